@@ -212,7 +212,7 @@ impl Side for Stitch {
     }
 
     fn settle(&self) -> Result<()> {
-        Ok(self.engine.settle()?)
+        Ok(self.engine.quiesce()?)
     }
 
     fn counters(&self) -> BTreeMap<String, u64> {

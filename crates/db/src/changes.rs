@@ -26,13 +26,13 @@ impl<'v> Changes<'v> {
     }
 
     /// As [`Self::put`], without copying the value.
-    pub fn put_lent(&mut self, dictionary: Dictionary, key: &[u8], value: &'v [u8]) {
-        self.batch.put_lent(dictionary.tree(), key, value);
+    pub fn put_borrowed(&mut self, dictionary: Dictionary, key: &[u8], value: &'v [u8]) {
+        self.batch.put_borrowed(dictionary.tree(), key, value);
     }
 
-    /// As [`Self::put`], of a value that is soon changed or put again: see [`Batch::put_unfinished`].
-    pub fn put_unfinished(&mut self, dictionary: Dictionary, key: &[u8], value: &[u8]) {
-        self.batch.put_unfinished(dictionary.tree(), key, value);
+    /// As [`Self::put`], of a value that is soon changed or put again: see [`Batch::put_partial`].
+    pub fn put_partial(&mut self, dictionary: Dictionary, key: &[u8], value: &[u8]) {
+        self.batch.put_partial(dictionary.tree(), key, value);
     }
 
     /// Removes a key, present or not.

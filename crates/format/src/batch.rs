@@ -101,18 +101,23 @@ pub fn put_message(out: &mut Vec<u8>, tree: TreeId, message: Message<'_>) {
 }
 
 /// Appends a put without its value, which a reader gets as `value`; see [`Stretch`].
-pub fn put_lent<'a>(out: &mut Vec<u8>, tree: TreeId, key: &[u8], value: &'a [u8]) -> Lent<'a> {
+pub fn put_borrowed<'a>(
+    out: &mut Vec<u8>,
+    tree: TreeId,
+    key: &[u8],
+    value: &'a [u8],
+) -> BorrowedValue<'a> {
     out.push(PUT);
     put_varint(out, u64::from(tree.0));
     put_bytes(out, key);
     put_varint(out, value.len() as u64);
     let at = out.len();
-    Lent { at, value }
+    BorrowedValue { at, value }
 }
 
 /// A borrowed value: it is not among the bytes of its batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lent<'a> {
+pub struct BorrowedValue<'a> {
     /// Offset at which it would begin.
     at: usize,
     value: &'a [u8],
@@ -123,18 +128,18 @@ pub struct Lent<'a> {
 pub struct Position {
     /// Bytes before it, borrowed values before it, and their total length.
     bytes: usize,
-    lent: usize,
+    borrowed: usize,
     len_bytes: usize,
 }
 
 impl Position {
     /// Creates a position after this many bytes and borrowed values.
     #[must_use]
-    pub const fn new(bytes: usize, (lent, lent_bytes): (usize, usize)) -> Self {
-        let len_bytes = bytes + lent_bytes;
+    pub const fn new(bytes: usize, (borrowed, borrowed_bytes): (usize, usize)) -> Self {
+        let len_bytes = bytes + borrowed_bytes;
         Self {
             bytes,
-            lent,
+            borrowed,
             len_bytes,
         }
     }
@@ -152,15 +157,19 @@ pub struct Stretch<'a> {
     bytes: &'a [u8],
     /// Offset of the bytes in the batch.
     base: usize,
-    lent: &'a [Lent<'a>],
+    borrowed: &'a [BorrowedValue<'a>],
 }
 
 impl<'a> Stretch<'a> {
     /// Wraps a whole batch, and its borrowed values in order.
     #[must_use]
-    pub const fn new(bytes: &'a [u8], lent: &'a [Lent<'a>]) -> Self {
+    pub const fn new(bytes: &'a [u8], borrowed: &'a [BorrowedValue<'a>]) -> Self {
         let base = 0;
-        Self { bytes, base, lent }
+        Self {
+            bytes,
+            base,
+            borrowed,
+        }
     }
 
     /// The messages of a whole batch between two positions in it.
@@ -173,7 +182,7 @@ impl<'a> Stretch<'a> {
         Self {
             bytes: &self.bytes[range.start.bytes..range.end.bytes],
             base: range.start.bytes,
-            lent: &self.lent[range.start.lent..range.end.lent],
+            borrowed: &self.borrowed[range.start.borrowed..range.end.borrowed],
         }
     }
 
@@ -192,7 +201,7 @@ impl<'a> Stretch<'a> {
     /// Returns the batch as bytes, if it has no borrowed values.
     #[must_use]
     pub const fn as_one(&self) -> Option<&'a [u8]> {
-        match self.lent {
+        match self.borrowed {
             [] => Some(self.bytes),
             _ => None,
         }
@@ -200,10 +209,11 @@ impl<'a> Stretch<'a> {
 
     /// Returns the pieces that together are the batch as bytes.
     pub fn pieces(&self) -> impl Iterator<Item = &'a [u8]> {
-        let starts = std::iter::once(0).chain(self.lent.iter().map(|lent| lent.at - self.base));
-        let ends = self.lent.iter().map(|lent| lent.at - self.base);
+        let starts =
+            std::iter::once(0).chain(self.borrowed.iter().map(|borrowed| borrowed.at - self.base));
+        let ends = self.borrowed.iter().map(|borrowed| borrowed.at - self.base);
         let (bytes, ends) = (self.bytes, ends.chain(std::iter::once(self.bytes.len())));
-        let values = self.lent.iter().map(|lent| lent.value);
+        let values = self.borrowed.iter().map(|borrowed| borrowed.value);
         let values = values.chain(std::iter::once(&[][..]));
         let pairs = starts.zip(ends).zip(values);
         pairs.flat_map(move |((start, end), value)| [&bytes[start..end], value])
@@ -235,23 +245,23 @@ impl<'a> Messages<'a> {
     }
 
     fn read(&mut self) -> Result<(TreeId, Message<'a>), FormatError> {
-        let Some(lent) = self.stretch.lent.get(self.taken) else {
+        let Some(borrowed) = self.stretch.borrowed.get(self.taken) else {
             return read_message(&mut self.reader, Reader::bytes);
         };
-        let at = lent.at - self.stretch.base;
+        let at = borrowed.at - self.stretch.base;
         let mut is_taken = false;
         let value = |reader: &mut Reader<'a>| {
             let len = reader.varint_usize()?;
             is_taken = reader.at() == at;
             match is_taken {
-                true => Ok(lent.value),
+                true => Ok(borrowed.value),
                 false => reader.take(len),
             }
         };
         let message = read_message(&mut self.reader, value);
         if is_taken {
             self.taken += 1;
-            self.taken_bytes += lent.value.len();
+            self.taken_bytes += borrowed.value.len();
         }
         message
     }
@@ -352,7 +362,7 @@ mod tests {
     #[test]
     fn lent_values_are_as_if_they_were_there() {
         let (mut whole, mut rest) = (Vec::new(), Vec::new());
-        let mut lent = Vec::new();
+        let mut borrowed = Vec::new();
         let tree = TreeId(3);
         for (key, value) in [
             (b"a", &b"one"[..]),
@@ -364,13 +374,13 @@ mod tests {
             put_message(&mut whole, tree, put);
             match key {
                 b"a" => put_message(&mut rest, tree, put),
-                _ => lent.push(put_lent(&mut rest, tree, key, value)),
+                _ => borrowed.push(put_borrowed(&mut rest, tree, key, value)),
             }
             let delete = Message::Delete { key };
             put_message(&mut whole, tree, delete);
             put_message(&mut rest, tree, delete);
         }
-        let all = Stretch::new(&rest, &lent);
+        let all = Stretch::new(&rest, &borrowed);
         assert_eq!(
             (all.as_one(), Stretch::new(&whole, &[]).as_one()),
             (None, Some(&whole[..]))

@@ -90,13 +90,13 @@ impl<'v> RowBatch<'v> {
     /// Puts a value without copying it.
     pub(crate) fn put_borrowed(&mut self, key: &RowKey, value: &'v [u8]) {
         let tree = self.trees.of(key.tree());
-        self.changes.put_lent(tree, key, value);
+        self.changes.put_borrowed(tree, key, value);
     }
 
     /// Puts a value that is about to be put again.
     pub(crate) fn put_partial(&mut self, key: &RowKey, value: &[u8]) {
         let tree = self.trees.of(key.tree());
-        self.changes.put_unfinished(tree, key, value);
+        self.changes.put_partial(tree, key, value);
     }
 
     /// Folds a delta into a row by a registered function, without reading the row.

@@ -261,7 +261,7 @@ impl FileSystem {
         // A file that cannot be reclaimed now is reclaimed later; acknowledged changes are durable
         // in any case.
         let reclaimed = self.reclaim();
-        let settled = self.settle_all();
+        let settled = self.sync_all_plain();
         if !self.syncs() {
             settled?;
             return unless_full(reclaimed);
@@ -294,7 +294,7 @@ impl FileSystem {
             let head = self.residents.inodes.head(ino)?;
             if Contents::are_external(&head) {
                 let plain = self.plain_files().open(ino, head.size)?;
-                self.plain_files().settle(&plain)?;
+                self.plain_files().sync_plain(&plain)?;
             }
         }
         // Also for an unlinked file of which nothing is stored: what was acknowledged before is.

@@ -159,10 +159,10 @@ fn both_sides_change_apart_in_tables_and_after_a_reopening() {
     let view = side.fs.open_clone(info.number).expect("opens");
     change(view.fs(), dir, 2);
     expect(&side.fs, dir, 1, None);
-    side.engine.settle().expect("background work succeeds");
+    side.engine.quiesce().expect("background work succeeds");
     expect(view.fs(), dir, 1, Some(2));
     change(&side.fs, dir, 3);
-    side.engine.settle().expect("background work succeeds");
+    side.engine.quiesce().expect("background work succeeds");
     expect(view.fs(), dir, 1, Some(2));
     expect(&side.fs, dir, 1, Some(3));
     drop(view);
@@ -189,7 +189,7 @@ fn a_removed_clone_leaves_its_source_and_no_trees() {
     removed.expect("removes it");
     side.fs.reclaim().expect("reclaims");
     assert_eq!(side.clone_trees(), 0);
-    side.engine.settle().expect("background work succeeds");
+    side.engine.quiesce().expect("background work succeeds");
     expect(&side.fs, dir, 1, None);
     side.check();
     let side = side.reopened();

@@ -134,7 +134,7 @@ fn the_same_operations_leave_the_same_rows() {
             let [model, tested] = [0, 1].map(|side| sides[side].operate(&mut rngs[side]));
             assert_eq!(model, tested, "seed {seed}, step {step}");
         }
-        sides[1].engine.settle().expect("compacts");
+        sides[1].engine.quiesce().expect("compacts");
         let [model, tested] = [0, 1].map(|side| dump(&*sides[side].engine));
         assert!(model == tested, "seed {seed}: rows differ");
         sides[1].check();

@@ -183,7 +183,7 @@ impl Route {
     }
 
     /// Adjusts the choice to the kernel's reply: it may not offer a ring.
-    fn settle(&mut self, negotiated: &Negotiated) -> Result<(), SessionError> {
+    fn adjust_to(&mut self, negotiated: &Negotiated) -> Result<(), SessionError> {
         let is_offered = negotiated.flags.contains(InitFlags::OVER_IO_URING);
         if self.plan.is_some() && !is_offered {
             self.refuse(Refusal::NotOffered)?;
@@ -233,7 +233,7 @@ impl Session {
         let counts = Arc::new(RequestCounts::default());
         let mut first = DevQueue::new(fd, config.data_max());
         let negotiated = greet(&mut first, &config, options.default_permissions, &counts)?;
-        route.settle(&negotiated)?;
+        route.adjust_to(&negotiated)?;
         held::check(&config, &negotiated)?;
         if config.passthrough {
             check::hand_over(&*handler, first.fd(), &negotiated)?;

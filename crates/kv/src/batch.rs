@@ -1,18 +1,20 @@
 //! A batch: messages that are applied together or not at all.
 
 use stitch_base::TreeId;
-use stitch_format::batch::{Lent, Message, Messages, Position, Stretch, put_lent, put_message};
+use stitch_format::batch::{
+    BorrowedValue, Message, Messages, Position, Stretch, put_borrowed, put_message,
+};
 
 /// Messages over any trees, applied in their order as one atomic step.
 ///
 /// Built once, in the form in which the log stores it. `clear` keeps the memory, so that one batch
-/// serves many operations without allocating. Long values may be lent to it, for `'v`, and are
+/// serves many operations without allocating. Long values may be borrowed by it, for `'v`, and are
 /// not copied then.
 #[derive(Clone, Debug, Default)]
 pub struct Batch<'v> {
     bytes: Vec<u8>,
-    lent: Vec<Lent<'v>>,
-    lent_bytes: usize,
+    borrowed: Vec<BorrowedValue<'v>>,
+    borrowed_bytes: usize,
     count: usize,
     unfinished: Option<Position>,
 }
@@ -23,19 +25,20 @@ impl<'v> Batch<'v> {
     pub const fn new() -> Self {
         Self {
             bytes: Vec::new(),
-            lent: Vec::new(),
-            lent_bytes: 0,
+            borrowed: Vec::new(),
+            borrowed_bytes: 0,
             count: 0,
             unfinished: None,
         }
     }
 
     /// As [`Self::put`], without copying the value.
-    pub fn put_lent(&mut self, tree: impl Into<TreeId>, key: &[u8], value: &'v [u8]) {
+    pub fn put_borrowed(&mut self, tree: impl Into<TreeId>, key: &[u8], value: &'v [u8]) {
         let tree = tree.into();
         assert!(tree.0 > 0, "tree 0 is never given out");
-        self.lent.push(put_lent(&mut self.bytes, tree, key, value));
-        self.lent_bytes += value.len();
+        self.borrowed
+            .push(put_borrowed(&mut self.bytes, tree, key, value));
+        self.borrowed_bytes += value.len();
         self.count += 1;
     }
 
@@ -47,7 +50,7 @@ impl<'v> Batch<'v> {
     /// As [`Self::put`], of a value that is soon changed or put again, as what was written so
     /// far of a record. An engine that
     /// writes values once leaves this one to its log. Of several such puts the last counts.
-    pub fn put_unfinished(&mut self, tree: impl Into<TreeId>, key: &[u8], value: &[u8]) {
+    pub fn put_partial(&mut self, tree: impl Into<TreeId>, key: &[u8], value: &[u8]) {
         self.unfinished = Some(self.end());
         self.put(tree, key, value);
     }
@@ -108,29 +111,29 @@ impl<'v> Batch<'v> {
         self.count == 0
     }
 
-    /// The batch as the log stores it, but for what is lent to it.
+    /// The batch as the log stores it, but for the values it borrows.
     #[must_use]
     pub fn stretch(&self) -> Stretch<'_> {
-        Stretch::new(&self.bytes, &self.lent)
+        Stretch::new(&self.bytes, &self.borrowed)
     }
 
     /// Where its last message ends.
     #[must_use]
     pub const fn end(&self) -> Position {
-        Position::new(self.bytes.len(), (self.lent.len(), self.lent_bytes))
+        Position::new(self.bytes.len(), (self.borrowed.len(), self.borrowed_bytes))
     }
 
     /// Its length as the log stores it.
     #[must_use]
     pub const fn len_bytes(&self) -> usize {
-        self.bytes.len() + self.lent_bytes
+        self.bytes.len() + self.borrowed_bytes
     }
 
     /// Takes all messages out and keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
-        self.lent.clear();
-        self.lent_bytes = 0;
+        self.borrowed.clear();
+        self.borrowed_bytes = 0;
         self.count = 0;
         self.unfinished = None;
     }
@@ -157,7 +160,7 @@ mod tests {
         assert_eq!(trees, [1, 2]);
         assert_eq!(batch.unfinished(), None);
         let end = batch.end();
-        batch.put_unfinished(TreeId(1), b"k", b"v");
+        batch.put_partial(TreeId(1), b"k", b"v");
         assert_eq!((batch.unfinished(), batch.count()), (Some(end), 3));
         batch.clear();
         assert!(batch.is_empty() && batch.len_bytes() == 0);

@@ -267,8 +267,8 @@ impl Store {
     }
 
     #[track_caller]
-    fn settle(&self) {
-        self.engine().settle().expect("background work succeeds");
+    fn quiesce(&self) {
+        self.engine().quiesce().expect("background work succeeds");
     }
 
     fn reopen(&mut self, ending: Ending) -> bool {

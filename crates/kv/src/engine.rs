@@ -505,7 +505,7 @@ pub trait Engine: Send + Sync {
     ///
     /// # Errors
     /// The first failure of that work.
-    fn settle(&self) -> Result<(), KvError>;
+    fn quiesce(&self) -> Result<(), KvError>;
 
     /// Writes everything out and stops background work. Later calls that write are refused as
     /// [`KvError::Closed`]; reads go on. What a plain drop skips is only speed of the next open,

@@ -14,7 +14,7 @@
 //! Invariants:
 //! - versions of a key have rising sequence numbers;
 //! - a version that no living snapshot and no reader of the present can see is replaced by the next
-//!   write of its key, or dropped by `settle`.
+//!   write of its key, or dropped by `quiesce`.
 //!
 //! Locks: `state`, then `holds`, then what a pin keeps, then a tree's rows, then its parent's.
 
@@ -506,7 +506,7 @@ impl Engine for ModelEngine {
         Ok(found)
     }
 
-    fn settle(&self) -> Result<(), KvError> {
+    fn quiesce(&self) -> Result<(), KvError> {
         let state = self.state.write();
         let holds = self.holds.all();
         let rows = state.all_rows();

@@ -139,7 +139,7 @@ impl Engine for SnapshotEngine {
     }
 
     /// Does nothing: there is no background work.
-    fn settle(&self) -> Result<(), KvError> {
+    fn quiesce(&self) -> Result<(), KvError> {
         Ok(())
     }
 
@@ -218,7 +218,7 @@ mod tests {
             "a pin is of the present"
         );
         assert_eq!(engine.get(tree, b"d", None).unwrap(), None);
-        assert!(past.sync().is_ok() && past.settle().is_ok() && past.close().is_ok());
+        assert!(past.sync().is_ok() && past.quiesce().is_ok() && past.close().is_ok());
         assert!(
             put(&*engine, tree, b"d", b"3").is_ok(),
             "the engine below is open"

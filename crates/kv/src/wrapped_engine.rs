@@ -119,7 +119,7 @@ wrapped_engine! {
     fn space(&self) -> SpaceUsage;
     fn set_aside(&self, bytes: u64) -> Result<(), KvError>;
     fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Vec<Violation>, KvError>;
-    fn settle(&self) -> Result<(), KvError>;
+    fn quiesce(&self) -> Result<(), KvError>;
     fn close(&self) -> Result<(), KvError>;
 }
 

@@ -436,7 +436,7 @@ impl Engine for RocksEngine {
         Ok(found)
     }
 
-    fn settle(&self) -> Result<(), KvError> {
+    fn quiesce(&self) -> Result<(), KvError> {
         if self.read_only || self.is_closed() {
             return Ok(());
         }

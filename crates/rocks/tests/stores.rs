@@ -103,7 +103,7 @@ fn a_damaged_table_is_an_error_and_found_by_a_check() {
         })
         .expect("committed");
     }
-    engine.settle().expect("tables are written");
+    engine.quiesce().expect("tables are written");
     let sound = engine.check(&mut |_, _| {}).expect("it checks");
     assert_eq!(sound, []);
     engine.close().expect("closed");

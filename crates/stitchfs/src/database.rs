@@ -351,8 +351,8 @@ impl Database {
     ///
     /// # Errors
     /// The first failure of that work.
-    pub fn settle(&self) -> Result<(), StoreError> {
-        Ok(self.instance.engine.settle()?)
+    pub fn quiesce(&self) -> Result<(), StoreError> {
+        Ok(self.instance.engine.quiesce()?)
     }
 
     /// Evacuates zones with holes, so that the holes become free zones. Reads and writes go on.

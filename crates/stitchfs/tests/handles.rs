@@ -88,7 +88,7 @@ fn a_batch_with_a_tree_of_another_instance_is_refused_whole() {
         let [ours, theirs] = &pair.trees;
         let fills: [&dyn Fn(&mut Batch<'_>); 7] = [
             &|batch| batch.put(theirs, b"ada", b"page"),
-            &|batch| batch.put_lent(theirs, b"ada", b"page"),
+            &|batch| batch.put_borrowed(theirs, b"ada", b"page"),
             &|batch| batch.delete(theirs, b"ada"),
             &|batch| batch.delete_range(theirs, b"a", b"b"),
             &|batch| batch.upsert(theirs, b"ada", 1024, b"page"),

@@ -107,7 +107,7 @@ fn a_full_store_takes_deletes_and_then_puts() {
     });
     assert_eq!(full.unwrap().kind(), ErrorKind::NoSpace);
     tree.delete_range(b"", &[255]).unwrap();
-    db.settle().unwrap();
+    db.quiesce().unwrap();
     tree.put(b"again", &[1; 10_000]).unwrap();
     let mut mixed = Batch::new();
     mixed.delete(&tree, b"again");
@@ -144,7 +144,7 @@ fn files_and_records_share_a_store() {
         for n in 0..20_000u32 {
             notes.put(&n.to_be_bytes(), &[7; 100]).unwrap();
         }
-        store.database().settle().unwrap();
+        store.database().quiesce().unwrap();
         assert!(store.check(&mut |_, _| {}).unwrap().findings.is_empty());
         store.close().unwrap();
     }

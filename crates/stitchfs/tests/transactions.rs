@@ -82,12 +82,12 @@ fn conflicts_are_found_wherever_the_newer_write_is() {
             let [beside, mut inside] = readers;
             inside.put(&stock, b"beside", b"2").unwrap();
             if settles {
-                db.settle().unwrap();
+                db.quiesce().unwrap();
             }
             beside.commit().expect("nothing came into the range");
             stock.put(b"range/7", value).unwrap();
             if settles {
-                db.settle().unwrap();
+                db.quiesce().unwrap();
             }
             assert_eq!(writer.commit().unwrap_err().conflicts()[0].key, b"a");
             assert_eq!(inside.commit().unwrap_err().conflicts()[0].key, b"range/7");

@@ -257,7 +257,7 @@ impl Store {
                 Err(other) => return Err(VtError::from(other).into()),
             };
             let last = self.insert(&active, first, batch, &divided, runs);
-            committer.streaks.settle(&active.memtable);
+            committer.streaks.note_followed(&active.memtable);
             active.note(&tally.trees, room, tally.has_deletes, last);
             self.note_gaps((&mut committer, &active), batch, tally, last);
             committer.last_seqno = last;

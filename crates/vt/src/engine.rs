@@ -343,11 +343,11 @@ impl Engine for VtEngine {
         Ok(self.store.check(progress)?)
     }
 
-    fn settle(&self) -> Result<(), KvError> {
+    fn quiesce(&self) -> Result<(), KvError> {
         if self.store.volume.is_read_only() {
             return Ok(());
         }
-        self.store.settle().map_err(KvError::from)
+        self.store.quiesce().map_err(KvError::from)
     }
 
     fn close(&self) -> Result<(), KvError> {
@@ -486,7 +486,7 @@ impl Store {
     }
 
     /// Does all work that gives space back.
-    fn settle(&self) -> Result<(), VtError> {
+    fn quiesce(&self) -> Result<(), VtError> {
         let is_written = self.write_out_what_fits()?;
         self.compactor.forget_avoided();
         self.level0.set_quiet(true);

@@ -139,7 +139,7 @@ mod tests {
         for round in 0..4 {
             small.put(round * 500, 1500, 1000);
             small.delete(round * 500..round * 500 + 250);
-            small.engine.settle().expect("there is room");
+            small.engine.quiesce().expect("there is room");
         }
         small.check();
     }

@@ -325,7 +325,7 @@ impl Run {
             60..70 => self.branch(),
             70..75 => self.drop_some(),
             75..88 => self.hold(),
-            88..92 => self.engine().settle().expect("it settles"),
+            88..92 => self.engine().quiesce().expect("it settles"),
             92..95 => self.reopen(),
             _ => self.compare_all(),
         }
@@ -342,7 +342,7 @@ impl Run {
         for (name, _) in std::mem::take(&mut self.pins) {
             self.engine().drop_pin(&name).expect("it goes");
         }
-        self.engine().settle().expect("it settles");
+        self.engine().quiesce().expect("it settles");
         assert_eq!(self.engine().holdings().owned_bytes(), 0);
     }
 }

@@ -76,7 +76,7 @@ fn get(engine: &VtEngine, tree: TreeId, key: &[u8]) -> Option<Vec<u8>> {
 }
 
 fn owned(engine: &VtEngine) -> u64 {
-    engine.settle().expect("background work succeeds");
+    engine.quiesce().expect("background work succeeds");
     engine.holdings().owned_bytes()
 }
 
@@ -104,7 +104,7 @@ fn a_branch_costs_the_same_whatever_its_parent_holds() {
     };
     let empty = cost("of an empty tree");
     put(&engine, parent, 0..4000, 1);
-    engine.settle().expect("background work succeeds");
+    engine.quiesce().expect("background work succeeds");
     assert_eq!(cost("of a full tree"), empty);
     assert_eq!(empty.1, 0, "nothing is read");
 }
@@ -115,7 +115,7 @@ fn a_read_that_ends_in_the_branch_asks_no_parent() {
     let engine = store.engine();
     let parent = tree(engine, "parent");
     put(engine, parent, 0..500, 1);
-    engine.settle().expect("background work succeeds");
+    engine.quiesce().expect("background work succeeds");
     let branch = branch(engine, parent, "branch");
     put(engine, branch, 0..10, 2);
     commit(engine, |batch| {
@@ -179,7 +179,7 @@ fn upserts_over_the_value_of_a_parent_fold_after_each_compaction() {
         }
         text.push(b'+');
         match number % 10 {
-            3 | 6 => store.engine().settle().expect("background work succeeds"),
+            3 | 6 => store.engine().quiesce().expect("background work succeeds"),
             9 => store.next_life(Ending::Killed),
             _ => {}
         }
@@ -258,7 +258,7 @@ fn a_pin_keeps_a_branch_and_its_parents_and_snapshots_of_it_outlive_the_pin() {
         .expect("they are hidden");
     store.next_life(Ending::PowerCut);
     let engine = Arc::clone(store.engine());
-    engine.settle().expect("background work succeeds");
+    engine.quiesce().expect("background work succeeds");
     let at = engine.open_pin("pin").expect("it opens");
     assert_eq!(count(&engine, child, Some(&at)), 700);
     assert_eq!(count(&engine, parent, Some(&at)), 500);
@@ -302,7 +302,7 @@ fn what_only_a_dropped_branch_saw_comes_back() {
         let engine = store.engine();
         let parent = tree(engine, "parent");
         put(engine, parent, 0..4000, 1);
-        engine.settle().expect("background work succeeds");
+        engine.quiesce().expect("background work succeeds");
         let child = has_branch.then(|| branch(engine, parent, "child"));
         put(engine, parent, 0..4000, 2);
         put(engine, parent, 0..4000, 3);
@@ -333,8 +333,8 @@ fn deletes_in_a_branch_stay_through_compactions_and_those_end() {
     });
     for ending in [Ending::Closed, Ending::Killed] {
         // Comes to an end though nothing of the branch can ever vanish.
-        store.engine().settle().expect("background work succeeds");
-        store.engine().settle().expect("background work succeeds");
+        store.engine().quiesce().expect("background work succeeds");
+        store.engine().quiesce().expect("background work succeeds");
         assert_eq!(count(store.engine(), child, None), 900);
         assert_eq!(count(store.engine(), parent, None), 2000);
         store.next_life(ending);

@@ -119,28 +119,28 @@ impl Life<'_> {
         self.branch(&[("one", "child of one"), ("two", "child of two")])?;
         self.write("one", 20)?;
         self.write("child of one", 21)?;
-        self.engine.settle()?;
+        self.engine.quiesce()?;
         self.write("child of two", 22)?;
         self.branch(&[("child of one", "grandchild")])?;
         self.write("child of one", 23)?;
         self.write("grandchild", 24)?;
         self.drop_trees(&["one", "child of one"])?;
-        self.engine.settle()?;
+        self.engine.quiesce()?;
         self.write("grandchild", 25)?;
         self.drop_trees(&["grandchild"])?;
-        self.engine.settle()?;
+        self.engine.quiesce()?;
         self.branch(&[("two", "absorbed"), ("child of two", "absorbed too")])?;
         self.write("absorbed", 27)?;
         self.write("two", 28)?;
-        self.engine.settle()?;
+        self.engine.quiesce()?;
         self.write("absorbed", 29)?;
         self.absorb(&["absorbed"])?;
         self.write("absorbed too", 30)?;
         self.absorb(&["absorbed too"])?;
-        self.engine.settle()?;
+        self.engine.quiesce()?;
         self.drop_trees(&["two"])?;
         self.write("child of two", 26)?;
-        self.engine.settle()
+        self.engine.quiesce()
     }
 }
 
@@ -155,7 +155,7 @@ fn image() -> MemDevice {
         for seed in [seed, seed + 10] {
             let done = engine.commit(&batch(tree, seed), CommitOptions::default());
             done.expect("there is room");
-            engine.settle().expect("background work succeeds");
+            engine.quiesce().expect("background work succeeds");
         }
         let done = engine.commit(&batch(tree, seed + 5), CommitOptions::default());
         done.expect("there is room");
@@ -176,12 +176,12 @@ fn check(image: MemDevice, possible: &[State]) -> State {
         let names: Vec<&String> = found.keys().collect();
         assert!(possible.contains(&found), "{names:?} hold something else");
         assert_eq!(engine.check(&mut |_, _| {}).expect("it goes on"), []);
-        engine.settle().expect("background work succeeds");
+        engine.quiesce().expect("background work succeeds");
         assert!(state(&engine) == found, "a compaction changed {names:?}");
         if is_again {
             let trees: Vec<TreeId> = engine.trees().iter().map(|tree| tree.id).collect();
             engine.drop_trees(&trees).expect("they go");
-            engine.settle().expect("background work succeeds");
+            engine.quiesce().expect("background work succeeds");
             assert_eq!(engine.holdings().owned_bytes(), 0, "no tree owns anything");
         }
     }

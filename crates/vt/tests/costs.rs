@@ -57,7 +57,7 @@ fn what_comes_in_order_is_written_once() {
     let engine = store.engine();
     let before = engine.counters();
     put_all(engine, tree, 0..20_000);
-    engine.settle().expect("background work succeeds");
+    engine.quiesce().expect("background work succeeds");
     let grown = since(engine, &before);
     let put = grown(counters::PUT_BYTES);
     assert!(grown("vt.moved_tables") > 10);
@@ -91,7 +91,7 @@ fn long_runs_in_order_are_written_once_with_the_log() {
         put.expect("there is space");
         while engine.step().expect("background work succeeds") {}
     }
-    engine.settle().expect("background work succeeds");
+    engine.quiesce().expect("background work succeeds");
     let grown = since(engine, &before);
     let put = grown(counters::PUT_BYTES);
     let direct = grown("vt.direct_bytes");
@@ -117,7 +117,7 @@ fn put_pages(engine: &VtEngine, tree: TreeId, keys: impl Iterator<Item = u64>) {
         put.expect("there is space");
         while engine.step().expect("background work succeeds") {}
     }
-    engine.settle().expect("background work succeeds");
+    engine.quiesce().expect("background work succeeds");
 }
 
 /// Puts pages with the log and rows as they are by default. Answers bytes written to the medium for
@@ -271,12 +271,12 @@ fn interleaved(stitch_bytes: u64) -> (u64, u64) {
         ranges.flat_map(|range: u64| range * 1000..(range + 1) * 1000)
     };
     put_all(engine, tree, ranges(false));
-    engine.settle().expect("background work succeeds");
+    engine.quiesce().expect("background work succeeds");
     let before = engine.counters();
     put_all(engine, tree, ranges(true));
     // A key in each table's range, so that nothing can just be moved.
     put_all(engine, tree, (0..20).map(|range| range * 1000 + 500));
-    engine.settle().expect("background work succeeds");
+    engine.quiesce().expect("background work succeeds");
     let grown = since(engine, &before);
     let check = engine.check(&mut |_, _| {}).expect("the check runs");
     assert_eq!(check, []);
@@ -298,7 +298,7 @@ fn the_threshold_decides_what_is_stitched() {
 fn put_ranges(engine: &VtEngine, tree: TreeId, ranges: impl Iterator<Item = u64>) {
     for range in ranges {
         put_all(engine, tree, range * 1000..(range + 1) * 1000);
-        engine.settle().expect("background work succeeds");
+        engine.quiesce().expect("background work succeeds");
     }
 }
 
@@ -440,14 +440,14 @@ fn what_a_range_delete_hides_is_dropped_unread() {
     let (store, tree) = store(64 * KIB);
     let engine = store.engine();
     put_all(engine, tree, 0..10_000);
-    engine.settle().expect("background work succeeds");
+    engine.quiesce().expect("background work succeeds");
     let free = engine.space().free_bytes;
     let before = engine.counters();
     let mut batch = Batch::new();
     batch.delete_range(tree, b"", &[255; 9]);
     let done = engine.commit(&batch, CommitOptions::default());
     done.expect("there is space");
-    engine.settle().expect("background work succeeds");
+    engine.quiesce().expect("background work succeeds");
     let grown = since(engine, &before);
     assert!(engine.space().free_bytes > free + 9 * MIB);
     assert!(grown("device.write_bytes") < MIB, "a few edits");
@@ -507,7 +507,7 @@ fn a_value_folded_before_a_write_out_is_not_folded_into_again() {
     engine
         .commit(&batch, CommitOptions::default())
         .expect("there is space");
-    engine.settle().expect("background work succeeds");
+    engine.quiesce().expect("background work succeeds");
     let mut wanted = b"base".to_vec();
     for round in 0..12u8 {
         batch.clear();
@@ -565,7 +565,7 @@ fn a_hit_reads_one_data_block_and_hardly_ever_another() {
     let engine = store.engine();
     let key = |n: u64| n * 7919 % ROWS;
     put_all(engine, tree, (0..ROWS).map(key));
-    engine.settle().expect("background work succeeds");
+    engine.quiesce().expect("background work succeeds");
     put_all(engine, tree, (0..ROWS / 3).map(|n| key(n * 3)));
     let before = engine.counters();
     let gets = 8000;

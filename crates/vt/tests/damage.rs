@@ -287,7 +287,7 @@ fn live(background: bool) {
             let count = 100 + life.rng.below(600);
             life.ops(count);
             if life.rng.one_in(3) {
-                life.engine.settle().expect("background work goes on");
+                life.engine.quiesce().expect("background work goes on");
             }
             if life.rng.one_in(3) {
                 life.snapshot = Some((life.engine.snapshot(), life.rows.clone()));
@@ -306,7 +306,7 @@ fn live(background: bool) {
         let mut batch = Batch::new();
         batch.delete_range(life.tree, &start, &end);
         life.commit(&batch);
-        life.engine.settle().expect("background work goes on");
+        life.engine.quiesce().expect("background work goes on");
         let left = life
             .engine
             .check(&mut |_, _| {})
@@ -383,7 +383,7 @@ fn values_written_at_once_that_cannot_be_read_keep_their_place() {
     for (at, _) in places {
         device.corrupt(at + 100, 1).expect("in the device");
     }
-    engine.settle().expect("the write-out goes on");
+    engine.quiesce().expect("the write-out goes on");
     let get = |number| engine.get(tree, &key(number), None);
     for (number, value) in [
         (5, "older"),
@@ -402,7 +402,7 @@ fn values_written_at_once_that_cannot_be_read_keep_their_place() {
     assert_eq!(get(30).expect_err("damaged").kind(), ErrorKind::Corrupt);
     assert_eq!(get(50).expect("it was deleted"), None);
     put(&[30], b"newest");
-    engine.settle().expect("the write-out goes on");
+    engine.quiesce().expect("the write-out goes on");
     assert_eq!(
         get(30).expect("written again").as_deref(),
         Some(&b"newest"[..])
@@ -467,10 +467,10 @@ fn a_page_of_a_streak_that_cannot_be_read_keeps_its_place() {
     let report = engine.check(&mut |_, _| {}).expect("the check goes on");
     let damaged: Vec<&str> = report.iter().map(|violation| violation.rule).collect();
     assert_eq!(damaged, ["block-unreadable"; 2]);
-    engine.settle().expect("the write-out goes on");
+    engine.quiesce().expect("the write-out goes on");
     check();
     commit(&|batch| batch.put(tree, &key(5), b"newest"));
-    engine.settle().expect("the write-out goes on");
+    engine.quiesce().expect("the write-out goes on");
     let found = engine.get(tree, &key(5), None).expect("put again");
     assert_eq!(found.as_deref(), Some(&b"newest"[..]));
 }

@@ -69,7 +69,7 @@ fn aged(stitch_bytes: u64) -> (Store, TreeId, BTreeSet<u64>) {
         put_generation(engine, tree, generation, &mut keys, || {
             while engine.step().expect("background work succeeds") {}
         });
-        engine.settle().expect("background work succeeds");
+        engine.quiesce().expect("background work succeeds");
         let now = engine.counters();
         let grown = |name: &str| now.get(name) - before.get(name);
         if generation > 0 {

@@ -54,7 +54,7 @@ fn put_rows(
         let is_done = put_row(engine, tree, number, row_bytes);
         assert!(is_done, "row {number} is refused");
     }
-    engine.settle().expect("background work succeeds");
+    engine.quiesce().expect("background work succeeds");
     engine.counters().get("device.write_bytes") - before
 }
 
@@ -146,7 +146,7 @@ fn run(setup: &Setup) {
         let is_done = commit(engine, &batch, SpaceClass::Reserve);
         assert!(is_done, "a full store of {end} rows deletes row {number}");
     }
-    engine.settle().expect("background work succeeds");
+    engine.quiesce().expect("background work succeeds");
     let free = engine.space().free_bytes;
     assert!(
         free > end * 4096 / 16,
@@ -158,7 +158,7 @@ fn run(setup: &Setup) {
     let mut batch = Batch::new();
     batch.delete_range(tree, b"", &[255; 9]);
     assert!(commit(engine, &batch, SpaceClass::Reserve));
-    engine.settle().expect("background work succeeds");
+    engine.quiesce().expect("background work succeeds");
     assert_eq!(engine.space().free_bytes, empty);
 }
 

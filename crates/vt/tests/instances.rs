@@ -126,11 +126,11 @@ fn image() -> (MemDevice, All) {
         }
     }
     for engine in engines(&first) {
-        engine.settle().expect("background work succeeds");
+        engine.quiesce().expect("background work succeeds");
         for start in (0..3072).step_by(256) {
             delete(&engine, &mut all, start, start + 150);
         }
-        engine.settle().expect("background work succeeds");
+        engine.quiesce().expect("background work succeeds");
         put(&engine, &mut all, 100_000, 96);
         engine.sync().expect("the device syncs");
     }
@@ -202,7 +202,7 @@ fn an_instance_that_was_removed_leaves_its_space() {
     assert_eq!(freed(), logs);
     let rows = all.remove("a").expect("it held something");
     put(&first, &mut all, 400_000, 640);
-    first.settle().expect("background work succeeds");
+    first.quiesce().expect("background work succeeds");
     for key in rows.keys().skip(1) {
         let row = scan.next().expect("every row is read").expect("a row");
         assert_eq!(row.0, key.to_be_bytes());

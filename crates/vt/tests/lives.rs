@@ -58,7 +58,7 @@ fn a_store_opened_for_reading_only_is_whole_and_writes_nothing() {
     assert_eq!(dump(&*engine), all);
     let refused = try_put(&*engine, tree, 1).expect_err("nothing is written");
     assert_eq!(refused.kind(), ErrorKind::ReadOnly);
-    engine.settle().expect("there is nothing to do");
+    engine.quiesce().expect("there is nothing to do");
     engine.sync().expect("there is nothing to do");
     engine.close().expect("there is nothing to do");
     assert_eq!(device.counters().writes, before.writes);
@@ -90,7 +90,7 @@ fn space_comes_back_by_itself() {
     let tree = tree(&**engine);
     let empty = engine.space().free_bytes;
     put(&**engine, tree, 0..40_000);
-    engine.settle().expect("background work succeeds");
+    engine.quiesce().expect("background work succeeds");
     assert!(engine.space().free_bytes < empty - 18 * MIB);
     let mut batch = Batch::new();
     batch.delete_range(tree, b"", &[255; 9]);
@@ -112,19 +112,19 @@ fn a_snapshot_keeps_what_it_sees_and_nothing_after_it_goes() {
     let engine = store.engine();
     let tree = tree(&**engine);
     put(&**engine, tree, 0..10_000);
-    engine.settle().expect("background work succeeds");
+    engine.quiesce().expect("background work succeeds");
     let full = engine.space().free_bytes;
     let snapshot = engine.snapshot();
     let mut batch = Batch::new();
     batch.delete_range(tree, b"", &[255; 9]);
     let done = engine.commit(&batch, CommitOptions::default());
     done.expect("there is space");
-    engine.settle().expect("background work succeeds");
+    engine.quiesce().expect("background work succeeds");
     assert!(engine.space().free_bytes < full + MIB);
     let seen = engine.get(tree, &7u64.to_be_bytes(), Some(&snapshot));
     assert_eq!(seen.expect("reads").as_deref(), Some(&[7; 500][..]));
     drop(snapshot);
-    engine.settle().expect("background work succeeds");
+    engine.quiesce().expect("background work succeeds");
     assert!(engine.space().free_bytes > full + 4 * MIB);
 }
 
@@ -232,7 +232,7 @@ fn a_scan_that_outlives_compactions_reads_what_it_began_with() {
     let tree = engine.create_tree("tree", &options).expect("it is made");
     let filler = engine.create_tree("filler", &options).expect("it is made");
     put(&**engine, tree, 0..8000);
-    engine.settle().expect("background work succeeds");
+    engine.quiesce().expect("background work succeeds");
     let mut scans = Vec::new();
     for round in 0..12u64 {
         let scan = engine.scan(tree, KeyRange::all(), Direction::Forward, None);
@@ -241,13 +241,13 @@ fn a_scan_that_outlives_compactions_reads_what_it_began_with() {
         for key in (round * 37..8000).step_by(400) {
             try_put(&**engine, tree, key).expect("there is space");
         }
-        engine.settle().expect("background work succeeds");
+        engine.quiesce().expect("background work succeeds");
     }
     let stitched = engine.counters().get(STITCHED_BYTES);
     assert!(stitched > MIB, "{stitched} bytes stitched");
     // The last version lets go of all, and every free byte is written over.
     put(&**engine, tree, 0..8000);
-    engine.settle().expect("background work succeeds");
+    engine.quiesce().expect("background work succeeds");
     let mut key = 0;
     while try_put(&**engine, filler, key).is_ok() {
         key += 1;

@@ -58,7 +58,7 @@ fn the_list_of_trees_is_bounded_and_nothing_is_lost_at_its_end() {
         let engine = Arc::clone(store.engine());
         let some = trees[trees.len() - 1].id;
         put(&engine, some, b"key").expect("a full list of trees takes data");
-        engine.settle().expect("it goes into tables");
+        engine.quiesce().expect("it goes into tables");
         let again = fill(&engine, 60);
         assert_eq!(again.kind(), ErrorKind::NoSpace);
         engine.sync().expect("the store is not poisoned");
@@ -106,7 +106,7 @@ fn tables_that_the_list_has_no_room_for_are_refused_and_a_dropped_tree_makes_roo
         }
         let put = engine.commit(&batch, CommitOptions::default());
         filled += 1;
-        if let Err(error) = put.and_then(|_| engine.settle()) {
+        if let Err(error) = put.and_then(|_| engine.quiesce()) {
             break error;
         }
     };
@@ -125,11 +125,11 @@ fn tables_that_the_list_has_no_room_for_are_refused_and_a_dropped_tree_makes_roo
     store.next_life(Ending::Closed);
     let engine = store.engine();
     assert!(has_all(engine, &trees[..filled]));
-    assert!(engine.settle().is_err(), "there is still no room");
+    assert!(engine.quiesce().is_err(), "there is still no room");
     for tree in &trees[..2] {
         engine.drop_tree(*tree).expect("a tree can be dropped");
     }
-    engine.settle().expect("there is room");
+    engine.quiesce().expect("there is room");
     assert!(has_all(engine, &trees[2..filled]));
     assert_eq!(engine.check(&mut |_, _| {}).expect("it ends"), []);
     engine.close().expect("it closes");
@@ -191,7 +191,7 @@ fn a_store_that_an_older_program_filled_with_trees_is_emptied() {
         let error = engine.create_tree("one more", &TreeOptions::default());
         let error = error.expect_err("there is no room for one");
         assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
-        engine.settle().expect("nothing is due");
+        engine.quiesce().expect("nothing is due");
         engine.close().expect("it closes");
         engine = open(device.clone(), options());
         while let Some(tree) = trees.pop() {
@@ -207,7 +207,7 @@ fn a_store_that_an_older_program_filled_with_trees_is_emptied() {
         }
         let tree = engine.create_tree("one more", &TreeOptions::default());
         put(&engine, tree.expect("there is room"), b"key").expect("there is space");
-        engine.settle().expect("background work succeeds");
+        engine.quiesce().expect("background work succeeds");
         engine.close().expect("it closes");
     }
 }

@@ -49,7 +49,7 @@ fn count(engine: &VtEngine, tree: TreeId, at: &Snapshot) -> usize {
 }
 
 fn owned(engine: &VtEngine) -> u64 {
-    engine.settle().expect("background work succeeds");
+    engine.quiesce().expect("background work succeeds");
     engine.holdings().owned_bytes()
 }
 
@@ -138,18 +138,18 @@ fn the_space_of_a_hidden_tree_is_held_by_an_open_snapshot_of_its_last_pin() {
     let hidden = tree(engine, "tree");
     put(engine, hidden, 0..4000, 1);
     // Some of it in memory only.
-    engine.settle().expect("background work succeeds");
+    engine.quiesce().expect("background work succeeds");
     put(engine, hidden, 4000..4020, 1);
     engine.create_pin("pin", b"").expect("it is made");
     engine.drop_tree(hidden).expect("it is hidden");
     let at = engine.open_pin("pin").expect("it opens");
     engine.drop_pin("pin").expect("it goes");
-    engine.settle().expect("background work succeeds");
+    engine.quiesce().expect("background work succeeds");
     assert_eq!(count(engine, hidden, &at), 4020);
     let held = none - engine.space().free_bytes;
     assert!(held > 4000 * 1000, "{held} bytes are held");
     drop(at);
-    engine.settle().expect("background work succeeds");
+    engine.quiesce().expect("background work succeeds");
     let left = none - engine.space().free_bytes;
     assert!(left < 200_000, "{left} of {held} bytes are held");
 }

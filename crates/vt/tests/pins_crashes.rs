@@ -96,22 +96,22 @@ impl Life<'_> {
         self.create("first")?;
         put(self.engine, tree, 10)?;
         put(self.engine, other, 11)?;
-        self.engine.settle()?;
+        self.engine.quiesce()?;
         self.create("second")?;
         put(self.engine, other, 12)?;
         self.engine.drop_tree(other)?;
         put(self.engine, tree, 13)?;
-        self.engine.settle()?;
+        self.engine.quiesce()?;
         self.drop_pin("first")?;
         put(self.engine, tree, 14)?;
         self.engine.alter_pin("second", b"altered")?;
-        self.engine.settle()?;
+        self.engine.quiesce()?;
         self.create("third")?;
         self.drop_pin("second")?;
         put(self.engine, tree, 15)?;
-        self.engine.settle()?;
+        self.engine.quiesce()?;
         self.drop_pin("third")?;
-        self.engine.settle()
+        self.engine.quiesce()
     }
 }
 
@@ -126,7 +126,7 @@ fn image() -> (MemDevice, [TreeId; 2]) {
     });
     for (seed, tree) in trees.iter().enumerate() {
         put(&engine, *tree, seed as u64).expect("there is room");
-        engine.settle().expect("background work succeeds");
+        engine.quiesce().expect("background work succeeds");
         put(&engine, *tree, 5 + seed as u64).expect("there is room");
     }
     engine.sync().expect("the device syncs");
@@ -161,7 +161,7 @@ fn check(image: MemDevice, seen: &Seen, pins: &[Vec<&'static str>]) {
         if is_again {
             drop_all(&engine, &found);
         }
-        engine.settle().expect("background work succeeds");
+        engine.quiesce().expect("background work succeeds");
     }
 }
 
@@ -177,7 +177,7 @@ fn drop_all(engine: &VtEngine, pins: &[String]) {
         let done = engine.commit(&batch, CommitOptions::default());
         done.expect("there is room");
     }
-    engine.settle().expect("background work succeeds");
+    engine.quiesce().expect("background work succeeds");
     assert_eq!(
         engine.holdings().owned_bytes(),
         0,

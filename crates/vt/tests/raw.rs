@@ -146,7 +146,7 @@ fn what_was_acknowledged_is_there_whatever_the_way_and_whatever_fails() {
             }
         }
         let engine = open(device.clone(), setup.options.clone());
-        engine.settle().unwrap();
+        engine.quiesce().unwrap();
         assert_eq!(engine.check(&mut |_, _| {}).unwrap(), []);
         engine.close().unwrap();
         drop(engine);

@@ -46,7 +46,7 @@ fn run(has_threads: bool, spares_promises: bool) {
         assert!(end < 10_000, "there is no space for all that");
     };
     assert!(matches!(error, KvError::NoSpace { .. }), "{error}");
-    assert!(matches!(engine.settle(), Err(KvError::NoSpace { .. })));
+    assert!(matches!(engine.quiesce(), Err(KvError::NoSpace { .. })));
     assert_eq!(count(&engine, tree, end + 1), end);
     refusals.end();
     for number in end..end + 3000 {
@@ -57,7 +57,7 @@ fn run(has_threads: bool, spares_promises: bool) {
     drop(engine);
     store.next_life(Ending::Closed);
     assert_eq!(count(store.engine(), tree, end + 3001), end + 3000);
-    store.engine().settle().expect("there is space");
+    store.engine().quiesce().expect("there is space");
     assert_eq!(count(store.engine(), tree, end + 3001), end + 3000);
 }
 

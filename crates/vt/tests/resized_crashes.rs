@@ -58,7 +58,7 @@ fn image() -> Image {
     let tree = engine.create_tree("tree", &options).expect("it is made");
     let mut rows = Rows::new();
     put(&engine, tree, &mut rows, 0, 16_384);
-    engine.settle().expect("background work succeeds");
+    engine.quiesce().expect("background work succeeds");
     for first in (0..16_384u64).step_by(1024) {
         let (from, to) = (first.to_be_bytes(), (first + 800).to_be_bytes());
         let mut batch = Batch::new();
@@ -67,7 +67,7 @@ fn image() -> Image {
         done.expect("deletes are taken");
         rows.retain(|key, _| key[..] < from[..] || key[..] >= to[..]);
     }
-    engine.settle().expect("background work succeeds");
+    engine.quiesce().expect("background work succeeds");
     // In the log only, some of it in zones already.
     put(&engine, tree, &mut rows, 100_000, 128);
     engine.sync().expect("the device syncs");

@@ -64,7 +64,7 @@ fn put_by_turns(store: &Store, tree: TreeId) {
     for file in (0..FILES).step_by(2).chain((1..FILES).step_by(2)) {
         put_file(store, tree, file);
     }
-    store.engine().settle().expect("background work succeeds");
+    store.engine().quiesce().expect("background work succeeds");
 }
 
 #[test]

@@ -100,7 +100,7 @@ mod tests {
         let mut batch = Batch::new();
         batch.put(tree, b"key", &[1; 100]);
         engine.commit(&batch, CommitOptions::default()).unwrap();
-        engine.settle().unwrap();
+        engine.quiesce().unwrap();
         engine
     }
 

@@ -127,9 +127,9 @@ impl Beside {
     }
 
     /// Finishes the background work of all instances.
-    fn settle(&self, all: &All) -> Result<(), crate::SystemError> {
+    fn quiesce(&self, all: &All) -> Result<(), crate::SystemError> {
         for one in all.values() {
-            self.system.settle(&one.live)?;
+            self.system.quiesce(&one.live)?;
         }
         Ok(())
     }

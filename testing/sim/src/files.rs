@@ -460,8 +460,8 @@ impl<H: Host> System for FsSystem<H> {
         Ok(out)
     }
 
-    fn settle(&self, live: &LiveFs) -> Result<(), SystemError> {
-        let settled = live.fs.engine().settle();
+    fn quiesce(&self, live: &LiveFs) -> Result<(), SystemError> {
+        let settled = live.fs.engine().quiesce();
         settled.map_err(|e| SystemError::new(e.kind(), e))
     }
 

@@ -143,10 +143,10 @@ impl LiveKv {
             let tree = self.trees[tree];
             match message {
                 Message::Put(key, value) if value.len().is_multiple_of(2) => {
-                    batch.put_lent(tree, key, value);
+                    batch.put_borrowed(tree, key, value);
                 }
                 Message::Put(key, value) if value.len() % 4 == 1 => {
-                    batch.put_unfinished(tree, key, value);
+                    batch.put_partial(tree, key, value);
                 }
                 Message::Put(key, value) => batch.put(tree, key, value),
                 Message::Delete(key) => batch.delete(tree, key),
@@ -341,7 +341,7 @@ impl<H: Host> System for KvSystem<H> {
             }
             KvOp::CreatePin(name) => live.create_pin(name).map(|()| Ack::Durable),
             KvOp::DropPin(name) => live.engine.drop_pin(name).map(|()| Ack::Durable),
-            KvOp::Settle => live.engine.settle().map(|()| Ack::Done),
+            KvOp::Settle => live.engine.quiesce().map(|()| Ack::Done),
             KvOp::Step => return (live.step)().and_then(|_| live.audited(Ack::Done)),
             KvOp::Snapshot => return live.snapshot(&model.trees).map(|()| Ack::Done),
             KvOp::Chore(chore) => return live.chore(*chore).and_then(|ack| live.audited(ack)),
@@ -417,8 +417,8 @@ impl<H: Host> System for KvSystem<H> {
         Ok(broken.chain(sums.into_iter().flatten()).collect())
     }
 
-    fn settle(&self, live: &Self::Live) -> Result<(), SystemError> {
-        live.engine.settle().map_err(error)
+    fn quiesce(&self, live: &Self::Live) -> Result<(), SystemError> {
+        live.engine.quiesce().map_err(error)
     }
 
     fn close(&self, live: Self::Live) -> Result<(), SystemError> {

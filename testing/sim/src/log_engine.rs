@@ -219,8 +219,8 @@ impl Engine for LogEngine {
         self.model.check(progress)
     }
 
-    fn settle(&self) -> Result<(), KvError> {
-        self.model.settle()
+    fn quiesce(&self) -> Result<(), KvError> {
+        self.model.quiesce()
     }
 
     fn close(&self) -> Result<(), KvError> {

@@ -160,7 +160,7 @@ impl<S: System> Short<S> {
     /// With space again, all work can be done, and the sums are right.
     fn goes_on(&self, live: &S::Live) -> Result<(), SystemError> {
         self.refusals.end();
-        self.inner.settle(live)?;
+        self.inner.quiesce(live)?;
         match self.inner.check(live)?.first() {
             None => Ok(()),
             Some(broken) => Err(SystemError::new(ErrorKind::Bug, broken)),
@@ -240,8 +240,8 @@ impl<S: System> System for Short<S> {
         self.inner.check(live)
     }
 
-    fn settle(&self, live: &S::Live) -> Result<(), SystemError> {
-        self.inner.settle(live)
+    fn quiesce(&self, live: &S::Live) -> Result<(), SystemError> {
+        self.inner.quiesce(live)
     }
 
     fn close(&self, live: S::Live) -> Result<(), SystemError> {

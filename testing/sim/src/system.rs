@@ -142,7 +142,7 @@ pub trait System {
     ///
     /// # Errors
     /// The errors of the store.
-    fn settle(&self, live: &Self::Live) -> Result<(), SystemError> {
+    fn quiesce(&self, live: &Self::Live) -> Result<(), SystemError> {
         let _ = live;
         Ok(())
     }

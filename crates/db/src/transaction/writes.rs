@@ -208,7 +208,7 @@ impl Writes {
             for (key, own) in &writes.keys {
                 match own {
                     Own::Value(value) if value.len() >= BORROWED_BYTES_MIN => {
-                        batch.put_lent(*tree, key, value);
+                        batch.put_borrowed(*tree, key, value);
                     }
                     Own::Value(value) => batch.put(*tree, key, value),
                     Own::Absent => batch.delete(*tree, key),

@@ -259,7 +259,7 @@ impl<'fs> PlainFiles<'fs> {
 
     /// Makes a plain file durable, and its least length with a row. The caller sees to it that
     /// nothing changes the plain file meanwhile.
-    pub(crate) fn settle(&self, plain: &Plain) -> FsResult<()> {
+    pub(crate) fn sync_plain(&self, plain: &Plain) -> FsResult<()> {
         let len = {
             let status = plain.status.lock();
             check_sound(&status, plain.name, self.externals)?;

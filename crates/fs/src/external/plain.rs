@@ -16,7 +16,7 @@ impl FileSystem {
     }
 
     /// Makes all plain files durable, also those of inodes that are not known any more.
-    pub(crate) fn settle_all(&self) -> FsResult<()> {
+    pub(crate) fn sync_all_plain(&self) -> FsResult<()> {
         let mut first = Ok(());
         for (ino, plain) in self.externals.all() {
             if let Err(error) = self.note_mapped_writes(ino) {
@@ -24,7 +24,7 @@ impl FileSystem {
             }
             let settled = {
                 let _inode = self.residents.locks.inode_read(ino);
-                self.plain_files().settle(&plain)
+                self.plain_files().sync_plain(&plain)
             };
             if self.residents.inodes.find(ino).is_none() {
                 self.externals.forget(ino);

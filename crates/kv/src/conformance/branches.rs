@@ -104,7 +104,7 @@ pub(super) fn isolation(factory: &dyn Factory) {
             store.assert_value(branch, key, None);
         }
         if life % 2 == 0 {
-            store.settle();
+            store.quiesce();
         } else {
             store.reopen(ENDINGS[life / 2]);
         }
@@ -140,7 +140,7 @@ pub(super) fn deletes(factory: &dyn Factory) {
         store.assert_value(branch, &[120], Some(b"again"));
         store.assert_value(branch, &[150], Some(&[150; 40]));
         if life % 2 == 0 {
-            store.settle();
+            store.quiesce();
         } else {
             store.reopen(ENDINGS[life / 2]);
         }
@@ -170,7 +170,7 @@ pub(super) fn upserts(factory: &dyn Factory) {
     for _ in 0..2 {
         store.commit(|b| b.upsert(branch, b"add", ADD, &number(1)));
         store.commit(|b| b.upsert(branch, b"append", APPEND, b"b"));
-        store.settle();
+        store.quiesce();
     }
     store.commit(|b| {
         b.upsert(branch, b"open", APPEND, b"+");
@@ -190,7 +190,7 @@ pub(super) fn upserts(factory: &dyn Factory) {
         store.assert_keys(branch, &[b"add", b"append", b"kept", b"new", b"open"]);
         store.assert_value(tree, b"append", Some(b"pparent"));
         store.assert_value(tree, b"add", Some(&number(1000)));
-        store.settle();
+        store.quiesce();
         store.reopen(ending);
     }
     store.finish();
@@ -243,7 +243,7 @@ pub(super) fn scans(factory: &dyn Factory) {
                 expected.reverse();
             }
         }
-        store.settle();
+        store.quiesce();
     }
     assert_eq!(store.rows(tree), []);
     store.finish();
@@ -285,7 +285,7 @@ pub(super) fn moments(factory: &dyn Factory) {
         }
         store.assert_value(tree, b"k", Some(b"later"));
         match life % 2 {
-            0 => store.settle(),
+            0 => store.quiesce(),
             _ => drop(store.reopen(ENDINGS[life / 2])),
         }
     }

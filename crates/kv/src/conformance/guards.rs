@@ -96,7 +96,7 @@ pub(super) fn keys(factory: &dyn Factory) {
         }
         b.put(tree, b"kept", b"1");
     });
-    store.settle();
+    store.quiesce();
     let since = store.engine().snapshot();
     for settled in [false, true] {
         let mark = if settled { b"settled" } else { b"at once" };
@@ -112,7 +112,7 @@ pub(super) fn keys(factory: &dyn Factory) {
             for key in changed {
                 store.assert_conflict(tree, &guards(&since, tree, &[On::Key(key)]), key);
             }
-            store.settle();
+            store.quiesce();
         }
         let kept = guards(&since, tree, &[On::Key(b"kept"), On::Key(b"never")]);
         store.assert_marked(tree, &kept, mark);
@@ -156,7 +156,7 @@ pub(super) fn ranges(factory: &dyn Factory) {
         ] {
             store.assert_conflict(tree, &guards(&since, tree, &[range]), key);
         }
-        store.settle();
+        store.quiesce();
     }
     store.finish();
 }
@@ -287,7 +287,7 @@ pub(super) fn random(factory: &dyn Factory) {
             held.remove(0);
         }
         if rng.one_in(40) {
-            store.settle();
+            store.quiesce();
         }
         for (since, touched) in &held {
             assert_agrees(&store, tree, since, touched, &mut rng);

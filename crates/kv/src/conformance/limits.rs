@@ -61,7 +61,7 @@ pub(super) fn met(factory: &dyn Factory) {
         store.assert_value(tree, &key, Some(b"long key"));
         assert!(store.get(tree, b"long value").as_ref() == Some(&value));
         assert!(store.get(tree, &key[1..]).as_ref() == Some(&value));
-        store.settle();
+        store.quiesce();
         store.reopen(super::Ending::Killed);
     }
     store.finish();

@@ -51,7 +51,7 @@ pub(super) fn order_within_a_batch(factory: &dyn Factory) {
     });
     store.assert_value(tree, b"k", Some(b"alone"));
     store.assert_value(tree, b"kk", None);
-    store.settle();
+    store.quiesce();
     store.assert_keys(tree, &[b"k"]);
     store.assert_value(tree, b"k", Some(b"alone"));
     store.finish();
@@ -111,7 +111,7 @@ pub(super) fn upserts(factory: &dyn Factory) {
         });
         digest = Some(fold_hash(b"digest", digest, &round.to_le_bytes()));
         if round % 30 == 29 {
-            store.settle();
+            store.quiesce();
         }
         if round == 70 {
             store.reopen(super::Ending::Killed);
@@ -122,14 +122,14 @@ pub(super) fn upserts(factory: &dyn Factory) {
     assert_eq!(store.get(tree, b"digest"), digest);
 
     store.commit(|b| b.put(tree, b"gone", b"yes"));
-    store.settle();
+    store.quiesce();
     store.commit(|b| b.upsert(tree, b"gone", REMOVE_IF, b"no"));
     store.assert_value(tree, b"gone", Some(b"yes"));
     store.commit(|b| b.upsert(tree, b"gone", REMOVE_IF, b"ye"));
     store.assert_value(tree, b"gone", None);
     store.assert_keys(tree, &[b"digest", b"sum", b"text"]);
     store.commit(|b| b.upsert(tree, b"gone", APPEND, b"back"));
-    store.settle();
+    store.quiesce();
     store.assert_value(tree, b"gone", Some(b"back"));
     store.finish();
 }
@@ -151,7 +151,7 @@ pub(super) fn range_deletes(factory: &dyn Factory) {
     for key in 0..200u8 {
         store.commit(|b| b.put(tree, &[key], &[key; 100]));
     }
-    store.settle();
+    store.quiesce();
     store.commit(|b| b.delete_range(tree, &[50], &[100]));
     store.commit(|b| b.delete_range(tree, &[80], &[120]));
     store.commit(|b| b.put(tree, &[90], b"in the middle"));
@@ -169,11 +169,11 @@ pub(super) fn range_deletes(factory: &dyn Factory) {
         store.assert_value(tree, &[91], Some(b"on nothing"));
         store.assert_value(tree, &[119], None);
         store.assert_value(tree, &[120], Some(&[120; 100]));
-        store.settle();
+        store.quiesce();
     }
     store.commit(|b| b.delete_range(tree, b"", &[255]));
     store.assert_keys(tree, &[]);
-    store.settle();
+    store.quiesce();
     store.assert_keys(tree, &[]);
     store.finish();
 }
@@ -194,7 +194,7 @@ pub(super) fn empty_keys_and_values(factory: &dyn Factory) {
         store.assert_value(tree, &[0], Some(b"zero"));
         store.assert_value(tree, &[0, 0, 0], None);
         store.assert_keys(tree, &[b"", &[0], &[0, 0], b"empty value", &[255; 40]]);
-        store.settle();
+        store.quiesce();
         store.reopen(super::Ending::Closed);
     }
     store.commit(|b| b.delete_range(tree, b"", &[0]));
@@ -221,7 +221,7 @@ pub(super) fn big_values(factory: &dyn Factory) {
             assert!(found == Some(value(size, i)), "value {i} of {size} bytes");
         }
         match round {
-            0 => store.settle(),
+            0 => store.quiesce(),
             _ => drop(store.reopen(super::Ending::Killed)),
         }
     }

@@ -189,7 +189,7 @@ pub(super) fn survive(factory: &dyn Factory) {
         // Not synced, and not seen by the pin.
         change(&store, tree, round + 1);
         if round % 2 == 0 {
-            store.settle();
+            store.quiesce();
         }
         if round % 3 == 1 {
             store.reopen(ENDINGS[round as usize % 9 / 3]);
@@ -211,7 +211,7 @@ pub(super) fn survive(factory: &dyn Factory) {
             store.drop_pin(&gone.name);
         }
     }
-    store.settle();
+    store.quiesce();
     store.finish();
 }
 
@@ -235,9 +235,9 @@ pub(super) fn opened(factory: &dyn Factory) {
         assert_eq!(store.keys(other, Some(&at.clone())), [b"k"]);
         assert!(store.is_readable(other, Some(&at)));
         store.assert_value(tree, b"k", Some(b"new"));
-        store.settle();
+        store.quiesce();
         store.commit(|b| b.put(tree, b"j", &[1; 4000]));
-        store.settle();
+        store.quiesce();
     }
     assert!(matches!(
         store.engine().open_pin("p"),
@@ -250,7 +250,7 @@ pub(super) fn opened(factory: &dyn Factory) {
     assert!(!store.is_readable(tree, Some(&at)));
     assert!(store.is_readable(other, Some(&at)));
     drop(at);
-    store.settle();
+    store.quiesce();
     store.finish();
 }
 
@@ -298,7 +298,7 @@ pub(super) fn hidden_trees(factory: &dyn Factory) {
         }
         drop((before, now));
         if life % 2 == 0 {
-            store.settle();
+            store.quiesce();
         }
         store.reopen(ENDINGS[life % 3]);
     }
@@ -371,7 +371,7 @@ pub(super) fn space(factory: &dyn Factory) {
                 b.delete_range(tree, b"", &[255; 5])
             })
             .expect("a full store deletes ranges");
-        store.settle();
+        store.quiesce();
         // A thread that looks at a table holds its space for that moment. None is left in the next
         // life.
         store.reopen(Ending::Closed);
@@ -407,7 +407,7 @@ pub(super) fn full_of_pins(factory: &dyn Factory) {
     for _ in 0..2 {
         assert_eq!(store.pins().len(), count as usize);
         store.commit(|b| b.put(tree, b"k", b"w"));
-        store.settle();
+        store.quiesce();
         store.reopen(Ending::Killed);
     }
     for name in ["2", "0"] {

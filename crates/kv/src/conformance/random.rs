@@ -194,7 +194,7 @@ impl Run {
 
     fn step(&mut self) {
         if self.tuning.one_in(self.params.settle_one_in) {
-            self.store.settle();
+            self.store.quiesce();
         }
         if self.tuning.one_in(self.params.reopen_one_in) {
             self.reopen();
@@ -242,10 +242,10 @@ impl Run {
         for (tree, message) in batch.messages() {
             match message {
                 Message::Put { key, value } if self.rng.one_in(2) => {
-                    lent.put_lent(tree, key, value);
+                    lent.put_borrowed(tree, key, value);
                 }
                 Message::Put { key, value } if value.len() % 4 == 1 => {
-                    lent.put_unfinished(tree, key, value);
+                    lent.put_partial(tree, key, value);
                 }
                 other => lent.push(tree, other),
             }

@@ -33,7 +33,7 @@ fn same_after(factory: &dyn Factory, ending: Ending) {
     for life in 0..6u64 {
         work(&store, trees, life);
         if life % 3 == 1 {
-            store.settle();
+            store.quiesce();
         }
         if life % 3 == 2 {
             store.engine().sync().expect("the store syncs");
@@ -95,7 +95,7 @@ pub(super) fn power_cut_leaves_a_prefix(factory: &dyn Factory) {
                 durable = written;
             }
             if rng.one_in(200) {
-                store.settle();
+                store.quiesce();
             }
         }
         if !store.reopen(Ending::PowerCut) {

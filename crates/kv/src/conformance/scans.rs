@@ -54,7 +54,7 @@ pub(super) fn both_ways(factory: &dyn Factory) {
         assert_scans(&store, tree, KeyRange::new(b"", b"a"), &rows(&all[..1]));
         assert_scans(&store, tree, KeyRange::new(b"b", b"b"), &Rows::new());
         assert_scans(&store, tree, KeyRange::new(b"c", b"a"), &Rows::new());
-        store.settle();
+        store.quiesce();
     }
     store.finish();
 }
@@ -74,7 +74,7 @@ pub(super) fn random_ranges(factory: &dyn Factory) {
             model.insert(key.to_vec(), value);
         }
         if round % 700 == 699 {
-            store.settle();
+            store.quiesce();
         }
     }
     for _ in 0..200 {
@@ -109,7 +109,7 @@ pub(super) fn unmoved_by_writes(factory: &dyn Factory) {
             });
             if step == 50 {
                 store.commit(|b| b.delete_range(tree, &[0], &[255]));
-                store.settle();
+                store.quiesce();
             }
             let row = under_way.next().expect("the scan reads");
             let (key, value) = row.expect("as many rows as before");
@@ -138,12 +138,12 @@ pub(super) fn over_range_deletes(factory: &dyn Factory) {
     for key in 0..1000u32 {
         store.commit(|b| b.put(tree, &key.to_be_bytes(), &[1; 200]));
     }
-    store.settle();
+    store.quiesce();
     for start in (0..1000u32).step_by(100) {
         let end = (start + 60).to_be_bytes();
         store.commit(|b| b.delete_range(tree, &start.to_be_bytes(), &end));
     }
-    store.settle();
+    store.quiesce();
     for key in (0..1000u32).step_by(50) {
         store.commit(|b| b.put(tree, &key.to_be_bytes(), b"new"));
     }
@@ -160,7 +160,7 @@ pub(super) fn over_range_deletes(factory: &dyn Factory) {
         assert_scans(&store, tree, KeyRange::all(), &expected);
         let inside = KeyRange::new(&[0, 0, 0, 10], &[0, 0, 0, 40]);
         assert_scans(&store, tree, inside, &Rows::new());
-        store.settle();
+        store.quiesce();
     }
     store.finish();
 }

@@ -31,7 +31,7 @@ pub(super) fn isolation(factory: &dyn Factory) {
         assert_eq!(store.keys(tree, Some(&before)), [b"a", b"b"]);
         assert_eq!(store.keys(tree, Some(&after)), [b"a", b"c"]);
         assert_eq!(store.keys(tree, NOW), [b"a"]);
-        store.settle();
+        store.quiesce();
     }
     store.finish();
 }
@@ -56,7 +56,7 @@ pub(super) fn survive_compaction(factory: &dyn Factory) {
         let snapshot = store.engine().snapshot();
         let seen = read_all(store.engine(), tree, Some(&snapshot));
         taken.push((snapshot, seen));
-        store.settle();
+        store.quiesce();
     }
     for (snapshot, seen) in &taken {
         let now = read_all(store.engine(), tree, Some(snapshot));
@@ -67,7 +67,7 @@ pub(super) fn survive_compaction(factory: &dyn Factory) {
         }
     }
     drop(taken);
-    store.settle();
+    store.quiesce();
     store.finish();
 }
 
@@ -84,7 +84,7 @@ pub(super) fn released_in_any_order(factory: &dyn Factory) {
         let index = held.len() * 5 / 8;
         held.swap_remove(index);
         if held.len() % 10 == 0 {
-            store.settle();
+            store.quiesce();
         }
         for (round, snapshot) in &held {
             let seen = store.get_at(tree, b"k", Some(snapshot));

@@ -65,7 +65,7 @@ pub(super) fn what_is_set_aside_is_left(factory: &dyn Factory) {
             }
         }
     }
-    store.settle();
+    store.quiesce();
     for row in (0..rows).chain(first..end) {
         let found = store.get(tree, &row.to_be_bytes());
         assert!(found == Some(value(row)), "row {row}");
@@ -117,7 +117,7 @@ pub(super) fn full_store_recovers(factory: &dyn Factory) {
             b.delete_range(tree, &from.to_be_bytes(), &to.to_be_bytes());
         })
         .expect("a full store deletes ranges");
-    store.settle();
+    store.quiesce();
     assert_rows(&store, tree, to..end);
     let free_bytes = store.engine().space().free_bytes;
     assert!(
@@ -136,7 +136,7 @@ pub(super) fn full_store_recovers(factory: &dyn Factory) {
                 b.delete_range(tree, b"", &[255; 5]);
             })
             .expect("a full store deletes ranges");
-        store.settle();
+        store.quiesce();
         let again = fill(&store, tree, 0);
         assert!(again >= end - end / 4, "{again} rows where {end} fitted");
         assert_rows(&store, tree, 0..again);

@@ -30,7 +30,7 @@ pub(super) fn read_after_commit(factory: &dyn Factory) {
         store.commit(|b| b.put(tree, b"n", &n.to_le_bytes()));
         committed.store(n, Ordering::SeqCst);
         if n % 500 == 0 {
-            store.settle();
+            store.quiesce();
         }
     }
     is_done.store(true, Ordering::SeqCst);
@@ -95,7 +95,7 @@ pub(super) fn readers_see_whole_batches(factory: &dyn Factory) {
                 let done = engine.commit(&batch, CommitOptions::default());
                 done.expect("the batch is committed");
                 if round % 100 == 99 {
-                    engine.settle().expect("background work succeeds");
+                    engine.quiesce().expect("background work succeeds");
                 }
             }
             left.fetch_sub(1, Ordering::SeqCst);

@@ -60,7 +60,7 @@ pub(super) fn name_used_again(factory: &dyn Factory) {
             store.commit(|b| b.put(tree, &[round, key], &[round; 500]));
         }
         if round % 2 == 0 {
-            store.settle();
+            store.quiesce();
         }
         store.engine().drop_tree(tree).expect("the tree goes");
         let new = store.tree("tree");
@@ -72,7 +72,7 @@ pub(super) fn name_used_again(factory: &dyn Factory) {
             store.assert_keys(tree, &[]);
         }
     }
-    store.settle();
+    store.quiesce();
     store.assert_keys(tree, &[]);
     store.finish();
 }
@@ -84,13 +84,13 @@ pub(super) fn apart(factory: &dyn Factory) {
         store.commit(|b| b.put(left, &[key], b"left"));
         store.commit(|b| b.put(right, &[key, key], b"right"));
     }
-    store.settle();
+    store.quiesce();
     store.commit(|b| b.delete_range(left, b"", &[255]));
     store.assert_keys(left, &[]);
     assert_eq!(store.keys(right, None).len(), 100);
-    store.settle();
+    store.quiesce();
     store.engine().drop_tree(left).expect("the tree goes");
-    store.settle();
+    store.quiesce();
     assert_eq!(store.keys(right, None).len(), 100);
     store.assert_value(right, &[7, 7], Some(b"right"));
     store.assert_value(right, &[7], None);
@@ -120,7 +120,7 @@ pub(super) fn altered(factory: &dyn Factory) {
         altered.expect("the tree takes other options");
         assert_eq!(store.engine().trees()[0].options, options);
         if round % 2 == 0 {
-            store.settle();
+            store.quiesce();
         }
         store.assert_value(tree, &[7], Some(&[round; 300]));
         if round == 2 {

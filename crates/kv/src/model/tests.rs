@@ -21,7 +21,7 @@ fn versions_live_as_long_as_somebody_sees_them() {
     commit(&engine, |b| b.put(tree, b"k", &value)).unwrap();
     assert_eq!(engine.state.read().used(), 2 * one);
     drop(snapshot);
-    engine.settle().unwrap();
+    engine.quiesce().unwrap();
     assert_eq!(engine.state.read().used(), one);
     commit(&engine, |b| b.delete(tree, b"k")).unwrap();
     assert_eq!(engine.state.read().used(), 0);

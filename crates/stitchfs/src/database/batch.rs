@@ -40,9 +40,9 @@ impl<'v> Batch<'v> {
     }
 
     /// Sets a key to a value that is not copied.
-    pub fn put_lent(&mut self, tree: &Tree, key: &[u8], value: &'v [u8]) {
+    pub fn put_borrowed(&mut self, tree: &Tree, key: &[u8], value: &'v [u8]) {
         self.note(tree);
-        self.messages.put_lent(tree.id(), key, value);
+        self.messages.put_borrowed(tree.id(), key, value);
     }
 
     /// Removes a key, present or not.

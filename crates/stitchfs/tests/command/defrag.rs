@@ -68,13 +68,13 @@ fn leave_holes(path: &Path) {
         batch.put(&tree, &key(number), &value);
         db.commit(&batch).unwrap();
     }
-    db.settle().unwrap();
+    db.quiesce().unwrap();
     let mut batch = Batch::new();
     for number in (1..VALUES).step_by(2) {
         batch.delete(&tree, &key(number));
     }
     db.commit(&batch).unwrap();
-    db.settle().unwrap();
+    db.quiesce().unwrap();
     db.close().unwrap();
 }
 

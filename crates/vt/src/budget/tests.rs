@@ -106,7 +106,7 @@ fn the_cache_follows_the_version_that_is_installed() {
     let capacity = |small: &Small| small.counter("vt.cache_memory_bytes_max");
     let empty = capacity(&small);
     small.scatter(2000, 5000, 1000);
-    small.engine.settle().expect("nothing is wrong");
+    small.engine.quiesce().expect("nothing is wrong");
     let lists = small.counter("vt.list_memory_bytes");
     assert!(lists > 0, "there are tables");
     // The last compaction may have held what it removed until after its version came.

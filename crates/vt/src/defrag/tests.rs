@@ -8,7 +8,7 @@ use stitch_kv::{Batch, Engine};
 fn full_of_holes() -> Small {
     let mut store = Small::new(64 * MIB);
     store.put(0, 8192, 4000);
-    store.engine.settle().unwrap();
+    store.engine.quiesce().unwrap();
     for first in (0..8192u64).step_by(96) {
         let end = first + 64;
         let mut batch = Batch::new();
@@ -16,7 +16,7 @@ fn full_of_holes() -> Small {
         store.commit(&batch);
         store.rows.retain(|key, _| !(first..end).contains(key));
     }
-    store.engine.settle().unwrap();
+    store.engine.quiesce().unwrap();
     store
 }
 

@@ -267,7 +267,7 @@ impl Streaks {
     }
 
     /// What was followed is in the memtable now.
-    pub(crate) fn settle(&mut self, memtable: &Memtable) {
+    pub(crate) fn note_followed(&mut self, memtable: &Memtable) {
         for id in self.followed.drain(..) {
             let streak = &self.streaks[id.0 as usize];
             if let Some(entry) = memtable.oldest(streak.tree, &streak.end) {

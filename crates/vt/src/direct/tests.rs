@@ -11,7 +11,7 @@ fn lent<'a>(batch: &'a Batch<'_>) -> Batch<'a> {
     let mut lent = Batch::new();
     for (tree, message) in batch.messages() {
         match message {
-            Message::Put { key, value } => lent.put_lent(tree, key, value),
+            Message::Put { key, value } => lent.put_borrowed(tree, key, value),
             other => lent.push(tree, other),
         }
     }
@@ -94,7 +94,7 @@ fn what_is_not_finished_goes_through_the_log() {
     let mut batch = Batch::new();
     batch.put(A, b"a", &value);
     batch.put(A, b"b", &value);
-    batch.put_unfinished(A, b"c", &value);
+    batch.put_partial(A, b"c", &value);
     batch.put(A, b"d", &value);
     batch.put(B, b"e", &value);
     let mut followed = Vec::new();
@@ -114,11 +114,11 @@ fn what_is_not_finished_goes_through_the_log() {
         "a streak goes on with it"
     );
     batch.clear();
-    batch.put_unfinished(A, b"a", &[7; 512]);
+    batch.put_partial(A, b"a", &[7; 512]);
     assert_eq!(divide(&batch, 0, &mut |_| None)[0].direct, None);
     // It is short of this without the one that is not finished.
     batch.clear();
     batch.put(A, b"a", &value);
-    batch.put_unfinished(A, b"b", &value);
+    batch.put_partial(A, b"b", &value);
     assert_eq!(divide(&batch, 400, &mut |_| None).len(), 1);
 }

@@ -239,7 +239,7 @@ fn life_after(level: usize, harm: Harm, seed: u64) -> u64 {
     batch.delete_range(life.tree, b"a", b"z");
     let done = life.engine.commit(&batch, CommitOptions::default());
     done.expect("writes go on");
-    life.engine.settle().expect("background work goes on");
+    life.engine.quiesce().expect("background work goes on");
     let version = life.engine.store.version();
     assert_eq!(version.tables().count(), 0, "what is deleted whole is gone");
     met

@@ -203,7 +203,7 @@ fn readers_see_all_while_versions_are_installed() {
         let workers = [worker(&engine, 6), worker(&engine, 6)];
         join([writer, reader].into_iter().chain(workers));
         assert_eq!(read_both(&engine, trees, 0, BATCHES), BATCHES);
-        engine.settle().expect("background work succeeds");
+        engine.quiesce().expect("background work succeeds");
         assert_eq!(read_both(&engine, trees, 0, BATCHES), BATCHES);
         expect_sound(&engine);
     });
@@ -241,7 +241,7 @@ fn trees_come_change_and_go_beside_commits_and_compactions() {
         join([writer, maker, worker(&engine, 6)]);
         assert_eq!(read_both(&engine, trees, 0, 6), 6);
         assert_eq!(engine.trees()[1].options, TreeOptions::default());
-        engine.settle().expect("background work succeeds");
+        engine.quiesce().expect("background work succeeds");
         assert_eq!(read_both(&engine, trees, 0, 6), 6);
         expect_sound(&engine);
     });
@@ -276,7 +276,7 @@ fn reads_of_now_find_what_compactions_leave() {
             known.fetch_max(n.into(), Ordering::SeqCst);
             engine.step().expect("background work succeeds");
         }
-        engine.settle().expect("background work succeeds");
+        engine.quiesce().expect("background work succeeds");
         join(readers);
     });
 }
@@ -329,7 +329,7 @@ fn compactions_at_once_lose_nothing() {
             };
             join([writer, reader].into_iter().chain(compactors));
             assert_eq!(read_both(&engine, written, 0, BATCHES), BATCHES);
-            engine.settle().expect("background work succeeds");
+            engine.quiesce().expect("background work succeeds");
             assert_eq!(read_both(&engine, written, 0, BATCHES), BATCHES);
             expect_sound(&engine);
             let count = engine.counters().get("vt.compactions_beside");

@@ -16,7 +16,7 @@ fn a_get_from_memory_takes_few_steps() {
         for n in 1..=4 {
             put_both(&engine, trees, 0, n, 300);
         }
-        engine.settle().expect("background work succeeds");
+        engine.quiesce().expect("background work succeeds");
         let get = || {
             let before = context_switches();
             let found = engine.get(trees[0], &[0, 2], None);

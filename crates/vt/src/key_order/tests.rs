@@ -23,7 +23,7 @@ fn in_order(store_bytes: u64) -> Small {
     for first in (0..PAGES).step_by(512) {
         store.put(first, 512, PAGE);
     }
-    store.engine.settle().unwrap();
+    store.engine.quiesce().unwrap();
     store
 }
 
@@ -100,7 +100,7 @@ fn values_overwritten_at_random_are_in_key_order_after_defrag() {
     for part in [1, 5, 10] {
         let mut store = in_order(128 * MIB);
         overwrite(&mut store, PAGES / part);
-        store.engine.settle().unwrap();
+        store.engine.quiesce().unwrap();
         let scattered = extents_read(&mut store);
         assert!(scattered > PAGES / part / 4, "{scattered} extents");
         let moved = defrag(&store);
@@ -119,7 +119,7 @@ fn values_of_several_rounds_are_merged_first() {
     let mut store = in_order(128 * MIB);
     for count in [PAGES / 2, PAGES / 8, PAGES / 64] {
         overwrite(&mut store, count);
-        store.engine.settle().unwrap();
+        store.engine.quiesce().unwrap();
     }
     defrag(&store);
     let after = extents_read(&mut store);
@@ -157,7 +157,7 @@ fn a_store_that_is_nearly_full_keeps_its_reserve() {
     let space = store.engine.space();
     assert!(space.free_bytes < space.total_bytes / 6, "{space:?}");
     overwrite(&mut store, PAGES / 4);
-    store.engine.settle().unwrap();
+    store.engine.quiesce().unwrap();
     let free_bytes = store.engine.space().free_bytes;
     let engine = &store.engine.store;
     assert_eq!(engine.key_order.room_bytes(), 0);
@@ -175,7 +175,7 @@ fn a_store_that_is_nearly_full_keeps_its_reserve() {
 fn idle_steps_are_short_and_wait_for_those_who_write() {
     let mut store = in_order(128 * MIB);
     overwrite(&mut store, PAGES);
-    store.engine.settle().unwrap();
+    store.engine.quiesce().unwrap();
     let mut idle = IdleOrder::new(store.clock.monotonic());
     let mut most = 0;
     for look in 0..60 {
@@ -199,7 +199,7 @@ fn idle_steps_are_short_and_wait_for_those_who_write() {
 fn idle_steps_write_no_more_than_commits_have_paid_for() {
     let mut store = in_order(128 * MIB);
     overwrite(&mut store, PAGES);
-    store.engine.settle().unwrap();
+    store.engine.quiesce().unwrap();
     let put = store.counter("kv.put_bytes");
     let mut idle = IdleOrder::after_writing(8 * put + 256 * MIB);
     for _ in 0..20 {
@@ -222,7 +222,7 @@ fn idle_steps_write_no_more_than_commits_have_paid_for() {
 fn a_step_that_is_put_off_is_not_taken_again_at_once() {
     let mut store = in_order(128 * MIB);
     overwrite(&mut store, PAGES);
-    store.engine.settle().unwrap();
+    store.engine.quiesce().unwrap();
     let engine = &store.engine.store;
     engine.key_order.measure(usize::MAX);
     let version = engine.version();
@@ -248,7 +248,7 @@ fn a_step_that_is_put_off_is_not_taken_again_at_once() {
 fn what_was_stopped_goes_on_later() {
     let mut store = in_order(128 * MIB);
     overwrite(&mut store, PAGES);
-    store.engine.settle().unwrap();
+    store.engine.quiesce().unwrap();
     let mut seen = 0;
     let done = store.engine.defrag(&mut |done, total| {
         assert!(done <= total);
@@ -269,7 +269,7 @@ fn evacuation_keeps_the_order_while_many_zones_are_free() {
     // the second.
     store.delete((0..PAGES / 2).step_by(9));
     store.delete((PAGES / 2..PAGES).filter(|key| key % 512 >= 128));
-    store.engine.settle().unwrap();
+    store.engine.quiesce().unwrap();
     let engine = &store.engine.store;
     let scattered = || -> u64 {
         let (version, from) = (engine.version(), (PAGES / 2).to_be_bytes());

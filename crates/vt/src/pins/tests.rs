@@ -103,7 +103,7 @@ fn no_change_of_a_pin_walks_over_the_tables() {
         options.table_bytes = Some(32 << 10);
     });
     store.put(0, 4096, 1000);
-    store.engine.settle().expect("background work succeeds");
+    store.engine.quiesce().expect("background work succeeds");
     let tables = store.engine.store.version().tables().count();
     assert!(tables > 50, "{tables} tables");
     let before = walks();

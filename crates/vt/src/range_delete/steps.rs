@@ -13,7 +13,7 @@ fn filled(n: u64) -> Small {
         options.level1_bytes = Some(64 << 10);
     });
     store.put(0, n, 100);
-    store.engine.settle().expect("it settles");
+    store.engine.quiesce().expect("it settles");
     store
 }
 
@@ -50,9 +50,9 @@ fn steps(n: u64, to_end: bool) -> [usize; 4] {
     lap();
     store.check();
     lap();
-    store.engine.settle().expect("it settles");
+    store.engine.quiesce().expect("it settles");
     drop(snapshot);
-    store.engine.settle().expect("it settles");
+    store.engine.quiesce().expect("it settles");
     lap();
     store.check();
     for key in 0..n {

@@ -9,9 +9,9 @@ fn spread() -> Small {
     for first in (0..12_288).step_by(512) {
         store.put(first, 512, 4000);
     }
-    store.engine.settle().unwrap();
+    store.engine.quiesce().unwrap();
     store.delete((0..12_288).filter(|key| key % 4 != 0));
-    store.engine.settle().unwrap();
+    store.engine.quiesce().unwrap();
     // In a zone of its own, and in the log only.
     store.put(20_000, 64, 4000);
     store
@@ -51,7 +51,7 @@ fn what_is_at_the_end_moves_and_the_end_is_cut_off() {
 fn a_store_that_holds_too_much_stays_as_it_is() {
     let mut store = spread();
     store.put(30_000, 2048, 4000);
-    store.engine.settle().unwrap();
+    store.engine.quiesce().unwrap();
     let before = store.engine.space();
     let error = store.engine.shrink(20 * MIB, &mut |_, _| true).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NoSpace);
@@ -91,7 +91,7 @@ fn a_reader_of_what_was_moved_is_waited_for() {
 #[test]
 fn what_cannot_be_read_is_not_cut_off() {
     let store = spread();
-    store.engine.settle().unwrap();
+    store.engine.quiesce().unwrap();
     let version = store.engine.store.version();
     let runs = version.tables().flat_map(|(_, t)| t.meta().runs.clone());
     let last = runs.max_by_key(|run| run.addr).unwrap();
@@ -109,5 +109,5 @@ fn what_cannot_be_read_is_not_cut_off() {
     assert!(error.to_string().contains("a check says whose"), "{error}");
     assert_eq!(store.engine.volume().device_bytes(), 64 * MIB);
     store.put(1, 64, 1000);
-    store.engine.settle().unwrap();
+    store.engine.quiesce().unwrap();
 }

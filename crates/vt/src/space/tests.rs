@@ -30,7 +30,7 @@ fn only_what_is_not_carried_has_to_be_in_runs() {
     let mut small = Small::new(64 << 20);
     let in_runs = |small: &Small| small.engine.store.space.kept_in_runs(SpaceClass::Normal);
     small.put(0, 4000, 4096);
-    small.engine.settle().expect("it is written out");
+    small.engine.quiesce().expect("it is written out");
     let store = &small.engine.store;
     let least = store.sizing.now().pick.table_bytes;
     let (kept, runs) = (store.space.kept_bytes(SpaceClass::Normal), in_runs(&small));
@@ -43,7 +43,7 @@ fn only_what_is_not_carried_has_to_be_in_runs() {
     drop(version);
     // What is put among others takes runs, until all that is kept has to be in them.
     small.put(10_000, 60_000, 100);
-    small.engine.settle().expect("it is written out");
+    small.engine.quiesce().expect("it is written out");
     let store = &small.engine.store;
     assert_eq!(in_runs(&small), store.space.kept_bytes(SpaceClass::Normal));
 }

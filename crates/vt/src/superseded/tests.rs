@@ -85,7 +85,7 @@ fn a_block_is_counted_by_its_entries_and_its_keys() {
 
 /// Live bytes of a store with these rows written again and again, after settling.
 fn settled(store: &Small) -> u64 {
-    store.engine.settle().unwrap();
+    store.engine.quiesce().unwrap();
     store.check();
     store.live_bytes()
 }
@@ -129,7 +129,7 @@ fn a_full_store_gets_back_what_a_dropped_snapshot_held() {
         let mut store = Small::new(32 * MIB);
         let rows = 8000;
         store.put(0, rows, 1900);
-        store.engine.settle().unwrap();
+        store.engine.quiesce().unwrap();
         let snapshot = store.engine.snapshot();
         // Until there is hardly room for more.
         let mut end = 0;
@@ -138,7 +138,7 @@ fn a_full_store_gets_back_what_a_dropped_snapshot_held() {
             end += 50;
         }
         assert!(1000 < end && end < rows, "{end} rows were written again");
-        store.engine.settle().unwrap();
+        store.engine.quiesce().unwrap();
         drop(snapshot);
         if is_opened_again {
             store.reopen();
@@ -160,13 +160,13 @@ fn all_tables_are_looked_at_in_a_few_walks_over_them() {
         let mut store = Small::new(64 * MIB);
         store.reopen_as(small_tables);
         store.put(0, 8192, 1000);
-        store.engine.settle().unwrap();
+        store.engine.quiesce().unwrap();
         store.reopen_as(small_tables);
         let tables = store.engine.store.version().tables().count();
         assert!(tables > 100, "{tables} tables");
         let before = walks();
         match is_settled {
-            true => store.engine.settle().unwrap(),
+            true => store.engine.quiesce().unwrap(),
             false => {
                 while store
                     .engine
@@ -190,7 +190,7 @@ fn all_tables_are_looked_at_in_a_few_walks_over_them() {
 fn what_goes_while_it_is_looked_at_is_forgotten() {
     let mut store = Small::new(64 * MIB);
     store.put(0, 64, 1000);
-    store.engine.settle().unwrap();
+    store.engine.quiesce().unwrap();
     store.reopen();
     let superseded = &store.engine.store.tables.superseded;
     let table = superseded.take_unknown().expect("there is one");

@@ -378,7 +378,7 @@ impl TableWriter {
         for ((pending, number), addr) in pending.iter().zip(addrs) {
             self.index[*number].block = self.seal(pending, *addr);
         }
-        self.cached.settle(&self.index);
+        self.cached.cache_waiting(&self.index);
     }
 
     fn pending_lens(&self) -> Vec<u64> {

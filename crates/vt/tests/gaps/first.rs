@@ -186,7 +186,7 @@ fn the_first_scan_under_a_snapshot_of_all_rows_steps_over_few_keys() {
             rows.delete(how);
             rows.write_out(MEMTABLE);
             if is_settled {
-                rows.store.engine().settle().unwrap();
+                rows.store.engine().quiesce().unwrap();
             }
             let steps = rows.steps(direction);
             let what = format!("{how:?} {direction:?} {is_settled}");
@@ -308,7 +308,7 @@ impl Modelled {
                 self.held.push((snapshot, self.model.clone()));
             }
             9 if self.held.len() > 2 => drop(self.held.remove(0)),
-            10 if rng.one_in(6) => self.store.engine().settle().unwrap(),
+            10 if rng.one_in(6) => self.store.engine().quiesce().unwrap(),
             11 if rng.one_in(8) => {
                 let ending = [Ending::Closed, Ending::Killed];
                 self.next_life(ending[usize::try_from(rng.below(2)).unwrap()]);

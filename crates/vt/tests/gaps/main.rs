@@ -91,7 +91,7 @@ fn a_scan_over_deleted_rows_steps_over_few_of_them() {
         let steps = passed(engine, || assert_eq!(first().as_ref(), Some(&found)));
         assert!(steps < 100, "{steps} deleted keys, once learned");
         // Nothing but a put ends it.
-        engine.settle().unwrap();
+        engine.quiesce().unwrap();
         let steps = passed(engine, || assert_eq!(first().as_ref(), Some(&found)));
         assert!(steps < 100, "{steps} deleted keys, settled");
         let back = 20_000u64.to_be_bytes();
@@ -110,7 +110,7 @@ fn deletes_in_any_order_are_stepped_over_once_in_each_direction() {
     for key in 0..ROWS + 20 {
         commit(engine, |b| b.put(tree, &key.to_be_bytes(), b"row"));
     }
-    engine.settle().unwrap();
+    engine.quiesce().unwrap();
     for key in 0..ROWS {
         commit(engine, |b| b.delete(tree, &middle(key).to_be_bytes()));
     }

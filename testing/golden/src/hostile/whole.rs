@@ -314,7 +314,7 @@ fn write(device: &Arc<MemDevice>) -> Result<(), Failure> {
     let vt = open(shared(device), false)?;
     let engine = Arc::clone(&vt) as Arc<dyn Engine>;
     let changed = change_files(&engine);
-    let settled = settle(&vt);
+    let settled = quiesce(&vt);
     let _ = (changed, settled, engine.close());
     Ok(())
 }
@@ -336,8 +336,8 @@ fn change_files(engine: &Arc<dyn Engine>) -> Result<(), Failure> {
     Ok(fs.close()?)
 }
 
-fn settle(vt: &Arc<VtEngine>) -> Result<(), Failure> {
-    vt.settle()?;
+fn quiesce(vt: &Arc<VtEngine>) -> Result<(), Failure> {
+    vt.quiesce()?;
     let mut steps = 0;
     while vt.step()? {
         steps += 1;

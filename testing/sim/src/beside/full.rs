@@ -65,8 +65,8 @@ pub fn explore(beside: &Beside, seed: u64) -> Result<FullStats, String> {
     fill.deletes_work(&mut all).map_err(stage)?;
     fill.give_back(&mut all, &filler).map_err(stage)?;
     let (device, mut all) = fill.dies_at_times(device, all).map_err(stage)?;
-    let settled = beside.settle(&all);
-    settled.map_err(|e| stage(format!("settle: {e}")))?;
+    let settled = beside.quiesce(&all);
+    settled.map_err(|e| stage(format!("quiesce: {e}")))?;
     let back_bytes = fill.others_go_on(&mut all, &filler, filled_bytes);
     let back_bytes = back_bytes.map_err(stage)?;
     fill.run.hold_all(&all, None).map_err(stage)?;

@@ -126,7 +126,7 @@ impl ShortVolume<'_> {
 
     /// With space again, work goes on in all instances, and the sums are right.
     fn goes_on(&mut self, all: &mut All) -> Result<(), String> {
-        let settled = self.run.beside.settle(all);
+        let settled = self.run.beside.quiesce(all);
         settled.map_err(|e| format!("with space again: {e}"))?;
         self.run.check_all(all)?;
         for name in all.keys().cloned().collect::<Vec<_>>() {

@@ -90,7 +90,7 @@ pub(in crate::conformance) fn messages(factory: &dyn Factory) {
             b.put(tree, b"q", b"parent");
         });
         if settled {
-            store.settle();
+            store.quiesce();
         }
         let before = store.engine().snapshot();
         let seen = [store.words(tree, NOW), store.words(other, NOW)];
@@ -106,7 +106,7 @@ pub(in crate::conformance) fn messages(factory: &dyn Factory) {
             let now = "a=2 c=1parent23 d=parent e=1 n=2 q=2 z=batch";
             assert_eq!(store.words(tree, NOW), now);
             assert_eq!(store.words(other, NOW), "o=12batch");
-            store.settle();
+            store.quiesce();
         }
         drop(before);
         assert_eq!(store.engine().trees().len(), 2, "the branches are gone");
@@ -155,7 +155,7 @@ pub(in crate::conformance) fn guarded(factory: &dyn Factory) {
         assert_eq!(store.words(tree, NOW), "a=parent b=1 m=parent");
         assert_eq!(store.words(branch, NOW), "a=1 b=2");
         assert_eq!(store.words(calm, NOW), "a=1 b=1 c=calm m=1");
-        store.settle();
+        store.quiesce();
     }
     store.commit(|b| b.put(branch, b"k", b"goes on"));
     let calm_guards = store.guards_of(tree, calm);
@@ -225,11 +225,11 @@ pub(in crate::conformance) fn nested(factory: &dyn Factory) {
     store.assert_value(outer, b"n", Some(&number(1111)));
     store.assert_value(outer, b"inner", Some(b"v"));
     store.assert_value(tree, b"n", Some(&number(10_001)));
-    store.settle();
+    store.quiesce();
     store.reopen(Ending::Killed);
     assert_eq!(store.keys(outer, NOW), [&b"inner"[..], b"n"]);
     store.absorb(&[outer]);
-    store.settle();
+    store.quiesce();
     store.assert_value(tree, b"n", Some(&number(11_111)));
     assert_eq!(store.keys(tree, NOW), [&b"inner"[..], b"n"]);
     store.finish();
@@ -255,7 +255,7 @@ pub(in crate::conformance) fn survive(factory: &dyn Factory) {
         }
         expected += 50 * (life + 1);
         if life % 2 == 0 {
-            store.settle();
+            store.quiesce();
         }
         let guards = Guards::since(&store.engine().snapshot());
         let batch = Batch::new();

@@ -124,7 +124,7 @@ pub(in crate::conformance) fn chains(factory: &dyn Factory) {
         }
         store.commit(|b| b.put(last, b"last", b"after"));
         if depth % 8 == 5 {
-            store.settle();
+            store.quiesce();
         }
     }
     let new = [NewBranch::new(chain[BRANCH_DEPTH_MAX], "too deep")];
@@ -151,7 +151,7 @@ pub(in crate::conformance) fn chains(factory: &dyn Factory) {
             let keys: Vec<u8> = keys.iter().filter(|k| k.len() == 1).map(|k| k[0]).collect();
             assert_eq!(keys, own, "depth {depth}");
         }
-        store.settle();
+        store.quiesce();
         store.reopen(ending);
     }
     store.finish();
@@ -190,7 +190,7 @@ pub(in crate::conformance) fn dropped_parents(factory: &dyn Factory) {
             assert!(matches!(refused, Err(KvError::NoTree(gone)) if gone == child));
         }
         match life % 2 {
-            0 => store.settle(),
+            0 => store.quiesce(),
             _ => drop(store.reopen(ENDINGS[life / 2])),
         }
     }
@@ -199,7 +199,7 @@ pub(in crate::conformance) fn dropped_parents(factory: &dyn Factory) {
     store.commit(|b| b.put(again, b"a", b"again"));
     assert_eq!(store.words(grandchild, NOW), "a=tree b=child c=grandchild");
     store.drop_tree(grandchild);
-    store.settle();
+    store.quiesce();
     store.reopen(Ending::Killed);
     assert_eq!(store.words(again, NOW), "a=again");
     store.finish();
@@ -243,7 +243,7 @@ pub(in crate::conformance) fn keys_written(factory: &dyn Factory) {
         }
         assert_eq!(keys(&store, Some(&[20, 0]), 1), written[4..5]);
         match life % 2 {
-            0 => store.settle(),
+            0 => store.quiesce(),
             _ => drop(store.reopen(ENDINGS[life / 2])),
         }
     }
@@ -294,7 +294,7 @@ pub(in crate::conformance) fn space(factory: &dyn Factory) {
             .map(|number| store.branch(tree, &format!("branch {number}")))
             .collect();
         store.drop_tree(tree);
-        store.settle();
+        store.quiesce();
         // A thread that looks at a table holds its space for that moment. None is left in the next
         // life.
         store.reopen(Ending::Closed);
@@ -314,7 +314,7 @@ pub(in crate::conformance) fn space(factory: &dyn Factory) {
         assert_eq!(store.rows(branches[1]), []);
         assert_eq!(store.rows(branches[0]).len(), third as usize);
         store.engine().drop_trees(&branches).expect("they go");
-        store.settle();
+        store.quiesce();
         store.reopen(Ending::Closed);
         let free = store.engine().space().free_bytes;
         let least = free_at_first - free_at_first / 20;

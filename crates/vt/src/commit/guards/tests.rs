@@ -43,7 +43,7 @@ fn the_second_look_finds_what_came_after_the_first() {
     store
         .check_guards_from(&guards, now)
         .expect("it is not newer");
-    small.engine.settle().expect("it settles");
+    small.engine.quiesce().expect("it settles");
     assert_eq!(conflict(store.check_guards_from(&guards, first)), 50);
     let mut range = Guards::since(&since);
     range.range(small.tree, KeyRange::all());

@@ -187,7 +187,7 @@ impl Two {
 
     /// Both trees hold what was put last, and nothing is amiss.
     fn check(&self, rounds: [u8; 2]) {
-        self.engine.settle().expect("background work goes on");
+        self.engine.quiesce().expect("background work goes on");
         assert_eq!(self.level0(), [0, 0]);
         for (tree, round) in self.trees.into_iter().zip(rounds) {
             let scan = self

@@ -50,7 +50,7 @@ impl Writer {
             op: Op::Put(&VALUE),
         };
         self.memtable.insert(tree, &entry);
-        self.streaks.settle(&self.memtable);
+        self.streaks.note_followed(&self.memtable);
         before
     }
 

@@ -64,7 +64,7 @@ impl Cached {
     }
 
     /// All data blocks that wait have their places, which `index` says.
-    pub(super) fn settle(&mut self, index: &[IndexEntry]) {
+    pub(super) fn cache_waiting(&mut self, index: &[IndexEntry]) {
         self.waiting_bytes = 0;
         let Some(loader) = &self.loader else { return };
         for (number, payload) in self.waiting.drain(..) {

@@ -138,10 +138,10 @@ fn delete_range(store: &mut Small, keys: std::ops::Range<u64>) {
 /// Does all that is due and answers the number of tables below level 0, which nothing changes any more.
 fn at_rest(store: &Small) -> usize {
     for _ in 0..2 {
-        store.engine.settle().unwrap();
+        store.engine.quiesce().unwrap();
     }
     let compactions = store.counter("vt.compactions");
-    store.engine.settle().unwrap();
+    store.engine.quiesce().unwrap();
     let mut steps = (0..1000).map(|_| store.engine.step().unwrap());
     assert!(steps.any(|had_work| !had_work), "it comes to rest");
     assert_eq!(store.counter("vt.compactions"), compactions);
