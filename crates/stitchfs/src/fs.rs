@@ -1,4 +1,4 @@
-//! Files and directories of a store, by calls in place of a mount.
+//! Files and directories of a store, by calls instead of a mount.
 //!
 //! [`Files`] is an open store, [`Dir`] a directory to start paths from, [`File`] an open file. They are
 //! the operations that a mount serves, without the kernel between: no request, no copy, no cache of

@@ -2,7 +2,7 @@
 //! in one file or device.
 //!
 //! - [`Database`]: trees of records. Begin there.
-//! - [`fs::Files`]: files and directories, by calls in place of a mount.
+//! - [`fs::Files`]: files and directories, by calls instead of a mount.
 //! - [`Store`]: a file system with its checks, which [`Host`] mounts; [`Store::database`] gives the
 //!   records beside it.
 //!
