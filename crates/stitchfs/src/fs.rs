@@ -50,13 +50,16 @@ mod dir;
 mod entries;
 mod file;
 mod hold;
+mod policy;
 mod snapshot;
 
 pub use dir::Dir;
 pub use entries::{Entries, Entry};
 pub use file::File;
 pub use stitch_base::clock::Timestamp;
-pub use stitch_fs::{Attr, FileKind, SetTime, SnapshotInfo, StatFs};
+pub use stitch_fs::{
+    Attr, FileKind, Keep, PolicyInfo, PolicyRound, PolicyRule, SetTime, SnapshotInfo, StatFs,
+};
 
 use crate::external::Settler;
 use crate::make::{self, MakeOptions};

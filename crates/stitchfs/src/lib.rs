@@ -61,7 +61,7 @@ pub use identity::{Identified, identify, pid_namespace, sees_all_processes};
 pub use keys::KeyServer;
 pub use make::{MakeOptions, RootOwner, store_path};
 pub use paths::{path_in, path_text, set_path};
-pub use snapshots::snapshot_json;
+pub use snapshots::{POLICIES_XATTR, policies_json, snapshot_json};
 pub use stitch_base::{ErrorKind, Seqno, TreeId};
 pub use stitch_db::{
     Access, Clash, ConflictPolicy, DbError, Isolation, LockWait, Resolution, Resolver, Savepoint,

@@ -8,6 +8,7 @@ mod enospc;
 mod faults;
 mod fsx;
 mod handles;
+mod history;
 mod kernel_source;
 pub(crate) mod kill9;
 mod memory;
@@ -35,6 +36,7 @@ pub(crate) const ALL: &[(&str, &[Case])] = &[
     ("snapshots", snapshots::CASES),
     ("clones", clones::CASES),
     ("rollback", rollback::CASES),
+    ("history", history::CASES),
     ("txn", txn::CASES),
     ("send", send::CASES),
     ("handles", handles::CASES),
