@@ -187,7 +187,12 @@ impl<'o> Plan<'o> {
                 None => path_in(&base)?.unwrap_or_default(),
             };
             let kind = *kind;
-            found.insert(Conflict { path, kind, ino });
+            found.insert(Conflict {
+                path,
+                kind,
+                ino,
+                record: None,
+            });
         }
         debug_assert!(!found.is_empty(), "there is one");
         Ok(found.into_iter().collect())

@@ -5,6 +5,7 @@ mod conflicts;
 mod differences;
 mod lives;
 mod random;
+mod records;
 
 use crate::common::*;
 use std::sync::Arc;
