@@ -1,7 +1,6 @@
 //! Policies, and mkdir(2) and rmdir(2) of snapshots, without a kernel.
 
 use super::*;
-use crate::wire::args::MkDir;
 
 impl Setup {
     fn snapshots_of(&self, dir: Ino) -> Answer<Ino> {
@@ -10,15 +9,6 @@ impl Setup {
             .ok_or(Errno::ENOENT)?;
         let snap = self.lookup(control.ino, SNAPSHOTS_DIR.as_bytes())?;
         Ok(snap.ok_or(Errno::ENOENT)?.ino)
-    }
-
-    fn mkdir(&self, uid: u32, parent: Ino, name: &[u8]) -> Answer<Entry> {
-        let args = MkDir {
-            name,
-            mode: 0o755,
-            umask: 0,
-        };
-        self.views.mkdir(&context(uid), parent, &args)
     }
 
     fn rmdir(&self, uid: u32, parent: Ino, name: &[u8]) -> Answer<()> {
