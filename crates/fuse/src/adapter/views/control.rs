@@ -6,6 +6,7 @@
 //! MNT/.stitchfs/snap       lists the snapshots
 //! MNT/.stitchfs/snap/NAME  the directory of a snapshot
 //! MNT/.stitchfs/txn/NAME   the root of a transaction; found by its name, not listed
+//! MNT/.stitchfs/txn/NAME/.stitchfs/kv.sock   a link to the socket of the transaction's keys
 //! ```
 //!
 //! A file of that name which the root directory has is found instead.
@@ -40,8 +41,13 @@ pub struct ControlLink {
 
 impl ControlLink {
     pub(super) fn attr(&self, born: Timestamp) -> reply::Attr {
+        self.attr_as(link_number(), born)
+    }
+
+    /// The attributes of a link that has this number.
+    pub(super) fn attr_as(&self, ino: Ino, born: Timestamp) -> reply::Attr {
         reply::Attr {
-            ino: link_number(),
+            ino,
             size: self.target.len() as u64,
             mode: FileKind::Symlink.to_mode() | 0o777,
             nlink: 1,
@@ -117,6 +123,7 @@ impl ControlDir {
         match self {
             Self::Top => Ino::ROOT,
             Self::Snapshots | Self::Transactions => Self::Top.number(),
+            Self::InTransaction(slot) => slot.number(Ino::ROOT),
         }
     }
 
@@ -135,7 +142,7 @@ impl ControlDir {
         let children: Vec<(&str, u64, Ino)> = match self {
             Self::Top => vec![(SNAPSHOTS_DIR, AFTER_SNAP, Self::Snapshots.number())],
             Self::Snapshots => snapshots.iter().map(snapshot_entry).collect(),
-            Self::Transactions => Vec::new(),
+            Self::Transactions | Self::InTransaction(_) => Vec::new(),
         };
         for (name, at, ino) in dots.into_iter().chain(children) {
             let entry = DirEntry {

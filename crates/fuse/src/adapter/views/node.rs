@@ -86,7 +86,13 @@ pub(super) enum ControlDir {
     Snapshots,
     /// `txn` in it, in which transactions are found.
     Transactions,
+    /// `.stitchfs` in the root directory of the transaction in this slot.
+    InTransaction(Slot),
 }
+
+/// Numbers from here on, within the control slot, are of what `.stitchfs` has in transactions: two
+/// for each slot.
+const IN_TRANSACTIONS: u64 = 1 << 32;
 
 impl ControlDir {
     /// Returns its composite number.
@@ -95,6 +101,7 @@ impl ControlDir {
             Self::Top => Ino(1),
             Self::Snapshots => Ino(2),
             Self::Transactions => Ino(4),
+            Self::InTransaction(slot) => Ino(IN_TRANSACTIONS + 2 * u64::from(slot.0)),
         };
         Slot(CONTROL_SLOT).number(ino)
     }
@@ -108,6 +115,13 @@ pub(super) fn link_number() -> Ino {
     Slot(CONTROL_SLOT).number(LINK_INO)
 }
 
+/// Returns the composite number of the link in `.stitchfs` of the transaction in a slot.
+pub(super) fn transaction_link_number(slot: Slot) -> Ino {
+    debug_assert!(slot.is_transaction(), "other views have none");
+    let dir = ControlDir::InTransaction(slot).number();
+    Ino(dir.0 + 1)
+}
+
 /// What a node id stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Node {
@@ -117,6 +131,8 @@ pub(super) enum Node {
     Control(ControlDir),
     /// The link in `.stitchfs`.
     Link,
+    /// The link in `.stitchfs` of the transaction in this slot.
+    TransactionLink(Slot),
     /// An inode of a snapshot.
     Past(Slot, Ino),
     /// An inode of a clone or a transaction.
@@ -132,7 +148,9 @@ impl Node {
         match self {
             Self::Mainline => 0,
             Self::Past(Slot(slot), _) | Self::Live(Slot(slot), _) => slot,
-            Self::Control(_) | Self::Link | Self::Unknown => CONTROL_SLOT,
+            Self::Control(_) | Self::Link | Self::TransactionLink(_) | Self::Unknown => {
+                CONTROL_SLOT
+            }
         }
     }
 
@@ -140,7 +158,11 @@ impl Node {
     pub(super) const fn within(self, number: Ino) -> Ino {
         match self {
             Self::Past(_, ino) | Self::Live(_, ino) => ino,
-            Self::Mainline | Self::Control(_) | Self::Link | Self::Unknown => number,
+            Self::Mainline
+            | Self::Control(_)
+            | Self::Link
+            | Self::TransactionLink(_)
+            | Self::Unknown => number,
         }
     }
 
@@ -157,9 +179,22 @@ impl Node {
             (CONTROL_SLOT, 2) => Self::Control(ControlDir::Snapshots),
             (CONTROL_SLOT, 3) => Self::Link,
             (CONTROL_SLOT, 4) => Self::Control(ControlDir::Transactions),
+            (CONTROL_SLOT, IN_TRANSACTIONS..) => Self::in_transaction(ino.0 - IN_TRANSACTIONS),
             (CONTROL_SLOT, _) | (_, 0) => Self::Unknown,
             (FIRST_CLONE_SLOT.., _) => Self::Live(Slot(slot), ino),
             _ => Self::Past(Slot(slot), ino),
+        }
+    }
+
+    /// What `.stitchfs` has in a transaction.
+    fn in_transaction(index: u64) -> Self {
+        let slot = u32::try_from(index / 2).map(Slot);
+        match slot {
+            Ok(slot) if slot.is_transaction() && index.is_multiple_of(2) => {
+                Self::Control(ControlDir::InTransaction(slot))
+            }
+            Ok(slot) if slot.is_transaction() => Self::TransactionLink(slot),
+            _ => Self::Unknown,
         }
     }
 }
@@ -225,6 +260,15 @@ mod tests {
             assert_eq!(Node::of(dir.number()), Node::Control(dir));
         }
         assert_eq!(Node::of(link_number()), Node::Link);
+        for number in [1, TRANSACTION_SLOTS - 1] {
+            let slot = Slot::of_transaction(number);
+            let dir = ControlDir::InTransaction(slot);
+            assert_eq!(Node::of(dir.number()), Node::Control(dir));
+            let link = transaction_link_number(slot);
+            assert_eq!(Node::of(link), Node::TransactionLink(slot));
+        }
+        let of_clone = ControlDir::InTransaction(Slot::of_clone(1)).number();
+        assert_eq!(Node::of(of_clone), Node::Unknown);
         assert_eq!(Node::of(Slot(CONTROL_SLOT).number(Ino(5))), Node::Unknown);
         assert_eq!(Node::of(Ino(7 << VIEW_INO_BITS)), Node::Unknown);
     }
