@@ -16,6 +16,7 @@
 //!   that this process is killed, and a power cut after [`Files::sync`], [`File::sync`] or
 //!   [`StoreOptions::sync_interval`].
 //! - A store is open once: by a program or by a mount.
+//! - **Transactions** of several calls, of files and of records together: [`Files::begin`].
 //! - **Handles** reach their own store only: no call takes two of them.
 //!
 //! ```
@@ -51,12 +52,17 @@ mod entries;
 mod file;
 mod hold;
 mod snapshot;
+mod transaction;
 
 pub use dir::Dir;
 pub use entries::{Entries, Entry};
 pub use file::File;
 pub use stitch_base::clock::Timestamp;
-pub use stitch_fs::{Attr, FileKind, SetTime, SnapshotInfo, StatFs};
+pub use stitch_fs::{
+    Attr, BeginOptions, Conflict, ConflictKind, FileKind, RecordKey, SetTime, SnapshotInfo, StatFs,
+    TransactionInfo, TransactionLife, TransactionState,
+};
+pub use transaction::FileTransaction;
 
 use crate::external::Settler;
 use crate::make::{self, MakeOptions};

@@ -23,6 +23,7 @@ mod send;
 mod serve;
 mod snapshots;
 mod txn;
+mod txn_kv;
 mod users;
 
 use crate::harness::report::Case;
@@ -36,6 +37,7 @@ pub(crate) const ALL: &[(&str, &[Case])] = &[
     ("clones", clones::CASES),
     ("rollback", rollback::CASES),
     ("txn", txn::CASES),
+    ("txn-kv", txn_kv::CASES),
     ("send", send::CASES),
     ("handles", handles::CASES),
     ("coherence", coherence::CASES),
