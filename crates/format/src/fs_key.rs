@@ -18,6 +18,7 @@
 //! | sys | `v` | number of the next writable view (u64) |
 //! | sys | `v`, number (8) | writable view, see `fs_view` |
 //! | sys | `t`, number (8) | transaction, see `fs_transaction` |
+//! | sys | `p`, ino (8) | policy of snapshots of a directory, see `fs_policy` |
 //!
 //! The hash of a name gives directories an order that does not depend on their other names. So 63
 //! bits identify a position in a directory for ever: see [`name_hash`].
@@ -57,6 +58,8 @@ pub const SYS_BACK: u8 = b'b';
 pub const SYS_EXTERNAL: u8 = b'x';
 /// First byte of the keys of transactions in the sys tree.
 pub const SYS_TRANSACTION: u8 = b't';
+/// First byte of the keys of policies of snapshots in the sys tree.
+pub const SYS_POLICY: u8 = b'p';
 
 /// Key of the number of the next writable view in the sys tree.
 pub const SYS_NEXT_VIEW: &[u8] = b"v";
@@ -187,6 +190,12 @@ pub fn transaction(number: Ino) -> FsKey {
     FsKey::new(&[&[SYS_TRANSACTION], &number.0.to_be_bytes()])
 }
 
+/// Sys: a policy of snapshots of a directory.
+#[must_use]
+pub fn policy(dir: Ino) -> FsKey {
+    FsKey::new(&[&[SYS_POLICY], &dir.0.to_be_bytes()])
+}
+
 /// Sys: an allocated extent of an inode that ends before this chunk.
 #[must_use]
 pub fn allocated(ino: Ino, end: u64) -> FsKey {
@@ -273,6 +282,12 @@ pub fn transaction_of(key: &[u8]) -> Option<Ino> {
     sys_ino(SYS_TRANSACTION, key)
 }
 
+/// The directory in the key of a policy of snapshots.
+#[must_use]
+pub fn policy_of(key: &[u8]) -> Option<Ino> {
+    sys_ino(SYS_POLICY, key)
+}
+
 /// Directory and hash of the key of a name in the meta tree; `None` for any other key.
 #[must_use]
 pub fn place_of(key: &[u8]) -> Option<(Ino, u64)> {
@@ -324,6 +339,9 @@ mod tests {
         assert_eq!(&transaction(ino)[..], [b't', 1, 2, 3, 4, 5, 6, 7, 8]);
         assert_eq!(transaction_of(&transaction(ino)), Some(ino));
         assert_eq!(transaction_of(&back(ino)), None);
+        assert_eq!(&policy(ino)[..], [b'p', 1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(policy_of(&policy(ino)), Some(ino));
+        assert_eq!(policy_of(&back(ino)), None);
         assert_eq!(name_hash(0, b"name"), 0x0061_aa76_6e12_53be);
         let key = dentry(0, ino, b"name");
         assert_eq!(key[..8], number);

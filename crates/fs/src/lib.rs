@@ -41,6 +41,7 @@ mod names;
 mod namespace;
 mod numbers;
 mod outcome;
+mod policy;
 mod prefetch;
 mod remove;
 mod rename;
@@ -59,6 +60,7 @@ mod takeover;
 mod testing;
 mod transaction;
 mod types;
+mod unchanged;
 mod upsert;
 mod views;
 mod xattr;
@@ -73,6 +75,9 @@ pub use inode::{CachedPages, INODE_BYTES};
 pub use ledger::{LEDGER_LOGS, Ledger};
 pub use make::SYMLINK_BYTES_MAX;
 pub use names::NamesUsage;
+pub use policy::{
+    Keep, POLICY_EVERY_S_MAX, POLICY_PREFIX_BYTES_MAX, PolicyInfo, PolicyRound, PolicyRule,
+};
 pub use rollback::RolledBack;
 pub use schema::{CompressOptions, has_external_files, set_compression};
 pub use snapshot::{SNAPSHOT_NAME_BYTES_MAX, SnapshotInfo, SnapshotView, VIEW_INO_BITS};

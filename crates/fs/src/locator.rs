@@ -6,7 +6,7 @@
 //! | `data` | chunks of contents |
 //! | `xattr` | extended attributes |
 //! | `sys` | header, counters, orphans, external files, allocated extents, back rows, views,
-//! transactions |
+//! transactions, policies of snapshots |
 //!
 //! Invariants:
 //! - keys are built and taken apart here and nowhere else in this crate: another layout is another
@@ -114,6 +114,8 @@ pub(crate) enum SysRow {
     View(u64),
     /// The transaction of this number.
     Transaction(Ino),
+    /// The policy of a directory.
+    Policy(Ino),
 }
 
 /// Maps what rows are about to their keys.
@@ -315,6 +317,15 @@ impl Locator {
         sys_rows(fs_key::SYS_TRANSACTION)
     }
 
+    /// The policy of snapshots of a directory.
+    pub(crate) fn policy(&self, dir: Ino) -> RowKey {
+        in_tree(Tree::Sys, fs_key::policy(dir))
+    }
+
+    pub(crate) fn policies(&self) -> RowRange {
+        sys_rows(fs_key::SYS_POLICY)
+    }
+
     pub(crate) fn orphans(&self) -> RowRange {
         sys_rows(fs_key::SYS_ORPHAN)
     }
@@ -414,6 +425,7 @@ impl Locator {
             [fs_key::SYS_EXTERNAL, ..] => SysRow::External(fs_key::external_of(key)?),
             [fs_key::SYS_BACK, ..] => SysRow::Back(fs_key::back_of(key)?),
             [fs_key::SYS_TRANSACTION, ..] => SysRow::Transaction(fs_key::transaction_of(key)?),
+            [fs_key::SYS_POLICY, ..] => SysRow::Policy(fs_key::policy_of(key)?),
             [fs_key::SYS_ALLOCATED, ..] => {
                 let (ino, end) = fs_key::allocated_of(key)?;
                 SysRow::Extent(ino, end)

@@ -1,4 +1,4 @@
-//! Files and directories of a store, by calls in place of a mount.
+//! Files and directories of a store, by calls instead of a mount.
 //!
 //! [`Files`] is an open store, [`Dir`] a directory to start paths from, [`File`] an open file. They are
 //! the operations that a mount serves, without the kernel between: no request, no copy, no cache of
@@ -51,6 +51,7 @@ mod dir;
 mod entries;
 mod file;
 mod hold;
+mod policy;
 mod snapshot;
 mod transaction;
 
@@ -59,8 +60,9 @@ pub use entries::{Entries, Entry};
 pub use file::File;
 pub use stitch_base::clock::Timestamp;
 pub use stitch_fs::{
-    Attr, BeginOptions, Conflict, ConflictKind, FileKind, RecordKey, SetTime, SnapshotInfo, StatFs,
-    TransactionInfo, TransactionLife, TransactionState,
+    Attr, BeginOptions, Conflict, ConflictKind, FileKind, Keep, PolicyInfo, PolicyRound,
+    PolicyRule, RecordKey, SetTime, SnapshotInfo, StatFs, TransactionInfo, TransactionLife,
+    TransactionState,
 };
 pub use transaction::FileTransaction;
 

@@ -1,6 +1,7 @@
 //! Requests in several views, without a kernel.
 
 mod clones;
+mod policies;
 mod transactions;
 
 use super::{CONTROL_DIR, ControlDir, SNAPSHOTS_DIR, Views};
