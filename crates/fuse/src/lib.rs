@@ -27,7 +27,9 @@ pub mod transactions;
 pub mod transport;
 pub mod wire;
 
-pub use adapter::{Adapter, AdapterOptions, ControlLink, RootReport, Trim, TrimArgs, Views};
+pub use adapter::{
+    Adapter, AdapterOptions, ControlLink, RootReport, TransactionSockets, Trim, TrimArgs, Views,
+};
 pub use counts::{CountsSnapshot, RequestCounts};
 pub use errno::Errno;
 pub use handler::{Caller, Context, Deferred, Handler};

@@ -7,6 +7,7 @@
 //!   begin NAME LIFE      NUMBER
 //!   commit NAME          NUMBER                begins the commit
 //!   outcome NUMBER       running | committed | conflict COUNT (KIND PATH)... | failed ERRNO WHY
+//!                        the PATH of a record: its key in hexadecimal digits, a space, its tree
 //!   abort NAME
 //!   keep NAME                                  the transaction does not end with its process
 //!   list AFTER           (NUMBER NAME OWNER CREATED LIFE STATE)...   of later numbers
@@ -45,6 +46,8 @@ pub(crate) const RUNNING: &str = "running";
 pub(crate) const COMMITTED: &str = "committed";
 pub(crate) const CONFLICT: &str = "conflict";
 pub(crate) const REFUSED: &str = "failed";
+/// Kind of a conflict about a record.
+const RECORD: &str = "record";
 
 /// How long a transaction lives if it is not committed or aborted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,6 +122,8 @@ pub enum CommitOutcome {
         count: usize,
         /// Kind and path of those that were told.
         told: Vec<(String, Vec<u8>)>,
+        /// Records of those that were told.
+        records: Vec<RecordConflict>,
     },
     /// Nothing was committed.
     Refused {
@@ -127,6 +132,32 @@ pub enum CommitOutcome {
         /// What the daemon says about it.
         why: String,
     },
+}
+
+/// A record that a transaction and mainline have both written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordConflict {
+    /// Name of the tree.
+    pub tree: String,
+    /// Its key.
+    pub key: Vec<u8>,
+}
+
+/// Returns the word for a record, which has no zero byte.
+pub(crate) fn record_word(tree: &str, key: &[u8]) -> Vec<u8> {
+    let mut word: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
+    word.push(' ');
+    word.push_str(&tree.replace('\0', "\\0"));
+    word.into_bytes()
+}
+
+fn parse_record(word: &[u8]) -> Option<RecordConflict> {
+    let (digits, tree) = std::str::from_utf8(word).ok()?.split_once(' ')?;
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    let key: Option<Vec<u8>> = digits.as_bytes().chunks(2).map(byte).collect();
+    let key = key.filter(|_| digits.len().is_multiple_of(2))?;
+    let tree = tree.to_owned();
+    Some(RecordConflict { tree, key })
 }
 
 /// A transaction as a daemon lists it.
@@ -285,13 +316,18 @@ fn parse_outcome(words: &[&[u8]]) -> Option<CommitOutcome> {
         COMMITTED => Some(CommitOutcome::Committed),
         CONFLICT => {
             let (count, rest) = rest.split_first()?;
-            let conflict = |entry: &[&[u8]]| match entry {
-                [kind, path] => Some((text_of(kind)?, path.to_vec())),
-                _ => None,
-            };
+            let (mut told, mut records) = (Vec::new(), Vec::new());
+            for entry in rest.chunks(2) {
+                match entry {
+                    [kind, word] if *kind == RECORD.as_bytes() => records.push(parse_record(word)?),
+                    [kind, path] => told.push((text_of(kind)?, path.to_vec())),
+                    _ => return None,
+                }
+            }
             Some(CommitOutcome::Conflict {
                 count: number_of(count)?,
-                told: rest.chunks(2).map(conflict).collect::<Option<_>>()?,
+                told,
+                records,
             })
         }
         REFUSED => match rest {
@@ -404,8 +440,17 @@ mod tests {
         let conflict = CommitOutcome::Conflict {
             count: 2,
             told: vec![("name".to_owned(), b"a/\xff".to_vec())],
+            records: vec![RecordConflict {
+                tree: "my stock".to_owned(),
+                key: b"\0k".to_vec(),
+            }],
         };
-        assert_eq!(outcome(b"conflict\x002\0name\0a/\xff\0"), Some(conflict));
+        let words = [
+            &b"conflict\x002\0name\0a/\xff\0record\0"[..],
+            &record_word("my stock", b"\0k"),
+            b"\0",
+        ];
+        assert_eq!(outcome(&words.concat()), Some(conflict));
         let failed = CommitOutcome::Refused {
             errno: 28,
             why: "no room".to_owned(),
@@ -415,6 +460,9 @@ mod tests {
             &b""[..],
             b"so\0",
             b"conflict\x002\0name\0",
+            b"conflict\x001\0record\0xx stock\0",
+            b"conflict\x001\0record\0abc stock\0",
+            b"conflict\x001\0record\0ab\0",
             b"failed\0x\0y\0",
         ] {
             assert_eq!(outcome(nonsense), None, "{nonsense:?}");

@@ -6,6 +6,7 @@
 //! - a collection has the rows `m` that its key's row counts, and no collection is empty.
 //!
 //! A key whose time is over is removed as soon as a command meets it, and by [`Keyspace::reclaim`].
+//! In a transaction it is removed when it is written.
 
 mod collection;
 mod expiry;
@@ -14,14 +15,17 @@ mod scan;
 pub(crate) use scan::KeyFilter;
 
 use crate::error::{CommandError, ServeError};
+use crate::gate::Changes;
 use crate::pending::{PendingRows, RowRange};
 use crate::watch::Watches;
 use bytes::Bytes;
+use stitch_base::TreeId;
 use stitch_base::sync::Arc;
 use stitch_db::{DbError, Schema, TreeOptions};
 use stitch_format::redis::{self, Collection, HEAD_BYTES, KeyHead, Kind, PREFIX_BYTES_MAX, Totals};
 use stitch_kv::Engine;
 
+/// Schema and dictionary of [`redis::TREE`].
 const SCHEMA: &str = "redis";
 const ROWS: &str = "rows";
 
@@ -49,6 +53,20 @@ impl Value {
     }
 }
 
+/// Reads the totals. A branch gives out numbers of its own for collections.
+fn totals_of(rows: &PendingRows, branch: Option<TreeId>) -> Result<Totals, ServeError> {
+    let mut totals = match rows.get(&redis::totals_key())? {
+        Some(totals) => Totals::decode(&totals)?,
+        None => Totals::EMPTY,
+    };
+    if let Some(branch) = branch
+        && !redis::is_of_branch(totals.next_collection, branch)
+    {
+        totals.next_collection = redis::first_collection_of(branch);
+    }
+    Ok(totals)
+}
+
 /// All keys of a store, with changes that are not committed yet.
 pub(crate) struct Keyspace {
     rows: PendingRows,
@@ -58,6 +76,8 @@ pub(crate) struct Keyspace {
     /// No key expires before this.
     next_expiry_ms: u64,
     now_ms: u64,
+    /// The branch that is written to, of a transaction.
+    branch: Option<TreeId>,
     pub(crate) watches: Watches,
     key_bytes_max: usize,
     value_bytes_max: usize,
@@ -71,7 +91,10 @@ impl Keyspace {
     ///
     /// # Errors
     /// Those of the store; a layout that is newer than this program, or damaged.
-    pub(crate) fn open(engine: Arc<dyn Engine>) -> Result<Self, ServeError> {
+    pub(crate) fn open(
+        engine: Arc<dyn Engine>,
+        branch: Option<TreeId>,
+    ) -> Result<Self, ServeError> {
         let schema = match Schema::open(Arc::clone(&engine), SCHEMA) {
             Err(DbError::NoSchema(_)) => {
                 let rows = (ROWS, TreeOptions::default());
@@ -88,10 +111,7 @@ impl Keyspace {
                 rows.commit(true)?;
             }
         }
-        let totals = match rows.get(&redis::totals_key())? {
-            Some(totals) => Totals::decode(&totals)?,
-            None => Totals::EMPTY,
-        };
+        let totals = totals_of(&rows, branch)?;
         let limits = engine.limits();
         let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         Ok(Self {
@@ -101,6 +121,7 @@ impl Keyspace {
             committed_totals: totals,
             next_expiry_ms: 0,
             now_ms: 0,
+            branch,
             watches: Watches::default(),
             key_bytes_max: size(limits.key_bytes_max) - PREFIX_BYTES_MAX,
             value_bytes_max: size(limits.value_bytes_max) - HEAD_BYTES,
@@ -115,6 +136,19 @@ impl Keyspace {
         self.now_ms = now_ms;
         let free = usize::try_from(self.engine.space().free_bytes).unwrap_or(usize::MAX);
         self.round_bytes_max = (self.batch_bytes_max / 4).min(free / 16);
+    }
+
+    /// Forgets what others have changed since the last round.
+    pub(crate) fn follow(&mut self, changes: &Changes) -> Result<(), ServeError> {
+        debug_assert!(self.rows.is_empty(), "a round ends with its changes");
+        match changes {
+            Changes::Keys(keys) => keys.iter().for_each(|key| self.watches.touch(key)),
+            Changes::All => self.watches.touch_all(),
+        }
+        self.totals = totals_of(&self.rows, self.branch)?;
+        self.committed_totals = self.totals;
+        self.next_expiry_ms = 0;
+        Ok(())
     }
 
     pub(crate) const fn now_ms(&self) -> u64 {
@@ -176,10 +210,38 @@ impl Keyspace {
         };
         let value = Value::decode(&row)?;
         if self.is_over(value.head.expiry_ms) {
-            self.remove_value(key, &value)?;
+            match self.branch {
+                // Its end is no change of the transaction.
+                Some(_) => self.watches.touch(key),
+                None => self.remove_value(key, &value)?,
+            }
             return Ok(None);
         }
         Ok(Some(value))
+    }
+
+    /// Removes a key whose time is over, in a transaction too.
+    pub(crate) fn remove_over(&mut self, key: &[u8]) -> Result<(), CommandError> {
+        if key.len() <= self.key_bytes_max
+            && let Some(row) = self.rows.get(&redis::key_row(key))?
+        {
+            let value = Value::decode(&row)?;
+            if self.is_over(value.head.expiry_ms) {
+                self.remove_value(key, &value)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the number of the next collection.
+    fn new_collection(&self) -> Result<u64, CommandError> {
+        let number = self.totals.next_collection;
+        match self.branch {
+            Some(branch) if !redis::is_of_branch(number, branch) => Err(CommandError::text(
+                "ERR the transaction has made too many hashes and sorted sets",
+            )),
+            _ => Ok(number),
+        }
     }
 
     /// Returns a key's string; `None` where there is no key.
@@ -243,6 +305,9 @@ impl Keyspace {
         body: &[u8],
     ) -> Result<(), CommandError> {
         self.check_name(key)?;
+        if old.is_none() && self.branch.is_some() {
+            self.remove_over(key)?;
+        }
         if let Some(old) = old {
             self.drop_rows_of(old, head.kind, body)?;
             self.forget_expiry(key, old.head.expiry_ms, head.expiry_ms);
@@ -334,7 +399,14 @@ impl Keyspace {
             let (start, end) = (start.to_vec(), end.to_vec());
             self.rows.clear(RowRange { start, end });
         }
-        self.totals = Totals::EMPTY;
+        let next_collection = match self.branch {
+            Some(_) => self.totals.next_collection,
+            None => Totals::EMPTY.next_collection,
+        };
+        self.totals = Totals {
+            next_collection,
+            ..Totals::EMPTY
+        };
         self.watches.touch_all();
     }
 

@@ -28,12 +28,20 @@
 //!                  c          -> 3 keys, 1 with an expiry, next collection 3
 //! ```
 //!
-//! Locks: none but the syncer's own; the engine does the rest.
+//! In a transaction of files and records ([`ServerOptions::branch`]) the rows are those of a
+//! branch tree. There a key whose time is over is as missing, but its rows stay until it is
+//! written: what a commit must look at is what commands have changed. Collections have numbers that
+//! only this branch gives out. What the commit of such a transaction does with the rows is in
+//! `joined` and [`RoundGate`].
+//!
+//! Locks: none but the syncer's own and the gate of rounds; the engine does the rest.
 
 mod client;
 mod command;
 mod error;
+mod gate;
 mod glob;
+mod joined;
 mod keyspace;
 mod local;
 mod number;
@@ -48,6 +56,8 @@ mod watch;
 mod tests;
 
 pub use error::ServeError;
+pub use gate::{RoundGate, RoundPause};
+pub use joined::{RowSides, is_totals, join_totals, key_of_row};
 pub use local::Local;
 pub use remote::{Remote, RemoteError, Response};
 pub use resp::split_words;
@@ -55,3 +65,5 @@ pub use server::{Listener, Server, ServerOptions};
 pub use service::SyncPolicy;
 /// Address on which a [`Listener`] listens.
 pub use std::net::SocketAddr;
+/// Name of the tree with the rows.
+pub use stitch_format::redis::TREE as ROWS_TREE;

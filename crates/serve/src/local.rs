@@ -1,11 +1,10 @@
 //! The keys of a store that this process has open, without a server.
 
-use crate::ServeError;
 use crate::client::ClientState;
 use crate::remote::{self, RemoteError, Response};
-use crate::service::{Service, SyncPolicy};
+use crate::service::Service;
+use crate::{ServeError, ServerOptions};
 use std::fmt;
-use stitch_base::clock::SystemClock;
 use stitch_base::sync::Arc;
 use stitch_kv::Engine;
 
@@ -27,8 +26,7 @@ impl Local {
     /// # Errors
     /// [`ServeError::Db`] and [`ServeError::Format`] for keys that cannot be opened.
     pub fn open(engine: Arc<dyn Engine>) -> Result<Self, ServeError> {
-        let clock = Arc::new(SystemClock::default());
-        let mut service = Service::open(engine, clock, SyncPolicy::EverySecond, None)?;
+        let mut service = Service::open(engine, &ServerOptions::default())?;
         let client = service.connect();
         Ok(Self { service, client })
     }

@@ -8,12 +8,13 @@ mod syncer;
 
 pub use listener::Listener;
 
-use crate::ServeError;
 use crate::service::{Service, SyncPolicy};
+use crate::{RoundGate, ServeError};
 use event_loop::EventLoop;
 use std::fmt;
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
+use stitch_base::TreeId;
 use stitch_base::clock::{Clock, SystemClock};
 use stitch_base::sync::Arc;
 use stitch_base::thread::{self, JoinHandle};
@@ -34,6 +35,11 @@ pub struct ServerOptions {
     pub clients_max: usize,
     /// What tells when keys expire.
     pub clock: Arc<dyn Clock>,
+    /// The branch of `redis/rows` that the engine writes to, of a transaction; `None` for the tree
+    /// itself.
+    pub branch: Option<TreeId>,
+    /// What others pause to write the rows.
+    pub gate: Arc<RoundGate>,
 }
 
 impl Default for ServerOptions {
@@ -43,6 +49,8 @@ impl Default for ServerOptions {
             password: None,
             clients_max: CLIENTS_MAX,
             clock: Arc::new(SystemClock::default()),
+            branch: None,
+            gate: Arc::default(),
         }
     }
 }
@@ -53,6 +61,7 @@ impl fmt::Debug for ServerOptions {
             .field("sync", &self.sync)
             .field("has_password", &self.password.is_some())
             .field("clients_max", &self.clients_max)
+            .field("branch", &self.branch)
             .finish_non_exhaustive()
     }
 }
@@ -77,7 +86,7 @@ impl fmt::Debug for Server {
 
 impl Server {
     /// Starts to serve the keys of a store. Nothing else may change the tree `redis/rows`
-    /// meanwhile.
+    /// meanwhile, unless it pauses the rounds ([`ServerOptions::gate`]).
     ///
     /// # Errors
     /// [`ServeError::Db`] and [`ServeError::Format`] for keys that cannot be opened,
@@ -87,9 +96,7 @@ impl Server {
         listeners: Vec<Listener>,
         options: &ServerOptions,
     ) -> Result<Self, ServeError> {
-        let clock = Arc::clone(&options.clock);
-        let password = options.password.clone();
-        let service = Service::open(Arc::clone(&engine), clock, options.sync, password)?;
+        let service = Service::open(Arc::clone(&engine), options)?;
         let syncer = match options.sync {
             SyncPolicy::Always => None,
             SyncPolicy::EverySecond => Some(Syncer::start(Arc::clone(&engine))?),

@@ -3,9 +3,11 @@
 use crate::client::ClientState;
 use crate::command::{self, AT_ONCE, Call, Cursors, NO_AUTH, READ, Spec, WRITE};
 use crate::error::{CommandError, ServeError, store_reply};
+use crate::gate::Changes;
 use crate::keyspace::Keyspace;
 use crate::resp::Reply;
 use crate::watch::ClientId;
+use crate::{RoundGate, ServerOptions};
 use stitch_base::clock::Clock;
 use stitch_base::sync::Arc;
 use stitch_kv::Engine;
@@ -57,6 +59,9 @@ pub(crate) struct Service {
     keys: Keyspace,
     shared: Shared,
     clock: Arc<dyn Clock>,
+    gate: Arc<RoundGate>,
+    /// What others have changed and could not be followed yet.
+    unfollowed: Option<Changes>,
     /// What a command of this round met in the store: the round must not be committed.
     failure: Option<ServeError>,
     last_client: u64,
@@ -67,16 +72,16 @@ impl Service {
     /// As [`Keyspace::open`].
     pub(crate) fn open(
         engine: Arc<dyn Engine>,
-        clock: Arc<dyn Clock>,
-        sync: SyncPolicy,
-        password: Option<Vec<u8>>,
+        options: &ServerOptions,
     ) -> Result<Self, ServeError> {
-        let keys = Keyspace::open(engine)?;
+        let now_ms = now_ms(&*options.clock);
+        let mut keys = Keyspace::open(engine, options.branch)?;
+        keys.begin_round(now_ms);
         let shared = Shared {
-            password,
-            sync,
+            password: options.password.clone(),
+            sync: options.sync,
             cursors: Cursors::default(),
-            started_ms: now_ms(&*clock),
+            started_ms: now_ms,
             clients: 0,
             connections: 0,
             commands: 0,
@@ -84,15 +89,15 @@ impl Service {
             expired: 0,
             has_failed: false,
         };
-        let mut service = Self {
+        Ok(Self {
             keys,
             shared,
-            clock,
+            clock: Arc::clone(&options.clock),
+            gate: Arc::clone(&options.gate),
+            unfollowed: None,
             failure: None,
             last_client: 0,
-        };
-        service.begin_round();
-        Ok(service)
+        })
     }
 
     /// Admits a client.
@@ -109,8 +114,21 @@ impl Service {
         self.keys.watches.unwatch(client.id);
     }
 
-    /// Begins a round: its commands see this moment.
+    /// Begins a round: its commands see this moment. Waits while others write the rows.
     pub(crate) fn begin_round(&mut self) {
+        let changes = self.gate.enter();
+        let changes = match self.unfollowed.take() {
+            // Also what could not be read at an earlier round.
+            Some(_) => Some(Changes::All),
+            None => changes,
+        };
+        if let Some(changes) = changes
+            && let Err(error) = self.keys.follow(&changes)
+        {
+            // No command may go by what was known before.
+            self.failure.get_or_insert(error);
+            self.unfollowed = Some(changes);
+        }
         self.keys.begin_round(now_ms(&*self.clock));
     }
 
@@ -214,9 +232,13 @@ impl Service {
                 self.keys.discard();
                 Err(error)
             }
-            None if !self.keys.has_changes() => return Ok(false),
+            None if !self.keys.has_changes() => {
+                self.gate.leave();
+                return Ok(false);
+            }
             None => self.keys.commit(self.shared.sync == SyncPolicy::Always),
         };
+        self.gate.leave();
         self.shared.has_failed = committed.is_err();
         self.shared.rounds += 1;
         committed.map(|()| true).map_err(|error| {
@@ -245,6 +267,12 @@ impl Service {
             }
             Err(CommandError::Client(_)) => {}
         }
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.gate.leave();
     }
 }
 

@@ -1,11 +1,13 @@
 //! Commands against the replies that Redis gives.
 
+mod branches;
 mod commands;
 mod connections;
 mod expiries;
 mod random;
 mod rounds;
 
+use crate::ServerOptions;
 use crate::client::ClientState;
 use crate::resp::{Decoded, Decoder, Limits};
 use crate::service::{ReplyKind, Service, SyncPolicy};
@@ -31,8 +33,12 @@ impl Desk {
         let clock = Arc::new(ManualClock::default());
         clock.advance(Duration::from_secs(1000));
         let shared: Arc<dyn Engine> = Arc::clone(&engine) as _;
-        let (own, sync) = (Arc::clone(&clock), SyncPolicy::Always);
-        let mut service = Service::open(shared, own, sync, None).unwrap();
+        let options = ServerOptions {
+            sync: SyncPolicy::Always,
+            clock: Arc::clone(&clock) as _,
+            ..ServerOptions::default()
+        };
+        let mut service = Service::open(shared, &options).unwrap();
         let client = service.connect();
         Self {
             engine,

@@ -176,7 +176,7 @@ impl Database {
     #[must_use]
     pub fn trees(&self) -> Vec<TreeInfo> {
         let mut trees = self.instance.engine.trees();
-        trees.retain(|tree| !tree.name.starts_with(FILE_SYSTEM));
+        trees.retain(|tree| !stitch_fs::is_file_system_tree(&tree.name));
         trees
     }
 
@@ -191,14 +191,15 @@ impl Database {
     ///
     /// # Errors
     /// [`ErrorKind::Exists`](crate::ErrorKind::Exists) if there is one of this name,
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for a name that begins with `fs/`,
-    /// which is kept for file systems; those of [`Self::commit`].
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for a name that is kept for file systems:
+    /// one that begins with `fs/`, or is like `fs~1/meta` or `txn~1/meta`; those of
+    /// [`Self::commit`].
     ///
     /// # Durability
     /// On the medium when this returns.
     pub fn create_tree(&self, name: &str, options: &TreeOptions) -> Result<Tree, StoreError> {
-        if name.starts_with(FILE_SYSTEM) {
-            let what = format!("{name:?}: names that begin with {FILE_SYSTEM:?} are kept");
+        if stitch_fs::is_file_system_tree(name) {
+            let what = format!("{name:?}: such names are kept for file systems");
             return Err(KvError::Invalid(what).into());
         }
         let id = self.instance.engine.create_tree(name, options)?;

@@ -106,6 +106,8 @@ pub(crate) struct Instance {
     /// The engine.
     pub(crate) engine: Arc<dyn Engine>,
     kind: Kind,
+    /// The transaction whose records the engine shows; 0 for none.
+    transaction: u64,
 }
 
 /// What is known beyond the contract.
@@ -189,6 +191,7 @@ impl Instance {
         Self {
             engine: Arc::clone(&vt) as Arc<dyn Engine>,
             kind: Kind::Vt(vt),
+            transaction: 0,
         }
     }
 
@@ -196,6 +199,7 @@ impl Instance {
         Self {
             engine: store.engine(),
             kind: Kind::Rocks(store),
+            transaction: 0,
         }
     }
 
@@ -208,6 +212,22 @@ impl Instance {
             Kind::Vt(vt) => Ok(vt),
             Kind::Rocks(store) => Err(lacks(store.path(), what)),
         }
+    }
+
+    /// The records of this instance as a transaction has them.
+    pub(crate) fn in_transaction(&self, engine: Arc<dyn Engine>, number: u64) -> Self {
+        debug_assert!(number > 0, "0 is no number");
+        Self {
+            engine,
+            kind: self.kind.clone(),
+            transaction: number,
+        }
+    }
+
+    /// Refuses an engine without branch trees.
+    pub(crate) fn check_branches(&self) -> Result<(), StoreError> {
+        self.vt("branch trees, which transactions of files need")
+            .map(drop)
     }
 
     /// Size in bytes beyond which files become plain files, if nothing else is asked for; `None`
@@ -233,6 +253,11 @@ impl Instance {
             Kind::Vt(vt) => vt.name(),
             Kind::Rocks(_) => FIRST,
         }
+    }
+
+    /// Number of the transaction whose records these are; 0 for none.
+    pub(crate) const fn transaction(&self) -> u64 {
+        self.transaction
     }
 
     /// Reports whether this is the instance that every store has.
@@ -384,35 +409,48 @@ const NO_SIZE: &str = "size of its own: it takes what the host's file system has
 /// Compared by address: the memory of an engine is not used again while it is named, so two engines
 /// of different lives are never taken for one.
 #[derive(Clone, Debug)]
-pub(crate) enum WeakInstance {
+pub(crate) struct WeakInstance {
+    kind: WeakKind,
+    transaction: u64,
+}
+
+#[derive(Clone, Debug)]
+enum WeakKind {
     Vt(Weak<VtEngine>),
     Rocks(Weak<rocks::RocksStore>),
 }
 
 impl WeakInstance {
     pub(crate) fn of(instance: &Instance) -> Self {
-        match &instance.kind {
-            Kind::Vt(vt) => Self::Vt(Arc::downgrade(vt)),
-            Kind::Rocks(store) => Self::Rocks(Arc::downgrade(store)),
+        let kind = match &instance.kind {
+            Kind::Vt(vt) => WeakKind::Vt(Arc::downgrade(vt)),
+            Kind::Rocks(store) => WeakKind::Rocks(Arc::downgrade(store)),
+        };
+        Self {
+            kind,
+            transaction: instance.transaction,
         }
     }
 
     /// Reports whether it names this instance.
     pub(crate) fn is(&self, instance: &Instance) -> bool {
-        match (self, &instance.kind) {
-            (Self::Vt(named), Kind::Vt(vt)) => std::ptr::eq(named.as_ptr(), Arc::as_ptr(vt)),
-            (Self::Rocks(named), Kind::Rocks(store)) => {
+        let is_engine = match (&self.kind, &instance.kind) {
+            (WeakKind::Vt(named), Kind::Vt(vt)) => std::ptr::eq(named.as_ptr(), Arc::as_ptr(vt)),
+            (WeakKind::Rocks(named), Kind::Rocks(store)) => {
                 std::ptr::eq(named.as_ptr(), Arc::as_ptr(store))
             }
-            (Self::Vt(_), Kind::Rocks(_)) | (Self::Rocks(_), Kind::Vt(_)) => false,
-        }
+            (WeakKind::Vt(_), Kind::Rocks(_)) | (WeakKind::Rocks(_), Kind::Vt(_)) => false,
+        };
+        is_engine && self.transaction == instance.transaction
     }
 
     /// Returns the instance, unless it is no longer open.
     pub(crate) fn upgrade(&self) -> Option<Instance> {
-        match self {
-            Self::Vt(named) => named.upgrade().map(Instance::of_vt),
-            Self::Rocks(named) => named.upgrade().map(Instance::of_rocks),
-        }
+        let mut instance = match &self.kind {
+            WeakKind::Vt(named) => named.upgrade().map(Instance::of_vt),
+            WeakKind::Rocks(named) => named.upgrade().map(Instance::of_rocks),
+        }?;
+        instance.transaction = self.transaction;
+        Some(instance)
     }
 }

@@ -201,6 +201,16 @@ impl StoreError {
         }
     }
 
+    /// The files and records that others changed, if that is why a transaction of files was not
+    /// committed.
+    #[must_use]
+    pub fn file_conflicts(&self) -> &[stitch_fs::Conflict] {
+        match self {
+            Self::Fs(FsError::Conflict(conflicts)) => conflicts,
+            _ => &[],
+        }
+    }
+
     /// True if another process has the store.
     #[must_use]
     pub fn is_busy(&self) -> bool {

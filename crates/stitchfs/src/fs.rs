@@ -16,6 +16,7 @@
 //!   that this process is killed, and a power cut after [`Files::sync`], [`File::sync`] or
 //!   [`StoreOptions::sync_interval`].
 //! - A store is open once: by a program or by a mount.
+//! - **Transactions** of several calls, of files and of records together: [`Files::begin`].
 //! - **Handles** reach their own store only: no call takes two of them.
 //!
 //! ```
@@ -52,14 +53,18 @@ mod file;
 mod hold;
 mod policy;
 mod snapshot;
+mod transaction;
 
 pub use dir::Dir;
 pub use entries::{Entries, Entry};
 pub use file::File;
 pub use stitch_base::clock::Timestamp;
 pub use stitch_fs::{
-    Attr, FileKind, Keep, PolicyInfo, PolicyRound, PolicyRule, SetTime, SnapshotInfo, StatFs,
+    Attr, BeginOptions, Conflict, ConflictKind, FileKind, Keep, PolicyInfo, PolicyRound,
+    PolicyRule, RecordKey, SetTime, SnapshotInfo, StatFs, TransactionInfo, TransactionLife,
+    TransactionState,
 };
+pub use transaction::FileTransaction;
 
 use crate::external::Settler;
 use crate::make::{self, MakeOptions};

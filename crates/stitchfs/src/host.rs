@@ -187,6 +187,9 @@ impl Host {
         let mut views = Views::new(adapter, describe);
         if let Some(socket) = host.rest.store.keys_socket() {
             views = views.with_link(socket_link(socket));
+            if let Some(sockets) = host.rest.store.transaction_sockets() {
+                views = views.with_transaction_sockets(sockets);
+            }
         }
         let session = begin(Arc::new(views))?;
         // Before the first request, which may ask for them.

@@ -2,12 +2,15 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use stitch_base::sync::Mutex;
+use stitch_base::sync::{Arc, Mutex};
+use stitch_fuse::TransactionSockets;
 
 /// A server of keys, which ends before its store is closed.
 pub struct KeyServer {
     /// The socket on which it listens.
     pub socket: PathBuf,
+    /// What serves the keys of transactions.
+    pub transactions: Option<Arc<dyn TransactionSockets>>,
     /// Ends it.
     pub stop: Box<dyn FnOnce() + Send>,
 }
@@ -34,6 +37,13 @@ impl AttachedKeys {
         self.0.lock().as_ref().map(|server| server.socket.clone())
     }
 
+    pub(crate) fn transactions(&self) -> Option<Arc<dyn TransactionSockets>> {
+        let server = self.0.lock();
+        server
+            .as_ref()
+            .and_then(|server| server.transactions.clone())
+    }
+
     pub(crate) fn stop(&self) {
         // Not under the lock: it may take a while.
         let server = self.0.lock().take();
@@ -52,7 +62,6 @@ impl Drop for AttachedKeys {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use stitch_base::sync::Arc;
     use stitch_base::sync::atomic::{AtomicU64, Ordering};
 
     #[test]
@@ -62,6 +71,7 @@ mod tests {
             let ends = Arc::clone(&ends);
             KeyServer {
                 socket: PathBuf::from(name),
+                transactions: None,
                 stop: Box::new(move || {
                     ends.fetch_add(1, Ordering::Relaxed);
                 }),

@@ -47,6 +47,7 @@ mod make;
 pub mod memory;
 mod owner;
 mod paths;
+mod records;
 mod snapshots;
 mod store;
 mod task;
@@ -61,6 +62,7 @@ pub use identity::{Identified, identify, pid_namespace, sees_all_processes};
 pub use keys::KeyServer;
 pub use make::{MakeOptions, RootOwner, store_path};
 pub use paths::{path_in, path_text, set_path};
+pub use records::KEYS_TREE;
 pub use snapshots::{POLICIES_XATTR, policies_json, snapshot_json};
 pub use stitch_base::{ErrorKind, Seqno, TreeId};
 pub use stitch_db::{

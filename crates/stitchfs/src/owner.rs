@@ -53,5 +53,9 @@ impl Owner {
 
 fn name(instance: &Instance) -> String {
     let store = instance.store_name();
-    format!("instance {} of {store}", instance.name())
+    let of = format!("instance {} of {store}", instance.name());
+    match instance.transaction() {
+        0 => of,
+        number => format!("transaction {number} in {of}"),
+    }
 }

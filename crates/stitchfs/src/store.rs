@@ -3,6 +3,7 @@
 use crate::engine::{self, Instance, Opened, Resized};
 use crate::keys::{AttachedKeys, KeyServer};
 use crate::make::{self, MakeOptions, RootOwner};
+use crate::records::StoreRecords;
 use crate::{EngineKind, StoreError, external};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -14,7 +15,9 @@ use stitch_fs::{
     AtimePolicy, Caller, CompressOptions, External, ExternalFiles, FileSystem, FsError, FsOptions,
     Ledger, SetAttr, fsck,
 };
+use stitch_fuse::TransactionSockets;
 use stitch_kv::{Engine, LostKeys, UpsertRegistry};
+use stitch_serve::RoundGate;
 use stitch_volume::{Durability, TrimRange, Volume};
 use stitch_vt::{Defragged, StitchByKey, Watch};
 use uuid::Uuid;
@@ -204,6 +207,7 @@ pub struct Checked {
 pub struct Store {
     path: PathBuf,
     keys: AttachedKeys,
+    gate: Arc<RoundGate>,
     /// The first instance, which knows the others.
     pub(crate) first: Instance,
     /// The instance that was asked for.
@@ -248,6 +252,7 @@ impl Store {
         Ok(Self {
             path: name.canonicalize().unwrap_or(name),
             keys: AttachedKeys::default(),
+            gate: Arc::default(),
             instance: first.find(options.instance.as_deref())?,
             first,
             options: options.clone(),
@@ -280,6 +285,7 @@ impl Store {
         let options = FsOptions {
             external,
             ledger,
+            records: Arc::new(StoreRecords::new(Arc::clone(&self.gate))),
             read_only: self.options.read_only,
             atime: self.options.atime,
             inodes_max: inodes_max(self.options.memory_bytes),
@@ -543,6 +549,17 @@ impl Store {
     /// socket, and leads to it by `.stitchfs/kv.sock`.
     pub fn attach_keys(&self, server: KeyServer) {
         self.keys.set(server);
+    }
+
+    /// What holds the server of keys back while a transaction is committed: to be given to it.
+    #[must_use]
+    pub const fn round_gate(&self) -> &Arc<RoundGate> {
+        &self.gate
+    }
+
+    /// What serves the keys of transactions.
+    pub(crate) fn transaction_sockets(&self) -> Option<Arc<dyn TransactionSockets>> {
+        self.keys.transactions()
     }
 
     /// The socket on which keys are served.

@@ -24,6 +24,7 @@ mod send;
 mod serve;
 mod snapshots;
 mod txn;
+mod txn_kv;
 mod users;
 
 use crate::harness::report::Case;
@@ -38,6 +39,7 @@ pub(crate) const ALL: &[(&str, &[Case])] = &[
     ("rollback", rollback::CASES),
     ("history", history::CASES),
     ("txn", txn::CASES),
+    ("txn-kv", txn_kv::CASES),
     ("send", send::CASES),
     ("handles", handles::CASES),
     ("coherence", coherence::CASES),

@@ -29,6 +29,8 @@ mod table;
 mod tests;
 mod transactions;
 
+use std::time::Duration;
+
 use stitch_base::Ino;
 use stitch_base::clock::Timestamp;
 use stitch_base::sync::{Arc, Mutex};
@@ -40,16 +42,17 @@ use crate::clones::Target;
 use crate::errno::Errno;
 use crate::handler::{Answer, Context, Handler as _};
 use crate::wire::codec::Sink;
-use crate::wire::reply::{AttrReply, DirEntry, FOREVER, Lookup};
+use crate::wire::reply::{AttrReply, DirEntry, Entry, FOREVER, Lookup};
 pub use changes::SNAPSHOT_XATTR;
 pub use clones::CLONE_XATTR;
 pub use control::{CONTROL_DIR, ControlLink, SNAPSHOTS_DIR, TRANSACTIONS_DIR};
 use live::OpenClones;
-use node::{ControlDir, Node, Slot};
+use node::{ControlDir, Node, Slot, transaction_link_number};
 use notices::Notices;
 use policies::Policies;
 use rollback::Rollbacks;
 use table::{OpenSnapshots, Past};
+pub use transactions::TransactionSockets;
 use transactions::Transactions;
 
 /// Returns the number of a clone's directory in the mount.
@@ -126,6 +129,15 @@ impl Views {
         self
     }
 
+    /// Serves the records of transactions, which a link in `.stitchfs` of each leads to. It has the
+    /// name of mainline's link.
+    #[must_use]
+    pub fn with_transaction_sockets(self, sockets: Arc<dyn TransactionSockets>) -> Self {
+        debug_assert!(self.link.is_some(), "mainline's are served, too");
+        self.transactions.table.serve_records(sockets);
+        self
+    }
+
     /// Reports whether there is `.stitchfs`.
     const fn has_control(&self) -> bool {
         self.has_slots || self.link.is_some()
@@ -146,7 +158,9 @@ impl Views {
     fn check_writable(&self, number: Ino) -> Answer<()> {
         match self.node(number) {
             Node::Mainline | Node::Live(..) => Ok(()),
-            Node::Control(_) | Node::Link | Node::Past(..) => Err(Errno::EROFS),
+            Node::Control(_) | Node::Link | Node::TransactionLink(_) | Node::Past(..) => {
+                Err(Errno::EROFS)
+            }
             Node::Unknown => Err(Errno::ESTALE),
         }
     }
@@ -207,6 +221,7 @@ impl Views {
             (ControlDir::Top | ControlDir::TopOf(_), b"..") => {
                 self.mainline.find(dir.parent(), b".")
             }
+            (ControlDir::InTransaction(slot), name) => self.lookup_in_transaction(slot, name),
             (_, b"..") => Ok(self.control_entry(dir.above())),
             (ControlDir::Top, name) if name == SNAPSHOTS_DIR.as_bytes() => {
                 Ok(self.control_entry(ControlDir::Snapshots))
@@ -237,6 +252,45 @@ impl Views {
         }
     }
 
+    /// Looks up a name in `.stitchfs` of a transaction. The kernel asks again at each use.
+    fn lookup_in_transaction(&self, slot: Slot, name: &[u8]) -> Answer<Lookup> {
+        let table = &self.transactions.table;
+        if name == b".." {
+            return table.within(slot, |open| open.lookup(Ino::ROOT, b"."));
+        }
+        let is_link = self.link.as_ref().is_some_and(|link| link.name == name);
+        if !is_link || !table.serves_records() {
+            return Ok(Lookup::Missing {
+                ttl: Duration::ZERO,
+            });
+        }
+        let link = table.socket_link(slot)?;
+        let mut entry = link.entry(self.born, self.generation);
+        entry.ino = transaction_link_number(slot);
+        entry.attr.ino = entry.ino;
+        entry.entry_ttl = Duration::ZERO;
+        entry.attr_ttl = Duration::ZERO;
+        Ok(Lookup::Found(entry))
+    }
+
+    /// Adds `.stitchfs` to what is found in a transaction.
+    fn found_in_transaction(&self, (slot, ino): (Slot, Ino), name: &[u8], found: Lookup) -> Lookup {
+        let is_missing = matches!(found, Lookup::Missing { .. });
+        let is_control = ino == Ino::ROOT && name == CONTROL_DIR.as_bytes();
+        if !(is_missing && is_control && self.transactions.table.serves_records()) {
+            return found;
+        }
+        let dir = ControlDir::InTransaction(slot);
+        Lookup::Found(Entry {
+            entry_ttl: Duration::ZERO,
+            ..dir.entry(self.born, self.generation)
+        })
+    }
+
+    fn transaction_link(&self, slot: Slot) -> Answer<ControlLink> {
+        self.transactions.table.socket_link(slot)
+    }
+
     fn lookup_mainline(&self, context: &Context<'_>, parent: Ino, name: &[u8]) -> Answer<Lookup> {
         let found = self.mainline.lookup(context, parent, name)?;
         let found = self.enter_clone(&self.mainline, found)?;
@@ -258,7 +312,11 @@ impl Views {
         match node {
             Node::Past(slot, ino) => self.table.within(slot, |past| request(past, ino)),
             Node::Unknown => Err(Errno::ESTALE),
-            Node::Mainline | Node::Live(..) | Node::Control(_) | Node::Link => Err(otherwise),
+            Node::Mainline
+            | Node::Live(..)
+            | Node::Control(_)
+            | Node::Link
+            | Node::TransactionLink(_) => Err(otherwise),
         }
     }
 
@@ -281,7 +339,9 @@ impl Views {
         match self.node(number) {
             Node::Mainline => request(&self.mainline, number),
             Node::Live(slot, ino) => self.live(slot, |adapter| request(adapter, ino)),
-            Node::Control(_) | Node::Link | Node::Past(..) => Err(Errno::EROFS),
+            Node::Control(_) | Node::Link | Node::TransactionLink(_) | Node::Past(..) => {
+                Err(Errno::EROFS)
+            }
             Node::Unknown => Err(Errno::ESTALE),
         }
     }
@@ -304,7 +364,15 @@ impl Views {
             has_room = push(entry);
             has_room
         });
-        let link = self.link.as_ref().filter(|_| dir == ControlDir::Top);
+        let has_link = match dir {
+            ControlDir::Top => true,
+            ControlDir::InTransaction(_) => self.transactions.table.serves_records(),
+            ControlDir::Snapshots
+            | ControlDir::Transactions
+            | ControlDir::TopOf(_)
+            | ControlDir::SnapshotsOf(_) => false,
+        };
+        let link = self.link.as_ref().filter(|_| has_link);
         if let Some(entry) = link.map(ControlLink::dir_entry)
             && has_room
             && entry.next_offset > offset
@@ -312,6 +380,14 @@ impl Views {
             push(&entry);
         }
         Ok(())
+    }
+
+    fn transaction_link_attr(&self, slot: Slot) -> Answer<AttrReply> {
+        let link = self.transaction_link(slot)?;
+        Ok(AttrReply {
+            attr: link.attr_as(transaction_link_number(slot), self.born),
+            ttl: Duration::ZERO,
+        })
     }
 
     fn link_attr(&self) -> Answer<AttrReply> {

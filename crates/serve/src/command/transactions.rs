@@ -130,7 +130,7 @@ fn watch(call: &mut Call<'_, '_>) -> Outcome {
     }
     for key in &call.args[1..] {
         // One that has expired already is missing from the beginning.
-        call.keys.value(key)?;
+        call.keys.remove_over(key)?;
         call.keys.watches.watch(client, key);
     }
     call.reply.ok();

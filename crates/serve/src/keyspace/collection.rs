@@ -48,7 +48,7 @@ impl Keyspace {
             return Ok(open);
         }
         let collection = Collection {
-            number: self.totals.next_collection,
+            number: self.new_collection()?,
             count: 0,
         };
         Ok(OpenCollection {
@@ -189,7 +189,7 @@ impl Keyspace {
             return self.put_row(to, old.as_ref(), value.head, &value.body);
         };
         let target = Collection {
-            number: self.totals.next_collection,
+            number: self.new_collection()?,
             count: source.count,
         };
         for (row, member) in self.copied_rows(source, target)? {

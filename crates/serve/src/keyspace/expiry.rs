@@ -37,15 +37,16 @@ impl Keyspace {
 
     /// Milliseconds until a key expires, at least; `None` while none will.
     pub(crate) const fn until_expiry_ms(&self) -> Option<u64> {
-        if self.totals.expiries == 0 {
+        if self.totals.expiries == 0 || self.branch.is_some() {
             return None;
         }
         Some(self.next_expiry_ms.saturating_sub(self.now_ms))
     }
 
-    /// Removes at most `count_max` keys whose time is over. Returns how many.
+    /// Removes at most `count_max` keys whose time is over. Returns how many. In a transaction
+    /// none: mainline does so, and two that remove the same would conflict.
     pub(crate) fn reclaim(&mut self, count_max: usize) -> Result<usize, CommandError> {
-        if self.totals.expiries == 0 || self.now_ms < self.next_expiry_ms {
+        if self.branch.is_some() || self.totals.expiries == 0 || self.now_ms < self.next_expiry_ms {
             return Ok(0);
         }
         let (keys, next_ms) = self.find_over(count_max)?;

@@ -16,6 +16,8 @@ pub struct Listener {
 enum Socket {
     Tcp(TcpListener),
     Unix(UnixListener),
+    /// For processes of these users alone.
+    OfUsers(UnixListener, Vec<u32>),
 }
 
 impl Listener {
@@ -47,10 +49,25 @@ impl Listener {
         })
     }
 
+    /// As [`Self::unix`], and refuses processes of other users than these, whatever the mode of the
+    /// socket is.
+    ///
+    /// # Errors
+    /// [`ServeError::Host`].
+    pub fn unix_of(socket: UnixListener, users: Vec<u32>) -> Result<Self, ServeError> {
+        debug_assert!(!users.is_empty(), "somebody may connect");
+        let Self { socket } = Self::unix(socket)?;
+        let socket = match socket {
+            Socket::Unix(socket) => Socket::OfUsers(socket, users),
+            other => other,
+        };
+        Ok(Self { socket })
+    }
+
     pub(super) fn address(&self) -> Option<SocketAddr> {
         match &self.socket {
             Socket::Tcp(socket) => socket.local_addr().ok(),
-            Socket::Unix(_) => None,
+            Socket::Unix(_) | Socket::OfUsers(..) => None,
         }
     }
 
@@ -70,6 +87,16 @@ impl Listener {
                 stream.set_nonblocking(true)?;
                 Stream::Unix(stream)
             }
+            Socket::OfUsers(socket, users) => {
+                let (stream, _) = socket.accept()?;
+                let peer = rustix::net::sockopt::socket_peercred(&stream)?;
+                if !users.contains(&peer.uid.as_raw()) {
+                    // Ends here; the next one may be of the right user.
+                    return Err(io::ErrorKind::ConnectionAborted.into());
+                }
+                stream.set_nonblocking(true)?;
+                Stream::Unix(stream)
+            }
         };
         Ok(stream)
     }
@@ -79,7 +106,7 @@ impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.socket {
             Socket::Tcp(socket) => socket.as_fd(),
-            Socket::Unix(socket) => socket.as_fd(),
+            Socket::Unix(socket) | Socket::OfUsers(socket, _) => socket.as_fd(),
         }
     }
 }

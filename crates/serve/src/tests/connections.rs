@@ -1,6 +1,7 @@
 //! What concerns the connection and the server.
 
 use super::{Desk, run};
+use crate::ServerOptions;
 use crate::service::{Service, SyncPolicy};
 use stitch_base::clock::ManualClock;
 use stitch_base::sync::Arc;
@@ -97,9 +98,13 @@ fn the_server_describes_itself() {
 #[test]
 fn without_the_password_nothing_is_done() {
     let engine = Arc::new(ModelEngine::new(UpsertRegistry::default()));
-    let clock = Arc::new(ManualClock::default());
-    let password = Some(b"secret".to_vec());
-    let mut service = Service::open(engine, clock, SyncPolicy::Always, password).unwrap();
+    let options = ServerOptions {
+        sync: SyncPolicy::Always,
+        password: Some(b"secret".to_vec()),
+        clock: Arc::new(ManualClock::default()),
+        ..ServerOptions::default()
+    };
+    let mut service = Service::open(engine, &options).unwrap();
     let mut client = service.connect();
     let mut check = |line: &str, expected: &str| {
         let reply = run(&mut service, &mut client, line);

@@ -2,6 +2,7 @@
 
 mod batch;
 mod target;
+mod transaction;
 
 use super::output;
 use anyhow::{Context, Result, bail};
@@ -20,7 +21,8 @@ const SCAN_COUNT: &[u8] = b"1000";
 const AFTER: &str = "\
 These are the keys that Redis clients see (stitchfs serve). A mounted store is
 reached through its mount, which needs -o kv; one that is served by `stitchfs
-serve` is in use.
+serve` is in use. Within a transaction (stitchfs txn run), and at
+MNT/.stitchfs/txn/NAME, the keys are those of the transaction.
 
 Values are printed as they are. With --hex, keys and values are hexadecimal
 digits on the command line, in files and in what is printed.

@@ -63,7 +63,7 @@ impl Views {
                     snapshot: Some(&past.view().info().name),
                 })
             }),
-            Node::Control(_) | Node::Link => Err(Errno::EINVAL),
+            Node::Control(_) | Node::Link | Node::TransactionLink(_) => Err(Errno::EINVAL),
             Node::Unknown => Err(Errno::ESTALE),
         }
     }

@@ -6,6 +6,7 @@
 //! MNT/.stitchfs/snap       lists the snapshots
 //! MNT/.stitchfs/snap/NAME  the directory of a snapshot
 //! MNT/.stitchfs/txn/NAME   the root of a transaction; found by its name, not listed
+//! MNT/.stitchfs/txn/NAME/.stitchfs/kv.sock   a link to the socket of the transaction's keys
 //! DIR/.stitchfs/snap       lists the snapshots of DIR, a directory below the root
 //! ```
 //!
@@ -44,8 +45,13 @@ pub struct ControlLink {
 
 impl ControlLink {
     pub(super) fn attr(&self, born: Timestamp) -> reply::Attr {
+        self.attr_as(link_number(), born)
+    }
+
+    /// The attributes of a link that has this number.
+    pub(super) fn attr_as(&self, ino: Ino, born: Timestamp) -> reply::Attr {
         reply::Attr {
-            ino: link_number(),
+            ino,
             size: self.target.len() as u64,
             mode: FileKind::Symlink.to_mode() | 0o777,
             nlink: 1,
@@ -125,6 +131,7 @@ impl ControlDir {
     pub(super) fn parent(self) -> Ino {
         match self {
             Self::Top => Ino::ROOT,
+            Self::InTransaction(slot) => slot.number(Ino::ROOT),
             Self::TopOf(dir) => dir,
             Self::Snapshots | Self::Transactions | Self::SnapshotsOf(_) => self.above().number(),
         }
@@ -150,7 +157,7 @@ impl ControlDir {
             Self::Snapshots | Self::SnapshotsOf(_) => {
                 snapshots.iter().map(snapshot_entry).collect()
             }
-            Self::Transactions => Vec::new(),
+            Self::Transactions | Self::InTransaction(_) => Vec::new(),
         };
         for (name, at, ino) in dots.into_iter().chain(children) {
             let entry = DirEntry {

@@ -35,6 +35,13 @@ fn without_attributes(AttrReply { attr, ttl }: AttrReply) -> StatxReply {
     }
 }
 
+fn put_target(target: &[u8], out: &mut Sink<'_>) -> Answer<()> {
+    match out.put(target) {
+        true => Ok(()),
+        false => Err(Errno::ENAMETOOLONG),
+    }
+}
+
 impl Handler for Views {
     fn init(&self, negotiated: &Negotiated, notifier: &Notifier) {
         self.mainline.init(negotiated, notifier);
@@ -75,7 +82,8 @@ impl Handler for Views {
             Node::Control(dir) => self.lookup_control(dir, name),
             Node::Live(slot, ino) if slot.is_transaction() => {
                 let table = &self.transactions.table;
-                table.within(slot, |open| open.lookup(ino, name))
+                let found = table.within(slot, |open| open.lookup(ino, name))?;
+                Ok(self.found_in_transaction((slot, ino), name, found))
             }
             Node::Live(slot, ino) => self.clones.within(slot, |clone| {
                 let found = clone.lookup(ino, name)?;
@@ -104,7 +112,7 @@ impl Handler for Views {
                 }
             }
             // They are not counted.
-            Node::Control(_) | Node::Link | Node::Unknown => {}
+            Node::Control(_) | Node::Link | Node::TransactionLink(_) | Node::Unknown => {}
         }
     }
 
@@ -122,6 +130,7 @@ impl Handler for Views {
             Node::Mainline => self.mainline.getattr(context, ino),
             Node::Control(dir) => Ok(dir.attr_reply(self.born)),
             Node::Link => self.link_attr(),
+            Node::TransactionLink(slot) => self.transaction_link_attr(slot),
             Node::Live(..) => self.change(ino, |adapter, ino| adapter.getattr(context, ino)),
             node => self.within(node, Errno::ESTALE, |past, ino| past.getattr(ino)),
         }
@@ -132,6 +141,9 @@ impl Handler for Views {
             Node::Mainline => self.mainline.statx(context, ino, args),
             Node::Control(dir) => Ok(without_attributes(dir.attr_reply(self.born))),
             Node::Link => Ok(without_attributes(self.link_attr()?)),
+            Node::TransactionLink(slot) => {
+                Ok(without_attributes(self.transaction_link_attr(slot)?))
+            }
             Node::Live(..) => self.change(ino, |adapter, ino| adapter.statx(context, ino, args)),
             node => self.within(node, Errno::ESTALE, |past, ino| past.statx(ino)),
         }
@@ -144,12 +156,16 @@ impl Handler for Views {
     fn access(&self, context: &Context<'_>, ino: Ino, mask: u32) -> Answer<()> {
         match self.node(ino) {
             Node::Mainline => self.mainline.access(context, ino, mask),
-            Node::Control(_) | Node::Link if mask & stitch_fs::access_mask::WRITE == 0 => Ok(()),
+            Node::Control(_) | Node::Link | Node::TransactionLink(_)
+                if mask & stitch_fs::access_mask::WRITE == 0 =>
+            {
+                Ok(())
+            }
             // Who may is checked when it is done.
             Node::Control(dir) if dir.of().is_some() && !self.mainline.fs().is_read_only() => {
                 Ok(())
             }
-            Node::Control(_) | Node::Link => Err(Errno::EROFS),
+            Node::Control(_) | Node::Link | Node::TransactionLink(_) => Err(Errno::EROFS),
             Node::Live(..) => self.change(ino, |adapter, ino| adapter.access(context, ino, mask)),
             node => self.within(node, Errno::ESTALE, |past, ino| {
                 past.access(context, ino, mask)
@@ -162,11 +178,9 @@ impl Handler for Views {
             Node::Mainline => self.mainline.readlink(context, ino, out),
             Node::Link => {
                 let link = self.link.as_ref().ok_or(Errno::ESTALE)?;
-                match out.put(&link.target) {
-                    true => Ok(()),
-                    false => Err(Errno::ENAMETOOLONG),
-                }
+                put_target(&link.target, out)
             }
+            Node::TransactionLink(slot) => put_target(&self.transaction_link(slot)?.target, out),
             Node::Live(..) => self.change(ino, |adapter, ino| adapter.readlink(context, ino, out)),
             node => self.within(node, Errno::EINVAL, |past, ino| past.readlink(ino, out)),
         }
@@ -430,7 +444,9 @@ impl Handler for Views {
     fn listxattr(&self, context: &Context<'_>, ino: Ino, out: &mut Sink<'_>) -> Answer<()> {
         match self.node(ino) {
             Node::Mainline => self.mainline.listxattr(context, ino, out),
-            Node::Control(_) | Node::Link => self.mainline.check_xattrs(),
+            Node::Control(_) | Node::Link | Node::TransactionLink(_) => {
+                self.mainline.check_xattrs()
+            }
             Node::Live(..) => self.change(ino, |adapter, ino| adapter.listxattr(context, ino, out)),
             node => {
                 self.mainline.check_xattrs()?;

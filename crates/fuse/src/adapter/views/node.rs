@@ -92,11 +92,17 @@ pub(super) enum ControlDir {
     Snapshots,
     /// `txn` in it, in which transactions are found.
     Transactions,
+    /// `.stitchfs` in the root directory of the transaction in this slot.
+    InTransaction(Slot),
     /// `.stitchfs` in a directory below the root.
     TopOf(Ino),
     /// `snap` in it, which has the snapshots of the directory.
     SnapshotsOf(Ino),
 }
+
+/// Numbers from here on, within the control slot, are of what `.stitchfs` has in transactions: two
+/// for each slot.
+const IN_TRANSACTIONS: u64 = 1 << 32;
 
 impl ControlDir {
     /// Returns its composite number.
@@ -105,6 +111,10 @@ impl ControlDir {
             Self::Top => (CONTROL_SLOT, Ino(1)),
             Self::Snapshots => (CONTROL_SLOT, Ino(2)),
             Self::Transactions => (CONTROL_SLOT, Ino(4)),
+            Self::InTransaction(slot) => {
+                let at = IN_TRANSACTIONS + 2 * u64::from(slot.0);
+                (CONTROL_SLOT, Ino(at))
+            }
             Self::TopOf(dir) => (TOP_OF_SLOT, dir),
             Self::SnapshotsOf(dir) => (SNAPSHOTS_OF_SLOT, dir),
         };
@@ -124,7 +134,7 @@ impl ControlDir {
         match self {
             Self::Snapshots => Some(Ino::ROOT),
             Self::SnapshotsOf(dir) => Some(dir),
-            Self::Top | Self::TopOf(_) | Self::Transactions => None,
+            Self::Top | Self::TopOf(_) | Self::Transactions | Self::InTransaction(_) => None,
         }
     }
 
@@ -133,6 +143,7 @@ impl ControlDir {
         match self {
             Self::Top | Self::Snapshots | Self::Transactions => Self::Top,
             Self::TopOf(dir) | Self::SnapshotsOf(dir) => Self::TopOf(dir),
+            Self::InTransaction(_) => self,
         }
     }
 }
@@ -145,6 +156,13 @@ pub(super) fn link_number() -> Ino {
     Slot(CONTROL_SLOT).number(LINK_INO)
 }
 
+/// Returns the composite number of the link in `.stitchfs` of the transaction in a slot.
+pub(super) fn transaction_link_number(slot: Slot) -> Ino {
+    debug_assert!(slot.is_transaction(), "other views have none");
+    let dir = ControlDir::InTransaction(slot).number();
+    Ino(dir.0 + 1)
+}
+
 /// What a node id stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Node {
@@ -154,6 +172,8 @@ pub(super) enum Node {
     Control(ControlDir),
     /// The link in `.stitchfs`.
     Link,
+    /// The link in `.stitchfs` of the transaction in this slot.
+    TransactionLink(Slot),
     /// An inode of a snapshot.
     Past(Slot, Ino),
     /// An inode of a clone or a transaction.
@@ -169,7 +189,9 @@ impl Node {
         match self {
             Self::Mainline => 0,
             Self::Past(Slot(slot), _) | Self::Live(Slot(slot), _) => slot,
-            Self::Control(_) | Self::Link | Self::Unknown => CONTROL_SLOT,
+            Self::Control(_) | Self::Link | Self::TransactionLink(_) | Self::Unknown => {
+                CONTROL_SLOT
+            }
         }
     }
 
@@ -177,7 +199,11 @@ impl Node {
     pub(super) const fn within(self, number: Ino) -> Ino {
         match self {
             Self::Past(_, ino) | Self::Live(_, ino) => ino,
-            Self::Mainline | Self::Control(_) | Self::Link | Self::Unknown => number,
+            Self::Mainline
+            | Self::Control(_)
+            | Self::Link
+            | Self::TransactionLink(_)
+            | Self::Unknown => number,
         }
     }
 
@@ -194,6 +220,7 @@ impl Node {
             (CONTROL_SLOT, 2) => Self::Control(ControlDir::Snapshots),
             (CONTROL_SLOT, 3) => Self::Link,
             (CONTROL_SLOT, 4) => Self::Control(ControlDir::Transactions),
+            (CONTROL_SLOT, IN_TRANSACTIONS..) => Self::in_transaction(ino.0 - IN_TRANSACTIONS),
             (CONTROL_SLOT, _) | (_, 0) => Self::Unknown,
             // The root has its own.
             (TOP_OF_SLOT | SNAPSHOTS_OF_SLOT, 1) => Self::Unknown,
@@ -201,6 +228,18 @@ impl Node {
             (SNAPSHOTS_OF_SLOT, _) => Self::Control(ControlDir::SnapshotsOf(ino)),
             (FIRST_CLONE_SLOT.., _) => Self::Live(Slot(slot), ino),
             _ => Self::Past(Slot(slot), ino),
+        }
+    }
+
+    /// What `.stitchfs` has in a transaction.
+    fn in_transaction(index: u64) -> Self {
+        let slot = u32::try_from(index / 2).map(Slot);
+        match slot {
+            Ok(slot) if slot.is_transaction() && index.is_multiple_of(2) => {
+                Self::Control(ControlDir::InTransaction(slot))
+            }
+            Ok(slot) if slot.is_transaction() => Self::TransactionLink(slot),
+            _ => Self::Unknown,
         }
     }
 }
@@ -272,6 +311,15 @@ mod tests {
             assert_eq!(Node::of(dir.number()), Node::Control(dir));
         }
         assert_eq!(Node::of(link_number()), Node::Link);
+        for number in [1, TRANSACTION_SLOTS - 1] {
+            let slot = Slot::of_transaction(number);
+            let dir = ControlDir::InTransaction(slot);
+            assert_eq!(Node::of(dir.number()), Node::Control(dir));
+            let link = transaction_link_number(slot);
+            assert_eq!(Node::of(link), Node::TransactionLink(slot));
+        }
+        let of_clone = ControlDir::InTransaction(Slot::of_clone(1)).number();
+        assert_eq!(Node::of(of_clone), Node::Unknown);
         assert_eq!(Node::of(Slot(CONTROL_SLOT).number(Ino(5))), Node::Unknown);
         assert_eq!(Node::of(Ino(7 << VIEW_INO_BITS)), Node::Unknown);
     }

@@ -8,6 +8,7 @@
 //! ```
 
 mod commits;
+mod sockets;
 mod table;
 mod watch;
 
@@ -33,6 +34,7 @@ use crate::transactions::{Lifetime, ROOM, TransactionRequest};
 use crate::wire::codec::Sink;
 use crate::wire::reply::Entry;
 use commits::Commits;
+pub use sockets::TransactionSockets;
 use table::TransactionTable;
 use watch::{ProcessHandle, ProcessWatch};
 
@@ -72,6 +74,7 @@ impl Transactions {
             }
         }
         self.commits.stop();
+        self.table.end_sockets();
         self.table.clear();
     }
 
@@ -137,7 +140,7 @@ impl Views {
         match self.node(dir) {
             Node::Mainline | Node::Control(_) => {}
             Node::Live(..) | Node::Past(..) => return Err(Errno::ENOTSUP),
-            Node::Link => return Err(Errno::EINVAL),
+            Node::Link | Node::TransactionLink(_) => return Err(Errno::EINVAL),
             Node::Unknown => return Err(Errno::ESTALE),
         }
         let request = TransactionRequest::parse(input).ok_or(Errno::EINVAL)?;

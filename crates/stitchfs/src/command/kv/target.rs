@@ -1,5 +1,7 @@
-//! Where the keys are: in a store that is opened for one command, or behind a mount's socket.
+//! Where the keys are: in a store that is opened for one command, or behind a socket of a mount
+//! or of a transaction in one.
 
+use super::transaction;
 use crate::command::live::Place;
 use crate::command::serve;
 use anyhow::{Context, Result};
@@ -17,6 +19,11 @@ pub(super) enum KeyTarget {
 
 impl KeyTarget {
     pub(super) fn open(path: &Path) -> Result<Self> {
+        if let Some(socket) = transaction::socket_of(path)? {
+            let stream = UnixStream::connect(&socket);
+            let stream = stream.with_context(|| format!("cannot reach {}", socket.display()))?;
+            return Ok(Self::Mount(Remote::new(stream)));
+        }
         match Place::of(path)? {
             Place::Mount(entry) => {
                 let path = serve::socket_of_mount(&entry.path)?;

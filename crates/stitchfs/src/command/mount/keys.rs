@@ -2,17 +2,21 @@
 //!
 //! The socket is in a directory of the user who mounted, and `MNT/.stitchfs/kv.sock` is a link to
 //! it. To bind a socket in the mount itself, the daemon would have to ask itself through the
-//! kernel, and a daemon that takes a mount over could not.
+//! kernel, and a daemon that takes a mount over could not. The keys of transactions are on sockets
+//! of their own, see `transactions`.
+
+mod transactions;
 
 use super::MountWords;
 use crate::command::serve::socket::Bound;
 use anyhow::{Context, Result, ensure};
 use std::fs::{self, DirBuilder};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::PathBuf;
 use stitch_base::sync::Arc;
 use stitch_serve::{Listener, Server, ServerOptions};
 use stitchfs::{KeyServer, Store};
+use transactions::TransactionServers;
 
 /// Refuses what cannot be served.
 pub(super) fn check(words: &MountWords) -> Result<()> {
@@ -30,21 +34,21 @@ pub(super) fn serve(store: &Store, words: &MountWords) -> Result<()> {
     };
     let identity = store.identity();
     let part = |name: &str| identity[name].as_str().unwrap_or_default().to_owned();
-    let name = format!(
-        "{}-{}.sock",
-        part("uuid"),
-        part("instance").replace('/', "_")
-    );
-    let bound = Bound::in_private_dir(&runtime_dir()?, &name)?;
+    let name = format!("{}-{}", part("uuid"), part("instance").replace('/', "_"));
+    let dir = runtime_dir()?;
+    let transactions = TransactionServers::new(&dir, &name, sync)?;
+    let bound = Bound::in_private_dir(&dir, &format!("{name}.sock"))?;
     let listener = Listener::unix(bound.listener()?)?;
     let options = ServerOptions {
         sync,
+        gate: Arc::clone(store.round_gate()),
         ..ServerOptions::default()
     };
     let engine = Arc::clone(store.engine());
     let server = Server::start(engine, vec![listener], &options)?;
     store.attach_keys(KeyServer {
         socket: bound.path().to_owned(),
+        transactions: Some(Arc::new(transactions)),
         stop: Box::new(move || {
             if let Err(error) = server.stop() {
                 tracing::error!(%error, "the keys' server did not end well");
@@ -64,14 +68,26 @@ fn runtime_dir() -> Result<PathBuf> {
         Some(own) => PathBuf::from(own).join("stitchfs"),
         None => PathBuf::from(format!("/tmp/stitchfs-{}", uid.as_raw())),
     };
+    own_dir(dir, 0o700)
+}
+
+/// A directory of this user with this mode; made if missing.
+fn own_dir(dir: PathBuf, mode: u32) -> Result<PathBuf> {
+    debug_assert_eq!(mode & 0o022, 0, "nobody else writes in it");
+    let uid = rustix::process::geteuid();
     let shown = dir.display();
-    let made = DirBuilder::new().recursive(true).mode(0o700).create(&dir);
+    let made = DirBuilder::new().recursive(true).mode(mode).create(&dir);
     made.with_context(|| format!("{shown}: cannot be made"))?;
     // Somebody else may have made it first.
     let meta = fs::symlink_metadata(&dir).with_context(|| shown.to_string())?;
     ensure!(
-        meta.is_dir() && meta.uid() == uid.as_raw() && meta.mode() & 0o077 == 0,
-        "{shown}: is not a directory of this user alone (mode 0700)"
+        meta.is_dir() && meta.uid() == uid.as_raw() && meta.mode() & 0o777 & !mode == 0,
+        "{shown}: is not a directory of this user with mode {mode:04o}"
     );
+    if meta.mode() & 0o777 != mode {
+        // The mode mask has taken bits away.
+        let set = fs::set_permissions(&dir, fs::Permissions::from_mode(mode));
+        set.with_context(|| format!("{shown}: cannot get mode {mode:04o}"))?;
+    }
     Ok(dir)
 }

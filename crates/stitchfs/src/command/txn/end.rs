@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use stitch_base::clock::{Clock as _, SystemClock};
-use stitch_fuse::transactions::{self, CommitOutcome};
+use stitch_fuse::transactions::{self, CommitOutcome, RecordConflict};
 use stitchfs::{path_text, set_path};
 
 /// Time between questions for the outcome of a commit.
@@ -85,9 +85,13 @@ pub(super) fn report(
 ) -> Result<u8> {
     match outcome {
         CommitOutcome::Committed => Ok(0),
-        CommitOutcome::Conflict { count, told } => {
+        CommitOutcome::Conflict {
+            count,
+            told,
+            records,
+        } => {
             if !is_told {
-                output::note(&conflict_text(name, *count, told, after));
+                output::note(&conflict_text(name, *count, (told, records), after));
             }
             Ok(CONFLICT)
         }
@@ -107,8 +111,14 @@ fn failure(name: &str, why: &str, after: &str) -> anyhow::Error {
     anyhow!("{name}: was not committed: {why}; the transaction {after}")
 }
 
-fn conflict_text(name: &str, count: usize, told: &[(String, Vec<u8>)], after: &str) -> String {
-    debug_assert!(count >= told.len(), "all that are told are counted");
+fn conflict_text(
+    name: &str,
+    count: usize,
+    (told, records): (&[(String, Vec<u8>)], &[RecordConflict]),
+    after: &str,
+) -> String {
+    let told_count = told.len() + records.len();
+    debug_assert!(count >= told_count, "all that are told are counted");
     let mut text = format!(
         "{name}: others have changed the same since it began; nothing was committed, the \
          transaction {after}"
@@ -116,8 +126,12 @@ fn conflict_text(name: &str, count: usize, told: &[(String, Vec<u8>)], after: &s
     for (kind, path) in told {
         text.push_str(&format!("\n  {}: {kind}", path_text(&path_of(path))));
     }
-    if count > told.len() {
-        text.push_str(&format!("\n  and {} more", count - told.len()));
+    for RecordConflict { tree, key } in records {
+        let key = key.escape_ascii();
+        text.push_str(&format!("\n  {key}: record of {}", tree.escape_debug()));
+    }
+    if count > told_count {
+        text.push_str(&format!("\n  and {} more", count - told_count));
     }
     text
 }
@@ -128,7 +142,11 @@ pub(super) fn to_json(name: &str, outcome: &CommitOutcome) -> Value {
     match outcome {
         CommitOutcome::Running => out["outcome"] = json!("unknown"),
         CommitOutcome::Committed => out["outcome"] = json!("committed"),
-        CommitOutcome::Conflict { count, told } => {
+        CommitOutcome::Conflict {
+            count,
+            told,
+            records,
+        } => {
             out["outcome"] = json!("conflict");
             out["count"] = json!(count);
             let conflicts = told.iter().map(|(kind, path)| {
@@ -136,7 +154,7 @@ pub(super) fn to_json(name: &str, outcome: &CommitOutcome) -> Value {
                 set_path(&mut conflict, "path", &path_of(path));
                 conflict
             });
-            out["conflicts"] = conflicts.collect();
+            out["conflicts"] = conflicts.chain(records.iter().map(record_json)).collect();
         }
         CommitOutcome::Refused { errno, why } => {
             out["outcome"] = json!("failed");
@@ -145,6 +163,17 @@ pub(super) fn to_json(name: &str, outcome: &CommitOutcome) -> Value {
         }
     }
     out
+}
+
+/// A record in conflict, for programs. A key that is no text has `key` null.
+fn record_json(record: &RecordConflict) -> Value {
+    let digits = record.key.iter().map(|byte| format!("{byte:02x}"));
+    json!({
+        "kind": "record",
+        "tree": record.tree,
+        "key": std::str::from_utf8(&record.key).ok(),
+        "key_hex": digits.collect::<String>(),
+    })
 }
 
 /// Returns a path from the root of the file system; `.` for the root itself.
@@ -162,7 +191,17 @@ mod tests {
     #[test]
     fn outcomes_have_their_codes_and_words() {
         let conflict = CommitOutcome::Conflict {
-            count: 3,
+            count: 5,
+            records: vec![
+                RecordConflict {
+                    tree: "redis/rows".to_owned(),
+                    key: b"user:1".to_vec(),
+                },
+                RecordConflict {
+                    tree: "stock".to_owned(),
+                    key: b"\xff\0".to_vec(),
+                },
+            ],
             told: vec![
                 ("name".to_owned(), b"a/b".to_vec()),
                 ("attributes or contents".to_owned(), Vec::new()),
@@ -171,21 +210,31 @@ mod tests {
         let code = |outcome: &CommitOutcome| report("work", outcome, "stays open", true);
         assert_eq!(code(&CommitOutcome::Committed).unwrap(), 0);
         assert_eq!(code(&conflict).unwrap(), 75);
-        let CommitOutcome::Conflict { count, told } = &conflict else {
+        let CommitOutcome::Conflict {
+            count,
+            told,
+            records,
+        } = &conflict
+        else {
             panic!("it is one");
         };
-        let text = conflict_text("work", *count, told, "stays open");
-        let expected = "\n  a/b: name\n  .: attributes or contents\n  and 1 more";
+        let text = conflict_text("work", *count, (told, records), "stays open");
+        let expected = "\n  a/b: name\n  .: attributes or contents\n  user:1: record of \
+                        redis/rows\n  \\xff\\x00: record of stock\n  and 1 more";
         assert!(text.ends_with(expected), "{text}");
         let out = to_json("work", &conflict);
         assert_eq!(
             (&out["count"], &out["outcome"]),
-            (&json!(3), &json!("conflict"))
+            (&json!(5), &json!("conflict"))
         );
         assert_eq!(
             out["conflicts"][0],
             json!({ "kind": "name", "path": "a/b" })
         );
+        let record = json!({
+            "kind": "record", "tree": "stock", "key": Value::Null, "key_hex": "ff00",
+        });
+        assert_eq!(out["conflicts"][3], record);
     }
 
     #[test]

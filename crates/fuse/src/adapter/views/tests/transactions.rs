@@ -1,9 +1,10 @@
 //! Requests about transactions, and in them.
 
 use super::*;
-use crate::adapter::TRANSACTIONS_DIR;
 use crate::adapter::views::node::{Node, Slot};
+use crate::adapter::{ControlLink, TRANSACTIONS_DIR, TransactionSockets};
 use crate::notify::Notifier;
+use stitch_fs::TransactionView;
 
 const FREE_MAX: usize = 16_380;
 
@@ -216,4 +217,82 @@ fn a_run_needs_a_process_that_can_be_seen() {
     let left = setup.fs.transactions().unwrap();
     let names: Vec<&str> = left.iter().map(|info| &*info.name).collect();
     assert_eq!(names, ["kept"]);
+}
+
+/// Notes what is opened and ended.
+#[derive(Debug, Default)]
+struct Sockets {
+    opened: Mutex<Vec<u64>>,
+    ended: Mutex<Vec<u64>>,
+}
+
+impl TransactionSockets for Sockets {
+    fn open(&self, view: &Arc<TransactionView>) -> Answer<ControlLink> {
+        let number = view.info().number;
+        self.opened.lock().push(number);
+        Ok(link_to(&format!("/run/{number}")))
+    }
+
+    fn end(&self, number: u64) {
+        self.ended.lock().push(number);
+    }
+
+    fn end_all(&self) {
+        self.ended.lock().push(0);
+    }
+}
+
+fn link_to(target: &str) -> ControlLink {
+    ControlLink {
+        name: b"kv.sock".to_vec(),
+        target: target.as_bytes().to_vec(),
+        uid: 7,
+        gid: 7,
+    }
+}
+
+#[test]
+fn a_transaction_has_a_link_to_its_records_until_it_ends() {
+    let setup = setup();
+    let (_, root) = setup.begun("before");
+    let hidden = CONTROL_DIR.as_bytes();
+    assert_eq!(setup.lookup(root, hidden), Ok(None), "nothing is served");
+    let sockets = Arc::new(Sockets::default());
+    let Setup { fs, views } = setup;
+    let views = views.with_link(link_to("/run/mainline"));
+    let views = views.with_transaction_sockets(Arc::clone(&sockets) as _);
+    let setup = Setup { fs, views };
+    let (_, notifier) = kernel();
+    let (number, root) = setup.begun("work");
+    let dir = setup.lookup(root, hidden).unwrap().unwrap();
+    assert!(dir.entry_ttl.is_zero());
+    assert_eq!(setup.lookup(dir.ino, b".."), setup.lookup(root, b"."));
+    assert_eq!(setup.lookup(dir.ino, b"snap"), Ok(None));
+    assert!(sockets.opened.lock().is_empty(), "only if it is looked up");
+    let link = setup.lookup(dir.ino, b"kv.sock").unwrap().unwrap();
+    assert_eq!((link.attr.ino, link.attr.uid), (link.ino, 7));
+    assert_eq!(*sockets.opened.lock(), [number]);
+    let target = |ino: Ino| {
+        let mut out = Vec::new();
+        let mut sink = Sink::new(&mut out, 4096);
+        let read = setup.views.readlink(&context(0), ino, &mut sink);
+        read.map(|()| String::from_utf8(out).unwrap())
+    };
+    assert_eq!(target(link.ino), Ok(format!("/run/{number}")));
+    let attr = setup.views.getattr(&context(0), link.ino).unwrap();
+    assert_eq!(attr.attr.ino, link.ino);
+    let made = setup.make(dir.ino, b"x");
+    assert_eq!(made.err(), Some(Errno::EROFS));
+    let top = setup.lookup(ROOT, hidden).unwrap().unwrap();
+    let outer = setup.lookup(top.ino, b"kv.sock").unwrap().unwrap();
+    assert_eq!(target(outer.ino), Ok("/run/mainline".to_owned()));
+    setup.txn("commit work").unwrap();
+    setup.views.transactions.run_now(&notifier);
+    assert_eq!(*sockets.ended.lock(), [number]);
+    assert_eq!(target(link.ino), Err(Errno::ESTALE));
+    assert_eq!(setup.lookup(dir.ino, b"kv.sock"), Err(Errno::ESTALE));
+    setup.txn("abort before").unwrap();
+    assert_eq!(sockets.ended.lock().len(), 2);
+    setup.views.transactions.stop();
+    assert_eq!(sockets.ended.lock().last(), Some(&0));
 }

@@ -17,7 +17,7 @@ use crate::adapter::views::node::ControlDir;
 use crate::errno::Errno;
 use crate::handler::Answer;
 use crate::notify::Notifier;
-use crate::transactions::{COMMITTED, CONFLICT, REFUSED, RUNNING};
+use crate::transactions::{COMMITTED, CONFLICT, REFUSED, RUNNING, record_word};
 
 /// Outcomes that are kept for those who ask.
 const OUTCOMES_MAX: usize = 64;
@@ -240,7 +240,12 @@ fn reply_of(committed: &FsResult<Committed>) -> Vec<u8> {
     if let FsError::Conflict(conflicts) = error {
         reply.add(&[CONFLICT.as_bytes(), conflicts.len().to_string().as_bytes()]);
         for conflict in conflicts.iter() {
-            if !reply.add(&[conflict.kind.to_string().as_bytes(), &conflict.path]) {
+            let kind = conflict.kind.to_string();
+            let about = match &conflict.record {
+                Some(record) => record_word(&record.tree, &record.key),
+                None => conflict.path.clone(),
+            };
+            if !reply.add(&[kind.as_bytes(), &about]) {
                 break;
             }
         }

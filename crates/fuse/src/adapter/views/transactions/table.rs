@@ -7,6 +7,7 @@
 //! moments.
 
 use std::collections::HashMap;
+use std::sync::OnceLock;
 
 use stitch_base::Ino;
 use stitch_base::sync::atomic::{AtomicBool, Ordering};
@@ -16,6 +17,8 @@ use stitch_fs::{
     TransactionView,
 };
 
+use super::TransactionSockets;
+use crate::adapter::views::control::ControlLink;
 use crate::adapter::views::node::Slot;
 use crate::adapter::views::served::{ServedView, ViewServer};
 use crate::adapter::{Adapter, AdapterOptions, OrErrno as _};
@@ -99,6 +102,7 @@ pub(in crate::adapter::views) struct TransactionTable {
     /// Held while one begins, is opened or ends.
     opening: Mutex<()>,
     open: Mutex<HashMap<Slot, Arc<OpenTransaction>>>,
+    sockets: OnceLock<Arc<dyn TransactionSockets>>,
 }
 
 impl TransactionTable {
@@ -109,6 +113,47 @@ impl TransactionTable {
             server: ViewServer::new(options),
             opening: Mutex::default(),
             open: Mutex::default(),
+            sockets: OnceLock::new(),
+        }
+    }
+
+    /// Has the records of transactions served on sockets.
+    pub(in crate::adapter::views) fn serve_records(&self, sockets: Arc<dyn TransactionSockets>) {
+        let is_first = self.sockets.set(sockets).is_ok();
+        debug_assert!(is_first, "they are set once");
+    }
+
+    /// Reports whether the records of transactions are served.
+    pub(in crate::adapter::views) fn serves_records(&self) -> bool {
+        self.sockets.get().is_some()
+    }
+
+    /// Returns the link to the socket of a transaction's records. Starts to serve them.
+    ///
+    /// # Errors
+    /// `ESTALE` if the transaction has ended; as [`TransactionSockets::open`].
+    pub(in crate::adapter::views) fn socket_link(&self, slot: Slot) -> Answer<ControlLink> {
+        let sockets = self.sockets.get().ok_or(Errno::ENOENT)?;
+        let open = self.by_slot(slot)?;
+        let link = sockets.open(&open.view);
+        if open.has_ended() {
+            // It may have been too late to be ended with the transaction.
+            sockets.end(open.info().number);
+            return Err(Errno::ESTALE);
+        }
+        link
+    }
+
+    /// Ends the sockets of all transactions.
+    pub(super) fn end_sockets(&self) {
+        if let Some(sockets) = self.sockets.get() {
+            sockets.end_all();
+        }
+    }
+
+    fn end_socket(&self, number: u64) {
+        if let Some(sockets) = self.sockets.get() {
+            sockets.end(number);
         }
     }
 
@@ -246,6 +291,7 @@ impl TransactionTable {
         }
         let committed = self.mainline.commit_transaction(&open.view)?;
         open.has_ended.store(true, Ordering::Release);
+        self.end_socket(open.info().number);
         Ok(committed)
     }
 
@@ -258,6 +304,7 @@ impl TransactionTable {
         if let Some(open) = &found {
             open.has_ended.store(true, Ordering::Release);
         }
+        self.end_socket(number);
         Ok(found)
     }
 

@@ -1,0 +1,97 @@
+//! What commits of transactions of files have to know of the records beside them: those of the
+//! Redis protocol.
+
+use bytes::Bytes;
+use stitch_base::ErrorKind;
+use stitch_base::sync::Arc;
+use stitch_fs::{PausedRecords, RecordRules, RecordSides};
+use stitch_kv::KvError;
+use stitch_serve::{RoundGate, RoundPause};
+
+/// Name of the tree with the keys that Redis clients see.
+pub const KEYS_TREE: &str = stitch_serve::ROWS_TREE;
+
+/// The rules of a store's records.
+#[derive(Debug)]
+pub(crate) struct StoreRecords {
+    /// Of the server of keys, if there is one.
+    gate: Arc<RoundGate>,
+}
+
+impl StoreRecords {
+    pub(crate) const fn new(gate: Arc<RoundGate>) -> Self {
+        Self { gate }
+    }
+}
+
+impl RecordRules for StoreRecords {
+    fn is_joined(&self, tree: &str, key: &[u8]) -> bool {
+        stitch_serve::is_totals(tree, key)
+    }
+
+    fn join(&self, _: &str, _: &[u8], sides: &RecordSides) -> Result<Option<Bytes>, KvError> {
+        let RecordSides { base, ours, theirs } = sides;
+        let joined = stitch_serve::join_totals([base, ours, theirs].map(Option::as_deref));
+        joined.map_err(|error| KvError::Storage {
+            kind: ErrorKind::Corrupt,
+            message: format!("the totals of the keys: {error}"),
+            source: None,
+        })
+    }
+
+    fn shown(&self, tree: &str, key: &[u8]) -> Option<(String, Vec<u8>)> {
+        let key = match tree == KEYS_TREE {
+            true => stitch_serve::key_of_row(tree, key)?,
+            false => key,
+        };
+        Some((tree.to_owned(), key.to_vec()))
+    }
+
+    fn pause(&self, trees: &[&str]) -> Box<dyn PausedRecords + '_> {
+        let is_served = trees.contains(&KEYS_TREE);
+        Box::new(PausedKeys(is_served.then(|| self.gate.pause())))
+    }
+}
+
+/// A server of keys that waits, if the commit writes to them.
+struct PausedKeys<'g>(Option<RoundPause<'g>>);
+
+impl PausedRecords for PausedKeys<'_> {
+    fn changed(&mut self, tree: &str, keys: &[Vec<u8>]) {
+        if let Some(pause) = self.0.as_mut().filter(|_| tree == KEYS_TREE) {
+            pause.changed(keys);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_shown_as_users_know_them_and_other_records_as_they_are() {
+        let rules = StoreRecords::new(Arc::default());
+        let shown = |tree: &str, key: &[u8]| rules.shown(tree, key);
+        let key = |tree: &str, key: &[u8]| Some((tree.to_owned(), key.to_vec()));
+        assert_eq!(shown(KEYS_TREE, b"k\0a"), key(KEYS_TREE, b"a"));
+        assert_eq!(shown(KEYS_TREE, b"m\0a"), None);
+        assert_eq!(shown("stock", b"m\0a"), key("stock", b"m\0a"));
+        assert!(rules.is_joined(KEYS_TREE, b"c\0") && !rules.is_joined("stock", b"c\0"));
+        let wrong = RecordSides {
+            base: None,
+            ours: Some(Bytes::from_static(b"x")),
+            theirs: None,
+        };
+        let error = rules.join(KEYS_TREE, b"c\0", &wrong).unwrap_err();
+        assert!(error.to_string().contains("totals"), "{error}");
+    }
+
+    #[test]
+    fn a_commit_of_other_records_does_not_wait_for_a_round() {
+        let gate = Arc::<RoundGate>::default();
+        let rules = StoreRecords::new(Arc::clone(&gate));
+        let outer = rules.pause(&[KEYS_TREE]);
+        drop(rules.pause(&["stock"]));
+        drop(outer);
+    }
+}

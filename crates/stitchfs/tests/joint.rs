@@ -1,0 +1,171 @@
+//! Transactions of files and records, as a program has them.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use stitchfs::fs::{BeginOptions, FileTransaction, Files, TransactionLife};
+use stitchfs::{
+    Batch, Database, ErrorKind, MakeOptions, StoreError, StoreOptions, TransactionOptions,
+    TreeOptions,
+};
+
+const RUN: BeginOptions = BeginOptions {
+    life: TransactionLife::Run,
+    owner: 0,
+    expires: None,
+};
+
+fn files() -> Files {
+    let files = Files::in_memory(64 << 20, &StoreOptions::default()).unwrap();
+    let stock = files
+        .database()
+        .create_tree("stock", &TreeOptions::default());
+    stock.unwrap().put(b"a", b"1").unwrap();
+    files
+}
+
+fn value(db: &Database, key: &[u8]) -> Option<Vec<u8>> {
+    let tree = db.tree("stock").unwrap();
+    tree.get(key).unwrap().map(|value| value.to_vec())
+}
+
+fn put(transaction: &FileTransaction, key: &[u8], value: &[u8]) {
+    let tree = transaction.tree("stock").unwrap();
+    tree.put(key, value).unwrap();
+}
+
+#[test]
+fn conflicts_of_files_and_records_are_listed_and_both_are_kept_back() {
+    let files = files();
+    files.root().write("f", b"before").unwrap();
+    let work = files.begin("work", &RUN).unwrap();
+    work.root().write("f", b"ours").unwrap();
+    work.root().write("g", b"ours").unwrap();
+    put(&work, b"a", b"ours");
+    put(&work, b"b", b"ours");
+    files.root().write("f", b"theirs").unwrap();
+    files
+        .database()
+        .tree("stock")
+        .unwrap()
+        .put(b"a", b"theirs")
+        .unwrap();
+    let error = work.commit().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict);
+    let shown: Vec<String> = error
+        .file_conflicts()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(shown, ["f: attributes or contents", "stock: a: record"]);
+    assert!(files.root().stat("g").is_err());
+    assert_eq!(value(&files.database(), b"b"), None);
+    assert_eq!(
+        value(&work.database(), b"b").as_deref(),
+        Some(&b"ours"[..]),
+        "it is open"
+    );
+}
+
+#[test]
+fn a_run_that_is_dropped_is_aborted_and_an_ended_one_takes_nothing() {
+    let files = files();
+    let work = files.begin("work", &RUN).unwrap();
+    work.root().write("f", b"").unwrap();
+    put(&work, b"a", b"2");
+    let stock = work.tree("stock").unwrap();
+    drop(work);
+    assert!(files.transactions().unwrap().is_empty());
+    assert_eq!(value(&files.database(), b"a").as_deref(), Some(&b"1"[..]));
+    assert!(
+        stock
+            .put(b"a", b"3")
+            .unwrap_err()
+            .to_string()
+            .contains("has ended")
+    );
+    let work = files.begin("work", &RUN).unwrap();
+    work.commit().unwrap();
+    let again = work.commit().unwrap_err();
+    assert!(again.to_string().contains("has ended"), "{again}");
+    assert!(work.abort().is_err());
+}
+
+#[test]
+fn a_named_one_is_joined_by_name_or_number_in_a_later_opening() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let make = MakeOptions {
+        len_bytes: Some(64 << 20),
+        ..MakeOptions::default()
+    };
+    let files = Files::create(&path, &make, &StoreOptions::default()).unwrap();
+    let db = files.database();
+    db.create_tree("stock", &TreeOptions::default()).unwrap();
+    let work = files.begin("work", &BeginOptions::default()).unwrap();
+    let number = work.info().number;
+    work.root().write("f", b"both").unwrap();
+    put(&work, b"a", b"both");
+    drop((work, db));
+    files.close().unwrap();
+    drop(files);
+
+    let files = Files::open(&path, &StoreOptions::default()).unwrap();
+    let work = files.join_number(number).unwrap();
+    assert_eq!(work.info().name, "work");
+    assert_eq!(value(&work.database(), b"a").as_deref(), Some(&b"both"[..]));
+    assert!(files.root().stat("f").is_err());
+    files.join("work").unwrap().commit().unwrap();
+    assert_eq!(files.root().read("f").unwrap(), b"both");
+    assert_eq!(
+        value(&files.database(), b"a").as_deref(),
+        Some(&b"both"[..])
+    );
+    for missing in [files.join("work"), files.join_number(number)] {
+        assert_eq!(missing.unwrap_err().kind(), ErrorKind::NotFound);
+    }
+}
+
+#[test]
+fn handles_of_trees_stay_on_their_side() {
+    let files = files();
+    let work = files.begin("work", &RUN).unwrap();
+    let (outer, inner) = (files.database(), work.database());
+    let (ours, theirs) = (inner.tree("stock").unwrap(), outer.tree("stock").unwrap());
+    for (db, tree) in [(&outer, &ours), (&inner, &theirs)] {
+        let mut batch = Batch::new();
+        batch.put(tree, b"x", b"");
+        let error = db.commit(&batch).unwrap_err();
+        assert!(matches!(error, StoreError::Foreign { .. }), "{error}");
+        assert!(error.to_string().contains("transaction"), "{error}");
+    }
+    let refused = inner
+        .create_tree("new", &TreeOptions::default())
+        .unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unsupported);
+    let names =
+        |db: &Database| -> Vec<String> { db.trees().into_iter().map(|tree| tree.name).collect() };
+    assert_eq!(names(&outer), ["stock"], "without those of the transaction");
+    assert_eq!(names(&inner), ["stock"]);
+    let kept = outer
+        .create_tree("txn~1/meta", &TreeOptions::default())
+        .unwrap_err();
+    assert_eq!(kept.kind(), ErrorKind::Invalid);
+}
+
+#[test]
+fn transactions_of_records_work_within_one() {
+    let files = files();
+    let work = files.begin("work", &RUN).unwrap();
+    let db = work.database();
+    let stock = db.tree("stock").unwrap();
+    let mut one = db.begin(&TransactionOptions::default());
+    let mut two = db.begin(&TransactionOptions::default());
+    one.put(&stock, b"a", b"one").unwrap();
+    two.put(&stock, b"a", b"two").unwrap();
+    one.commit().unwrap();
+    let refused = two.commit().unwrap_err();
+    assert_eq!(refused.conflicts()[0].tree_name, "stock");
+    assert_eq!(value(&files.database(), b"a").as_deref(), Some(&b"1"[..]));
+    work.commit().unwrap();
+    assert_eq!(value(&files.database(), b"a").as_deref(), Some(&b"one"[..]));
+}
