@@ -18,6 +18,7 @@
 //! | sys | `v` | number of the next writable view (u64) |
 //! | sys | `v`, number (8) | writable view, see `fs_view` |
 //! | sys | `t`, number (8) | transaction, see `fs_transaction` |
+//! | sys | `s`, number (8), part (8) | what that transaction has read, see `fs_reads` |
 //!
 //! The hash of a name gives directories an order that does not depend on their other names. So 63
 //! bits identify a position in a directory for ever: see [`name_hash`].
@@ -57,6 +58,8 @@ pub const SYS_BACK: u8 = b'b';
 pub const SYS_EXTERNAL: u8 = b'x';
 /// First byte of the keys of transactions in the sys tree.
 pub const SYS_TRANSACTION: u8 = b't';
+/// First byte of the keys of reads of transactions in the sys tree.
+pub const SYS_READS: u8 = b's';
 
 /// Key of the number of the next writable view in the sys tree.
 pub const SYS_NEXT_VIEW: &[u8] = b"v";
@@ -187,6 +190,13 @@ pub fn transaction(number: Ino) -> FsKey {
     FsKey::new(&[&[SYS_TRANSACTION], &number.0.to_be_bytes()])
 }
 
+/// Sys: a part of what a transaction has read.
+#[must_use]
+pub fn reads(number: Ino, part: u64) -> FsKey {
+    let (number, part) = (number.0.to_be_bytes(), part.to_be_bytes());
+    FsKey::new(&[&[SYS_READS], &number, &part])
+}
+
 /// Sys: an allocated extent of an inode that ends before this chunk.
 #[must_use]
 pub fn allocated(ino: Ino, end: u64) -> FsKey {
@@ -273,6 +283,14 @@ pub fn transaction_of(key: &[u8]) -> Option<Ino> {
     sys_ino(SYS_TRANSACTION, key)
 }
 
+/// The number and the part in the key of what a transaction has read.
+#[must_use]
+pub fn reads_of(key: &[u8]) -> Option<(Ino, u64)> {
+    let (head, part) = key.split_at_checked(9)?;
+    let part: [u8; 8] = part.try_into().ok()?;
+    Some((sys_ino(SYS_READS, head)?, u64::from_be_bytes(part)))
+}
+
 /// Directory and hash of the key of a name in the meta tree; `None` for any other key.
 #[must_use]
 pub fn place_of(key: &[u8]) -> Option<(Ino, u64)> {
@@ -324,6 +342,13 @@ mod tests {
         assert_eq!(&transaction(ino)[..], [b't', 1, 2, 3, 4, 5, 6, 7, 8]);
         assert_eq!(transaction_of(&transaction(ino)), Some(ino));
         assert_eq!(transaction_of(&back(ino)), None);
+        let part = reads(ino, 0x0a0b);
+        assert_eq!(part[..9], [b's', 1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(part[9..], [0, 0, 0, 0, 0, 0, 0x0a, 0x0b]);
+        assert_eq!(
+            (reads_of(&part), reads_of(&part[..16])),
+            (Some((ino, 0x0a0b)), None)
+        );
         assert_eq!(name_hash(0, b"name"), 0x0061_aa76_6e12_53be);
         let key = dentry(0, ino, b"name");
         assert_eq!(key[..8], number);

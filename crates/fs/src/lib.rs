@@ -78,8 +78,9 @@ pub use schema::{CompressOptions, has_external_files, set_compression};
 pub use snapshot::{SNAPSHOT_NAME_BYTES_MAX, SnapshotInfo, SnapshotView, VIEW_INO_BITS};
 pub use system::FileSystem;
 pub use transaction::{
-    BeginOptions, Committed, Conflict, ConflictKind, PathChange, TRANSACTION_NAME_BYTES_MAX,
-    TransactionInfo, TransactionLife, TransactionState, TransactionView,
+    BeginOptions, Committed, Conflict, ConflictKind, LOCKED_PATHS_MAX, LockTicket, PathChange,
+    PathLock, PathLocks, ReadKind, TRANSACTION_NAME_BYTES_MAX, TransactionInfo,
+    TransactionIsolation, TransactionLife, TransactionState, TransactionView,
 };
 pub use types::{
     AtimePolicy, Attr, Caller, ClearSetId, DirEntry, DirName, FallocateMode, FileKind, FsOptions,

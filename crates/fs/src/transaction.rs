@@ -29,12 +29,17 @@ mod memory;
 mod merge;
 mod own;
 mod path;
+mod path_locks;
+mod reads;
 mod resolve;
 
 pub use commit::Committed;
-pub use conflict::{Conflict, ConflictKind};
+pub use conflict::{Conflict, ConflictKind, ReadKind};
 pub use diff::PathChange;
+pub use path_locks::{LOCKED_PATHS_MAX, LockTicket, PathLock, PathLocks};
+pub(crate) use reads::ReadSet;
 
+use self::reads::KeptReads;
 use crate::numbers::Numbers;
 use crate::system::FileSystem;
 use crate::{FsError, FsResult};
@@ -47,7 +52,7 @@ use stitch_base::sync::{Arc, Mutex};
 use stitch_format::fs_transaction::TransactionRecord;
 
 pub use stitch_format::fs_transaction::{
-    TRANSACTION_NAME_BYTES_MAX, TransactionLife, TransactionState,
+    TRANSACTION_NAME_BYTES_MAX, TransactionIsolation, TransactionLife, TransactionState,
 };
 
 /// Rules of a transaction's file system.
@@ -63,6 +68,8 @@ pub(crate) struct BranchRules {
 pub(crate) struct Branch {
     pub(crate) numbers: Arc<Numbers>,
     pub(crate) rules: BranchRules,
+    /// What a serializable transaction has read.
+    pub(crate) reads: Option<Arc<ReadSet>>,
 }
 
 /// How a transaction begins.
@@ -70,10 +77,14 @@ pub(crate) struct Branch {
 pub struct BeginOptions {
     /// How long it lives.
     pub life: TransactionLife,
+    /// What its commit checks.
+    pub isolation: TransactionIsolation,
     /// User that it belongs to.
     pub owner: u32,
     /// When it may be aborted unasked; `None` for never.
     pub expires: Option<Timestamp>,
+    /// Path locks that are held, which it has until it ends.
+    pub lock: Option<LockTicket>,
 }
 
 /// A transaction of files, open or committed.
@@ -85,6 +96,8 @@ pub struct TransactionInfo {
     pub name: String,
     /// How long it lives.
     pub life: TransactionLife,
+    /// What its commit checks.
+    pub isolation: TransactionIsolation,
     /// User that it belongs to.
     pub owner: u32,
     /// When it began.
@@ -103,6 +116,7 @@ impl TransactionInfo {
             number: number.0,
             name: record.name.clone(),
             life: record.life,
+            isolation: record.isolation,
             owner: record.owner,
             created: Timestamp(record.created_ns),
             expires: expires.filter(|at| at.0 != i64::MAX),
@@ -148,6 +162,9 @@ pub(crate) struct OpenTransactions {
     /// One was begun, or was there when the file system was opened.
     may_be_open: AtomicBool,
     views: Mutex<HashMap<Ino, Weak<TransactionView>>>,
+    /// What serializable transactions have read since the file system was opened.
+    reads: KeptReads,
+    locks: PathLocks,
 }
 
 impl OpenTransactions {
@@ -169,6 +186,8 @@ impl OpenTransactions {
 
     fn forget(&self, number: Ino) {
         self.views.lock().remove(&number);
+        self.reads.forget(number);
+        self.locks.release(number);
     }
 }
 
@@ -188,6 +207,13 @@ impl FileSystem {
             Some(rules) => matches!(rules.life, TransactionLife::Named),
             None => true,
         }
+    }
+
+    /// Returns the locks on paths that transactions of this file system take before they begin.
+    /// They are kept in memory.
+    #[must_use]
+    pub const fn path_locks(&self) -> &PathLocks {
+        &self.transactions.locks
     }
 
     /// Refuses what mainline alone can do.

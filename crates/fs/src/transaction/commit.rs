@@ -4,6 +4,7 @@ use super::TransactionView;
 use super::life::{TREES, is_open};
 use super::memory::Lesson;
 use super::own::{BranchTrees, Own};
+use super::reads::Validation;
 use super::resolve::{Changed, Plan};
 use crate::locator::Tree;
 use crate::system::FileSystem;
@@ -32,6 +33,8 @@ struct FrozenView<'t> {
     fs: &'t FileSystem,
     trees: &'t BranchTrees,
     own: &'t Own,
+    /// What it has read, if that is checked.
+    reads: Option<Validation<'t>>,
 }
 
 impl FileSystem {
@@ -41,7 +44,8 @@ impl FileSystem {
     /// Directories join: different names that were made in one directory are no conflict. A name
     /// or an inode that both sides changed is one. So is a directory that one side removed or moved
     /// while the other changed names in it, and a directory that was moved below one that mainline
-    /// has moved.
+    /// has moved. Of a serializable transaction, so is what it has read and mainline has changed:
+    /// then its commit is as if all of it had run at once.
     ///
     /// Returns what caches above mainline have to forget.
     ///
@@ -54,7 +58,8 @@ impl FileSystem {
     /// On the medium when this returns. A crash leaves all of it or nothing.
     ///
     /// # Cost
-    /// Reads the changed rows of names and inodes. Mainline waits for the check of what it wrote
+    /// Reads the changed rows of names and inodes, and looks for changes of each range of keys that
+    /// a serializable transaction has read. Mainline waits for the check of what it wrote
     /// since this call began, and for the engine's absorb.
     pub fn commit_transaction(&self, view: &TransactionView) -> FsResult<Committed> {
         self.check_writable()?;
@@ -67,7 +72,10 @@ impl FileSystem {
         let _frozen = view.fs.residents.locks.all_write();
         let trees = BranchTrees::of(&view.fs)?;
         let own = Own::read(&trees)?;
+        // Without writes it is as if it had run at its beginning.
+        let reads = view.fs.reads.as_ref().filter(|_| !own.is_empty());
         let frozen = FrozenView {
+            reads: reads.map(|reads| Validation::new(reads, &trees)),
             number,
             record,
             fs: &view.fs,
@@ -85,7 +93,7 @@ impl FileSystem {
         let moment = self.engine().snapshot();
         let before = frozen.changed(None)?;
         let plan = Plan::new(frozen.trees, frozen.own, &before)?;
-        frozen.check(&plan)?;
+        frozen.check(&plan, None)?;
         for _ in 0..TRIES {
             match self.try_commit(frozen, &before, &moment) {
                 Err(FsError::Storage(KvError::Conflict { .. })) => {}
@@ -108,7 +116,7 @@ impl FileSystem {
         changed.add(before);
         let mut plan = Plan::new(frozen.trees, frozen.own, &changed)?;
         plan.check_clones(self)?;
-        frozen.check(&plan)?;
+        frozen.check(&plan, Some(moment))?;
         let mut lesson = Lesson::of(self, frozen.own, &plan)?;
         let prepared = lesson.prepare(self);
         let absorbed = prepared.and_then(|()| self.absorb(frozen, &plan, &lesson, &now));
@@ -208,12 +216,20 @@ impl<'t> FrozenView<'t> {
         })
     }
 
-    fn check(&self, plan: &Plan<'_>) -> FsResult<()> {
-        if plan.has_conflicts() {
-            let conflicts = plan.conflicts(self.fs, self.own)?;
-            return Err(FsError::Conflict(conflicts.into()));
+    /// Refuses what conflicts: rows, and what was read and is changed since a moment, or since the
+    /// transaction began.
+    fn check(&self, plan: &Plan<'_>, since: Option<&Snapshot>) -> FsResult<()> {
+        let mut conflicts = match plan.has_conflicts() {
+            true => plan.conflicts(self.fs, self.own)?,
+            false => Vec::new(),
+        };
+        if let Some(reads) = &self.reads {
+            reads.add_conflicts(self.fs, since, &mut conflicts)?;
         }
-        Ok(())
+        match conflicts.is_empty() {
+            true => Ok(()),
+            false => Err(FsError::Conflict(conflicts.into())),
+        }
     }
 
     /// Nothing that the plan was made from changes until the commit: mainline is frozen, but for

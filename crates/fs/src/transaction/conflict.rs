@@ -3,7 +3,7 @@
 use std::fmt;
 use stitch_base::Ino;
 
-/// What was changed on both sides.
+/// What was changed on both sides, or read on one and changed on the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ConflictKind {
     /// What the name stands for: it was made, removed or moved.
@@ -12,6 +12,35 @@ pub enum ConflictKind {
     Inode,
     /// Extended attributes.
     Xattr,
+    /// Something that a serializable transaction has read, and mainline has changed.
+    Read(ReadKind),
+}
+
+/// What a transaction has read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ReadKind {
+    /// Which inode the name stands for, or that there is none.
+    Name,
+    /// Attributes or contents of an inode.
+    Inode,
+    /// Extended attributes.
+    Xattr,
+    /// The list of names of a directory.
+    List,
+    /// Perhaps anything: what was read before the last crash is not known.
+    Unknown,
+}
+
+impl fmt::Display for ReadKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Name => "read name",
+            Self::Inode => "read attributes or contents",
+            Self::Xattr => "read extended attributes",
+            Self::List => "read list of names",
+            Self::Unknown => "perhaps read: reads before a crash are not known",
+        })
+    }
 }
 
 impl fmt::Display for ConflictKind {
@@ -20,6 +49,7 @@ impl fmt::Display for ConflictKind {
             Self::Name => "name",
             Self::Inode => "attributes or contents",
             Self::Xattr => "extended attributes",
+            Self::Read(kind) => return kind.fmt(f),
         })
     }
 }
@@ -29,7 +59,7 @@ impl fmt::Display for ConflictKind {
 pub struct Conflict {
     /// Path from the root, without a slash at either end, as the transaction has it, or had it.
     pub path: Vec<u8>,
-    /// What was changed on both sides.
+    /// What was changed on both sides, or read and changed.
     pub kind: ConflictKind,
     /// The inode, of a name that of the transaction if it has one.
     pub ino: Ino,

@@ -1,6 +1,9 @@
 //! Begin, open, list, abort; and what is done with transactions when a file system is opened.
 
-use super::{BeginOptions, Branch, BranchRules, TransactionInfo, TransactionView};
+use super::{
+    BeginOptions, Branch, BranchRules, ReadSet, TransactionInfo, TransactionIsolation,
+    TransactionView,
+};
 use crate::aside::Aside;
 use crate::locator::{Locator, SysRow, Tree};
 use crate::schema::Store;
@@ -56,8 +59,9 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`FsError::Exists`] if an open transaction has the name; [`FsError::NameTooLong`],
-    /// [`FsError::Invalid`] for what is no name; [`FsError::Unsupported`] in a transaction, of an
-    /// engine without branch trees, or of a store with large files beside it;
+    /// [`FsError::Invalid`] for what is no name, or path locks that are not held;
+    /// [`FsError::Unsupported`] in a transaction, of an engine without branch trees, or of a store
+    /// with large files beside it;
     /// [`FsError::NumbersTooLarge`]; [`FsError::ReadOnly`], [`FsError::NoSpace`].
     ///
     /// # Durability
@@ -74,6 +78,12 @@ impl FileSystem {
         self.check_writable()?;
         check_name(name)?;
         self.check_takes_transactions()?;
+        let locks = self.path_locks();
+        if options.lock.is_some_and(|ticket| !locks.is_ready(ticket)) {
+            return Err(FsError::Invalid(
+                "path locks that are not held, or another's",
+            ));
+        }
         let _one_at_a_time = self.transactions.changing.lock();
         let records = self.transaction_records()?;
         if records
@@ -91,6 +101,8 @@ impl FileSystem {
         let record = TransactionRecord {
             state: TransactionState::Open,
             life: options.life,
+            isolation: options.isolation,
+            has_reads: false,
             owner: options.owner,
             created_ns: self.now(),
             expires_ns: options.expires.map_or(i64::MAX, |at| at.0),
@@ -104,7 +116,15 @@ impl FileSystem {
         }
         begun?;
         self.engine().sync()?;
-        self.open_view(number, &record)
+        if record.isolation == TransactionIsolation::Serializable {
+            let reads = ReadSet::new(record.first_ino);
+            self.transactions.reads.keep(number, reads);
+        }
+        let view = self.open_view(number, &record)?;
+        if let Some(ticket) = options.lock {
+            locks.give(ticket, number);
+        }
+        Ok(view)
     }
 
     fn make_branches(&self, number: Ino) -> FsResult<()> {
@@ -194,6 +214,7 @@ impl FileSystem {
             ..self.options.clone()
         };
         let branch = Branch {
+            reads: self.reads_of(number, record)?,
             numbers: Arc::clone(&self.numbers),
             rules: BranchRules {
                 first_ino: record.first_ino,
@@ -258,6 +279,7 @@ impl FileSystem {
         self.drop_branches(number)?;
         let mut batch = self.store.batch();
         batch.delete(&self.store.keys.transaction(number));
+        self.delete_reads(number, &mut batch)?;
         self.store.commit(&batch, SpaceClass::Reserve)
     }
 

@@ -3,8 +3,10 @@
 mod commits;
 mod conflicts;
 mod differences;
+mod histories;
 mod lives;
 mod random;
+mod reads;
 
 use crate::common::*;
 use std::sync::Arc;
