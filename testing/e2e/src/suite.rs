@@ -8,6 +8,7 @@ mod enospc;
 mod faults;
 mod fsx;
 mod handles;
+mod isolation;
 mod kernel_source;
 pub(crate) mod kill9;
 mod memory;
@@ -36,6 +37,7 @@ pub(crate) const ALL: &[(&str, &[Case])] = &[
     ("clones", clones::CASES),
     ("rollback", rollback::CASES),
     ("txn", txn::CASES),
+    ("isolation", isolation::CASES),
     ("send", send::CASES),
     ("handles", handles::CASES),
     ("coherence", coherence::CASES),

@@ -1,5 +1,7 @@
 //! Requests about transactions, and in them.
 
+mod isolation;
+
 use super::*;
 use crate::adapter::TRANSACTIONS_DIR;
 use crate::adapter::views::node::{Node, Slot};
