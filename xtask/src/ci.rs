@@ -40,7 +40,7 @@ const fn part_of(name: &'static str, seconds: u64, more: &'static [&'static str]
 }
 
 /// The suites that run side by side with others, the longest first.
-const BESIDE: [Suite; 14] = [
+const BESIDE: [Suite; 15] = [
     suite("realwork", 1800),
     suite("fsx", 900),
     suite("kill9", 720),
@@ -51,6 +51,7 @@ const BESIDE: [Suite; 14] = [
     suite("passthrough", 240),
     suite("clones", 240),
     suite("rollback", 240),
+    suite("history", 240),
     suite("send", 240),
     suite("rmtree", 240),
     suite("serve", 240),
@@ -59,12 +60,13 @@ const BESIDE: [Suite; 14] = [
 
 /// The suites that run once more with `io_uring`, side by side with others: short ones that depend
 /// on the transport.
-const BESIDE_BY_RING: [Suite; 9] = [
+const BESIDE_BY_RING: [Suite; 10] = [
     part_of("fsx", 300, &["--seeds", "1", "--ops", "20000"]),
     part_of("kill9", 240, &["commits", "beside", "lent"]),
     suite("passthrough", 240),
     suite("clones", 240),
     suite("rollback", 240),
+    suite("history", 240),
     suite("rmtree", 240),
     part_of("differential", 240, &["--seeds", "1"]),
     part_of(

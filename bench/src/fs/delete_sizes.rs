@@ -1,5 +1,5 @@
-//! How long it takes to remove a file, by its size (BetrFS paper, section 7.3), cold; and small
-//! files replaced whole: written beside, synced, renamed over.
+//! Time to remove a file, by its size (BetrFS paper, section 7.3), with cold caches; and time to
+//! replace a small file: write a new one beside it, sync it, rename it over the old one.
 
 use super::stage::{Ends, Stage};
 use super::{Caches, FsWorkload};

@@ -3,6 +3,7 @@
 //!
 //! This crate knows nothing about devices, trees or files.
 
+pub mod calendar;
 pub mod clock;
 mod error_kind;
 mod ids;

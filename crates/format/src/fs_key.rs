@@ -19,6 +19,7 @@
 //! | sys | `v`, number (8) | writable view, see `fs_view` |
 //! | sys | `t`, number (8) | transaction, see `fs_transaction` |
 //! | sys | `s`, number (8), part (8) | what that transaction has read, see `fs_reads` |
+//! | sys | `p`, ino (8) | policy of snapshots of a directory, see `fs_policy` |
 //!
 //! The hash of a name gives directories an order that does not depend on their other names. So 63
 //! bits identify a position in a directory for ever: see [`name_hash`].
@@ -60,6 +61,8 @@ pub const SYS_EXTERNAL: u8 = b'x';
 pub const SYS_TRANSACTION: u8 = b't';
 /// First byte of the keys of reads of transactions in the sys tree.
 pub const SYS_READS: u8 = b's';
+/// First byte of the keys of policies of snapshots in the sys tree.
+pub const SYS_POLICY: u8 = b'p';
 
 /// Key of the number of the next writable view in the sys tree.
 pub const SYS_NEXT_VIEW: &[u8] = b"v";
@@ -197,6 +200,12 @@ pub fn reads(number: Ino, part: u64) -> FsKey {
     FsKey::new(&[&[SYS_READS], &number, &part])
 }
 
+/// Sys: a policy of snapshots of a directory.
+#[must_use]
+pub fn policy(dir: Ino) -> FsKey {
+    FsKey::new(&[&[SYS_POLICY], &dir.0.to_be_bytes()])
+}
+
 /// Sys: an allocated extent of an inode that ends before this chunk.
 #[must_use]
 pub fn allocated(ino: Ino, end: u64) -> FsKey {
@@ -291,6 +300,12 @@ pub fn reads_of(key: &[u8]) -> Option<(Ino, u64)> {
     Some((sys_ino(SYS_READS, head)?, u64::from_be_bytes(part)))
 }
 
+/// The directory in the key of a policy of snapshots.
+#[must_use]
+pub fn policy_of(key: &[u8]) -> Option<Ino> {
+    sys_ino(SYS_POLICY, key)
+}
+
 /// Directory and hash of the key of a name in the meta tree; `None` for any other key.
 #[must_use]
 pub fn place_of(key: &[u8]) -> Option<(Ino, u64)> {
@@ -349,6 +364,9 @@ mod tests {
             (reads_of(&part), reads_of(&part[..16])),
             (Some((ino, 0x0a0b)), None)
         );
+        assert_eq!(&policy(ino)[..], [b'p', 1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(policy_of(&policy(ino)), Some(ino));
+        assert_eq!(policy_of(&back(ino)), None);
         assert_eq!(name_hash(0, b"name"), 0x0061_aa76_6e12_53be);
         let key = dentry(0, ino, b"name");
         assert_eq!(key[..8], number);

@@ -35,7 +35,7 @@ fields! {
     FEATURES: u64 = 24, "from version 3 on, earlier headers end before it: 1 contents of some \
         files may be beside the store, 2 back rows are kept, 4 some files may have rows of \
         allocated extents, 8 some directories may be clones (see `writable view`), 16 a rollback \
-        is under way, 32 there may be transactions";
+        is under way, 32 there may be transactions, 64 there may be policies of snapshots";
 }
 
 /// Bits of the header's features. A program opens no file system with a bit that it does not know.
@@ -46,7 +46,8 @@ mod feature {
     pub(super) const VIEWS: u64 = 8;
     pub(super) const ROLLBACK: u64 = 16;
     pub(super) const TRANSACTIONS: u64 = 32;
-    pub(super) const ALL: u64 = 63;
+    pub(super) const POLICIES: u64 = 64;
+    pub(super) const ALL: u64 = 127;
 }
 
 /// Upsert function that changes a chunk.
@@ -75,6 +76,8 @@ pub struct FsHeader {
     pub rolls_back: bool,
     /// True if there may be transactions, see `fs_transaction`.
     pub has_transactions: bool,
+    /// True if there may be policies of snapshots, see `fs_policy`.
+    pub has_policies: bool,
 }
 
 impl FsHeader {
@@ -119,6 +122,7 @@ impl FsHeader {
             | bit(self.has_views, feature::VIEWS)
             | bit(self.rolls_back, feature::ROLLBACK)
             | bit(self.has_transactions, feature::TRANSACTIONS)
+            | bit(self.has_policies, feature::POLICIES)
     }
 
     /// The header in `bytes`.
@@ -166,6 +170,7 @@ impl FsHeader {
             has_views: features & feature::VIEWS != 0,
             rolls_back: features & feature::ROLLBACK != 0,
             has_transactions: features & feature::TRANSACTIONS != 0,
+            has_policies: features & feature::POLICIES != 0,
         };
         reader.finish()?;
         Ok(header)
@@ -454,6 +459,7 @@ mod tests {
             has_views: false,
             rolls_back: false,
             has_transactions: false,
+            has_policies: false,
         };
         assert_eq!(header.encode(), GOLDEN);
         assert_eq!(FsHeader::decode(&GOLDEN), Ok(header));
@@ -496,7 +502,7 @@ mod tests {
 
     #[test]
     fn features_are_pinned() {
-        for features in 2..64_u8 {
+        for features in 2..128_u8 {
             let header = FsHeader {
                 name_seed: 0x0807_0605_0403_0201,
                 created_ns: 0x100f_0e0d_0c0b_0a09,
@@ -506,6 +512,7 @@ mod tests {
                 has_views: features & 8 != 0,
                 rolls_back: features & 16 != 0,
                 has_transactions: features & 32 != 0,
+                has_policies: features & 64 != 0,
             };
             let mut bytes = [&GOLDEN[..], &[features, 0, 0, 0, 0, 0, 0, 0]].concat();
             bytes[4] = 3;
@@ -514,7 +521,7 @@ mod tests {
             for cut in 0..bytes.len() {
                 assert!(FsHeader::decode(&bytes[..cut]).is_err());
             }
-            for bit in 6..64 {
+            for bit in 7..64 {
                 let mut unknown = bytes.clone();
                 unknown[24 + bit / 8] |= 1 << (bit % 8);
                 assert!(FsHeader::decode(&unknown).is_err(), "bit {bit}");

@@ -4,7 +4,14 @@
 //! [`SCHEMA_PREFIX`], the number of the transaction, `/`, and `meta` and so on. The record is put
 //! after the trees exist, and deleted after they are dropped; a commit replaces it in the same step
 //! that drops them. So trees without a record, and an open record without trees, are what a crash
-//! has left.
+//! has left. Trees of records that a transaction has part in are branches beside them, see
+//! [`TransactionTree`].
+
+mod trees;
+
+pub use trees::{
+    DeletedRange, TransactionTree, ranges_tree_name, records_tree_name, transaction_tree,
+};
 
 use crate::FormatError;
 use crate::codec::Reader;

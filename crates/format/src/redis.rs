@@ -14,9 +14,13 @@
 //! Numbers in keys are big-endian, in values little-endian. `db` is one byte, 0: room for further
 //! databases. A key's row names its collection by number, so that a collection is removed by one
 //! range delete, and renamed by moving one row. A store without a row `c` has no keys.
+//!
+//! A transaction writes to a branch of the tree. Its collections have numbers that no other writer
+//! gives out: those from [`first_collection_of`] the branch on.
 
 use crate::FormatError;
 use crate::codec::Reader;
+use stitch_base::TreeId;
 
 /// Version of the layout that this program writes and reads.
 pub const VERSION: u32 = 1;
@@ -210,6 +214,26 @@ pub fn check_version(bytes: &[u8]) -> Result<(), FormatError> {
     })
 }
 
+/// The tree with these rows.
+pub const TREE: &str = "redis/rows";
+
+const BRANCH_BIT: u64 = 1 << 63;
+const BRANCH_SHIFT: u32 = 32;
+
+/// Returns the first number of collections that are made in a branch tree. There are 2^32 of them.
+/// Numbers of trees are never used again, and other writers count up from 1.
+#[must_use]
+pub const fn first_collection_of(branch: TreeId) -> u64 {
+    debug_assert!(branch.0 > 0, "tree 0 is never given out");
+    BRANCH_BIT | (branch.0 as u64) << BRANCH_SHIFT & !BRANCH_BIT
+}
+
+/// Reports whether a collection of this number was made in a branch tree.
+#[must_use]
+pub const fn is_of_branch(collection: u64, branch: TreeId) -> bool {
+    collection >> BRANCH_SHIFT == first_collection_of(branch) >> BRANCH_SHIFT
+}
+
 /// Returns the key of the totals.
 #[must_use]
 pub const fn totals_key() -> [u8; 2] {
@@ -398,6 +422,17 @@ mod tests {
         assert!(check_version(&VERSION.to_le_bytes()).is_ok());
         assert!(check_version(&2u32.to_le_bytes()).is_err());
         assert!(check_version(&[]).is_err());
+    }
+
+    #[test]
+    fn collections_of_branches_have_numbers_of_their_own() {
+        let first = first_collection_of(TreeId(5));
+        assert_eq!(first, 0x8000_0005_0000_0000);
+        assert!(is_of_branch(first, TreeId(5)) && is_of_branch(first + 0xffff_ffff, TreeId(5)));
+        assert!(!is_of_branch(first + (1 << 32), TreeId(5)));
+        assert!(!is_of_branch(first, TreeId(6)) && !is_of_branch(1, TreeId(5)));
+        let largest = first_collection_of(TreeId(u32::MAX));
+        assert!(largest > first && largest >> 63 == 1);
     }
 
     #[test]

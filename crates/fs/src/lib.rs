@@ -41,6 +41,7 @@ mod names;
 mod namespace;
 mod numbers;
 mod outcome;
+mod policy;
 mod prefetch;
 mod remove;
 mod rename;
@@ -59,6 +60,7 @@ mod takeover;
 mod testing;
 mod transaction;
 mod types;
+mod unchanged;
 mod upsert;
 mod views;
 mod xattr;
@@ -73,14 +75,18 @@ pub use inode::{CachedPages, INODE_BYTES};
 pub use ledger::{LEDGER_LOGS, Ledger};
 pub use make::SYMLINK_BYTES_MAX;
 pub use names::NamesUsage;
+pub use policy::{
+    Keep, POLICY_EVERY_S_MAX, POLICY_PREFIX_BYTES_MAX, PolicyInfo, PolicyRound, PolicyRule,
+};
 pub use rollback::RolledBack;
 pub use schema::{CompressOptions, has_external_files, set_compression};
 pub use snapshot::{SNAPSHOT_NAME_BYTES_MAX, SnapshotInfo, SnapshotView, VIEW_INO_BITS};
 pub use system::FileSystem;
 pub use transaction::{
     BeginOptions, Committed, Conflict, ConflictKind, LOCKED_PATHS_MAX, LockTicket, PathChange,
-    PathLock, PathLocks, ReadKind, TRANSACTION_NAME_BYTES_MAX, TransactionInfo,
-    TransactionIsolation, TransactionLife, TransactionState, TransactionView,
+    PathLock, PathLocks, PausedRecords, ReadKind, RecordKey, RecordRules, RecordSides,
+    TRANSACTION_NAME_BYTES_MAX, TransactionInfo, TransactionIsolation, TransactionLife,
+    TransactionRecords, TransactionState, TransactionView, is_file_system_tree,
 };
 pub use types::{
     AtimePolicy, Attr, Caller, ClearSetId, DirEntry, DirName, FallocateMode, FileKind, FsOptions,

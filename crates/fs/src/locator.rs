@@ -6,7 +6,7 @@
 //! | `data` | chunks of contents |
 //! | `xattr` | extended attributes |
 //! | `sys` | header, counters, orphans, external files, allocated extents, back rows, views,
-//! transactions and what they have read |
+//! transactions and what they have read, policies of snapshots |
 //!
 //! Invariants:
 //! - keys are built and taken apart here and nowhere else in this crate: another layout is another
@@ -116,6 +116,8 @@ pub(crate) enum SysRow {
     Transaction(Ino),
     /// A part of what the transaction of this number has read.
     Reads(Ino, u64),
+    /// The policy of a directory.
+    Policy(Ino),
 }
 
 /// Maps what rows are about to their keys.
@@ -340,6 +342,15 @@ impl Locator {
         RowRange::new(Tree::Sys, start, fs_key::reads(Ino(number.0 + 1), 0))
     }
 
+    /// The policy of snapshots of a directory.
+    pub(crate) fn policy(&self, dir: Ino) -> RowKey {
+        in_tree(Tree::Sys, fs_key::policy(dir))
+    }
+
+    pub(crate) fn policies(&self) -> RowRange {
+        sys_rows(fs_key::SYS_POLICY)
+    }
+
     pub(crate) fn orphans(&self) -> RowRange {
         sys_rows(fs_key::SYS_ORPHAN)
     }
@@ -443,6 +454,7 @@ impl Locator {
                 let (number, part) = fs_key::reads_of(key)?;
                 SysRow::Reads(number, part)
             }
+            [fs_key::SYS_POLICY, ..] => SysRow::Policy(fs_key::policy_of(key)?),
             [fs_key::SYS_ALLOCATED, ..] => {
                 let (ino, end) = fs_key::allocated_of(key)?;
                 SysRow::Extent(ino, end)

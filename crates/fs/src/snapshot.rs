@@ -184,6 +184,16 @@ impl FileSystem {
     /// # Cost
     /// One sync of the log, one record, and a point read for each name of the path.
     pub fn create_snapshot(&self, dir: Ino, name: &str) -> FsResult<SnapshotInfo> {
+        self.create_marked(dir, name, false)
+    }
+
+    /// Creates a snapshot, which may be that of a policy.
+    pub(crate) fn create_marked(
+        &self,
+        dir: Ino,
+        name: &str,
+        is_automatic: bool,
+    ) -> FsResult<SnapshotInfo> {
         self.check_writable()?;
         check_name(name)?;
         self.check_takes_snapshots()?;
@@ -191,7 +201,7 @@ impl FileSystem {
         let _changing = self.snapshot_change.lock();
         let mut tried = Err(FsError::NotFound);
         for _ in 0..TRIES {
-            tried = self.try_snapshot(dir, name);
+            tried = self.try_snapshot(dir, name, is_automatic);
             // The path led elsewhere: it was changed after it was read.
             if !matches!(tried, Err(FsError::Stale(_))) {
                 return tried;
@@ -200,7 +210,7 @@ impl FileSystem {
         tried
     }
 
-    fn check_takes_snapshots(&self) -> FsResult<()> {
+    pub(crate) fn check_takes_snapshots(&self) -> FsResult<()> {
         let is_branch = self.branch.is_some();
         if is_branch || self.header.lock().has_external || !self.engine().capabilities().pins {
             return Err(FsError::Unsupported);
@@ -220,13 +230,13 @@ impl FileSystem {
         Ok(())
     }
 
-    fn try_snapshot(&self, dir: Ino, name: &str) -> FsResult<SnapshotInfo> {
+    fn try_snapshot(&self, dir: Ino, name: &str, is_automatic: bool) -> FsResult<SnapshotInfo> {
         let inode = self.residents.inodes.get_dir(dir)?;
         let record = SnapshotRecord {
             root: dir,
             created_ns: self.now(),
             owner: inode.head.uid,
-            is_automatic: false,
+            is_automatic,
             tags: BTreeSet::new(),
             path: self.path_of(dir)?,
         };

@@ -11,6 +11,7 @@ use crate::inode::Hold;
 use crate::locator::{Locator, SysRow};
 use crate::namespace::Namespace;
 use crate::numbers::Numbers;
+use crate::policy::Policies;
 use crate::prefetch::{Prefetch, Prefetcher};
 use crate::residents::Residents;
 use crate::rollback::Rollbacks;
@@ -66,6 +67,7 @@ pub struct FileSystem {
     /// Held while the record of a snapshot is changed, or a snapshot is deleted.
     pub(crate) snapshot_change: Mutex<()>,
     pub(crate) rollbacks: Rollbacks,
+    pub(crate) policies: Policies,
     pub(crate) standing: Standing,
     /// It is a view that was removed.
     pub(crate) is_removed: AtomicBool,
@@ -104,6 +106,7 @@ impl FileSystem {
             has_back_rows: false,
             has_views: false,
             has_transactions: false,
+            has_policies: false,
         };
         let root = InodeHead {
             ino: Ino::ROOT,
@@ -218,6 +221,7 @@ impl FileSystem {
             extents: ExtentMaps::default(),
             snapshot_change: Mutex::default(),
             rollbacks: Rollbacks::default(),
+            policies: Policies::default(),
             standing,
             is_removed: AtomicBool::new(false),
         };

@@ -4,8 +4,10 @@
 //! operations work in it. Mainline's rows stay as they are until the commit.
 //!
 //! ```text
-//! begin:   branch meta, data, xattr, sys of mainline --> trees "txn~N/...", record N in mainline
+//! begin:   branch meta, data, xattr, sys of mainline, and every tree of records
+//!          --> trees "txn~N/...", record N in mainline
 //! work:    FileSystem over these trees; inode numbers come from mainline's counter
+//!          records by an engine with the branches of their trees (`records`)
 //! commit:  freeze the transaction, freeze mainline
 //!          own keys that changed in mainline too: join them, or refuse with a list of conflicts
 //!          absorb the trees, the joined rows and the record's new state: one commit of the engine
@@ -19,7 +21,8 @@
 //! - a conflict changes nothing, in mainline and in the transaction;
 //! - mainline waits for nothing but the last check and the absorbing of a commit.
 //!
-//! Locks: all of the transaction's, then all of mainline's (see `lock`), then that of reclaiming.
+//! Locks: all of the transaction's, the gate of its records, what holds back mainline's writers of
+//! records, then all of mainline's (see `lock`), then that of reclaiming.
 
 mod commit;
 mod conflict;
@@ -31,6 +34,7 @@ mod own;
 mod path;
 mod path_locks;
 mod reads;
+mod records;
 mod resolve;
 
 pub use commit::Committed;
@@ -38,6 +42,10 @@ pub use conflict::{Conflict, ConflictKind, ReadKind};
 pub use diff::PathChange;
 pub use path_locks::{LOCKED_PATHS_MAX, LockTicket, PathLock, PathLocks};
 pub(crate) use reads::ReadSet;
+pub(crate) use records::PlainRecords;
+pub use records::{
+    PausedRecords, RecordKey, RecordRules, RecordSides, TransactionRecords, is_file_system_tree,
+};
 
 use self::reads::KeptReads;
 use crate::numbers::Numbers;
@@ -136,6 +144,7 @@ impl TransactionInfo {
 #[derive(Debug)]
 pub struct TransactionView {
     fs: Arc<FileSystem>,
+    records: Arc<TransactionRecords>,
     number: Ino,
     info: TransactionInfo,
 }
@@ -145,6 +154,13 @@ impl TransactionView {
     #[must_use]
     pub const fn fs(&self) -> &Arc<FileSystem> {
         &self.fs
+    }
+
+    /// Returns the trees of records that the store had when the transaction began, as the
+    /// transaction has them.
+    #[must_use]
+    pub const fn records(&self) -> &Arc<TransactionRecords> {
+        &self.records
     }
 
     /// Returns what the transaction is.

@@ -2,6 +2,7 @@
 
 use crate::external::External;
 use crate::ledger::Ledger;
+use crate::transaction::{PlainRecords, RecordRules};
 use stitch_base::Ino;
 use stitch_base::clock::{Clock, SystemClock, Timestamp};
 use stitch_base::sync::Arc;
@@ -49,6 +50,9 @@ pub struct FsOptions {
     pub ledger: Option<Arc<dyn Ledger>>,
     /// Where large files are, and go. One that has some does not open without.
     pub external: Option<External>,
+    /// How records beside the file system are joined by commits of transactions. By default none
+    /// is.
+    pub records: Arc<dyn RecordRules>,
 }
 
 impl Default for FsOptions {
@@ -64,6 +68,7 @@ impl Default for FsOptions {
             name_seed: None,
             ledger: None,
             external: None,
+            records: Arc::new(PlainRecords),
         }
     }
 }

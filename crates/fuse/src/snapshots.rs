@@ -7,9 +7,12 @@
 //!        "hold" or "release", the same, a tag, a zero byte, and whatever
 //!        "rollback", the same, the name of a snapshot that is created before, and a zero byte
 //!        "rolled back", that name, and a zero byte: how far that is
+//!        "policy", a prefix of names, a zero byte, seconds and what is kept, and a zero byte, like
+//!        `900 hourly=24,daily=7`
+//!        "no policy", an empty word, and a zero byte
 //! ```
 //!
-//! `create` and `rollback` are for the directory that is open. The others are for any directory of
+//! `create`, `rollback`, `policy` and `no policy` are for the directory that is open. The others are for any directory of
 //! the mount. A rollback runs in a thread of the daemon: the request only begins it.
 
 use std::ffi::CString;
@@ -18,6 +21,8 @@ use std::os::fd::AsFd;
 
 use rustix::io::Errno as OsError;
 use rustix::ioctl::{Opcode, Setter, ioctl, opcode};
+
+use stitch_fs::{Keep, PolicyRule};
 
 use crate::wire::codec::Reader;
 
@@ -33,9 +38,11 @@ const HOLD: &str = "hold";
 const RELEASE: &str = "release";
 const ROLL_BACK: &str = "rollback";
 const ROLLED_BACK: &str = "rolled back";
+const POLICY: &str = "policy";
+const NO_POLICY: &str = "no policy";
 
 /// What a daemon is asked to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Change<'a> {
     /// Create a snapshot of this name, of the directory that is asked.
     Create(&'a str),
@@ -49,6 +56,10 @@ pub(crate) enum Change<'a> {
     RollBack(&'a str, &'a str),
     /// Tell what came of the rollback that created the snapshot of this name.
     RolledBack(&'a str),
+    /// Set the policy of the directory.
+    SetPolicy(PolicyRule),
+    /// Delete the policy of the directory.
+    DeletePolicy,
 }
 
 impl<'a> Change<'a> {
@@ -64,6 +75,15 @@ impl<'a> Change<'a> {
             RELEASE => Some(Self::Release(name, word()?)),
             ROLL_BACK => Some(Self::RollBack(name, word()?)),
             ROLLED_BACK => Some(Self::RolledBack(name)),
+            POLICY => {
+                let (every_s, keep) = word()?.split_once(' ')?;
+                Some(Self::SetPolicy(PolicyRule {
+                    every_s: every_s.parse().ok()?,
+                    keep: parse_keep(keep)?,
+                    prefix: name.to_owned(),
+                }))
+            }
+            NO_POLICY => Some(Self::DeletePolicy),
             _ => None,
         }
     }
@@ -144,6 +164,50 @@ pub fn rolled_back(dir: impl AsFd, before: &str) -> io::Result<()> {
     exchange(dir, &[ROLLED_BACK, before])
 }
 
+/// Sets the policy of a directory, instead of the one that it has: a snapshot every `every_s`
+/// seconds, named `prefix`, `-` and the time. `keep` says which are kept: see [`parse_keep`].
+///
+/// # Errors
+/// `EINVAL` for what is no interval, no prefix, or not understood; others as of [`create`].
+///
+/// # Durability
+/// On the medium when this returns.
+pub fn set_policy(dir: impl AsFd, prefix: &str, every_s: u64, keep: &str) -> io::Result<()> {
+    exchange(dir, &[POLICY, prefix, &format!("{every_s} {keep}")])
+}
+
+/// Deletes the policy of a directory; its snapshots stay.
+///
+/// # Errors
+/// `ENOENT` if it has none; others as of [`create`].
+///
+/// # Durability
+/// On the medium when this returns.
+pub fn delete_policy(dir: impl AsFd) -> io::Result<()> {
+    exchange(dir, &[NO_POLICY, ""])
+}
+
+/// Returns which snapshots a text keeps, like `last=3,hourly=24,daily=7,weekly=4,monthly=12` or
+/// `yearly=5`; `None` for what is no such text.
+#[must_use]
+pub fn parse_keep(text: &str) -> Option<Keep> {
+    let mut keep = Keep::default();
+    for rule in text.split(',') {
+        let (name, count) = rule.split_once('=')?;
+        let field = match name {
+            "last" => &mut keep.last,
+            "hourly" => &mut keep.hourly,
+            "daily" => &mut keep.daily,
+            "weekly" => &mut keep.weekly,
+            "monthly" => &mut keep.monthly,
+            "yearly" => &mut keep.yearly,
+            _ => return None,
+        };
+        *field = count.parse().ok()?;
+    }
+    Some(keep)
+}
+
 fn request(words: &[&str]) -> io::Result<[u8; ROOM]> {
     let mut asked = Vec::with_capacity(ROOM);
     for word in words {
@@ -192,6 +256,30 @@ mod tests {
         assert_eq!(Change::parse(&room), Some(Change::RollBack("a", "b")));
         let room = request(&[ROLLED_BACK, "b"]).unwrap();
         assert_eq!(Change::parse(&room), Some(Change::RolledBack("b")));
+        let room = request(&[POLICY, "auto", "900 hourly=24,last=2"]).unwrap();
+        let keep = Keep {
+            hourly: 24,
+            last: 2,
+            ..Keep::default()
+        };
+        let rule = PolicyRule {
+            every_s: 900,
+            keep,
+            prefix: "auto".to_owned(),
+        };
+        assert_eq!(Change::parse(&room), Some(Change::SetPolicy(rule)));
+        let room = request(&[NO_POLICY, ""]).unwrap();
+        assert_eq!(Change::parse(&room), Some(Change::DeletePolicy));
+        for keep in [
+            "",
+            "hourly",
+            "hourly=x",
+            "hour=1",
+            "hourly=1,",
+            "daily=99999",
+        ] {
+            assert_eq!(parse_keep(keep), None, "{keep}");
+        }
         for nonsense in [
             &b""[..],
             b"create",

@@ -45,7 +45,7 @@ pub struct TreeOptions {
     /// Size of a data block before compression, in bytes: what a point read reads.
     pub block_bytes: u32,
     /// Stitching threshold: the shortest contiguous span of blocks, in bytes, that a compaction
-    /// re-references in place of copying. 0 never copies what does not overlap; `u64::MAX` always
+    /// re-references instead of copying. 0 never copies what does not overlap; `u64::MAX` always
     /// copies, as a plain LSM-tree does. Small ones write less, large ones keep scans sequential.
     /// For engines that can re-reference blocks; one that always writes nodes anew ignores it.
     pub stitch_bytes: u64,

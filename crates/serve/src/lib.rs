@@ -11,7 +11,7 @@
 //! So a command is isolated without a lock, what is replied is in the store, and clients that write
 //! at the same time, or one that writes without waiting, share a batch and its sync. A batch ends
 //! between two commands only: `EXEC` is one command. If a commit fails, all of its round gets the
-//! error in place of replies, and nothing of it has happened.
+//! error instead of replies, and nothing of it has happened.
 //!
 //! Keys are rows of one tree, `redis/rows`; [`stitch_format::redis`] has the layout. A hash or a
 //! sorted set is a row that names a collection by a number, and rows of the collection:

@@ -1,4 +1,4 @@
-//! Files and directories of a store, by calls in place of a mount.
+//! Files and directories of a store, by calls instead of a mount.
 //!
 //! [`Files`] is an open store, [`Dir`] a directory to start paths from, [`File`] an open file. They are
 //! the operations that a mount serves, without the kernel between: no request, no copy, no cache of
@@ -50,13 +50,16 @@ mod dir;
 mod entries;
 mod file;
 mod hold;
+mod policy;
 mod snapshot;
 
 pub use dir::Dir;
 pub use entries::{Entries, Entry};
 pub use file::File;
 pub use stitch_base::clock::Timestamp;
-pub use stitch_fs::{Attr, FileKind, SetTime, SnapshotInfo, StatFs};
+pub use stitch_fs::{
+    Attr, FileKind, Keep, PolicyInfo, PolicyRound, PolicyRule, SetTime, SnapshotInfo, StatFs,
+};
 
 use crate::external::Settler;
 use crate::make::{self, MakeOptions};

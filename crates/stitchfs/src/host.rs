@@ -9,9 +9,10 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
+use stitch_base::calendar::UtcTime;
 use stitch_base::clock::{Clock, SystemClock};
 use stitch_base::sync::{Arc, Mutex};
-use stitch_fs::{FileSystem, Ledger};
+use stitch_fs::{FileSystem, Ledger, PolicyInfo};
 use stitch_fuse::session::{Kept, Stopper};
 use stitch_fuse::survive::ledger::SharedLedger;
 use stitch_fuse::transport::gate::Gate;
@@ -169,8 +170,10 @@ impl Host {
         let answer = Arc::new(move || document.document().to_string().into_bytes());
         report.served.lock().has_xattrs = options.xattrs;
         let synced = sync_report(Arc::clone(&fs));
+        let policies = policy_report(Arc::clone(&fs));
         let mut adapter = Adapter::new(fs, options)
             .with_report(synced)
+            .with_report(policies)
             .with_report(RootReport::new(crate::STATS_XATTR, answer))
             .with_report(job_report(Arc::clone(&jobs)))
             .with_trim(trim(jobs));
@@ -305,6 +308,23 @@ fn job_report(jobs: Arc<Jobs>) -> RootReport {
     RootReport::new(crate::JOB_XATTR, answer).with_requests(take)
 }
 
+/// The attribute that tells the policies of snapshots.
+fn policy_report(fs: Arc<FileSystem>) -> RootReport {
+    let answer = move || {
+        crate::policies_json(&policies_of(&fs))
+            .to_string()
+            .into_bytes()
+    };
+    RootReport::new(crate::POLICIES_XATTR, Arc::new(answer))
+}
+
+fn policies_of(fs: &FileSystem) -> Vec<PolicyInfo> {
+    fs.policies().unwrap_or_else(|error| {
+        tracing::error!(%error, "the policies of snapshots cannot be read");
+        Vec::new()
+    })
+}
+
 /// The attribute through which a daemon is asked to make everything durable.
 fn sync_report(fs: Arc<FileSystem>) -> RootReport {
     let take = Arc::new(move |_: &[u8]| {
@@ -426,6 +446,14 @@ impl Report {
         }
         if let Some(path) = self.store.keys_socket() {
             out["kv_socket"] = json!(path.to_string_lossy());
+        }
+        let policies = policies_of(&self.fs);
+        if let Some(next) = policies.iter().map(|policy| policy.next).min() {
+            out["snapshot_policies"] = json!(policies.len());
+            out["next_snapshot"] = json!(UtcTime::of(next.seconds()).to_string());
+        }
+        if let Some(error) = policies.into_iter().find_map(|policy| policy.last_error) {
+            out["snapshot_policy_error"] = json!(error);
         }
         if let Some(keeper) = served.keeper {
             out["restart"] = keeper;

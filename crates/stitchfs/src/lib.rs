@@ -2,7 +2,7 @@
 //! in one file or device.
 //!
 //! - [`Database`]: trees of records. Begin there.
-//! - [`fs::Files`]: files and directories, by calls in place of a mount.
+//! - [`fs::Files`]: files and directories, by calls instead of a mount.
 //! - [`Store`]: a file system with its checks, which [`Host`] mounts; [`Store::database`] gives the
 //!   records beside it.
 //!
@@ -61,7 +61,7 @@ pub use identity::{Identified, identify, pid_namespace, sees_all_processes};
 pub use keys::KeyServer;
 pub use make::{MakeOptions, RootOwner, store_path};
 pub use paths::{path_in, path_text, set_path};
-pub use snapshots::snapshot_json;
+pub use snapshots::{POLICIES_XATTR, policies_json, snapshot_json};
 pub use stitch_base::{ErrorKind, Seqno, TreeId};
 pub use stitch_db::{
     Access, Clash, ConflictPolicy, DbError, Isolation, LockWait, Resolution, Resolver, Savepoint,

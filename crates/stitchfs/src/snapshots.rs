@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
-use stitch_fs::SnapshotInfo;
+use stitch_fs::{Keep, PolicyInfo, SnapshotInfo};
 
 /// Returns what a snapshot is of, as commands print it and daemons answer it: `name`, `id`, `path`
 /// of the directory from the root of the file system, its inode number `root`, `owner`, `created`
@@ -25,4 +25,64 @@ pub fn snapshot_json(info: &SnapshotInfo) -> Value {
     let path = PathBuf::from(OsString::from_vec(info.path.clone()));
     set_path(&mut out, "path", &path);
     out
+}
+
+/// Name of an attribute of a mount's root directory: the policies of snapshots, as JSON.
+pub const POLICIES_XATTR: &str = "stitchfs.policies";
+
+/// Returns policies as commands print them and daemons answer them: an object with the list
+/// `policies`, each with `path`, inode number `dir`, `owner`, `prefix`, `every_s`, `keep`, `next`
+/// in nanoseconds since 1970, and `last_error` if the last try failed.
+#[must_use]
+pub fn policies_json(policies: &[PolicyInfo]) -> Value {
+    let each = |policy: &PolicyInfo| {
+        let mut out = json!({
+            "dir": policy.dir.0,
+            "owner": policy.owner,
+            "prefix": policy.rule.prefix,
+            "every_s": policy.rule.every_s,
+            "keep": keep_text(&policy.rule.keep),
+            "next": policy.next.0,
+        });
+        if let Some(error) = &policy.last_error {
+            out["last_error"] = json!(error);
+        }
+        let path = PathBuf::from(OsString::from_vec(policy.path.clone()));
+        set_path(&mut out, "path", &path);
+        out
+    };
+    json!({ "policies": policies.iter().map(each).collect::<Vec<Value>>() })
+}
+
+fn keep_text(keep: &Keep) -> String {
+    let rules = [
+        ("last", keep.last),
+        ("hourly", keep.hourly),
+        ("daily", keep.daily),
+        ("weekly", keep.weekly),
+        ("monthly", keep.monthly),
+        ("yearly", keep.yearly),
+    ];
+    let set = rules.iter().filter(|(_, count)| *count > 0);
+    let text: Vec<String> = set.map(|(name, count)| format!("{name}={count}")).collect();
+    if text.is_empty() {
+        return "last=1".to_owned();
+    }
+    text.join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_is_shown_as_it_is_asked_for() {
+        let keep = Keep {
+            hourly: 24,
+            daily: 7,
+            ..Keep::default()
+        };
+        assert_eq!(keep_text(&keep), "hourly=24,daily=7");
+        assert_eq!(keep_text(&Keep::default()), "last=1");
+    }
 }

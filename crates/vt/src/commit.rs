@@ -402,7 +402,7 @@ impl Store {
         writer.finish_blocks()
     }
 
-    /// Appends a batch to the log, with where the runs are in place of their values.
+    /// Appends a batch to the log, with where the runs are instead of their values.
     fn log_commit(
         &self,
         batch: &Batch,

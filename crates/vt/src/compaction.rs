@@ -5,7 +5,7 @@
 //! them. Writers and readers go on meanwhile.
 //!
 //! Paper: Shetty et al., VT-trees, FAST 2013, sections 2.2 and 3.1. Differs: levels of disjoint
-//! tables in place of whole-level tables, so that one compaction is bounded; filters belong to
+//! tables instead of whole-level tables, so that one compaction is bounded; filters belong to
 //! blocks (ADR 0003) and are stitched along.
 
 mod begin;

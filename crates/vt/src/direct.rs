@@ -2,7 +2,7 @@
 //!
 //! 1. Puts of a batch that follow each other, in one tree and in the order of their keys, with
 //!    enough bytes in all, are written as data blocks. The log record of the commit holds the index
-//!    entries of these blocks in place of the values.
+//!    entries of these blocks instead of the values.
 //!    Puts that go on with a long streak of them, commit after commit, do the same: see [`streaks`].
 //! 2. Until its memtable is written out, a run is a part of it: reads look into both, and what is
 //!    newer is told by sequence numbers. Of a few value blocks the memtable has the places instead,

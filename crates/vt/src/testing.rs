@@ -116,7 +116,7 @@ pub(crate) fn text_version(text: &str) -> Version {
 }
 
 /// Runs a script of cases, each `input`, a line `----`, and the expected output, with an empty line
-/// between cases. With `UPDATE=1` in the environment, writes what came out in place of comparing.
+/// between cases. With `UPDATE=1` in the environment, writes what came out instead of comparing.
 pub(crate) fn run_script(path: &str, run: impl Fn(&str) -> String) {
     let file = format!("{}/testdata/{path}", env!("CARGO_MANIFEST_DIR"));
     let script = std::fs::read_to_string(&file).expect("the script is there");

@@ -8,6 +8,7 @@ mod enospc;
 mod faults;
 mod fsx;
 mod handles;
+mod history;
 mod isolation;
 mod kernel_source;
 pub(crate) mod kill9;
@@ -36,6 +37,7 @@ pub(crate) const ALL: &[(&str, &[Case])] = &[
     ("snapshots", snapshots::CASES),
     ("clones", clones::CASES),
     ("rollback", rollback::CASES),
+    ("history", history::CASES),
     ("txn", txn::CASES),
     ("isolation", isolation::CASES),
     ("send", send::CASES),

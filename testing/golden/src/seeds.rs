@@ -217,6 +217,7 @@ fn header(has_back_rows: bool) -> FsHeader {
         rolls_back: false,
         has_views: false,
         has_transactions: has_back_rows,
+        has_policies: has_back_rows,
     }
 }
 

@@ -445,7 +445,7 @@ fn scan_readable(engine: &dyn Engine, tree: TreeId, expected: &Map) -> Result<u6
                 let found = found.map(|(key, _)| key.to_vec());
                 let wanted = wanted.map(|(key, _)| key);
                 return Err(format!(
-                    "a scan gives {found:02x?} in place of {wanted:02x?}"
+                    "a scan gives {found:02x?} instead of {wanted:02x?}"
                 ));
             }
         }

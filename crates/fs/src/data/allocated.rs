@@ -104,8 +104,8 @@ impl FileSystem {
         while let Some(entry) = scan.next()? {
             let extent = Self::extent_of(ino, before, entry)?;
             before = extent.end;
-            // After one that ends beyond the range nothing is looked for: a scan would have to pass
-            // what writes in order leave of its row.
+            // The scan ends with an extent that ends beyond the range: to find the next one it
+            // would have to pass the deleted rows that sequential writes leave behind.
             if extent.start > range.end || !visit(extent) || extent.end > range.end {
                 break;
             }

@@ -181,6 +181,12 @@ pub enum Issue {
         /// Key of its row.
         key: Vec<u8>,
     },
+    /// A policy of snapshots is of an inode that is, or was, no directory.
+    #[error("inode {ino} has a policy of snapshots and never was a directory")]
+    FalsePolicy {
+        /// The inode.
+        ino: Ino,
+    },
     /// Something is wrong in a clone.
     #[error("clone {number}: {issue}")]
     InClone {

@@ -30,6 +30,7 @@ pub(super) fn judge(found: &mut Found, lost: &Lost) -> Vec<Issue> {
     issues.extend(directories(found));
     issues.extend(unreachable(found, &order));
     issues.extend(orphans(found));
+    issues.extend(policies(found));
     issues.extend(order.iter().filter_map(|&ino| back::missing(found, ino)));
     issues.extend(numbers(found));
     lost.withhold(found, issues)
@@ -138,6 +139,17 @@ fn orphans(found: &Found) -> Vec<Issue> {
     let is_orphan = |ino: &Ino| found.inodes.get(ino).is_some_and(|i| i.names == 0);
     let wrong = found.orphans.iter().filter(|ino| !is_orphan(ino));
     wrong.map(|&ino| Issue::FalseOrphan { ino }).collect()
+}
+
+/// A directory that was removed may have its policy for a while.
+fn policies(found: &Found) -> Vec<Issue> {
+    let end = found.next_ino.unwrap_or(INO_MAX);
+    let is_false = |ino: &&Ino| match found.inodes.get(ino) {
+        Some(inode) => inode.kind != FileKind::Directory,
+        None => ino.0 >= end,
+    };
+    let wrong = found.policies.iter().filter(is_false);
+    wrong.map(|&ino| Issue::FalsePolicy { ino }).collect()
 }
 
 fn numbers(found: &Found) -> Vec<Issue> {

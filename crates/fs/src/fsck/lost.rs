@@ -192,6 +192,7 @@ impl Lost {
             Issue::UnwrittenCount { .. } => has_lost_names || self.of("sys").next().is_some(),
             Issue::NextIno { .. } => self.has(&self.keys.next_ino()),
             Issue::InodeCount { .. } => has_lost_names || self.has(&self.keys.inode_count()),
+            Issue::FalsePolicy { ino } => has_lost_names && !found.inodes.contains_key(ino),
             Issue::InClone { .. }
             | Issue::CloneAdrift { .. }
             | Issue::CloneWithoutTrees { .. }

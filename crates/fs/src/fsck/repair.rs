@@ -98,6 +98,9 @@ impl Repair<'_> {
             Issue::Nameless { ino } => self.rescue(*ino)?,
             Issue::UnlistedOrphan { ino } => self.list_orphan(*ino),
             Issue::FalseOrphan { ino } => self.unlist_orphan(*ino),
+            Issue::FalsePolicy { ino } => {
+                self.changes.delete(trees.sys, &trees.keys.policy(*ino));
+            }
             Issue::MissingDirectory { ino } => self.remake(*ino)?,
             Issue::NotADirectory { ino } => self.move_entries(*ino)?,
             Issue::Unreachable { ino, key } => self.rehang(*ino, key)?,

@@ -13,6 +13,7 @@ use stitch_db::{Dictionary, Direction, KeyRange};
 use stitch_format::fs_back::Place;
 use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow, row_flag};
 use stitch_format::fs_key::CHUNK_BYTES;
+use stitch_format::fs_policy::PolicyRow;
 use stitch_format::fs_reads;
 use stitch_format::fs_sys::{AllocatedRow, ExternalRow, FsHeader, decode_number};
 use stitch_format::fs_transaction::TransactionRecord;
@@ -72,6 +73,8 @@ pub(super) struct Found {
     pub(super) allocated: Sums,
     /// Writable views that rows tell of.
     pub(super) views: BTreeMap<u64, ViewRecord>,
+    /// Directories that have policies of snapshots.
+    pub(super) policies: BTreeSet<Ino>,
     /// Stored number of chunks in unwritten extents.
     pub(super) unwritten: Option<u64>,
     pub(super) header: Option<FsHeader>,
@@ -342,6 +345,11 @@ impl Found {
             SysRow::Reads(..) => {
                 let is_known = fs_reads::decode(value).is_ok();
                 return is_known && self.has(|header| header.has_transactions);
+            }
+            SysRow::Policy(dir) => {
+                self.policies.insert(dir);
+                let is_known = PolicyRow::decode(value).is_ok();
+                return is_known && self.has(|header| header.has_policies);
             }
             SysRow::External(ino) => {
                 let Ok(row) = ExternalRow::decode(value) else {

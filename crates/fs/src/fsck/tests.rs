@@ -8,6 +8,7 @@ use stitch_db::{Changes, CommitOptions, Schema, TreeOptions};
 use stitch_format::fs_back::Place;
 use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow, encode_link, row_flag};
 use stitch_format::fs_key::{self, FsKey};
+use stitch_format::fs_policy::{Keep, PolicyRow};
 use stitch_format::fs_sys::{AllocatedRow, ExtentState, ExternalRow, FsHeader, encode_number};
 use stitch_kv::{Engine, ModelEngine, UpsertRegistry};
 
@@ -56,6 +57,7 @@ impl Sample {
             created_ns: 0,
             has_external: false,
             has_transactions: false,
+            has_policies: false,
             has_allocated: false,
             rolls_back: false,
             has_back_rows: false,
@@ -149,6 +151,7 @@ pub(super) fn keep_back_rows(sample: &Sample, progress: Place) {
         created_ns: 0,
         has_external: false,
         has_transactions: false,
+        has_policies: false,
         has_allocated: false,
         rolls_back: false,
         has_back_rows: true,
@@ -646,6 +649,7 @@ fn with_allocated() -> Sample {
             created_ns: 0,
             has_external: false,
             has_transactions: false,
+            has_policies: false,
             has_back_rows: false,
             has_views: false,
             has_allocated: true,
@@ -711,6 +715,7 @@ fn a_header_that_does_not_know_of_extents_is_written_anew() {
             created_ns: 0,
             has_external: false,
             has_transactions: false,
+            has_policies: false,
             has_back_rows: false,
             has_views: false,
             has_allocated: false,
@@ -726,6 +731,48 @@ fn damaged_rows_of_extents_go() {
     let sample = with_allocated();
     sample.edit(|trees, changes| {
         changes.put(trees.sys, &fs_key::allocated(Ino(3), 20), b"short");
+    });
+    sample.expect(|issue| matches!(issue, Issue::BadRow { tree: "sys", .. }));
+}
+
+#[test]
+fn policies_of_what_is_no_directory_and_damaged_ones_go() {
+    let planted = |dir: u64, row: &[u8]| {
+        let sample = Sample::new();
+        sample.edit(|trees, changes| {
+            let header = FsHeader {
+                name_seed: SEED,
+                created_ns: 0,
+                has_external: false,
+                has_transactions: false,
+                has_policies: true,
+                has_back_rows: false,
+                has_views: false,
+                has_allocated: false,
+                rolls_back: false,
+            };
+            changes.put(trees.sys, fs_key::SYS_HEADER, &header.encode());
+            changes.put(trees.sys, &fs_key::policy(Ino(dir)), row);
+        });
+        sample
+    };
+    let row = PolicyRow {
+        every_s: 900,
+        keep: Keep::default(),
+        owner: 0,
+        prefix: "auto".to_owned(),
+        path: b"d".to_vec(),
+    };
+    let row = row.encode();
+    assert_eq!(planted(2, &row).check(), [], "a directory has one");
+    assert_eq!(planted(50, &row).check(), [], "it was removed a moment ago");
+    for dir in [3, 100] {
+        planted(dir, &row).expect(|issue| *issue == Issue::FalsePolicy { ino: Ino(dir) });
+    }
+    planted(2, b"short").expect(|issue| matches!(issue, Issue::BadRow { tree: "sys", .. }));
+    let sample = Sample::new();
+    sample.edit(|trees, changes| {
+        changes.put(trees.sys, &fs_key::policy(Ino(2)), &row);
     });
     sample.expect(|issue| matches!(issue, Issue::BadRow { tree: "sys", .. }));
 }

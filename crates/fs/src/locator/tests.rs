@@ -26,6 +26,7 @@ fn rows_of_the_sys_tree_are_told_apart() {
         (keys.back(INO), SysRow::Back(INO)),
         (keys.next_view(), SysRow::NextView),
         (keys.view(7), SysRow::View(7)),
+        (keys.policy(INO), SysRow::Policy(INO)),
         (keys.extent(INO, 9), SysRow::Extent(INO, 9)),
         (keys.transaction(INO), SysRow::Transaction(INO)),
         (keys.reads(INO, 9), SysRow::Reads(INO, 9)),

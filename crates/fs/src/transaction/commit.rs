@@ -1,11 +1,12 @@
 //! Commit of a transaction.
 
-use super::TransactionView;
 use super::life::{TREES, is_open};
 use super::memory::Lesson;
 use super::own::{BranchTrees, Own};
 use super::reads::Validation;
+use super::records::{BranchRecords, ChangedRecords, RecordPlan};
 use super::resolve::{Changed, Plan};
+use super::{RecordRules, TransactionView};
 use crate::locator::Tree;
 use crate::system::FileSystem;
 use crate::{DirName, FsError, FsResult};
@@ -33,19 +34,28 @@ struct FrozenView<'t> {
     fs: &'t FileSystem,
     trees: &'t BranchTrees,
     own: &'t Own,
+    records: &'t BranchRecords,
     /// What it has read, if that is checked.
     reads: Option<Validation<'t>>,
 }
 
+/// What mainline had written by a moment, looked at while it goes on.
+struct ChangedBefore<'t> {
+    moment: Snapshot,
+    files: Changed<'t>,
+    records: ChangedRecords,
+}
+
 impl FileSystem {
-    /// Commits a transaction: mainline has all of its changes at once. What mainline has changed
-    /// since the transaction began stays.
+    /// Commits a transaction: mainline has all of its changes at once, those of records included.
+    /// What mainline has changed since the transaction began stays.
     ///
     /// Directories join: different names that were made in one directory are no conflict. A name
     /// or an inode that both sides changed is one. So is a directory that one side removed or moved
     /// while the other changed names in it, and a directory that was moved below one that mainline
-    /// has moved. Of a serializable transaction, so is what it has read and mainline has changed:
-    /// then its commit is as if all of it had run at once.
+    /// has moved. A record that both sides wrote is one, too, and so is one that mainline wrote in
+    /// a range that the transaction has deleted. Of a serializable transaction, so is what it has
+    /// read and mainline has changed: then its commit is as if all of it had run at once.
     ///
     /// Returns what caches above mainline have to forget.
     ///
@@ -72,8 +82,11 @@ impl FileSystem {
         let _frozen = view.fs.residents.locks.all_write();
         let trees = BranchTrees::of(&view.fs)?;
         let own = Own::read(&trees)?;
+        let mut records_end = view.records.gate().close();
+        let records = BranchRecords::read(self.engine(), number, &view.records)?;
         // Without writes it is as if it had run at its beginning.
-        let reads = view.fs.reads.as_ref().filter(|_| !own.is_empty());
+        let is_checked = !own.is_empty() || !records.names().is_empty();
+        let reads = view.fs.reads.as_ref().filter(|_| is_checked);
         let frozen = FrozenView {
             reads: reads.map(|reads| Validation::new(reads, &trees)),
             number,
@@ -81,45 +94,80 @@ impl FileSystem {
             fs: &view.fs,
             trees: &trees,
             own: &own,
+            records: &records,
         };
         let committed = self.commit_frozen(&frozen)?;
+        *records_end = true;
         self.transactions.forget(number);
         self.engine().sync()?;
+        if let Err(error) = self.engine().drop_trees(&records.dropped()) {
+            tracing::warn!(%error, "a tree of a committed transaction is dropped at the next open");
+        }
         Ok(committed)
     }
 
     fn commit_frozen(&self, frozen: &FrozenView<'_>) -> FsResult<Committed> {
         // What changed up to here is looked at while mainline goes on.
         let moment = self.engine().snapshot();
-        let before = frozen.changed(None)?;
-        let plan = Plan::new(frozen.trees, frozen.own, &before)?;
-        frozen.check(&plan, None)?;
+        let before = ChangedBefore {
+            moment,
+            files: frozen.changed(None)?,
+            records: frozen.records.changed(None)?,
+        };
+        let plan = Plan::new(frozen.trees, frozen.own, &before.files)?;
+        let records = frozen.records.plan(&before.records, self.record_rules())?;
+        frozen.check(&plan, &records, None)?;
+        let written = frozen.records.names();
+        let names: Vec<&str> = written.iter().map(|(name, _)| *name).collect();
+        let mut paused = self.record_rules().pause(&names);
+        let committed = self.commit_again(frozen, &before);
+        if committed.is_ok() {
+            written
+                .iter()
+                .for_each(|(name, keys)| paused.changed(name, keys));
+        }
+        committed
+    }
+
+    /// Tries a commit until nothing that needs no lock comes between its check and itself.
+    fn commit_again(
+        &self,
+        frozen: &FrozenView<'_>,
+        before: &ChangedBefore<'_>,
+    ) -> FsResult<Committed> {
         for _ in 0..TRIES {
-            match self.try_commit(frozen, &before, &moment) {
+            match self.try_commit(frozen, before) {
                 Err(FsError::Storage(KvError::Conflict { .. })) => {}
                 done => return done,
             }
         }
-        self.try_commit(frozen, &before, &moment)
+        self.try_commit(frozen, before)
+    }
+
+    fn record_rules(&self) -> &dyn RecordRules {
+        &*self.options.records
     }
 
     fn try_commit(
         &self,
         frozen: &FrozenView<'_>,
-        before: &Changed<'_>,
-        moment: &Snapshot,
+        before: &ChangedBefore<'_>,
     ) -> FsResult<Committed> {
         let _still = self.residents.locks.all_write();
         let _reclaims = self.room.reclaiming.lock();
         let now = self.engine().snapshot();
-        let mut changed = frozen.changed(Some(moment))?;
-        changed.add(before);
+        let mut changed = frozen.changed(Some(&before.moment))?;
+        changed.add(&before.files);
+        let mut records = frozen.records.changed(Some(&before.moment))?;
+        records.extend(before.records.iter().cloned());
+        let records = frozen.records.plan(&records, self.record_rules())?;
         let mut plan = Plan::new(frozen.trees, frozen.own, &changed)?;
         plan.check_clones(self)?;
-        frozen.check(&plan, Some(moment))?;
+        frozen.check(&plan, &records, Some(&before.moment))?;
         let mut lesson = Lesson::of(self, frozen.own, &plan)?;
         let prepared = lesson.prepare(self);
-        let absorbed = prepared.and_then(|()| self.absorb(frozen, &plan, &lesson, &now));
+        let absorbed =
+            prepared.and_then(|()| self.absorb(frozen, (&plan, &records), &lesson, &now));
         if let Err(error) = absorbed {
             lesson.release(self);
             return Err(error);
@@ -136,12 +184,13 @@ impl FileSystem {
     fn absorb(
         &self,
         frozen: &FrozenView<'_>,
-        plan: &Plan<'_>,
+        (plan, records): (&Plan<'_>, &RecordPlan),
         lesson: &Lesson<'_>,
         now: &Snapshot,
     ) -> FsResult<()> {
         let mut batch = Batch::new();
         plan.put_joined(frozen.trees, &mut batch);
+        records.put_joined(&mut batch);
         if self.back_rows.are_kept() && !frozen.fs.back_rows.are_kept() {
             lesson.put_back_rows(self, &mut batch);
         }
@@ -159,7 +208,8 @@ impl FileSystem {
             sync: false,
             space: SpaceClass::Normal,
         };
-        let trees = frozen.trees.ids();
+        let mut trees = frozen.trees.ids();
+        trees.extend(frozen.records.absorbed());
         match self.engine().absorb(&trees, &batch, &guards, options) {
             Ok(_) => self.aside_by(unwritten.min(0)),
             Err(KvError::Unknown) if self.is_committed(frozen.number)? => {
@@ -216,15 +266,26 @@ impl<'t> FrozenView<'t> {
         })
     }
 
-    /// Refuses what conflicts: rows, and what was read and is changed since a moment, or since the
-    /// transaction began.
-    fn check(&self, plan: &Plan<'_>, since: Option<&Snapshot>) -> FsResult<()> {
+    /// Refuses what conflicts: rows, records, and what was read and is changed since a moment, or
+    /// since the transaction began.
+    fn check(
+        &self,
+        plan: &Plan<'_>,
+        records: &RecordPlan,
+        since: Option<&Snapshot>,
+    ) -> FsResult<()> {
         let mut conflicts = match plan.has_conflicts() {
             true => plan.conflicts(self.fs, self.own)?,
             false => Vec::new(),
         };
+        let rules = &*self.fs.options.records;
+        conflicts.extend(records.conflicts(rules));
         if let Some(reads) = &self.reads {
             reads.add_conflicts(self.fs, since, &mut conflicts)?;
+            let mut changed = self.records.changed_reads(reads.records(), since, rules)?;
+            // A record that both sides wrote is told of once.
+            changed.retain(|read| !conflicts.iter().any(|known| known.record == read.record));
+            conflicts.extend(changed);
         }
         match conflicts.is_empty() {
             true => Ok(()),
@@ -246,6 +307,10 @@ impl<'t> FrozenView<'t> {
                 }
                 _ => guards.range(parent, KeyRange::all()),
             }
+        }
+        self.records.guard(&mut guards);
+        if let Some(reads) = &self.reads {
+            self.records.guard_reads(reads.records(), &mut guards);
         }
         guards
     }

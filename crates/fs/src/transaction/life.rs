@@ -1,8 +1,9 @@
 //! Begin, open, list, abort; and what is done with transactions when a file system is opened.
 
+use super::records::record_trees;
 use super::{
     BeginOptions, Branch, BranchRules, ReadSet, TransactionInfo, TransactionIsolation,
-    TransactionView,
+    TransactionRecords, TransactionView,
 };
 use crate::aside::Aside;
 use crate::locator::{Locator, SysRow, Tree};
@@ -10,12 +11,14 @@ use crate::schema::Store;
 use crate::system::FileSystem;
 use crate::views::{Standing, ViewSet};
 use crate::{AtimePolicy, FsError, FsOptions, FsResult};
+use std::collections::BTreeSet;
 use stitch_base::sync::Arc;
 use stitch_base::sync::atomic::Ordering;
 use stitch_base::{Ino, TreeId};
 use stitch_db::SpaceClass;
 use stitch_format::fs_transaction::{
-    SCHEMA_PREFIX, TRANSACTION_NAME_BYTES_MAX, TransactionLife, TransactionRecord, TransactionState,
+    SCHEMA_PREFIX, TRANSACTION_NAME_BYTES_MAX, TransactionLife, TransactionRecord,
+    TransactionState, TransactionTree, records_tree_name, transaction_tree,
 };
 use stitch_kv::NewBranch;
 
@@ -55,21 +58,22 @@ impl FileSystem {
         self.check_numbers_leave_room()
     }
 
-    /// Begins a transaction. It starts with what mainline holds now; nothing is copied.
+    /// Begins a transaction. It starts with what mainline and the trees of records beside it hold
+    /// now; nothing is copied.
     ///
     /// # Errors
     /// [`FsError::Exists`] if an open transaction has the name; [`FsError::NameTooLong`],
     /// [`FsError::Invalid`] for what is no name, or path locks that are not held;
     /// [`FsError::Unsupported`] in a transaction, of an engine without branch trees, or of a store
-    /// with large files beside it;
-    /// [`FsError::NumbersTooLarge`]; [`FsError::ReadOnly`], [`FsError::NoSpace`].
+    /// with large files beside it; [`FsError::NumbersTooLarge`]; [`FsError::ReadOnly`], [`FsError::NoSpace`].
     ///
     /// # Durability
     /// On the medium when this returns. What is written in it is as durable as in mainline; what is
     /// written in a run is gone when the store is opened again.
     ///
     /// # Cost
-    /// Two syncs of the log and one record in the engine's list of trees.
+    /// Two syncs of the log and one record in the engine's list of trees, whose length is by the
+    /// number of trees of records.
     pub fn begin_transaction(
         &self,
         name: &str,
@@ -129,13 +133,20 @@ impl FileSystem {
 
     fn make_branches(&self, number: Ino) -> FsResult<()> {
         let schema = schema_name(number);
-        let names: [String; 4] = TREES.map(|tree| format!("{schema}/{}", tree.name()));
-        let branches = TREES.into_iter().zip(&names);
+        let files = TREES.map(|tree| {
+            let name = format!("{schema}/{}", tree.name());
+            (self.store.tree(tree), name)
+        });
+        let infos = self.engine().trees();
+        let records = record_trees(&infos);
+        let records = records.map(|tree| (tree.id, records_tree_name(number.0, tree.id)));
+        let named: Vec<(TreeId, String)> = files.into_iter().chain(records).collect();
+        let branches = named.iter();
         let branches: Vec<NewBranch<'_>> = branches
-            .map(|(tree, name)| NewBranch::new(self.store.tree(tree), name))
+            .map(|(parent, name)| NewBranch::new(*parent, name))
             .collect();
         let made = self.engine().branch_trees(&branches, None)?;
-        debug_assert_eq!(made.len(), TREES.len(), "each has a number");
+        debug_assert_eq!(made.len(), named.len(), "each has a number");
         Ok(())
     }
 
@@ -213,8 +224,9 @@ impl FileSystem {
             external: None,
             ..self.options.clone()
         };
+        let reads = self.reads_of(number, record)?;
         let branch = Branch {
-            reads: self.reads_of(number, record)?,
+            reads: reads.clone(),
             numbers: Arc::clone(&self.numbers),
             rules: BranchRules {
                 first_ino: record.first_ino,
@@ -228,7 +240,9 @@ impl FileSystem {
             views: Arc::new(ViewSet::none()),
         };
         let engine = Arc::clone(self.engine());
+        let records = TransactionRecords::open(&engine, number, record.life, reads)?;
         let view = Arc::new(TransactionView {
+            records: Arc::new(records),
             fs: Arc::new(Self::of_store(
                 engine,
                 options,
@@ -275,6 +289,9 @@ impl FileSystem {
 
     /// Drops the trees, then the record.
     fn end_transaction(&self, number: Ino) -> FsResult<()> {
+        if let Some(view) = self.transactions.find(number) {
+            *view.records.gate().close() = true;
+        }
         self.transactions.forget(number);
         self.drop_branches(number)?;
         let mut batch = self.store.batch();
@@ -284,13 +301,12 @@ impl FileSystem {
     }
 
     /// Numbers and trees of transactions, those with a record or without.
-    fn branches(&self) -> Vec<(Ino, TreeId)> {
+    fn branches(&self) -> Vec<(Ino, TreeId, TransactionTree)> {
         let trees = self.engine().trees().into_iter();
-        let of = |name: &str| {
-            let (number, _) = name.strip_prefix(SCHEMA_PREFIX)?.split_once('/')?;
-            number.parse().ok().map(Ino)
-        };
-        let branches = trees.filter_map(|tree| Some((of(&tree.name)?, tree.id)));
+        let branches = trees.filter_map(|tree| {
+            let (number, part) = transaction_tree(&tree.name)?;
+            Some((Ino(number), tree.id, part))
+        });
         branches.collect()
     }
 
@@ -298,9 +314,8 @@ impl FileSystem {
         let all = self.branches();
         let trees: Vec<TreeId> = all
             .into_iter()
-            .filter_map(|(of, tree)| (of == number).then_some(tree))
+            .filter_map(|(of, tree, _)| (of == number).then_some(tree))
             .collect();
-        debug_assert!(trees.len() <= TREES.len(), "its trees and no others");
         Ok(self.engine().drop_trees(&trees)?)
     }
 
@@ -318,8 +333,10 @@ impl FileSystem {
             if !is_open(&record) {
                 continue;
             }
-            let trees = branches.iter().filter(|(of, _)| *of == number);
-            let is_whole = trees.count() == TREES.len();
+            let of_files = |(of, _, part): &&(Ino, TreeId, TransactionTree)| {
+                *of == number && *part == TransactionTree::Files
+            };
+            let is_whole = branches.iter().filter(of_files).count() == TREES.len();
             let lives = record.life == TransactionLife::Named && record.expires_ns > now;
             if is_whole && lives {
                 open.push(number);
@@ -331,9 +348,10 @@ impl FileSystem {
             );
             self.end_transaction(number)?;
         }
-        let loose = branches.iter().filter(|(of, _)| !open.contains(of));
-        for (number, _) in loose {
-            self.drop_branches(*number)?;
+        let loose = branches.iter().filter(|(of, ..)| !open.contains(of));
+        let loose: BTreeSet<Ino> = loose.map(|(number, ..)| *number).collect();
+        for number in loose {
+            self.drop_branches(number)?;
         }
         Ok(())
     }

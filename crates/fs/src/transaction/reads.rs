@@ -18,9 +18,11 @@
 
 mod coarse;
 mod kept;
+mod records;
 mod validate;
 
 pub(super) use kept::KeptReads;
+pub(super) use records::{RecordReads, TreeReads};
 pub(super) use validate::Validation;
 
 use coarse::Reads;
@@ -34,6 +36,7 @@ pub(crate) struct ReadSet {
     /// Inodes from here on were made in the transaction.
     first_made: u64,
     reads: Mutex<Reads>,
+    records: Mutex<RecordReads>,
     /// Some of it is not known: all of it counts as read.
     is_unknown: bool,
 }
@@ -49,6 +52,7 @@ impl ReadSet {
         Self {
             first_made,
             reads: Mutex::new(reads),
+            records: Mutex::default(),
             is_unknown: false,
         }
     }
@@ -57,8 +61,14 @@ impl ReadSet {
     pub(super) fn unknown(first_made: u64) -> Self {
         Self {
             is_unknown: true,
-            ..Self::of(first_made, Reads::all())
+            ..Self::of(first_made, Reads::all()).without_records()
         }
+    }
+
+    /// Makes all records count as read: which ones were is not kept over a close.
+    fn without_records(self) -> Self {
+        self.records.lock().is_unknown = true;
+        self
     }
 
     /// Returns what was read, in order.

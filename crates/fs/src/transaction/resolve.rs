@@ -187,7 +187,12 @@ impl<'o> Plan<'o> {
                 None => path_in(&base)?.unwrap_or_default(),
             };
             let kind = *kind;
-            found.insert(Conflict { path, kind, ino });
+            found.insert(Conflict {
+                path,
+                kind,
+                ino,
+                record: None,
+            });
         }
         debug_assert!(!found.is_empty(), "there is one");
         Ok(found.into_iter().collect())
@@ -238,6 +243,7 @@ fn join_sys(key: &[u8], sides: &Sides<'_>) -> FsResult<Option<Vec<u8>>> {
         Some(SysRow::NextView | SysRow::View(_) | SysRow::Rollback) => theirs(),
         Some(SysRow::Fixed) => theirs().or_else(ours),
         Some(SysRow::Orphan(_) | SysRow::External(_) | SysRow::Back(_) | SysRow::Extent(..))
+        | Some(SysRow::Policy(_))
         | None => None,
     })
 }

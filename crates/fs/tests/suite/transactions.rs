@@ -7,6 +7,7 @@ mod histories;
 mod lives;
 mod random;
 mod reads;
+mod records;
 
 use crate::common::*;
 use std::sync::Arc;

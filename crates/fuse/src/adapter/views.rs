@@ -21,6 +21,7 @@ mod live;
 mod node;
 mod notices;
 mod past;
+mod policies;
 mod rollback;
 mod served;
 mod table;
@@ -46,6 +47,7 @@ pub use control::{CONTROL_DIR, ControlLink, SNAPSHOTS_DIR, TRANSACTIONS_DIR};
 use live::OpenClones;
 use node::{ControlDir, Node, Slot};
 use notices::Notices;
+use policies::Policies;
 use rollback::Rollbacks;
 use table::{OpenSnapshots, Past};
 use transactions::Transactions;
@@ -66,7 +68,8 @@ pub struct Views {
     transactions: Transactions,
     /// Clones that the next MKDIR of a thread makes: source and target.
     announced: Announcements<(Ino, Target)>,
-    notices: Notices,
+    notices: Arc<Notices>,
+    policies: Policies,
     rollbacks: Rollbacks,
     /// Held while snapshots are created and deleted.
     changing: Mutex<()>,
@@ -102,7 +105,8 @@ impl Views {
             transactions: Transactions::new(Arc::clone(&fs), mainline.options),
             announced: Announcements::new(),
             table: Arc::new(OpenSnapshots::new(fs, generation)),
-            notices: Notices::new(),
+            notices: Arc::new(Notices::new()),
+            policies: Policies::default(),
             rollbacks: Rollbacks::new(),
             changing: Mutex::default(),
             mainline,
@@ -147,10 +151,22 @@ impl Views {
         }
     }
 
-    /// Reports whether a name is that of the hidden directory, and the root directory has no file
-    /// of that name.
+    /// Returns the hidden directory of a directory in mainline, if a name is that of it; `None`
+    /// where there is none. What the directory itself has under the name is not looked at.
+    fn hidden_dir(&self, parent: Ino, name: &[u8]) -> Option<ControlDir> {
+        if name != CONTROL_DIR.as_bytes() || self.node(parent) != Node::Mainline {
+            return None;
+        }
+        match parent {
+            Ino::ROOT => self.has_control().then_some(ControlDir::Top),
+            dir => self.has_slots.then_some(ControlDir::TopOf(dir)),
+        }
+    }
+
+    /// Reports whether a name is that of the hidden directory, and the directory has no file of
+    /// that name.
     fn is_control(&self, parent: Ino, name: &[u8]) -> Answer<bool> {
-        if parent != Ino::ROOT || name != CONTROL_DIR.as_bytes() || !self.has_control() {
+        if self.hidden_dir(parent, name).is_none() {
             return Ok(false);
         }
         let own = self.mainline.fs().peek(DirName::new(parent, name));
@@ -188,13 +204,17 @@ impl Views {
     fn lookup_control(&self, dir: ControlDir, name: &[u8]) -> Answer<Lookup> {
         match (dir, name) {
             (_, b".") => Ok(self.control_entry(dir)),
-            (ControlDir::Snapshots | ControlDir::Transactions, b"..") => {
-                Ok(self.control_entry(ControlDir::Top))
+            (ControlDir::Top | ControlDir::TopOf(_), b"..") => {
+                self.mainline.find(dir.parent(), b".")
             }
-            (ControlDir::Top, b"..") => self.mainline.find(Ino::ROOT, b"."),
+            (_, b"..") => Ok(self.control_entry(dir.above())),
             (ControlDir::Top, name) if name == SNAPSHOTS_DIR.as_bytes() => {
                 Ok(self.control_entry(ControlDir::Snapshots))
             }
+            (ControlDir::TopOf(of), name) if name == SNAPSHOTS_DIR.as_bytes() => {
+                Ok(self.control_entry(ControlDir::SnapshotsOf(of)))
+            }
+            (ControlDir::TopOf(_), _) => Ok(Lookup::Missing { ttl: FOREVER }),
             (ControlDir::Top, name) if name == TRANSACTIONS_DIR.as_bytes() => {
                 Ok(self.control_entry(ControlDir::Transactions))
             }
@@ -207,18 +227,25 @@ impl Views {
             }),
             // No entry stands for a time: snapshots come and go.
             (ControlDir::Snapshots, name) => self.table.named(name, Past::lookup_root),
+            (ControlDir::SnapshotsOf(of), name) => {
+                self.table
+                    .named(name, |past| match past.view().info().root == of {
+                        true => past.lookup_root(),
+                        false => Err(Errno::ENOENT),
+                    })
+            }
         }
     }
 
     fn lookup_mainline(&self, context: &Context<'_>, parent: Ino, name: &[u8]) -> Answer<Lookup> {
         let found = self.mainline.lookup(context, parent, name)?;
         let found = self.enter_clone(&self.mainline, found)?;
-        let is_missing = matches!(found, Lookup::Missing { .. });
-        if is_missing && parent == Ino::ROOT && name == CONTROL_DIR.as_bytes() && self.has_control()
-        {
-            return Ok(self.control_entry(ControlDir::Top));
+        match self.hidden_dir(parent, name) {
+            Some(hidden) if matches!(found, Lookup::Missing { .. }) => {
+                Ok(self.control_entry(hidden))
+            }
+            _ => Ok(found),
         }
-        Ok(found)
     }
 
     /// Runs a request in a snapshot; others are refused with `otherwise`.
@@ -265,10 +292,13 @@ impl Views {
         offset: u64,
         push: &mut dyn FnMut(&DirEntry<'_>) -> bool,
     ) -> Answer<()> {
-        let snapshots = match dir {
-            ControlDir::Snapshots if self.has_slots => self.mainline.fs().snapshots().or_errno()?,
+        let mut snapshots = match dir.of() {
+            Some(_) if self.has_slots => self.mainline.fs().snapshots().or_errno()?,
             _ => Vec::new(),
         };
+        if let ControlDir::SnapshotsOf(of) = dir {
+            snapshots.retain(|info| info.root == of);
+        }
         let mut has_room = true;
         dir.list(offset, &snapshots, &mut |entry| {
             has_room = push(entry);

@@ -115,7 +115,7 @@ pub(super) struct Args {
     #[arg(long, short)]
     foreground: bool,
 
-    /// Append the log to this file, in place of the system's log
+    /// Append the log to this file, instead of the system's log
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
 
@@ -254,7 +254,7 @@ impl Args {
         self.log_target_or(self.log.as_deref(), in_background)
     }
 
-    /// Where events go, with this file in place of ours.
+    /// Where events go, with this file instead of ours.
     #[expect(clippy::unused_self, reason = "reads as what it is")]
     pub(super) fn log_target_or<'a>(
         &self,

@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use stitch_base::calendar::UtcTime;
 use stitch_base::clock::{Clock as _, SystemClock};
 use stitch_fuse::snapshots;
 use stitchfs::{path_text, set_path};
@@ -121,7 +122,7 @@ fn confirm(name: &str, dir: &Path) -> Result<bool> {
 /// Begins the rollback. Returns the name of the snapshot before.
 fn begin(opened: &File, dir: &Path, name: &str) -> Result<String> {
     let now = SystemClock::default().now().0.div_euclid(1_000_000_000);
-    let time = snapshot::list::time(now).replace(' ', "T");
+    let time = UtcTime::of(now).to_string().replace(' ', "T");
     for number in 1..=TRIES {
         let mut before = format!("before-rollback-{time}Z");
         if number > 1 {

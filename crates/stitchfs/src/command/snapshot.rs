@@ -2,6 +2,7 @@
 
 mod hold;
 pub(super) mod list;
+mod policy;
 mod run;
 
 use super::startup::Inherited;
@@ -32,7 +33,10 @@ Examples:
   stitchfs snapshot run /srv/.stitchfs/snap/before-upgrade -- make test
   stitchfs snapshot hold /srv before-upgrade audit
   stitchfs snapshot release /srv before-upgrade audit
-  stitchfs snapshot delete /srv before-upgrade";
+  stitchfs snapshot delete /srv before-upgrade
+  stitchfs snapshot create --every 15m --keep hourly=24,daily=7 /srv/home/ada
+  stitchfs snapshot policy list /srv
+  stitchfs snapshot policy delete /srv/home/ada";
 
 /// Create, list, enter, hold or delete read-only snapshots of directories
 #[derive(Debug, Parser)]
@@ -50,6 +54,7 @@ enum SnapshotCommand {
     Delete(SnapshotDelete),
     Hold(hold::SnapshotHold),
     Release(hold::SnapshotRelease),
+    Policy(policy::SnapshotPolicy),
 }
 
 /// Create a snapshot of a directory
@@ -63,9 +68,22 @@ struct SnapshotCreate {
     #[arg(value_name = "DIR")]
     dir: PathBuf,
 
+    /// Instead of one snapshot, have the daemon create one every 30s, 15m, 2h, 1d or 1w
+    #[arg(long, value_name = "TIME")]
+    every: Option<String>,
+
+    /// With --every: which are kept, last=N,hourly=N,daily=N,weekly=N,monthly=N,yearly=N
+    ///
+    /// Of each of the last N hours, days and so on, in UTC, the newest snapshot is kept, and the
+    /// last N of all. By default hourly=24,daily=7,weekly=4,monthly=12.
+    #[arg(long, value_name = "RULES", requires = "every")]
+    keep: Option<String>,
+
     /// Name, not used by another snapshot of the store; at most 250 bytes, no slash
-    #[arg(value_name = "NAME")]
-    name: String,
+    ///
+    /// With --every it is the beginning of the names, `auto` by default; the time follows.
+    #[arg(value_name = "NAME|PREFIX", required_unless_present = "every")]
+    name: Option<String>,
 }
 
 /// Delete a snapshot; its space comes back in the background
@@ -92,11 +110,16 @@ pub(super) fn run(args: &SnapshotArgs, inherited: &Inherited) -> Result<u8> {
         SnapshotCommand::Delete(args) => delete(args),
         SnapshotCommand::Hold(args) => hold::hold(args),
         SnapshotCommand::Release(args) => hold::release(args),
+        SnapshotCommand::Policy(args) => policy::run(args),
     }
 }
 
 fn create(args: &SnapshotCreate) -> Result<u8> {
-    let name = &args.name;
+    let given = args.name.as_deref();
+    if let Some(every) = &args.every {
+        return policy::set(&args.dir, given, every, args.keep.as_deref(), args.json);
+    }
+    let name = given.unwrap_or_default();
     let place = create_at(&args.dir, name)?;
     if args.json {
         let mut out =

@@ -70,8 +70,8 @@ impl Store {
         }
         if missing > free_bytes {
             drop(promising);
-            // What waits to be written out may take less than was promised to it, and what was
-            // overwritten takes space until it is merged.
+            // A write-out may take less space than was reserved for it, and a compaction frees
+            // the space of overwritten entries.
             let has_more = self.wait_for_space(committer, || {
                 Ok(self.finish_write_outs()? || self.make_room_of_garbage()?)
             })?;

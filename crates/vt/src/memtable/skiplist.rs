@@ -12,10 +12,10 @@
 //! nearly always decides, the tree and the first bytes of the key as a number (`prefix`), next to the links;
 //! and the memory of the node after the next is asked for while the next is compared.
 //!
-//! Inserts remember where they were (`Splice`): the next key looks there first, and climbs only as
-//! far as it must. Keys that come in order cost a few comparisons. Other keys begin at a signpost
-//! (`posts`) on a middle level; only what is taller than that is searched from the top. For a key that is
-//! upserted again and again that is the one of the last time (`Again`), which is seen at a glance.
+//! An insert keeps the path of its search (`Splice`). The next insert begins at the lowest level of
+//! that path which covers its key, so keys in order cost a few comparisons. Inserts of other keys
+//! begin at a node of a middle level (`posts`); only nodes taller than that level need a search from
+//! the top. `Again` keeps the node of a key that is upserted repeatedly: one comparison finds it.
 //!
 //! Paper: Pugh, *Skip Lists: A Probabilistic Alternative to Balanced Trees*, 1990.
 #![expect(

@@ -109,7 +109,7 @@ fn expect(served: &Served, args: &[&str], expected: &str) -> Result<()> {
     let found = served.cli(args)?;
     ensure!(
         found == expected,
-        "{args:?}: {found:?} in place of {expected:?}"
+        "{args:?}: {found:?} instead of {expected:?}"
     );
     Ok(())
 }
@@ -154,7 +154,7 @@ fn redis_benchmark_ends_without_errors(context: &Context) -> Result<()> {
         ];
         let text = run(&mut command(BENCHMARK, &args))?;
         let tests = text.matches("requests per second").count();
-        ensure!(tests == 8, "{tests} tests in place of 8:\n{text}");
+        ensure!(tests == 8, "{tests} tests instead of 8:\n{text}");
         served.finish(context)?;
     }
     Ok(())

@@ -7,7 +7,8 @@
 //! crash    the record says that no rows have it: everything counts as read
 //! ```
 //!
-//! So no read is served while rows are good that do not have it.
+//! So no read is served while rows are good that do not have it. Which records were read is not
+//! in rows: after a close all of them count as read.
 
 use super::ReadSet;
 use super::coarse::Reads;
@@ -67,7 +68,10 @@ impl FileSystem {
             return Ok(Some(reads));
         }
         let reads = match record.has_reads {
-            true => ReadSet::of(record.first_ino, self.read_rows(number)?),
+            true => {
+                let reads = ReadSet::of(record.first_ino, self.read_rows(number)?);
+                reads.without_records()
+            }
             false => {
                 let name = &record.name;
                 tracing::warn!(

@@ -13,7 +13,7 @@
 use super::super::merge::{attributes, is_read};
 use super::super::own::BranchTrees;
 use super::super::path::SidePaths;
-use super::ReadSet;
+use super::{ReadSet, RecordReads};
 use crate::FsResult;
 use crate::locator::{Locator, RowRange, Tree};
 use crate::system::FileSystem;
@@ -75,6 +75,7 @@ impl ReadRange {
 pub(in crate::transaction) struct Validation<'t> {
     trees: &'t BranchTrees,
     ranges: Vec<ReadRange>,
+    records: RecordReads,
     is_unknown: bool,
 }
 
@@ -86,8 +87,14 @@ impl<'t> Validation<'t> {
         Self {
             trees,
             ranges: ranges.collect(),
+            records: reads.record_reads(),
             is_unknown: reads.is_unknown,
         }
+    }
+
+    /// Returns what was read of records.
+    pub(in crate::transaction) const fn records(&self) -> &RecordReads {
+        &self.records
     }
 
     /// Returns what was read and mainline has changed since a moment, or since the transaction
@@ -128,7 +135,8 @@ impl<'t> Validation<'t> {
             return Ok(());
         }
         let paths = SidePaths::new(fs, [])?;
-        let known: BTreeSet<Vec<u8>> = conflicts.iter().map(|known| known.path.clone()).collect();
+        let known = conflicts.iter().filter(|known| known.record.is_none());
+        let known: BTreeSet<Vec<u8>> = known.map(|known| known.path.clone()).collect();
         let mut added = BTreeSet::new();
         for read in changed {
             let path = match &read.name {
@@ -138,7 +146,12 @@ impl<'t> Validation<'t> {
             let path = path.unwrap_or_default();
             if !known.contains(&path) {
                 let (kind, ino) = (read.kind, read.ino);
-                added.insert(Conflict { path, kind, ino });
+                added.insert(Conflict {
+                    path,
+                    kind,
+                    ino,
+                    record: None,
+                });
             }
         }
         debug_assert!(

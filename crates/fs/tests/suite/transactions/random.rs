@@ -55,10 +55,14 @@ struct Name {
 }
 
 /// A small generator of numbers (xorshift64).
-struct Rng(u64, u8);
+pub(super) struct Rng(u64, u8);
 
 impl Rng {
-    fn below(&mut self, end: u64) -> u64 {
+    pub(super) const fn new(seed: u64) -> Self {
+        Self(seed * 0x9e37_79b9 + 1, 0)
+    }
+
+    pub(super) fn below(&mut self, end: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -66,12 +70,12 @@ impl Rng {
     }
 
     /// Another one each time: what is written is never what was there.
-    const fn byte(&mut self) -> u8 {
+    pub(super) const fn byte(&mut self) -> u8 {
         self.1 = self.1.wrapping_add(1);
         self.1
     }
 
-    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+    pub(super) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         let index = self.below(from.len() as u64);
         from[usize::try_from(index).expect("an index")]
     }
@@ -218,7 +222,7 @@ struct Work {
 impl History {
     fn new(seed: u64) -> Self {
         Self {
-            rng: Rng(seed * 0x9e37_79b9 + 1, 0),
+            rng: Rng::new(seed),
             setup: setup(),
             inos: Inos::from([(0, ROOT)]),
             twin: setup(),

@@ -2,7 +2,9 @@
 //! snapshot isolation it is not.
 
 use super::*;
+use stitch_base::TreeId;
 use stitch_fs::{ReadKind, SetTime, Taken, TransactionIsolation, XattrMode};
+use stitch_kv::{Batch, CommitOptions, Direction, Engine, KeyRange, TreeOptions};
 
 const NAME: ConflictKind = ConflictKind::Read(ReadKind::Name);
 const INODE: ConflictKind = ConflictKind::Read(ReadKind::Inode);
@@ -400,6 +402,64 @@ fn nothing_is_unknown_if_nothing_was_changed() {
     let setup = setup.reopened();
     let view = setup.fs.open_transaction("work").expect("it is named");
     commit(&setup, &view);
+}
+
+/// Puts one record.
+fn put_record(engine: &dyn Engine, tree: TreeId, key: &[u8], value: &[u8]) {
+    let mut batch = Batch::new();
+    batch.put(tree, key, value);
+    let put = engine.commit(&batch, CommitOptions::default());
+    put.expect("it is taken");
+}
+
+/// The outcome of a transaction that reads `read` (all, if that is empty), writes the record `own`,
+/// and is committed after mainline has written the record `b`.
+fn commit_records(isolation: TransactionIsolation, read: &[u8]) -> FsResult<()> {
+    let setup = setup();
+    let engine = crate::engine::dynamic(&setup.engine);
+    let tree = engine.create_tree("stock", &TreeOptions::default());
+    let tree = tree.expect("the name is free");
+    for key in [b"a", b"b"] {
+        put_record(&*engine, tree, key, b"1");
+    }
+    let view = begin_as(&setup, "work", isolation);
+    let records = view.records();
+    match read {
+        b"" => {
+            let all = records.scan(tree, KeyRange::all(), Direction::Forward, None);
+            let mut all = all.expect("the tree is there");
+            while all.next().expect("it is read").is_some() {}
+        }
+        key => drop(records.get(tree, key, None).expect("the tree is there")),
+    }
+    put_record(&**records, tree, b"own", b"1");
+    put_record(&*engine, tree, b"b", b"2");
+    let committed = setup.fs.commit_transaction(&view).map(drop);
+    setup.check();
+    committed
+}
+
+#[test]
+fn records_that_were_read() {
+    use TransactionIsolation::{Serializable, Snapshot};
+    for read in [&b"b"[..], b""] {
+        assert!(commit_records(Snapshot, read).is_ok(), "{read:?}");
+        let Err(FsError::Conflict(found)) = commit_records(Serializable, read) else {
+            panic!("{read:?} is changed");
+        };
+        let record = found[0].record.as_ref().expect("it is about a record");
+        let kind = ConflictKind::Read(ReadKind::Record);
+        assert_eq!((found.len(), found[0].kind), (1, kind));
+        assert_eq!((&*record.tree, &*record.key), ("stock", &b"b"[..]));
+    }
+    assert!(
+        commit_records(Serializable, b"a").is_ok(),
+        "it is as before"
+    );
+    assert!(
+        commit_records(Serializable, b"missing").is_ok(),
+        "so is this"
+    );
 }
 
 impl Setup {

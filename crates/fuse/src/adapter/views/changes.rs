@@ -1,22 +1,28 @@
 //! Requests to create, delete, hold and release snapshots; see [`crate::snapshots`].
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 use std::time::Duration;
 
 use stitch_base::Ino;
+use stitch_base::sync::Arc;
 use stitch_fs::{FileKind, FsError, FsResult, SnapshotInfo};
 
 use super::Views;
 use super::node::{ControlDir, Node};
+use super::policies::PolicyRunner;
 use super::rollback::RollbackJob;
+use super::table::Past;
 use crate::adapter::OrErrno as _;
 use crate::adapter::process::Process;
 use crate::adapter::report::check_caller;
 use crate::errno::Errno;
 use crate::handler::{Answer, Context};
+use crate::notify::Notifier;
 use crate::snapshots::Change;
 use crate::survive::is_resent;
+use crate::wire::reply::{Entry, Lookup};
 
 /// Name of an attribute of a snapshot's directory that tells what the snapshot is of. It is not
 /// stored, and not listed.
@@ -42,18 +48,104 @@ impl Views {
             Change::Release(name, tag) => return self.release(context, name, tag),
             Change::RollBack(name, before) => self.roll_back(context, ino, name, before),
             Change::RolledBack(before) => return self.rolled_back(before),
+            Change::SetPolicy(rule) => {
+                let fs = self.mainline.fs();
+                return self.change_policy(context, ino, || fs.set_policy(ino, &rule));
+            }
+            Change::DeletePolicy => {
+                let fs = self.mainline.fs();
+                return self.change_policy(context, ino, || match fs.delete_policy(ino) {
+                    Err(FsError::NotFound) if is_resent(context.unique) => Ok(()),
+                    other => other,
+                });
+            }
         };
         drop(changing);
-        if changed.is_ok() {
-            let list = ControlDir::Snapshots.number();
+        self.drop_lists(changed?);
+        Ok(())
+    }
+
+    /// Has the kernel drop its lists of snapshots, after one of a directory came or went.
+    fn drop_lists(&self, dir: Ino) {
+        for list in BTreeSet::from([Ino::ROOT, dir]) {
+            let list = ControlDir::snapshots_of(list).number();
             if !self.mainline.pages.drop_range(list, 0..0, PATIENCE) {
                 tracing::debug!("the kernel may list snapshots as they were for a moment");
             }
         }
-        changed
     }
 
-    fn create(&self, context: &Context<'_>, dir: Ino, name: &str) -> Answer<()> {
+    /// Serves mkdir(2) in a directory of snapshots.
+    pub(super) fn make_snapshot(
+        &self,
+        context: &Context<'_>,
+        place: ControlDir,
+        name: &[u8],
+    ) -> Answer<Entry> {
+        let dir = place.of().ok_or(Errno::EROFS)?;
+        let text = std::str::from_utf8(name).map_err(|_| Errno::EINVAL)?;
+        let changing = self.changing.lock();
+        self.create(context, dir, text)?;
+        drop(changing);
+        self.drop_lists(dir);
+        match self.table.named(name, Past::lookup_root)? {
+            Lookup::Found(entry) => Ok(entry),
+            Lookup::Missing { .. } => Err(Errno::ESTALE),
+        }
+    }
+
+    /// Serves rmdir(2) in a directory of snapshots.
+    pub(super) fn remove_snapshot(
+        &self,
+        context: &Context<'_>,
+        place: ControlDir,
+        name: &[u8],
+    ) -> Answer<()> {
+        place.of().ok_or(Errno::EROFS)?;
+        let text = std::str::from_utf8(name).map_err(|_| Errno::ENOENT)?;
+        let changing = self.changing.lock();
+        if let (ControlDir::SnapshotsOf(dir), Ok(info)) = (place, self.mainline.fs().snapshot(text))
+            && info.root != dir
+        {
+            return Err(Errno::ENOENT);
+        }
+        let dir = self.delete(context, text)?;
+        drop(changing);
+        self.drop_lists(dir);
+        Ok(())
+    }
+
+    /// Returns what the thread of policies needs.
+    pub(super) fn policy_runner(&self, notifier: &Notifier) -> PolicyRunner {
+        PolicyRunner {
+            fs: Arc::clone(self.mainline.fs()),
+            table: Arc::clone(&self.table),
+            notices: Arc::clone(&self.notices),
+            notifier: notifier.clone(),
+        }
+    }
+
+    fn change_policy(
+        &self,
+        context: &Context<'_>,
+        dir: Ino,
+        change: impl FnOnce() -> FsResult<()>,
+    ) -> Answer<()> {
+        if self.node(dir) != Node::Mainline {
+            return Err(Errno::EROFS);
+        }
+        let attr = self.mainline.fs().get_attr(dir).or_errno()?;
+        if attr.kind != FileKind::Directory {
+            return Err(Errno::ENOTDIR);
+        }
+        check_owner(context, attr.uid)?;
+        change().or_errno()?;
+        self.policies.note();
+        Ok(())
+    }
+
+    /// Creates a snapshot. Returns its directory.
+    fn create(&self, context: &Context<'_>, dir: Ino, name: &str) -> Answer<Ino> {
         if self.node(dir) != Node::Mainline {
             return Err(Errno::EROFS);
         }
@@ -71,11 +163,11 @@ impl Views {
         let info = created.or_errno()?;
         let shown = OsString::from_vec(info.path);
         tracing::info!(name, path = ?shown, "created a snapshot");
-        Ok(())
+        Ok(dir)
     }
 
     /// Creates the snapshot `before`, and begins a rollback.
-    fn roll_back(&self, context: &Context<'_>, dir: Ino, name: &str, before: &str) -> Answer<()> {
+    fn roll_back(&self, context: &Context<'_>, dir: Ino, name: &str, before: &str) -> Answer<Ino> {
         let fs = self.mainline.fs();
         self.rollbacks.check_idle()?;
         let info = fs.snapshot(name).or_errno()?;
@@ -95,7 +187,7 @@ impl Views {
             },
             before: before.to_owned(),
         });
-        Ok(())
+        Ok(dir)
     }
 
     fn rolled_back(&self, before: &str) -> Answer<()> {
@@ -136,7 +228,8 @@ impl Views {
         }
     }
 
-    fn delete(&self, context: &Context<'_>, name: &str) -> Answer<()> {
+    /// Deletes a snapshot. Returns the directory that it was of; the root's if that is not known.
+    fn delete(&self, context: &Context<'_>, name: &str) -> Answer<Ino> {
         let fs = self.mainline.fs();
         let info = match fs.snapshot(name) {
             Ok(info) => Some(info),
@@ -153,11 +246,12 @@ impl Views {
             Err(FsError::NotFound) if is_resent(context.unique) => {}
             other => other.or_errno()?,
         }
+        let dir = info.as_ref().map_or(Ino::ROOT, |info| info.root);
         if let Some(past) = info.and_then(|info| self.table.take_deleted(&info)) {
             self.notices.drop_all(past.numbers());
         }
         tracing::info!(name, "deleted a snapshot");
-        Ok(())
+        Ok(dir)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The directories of `.stitchfs`: made up, read-only, and the same for everybody.
+//! The directories of `.stitchfs`: made up, and the same for everybody.
 //!
 //! ```text
 //! MNT/.stitchfs            found by its name, not listed in MNT
@@ -6,7 +6,11 @@
 //! MNT/.stitchfs/snap       lists the snapshots
 //! MNT/.stitchfs/snap/NAME  the directory of a snapshot
 //! MNT/.stitchfs/txn/NAME   the root of a transaction; found by its name, not listed
+//! DIR/.stitchfs/snap       lists the snapshots of DIR, a directory below the root
 //! ```
+//!
+//! mkdir(2) in `snap` creates a snapshot of the directory that it is of, rmdir(2) deletes one. The
+//! daemon checks who may, so everybody may write to `snap` by its mode, as in ZFS.
 //!
 //! A file of that name which the root directory has is found instead.
 
@@ -71,6 +75,7 @@ impl ControlLink {
 }
 
 const MODE: u32 = FileKind::Directory.to_mode() | 0o555;
+const WRITABLE_MODE: u32 = FileKind::Directory.to_mode() | 0o777;
 /// Positions after `.` and `..`; a snapshot's is its number above the latter.
 const AFTER_DOT: u64 = 1;
 const AFTER_DOT_DOT: u64 = 2;
@@ -87,7 +92,10 @@ impl ControlDir {
             mtime: born,
             ctime: born,
             btime: born,
-            mode: MODE,
+            mode: match self.of() {
+                Some(_) => WRITABLE_MODE,
+                None => MODE,
+            },
             nlink: 2,
             uid: 0,
             gid: 0,
@@ -113,10 +121,12 @@ impl ControlDir {
         }
     }
 
-    fn parent(self) -> Ino {
+    /// Returns the number of the directory that it is in.
+    pub(super) fn parent(self) -> Ino {
         match self {
             Self::Top => Ino::ROOT,
-            Self::Snapshots | Self::Transactions => Self::Top.number(),
+            Self::TopOf(dir) => dir,
+            Self::Snapshots | Self::Transactions | Self::SnapshotsOf(_) => self.above().number(),
         }
     }
 
@@ -134,7 +144,12 @@ impl ControlDir {
         ];
         let children: Vec<(&str, u64, Ino)> = match self {
             Self::Top => vec![(SNAPSHOTS_DIR, AFTER_SNAP, Self::Snapshots.number())],
-            Self::Snapshots => snapshots.iter().map(snapshot_entry).collect(),
+            Self::TopOf(dir) => {
+                vec![(SNAPSHOTS_DIR, AFTER_SNAP, Self::SnapshotsOf(dir).number())]
+            }
+            Self::Snapshots | Self::SnapshotsOf(_) => {
+                snapshots.iter().map(snapshot_entry).collect()
+            }
             Self::Transactions => Vec::new(),
         };
         for (name, at, ino) in dots.into_iter().chain(children) {

@@ -43,6 +43,7 @@ impl Handler for Views {
         if !self.mainline.fs().is_read_only() {
             self.transactions.start(notifier);
             self.rollbacks.start(self.mainline.fs(), notifier);
+            self.policies.start(self.policy_runner(notifier));
         }
     }
 
@@ -59,6 +60,7 @@ impl Handler for Views {
     }
 
     fn destroy(&self) {
+        self.policies.stop();
         self.rollbacks.stop();
         self.transactions.stop();
         self.notices.stop();
@@ -143,6 +145,10 @@ impl Handler for Views {
         match self.node(ino) {
             Node::Mainline => self.mainline.access(context, ino, mask),
             Node::Control(_) | Node::Link if mask & stitch_fs::access_mask::WRITE == 0 => Ok(()),
+            // Who may is checked when it is done.
+            Node::Control(dir) if dir.of().is_some() && !self.mainline.fs().is_read_only() => {
+                Ok(())
+            }
             Node::Control(_) | Node::Link => Err(Errno::EROFS),
             Node::Live(..) => self.change(ino, |adapter, ino| adapter.access(context, ino, mask)),
             node => self.within(node, Errno::ESTALE, |past, ino| {
@@ -187,6 +193,9 @@ impl Handler for Views {
     }
 
     fn mkdir(&self, context: &Context<'_>, parent: Ino, args: &MkDir<'_>) -> Answer<Entry> {
+        if let Node::Control(dir) = self.node(parent) {
+            return self.make_snapshot(context, dir, args.name);
+        }
         self.check_new(parent, args.name)?;
         if let Some(made) = self.made_clone(context, parent, args.name)? {
             return Ok(made);
@@ -204,6 +213,9 @@ impl Handler for Views {
     }
 
     fn rmdir(&self, context: &Context<'_>, parent: Ino, name: &[u8]) -> Answer<()> {
+        if let Node::Control(dir) = self.node(parent) {
+            return self.remove_snapshot(context, dir, name);
+        }
         self.check_old(parent, name)?;
         let removed = self.change(parent, |adapter, parent| {
             adapter.rmdir(context, parent, name)

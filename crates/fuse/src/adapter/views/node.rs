@@ -9,7 +9,9 @@
 //!   1 to 2^19 - 1     a snapshot; its slot follows from its number
 //!   from 2^19 on      a clone; likewise
 //!   from 3 * 2^18 on  a transaction; likewise
-//!   2^20 - 1          what `.stitchfs` has beside snapshots, which is in no file system
+//!   2^20 - 3          `snap` in `.stitchfs` of the directory of this inode number
+//!   2^20 - 2          `.stitchfs` of the directory of this inode number
+//!   2^20 - 1          what `.stitchfs` of the root has beside snapshots, which is in no file system
 //! ```
 //!
 //! A composite number is the node id and `st_ino` as well, so that no two files of a mount have the
@@ -20,6 +22,10 @@ use stitch_fs::VIEW_INO_BITS;
 
 const SLOT_BITS: u32 = u64::BITS - VIEW_INO_BITS;
 const CONTROL_SLOT: u32 = (1 << SLOT_BITS) - 1;
+/// The slot of `.stitchfs` in directories below the root.
+const TOP_OF_SLOT: u32 = CONTROL_SLOT - 1;
+/// The slot of `snap` in those.
+const SNAPSHOTS_OF_SLOT: u32 = CONTROL_SLOT - 2;
 /// The first slot of a clone.
 const FIRST_CLONE_SLOT: u32 = 1 << (SLOT_BITS - 1);
 /// Slots that snapshots have.
@@ -29,7 +35,7 @@ const FIRST_TRANSACTION_SLOT: u32 = FIRST_CLONE_SLOT + (1 << (SLOT_BITS - 2));
 /// Slots that clones have.
 const CLONE_SLOTS: u64 = (FIRST_TRANSACTION_SLOT - FIRST_CLONE_SLOT) as u64;
 /// Slots that transactions have.
-const TRANSACTION_SLOTS: u64 = (CONTROL_SLOT - FIRST_TRANSACTION_SLOT) as u64;
+const TRANSACTION_SLOTS: u64 = (SNAPSHOTS_OF_SLOT - FIRST_TRANSACTION_SLOT) as u64;
 const INO_MASK: u64 = (1 << VIEW_INO_BITS) - 1;
 
 /// Number of a view in node ids.
@@ -57,7 +63,7 @@ impl Slot {
 
     /// Reports whether it is that of a transaction.
     pub(super) const fn is_transaction(self) -> bool {
-        self.0 >= FIRST_TRANSACTION_SLOT && self.0 < CONTROL_SLOT
+        self.0 >= FIRST_TRANSACTION_SLOT && self.0 < SNAPSHOTS_OF_SLOT
     }
 
     /// Returns what composite numbers of this view have beside the inode's.
@@ -86,17 +92,48 @@ pub(super) enum ControlDir {
     Snapshots,
     /// `txn` in it, in which transactions are found.
     Transactions,
+    /// `.stitchfs` in a directory below the root.
+    TopOf(Ino),
+    /// `snap` in it, which has the snapshots of the directory.
+    SnapshotsOf(Ino),
 }
 
 impl ControlDir {
     /// Returns its composite number.
     pub(super) fn number(self) -> Ino {
-        let ino = match self {
-            Self::Top => Ino(1),
-            Self::Snapshots => Ino(2),
-            Self::Transactions => Ino(4),
+        let (slot, ino) = match self {
+            Self::Top => (CONTROL_SLOT, Ino(1)),
+            Self::Snapshots => (CONTROL_SLOT, Ino(2)),
+            Self::Transactions => (CONTROL_SLOT, Ino(4)),
+            Self::TopOf(dir) => (TOP_OF_SLOT, dir),
+            Self::SnapshotsOf(dir) => (SNAPSHOTS_OF_SLOT, dir),
         };
-        Slot(CONTROL_SLOT).number(ino)
+        Slot(slot).number(ino)
+    }
+
+    /// Returns the directory in which the snapshots of a directory alone are.
+    pub(super) const fn snapshots_of(dir: Ino) -> Self {
+        match dir {
+            Ino::ROOT => Self::Snapshots,
+            dir => Self::SnapshotsOf(dir),
+        }
+    }
+
+    /// Returns the directory of which a snapshot is created here; `None` where none is.
+    pub(super) const fn of(self) -> Option<Ino> {
+        match self {
+            Self::Snapshots => Some(Ino::ROOT),
+            Self::SnapshotsOf(dir) => Some(dir),
+            Self::Top | Self::TopOf(_) | Self::Transactions => None,
+        }
+    }
+
+    /// Returns the `.stitchfs` that it is, or is in.
+    pub(super) const fn above(self) -> Self {
+        match self {
+            Self::Top | Self::Snapshots | Self::Transactions => Self::Top,
+            Self::TopOf(dir) | Self::SnapshotsOf(dir) => Self::TopOf(dir),
+        }
     }
 }
 
@@ -158,6 +195,10 @@ impl Node {
             (CONTROL_SLOT, 3) => Self::Link,
             (CONTROL_SLOT, 4) => Self::Control(ControlDir::Transactions),
             (CONTROL_SLOT, _) | (_, 0) => Self::Unknown,
+            // The root has its own.
+            (TOP_OF_SLOT | SNAPSHOTS_OF_SLOT, 1) => Self::Unknown,
+            (TOP_OF_SLOT, _) => Self::Control(ControlDir::TopOf(ino)),
+            (SNAPSHOTS_OF_SLOT, _) => Self::Control(ControlDir::SnapshotsOf(ino)),
             (FIRST_CLONE_SLOT.., _) => Self::Live(Slot(slot), ino),
             _ => Self::Past(Slot(slot), ino),
         }
@@ -202,7 +243,11 @@ mod tests {
             assert_eq!(Node::of(composite), Node::Live(slot, Ino::ROOT));
         }
         assert!(!Slot::of_clone(CLONE_SLOTS).is_transaction());
-        assert!(!Slot(CONTROL_SLOT).is_transaction());
+        for slot in [CONTROL_SLOT, TOP_OF_SLOT, SNAPSHOTS_OF_SLOT] {
+            assert!(!Slot(slot).is_transaction());
+            assert_eq!(Node::of(Slot(slot).number(Ino(0))), Node::Unknown);
+        }
+        assert_eq!(Node::of(Slot(TOP_OF_SLOT).number(Ino::ROOT)), Node::Unknown);
     }
 
     #[test]
@@ -221,6 +266,8 @@ mod tests {
             ControlDir::Top,
             ControlDir::Snapshots,
             ControlDir::Transactions,
+            ControlDir::TopOf(Ino(2)),
+            ControlDir::SnapshotsOf(Ino(INO_MASK)),
         ] {
             assert_eq!(Node::of(dir.number()), Node::Control(dir));
         }

@@ -1,6 +1,7 @@
 //! Requests in several views, without a kernel.
 
 mod clones;
+mod policies;
 mod transactions;
 
 use super::{CONTROL_DIR, ControlDir, SNAPSHOTS_DIR, Views};
@@ -64,6 +65,15 @@ fn setup() -> Setup {
 }
 
 impl Setup {
+    fn mkdir(&self, uid: u32, parent: Ino, name: &[u8]) -> Answer<Entry> {
+        let args = MkDir {
+            name,
+            mode: 0o755,
+            umask: 0,
+        };
+        self.views.mkdir(&context(uid), parent, &args)
+    }
+
     fn dir(&self, name: &[u8]) -> Ino {
         let new = NewNode {
             perm: 0o755,

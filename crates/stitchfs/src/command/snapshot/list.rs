@@ -7,6 +7,7 @@ use clap::Parser;
 use serde_json::{Value, json};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use stitch_base::calendar::UtcTime;
 use stitchfs::{path_text, set_path};
 
 /// List the snapshots of a mount, or of one directory in it
@@ -74,53 +75,14 @@ fn line(snapshot: &Value) -> String {
         .is_some_and(|tags| !tags.is_empty());
     format!(
         "{}  {name}  /{path}{}",
-        time(created.div_euclid(1_000_000_000)),
+        UtcTime::of(created.div_euclid(1_000_000_000)),
         if is_held { "  (held)" } else { "" }
     )
-}
-
-/// Seconds since 1970 as date and time of UTC.
-pub(in crate::command) fn time(seconds: i64) -> String {
-    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    let (year, month, day) = date(days);
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")
-}
-
-/// Year, month and day of a number of days since 1970: years begin in March here, so that a leap
-/// day is the last one.
-const fn date(days: i64) -> (i64, i64, i64) {
-    let shifted = days + 719_468;
-    let (era, of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
-    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month + 2) / 5 + 1;
-    let (month, next) = if month < 10 {
-        (month + 3, 0)
-    } else {
-        (month - 9, 1)
-    };
-    (year + era * 400 + next, month, day)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_are_those_of_utc() {
-        for (seconds, text) in [
-            (0, "1970-01-01 00:00:00"),
-            (951_782_399, "2000-02-28 23:59:59"),
-            (951_782_400, "2000-02-29 00:00:00"),
-            (1_700_000_000, "2023-11-14 22:13:20"),
-            (4_107_542_400, "2100-03-01 00:00:00"),
-            (-1, "1969-12-31 23:59:59"),
-        ] {
-            assert_eq!(time(seconds), text);
-        }
-    }
 
     #[test]
     fn a_line_has_what_is_known() {

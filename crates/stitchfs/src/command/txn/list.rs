@@ -1,6 +1,5 @@
 //! `stitchfs txn list`, `status` and `diff`.
 
-use super::super::snapshot::list::time;
 use super::super::{diff, output};
 use super::details::Details;
 use super::end::path_of;
@@ -9,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use clap::Parser;
 use serde_json::{Value, json};
 use std::path::PathBuf;
+use stitch_base::calendar::UtcTime;
 use stitch_fuse::transactions::{self, ListedChange, ListedTransaction};
 use stitchfs::set_path;
 
@@ -137,7 +137,7 @@ fn state_of(found: &ListedTransaction) -> &'static str {
 
 fn line(found: &ListedTransaction) -> String {
     let at = found.committed.unwrap_or(found.created);
-    let (at, state) = (time(at.div_euclid(1_000_000_000)), state_of(found));
+    let (at, state) = (UtcTime::of(at.div_euclid(1_000_000_000)), state_of(found));
     format!("{at}  {state:9}  {}", found.name)
 }
 

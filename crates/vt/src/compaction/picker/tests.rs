@@ -3,8 +3,8 @@ use crate::testing::{run_script, text_version};
 use stitch_base::TableId;
 
 /// `pick <shape|idle|order|low|space> [snap N]... [old TABLE VERSIONS]... [max N] [cost N] [avoid
-/// N]... [bad N]... [part N]... [turns N]` as the last line of a version. With turns, so many plans
-/// that could run at once, as they are picked one after the other.
+/// N]... [bad N]... [part N]... [turns N]` as the last line of a version. `turns N` picks N plans,
+/// one after the other, that can run at the same time.
 fn run(input: &str) -> String {
     let (version, command) = input.rsplit_once('\n').expect("a version and a command");
     let version = text_version(version);

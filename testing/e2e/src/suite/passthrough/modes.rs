@@ -1,5 +1,5 @@
-//! Every way in which a file can change while others have it open, on a mount and in a plain
-//! directory.
+//! Changes to a file that other processes have open, one test for each kind of change: on a mount
+//! and, for comparison, in a plain directory.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{Read as _, Write as _};

@@ -80,7 +80,7 @@ fn one(roots: &[PathBuf; 2], rng: &mut Rng, count: u64) -> Result<()> {
     });
     anyhow::ensure!(
         done[0] == done[1],
-        "{count}: kind {kind} of {a} and {b}: {:?} in place of {:?}",
+        "{count}: kind {kind} of {a} and {b}: {:?} instead of {:?}",
         done[0],
         done[1]
     );

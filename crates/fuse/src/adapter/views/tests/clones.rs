@@ -21,18 +21,9 @@ impl Setup {
         answer.map(drop)
     }
 
-    fn mkdir(&self, parent: Ino, name: &[u8]) -> Answer<Entry> {
-        let args = MkDir {
-            name,
-            mode: 0o755,
-            umask: 0,
-        };
-        self.views.mkdir(&context(0), parent, &args)
-    }
-
     fn clone_to(&self, source: Ino, parent: Ino, name: &[u8]) -> Answer<Entry> {
         self.announce(0, source, parent, name)?;
-        self.mkdir(parent, name)
+        self.mkdir(0, parent, name)
     }
 
     fn write(&self, ino: Ino, data: &[u8]) -> Answer<u32> {
@@ -92,7 +83,7 @@ fn a_clone_is_written_apart_from_its_source() {
     assert_eq!(setup.read(file.ino).unwrap(), b"AFTER!");
     let original = setup.found(source, b"f").ino;
     assert_eq!(setup.read(original).unwrap(), b"before");
-    let made = setup.mkdir(copy.ino, b"d").unwrap();
+    let made = setup.mkdir(0, copy.ino, b"d").unwrap();
     assert!(holds(&setup.list(copy.ino).unwrap(), "d"));
     assert!(!holds(&setup.list(source).unwrap(), "d"));
     let inner = setup.found(copy.ino, b"d").ino;
@@ -116,9 +107,9 @@ fn only_the_mkdir_that_was_announced_makes_a_clone() {
     let source = setup.dir(b"src");
     setup.file(source, b"f", b"");
     setup.announce(0, source, ROOT, b"copy").unwrap();
-    let other = setup.mkdir(ROOT, b"other").unwrap().ino;
+    let other = setup.mkdir(0, ROOT, b"other").unwrap().ino;
     assert!(!holds(&setup.list(other).unwrap(), "f"));
-    let plain = setup.mkdir(ROOT, b"copy").unwrap().ino;
+    let plain = setup.mkdir(0, ROOT, b"copy").unwrap().ino;
     assert!(!holds(&setup.list(plain).unwrap(), "f"));
     let refused = setup.announce(OTHER, source, ROOT, b"copy");
     assert_eq!(refused, Err(Errno::EPERM));
@@ -126,7 +117,7 @@ fn only_the_mkdir_that_was_announced_makes_a_clone() {
     let refused = setup.announce(0, file, ROOT, b"copy");
     assert_eq!(refused, Err(Errno::ENOTDIR));
     setup.announce(0, source, ROOT, b"copy").unwrap();
-    let taken = setup.mkdir(ROOT, b"copy").map(|entry| entry.ino);
+    let taken = setup.mkdir(0, ROOT, b"copy").map(|entry| entry.ino);
     assert_eq!(taken, Err(Errno::EEXIST));
 }
 
@@ -167,7 +158,7 @@ fn clones_of_snapshots_and_of_clones() {
     assert_eq!(setup.read(file).unwrap(), b"before");
     setup.write(file, b"fourth").unwrap();
     assert_eq!(setup.read(file).unwrap(), b"fourth");
-    let none = setup.mkdir(past, b"x").map(|entry| entry.ino);
+    let none = setup.mkdir(0, past, b"x").map(|entry| entry.ino);
     assert_eq!(none, Err(Errno::EROFS));
     let refused = setup.ask(0, copy.ino, "create", "x");
     assert_eq!(refused, Err(Errno::ENOTSUP));
@@ -208,7 +199,7 @@ fn a_clone_closes_when_the_kernel_has_forgotten_it_and_is_the_same_after_that() 
     let file = setup.found(copy.ino, b"f").ino;
     setup.write(file, b"AFTER!").unwrap();
     setup.views.forget(file, 1);
-    setup.mkdir(copy.ino, b"d").unwrap();
+    setup.mkdir(0, copy.ino, b"d").unwrap();
     setup.views.clones.close_idle();
     assert_eq!(setup.views.clones.count(), 1, "a directory in it is known");
     setup.views.forget(setup.found(copy.ino, b"d").ino, 2);

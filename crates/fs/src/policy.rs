@@ -1,0 +1,375 @@
+//! Policies: snapshots of a directory that are created every so often, and deleted by age.
+//!
+//! ```text
+//! policy of d: every 15 min, hourly=24    12:14  12:15         12:30         13:00
+//! rounds                                    |      create      | create      | create
+//!                                                                | delete 12:15 (not 12:30)
+//! ```
+//!
+//! - A policy is a row of the sys tree. The first one sets a feature in the header.
+//! - Nothing else is stored: the newest automatic snapshot of the directory says whether the next
+//!   one is due, so a policy goes on after a crash, or a time without a mount, where it was.
+//! - None is created while nothing below the directory has changed since the last one.
+//! - Only automatic snapshots of the directory are deleted, and none that is held.
+//!
+//! Locks: one round at a time; `progress` is held for moments.
+
+mod keep;
+
+use crate::locator::{Locator, SysRow};
+use crate::snapshot::SnapshotInfo;
+use crate::system::FileSystem;
+use crate::unchanged::{is_same_below, is_same_inode};
+use crate::{FsError, FsResult};
+use std::collections::HashMap;
+use stitch_base::calendar::UtcTime;
+use stitch_base::clock::Timestamp;
+use stitch_base::sync::Mutex;
+use stitch_base::{ErrorKind, Ino};
+use stitch_db::SpaceClass;
+use stitch_format::fs_policy::{PolicyRow, is_prefix};
+
+pub use stitch_format::fs_policy::{Keep, POLICY_EVERY_S_MAX, POLICY_PREFIX_BYTES_MAX};
+
+/// Seconds until a policy that failed is tried again, at most.
+const RETRY_S: i64 = 60;
+
+/// What a policy is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyRule {
+    /// Seconds from one snapshot to the next. Intervals begin at whole multiples since 1970.
+    pub every_s: u64,
+    /// Which are kept.
+    pub keep: Keep,
+    /// What the names of the snapshots begin with; `-` and the time of UTC follow.
+    pub prefix: String,
+}
+
+/// A policy of snapshots of a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyInfo {
+    /// The directory.
+    pub dir: Ino,
+    /// Its path when the policy last used it, from the root of the file system.
+    pub path: Vec<u8>,
+    /// User that owned it when the policy was set.
+    pub owner: u32,
+    /// What it is to do.
+    pub rule: PolicyRule,
+    /// When it is looked at next.
+    pub next: Timestamp,
+    /// Why the last try failed; `None` if it did not.
+    pub last_error: Option<String>,
+}
+
+/// What a round of all policies has done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PolicyRound {
+    /// Snapshots that were created.
+    pub created: Vec<SnapshotInfo>,
+    /// Snapshots that were deleted.
+    pub deleted: Vec<SnapshotInfo>,
+    /// Seconds until the next one is due; `None` without policies.
+    pub next_s: Option<u64>,
+}
+
+/// How far a policy has come, since the file system was opened.
+#[derive(Clone, Debug, Default)]
+struct PolicyProgress {
+    /// The last interval for which all was done.
+    done: Option<i64>,
+    last_error: Option<String>,
+}
+
+/// The policies' state in memory.
+#[derive(Debug, Default)]
+pub(crate) struct Policies {
+    progress: Mutex<HashMap<Ino, PolicyProgress>>,
+    /// Held for a round.
+    running: Mutex<()>,
+}
+
+impl PolicyProgress {
+    /// The second at which the policy is looked at next.
+    fn next_s(&self, every_s: u64, now_s: i64) -> i64 {
+        let every = every_s.cast_signed();
+        debug_assert!(every > 0, "the row was checked");
+        let due = (keep::interval_of(now_s, every_s) + 1) * every;
+        match &self.last_error {
+            Some(_) => due.min(now_s + RETRY_S),
+            None => due,
+        }
+    }
+}
+
+impl FileSystem {
+    /// Sets the policy of a directory that is known, instead of the one that it has. The automatic
+    /// snapshots that the directory has are the policy's from then on.
+    ///
+    /// # Errors
+    /// [`FsError::Invalid`] for an interval of 0 or more than [`POLICY_EVERY_S_MAX`], and for what
+    /// is no prefix: 1 to [`POLICY_PREFIX_BYTES_MAX`] bytes without slashes and control characters;
+    /// those of [`Self::create_snapshot`].
+    ///
+    /// # Durability
+    /// On the medium when this returns.
+    pub fn set_policy(&self, dir: Ino, rule: &PolicyRule) -> FsResult<()> {
+        self.check_writable()?;
+        self.check_takes_snapshots()?;
+        if !(1..=POLICY_EVERY_S_MAX).contains(&rule.every_s) {
+            return Err(FsError::Invalid("an interval is 1 s to ten years"));
+        }
+        if !is_prefix(&rule.prefix) {
+            return Err(FsError::Invalid("no prefix of names of snapshots"));
+        }
+        let row = PolicyRow {
+            every_s: rule.every_s,
+            keep: rule.keep,
+            prefix: rule.prefix.clone(),
+            owner: self.residents.inodes.get_dir(dir)?.head.uid,
+            path: self.path_of(dir)?,
+        };
+        self.mark_header(|header| header.has_policies = true)?;
+        let _running = self.policies.running.lock();
+        self.put_policy(dir, &row, SpaceClass::Normal)?;
+        self.policies.progress.lock().remove(&dir);
+        Ok(self.engine().sync()?)
+    }
+
+    fn put_policy(&self, dir: Ino, row: &PolicyRow, space: SpaceClass) -> FsResult<()> {
+        let mut batch = self.store.batch();
+        batch.put(&self.store.keys.policy(dir), &row.encode());
+        self.commit_where_room(&batch, space)
+    }
+
+    /// Deletes the policy of a directory. Its snapshots stay.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`] if it has none; [`FsError::ReadOnly`].
+    ///
+    /// # Durability
+    /// On the medium when this returns.
+    pub fn delete_policy(&self, dir: Ino) -> FsResult<()> {
+        self.check_writable()?;
+        let _running = self.policies.running.lock();
+        self.drop_policy(dir)
+    }
+
+    fn drop_policy(&self, dir: Ino) -> FsResult<()> {
+        let key = self.store.keys.policy(dir);
+        self.store.get(&key)?.ok_or(FsError::NotFound)?;
+        let mut batch = self.store.batch();
+        batch.delete(&key);
+        self.commit_where_room(&batch, SpaceClass::Reserve)?;
+        self.policies.progress.lock().remove(&dir);
+        Ok(self.engine().sync()?)
+    }
+
+    /// Returns all policies, by the numbers of their directories. One whose row cannot be read is
+    /// left out.
+    ///
+    /// # Errors
+    /// [`FsError::Storage`].
+    pub fn policies(&self) -> FsResult<Vec<PolicyInfo>> {
+        let mut found = Vec::new();
+        if !self.header.lock().has_policies {
+            return Ok(found);
+        }
+        let now_s = Timestamp(self.now()).seconds();
+        let mut scan = self.store.scan(&self.store.keys.policies())?;
+        while let Some((key, row)) = scan.next()? {
+            match (Locator::sys_row(key), PolicyRow::decode(row)) {
+                (Some(SysRow::Policy(dir)), Ok(row)) => found.push(self.info_of(dir, row, now_s)),
+                (_, row) => tracing::warn!(?row, "a policy cannot be read: fsck finds it"),
+            }
+        }
+        Ok(found)
+    }
+
+    fn info_of(&self, dir: Ino, row: PolicyRow, now_s: i64) -> PolicyInfo {
+        let progress = self.policies.progress.lock().get(&dir).cloned();
+        let progress = progress.unwrap_or_default();
+        let next_s = progress.next_s(row.every_s, now_s);
+        PolicyInfo {
+            dir,
+            path: row.path,
+            owner: row.owner,
+            rule: PolicyRule {
+                every_s: row.every_s,
+                keep: row.keep,
+                prefix: row.prefix,
+            },
+            next: Timestamp::from_parts(next_s, 0),
+            last_error: progress.last_error,
+        }
+    }
+
+    /// Creates the snapshots that are due, and deletes those that are not kept any more. To be
+    /// called by a thread of its own, again after [`PolicyRound::next_s`].
+    ///
+    /// # Errors
+    /// Those of reading the policies. What fails of one policy is logged once, and tried again in
+    /// the next rounds; [`PolicyInfo::last_error`] tells it.
+    ///
+    /// # Cost
+    /// For each policy that is due, a walk through its directory now and in its last snapshot, up
+    /// to the first difference; none if nothing in the store has changed.
+    pub fn run_policies(&self) -> FsResult<PolicyRound> {
+        let mut round = PolicyRound::default();
+        // A clone shows the rows of its source.
+        let is_mainline = self.view_number() == 0 && self.branch.is_none();
+        if self.is_read_only() || !is_mainline {
+            return Ok(round);
+        }
+        let _running = self.policies.running.lock();
+        for policy in self.policies()? {
+            let done = self.run_policy(&policy, &mut round);
+            self.note_outcome(&policy, done.err());
+        }
+        let now_s = Timestamp(self.now()).seconds();
+        for policy in self.policies()? {
+            let wait = policy.next.seconds().saturating_sub(now_s).max(1);
+            let wait = wait.cast_unsigned();
+            round.next_s = Some(round.next_s.map_or(wait, |first| first.min(wait)));
+        }
+        Ok(round)
+    }
+
+    /// Records what came of a policy. The same failure is logged once.
+    fn note_outcome(&self, policy: &PolicyInfo, error: Option<FsError>) {
+        let path = policy.path.escape_ascii();
+        let mut all = self.policies.progress.lock();
+        let progress = all.entry(policy.dir).or_default();
+        let error = error.map(|error| error.to_string());
+        match &error {
+            Some(error) if progress.last_error.as_ref() != Some(error) => {
+                tracing::warn!(%path, error, "a policy of snapshots failed: it is tried again");
+            }
+            None if progress.last_error.is_some() => {
+                tracing::info!(%path, "a policy of snapshots goes on");
+            }
+            _ => {}
+        }
+        progress.last_error = error;
+    }
+
+    fn run_policy(&self, policy: &PolicyInfo, round: &mut PolicyRound) -> FsResult<()> {
+        let rule = &policy.rule;
+        let now_s = Timestamp(self.now()).seconds();
+        let interval = keep::interval_of(now_s, rule.every_s);
+        let last = self.automatic(policy.dir)?.pop();
+        let done = {
+            let all = self.policies.progress.lock();
+            all.get(&policy.dir).and_then(|progress| progress.done)
+        };
+        let last_interval =
+            |info: &SnapshotInfo| keep::interval_of(info.created.seconds(), rule.every_s);
+        let done = done.or_else(|| last.as_ref().map(last_interval));
+        if keep::is_due(interval, done) {
+            match self.create_if_changed(policy, last.as_ref(), now_s) {
+                Ok(created) => round.created.extend(created),
+                Err(FsError::Stale(_)) => {
+                    tracing::info!(
+                        path = %policy.path.escape_ascii(),
+                        "a directory is gone, and its policy of snapshots goes too"
+                    );
+                    return self.drop_policy(policy.dir);
+                }
+                Err(error) => return Err(error),
+            }
+            let mut all = self.policies.progress.lock();
+            all.entry(policy.dir).or_default().done = Some(interval);
+        }
+        self.delete_aged(policy, round)
+    }
+
+    fn delete_aged(&self, policy: &PolicyInfo, round: &mut PolicyRound) -> FsResult<()> {
+        let mut all = self.automatic(policy.dir)?;
+        let last = all.last().map(|info| info.id);
+        all.sort_by_key(|info| std::cmp::Reverse((info.created, info.id)));
+        let seconds: Vec<i64> = all.iter().map(|info| info.created.seconds()).collect();
+        for (info, is_kept) in all.into_iter().zip(keep::kept(&policy.rule.keep, &seconds)) {
+            // The last one may not be the newest: clocks are set back.
+            if is_kept || Some(info.id) == last || !info.tags.is_empty() {
+                continue;
+            }
+            match self.delete_snapshot(&info.name) {
+                Ok(()) => round.deleted.push(info),
+                Err(FsError::NotFound | FsError::Held(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the automatic snapshots of a directory in the order of their creation.
+    fn automatic(&self, dir: Ino) -> FsResult<Vec<SnapshotInfo>> {
+        let mut all = self.snapshots()?;
+        all.retain(|info| info.is_automatic && info.root == dir);
+        Ok(all)
+    }
+
+    /// Creates a snapshot, unless nothing has changed since the last one.
+    fn create_if_changed(
+        &self,
+        policy: &PolicyInfo,
+        last: Option<&SnapshotInfo>,
+        now_s: i64,
+    ) -> FsResult<Option<SnapshotInfo>> {
+        let dir = policy.dir;
+        // By its path, so that no back rows are needed unless it was renamed.
+        if self.walk_path(dir, &policy.path).is_err() {
+            self.look_up_number(dir)?;
+            let held = self.open_handle(dir);
+            self.forget(dir, 1);
+            held?;
+        }
+        let created = match last.map(|last| self.is_unchanged_since(last)) {
+            Some(Ok(true)) => Ok(None),
+            // What cannot be compared is kept.
+            _ => self.create_automatic(policy, now_s).map(Some),
+        };
+        self.close_handle(dir);
+        created
+    }
+
+    /// Reports whether nothing below the directory of a snapshot has changed since. The directory
+    /// is known.
+    fn is_unchanged_since(&self, last: &SnapshotInfo) -> FsResult<bool> {
+        let pins = self.engine().pins()?;
+        let pin = pins.iter().find(|pin| pin.id == last.id);
+        if pin.is_some_and(|pin| pin.seqno == self.engine().snapshot().seqno()) {
+            return Ok(true);
+        }
+        let view = self.open_snapshot(&last.name)?;
+        let then = view.fs().residents.inodes.head(last.root)?;
+        let now = self.residents.inodes.head(last.root)?;
+        Ok(is_same_inode(&then, &now) && is_same_below(&view.fs().store, &self.store, last.root)?)
+    }
+
+    fn create_automatic(&self, policy: &PolicyInfo, now_s: i64) -> FsResult<SnapshotInfo> {
+        let (dir, rule) = (policy.dir, &policy.rule);
+        let name = format!("{}-{}", rule.prefix, UtcTime::of(now_s).file_name());
+        let info = match self.create_marked(dir, &name, true) {
+            // One of another directory, or of before the clock was set back.
+            Err(error) if error.kind() == ErrorKind::Exists => {
+                self.create_marked(dir, &format!("{name}-{dir}"), true)?
+            }
+            other => other?,
+        };
+        if info.path != policy.path {
+            let row = PolicyRow {
+                every_s: rule.every_s,
+                keep: rule.keep,
+                prefix: rule.prefix.clone(),
+                owner: policy.owner,
+                path: info.path.clone(),
+            };
+            self.put_policy(dir, &row, SpaceClass::Normal)?;
+        }
+        Ok(info)
+    }
+}
+
+#[cfg(test)]
+mod tests;

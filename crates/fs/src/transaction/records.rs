@@ -1,0 +1,150 @@
+//! Records in transactions of files: both are committed together.
+//!
+//! A transaction has a branch of every tree of records that the store had when it began, of the
+//! same moment as those of the files. [`TransactionRecords`] is an engine with these trees under
+//! their own names and numbers, so that any user of an engine works in a transaction.
+//!
+//! ```text
+//! trees of records    engine of the transaction      the store
+//! "stock", 7          get, commit on tree 7    --->  branch "txn~N/tree~7"
+//! a range delete      also noted               --->  "txn~N/ranges": a commit looks at all of it
+//! ```
+//!
+//! A record that the transaction has written, or that lies in a range that it has deleted, is in
+//! conflict if mainline has written it since the transaction began, unless the owner of the records
+//! joins the two ([`RecordRules`]).
+//!
+//! Locks: [`RecordGate`], after those of the transaction's files.
+
+mod changes;
+mod engine;
+
+pub(super) use changes::{BranchRecords, ChangedRecords, RecordPlan};
+pub use engine::TransactionRecords;
+
+use bytes::Bytes;
+use std::fmt;
+use stitch_base::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use stitch_format::fs_transaction::transaction_tree;
+use stitch_kv::{KvError, TreeInfo};
+
+use crate::schema::view_of_tree;
+
+/// Reports whether a tree of this name is kept for file systems: for mainline, clones or
+/// transactions.
+#[must_use]
+pub fn is_file_system_tree(name: &str) -> bool {
+    name.starts_with("fs/") || view_of_tree(name).is_some() || transaction_tree(name).is_some()
+}
+
+/// The values of a record when the transaction began, in the transaction, and in mainline.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordSides {
+    /// When the transaction began.
+    pub base: Option<Bytes>,
+    /// In the transaction.
+    pub ours: Option<Bytes>,
+    /// In mainline, now.
+    pub theirs: Option<Bytes>,
+}
+
+/// What the owner of records knows of them, for commits of transactions.
+pub trait RecordRules: Send + Sync {
+    /// Reports whether [`Self::join`] decides about a record, whether or not mainline has written
+    /// it too.
+    fn is_joined(&self, tree: &str, key: &[u8]) -> bool;
+
+    /// Returns what a record becomes that a transaction has written and that [`Self::is_joined`]:
+    /// a value, or `None` for no record.
+    ///
+    /// # Errors
+    /// What the record holds makes no sense.
+    fn join(&self, tree: &str, key: &[u8], sides: &RecordSides) -> Result<Option<Bytes>, KvError>;
+
+    /// Returns what users call a record in conflict; `None` for one that follows from others.
+    fn shown(&self, tree: &str, key: &[u8]) -> Option<(String, Vec<u8>)>;
+
+    /// Holds back the writers of mainline that keep in memory what these trees hold, until the
+    /// commit has an outcome.
+    fn pause(&self, trees: &[&str]) -> Box<dyn PausedRecords + '_>;
+}
+
+/// Writers of mainline that wait. Dropped, they go on.
+pub trait PausedRecords {
+    /// Tells them that these records of a tree may have changed.
+    fn changed(&mut self, tree: &str, keys: &[Vec<u8>]);
+}
+
+/// Rules of records that no program keeps anything of.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PlainRecords;
+
+/// Nobody waits.
+struct NotPaused;
+
+impl PausedRecords for NotPaused {
+    fn changed(&mut self, _: &str, _: &[Vec<u8>]) {}
+}
+
+impl RecordRules for PlainRecords {
+    fn is_joined(&self, _: &str, _: &[u8]) -> bool {
+        false
+    }
+
+    fn join(&self, _: &str, _: &[u8], sides: &RecordSides) -> Result<Option<Bytes>, KvError> {
+        Ok(sides.ours.clone())
+    }
+
+    fn shown(&self, tree: &str, key: &[u8]) -> Option<(String, Vec<u8>)> {
+        Some((tree.to_owned(), key.to_vec()))
+    }
+
+    fn pause(&self, _: &[&str]) -> Box<dyn PausedRecords + '_> {
+        Box::new(NotPaused)
+    }
+}
+
+/// A record that a transaction and mainline have both written.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RecordKey {
+    /// Name of the tree.
+    pub tree: String,
+    /// Its key.
+    pub key: Vec<u8>,
+}
+
+impl fmt::Display for RecordKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.tree, self.key.escape_ascii())
+    }
+}
+
+/// Lets writers of a transaction's records in, but not during its commit or after its end.
+#[derive(Debug, Default)]
+pub(super) struct RecordGate {
+    has_ended: RwLock<bool>,
+}
+
+impl RecordGate {
+    /// Lets a writer in.
+    ///
+    /// # Errors
+    /// [`KvError::Invalid`] if the transaction has ended.
+    fn enter(&self) -> Result<RwLockReadGuard<'_, bool>, KvError> {
+        let entered = self.has_ended.read();
+        match *entered {
+            true => Err(KvError::Invalid("the transaction has ended".to_owned())),
+            false => Ok(entered),
+        }
+    }
+
+    /// Holds writers back. Set to true, it keeps them out for good.
+    pub(super) fn close(&self) -> RwLockWriteGuard<'_, bool> {
+        self.has_ended.write()
+    }
+}
+
+/// The living trees of records among all trees of a store.
+pub(super) fn record_trees(trees: &[TreeInfo]) -> impl Iterator<Item = &TreeInfo> {
+    trees.iter().filter(|tree| !is_file_system_tree(&tree.name))
+}

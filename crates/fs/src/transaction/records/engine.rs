@@ -1,0 +1,366 @@
+//! The records of a transaction as an engine.
+
+use super::RecordGate;
+use crate::FsResult;
+use crate::transaction::ReadSet;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use stitch_base::sync::{Arc, Mutex};
+use stitch_base::{Ino, Seqno, TreeId};
+use stitch_format::fs_transaction::{
+    DeletedRange, TransactionLife, TransactionTree, ranges_tree_name, transaction_tree,
+};
+use stitch_kv::{
+    Batch, Caching, Capabilities, ChangedKey, Coming, CommitOptions, Counters, Direction, Engine,
+    Guarded, Guards, KeyRange, KvError, Limits, Message, Scan, Snapshot, SpaceUsage, TreeInfo,
+    TreeOptions, UpsertRegistry, Violation,
+};
+
+/// An [`Engine`] that shows the trees of records as an open transaction has them: under their names
+/// and numbers, with what was written in it. What is written through it is in the store when the
+/// transaction is committed, together with its files.
+///
+/// Trees cannot be made or removed in it, and have no pins and branches. Snapshots are of the
+/// store's moments: reads of the transaction at one see what was written in it up to then. A run
+/// syncs nothing: its commit does.
+pub struct TransactionRecords {
+    engine: Arc<dyn Engine>,
+    number: Ino,
+    life: TransactionLife,
+    /// What a serializable transaction has read.
+    reads: Option<Arc<ReadSet>>,
+    /// By the number of the tree of records.
+    trees: BTreeMap<TreeId, RecordTree>,
+    gate: RecordGate,
+    /// The tree of deleted ranges and the number of the next one, once there is one.
+    ranges: Mutex<Option<(TreeId, u64)>>,
+}
+
+/// A branch of a tree of records.
+#[derive(Clone, Debug)]
+struct RecordTree {
+    own: TreeId,
+    /// Of the tree of records.
+    name: String,
+    options: TreeOptions,
+}
+
+impl std::fmt::Debug for TransactionRecords {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TransactionRecords")
+            .field("number", &self.number)
+            .field("trees", &self.trees)
+            .finish_non_exhaustive()
+    }
+}
+
+impl TransactionRecords {
+    /// Opens the records of an open transaction.
+    pub(in super::super) fn open(
+        engine: &Arc<dyn Engine>,
+        number: Ino,
+        life: TransactionLife,
+        reads: Option<Arc<ReadSet>>,
+    ) -> FsResult<Self> {
+        let infos = engine.trees();
+        let name_of = |id: TreeId| infos.iter().find(|info| info.id == id);
+        let mut trees = BTreeMap::new();
+        let mut ranges = None;
+        for info in &infos {
+            match transaction_tree(&info.name) {
+                Some((of, TransactionTree::Records(parent))) if of == number.0 => {
+                    // One whose parent was dropped meanwhile is seen no more.
+                    let Some(parent) = name_of(parent) else {
+                        continue;
+                    };
+                    let tree = RecordTree {
+                        own: info.id,
+                        name: parent.name.clone(),
+                        options: parent.options.clone(),
+                    };
+                    trees.insert(parent.id, tree);
+                }
+                Some((of, TransactionTree::Ranges)) if of == number.0 => {
+                    ranges = Some((info.id, next_range(&**engine, info.id)?));
+                }
+                _ => {}
+            }
+        }
+        Ok(Self {
+            engine: Arc::clone(engine),
+            number,
+            life,
+            reads,
+            trees,
+            gate: RecordGate::default(),
+            ranges: Mutex::new(ranges),
+        })
+    }
+
+    /// Returns the branch that a tree of records has in the transaction.
+    #[must_use]
+    pub fn branch_of(&self, tree: TreeId) -> Option<TreeId> {
+        self.trees.get(&tree).map(|found| found.own)
+    }
+
+    /// The name of a tree of records, also of one that was dropped meanwhile.
+    pub(super) fn name_of(&self, tree: TreeId) -> String {
+        let found = self.trees.get(&tree);
+        found.map_or_else(|| format!("tree {tree}"), |found| found.name.clone())
+    }
+
+    pub(in super::super) const fn gate(&self) -> &RecordGate {
+        &self.gate
+    }
+
+    fn note_scan(&self, tree: TreeId) {
+        if let Some(reads) = &self.reads {
+            reads.note_records(tree);
+        }
+    }
+
+    fn own(&self, tree: TreeId) -> Result<TreeId, KvError> {
+        self.branch_of(tree).ok_or(KvError::NoTree(tree))
+    }
+
+    fn parent_of(&self, own: TreeId) -> TreeId {
+        let found = self.trees.iter().find(|(_, tree)| tree.own == own);
+        found.map_or(own, |(parent, _)| *parent)
+    }
+
+    /// An error in the words of who uses this engine.
+    fn told(&self, error: KvError) -> KvError {
+        match error {
+            KvError::Conflict { tree, key } => KvError::Conflict {
+                tree: self.parent_of(tree),
+                key,
+            },
+            KvError::NoTree(tree) => KvError::NoTree(self.parent_of(tree)),
+            other => other,
+        }
+    }
+
+    /// The same batch for the branches, with a note of each deleted range.
+    fn translate(&self, batch: &Batch<'_>) -> Result<Batch<'static>, KvError> {
+        let mut own = Batch::new();
+        own.reserve(batch.len_bytes());
+        for (tree, message) in batch.messages() {
+            own.push(self.own(tree)?, message);
+            if let Message::DeleteRange { start, end } = message {
+                let range = DeletedRange {
+                    tree,
+                    start: start.to_vec(),
+                    end: end.to_vec(),
+                };
+                let (tree, number) = self.new_range()?;
+                own.put(tree, &number.to_be_bytes(), &range.encode());
+            }
+        }
+        Ok(own)
+    }
+
+    /// Returns where the next deleted range is noted.
+    fn new_range(&self) -> Result<(TreeId, u64), KvError> {
+        let mut ranges = self.ranges.lock();
+        let (tree, number) = match *ranges {
+            Some(next) => next,
+            None => {
+                let name = ranges_tree_name(self.number.0);
+                (self.engine.create_tree(&name, &TreeOptions::default())?, 0)
+            }
+        };
+        *ranges = Some((tree, number + 1));
+        Ok((tree, number))
+    }
+
+    fn translate_guards(&self, guards: &Guards) -> Result<Option<Guards>, KvError> {
+        let mut own: Option<Guards> = None;
+        for guard in guards.iter() {
+            let list = own.get_or_insert_with(|| Guards::since(guard.since));
+            list.move_to(guard.since);
+            let tree = self.own(guard.tree)?;
+            match guard.on {
+                Guarded::Key(key) => list.key(tree, key),
+                Guarded::Range(range) => list.range(tree, range),
+            }
+        }
+        Ok(own)
+    }
+
+    fn options(&self, options: CommitOptions) -> CommitOptions {
+        let sync = options.sync && self.life == TransactionLife::Named;
+        CommitOptions { sync, ..options }
+    }
+}
+
+/// The number after the last deleted range.
+fn next_range(engine: &dyn Engine, tree: TreeId) -> Result<u64, KvError> {
+    let mut last = engine.scan(tree, KeyRange::all(), Direction::Backward, None)?;
+    let last = last.next()?.and_then(|(key, _)| key.try_into().ok());
+    Ok(last.map_or(0, |key| u64::from_be_bytes(key) + 1))
+}
+
+const TREES_STAY: KvError = KvError::Unsupported("new or removed trees in a transaction of files");
+
+impl Engine for TransactionRecords {
+    fn limits(&self) -> Limits {
+        self.engine.limits()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            guards: self.engine.capabilities().guards,
+            ..Capabilities::default()
+        }
+    }
+
+    fn trees(&self) -> Vec<TreeInfo> {
+        let trees = self.trees.iter();
+        let info = trees.map(|(id, tree)| TreeInfo {
+            id: *id,
+            name: tree.name.clone(),
+            options: tree.options.clone(),
+            branch: None,
+        });
+        info.collect()
+    }
+
+    fn create_tree(&self, _: &str, _: &TreeOptions) -> Result<TreeId, KvError> {
+        Err(TREES_STAY)
+    }
+
+    fn drop_tree(&self, _: TreeId) -> Result<(), KvError> {
+        Err(TREES_STAY)
+    }
+
+    fn alter_tree(&self, _: TreeId, _: &TreeOptions) -> Result<(), KvError> {
+        Err(TREES_STAY)
+    }
+
+    fn commit(&self, batch: &Batch<'_>, options: CommitOptions) -> Result<Seqno, KvError> {
+        let _entered = self.gate.enter()?;
+        let own = self.translate(batch)?;
+        let done = self.engine.commit(&own, self.options(options));
+        done.map_err(|error| self.told(error))
+    }
+
+    fn commit_guarded(
+        &self,
+        batch: &Batch<'_>,
+        guards: &Guards,
+        options: CommitOptions,
+    ) -> Result<Seqno, KvError> {
+        let Some(guards) = self.translate_guards(guards)? else {
+            return self.commit(batch, options);
+        };
+        let _entered = self.gate.enter()?;
+        let own = self.translate(batch)?;
+        let done = self
+            .engine
+            .commit_guarded(&own, &guards, self.options(options));
+        done.map_err(|error| self.told(error))
+    }
+
+    fn changed_keys(&self, guards: &Guards, count_max: usize) -> Result<Vec<ChangedKey>, KvError> {
+        let Some(guards) = self.translate_guards(guards)? else {
+            return Ok(Vec::new());
+        };
+        let mut changed = self.engine.changed_keys(&guards, count_max)?;
+        for found in &mut changed {
+            found.tree = self.parent_of(found.tree);
+        }
+        Ok(changed)
+    }
+
+    fn upserts(&self) -> &UpsertRegistry {
+        self.engine.upserts()
+    }
+
+    /// Does nothing in a run: its commit makes all of it durable.
+    fn sync(&self) -> Result<(), KvError> {
+        match self.life {
+            TransactionLife::Run => Ok(()),
+            TransactionLife::Named => self.engine.sync(),
+        }
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        self.engine.snapshot()
+    }
+
+    fn get(
+        &self,
+        tree: TreeId,
+        key: &[u8],
+        at: Option<&Snapshot>,
+    ) -> Result<Option<Bytes>, KvError> {
+        if let Some(reads) = &self.reads {
+            reads.note_record(tree, key);
+        }
+        let found = self.engine.get(self.own(tree)?, key, at);
+        found.map_err(|error| self.told(error))
+    }
+
+    fn scan(
+        &self,
+        tree: TreeId,
+        range: KeyRange<'_>,
+        direction: Direction,
+        at: Option<&Snapshot>,
+    ) -> Result<Box<dyn Scan + '_>, KvError> {
+        self.note_scan(tree);
+        let scan = self.engine.scan(self.own(tree)?, range, direction, at);
+        scan.map_err(|error| self.told(error))
+    }
+
+    fn scan_whole(
+        &self,
+        tree: TreeId,
+        range: KeyRange<'_>,
+        at: Option<&Snapshot>,
+    ) -> Result<Box<dyn Scan + '_>, KvError> {
+        self.note_scan(tree);
+        let scan = self.engine.scan_whole(self.own(tree)?, range, at);
+        scan.map_err(|error| self.told(error))
+    }
+
+    fn read_ahead(
+        &self,
+        tree: TreeId,
+        range: KeyRange<'_>,
+        coming: Coming<'_>,
+        caching: Caching,
+    ) -> bool {
+        self.own(tree)
+            .is_ok_and(|own| self.engine.read_ahead(own, range, coming, caching))
+    }
+
+    fn counters(&self) -> Counters {
+        self.engine.counters()
+    }
+
+    fn space(&self) -> SpaceUsage {
+        self.engine.space()
+    }
+
+    fn set_aside(&self, bytes: u64) -> Result<(), KvError> {
+        match bytes {
+            0 => Ok(()),
+            _ => Err(KvError::Unsupported("space set aside by a transaction")),
+        }
+    }
+
+    /// The store is checked as a whole, not a transaction.
+    fn check(&self, _: &mut dyn FnMut(u64, u64)) -> Result<Vec<Violation>, KvError> {
+        Err(KvError::Unsupported("a check of a transaction alone"))
+    }
+
+    fn quiesce(&self) -> Result<(), KvError> {
+        self.engine.quiesce()
+    }
+
+    /// Does nothing: the store stays open.
+    fn close(&self) -> Result<(), KvError> {
+        Ok(())
+    }
+}

@@ -1,0 +1,141 @@
+//! The thread that keeps the policies of snapshots.
+//!
+//! It sleeps until the next snapshot is due by the wall clock, and for [`ROUND_MAX`] at most: a
+//! clock that is set, or a suspended machine, delays a snapshot by that. A policy that is set wakes
+//! it. The rounds themselves are the file system's, by its own clock.
+
+use std::time::Duration;
+
+use stitch_base::sync::{Arc, Condvar, Mutex};
+use stitch_base::thread::JoinHandle;
+use stitch_fs::{FileSystem, PolicyRound};
+
+use super::node::ControlDir;
+use super::notices::Notices;
+use super::table::OpenSnapshots;
+use crate::notify::Notifier;
+
+/// Longest time between two rounds.
+const ROUND_MAX: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Default)]
+struct Wake {
+    is_due: bool,
+    is_stopped: bool,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    wake: Mutex<Wake>,
+    changed: Condvar,
+}
+
+impl Shared {
+    /// Waits until a round is due; without a limit until it is requested. Returns false at the end.
+    fn wait(&self, limit: Option<Duration>) -> bool {
+        let mut wake = self.wake.lock();
+        if !wake.is_due && !wake.is_stopped {
+            match limit {
+                Some(limit) => {
+                    self.changed.wait_for(&mut wake, limit);
+                }
+                None => self.changed.wait(&mut wake),
+            }
+        }
+        wake.is_due = false;
+        !wake.is_stopped
+    }
+}
+
+/// What a round needs.
+#[derive(Clone, Debug)]
+pub(super) struct PolicyRunner {
+    pub(super) fs: Arc<FileSystem>,
+    pub(super) table: Arc<OpenSnapshots>,
+    pub(super) notices: Arc<Notices>,
+    pub(super) notifier: Notifier,
+}
+
+/// The thread, and how it is woken.
+#[derive(Debug, Default)]
+pub(super) struct Policies {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Policies {
+    /// Starts the thread.
+    pub(super) fn start(&self, runner: PolicyRunner) {
+        let shared = Arc::clone(&self.shared);
+        let body = move || {
+            let mut limit = Some(Duration::ZERO);
+            while shared.wait(limit) {
+                limit = runner.run();
+            }
+        };
+        match stitch_base::thread::spawn("fuse-policies", body) {
+            Ok(thread) => *self.thread.lock() = Some(thread),
+            Err(error) => tracing::warn!(%error, "no thread keeps the policies of snapshots"),
+        }
+    }
+
+    /// Requests a round.
+    pub(super) fn note(&self) {
+        self.shared.wake.lock().is_due = true;
+        self.shared.changed.notify_one();
+    }
+
+    /// Ends the thread, after the round under way.
+    pub(super) fn stop(&self) {
+        self.shared.wake.lock().is_stopped = true;
+        self.shared.changed.notify_one();
+        let thread = self.thread.lock().take();
+        if thread.is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the thread of policies panicked");
+        }
+    }
+}
+
+impl Drop for Policies {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl PolicyRunner {
+    /// Runs a round. Returns the time until the next one; `None` without policies.
+    fn run(&self) -> Option<Duration> {
+        let round = match self.fs.run_policies() {
+            Ok(round) => round,
+            Err(error) => {
+                tracing::warn!(%error, "the policies of snapshots cannot be read");
+                return Some(ROUND_MAX);
+            }
+        };
+        self.tell(&round);
+        let next = round.next_s.map(Duration::from_secs);
+        next.map(|next| next.min(ROUND_MAX))
+    }
+
+    /// Has the kernel drop what it has of deleted snapshots, and its list of them.
+    pub(super) fn tell(&self, round: &PolicyRound) {
+        for info in &round.deleted {
+            tracing::debug!(name = info.name, "a policy deleted a snapshot");
+            if let Some(past) = self.table.take_deleted(info) {
+                self.notices.drop_all(past.numbers());
+            }
+        }
+        for info in &round.created {
+            tracing::debug!(name = info.name, "a policy created a snapshot");
+        }
+        let mut lists = vec![ControlDir::Snapshots];
+        let all = round.created.iter().chain(&round.deleted);
+        lists.extend(all.map(|info| ControlDir::snapshots_of(info.root)));
+        let is_changed = lists.len() > 1;
+        for list in lists.into_iter().filter(|_| is_changed) {
+            if let Err(error) = self.notifier.invalidate_data(list.number(), 0, 0) {
+                tracing::debug!(%error, "the kernel may list snapshots as they were");
+            }
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! Snapshots by policy, and by mkdir(2): what a daemon keeps by itself.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use rustix::io::Errno;
+
+use crate::harness::context::Context;
+use crate::harness::mount::{Mount, Spec, command_of, stitchfs};
+use crate::harness::process::{command, run, text};
+use crate::harness::report::Case;
+use crate::harness::user::{NOBODY, acting_as};
+
+pub(super) const CASES: &[Case] = &[
+    Case {
+        name: "policy",
+        run: a_policy_is_kept_by_the_daemon,
+    },
+    Case {
+        name: "policy-user",
+        run: owners_have_policies,
+    },
+    Case {
+        name: "mkdir",
+        run: mkdir_and_rmdir_create_and_delete_snapshots,
+    },
+];
+
+/// How long a thing that the daemon does by itself may take.
+const TRIES: usize = 200;
+const TICK: Duration = Duration::from_millis(100);
+
+fn snapshots_of(dir: &Path) -> PathBuf {
+    dir.join(".stitchfs/snap")
+}
+
+/// Names in a directory, in order.
+fn names(dir: &Path) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(dir).with_context(|| text(dir))? {
+        names.push(entry?.file_name().to_string_lossy().into_owned());
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// Tries until it is so.
+fn until(context: &Context, what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
+    for _ in 0..TRIES {
+        if is_so()? {
+            return Ok(());
+        }
+        context.sleep(TICK);
+    }
+    bail!("{what}: not after {TRIES} tries")
+}
+
+fn a_policy_is_kept_by_the_daemon(context: &Context) -> Result<()> {
+    context.needs_stitch()?;
+    let mut mount = Mount::create(context, &Spec::new("hist-policy", "256M"))?;
+    let top = mount.dir().join("top");
+    fs::create_dir(&top)?;
+    let file = top.join("file");
+    let set = ["snapshot", "create", "--every", "1s", "--keep", "last=3"];
+    command_of(context, &[&set[..], &[&text(&top), "tick"]].concat())?;
+    let snap = snapshots_of(&top);
+    let mut count = 0;
+    until(context, "a snapshot is deleted by age", || {
+        count += 1;
+        fs::write(&file, format!("{count}"))?;
+        let listed = names(&snap)?;
+        ensure!(
+            listed.iter().all(|name| name.starts_with("tick-20")),
+            "{listed:?}"
+        );
+        Ok(listed.len() == 3 && count > 60)
+    })?;
+    let newest = names(&snap)?.pop().context("there are three")?;
+    ensure!(newest.ends_with('Z'), "{newest}");
+    // Nothing changes, so nothing is created.
+    let mut last = names(&snap)?;
+    let mut same = 0;
+    until(context, "it comes to rest", || {
+        let now = names(&snap)?;
+        same = if now == last { same + 1 } else { 0 };
+        last = now;
+        Ok(same > 25)
+    })?;
+    let shown = fs::read_to_string(snap.join(last.last().context("one")?).join("file"))?;
+    ensure!(shown == format!("{count}"), "the newest shows {shown}");
+    let listed = command_of(context, &["snapshot", "policy", "list", &text(mount.dir())])?;
+    ensure!(
+        listed.contains("/top  tick  every 1s  keep last=3"),
+        "{listed}"
+    );
+    let info = command_of(context, &["info", &text(mount.dir())])?;
+    ensure!(info.contains("next_snapshot"), "{info}");
+    mount.remount()?;
+    fs::write(&file, b"after")?;
+    until(context, "it goes on after a mount", || {
+        Ok(names(&snap)? != last)
+    })?;
+    command_of(context, &["snapshot", "policy", "delete", &text(&top)])?;
+    let (code, said) = stitchfs(context, &["snapshot", "policy", "delete", &text(&top)])?;
+    ensure!(code == 1 && said.contains("has no policy"), "{said}");
+    let json = ["snapshot", "policy", "list", "--json", &text(mount.dir())];
+    let none = command_of(context, &json)?;
+    ensure!(none.contains("\"policies\": []"), "{none}");
+    ensure!(names(&snap)?.len() == 3, "its snapshots stay");
+    mount.unmount()?;
+    mount.fsck()
+}
+
+fn owners_have_policies(context: &Context) -> Result<()> {
+    context.needs_stitch()?;
+    let mut mount = Mount::create(context, &Spec::new("hist-user", "256M"))?;
+    let (theirs, other) = (mount.dir().join("theirs"), mount.dir().join("other"));
+    for dir in [&theirs, &other] {
+        fs::create_dir(dir)?;
+        fs::set_permissions(dir, fs::Permissions::from_mode(0o755))?;
+    }
+    chown(&theirs, Some(NOBODY.uid), Some(NOBODY.gid))?;
+    acting_as(Some(NOBODY), || -> Result<()> {
+        let set = |dir: &Path| {
+            let args = ["snapshot", "create", "--every", "1h", &text(dir)];
+            stitchfs(context, &args)
+        };
+        let mine = set(&theirs)?;
+        ensure!(mine.0 == 0, "{}", mine.1);
+        let refused = set(&other)?;
+        ensure!(
+            refused.0 == 1 && refused.1.contains("owner"),
+            "{}",
+            refused.1
+        );
+        until(context, "the first one is created at once", || {
+            Ok(names(&snapshots_of(&theirs))?.len() == 1)
+        })?;
+        fs::create_dir(snapshots_of(&theirs).join("mine"))?;
+        let refused = fs::create_dir(snapshots_of(&other).join("not-mine"));
+        let refused = refused.expect_err("another's directory");
+        ensure!(
+            Errno::from_io_error(&refused) == Some(Errno::PERM),
+            "{refused}"
+        );
+        fs::remove_dir(snapshots_of(&theirs).join("mine"))?;
+        Ok(())
+    })??;
+    mount.unmount()?;
+    mount.fsck()
+}
+
+fn mkdir_and_rmdir_create_and_delete_snapshots(context: &Context) -> Result<()> {
+    context.needs_stitch()?;
+    let mut mount = Mount::create(context, &Spec::new("hist-mkdir", "256M"))?;
+    let (top, other) = (mount.dir().join("a/top"), mount.dir().join("other"));
+    fs::create_dir_all(&top)?;
+    fs::create_dir(&other)?;
+    fs::write(top.join("file"), b"one")?;
+    let snap = snapshots_of(&top);
+    let place = snap.join("mon");
+    // The kernel knows that it is missing.
+    ensure!(!place.exists() && names(&snap)?.is_empty(), "there is none");
+    fs::create_dir(&place)?;
+    ensure!(place.is_dir() && names(&snap)? == ["mon"], "it is there");
+    fs::write(top.join("file"), b"two")?;
+    ensure!(fs::read(place.join("file"))? == b"one", "the past");
+    ensure!(
+        names(&snapshots_of(mount.dir()))? == ["mon"],
+        "the root's list has all"
+    );
+    ensure!(
+        names(&snapshots_of(&other))?.is_empty(),
+        "another directory"
+    );
+    let listed = command_of(context, &["snapshot", "list", &text(&top)])?;
+    ensure!(listed.contains("mon  /a/top"), "{listed}");
+    let again = fs::create_dir(&place).expect_err("it is there");
+    ensure!(again.kind() == ErrorKind::AlreadyExists, "{again}");
+    let taken = fs::create_dir(snapshots_of(&other).join("mon")).expect_err("taken");
+    ensure!(taken.kind() == ErrorKind::AlreadyExists, "{taken}");
+    let inside = fs::create_dir(place.join("new")).expect_err("it is the past");
+    ensure!(
+        Errno::from_io_error(&inside) == Some(Errno::ROFS),
+        "{inside}"
+    );
+    let own = fs::create_dir(top.join(".stitchfs")).expect_err("it is there");
+    ensure!(own.kind() == ErrorKind::AlreadyExists, "{own}");
+    command_of(context, &["snapshot", "hold", &text(&top), "mon", "audit"])?;
+    let held = fs::remove_dir(&place).expect_err("it is held");
+    ensure!(Errno::from_io_error(&held) == Some(Errno::BUSY), "{held}");
+    command_of(
+        context,
+        &["snapshot", "release", &text(&top), "mon", "audit"],
+    )?;
+    fs::remove_dir(&place)?;
+    ensure!(!place.exists() && names(&snap)?.is_empty(), "it is gone");
+    ensure!(
+        names(&snapshots_of(mount.dir()))?.is_empty(),
+        "and from the root's list"
+    );
+    // And back and forth, with the caches of the kernel warm.
+    for round in 0..20 {
+        fs::create_dir(&place)?;
+        let shown = fs::read(place.join("file"))?;
+        ensure!(shown == b"two", "round {round}");
+        let root = snapshots_of(mount.dir()).join("mon");
+        ensure!(root.join("file").exists(), "round {round}");
+        fs::remove_dir(if round % 2 == 0 { &root } else { &place })?;
+        ensure!(!place.exists() && !root.exists(), "round {round}");
+    }
+    // A directory that has some can be renamed and removed.
+    fs::create_dir(&place)?;
+    fs::rename(&top, mount.dir().join("renamed"))?;
+    let renamed = snapshots_of(&mount.dir().join("renamed"));
+    ensure!(names(&renamed)? == ["mon"], "they are the directory's");
+    fs::remove_file(mount.dir().join("renamed/file"))?;
+    fs::remove_dir(mount.dir().join("renamed"))?;
+    ensure!(
+        names(&snapshots_of(mount.dir()))? == ["mon"],
+        "it outlives it"
+    );
+    let found = run(&mut command("find", &[&text(mount.dir())]))?;
+    ensure!(!found.contains(".stitchfs"), "it is listed");
+    mount.unmount()?;
+    mount.fsck()
+}
