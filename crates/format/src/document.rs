@@ -2,13 +2,13 @@
 
 use crate::table::Table;
 use crate::{
-    block, fs_back, fs_inode, fs_moment, fs_policy, fs_snapshot, fs_sys, fs_transaction, fs_view,
-    instance, log_record, send_stream, store_identity, superblock, version_object,
+    block, fs_back, fs_inode, fs_moment, fs_policy, fs_reads, fs_snapshot, fs_sys, fs_transaction,
+    fs_view, instance, log_record, send_stream, store_identity, superblock, version_object,
 };
 use std::fmt::Write;
 
 /// All fixed records, in the order in which a reader meets them.
-pub const TABLES: [&Table; 22] = [
+pub const TABLES: [&Table; 23] = [
     &superblock::TABLE,
     &instance::TABLE,
     &version_object::TABLE,
@@ -27,6 +27,7 @@ pub const TABLES: [&Table; 22] = [
     &fs_moment::TABLE,
     &fs_view::TABLE,
     &fs_transaction::TABLE,
+    &fs_reads::TABLE,
     &store_identity::TABLE,
     &send_stream::HEAD_TABLE,
     &send_stream::HEADER_TABLE,

@@ -18,6 +18,7 @@
 //! | sys | `v` | number of the next writable view (u64) |
 //! | sys | `v`, number (8) | writable view, see `fs_view` |
 //! | sys | `t`, number (8) | transaction, see `fs_transaction` |
+//! | sys | `s`, number (8), part (8) | what that transaction has read, see `fs_reads` |
 //! | sys | `p`, ino (8) | policy of snapshots of a directory, see `fs_policy` |
 //!
 //! The hash of a name gives directories an order that does not depend on their other names. So 63
@@ -58,6 +59,8 @@ pub const SYS_BACK: u8 = b'b';
 pub const SYS_EXTERNAL: u8 = b'x';
 /// First byte of the keys of transactions in the sys tree.
 pub const SYS_TRANSACTION: u8 = b't';
+/// First byte of the keys of reads of transactions in the sys tree.
+pub const SYS_READS: u8 = b's';
 /// First byte of the keys of policies of snapshots in the sys tree.
 pub const SYS_POLICY: u8 = b'p';
 
@@ -190,6 +193,13 @@ pub fn transaction(number: Ino) -> FsKey {
     FsKey::new(&[&[SYS_TRANSACTION], &number.0.to_be_bytes()])
 }
 
+/// Sys: a part of what a transaction has read.
+#[must_use]
+pub fn reads(number: Ino, part: u64) -> FsKey {
+    let (number, part) = (number.0.to_be_bytes(), part.to_be_bytes());
+    FsKey::new(&[&[SYS_READS], &number, &part])
+}
+
 /// Sys: a policy of snapshots of a directory.
 #[must_use]
 pub fn policy(dir: Ino) -> FsKey {
@@ -282,6 +292,14 @@ pub fn transaction_of(key: &[u8]) -> Option<Ino> {
     sys_ino(SYS_TRANSACTION, key)
 }
 
+/// The number and the part in the key of what a transaction has read.
+#[must_use]
+pub fn reads_of(key: &[u8]) -> Option<(Ino, u64)> {
+    let (head, part) = key.split_at_checked(9)?;
+    let part: [u8; 8] = part.try_into().ok()?;
+    Some((sys_ino(SYS_READS, head)?, u64::from_be_bytes(part)))
+}
+
 /// The directory in the key of a policy of snapshots.
 #[must_use]
 pub fn policy_of(key: &[u8]) -> Option<Ino> {
@@ -339,6 +357,13 @@ mod tests {
         assert_eq!(&transaction(ino)[..], [b't', 1, 2, 3, 4, 5, 6, 7, 8]);
         assert_eq!(transaction_of(&transaction(ino)), Some(ino));
         assert_eq!(transaction_of(&back(ino)), None);
+        let part = reads(ino, 0x0a0b);
+        assert_eq!(part[..9], [b's', 1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(part[9..], [0, 0, 0, 0, 0, 0, 0x0a, 0x0b]);
+        assert_eq!(
+            (reads_of(&part), reads_of(&part[..16])),
+            (Some((ino, 0x0a0b)), None)
+        );
         assert_eq!(&policy(ino)[..], [b'p', 1, 2, 3, 4, 5, 6, 7, 8]);
         assert_eq!(policy_of(&policy(ino)), Some(ino));
         assert_eq!(policy_of(&back(ino)), None);

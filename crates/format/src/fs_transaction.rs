@@ -27,6 +27,9 @@ const OPEN: u8 = 1;
 const COMMITTED: u8 = 2;
 const NAMED: u8 = 1;
 const RUN: u8 = 2;
+const SNAPSHOT: u8 = 0;
+const SERIALIZABLE: u8 = 1;
+const READS_IN_ROWS: u8 = 2;
 
 fields! {
     /// Layout of the record, before the name.
@@ -35,7 +38,9 @@ fields! {
         big-endian). Its name follows.";
     STATE: u8 = 0, "1 open, 2 committed";
     LIFE: u8 = 1, "1 until it is ended, 2 until the store is opened again";
-    RESERVED: [u8; 2] = 2, "zeros";
+    RESERVED: u8 = 2, "zero";
+    ISOLATION: u8 = 3,
+        "0 snapshot isolation, 1 serializable, 2 serializable with all reads in rows";
     OWNER: u32 = 4, "user that began it";
     CREATED: i64 = 8, "when it began, ns since 1970";
     EXPIRES: i64 = 16, "when it may be aborted, ns since 1970; the largest number: never";
@@ -62,6 +67,16 @@ pub enum TransactionLife {
     Run,
 }
 
+/// What a commit checks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TransactionIsolation {
+    /// What the transaction has written: nobody else has written it since it began.
+    #[default]
+    Snapshot,
+    /// That, and what it has read: nobody else has changed it since it began.
+    Serializable,
+}
+
 /// A transaction of files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransactionRecord {
@@ -69,6 +84,10 @@ pub struct TransactionRecord {
     pub state: TransactionState,
     /// How long it lives.
     pub life: TransactionLife,
+    /// What its commit checks.
+    pub isolation: TransactionIsolation,
+    /// All that it has read is in rows, see [`crate::fs_reads`].
+    pub has_reads: bool,
     /// User that began it.
     pub owner: u32,
     /// When it began, in nanoseconds since 1970.
@@ -87,6 +106,10 @@ impl TransactionRecord {
     pub fn encode(&self) -> Vec<u8> {
         debug_assert!(check_name(&self.name).is_ok(), "the name was checked");
         debug_assert!(self.first_ino != 0, "0 is no inode number");
+        debug_assert!(
+            !self.has_reads || self.isolation == TransactionIsolation::Serializable,
+            "reads of others are not recorded"
+        );
         let (state, ended) = match self.state {
             TransactionState::Open => (OPEN, 0),
             TransactionState::Committed(at) => (COMMITTED, at),
@@ -95,10 +118,16 @@ impl TransactionRecord {
             TransactionLife::Named => NAMED,
             TransactionLife::Run => RUN,
         };
+        let isolation = match (self.isolation, self.has_reads) {
+            (TransactionIsolation::Snapshot, _) => SNAPSHOT,
+            (TransactionIsolation::Serializable, false) => SERIALIZABLE,
+            (TransactionIsolation::Serializable, true) => READS_IN_ROWS,
+        };
         let mut out = vec![0; HEAD_BYTES];
         STATE.put(&mut out, state);
         LIFE.put(&mut out, life);
-        RESERVED.put(&mut out, [0; 2]);
+        RESERVED.put(&mut out, 0);
+        ISOLATION.put(&mut out, isolation);
         OWNER.put(&mut out, self.owner);
         CREATED.put(&mut out, self.created_ns);
         EXPIRES.put(&mut out, self.expires_ns);
@@ -115,7 +144,7 @@ impl TransactionRecord {
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
         let mut reader = Reader::new(TABLE.name, bytes);
         let head = reader.take(HEAD_BYTES)?;
-        let (ended, reserved) = (ENDED.get(head), RESERVED.get(head));
+        let ended = ENDED.get(head);
         let state = match STATE.get(head) {
             OPEN if ended == 0 => TransactionState::Open,
             OPEN => return Err(TABLE.wrong("ended", "0", ended)),
@@ -127,9 +156,15 @@ impl TransactionRecord {
             RUN => TransactionLife::Run,
             other => return Err(TABLE.wrong("life", "1 or 2", other)),
         };
-        if reserved != [0; 2] {
-            return Err(TABLE.wrong("reserved", "zeros", u16::from_le_bytes(reserved)));
+        if RESERVED.get(head) != 0 {
+            return Err(TABLE.wrong("reserved", "zero", RESERVED.get(head)));
         }
+        let (isolation, has_reads) = match ISOLATION.get(head) {
+            SNAPSHOT => (TransactionIsolation::Snapshot, false),
+            SERIALIZABLE => (TransactionIsolation::Serializable, false),
+            READS_IN_ROWS => (TransactionIsolation::Serializable, true),
+            other => return Err(TABLE.wrong("isolation", "0, 1 or 2", other)),
+        };
         let first_ino = FIRST_INO.get(head);
         if first_ino == 0 || first_ino > crate::fs_key::INO_MAX {
             return Err(TABLE.wrong("first_ino", "an inode number", first_ino));
@@ -140,6 +175,8 @@ impl TransactionRecord {
         Ok(Self {
             state,
             life,
+            isolation,
+            has_reads,
             owner: OWNER.get(head),
             created_ns: CREATED.get(head),
             expires_ns: EXPIRES.get(head),
@@ -166,6 +203,8 @@ mod tests {
         TransactionRecord {
             state,
             life,
+            isolation: TransactionIsolation::Snapshot,
+            has_reads: false,
             owner: 1000,
             created_ns: 0x0102_0304_0506_0708,
             expires_ns: i64::MAX,
@@ -179,7 +218,8 @@ mod tests {
         let bytes = record(TransactionState::Committed(9), TransactionLife::Run).encode();
         assert_eq!(
             dump(&TABLE, &bytes[..HEAD_BYTES]),
-            "state 02\nlife 02\nreserved 0000\nowner e8030000\ncreated 0807060504030201\n\
+            "state 02\nlife 02\nreserved 00\nisolation 00\nowner e8030000\n\
+             created 0807060504030201\n\
              expires ffffffffffffff7f\nended 0900000000000000\nfirst_ino 0010000000000000\n"
         );
         assert_eq!(&bytes[HEAD_BYTES..], b"upgrade");
@@ -196,6 +236,21 @@ mod tests {
     }
 
     #[test]
+    fn isolation_and_reads_are_the_fourth_byte() {
+        let open = record(TransactionState::Open, TransactionLife::Named);
+        for has_reads in [false, true] {
+            let record = TransactionRecord {
+                isolation: TransactionIsolation::Serializable,
+                has_reads,
+                ..open.clone()
+            };
+            let bytes = record.encode();
+            assert_eq!(bytes[2..4], [0, 1 + u8::from(has_reads)]);
+            assert_eq!(TransactionRecord::decode(&bytes), Ok(record));
+        }
+    }
+
+    #[test]
     fn what_is_none_is_refused() {
         let good = record(TransactionState::Open, TransactionLife::Named).encode();
         for cut in 0..=HEAD_BYTES {
@@ -206,7 +261,16 @@ mod tests {
             bytes[at] = byte;
             TransactionRecord::decode(&bytes)
         };
-        for (at, byte) in [(0, 0), (0, 3), (1, 0), (1, 3), (2, 1), (24, 1), (39, 0x80)] {
+        for (at, byte) in [
+            (0, 0),
+            (0, 3),
+            (1, 0),
+            (1, 3),
+            (2, 1),
+            (3, 3),
+            (24, 1),
+            (39, 0x80),
+        ] {
             assert!(with(at, byte).is_err(), "byte {at}");
         }
         for byte in [b'/', 0, 0xff] {

@@ -102,6 +102,9 @@ impl FileSystem {
             // It was removed: not even `.` is left.
             return Ok(());
         };
+        if let Some(reads) = &self.reads {
+            reads.note_list(ino);
+        }
         if offset == 0 {
             self.prefetcher().dir_listed(&dir);
         }
@@ -168,7 +171,7 @@ impl FileSystem {
     ) -> FsResult<Taken> {
         let attr = match give {
             Give::Names => return Ok(take(&entry)),
-            Give::Attrs => self.namespace().attr_of(dentry)?,
+            Give::Attrs => self.namespace().attr_of(at, dentry)?,
             Give::Lookups => self.namespace().learn(at, dentry, moment)?,
         };
         let taken = take(&DirEntry {

@@ -83,8 +83,9 @@ pub use schema::{CompressOptions, has_external_files, set_compression};
 pub use snapshot::{SNAPSHOT_NAME_BYTES_MAX, SnapshotInfo, SnapshotView, VIEW_INO_BITS};
 pub use system::FileSystem;
 pub use transaction::{
-    BeginOptions, Committed, Conflict, ConflictKind, PathChange, PausedRecords, RecordKey,
-    RecordRules, RecordSides, TRANSACTION_NAME_BYTES_MAX, TransactionInfo, TransactionLife,
+    BeginOptions, Committed, Conflict, ConflictKind, LOCKED_PATHS_MAX, LockTicket, PathChange,
+    PathLock, PathLocks, PausedRecords, ReadKind, RecordKey, RecordRules, RecordSides,
+    TRANSACTION_NAME_BYTES_MAX, TransactionInfo, TransactionIsolation, TransactionLife,
     TransactionRecords, TransactionState, TransactionView, is_file_system_tree,
 };
 pub use types::{

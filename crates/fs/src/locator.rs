@@ -6,7 +6,7 @@
 //! | `data` | chunks of contents |
 //! | `xattr` | extended attributes |
 //! | `sys` | header, counters, orphans, external files, allocated extents, back rows, views,
-//! transactions, policies of snapshots |
+//! transactions and what they have read, policies of snapshots |
 //!
 //! Invariants:
 //! - keys are built and taken apart here and nowhere else in this crate: another layout is another
@@ -114,6 +114,8 @@ pub(crate) enum SysRow {
     View(u64),
     /// The transaction of this number.
     Transaction(Ino),
+    /// A part of what the transaction of this number has read.
+    Reads(Ino, u64),
     /// The policy of a directory.
     Policy(Ino),
 }
@@ -204,6 +206,12 @@ impl Locator {
         in_tree(Tree::Meta, fs_key::own(ino))
     }
 
+    /// The range of the row of an inode under its own number.
+    pub(crate) fn own_row(&self, ino: Ino) -> RowRange {
+        let end = fs_key::dentry_start(ino, 0);
+        RowRange::new(Tree::Meta, fs_key::own(ino), end)
+    }
+
     /// The row of an inode; `None` for one that is in memory alone.
     pub(crate) fn inode(&self, inode: &Inode) -> Option<RowKey> {
         match &inode.location {
@@ -245,6 +253,12 @@ impl Locator {
     pub(crate) fn chunks_of(&self, first: Ino, end: Ino) -> RowRange {
         let (start, end) = (fs_key::chunk(first, 0), fs_key::chunk(end, 0));
         RowRange::new(Tree::Data, start, end)
+    }
+
+    /// All rows in a tree, which is not `sys`, that are about the inodes `[first, end)`.
+    pub(crate) fn inodes(&self, tree: Tree, first: Ino, end: Ino) -> RowRange {
+        debug_assert!(tree != Tree::Sys, "its keys do not begin with a number");
+        RowRange::new(tree, fs_key::own(first), fs_key::own(end))
     }
 
     pub(crate) fn xattr(&self, ino: Ino, name: &[u8]) -> RowKey {
@@ -315,6 +329,17 @@ impl Locator {
 
     pub(crate) fn transactions(&self) -> RowRange {
         sys_rows(fs_key::SYS_TRANSACTION)
+    }
+
+    /// A part of what a transaction has read.
+    pub(crate) fn reads(&self, number: Ino, part: u64) -> RowKey {
+        in_tree(Tree::Sys, fs_key::reads(number, part))
+    }
+
+    /// All parts of what a transaction has read.
+    pub(crate) fn reads_of(&self, number: Ino) -> RowRange {
+        let start = fs_key::reads(number, 0);
+        RowRange::new(Tree::Sys, start, fs_key::reads(Ino(number.0 + 1), 0))
     }
 
     /// The policy of snapshots of a directory.
@@ -425,6 +450,10 @@ impl Locator {
             [fs_key::SYS_EXTERNAL, ..] => SysRow::External(fs_key::external_of(key)?),
             [fs_key::SYS_BACK, ..] => SysRow::Back(fs_key::back_of(key)?),
             [fs_key::SYS_TRANSACTION, ..] => SysRow::Transaction(fs_key::transaction_of(key)?),
+            [fs_key::SYS_READS, ..] => {
+                let (number, part) = fs_key::reads_of(key)?;
+                SysRow::Reads(number, part)
+            }
             [fs_key::SYS_POLICY, ..] => SysRow::Policy(fs_key::policy_of(key)?),
             [fs_key::SYS_ALLOCATED, ..] => {
                 let (ino, end) = fs_key::allocated_of(key)?;

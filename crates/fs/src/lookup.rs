@@ -46,7 +46,7 @@ impl FileSystem {
         }
         let _names = self.residents.locks.dir_read(at.parent);
         let dentry = self.namespace().dentry(at)?;
-        self.namespace().attr_of(&dentry)
+        self.namespace().attr_of(at, &dentry)
     }
 
     /// The number of the inode of a name, if there is one. Counts no lookup.
@@ -72,6 +72,7 @@ impl FileSystem {
             if inode.head.kind != FileKind::Symlink {
                 return Err(FsError::Invalid("not a symbolic link"));
             }
+            self.note_contents_read(ino);
             self.store.tail(&inode)?
         };
         self.touch_atime(ino);

@@ -21,6 +21,7 @@ use crate::locator::{Locator, RowKey};
 use crate::lock::Held;
 use crate::residents::Residents;
 use crate::schema::Store;
+use crate::transaction::ReadSet;
 use crate::{Attr, DirName, FsError, FsResult};
 use stitch_base::Ino;
 use stitch_format::fs_back::Place;
@@ -45,23 +46,50 @@ pub(crate) fn check_name(name: &[u8]) -> FsResult<()> {
 pub(crate) struct Namespace<'fs> {
     store: &'fs Store,
     residents: &'fs Residents,
+    /// Where a serializable transaction notes what it reads.
+    reads: Option<&'fs ReadSet>,
     /// Everything that is known without the trees is compared with them.
     confirms: bool,
 }
 
 impl<'fs> Namespace<'fs> {
-    pub(crate) const fn new(store: &'fs Store, residents: &'fs Residents, confirms: bool) -> Self {
+    pub(crate) const fn new(
+        store: &'fs Store,
+        residents: &'fs Residents,
+        reads: Option<&'fs ReadSet>,
+        confirms: bool,
+    ) -> Self {
         Self {
             store,
             residents,
+            reads,
             confirms,
         }
     }
 }
 
 impl<'fs> Namespace<'fs> {
+    /// Notes that a name is read, where that is wanted. Before anything in memory is asked.
+    fn note_name(&self, at: DirName<'_>) {
+        if let Some(reads) = self.reads {
+            reads.note_name(at.parent, self.store.keys.name_hash(at.name));
+        }
+    }
+
+    /// Notes that the attributes of the inode of a name are read, where that is wanted.
+    fn note_inode(&self, at: DirName<'_>, dentry: &Dentry) {
+        match (self.reads, &dentry.row) {
+            (None, _) => {}
+            (Some(reads), Some(_)) => {
+                reads.note_named_inode(at.parent, self.store.keys.name_hash(at.name));
+            }
+            (Some(reads), None) => reads.note_own_inode(dentry.ino),
+        }
+    }
+
     /// The row of a name, if there is one. The directory is locked.
     pub(crate) fn find_dentry(&self, at: DirName<'_>) -> FsResult<Option<Dentry>> {
+        self.note_name(at);
         let key = self.store.keys.dentry(at.parent, at.name);
         if self.residents.names.is_missing(&key) {
             self.confirm_missing(&key);
@@ -108,6 +136,7 @@ impl<'fs> Namespace<'fs> {
     /// Returns what a name leads to that must exist. So negative entries are not asked, and nothing
     /// is read where its whole row is known. The directory is locked.
     pub(crate) fn early(&self, at: DirName<'_>) -> FsResult<Early> {
+        self.note_name(at);
         if let Some(known) = self.residents.hinted(at) {
             return Ok(Early::known(&known));
         }
@@ -132,12 +161,14 @@ impl<'fs> Namespace<'fs> {
                 Some(known) => {
                     self.confirm_row(at, &known)?;
                     let dentry = Dentry::of_known(&known);
+                    self.note_inode(at, &dentry);
                     return Ok((known, dentry));
                 }
                 None => self.dentry(at)?,
             },
         };
         debug_assert_eq!(dentry.ino, ino, "names do not change in a locked directory");
+        self.note_inode(at, &dentry);
         if let Some(known) = self.residents.inodes.find(dentry.ino) {
             return Ok((known, dentry));
         }
@@ -177,6 +208,7 @@ impl<'fs> Namespace<'fs> {
 
     /// Counts a lookup of the inode of a name. The directory is locked.
     pub(crate) fn learn(&self, at: DirName<'_>, dentry: &Dentry, moment: Tick) -> FsResult<Attr> {
+        self.note_inode(at, dentry);
         self.residents.hint(at, dentry.ino);
         if let Some(head) = self.residents.inodes.look_up(dentry.ino) {
             return Ok(Attr::of(&head));
@@ -193,6 +225,7 @@ impl<'fs> Namespace<'fs> {
         loop {
             let moment = self.residents.inodes.moment();
             let dentry = self.dentry(at)?;
+            self.note_inode(at, &dentry);
             let (head, location) = self.row_of(at, &dentry)?;
             if let Some(head) = self.residents.inodes.learn(&head, location, moment)? {
                 return Ok(Attr::of(&head));
@@ -214,7 +247,8 @@ impl<'fs> Namespace<'fs> {
     }
 
     /// Attributes of the inode of a name. The directory is locked.
-    pub(crate) fn attr_of(&self, dentry: &Dentry) -> FsResult<Attr> {
+    pub(crate) fn attr_of(&self, at: DirName<'_>, dentry: &Dentry) -> FsResult<Attr> {
+        self.note_inode(at, dentry);
         if let Ok(head) = self.residents.inodes.head(dentry.ino) {
             return Ok(Attr::of(&head));
         }
@@ -228,6 +262,10 @@ impl<'fs> Namespace<'fs> {
         }
         let _names = self.residents.locks.dir_read(at.parent);
         if is_step && let Some(known) = self.residents.known_step(at) {
+            // It is a directory, whose only name this is.
+            if let Some(reads) = self.reads {
+                reads.note_named_inode(at.parent, self.store.keys.name_hash(at.name));
+            }
             return Ok(known);
         }
         let moment = self.residents.inodes.moment();
@@ -240,6 +278,10 @@ impl<'fs> Namespace<'fs> {
     }
 
     fn look_up_known(&self, ino: Ino) -> FsResult<Attr> {
+        // All others were noted when they came to be known.
+        if let Some(reads) = self.reads.filter(|_| ino == Ino::ROOT) {
+            reads.note_own_inode(ino);
+        }
         let head = self
             .residents
             .inodes
@@ -282,6 +324,9 @@ impl<'fs> Namespace<'fs> {
 
     /// Refuses a directory with names. It is locked.
     pub(crate) fn check_empty(&self, dir: Ino) -> FsResult<()> {
+        if let Some(reads) = self.reads {
+            reads.note_list(dir);
+        }
         if !self.residents.names.is_empty(dir) {
             return self.check_no_rows(dir);
         }
@@ -307,6 +352,9 @@ impl<'fs> Namespace<'fs> {
 
     /// The name of an inode among those of one hash. The directory is locked.
     pub(crate) fn find_at(&self, place: Place, ino: Ino) -> FsResult<Option<(Vec<u8>, Dentry)>> {
+        if let Some(reads) = self.reads {
+            reads.note_name(place.parent, place.hash);
+        }
         let mut rows = self.store.scan(&self.store.keys.dentries_at(place))?;
         while let Some((key, row)) = rows.next()? {
             let dentry = Dentry::decode_head(row)?;

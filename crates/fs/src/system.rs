@@ -19,7 +19,7 @@ use crate::room::Room;
 use crate::room::unless_full;
 use crate::rows::RowBatch;
 use crate::schema::{FIRST_INO, SCHEMA, Store};
-use crate::transaction::{Branch, BranchRules, OpenTransactions};
+use crate::transaction::{Branch, BranchRules, OpenTransactions, ReadSet};
 use crate::views::{Standing, ViewSet};
 use crate::{Attr, FsError, FsOptions, FsResult};
 use stitch_base::sync::atomic::{AtomicBool, Ordering};
@@ -53,6 +53,8 @@ pub struct FileSystem {
     pub(crate) numbers: Arc<Numbers>,
     /// Rules of a transaction's file system; `None` in any other.
     pub(crate) branch: Option<BranchRules>,
+    /// What a serializable transaction has read; `None` in any other file system.
+    pub(crate) reads: Option<Arc<ReadSet>>,
     pub(crate) transactions: OpenTransactions,
     pub(crate) detached: Detached,
     pub(crate) externals: Externals,
@@ -195,9 +197,9 @@ impl FileSystem {
         let externals = Externals::new(options.external.clone());
         let back_rows = BackRows::open(&store)?;
         let residents = Residents::new(store.keys, root, inode_count, &options);
-        let (numbers, branch) = match branch {
-            Some(Branch { numbers, rules }) => (numbers, Some(rules)),
-            None => (Arc::new(Numbers::new(&store, next)), None),
+        let (numbers, branch, reads) = match branch {
+            Some(of) => (of.numbers, Some(of.rules), of.reads),
+            None => (Arc::new(Numbers::new(&store, next)), None, None),
         };
         let fs = Self {
             engine,
@@ -208,6 +210,7 @@ impl FileSystem {
             prefetch: Prefetch::default(),
             numbers,
             branch,
+            reads,
             transactions: OpenTransactions::default(),
             detached: Detached::default(),
             externals,
@@ -319,6 +322,7 @@ impl FileSystem {
         if self.branch.is_none() {
             let give_back = |batch: &RowBatch<'_>| self.store.commit(batch, SpaceClass::Reserve);
             self.numbers.give_back(give_back)?;
+            self.write_reads()?;
         }
         self.sync()
     }
@@ -505,8 +509,10 @@ impl FileSystem {
         Prefetcher::new(&self.prefetch, &self.store, &self.residents.inodes)
     }
 
-    pub(crate) const fn namespace(&self) -> Namespace<'_> {
-        Namespace::new(&self.store, &self.residents, self.options.confirm_names)
+    pub(crate) fn namespace(&self) -> Namespace<'_> {
+        let reads = self.reads.as_deref();
+        let confirms = self.options.confirm_names;
+        Namespace::new(&self.store, &self.residents, reads, confirms)
     }
 
     /// Nanoseconds since 1970.
@@ -526,6 +532,12 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::Stale`].
     pub fn get_attr(&self, ino: Ino) -> FsResult<Attr> {
+        if let Some(reads) = &self.reads {
+            // All others were noted when they were looked up.
+            if ino == Ino::ROOT {
+                reads.note_own_inode(ino);
+            }
+        }
         Ok(Attr::of(&self.residents.inodes.head(ino)?))
     }
 }

@@ -32,17 +32,22 @@ mod memory;
 mod merge;
 mod own;
 mod path;
+mod path_locks;
+mod reads;
 mod records;
 mod resolve;
 
 pub use commit::Committed;
-pub use conflict::{Conflict, ConflictKind};
+pub use conflict::{Conflict, ConflictKind, ReadKind};
 pub use diff::PathChange;
+pub use path_locks::{LOCKED_PATHS_MAX, LockTicket, PathLock, PathLocks};
+pub(crate) use reads::ReadSet;
 pub(crate) use records::PlainRecords;
 pub use records::{
     PausedRecords, RecordKey, RecordRules, RecordSides, TransactionRecords, is_file_system_tree,
 };
 
+use self::reads::KeptReads;
 use crate::numbers::Numbers;
 use crate::system::FileSystem;
 use crate::{FsError, FsResult};
@@ -55,7 +60,7 @@ use stitch_base::sync::{Arc, Mutex};
 use stitch_format::fs_transaction::TransactionRecord;
 
 pub use stitch_format::fs_transaction::{
-    TRANSACTION_NAME_BYTES_MAX, TransactionLife, TransactionState,
+    TRANSACTION_NAME_BYTES_MAX, TransactionIsolation, TransactionLife, TransactionState,
 };
 
 /// Rules of a transaction's file system.
@@ -71,6 +76,8 @@ pub(crate) struct BranchRules {
 pub(crate) struct Branch {
     pub(crate) numbers: Arc<Numbers>,
     pub(crate) rules: BranchRules,
+    /// What a serializable transaction has read.
+    pub(crate) reads: Option<Arc<ReadSet>>,
 }
 
 /// How a transaction begins.
@@ -78,10 +85,14 @@ pub(crate) struct Branch {
 pub struct BeginOptions {
     /// How long it lives.
     pub life: TransactionLife,
+    /// What its commit checks.
+    pub isolation: TransactionIsolation,
     /// User that it belongs to.
     pub owner: u32,
     /// When it may be aborted unasked; `None` for never.
     pub expires: Option<Timestamp>,
+    /// Path locks that are held, which it has until it ends.
+    pub lock: Option<LockTicket>,
 }
 
 /// A transaction of files, open or committed.
@@ -93,6 +104,8 @@ pub struct TransactionInfo {
     pub name: String,
     /// How long it lives.
     pub life: TransactionLife,
+    /// What its commit checks.
+    pub isolation: TransactionIsolation,
     /// User that it belongs to.
     pub owner: u32,
     /// When it began.
@@ -111,6 +124,7 @@ impl TransactionInfo {
             number: number.0,
             name: record.name.clone(),
             life: record.life,
+            isolation: record.isolation,
             owner: record.owner,
             created: Timestamp(record.created_ns),
             expires: expires.filter(|at| at.0 != i64::MAX),
@@ -164,6 +178,9 @@ pub(crate) struct OpenTransactions {
     /// One was begun, or was there when the file system was opened.
     may_be_open: AtomicBool,
     views: Mutex<HashMap<Ino, Weak<TransactionView>>>,
+    /// What serializable transactions have read since the file system was opened.
+    reads: KeptReads,
+    locks: PathLocks,
 }
 
 impl OpenTransactions {
@@ -185,6 +202,8 @@ impl OpenTransactions {
 
     fn forget(&self, number: Ino) {
         self.views.lock().remove(&number);
+        self.reads.forget(number);
+        self.locks.release(number);
     }
 }
 
@@ -204,6 +223,13 @@ impl FileSystem {
             Some(rules) => matches!(rules.life, TransactionLife::Named),
             None => true,
         }
+    }
+
+    /// Returns the locks on paths that transactions of this file system take before they begin.
+    /// They are kept in memory.
+    #[must_use]
+    pub const fn path_locks(&self) -> &PathLocks {
+        &self.transactions.locks
     }
 
     /// Refuses what mainline alone can do.

@@ -89,6 +89,7 @@ impl FileSystem {
         let class = Class::of(name)?;
         let _inode = self.residents.locks.inode_read(ino);
         let head = self.residents.inodes.head(ino)?;
+        self.note_xattrs_read(ino);
         let is_acl = matches!(class, Class::AccessAcl | Class::DefaultAcl);
         if is_acl && head.kind == FileKind::Symlink {
             return Err(FsError::Unsupported);
@@ -109,6 +110,7 @@ impl FileSystem {
     pub fn list_xattr(&self, caller: &Caller<'_>, ino: Ino) -> FsResult<Vec<u8>> {
         let _inode = self.residents.locks.inode_read(ino);
         let head = self.residents.inodes.head(ino)?;
+        self.note_xattrs_read(ino);
         let mut out = Vec::new();
         if !head.has(row_flag::XATTRS) {
             return Ok(out);
@@ -191,6 +193,7 @@ impl FileSystem {
         if mode == XattrMode::Set {
             return Ok(());
         }
+        self.note_xattrs_read(head.ino);
         let exists = head.has(class.row_flag(name)) && {
             let key = self.store.keys.xattr(head.ino, name);
             self.store.get(&key)?.is_some()
@@ -213,6 +216,7 @@ impl FileSystem {
         let _lock = self.residents.locks.inode_write(ino);
         let inode = self.residents.inodes.get(ino)?;
         check_may_change(class, caller, &inode.head)?;
+        self.note_xattrs_read(ino);
         let is_acl = matches!(class, Class::AccessAcl | Class::DefaultAcl);
         let flag = class.row_flag(name);
         let key = self.store.keys.xattr(ino, name);
@@ -233,8 +237,16 @@ impl FileSystem {
         change.commit()
     }
 
+    /// Notes that extended attributes are read, in a serializable transaction.
+    fn note_xattrs_read(&self, ino: Ino) {
+        if let Some(reads) = &self.reads {
+            reads.note_xattrs(ino);
+        }
+    }
+
     /// An ACL of an inode that has one.
     pub(crate) fn read_acl(&self, ino: Ino, name: &[u8]) -> FsResult<Option<Acl>> {
+        self.note_xattrs_read(ino);
         let key = self.store.keys.xattr(ino, name);
         let value = self.store.get(&key)?;
         value.map(|value| Acl::decode(&value)).transpose()

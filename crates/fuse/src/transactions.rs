@@ -5,6 +5,7 @@
 //!   out:  length in bytes (u32), words
 //!
 //!   begin NAME LIFE      NUMBER
+//!   begin-with, details                        see `begin`
 //!   commit NAME          NUMBER                begins the commit
 //!   outcome NUMBER       running | committed | conflict COUNT (KIND PATH)... | failed ERRNO WHY
 //!                        the PATH of a record: its key in hexadecimal digits, a space, its tree
@@ -17,6 +18,11 @@
 //! A commit runs in a thread of the daemon, since it sends notices to the kernel. Lists that are
 //! longer than an answer come in several: the caller asks for the rest. Of conflicts those that fit
 //! are told.
+
+mod begin;
+
+pub(crate) use begin::{BEGUN, BeginArgs, HOLDS, ISOLATION, LOCKED, WAITS};
+pub use begin::{BeginWith, Begun, Detail, Isolation, begin_with, details};
 
 use std::ffi::CString;
 use std::io;
@@ -79,15 +85,16 @@ impl Lifetime {
 }
 
 /// What a daemon is asked to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TransactionRequest<'a> {
-    Begin(&'a str, Lifetime),
+    Begin(BeginArgs<'a>),
     Commit(&'a str),
     Outcome(u64),
     Abort(&'a str),
     Keep(&'a str),
     List(u64),
     Changes(&'a str, usize),
+    Details(usize),
 }
 
 impl<'a> TransactionRequest<'a> {
@@ -97,7 +104,12 @@ impl<'a> TransactionRequest<'a> {
         let mut word = || std::str::from_utf8(input.name().ok()?).ok();
         let (verb, first) = (word()?, word()?);
         match verb {
-            BEGIN => Some(Self::Begin(first, Lifetime::parse(word()?)?)),
+            BEGIN => {
+                let life = Lifetime::parse(word()?)?;
+                Some(Self::Begin(BeginArgs::plain(first, life)))
+            }
+            begin::BEGIN_WITH => BeginArgs::parse(first, &mut input).map(Self::Begin),
+            begin::DETAILS => Some(Self::Details(first.parse().ok()?)),
             COMMIT => Some(Self::Commit(first)),
             OUTCOME => Some(Self::Outcome(first.parse().ok()?)),
             ABORT => Some(Self::Abort(first)),
@@ -188,8 +200,8 @@ pub struct ListedChange {
     pub from: Vec<u8>,
 }
 
-/// Begins a transaction of a mount of ours, and returns its number. `dir` is any directory of the
-/// mount, as of all calls here.
+/// Begins a transaction of a mount of ours with snapshot isolation, and returns its number. `dir`
+/// is any directory of the mount, as of all calls here.
 ///
 /// # Errors
 /// `EEXIST` if an open transaction has the name; `ENAMETOOLONG`, `EINVAL` for what is no name;
@@ -366,7 +378,7 @@ fn parse_change(entry: &[&[u8]]) -> Option<ListedChange> {
     })
 }
 
-fn request(words: &[&str]) -> io::Result<[u8; ROOM]> {
+fn request(words: &[&[u8]]) -> io::Result<[u8; ROOM]> {
     let mut asked = Vec::new();
     for word in words {
         asked.extend_from_slice(CString::new(*word)?.as_bytes_with_nul());
@@ -379,8 +391,13 @@ fn request(words: &[&str]) -> io::Result<[u8; ROOM]> {
 }
 
 /// Sends a request and returns the words of the answer.
-#[expect(unsafe_code, reason = "the ioctl has no wrapper")]
 fn exchange(dir: impl AsFd, words: &[&str]) -> io::Result<Vec<u8>> {
+    let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+    exchange_bytes(dir, &words)
+}
+
+#[expect(unsafe_code, reason = "the ioctl has no wrapper")]
+fn exchange_bytes(dir: impl AsFd, words: &[&[u8]]) -> io::Result<Vec<u8>> {
     let mut room = request(words)?;
     // SAFETY: the command makes the kernel read and write exactly the length of `room`, for which
     // any bytes are valid. A directory is no device that could interpret the number differently.
@@ -402,11 +419,13 @@ mod tests {
     fn requests_come_back_and_nonsense_is_none() {
         use TransactionRequest as Asked;
         let parsed = |words: &[&str], expected: Asked<'_>| {
-            let room = request(words).unwrap();
+            let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+            let room = request(&words).unwrap();
             assert_eq!(Asked::parse(&room), Some(expected));
         };
         for (_, life) in Lifetime::ALL {
-            parsed(&[BEGIN, "a b", life.word()], Asked::Begin("a b", life));
+            let args = BeginArgs::plain("a b", life);
+            parsed(&[BEGIN, "a b", life.word()], Asked::Begin(args));
         }
         parsed(&[COMMIT, "\u{e9}"], Asked::Commit("\u{e9}"));
         parsed(&[OUTCOME, "17"], Asked::Outcome(17));
@@ -425,8 +444,9 @@ mod tests {
         ] {
             assert_eq!(Asked::parse(nonsense), None, "{nonsense:?}");
         }
-        assert!(request(&[ABORT, "a\0"]).is_err());
-        assert!(request(&[ABORT, &"x".repeat(ROOM)]).is_err());
+        parsed(&["details", "0"], Asked::Details(0));
+        assert!(request(&[b"abort", b"a\0"]).is_err());
+        assert!(request(&[b"abort", &[b'x'; ROOM]]).is_err());
         let root = std::fs::File::open("/").unwrap();
         let elsewhere = abort(&root, "x").unwrap_err();
         assert_eq!(OsError::from_io_error(&elsewhere), Some(OsError::NOTTY));

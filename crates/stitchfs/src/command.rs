@@ -30,6 +30,7 @@ mod mkfs;
 mod mount;
 mod options;
 mod output;
+mod period;
 mod receive;
 mod rmtree;
 mod rollback;

@@ -9,6 +9,7 @@ mod faults;
 mod fsx;
 mod handles;
 mod history;
+mod isolation;
 mod kernel_source;
 pub(crate) mod kill9;
 mod memory;
@@ -40,6 +41,7 @@ pub(crate) const ALL: &[(&str, &[Case])] = &[
     ("history", history::CASES),
     ("txn", txn::CASES),
     ("txn-kv", txn_kv::CASES),
+    ("isolation", isolation::CASES),
     ("send", send::CASES),
     ("handles", handles::CASES),
     ("coherence", coherence::CASES),

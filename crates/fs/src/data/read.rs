@@ -33,6 +33,13 @@ impl FileSystem {
         Ok(count)
     }
 
+    /// Notes that contents are read, in a serializable transaction.
+    pub(crate) fn note_contents_read(&self, ino: Ino) {
+        if let Some(reads) = &self.reads {
+            reads.note_contents(ino);
+        }
+    }
+
     /// Reads from an inode that is locked.
     pub(super) fn read_locked(
         &self,
@@ -42,6 +49,7 @@ impl FileSystem {
         out: &mut Vec<u8>,
     ) -> FsResult<usize> {
         let head = &inode.head;
+        self.note_contents_read(head.ino);
         let left = head.size.saturating_sub(offset);
         let len = len.min(usize::try_from(left).unwrap_or(usize::MAX));
         if len == 0 {

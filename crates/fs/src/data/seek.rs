@@ -25,6 +25,7 @@ impl FileSystem {
         let _inode = self.residents.locks.inode_read(ino);
         let inode = self.residents.inodes.get(ino)?;
         check_regular(&inode)?;
+        self.note_contents_read(ino);
         let size = inode.head.size;
         if offset >= size {
             return Err(FsError::NoSeekTarget);

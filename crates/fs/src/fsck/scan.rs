@@ -14,6 +14,7 @@ use stitch_format::fs_back::Place;
 use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow, row_flag};
 use stitch_format::fs_key::CHUNK_BYTES;
 use stitch_format::fs_policy::PolicyRow;
+use stitch_format::fs_reads;
 use stitch_format::fs_sys::{AllocatedRow, ExternalRow, FsHeader, decode_number};
 use stitch_format::fs_transaction::TransactionRecord;
 use stitch_format::fs_view::ViewRecord;
@@ -339,6 +340,10 @@ impl Found {
             SysRow::Transaction(number) => {
                 self.largest = self.largest.max(number.0);
                 let is_known = TransactionRecord::decode(value).is_ok();
+                return is_known && self.has(|header| header.has_transactions);
+            }
+            SysRow::Reads(..) => {
+                let is_known = fs_reads::decode(value).is_ok();
                 return is_known && self.has(|header| header.has_transactions);
             }
             SysRow::Policy(dir) => {

@@ -28,6 +28,8 @@ fn rows_of_the_sys_tree_are_told_apart() {
         (keys.view(7), SysRow::View(7)),
         (keys.policy(INO), SysRow::Policy(INO)),
         (keys.extent(INO, 9), SysRow::Extent(INO, 9)),
+        (keys.transaction(INO), SysRow::Transaction(INO)),
+        (keys.reads(INO, 9), SysRow::Reads(INO, 9)),
     ];
     for (key, row) in rows {
         assert_eq!((key.tree(), Locator::sys_row(&key)), (Tree::Sys, Some(row)));
@@ -42,12 +44,13 @@ fn ranges_hold_the_rows_of_one_inode() {
     let keys = keys();
     let (before, after) = (Ino(INO.0 - 1), Ino(INO.0 + 1));
     type Case = (RowRange, fn(Ino) -> RowKey);
-    let cases: [Case; 5] = [
+    let cases: [Case; 6] = [
         (keys.dentries(INO), |ino| self::keys().dentry(ino, b"name")),
         (keys.directory(INO), |ino| self::keys().own(ino)),
         (keys.chunks_from(INO, 0), |ino| self::keys().chunk(ino, 0)),
         (keys.xattrs(INO), |ino| self::keys().xattr(ino, b"user.x")),
         (keys.extents_from(INO, 0), |ino| self::keys().extent(ino, 1)),
+        (keys.reads_of(INO), |ino| self::keys().reads(ino, u64::MAX)),
     ];
     for (range, key_of) in cases {
         assert!(holds(&range, &key_of(INO)), "{range:?}");

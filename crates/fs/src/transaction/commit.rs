@@ -3,6 +3,7 @@
 use super::life::{TREES, is_open};
 use super::memory::Lesson;
 use super::own::{BranchTrees, Own};
+use super::reads::Validation;
 use super::records::{BranchRecords, ChangedRecords, RecordPlan};
 use super::resolve::{Changed, Plan};
 use super::{RecordRules, TransactionView};
@@ -34,6 +35,8 @@ struct FrozenView<'t> {
     trees: &'t BranchTrees,
     own: &'t Own,
     records: &'t BranchRecords,
+    /// What it has read, if that is checked.
+    reads: Option<Validation<'t>>,
 }
 
 /// What mainline had written by a moment, looked at while it goes on.
@@ -51,7 +54,8 @@ impl FileSystem {
     /// or an inode that both sides changed is one. So is a directory that one side removed or moved
     /// while the other changed names in it, and a directory that was moved below one that mainline
     /// has moved. A record that both sides wrote is one, too, and so is one that mainline wrote in
-    /// a range that the transaction has deleted.
+    /// a range that the transaction has deleted. Of a serializable transaction, so is what it has
+    /// read and mainline has changed: then its commit is as if all of it had run at once.
     ///
     /// Returns what caches above mainline have to forget.
     ///
@@ -64,7 +68,8 @@ impl FileSystem {
     /// On the medium when this returns. A crash leaves all of it or nothing.
     ///
     /// # Cost
-    /// Reads the changed rows of names and inodes. Mainline waits for the check of what it wrote
+    /// Reads the changed rows of names and inodes, and looks for changes of each range of keys that
+    /// a serializable transaction has read. Mainline waits for the check of what it wrote
     /// since this call began, and for the engine's absorb.
     pub fn commit_transaction(&self, view: &TransactionView) -> FsResult<Committed> {
         self.check_writable()?;
@@ -79,7 +84,11 @@ impl FileSystem {
         let own = Own::read(&trees)?;
         let mut records_end = view.records.gate().close();
         let records = BranchRecords::read(self.engine(), number, &view.records)?;
+        // Without writes it is as if it had run at its beginning.
+        let is_checked = !own.is_empty() || !records.names().is_empty();
+        let reads = view.fs.reads.as_ref().filter(|_| is_checked);
         let frozen = FrozenView {
+            reads: reads.map(|reads| Validation::new(reads, &trees)),
             number,
             record,
             fs: &view.fs,
@@ -107,7 +116,7 @@ impl FileSystem {
         };
         let plan = Plan::new(frozen.trees, frozen.own, &before.files)?;
         let records = frozen.records.plan(&before.records, self.record_rules())?;
-        frozen.check(&plan, &records)?;
+        frozen.check(&plan, &records, None)?;
         let written = frozen.records.names();
         let names: Vec<&str> = written.iter().map(|(name, _)| *name).collect();
         let mut paused = self.record_rules().pause(&names);
@@ -154,7 +163,7 @@ impl FileSystem {
         let records = frozen.records.plan(&records, self.record_rules())?;
         let mut plan = Plan::new(frozen.trees, frozen.own, &changed)?;
         plan.check_clones(self)?;
-        frozen.check(&plan, &records)?;
+        frozen.check(&plan, &records, Some(&before.moment))?;
         let mut lesson = Lesson::of(self, frozen.own, &plan)?;
         let prepared = lesson.prepare(self);
         let absorbed =
@@ -257,12 +266,27 @@ impl<'t> FrozenView<'t> {
         })
     }
 
-    fn check(&self, plan: &Plan<'_>, records: &RecordPlan) -> FsResult<()> {
+    /// Refuses what conflicts: rows, records, and what was read and is changed since a moment, or
+    /// since the transaction began.
+    fn check(
+        &self,
+        plan: &Plan<'_>,
+        records: &RecordPlan,
+        since: Option<&Snapshot>,
+    ) -> FsResult<()> {
         let mut conflicts = match plan.has_conflicts() {
             true => plan.conflicts(self.fs, self.own)?,
             false => Vec::new(),
         };
-        conflicts.extend(records.conflicts(&*self.fs.options.records));
+        let rules = &*self.fs.options.records;
+        conflicts.extend(records.conflicts(rules));
+        if let Some(reads) = &self.reads {
+            reads.add_conflicts(self.fs, since, &mut conflicts)?;
+            let mut changed = self.records.changed_reads(reads.records(), since, rules)?;
+            // A record that both sides wrote is told of once.
+            changed.retain(|read| !conflicts.iter().any(|known| known.record == read.record));
+            conflicts.extend(changed);
+        }
         match conflicts.is_empty() {
             true => Ok(()),
             false => Err(FsError::Conflict(conflicts.into())),
@@ -285,6 +309,9 @@ impl<'t> FrozenView<'t> {
             }
         }
         self.records.guard(&mut guards);
+        if let Some(reads) = &self.reads {
+            self.records.guard_reads(reads.records(), &mut guards);
+        }
         guards
     }
 }

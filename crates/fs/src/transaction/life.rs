@@ -2,7 +2,8 @@
 
 use super::records::record_trees;
 use super::{
-    BeginOptions, Branch, BranchRules, TransactionInfo, TransactionRecords, TransactionView,
+    BeginOptions, Branch, BranchRules, ReadSet, TransactionInfo, TransactionIsolation,
+    TransactionRecords, TransactionView,
 };
 use crate::aside::Aside;
 use crate::locator::{Locator, SysRow, Tree};
@@ -62,9 +63,9 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`FsError::Exists`] if an open transaction has the name; [`FsError::NameTooLong`],
-    /// [`FsError::Invalid`] for what is no name; [`FsError::Unsupported`] in a transaction, of an
-    /// engine without branch trees, or of a store with large files beside it;
-    /// [`FsError::NumbersTooLarge`]; [`FsError::ReadOnly`], [`FsError::NoSpace`].
+    /// [`FsError::Invalid`] for what is no name, or path locks that are not held;
+    /// [`FsError::Unsupported`] in a transaction, of an engine without branch trees, or of a store
+    /// with large files beside it; [`FsError::NumbersTooLarge`]; [`FsError::ReadOnly`], [`FsError::NoSpace`].
     ///
     /// # Durability
     /// On the medium when this returns. What is written in it is as durable as in mainline; what is
@@ -81,6 +82,12 @@ impl FileSystem {
         self.check_writable()?;
         check_name(name)?;
         self.check_takes_transactions()?;
+        let locks = self.path_locks();
+        if options.lock.is_some_and(|ticket| !locks.is_ready(ticket)) {
+            return Err(FsError::Invalid(
+                "path locks that are not held, or another's",
+            ));
+        }
         let _one_at_a_time = self.transactions.changing.lock();
         let records = self.transaction_records()?;
         if records
@@ -98,6 +105,8 @@ impl FileSystem {
         let record = TransactionRecord {
             state: TransactionState::Open,
             life: options.life,
+            isolation: options.isolation,
+            has_reads: false,
             owner: options.owner,
             created_ns: self.now(),
             expires_ns: options.expires.map_or(i64::MAX, |at| at.0),
@@ -111,7 +120,15 @@ impl FileSystem {
         }
         begun?;
         self.engine().sync()?;
-        self.open_view(number, &record)
+        if record.isolation == TransactionIsolation::Serializable {
+            let reads = ReadSet::new(record.first_ino);
+            self.transactions.reads.keep(number, reads);
+        }
+        let view = self.open_view(number, &record)?;
+        if let Some(ticket) = options.lock {
+            locks.give(ticket, number);
+        }
+        Ok(view)
     }
 
     fn make_branches(&self, number: Ino) -> FsResult<()> {
@@ -207,7 +224,9 @@ impl FileSystem {
             external: None,
             ..self.options.clone()
         };
+        let reads = self.reads_of(number, record)?;
         let branch = Branch {
+            reads: reads.clone(),
             numbers: Arc::clone(&self.numbers),
             rules: BranchRules {
                 first_ino: record.first_ino,
@@ -221,7 +240,7 @@ impl FileSystem {
             views: Arc::new(ViewSet::none()),
         };
         let engine = Arc::clone(self.engine());
-        let records = TransactionRecords::open(&engine, number, record.life)?;
+        let records = TransactionRecords::open(&engine, number, record.life, reads)?;
         let view = Arc::new(TransactionView {
             records: Arc::new(records),
             fs: Arc::new(Self::of_store(
@@ -277,6 +296,7 @@ impl FileSystem {
         self.drop_branches(number)?;
         let mut batch = self.store.batch();
         batch.delete(&self.store.keys.transaction(number));
+        self.delete_reads(number, &mut batch)?;
         self.store.commit(&batch, SpaceClass::Reserve)
     }
 

@@ -79,13 +79,13 @@ impl Sides<'_> {
 }
 
 /// Reports whether nothing but the time of access differs.
-fn is_read(old: &InodeHead, new: &InodeHead) -> bool {
+pub(super) fn is_read(old: &InodeHead, new: &InodeHead) -> bool {
     let atime = new.atime;
     InodeHead { atime, ..*old } == *new
 }
 
 /// The head without what names in a directory change.
-const fn attributes(head: &InodeHead) -> InodeHead {
+pub(super) const fn attributes(head: &InodeHead) -> InodeHead {
     InodeHead {
         nlink: 0,
         atime: 0,

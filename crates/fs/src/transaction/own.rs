@@ -9,7 +9,7 @@ use bytes::Bytes;
 use std::collections::HashSet;
 use stitch_base::TreeId;
 use stitch_base::sync::Arc;
-use stitch_kv::{Engine, Guards, Snapshot};
+use stitch_kv::{Direction, Engine, Guards, KeyRange, Scan, Snapshot};
 
 /// Keys that the engine is asked for at a time.
 const PAGE: usize = 4096;
@@ -88,6 +88,50 @@ impl BranchTrees {
         Ok(self.engine.get(self.find(tree).parent, key, None)?)
     }
 
+    /// Reports whether the parent was written anywhere in some ranges since a moment, or since the
+    /// branch began.
+    pub(super) fn is_changed<'k>(
+        &self,
+        tree: Tree,
+        ranges: impl IntoIterator<Item = KeyRange<'k>>,
+        since: Option<&Snapshot>,
+    ) -> FsResult<bool> {
+        let branch = self.find(tree);
+        let mut guards = Guards::since(since.unwrap_or(&branch.moment));
+        for range in ranges {
+            guards.range(branch.parent, range);
+        }
+        Ok(!self.engine.changed_keys(&guards, 1)?.is_empty())
+    }
+
+    /// Returns the first keys of a range that were written in the parent since a moment, or since
+    /// the branch began, and whether these are all. A delete of a range counts with the first key
+    /// that it covers.
+    pub(super) fn changed_in(
+        &self,
+        tree: Tree,
+        range: KeyRange<'_>,
+        since: Option<&Snapshot>,
+    ) -> FsResult<(Vec<Vec<u8>>, bool)> {
+        let branch = self.find(tree);
+        let mut guards = Guards::since(since.unwrap_or(&branch.moment));
+        guards.range(branch.parent, range);
+        let found = self.engine.changed_keys(&guards, PAGE)?;
+        let is_all = found.len() < PAGE;
+        Ok((found.into_iter().map(|found| found.key).collect(), is_all))
+    }
+
+    /// Scans a range as it was where the branch begins.
+    pub(super) fn scan_base(
+        &self,
+        tree: Tree,
+        range: KeyRange<'_>,
+    ) -> FsResult<Box<dyn Scan + '_>> {
+        let tree = self.find(tree);
+        let (forward, moment) = (Direction::Forward, Some(&tree.moment));
+        Ok(self.engine.scan(tree.parent, range, forward, moment)?)
+    }
+
     fn keys(&self, tree: Tree) -> FsResult<Vec<Vec<u8>>> {
         let own = self.find(tree).own;
         let mut keys: Vec<Vec<u8>> = Vec::new();
@@ -162,6 +206,12 @@ impl Own {
             data: trees.keys(Tree::Data)?,
             xattr: trees.keys(Tree::Xattr)?,
         })
+    }
+
+    /// Reports whether nothing was written.
+    pub(super) const fn is_empty(&self) -> bool {
+        let has_rows = !self.meta.is_empty() || !self.sys.is_empty();
+        !has_rows && self.data.is_empty() && self.xattr.is_empty()
     }
 
     /// The keys of a tree, in order.

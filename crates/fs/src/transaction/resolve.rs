@@ -239,6 +239,7 @@ fn join_sys(key: &[u8], sides: &Sides<'_>) -> FsResult<Option<Vec<u8>>> {
         Some(SysRow::Header) => sides.join_headers()?,
         Some(SysRow::InodeCount | SysRow::Unwritten) => Some(sides.join_counts()?),
         Some(SysRow::NextIno | SysRow::BackProgress | SysRow::Transaction(_)) => theirs(),
+        Some(SysRow::Reads(..)) => theirs(),
         Some(SysRow::NextView | SysRow::View(_) | SysRow::Rollback) => theirs(),
         Some(SysRow::Fixed) => theirs().or_else(ours),
         Some(SysRow::Orphan(_) | SysRow::External(_) | SysRow::Back(_) | SysRow::Extent(..))

@@ -3,8 +3,10 @@
 mod commits;
 mod conflicts;
 mod differences;
+mod histories;
 mod lives;
 mod random;
+mod reads;
 mod records;
 
 use crate::common::*;

@@ -1,5 +1,7 @@
 //! `stitchfs txn`: transactions of files. What a command changes happens as a whole or not at all.
 
+mod begin;
+mod details;
 mod end;
 mod list;
 mod run;
@@ -8,13 +10,15 @@ mod target;
 use super::startup::Inherited;
 use super::{output, sync};
 use anyhow::Result;
+use begin::TxnHow;
 use clap::{Parser, Subcommand};
+use serde_json::json;
 use std::path::PathBuf;
-use stitch_fuse::transactions::{self, Lifetime};
-use stitchfs::path_text;
+use stitch_fuse::transactions::Lifetime;
+use stitchfs::{path_text, set_path};
 use target::TxnMount;
 
-/// Exit code if a commit finds that others have changed the same.
+/// Exit code if a commit finds that others have changed the same, or if others have the locks.
 const CONFLICT: u8 = 75;
 /// Exit code of `commit` and `abort` if they fail.
 const FAILED: u8 = 1;
@@ -33,11 +37,18 @@ is found at MNT/.stitchfs/txn/NAME, which is not listed. Root, the user who
 mounted, and the user who began it commit and abort it.
 
 What a commit has to write must fit into one batch of the engine: 8 MiB, in
-small stores less. A larger one is refused. What is read is not checked at the commit. `rmtree` does
-not work in a transaction; `rm -r` does.
+small stores less. A larger one is refused. `rmtree` does not work in a
+transaction; `rm -r` does.
+
+With `--isolation ser` the commit is refused, too, if others have changed what
+was read: names, also missing ones, attributes, contents, and directories that
+were listed. Then all of the transaction is as if run at the moment of its
+commit. Times and link counts of directories are not checked. `--lock` makes
+transactions that ask for it take turns; nobody else waits.
 
 Examples:
   stitchfs txn run /srv -- make -C /srv/project install
+  stitchfs txn run --isolation ser --lock /srv/a --lock-wait=5m /srv -- ./job
   stitchfs txn begin upgrade /srv
   stitchfs txn enter upgrade /srv -- ./upgrade.sh
   stitchfs txn diff upgrade /srv
@@ -73,6 +84,13 @@ struct TxnBegin {
     /// Mount point, or any directory in the mount
     #[arg(value_name = "MNT", default_value = ".")]
     path: PathBuf,
+
+    /// Print what was begun, or who has the locks, as JSON
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    how: TxnHow,
 }
 
 pub(super) fn run(args: &TxnArgs, inherited: &Inherited) -> Result<u8> {
@@ -91,8 +109,22 @@ pub(super) fn run(args: &TxnArgs, inherited: &Inherited) -> Result<u8> {
 fn begin(args: &TxnBegin) -> Result<u8> {
     let target = TxnMount::find(&args.path)?;
     sync::write_back(target.mount())?;
-    let begun = transactions::begin(target.dir(), &args.name, Lifetime::Named);
-    begun.map_err(|error| target.refused(&args.name, &error))?;
-    output::print(&path_text(&target.place(&args.name)))?;
+    let begun = begin::begin(&target, &args.name, Lifetime::Named, &args.how)?;
+    match begun {
+        Ok(number) if args.json => {
+            let mut out = json!({ "name": args.name, "number": number, "outcome": "begun" });
+            set_path(&mut out, "view", &target.place(&args.name));
+            output::print_json(&out)?;
+        }
+        Ok(_) => output::print(&path_text(&target.place(&args.name)))?,
+        Err(holders) if args.json => {
+            output::print_json(&begin::locked_json(&args.name, &holders))?;
+            return Ok(CONFLICT);
+        }
+        Err(holders) => {
+            output::note(&begin::locked_text(&args.name, &holders));
+            return Ok(CONFLICT);
+        }
+    }
     Ok(0)
 }

@@ -1,5 +1,7 @@
 //! What a transaction has written to records, and what becomes of it at the commit.
 
+mod reads;
+
 use super::{RecordKey, RecordRules, RecordSides, TransactionRecords};
 use crate::FsResult;
 use crate::transaction::conflict::Conflict;

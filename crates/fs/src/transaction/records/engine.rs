@@ -2,6 +2,7 @@
 
 use super::RecordGate;
 use crate::FsResult;
+use crate::transaction::ReadSet;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use stitch_base::sync::{Arc, Mutex};
@@ -26,6 +27,8 @@ pub struct TransactionRecords {
     engine: Arc<dyn Engine>,
     number: Ino,
     life: TransactionLife,
+    /// What a serializable transaction has read.
+    reads: Option<Arc<ReadSet>>,
     /// By the number of the tree of records.
     trees: BTreeMap<TreeId, RecordTree>,
     gate: RecordGate,
@@ -57,6 +60,7 @@ impl TransactionRecords {
         engine: &Arc<dyn Engine>,
         number: Ino,
         life: TransactionLife,
+        reads: Option<Arc<ReadSet>>,
     ) -> FsResult<Self> {
         let infos = engine.trees();
         let name_of = |id: TreeId| infos.iter().find(|info| info.id == id);
@@ -86,6 +90,7 @@ impl TransactionRecords {
             engine: Arc::clone(engine),
             number,
             life,
+            reads,
             trees,
             gate: RecordGate::default(),
             ranges: Mutex::new(ranges),
@@ -106,6 +111,12 @@ impl TransactionRecords {
 
     pub(in super::super) const fn gate(&self) -> &RecordGate {
         &self.gate
+    }
+
+    fn note_scan(&self, tree: TreeId) {
+        if let Some(reads) = &self.reads {
+            reads.note_records(tree);
+        }
     }
 
     fn own(&self, tree: TreeId) -> Result<TreeId, KvError> {
@@ -283,6 +294,9 @@ impl Engine for TransactionRecords {
         key: &[u8],
         at: Option<&Snapshot>,
     ) -> Result<Option<Bytes>, KvError> {
+        if let Some(reads) = &self.reads {
+            reads.note_record(tree, key);
+        }
         let found = self.engine.get(self.own(tree)?, key, at);
         found.map_err(|error| self.told(error))
     }
@@ -294,6 +308,7 @@ impl Engine for TransactionRecords {
         direction: Direction,
         at: Option<&Snapshot>,
     ) -> Result<Box<dyn Scan + '_>, KvError> {
+        self.note_scan(tree);
         let scan = self.engine.scan(self.own(tree)?, range, direction, at);
         scan.map_err(|error| self.told(error))
     }
@@ -304,6 +319,7 @@ impl Engine for TransactionRecords {
         range: KeyRange<'_>,
         at: Option<&Snapshot>,
     ) -> Result<Box<dyn Scan + '_>, KvError> {
+        self.note_scan(tree);
         let scan = self.engine.scan_whole(self.own(tree)?, range, at);
         scan.map_err(|error| self.told(error))
     }

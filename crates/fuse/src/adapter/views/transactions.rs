@@ -7,6 +7,7 @@
 //! end       requests in it are ESTALE; the slot is free once the kernel has forgotten all
 //! ```
 
+mod begin;
 mod commits;
 mod sockets;
 mod table;
@@ -17,14 +18,11 @@ use std::time::Duration;
 
 use stitch_base::Ino;
 use stitch_base::sync::Arc;
-use stitch_fs::{
-    BeginOptions, FileSystem, PathChange, TransactionInfo, TransactionLife, TransactionState,
-};
+use stitch_fs::{FileSystem, PathChange, TransactionInfo, TransactionLife, TransactionState};
 
 use super::Views;
 use super::changes::check_owner;
 use super::node::Node;
-use crate::adapter::process::Process;
 use crate::adapter::{AdapterOptions, OrErrno as _};
 use crate::errno::Errno;
 use crate::handler::{Answer, Context};
@@ -33,6 +31,7 @@ use crate::survive::is_resent;
 use crate::transactions::{Lifetime, ROOM, TransactionRequest};
 use crate::wire::codec::Sink;
 use crate::wire::reply::Entry;
+use begin::LockLine;
 use commits::Commits;
 pub use sockets::TransactionSockets;
 use table::TransactionTable;
@@ -45,6 +44,7 @@ const REPLY_BYTES_MAX: usize = ROOM - 4;
 pub(super) struct Transactions {
     pub(super) table: Arc<TransactionTable>,
     commits: Arc<Commits>,
+    line: LockLine,
     watch: OnceLock<ProcessWatch>,
 }
 
@@ -55,6 +55,7 @@ impl Transactions {
         Self {
             commits: Arc::new(Commits::new(Arc::clone(&table))),
             table,
+            line: LockLine::default(),
             watch: OnceLock::new(),
         }
     }
@@ -157,7 +158,8 @@ impl Views {
         request: TransactionRequest<'_>,
     ) -> Answer<Vec<u8>> {
         match request {
-            TransactionRequest::Begin(name, life) => self.begin(context, name, life),
+            TransactionRequest::Begin(args) => self.begin(context, &args),
+            TransactionRequest::Details(from) => self.list_details(from),
             TransactionRequest::Commit(name) => self.begin_commit(context, name),
             TransactionRequest::Outcome(number) => self.commit_outcome(number),
             TransactionRequest::Abort(name) => self.abort(context, name),
@@ -165,40 +167,6 @@ impl Views {
             TransactionRequest::List(after) => self.list_transactions(after),
             TransactionRequest::Changes(name, from) => self.list_changes(context, name, from),
         }
-    }
-
-    fn begin(&self, context: &Context<'_>, name: &str, life: Lifetime) -> Answer<Vec<u8>> {
-        let caller = Process::of(context);
-        let owner = caller.uid().ok_or(Errno::EPERM)?;
-        let process = match life {
-            Lifetime::Named => None,
-            Lifetime::Run | Lifetime::Watched => Some(ProcessHandle::of(&caller)?),
-        };
-        let options = BeginOptions {
-            life: match life {
-                Lifetime::Run => TransactionLife::Run,
-                Lifetime::Named | Lifetime::Watched => TransactionLife::Named,
-            },
-            owner,
-            expires: None,
-        };
-        let begun = match self.transactions.table.begin(name, &options) {
-            // Perhaps this very request has done it, and only the answer is missing.
-            Err(Errno::EEXIST) if is_resent(context.unique) => {
-                let info = self.owned(context, name)?;
-                self.transactions.table.by_name(&info.name)?
-            }
-            begun => begun?,
-        };
-        let number = begun.info().number;
-        if let Some(process) = process
-            && let Err(error) = self.transactions.watch(process, number)
-        {
-            self.transactions.commits.abort_ended(number);
-            return Err(error);
-        }
-        tracing::info!(name, number, "began a transaction");
-        Ok(number_reply(number))
     }
 
     /// Returns the open transaction of a name, if the caller may end it.

@@ -1,6 +1,7 @@
 //! `stitchfs txn list`, `status` and `diff`.
 
 use super::super::{diff, output};
+use super::details::Details;
 use super::end::path_of;
 use super::target::{TxnMount, TxnOf};
 use anyhow::{Context, Result, bail};
@@ -53,13 +54,22 @@ pub(super) struct TxnDiff {
 
 pub(super) fn list(args: &TxnList) -> Result<u8> {
     let target = TxnMount::find(&args.path)?;
-    let all = all(&target)?;
+    let (all, details) = (all(&target)?, Details::ask(&target)?);
     if args.json {
-        let all: Vec<Value> = all.iter().map(|found| to_json(&target, found)).collect();
-        output::print_json(&json!({ "transactions": all }))?;
+        let all: Vec<Value> = all
+            .iter()
+            .map(|found| details.with_json(found, to_json(&target, found)))
+            .collect();
+        let waiting = details.waiting_json();
+        output::print_json(&json!({ "transactions": all, "waiting": waiting }))?;
     } else {
-        all.iter()
-            .try_for_each(|found| output::print(&line(found)))?;
+        for found in &all {
+            output::print(&line(found))?;
+            let lines = details.lines_of(found);
+            lines.iter().try_for_each(|line| output::print(line))?;
+        }
+        let lines = details.waiting_lines();
+        lines.iter().try_for_each(|line| output::print(line))?;
     }
     Ok(0)
 }
@@ -73,10 +83,13 @@ pub(super) fn status(args: &TxnStatus) -> Result<u8> {
             args.name
         );
     };
+    let details = Details::ask(&target)?;
     if args.json {
-        output::print_json(&to_json(&target, found))?;
+        output::print_json(&details.with_json(found, to_json(&target, found)))?;
     } else {
         output::print(&line(found))?;
+        let lines = details.lines_of(found);
+        lines.iter().try_for_each(|line| output::print(line))?;
     }
     Ok(0)
 }

@@ -2,10 +2,12 @@
 
 use super::super::view::{self, View};
 use super::super::{output, startup::Inherited, sync};
+use super::begin::{self, TxnHow};
 use super::target::TxnMount;
-use super::{end, list};
+use super::{CONFLICT, end, list};
 use anyhow::{Context, Result, bail};
 use clap::{Parser, ValueEnum};
+use serde_json::Value;
 use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -29,7 +31,8 @@ user namespaces: files of others then show the owner nobody, and programs like
 sudo do not work.
 
 Exit codes: that of the command if it fails, or 128 + N if signal N ended it;
-0 if all was committed; 75 if others have changed the same; 125 if the command
+0 if all was committed; 75 if others have changed the same, or have the locks;
+125 if the command
 was not started or the commit failed; 126 if it cannot be executed, 127 if it is
 not found. Unless it is 0, nothing was changed.
 
@@ -54,9 +57,12 @@ pub(super) struct TxnRun {
     #[arg(long)]
     name: Option<String>,
 
-    /// Print conflicts as JSON on standard error
+    /// Print conflicts, or who has the locks, as JSON on standard error
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    how: TxnHow,
 
     /// Mount point, or any directory in the mount; by default the working
     /// directory
@@ -106,8 +112,13 @@ pub(super) fn run(args: &TxnRun, inherited: &Inherited) -> Result<u8> {
         OnSuccess::Keep => Lifetime::Watched,
         OnSuccess::Commit | OnSuccess::Ask => Lifetime::Run,
     };
-    let begun = transactions::begin(target.dir(), &name, life);
-    begun.map_err(|error| target.refused(&name, &error))?;
+    if let Err(holders) = begin::begin(&target, &name, life, &args.how)? {
+        match args.json {
+            true => print_to_error(&begin::locked_json(&name, &holders))?,
+            false => output::note(&begin::locked_text(&name, &holders)),
+        }
+        return Ok(CONFLICT);
+    }
     let ran = run_in(&target, &name, &args.command, args.wait, inherited);
     if !matches!(ran, Ok(0)) {
         drop_or_note(&target, &name);
@@ -157,15 +168,16 @@ fn succeeded(args: &TxnRun, target: &TxnMount, name: &str) -> Result<u8> {
     let is_conflict = matches!(outcome, CommitOutcome::Conflict { .. });
     let is_told = args.json && is_conflict;
     if is_told {
-        let text = serde_json::to_string_pretty(&end::to_json(name, &outcome));
-        // Where standard error is closed, nobody wants to be told.
-        let _ = writeln!(
-            io::stderr().lock(),
-            "{}",
-            text.context("cannot write JSON")?
-        );
+        print_to_error(&end::to_json(name, &outcome))?;
     }
     end::report(name, &outcome, "is dropped", is_told)
+}
+
+fn print_to_error(value: &Value) -> Result<()> {
+    let text = serde_json::to_string_pretty(value).context("cannot write JSON")?;
+    // Where standard error is closed, nobody wants to be told.
+    let _ = writeln!(io::stderr().lock(), "{text}");
+    Ok(())
 }
 
 fn keep(target: &TxnMount, name: &str) -> Result<u8> {

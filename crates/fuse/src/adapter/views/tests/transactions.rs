@@ -1,5 +1,7 @@
 //! Requests about transactions, and in them.
 
+mod isolation;
+
 use super::*;
 use crate::adapter::views::node::{Node, Slot};
 use crate::adapter::{ControlLink, TRANSACTIONS_DIR, TransactionSockets};

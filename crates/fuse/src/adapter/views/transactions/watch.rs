@@ -7,7 +7,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno as OsError;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use stitch_base::sync::atomic::{AtomicBool, Ordering};
@@ -32,6 +32,14 @@ impl ProcessHandle {
         let id = id.and_then(Pid::from_raw).ok_or(Errno::ESRCH)?;
         let opened = pidfd_open(id, PidfdFlags::empty());
         opened.map(Self).map_err(|_| Errno::ESRCH)
+    }
+
+    /// Reports whether it has ended.
+    pub(super) fn has_ended(&self) -> bool {
+        let mut polled = [PollFd::new(&self.0, PollFlags::IN)];
+        let at_once = Timespec::default();
+        let ready = poll(&mut polled, Some(&at_once));
+        ready.is_ok_and(|count| count > 0)
     }
 }
 

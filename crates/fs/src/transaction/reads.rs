@@ -1,0 +1,117 @@
+//! The read set of a serializable transaction: what it has read of mainline, from the first access
+//! on.
+//!
+//! ```text
+//! lookup d/a        name (d, hash of a), and the attributes of its inode
+//! lookup d/b: none  name (d, hash of b)
+//! list d            all names of d
+//! read a file       contents, beside what its lookup noted
+//! mkdir d/c         name (d, hash of c): that it is missing
+//! ```
+//!
+//! A first access is enough: what caches above keep is as it was then. What the transaction has
+//! made itself is not noted.
+//!
+//! Invariants:
+//! - nothing is ever taken out: entries are replaced by coarser ones only, which refuse more;
+//! - the number of entries is bounded (see [`coarse`]).
+
+mod coarse;
+mod kept;
+mod records;
+mod validate;
+
+pub(super) use kept::KeptReads;
+pub(super) use records::{RecordReads, TreeReads};
+pub(super) use validate::Validation;
+
+use coarse::Reads;
+use stitch_base::Ino;
+use stitch_base::sync::Mutex;
+use stitch_format::fs_reads::{ReadEntry, read_of};
+
+/// What a transaction has read.
+#[derive(Debug)]
+pub(crate) struct ReadSet {
+    /// Inodes from here on were made in the transaction.
+    first_made: u64,
+    reads: Mutex<Reads>,
+    records: Mutex<RecordReads>,
+    /// Some of it is not known: all of it counts as read.
+    is_unknown: bool,
+}
+
+impl ReadSet {
+    /// Nothing was read yet.
+    pub(super) fn new(first_made: u64) -> Self {
+        Self::of(first_made, Reads::default())
+    }
+
+    fn of(first_made: u64, reads: Reads) -> Self {
+        debug_assert!(first_made > 0, "0 is no inode number");
+        Self {
+            first_made,
+            reads: Mutex::new(reads),
+            records: Mutex::default(),
+            is_unknown: false,
+        }
+    }
+
+    /// What was read is not known: everything counts.
+    pub(super) fn unknown(first_made: u64) -> Self {
+        Self {
+            is_unknown: true,
+            ..Self::of(first_made, Reads::all()).without_records()
+        }
+    }
+
+    /// Makes all records count as read: which ones were is not kept over a close.
+    fn without_records(self) -> Self {
+        self.records.lock().is_unknown = true;
+        self
+    }
+
+    /// Returns what was read, in order.
+    fn entries(&self) -> Vec<ReadEntry> {
+        self.reads.lock().entries()
+    }
+
+    fn note_inode(&self, ino: Ino, what: u8) {
+        if ino.0 < self.first_made {
+            self.reads.lock().note_inode(ino, what);
+        }
+    }
+
+    /// Notes which inode a name stands for, or that it is missing.
+    pub(crate) fn note_name(&self, dir: Ino, hash: u64) {
+        if dir.0 < self.first_made {
+            self.reads.lock().note_name(dir, hash, read_of::NAMES);
+        }
+    }
+
+    /// Notes the attributes of the inode whose row is under a name.
+    pub(crate) fn note_named_inode(&self, dir: Ino, hash: u64) {
+        if dir.0 < self.first_made {
+            let what = read_of::NAMES | read_of::NAMED_INODES;
+            self.reads.lock().note_name(dir, hash, what);
+        }
+    }
+
+    /// Notes the attributes of an inode whose row is under its number.
+    pub(crate) fn note_own_inode(&self, ino: Ino) {
+        self.note_inode(ino, read_of::OWN_INODE);
+    }
+
+    /// Notes all names of a directory.
+    pub(crate) fn note_list(&self, dir: Ino) {
+        self.note_inode(dir, read_of::NAMES);
+    }
+
+    pub(crate) fn note_contents(&self, ino: Ino) {
+        self.note_inode(ino, read_of::CONTENTS);
+    }
+
+    pub(crate) fn note_xattrs(&self, ino: Ino) {
+        self.note_inode(ino, read_of::XATTRS);
+    }
+}

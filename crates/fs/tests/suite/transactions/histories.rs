@@ -1,0 +1,378 @@
+//! Random histories of four transactions and mainline over files, from a seed.
+//!
+//! What each one reads and writes are *objects*: which file a name stands for, contents, owners. A
+//! plain map holds their values as mainline has them. Checked are:
+//!
+//! - every read: a transaction sees what there was when it began, and its own writes;
+//! - every commit, also with snapshot isolation: nobody has changed since the begin what it writes
+//!   (first committer wins), and mainline is what the map says afterwards;
+//! - of serializable ones: what was read is as at the commit, and the graph of dependencies of all
+//!   that was committed has no cycle (see [`checker`]).
+
+mod checker;
+
+use super::*;
+use checker::{Committed, Object, Value, find_cycle, stale_reads};
+use std::collections::{BTreeMap, BTreeSet};
+use stitch_fs::TransactionIsolation;
+
+const DIRS: usize = 3;
+const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+const WORKERS: usize = 4;
+const STEPS: usize = 160;
+
+type State = BTreeMap<Object, Value>;
+
+/// A small generator of numbers (xorshift64).
+struct Rng(u64);
+
+impl Rng {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % end as u64).expect("an index")
+    }
+}
+
+/// An open transaction, or mainline during one operation.
+struct Work {
+    /// Number of commits before it began.
+    begun: usize,
+    /// What it began with, and its writes.
+    state: State,
+    reads: State,
+    written: BTreeSet<Object>,
+}
+
+impl Work {
+    fn new(begun: usize, state: &State) -> Self {
+        Self {
+            begun,
+            state: state.clone(),
+            reads: State::new(),
+            written: BTreeSet::new(),
+        }
+    }
+
+    /// Takes a read: it must be what the state says.
+    fn read(&mut self, object: Object, value: Value) {
+        let expected = self.state.get(&object).copied().unwrap_or_default();
+        assert_eq!(value, expected, "{object:?}");
+        if !self.written.contains(&object) {
+            self.reads.insert(object, value);
+        }
+    }
+
+    fn write(&mut self, object: Object, value: Value) {
+        self.state.insert(object, value);
+        self.written.insert(object);
+    }
+
+    /// What is other than at the beginning.
+    fn changes(&self, began_with: &State) -> State {
+        let old = |object: &Object| began_with.get(object).copied().unwrap_or_default();
+        let written = self
+            .written
+            .iter()
+            .map(|object| (*object, self.state[object]));
+        written
+            .filter(|(object, value)| old(object) != *value)
+            .collect()
+    }
+}
+
+struct History {
+    rng: Rng,
+    setup: Arc<Setup>,
+    isolation: TransactionIsolation,
+    dirs: Vec<Ino>,
+    /// Numbers of files, by inode.
+    ids: BTreeMap<Ino, Value>,
+    next: Value,
+    /// As mainline is, and as it was before each commit.
+    state: State,
+    before: Vec<State>,
+    committed: Vec<Committed>,
+    conflicts: usize,
+}
+
+type Slot = (usize, usize);
+
+impl History {
+    fn new(seed: u64, isolation: TransactionIsolation) -> Self {
+        let setup = setup();
+        let names = ["x", "y", "z"];
+        let dirs = names.map(|name| dir(&setup.fs, ROOT, name)).to_vec();
+        assert_eq!(dirs.len(), DIRS);
+        Self {
+            rng: Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
+            setup: Arc::new(setup),
+            isolation,
+            dirs,
+            ids: BTreeMap::new(),
+            next: 0,
+            state: State::new(),
+            before: Vec::new(),
+            committed: Vec::new(),
+            conflicts: 0,
+        }
+    }
+
+    fn fresh(&mut self) -> Value {
+        self.next += 1;
+        self.next
+    }
+
+    fn slot(&mut self) -> Slot {
+        (self.rng.below(DIRS), self.rng.below(NAMES.len()))
+    }
+
+    fn at(&self, slot: Slot) -> stitch_fs::DirName<'static> {
+        at(self.dirs[slot.0], NAMES[slot.1])
+    }
+
+    /// Looks a name up: which file it stands for, and the owner of that.
+    fn look(&self, fs: &FileSystem, work: &mut Work, slot: Slot) -> Option<(Ino, Value)> {
+        let object = Object::Name(slot.0, slot.1);
+        match fs.lookup(self.at(slot)) {
+            Ok(attr) => {
+                let id = self.ids[&attr.ino];
+                work.read(object, id);
+                work.read(Object::Owner(id), Value::from(attr.uid));
+                Some((attr.ino, id))
+            }
+            Err(FsError::NotFound) => {
+                work.read(object, 0);
+                None
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn list(&self, fs: &FileSystem, work: &mut Work, dir: usize) {
+        let listed = names_in(fs, self.dirs[dir]);
+        for (index, name) in NAMES.iter().enumerate() {
+            let object = Object::Name(dir, index);
+            let is_there = work.state.get(&object).copied().unwrap_or_default() != 0;
+            assert_eq!(
+                listed.iter().any(|listed| listed == name),
+                is_there,
+                "{object:?}"
+            );
+            let value = work.state.get(&object).copied().unwrap_or_default();
+            work.read(object, value);
+        }
+    }
+
+    fn make(&mut self, fs: &FileSystem, work: &mut Work, slot: Slot) {
+        let (id, byte) = (self.fresh(), self.fresh());
+        let made = fs.create(&SUPER, self.at(slot), &new(0o644));
+        let ino = made.expect("it is missing").ino;
+        self.ids.insert(ino, id);
+        write(fs, ino, &byte.to_le_bytes());
+        work.write(Object::Name(slot.0, slot.1), id);
+        work.write(Object::Data(id), byte);
+        work.write(Object::Owner(id), 0);
+    }
+
+    fn chown(&mut self, fs: &FileSystem, work: &mut Work, (ino, id): (Ino, Value)) {
+        let owner = self.fresh();
+        let set = SetAttr {
+            uid: Some(u32::try_from(owner).expect("small")),
+            ..SetAttr::default()
+        };
+        fs.set_attr(&SUPER, ino, &set).expect("it is known");
+        work.write(Object::Owner(id), owner);
+    }
+
+    /// One operation on a file that a name may stand for.
+    fn step_on_file(&mut self, fs: &FileSystem, work: &mut Work, slot: Slot) {
+        let found = self.look(fs, work, slot);
+        let what = self.rng.below(8);
+        let Some((ino, id)) = found else {
+            if what < 5 {
+                self.make(fs, work, slot);
+            }
+            return;
+        };
+        match what {
+            0..3 => {
+                let data = contents_of(fs, ino).try_into().expect("eight bytes");
+                work.read(Object::Data(id), Value::from_le_bytes(data));
+            }
+            3..5 => {
+                let value = self.fresh();
+                write(fs, ino, &value.to_le_bytes());
+                work.write(Object::Data(id), value);
+            }
+            5 => self.chown(fs, work, (ino, id)),
+            6 => {
+                fs.unlink(&SUPER, self.at(slot)).expect("it is there");
+                work.write(Object::Name(slot.0, slot.1), 0);
+            }
+            _ => {
+                let target = self.slot();
+                self.look(fs, work, target);
+                let (from, to) = (self.at(slot), self.at(target));
+                let moved = fs.rename(&SUPER, from, to, RenameMode::Replace);
+                moved.expect("both are files");
+                work.write(Object::Name(slot.0, slot.1), 0);
+                work.write(Object::Name(target.0, target.1), id);
+            }
+        }
+        if self.rng.below(4) == 0 {
+            fs.forget(ino, u64::MAX);
+        }
+    }
+
+    fn step(&mut self, fs: &FileSystem, work: &mut Work) {
+        if self.rng.below(8) == 0 {
+            let dir = self.rng.below(DIRS);
+            return self.list(fs, work, dir);
+        }
+        let slot = self.slot();
+        self.step_on_file(fs, work, slot);
+    }
+
+    fn step_mainline(&mut self) {
+        let mut work = Work::new(self.committed.len(), &self.state);
+        let slot = self.slot();
+        let setup = Arc::clone(&self.setup);
+        self.step_on_file(&setup.fs, &mut work, slot);
+        self.note_commit(&work);
+    }
+
+    fn note_commit(&mut self, work: &Work) {
+        let began_with = self.state_at(work.begun).clone();
+        let writes = work.changes(&began_with);
+        for object in writes.keys() {
+            let value = |state: &State| state.get(object).copied().unwrap_or_default();
+            let same = value(&began_with) == value(&self.state);
+            assert!(same, "{object:?}: the first committer wins");
+        }
+        self.before.push(self.state.clone());
+        self.state.extend(&writes);
+        self.committed.push(Committed {
+            begun: work.begun,
+            reads: work.reads.clone(),
+            writes,
+        });
+    }
+
+    fn state_at(&self, commits: usize) -> &State {
+        self.before.get(commits).unwrap_or(&self.state)
+    }
+}
+
+/// An open transaction.
+struct Open {
+    view: Arc<TransactionView>,
+    work: Work,
+    left: usize,
+}
+
+impl History {
+    fn begin(&mut self, number: usize) -> Open {
+        let options = BeginOptions {
+            isolation: self.isolation,
+            ..BeginOptions::default()
+        };
+        let name = format!("work{number}");
+        let view = self.setup.fs.begin_transaction(&name, &options);
+        let view = view.expect("it begins");
+        for name in ["x", "y", "z"] {
+            view.fs().lookup(at(ROOT, name)).expect("it is there");
+        }
+        Open {
+            view,
+            work: Work::new(self.committed.len(), &self.state),
+            left: 1 + self.rng.below(6),
+        }
+    }
+
+    fn end(&mut self, open: &Open) {
+        match self.setup.fs.commit_transaction(&open.view) {
+            Ok(_) => {
+                self.note_commit(&open.work);
+                self.compare();
+            }
+            Err(FsError::Conflict(_)) => {
+                self.conflicts += 1;
+                let number = open.view.info().number;
+                let aborted = self.setup.fs.abort_transaction_by_number(number);
+                aborted.expect("it is open");
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Mainline is what the map says.
+    fn compare(&self) {
+        let mut work = Work::new(self.committed.len(), &self.state);
+        let fs = &self.setup.fs;
+        for slot in (0..DIRS).flat_map(|dir| (0..NAMES.len()).map(move |name| (dir, name))) {
+            if let Some((ino, id)) = self.look(fs, &mut work, slot) {
+                let data = contents_of(fs, ino).try_into().expect("eight bytes");
+                work.read(Object::Data(id), Value::from_le_bytes(data));
+            }
+        }
+    }
+
+    fn run(&mut self) {
+        let mut open: Vec<Open> = (0..WORKERS).map(|number| self.begin(number)).collect();
+        for number in WORKERS..STEPS {
+            let index = self.rng.below(WORKERS + 1);
+            let Some(chosen) = open.get_mut(index) else {
+                self.step_mainline();
+                continue;
+            };
+            let view = Arc::clone(&chosen.view);
+            self.step(view.fs(), &mut chosen.work);
+            chosen.left -= 1;
+            if chosen.left == 0 {
+                self.end(&open[index]);
+                open[index] = self.begin(number);
+            }
+        }
+        self.setup.check();
+    }
+}
+
+fn histories(isolation: TransactionIsolation, seeds: u64) -> Vec<History> {
+    let run = |seed| {
+        println!("seed {seed}, {isolation:?}");
+        let mut history = History::new(seed, isolation);
+        history.run();
+        history
+    };
+    (1..=seeds).map(run).collect()
+}
+
+#[test]
+fn serializable_histories_have_a_serial_order() {
+    let all = histories(TransactionIsolation::Serializable, 60);
+    for (index, history) in all.iter().enumerate() {
+        let (committed, before) = (&history.committed, &history.before);
+        assert_eq!(stale_reads(committed, before), [], "history {index}");
+        assert_eq!(find_cycle(committed, before), None, "history {index}");
+    }
+    let sum = |of: fn(&History) -> usize| all.iter().map(of).sum::<usize>();
+    let (commits, conflicts) = (sum(|it| it.committed.len()), sum(|it| it.conflicts));
+    assert!(
+        commits > 1000 && conflicts > 200,
+        "{commits} and {conflicts}"
+    );
+}
+
+/// Snapshot isolation is serializability without the validation of reads: the checks find what it
+/// allows.
+#[test]
+fn histories_without_validation_are_found_not_to_be_serializable() {
+    let all = histories(TransactionIsolation::Snapshot, 60);
+    let has_cycle = |it: &&History| find_cycle(&it.committed, &it.before).is_some();
+    let cycles = all.iter().filter(has_cycle).count();
+    assert!(cycles > 5, "{cycles} of {} have a cycle", all.len());
+    let is_stale = |it: &&History| !stale_reads(&it.committed, &it.before).is_empty();
+    assert!(all.iter().filter(is_stale).count() >= cycles);
+}

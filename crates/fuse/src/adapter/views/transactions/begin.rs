@@ -1,0 +1,228 @@
+//! Requests that begin transactions, with path locks first.
+//!
+//! A process that waits for locks asks again and again: no request waits. Its place in the line is
+//! kept as long as it lives.
+
+use stitch_base::sync::Mutex;
+use stitch_fs::{
+    BeginOptions, LockTicket, PathLocks, TransactionInfo, TransactionIsolation, TransactionLife,
+};
+
+use super::watch::ProcessHandle;
+use super::{ReplyWords, Views, number_reply};
+use crate::adapter::OrErrno as _;
+use crate::adapter::process::Process;
+use crate::errno::Errno;
+use crate::handler::{Answer, Context};
+use crate::survive::is_resent;
+use crate::transactions::{BEGUN, BeginArgs, HOLDS, ISOLATION, Isolation, LOCKED, Lifetime, WAITS};
+
+/// Most processes that wait for locks.
+const WAITING_MAX: usize = 256;
+
+/// A process that waits for locks.
+#[derive(Debug)]
+struct Waiting {
+    process: ProcessHandle,
+    id: u32,
+    name: String,
+    paths: Vec<Vec<u8>>,
+    ticket: LockTicket,
+}
+
+/// The processes that wait for path locks.
+#[derive(Debug, Default)]
+pub(super) struct LockLine {
+    waiting: Mutex<Vec<Waiting>>,
+}
+
+impl LockLine {
+    /// Takes the places of processes that have ended out of the line.
+    fn drop_ended(waiting: &mut Vec<Waiting>, locks: &PathLocks) {
+        waiting.retain(|place| {
+            let has_ended = place.process.has_ended();
+            if has_ended {
+                locks.cancel(place.ticket);
+            }
+            !has_ended
+        });
+    }
+
+    /// Takes the locks that a transaction asks for, or returns the names of those before it.
+    fn take(
+        &self,
+        locks: &PathLocks,
+        caller: &Process,
+        args: &BeginArgs<'_>,
+    ) -> Answer<Result<LockTicket, Vec<String>>> {
+        let mut waiting = self.waiting.lock();
+        Self::drop_ended(&mut waiting, locks);
+        let id = caller.id().ok_or(Errno::ESRCH)?;
+        let is_it = |place: &Waiting| {
+            place.id == id && place.name == args.name && place.paths == args.locks
+        };
+        let place = waiting.iter().position(is_it);
+        let ticket = match place {
+            Some(at) => waiting[at].ticket,
+            None => locks.request(args.name, &args.locks).or_errno()?,
+        };
+        let taken = locks.try_lock(ticket);
+        let stays = args.waits && taken.is_err();
+        match (place, stays) {
+            (Some(at), false) => drop(waiting.remove(at)),
+            (None, true) => {
+                let entered = Self::enter(&mut waiting, caller, args, ticket, id);
+                if entered.is_err() {
+                    locks.cancel(ticket);
+                }
+                entered?;
+            }
+            _ => {}
+        }
+        if taken.is_err() && !stays {
+            locks.cancel(ticket);
+        }
+        Ok(taken.map(|()| ticket))
+    }
+
+    fn enter(
+        waiting: &mut Vec<Waiting>,
+        caller: &Process,
+        args: &BeginArgs<'_>,
+        ticket: LockTicket,
+        id: u32,
+    ) -> Answer<()> {
+        if waiting.len() >= WAITING_MAX {
+            return Err(Errno::EMFILE);
+        }
+        waiting.push(Waiting {
+            process: ProcessHandle::of(caller)?,
+            id,
+            name: args.name.to_owned(),
+            paths: args.locks.clone(),
+            ticket,
+        });
+        Ok(())
+    }
+}
+
+impl Views {
+    /// Begins a transaction, once it has the path locks that it asks for.
+    pub(super) fn begin(&self, context: &Context<'_>, args: &BeginArgs<'_>) -> Answer<Vec<u8>> {
+        let caller = Process::of(context);
+        let locks = self.mainline.fs().path_locks();
+        let lock = match args.locks.is_empty() {
+            true => None,
+            false => {
+                self.check_free(context, args.name)?;
+                match self.transactions.line.take(locks, &caller, args)? {
+                    Ok(ticket) => Some(ticket),
+                    Err(names) => return Ok(locked_reply(&names)),
+                }
+            }
+        };
+        let begun = self.begin_locked(context, &caller, args, lock);
+        if let Some(ticket) = lock {
+            // Those of a transaction that has begun are its own.
+            locks.cancel(ticket);
+        }
+        let number = begun?;
+        tracing::info!(name = args.name, number, "began a transaction");
+        Ok(match args.is_plain {
+            true => number_reply(number),
+            false => ReplyWords::of(&[BEGUN.as_bytes(), number.to_string().as_bytes()]),
+        })
+    }
+
+    /// Refuses a name that is used, before its locks are waited for.
+    fn check_free(&self, context: &Context<'_>, name: &str) -> Answer<()> {
+        let all = self.mainline.fs().transactions().or_errno()?;
+        let mut open = all.iter().filter(|info| info.is_open());
+        match open.any(|info| info.name == name) && !is_resent(context.unique) {
+            true => Err(Errno::EEXIST),
+            false => Ok(()),
+        }
+    }
+
+    fn begin_locked(
+        &self,
+        context: &Context<'_>,
+        caller: &Process,
+        args: &BeginArgs<'_>,
+        lock: Option<LockTicket>,
+    ) -> Answer<u64> {
+        let owner = caller.uid().ok_or(Errno::EPERM)?;
+        let process = match args.life {
+            Lifetime::Named => None,
+            Lifetime::Run | Lifetime::Watched => Some(ProcessHandle::of(caller)?),
+        };
+        let options = BeginOptions {
+            life: match args.life {
+                Lifetime::Run => TransactionLife::Run,
+                Lifetime::Named | Lifetime::Watched => TransactionLife::Named,
+            },
+            isolation: match args.isolation {
+                Isolation::Snapshot => TransactionIsolation::Snapshot,
+                Isolation::Serializable => TransactionIsolation::Serializable,
+            },
+            owner,
+            lock,
+            ..BeginOptions::default()
+        };
+        let begun = match self.transactions.table.begin(args.name, &options) {
+            // Perhaps this very request has done it, and only the answer is missing.
+            Err(Errno::EEXIST) if is_resent(context.unique) => {
+                let info = self.owned(context, args.name)?;
+                self.transactions.table.by_name(&info.name)?
+            }
+            begun => begun?,
+        };
+        let number = begun.info().number;
+        if let Some(process) = process
+            && let Err(error) = self.transactions.watch(process, number)
+        {
+            self.transactions.commits.abort_ended(number);
+            return Err(error);
+        }
+        Ok(number)
+    }
+
+    /// Tells of the isolation of open transactions, and of path locks.
+    pub(super) fn list_details(&self, from: usize) -> Answer<Vec<u8>> {
+        let fs = self.mainline.fs();
+        let locks = fs.path_locks();
+        LockLine::drop_ended(&mut self.transactions.line.waiting.lock(), locks);
+        let all = fs.transactions().or_errno()?;
+        let is_told = |info: &&TransactionInfo| {
+            info.is_open() && info.isolation == TransactionIsolation::Serializable
+        };
+        let word = Isolation::Serializable.word().as_bytes().to_vec();
+        let isolated = all.iter().filter(is_told);
+        let isolated = isolated.map(|info| (info.name.clone(), ISOLATION, word.clone()));
+        let locked = locks.list().into_iter().flat_map(|lock| {
+            let kind = if lock.is_held { HOLDS } else { WAITS };
+            let paths = lock.paths.into_iter();
+            paths.map(move |path| (lock.name.clone(), kind, [b"/", &path[..]].concat()))
+        });
+        let details: Vec<(String, &str, Vec<u8>)> = isolated.chain(locked).collect();
+        let mut reply = ReplyWords::default();
+        reply.add(&[details.len().to_string().as_bytes()]);
+        for (name, kind, value) in details.iter().skip(from) {
+            if !reply.add(&[name.as_bytes(), kind.as_bytes(), value]) {
+                break;
+            }
+        }
+        Ok(reply.0)
+    }
+}
+
+fn locked_reply(names: &[String]) -> Vec<u8> {
+    let mut reply = ReplyWords::default();
+    reply.add(&[LOCKED.as_bytes()]);
+    for name in names {
+        if !reply.add(&[name.as_bytes()]) {
+            break;
+        }
+    }
+    reply.0
+}
