@@ -44,6 +44,7 @@ use stitch_base::{Seqno, TableId, TreeId};
 mod branches;
 mod lengths;
 mod pins;
+mod shifts;
 
 /// The layout of every edit that needs no other.
 const VERSION_PLAIN: u8 = 1;
@@ -132,24 +133,6 @@ impl TableMeta {
     #[must_use]
     pub fn weight(&self) -> u64 {
         weight(self.owned_bytes(), self.value_bytes)
-    }
-
-    /// Makes every sequence number in it count `more`.
-    pub fn move_by(&mut self, more: u64) {
-        self.shift += more;
-        self.min_seqno = Seqno(self.min_seqno.0 + more);
-        self.max_seqno = Seqno(self.max_seqno.0 + more);
-    }
-
-    /// Undoes [`Self::move_by`].
-    ///
-    /// # Panics
-    /// If its shift is less.
-    pub fn move_back_by(&mut self, less: u64) {
-        assert!(less <= self.shift, "it was moved by as much");
-        self.shift -= less;
-        self.min_seqno = Seqno(self.min_seqno.0 - less);
-        self.max_seqno = Seqno(self.max_seqno.0 - less);
     }
 
     /// Bytes of the device that it owns.

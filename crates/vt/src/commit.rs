@@ -29,6 +29,7 @@ use crate::table::{NewTable, WrittenBlocks};
 use crate::version::Version;
 use crate::view::View;
 use divided::{Divided, Parts};
+use room::is_value_block;
 use std::sync::Arc;
 use std::time::Duration;
 use stitch_base::sync::MutexGuard;
@@ -574,13 +575,4 @@ pub(crate) fn insert_message(
         }
     };
     memtable.insert(tree, &EntryRef { key, seqno, op });
-}
-
-/// True if a message is a put whose value gets a block of its own.
-fn is_value_block(version: &Version, tree: TreeId, message: &Message<'_>) -> bool {
-    let Message::Put { value, .. } = message else {
-        return false;
-    };
-    let options = version.trees.get(&tree).map(|tree| &tree.info.options);
-    options.is_some_and(|options| options.has_value_block(value.len()))
 }

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{MIB, Setup, Store};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use stitch_base::TreeId;
 use stitch_base::random::Rng;
@@ -75,6 +75,8 @@ struct Run {
     upserts: UpsertRegistry,
     rng: Rng,
     trees: Trees,
+    /// The parent of each branch that was ever made.
+    parents: BTreeMap<TreeId, TreeId>,
     names: u64,
     snapshots: Vec<(Snapshot, Trees)>,
     pins: Vec<(String, Trees)>,
@@ -95,6 +97,7 @@ impl Run {
             upserts: registry(),
             rng: Rng::new(seed),
             trees: Trees::new(),
+            parents: BTreeMap::new(),
             names: 0,
             snapshots: Vec::new(),
             pins: Vec::new(),
@@ -205,7 +208,21 @@ impl Run {
                 written: Vec::new(),
             };
             self.trees.insert(id, tree);
+            self.parents.insert(id, parent);
         }
+    }
+
+    /// Trees that living ones read, also through parents that were dropped.
+    fn read_by_branches(&self) -> BTreeSet<TreeId> {
+        let mut read = BTreeSet::new();
+        for tree in self.trees.keys() {
+            let mut next = self.parents.get(tree);
+            while let Some(parent) = next {
+                read.insert(*parent);
+                next = self.parents.get(parent);
+            }
+        }
+        read
     }
 
     /// Absorbs one branch or two, with a few messages that come along.
@@ -215,7 +232,7 @@ impl Run {
         branches.dedup();
         let parent = |tree: &TreeId| Some(self.trees.get(tree)?.start.as_ref()?.0);
         let parents: Option<Vec<TreeId>> = branches.iter().map(parent).collect();
-        let read: Vec<TreeId> = self.trees.keys().filter_map(parent).collect();
+        let read = self.read_by_branches();
         let may_go = parents.as_ref().is_some_and(|parents| {
             let living = parents.iter().all(|parent| self.trees.contains_key(parent));
             living && branches.iter().all(|branch| !read.contains(branch))
