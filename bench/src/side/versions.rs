@@ -49,6 +49,7 @@ fn table(number: u64, zones_at: u64) -> TableMeta {
         value_bytes: 0,
         min_seqno: Seqno(1),
         max_seqno: SEQNO,
+        shift: 0,
         root_addr: at,
         root_bytes: 512,
         runs: (0..RUNS).map(run).collect(),

@@ -5,7 +5,7 @@
 //!
 //! | part of an edit | layout |
 //! |---|---|
-//! | version | u8: 1 to 4, the lowest that the edit needs |
+//! | version | u8: 1 to 5, the lowest that the edit needs |
 //! | counters | last seqno, next table number, next tree number |
 //! | dropped trees | count, tree numbers; every table of theirs goes with them |
 //! | new trees | count, tree descriptions |
@@ -18,7 +18,7 @@
 //! Parts are applied in this order.
 //!
 //! Version 1 is that of format 2.0. Version 2 adds altered trees, value blocks and Zstandard, 3
-//! adds pins, 4 adds branch trees.
+//! adds pins, 4 adds branch trees, 5 adds shifts of tables.
 //!
 //! A tree description: number, name, block bytes, stitching threshold, compression (u8), and in
 //! version 2 value block threshold. From version 4 on its parent follows: see [`BranchRecord`].
@@ -28,7 +28,8 @@
 //! of data blocks, smallest and largest seqno, root block (address u64, length u32), count of runs,
 //! of each run: address u64, length. From version 2 on the bytes of value blocks follow those of
 //! data blocks, and runs are stored as sectors of 512 bytes: how many lie between the end of the
-//! run before (of the first: the beginning of the device) and this one, and how many it has.
+//! run before (of the first: the beginning of the device) and this one, and how many it has. From
+//! version 5 on the shift follows the largest seqno.
 
 use crate::FormatError;
 use crate::block::ALIGN;
@@ -43,6 +44,7 @@ use stitch_base::{Seqno, TableId, TreeId};
 mod branches;
 mod lengths;
 mod pins;
+mod shifts;
 
 /// The layout of every edit that needs no other.
 const VERSION_PLAIN: u8 = 1;
@@ -51,7 +53,9 @@ const VERSION_VALUES: u8 = 2;
 /// With pins.
 const VERSION_PINS: u8 = 3;
 /// With branch trees.
-const VERSION: u8 = 4;
+const VERSION_BRANCHES: u8 = 4;
+/// With shifts of tables.
+const VERSION: u8 = 5;
 const SECTOR_BYTES: u64 = ALIGN;
 const LARGEST_EXCLUDED: u8 = 1;
 const COMPRESSION_MAX_VERSION_1: u8 = 1;
@@ -109,10 +113,13 @@ pub struct TableMeta {
     pub data_bytes: u64,
     /// Of these, bytes of value blocks, which no compaction copies.
     pub value_bytes: u64,
-    /// Smallest sequence number in it.
+    /// Smallest sequence number in it, the shift included.
     pub min_seqno: Seqno,
-    /// Largest sequence number in it.
+    /// Largest sequence number in it, the shift included.
     pub max_seqno: Seqno,
+    /// What every sequence number in its blocks counts more than it says there. 0 but for tables
+    /// that an absorb has moved from a branch tree: their root names that tree.
+    pub shift: u64,
     /// Address of the root block.
     pub root_addr: u64,
     /// Length of the root block on the device.
@@ -262,8 +269,11 @@ impl VersionEdit {
     }
 
     fn version(&self) -> u8 {
-        if self.has_branches() {
+        if self.has_shifts() {
             return VERSION;
+        }
+        if self.has_branches() {
+            return VERSION_BRANCHES;
         }
         match (self.has_pins(), self.is_of_version_1()) {
             (true, _) => VERSION_PINS,
@@ -299,10 +309,17 @@ impl VersionEdit {
         hides_for_branches || trees.any(|tree| tree.branch.is_some())
     }
 
+    /// Reports whether only programs that know shifts of tables read it.
+    #[must_use]
+    pub fn has_shifts(&self) -> bool {
+        self.added.iter().any(|(_, table)| table.shift > 0)
+    }
+
     /// Reports whether programs that know only format 2.0 can read it.
     #[must_use]
     pub fn is_of_version_1(&self) -> bool {
         !self.has_pins()
+            && !self.has_shifts()
             && self.altered_trees.is_empty()
             && self.new_trees.iter().all(TreeRecord::is_plain)
             && self.added.iter().all(|(_, table)| table.value_bytes == 0)
@@ -323,7 +340,7 @@ impl VersionEdit {
             });
         }
         if version < VERSION_PLAIN {
-            return Err(reader.field("version", "1 to 4", version.to_string()));
+            return Err(reader.field("version", "1 to 5", version.to_string()));
         }
         let tree = |r: &mut Reader<'_>| read_tree(r, version);
         let r = &mut reader;
@@ -345,6 +362,9 @@ impl VersionEdit {
             moved: list(r, |r| Ok((TableId(r.varint()?), level(r)?)))?,
             added: list(r, |r| Ok((level(r)?, Arc::new(read_table(r, version)?))))?,
         };
+        if version == VERSION && !edit.has_shifts() {
+            return Err(reader.field("version", "the lowest needed", version.to_string()));
+        }
         reader.finish()?;
         Ok(edit)
     }
@@ -396,6 +416,9 @@ fn put_table(out: &mut Vec<u8>, table: &TableMeta, version: u8) {
     }
     put_varint(out, table.min_seqno.0);
     put_varint(out, table.max_seqno.0);
+    if version > VERSION_BRANCHES {
+        put_varint(out, table.shift);
+    }
     out.extend_from_slice(&table.root_addr.to_le_bytes());
     out.extend_from_slice(&table.root_bytes.to_le_bytes());
     put_varint(out, table.runs.len() as u64);
@@ -483,7 +506,7 @@ fn read_tree(r: &mut Reader<'_>, version: u8) -> Result<TreeRecord, FormatError>
         _ => narrow(r, "value block bytes")?,
     };
     let branch = match version {
-        VERSION => read_branch(r, id)?,
+        VERSION_BRANCHES.. => read_branch(r, id)?,
         _ => None,
     };
     Ok(TreeRecord {
@@ -522,6 +545,10 @@ fn read_table(r: &mut Reader<'_>, version: u8) -> Result<TableMeta, FormatError>
         },
         min_seqno: Seqno(r.varint()?),
         max_seqno: Seqno(r.varint()?),
+        shift: match version {
+            VERSION => counter(r)?,
+            _ => 0,
+        },
         root_addr: r.u64()?,
         root_bytes: r.u32()?,
         runs: exact(read_runs(r, version)?),
@@ -598,6 +625,10 @@ fn check_table(r: &Reader<'_>, table: &TableMeta) -> Result<(), FormatError> {
     if table.min_seqno > table.max_seqno || table.delete_count > table.entry_count {
         let found = format!("{}..{}", table.min_seqno, table.max_seqno);
         return Err(r.field("counts", "in order", found));
+    }
+    // Writes are counted from 1, in a table's blocks too.
+    if table.shift > 0 && table.shift >= table.min_seqno.0 {
+        return Err(r.field("shift", "below the smallest seqno", table.shift.to_string()));
     }
     let apart = |pair: &[Run]| pair[0].end() < pair[1].addr;
     if !table.runs.windows(2).all(apart) {

@@ -105,6 +105,7 @@ pub const CHECKS: &[(&str, Check)] = &[
     ("branches_space", branches::space),
     ("branches_beside_commits", branches::beside_commits),
     ("absorb", branches::messages),
+    ("absorb_large", branches::large),
     ("absorb_guarded", branches::guarded),
     ("absorb_refused", branches::absorb_refused),
     ("absorb_nested", branches::nested),

@@ -399,6 +399,17 @@ pub trait Engine: Send + Sync {
         Err(KvError::Unsupported("branch trees"))
     }
 
+    /// Does ahead what [`Self::absorb`] of these branches has to do and can be done while others
+    /// write. Whoever absorbs under locks of its own calls it before it takes them, once nobody
+    /// writes to the branches. It changes nothing that anybody reads, and may be left out.
+    ///
+    /// # Errors
+    /// As [`Self::absorb`]. None if the engine can do nothing ahead.
+    fn prepare_absorb(&self, branches: &[TreeId]) -> Result<(), KvError> {
+        let _ = branches;
+        Ok(())
+    }
+
     /// Gives what was written to branch trees to their parents, then applies `batch`, and drops the
     /// branches: one commit, whole or not at all, if nothing that `guards` name has changed since
     /// their moments. Each message that was written to a branch is applied to what the parent holds
@@ -410,11 +421,13 @@ pub trait Engine: Send + Sync {
     /// [`KvError::Invalid`] (a tree that is no branch, that is named twice, or that has a branch
     /// itself; the parent of another one of the list), and as [`Self::commit_guarded`].
     ///
+    /// What was written to the branches may be of any length. The batch is no longer than any other.
+    ///
     /// # Durability
     /// As [`Self::commit`].
     ///
     /// # Cost
-    /// At most that of writing what the branches hold once more.
+    /// At most that of writing what the branches hold once more, in a bounded amount of memory.
     fn absorb(
         &self,
         branches: &[TreeId],

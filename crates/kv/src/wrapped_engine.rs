@@ -82,6 +82,7 @@ wrapped_engine! {
         count_max: usize
     ) -> Result<Vec<Vec<u8>>, KvError>;
     fn branch_moment(&self, branch: TreeId) -> Result<Snapshot, KvError>;
+    fn prepare_absorb(&self, branches: &[TreeId]) -> Result<(), KvError>;
     fn absorb(
         &self,
         branches: &[TreeId],

@@ -29,6 +29,7 @@ use crate::table::{NewTable, WrittenBlocks};
 use crate::version::Version;
 use crate::view::View;
 use divided::{Divided, Parts};
+use room::is_value_block;
 use std::sync::Arc;
 use std::time::Duration;
 use stitch_base::sync::MutexGuard;
@@ -222,9 +223,6 @@ impl Store {
         let mut committer = self.committer.lock();
         let mut divided = self.divided(&mut committer, batch, tally, options);
         loop {
-            if let Some(gone) = tally.trees.iter().find(|t| !committer.trees.contains(t)) {
-                return Err(KvError::NoTree(gone));
-            }
             if divided.run_bytes > 0 && !self.has_direct_room(divided.run_bytes, class) {
                 divided = Divided::whole(batch);
             }
@@ -233,7 +231,14 @@ impl Store {
             let Some(room) = promised else {
                 continue;
             };
+            if committer.is_paused {
+                self.wait_while_paused(&mut committer)?;
+                continue;
+            }
             // From here on the lock is not given up before the batch is in.
+            if let Some(gone) = tally.trees.iter().find(|t| !committer.trees.contains(t)) {
+                return Err(KvError::NoTree(gone));
+            }
             if let Some((guards, checked)) = checked {
                 self.check_guards_from(guards, checked)?;
             }
@@ -492,7 +497,7 @@ impl Store {
     }
 
     /// What the threads would do, so that level 0 stays bounded without them.
-    fn work_inline(&self) -> Result<(), VtError> {
+    pub(crate) fn work_inline(&self) -> Result<(), VtError> {
         self.write_out_one()?;
         let bound =
             2 * self.sizing.opened.pick.level0_tables + self.sizing.opened.level0_tables_max;
@@ -570,13 +575,4 @@ pub(crate) fn insert_message(
         }
     };
     memtable.insert(tree, &EntryRef { key, seqno, op });
-}
-
-/// True if a message is a put whose value gets a block of its own.
-fn is_value_block(version: &Version, tree: TreeId, message: &Message<'_>) -> bool {
-    let Message::Put { value, .. } = message else {
-        return false;
-    };
-    let options = version.trees.get(&tree).map(|tree| &tree.info.options);
-    options.is_some_and(|options| options.has_value_block(value.len()))
 }

@@ -20,6 +20,8 @@ pub(crate) struct Committer {
     pub(crate) last_seqno: Seqno,
     /// Trees that take writes.
     pub(crate) trees: BTreeSet<TreeId>,
+    /// Tables are moved into trees: nothing is committed until that is done.
+    pub(crate) is_paused: bool,
     /// Rows of deletes.
     pub(crate) deletes: DeleteRuns,
     /// Streaks of puts.
@@ -34,6 +36,7 @@ impl Committer {
         Self {
             last_seqno: version.last_seqno,
             trees: version.living().map(|tree| tree.info.id).collect(),
+            is_paused: false,
             deletes: DeleteRuns::default(),
             streaks: Streaks::default(),
             unsynced: Unsynced::default(),

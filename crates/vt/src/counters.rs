@@ -37,6 +37,8 @@ counters! {
     put_bytes = names::PUT_BYTES;
     /// Batches committed.
     commits = names::COMMITS;
+    /// Absorbs of branch trees that moved tables.
+    absorbs_moved = "vt.absorbs_moved";
     /// Bytes appended to the backup log.
     log_bytes = names::LOG_BYTES;
     /// Bytes of values that commits wrote to their zones at once.

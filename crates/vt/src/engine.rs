@@ -268,6 +268,10 @@ impl Engine for VtEngine {
         Ok(self.store.branch_hold(branch)?.snapshot())
     }
 
+    fn prepare_absorb(&self, branches: &[TreeId]) -> Result<(), KvError> {
+        self.store.prepare_absorb(branches)
+    }
+
     fn absorb(
         &self,
         branches: &[TreeId],
@@ -466,7 +470,7 @@ impl Store {
         }
         let install = Install {
             edit,
-            written: None,
+            ..Install::default()
         };
         self.versions.install(installer, install)?;
         Ok(())

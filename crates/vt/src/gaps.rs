@@ -266,9 +266,12 @@ impl Gaps {
         }
     }
 
-    /// Forgets a tree that is gone.
+    /// Forgets a tree that is gone, or that got tables from elsewhere: with the committer's lock,
+    /// before they are visible.
     pub(crate) fn forget(&self, tree: TreeId) {
-        self.state.lock().trees.remove(&tree);
+        let mut state = self.state.lock();
+        state.trees.remove(&tree);
+        state.announced.retain(|(_, of, _)| *of != tree);
     }
 
     /// Takes note of a row of deletes. It joins the one before if it goes on from there. If too many

@@ -38,6 +38,8 @@ pub(crate) struct Install {
     pub(crate) edit: VersionEdit,
     /// The memtable whose entries are in the edit's tables, and where the log goes on after it.
     pub(crate) written: Option<(Arc<Buffer>, Lsn)>,
+    /// What takes the place of the active memtable, which is empty.
+    pub(crate) fresh: Option<Arc<Buffer>>,
 }
 
 /// The tables that an edit brings.
@@ -124,11 +126,17 @@ impl VersionLog {
         installer.log_start = log_start;
         let new = Successors::of(&version, &install.edit);
         self.retire(&before, &new, &install.edit);
+        let shifted = new.tables.iter().filter(|table| table.meta().shift > 0);
+        self.tables.superseded.look_again(shifted);
         if let Some((written, _)) = &install.written {
             written.direct.leave(&self.volume, &new.runs, &new.tables);
         }
         let view = self.views.change(|view| {
             view.version = Arc::clone(&version);
+            if let Some(fresh) = &install.fresh {
+                assert!(view.active().is_empty(), "nothing is lost with it");
+                view.buffers[0] = Arc::clone(fresh);
+            }
             if let Some((written, _)) = &install.written {
                 let oldest = view.buffers.pop().expect("what was written out was there");
                 assert!(
@@ -265,6 +273,6 @@ impl VersionLog {
 }
 
 /// Reports whether an edit was refused before anything was written.
-const fn is_refused(error: &VtError) -> bool {
+pub(crate) const fn is_refused(error: &VtError) -> bool {
     matches!(error, VtError::Volume(VolumeError::VersionLogFull { .. }))
 }

@@ -71,6 +71,9 @@ pub struct VtOptions {
     /// after so many bytes were committed since somebody asked for a sync: where every little is
     /// waited for, fewer writes are if it is in the log.
     pub unsynced_bytes_min: u64,
+    /// What was written to branch trees is copied to their parents by an absorb if it takes at most
+    /// so many bytes as a batch. All else is moved, table by table. 0: nothing is copied.
+    pub absorb_copy_bytes_max: u64,
     /// Indexes, small data and short values go into the block cache as they are written, where it
     /// has room. False: only what is read does.
     pub caches_writes: bool,
@@ -108,6 +111,7 @@ impl Default for VtOptions {
             background: true,
             direct_bytes_min: 64 * KIB,
             unsynced_bytes_min: 256 * KIB,
+            absorb_copy_bytes_max: 2 * MIB,
             caches_writes: true,
             is_paranoid: false,
             stitch_by_key: None,

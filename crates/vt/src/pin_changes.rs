@@ -97,7 +97,7 @@ impl Store {
         let changes = edit.pins.clone();
         let install = Install {
             edit,
-            written: None,
+            ..Install::default()
         };
         self.versions.install(installer, install)?;
         self.pins.change(&changes, new);

@@ -26,6 +26,8 @@ use stitch_base::Seqno;
 pub(crate) struct RangeDeletes {
     /// Largest first.
     layers: Vec<Arc<Layer>>,
+    /// The shift of the table that it was read from, which is in the sequence numbers.
+    shift: u64,
 }
 
 /// What covers a key, and how far that answer holds.
@@ -46,7 +48,18 @@ impl RangeDeletes {
         }
         Self {
             layers: vec![Arc::new(Layer::new(deletes))],
+            shift: 0,
         }
+    }
+
+    /// The same set, read from a table with this shift.
+    pub(crate) fn of_shift(self, shift: u64) -> Self {
+        Self { shift, ..self }
+    }
+
+    /// The shift that is in its sequence numbers.
+    pub(crate) const fn shift(&self) -> u64 {
+        self.shift
     }
 
     /// This set and one more.
@@ -60,7 +73,8 @@ impl RangeDeletes {
             newest.extend(layer.deletes.iter().cloned());
         }
         layers.push(Arc::new(Layer::new(newest)));
-        Self { layers }
+        let shift = self.shift;
+        Self { layers, shift }
     }
 
     /// True if there is none.

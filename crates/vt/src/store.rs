@@ -1,7 +1,8 @@
 //! The state of an open store, shared by callers and background threads.
 //!
 //! Locks, in the order in which they may be taken:
-//! 0. `pool.evacuation`: one evacuation of many zones at a time, on one volume.
+//! 0. `pool.evacuation`: one evacuation of many zones at a time, on one volume; `absorbing`: one
+//!    absorb that moves tables at a time.
 //! 1. A turn to compact (`compactor.turns`): one compaction at a time, or two that do not overlap.
 //! 2. `write_out`: one write-out at a time.
 //! 3. `versions.installer`: one version edit at a time.
@@ -74,6 +75,8 @@ pub(crate) struct Store {
     pub(crate) key_order: KeyOrder,
     /// What reads pay for level 0.
     pub(crate) level0: Arc<Level0Debt>,
+    /// One absorb at a time moves tables.
+    pub(crate) absorbing: Mutex<()>,
     pub(crate) write_out: Mutex<()>,
     /// The last write-out found no space.
     pub(crate) lacks_space: AtomicBool,
@@ -96,6 +99,7 @@ impl Store {
             reads: shared.read_path(),
             key_order: KeyOrder::new(&compactor),
             asked_syncs: Apart(AtomicU64::new(0)),
+            absorbing: Mutex::new(()),
             write_out: Mutex::new(()),
             lacks_space: AtomicBool::new(false),
             volume: shared.volume,

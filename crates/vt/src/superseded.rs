@@ -158,6 +158,16 @@ impl SupersededVersions {
         }
     }
 
+    /// Nothing is known any more of tables: sequence numbers in them count more than they did.
+    pub(crate) fn look_again<'a>(&self, tables: impl Iterator<Item = &'a Arc<TableHandle>>) {
+        let mut state = self.state.lock();
+        for table in tables {
+            let id = table.meta().id;
+            state.known.remove(&id);
+            state.unknown.insert(id, Arc::downgrade(table));
+        }
+    }
+
     /// A table is gone.
     pub(crate) fn forget(&self, table: TableId) {
         let mut state = self.state.lock();

@@ -53,4 +53,6 @@ fn key_hash(key: &[u8]) -> u64 {
 #[cfg(test)]
 mod prefix_cost;
 #[cfg(test)]
+mod shifted_tests;
+#[cfg(test)]
 mod tests;

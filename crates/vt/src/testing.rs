@@ -55,6 +55,7 @@ pub(crate) fn meta(tree: TreeId, id: u64, smallest: &str, largest: &str) -> Tabl
         value_bytes: 0,
         min_seqno: Seqno(1),
         max_seqno: Seqno(id),
+        shift: 0,
         root_addr: id * 1_000_000,
         root_bytes: 1,
         runs: vec![Run {

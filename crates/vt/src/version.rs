@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use stitch_base::{PinId, Seqno, TableId, TreeId};
 use stitch_format::vt_manifest::{
-    BaseBytes, BranchRecord, HIDDEN_TREE_BYTES_MAX, LEVEL_COUNT, PinChanges, TreeRecord,
+    BaseBytes, BranchRecord, HIDDEN_TREE_BYTES_MAX, LEVEL_COUNT, PinChanges, TableMeta, TreeRecord,
     VersionEdit,
 };
 use stitch_kv::{BranchPoint, Compression, TreeInfo, TreeOptions};
@@ -49,6 +49,8 @@ pub(crate) struct Level {
     pub(crate) base_bytes: BaseBytes,
     /// True if any of them has range deletes.
     pub(crate) has_range_deletes: bool,
+    /// Number of them that have a shift.
+    pub(crate) shifted_count: u64,
 }
 
 impl Level {
@@ -64,6 +66,7 @@ impl Level {
         let list_bytes = sum(&TableHandle::list_bytes);
         let base_bytes = tables.iter().map(|table| table.base_bytes()).sum();
         let has_range_deletes = tables.iter().any(|t| t.meta().range_delete_count > 0);
+        let shifted_count = tables.iter().filter(|t| t.meta().shift > 0).count() as u64;
         Self {
             tables,
             weight,
@@ -72,6 +75,7 @@ impl Level {
             list_bytes,
             base_bytes,
             has_range_deletes,
+            shifted_count,
         }
     }
 
@@ -218,23 +222,35 @@ impl Version {
             is_plain &= record.is_plain() && tree.levels.iter().all(|l| l.value_bytes == 0);
             bytes = bytes + record.base_bytes() + tree.levels.iter().map(|l| l.base_bytes).sum();
         }
-        let branch_bytes = self.branch_bytes();
-        if self.last_pin == PinId(0) && branch_bytes == 0 {
+        let (branch_bytes, shift_bytes) = (self.branch_bytes(), self.shift_bytes());
+        if self.last_pin == PinId(0) && branch_bytes == 0 && shift_bytes == 0 {
             return bytes.of_base(is_plain);
         }
         // Each as if it were hidden: dropping a tree must not make the version longer.
         let hidden_bytes = HIDDEN_TREE_BYTES_MAX * self.trees.len() as u64;
-        bytes.of_base(false) + PinChanges::HEAD_BYTES_MAX + hidden_bytes + branch_bytes
+        let known_bytes = bytes.of_base(false) + PinChanges::HEAD_BYTES_MAX + hidden_bytes;
+        known_bytes + branch_bytes + shift_bytes
     }
 
     /// Returns the most that a base takes for the parents of trees; 0 where none has one.
     fn branch_bytes(&self) -> u64 {
         let branches = self.trees.values().filter(|tree| tree.is_branch()).count() as u64;
-        if branches == 0 {
+        if branches == 0 && self.shift_bytes() == 0 {
             return 0;
         }
         let others = self.trees.len() as u64 - branches;
         branches * BranchRecord::BYTES_MAX + others * BranchRecord::NONE_BYTES
+    }
+
+    /// Returns the most that a base takes for the shifts of tables; 0 where none has one.
+    fn shift_bytes(&self) -> u64 {
+        let levels = || self.trees.values().flat_map(|tree| &tree.levels);
+        let shifted: u64 = levels().map(|level| level.shifted_count).sum();
+        if shifted == 0 {
+            return 0;
+        }
+        let all: u64 = levels().map(|level| level.tables.len() as u64).sum();
+        shifted * TableMeta::SHIFT_BYTES_MAX + (all - shifted) * TableMeta::NO_SHIFT_BYTES
     }
 
     /// What a base takes to list the pieces of the device that tables own, in bytes.

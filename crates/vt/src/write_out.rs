@@ -100,6 +100,7 @@ impl Store {
         let install = Install {
             edit,
             written: Some((buffer, log_start)),
+            ..Install::default()
         };
         self.versions
             .install(&mut installer, install)

@@ -4,15 +4,15 @@
 mod common;
 
 use common::{MIB, Setup, Store};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use stitch_base::TreeId;
 use stitch_base::random::Rng;
 use stitch_kv::conformance::Ending;
 use stitch_kv::conformance::functions::{APPEND, HASH, registry};
 use stitch_kv::{
-    Batch, CommitOptions, Direction, Engine, Folded, KeyRange, KvError, NewBranch, Snapshot,
-    TreeOptions, UpsertRegistry,
+    Batch, CommitOptions, Direction, Engine, Folded, Guards, KeyRange, KvError, NewBranch,
+    Snapshot, TreeOptions, UpsertRegistry,
 };
 use stitch_vt::VtEngine;
 
@@ -27,6 +27,45 @@ type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 struct Tree {
     rows: Rows,
     start: Option<(TreeId, Rows)>,
+    /// What was written to it since it was made, if it is a branch.
+    written: Vec<Written>,
+}
+
+/// A message to a tree.
+#[derive(Clone, Debug)]
+enum Written {
+    Put(Vec<u8>, Vec<u8>),
+    Delete(Vec<u8>),
+    DeleteRange(Vec<u8>, Vec<u8>),
+    Upsert(Vec<u8>, u32, Vec<u8>),
+}
+
+impl Written {
+    fn push(&self, batch: &mut Batch<'_>, tree: TreeId) {
+        match self {
+            Self::Put(key, value) => batch.put(tree, key, value),
+            Self::Delete(key) => batch.delete(tree, key),
+            Self::DeleteRange(start, end) => batch.delete_range(tree, start, end),
+            Self::Upsert(key, function, delta) => batch.upsert(tree, key, *function, delta),
+        }
+    }
+
+    fn apply(&self, rows: &mut Rows, upserts: &UpsertRegistry) {
+        match self {
+            Self::Put(key, value) => drop(rows.insert(key.clone(), value.clone())),
+            Self::Delete(key) => drop(rows.remove(key)),
+            Self::DeleteRange(start, end) => rows.retain(|k, _| !(k >= start && k < end)),
+            Self::Upsert(key, function, delta) => {
+                let found = upserts.get(*function).expect("it is registered");
+                let mut out = Vec::new();
+                let old = rows.get(key).map(Vec::as_slice);
+                match found.fold(key, old, delta, &mut out) {
+                    Folded::Value => drop(rows.insert(key.clone(), out)),
+                    _ => drop(rows.remove(key)),
+                }
+            }
+        }
+    }
 }
 
 type Trees = BTreeMap<TreeId, Tree>;
@@ -36,10 +75,13 @@ struct Run {
     upserts: UpsertRegistry,
     rng: Rng,
     trees: Trees,
+    /// The parent of each branch that was ever made.
+    parents: BTreeMap<TreeId, TreeId>,
     names: u64,
     snapshots: Vec<(Snapshot, Trees)>,
     pins: Vec<(String, Trees)>,
     steps: u64,
+    absorbed: u64,
     /// Work happens in calls alone: between two of them nothing is compacted.
     is_steady: bool,
 }
@@ -55,10 +97,12 @@ impl Run {
             upserts: registry(),
             rng: Rng::new(seed),
             trees: Trees::new(),
+            parents: BTreeMap::new(),
             names: 0,
             snapshots: Vec::new(),
             pins: Vec::new(),
             steps: 0,
+            absorbed: 0,
             is_steady: !setup.options.background,
         };
         run.create();
@@ -91,46 +135,44 @@ impl Run {
             .insert(made.expect("it is made"), Tree::default());
     }
 
+    fn message(&mut self) -> Written {
+        let number = self.rng.below(KEYS);
+        let key = key(number);
+        let mut value = vec![0; self.below(300)];
+        self.rng.fill(&mut value);
+        let kind = self.rng.below(20);
+        let end = self::key(number + 1 + self.rng.below(20));
+        match kind {
+            0..7 => Written::Put(key, value),
+            7..12 => Written::Delete(key),
+            12 => Written::DeleteRange(key, end),
+            _ => {
+                let function = if kind < 16 { APPEND } else { HASH };
+                value.truncate(9);
+                Written::Upsert(key, function, value)
+            }
+        }
+    }
+
+    /// Adds a message to a batch, and to the copy of its tree.
+    fn note(&mut self, batch: &mut Batch<'_>, tree: TreeId, written: Written) {
+        written.push(batch, tree);
+        let upserts = self.upserts.clone();
+        let copy = self.trees.get_mut(&tree).expect("it is living");
+        written.apply(&mut copy.rows, &upserts);
+        if copy.start.is_some() {
+            copy.written.push(written);
+        }
+    }
+
     fn write(&mut self) {
         let Some(tree) = self.tree() else {
             return;
         };
         let mut batch = Batch::new();
-        let upserts = self.upserts.clone();
         for _ in 0..=self.rng.below(30) {
-            let number = self.rng.below(KEYS);
-            let key = key(number);
-            let mut value = vec![0; self.below(300)];
-            self.rng.fill(&mut value);
-            let kind = self.rng.below(20);
-            let end = self::key(number + 1 + self.rng.below(20));
-            let rows = &mut self.trees.get_mut(&tree).expect("it is living").rows;
-            match kind {
-                0..7 => {
-                    batch.put(tree, &key, &value);
-                    rows.insert(key, value);
-                }
-                7..12 => {
-                    batch.delete(tree, &key);
-                    rows.remove(&key);
-                }
-                12 => {
-                    batch.delete_range(tree, &key, &end);
-                    rows.retain(|k, _| !(*k >= key && *k < end));
-                }
-                _ => {
-                    let function = if kind < 16 { APPEND } else { HASH };
-                    let delta = &value[..value.len().min(9)];
-                    batch.upsert(tree, &key, function, delta);
-                    let found = upserts.get(function).expect("it is registered");
-                    let mut out = Vec::new();
-                    let old = rows.get(&key).map(Vec::as_slice);
-                    match found.fold(&key, old, delta, &mut out) {
-                        Folded::Value => drop(rows.insert(key, out)),
-                        _ => drop(rows.remove(&key)),
-                    }
-                }
-            }
+            let message = self.message();
+            self.note(&mut batch, tree, message);
         }
         let done = self.engine().commit(&batch, CommitOptions::default());
         done.expect("there is space");
@@ -163,9 +205,70 @@ impl Run {
             let tree = Tree {
                 rows: rows.clone(),
                 start: Some((parent, rows)),
+                written: Vec::new(),
             };
             self.trees.insert(id, tree);
+            self.parents.insert(id, parent);
         }
+    }
+
+    /// Trees that living ones read, also through parents that were dropped.
+    fn read_by_branches(&self) -> BTreeSet<TreeId> {
+        let mut read = BTreeSet::new();
+        for tree in self.trees.keys() {
+            let mut next = self.parents.get(tree);
+            while let Some(parent) = next {
+                read.insert(*parent);
+                next = self.parents.get(parent);
+            }
+        }
+        read
+    }
+
+    /// Absorbs one branch or two, with a few messages that come along.
+    fn absorb(&mut self) {
+        let count = 1 + self.below(2);
+        let mut branches: Vec<TreeId> = (0..count).filter_map(|_| self.tree()).collect();
+        branches.dedup();
+        let parent = |tree: &TreeId| Some(self.trees.get(tree)?.start.as_ref()?.0);
+        let parents: Option<Vec<TreeId>> = branches.iter().map(parent).collect();
+        let read = self.read_by_branches();
+        let may_go = parents.as_ref().is_some_and(|parents| {
+            let living = parents.iter().all(|parent| self.trees.contains_key(parent));
+            living && branches.iter().all(|branch| !read.contains(branch))
+        });
+        let at = self.engine().snapshot();
+        let none = Guards::since(&at);
+        drop(at);
+        let options = CommitOptions::default();
+        if !may_go {
+            let done = self
+                .engine()
+                .absorb(&branches, &Batch::new(), &none, options);
+            assert!(done.is_err(), "step {}: {branches:?}", self.steps);
+            return;
+        }
+        for (branch, parent) in branches.iter().zip(parents.expect("they are branches")) {
+            let written = self.trees.remove(branch).expect("it is living").written;
+            let upserts = self.upserts.clone();
+            let copy = self.trees.get_mut(&parent).expect("it is living");
+            for message in &written {
+                message.apply(&mut copy.rows, &upserts);
+            }
+            if copy.start.is_some() {
+                copy.written.extend(written);
+            }
+        }
+        let mut batch = Batch::new();
+        for _ in 0..self.rng.below(6) {
+            if let Some(tree) = self.tree() {
+                let message = self.message();
+                self.note(&mut batch, tree, message);
+            }
+        }
+        let done = self.engine().absorb(&branches, &batch, &none, options);
+        done.unwrap_or_else(|e| panic!("step {}: {e}", self.steps));
+        self.absorbed += 1;
     }
 
     fn drop_some(&mut self) {
@@ -324,7 +427,8 @@ impl Run {
             0..60 => self.write(),
             60..70 => self.branch(),
             70..75 => self.drop_some(),
-            75..88 => self.hold(),
+            75..80 => self.absorb(),
+            80..88 => self.hold(),
             88..92 => self.engine().quiesce().expect("it settles"),
             92..95 => self.reopen(),
             _ => self.compare_all(),
@@ -348,14 +452,17 @@ impl Run {
 }
 
 fn run(setup: &Setup, seeds: std::ops::Range<u64>) {
+    let mut absorbed = 0;
     for seed in seeds {
         println!("seed {seed}");
         let mut run = Run::new(setup, seed);
         for _ in 0..250 {
             run.step();
         }
+        absorbed += run.absorbed;
         run.end();
     }
+    assert!(absorbed > 3, "branches are absorbed");
 }
 
 #[test]
@@ -384,4 +491,28 @@ fn from_no_copy_to_all_copies() {
 #[test]
 fn values_written_at_once() {
     run(&Setup::sized(16 * KIB, 32 * KIB, false).direct(150), 80..84);
+}
+
+#[test]
+fn absorbs_that_move_tables() {
+    run(&Setup::sized(16 * KIB, 32 * KIB, false).moving(), 100..124);
+}
+
+#[test]
+fn absorbs_that_move_tables_with_threads() {
+    run(&Setup::sized(16 * KIB, 32 * KIB, true).moving(), 130..136);
+}
+
+#[test]
+fn absorbs_that_move_tables_of_values() {
+    let setup = Setup::sized(16 * KIB, 32 * KIB, false).direct(150).moving();
+    run(&setup, 140..148);
+}
+
+#[test]
+fn absorbs_that_move_tables_and_stitch_all() {
+    let setup = Setup::sized(16 * KIB, 32 * KIB, false)
+        .stitching(0)
+        .moving();
+    run(&setup, 150..158);
 }

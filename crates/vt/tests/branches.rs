@@ -7,7 +7,7 @@ use std::sync::Arc;
 use stitch_base::random::Rng;
 use stitch_base::{ErrorKind, TreeId};
 use stitch_device::{Device, MemDevice};
-use stitch_format::superblock::{FEATURE_BRANCHES, FEATURE_PINS};
+use stitch_format::superblock::{FEATURE_BRANCHES, FEATURE_PINS, FEATURE_SHIFTS};
 use stitch_kv::conformance::Ending;
 use stitch_kv::conformance::functions::{APPEND, HASH, registry};
 use stitch_kv::{
@@ -488,31 +488,129 @@ fn absorb(engine: &VtEngine, branch: TreeId) -> Result<(), KvError> {
     engine.absorb(&[branch], &batch, &none, options).map(drop)
 }
 
+/// A store that moves the tables of branches, however short they are.
+fn moving() -> Store {
+    Store::new(&setup().moving(), 64 * MIB, Some(4 * MIB), registry())
+}
+
+/// How many absorbs have moved tables.
+fn moved(engine: &VtEngine) -> u64 {
+    let counters = engine.counters();
+    counters.get("vt.absorbs_moved")
+}
+
 #[test]
-fn a_branch_that_is_too_long_for_one_commit_is_refused_and_stays_whole() {
+fn a_branch_of_any_length_is_absorbed() {
     let store = store();
     let engine = store.engine();
     let parent = tree(engine, "tree");
     put(engine, parent, 0..10, 1);
+    let before = engine.snapshot();
     let child = branch(engine, parent, "branch");
     let limit = engine.limits().batch_bytes_max;
-    let rows = u32::try_from(limit / 1000 + 1).expect("a batch is short");
-    put(engine, child, 0..rows, 2);
-    let refused = absorb(engine, child).expect_err("it is refused");
-    assert!(
-        matches!(refused, KvError::TooLarge { limit_bytes, .. } if limit_bytes == limit),
-        "{refused}"
-    );
-    assert!(refused.to_string().contains("branches"), "{refused}");
-    assert_eq!(count(engine, parent, None), 10);
-    assert_eq!(count(engine, child, None), rows as usize);
-    // It takes writes again, and what these hide is not copied.
-    commit(engine, |batch| batch.delete_range(child, &[], &[255]));
-    commit(engine, |batch| batch.put(child, b"last", b"row"));
+    let rows = u32::try_from(3 * limit / 1000).expect("a batch is short");
+    put(engine, child, 5..rows, 2);
+    commit(engine, |batch| {
+        batch.put(parent, &7u32.to_be_bytes(), b"the parent's")
+    });
+    let bytes = owned(engine);
     absorb(engine, child).expect("it is absorbed");
-    assert_eq!(count(engine, parent, None), 1);
-    assert_eq!(get(engine, parent, b"last"), Some(b"row".to_vec()));
+    assert_eq!(moved(engine), 1);
+    assert_eq!(count(engine, parent, None), rows as usize);
+    assert_eq!(count(engine, parent, Some(&before)), 10);
+    let seven = get(engine, parent, &7u32.to_be_bytes()).expect("it is there");
+    assert_ne!(seven, b"the parent's");
+    assert!(owned(engine) < bytes + limit, "nothing is written twice");
     assert_eq!(engine.trees().len(), 1);
+    assert_eq!(engine.check(&mut |_, _| {}).expect("it goes on"), []);
+    drop(before);
+    engine.quiesce().expect("it settles");
+    assert_eq!(count(engine, parent, None), rows as usize);
+    assert_eq!(engine.check(&mut |_, _| {}).expect("it goes on"), []);
+}
+
+#[test]
+fn a_branch_that_a_pin_sees_is_copied_and_stays_hidden() {
+    let mut store = moving();
+    let engine = store.engine();
+    let parent = tree(engine, "tree");
+    put(engine, parent, 0..100, 1);
+    let child = branch(engine, parent, "branch");
+    put(engine, child, 50..200, 2);
+    commit(engine, |batch| {
+        batch.delete_range(child, &[0, 0, 0, 0], &[0, 0, 0, 9])
+    });
+    engine.create_pin("pin", b"").expect("it is made");
+    put(engine, child, 190..210, 3);
+    absorb(engine, child).expect("it is absorbed");
+    assert_eq!(moved(engine), 1);
+    assert_eq!(count(engine, parent, None), 201);
+    store.next_life(Ending::PowerCut);
+    let engine = store.engine();
+    assert_eq!(count(engine, parent, None), 201);
+    let pin = engine.open_pin("pin").expect("it opens");
+    assert_eq!(count(engine, child, Some(&pin)), 191);
+    assert_eq!(count(engine, parent, Some(&pin)), 100);
+    drop(pin);
+    engine.drop_pin("pin").expect("it goes");
+    engine.drop_tree(parent).expect("it goes");
+    engine.quiesce().expect("it settles");
+    assert_eq!(owned(engine), 0);
+}
+
+#[test]
+fn stores_that_moved_tables_have_a_feature_bit() {
+    let mut store = moving();
+    let engine = store.engine();
+    let parent = tree(engine, "tree");
+    put(engine, parent, 0..100, 1);
+    let child = branch(engine, parent, "branch");
+    put(engine, child, 0..100, 2);
+    let features = |engine: &VtEngine| engine.volume().superblock().incompatible;
+    assert_eq!(features(engine), FEATURE_BRANCHES);
+    absorb(engine, child).expect("it is absorbed");
+    assert_eq!(features(engine), FEATURE_BRANCHES | FEATURE_SHIFTS);
+    store.next_life(Ending::Killed);
+    let engine = store.engine();
+    assert_eq!(features(engine), FEATURE_BRANCHES | FEATURE_SHIFTS);
+    assert_eq!(count(engine, parent, None), 100);
+}
+
+#[test]
+fn a_full_store_refuses_the_absorb_and_takes_other_writes() {
+    let store = moving();
+    let engine = store.engine();
+    let parent = tree(engine, "tree");
+    put(engine, parent, 0..100, 1);
+    let child = branch(engine, parent, "branch");
+    put(engine, child, 0..2000, 2);
+    engine.create_pin("pin", b"").expect("it is made");
+    // The pin keeps the branch, so it is written anew: there is no room for that.
+    let filler = tree(engine, "filler");
+    let mut from = 0;
+    loop {
+        let mut batch = Batch::new();
+        for number in from..from + 50u32 {
+            let mut value = vec![0; 1000];
+            Rng::new(u64::from(number)).fill(&mut value);
+            batch.put(filler, &number.to_be_bytes(), &value);
+        }
+        match engine.commit(&batch, CommitOptions::default()) {
+            Ok(_) => from += 50,
+            Err(error) if error.kind() == ErrorKind::NoSpace => break,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    let refused = absorb(engine, child).expect_err("there is no room");
+    assert_eq!(refused.kind(), ErrorKind::NoSpace, "{refused}");
+    assert_eq!(count(engine, parent, None), 100);
+    assert_eq!(count(engine, child, None), 2000);
+    engine.drop_tree(filler).expect("it goes");
+    engine.quiesce().expect("it settles");
+    put(engine, parent, 0..10, 3);
+    put(engine, child, 0..10, 3);
+    absorb(engine, child).expect("it is absorbed");
+    assert_eq!(count(engine, parent, None), 2000);
     assert_eq!(engine.check(&mut |_, _| {}).expect("it goes on"), []);
 }
 

@@ -18,8 +18,10 @@ type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 /// The rows of each tree, by its name.
 type State = BTreeMap<String, Rows>;
 
-fn options() -> VtOptions {
+/// What is written to branches is moved to their parents if it takes more bytes than this.
+fn options(copied_bytes: u64) -> VtOptions {
     VtOptions {
+        absorb_copy_bytes_max: copied_bytes,
         memory_bytes: 16 * MIB,
         memtable_bytes: Some(32 << 10),
         table_bytes: Some(16 << 10),
@@ -148,7 +150,7 @@ impl Life<'_> {
 fn image() -> MemDevice {
     let device = Arc::new(MemDevice::new(32 * MIB));
     format(&*device, None);
-    let engine = open(device.clone(), options());
+    let engine = open(device.clone(), options(u64::MAX));
     for (seed, name) in (1..).zip(["one", "two"]) {
         let made = engine.create_tree(name, &TreeOptions::default());
         let tree = made.expect("it is made");
@@ -171,7 +173,7 @@ fn check(image: MemDevice, possible: &[State]) -> State {
     let device = Arc::new(image);
     let mut found = State::new();
     for is_again in [false, true] {
-        let engine = open(device.clone(), options());
+        let engine = open(device.clone(), options(u64::MAX));
         found = state(&engine);
         let names: Vec<&String> = found.keys().collect();
         assert!(possible.contains(&found), "{names:?} hold something else");
@@ -189,9 +191,9 @@ fn check(image: MemDevice, possible: &[State]) -> State {
 }
 
 /// Returns the states of a life without a crash.
-fn whole_life(image: &MemDevice) -> Vec<State> {
+fn whole_life(image: &MemDevice, copied_bytes: u64) -> Vec<State> {
     let device = Arc::new(CrashDevice::from_image(image, CrashPlan::NEVER));
-    let engine = open(device, options());
+    let engine = open(device, options(copied_bytes));
     let mut life = Life {
         states: vec![state(&engine)],
         engine: &engine,
@@ -201,14 +203,14 @@ fn whole_life(image: &MemDevice) -> Vec<State> {
 }
 
 /// Returns how many states crashes left, and how many there are.
-fn crash(plan: fn(u64) -> CrashPlan, step: usize) -> (usize, usize) {
+fn crash(plan: fn(u64) -> CrashPlan, step: usize, copied_bytes: u64) -> (usize, usize) {
     let image = image();
-    let all = whole_life(&image);
+    let all = whole_life(&image, copied_bytes);
     let mut rng = Rng::new(3);
     let mut met = BTreeSet::new();
     for nth in (1..).step_by(step) {
         let device = Arc::new(CrashDevice::from_image(&image, CrashPlan::NEVER));
-        let engine = open(device.clone(), options());
+        let engine = open(device.clone(), options(copied_bytes));
         device.set_plan(plan(nth));
         let mut life = Life {
             states: vec![state(&engine)],
@@ -235,12 +237,24 @@ fn crash(plan: fn(u64) -> CrashPlan, step: usize) -> (usize, usize) {
 
 #[test]
 fn at_every_sync() {
-    let (met, all) = crash(CrashPlan::at_sync, 1);
+    let (met, all) = crash(CrashPlan::at_sync, 1, u64::MAX);
     assert_eq!(met, all, "a crash left each of the states");
 }
 
 #[test]
 fn at_many_writes() {
-    let (met, all) = crash(CrashPlan::at_write, 5);
+    let (met, all) = crash(CrashPlan::at_write, 5, u64::MAX);
+    assert!(met > all / 2, "{met} of {all} states");
+}
+
+#[test]
+fn at_every_sync_where_tables_are_moved() {
+    let (met, all) = crash(CrashPlan::at_sync, 1, 0);
+    assert_eq!(met, all, "a crash left each of the states");
+}
+
+#[test]
+fn at_many_writes_where_tables_are_moved() {
+    let (met, all) = crash(CrashPlan::at_write, 5, 0);
     assert!(met > all / 2, "{met} of {all} states");
 }

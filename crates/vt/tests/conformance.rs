@@ -62,3 +62,13 @@ fn stitching_from_many_blocks_on() {
 fn stitching_nothing() {
     run_all_with_threshold(u64::MAX);
 }
+
+#[test]
+fn absorbs_that_move_tables() {
+    run_all(&Setup::sized(16 * KIB, 32 * KIB, false).moving());
+}
+
+#[test]
+fn absorbs_that_move_tables_with_threads() {
+    run_all(&Setup::sized(16 * KIB, 32 * KIB, true).moving());
+}

@@ -336,6 +336,7 @@ fn vt_manifest() -> VersionEdit {
         value_bytes: 512,
         min_seqno: Seqno(1),
         max_seqno: Seqno(9),
+        shift: 0,
         root_addr: 4096,
         root_bytes: 512,
         runs: vec![Run {

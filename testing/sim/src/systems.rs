@@ -102,10 +102,15 @@ fn of_pins() -> Vec<Case> {
 
 /// Branch trees beside pins and all that changes the store.
 fn of_branches() -> Vec<Case> {
-    let branches = VtHost::new("vt-branches", SMALL, 8 << 10, 16 << 10).with_direct(2 << 10);
-    let mut system = with_pins(branches);
-    system.shape.has_branches = true;
-    of_system(system, SIZE)
+    let host = |name| VtHost::new(name, SMALL, 8 << 10, 16 << 10).with_direct(2 << 10);
+    let moving = host("vt-branches-moved").with_moved_branches();
+    let mut cases = Vec::new();
+    for host in [host("vt-branches"), moving] {
+        let mut system = with_pins(host);
+        system.shape.has_branches = true;
+        cases.extend(of_system(system, SIZE));
+    }
+    cases
 }
 
 /// Several instances on one volume.

@@ -26,6 +26,7 @@ pub struct VtHost {
     direct_bytes_min: u64,
     unsynced_bytes_min: u64,
     discard: bool,
+    moves_branches: bool,
     is_varied: bool,
     refusals: Option<Arc<Refusals>>,
 }
@@ -43,6 +44,7 @@ impl VtHost {
             direct_bytes_min: u64::MAX,
             unsynced_bytes_min: 0,
             discard: false,
+            moves_branches: false,
             is_varied: false,
             refusals: None,
         }
@@ -85,6 +87,13 @@ impl VtHost {
     #[must_use]
     pub fn with_refusals(mut self, refusals: Arc<Refusals>) -> Self {
         self.refusals = Some(refusals);
+        self
+    }
+
+    /// With branches whose tables are moved when they are absorbed, however short they are.
+    #[must_use]
+    pub fn with_moved_branches(mut self) -> Self {
+        self.moves_branches = true;
         self
     }
 
@@ -186,6 +195,9 @@ impl VtHost {
             is_paranoid: true,
             ..VtOptions::default()
         };
+        if self.moves_branches {
+            options.absorb_copy_bytes_max = 0;
+        }
         if self.is_varied {
             Self::vary(&mut options, generation.0);
         }

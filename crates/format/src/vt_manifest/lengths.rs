@@ -64,7 +64,12 @@ impl TreeRecord {
 }
 
 impl TableMeta {
-    /// Returns what a base takes to list the table and its level.
+    /// The most that a base takes for the shift of a table that has one.
+    pub const SHIFT_BYTES_MAX: u64 = 10;
+    /// What a base takes to say that a table has no shift, where any table has one.
+    pub const NO_SHIFT_BYTES: u64 = 1;
+
+    /// Returns what a base takes to list the table and its level, without its shift.
     #[must_use]
     pub fn base_bytes(&self) -> BaseBytes {
         let numbers = [

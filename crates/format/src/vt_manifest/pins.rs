@@ -35,7 +35,8 @@ pub struct PinRecord {
 ///
 /// A hidden tree was dropped while a pin saw it or a branch tree read it. Its tables stay until the
 /// edit that drops the last of these drops the tree too. A base lists hidden trees among its new
-/// trees as well. In version 4 the last pin may be 0: then trees are hidden, and no pins are named.
+/// trees as well. From version 4 on the last pin may be 0:
+/// then trees may be hidden, and no pins are named.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PinChanges {
     /// The last number that a pin got. 0 in stores that never had one: their edits stay readable

@@ -28,6 +28,7 @@ fn sample_table() -> TableMeta {
         value_bytes: 0,
         min_seqno: Seqno(5),
         max_seqno: Seqno(7),
+        shift: 0,
         root_addr: 0x0807_0605_0403_0201,
         root_bytes: 0x0d0c_0b0a,
         runs: vec![Run {
@@ -169,9 +170,9 @@ fn version_2_is_written_only_where_it_is_needed() {
     assert_eq!(VersionEdit::decode(&bytes), Ok(zstd));
     bytes[0] = 1;
     assert!(VersionEdit::decode(&bytes).is_err());
-    bytes[0] = 5;
+    bytes[0] = 6;
     let newer = VersionEdit::decode(&bytes);
-    assert!(matches!(newer, Err(FormatError::Newer { found: 5, .. })));
+    assert!(matches!(newer, Err(FormatError::Newer { found: 6, .. })));
 }
 
 fn sample_with_values() -> VersionEdit {
@@ -286,4 +287,74 @@ fn ranges_with_an_excluded_end_do_not_overlap_what_starts_there() {
     assert!(!table.overlaps(b"a", Some(b"ab")));
     table.largest_excluded = false;
     assert!(table.overlaps(b"c", None));
+}
+
+fn shifted_sample() -> VersionEdit {
+    let table = TableMeta {
+        shift: 4,
+        root_addr: 0x400,
+        root_bytes: 0x200,
+        runs: vec![Run {
+            addr: 0x400,
+            len_bytes: 0x200,
+        }],
+        ..sample_table()
+    };
+    VersionEdit {
+        last_seqno: Seqno(7),
+        next_table: TableId(0x82),
+        next_tree: TreeId(4),
+        dropped_trees: vec![TreeId(3)],
+        added: vec![(0, Arc::new(table))],
+        ..VersionEdit::default()
+    }
+}
+
+#[rustfmt::skip]
+const GOLDEN_SHIFTED: [u8; 51] = [
+    5, // version
+    7, 0x82, 0x01, 4, // last seqno, next table, next tree
+    1, 3, 0, 0, // dropped, new and altered trees
+    0, 0, 0, 0, 0, // pins: last, dropped, hidden trees, new, altered
+    0, 0, // removed, moved
+    1, 0, 0x81, 0x01, 2, 2, b'a', b'b', 1, b'c', 1, // added: level, number, tree, keys, flags
+    3, 1, 2, 0x80, 0x04, 0, 5, 7, 4, // counts, bytes, seqnos, shift
+    0, 4, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, // root
+    1, 2, 1, // runs
+];
+
+#[test]
+fn bytes_of_shifted_tables_are_pinned() {
+    let edit = shifted_sample();
+    assert_eq!(edit.encode(), GOLDEN_SHIFTED);
+    assert_eq!(VersionEdit::decode(&GOLDEN_SHIFTED), Ok(edit.clone()));
+    expect_no_spare_bits(&GOLDEN_SHIFTED, &edit);
+}
+
+#[test]
+fn a_store_without_shifted_tables_stays_readable_for_older_programs() {
+    let edit = shifted_sample();
+    assert!(edit.has_shifts() && !edit.is_of_version_1());
+    let mut plain = edit.clone();
+    let table = TableMeta::clone(&edit.added[0].1);
+    plain.added[0].1 = Arc::new(TableMeta { shift: 0, ..table });
+    assert!(!plain.has_shifts() && plain.is_of_version_1());
+    assert_eq!(plain.encode()[0], 1);
+}
+
+#[test]
+fn a_shift_leaves_writes_that_count_from_1() {
+    let with = |shift: u64| {
+        let mut edit = shifted_sample();
+        let table = TableMeta::clone(&edit.added[0].1);
+        edit.added[0].1 = Arc::new(TableMeta { shift, ..table });
+        VersionEdit::decode(&edit.encode()).is_ok()
+    };
+    assert!(with(4) && !with(5) && !with(1 << 62) && !with(u64::MAX));
+}
+
+#[test]
+fn the_length_of_a_shift_in_a_base_is_bounded() {
+    assert!(varint_bytes(1 << 62) as u64 <= TableMeta::SHIFT_BYTES_MAX);
+    assert_eq!(varint_bytes(0) as u64, TableMeta::NO_SHIFT_BYTES);
 }

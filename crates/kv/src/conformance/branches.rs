@@ -4,7 +4,7 @@ mod absorb;
 mod edges;
 
 pub(super) use absorb::{
-    guarded, messages, nested, refused as absorb_refused, survive as absorb_survives,
+    guarded, large, messages, nested, refused as absorb_refused, survive as absorb_survives,
 };
 pub(super) use edges::{
     beside_commits, chains, dropped_parents, keys_written, space, together, unsupported,

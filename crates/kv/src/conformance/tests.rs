@@ -126,6 +126,7 @@ const FAULTS: [(Fault, &str); 36] = [
     (Fault::AbsorbedBranchesStay, "absorb"),
     (Fault::AbsorbIgnoresGuards, "absorb_guarded"),
     (Fault::AbsorbLosesTheBatch, "absorb"),
+    (Fault::AbsorbLosesTheBatch, "absorb_large"),
     (Fault::AbsorbWritesValues, "absorb_nested"),
 ];
 

@@ -1,4 +1,5 @@
-//! Branches that are absorbed by their parents.
+//! Branches that are absorbed by their parents. What is short is copied, as below; all else is
+//! moved ([`moving`]), which costs a few syncs and no more for longer branches.
 //!
 //! 1. The branches take no more writes.
 //! 2. What was written to them is read in order and put into a batch for the parents: the deleted
@@ -15,6 +16,9 @@
 //! ```
 //!
 //! The record is in the log until step 4 is done: no write-out is installed in between.
+
+mod moving;
+mod rewritten;
 
 use super::room::wanted;
 use super::{Divided, Tally, insert_message};
@@ -40,7 +44,10 @@ use stitch_volume::VolumeError;
 /// What is committed when branches are absorbed.
 struct Absorbed<'a> {
     branches: &'a BTreeSet<TreeId>,
-    /// What was written to them and the batch that comes along, for living trees.
+    /// The same, in the order in which they are applied.
+    order: &'a [TreeId],
+    /// Where they are copied: what was written to them and the batch that comes along. Where they
+    /// are moved: the batch that comes along.
     batch: &'a Batch<'a>,
     guards: Option<&'a Guards>,
     options: CommitOptions,
@@ -66,8 +73,7 @@ impl Store {
     /// Absorbs branches.
     ///
     /// # Errors
-    /// As [`stitch_kv::Engine::absorb`], and [`KvError::TooLarge`] if what was written to the
-    /// branches is longer than a batch may be.
+    /// As [`stitch_kv::Engine::absorb`].
     pub(crate) fn absorb(
         &self,
         branches: &[TreeId],
@@ -85,15 +91,44 @@ impl Store {
             return Err(KvError::Invalid("a branch is named twice".to_owned()));
         }
         let mut frozen = self.freeze(&trees)?;
-        let whole = self.written(branches, batch)?;
+        let Some(whole) = self.written(branches, batch)? else {
+            let absorbed = Absorbed {
+                branches: &trees,
+                order: branches,
+                batch,
+                guards: (!guards.is_empty()).then_some(guards),
+                options,
+            };
+            return self.absorb_by_move(&absorbed, &mut frozen);
+        };
         self.slow_down(whole.len_bytes() as u64, options.space, self.views.get());
         let absorbed = Absorbed {
             branches: &trees,
+            order: branches,
             batch: &whole,
             guards: (!guards.is_empty()).then_some(guards),
             options,
         };
         self.commit_absorbed(&absorbed, &mut frozen)
+    }
+
+    /// Writes out and compacts what an absorb of these branches would, if it would move their
+    /// tables.
+    ///
+    /// # Errors
+    /// As [`Self::absorb`].
+    pub(crate) fn prepare_absorb(&self, branches: &[TreeId]) -> Result<(), KvError> {
+        self.check_writable()?;
+        let trees: BTreeSet<TreeId> = branches.iter().copied().collect();
+        check_absorbed(&self.version(), &trees)?;
+        if self.written(branches, &Batch::new())?.is_some() {
+            return Ok(());
+        }
+        self.write_all_out()?;
+        for branch in branches {
+            self.compactor.flatten(*branch)?;
+        }
+        Ok(())
     }
 
     /// Ends writes to branches, if they can be absorbed.
@@ -113,10 +148,16 @@ impl Store {
         })
     }
 
-    /// Returns what was written to frozen branches as a batch for their parents, then `batch`.
-    fn written(&self, branches: &[TreeId], batch: &Batch<'_>) -> Result<Batch<'static>, KvError> {
+    /// Returns what was written to frozen branches as a batch for their parents, then `batch`;
+    /// `None` if that is long enough to be moved.
+    fn written(
+        &self,
+        branches: &[TreeId],
+        batch: &Batch<'_>,
+    ) -> Result<Option<Batch<'static>>, KvError> {
         let view = self.views.get();
         let limit_bytes = self.limits().batch_bytes_max;
+        let limit_bytes = limit_bytes.min(self.options.absorb_copy_bytes_max);
         let mut whole = Batch::new();
         let mark = |tree: &TreeId| {
             let mut mark = Vec::new();
@@ -124,43 +165,39 @@ impl Store {
             mark.len()
         };
         let marks_bytes: usize = branches.iter().map(mark).sum();
-        let check = |whole: &Batch<'_>| {
-            let len_bytes = (whole.len_bytes() + marks_bytes) as u64;
-            if len_bytes <= limit_bytes {
-                return Ok(());
-            }
-            Err(KvError::TooLarge {
-                what: "what was written to branches that are absorbed together",
-                len_bytes,
-                limit_bytes,
-            })
-        };
+        let is_short = |whole: &Batch<'_>| (whole.len_bytes() + marks_bytes) as u64 <= limit_bytes;
         for tree in branches {
-            self.collect(&view, *tree, &mut whole, &check)?;
+            if !self.collect(&view, *tree, &mut whole, &is_short)? {
+                return Ok(None);
+            }
         }
         for (tree, message) in batch.messages() {
             whole.push(tree, message);
-            check(&whole)?;
+            if !is_short(&whole) {
+                return Ok(None);
+            }
         }
         debug_assert!(whole.count() >= batch.count(), "the batch comes along");
-        Ok(whole)
+        Ok(Some(whole))
     }
 
-    /// Adds what was written to a branch.
+    /// Adds what was written to a branch. Returns false as soon as it is not short.
     fn collect(
         &self,
         view: &View,
         branch: TreeId,
         whole: &mut Batch<'static>,
-        check: &dyn Fn(&Batch<'_>) -> Result<(), KvError>,
-    ) -> Result<(), KvError> {
+        is_short: &dyn Fn(&Batch<'_>) -> bool,
+    ) -> Result<bool, KvError> {
         let tree = view.version.trees.get(&branch);
         let tree = tree.ok_or(KvError::NoTree(branch))?;
         let parent = tree.info.branch.ok_or(KvError::NoTree(branch))?.parent;
         let deletes = self.range_deletes(view, branch)?;
         for delete in &deletes {
             whole.delete_range(parent, &delete.start, &delete.end);
-            check(whole)?;
+            if !is_short(whole) {
+                return Ok(false);
+            }
         }
         let bounds = Arc::new(Bounds::of(KeyRange::all(), false));
         let sources = self
@@ -177,9 +214,11 @@ impl Store {
             for version in versions.iter().rev() {
                 whole.push(parent, version.message(&key));
             }
-            check(whole)?;
+            if !is_short(whole) {
+                return Ok(false);
+            }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// The ranges that were deleted in a tree.
@@ -210,7 +249,12 @@ impl Store {
             let mut installer = self.versions.lock();
             // A branch of one of them may have been made, or its parent dropped.
             check_absorbed(&self.version(), absorbed.branches)?;
-            let committer = self.committer.lock();
+            let mut committer = self.committer.lock();
+            if committer.is_paused {
+                drop(installer);
+                self.wait_while_paused(&mut committer)?;
+                continue;
+            }
             if let Some(gone) = tally.trees.iter().find(|t| !committer.trees.contains(t)) {
                 return Err(KvError::NoTree(gone));
             }

@@ -6,15 +6,26 @@ use crate::buffer::{Buffer, Room, TABLE_OVERHEAD_BYTES};
 use crate::committer::Committer;
 use crate::options::SEALED_COUNT_MAX;
 use crate::store::Store;
+use crate::version::Version;
 use std::sync::Arc;
 use std::time::Duration;
+use stitch_base::TreeId;
 use stitch_base::sync::MutexGuard;
-use stitch_kv::{KvError, SpaceClass};
+use stitch_kv::{KvError, Message, SpaceClass};
 
 /// Space is promised in pieces of this size, so that few commits have to ask.
 const ROOM_BYTES: u64 = 256 << 10;
 /// What a message takes in a table beyond its bytes.
 const MESSAGE_OVERHEAD_BYTES: u64 = 24;
+
+/// True if a message is a put whose value gets a block of its own.
+pub(super) fn is_value_block(version: &Version, tree: TreeId, message: &Message<'_>) -> bool {
+    let Message::Put { value, .. } = message else {
+        return false;
+    };
+    let options = version.trees.get(&tree).map(|tree| &tree.info.options);
+    options.is_some_and(|options| options.has_value_block(value.len()))
+}
 
 /// What a batch will take when it is written out.
 pub(super) fn wanted(active: &Buffer, divided: &Divided, tally: &Tally) -> Room {

@@ -21,6 +21,9 @@ use crate::version::{Level, TableHandle, TreeVersion};
 use std::sync::Arc;
 use stitch_base::TreeId;
 
+/// Stands for the turn of who places moved tables.
+const PLACING: usize = usize::MAX;
+
 /// Keys of a level, `start` included and `end` not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Claim {
@@ -93,9 +96,28 @@ impl Claims {
         !self.is_empty() && claims_of(plan).iter().any(meets)
     }
 
-    fn has(&self, tree: TreeId, level: usize, keys: (&[u8], &[u8])) -> bool {
+    /// True if anything is claimed of these keys of a level.
+    pub(super) fn has(&self, tree: TreeId, level: usize, keys: (&[u8], &[u8])) -> bool {
         let mut all = self.all.iter();
         all.any(|(_, claim)| claim.meets(tree, level, keys.0, Some(keys.1)))
+    }
+
+    /// Tables will lie there once they are installed.
+    pub(super) fn place(&mut self, tree: TreeId, level: usize, (start, end): (&[u8], &[u8])) {
+        debug_assert!(start < end, "a table has keys");
+        let claim = Claim {
+            tree,
+            level,
+            start: start.to_vec(),
+            end: Some(end.to_vec()),
+            goes_down: false,
+        };
+        self.all.push((PLACING, claim));
+    }
+
+    /// What was placed is installed, or will not be.
+    pub(super) fn end_placing(&mut self) {
+        self.remove(PLACING);
     }
 
     /// True if a table is going down.

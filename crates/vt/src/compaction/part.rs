@@ -3,6 +3,9 @@
 //!
 //! Versions of a key may span blocks. What shares a key with an unreadable block goes with it, so
 //! that the tables share none. Unreadable blocks that follow each other stay together.
+//!
+//! The parts of a table with a shift have that shift too: its blocks and range deletes go into them
+//! with the sequence numbers that are stored.
 
 use super::Compactor;
 use super::fragments::Fragments;
@@ -13,6 +16,7 @@ use crate::VtError;
 use crate::output::{OutputRules, Outputs};
 use crate::version::TreeVersion;
 use std::ops::Range;
+use stitch_base::Seqno;
 use stitch_format::vt_index::IndexEntry;
 use stitch_format::vt_manifest::TableMeta;
 
@@ -22,7 +26,8 @@ impl Compactor {
         let [handle] = plan.upper.as_slice() else {
             unreachable!("one table is parted");
         };
-        let table = self.tables.reader(handle);
+        let table = self.tables.reader(handle).unshifted();
+        let shift = handle.meta().shift;
         let index = table.index_entries(&[], None)?;
         let deletes = table.range_deletes()?;
         let units = {
@@ -40,7 +45,7 @@ impl Compactor {
             stream: stream(plan.to_level, 0),
             precision: self.tables.precision(plan.to_level),
             table_bytes: u64::MAX,
-            snapshots: self.snapshots.held().into(),
+            snapshots: stored_moments(&self.snapshots.held(), shift).into(),
             cuts,
             input_runs: input_runs(plan),
             under_way: None,
@@ -48,7 +53,13 @@ impl Compactor {
         let deletes = Fragments::new(deletes.iter(), &rules.snapshots).sorted();
         let mut outputs = Outputs::new(&self.tables, &tree.info, rules, deletes);
         outputs.stitch(&index)?;
-        let tables = outputs.finish()?;
+        let mut tables = outputs.finish()?;
+        if shift > 0 {
+            tables.iter_mut().for_each(|table| table.move_by(shift));
+            // They were counted by moments that are not those of any snapshot.
+            let ids = tables.iter().map(|table| table.id);
+            ids.for_each(|id| self.tables.superseded.forget(id));
+        }
         let is_of = |table: &TableMeta, unit: &Range<usize>| {
             let first = &index[unit.start].first;
             table.smallest <= *first && table.reaches(first)
@@ -65,6 +76,14 @@ impl Compactor {
             ..Made::default()
         })
     }
+}
+
+/// Moments as a table with a shift stores them, in ascending order.
+fn stored_moments(moments: &[Seqno], shift: u64) -> Vec<Seqno> {
+    let stored = moments.iter().map(|s| Seqno(s.0.saturating_sub(shift)));
+    let mut stored: Vec<Seqno> = stored.collect();
+    stored.dedup();
+    stored
 }
 
 /// Blocks that must stay together, around those that cannot be read.
@@ -101,7 +120,7 @@ fn after(key: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use stitch_base::{Seqno, TableId};
+    use stitch_base::TableId;
     use stitch_format::vt_index::BlockPtr;
 
     fn block(first: &str, last: &str) -> IndexEntry {
@@ -119,6 +138,13 @@ mod tests {
             is_value: false,
             filter: Vec::new(),
         }
+    }
+
+    #[test]
+    fn moments_are_those_of_the_stored_numbers() {
+        let moments = |shift| stored_moments(&[3, 5, 8].map(Seqno), shift);
+        assert_eq!(moments(0), [3, 5, 8].map(Seqno));
+        assert_eq!(moments(5), [0, 3].map(Seqno));
     }
 
     #[test]

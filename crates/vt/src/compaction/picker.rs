@@ -23,6 +23,7 @@
 //! however wide the range deletes are. Tables that overlap nothing below are moved, not copied;
 //! small ones are joined with a small neighbour first, so that few are left for joins.
 
+mod flatten;
 mod join;
 mod level0;
 mod order;
@@ -34,6 +35,7 @@ use crate::options::PickOptions;
 use crate::runs::meets_any;
 use crate::shape::target;
 use crate::version::{LEVELS, Level, TableHandle, TreeVersion, Version};
+pub(crate) use flatten::flatten_plan;
 use join::pick_join;
 use level0::{pick_held, plan_level0};
 use order::pick_overlapping_values;

@@ -143,9 +143,13 @@ impl Compactor {
         let ran = made.ran(plan);
         let edit = made.into_edit(now.edit(), plan);
         drop(now);
-        let (made, written) = (edit.added.clone(), None);
+        let made = edit.added.clone();
+        let install = Install {
+            edit,
+            ..Install::default()
+        };
         self.versions
-            .install(&mut installer, Install { edit, written })
+            .install(&mut installer, install)
             .inspect_err(|error| {
                 under_way.end();
                 self.versions
@@ -302,14 +306,18 @@ impl<'a> Job<'a> {
         let mut inputs = Inputs::new(&self.tables, self.plan.until.as_deref())?;
         let mut sinks = self.sinks();
         while let Some((input, number)) = inputs.next()? {
-            planner.push(input, number, &self.block_info(inputs.block(input, number)));
+            let info = self.block_info(input, inputs.block(input, number));
+            planner.push(input, number, &info);
             self.run_steps(&mut planner, &mut inputs, &mut sinks)?;
         }
         planner.finish();
         self.run_steps(&mut planner, &mut inputs, &mut sinks)?;
         // Of a slice, what the one upper table has beyond it stays, stitched.
         while let Some(block) = inputs.next_beyond()? {
-            sinks.rest.stitch(std::slice::from_ref(&block))?;
+            match self.is_shifted(0) && !block.is_value {
+                true => self.copy(block, &mut sinks)?,
+                false => sinks.rest.stitch(std::slice::from_ref(&block))?,
+            }
         }
         let bytes = sinks.bytes;
         let down = sinks.down.finish()?;
@@ -330,6 +338,23 @@ impl<'a> Job<'a> {
             dropped: self.dropped.clone(),
             ..Made::default()
         })
+    }
+
+    /// True if an input has a shift: other tables can refer to its value blocks, whose sequence
+    /// numbers are in the index, and to no other.
+    fn is_shifted(&self, input: usize) -> bool {
+        self.tables[input].shift() > 0
+    }
+
+    /// Writes what a block of the first input has anew, where what stays goes.
+    fn copy(&self, block: IndexEntry, sinks: &mut Sinks<'_>) -> Result<(), VtError> {
+        let mut entries = self.tables[0].blocks_iter(vec![block], Carry::Nothing);
+        entries.seek(&[], Seqno(u64::MAX))?;
+        while let Some(entry) = entries.current() {
+            sinks.rest.add(&entry)?;
+            entries.next()?;
+        }
+        Ok(())
     }
 
     /// The stitching threshold for a block that begins with `first`.
@@ -456,10 +481,11 @@ impl<'a> Job<'a> {
             .all(|level| level.overlapping(start, Some(end)).is_empty())
     }
 
-    /// A block of the inputs.
-    fn block_info<'b>(&self, entry: &'b IndexEntry) -> BlockInfo<'b> {
+    /// A block of an input.
+    fn block_info<'b>(&self, input: usize, entry: &'b IndexEntry) -> BlockInfo<'b> {
         BlockInfo {
             is_cut: self.holds.cuts(&entry.first, &entry.last)
+                || (self.is_shifted(input) && !entry.is_value)
                 || self.is_evacuated(entry)
                 || has_released(entry, &self.released),
             ..BlockInfo::of(entry)

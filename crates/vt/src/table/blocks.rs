@@ -26,7 +26,8 @@ pub(crate) trait BlockList {
     /// One block back.
     fn prev(&mut self) -> Result<(), VtError>;
 
-    /// What is known of the block it stands on; `None` beyond either end.
+    /// What is known of the block it stands on, with sequence numbers as they count; `None` beyond
+    /// either end.
     fn current(&self) -> Result<Option<IndexEntryRef<'_>>, VtError>;
 
     /// Whether the block it stands on may have a key of this hash; `None` where that takes a look at
@@ -225,7 +226,10 @@ impl<T: Deref<Target = Table>> BlockList for TableBlocks<T> {
             return Ok(None);
         };
         let entry = leaf.entry(self.entry);
-        let entry = entry.map_err(|e| self.damaged(e))?;
+        let mut entry = entry.map_err(|e| self.damaged(e))?;
+        let loader = &self.table.loader;
+        entry.min_seqno = loader.shifted(entry.min_seqno);
+        entry.max_seqno = loader.shifted(entry.max_seqno);
         Ok(Some(entry))
     }
 

@@ -15,16 +15,19 @@ use stitch_format::vt_data::{Op, RawEntry};
 #[derive(Debug)]
 pub(super) struct DataIter {
     block: Arc<DataBlock>,
+    /// What is added to each sequence number.
+    shift: u64,
     key: Vec<u8>,
     /// The entry that it stands on, and where that begins.
     entry: Option<(usize, RawEntry)>,
 }
 
 impl DataIter {
-    /// A cursor that stands nowhere yet.
-    pub(super) const fn new(block: Arc<DataBlock>) -> Self {
+    /// A cursor that stands nowhere yet. `shift` is added to each sequence number.
+    pub(super) const fn new(block: Arc<DataBlock>, shift: u64) -> Self {
         Self {
             block,
+            shift,
             key: Vec::new(),
             entry: None,
         }
@@ -35,9 +38,15 @@ impl DataIter {
         let (_, raw) = self.entry.as_ref()?;
         Some(EntryRef {
             key: &self.key,
-            seqno: raw.seqno,
+            seqno: self.shifted(raw.seqno),
             op: raw.op(self.block.payload()),
         })
+    }
+
+    #[inline]
+    const fn shifted(&self, stored: Seqno) -> Seqno {
+        // What is damaged may be any number.
+        Seqno(stored.0.saturating_add(self.shift))
     }
 
     #[inline]
@@ -129,7 +138,7 @@ impl DataIter {
         let after = self.restarts_where(is_before)?;
         self.read_restart(after.saturating_sub(1))?;
         while let Some((_, raw)) = &self.entry
-            && is_before(&self.key, raw.seqno)
+            && is_before(&self.key, self.shifted(raw.seqno))
         {
             let next = raw.next;
             self.read(next)?;
@@ -182,7 +191,7 @@ impl DataIter {
         let (layout, payload) = (self.block.layout(), self.block.payload());
         partition(layout.restart_count(), |index| {
             let (key, seqno) = layout.restart_key(payload, index)?;
-            Ok(is_wanted(key, seqno))
+            Ok(is_wanted(key, self.shifted(seqno)))
         })
     }
 }

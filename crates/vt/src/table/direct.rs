@@ -36,7 +36,12 @@ impl DirectBlocks {
             "in key order"
         );
         Self {
-            loader: Loader { volume, cache, id },
+            loader: Loader {
+                volume,
+                cache,
+                id,
+                shift: 0,
+            },
             entries: entries.into(),
         }
     }
@@ -140,6 +145,7 @@ impl ValueReader {
             volume: Arc::clone(&self.volume),
             cache: Arc::clone(&self.cache),
             id: entry.origin,
+            shift: 0,
         }
     }
 

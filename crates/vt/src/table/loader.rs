@@ -2,12 +2,13 @@
 
 use super::block::{DataBlock, IndexBlock, Root};
 use super::compress;
+use super::data_iter::DataIter;
 use super::pieces::Pieces;
 use crate::VtError;
 use crate::cache::{BlockCache, BlockKey, CachedBlock, Expectation, ReadCount};
 use bytes::Bytes;
 use std::sync::Arc;
-use stitch_base::TableId;
+use stitch_base::{Seqno, TableId};
 use stitch_format::FormatError;
 use stitch_format::block::{HEADER_BYTES, stored_checksum};
 use stitch_format::vt_index::{BlockPtr, IndexEntryRef};
@@ -49,6 +50,8 @@ pub(super) struct Loader {
     pub(super) cache: Arc<BlockCache>,
     /// The table, for messages and for keys of its own blocks.
     pub(super) id: TableId,
+    /// What sequence numbers in its blocks are less than they count: see [`TableMeta::shift`].
+    pub(super) shift: u64,
 }
 
 /// What a decoder says about a block of a table, or (`addr` 0) about a table being made.
@@ -121,6 +124,19 @@ impl Loader {
             return Err(self.damaged(ptr.addr, error));
         }
         Ok(content.payload)
+    }
+
+    /// What a sequence number of the table's blocks counts.
+    #[inline]
+    pub(super) const fn shifted(&self, stored: Seqno) -> Seqno {
+        // What is damaged may be any number.
+        Seqno(stored.0.saturating_add(self.shift))
+    }
+
+    /// A cursor over the entries of one of the table's data blocks.
+    #[inline]
+    pub(super) const fn entries(&self, block: Arc<DataBlock>) -> DataIter {
+        DataIter::new(block, self.shift)
     }
 
     pub(super) fn own_key(&self, addr: u64) -> BlockKey {

@@ -2,7 +2,6 @@
 
 use super::Table;
 use super::blocks::{BlockList, TableBlocks};
-use super::data_iter::DataIter;
 use super::direct::DirectBlocks;
 use super::leaves::Reader;
 use super::loader::{DataRef, Loader};
@@ -79,7 +78,7 @@ fn newest_in(
 
 fn newest_in_block(loader: &Loader, data: &DataRef, key: &[u8]) -> Result<Option<Seqno>, VtError> {
     let damaged = |error| loader.damaged(data.block.addr, error);
-    let mut entries = DataIter::new(loader.data(data)?);
+    let mut entries = loader.entries(loader.data(data)?);
     entries.seek(key, Seqno(u64::MAX)).map_err(damaged)?;
     let found = entries.current().filter(|entry| entry.key == key);
     Ok(found.map(|entry| entry.seqno))
@@ -118,7 +117,7 @@ fn newer_in_block(
     visit: &mut dyn FnMut(&[u8]) -> bool,
 ) -> Result<bool, VtError> {
     let damaged = |error| loader.damaged(data.block.addr, error);
-    let mut entries = DataIter::new(loader.data(data)?);
+    let mut entries = loader.entries(loader.data(data)?);
     let first = Seqno(u64::MAX);
     entries.seek(range.start, first).map_err(damaged)?;
     while let Some(entry) = entries.current()

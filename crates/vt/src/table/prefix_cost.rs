@@ -101,7 +101,7 @@ fn time(work: impl FnOnce()) -> Duration {
 fn get_all(blocks: &[(Vec<u8>, Arc<DataBlock>)], rows: &[Row]) {
     for (key, value) in rows.iter().step_by(7) {
         let at = blocks.partition_point(|(first, _)| first <= key) - 1;
-        let mut iter = DataIter::new(Arc::clone(&blocks[at].1));
+        let mut iter = DataIter::new(Arc::clone(&blocks[at].1), 0);
         iter.seek(key, Seqno(u64::MAX)).expect("a sound block");
         let found = iter.current().expect("the key is there");
         assert_eq!((found.key, found.op), (key.as_slice(), Op::Put(value)));
@@ -111,7 +111,7 @@ fn get_all(blocks: &[(Vec<u8>, Arc<DataBlock>)], rows: &[Row]) {
 fn scan_all(blocks: &[(Vec<u8>, Arc<DataBlock>)], rows: &[Row]) {
     let mut count = 0;
     for (_, block) in blocks {
-        let mut iter = DataIter::new(Arc::clone(block));
+        let mut iter = DataIter::new(Arc::clone(block), 0);
         iter.seek_first().expect("a sound block");
         while let Some(entry) = iter.current() {
             count += usize::from(!entry.key.is_empty());

@@ -2,7 +2,6 @@
 
 use super::block::{Root, check_filter};
 use super::blocks::{BlockList, ListedBlocks, TableBlocks};
-use super::data_iter::DataIter;
 use super::foreseen::foresee;
 use super::key_hash;
 use super::leaves::Reader;
@@ -58,10 +57,31 @@ impl Table {
         cache: Arc<BlockCache>,
         meta: Arc<TableMeta>,
     ) -> Arc<Self> {
-        let id = meta.id;
-        let loader = Loader { volume, cache, id };
+        let loader = Loader {
+            volume,
+            cache,
+            id: meta.id,
+            shift: meta.shift,
+        };
         let root = Shortcut::default();
         Arc::new(Self { meta, loader, root })
+    }
+
+    /// What sequence numbers in its blocks are less than they count: see [`TableMeta::shift`].
+    pub(crate) fn shift(&self) -> u64 {
+        self.meta.shift
+    }
+
+    /// The same table with sequence numbers as its blocks have them.
+    pub(crate) fn unshifted(self: &Arc<Self>) -> Arc<Self> {
+        let shift = self.meta.shift;
+        if shift == 0 {
+            return Arc::clone(self);
+        }
+        let mut meta = TableMeta::clone(&self.meta);
+        meta.move_back_by(shift);
+        let (volume, cache) = (&self.loader.volume, &self.loader.cache);
+        Self::open(Arc::clone(volume), Arc::clone(cache), Arc::new(meta))
     }
 
     /// What is known without reading.
@@ -190,11 +210,14 @@ impl Table {
             let error = contradiction("range deletes", expected, "0".to_owned());
             return Err(self.loader.damaged(self.meta.root_addr, error));
         };
-        // The whole set is cached under its first block.
+        // The whole set is cached under its first block. Readers of a version from before an absorb
+        // have the table with another shift.
         let origin = self.meta.id;
         let addr = first.addr;
         let key = BlockKey { origin, addr };
-        if let Some(CachedBlock::RangeDeletes(set)) = self.loader.cache.get(&key) {
+        if let Some(CachedBlock::RangeDeletes(set)) = self.loader.cache.get(&key)
+            && set.shift() == self.meta.shift
+        {
             return Ok(set);
         }
         let set = Arc::new(self.read_range_deletes(&root)?);
@@ -212,7 +235,7 @@ impl Table {
             deletes.extend(stored.iter().map(|delete| RangeDelete {
                 start: delete.start.to_vec(),
                 end: delete.end.to_vec(),
-                seqno: delete.seqno,
+                seqno: self.loader.shifted(delete.seqno),
             }));
         }
         if deletes.len() as u64 != self.meta.range_delete_count {
@@ -220,7 +243,7 @@ impl Table {
             let error = contradiction("range deletes", expected, deletes.len().to_string());
             return Err(self.loader.damaged(self.meta.root_addr, error));
         }
-        Ok(RangeDeletes::new(deletes))
+        Ok(RangeDeletes::new(deletes).of_shift(self.meta.shift))
     }
 }
 
@@ -390,7 +413,7 @@ fn visit_block(
     visit: &mut Visit<'_>,
 ) -> Result<ControlFlow<()>, VtError> {
     let damaged = |error| loader.damaged(data.block.addr, error);
-    let mut iter = DataIter::new(loader.data(data)?);
+    let mut iter = loader.entries(loader.data(data)?);
     iter.seek(key, max_seqno).map_err(damaged)?;
     let mut is_found = false;
     while let Some(entry) = iter.current()
@@ -423,7 +446,7 @@ pub(super) fn probe_block(loader: &Loader, entry: &IndexEntry) -> Result<(), VtE
     if entry.is_value {
         return Ok(());
     }
-    let mut iter = DataIter::new(block);
+    let mut iter = loader.entries(block);
     iter.seek_first().map_err(damaged)?;
     while iter.current().is_some() {
         iter.next().map_err(damaged)?;

@@ -10,7 +10,6 @@
 use super::block::DataBlock;
 use super::block_iter::BlockIter;
 use super::blocks::BlockList;
-use super::data_iter::DataIter;
 use super::loader::{DataRef, Loader};
 use super::stream::{Found, Pace, Start, Stream};
 use crate::VtError;
@@ -179,7 +178,7 @@ impl<L: BlockList + Clone> RunIter<L> {
         self.data_addr = wanted.block.addr;
         self.data = Some(match put {
             Some((key, seqno)) => BlockIter::value(key, seqno, block),
-            None => BlockIter::Entries(DataIter::new(block)),
+            None => BlockIter::Entries(self.loader.entries(block)),
         });
         Ok(true)
     }

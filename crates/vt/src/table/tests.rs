@@ -47,7 +47,7 @@ impl Bed {
         }
     }
 
-    fn writer(&self, options: &TreeOptions) -> TableWriter {
+    pub(super) fn writer(&self, options: &TreeOptions) -> TableWriter {
         let id = self.next_id.get();
         self.next_id.set(id + 1);
         let table = NewTable {
@@ -60,7 +60,7 @@ impl Bed {
         TableWriter::new(&self.volume, table)
     }
 
-    fn open(&self, meta: TableMeta) -> Arc<Table> {
+    pub(super) fn open(&self, meta: TableMeta) -> Arc<Table> {
         let (volume, cache) = (Arc::clone(&self.volume), Arc::clone(&self.cache));
         Table::open(volume, cache, Arc::new(meta))
     }
@@ -111,7 +111,7 @@ pub(super) fn rows(model: &Model) -> Vec<Row> {
         .collect()
 }
 
-fn violations(table: &Arc<Table>) -> Vec<Violation> {
+pub(super) fn violations(table: &Arc<Table>) -> Vec<Violation> {
     let mut found = Vec::new();
     let mut done = 0;
     table
@@ -136,7 +136,11 @@ fn versions_of(
     flow
 }
 
-fn newest(table: &Table, key: &[u8], max_seqno: Seqno) -> Option<(u64, Option<Vec<u8>>)> {
+pub(super) fn newest(
+    table: &Table,
+    key: &[u8],
+    max_seqno: Seqno,
+) -> Option<(u64, Option<Vec<u8>>)> {
     let mut found = None;
     let flow = versions_of(table, key, max_seqno, &mut |entry, owner| {
         assert_eq!(entry.key, key);

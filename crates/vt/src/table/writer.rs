@@ -513,6 +513,7 @@ impl TableWriter {
             value_bytes: self.value_bytes,
             min_seqno: min.expect(not_empty),
             max_seqno: max.expect(not_empty),
+            shift: 0,
             root_addr: root_block.addr,
             root_bytes: root_block.len_bytes,
             runs,

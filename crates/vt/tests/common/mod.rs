@@ -45,6 +45,12 @@ impl Setup {
         self
     }
 
+    /// With branches whose tables are moved to their parents, however short they are.
+    pub fn moving(mut self) -> Self {
+        self.options.absorb_copy_bytes_max = 0;
+        self
+    }
+
     /// With runs of values of so many bytes written to their zones at once.
     pub fn direct(mut self, bytes_min: u64) -> Self {
         self.options.direct_bytes_min = bytes_min;

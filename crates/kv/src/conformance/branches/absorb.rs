@@ -2,7 +2,7 @@
 
 use super::{ENDINGS, branching};
 use crate::conformance::functions::{ADD, APPEND};
-use crate::conformance::{Ending, Factory, NOW, Store};
+use crate::conformance::{Ending, Factory, NOW, Store, read_all};
 use crate::{Batch, CommitOptions, Guards, KvError};
 use stitch_base::{ErrorKind, Seqno, TreeId};
 
@@ -53,6 +53,56 @@ impl Store {
         let keys = keys.expect("the keys are listed");
         keys.iter().for_each(|key| guards.key(parent, key));
         guards
+    }
+}
+
+/// What was written to a branch may be longer than any batch.
+pub(in crate::conformance) fn large(factory: &dyn Factory) {
+    let Some((mut store, tree)) = absorbing(factory) else {
+        return;
+    };
+    let limits = store.engine().limits();
+    let value_bytes = limits.value_bytes_max.min(64 << 10);
+    let count = limits.batch_bytes_max.min(12 << 20) / value_bytes + 40;
+    let value = |number: u64| {
+        let len = usize::try_from(value_bytes).expect("a value fits memory");
+        vec![number.to_le_bytes()[0]; len]
+    };
+    let key = |number: u64| number.to_be_bytes();
+    store.commit(|b| {
+        for number in (0..20).map(|n| n * count / 10) {
+            b.put(tree, &key(number), b"before");
+        }
+    });
+    let branch = store.branch(tree, "long");
+    for number in 0..count {
+        store.commit(|b| b.put(branch, &key(number), &value(number)));
+    }
+    store.commit(|b| b.upsert(branch, &key(3), APPEND, b"end"));
+    store.commit(|b| b.delete_range(branch, &key(count + 1), &key(u64::MAX)));
+    store.commit(|b| b.put(tree, &key(5), b"other"));
+    let before = store.engine().snapshot();
+    let keys = |store: &Store, at| read_all(store.engine(), tree, at).len() as u64;
+    let seen = keys(&store, NOW);
+    let last = key(count + 2);
+    let done = store.try_absorb(&[branch], None, |b| b.put(tree, &last, b"batch"));
+    done.expect("the branch is absorbed");
+    for is_again in [false, true] {
+        if !is_again {
+            assert_eq!(keys(&store, Some(&before)), seen);
+        }
+        // And the row of before at `count`.
+        assert_eq!(keys(&store, NOW), count + 2);
+        for number in [0, 5, count / 2, count - 1] {
+            store.assert_value(tree, &key(number), Some(&value(number)));
+        }
+        let three = [&value(3)[..], b"end"].concat();
+        store.assert_value(tree, &key(3), Some(&three));
+        store.assert_value(tree, &last, Some(b"batch"));
+        store.quiesce();
+        if !is_again {
+            store.reopen(Ending::Killed);
+        }
     }
 }
 

@@ -32,6 +32,7 @@ impl Cached {
             volume: Arc::clone(volume),
             cache: Arc::clone(cache),
             id,
+            shift: 0,
         };
         Self {
             loader: Some(loader),

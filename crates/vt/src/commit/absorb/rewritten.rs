@@ -1,0 +1,207 @@
+//! Tables of absorbs that are written anew: the batch that comes along, and what was written to a
+//! branch whose own tables stay where they are.
+//!
+//! Nobody ever sees a part of what is absorbed. So each key has one state, and only the order of
+//! the numbers counts. A copy numbers them anew, close together:
+//!
+//! ```text
+//! range deletes   1
+//! entries         NEWEST; older upserts of the key NEWEST - 1, NEWEST - 2, ...
+//! ```
+
+use super::Absorbed;
+use crate::VtError;
+use crate::buffer::TABLE_OVERHEAD_BYTES;
+use crate::commit::insert_message;
+use crate::compaction::{DistillRules, Fragments, Kept, distill};
+use crate::entry::{EntryIter, EntryRef, RangeDelete};
+use crate::iter::MergeIter;
+use crate::memtable::Memtable;
+use crate::output::{OutputRules, Outputs};
+use crate::store::Store;
+use crate::table::Bounds;
+use crate::version::TreeVersion;
+use crate::view::View;
+use std::sync::Arc;
+use stitch_base::{Seqno, TreeId};
+use stitch_format::vt_manifest::TableMeta;
+use stitch_kv::{KeyRange, KvError, SpaceClass, TreeInfo};
+use stitch_volume::Stream;
+
+/// The number of the newest version of each key in a copy.
+const NEWEST: u64 = 1 << 32;
+/// Where copies come from: they are one run of tables that do not overlap.
+pub(super) const OWN_LEVEL: usize = 1;
+/// What is short-lived lies together, as that of write-outs.
+const BATCH_STREAM: Stream = Stream(0);
+/// As that of compactions into level 1.
+const COPY_STREAM: Stream = Stream(1);
+/// What a message takes in a table beyond its bytes.
+const MESSAGE_OVERHEAD_BYTES: u64 = 24;
+
+impl Store {
+    /// Writes the batch of an absorb to tables of the trees that it names, with sequence numbers
+    /// from 1 on. They are not installed.
+    pub(super) fn write_batch(&self, absorbed: &Absorbed<'_>) -> Result<Vec<TableMeta>, KvError> {
+        let batch = absorbed.batch;
+        if batch.is_empty() {
+            return Ok(Vec::new());
+        }
+        let version = self.version();
+        // Also checks every message.
+        let tally = self.tally(batch, &version)?;
+        let trees = tally.trees.iter().count() as u64;
+        let bytes = batch.len_bytes() as u64;
+        let messages = batch.count() as u64 * MESSAGE_OVERHEAD_BYTES + tally.overhead_bytes;
+        let wanted = bytes + bytes / 8 + messages + trees * TABLE_OVERHEAD_BYTES;
+        let room = self.promise_for_tables(wanted, absorbed.options.space)?;
+        let memtable = Memtable::new(batch.len_bytes());
+        for ((tree, message), seqno) in batch.messages().zip(1..) {
+            insert_message(&memtable, tree, Seqno(seqno), message);
+        }
+        let mut tables: Vec<TableMeta> = Vec::new();
+        for tree in tally.trees.iter() {
+            let info = version.trees.get(&tree).map(|tree| &tree.info);
+            let made = match info {
+                Some(info) => self.write_memtable(info, &memtable).map_err(KvError::from),
+                None => Err(KvError::NoTree(tree)),
+            };
+            match made {
+                Ok(made) => tables.extend(made),
+                Err(error) => {
+                    self.tables.discard(&tables, &[]);
+                    return Err(error);
+                }
+            }
+        }
+        drop(room);
+        Ok(tables)
+    }
+
+    fn promise_for_tables(
+        &self,
+        needed_bytes: u64,
+        class: SpaceClass,
+    ) -> Result<stitch_volume::Reservation, KvError> {
+        let promising = self.space.promising();
+        let free_bytes = self
+            .space
+            .free_bytes(class)
+            .min(self.space.roomy_bytes(class));
+        let refused = KvError::NoSpace {
+            needed_bytes,
+            free_bytes,
+        };
+        if needed_bytes > free_bytes {
+            return Err(refused);
+        }
+        promising.promise(needed_bytes).map_err(|_| refused)
+    }
+
+    fn write_memtable(
+        &self,
+        tree: &TreeInfo,
+        memtable: &Memtable,
+    ) -> Result<Vec<TableMeta>, VtError> {
+        let deletes = memtable.range_deletes(tree.id);
+        let deletes = Fragments::new(deletes.iter(), &[]);
+        let rules = self.distill_rules(&deletes);
+        let output = output_rules(BATCH_STREAM, self.tables.precision(0), u64::MAX);
+        let mut outputs = Outputs::new(&self.tables, tree, output, deletes.sorted());
+        let mut source = memtable.iter(tree.id);
+        source.seek(&[], Seqno(u64::MAX))?;
+        distill(&mut source, &rules, &mut |kept| outputs.keep(kept))?;
+        outputs.finish()
+    }
+
+    fn distill_rules<'a>(&'a self, range_deletes: &'a Fragments<'a>) -> DistillRules<'a> {
+        DistillRules {
+            snapshots: &[],
+            range_deletes,
+            is_bottom: &|_| false,
+            upserts: &self.options.upserts,
+            load: &|_| Ok(None),
+        }
+    }
+
+    /// Writes what was written to a branch, all of which is in tables, to tables of its parent.
+    /// They are not installed.
+    pub(super) fn rewrite(
+        &self,
+        view: &View,
+        branch: TreeId,
+        class: SpaceClass,
+    ) -> Result<Vec<TableMeta>, KvError> {
+        let tree = view.version.trees.get(&branch);
+        let tree = tree.ok_or(KvError::NoTree(branch))?;
+        let parent = tree.info.branch.ok_or(KvError::NoTree(branch))?.parent;
+        let parent = view.version.trees.get(&parent);
+        let parent = &parent.ok_or(KvError::NoTree(branch))?.info;
+        let owned: u64 = tree.levels.iter().map(|level| level.owned_bytes).sum();
+        let room = self.promise_for_tables(owned + owned / 8 + TABLE_OVERHEAD_BYTES, class)?;
+        let deletes = self.range_deletes(view, branch)?;
+        let tables = self.copy(view, tree, parent, &deletes)?;
+        drop(room);
+        Ok(tables)
+    }
+
+    fn copy(
+        &self,
+        view: &View,
+        tree: &TreeVersion,
+        parent: &TreeInfo,
+        deletes: &[RangeDelete],
+    ) -> Result<Vec<TableMeta>, VtError> {
+        let bounds = Arc::new(Bounds::of(KeyRange::all(), false));
+        let sources = self
+            .reads
+            .own_sources(view, tree, &bounds, Seqno(u64::MAX))?;
+        let mut source = MergeIter::new(sources.into_iter().map(|s| s.entries).collect());
+        source.seek(&[], Seqno(u64::MAX))?;
+        let deletes = Fragments::new(deletes.iter(), &[]);
+        let numbered = |delete: RangeDelete| RangeDelete {
+            seqno: Seqno(1),
+            ..delete
+        };
+        let own = deletes.sorted().into_iter().map(numbered).collect();
+        let rules = self.distill_rules(&deletes);
+        let table_bytes = self.sizing.now().pick.table_bytes;
+        let precision = self.tables.precision(OWN_LEVEL);
+        let output = output_rules(COPY_STREAM, precision, table_bytes);
+        let mut outputs = Outputs::new(&self.tables, parent, output, own);
+        let mut last: Vec<u8> = Vec::new();
+        let mut older = 0;
+        distill(&mut source, &rules, &mut |kept| {
+            let Kept::Entry(entry) = kept else {
+                unreachable!("sources of reads carry nothing over");
+            };
+            let is_older = entry.key == last.as_slice() && !last.is_empty();
+            older = if is_older { older + 1 } else { 0 };
+            assert!(older < NEWEST - 2, "a key has fewer versions");
+            if !is_older {
+                last.clear();
+                last.extend_from_slice(entry.key);
+            }
+            let seqno = Seqno(NEWEST - older);
+            outputs.add(&EntryRef { seqno, ..entry })
+        })?;
+        outputs.finish()
+    }
+}
+
+/// Rules of tables that nobody has seen a part of.
+fn output_rules(
+    stream: Stream,
+    precision: stitch_filter::Precision,
+    table_bytes: u64,
+) -> OutputRules {
+    OutputRules {
+        stream,
+        precision,
+        table_bytes,
+        snapshots: Arc::default(),
+        cuts: Vec::new(),
+        input_runs: Vec::new(),
+        under_way: None,
+    }
+}

@@ -1,0 +1,199 @@
+//! What absorbs that move tables from a branch to its parent need of compactions.
+//!
+//! - *Flatten*: the branch is brought to few runs. A reader meets at most so many more of them in
+//!   the parent as the branch has.
+//! - *Place*: each table gets the deepest level of the parent above which nothing overlaps it, so
+//!   that what is written to new keys does not go through all levels once more.
+//!
+//! ```text
+//! level 0   [a..c]             | a moved table d..f passes levels 0 and 1, and meets d..k in 2:
+//! level 1   [a..b]      [m..p] | it goes to level 1
+//! level 2        [d..k]        |
+//! ```
+//!
+//! What is placed is claimed ([`super::claims`]) until it is installed: a compaction that begins
+//! meanwhile puts nothing where it will lie.
+
+use super::Compactor;
+use super::obstacles::Obstacles;
+use super::picker::{Plan, Pressure, end_of, flatten_plan};
+use crate::VtError;
+use crate::version::{LEVELS, TableHandle, TreeVersion, Version};
+use std::sync::Arc;
+use stitch_base::TreeId;
+use stitch_format::vt_manifest::TableMeta;
+
+/// Most runs of a branch that is flat: tables of level 0, and one deeper level.
+const RUNS_MAX: usize = 4;
+
+/// A table that enters a tree.
+#[derive(Clone, Debug)]
+pub(crate) struct MovedTable {
+    /// Its level in the tree that it comes from.
+    pub(crate) from_level: usize,
+    /// As it will be.
+    pub(crate) meta: TableMeta,
+}
+
+impl MovedTable {
+    pub(crate) fn new(from_level: usize, meta: &TableMeta) -> Self {
+        let meta = meta.clone();
+        Self { from_level, meta }
+    }
+}
+
+/// Tables with the levels where they enter. Their keys are claimed until this is dropped.
+pub(crate) struct Placing<'a> {
+    compactor: &'a Compactor,
+    pub(crate) tables: Vec<(u8, TableMeta)>,
+}
+
+impl Drop for Placing<'_> {
+    fn drop(&mut self) {
+        let state = &mut self.compactor.turns.lock();
+        state.obstacles.claims.end_placing();
+    }
+}
+
+impl TreeVersion {
+    /// Reports whether it has few runs, and one level below level 0 at most: then tables that
+    /// overlap are newer as a whole, or older.
+    pub(crate) fn is_flat(&self) -> bool {
+        let deeper = self.levels[1..].iter().filter(|l| !l.tables.is_empty());
+        let deeper = deeper.count();
+        deeper <= 1 && self.levels[0].tables.len() + deeper <= RUNS_MAX
+    }
+
+    /// Every table with its level. Of two that overlap in a flat tree, the older one comes first.
+    pub(crate) fn oldest_first(&self) -> impl Iterator<Item = (usize, &Arc<TableHandle>)> {
+        let levels = self.levels.iter().enumerate().rev();
+        levels.flat_map(|(n, level)| level.tables.iter().rev().map(move |table| (n, table)))
+    }
+}
+
+impl Compactor {
+    /// Compacts a tree that takes no writes until it is flat. What cannot be compacted is left.
+    ///
+    /// # Errors
+    /// As [`Self::compact_one`].
+    pub(crate) fn flatten(&self, tree: TreeId) -> Result<(), VtError> {
+        loop {
+            let before = self.views.version();
+            let before = before.trees.get(&tree).cloned();
+            let is_done = |tree: &Arc<TreeVersion>| tree.is_flat();
+            if before.as_ref().is_none_or(is_done) {
+                return Ok(());
+            }
+            let has_run = self.compact_alone(|version| Ok(self.flatten_plan(version, tree)))?;
+            let after = self.views.version();
+            let after = after.trees.get(&tree).cloned();
+            let is_same = match (&before, &after) {
+                (Some(before), Some(after)) => Arc::ptr_eq(before, after),
+                _ => true,
+            };
+            if !has_run || is_same {
+                return Ok(());
+            }
+        }
+    }
+
+    fn flatten_plan(&self, version: &Version, tree: TreeId) -> Option<Plan> {
+        let tree = version.trees.get(&tree).filter(|tree| !tree.is_flat())?;
+        let state = self.turns.lock();
+        let obstacles: &Obstacles = &state.obstacles;
+        let free_bytes = self.unclaimed_bytes(obstacles.claims.weight());
+        let options = self.pick_options(version, Pressure::Shape, free_bytes);
+        flatten_plan(tree, &options, obstacles)
+    }
+
+    /// Gives each of the tables, oldest first, the level where it enters its tree.
+    pub(crate) fn place(&self, version: &Version, tables: Vec<MovedTable>) -> Placing<'_> {
+        let mut state = self.turns.lock();
+        let claims = &mut state.obstacles.claims;
+        let mut placed: Vec<(u8, TableMeta)> = Vec::new();
+        for MovedTable { from_level, meta } in tables {
+            let tree = &version.trees[&meta.tree];
+            let end = end_of(&meta);
+            let keys = (meta.smallest.as_slice(), end.as_slice());
+            let most = deepest(tree, &placed, from_level, &meta);
+            let is_free = |level: &usize| *level == 0 || !claims.has(meta.tree, *level, keys);
+            let level = (0..=most).rev().find(is_free).unwrap_or(0);
+            if level > 0 {
+                // Level 0 takes any table on top.
+                claims.place(meta.tree, level, keys);
+            }
+            let level = u8::try_from(level).expect("there are 8 levels");
+            placed.push((level, meta));
+        }
+        drop(state);
+        Placing {
+            compactor: self,
+            tables: placed,
+        }
+    }
+}
+
+/// The deepest level that a table may have, above all that it overlaps: no deeper than the tree is,
+/// or than the table was.
+fn deepest(
+    tree: &TreeVersion,
+    placed: &[(u8, TableMeta)],
+    from_level: usize,
+    meta: &TableMeta,
+) -> usize {
+    let end = end_of(meta);
+    let meets = |other: &TableMeta| other.overlaps(&meta.smallest, Some(&end));
+    let is_met = |level: &usize| {
+        let is_here = |(at, other): &&(u8, TableMeta)| {
+            usize::from(*at) == *level && other.tree == meta.tree && meets(other)
+        };
+        let own = &tree.levels[*level].tables;
+        own.iter().any(|table| meets(table.meta())) || placed.iter().any(|p| is_here(&p))
+    };
+    let first_met = (0..LEVELS).find(is_met).unwrap_or(LEVELS);
+    let bottom = (0..LEVELS)
+        .rev()
+        .find(|n| !tree.levels[*n].tables.is_empty());
+    let most = bottom.unwrap_or(0).max(from_level);
+    first_met.saturating_sub(1).min(most)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{meta, text_version};
+
+    fn placed(version: &str, tables: &[(usize, &str, &str)]) -> Vec<usize> {
+        let version = text_version(version);
+        let tree = version.trees.keys().next().copied().expect("one tree");
+        let mut placed: Vec<(u8, TableMeta)> = Vec::new();
+        for ((from, first, last), id) in tables.iter().zip(100..) {
+            let meta = meta(tree, id, first, last);
+            let level = deepest(&version.trees[&tree], &placed, *from, &meta);
+            placed.push((u8::try_from(level).expect("few levels"), meta));
+        }
+        placed
+            .iter()
+            .map(|(level, _)| usize::from(*level))
+            .collect()
+    }
+
+    #[test]
+    fn a_table_enters_above_what_it_overlaps() {
+        let version = "tree 1\nL0 9 a..c 100\nL1 3 a..b 100\nL1 4 m..p 100\nL2 5 d..k 100";
+        assert_eq!(placed(version, &[(0, "d", "f")]), [1]);
+        assert_eq!(placed(version, &[(0, "b", "f")]), [0]);
+        assert_eq!(placed(version, &[(0, "n", "q")]), [0]);
+        assert_eq!(placed(version, &[(0, "q", "r")]), [2]);
+        assert_eq!(placed(version, &[(3, "q", "r")]), [3]);
+    }
+
+    #[test]
+    fn moved_tables_stay_above_older_ones_that_come_with_them() {
+        let version = "tree 1\nL2 5 d..k 100";
+        let tables = [(1, "a", "b"), (1, "c", "e"), (0, "a", "c"), (0, "x", "z")];
+        assert_eq!(placed(version, &tables), [2, 1, 0, 2]);
+        let overlapping = [(0, "a", "b"), (0, "a", "b"), (0, "a", "b"), (0, "a", "b")];
+        assert_eq!(placed(version, &overlapping), [2, 1, 0, 0]);
+    }
+}
