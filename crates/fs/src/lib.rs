@@ -60,6 +60,7 @@ mod testing;
 mod transaction;
 mod types;
 mod upsert;
+mod usage;
 mod views;
 mod xattr;
 
@@ -76,6 +77,7 @@ pub use names::NamesUsage;
 pub use rollback::RolledBack;
 pub use schema::{CompressOptions, has_external_files, set_compression};
 pub use snapshot::{SNAPSHOT_NAME_BYTES_MAX, SnapshotInfo, SnapshotView, VIEW_INO_BITS};
+pub use stitch_kv::SpaceShare;
 pub use system::FileSystem;
 pub use transaction::{
     BeginOptions, Committed, Conflict, ConflictKind, PathChange, TRANSACTION_NAME_BYTES_MAX,
@@ -87,5 +89,6 @@ pub use types::{
     access_mask, inode_flag,
 };
 pub use upsert::register_upserts;
+pub use usage::Usage;
 pub use views::{CloneInfo, CloneSource, LiveView};
 pub use xattr::XATTR_VALUE_BYTES_MAX;

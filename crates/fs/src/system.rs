@@ -19,6 +19,7 @@ use crate::room::unless_full;
 use crate::rows::RowBatch;
 use crate::schema::{FIRST_INO, SCHEMA, Store};
 use crate::transaction::{Branch, BranchRules, OpenTransactions};
+use crate::usage::SnapshotSizes;
 use crate::views::{Standing, ViewSet};
 use crate::{Attr, FsError, FsOptions, FsResult};
 use stitch_base::sync::atomic::{AtomicBool, Ordering};
@@ -63,6 +64,7 @@ pub struct FileSystem {
     pub(crate) extents: ExtentMaps,
     /// Held while the record of a snapshot is changed, or a snapshot is deleted.
     pub(crate) snapshot_change: Mutex<()>,
+    pub(crate) snapshot_sizes: SnapshotSizes,
     pub(crate) rollbacks: Rollbacks,
     pub(crate) standing: Standing,
     /// It is a view that was removed.
@@ -214,6 +216,7 @@ impl FileSystem {
             aside,
             extents: ExtentMaps::default(),
             snapshot_change: Mutex::default(),
+            snapshot_sizes: SnapshotSizes::default(),
             rollbacks: Rollbacks::default(),
             standing,
             is_removed: AtomicBool::new(false),

@@ -50,6 +50,7 @@ mod paths;
 mod snapshots;
 mod store;
 mod task;
+mod usage;
 
 pub use bytes::Bytes;
 pub use database::{Batch, Conflict, Database, Rows, Snapshot, Transaction, Tree};
@@ -80,6 +81,7 @@ pub use store::{
     Checked, Finding, LARGE_FILES_MAX, LARGE_FILES_MIN, LargeFiles, Made, Store, StoreOptions, make,
 };
 pub use task::Task;
+pub use usage::{ROWS_AT_ONCE, UsageOf};
 
 /// Names of counters: those of any engine, and those of a VT-tree.
 pub mod counters {

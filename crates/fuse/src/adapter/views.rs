@@ -45,6 +45,7 @@ pub use clones::CLONE_XATTR;
 pub use control::{CONTROL_DIR, ControlLink, SNAPSHOTS_DIR, TRANSACTIONS_DIR};
 use live::OpenClones;
 use node::{ControlDir, Node, Slot};
+pub use node::{number_in_clone, number_in_snapshot, number_within};
 use notices::Notices;
 use rollback::Rollbacks;
 use table::{OpenSnapshots, Past};
