@@ -62,6 +62,7 @@ mod transaction;
 mod types;
 mod unchanged;
 mod upsert;
+mod usage;
 mod views;
 mod xattr;
 
@@ -81,6 +82,7 @@ pub use policy::{
 pub use rollback::RolledBack;
 pub use schema::{CompressOptions, has_external_files, set_compression};
 pub use snapshot::{SNAPSHOT_NAME_BYTES_MAX, SnapshotInfo, SnapshotView, VIEW_INO_BITS};
+pub use stitch_kv::SpaceShare;
 pub use system::FileSystem;
 pub use transaction::{
     BeginOptions, Committed, Conflict, ConflictKind, LOCKED_PATHS_MAX, LockTicket, PathChange,
@@ -94,5 +96,6 @@ pub use types::{
     access_mask, inode_flag,
 };
 pub use upsert::register_upserts;
+pub use usage::Usage;
 pub use views::{CloneInfo, CloneSource, LiveView};
 pub use xattr::XATTR_VALUE_BYTES_MAX;

@@ -20,6 +20,7 @@ use crate::room::unless_full;
 use crate::rows::RowBatch;
 use crate::schema::{FIRST_INO, SCHEMA, Store};
 use crate::transaction::{Branch, BranchRules, OpenTransactions, ReadSet};
+use crate::usage::SnapshotSizes;
 use crate::views::{Standing, ViewSet};
 use crate::{Attr, FsError, FsOptions, FsResult};
 use stitch_base::sync::atomic::{AtomicBool, Ordering};
@@ -66,6 +67,7 @@ pub struct FileSystem {
     pub(crate) extents: ExtentMaps,
     /// Held while the record of a snapshot is changed, or a snapshot is deleted.
     pub(crate) snapshot_change: Mutex<()>,
+    pub(crate) snapshot_sizes: SnapshotSizes,
     pub(crate) rollbacks: Rollbacks,
     pub(crate) policies: Policies,
     pub(crate) standing: Standing,
@@ -220,6 +222,7 @@ impl FileSystem {
             aside,
             extents: ExtentMaps::default(),
             snapshot_change: Mutex::default(),
+            snapshot_sizes: SnapshotSizes::default(),
             rollbacks: Rollbacks::default(),
             policies: Policies::default(),
             standing,

@@ -18,6 +18,7 @@ mod reopen;
 mod scans;
 mod snapshots;
 mod space;
+mod space_shares;
 mod threads;
 mod trees;
 
@@ -123,6 +124,11 @@ pub const CHECKS: &[(&str, Check)] = &[
     ("counters", limits::counters_grow),
     ("space", space::full_store_recovers),
     ("space_set_aside", space::what_is_set_aside_is_left),
+    ("shares_unsupported", space_shares::unsupported),
+    ("shares_of_pins", space_shares::pins),
+    ("shares_of_deleted_rows", space_shares::deleted),
+    ("shares_of_branches", space_shares::branches),
+    ("shares_of_ranges", space_shares::ranges),
     ("threads", threads::read_after_commit),
     ("threads_whole_batches", threads::readers_see_whole_batches),
     ("reopen_closed", reopen::closed),

@@ -1,8 +1,8 @@
 //! The contract itself.
 
 use crate::{
-    Batch, Capabilities, ChangedKey, Counters, Guards, KvError, Limits, NewBranch, PinInfo,
-    Snapshot, TreeInfo, TreeOptions, UpsertRegistry,
+    Batch, Capabilities, ChangedKey, Counters, Guards, Holder, KvError, Limits, NewBranch, PinInfo,
+    Snapshot, SpaceShare, TreeInfo, TreeOptions, UpsertRegistry,
 };
 use stitch_base::{Seqno, TreeId};
 
@@ -495,6 +495,49 @@ pub trait Engine: Send + Sync {
 
     /// Space of the store.
     fn space(&self) -> SpaceUsage;
+
+    /// Returns for each holder how many bytes come back if it alone is dropped: what no other pin,
+    /// no other tree and no reader of the present needs. Background work gives them back, some of
+    /// them only when it comes by for other reasons. An estimate of the bytes of the medium;
+    /// snapshots that are open do not count. `watch` is called with done and total bytes; `None` if
+    /// it returned false.
+    ///
+    /// # Errors
+    /// [`KvError::Unsupported`] from an engine without [`Capabilities::space_shares`],
+    /// [`KvError::PinNotFound`], [`KvError::NoTree`], [`KvError::Storage`], [`KvError::Invalid`] if
+    /// two holders have a pin or a tree in common.
+    ///
+    /// # Cost
+    /// One walk for all holders together, by the indexes of what holds several versions of its
+    /// keys. Long values are not read.
+    fn exclusive_space(
+        &self,
+        holders: &[Holder<'_>],
+        watch: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<Option<Vec<u64>>, KvError> {
+        let _ = (holders, watch);
+        Err(KvError::Unsupported("shares of space"))
+    }
+
+    /// Returns what the rows in `ranges` of a tree take, as of now or of a snapshot. The ranges are
+    /// in order and apart. An estimate of the bytes of the medium. Of a snapshot nothing is
+    /// exclusive: its rows cannot be deleted.
+    ///
+    /// # Errors
+    /// [`KvError::Unsupported`] from an engine without [`Capabilities::space_shares`],
+    /// [`KvError::NoTree`], [`KvError::Storage`].
+    ///
+    /// # Cost
+    /// For each range a search, and a walk by the indexes. Long values are not read.
+    fn range_space(
+        &self,
+        tree: TreeId,
+        ranges: &[KeyRange<'_>],
+        at: Option<&Snapshot>,
+    ) -> Result<SpaceShare, KvError> {
+        let _ = (tree, ranges, at);
+        Err(KvError::Unsupported("shares of space"))
+    }
 
     /// Sets how many bytes commits of the other classes leave to those of
     /// [`SpaceClass::Allocated`], instead of the number set before. They are not free in

@@ -24,12 +24,13 @@ mod holds;
 mod pins;
 mod rows;
 mod scan;
+mod space_share;
 
 use crate::{
     Batch, BranchPoint, Capabilities, ChangedKey, CommitOptions, Counters, Direction, Engine,
-    Guard, Guards, KeyRange, KvError, Limits, NewBranch, PinInfo, Scan, Snapshot, SpaceClass,
-    SpaceUsage, TreeInfo, TreeOptions, UpsertRegistry, Violation, check_free, check_tree_name,
-    counters,
+    Guard, Guards, Holder, KeyRange, KvError, Limits, NewBranch, PinInfo, Scan, Snapshot,
+    SpaceClass, SpaceShare, SpaceUsage, TreeInfo, TreeOptions, UpsertRegistry, Violation,
+    check_free, check_tree_name, counters,
 };
 use bytes::Bytes;
 pub use fault::CommitFault;
@@ -300,6 +301,7 @@ impl Engine for ModelEngine {
             guards: true,
             branches: true,
             absorb: true,
+            space_shares: true,
         }
     }
 
@@ -482,6 +484,23 @@ impl Engine for ModelEngine {
 
     fn space(&self) -> SpaceUsage {
         self.state.read().space()
+    }
+
+    fn exclusive_space(
+        &self,
+        holders: &[Holder<'_>],
+        watch: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<Option<Vec<u64>>, KvError> {
+        self.exclusive(holders, watch)
+    }
+
+    fn range_space(
+        &self,
+        tree: TreeId,
+        ranges: &[KeyRange<'_>],
+        at: Option<&Snapshot>,
+    ) -> Result<SpaceShare, KvError> {
+        self.share_of(tree, ranges, at)
     }
 
     fn set_aside(&self, bytes: u64) -> Result<(), KvError> {

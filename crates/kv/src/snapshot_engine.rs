@@ -1,8 +1,9 @@
 //! A moment of a store as an engine of its own.
 
 use crate::{
-    Batch, Caching, Capabilities, Coming, CommitOptions, Counters, Direction, Engine, KeyRange,
-    KvError, Limits, Scan, Snapshot, SpaceUsage, TreeInfo, TreeOptions, Violation,
+    Batch, Caching, Capabilities, Coming, CommitOptions, Counters, Direction, Engine, Holder,
+    KeyRange, KvError, Limits, Scan, Snapshot, SpaceShare, SpaceUsage, TreeInfo, TreeOptions,
+    Violation,
 };
 use std::sync::Arc;
 use stitch_base::{Seqno, TreeId};
@@ -48,7 +49,10 @@ impl Engine for SnapshotEngine {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::default()
+        Capabilities {
+            space_shares: self.engine.capabilities().space_shares,
+            ..Capabilities::default()
+        }
     }
 
     fn trees(&self) -> Vec<TreeInfo> {
@@ -125,6 +129,23 @@ impl Engine for SnapshotEngine {
 
     fn space(&self) -> SpaceUsage {
         self.engine.space()
+    }
+
+    fn exclusive_space(
+        &self,
+        holders: &[Holder<'_>],
+        watch: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<Option<Vec<u64>>, KvError> {
+        self.engine.exclusive_space(holders, watch)
+    }
+
+    fn range_space(
+        &self,
+        tree: TreeId,
+        ranges: &[KeyRange<'_>],
+        at: Option<&Snapshot>,
+    ) -> Result<SpaceShare, KvError> {
+        self.engine.range_space(tree, ranges, Some(self.moment(at)))
     }
 
     fn set_aside(&self, bytes: u64) -> Result<(), KvError> {

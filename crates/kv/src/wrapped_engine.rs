@@ -2,8 +2,8 @@
 
 use crate::{
     Batch, Caching, Capabilities, ChangedKey, Coming, CommitOptions, Counters, Direction, Engine,
-    Guards, KeyRange, KvError, Limits, NewBranch, PinInfo, Scan, Snapshot, SpaceUsage, TreeInfo,
-    TreeOptions, UpsertRegistry, Violation,
+    Guards, Holder, KeyRange, KvError, Limits, NewBranch, PinInfo, Scan, Snapshot, SpaceShare,
+    SpaceUsage, TreeInfo, TreeOptions, UpsertRegistry, Violation,
 };
 use bytes::Bytes;
 use stitch_base::{Seqno, TreeId};
@@ -118,6 +118,17 @@ wrapped_engine! {
     ) -> bool;
     fn counters(&self) -> Counters;
     fn space(&self) -> SpaceUsage;
+    fn exclusive_space(
+        &self,
+        holders: &[Holder<'_>],
+        watch: &mut dyn FnMut(u64, u64) -> bool
+    ) -> Result<Option<Vec<u64>>, KvError>;
+    fn range_space(
+        &self,
+        tree: TreeId,
+        ranges: &[KeyRange<'_>],
+        at: Option<&Snapshot>
+    ) -> Result<SpaceShare, KvError>;
     fn set_aside(&self, bytes: u64) -> Result<(), KvError>;
     fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Vec<Violation>, KvError>;
     fn quiesce(&self) -> Result<(), KvError>;

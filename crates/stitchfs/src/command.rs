@@ -48,6 +48,7 @@ mod trim;
 mod txn;
 mod umount;
 mod upgrade;
+mod usage;
 mod users;
 mod utab;
 mod view;
@@ -94,6 +95,7 @@ enum Command {
     Snapshot(snapshot::SnapshotArgs),
     Clone(clone::CloneArgs),
     Destroy(clone::DestroyArgs),
+    Usage(usage::UsageArgs),
     Diff(diff::DiffArgs),
     Rollback(rollback::RollbackArgs),
     Txn(txn::TxnArgs),
@@ -130,6 +132,7 @@ impl Command {
             | Self::Snapshot(_)
             | Self::Clone(_)
             | Self::Destroy(_)
+            | Self::Usage(_)
             | Self::Diff(_)
             | Self::Rollback(_)
             | Self::Txn(_)
@@ -162,6 +165,7 @@ impl Command {
             Self::Snapshot(args) => snapshot::run(&args, inherited),
             Self::Clone(args) => clone::run(&args),
             Self::Destroy(args) => clone::destroy(&args),
+            Self::Usage(args) => usage::run(&args),
             Self::Diff(args) => diff::run(&args),
             Self::Rollback(args) => rollback::run(&args),
             Self::Txn(args) => txn::run(&args, inherited),

@@ -150,7 +150,7 @@ impl Host {
     ) -> Result<Self, StoreError> {
         let store = Arc::new(store);
         let fs = Arc::new(store.file_system_on(ledger)?);
-        let jobs = Arc::new(Jobs::new(Arc::clone(&store)));
+        let jobs = Arc::new(Jobs::new(Arc::clone(&store), Arc::clone(&fs)));
         let report = Arc::new(Report::new(Arc::clone(&store), Arc::clone(&fs)));
         let settler = Settler::start(&fs, store.sync_interval());
         let rest = Rest {

@@ -2,20 +2,23 @@
 //! request to the file system waits for it.
 //!
 //! The attribute [`crate::JOB_XATTR`] takes `{"do": ..., "token": ...}` and answers how the last
-//! task goes, with its token, so that who asked knows it again.
+//! task goes, with its token, so that who asked knows it again. A result with many rows is read a
+//! part at a time: `{"do": "rows", "from": ..., "token": ...}` chooses which.
 
-use crate::{Store, StoreError, Task};
+use crate::{ROWS_AT_ONCE, Store, StoreError, Task};
 use serde_json::{Value, json};
 use std::thread::JoinHandle;
 use stitch_base::ErrorKind;
 use stitch_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use stitch_base::sync::{Arc, Mutex};
+use stitch_fs::FileSystem;
 use stitch_fuse::errno::Errno;
 use stitch_volume::TrimRange;
 
 /// The tasks of a daemon.
 pub(crate) struct Jobs {
     store: Arc<Store>,
+    fs: Arc<FileSystem>,
     last: Mutex<Option<Running>>,
 }
 
@@ -50,6 +53,8 @@ struct Job {
     token: Value,
     done: AtomicU64,
     total: AtomicU64,
+    /// The first row of the result that is told.
+    from: AtomicU64,
     is_cancelled: AtomicBool,
     outcome: Mutex<Option<Result<Value, StoreError>>>,
 }
@@ -61,18 +66,19 @@ impl Job {
             token,
             done: AtomicU64::new(0),
             total: AtomicU64::new(0),
+            from: AtomicU64::new(0),
             is_cancelled: AtomicBool::new(false),
             outcome: Mutex::new(None),
         }
     }
 
-    fn run(&self, store: &Store) {
+    fn run(&self, store: &Store, fs: &Arc<FileSystem>) {
         let mut watch = |done, total| {
             self.done.store(done, Ordering::Relaxed);
             self.total.store(total, Ordering::Relaxed);
             !self.is_cancelled.load(Ordering::Relaxed)
         };
-        let outcome = self.task.run(store, &mut watch);
+        let outcome = self.task.run(store, Some(fs), &mut watch);
         if let Err(error) = &outcome {
             tracing::warn!(%error, task = self.task.name(), "a task failed");
         }
@@ -81,6 +87,25 @@ impl Job {
 
     fn is_over(&self) -> bool {
         self.outcome.lock().is_some()
+    }
+
+    /// Returns a result with the rows that are to be told.
+    fn part_of(&self, result: &Value) -> Value {
+        let Some(fields) = result.as_object() else {
+            return result.clone();
+        };
+        let mut out = json!({});
+        for (name, value) in fields {
+            out[name] = match value.as_array().filter(|_| name == "rows") {
+                Some(rows) => {
+                    let from = usize::try_from(self.from.load(Ordering::Relaxed));
+                    let rows = rows.get(from.unwrap_or(usize::MAX)..).unwrap_or_default();
+                    json!(rows[..rows.len().min(ROWS_AT_ONCE)])
+                }
+                None => value.clone(),
+            };
+        }
+        out
     }
 
     fn report(&self) -> Value {
@@ -92,7 +117,7 @@ impl Job {
         });
         match &*self.outcome.lock() {
             None => {}
-            Some(Ok(result)) => out["result"] = result.clone(),
+            Some(Ok(result)) => out["result"] = self.part_of(result),
             Some(Err(error)) => out["error"] = json!(error.to_string()),
         }
         out
@@ -101,9 +126,10 @@ impl Job {
 
 impl Jobs {
     /// None yet.
-    pub(crate) fn new(store: Arc<Store>) -> Self {
+    pub(crate) fn new(store: Arc<Store>, fs: Arc<FileSystem>) -> Self {
         Self {
             store,
+            fs,
             last: Mutex::new(None),
         }
     }
@@ -118,11 +144,19 @@ impl Jobs {
             }
             return Ok(());
         }
+        if request["do"] == "rows" {
+            let from = request["from"].as_u64().ok_or(Errno::EINVAL)?;
+            if let Some(running) = last.as_ref().filter(|r| r.job.token == request["token"]) {
+                running.job.from.store(from, Ordering::Relaxed);
+            }
+            return Ok(());
+        }
         let task = Task::from_json(&request).ok_or(Errno::EINVAL)?;
         check_over(&last)?;
         let job = Arc::new(Job::new(task, request["token"].clone()));
         let (shared, store) = (Arc::clone(&job), Arc::clone(&self.store));
-        let body = move || shared.run(&store);
+        let fs = Arc::clone(&self.fs);
+        let body = move || shared.run(&store, &fs);
         let thread = stitch_base::thread::spawn("stitch-task", body).map_err(|_| Errno::EAGAIN)?;
         *last = Some(Running {
             job,

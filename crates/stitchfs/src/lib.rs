@@ -51,6 +51,7 @@ mod records;
 mod snapshots;
 mod store;
 mod task;
+mod usage;
 
 pub use bytes::Bytes;
 pub use database::{Batch, Conflict, Database, Rows, Snapshot, Transaction, Tree};
@@ -82,6 +83,7 @@ pub use store::{
     Checked, Finding, LARGE_FILES_MAX, LARGE_FILES_MIN, LargeFiles, Made, Store, StoreOptions, make,
 };
 pub use task::Task;
+pub use usage::{ROWS_AT_ONCE, UsageOf};
 
 /// Names of counters: those of any engine, and those of a VT-tree.
 pub mod counters {

@@ -1,8 +1,15 @@
 //! Work on the space of a store, as commands and daemons tell each other of it.
+//!
+//! | task | changes the store |
+//! |---|---|
+//! | defrag, trim, grow, shrink | yes |
+//! | usage | no; needs the file system |
 
-use crate::set_path;
-use crate::{Store, StoreError};
+use crate::usage::{self, UsageOf};
+use crate::{Store, StoreError, set_path};
 use serde_json::{Value, json};
+use stitch_base::sync::Arc;
+use stitch_fs::FileSystem;
 use stitch_vt::Watch;
 
 /// Something to be done about the space of a store.
@@ -16,6 +23,8 @@ pub enum Task {
     Grow(Option<u64>),
     /// Make it shorter.
     Shrink(u64),
+    /// Tell what snapshots, clones or a directory need of the space.
+    Usage(UsageOf),
 }
 
 impl Task {
@@ -27,6 +36,7 @@ impl Task {
             Self::Trim => "trim",
             Self::Grow(_) => "grow",
             Self::Shrink(_) => "shrink",
+            Self::Usage(_) => "usage",
         }
     }
 
@@ -34,6 +44,7 @@ impl Task {
     #[must_use]
     pub fn to_json(&self) -> Value {
         let bytes = match *self {
+            Self::Usage(of) => return json!({ "do": self.name(), "of": of.to_json() }),
             Self::Defrag | Self::Trim => None,
             Self::Grow(bytes) => bytes,
             Self::Shrink(bytes) => Some(bytes),
@@ -51,15 +62,22 @@ impl Task {
             "grow" if bytes.is_null() => Some(Self::Grow(None)),
             "grow" => bytes.as_u64().map(|bytes| Self::Grow(Some(bytes))),
             "shrink" => bytes.as_u64().map(Self::Shrink),
+            "usage" => UsageOf::from_json(&value["of"]).map(Self::Usage),
             _ => None,
         }
     }
 
-    /// Does it. Answers what came of it; `is_stopped` in it is true if `watch` ended it early.
+    /// Runs it. `fs` is the file system of the store if it is open already. Returns what came of
+    /// it; `is_stopped` in it is true if `watch` ended it early.
     ///
     /// # Errors
     /// See [`StoreError`].
-    pub fn run(&self, store: &Store, watch: &mut Watch<'_>) -> Result<Value, StoreError> {
+    pub fn run(
+        &self,
+        store: &Store,
+        fs: Option<&Arc<FileSystem>>,
+        watch: &mut Watch<'_>,
+    ) -> Result<Value, StoreError> {
         let mut is_stopped = false;
         let mut watch = |done, total| {
             let goes_on = watch(done, total);
@@ -86,6 +104,7 @@ impl Task {
                 let resized = store.shrink(bytes, &mut watch)?;
                 json!({ "bytes_before": resized.before, "bytes": resized.after })
             }
+            Self::Usage(of) => usage::run(of, store, fs, &mut watch)?,
         };
         set_path(&mut out, "store", store.path());
         out["is_stopped"] = json!(is_stopped);
@@ -105,6 +124,9 @@ mod tests {
             Task::Grow(None),
             Task::Grow(Some(1 << 40)),
             Task::Shrink(16 << 20),
+            Task::Usage(UsageOf::Everything),
+            Task::Usage(UsageOf::Snapshots),
+            Task::Usage(UsageOf::Directory(1 << 45)),
         ] {
             assert_eq!(Task::from_json(&task.to_json()), Some(task));
         }
@@ -113,6 +135,8 @@ mod tests {
             json!({ "do": "shrink" }),
             json!({ "do": "grow", "bytes": -1 }),
             json!({ "do": "format" }),
+            json!({ "do": "usage" }),
+            json!({ "do": "usage", "of": -1 }),
             json!([1]),
         ] {
             assert_eq!(Task::from_json(&nonsense), None);

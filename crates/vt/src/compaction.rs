@@ -28,7 +28,7 @@ mod stitch;
 mod turns;
 
 pub(crate) use distill::{DistillRules, Kept, distill};
-pub(crate) use fragments::Fragments;
+pub(crate) use fragments::{Fragments, Hidden};
 pub(crate) use lazy::Level0Debt;
 pub(crate) use moving::{MovedTable, Placing};
 pub(crate) use picker::{Plan, Pressure, end_of, is_in, order_plan, pick_scattered};

@@ -24,8 +24,8 @@ use stitch_format::vt_manifest::{PinChanges, VersionEdit};
 use stitch_kv::counters as names;
 use stitch_kv::{
     Batch, Caching, Capabilities, ChangedKey, Coming, CommitOptions, Counters, Direction, Engine,
-    Guards, KeyRange, KvError, Limits, NewBranch, PinInfo, Scan, Snapshot, SpaceUsage, TreeInfo,
-    TreeOptions, UpsertRegistry, Violation, check_tree_name,
+    Guards, Holder, KeyRange, KvError, Limits, NewBranch, PinInfo, Scan, Snapshot, SpaceShare,
+    SpaceUsage, TreeInfo, TreeOptions, UpsertRegistry, Violation, check_tree_name,
 };
 use stitch_volume::{Opened, Volume};
 
@@ -171,6 +171,7 @@ impl Engine for VtEngine {
             guards: true,
             branches: true,
             absorb: true,
+            space_shares: true,
         }
     }
 
@@ -337,6 +338,25 @@ impl Engine for VtEngine {
 
     fn space(&self) -> SpaceUsage {
         self.store.space.usage()
+    }
+
+    fn exclusive_space(
+        &self,
+        holders: &[Holder<'_>],
+        watch: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<Option<Vec<u64>>, KvError> {
+        self.store.exclusive_space(holders, watch)
+    }
+
+    fn range_space(
+        &self,
+        tree: TreeId,
+        ranges: &[KeyRange<'_>],
+        at: Option<&Snapshot>,
+    ) -> Result<SpaceShare, KvError> {
+        let (view, seqno) = self.reading(tree, at)?;
+        let reader = (seqno, at.is_none());
+        Ok(self.store.range_space(&view, tree, ranges, reader)?)
     }
 
     fn set_aside(&self, bytes: u64) -> Result<(), KvError> {

@@ -53,6 +53,7 @@ mod resize;
 mod rules;
 mod runs;
 mod shape;
+mod shares;
 mod signals;
 mod sizing;
 mod snapshots;

@@ -173,6 +173,13 @@ impl Pins {
         Ok((info(record), Arc::clone(&state.holds[&record.id])))
     }
 
+    /// Returns every pin with its moment.
+    pub(crate) fn moments(&self) -> Vec<(PinId, Seqno)> {
+        let state = self.state.lock();
+        let records = state.records.iter();
+        records.map(|record| (record.id, record.seqno)).collect()
+    }
+
     /// Returns the newest moment that a pin sees; 0 without any pin.
     pub(crate) fn newest_seqno(&self) -> Seqno {
         let state = self.state.lock();

@@ -48,6 +48,7 @@ pub use clones::CLONE_XATTR;
 pub use control::{CONTROL_DIR, ControlLink, SNAPSHOTS_DIR, TRANSACTIONS_DIR};
 use live::OpenClones;
 use node::{ControlDir, Node, Slot, transaction_link_number};
+pub use node::{number_in_clone, number_in_snapshot, number_within};
 use notices::Notices;
 use policies::Policies;
 use rollback::Rollbacks;

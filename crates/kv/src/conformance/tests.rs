@@ -1,7 +1,9 @@
 //! The suite on the model, and the suite on engines that are broken on purpose.
 
 use super::*;
-use crate::{Counters, Guarded, Guards, Message, ModelEngine, NewBranch, WrappedEngine};
+use crate::{
+    Counters, Guarded, Guards, Holder, Message, ModelEngine, NewBranch, SpaceShare, WrappedEngine,
+};
 use bytes::Bytes;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -69,6 +71,8 @@ enum Fault {
     CountsNothing,
     FullLosesRows,
     NothingIsSetAside,
+    NothingIsExclusive,
+    SharedSpaceIsExclusive,
     GuardsAreIgnored,
     GuardsOfRangesAreIgnored,
     GuardedCommitsLeaveTheirFirst,
@@ -87,7 +91,7 @@ enum Fault {
     AbsorbWritesValues,
 }
 
-const FAULTS: [(Fault, &str); 36] = [
+const FAULTS: [(Fault, &str); 38] = [
     (Fault::IgnoresRangeDeletes, "random"),
     (Fault::RangeDeletesTakeTheEnd, "random"),
     (Fault::UpsertsOnNothingAreLost, "random"),
@@ -108,6 +112,8 @@ const FAULTS: [(Fault, &str); 36] = [
     (Fault::CountsNothing, "counters"),
     (Fault::FullLosesRows, "space"),
     (Fault::NothingIsSetAside, "space_set_aside"),
+    (Fault::NothingIsExclusive, "shares_of_pins"),
+    (Fault::SharedSpaceIsExclusive, "shares_of_ranges"),
     (Fault::GuardsAreIgnored, "guards_random"),
     (Fault::GuardsOfRangesAreIgnored, "guards_ranges"),
     (Fault::GuardedCommitsLeaveTheirFirst, "guards_keys"),
@@ -505,6 +511,31 @@ impl WrappedEngine for Canary {
             Fault::CountsNothing => Counters::default(),
             _ => self.inner.counters(),
         }
+    }
+
+    fn exclusive_space(
+        &self,
+        holders: &[Holder<'_>],
+        watch: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<Option<Vec<u64>>, KvError> {
+        let found = self.inner.exclusive_space(holders, watch)?;
+        Ok(match self.fault {
+            Fault::NothingIsExclusive => found.map(|all| vec![0; all.len()]),
+            _ => found,
+        })
+    }
+
+    fn range_space(
+        &self,
+        tree: TreeId,
+        ranges: &[KeyRange<'_>],
+        at: Option<&Snapshot>,
+    ) -> Result<SpaceShare, KvError> {
+        let mut share = self.inner.range_space(tree, ranges, at)?;
+        if self.fault == Fault::SharedSpaceIsExclusive {
+            share.exclusive_bytes = share.referenced_bytes;
+        }
+        Ok(share)
     }
 
     fn set_aside(&self, bytes: u64) -> Result<(), KvError> {

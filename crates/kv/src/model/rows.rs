@@ -2,7 +2,7 @@
 //! branch tree has those keys that were written to it, and reads the others in its parent.
 
 use super::branches::Base;
-use crate::{Direction, Folded, Guarded, Message, UpsertRegistry, Violation};
+use crate::{Direction, Folded, Guarded, Message, SpaceShare, UpsertRegistry, Violation};
 use bytes::Bytes;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -92,6 +92,30 @@ impl Rows {
             }
         }
         seen
+    }
+
+    /// What the rows of the bounds take that a reader at `seqno` sees; of these, what was written
+    /// here after the moment `held`.
+    pub(super) fn share(
+        &self,
+        (start, end): (&[u8], Option<&[u8]>),
+        seqno: Seqno,
+        held: Option<Seqno>,
+    ) -> SpaceShare {
+        let mut sum = SpaceShare::default();
+        for (key, value) in self.dump(seqno) {
+            if *key < *start || end.is_some_and(|end| *key >= *end) {
+                continue;
+            }
+            let own = self.map.get(&key).and_then(|own| newest(own, seqno));
+            let is_exclusive = own.is_some_and(|own| held.is_none_or(|held| own.seqno > held));
+            let bytes = ROW_BYTES + (key.len() + value.len()) as u64;
+            sum.add(SpaceShare {
+                referenced_bytes: bytes,
+                exclusive_bytes: if is_exclusive { bytes } else { 0 },
+            });
+        }
+        sum
     }
 
     /// The first entry of the bounds in the direction that a reader at `seqno` sees.

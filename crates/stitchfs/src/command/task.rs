@@ -62,10 +62,12 @@ pub(super) fn print_resized(done: &Value, is_json: bool) -> Result<u8> {
 fn here(path: &Path, task: Task, bar: &ProgressBar, is_ended: &AtomicBool) -> Result<Value> {
     let options = StoreOptions {
         memory_bytes: stitchfs::memory::default_budget(),
+        // Whoever asks changes nothing.
+        read_only: matches!(task, Task::Usage(_)),
         ..StoreOptions::default()
     };
     let store = Store::open(path, &options)?;
-    let done = task.run(&store, &mut |done, total| {
+    let done = task.run(&store, None, &mut |done, total| {
         output::advance(bar, done, total);
         !is_ended.load(Ordering::Relaxed)
     });
@@ -110,7 +112,7 @@ fn in_daemon(
             bail!("{error}");
         }
         if !report["result"].is_null() {
-            return Ok(report["result"].clone());
+            return with_all_rows(mount_point, &token, report["result"].clone());
         }
         let number = |name: &str| report[name].as_u64().unwrap_or_default();
         output::advance(bar, number("done"), number("total"));
@@ -123,13 +125,41 @@ fn in_daemon(
     }
 }
 
+/// Adds the rows of a result that are not in its first part.
+fn with_all_rows(mount_point: &Path, token: &Value, mut result: Value) -> Result<Value> {
+    let Some(mut rows) = result["rows"].as_array().cloned() else {
+        return Ok(result);
+    };
+    let count = result["count"].as_u64().unwrap_or_default();
+    while (rows.len() as u64) < count {
+        tell(
+            mount_point,
+            &json!({ "do": "rows", "from": rows.len(), "token": token }),
+        )?;
+        let report = live::ask_for(mount_point, JOB_XATTR)?;
+        match report["result"]["rows"].as_array() {
+            Some(more) if report["token"] == *token && !more.is_empty() => {
+                rows.extend(more.iter().cloned());
+            }
+            _ => bail!(
+                "{}: its daemon does something else by now; try again",
+                mount_point.display()
+            ),
+        }
+    }
+    result["rows"] = json!(rows);
+    Ok(result)
+}
+
 fn tell(mount_point: &Path, request: &Value) -> Result<()> {
     let shown = mount_point.display();
     let text = request.to_string();
     let told = rustix::fs::setxattr(mount_point, JOB_XATTR, text.as_bytes(), XattrFlags::empty());
     match told {
         Ok(()) => Ok(()),
-        Err(Errno::BUSY) => bail!("{shown}: another defrag, trim, grow or shrink is under way"),
+        Err(Errno::BUSY) => {
+            bail!("{shown}: another defrag, trim, grow, shrink or usage is under way; try again")
+        }
         Err(Errno::ROFS) => bail!("{shown}: is mounted for reading only"),
         Err(Errno::OPNOTSUPP | Errno::NODATA) => {
             bail!("{shown}: its daemon is of an older stitchfs; unmount it and mount it again")

@@ -28,6 +28,16 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use stitch_base::Seqno;
 
+/// Which of some entries range deletes hide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hidden {
+    Nothing,
+    /// All of them, from the readers of this stripe on.
+    All(usize),
+    /// Some may be, or all from different stripes on.
+    Some,
+}
+
 /// The fragments of each stripe.
 pub(crate) struct Fragments<'a> {
     /// Moments held open, in ascending order.
@@ -68,6 +78,12 @@ impl<'a> Fragments<'a> {
         self.filled.get(at).copied()
     }
 
+    /// Returns the stripes with range deletes that are not before `stripe`, in order.
+    pub(crate) fn filled_from(&self, stripe: usize) -> impl Iterator<Item = usize> {
+        let at = self.filled.partition_point(|filled| *filled < stripe);
+        self.filled[at..].iter().copied()
+    }
+
     /// Returns all fragments, by start, then newest first.
     pub(crate) fn sorted(&self) -> Vec<RangeDelete> {
         let mut all: Vec<RangeDelete> = self.stripes.iter().flatten().cloned().collect();
@@ -98,14 +114,39 @@ impl<'a> Fragments<'a> {
         if self.is_empty() || stripe != stripe_of(self.snapshots, min_seqno) {
             return false;
         }
+        self.cover(stripe, (first, last), max_seqno)
+    }
+
+    /// Reports whether range deletes of a stripe that are newer than `seqno` cover all these keys.
+    fn cover(&self, stripe: usize, (first, last): (&[u8], &[u8]), seqno: Seqno) -> bool {
         let mut at = first;
         for fragment in self.touching(stripe, first, last) {
-            if fragment.start.as_slice() > at || fragment.seqno <= max_seqno {
+            if fragment.start.as_slice() > at || fragment.seqno <= seqno {
                 return false;
             }
             at = &fragment.end;
         }
         at > last
+    }
+
+    /// Returns which of the entries with keys and sequence numbers in these ranges, ends included,
+    /// are hidden from some readers.
+    pub(crate) fn hidden(
+        &self,
+        (first, last): (&[u8], &[u8]),
+        (min_seqno, max_seqno): (Seqno, Seqno),
+    ) -> Hidden {
+        debug_assert!(min_seqno <= max_seqno, "a range of numbers is in order");
+        for stripe in self.filled_from(stripe_of(self.snapshots, min_seqno)) {
+            let mut touching = self.touching(stripe, first, last);
+            if touching.any(|fragment| fragment.seqno > min_seqno) {
+                return match self.cover(stripe, (first, last), max_seqno) {
+                    true => Hidden::All(stripe),
+                    false => Hidden::Some,
+                };
+            }
+        }
+        Hidden::Nothing
     }
 
     /// Reports whether a range delete may hide an entry with a key and a sequence number in these

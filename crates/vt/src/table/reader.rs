@@ -192,8 +192,16 @@ impl Table {
 
     /// The index entries of all blocks, one by one. Reads index blocks only, as they are wanted.
     pub(crate) fn index_cursor(self: &Arc<Self>) -> Result<IndexCursor, VtError> {
+        self.index_cursor_from(&[])
+    }
+
+    /// As [`Self::index_cursor`], from the first block on that may hold `start`.
+    pub(crate) fn index_cursor_from(
+        self: &Arc<Self>,
+        start: &[u8],
+    ) -> Result<IndexCursor, VtError> {
         let mut blocks = self.blocks();
-        blocks.seek(&[])?;
+        blocks.seek(start)?;
         Ok(IndexCursor { blocks })
     }
 

@@ -146,7 +146,8 @@ fn a_moment_stays_through_changes_remounts_and_a_kill(context: &Context) -> Resu
         expect_equal(&before, &place(&mount, "first")).context(round)?;
         expect_equal(&middle, &place(&mount, "second")).context(round)?;
         ensure!(place(&mount, "third").is_dir(), "{round}: it is gone");
-        let listed = command_of(context, &["snapshot", "list", &text(mount.dir())])?;
+        let dir = text(mount.dir());
+        let listed = command_of(context, &["snapshot", "list", "--quick", &dir])?;
         ensure!(listed.lines().count() == 3, "{round}: {listed}");
         mount.remount()?;
     }
@@ -338,6 +339,8 @@ fn a_held_one_stays(context: &Context) -> Result<()> {
     ensure!(place(&mount, "mon").is_dir(), "it was deleted");
     let listed = command_of(context, &["snapshot", "list", &dir])?;
     ensure!(listed.contains("(held)"), "{listed}");
+    let is_told = listed.contains("REFER") && !listed.contains("-  mon");
+    ensure!(is_told, "what it needs is not told: {listed}");
     let (code, said) = stitchfs(context, &["snapshot", "release", &dir, "mon"])?;
     ensure!(
         code == 1 && said.contains("not held under the tag hold"),

@@ -83,6 +83,24 @@ impl Slot {
     }
 }
 
+/// Returns the number that an inode of a snapshot has in a mount.
+#[must_use]
+pub fn number_in_snapshot(id: PinId, ino: Ino) -> Ino {
+    Slot::of(id).number(ino)
+}
+
+/// Returns the number that an inode of a clone has in a mount.
+#[must_use]
+pub fn number_in_clone(number: u64, ino: Ino) -> Ino {
+    Slot::of_clone(number).number(ino)
+}
+
+/// Returns the number that an inode has in its own file system, of one that it has in a mount.
+#[must_use]
+pub const fn number_within(number: Ino) -> Ino {
+    Slot::within(number)
+}
+
 /// A directory of the mount that is in no file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ControlDir {

@@ -1,10 +1,11 @@
 //! `stitchfs snapshot list`.
 
-use super::super::{live, output};
+use super::super::{live, output, size, usage};
 use super::{about, check_reachable, shown, snapshots_dir};
 use anyhow::{Context, Result};
 use clap::Parser;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use stitch_base::calendar::UtcTime;
@@ -16,6 +17,10 @@ pub(super) struct SnapshotList {
     /// Print them as JSON
     #[arg(long)]
     json: bool,
+
+    /// Leave out what they need of the space, which takes long for many files
+    #[arg(short, long)]
+    quick: bool,
 
     /// Mount point, or a directory that has snapshots
     #[arg(value_name = "DIR|MNT", default_value = ".")]
@@ -34,14 +39,44 @@ pub(super) fn run(args: &SnapshotList) -> Result<u8> {
         let ino = path.metadata().with_context(|| shown(&path))?.ino();
         found.retain(|snapshot| snapshot["root"] == ino);
     }
+    if !args.quick && !found.is_empty() {
+        add_space(&mount, &mut found);
+    }
     if args.json {
         output::print_json(&json!({ "snapshots": found }))?;
-    } else {
-        found
-            .iter()
-            .try_for_each(|snapshot| output::print(&line(snapshot)))?;
+        return Ok(0);
     }
+    if !args.quick && !found.is_empty() {
+        output::print(&columns("CREATED", "USED", "REFER", "NAME"))?;
+    }
+    found
+        .iter()
+        .try_for_each(|snapshot| output::print(&line(snapshot, args.quick)))?;
     Ok(0)
+}
+
+/// Adds what each snapshot alone needs, and what it refers to. Where the daemon does not tell they
+/// are listed without.
+fn add_space(mount: &Path, found: &mut [Value]) {
+    let told = match usage::of_snapshots(mount) {
+        Ok(told) => told,
+        Err(error) => {
+            let why = output::explain(&error);
+            return output::note(&format!("what they need is not known: {why}"));
+        }
+    };
+    let told: BTreeMap<u64, [u64; 2]> = told.into_iter().collect();
+    for snapshot in found {
+        let id = snapshot["id"].as_u64().unwrap_or_default();
+        if let Some([used, referenced]) = told.get(&id) {
+            snapshot["used_bytes"] = json!(used);
+            snapshot["referenced_bytes"] = json!(referenced);
+        }
+    }
+}
+
+fn columns(time: &str, used: &str, refer: &str, rest: &str) -> String {
+    format!("{time:19}  {used:>9}  {refer:>9}  {rest}")
 }
 
 /// All snapshots, in the order of their creation. Of one whose directory the caller may not read
@@ -64,19 +99,32 @@ fn all(mount: &Path) -> Result<Vec<Value>> {
     Ok(found)
 }
 
-fn line(snapshot: &Value) -> String {
-    let name = snapshot["name"].as_str().unwrap_or_default();
-    let Some(created) = snapshot["created"].as_i64() else {
-        return format!("{:19}  {name}", "-");
+fn line(snapshot: &Value, is_quick: bool) -> String {
+    let created = snapshot["created"].as_i64();
+    let time = created.map_or_else(
+        || "-".to_owned(),
+        |at| UtcTime::of(at.div_euclid(1_000_000_000)).to_string(),
+    );
+    let mut rest = snapshot["name"].as_str().unwrap_or_default().to_owned();
+    if created.is_some() {
+        rest = format!("{rest}  /{}", snapshot["path"].as_str().unwrap_or_default());
+    }
+    let tags = snapshot["holds"].as_array();
+    if tags.is_some_and(|tags| !tags.is_empty()) {
+        rest.push_str("  (held)");
+    }
+    if is_quick {
+        return format!("{time:19}  {rest}");
+    }
+    let bytes = |name: &str| {
+        let known = snapshot[name].as_u64();
+        known.map_or_else(|| "-".to_owned(), size::show)
     };
-    let path = snapshot["path"].as_str().unwrap_or_default();
-    let is_held = snapshot["holds"]
-        .as_array()
-        .is_some_and(|tags| !tags.is_empty());
-    format!(
-        "{}  {name}  /{path}{}",
-        UtcTime::of(created.div_euclid(1_000_000_000)),
-        if is_held { "  (held)" } else { "" }
+    columns(
+        &time,
+        &bytes("used_bytes"),
+        &bytes("referenced_bytes"),
+        &rest,
     )
 }
 
@@ -87,10 +135,25 @@ mod tests {
     #[test]
     fn a_line_has_what_is_known() {
         let known = json!({ "name": "mon", "created": 5, "path": "a/b" });
-        assert_eq!(line(&known), "1970-01-01 00:00:00  mon  /a/b");
+        assert_eq!(line(&known, true), "1970-01-01 00:00:00  mon  /a/b");
         let held = json!({ "name": "mon", "created": 5, "path": "a", "holds": ["x"] });
-        assert_eq!(line(&held), "1970-01-01 00:00:00  mon  /a  (held)");
+        assert_eq!(line(&held, true), "1970-01-01 00:00:00  mon  /a  (held)");
         let closed = json!({ "name": "mon" });
-        assert_eq!(line(&closed), "-                    mon");
+        assert_eq!(line(&closed, true), "-                    mon");
+        let told = json!({ "name": "mon", "created": 5, "path": "a", "used_bytes": 2048,
+                           "referenced_bytes": 1 << 20 });
+        let lines = [
+            columns("CREATED", "USED", "REFER", "NAME"),
+            line(&told, false),
+            line(&closed, false),
+        ];
+        assert_eq!(
+            lines,
+            [
+                "CREATED                   USED      REFER  NAME",
+                "1970-01-01 00:00:00      2 KiB      1 MiB  mon  /a",
+                "-                            -          -  mon",
+            ]
+        );
     }
 }

@@ -1,0 +1,275 @@
+//! The use of space by snapshots, clones and directories.
+//!
+//! - What a snapshot or a clone *alone* needs, the engine tells: its pin, or its trees, are the
+//!   holders ([`Holder`]).
+//! - What a directory *refers to* is what its rows take. A walk lists the inodes below it, and
+//!   their rows are asked for in ranges, many inodes at a time and in the order of their numbers:
+//!
+//! ```text
+//! /dir      rows of names: meta [dir, dir + 1)
+//!   a, b    inodes 20, 21   data [20, 22)   xattr [20, 22)
+//!   c       inode 40        data [40, 41)   xattr [40, 41)
+//! ```
+//!
+//! Rows of the `sys` tree are nobody's.
+
+use crate::contents::Contents;
+use crate::locator::{Locator, RowRange, Tree};
+use crate::schema::view_of_tree;
+use crate::snapshot::pin_name;
+use crate::system::FileSystem;
+use crate::{CloneInfo, FsError, FsResult, SnapshotInfo};
+use std::collections::{BTreeMap, HashSet};
+use stitch_base::sync::Mutex;
+use stitch_base::{Ino, PinId, TreeId};
+use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow, row_flag};
+use stitch_kv::{Holder, SpaceShare};
+
+/// Inodes whose rows are asked for at once.
+const INODES_AT_ONCE: usize = 4096;
+/// How often a list of snapshots and clones is made again because one was removed meanwhile.
+const TRIES: usize = 16;
+
+/// What comes back when a snapshot or a clone is removed, in bytes of the medium.
+#[derive(Clone, Debug, Default)]
+pub struct Usage {
+    /// Snapshots in the order of their creation, each with what it alone needs.
+    pub snapshots: Vec<(SnapshotInfo, u64)>,
+    /// Clones in the order of their creation, likewise.
+    pub clones: Vec<(CloneInfo, u64)>,
+    /// What nothing needs any more and background work has not given back yet.
+    pub garbage_bytes: u64,
+}
+
+/// What snapshots refer to, as far as it was asked for: they never change.
+#[derive(Debug, Default)]
+pub(crate) struct SnapshotSizes(Mutex<BTreeMap<PinId, u64>>);
+
+impl FileSystem {
+    /// Reports whether the engine tells who needs its space.
+    #[must_use]
+    pub fn tells_usage(&self) -> bool {
+        self.engine().capabilities().space_shares
+    }
+
+    /// Returns what each snapshot and each clone alone needs. `watch` is called with done and total
+    /// bytes; `None` if it returned false.
+    ///
+    /// # Errors
+    /// [`FsError::Unsupported`] of an engine that does not tell; [`FsError::Storage`].
+    ///
+    /// # Cost
+    /// One walk by the indexes of what was changed beside snapshots and clones. Long contents are
+    /// not read.
+    pub fn usage(&self, watch: &mut dyn FnMut(u64, u64) -> bool) -> FsResult<Option<Usage>> {
+        let mut tried = Err(FsError::NotFound);
+        for _ in 0..TRIES {
+            tried = self.try_usage(watch);
+            if !matches!(tried, Err(FsError::NotFound | FsError::Ended)) {
+                return tried;
+            }
+        }
+        tried
+    }
+
+    fn try_usage(&self, watch: &mut dyn FnMut(u64, u64) -> bool) -> FsResult<Option<Usage>> {
+        if !self.tells_usage() {
+            return Err(FsError::Unsupported);
+        }
+        let (snapshots, clones) = (self.snapshots()?, self.clones());
+        if snapshots.is_empty() && clones.is_empty() {
+            return Ok(Some(Usage::default()));
+        }
+        let pins: Vec<String> = snapshots.iter().map(|info| pin_name(&info.name)).collect();
+        let mut trees: BTreeMap<u64, Vec<TreeId>> = BTreeMap::new();
+        for tree in self.engine().trees() {
+            if let Some(number) = view_of_tree(&tree.name) {
+                trees.entry(number).or_default().push(tree.id);
+            }
+        }
+        let of_clone = |info: &CloneInfo| trees.get(&info.number).map_or(&[][..], Vec::as_slice);
+        let mut holders = vec![Holder::Garbage];
+        holders.extend(pins.iter().map(|name| Holder::Pin(name)));
+        holders.extend(clones.iter().map(|info| Holder::Trees(of_clone(info))));
+        let Some(bytes) = self.engine().exclusive_space(&holders, watch)? else {
+            return Ok(None);
+        };
+        debug_assert_eq!(bytes.len(), holders.len(), "one for each");
+        let mut bytes = bytes.into_iter();
+        let garbage_bytes = bytes.next().unwrap_or_default();
+        Ok(Some(Usage {
+            snapshots: snapshots.into_iter().zip(bytes.by_ref()).collect(),
+            clones: clones.into_iter().zip(bytes).collect(),
+            garbage_bytes,
+        }))
+    }
+
+    /// Returns the path of the directory at which a clone lies, from the root, if the directory and
+    /// those above it are known and not in another clone.
+    #[must_use]
+    pub fn clone_path(&self, info: &CloneInfo) -> Option<Vec<u8>> {
+        let is_here = info.home == self.view_number();
+        is_here.then(|| self.path_of(info.graft).ok())?
+    }
+
+    /// Returns what a directory and all below it take. Exclusive is what no snapshot and no clone
+    /// needs: deleting the directory gives it back. Clones that lie in it are not counted. `watch`
+    /// is called with the number of inodes so far and of all; `None` if it returned false.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`] for a directory that was removed; [`FsError::NotDir`];
+    /// [`FsError::Unsupported`] of an engine that does not tell; [`FsError::Storage`].
+    ///
+    /// # Cost
+    /// That of `find` below it, and a walk by the indexes of its rows. Contents are not read.
+    pub fn directory_space(
+        &self,
+        dir: Ino,
+        watch: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> FsResult<Option<SpaceShare>> {
+        if !self.tells_usage() {
+            return Err(FsError::Unsupported);
+        }
+        let mut walk = SpaceWalk {
+            fs: self,
+            dirs: vec![dir],
+            linked: HashSet::new(),
+            inodes: Vec::new(),
+            share: SpaceShare::default(),
+        };
+        let (mut seen, total) = (0, self.residents.inode_count());
+        while let Some(dir) = walk.dirs.pop() {
+            if !watch(seen, total.max(seen)) {
+                return Ok(None);
+            }
+            seen += walk.directory(dir)?;
+        }
+        walk.count_inodes()?;
+        Ok(Some(walk.share))
+    }
+
+    /// Returns what a snapshot's directory took at its moment, as [`Self::directory_space`].
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`] if there is no such snapshot; as [`Self::directory_space`].
+    ///
+    /// # Cost
+    /// That of [`Self::directory_space`], the first time it is asked for.
+    pub fn snapshot_size(
+        &self,
+        name: &str,
+        watch: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> FsResult<Option<u64>> {
+        let info = self.snapshot(name)?;
+        if let Some(bytes) = self.snapshot_sizes.0.lock().get(&info.id) {
+            return Ok(Some(*bytes));
+        }
+        let view = self.open_snapshot(name)?;
+        let share = view.fs().directory_space(view.info().root, watch)?;
+        let bytes = share.map(|share| share.referenced_bytes);
+        if let (Some(bytes), true) = (bytes, view.info().id == info.id) {
+            let listed: HashSet<PinId> = self.snapshots()?.iter().map(|info| info.id).collect();
+            let mut sizes = self.snapshot_sizes.0.lock();
+            sizes.retain(|id, _| listed.contains(id));
+            sizes.insert(info.id, bytes);
+        }
+        Ok(bytes)
+    }
+}
+
+/// A walk below a directory.
+struct SpaceWalk<'fs> {
+    fs: &'fs FileSystem,
+    /// Directories to be read.
+    dirs: Vec<Ino>,
+    /// Inodes with several names that were met.
+    linked: HashSet<Ino>,
+    /// Inodes with rows in the `data` or the `xattr` tree, not counted yet.
+    inodes: Vec<(Tree, Ino)>,
+    share: SpaceShare,
+}
+
+impl SpaceWalk<'_> {
+    /// Counts the rows of a directory and notes what is in it. Returns the number of its names.
+    fn directory(&mut self, dir: Ino) -> FsResult<u64> {
+        let store = &self.fs.store;
+        self.count(&[store.keys.directory(dir)])?;
+        let mut links = Vec::new();
+        let mut names = 0;
+        let mut scan = store.scan(&store.keys.dentries(dir))?;
+        while let Some((key, row)) = scan.next()? {
+            debug_assert_eq!(Locator::ino_of(key), Some(dir), "a row of the directory");
+            names += 1;
+            match MetaRow::decode(row)? {
+                MetaRow::Inode(head, _) => self.note(&head),
+                MetaRow::Link { ino, .. } if self.linked.insert(ino) => links.push(ino),
+                MetaRow::Link { .. } => {}
+            }
+        }
+        drop(scan);
+        for ino in links {
+            let Some((head, _)) = store.own_row(ino)? else {
+                return Err(FsError::Corrupt(format!(
+                    "a link names inode {ino}, which is not"
+                )));
+            };
+            self.count(&[store.keys.directory(ino)])?;
+            self.note(&head);
+        }
+        if self.inodes.len() >= INODES_AT_ONCE {
+            self.count_inodes()?;
+        }
+        Ok(names)
+    }
+
+    fn note(&mut self, head: &InodeHead) {
+        match Contents::of_inode(head) {
+            Some(Contents::Chunked) if head.size > 0 => self.inodes.push((Tree::Data, head.ino)),
+            // Its plain file is its own.
+            Some(Contents::External) => self.share.add(SpaceShare {
+                referenced_bytes: head.size,
+                exclusive_bytes: head.size,
+            }),
+            _ => {}
+        }
+        if head.has(row_flag::XATTRS) {
+            self.inodes.push((Tree::Xattr, head.ino));
+        }
+        if head.kind == FileKind::Directory {
+            self.dirs.push(head.ino);
+        }
+    }
+
+    /// Counts the rows of the inodes that were noted. Neighbours are one range.
+    fn count_inodes(&mut self) -> FsResult<()> {
+        let mut inodes = std::mem::take(&mut self.inodes);
+        inodes.sort_unstable_by_key(|(tree, ino)| (*tree == Tree::Xattr, *ino));
+        inodes.dedup();
+        let keys = self.fs.store.keys;
+        let follow = |a: &(Tree, Ino), b: &(Tree, Ino)| a.0 == b.0 && a.1.0 + 1 == b.1.0;
+        let ranges: Vec<RowRange> = inodes
+            .chunk_by(follow)
+            .filter_map(|run| {
+                let ((tree, first), (_, last)) = (*run.first()?, *run.last()?);
+                Some(keys.rows_of(tree, first, last))
+            })
+            .collect();
+        let (data, xattrs): (Vec<_>, Vec<_>) = ranges
+            .into_iter()
+            .partition(|range| range.tree() == Tree::Data);
+        self.count(&data)?;
+        self.count(&xattrs)
+    }
+
+    /// Counts ranges of one tree.
+    fn count(&mut self, ranges: &[RowRange]) -> FsResult<()> {
+        let Some(first) = ranges.first() else {
+            return Ok(());
+        };
+        let tree = self.fs.store.tree(first.tree());
+        let keys: Vec<_> = ranges.iter().map(RowRange::keys).collect();
+        let share = self.fs.engine().range_space(tree, &keys, None)?;
+        self.share.add(share);
+        Ok(())
+    }
+}

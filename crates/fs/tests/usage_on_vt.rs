@@ -1,0 +1,215 @@
+//! The use of space by snapshots, clones and directories, on the VT-tree.
+
+use std::sync::Arc;
+use std::time::Duration;
+use stitch_base::Ino;
+use stitch_base::clock::ManualClock;
+use stitch_base::random::Rng;
+use stitch_device::{Device, MemDevice};
+use stitch_fs::{
+    Caller, CloneSource, DirName, FileSystem, FsOptions, NewNode, SpaceShare, Usage, WriteOptions,
+    XattrMode, register_upserts,
+};
+use stitch_kv::{Engine, UpsertRegistry};
+use stitch_volume::{FormatOptions, OpenOptions, Volume};
+use stitch_vt::{VtEngine, VtOptions};
+
+const MIB: u64 = 1 << 20;
+const SUPER: Caller<'static> = Caller::ROOT;
+const FILES: u64 = 60;
+const FILE_BYTES: u64 = 40_000;
+/// Contents of all files, and what chunks take: whole sectors.
+const ALL_BYTES: u64 = FILES * FILE_BYTES;
+
+fn new_engine() -> Arc<dyn Engine> {
+    let device: Arc<dyn Device> = Arc::new(MemDevice::new(64 * MIB));
+    let format = FormatOptions {
+        uuid: [7; 16],
+        ..FormatOptions::default()
+    };
+    Volume::format(&*device, &format, &mut |_, _| {}).expect("the device is large enough");
+    let mut upserts = UpsertRegistry::default();
+    register_upserts(&mut upserts);
+    let options = VtOptions {
+        upserts,
+        memory_bytes: 16 * MIB,
+        memtable_bytes: Some(256 << 10),
+        table_bytes: Some(256 << 10),
+        background: false,
+        ..VtOptions::default()
+    };
+    let opened = Volume::open(device, &OpenOptions::default()).expect("the volume opens");
+    VtEngine::open(opened, options).expect("the store opens")
+}
+
+struct Side {
+    engine: Arc<dyn Engine>,
+    fs: FileSystem,
+}
+
+impl Side {
+    fn new() -> Self {
+        let engine = new_engine();
+        let clock = ManualClock::default();
+        clock.advance(Duration::from_secs(1_000_000));
+        let options = FsOptions {
+            clock: Arc::new(clock),
+            ..FsOptions::default()
+        };
+        FileSystem::format(&engine, &options, (0, 0)).expect("formats");
+        let fs = FileSystem::open(Arc::clone(&engine), options).expect("opens");
+        Self { engine, fs }
+    }
+
+    fn dir(&self, parent: Ino, name: &str) -> Ino {
+        let new = NewNode {
+            perm: 0o755,
+            umask: 0,
+        };
+        let at = DirName::new(parent, name.as_bytes());
+        self.fs.make_dir(&SUPER, at, &new).expect("succeeds").ino
+    }
+
+    fn usage(&self) -> Usage {
+        let usage = self.fs.usage(&mut |_, _| true).expect("it is told");
+        usage.expect("nobody ended it")
+    }
+
+    fn free(&self) -> u64 {
+        self.engine.quiesce().expect("background work succeeds");
+        self.engine.space().free_bytes
+    }
+}
+
+/// Writes files of a directory anew, with contents of `seed`.
+fn write(fs: &FileSystem, dir: Ino, files: std::ops::Range<u64>, seed: u64) {
+    let new = NewNode {
+        perm: 0o644,
+        umask: 0,
+    };
+    for file in files {
+        let name = format!("file {file}");
+        let at = DirName::new(dir, name.as_bytes());
+        let ino = match fs.lookup(at) {
+            Ok(attr) => attr.ino,
+            Err(_) => fs.create(&SUPER, at, &new).expect("succeeds").ino,
+        };
+        let mut bytes = vec![0; usize::try_from(FILE_BYTES).expect("short")];
+        Rng::new(seed << 32 | file).fill(&mut bytes);
+        fs.write(ino, 0, &bytes, WriteOptions::default())
+            .expect("succeeds");
+        fs.forget(ino, 1);
+    }
+}
+
+fn share(fs: &FileSystem, dir: Ino) -> SpaceShare {
+    let share = fs
+        .directory_space(dir, &mut |_, _| true)
+        .expect("it is told");
+    share.expect("nobody ended it")
+}
+
+#[track_caller]
+fn assert_near(bytes: u64, expected: u64) {
+    let difference = bytes.abs_diff(expected);
+    assert!(
+        difference <= expected / 10 + 50_000,
+        "{bytes} bytes, not about {expected}"
+    );
+}
+
+#[test]
+fn snapshots_and_directories_share_what_is_not_changed() {
+    let side = Side::new();
+    let fs = &side.fs;
+    let (dir, other) = (side.dir(Ino::ROOT, "dir"), side.dir(Ino::ROOT, "other"));
+    let inner = side.dir(dir, "inner");
+    write(fs, inner, 0..FILES, 1);
+    write(fs, other, 0..1, 1);
+    fs.set_xattr(&SUPER, inner, b"user.a", &[5; 3000], XattrMode::Set, false)
+        .expect("succeeds");
+    let before = share(fs, dir);
+    assert_near(before.exclusive_bytes, ALL_BYTES + 3000);
+    assert_eq!(before.shared_bytes(), 0);
+    fs.create_snapshot(dir, "first").expect("is made");
+    assert_eq!(share(fs, dir).exclusive_bytes, 0, "all of it is kept now");
+    write(fs, inner, 0..FILES / 2, 2);
+    let after = share(fs, dir);
+    assert_near(after.exclusive_bytes, ALL_BYTES / 2);
+    assert_near(after.shared_bytes(), ALL_BYTES / 2);
+    assert_near(
+        share(fs, Ino::ROOT).referenced_bytes,
+        ALL_BYTES + FILE_BYTES,
+    );
+    let usage = side.usage();
+    assert_eq!(usage.snapshots.len(), 1);
+    let (info, used) = &usage.snapshots[0];
+    assert_eq!(info.name, "first");
+    assert_near(*used, ALL_BYTES / 2);
+    for _ in 0..2 {
+        let size = fs
+            .snapshot_size("first", &mut |_, _| true)
+            .expect("it is told");
+        assert_near(size.expect("nobody ended it"), ALL_BYTES);
+    }
+    let full = side.free();
+    fs.delete_snapshot("first").expect("it goes");
+    assert_near(side.free() - full, *used);
+    assert!(fs.snapshot_size("first", &mut |_, _| true).is_err());
+    assert_eq!(share(fs, dir).shared_bytes(), 0);
+}
+
+#[test]
+fn a_clone_needs_what_was_written_to_it_and_what_its_source_replaced() {
+    let side = Side::new();
+    let fs = &side.fs;
+    let source = side.dir(Ino::ROOT, "source");
+    write(fs, source, 0..FILES, 1);
+    let empty = side.usage();
+    assert!(empty.clones.is_empty() && empty.snapshots.is_empty());
+    let of = CloneSource {
+        fs,
+        dir: source,
+        snapshot: None,
+    };
+    let at = DirName::new(Ino::ROOT, b"clone");
+    let info = fs.make_clone(&SUPER, &of, at).expect("is made");
+    let view = fs.open_clone(info.number).expect("opens");
+    write(view.fs(), info.root, 0..FILES / 4, 2);
+    let inside = share(view.fs(), info.root);
+    assert_near(inside.referenced_bytes, ALL_BYTES);
+    assert_near(inside.exclusive_bytes, ALL_BYTES / 4);
+    assert_near(side.usage().clones[0].1, ALL_BYTES / 4);
+    write(fs, source, FILES / 2..FILES, 3);
+    let alone = side.usage().clones[0].1;
+    assert_near(alone, ALL_BYTES / 4 + ALL_BYTES / 2);
+    let ended = fs.usage(&mut |_, _| false).expect("it is told");
+    assert!(ended.is_none());
+    // Of the source all was deleted: the clone alone needs it.
+    fs.lookup(at).expect("is there");
+    let path = fs.clone_path(&info).expect("its name is known");
+    assert_eq!(path, b"clone");
+}
+
+#[test]
+fn names_of_one_file_are_counted_once() {
+    let side = Side::new();
+    let fs = &side.fs;
+    let dir = side.dir(Ino::ROOT, "dir");
+    write(fs, dir, 0..FILES, 1);
+    for file in 0..FILES {
+        let (name, link) = (format!("file {file}"), format!("link {file}"));
+        let ino = fs
+            .lookup(DirName::new(dir, name.as_bytes()))
+            .expect("is there")
+            .ino;
+        let at = DirName::new(dir, link.as_bytes());
+        fs.link(&SUPER, ino, at).expect("succeeds");
+    }
+    assert_near(share(fs, dir).referenced_bytes, ALL_BYTES);
+    assert!(
+        fs.directory_space(dir, &mut |_, _| false)
+            .expect("it is told")
+            .is_none()
+    );
+}

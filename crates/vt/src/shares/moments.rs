@@ -1,0 +1,134 @@
+//! The moments that pins and branch trees hold, and who gives each of them up.
+
+use stitch_base::Seqno;
+
+/// Number of a holder among those that are asked about.
+pub(super) type HolderNumber = usize;
+
+/// What a moment has for an owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
+    /// It stays, whichever holder is dropped alone.
+    Several,
+    One(HolderNumber),
+}
+
+/// Moments in ascending order, each with the holder that alone gives it up.
+///
+/// Of a version, the moments that need it are an interval of places: see [`Self::place`]. The
+/// present has the place after the last moment.
+#[derive(Debug)]
+pub(super) struct OwnedMoments {
+    seqnos: Vec<Seqno>,
+    owners: Vec<Owner>,
+    /// For each, the place after the last one of those that follow it and have the same owner.
+    run_ends: Vec<usize>,
+}
+
+/// Something that holds a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct MomentHold {
+    pub(super) seqno: Seqno,
+    /// The holder whose drop ends it; `None` if that of no holder does.
+    pub(super) ended_by: Option<HolderNumber>,
+}
+
+impl OwnedMoments {
+    /// Those that are held so, in any order.
+    pub(super) fn new(mut held: Vec<MomentHold>) -> Self {
+        held.sort_unstable();
+        let (mut seqnos, mut owners) = (Vec::new(), Vec::new());
+        for one in held {
+            let owner = one.ended_by.map_or(Owner::Several, Owner::One);
+            if seqnos.last() != Some(&one.seqno) {
+                seqnos.push(one.seqno);
+                owners.push(owner);
+            } else if owners.last() != Some(&owner) {
+                *owners.last_mut().expect("one for each moment") = Owner::Several;
+            }
+        }
+        let mut run_ends = vec![0; owners.len()];
+        for at in (0..owners.len()).rev() {
+            let goes_on = owners.get(at + 1) == Some(&owners[at]);
+            run_ends[at] = if goes_on { run_ends[at + 1] } else { at + 1 };
+        }
+        debug_assert!(seqnos.is_sorted(), "moments are in order");
+        Self {
+            seqnos,
+            owners,
+            run_ends,
+        }
+    }
+
+    /// Returns the moments.
+    pub(super) fn seqnos(&self) -> &[Seqno] {
+        &self.seqnos
+    }
+
+    /// Returns the place of the first moment that sees a write.
+    pub(super) fn place(&self, seqno: Seqno) -> usize {
+        self.seqnos.partition_point(|moment| *moment < seqno)
+    }
+
+    /// Returns the place after all: what is needed up to it is needed by the present.
+    pub(super) fn after_present(&self) -> usize {
+        self.seqnos.len() + 1
+    }
+
+    /// Returns the holder that alone needs what the moments from `start` on before `end` see.
+    pub(super) fn owner_of(&self, start: usize, end: usize) -> Option<HolderNumber> {
+        if start >= end || end > self.seqnos.len() || self.run_ends[start] < end {
+            return None;
+        }
+        match self.owners[start] {
+            Owner::One(holder) => Some(holder),
+            Owner::Several => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn moments(held: &[(u64, Option<HolderNumber>)]) -> OwnedMoments {
+        let held = held.iter().map(|&(seqno, ended_by)| MomentHold {
+            seqno: Seqno(seqno),
+            ended_by,
+        });
+        OwnedMoments::new(held.collect())
+    }
+
+    #[test]
+    fn a_version_belongs_to_the_one_holder_of_all_its_moments() {
+        let all = moments(&[(9, Some(1)), (3, Some(0)), (5, Some(1)), (7, Some(1))]);
+        let owner = |a: u64, b: u64| all.owner_of(all.place(Seqno(a)), all.place(Seqno(b)));
+        assert_eq!(owner(1, 4), Some(0));
+        assert_eq!(
+            owner(3, 4),
+            Some(0),
+            "a moment sees the write that it is at"
+        );
+        assert_eq!(owner(1, 3), None, "no moment before the newer one");
+        assert_eq!(owner(1, 6), None, "two holders");
+        assert_eq!(owner(4, 8), Some(1));
+        assert_eq!(owner(4, 99), Some(1));
+        let present = all.after_present();
+        assert_eq!(all.owner_of(all.place(Seqno(4)), present), None);
+    }
+
+    #[test]
+    fn a_moment_of_two_holders_is_neithers() {
+        let all = moments(&[
+            (3, Some(0)),
+            (3, Some(1)),
+            (5, Some(0)),
+            (5, Some(0)),
+            (7, None),
+        ]);
+        assert_eq!(all.seqnos(), [Seqno(3), Seqno(5), Seqno(7)]);
+        assert_eq!(all.owner_of(0, 1), None);
+        assert_eq!(all.owner_of(1, 2), Some(0), "held twice by one");
+        assert_eq!(all.owner_of(2, 3), None, "it stays");
+    }
+}
