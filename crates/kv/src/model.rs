@@ -26,10 +26,10 @@ mod rows;
 mod scan;
 
 use crate::{
-    Batch, BranchPoint, Capabilities, ChangedKey, CommitOptions, Counters, Direction, Engine,
-    Guard, Guards, KeyRange, KvError, Limits, NewBranch, PinInfo, Scan, Snapshot, SpaceClass,
-    SpaceUsage, TreeInfo, TreeOptions, UpsertRegistry, Violation, check_free, check_tree_name,
-    counters,
+    Batch, BranchPoint, Capabilities, ChangedKey, CommitOptions, Counters, DeletedRange, Direction,
+    Engine, Guard, Guards, KeyRange, KvError, Limits, NewBranch, PinInfo, Scan, Snapshot,
+    SpaceClass, SpaceUsage, TreeInfo, TreeOptions, UpsertRegistry, Violation, check_free,
+    check_tree_name, counters,
 };
 use bytes::Bytes;
 pub use fault::CommitFault;
@@ -425,6 +425,10 @@ impl Engine for ModelEngine {
         count_max: usize,
     ) -> Result<Vec<Vec<u8>>, KvError> {
         self.written_keys(branch, after, count_max)
+    }
+
+    fn branch_deleted_ranges(&self, branch: TreeId) -> Result<Vec<DeletedRange>, KvError> {
+        self.deleted_ranges(branch)
     }
 
     fn branch_moment(&self, branch: TreeId) -> Result<Snapshot, KvError> {

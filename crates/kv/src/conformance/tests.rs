@@ -1,7 +1,9 @@
 //! The suite on the model, and the suite on engines that are broken on purpose.
 
 use super::*;
-use crate::{Counters, Guarded, Guards, Message, ModelEngine, NewBranch, WrappedEngine};
+use crate::{
+    Counters, DeletedRange, Guarded, Guards, Message, ModelEngine, NewBranch, WrappedEngine,
+};
 use bytes::Bytes;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -85,9 +87,11 @@ enum Fault {
     AbsorbIgnoresGuards,
     AbsorbLosesTheBatch,
     AbsorbWritesValues,
+    DeletedRangesAreNotListed,
+    ManyKeysComeInTheirOrder,
 }
 
-const FAULTS: [(Fault, &str); 36] = [
+const FAULTS: [(Fault, &str); 38] = [
     (Fault::IgnoresRangeDeletes, "random"),
     (Fault::RangeDeletesTakeTheEnd, "random"),
     (Fault::UpsertsOnNothingAreLost, "random"),
@@ -127,6 +131,8 @@ const FAULTS: [(Fault, &str); 36] = [
     (Fault::AbsorbIgnoresGuards, "absorb_guarded"),
     (Fault::AbsorbLosesTheBatch, "absorb"),
     (Fault::AbsorbWritesValues, "absorb_nested"),
+    (Fault::DeletedRangesAreNotListed, "branches_keys"),
+    (Fault::ManyKeysComeInTheirOrder, "many_keys"),
 ];
 
 #[test]
@@ -435,6 +441,14 @@ impl WrappedEngine for Canary {
         Ok(keys)
     }
 
+    fn branch_deleted_ranges(&self, branch: TreeId) -> Result<Vec<DeletedRange>, KvError> {
+        let mut ranges = self.inner.branch_deleted_ranges(branch)?;
+        if self.fault == Fault::DeletedRangesAreNotListed {
+            ranges.clear();
+        }
+        Ok(ranges)
+    }
+
     fn absorb(
         &self,
         branches: &[TreeId],
@@ -464,6 +478,19 @@ impl WrappedEngine for Canary {
     ) -> Result<Option<Bytes>, KvError> {
         let at = at.filter(|_| self.fault != Fault::SnapshotsSeeNow);
         self.inner.get(tree, key, at)
+    }
+
+    fn get_many(
+        &self,
+        tree: TreeId,
+        keys: &[&[u8]],
+        at: Option<&Snapshot>,
+    ) -> Result<Vec<Option<Bytes>>, KvError> {
+        let mut keys = keys.to_vec();
+        if self.fault == Fault::ManyKeysComeInTheirOrder {
+            keys.sort_unstable();
+        }
+        self.inner.get_many(tree, &keys, at)
     }
 
     fn scan(
