@@ -62,7 +62,7 @@ pub enum DbError {
         key: Vec<u8>,
     },
     /// A transaction has grown over what one commit takes: make it smaller.
-    #[error("{what} of {len_bytes} bytes, over the limit of {limit_bytes} (batch_bytes_max)")]
+    #[error("{what}: {len_bytes} bytes, over the limit of {limit_bytes} (batch_bytes_max)")]
     TooLarge {
         /// What has grown: `transaction`, `reads of a transaction`, ...
         what: &'static str,

@@ -26,7 +26,7 @@ pub use stitch_kv::{
 };
 pub use transaction::{
     Clash, ConflictPolicy, Isolation, LockWait, Nested, Resolution, Resolver, Savepoint,
-    Transaction, TransactionOptions, TransactionScan,
+    Transaction, TransactionOptions, TransactionScan, absorb_branches, drop_abandoned,
 };
 pub use transactions::{Attempts, Transactions};
 pub use view::View;

@@ -4,14 +4,17 @@
 //! 1. A transaction holds a snapshot. Its writes stay in memory ([`writes`]); its reads see the
 //!    snapshot with its own writes over it ([`scan`]). With [`Isolation::Locking`] each access takes
 //!    a lock first, and reads see the present.
-//! 2. The commit makes one batch of the writes and has the engine check guards in the same step:
-//!    on what was written ([`Isolation::Snapshot`]), or on what was read (the others).
-//! 3. On a conflict the resolver of the schema may settle it; else the keys are listed.
+//! 2. Writes beyond [`TransactionOptions::spill_bytes`] move to branch trees of the transaction
+//!    ([`spill`]), if the engine has them.
+//! 3. The commit makes one batch of the writes and has the engine check guards in the same step:
+//!    on what was written ([`Isolation::Snapshot`]), or on what was read (the others). It absorbs
+//!    the branch trees ([`settle`]).
+//! 4. On a conflict the resolver of the schema may settle it; else the keys are listed.
 //!
-//! Dropping a transaction aborts it: nothing of it was ever outside of memory.
+//! Dropping a transaction aborts it: its writes are gone, and its branch trees are dropped.
 //!
-//! Paper: Shetty et al., VT-tree, FAST 2013, section 3.2. Differs: the writes of a transaction fit
-//! one batch and are no trees of their own.
+//! Paper: Shetty et al., VT-tree, FAST 2013, section 3.2. Differs: the writes of a transaction
+//! become trees of their own only if they are too large for memory.
 
 mod cleared;
 mod commit;
@@ -19,6 +22,8 @@ mod options;
 mod reads;
 mod savepoint;
 mod scan;
+mod settle;
+mod spill;
 mod writes;
 
 pub use options::{
@@ -26,11 +31,14 @@ pub use options::{
 };
 pub use savepoint::{Nested, Savepoint};
 pub use scan::TransactionScan;
+pub use settle::absorb_branches;
+pub use spill::drop_abandoned;
 
 use crate::DbError;
 use crate::lock::{Access, Locks};
 use bytes::Bytes;
 use reads::Reads;
+use spill::Spill;
 use stitch_base::sync::{Arc, Mutex};
 use stitch_base::{Seqno, TreeId};
 use stitch_kv::{Direction, Engine, KeyRange, Message, Snapshot};
@@ -43,12 +51,27 @@ pub struct Transaction {
     isolation: Isolation,
     /// The moment of the begin.
     snapshot: Snapshot,
+    /// Those in memory.
     writes: Writes,
+    /// Those before.
+    spill: Spill,
     reads: Mutex<Reads>,
     /// With [`Isolation::Locking`].
     locks: Option<Locks>,
-    /// The most that writes and reads may take, each, in bytes.
+    /// The most that writes in memory and reads may take, each, in bytes.
     bytes_max: usize,
+    /// Beyond so many bytes, writes move to branch trees.
+    spill_bytes: usize,
+}
+
+/// Where the store is read for a tree.
+struct Source {
+    /// The tree, or the branch that has what the transaction has written to it.
+    tree: TreeId,
+    /// `None` for a branch, which nobody else writes to.
+    at: Option<Snapshot>,
+    /// The moment of the tree itself that is seen.
+    since: Snapshot,
 }
 
 impl std::fmt::Debug for Transaction {
@@ -64,9 +87,10 @@ impl Transaction {
     pub(crate) fn new(
         engine: Arc<dyn Engine>,
         conflicts: ConflictPolicy,
-        isolation: Isolation,
+        options: &TransactionOptions,
         locks: Option<Locks>,
     ) -> Self {
+        let isolation = options.isolation;
         debug_assert_eq!(locks.is_some(), isolation == Isolation::Locking);
         let snapshot = engine.snapshot();
         let bytes_max = engine.limits().batch_bytes_max;
@@ -75,7 +99,15 @@ impl Transaction {
             Isolation::Snapshot => Reads::unchecked(),
             Isolation::Serializable | Isolation::Locking => Reads::checked(&snapshot, bytes_max),
         };
+        // Guards on what is in memory are to fit too, and take somewhat more.
+        let spill_bytes = usize::try_from(options.spill_bytes).unwrap_or(usize::MAX);
+        let spill_bytes = match Spill::is_supported(engine.as_ref()) {
+            true => spill_bytes.min(bytes_max / 2),
+            false => usize::MAX,
+        };
         Self {
+            spill: Spill::new(Arc::clone(&engine)),
+            spill_bytes,
             engine,
             conflicts,
             isolation,
@@ -93,17 +125,25 @@ impl Transaction {
         self.snapshot.seqno()
     }
 
-    /// The most that a commit of it would put into its batch, in bytes. It is refused over
-    /// [`Limits::batch_bytes_max`](crate::Limits).
+    /// The most that its writes in memory would take in a batch, in bytes. They are refused over
+    /// [`Limits::batch_bytes_max`](crate::Limits), if they cannot be
+    /// [spilled](Self::spilled_bytes).
     #[must_use]
     pub const fn len_bytes(&self) -> usize {
         self.writes.len_bytes()
     }
 
+    /// Bytes of writes that were moved to branch trees, because memory was to hold no more than
+    /// [`TransactionOptions::spill_bytes`].
+    #[must_use]
+    pub const fn spilled_bytes(&self) -> u64 {
+        self.spill.len_bytes()
+    }
+
     /// True if nothing was written.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.writes.is_empty()
+        self.writes.is_empty() && self.spill.is_empty()
     }
 
     /// The value of a key, as the transaction sees it.
@@ -129,15 +169,86 @@ impl Transaction {
         }
     }
 
+    /// Returns the values of several keys, in the order of `keys`, as the transaction sees them.
+    /// Those of the store are of one moment.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    ///
+    /// # Cost
+    /// As [`Engine::get_many`] for the keys that the transaction has not written.
+    pub fn get_many(
+        &self,
+        tree: impl Into<TreeId>,
+        keys: &[&[u8]],
+    ) -> Result<Vec<Option<Bytes>>, DbError> {
+        let tree = tree.into();
+        for key in keys {
+            self.lock_key(tree, key, Access::Read)?;
+        }
+        let writes = self.writes.tree(tree);
+        let own = |key: &[u8]| writes.and_then(|writes| writes.keys.get(key));
+        let is_stored = |key: &[u8]| match own(key) {
+            Some(Own::Value(_) | Own::Absent) => false,
+            Some(Own::Deltas(_)) => true,
+            None => !writes.is_some_and(|writes| writes.cleared.covers(key)),
+        };
+        let stored: Vec<&[u8]> = keys.iter().copied().filter(|key| is_stored(key)).collect();
+        let mut stored = self.get_many_stored(tree, &stored)?.into_iter();
+        let value = |key: &&[u8]| {
+            let base = is_stored(key)
+                .then(|| stored.next().expect("one for each"))
+                .flatten();
+            match own(key) {
+                Some(Own::Value(value)) => Some(value.clone()),
+                Some(Own::Deltas(deltas)) => fold(self.engine.upserts(), key, base, deltas),
+                Some(Own::Absent) | None => base,
+            }
+        };
+        Ok(keys.iter().map(value).collect())
+    }
+
     /// Reads the store, and notes it.
-    fn get_stored(&self, tree: TreeId, key: &[u8]) -> Result<Option<Bytes>, DbError> {
-        let moment = self.moment();
+    fn get_many_stored(&self, tree: TreeId, keys: &[&[u8]]) -> Result<Vec<Option<Bytes>>, DbError> {
+        let source = self.source(tree);
         {
             let mut reads = self.reads.lock();
-            reads.key(&moment, tree, key);
+            for key in keys {
+                reads.key(&source.since, tree, key);
+            }
             reads.check()?;
         }
-        Ok(self.engine.get(tree, key, Some(&moment))?)
+        Ok(self
+            .engine
+            .get_many(source.tree, keys, source.at.as_ref())?)
+    }
+
+    /// Reads the store, and notes it.
+    fn get_stored(&self, tree: TreeId, key: &[u8]) -> Result<Option<Bytes>, DbError> {
+        let source = self.source(tree);
+        {
+            let mut reads = self.reads.lock();
+            reads.key(&source.since, tree, key);
+            reads.check()?;
+        }
+        Ok(self.engine.get(source.tree, key, source.at.as_ref())?)
+    }
+
+    /// Where the store is read for a tree.
+    fn source(&self, tree: TreeId) -> Source {
+        if let Some(branch) = self.spill.tree(tree) {
+            return Source {
+                tree: branch.tree,
+                at: None,
+                since: branch.since.clone(),
+            };
+        }
+        let moment = self.moment();
+        Source {
+            tree,
+            at: Some(moment.clone()),
+            since: moment,
+        }
     }
 
     /// The moment that a read sees.
@@ -163,15 +274,20 @@ impl Transaction {
         let tree = tree.into();
         self.lock_range(tree, range, Access::Read)?;
         self.reads.lock().check()?;
-        let moment = self.moment();
-        Ok(TransactionScan::new(self, tree, range, direction, moment))
+        Ok(TransactionScan::new(self, tree, range, direction))
     }
 
     /// Sets a key.
     ///
     /// # Errors
-    /// [`DbError::TooLarge`] if the transaction would not fit a batch; [`DbError::Kv`] for a key or
-    /// value over the limits of the engine; [`DbError::Wounded`], [`DbError::Locked`].
+    /// [`DbError::TooLarge`] if the transaction would not fit a batch, on an engine without branch
+    /// trees or with an open savepoint; [`DbError::Kv`] for a key or value over the limits of the
+    /// engine, and if writes cannot be moved out of memory; [`DbError::Wounded`],
+    /// [`DbError::Locked`].
+    ///
+    /// # Cost
+    /// None on the medium, until [`TransactionOptions::spill_bytes`] are in memory: then one batch,
+    /// and for the first to a tree one record in the engine's list of trees.
     pub fn put(
         &mut self,
         tree: impl Into<TreeId>,
@@ -285,15 +401,25 @@ impl Transaction {
         }
     }
 
-    /// Refuses a write that the engine would refuse, or that would not fit.
-    fn admit(&self, tree: TreeId, message: Message<'_>) -> Result<(), DbError> {
+    /// Refuses a write that the engine would refuse, or that would not fit. Moves earlier writes
+    /// out of memory if they are many.
+    fn admit(&mut self, tree: TreeId, message: Message<'_>) -> Result<(), DbError> {
         assert!(tree.0 > 0, "tree 0 is never given out");
         let limits = self.engine.limits();
         limits.check_message(message, self.engine.upserts())?;
         let more = writes::message_bytes(message);
+        let is_full = self.writes.len_bytes() + more > self.spill_bytes;
+        if is_full && !self.writes.is_empty() && !self.writes.has_savepoint() {
+            let at = self.moment();
+            self.spill.take(&mut self.writes, &at)?;
+        }
         let len_bytes = self.writes.len_bytes() + more;
         if len_bytes > self.bytes_max {
-            return Err(DbError::too_large("transaction", len_bytes, self.bytes_max));
+            let what = match self.spill_bytes < usize::MAX {
+                true => "writes of a transaction with an open savepoint",
+                false => "transaction on an engine without branch trees",
+            };
+            return Err(DbError::too_large(what, len_bytes, self.bytes_max));
         }
         let undo_bytes = self.writes.undo_bytes() + more;
         if undo_bytes > self.bytes_max {

@@ -60,6 +60,12 @@ impl Transactions {
         Self { clock, ..self }
     }
 
+    /// What they do on a conflict.
+    #[must_use]
+    pub const fn conflicts(&self) -> &ConflictPolicy {
+        &self.conflicts
+    }
+
     /// The engine that transactions are on.
     #[must_use]
     pub const fn engine(&self) -> &Arc<dyn Engine> {
@@ -128,7 +134,7 @@ impl Transactions {
                 .begin(rank, bytes_max, options.wait == LockWait::Wait)
         });
         let engine = Arc::clone(&self.engine);
-        Transaction::new(engine, self.conflicts.clone(), options.isolation, locks)
+        Transaction::new(engine, self.conflicts.clone(), options, locks)
     }
 }
 

@@ -8,6 +8,7 @@
 pub mod batch;
 pub mod block;
 pub mod codec;
+pub mod db_names;
 mod document;
 mod error;
 pub mod fs_back;

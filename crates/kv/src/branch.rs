@@ -29,6 +29,25 @@ pub struct BranchPoint {
     pub seqno: Seqno,
 }
 
+/// A range of keys that was deleted: its first key, and the first key after it.
+pub type DeletedRange = (Vec<u8>, Vec<u8>);
+
+/// For engines: joins ranges that overlap or touch, and puts them in order.
+#[must_use]
+pub fn join_ranges(mut ranges: Vec<DeletedRange>) -> Vec<DeletedRange> {
+    ranges.retain(|(start, end)| start < end);
+    ranges.sort_unstable();
+    let mut joined: Vec<DeletedRange> = Vec::new();
+    for (start, end) in ranges {
+        match joined.last_mut() {
+            Some((_, last)) if start <= *last => *last = end.max(std::mem::take(last)),
+            _ => joined.push((start, end)),
+        }
+    }
+    debug_assert!(joined.is_sorted(), "ranges are in order");
+    joined
+}
+
 /// A branch tree to be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewBranch<'a> {
@@ -57,4 +76,24 @@ pub const fn check_branch_depth(depth: usize) -> Result<(), KvError> {
         return Ok(());
     }
     Err(KvError::TooDeep)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_that_overlap_or_touch_are_joined() {
+        let range = |start: &str, end: &str| (start.as_bytes().to_vec(), end.as_bytes().to_vec());
+        let ranges = vec![
+            range("m", "p"),
+            range("a", "c"),
+            range("c", "d"),
+            range("b", "e"),
+            range("n", "o"),
+            range("x", "x"),
+        ];
+        assert_eq!(join_ranges(ranges), [range("a", "e"), range("m", "p")]);
+        assert!(join_ranges(Vec::new()).is_empty());
+    }
 }

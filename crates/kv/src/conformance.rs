@@ -11,6 +11,7 @@ mod branches;
 pub mod functions;
 mod guards;
 mod limits;
+mod many_keys;
 mod messages;
 mod pins;
 pub mod random;
@@ -119,6 +120,7 @@ pub const CHECKS: &[(&str, Check)] = &[
     ("trees_names_again", trees::name_used_again),
     ("trees_apart", trees::apart),
     ("trees_altered", trees::altered),
+    ("many_keys", many_keys::read),
     ("limits", limits::refused),
     ("limits_met", limits::met),
     ("counters", limits::counters_grow),

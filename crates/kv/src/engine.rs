@@ -1,8 +1,8 @@
 //! The contract itself.
 
 use crate::{
-    Batch, Capabilities, ChangedKey, Counters, Guards, Holder, KvError, Limits, NewBranch, PinInfo,
-    Snapshot, SpaceShare, TreeInfo, TreeOptions, UpsertRegistry,
+    Batch, Capabilities, ChangedKey, Counters, DeletedRange, Guards, Holder, KvError, Limits,
+    NewBranch, PinInfo, Snapshot, SpaceShare, TreeInfo, TreeOptions, UpsertRegistry,
 };
 use stitch_base::{Seqno, TreeId};
 
@@ -388,6 +388,17 @@ pub trait Engine: Send + Sync {
         Err(KvError::Unsupported("branch trees"))
     }
 
+    /// Returns the ranges of keys that were deleted in a branch tree: in order, without overlap,
+    /// each with its first key and the first key after it. A guard on each finds what others put
+    /// into them since, which [`Self::branch_keys`] does not name.
+    ///
+    /// # Errors
+    /// As [`Self::branch_keys`].
+    fn branch_deleted_ranges(&self, branch: TreeId) -> Result<Vec<DeletedRange>, KvError> {
+        let _ = branch;
+        Err(KvError::Unsupported("branch trees"))
+    }
+
     /// Returns the moment at which a branch tree begins, for reads of its parent, which may be
     /// hidden, and for guards on it. Of other trees it promises nothing. O(1).
     ///
@@ -449,6 +460,26 @@ pub trait Engine: Send + Sync {
         key: &[u8],
         at: Option<&Snapshot>,
     ) -> Result<Option<bytes::Bytes>, KvError>;
+
+    /// Returns the values of several keys, in the order of `keys`, all as of one moment: now, or
+    /// that of a snapshot of this store. A key may be named more than once.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    ///
+    /// # Cost
+    /// At most that of a [`Self::get`] for each key. An engine may read what several keys share
+    /// once.
+    fn get_many(
+        &self,
+        tree: TreeId,
+        keys: &[&[u8]],
+        at: Option<&Snapshot>,
+    ) -> Result<Vec<Option<bytes::Bytes>>, KvError> {
+        let now = at.is_none().then(|| self.snapshot());
+        let at = at.or(now.as_ref());
+        keys.iter().map(|key| self.get(tree, key, at)).collect()
+    }
 
     /// Walks a range in order, as of now or of a snapshot.
     ///

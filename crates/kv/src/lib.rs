@@ -30,7 +30,9 @@ mod upsert;
 mod wrapped_engine;
 
 pub use batch::Batch;
-pub use branch::{BRANCH_DEPTH_MAX, BranchPoint, NewBranch, check_branch_depth};
+pub use branch::{
+    BRANCH_DEPTH_MAX, BranchPoint, DeletedRange, NewBranch, check_branch_depth, join_ranges,
+};
 pub use capabilities::Capabilities;
 pub use counters::Counters;
 pub use engine::{

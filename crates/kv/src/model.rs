@@ -27,8 +27,8 @@ mod scan;
 mod space_share;
 
 use crate::{
-    Batch, BranchPoint, Capabilities, ChangedKey, CommitOptions, Counters, Direction, Engine,
-    Guard, Guards, Holder, KeyRange, KvError, Limits, NewBranch, PinInfo, Scan, Snapshot,
+    Batch, BranchPoint, Capabilities, ChangedKey, CommitOptions, Counters, DeletedRange, Direction,
+    Engine, Guard, Guards, Holder, KeyRange, KvError, Limits, NewBranch, PinInfo, Scan, Snapshot,
     SpaceClass, SpaceShare, SpaceUsage, TreeInfo, TreeOptions, UpsertRegistry, Violation,
     check_free, check_tree_name, counters,
 };
@@ -427,6 +427,10 @@ impl Engine for ModelEngine {
         count_max: usize,
     ) -> Result<Vec<Vec<u8>>, KvError> {
         self.written_keys(branch, after, count_max)
+    }
+
+    fn branch_deleted_ranges(&self, branch: TreeId) -> Result<Vec<DeletedRange>, KvError> {
+        self.deleted_ranges(branch)
     }
 
     fn branch_moment(&self, branch: TreeId) -> Result<Snapshot, KvError> {

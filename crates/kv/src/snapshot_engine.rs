@@ -93,6 +93,15 @@ impl Engine for SnapshotEngine {
         self.engine.get(tree, key, Some(self.moment(at)))
     }
 
+    fn get_many(
+        &self,
+        tree: TreeId,
+        keys: &[&[u8]],
+        at: Option<&Snapshot>,
+    ) -> Result<Vec<Option<bytes::Bytes>>, KvError> {
+        self.engine.get_many(tree, keys, Some(self.moment(at)))
+    }
+
     fn scan(
         &self,
         tree: TreeId,

@@ -1,9 +1,9 @@
 //! Engines that change a few calls of another one.
 
 use crate::{
-    Batch, Caching, Capabilities, ChangedKey, Coming, CommitOptions, Counters, Direction, Engine,
-    Guards, Holder, KeyRange, KvError, Limits, NewBranch, PinInfo, Scan, Snapshot, SpaceShare,
-    SpaceUsage, TreeInfo, TreeOptions, UpsertRegistry, Violation,
+    Batch, Caching, Capabilities, ChangedKey, Coming, CommitOptions, Counters, DeletedRange,
+    Direction, Engine, Guards, Holder, KeyRange, KvError, Limits, NewBranch, PinInfo, Scan,
+    Snapshot, SpaceShare, SpaceUsage, TreeInfo, TreeOptions, UpsertRegistry, Violation,
 };
 use bytes::Bytes;
 use stitch_base::{Seqno, TreeId};
@@ -81,6 +81,7 @@ wrapped_engine! {
         after: Option<&[u8]>,
         count_max: usize
     ) -> Result<Vec<Vec<u8>>, KvError>;
+    fn branch_deleted_ranges(&self, branch: TreeId) -> Result<Vec<DeletedRange>, KvError>;
     fn branch_moment(&self, branch: TreeId) -> Result<Snapshot, KvError>;
     fn prepare_absorb(&self, branches: &[TreeId]) -> Result<(), KvError>;
     fn absorb(
@@ -96,6 +97,12 @@ wrapped_engine! {
         key: &[u8],
         at: Option<&Snapshot>
     ) -> Result<Option<Bytes>, KvError>;
+    fn get_many(
+        &self,
+        tree: TreeId,
+        keys: &[&[u8]],
+        at: Option<&Snapshot>
+    ) -> Result<Vec<Option<Bytes>>, KvError>;
     fn scan(
         &self,
         tree: TreeId,

@@ -135,6 +135,7 @@ pub(crate) fn open(
     memory_bytes: u64,
 ) -> Result<Opened, StoreError> {
     if EngineKind::at(path) == EngineKind::RocksDb {
+        // It has no branch trees, and so none that a transaction left.
         return rocks::open(path, options, memory_bytes);
     }
     let device_options = stitch_device::OpenOptions {
@@ -175,7 +176,11 @@ pub(crate) fn open_device(
     options: &StoreOptions,
     memory_bytes: u64,
 ) -> Result<Opened, StoreError> {
-    vt::open(device, options, memory_bytes)
+    let opened = vt::open(device, options, memory_bytes)?;
+    if !options.read_only {
+        opened.first.all().iter().for_each(Instance::drop_abandoned);
+    }
+    Ok(opened)
 }
 
 /// Returns the upsert functions that a store may meet: those of file systems and the program's own.
@@ -325,6 +330,16 @@ impl Instance {
         let mut all = vec![self.clone()];
         all.extend(self.further());
         all
+    }
+
+    /// Drops what transactions have left that a crash ended. What cannot be dropped takes space,
+    /// and the store can be used all the same.
+    fn drop_abandoned(&self) {
+        match stitch_db::drop_abandoned(self.engine.as_ref()) {
+            Ok(0) => {}
+            Ok(trees) => tracing::info!(trees, "dropped branch trees of transactions"),
+            Err(error) => tracing::warn!(%error, "branch trees of transactions stay"),
+        }
     }
 
     /// Names of all instances of the store, the first one first.

@@ -13,12 +13,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use stitch_base::{Seqno, TreeId};
 use stitch_kv::{
-    BranchPoint, Direction, KeyRange, KvError, NewBranch, Scan, Snapshot, TreeInfo,
-    check_branch_depth, check_tree_name,
+    BranchPoint, DeletedRange, Direction, KeyRange, KvError, NewBranch, Scan, Snapshot, TreeInfo,
+    check_branch_depth, check_tree_name, join_ranges,
 };
-
-/// Start and end of a range of keys that was deleted: `[start, end)`.
-type DeletedRange = (Vec<u8>, Vec<u8>);
 
 impl Store {
     pub(crate) fn branch_trees(
@@ -82,17 +79,23 @@ impl Store {
         // Taken after `visible` was read: it has all that is visible then.
         let seqno = self.reads.visible();
         let view = self.views.get();
-        let tree = view.version.trees.get(&branch);
-        let tree = tree.filter(|tree| tree.hidden.is_none());
-        let tree = tree.ok_or(KvError::NoTree(branch))?;
-        let point = tree.info.branch;
-        let point = point.ok_or_else(|| KvError::Invalid(format!("tree {branch} is no branch")))?;
+        let (tree, point) = branch_in(&view, branch)?;
         let start = after.map(successor).unwrap_or_default();
         let mut keys = self.own_keys(&view, tree, &start, (seqno, count_max))?;
         let ranges = self.deleted_ranges(&view, tree, &start, seqno)?;
         let found = self.parent_keys(&view, point, &ranges, (seqno, count_max))?;
         keys.extend(found);
         Ok(keys.into_iter().take(count_max).collect())
+    }
+
+    pub(crate) fn branch_deleted_ranges(
+        &self,
+        branch: TreeId,
+    ) -> Result<Vec<DeletedRange>, KvError> {
+        let seqno = self.reads.visible();
+        let view = self.views.get();
+        let (tree, _) = branch_in(&view, branch)?;
+        Ok(self.deleted_ranges(&view, tree, b"", seqno)?)
     }
 
     /// The first keys from `start` on of which a tree holds any version that a reader of `seqno`
@@ -148,17 +151,8 @@ impl Store {
         let all = sets.iter().flat_map(|set| set.iter());
         let seen = all.filter(|delete| delete.seqno <= seqno && delete.end.as_slice() > start);
         let clipped = |start_of: &[u8]| start_of.max(start).to_vec();
-        let mut ranges: Vec<_> = seen.map(|d| (clipped(&d.start), d.end.clone())).collect();
-        ranges.sort_unstable();
-        let mut apart: Vec<DeletedRange> = Vec::new();
-        for (start, end) in ranges {
-            match apart.last_mut() {
-                Some((_, last)) if start <= *last => *last = end.max(std::mem::take(last)),
-                _ => apart.push((start, end)),
-            }
-        }
-        debug_assert!(apart.is_sorted(), "ranges are in order");
-        Ok(apart)
+        let ranges = seen.map(|d| (clipped(&d.start), d.end.clone())).collect();
+        Ok(join_ranges(ranges))
     }
 
     /// The first keys in these ranges that the parent held where a branch begins.
@@ -183,6 +177,15 @@ impl Store {
         }
         Ok(keys)
     }
+}
+
+/// Returns a living branch tree and where it begins.
+fn branch_in(view: &View, branch: TreeId) -> Result<(&TreeVersion, BranchPoint), KvError> {
+    let tree = view.version.trees.get(&branch);
+    let tree = tree.filter(|tree| tree.hidden.is_none());
+    let tree = tree.ok_or(KvError::NoTree(branch))?;
+    let no_branch = || KvError::Invalid(format!("tree {branch} is no branch"));
+    Ok((tree, tree.info.branch.ok_or_else(no_branch)?))
 }
 
 /// Describes new branches of living trees that begin at a moment.

@@ -23,9 +23,10 @@ use stitch_format::superblock::FEATURE_BRANCHES;
 use stitch_format::vt_manifest::{PinChanges, VersionEdit};
 use stitch_kv::counters as names;
 use stitch_kv::{
-    Batch, Caching, Capabilities, ChangedKey, Coming, CommitOptions, Counters, Direction, Engine,
-    Guards, Holder, KeyRange, KvError, Limits, NewBranch, PinInfo, Scan, Snapshot, SpaceShare,
-    SpaceUsage, TreeInfo, TreeOptions, UpsertRegistry, Violation, check_tree_name,
+    Batch, Caching, Capabilities, ChangedKey, Coming, CommitOptions, Counters, DeletedRange,
+    Direction, Engine, Guards, Holder, KeyRange, KvError, Limits, NewBranch, PinInfo, Scan,
+    Snapshot, SpaceShare, SpaceUsage, TreeInfo, TreeOptions, UpsertRegistry, Violation,
+    check_tree_name,
 };
 use stitch_volume::{Opened, Volume};
 
@@ -265,6 +266,10 @@ impl Engine for VtEngine {
         self.store.branch_keys(branch, after, count_max)
     }
 
+    fn branch_deleted_ranges(&self, branch: TreeId) -> Result<Vec<DeletedRange>, KvError> {
+        self.store.branch_deleted_ranges(branch)
+    }
+
     fn branch_moment(&self, branch: TreeId) -> Result<Snapshot, KvError> {
         Ok(self.store.branch_hold(branch)?.snapshot())
     }
@@ -292,6 +297,18 @@ impl Engine for VtEngine {
         let (view, seqno) = self.reading(tree, at)?;
         self.store.cache.counters().add(ReadCount::Gets, 1);
         Ok(self.store.reads.get_in(&view, tree, key, seqno)?)
+    }
+
+    fn get_many(
+        &self,
+        tree: TreeId,
+        keys: &[&[u8]],
+        at: Option<&Snapshot>,
+    ) -> Result<Vec<Option<Bytes>>, KvError> {
+        let (view, seqno) = self.reading(tree, at)?;
+        let gets = &self.store.cache.counters();
+        gets.add(ReadCount::Gets, keys.len() as u64);
+        Ok(self.store.reads.get_many_in(&view, tree, keys, seqno)?)
     }
 
     fn scan(

@@ -6,6 +6,7 @@ mod get;
 mod heads;
 mod learn;
 mod loading;
+mod many;
 mod path;
 mod scan;
 mod source;

@@ -454,6 +454,31 @@ fn what_a_range_delete_hides_is_dropped_unread() {
     assert!(grown(DATA_BLOCKS_READ) < 10);
 }
 
+/// The data is larger than the cache, and each block has two of the keys.
+#[test]
+fn many_keys_share_the_blocks_that_they_are_in() {
+    const ROWS: u64 = 24_000;
+    let (mut store, tree) = store(64 * KIB);
+    put_all(store.engine(), tree, 0..ROWS);
+    store.next_life(stitch_kv::conformance::Ending::Closed);
+    let engine = store.engine();
+    let mut keys: Vec<[u8; 8]> = (0..ROWS).step_by(2).map(u64::to_be_bytes).collect();
+    let mut rng = Rng::new(9);
+    for at in 1..keys.len() {
+        let other = usize::try_from(rng.below(at as u64)).expect("it is small");
+        keys.swap(at, other);
+    }
+    let named: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
+    let before = engine.counters();
+    let values = engine.get_many(tree, &named, None).expect("reads");
+    for (key, found) in keys.iter().zip(values) {
+        let key = u64::from_be_bytes(*key);
+        assert_eq!(found.as_deref(), Some(&*value(key)), "key {key}");
+    }
+    let read = since(engine, &before)(DATA_BLOCKS_READ);
+    assert!(read < ROWS / 3, "{read} blocks read");
+}
+
 #[test]
 fn a_missing_key_reads_hardly_any_data_block() {
     let (mut store, tree) = store(64 * KIB);

@@ -4,7 +4,9 @@ use super::{Dictionary, Schema, check_name, list};
 use crate::{Changes, DbError, View};
 use stitch_base::Seqno;
 use stitch_base::sync::Arc;
-use stitch_kv::{BranchPoint, ChangedKey, CommitOptions, Guards, KvError, NewBranch, Snapshot};
+use stitch_kv::{
+    BranchPoint, ChangedKey, CommitOptions, Guards, KeyRange, KvError, NewBranch, Snapshot,
+};
 
 /// How many keys of a branch are asked for at a time.
 const PAGE_KEYS: usize = 1000;
@@ -104,8 +106,9 @@ impl Schema {
         Ok(self.engine().branch_keys(tree, after, count_max)?)
     }
 
-    /// Returns guards on the parents' keys that were written in this branch, as of its moment:
-    /// [`Self::absorb`] with them is refused if others changed one of these keys since.
+    /// Returns guards on the parents' keys that were written in this branch, and on the ranges that
+    /// were deleted in it, as of its moment: [`Self::absorb`] with them is refused if others changed
+    /// one of these keys since, or put one into these ranges.
     ///
     /// # Errors
     /// As [`Self::branch_point`]; [`DbError::TooLarge`] if there are more than one commit checks.
@@ -118,6 +121,10 @@ impl Schema {
             let moment = point.moment.held().expect("the moment of a branch is held");
             let guards = guards.get_or_insert_with(|| Guards::since(moment));
             guards.move_to(moment);
+            let deleted = self.engine().branch_deleted_ranges(dictionary.tree())?;
+            for (start, end) in &deleted {
+                guards.range(point.parent, KeyRange::new(start, end));
+            }
             let mut page = self.written_keys(*dictionary, None, PAGE_KEYS)?;
             while let Some(last) = page.last() {
                 page.iter().for_each(|key| guards.key(point.parent, key));

@@ -1,15 +1,11 @@
 //! The commit of a transaction.
 
-use super::writes::{Own, fold};
-use super::{Clash, ConflictPolicy, Isolation, Resolution, Resolver, Transaction};
+use super::settle::{ROUNDS_MAX, Settling};
+use super::{ConflictPolicy, Isolation, Resolver, Transaction};
 use crate::DbError;
 use crate::error::LISTED_COUNT_MAX;
-use bytes::Bytes;
 use stitch_base::Seqno;
 use stitch_kv::{Batch, ChangedKey, CommitOptions, Guards, KvError, Snapshot};
-
-/// How often a resolver is asked while others go on changing the keys.
-const ROUNDS_MAX: usize = 16;
 
 impl Transaction {
     /// Applies what was written, whole or not at all.
@@ -19,23 +15,28 @@ impl Transaction {
     /// # Errors
     /// [`DbError::Conflict`] with the keys that others have changed, [`DbError::Wounded`]: nothing is
     /// applied; run the transaction again. [`DbError::TooLarge`] for more reads than can be checked.
-    /// [`DbError::Kv`] as of [`Engine::commit`](stitch_kv::Engine::commit).
+    /// [`DbError::Kv`] as of [`Engine::commit`](stitch_kv::Engine::commit), and of
+    /// [`Engine::absorb`](stitch_kv::Engine::absorb) if it has [spilled](Self::spilled_bytes).
     ///
     /// # Durability
     /// As of [`Engine::commit`](stitch_kv::Engine::commit).
     ///
     /// # Cost
     /// One batch, and a search for each key that is checked among what was written since the begin.
+    /// What was spilled is absorbed: at most written once more.
     pub fn commit(mut self, options: CommitOptions) -> Result<Seqno, DbError> {
         if let Some(locks) = &self.locks {
             locks.begin_commit()?;
         }
         self.reads.get_mut().check()?;
-        if self.writes.is_empty() && self.isolation != Isolation::Locking {
+        if self.is_empty() && self.isolation != Isolation::Locking {
             return Ok(self.snapshot.seqno());
         }
         match (self.isolation, self.conflicts.clone()) {
             (Isolation::Snapshot, ConflictPolicy::Ignore) => Ok(self.apply(None, options)?),
+            (Isolation::Snapshot, policy) if !self.spill.is_empty() => {
+                self.commit_spilled(&policy, options)
+            }
             (Isolation::Snapshot, ConflictPolicy::Resolve(resolver)) => {
                 self.commit_resolved(resolver.as_ref(), options)
             }
@@ -47,7 +48,7 @@ impl Transaction {
                 let guards = self.reads.get_mut().guards().cloned();
                 match guards {
                     Some(guards) => self.commit_checked(&guards, options),
-                    None if self.writes.is_empty() => Ok(self.snapshot.seqno()),
+                    None if self.is_empty() => Ok(self.snapshot.seqno()),
                     None => Ok(self.apply(None, options)?),
                 }
             }
@@ -60,16 +61,31 @@ impl Transaction {
         guards
     }
 
-    fn apply(&self, guards: Option<&Guards>, options: CommitOptions) -> Result<Seqno, KvError> {
+    fn apply(&mut self, guards: Option<&Guards>, options: CommitOptions) -> Result<Seqno, KvError> {
+        if !self.spill.is_empty() {
+            let none = Guards::since(&self.snapshot);
+            let settling = Settling {
+                engine: self.engine.as_ref(),
+                branches: &self.spill.branches(),
+                writes: &mut self.writes,
+            };
+            let done = settling.absorb(guards.unwrap_or(&none), options)?;
+            self.spill.forget();
+            return Ok(done);
+        }
         let mut batch = Batch::new();
-        self.writes.fill(&mut batch);
+        self.writes.fill(&mut batch, |tree| tree);
         match guards {
             Some(guards) => self.engine.commit_guarded(&batch, guards, options),
             None => self.engine.commit(&batch, options),
         }
     }
 
-    fn commit_checked(&self, guards: &Guards, options: CommitOptions) -> Result<Seqno, DbError> {
+    fn commit_checked(
+        &mut self,
+        guards: &Guards,
+        options: CommitOptions,
+    ) -> Result<Seqno, DbError> {
         match self.apply(Some(guards), options) {
             Err(KvError::Conflict { tree, key }) => {
                 Err(self.listed(guards, ChangedKey { tree, key }))
@@ -81,6 +97,22 @@ impl Transaction {
     /// The error that lists the keys that have changed, of which one is known.
     fn listed(&self, guards: &Guards, first: ChangedKey) -> DbError {
         DbError::conflict(self.engine.as_ref(), guards, first)
+    }
+
+    /// Commits writes that are in branch trees.
+    fn commit_spilled(
+        &mut self,
+        policy: &ConflictPolicy,
+        options: CommitOptions,
+    ) -> Result<Seqno, DbError> {
+        let mut settling = Settling {
+            engine: self.engine.as_ref(),
+            branches: &self.spill.branches(),
+            writes: &mut self.writes,
+        };
+        let done = settling.commit(&self.snapshot, policy, options)?;
+        self.spill.forget();
+        Ok(done)
     }
 
     /// Commits, and has a resolver decide about the keys that others have changed.
@@ -105,8 +137,13 @@ impl Transaction {
             let now = self.engine.snapshot();
             let changed = self.engine.changed_keys(&guards, usize::MAX)?;
             let mut refused = Vec::new();
+            let mut settling = Settling {
+                engine: self.engine.as_ref(),
+                branches: &[],
+                writes: &mut self.writes,
+            };
             for changed in changed {
-                if !self.resolve(resolver, &changed, (&since, &now))? {
+                if !settling.resolve(resolver, &changed, (&since, &now))? {
                     refused.push(changed);
                 }
             }
@@ -115,46 +152,6 @@ impl Transaction {
                 return Err(DbError::Conflict { keys: refused });
             }
             since = now;
-        }
-    }
-
-    /// Gives a key the state that the resolver decides on. Returns false if it refuses.
-    fn resolve(
-        &mut self,
-        resolver: &dyn Resolver,
-        changed: &ChangedKey,
-        (since, now): (&Snapshot, &Snapshot),
-    ) -> Result<bool, DbError> {
-        let (tree, key) = (changed.tree, changed.key.as_slice());
-        let base = self.engine.get(tree, key, Some(since))?;
-        let theirs = self.engine.get(tree, key, Some(now))?;
-        if base == theirs {
-            return Ok(true);
-        }
-        let ours = self.own_value(changed, base.clone());
-        let clash = Clash {
-            tree,
-            key,
-            base,
-            ours,
-            theirs,
-        };
-        let own = match resolver.resolve(&clash) {
-            Resolution::Put(value) => Own::Value(value),
-            Resolution::Delete => Own::Absent,
-            Resolution::Refuse => return Ok(false),
-        };
-        self.writes.set(tree, key, own);
-        Ok(true)
-    }
-
-    /// What the transaction makes of a key that it has written.
-    fn own_value(&self, changed: &ChangedKey, base: Option<Bytes>) -> Option<Bytes> {
-        let writes = self.writes.tree(changed.tree)?;
-        match writes.keys.get(&changed.key)? {
-            Own::Value(value) => Some(value.clone()),
-            Own::Absent => None,
-            Own::Deltas(deltas) => fold(self.engine.upserts(), &changed.key, base, deltas),
         }
     }
 }

@@ -33,8 +33,11 @@ pub enum LockWait {
     Refuse,
 }
 
+/// Bytes of writes that a transaction keeps in memory, if nothing else is asked for.
+const SPILL_BYTES: u64 = 4 << 20;
+
 /// How a transaction is begun.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransactionOptions {
     /// What it is kept apart from.
     pub isolation: Isolation,
@@ -42,6 +45,21 @@ pub struct TransactionOptions {
     pub priority: i32,
     /// With [`Isolation::Locking`]: whether calls wait for locks.
     pub wait: LockWait,
+    /// Bytes of writes beyond which memory holds no more of them: they move to branch trees of the
+    /// transaction, on an engine that has such. By default 4 MiB. At most half of what a batch may
+    /// take is kept in memory, whatever this says.
+    pub spill_bytes: u64,
+}
+
+impl Default for TransactionOptions {
+    fn default() -> Self {
+        Self {
+            isolation: Isolation::default(),
+            priority: 0,
+            wait: LockWait::default(),
+            spill_bytes: SPILL_BYTES,
+        }
+    }
 }
 
 impl TransactionOptions {

@@ -9,16 +9,16 @@
 //!
 //! The store is scanned piece by piece, around the cleared ranges.
 
-use super::Transaction;
 use super::cleared::Segment;
 use super::writes::{Own, fold};
+use super::{Source, Transaction};
 use bytes::Bytes;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, VecDeque};
 use std::iter::Peekable;
 use std::ops::Bound;
 use stitch_base::TreeId;
-use stitch_kv::{Direction, Entry, KeyRange, KvError, Scan, Snapshot};
+use stitch_kv::{Direction, Entry, KeyRange, KvError, Scan};
 
 type Owns<'a> = Peekable<Box<dyn Iterator<Item = (&'a Vec<u8>, &'a Own)> + 'a>>;
 
@@ -28,7 +28,7 @@ pub struct TransactionScan<'a> {
     tree: TreeId,
     range: Segment,
     direction: Direction,
-    moment: Snapshot,
+    source: Source,
     /// What the transaction has written in the range and the scan has not passed.
     own: Owns<'a>,
     /// Pieces of the range in which the store is still to be scanned.
@@ -86,7 +86,6 @@ impl<'a> TransactionScan<'a> {
         tree: TreeId,
         range: KeyRange<'_>,
         direction: Direction,
-        moment: Snapshot,
     ) -> Self {
         let is_empty = range.end.is_some_and(|end| end <= range.start);
         let writes = transaction.writes.tree(tree).filter(|_| !is_empty);
@@ -106,7 +105,7 @@ impl<'a> TransactionScan<'a> {
             tree,
             range: whole,
             direction,
-            moment,
+            source: transaction.source(tree),
             own: own_entries(writes.map(|writes| &writes.keys), range, direction).peekable(),
             pieces: pieces.into(),
             store: None,
@@ -130,8 +129,8 @@ impl<'a> TransactionScan<'a> {
                     start: &start,
                     end: end.as_deref(),
                 };
-                let (engine, at) = (&self.transaction.engine, Some(&self.moment));
-                self.store = Some(engine.scan(self.tree, range, self.direction, at)?);
+                let (engine, at) = (&self.transaction.engine, self.source.at.as_ref());
+                self.store = Some(engine.scan(self.source.tree, range, self.direction, at)?);
             }
             let store = self.store.as_mut().expect("it was begun");
             if let Some((key, value)) = store.next()? {
@@ -255,7 +254,7 @@ impl Drop for TransactionScan<'_> {
                 end: end.as_deref(),
             };
             let mut reads = self.transaction.reads.lock();
-            reads.range(&self.moment, self.tree, range);
+            reads.range(&self.source.since, self.tree, range);
         }
     }
 }

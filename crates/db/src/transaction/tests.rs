@@ -1,5 +1,7 @@
 //! One transaction against a model of what it sees, and two against each other.
 
+mod spill;
+
 use super::*;
 use crate::Transactions;
 use std::collections::BTreeMap;
@@ -153,12 +155,13 @@ fn assert_sees(transaction: &Transaction, tree: TreeId, seen: &Rows, rng: &mut R
 #[test]
 fn a_transaction_sees_its_own_writes_over_its_moment() {
     let mut rng = Rng::new(26);
+    let mut has_spilled = false;
     for isolation in [
         Isolation::Snapshot,
         Isolation::Serializable,
         Isolation::Locking,
     ] {
-        for _ in 0..60 {
+        for round in 0..90 {
             let fixture = Fixture::new();
             let mut seen = Rows::new();
             for key in (0..24).step_by(2) {
@@ -166,7 +169,10 @@ fn a_transaction_sees_its_own_writes_over_its_moment() {
                 fixture.put(&[key], &value);
                 seen.insert(vec![key], value.to_vec());
             }
-            let mut transaction = fixture.begin(isolation);
+            let mut transaction = fixture.transactions.begin(&TransactionOptions {
+                spill_bytes: [4 << 20, 0, 120][round % 3],
+                ..TransactionOptions::new(isolation)
+            });
             let mut savepoints: Vec<(Savepoint, Rows)> = Vec::new();
             for _ in 0..rng.below(40) {
                 match rng.below(12) {
@@ -186,12 +192,15 @@ fn a_transaction_sees_its_own_writes_over_its_moment() {
                 }
                 assert_sees(&transaction, fixture.tree, &seen, &mut rng);
             }
+            has_spilled |= transaction.spilled_bytes() > 0;
             commit(transaction).unwrap();
             let after = fixture.begin(Isolation::Snapshot);
             let found = rows(&after, fixture.tree, KeyRange::all(), Direction::Forward);
             assert_eq!(found, seen);
+            assert_eq!(fixture.transactions.engine().trees().len(), 1);
         }
     }
+    assert!(has_spilled, "some are larger than their memory");
 }
 
 #[test]
@@ -432,19 +441,8 @@ fn nested_transactions_are_kept_or_taken_back_alone() {
 }
 
 #[test]
-fn a_transaction_that_fits_no_batch_is_refused_with_the_limit() {
+fn what_the_engine_would_refuse_is_refused_at_once() {
     let fixture = Fixture::new();
-    let limit = fixture.transactions.engine().limits().batch_bytes_max;
-    let value = vec![7; 1 << 20];
-    let mut transaction = fixture.begin(Isolation::Snapshot);
-    let mut fill = || (0..100u8).try_for_each(|key| transaction.put(fixture.tree, &[key], &value));
-    let error = fill().unwrap_err();
-    let is_named = matches!(error, DbError::TooLarge { limit_bytes, .. } if limit_bytes == limit);
-    assert!(is_named, "{error}");
-    assert_eq!(error.kind(), ErrorKind::Invalid);
-    assert!(transaction.len_bytes() as u64 <= limit);
-    commit(transaction).unwrap();
-    assert!(fixture.get(&[6]).is_some());
     let mut transaction = fixture.begin(Isolation::Snapshot);
     let long_key = vec![0; 1 << 20];
     let refused = transaction.put(fixture.tree, &long_key, b"").unwrap_err();

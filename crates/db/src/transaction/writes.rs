@@ -101,10 +101,31 @@ impl Writes {
         self.trees.get(&tree)
     }
 
+    /// The trees that something was written to.
+    pub(super) fn trees(&self) -> impl Iterator<Item = TreeId> {
+        let is_written = |tree: &TreeWrites| !tree.keys.is_empty() || !tree.cleared.is_empty();
+        let trees = self.trees.iter();
+        trees.filter_map(move |(tree, writes)| is_written(writes).then_some(*tree))
+    }
+
+    /// True if a savepoint is open.
+    pub(super) const fn has_savepoint(&self) -> bool {
+        !self.savepoints.is_empty()
+    }
+
+    /// Forgets what was written. No savepoint is open; numbers of savepoints are not used again.
+    pub(super) fn forget_all(&mut self) {
+        debug_assert!(!self.has_savepoint(), "there is nothing to take back");
+        debug_assert!(self.undo.is_empty(), "only savepoints need it");
+        *self = Self {
+            last_savepoint: self.last_savepoint,
+            ..Self::default()
+        };
+    }
+
     /// True if nothing was written.
     pub(super) fn is_empty(&self) -> bool {
-        let is_empty = |tree: &TreeWrites| tree.keys.is_empty() && tree.cleared.is_empty();
-        self.trees.values().all(is_empty)
+        self.trees().next().is_none()
     }
 
     /// The most that the batch takes, in bytes.
@@ -199,22 +220,23 @@ impl Writes {
         self.set(tree, key, own.map_or(Own::Absent, Own::Value));
     }
 
-    /// The messages of a batch that does all of it.
-    pub(super) fn fill<'v>(&'v self, batch: &mut Batch<'v>) {
+    /// The messages of a batch that does all of it, to the trees that `to` gives.
+    pub(super) fn fill<'v>(&'v self, batch: &mut Batch<'v>, to: impl Fn(TreeId) -> TreeId) {
         for (tree, writes) in &self.trees {
+            let tree = to(*tree);
             for (start, end) in writes.cleared.iter() {
-                batch.delete_range(*tree, start, end);
+                batch.delete_range(tree, start, end);
             }
             for (key, own) in &writes.keys {
                 match own {
                     Own::Value(value) if value.len() >= BORROWED_BYTES_MIN => {
-                        batch.put_borrowed(*tree, key, value);
+                        batch.put_borrowed(tree, key, value);
                     }
-                    Own::Value(value) => batch.put(*tree, key, value),
-                    Own::Absent => batch.delete(*tree, key),
+                    Own::Value(value) => batch.put(tree, key, value),
+                    Own::Absent => batch.delete(tree, key),
                     Own::Deltas(deltas) => {
                         for delta in deltas {
-                            batch.upsert(*tree, key, delta.function, &delta.bytes);
+                            batch.upsert(tree, key, delta.function, &delta.bytes);
                         }
                     }
                 }

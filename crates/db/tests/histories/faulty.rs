@@ -1,11 +1,11 @@
-//! The model engine with a fault, to see that the checkers find it.
+//! An engine with a fault, to see that the checkers find it.
 
 use bytes::Bytes;
 use stitch_base::sync::Arc;
 use stitch_base::{Seqno, TreeId};
 use stitch_kv::{
-    Batch, CommitOptions, Direction, Engine, Guarded, Guards, KeyRange, KvError, ModelEngine, Scan,
-    Snapshot, UpsertRegistry, WrappedEngine,
+    Batch, ChangedKey, CommitOptions, Direction, Engine, Guarded, Guards, KeyRange, KvError,
+    ModelEngine, Scan, Snapshot, UpsertRegistry, WrappedEngine,
 };
 
 /// What an engine does wrong.
@@ -23,13 +23,16 @@ pub(crate) enum Fault {
 }
 
 pub(crate) struct Faulty {
-    pub(crate) inner: ModelEngine,
+    pub(crate) inner: Arc<dyn Engine>,
     pub(crate) fault: Fault,
 }
 
 impl Faulty {
     pub(crate) fn new(fault: Fault) -> Arc<Self> {
-        let inner = ModelEngine::new(UpsertRegistry::default());
+        Self::over(Arc::new(ModelEngine::new(UpsertRegistry::default())), fault)
+    }
+
+    pub(crate) fn over(inner: Arc<dyn Engine>, fault: Fault) -> Arc<Self> {
         Arc::new(Self { inner, fault })
     }
 
@@ -38,7 +41,9 @@ impl Faulty {
     }
 
     fn changed(&self, guards: &Guards) -> Guards {
-        let first = guards.iter().next().expect("there are guards");
+        let Some(first) = guards.iter().next() else {
+            return guards.clone();
+        };
         let mut out = Guards::since(first.since);
         let count = match self.fault {
             Fault::NoGuards => 0,
@@ -59,7 +64,22 @@ impl Faulty {
 
 impl WrappedEngine for Faulty {
     fn inner(&self) -> &dyn Engine {
-        &self.inner
+        self.inner.as_ref()
+    }
+
+    fn absorb(
+        &self,
+        branches: &[TreeId],
+        batch: &Batch,
+        guards: &Guards,
+        options: CommitOptions,
+    ) -> Result<Seqno, KvError> {
+        let guards = self.changed(guards);
+        self.inner.absorb(branches, batch, &guards, options)
+    }
+
+    fn changed_keys(&self, guards: &Guards, count_max: usize) -> Result<Vec<ChangedKey>, KvError> {
+        self.inner.changed_keys(&self.changed(guards), count_max)
     }
 
     fn commit_guarded(

@@ -6,6 +6,8 @@
 
 mod checker;
 mod faulty;
+mod lists;
+mod threads;
 
 use checker::{History, Key, Number, Record, serializability, snapshot_isolation};
 use faulty::{Fault, Faulty};

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::{
-    Counters, Guarded, Guards, Holder, Message, ModelEngine, NewBranch, SpaceShare, WrappedEngine,
+    Counters, DeletedRange, Guarded, Guards, Holder, Message, ModelEngine, NewBranch, SpaceShare,
+    WrappedEngine,
 };
 use bytes::Bytes;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -89,6 +90,8 @@ enum Fault {
     AbsorbIgnoresGuards,
     AbsorbLosesTheBatch,
     AbsorbWritesValues,
+    DeletedRangesAreNotListed,
+    ManyKeysComeInTheirOrder,
 }
 
 const FAULTS: [(Fault, &str); 38] = [
@@ -134,6 +137,8 @@ const FAULTS: [(Fault, &str); 38] = [
     (Fault::AbsorbLosesTheBatch, "absorb"),
     (Fault::AbsorbLosesTheBatch, "absorb_large"),
     (Fault::AbsorbWritesValues, "absorb_nested"),
+    (Fault::DeletedRangesAreNotListed, "branches_keys"),
+    (Fault::ManyKeysComeInTheirOrder, "many_keys"),
 ];
 
 #[test]
@@ -442,6 +447,14 @@ impl WrappedEngine for Canary {
         Ok(keys)
     }
 
+    fn branch_deleted_ranges(&self, branch: TreeId) -> Result<Vec<DeletedRange>, KvError> {
+        let mut ranges = self.inner.branch_deleted_ranges(branch)?;
+        if self.fault == Fault::DeletedRangesAreNotListed {
+            ranges.clear();
+        }
+        Ok(ranges)
+    }
+
     fn absorb(
         &self,
         branches: &[TreeId],
@@ -471,6 +484,19 @@ impl WrappedEngine for Canary {
     ) -> Result<Option<Bytes>, KvError> {
         let at = at.filter(|_| self.fault != Fault::SnapshotsSeeNow);
         self.inner.get(tree, key, at)
+    }
+
+    fn get_many(
+        &self,
+        tree: TreeId,
+        keys: &[&[u8]],
+        at: Option<&Snapshot>,
+    ) -> Result<Vec<Option<Bytes>>, KvError> {
+        let mut keys = keys.to_vec();
+        if self.fault == Fault::ManyKeysComeInTheirOrder {
+            keys.sort_unstable();
+        }
+        self.inner.get_many(tree, &keys, at)
     }
 
     fn scan(

@@ -6,8 +6,8 @@ use super::pins::KeptTrees;
 use super::rows::{Bounds, Rows};
 use super::{AllRows, LIMITS, ModelEngine, State, Tree};
 use crate::{
-    Batch, BranchPoint, CommitOptions, Direction, Guards, KvError, Message, NewBranch, Snapshot,
-    check_branch_depth, check_tree_name,
+    Batch, BranchPoint, CommitOptions, DeletedRange, Direction, Guards, KvError, Message,
+    NewBranch, Snapshot, check_branch_depth, check_tree_name, join_ranges,
 };
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -259,6 +259,18 @@ impl ModelEngine {
         let start = after.map_or(Bound::Unbounded, Bound::Excluded);
         let rows = tree.rows.read();
         Ok(rows.written((start, Bound::Unbounded), count_max))
+    }
+
+    pub(super) fn deleted_ranges(&self, branch: TreeId) -> Result<Vec<DeletedRange>, KvError> {
+        let state = self.state.read();
+        let (tree, _) = state.branch(branch)?;
+        let rows = tree.rows.read();
+        let written = &rows.base().expect("a branch has a base").written;
+        let range = |(_, message): (TreeId, Message<'_>)| match message {
+            Message::DeleteRange { start, end } => Some((start.to_vec(), end.to_vec())),
+            _ => None,
+        };
+        Ok(join_ranges(written.messages().filter_map(range).collect()))
     }
 
     pub(super) fn moment_of(&self, branch: TreeId) -> Result<Snapshot, KvError> {

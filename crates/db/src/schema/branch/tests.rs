@@ -178,3 +178,21 @@ fn an_absorbed_branch_is_one_commit_that_others_may_prevent() {
     let of_none = main.guards_on_written().unwrap_err();
     assert!(matches!(of_none, DbError::NoBranch { .. }));
 }
+
+#[test]
+fn what_others_put_into_a_deleted_range_is_guarded() {
+    let main = schema();
+    let branch = main.branch("branch", None).unwrap();
+    let mut changes = Changes::new();
+    changes.delete_range(branch.dictionary("meta").unwrap(), b"a", b"m");
+    let now = branch.now();
+    now.commit(&changes, CommitOptions::default()).unwrap();
+    put(&main, "meta", b"k", b"new");
+    let guards = branch.guards_on_written().unwrap();
+    let refused = branch.absorb(&Changes::new(), &guards, CommitOptions::default());
+    let tree = main.dictionary("meta").unwrap().tree();
+    let key = b"k".to_vec();
+    let refused = refused.unwrap_err();
+    assert!(matches!(refused, DbError::Conflict { keys } if keys == [ChangedKey { tree, key }]));
+    assert_eq!(value(&main, "meta", b"k"), Some(b"new".to_vec()));
+}

@@ -9,7 +9,7 @@ fn value(bytes: &'static [u8]) -> Own {
 
 fn messages(writes: &Writes) -> usize {
     let mut batch = Batch::new();
-    writes.fill(&mut batch);
+    writes.fill(&mut batch, |tree| tree);
     assert!(
         batch.len_bytes() <= writes.len_bytes(),
         "at most what was counted"

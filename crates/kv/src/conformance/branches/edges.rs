@@ -24,6 +24,7 @@ pub(in crate::conformance) fn unsupported(factory: &dyn Factory) {
         let new = [NewBranch::new(tree, "branch")];
         calls.push(engine.branch_trees(&new, None).map(drop));
         calls.push(engine.branch_keys(tree, None, 1).map(drop));
+        calls.push(engine.branch_deleted_ranges(tree).map(drop));
         calls.push(engine.branch_moment(tree).map(drop));
     }
     if !has.absorb {
@@ -230,8 +231,12 @@ pub(in crate::conformance) fn keys_written(factory: &dyn Factory) {
     store.commit(|b| b.delete_range(branch, &[20], &[23]));
     store.commit(|b| b.delete_range(branch, &[38], &[90]));
     store.commit(|b| b.put(branch, &[21], b"again"));
+    store.commit(|b| b.delete_range(branch, &[85], &[95]));
     let written = [5, 6, 8, 20, 21, 22, 38, 39, 100].map(|key| vec![key]);
+    let deleted = [(20, 23), (38, 95)].map(|(start, end)| (vec![start], vec![end]));
     for life in 0..6 {
+        let ranges = store.engine().branch_deleted_ranges(branch);
+        assert_eq!(ranges.expect("the ranges are listed"), deleted);
         assert_eq!(keys(&store, None, usize::MAX), written);
         assert_eq!(keys(&store, None, 4), written[..4]);
         assert_eq!(keys(&store, None, 0), Vec::<Vec<u8>>::new());
@@ -249,6 +254,7 @@ pub(in crate::conformance) fn keys_written(factory: &dyn Factory) {
     }
     let of_no_branch = [
         store.engine().branch_keys(tree, None, 1).map(drop),
+        store.engine().branch_deleted_ranges(tree).map(drop),
         store.engine().branch_moment(tree).map(drop),
     ];
     for refused in of_no_branch {
@@ -257,6 +263,7 @@ pub(in crate::conformance) fn keys_written(factory: &dyn Factory) {
     store.drop_tree(branch);
     let of_a_dropped_one = [
         store.engine().branch_keys(branch, None, 1).map(drop),
+        store.engine().branch_deleted_ranges(branch).map(drop),
         store.engine().branch_moment(branch).map(drop),
     ];
     for refused in of_a_dropped_one {
