@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use stitchfs::fs::{BeginOptions, FileTransaction, Files, TransactionLife};
+use stitchfs::fs::{BeginOptions, FileTransaction, Files, TransactionIsolation, TransactionLife};
 use stitchfs::{
     Batch, Database, ErrorKind, MakeOptions, StoreError, StoreOptions, TransactionOptions,
     TreeOptions,
@@ -10,8 +10,10 @@ use stitchfs::{
 
 const RUN: BeginOptions = BeginOptions {
     life: TransactionLife::Run,
+    isolation: TransactionIsolation::Snapshot,
     owner: 0,
     expires: None,
+    lock: None,
 };
 
 fn files() -> Files {
