@@ -80,11 +80,12 @@ const BESIDE_BY_RING: [Suite; 10] = [
 /// The suites that run alone. `handles` has the kernel drop the inodes of all file systems;
 /// `requests`, `coherence`, `memory` and `amplification` count what that and a neighbour's load
 /// would change. `users` and `pjdfstest` make the same link in `/sbin`, and users. `snapshots`,
-/// `txn` and `txn-kv` run commands in mount namespaces, which hold the mounts of all others as they
-/// are.
-const ALONE: [Suite; 10] = [
+/// `txn`, `isolation` and `txn-kv` run commands in mount namespaces, which hold the mounts of all
+/// others as they are.
+const ALONE: [Suite; 11] = [
     suite("snapshots", 240),
     suite("txn", 240),
+    suite("isolation", 120),
     suite("txn-kv", 240),
     suite("users", 120),
     suite("requests", 120),
@@ -96,9 +97,10 @@ const ALONE: [Suite; 10] = [
 ];
 
 /// The suites that run alone and once more with `io_uring`.
-const ALONE_BY_RING: [Suite; 8] = [
+const ALONE_BY_RING: [Suite; 9] = [
     suite("snapshots", 240),
     suite("txn", 240),
+    suite("isolation", 120),
     suite("txn-kv", 240),
     suite("users", 120),
     suite("requests", 120),

@@ -65,7 +65,8 @@ impl FileSystem {
     /// [`FsError::Exists`] if an open transaction has the name; [`FsError::NameTooLong`],
     /// [`FsError::Invalid`] for what is no name, or path locks that are not held;
     /// [`FsError::Unsupported`] in a transaction, of an engine without branch trees, or of a store
-    /// with large files beside it; [`FsError::NumbersTooLarge`]; [`FsError::ReadOnly`], [`FsError::NoSpace`].
+    /// with large files beside it; [`FsError::NumbersTooLarge`]; [`FsError::ReadOnly`],
+    /// [`FsError::NoSpace`].
     ///
     /// # Durability
     /// On the medium when this returns. What is written in it is as durable as in mainline; what is

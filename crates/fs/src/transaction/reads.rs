@@ -22,7 +22,7 @@ mod records;
 mod validate;
 
 pub(super) use kept::KeptReads;
-pub(super) use records::{RecordReads, TreeReads};
+pub(super) use records::RecordReads;
 pub(super) use validate::Validation;
 
 use coarse::Reads;

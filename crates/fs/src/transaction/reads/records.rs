@@ -1,12 +1,14 @@
-//! Which records a serializable transaction has read: single keys, or whole trees.
+//! Which records a serializable transaction has read: keys, ranges that were scanned, whole trees.
 //!
-//! A scan counts as a read of its whole tree, and so do more than [`KEYS_BYTES_MAX`] of keys.
+//! A scan counts as a read of its whole range. More than [`KEYS_BYTES_MAX`] of keys and ranges
+//! count as the whole tree.
 
 use super::ReadSet;
 use std::collections::{BTreeMap, BTreeSet};
 use stitch_base::TreeId;
+use stitch_kv::{Guards, KeyRange};
 
-/// Most bytes of keys of one tree.
+/// Most bytes of keys and ranges of one tree.
 const KEYS_BYTES_MAX: usize = 256 << 10;
 /// What a key costs beside its bytes.
 const KEY_BYTES: usize = 64;
@@ -14,11 +16,42 @@ const KEY_BYTES: usize = 64;
 /// What was read of a tree.
 #[derive(Clone, Debug)]
 pub(in crate::transaction) enum TreeReads {
-    Keys {
-        keys: BTreeSet<Vec<u8>>,
-        bytes: usize,
-    },
+    Some(SomeReads),
     Whole,
+}
+
+/// Keys and ranges of one tree.
+#[derive(Clone, Debug, Default)]
+pub(in crate::transaction) struct SomeReads {
+    keys: BTreeSet<Vec<u8>>,
+    /// Start, and end if there is one.
+    ranges: BTreeSet<(Vec<u8>, Option<Vec<u8>>)>,
+    bytes: usize,
+}
+
+impl TreeReads {
+    /// Adds guards on all of it in a tree.
+    pub(in crate::transaction) fn guard(&self, tree: TreeId, guards: &mut Guards) {
+        let Self::Some(some) = self else {
+            return guards.range(tree, KeyRange::all());
+        };
+        some.keys.iter().for_each(|key| guards.key(tree, key));
+        for (start, end) in &some.ranges {
+            let end = end.as_deref();
+            guards.range(tree, KeyRange { start, end });
+        }
+    }
+
+    /// Adds something, unless all counts already. `add` returns how many bytes it takes.
+    fn add(&mut self, add: impl FnOnce(&mut SomeReads) -> usize) {
+        let Self::Some(some) = self else {
+            return;
+        };
+        some.bytes += add(some);
+        if some.bytes > KEYS_BYTES_MAX {
+            *self = Self::Whole;
+        }
+    }
 }
 
 /// What was read of each tree of records.
@@ -38,33 +71,29 @@ impl RecordReads {
         }
     }
 
-    fn note_key(&mut self, tree: TreeId, key: &[u8]) {
-        let reads = self.trees.entry(tree).or_insert_with(|| TreeReads::Keys {
-            keys: BTreeSet::new(),
-            bytes: 0,
-        });
-        let TreeReads::Keys { keys, bytes } = reads else {
-            return;
-        };
-        if !keys.contains(key) {
-            *bytes += key.len() + KEY_BYTES;
-            keys.insert(key.to_vec());
-        }
-        if *bytes > KEYS_BYTES_MAX {
-            *reads = TreeReads::Whole;
-        }
+    fn tree(&mut self, tree: TreeId) -> &mut TreeReads {
+        let none = || TreeReads::Some(SomeReads::default());
+        self.trees.entry(tree).or_insert_with(none)
     }
 }
 
 impl ReadSet {
     /// Notes a record, or that there is none.
     pub(in crate::transaction) fn note_record(&self, tree: TreeId, key: &[u8]) {
-        self.records.lock().note_key(tree, key);
+        self.records.lock().tree(tree).add(|some| {
+            let is_new = !some.keys.contains(key) && some.keys.insert(key.to_vec());
+            usize::from(is_new) * (key.len() + KEY_BYTES)
+        });
     }
 
-    /// Notes all records of a tree.
-    pub(in crate::transaction) fn note_records(&self, tree: TreeId) {
-        self.records.lock().trees.insert(tree, TreeReads::Whole);
+    /// Notes all records of a range.
+    pub(in crate::transaction) fn note_records(&self, tree: TreeId, range: KeyRange<'_>) {
+        let (start, end) = (range.start.to_vec(), range.end.map(<[u8]>::to_vec));
+        let bytes = start.len() + end.as_ref().map_or(0, Vec::len) + KEY_BYTES;
+        self.records.lock().tree(tree).add(|some| {
+            let is_new = some.ranges.insert((start, end));
+            usize::from(is_new) * bytes
+        });
     }
 
     /// Returns what was read of records.
@@ -76,27 +105,38 @@ impl ReadSet {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
+    use stitch_base::Seqno;
+    use stitch_kv::Snapshot;
+
+    /// Guards on what was read of a tree.
+    fn guards(set: &ReadSet, tree: TreeId) -> usize {
+        let mut guards = Guards::since(&Snapshot::new(Seqno(1), Arc::new(())));
+        let reads = set.record_reads();
+        let read = reads.of_tree(tree).expect("something was read");
+        read.guard(tree, &mut guards);
+        guards.count()
+    }
 
     #[test]
-    fn many_keys_and_scans_are_the_whole_tree() {
+    fn many_keys_are_the_whole_tree() {
         let set = ReadSet::new(16);
         let (one, two) = (TreeId(7), TreeId(8));
         let is_whole = |tree| matches!(set.record_reads().of_tree(tree), Some(TreeReads::Whole));
-        set.note_record(one, b"a");
-        set.note_record(one, b"a");
-        let reads = set.record_reads();
-        let Some(TreeReads::Keys { keys, bytes }) = reads.of_tree(one) else {
-            panic!("one key was read");
-        };
-        assert_eq!((keys.len(), *bytes), (1, 1 + KEY_BYTES));
-        assert!(reads.of_tree(two).is_none());
+        for _ in 0..2 {
+            set.note_record(one, b"a");
+            set.note_records(one, KeyRange::new(b"b", b"d"));
+            set.note_records(one, KeyRange::from(b"x"));
+        }
+        assert!(guards(&set, one) == 3 && !is_whole(one));
+        assert!(set.record_reads().of_tree(two).is_none());
         for index in 0..KEYS_BYTES_MAX / KEY_BYTES {
             set.note_record(one, &index.to_be_bytes());
+            set.note_records(two, KeyRange::from(&index.to_be_bytes()));
         }
-        assert!(is_whole(one) && !is_whole(two));
-        set.note_records(two);
+        assert!(is_whole(one) && is_whole(two));
         set.note_record(two, b"a");
-        assert!(is_whole(two));
+        assert!(is_whole(two) && guards(&set, two) == 1);
         let unknown = ReadSet::unknown(16).record_reads();
         assert!(matches!(unknown.of_tree(TreeId(9)), Some(TreeReads::Whole)));
     }

@@ -113,9 +113,9 @@ impl TransactionRecords {
         &self.gate
     }
 
-    fn note_scan(&self, tree: TreeId) {
+    fn note_scan(&self, tree: TreeId, range: KeyRange<'_>) {
         if let Some(reads) = &self.reads {
-            reads.note_records(tree);
+            reads.note_records(tree, range);
         }
     }
 
@@ -308,7 +308,7 @@ impl Engine for TransactionRecords {
         direction: Direction,
         at: Option<&Snapshot>,
     ) -> Result<Box<dyn Scan + '_>, KvError> {
-        self.note_scan(tree);
+        self.note_scan(tree, range);
         let scan = self.engine.scan(self.own(tree)?, range, direction, at);
         scan.map_err(|error| self.told(error))
     }
@@ -319,7 +319,7 @@ impl Engine for TransactionRecords {
         range: KeyRange<'_>,
         at: Option<&Snapshot>,
     ) -> Result<Box<dyn Scan + '_>, KvError> {
-        self.note_scan(tree);
+        self.note_scan(tree, range);
         let scan = self.engine.scan_whole(self.own(tree)?, range, at);
         scan.map_err(|error| self.told(error))
     }

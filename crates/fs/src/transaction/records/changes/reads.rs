@@ -1,12 +1,12 @@
 //! Records that a serializable transaction has read, and mainline has written.
 
-use super::{BranchRecord, BranchRecords};
+use super::BranchRecords;
 use crate::FsResult;
 use crate::transaction::conflict::{Conflict, ConflictKind, ReadKind};
-use crate::transaction::reads::{RecordReads, TreeReads};
+use crate::transaction::reads::RecordReads;
 use crate::transaction::records::{RecordKey, RecordRules};
 use std::collections::BTreeSet;
-use stitch_kv::{Guards, KeyRange, Snapshot};
+use stitch_kv::{Guards, Snapshot};
 
 /// Most records that are reported of a tree.
 const REPORTED_MAX: usize = 1024;
@@ -26,7 +26,7 @@ impl BranchRecords {
                 continue;
             };
             let mut guards = Guards::since(since.unwrap_or(&tree.moment));
-            tree.guard_read(read, &mut guards);
+            read.guard(tree.parent, &mut guards);
             let changed = self.engine.changed_keys(&guards, REPORTED_MAX)?;
             let keys = changed.into_iter().map(|changed| changed.key);
             let keys = keys.filter(|key| !rules.is_joined(&tree.name, key));
@@ -48,18 +48,7 @@ impl BranchRecords {
         let alive = self.trees.iter().filter(|tree| tree.is_parent_alive);
         for tree in alive {
             if let Some(read) = reads.of_tree(tree.parent) {
-                tree.guard_read(read, guards);
-            }
-        }
-    }
-}
-
-impl BranchRecord {
-    fn guard_read(&self, read: &TreeReads, guards: &mut Guards) {
-        match read {
-            TreeReads::Whole => guards.range(self.parent, KeyRange::all()),
-            TreeReads::Keys { keys, .. } => {
-                keys.iter().for_each(|key| guards.key(self.parent, key));
+                read.guard(tree.parent, guards);
             }
         }
     }
