@@ -2,7 +2,8 @@
 //!
 //! | row | joined |
 //! |---|---|
-//! | directory | links add up, the later times stay, attributes of the side that changed them |
+//! | directory | links add up; attributes and times of the side that changed them |
+//! | time that both sides changed | the later one |
 //! | other inode, where one side changed the time of access alone | the other side's |
 //! | counter | both changes add up |
 //! | anything else | conflict |
@@ -42,7 +43,7 @@ impl Sides<'_> {
         if b.kind == FileKind::Directory {
             return Ok(join_dirs(&b, &o, &t).map(|head| head.encode().to_vec()));
         }
-        let atime = o.atime.max(t.atime);
+        let atime = join_times(b.atime, o.atime, t.atime);
         let (mut head, tail) = if is_read(&b, &o) && b_tail == o_tail {
             (t, t_tail)
         } else if is_read(&b, &t) && b_tail == t_tail {
@@ -108,11 +109,21 @@ fn join_dirs(base: &InodeHead, ours: &InodeHead, theirs: &InodeHead) -> Option<I
     let nlink = u32::try_from(i64::from(theirs.nlink) + added).ok()?;
     Some(InodeHead {
         nlink,
-        atime: ours.atime.max(theirs.atime),
-        mtime: ours.mtime.max(theirs.mtime),
-        ctime: ours.ctime.max(theirs.ctime),
+        atime: join_times(base.atime, ours.atime, theirs.atime),
+        mtime: join_times(base.mtime, ours.mtime, theirs.mtime),
+        ctime: join_times(base.ctime, ours.ctime, theirs.ctime),
         ..attributes
     })
+}
+
+/// Returns the time of the side that changed it, also if that is an earlier one; the later one if
+/// both did.
+fn join_times(base: i64, ours: i64, theirs: i64) -> i64 {
+    match (ours == base, theirs == base) {
+        (true, _) => theirs,
+        (_, true) => ours,
+        _ => ours.max(theirs),
+    }
 }
 
 #[cfg(test)]
@@ -178,6 +189,38 @@ mod tests {
         };
         assert_eq!(joined, expected);
         assert_eq!(join(&base, &theirs, &ours), Some(expected), "either way");
+    }
+
+    #[test]
+    fn a_time_that_one_side_has_set_back_stays() {
+        let base = head(FileKind::Directory);
+        // As `tar` sets it, and a rollback.
+        let ours = InodeHead {
+            mtime: 3,
+            ctime: 20,
+            ..base
+        };
+        let theirs = InodeHead {
+            atime: 5,
+            ctime: 30,
+            perm: 0o700,
+            ..base
+        };
+        let expected = InodeHead { mtime: 3, ..theirs };
+        assert_eq!(join(&base, &ours, &theirs), Some(expected));
+        assert_eq!(join(&base, &theirs, &ours), Some(expected), "either way");
+        let rolled_back = InodeHead { ctime: 2, ..base };
+        let added = InodeHead { nlink: 4, ..base };
+        let expected = InodeHead { ctime: 2, ..added };
+        assert_eq!(join(&base, &added, &rolled_back), Some(expected));
+        let file = head(FileKind::Regular);
+        let read = InodeHead { atime: 1, ..file };
+        let written = InodeHead { size: 9, ..file };
+        let expected = InodeHead {
+            atime: 1,
+            ..written
+        };
+        assert_eq!(join(&file, &read, &written), Some(expected));
     }
 
     #[test]

@@ -24,4 +24,5 @@ mod threads;
 mod transactions;
 mod trees;
 mod twin;
+mod views;
 mod xattrs;

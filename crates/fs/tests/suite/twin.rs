@@ -31,7 +31,8 @@ pub(crate) struct Node {
 pub(crate) struct Twin {
     pub(crate) nodes: BTreeMap<Id, Node>,
     pub(crate) now: i64,
-    next: Id,
+    /// The number that the next node gets.
+    pub(crate) next: Id,
 }
 
 pub(crate) const ROOT: Id = 1;
