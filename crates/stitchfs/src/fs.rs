@@ -60,9 +60,9 @@ pub use entries::{Entries, Entry};
 pub use file::File;
 pub use stitch_base::clock::Timestamp;
 pub use stitch_fs::{
-    Attr, BeginOptions, Conflict, ConflictKind, FileKind, Keep, PolicyInfo, PolicyRound,
-    PolicyRule, RecordKey, SetTime, SnapshotInfo, StatFs, TransactionInfo, TransactionLife,
-    TransactionState,
+    Attr, BeginOptions, Conflict, ConflictKind, FileKind, Keep, LockTicket, PolicyInfo,
+    PolicyRound, PolicyRule, RecordKey, SetTime, SnapshotInfo, StatFs, TransactionInfo,
+    TransactionIsolation, TransactionLife, TransactionState,
 };
 pub use transaction::FileTransaction;
 
