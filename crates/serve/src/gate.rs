@@ -123,7 +123,7 @@ mod tests {
         let gate = Arc::new(RoundGate::default());
         assert_eq!(gate.enter(), None);
         let other = Arc::clone(&gate);
-        let pausing = std::thread::spawn(move || {
+        let pausing = stitch_base::thread::spawn("pause", move || {
             let mut pause = other.pause();
             pause.changed(&[key_row(b"a"), b"m\0other".to_vec()]);
             pause.changed(&[key_row(b"b")]);
@@ -137,7 +137,7 @@ mod tests {
         let changes = gate.enter();
         let keys = vec![b"a".to_vec(), b"b".to_vec()];
         assert_eq!(changes, Some(Changes::Keys(keys)));
-        pausing.join().unwrap();
+        pausing.unwrap().join().unwrap();
         gate.leave();
         gate.leave();
         assert_eq!(gate.enter(), None, "told once");

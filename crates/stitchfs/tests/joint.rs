@@ -8,13 +8,12 @@ use stitchfs::{
     TreeOptions,
 };
 
-const RUN: BeginOptions = BeginOptions {
-    life: TransactionLife::Run,
-    isolation: TransactionIsolation::Snapshot,
-    owner: 0,
-    expires: None,
-    lock: None,
-};
+fn run() -> BeginOptions {
+    BeginOptions {
+        life: TransactionLife::Run,
+        ..BeginOptions::default()
+    }
+}
 
 fn files() -> Files {
     let files = Files::in_memory(64 << 20, &StoreOptions::default()).unwrap();
@@ -39,7 +38,7 @@ fn put(transaction: &FileTransaction, key: &[u8], value: &[u8]) {
 fn conflicts_of_files_and_records_are_listed_and_both_are_kept_back() {
     let files = files();
     files.root().write("f", b"before").unwrap();
-    let work = files.begin("work", &RUN).unwrap();
+    let work = files.begin("work", &run()).unwrap();
     work.root().write("f", b"ours").unwrap();
     work.root().write("g", b"ours").unwrap();
     put(&work, b"a", b"ours");
@@ -71,7 +70,7 @@ fn conflicts_of_files_and_records_are_listed_and_both_are_kept_back() {
 #[test]
 fn a_run_that_is_dropped_is_aborted_and_an_ended_one_takes_nothing() {
     let files = files();
-    let work = files.begin("work", &RUN).unwrap();
+    let work = files.begin("work", &run()).unwrap();
     work.root().write("f", b"").unwrap();
     put(&work, b"a", b"2");
     let stock = work.tree("stock").unwrap();
@@ -85,7 +84,7 @@ fn a_run_that_is_dropped_is_aborted_and_an_ended_one_takes_nothing() {
             .to_string()
             .contains("has ended")
     );
-    let work = files.begin("work", &RUN).unwrap();
+    let work = files.begin("work", &run()).unwrap();
     work.commit().unwrap();
     let again = work.commit().unwrap_err();
     assert!(again.to_string().contains("has ended"), "{again}");
@@ -130,7 +129,7 @@ fn a_named_one_is_joined_by_name_or_number_in_a_later_opening() {
 #[test]
 fn handles_of_trees_stay_on_their_side() {
     let files = files();
-    let work = files.begin("work", &RUN).unwrap();
+    let work = files.begin("work", &run()).unwrap();
     let (outer, inner) = (files.database(), work.database());
     let (ours, theirs) = (inner.tree("stock").unwrap(), outer.tree("stock").unwrap());
     for (db, tree) in [(&outer, &ours), (&inner, &theirs)] {
@@ -157,7 +156,7 @@ fn handles_of_trees_stay_on_their_side() {
 #[test]
 fn transactions_of_records_work_within_one() {
     let files = files();
-    let work = files.begin("work", &RUN).unwrap();
+    let work = files.begin("work", &run()).unwrap();
     let db = work.database();
     let stock = db.tree("stock").unwrap();
     let mut one = db.begin(&TransactionOptions::default());
@@ -170,4 +169,37 @@ fn transactions_of_records_work_within_one() {
     assert_eq!(value(&files.database(), b"a").as_deref(), Some(&b"1"[..]));
     work.commit().unwrap();
     assert_eq!(value(&files.database(), b"a").as_deref(), Some(&b"one"[..]));
+}
+
+/// Two that each read what the other writes.
+#[test]
+fn write_skew_over_records_is_allowed_by_snapshots_and_refused_by_serializable_ones() {
+    for (isolation, is_allowed) in [
+        (TransactionIsolation::Snapshot, true),
+        (TransactionIsolation::Serializable, false),
+    ] {
+        let files = files();
+        put_outside(&files, b"b", b"1");
+        let options = BeginOptions { isolation, ..run() };
+        let one = files.begin("one", &options).unwrap();
+        let two = files.begin("two", &options).unwrap();
+        for (work, read, written) in [(&one, b"a", b"b"), (&two, b"b", b"a")] {
+            assert_eq!(value(&work.database(), read).as_deref(), Some(&b"1"[..]));
+            put(work, written, b"0");
+        }
+        one.commit().unwrap();
+        match two.commit() {
+            Ok(()) => assert!(is_allowed, "both had read 1"),
+            Err(error) => {
+                assert!(!is_allowed, "{error}");
+                assert_eq!(error.kind(), ErrorKind::Conflict);
+                assert!(error.to_string().contains("stock: b"), "{error}");
+            }
+        }
+    }
+}
+
+fn put_outside(files: &Files, key: &[u8], value: &[u8]) {
+    let tree = files.database().tree("stock").unwrap();
+    tree.put(key, value).unwrap();
 }

@@ -18,6 +18,9 @@ use stitch_fs::{BeginOptions, TransactionInfo, TransactionLife, TransactionView}
 /// when the store is opened again. A [`TransactionLife::Named`] one stays open, also across
 /// openings; [`Files::join`] gets it back.
 ///
+/// With [`TransactionIsolation::Serializable`](super::TransactionIsolation) the commit also checks
+/// the files and records that were read.
+///
 /// ```
 /// use stitchfs::fs::{BeginOptions, Files, TransactionLife};
 /// use stitchfs::{StoreOptions, TreeOptions};
