@@ -94,7 +94,7 @@ enum Fault {
     ManyKeysComeInTheirOrder,
 }
 
-const FAULTS: [(Fault, &str); 38] = [
+const FAULTS: [(Fault, &str); 40] = [
     (Fault::IgnoresRangeDeletes, "random"),
     (Fault::RangeDeletesTakeTheEnd, "random"),
     (Fault::UpsertsOnNothingAreLost, "random"),
