@@ -87,7 +87,7 @@ enum Fault {
     AbsorbWritesValues,
 }
 
-const FAULTS: [(Fault, &str); 36] = [
+const FAULTS: [(Fault, &str); 37] = [
     (Fault::IgnoresRangeDeletes, "random"),
     (Fault::RangeDeletesTakeTheEnd, "random"),
     (Fault::UpsertsOnNothingAreLost, "random"),
