@@ -199,8 +199,8 @@ impl FileSystem {
             pairs.iter().map(|pair| (pair.row, pair.old.as_ref())),
         )?;
         let new = SidePaths::new(self, pairs.iter().map(|pair| (pair.row, pair.new.as_ref())))?;
-        let written = own.data.iter().chain(&own.xattr);
-        let written = written.filter_map(|key| Locator::ino_of(key)).collect();
+        let written = own.data.iter().chain(own.xattr.iter());
+        let written = written.filter_map(Locator::ino_of).collect();
         Gathered::of(&pairs)?.changes(&old, &new, &written)
     }
 }

@@ -68,8 +68,8 @@ impl<'p> Lesson<'p> {
         for settled in &plan.sys {
             lesson.take_sys(settled)?;
         }
-        let contents = own.data.iter().chain(&own.xattr);
-        let contents = contents.filter_map(|key| Locator::ino_of(key));
+        let contents = own.data.iter().chain(own.xattr.iter());
+        let contents = contents.filter_map(Locator::ino_of);
         lesson.inodes.extend(contents);
         lesson.inodes.extend(&lesson.rows);
         lesson.take_inodes(fs);

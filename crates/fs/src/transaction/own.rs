@@ -1,5 +1,8 @@
 //! What a file system over branch trees has changed: the keys of its own, and their values on both
 //! sides.
+//!
+//! A row of contents holds 4 KiB, so there may be millions: of these, and of extended attributes,
+//! only the keys are kept, one after the other. A gigabyte of contents takes 7 MB.
 
 use super::life::TREES;
 use crate::locator::Tree;
@@ -132,18 +135,17 @@ impl BranchTrees {
         Ok(self.engine.scan(tree.parent, range, forward, moment)?)
     }
 
-    fn keys(&self, tree: Tree) -> FsResult<Vec<Vec<u8>>> {
+    fn keys(&self, tree: Tree) -> FsResult<OwnKeys> {
         let own = self.find(tree).own;
-        let mut keys: Vec<Vec<u8>> = Vec::new();
+        let mut keys = OwnKeys::default();
+        let mut after: Option<Vec<u8>> = None;
         loop {
-            let after = keys.last().cloned();
             let page = self.engine.branch_keys(own, after.as_deref(), PAGE)?;
-            let is_last = page.len() < PAGE;
-            keys.extend(page);
-            if is_last {
-                debug_assert!(keys.is_sorted(), "they come in order");
+            page.iter().for_each(|key| keys.push(key));
+            if page.len() < PAGE {
                 return Ok(keys);
             }
+            after = page.last().cloned();
         }
     }
 
@@ -152,14 +154,26 @@ impl BranchTrees {
     pub(super) fn changed<'k>(
         &self,
         tree: Tree,
-        keys: &[&'k [u8]],
+        mut keys: impl Iterator<Item = &'k [u8]>,
         since: Option<&Snapshot>,
     ) -> FsResult<HashSet<&'k [u8]>> {
         let branch = self.find(tree);
+        let since = since.unwrap_or(&branch.moment);
         let mut changed = HashSet::new();
-        for page in keys.chunks(PAGE) {
-            let mut guards = Guards::since(since.unwrap_or(&branch.moment));
-            for key in page {
+        loop {
+            let page: Vec<&[u8]> = keys.by_ref().take(PAGE).collect();
+            let Some(last) = page.last() else {
+                return Ok(changed);
+            };
+            // Mostly nobody else has written anything between the first and the last.
+            let mut guards = Guards::since(since);
+            let end = [last, &[0][..]].concat();
+            guards.range(branch.parent, KeyRange::new(page[0], &end));
+            if self.engine.changed_keys(&guards, 1)?.is_empty() {
+                continue;
+            }
+            let mut guards = Guards::since(since);
+            for key in &page {
                 guards.key(branch.parent, key);
             }
             for found in self.engine.changed_keys(&guards, page.len())? {
@@ -167,7 +181,35 @@ impl BranchTrees {
                 changed.insert(page[place.expect("the key is guarded")]);
             }
         }
-        Ok(changed)
+    }
+}
+
+/// Keys in order, one after the other in memory.
+#[derive(Debug, Default)]
+pub(super) struct OwnKeys {
+    bytes: Vec<u8>,
+    /// Where each key ends.
+    ends: Vec<usize>,
+}
+
+impl OwnKeys {
+    fn push(&mut self, key: &[u8]) {
+        debug_assert!(
+            self.iter().next_back().is_none_or(|last| last < key),
+            "in order"
+        );
+        self.bytes.extend_from_slice(key);
+        self.ends.push(self.bytes.len());
+    }
+
+    fn at(&self, index: usize) -> &[u8] {
+        let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.bytes[start..self.ends[index]]
+    }
+
+    /// The keys.
+    pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
+        (0..self.ends.len()).map(|index| self.at(index))
     }
 }
 
@@ -185,20 +227,21 @@ pub(super) struct OwnRow {
 pub(super) struct Own {
     pub(super) meta: Vec<OwnRow>,
     pub(super) sys: Vec<OwnRow>,
-    pub(super) data: Vec<Vec<u8>>,
-    pub(super) xattr: Vec<Vec<u8>>,
+    pub(super) data: OwnKeys,
+    pub(super) xattr: OwnKeys,
 }
 
 impl Own {
     /// Reads it. No operation of the file system is under way.
     pub(super) fn read(trees: &BranchTrees) -> FsResult<Self> {
         let rows = |tree| {
-            let keys = trees.keys(tree)?.into_iter();
-            let row = |key: Vec<u8>| {
-                let (base, ours) = (trees.base(tree, &key)?, trees.ours(tree, &key)?);
+            let keys = trees.keys(tree)?;
+            let row = |key: &[u8]| {
+                let (base, ours) = (trees.base(tree, key)?, trees.ours(tree, key)?);
+                let key = key.to_vec();
                 Ok(OwnRow { key, base, ours })
             };
-            keys.map(row).collect::<FsResult<Vec<OwnRow>>>()
+            keys.iter().map(row).collect::<FsResult<Vec<OwnRow>>>()
         };
         Ok(Self {
             meta: rows(Tree::Meta)?,
@@ -215,12 +258,12 @@ impl Own {
     }
 
     /// The keys of a tree, in order.
-    pub(super) fn keys(&self, tree: Tree) -> Vec<&[u8]> {
+    pub(super) fn keys(&self, tree: Tree) -> Box<dyn Iterator<Item = &[u8]> + '_> {
         match tree {
-            Tree::Meta => self.meta.iter().map(|row| &row.key[..]).collect(),
-            Tree::Sys => self.sys.iter().map(|row| &row.key[..]).collect(),
-            Tree::Data => self.data.iter().map(Vec::as_slice).collect(),
-            Tree::Xattr => self.xattr.iter().map(Vec::as_slice).collect(),
+            Tree::Meta => Box::new(self.meta.iter().map(|row| &row.key[..])),
+            Tree::Sys => Box::new(self.sys.iter().map(|row| &row.key[..])),
+            Tree::Data => Box::new(self.data.iter()),
+            Tree::Xattr => Box::new(self.xattr.iter()),
         }
     }
 }
