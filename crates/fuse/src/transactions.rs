@@ -52,8 +52,8 @@ pub(crate) const RUNNING: &str = "running";
 pub(crate) const COMMITTED: &str = "committed";
 pub(crate) const CONFLICT: &str = "conflict";
 pub(crate) const REFUSED: &str = "failed";
-/// Kind of a conflict about a record.
-const RECORD: &str = "record";
+/// Kinds of conflicts about a record: written by both, and read by a serializable transaction.
+const RECORD_KINDS: [&str; 2] = ["record", "read record"];
 
 /// How long a transaction lives if it is not committed or aborted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,9 +146,11 @@ pub enum CommitOutcome {
     },
 }
 
-/// A record that a transaction and mainline have both written.
+/// A record that mainline has written, and a transaction has written or read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordConflict {
+    /// `record` if both have written it, `read record` if the transaction has read it.
+    pub kind: String,
     /// Name of the tree.
     pub tree: String,
     /// Its key.
@@ -163,13 +165,14 @@ pub(crate) fn record_word(tree: &str, key: &[u8]) -> Vec<u8> {
     word.into_bytes()
 }
 
-fn parse_record(word: &[u8]) -> Option<RecordConflict> {
+fn parse_record(kind: &str, word: &[u8]) -> Option<RecordConflict> {
     let (digits, tree) = std::str::from_utf8(word).ok()?.split_once(' ')?;
     let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
     let key: Option<Vec<u8>> = digits.as_bytes().chunks(2).map(byte).collect();
     let key = key.filter(|_| digits.len().is_multiple_of(2))?;
     let tree = tree.to_owned();
-    Some(RecordConflict { tree, key })
+    let kind = kind.to_owned();
+    Some(RecordConflict { kind, tree, key })
 }
 
 /// A transaction as a daemon lists it.
@@ -331,8 +334,12 @@ fn parse_outcome(words: &[&[u8]]) -> Option<CommitOutcome> {
             let (mut told, mut records) = (Vec::new(), Vec::new());
             for entry in rest.chunks(2) {
                 match entry {
-                    [kind, word] if *kind == RECORD.as_bytes() => records.push(parse_record(word)?),
-                    [kind, path] => told.push((text_of(kind)?, path.to_vec())),
+                    [kind, word] => match text_of(kind)? {
+                        kind if RECORD_KINDS.contains(&&*kind) => {
+                            records.push(parse_record(&kind, word)?);
+                        }
+                        kind => told.push((kind, word.to_vec())),
+                    },
                     _ => return None,
                 }
             }
@@ -461,12 +468,13 @@ mod tests {
             count: 2,
             told: vec![("name".to_owned(), b"a/\xff".to_vec())],
             records: vec![RecordConflict {
+                kind: "read record".to_owned(),
                 tree: "my stock".to_owned(),
                 key: b"\0k".to_vec(),
             }],
         };
         let words = [
-            &b"conflict\x002\0name\0a/\xff\0record\0"[..],
+            &b"conflict\x002\0name\0a/\xff\0read record\0"[..],
             &record_word("my stock", b"\0k"),
             b"\0",
         ];

@@ -126,9 +126,9 @@ fn conflict_text(
     for (kind, path) in told {
         text.push_str(&format!("\n  {}: {kind}", path_text(&path_of(path))));
     }
-    for RecordConflict { tree, key } in records {
+    for RecordConflict { kind, tree, key } in records {
         let key = key.escape_ascii();
-        text.push_str(&format!("\n  {key}: record of {}", tree.escape_debug()));
+        text.push_str(&format!("\n  {key}: {kind} of {}", tree.escape_debug()));
     }
     if count > told_count {
         text.push_str(&format!("\n  and {} more", count - told_count));
@@ -169,7 +169,7 @@ pub(super) fn to_json(name: &str, outcome: &CommitOutcome) -> Value {
 fn record_json(record: &RecordConflict) -> Value {
     let digits = record.key.iter().map(|byte| format!("{byte:02x}"));
     json!({
-        "kind": "record",
+        "kind": record.kind,
         "tree": record.tree,
         "key": std::str::from_utf8(&record.key).ok(),
         "key_hex": digits.collect::<String>(),
@@ -194,10 +194,12 @@ mod tests {
             count: 5,
             records: vec![
                 RecordConflict {
+                    kind: "read record".to_owned(),
                     tree: "redis/rows".to_owned(),
                     key: b"user:1".to_vec(),
                 },
                 RecordConflict {
+                    kind: "record".to_owned(),
                     tree: "stock".to_owned(),
                     key: b"\xff\0".to_vec(),
                 },
@@ -219,7 +221,7 @@ mod tests {
             panic!("it is one");
         };
         let text = conflict_text("work", *count, (told, records), "stays open");
-        let expected = "\n  a/b: name\n  .: attributes or contents\n  user:1: record of \
+        let expected = "\n  a/b: name\n  .: attributes or contents\n  user:1: read record of \
                         redis/rows\n  \\xff\\x00: record of stock\n  and 1 more";
         assert!(text.ends_with(expected), "{text}");
         let out = to_json("work", &conflict);
