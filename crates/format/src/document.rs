@@ -2,13 +2,14 @@
 
 use crate::table::Table;
 use crate::{
-    block, fs_back, fs_inode, fs_moment, fs_policy, fs_reads, fs_snapshot, fs_sys, fs_transaction,
-    fs_view, instance, log_record, send_stream, store_identity, superblock, version_object,
+    block, fs_back, fs_inode, fs_moment, fs_policy, fs_reads, fs_resolution, fs_snapshot, fs_sys,
+    fs_transaction, fs_view, instance, log_record, send_stream, store_identity, superblock,
+    version_object,
 };
 use std::fmt::Write;
 
 /// All fixed records, in the order in which a reader meets them.
-pub const TABLES: [&Table; 23] = [
+pub const TABLES: [&Table; 24] = [
     &superblock::TABLE,
     &instance::TABLE,
     &version_object::TABLE,
@@ -28,6 +29,7 @@ pub const TABLES: [&Table; 23] = [
     &fs_view::TABLE,
     &fs_transaction::TABLE,
     &fs_reads::TABLE,
+    &fs_resolution::TABLE,
     &store_identity::TABLE,
     &send_stream::HEAD_TABLE,
     &send_stream::HEADER_TABLE,

@@ -6,6 +6,9 @@
 //! that drops them. So trees without a record, and an open record without trees, are what a crash
 //! has left. Trees of records that a transaction has part in are branches beside them, see
 //! [`TransactionTree`].
+//!
+//! Resolutions of conflicts follow the name, each a head (see `fs_resolution`) and a path.
+//! Programs before them refuse a record that has some.
 
 mod trees;
 
@@ -15,6 +18,7 @@ pub use trees::{
 
 use crate::FormatError;
 use crate::codec::Reader;
+use crate::fs_resolution::Resolution;
 use crate::table::fields;
 
 /// Prefix of the names of a transaction's trees; its number follows.
@@ -35,10 +39,10 @@ fields! {
     /// Layout of the record, before the name.
     TABLE = "transaction", HEAD_BYTES,
         "In the sys tree of mainline, under `t` and the number of the transaction (u64, \
-        big-endian). Its name follows.";
+        big-endian). Its name follows, then resolutions of conflicts.";
     STATE: u8 = 0, "1 open, 2 committed";
     LIFE: u8 = 1, "1 until it is ended, 2 until the store is opened again";
-    RESERVED: u8 = 2, "zero";
+    NAME_BYTES: u8 = 2, "length of the name if resolutions follow it; 0: the name ends the record";
     ISOLATION: u8 = 3,
         "0 snapshot isolation, 1 serializable, 2 serializable with all reads in rows";
     OWNER: u32 = 4, "user that began it";
@@ -98,6 +102,8 @@ pub struct TransactionRecord {
     pub first_ino: u64,
     /// Its name, 1 to [`TRANSACTION_NAME_BYTES_MAX`] bytes.
     pub name: String,
+    /// Which side wins in conflicts with mainline; at most 64 KiB of them.
+    pub resolutions: Vec<Resolution>,
 }
 
 impl TransactionRecord {
@@ -126,7 +132,10 @@ impl TransactionRecord {
         let mut out = vec![0; HEAD_BYTES];
         STATE.put(&mut out, state);
         LIFE.put(&mut out, life);
-        RESERVED.put(&mut out, 0);
+        if !self.resolutions.is_empty() {
+            let name_bytes = u8::try_from(self.name.len()).expect("the name was checked");
+            NAME_BYTES.put(&mut out, name_bytes);
+        }
         ISOLATION.put(&mut out, isolation);
         OWNER.put(&mut out, self.owner);
         CREATED.put(&mut out, self.created_ns);
@@ -134,6 +143,9 @@ impl TransactionRecord {
         ENDED.put(&mut out, ended);
         FIRST_INO.put(&mut out, self.first_ino);
         out.extend_from_slice(self.name.as_bytes());
+        for resolution in &self.resolutions {
+            resolution.encode(&mut out);
+        }
         out
     }
 
@@ -144,7 +156,7 @@ impl TransactionRecord {
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
         let mut reader = Reader::new(TABLE.name, bytes);
         let head = reader.take(HEAD_BYTES)?;
-        let ended = ENDED.get(head);
+        let (ended, name_bytes) = (ENDED.get(head), NAME_BYTES.get(head));
         let state = match STATE.get(head) {
             OPEN if ended == 0 => TransactionState::Open,
             OPEN => return Err(TABLE.wrong("ended", "0", ended)),
@@ -156,9 +168,6 @@ impl TransactionRecord {
             RUN => TransactionLife::Run,
             other => return Err(TABLE.wrong("life", "1 or 2", other)),
         };
-        if RESERVED.get(head) != 0 {
-            return Err(TABLE.wrong("reserved", "zero", RESERVED.get(head)));
-        }
         let (isolation, has_reads) = match ISOLATION.get(head) {
             SNAPSHOT => (TransactionIsolation::Snapshot, false),
             SERIALIZABLE => (TransactionIsolation::Serializable, false),
@@ -169,9 +178,17 @@ impl TransactionRecord {
         if first_ino == 0 || first_ino > crate::fs_key::INO_MAX {
             return Err(TABLE.wrong("first_ino", "an inode number", first_ino));
         }
-        let name = std::str::from_utf8(&bytes[HEAD_BYTES..]);
+        let name = match name_bytes {
+            0 => reader.rest(),
+            len => reader.take(usize::from(len))?,
+        };
+        let name = std::str::from_utf8(name);
         let name = name.map_err(|error| TABLE.wrong("name", "UTF-8", error))?;
         check_name(name)?;
+        let mut resolutions = Vec::new();
+        while name_bytes > 0 && (resolutions.is_empty() || !reader.is_empty()) {
+            resolutions.push(Resolution::decode(&mut reader)?);
+        }
         Ok(Self {
             state,
             life,
@@ -182,6 +199,7 @@ impl TransactionRecord {
             expires_ns: EXPIRES.get(head),
             first_ino,
             name: name.to_owned(),
+            resolutions,
         })
     }
 }
@@ -197,6 +215,7 @@ fn check_name(name: &str) -> Result<(), FormatError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fs_resolution::{self, Side};
     use crate::table::testing::dump;
 
     fn record(state: TransactionState, life: TransactionLife) -> TransactionRecord {
@@ -210,6 +229,19 @@ mod tests {
             expires_ns: i64::MAX,
             first_ino: 4096,
             name: "upgrade".to_owned(),
+            resolutions: Vec::new(),
+        }
+    }
+
+    fn resolved() -> TransactionRecord {
+        let resolution = |side, path: &str| Resolution {
+            side,
+            seen: [7; 16],
+            path: path.into(),
+        };
+        TransactionRecord {
+            resolutions: vec![resolution(Side::Ours, "a/b"), resolution(Side::Theirs, "")],
+            ..record(TransactionState::Open, TransactionLife::Named)
         }
     }
 
@@ -218,11 +250,34 @@ mod tests {
         let bytes = record(TransactionState::Committed(9), TransactionLife::Run).encode();
         assert_eq!(
             dump(&TABLE, &bytes[..HEAD_BYTES]),
-            "state 02\nlife 02\nreserved 00\nisolation 00\nowner e8030000\n\
+            "state 02\nlife 02\nname_bytes 00\nisolation 00\nowner e8030000\n\
              created 0807060504030201\n\
              expires ffffffffffffff7f\nended 0900000000000000\nfirst_ino 0010000000000000\n"
         );
         assert_eq!(&bytes[HEAD_BYTES..], b"upgrade");
+    }
+
+    #[test]
+    fn resolutions_are_pinned_and_come_back() {
+        let record = resolved();
+        let bytes = record.encode();
+        assert_eq!(bytes[2], 7, "the length of the name");
+        let at = HEAD_BYTES + 7;
+        assert_eq!(
+            dump(&fs_resolution::TABLE, &bytes[at..at + 20]),
+            "side 01\nreserved 00\npath_bytes 0300\nseen 07070707070707070707070707070707\n"
+        );
+        let lens = record.resolutions.iter().map(Resolution::len_bytes);
+        assert_eq!(bytes.len(), at + lens.sum::<usize>());
+        assert_eq!(TransactionRecord::decode(&bytes), Ok(record));
+        for cut in [at, at + 5, at + 22, at + 24, bytes.len() - 1] {
+            assert!(TransactionRecord::decode(&bytes[..cut]).is_err(), "{cut}");
+        }
+        for (byte, value) in [(at, 3), (at, 0), (at + 1, 1), (at + 2, 9)] {
+            let mut bytes = bytes.clone();
+            bytes[byte] = value;
+            assert!(TransactionRecord::decode(&bytes).is_err(), "byte {byte}");
+        }
     }
 
     #[test]

@@ -73,12 +73,12 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::NotFound`], also where another inode was expected; [`FsError::NotDir`],
     /// [`FsError::Invalid`] for `.` and `..`, [`FsError::Perm`], [`FsError::ReadOnly`],
-    /// [`FsError::Unsupported`] in a transaction: remove entry by entry there.
+    /// and in a transaction those of a read.
     ///
     /// # Cost
     /// As one [`Self::remove_dir`], whatever the size; in a store that ever had an immutable file,
-    /// a walk through the tree before. The space comes back with
-    /// [`Self::empty_detached`].
+    /// a walk through the tree before. The space comes back with [`Self::empty_detached`]. In a
+    /// transaction the entries are removed one by one, and an error leaves a part of them.
     ///
     /// # Durability
     /// The removal as a whole is as durable as any operation: after a crash the tree is there, or
@@ -92,7 +92,7 @@ impl FileSystem {
         self.check_writable()?;
         // A commit compares each entry that is gone with mainline's.
         if self.branch.is_some() {
-            return Err(FsError::Unsupported);
+            return self.remove_by_entries(caller, at, expected);
         }
         self.residents.inodes.get_dir(at.parent)?;
         if let Some(view) = self.clone_named(at)? {
@@ -170,7 +170,7 @@ impl FileSystem {
         Ok(names.len())
     }
 
-    fn some_names(&self, dir: Ino) -> FsResult<Vec<Box<[u8]>>> {
+    pub(crate) fn some_names(&self, dir: Ino) -> FsResult<Vec<Box<[u8]>>> {
         let mut scan = self.store.scan(&self.store.keys.dentries(dir))?;
         let mut names = Vec::new();
         while names.len() < SLICE

@@ -91,6 +91,9 @@ pub enum FsError {
     /// The transaction was committed or aborted, or the clone removed.
     #[error("the transaction has ended")]
     Ended,
+    /// A conflict of a transaction cannot be resolved so.
+    #[error("cannot be resolved so: {0}")]
+    Unresolvable(&'static str),
     /// The engine below failed.
     #[error(transparent)]
     Storage(KvError),
@@ -153,6 +156,7 @@ impl FsError {
             | Self::Perm
             | Self::FileTooBig
             | Self::Invalid(_)
+            | Self::Unresolvable(_)
             | Self::TooBig
             | Self::TooManyLinks => ErrorKind::Invalid,
             Self::Held(_) => ErrorKind::Busy,

@@ -86,7 +86,7 @@ pub use stitch_kv::SpaceShare;
 pub use system::FileSystem;
 pub use transaction::{
     BeginOptions, Committed, Conflict, ConflictKind, LOCKED_PATHS_MAX, LockTicket, PathChange,
-    PathLock, PathLocks, PausedRecords, ReadKind, RecordKey, RecordRules, RecordSides,
+    PathLock, PathLocks, PausedRecords, ReadKind, RecordKey, RecordRules, RecordSides, Side,
     TRANSACTION_NAME_BYTES_MAX, TransactionInfo, TransactionIsolation, TransactionLife,
     TransactionRecords, TransactionState, TransactionView, is_file_system_tree,
 };

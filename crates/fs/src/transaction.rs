@@ -24,6 +24,7 @@
 //! Locks: all of the transaction's, the gate of its records, what holds back mainline's writers of
 //! records, then all of mainline's (see `lock`), then that of reclaiming.
 
+mod base;
 mod commit;
 mod conflict;
 mod diff;
@@ -33,9 +34,13 @@ mod merge;
 mod own;
 mod path;
 mod path_locks;
+mod places;
 mod reads;
+mod rebase;
 mod records;
+mod resolution;
 mod resolve;
+mod rmtree;
 
 pub use commit::Committed;
 pub use conflict::{Conflict, ConflictKind, ReadKind};
@@ -59,6 +64,7 @@ use stitch_base::sync::atomic::{AtomicBool, Ordering};
 use stitch_base::sync::{Arc, Mutex};
 use stitch_format::fs_transaction::TransactionRecord;
 
+pub use stitch_format::fs_resolution::Side;
 pub use stitch_format::fs_transaction::{
     TRANSACTION_NAME_BYTES_MAX, TransactionIsolation, TransactionLife, TransactionState,
 };

@@ -11,8 +11,13 @@
 //!                        the PATH of a record: its key in hexadecimal digits, a space, its tree
 //!   abort NAME
 //!   keep NAME                                  the transaction does not end with its process
-//!   list AFTER           (NUMBER NAME OWNER CREATED LIFE STATE)...   of later numbers
+//!   expire NAME EXPIRES|never
+//!   list AFTER           (NUMBER NAME OWNER CREATED LIFE STATE EXPIRES|never)...   of later ones
 //!   changes NAME FROM    COUNT (SIGN PATH FROM)...   the changes from the one with this index on
+//!   conflicts NAME FROM  COUNT (KIND ours|theirs|open PATH)...   likewise
+//!   resolve NAME ours|theirs PATH   COUNT | failed ERRNO WHY
+//!   rebase NAME          NUMBER                begins it; its outcome is asked for as a commit's
+//!   base NAME OFFSET PATH   contents of a file as the transaction began
 //! ```
 //!
 //! A commit runs in a thread of the daemon, since it sends notices to the kernel. Lists that are
@@ -20,6 +25,7 @@
 //! are told.
 
 mod begin;
+mod resolution;
 
 pub(crate) use begin::{BEGUN, BeginArgs, HOLDS, ISOLATION, LOCKED, WAITS};
 pub use begin::{BeginWith, Begun, Detail, Isolation, begin_with, details};
@@ -30,6 +36,8 @@ use std::os::fd::AsFd;
 
 use rustix::io::Errno as OsError;
 use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
+
+use stitch_fs::Side;
 
 use crate::report;
 use crate::wire::codec::Reader;
@@ -45,8 +53,13 @@ const COMMIT: &str = "commit";
 const OUTCOME: &str = "outcome";
 const ABORT: &str = "abort";
 const KEEP: &str = "keep";
+const EXPIRE: &str = "expire";
 const LIST: &str = "list";
 const CHANGES: &str = "changes";
+const CONFLICTS: &str = "conflicts";
+const RESOLVE: &str = "resolve";
+const REBASE: &str = "rebase";
+const BASE: &str = "base";
 
 pub(crate) const RUNNING: &str = "running";
 pub(crate) const COMMITTED: &str = "committed";
@@ -54,6 +67,11 @@ pub(crate) const CONFLICT: &str = "conflict";
 pub(crate) const REFUSED: &str = "failed";
 /// Kinds of conflicts about a record: written by both, and read by a serializable transaction.
 const RECORD_KINDS: [&str; 2] = ["record", "read record"];
+pub(crate) const REBASED: &str = "rebased";
+pub(crate) const NEVER: &str = "never";
+
+pub(crate) use resolution::side_word;
+pub use resolution::{ListedConflict, base_contents, conflicts, rebase, resolve};
 
 /// How long a transaction lives if it is not committed or aborted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,9 +110,14 @@ pub(crate) enum TransactionRequest<'a> {
     Outcome(u64),
     Abort(&'a str),
     Keep(&'a str),
+    Expire(&'a str, Option<i64>),
     List(u64),
     Changes(&'a str, usize),
     Details(usize),
+    Conflicts(&'a str, usize),
+    Resolve(&'a str, Side, &'a [u8]),
+    Rebase(&'a str),
+    Base(&'a str, u64, &'a [u8]),
 }
 
 impl<'a> TransactionRequest<'a> {
@@ -114,11 +137,34 @@ impl<'a> TransactionRequest<'a> {
             OUTCOME => Some(Self::Outcome(first.parse().ok()?)),
             ABORT => Some(Self::Abort(first)),
             KEEP => Some(Self::Keep(first)),
+            EXPIRE => Some(Self::Expire(first, parse_expiry(word()?)?)),
             LIST => Some(Self::List(first.parse().ok()?)),
             CHANGES => Some(Self::Changes(first, word()?.parse().ok()?)),
+            CONFLICTS => Some(Self::Conflicts(first, word()?.parse().ok()?)),
+            RESOLVE => {
+                let side = resolution::parse_side(word()?)?;
+                Some(Self::Resolve(first, side, input.name().ok()?))
+            }
+            REBASE => Some(Self::Rebase(first)),
+            BASE => {
+                let offset = word()?.parse().ok()?;
+                Some(Self::Base(first, offset, input.name().ok()?))
+            }
             _ => None,
         }
     }
+}
+
+/// Returns a time, or `None` for never; `None` outside if it is neither.
+fn parse_expiry(word: &str) -> Option<Option<i64>> {
+    match word {
+        "" | NEVER => Some(None),
+        _ => word.parse().ok().map(Some),
+    }
+}
+
+pub(crate) fn expiry_word(expires: Option<i64>) -> String {
+    expires.map_or_else(|| NEVER.to_owned(), |at| at.to_string())
 }
 
 /// What came of a commit.
@@ -128,6 +174,8 @@ pub enum CommitOutcome {
     Running,
     /// It is on the medium, and the kernel has dropped what it had cached.
     Committed,
+    /// A rebase is on the medium.
+    Rebased,
     /// The transaction and mainline have changed the same.
     Conflict {
         /// Number of conflicts.
@@ -190,6 +238,8 @@ pub struct ListedTransaction {
     pub is_named: bool,
     /// When it was committed, in nanoseconds since 1970; `None` while it is open.
     pub committed: Option<i64>,
+    /// When it is aborted if it is open then, in nanoseconds since 1970; `None` for never.
+    pub expires: Option<i64>,
 }
 
 /// A change of a transaction.
@@ -253,6 +303,15 @@ pub fn keep(dir: impl AsFd, name: &str) -> io::Result<()> {
     exchange(dir, &[KEEP, name]).map(drop)
 }
 
+/// Changes when an open transaction is aborted unasked, in nanoseconds since 1970; `None` for
+/// never.
+///
+/// # Errors
+/// As of [`commit`].
+pub fn expire(dir: impl AsFd, name: &str, expires: Option<i64>) -> io::Result<()> {
+    exchange(dir, &[EXPIRE, name, &expiry_word(expires)]).map(drop)
+}
+
 /// Lists the transactions that are open, and those that were committed last.
 ///
 /// # Errors
@@ -266,7 +325,7 @@ pub fn list(dir: impl AsFd) -> io::Result<Vec<ListedTransaction>> {
         if words.is_empty() {
             return Ok(all);
         }
-        for entry in words.chunks(6) {
+        for entry in words.chunks(7) {
             let listed = parse_listed(entry).ok_or_else(nonsense)?;
             if listed.number <= after {
                 return Err(nonsense());
@@ -329,6 +388,7 @@ fn parse_outcome(words: &[&[u8]]) -> Option<CommitOutcome> {
     match std::str::from_utf8(state).ok()? {
         RUNNING => Some(CommitOutcome::Running),
         COMMITTED => Some(CommitOutcome::Committed),
+        REBASED => Some(CommitOutcome::Rebased),
         CONFLICT => {
             let (count, rest) = rest.split_first()?;
             let (mut told, mut records) = (Vec::new(), Vec::new());
@@ -361,7 +421,7 @@ fn parse_outcome(words: &[&[u8]]) -> Option<CommitOutcome> {
 }
 
 fn parse_listed(entry: &[&[u8]]) -> Option<ListedTransaction> {
-    let [number, name, owner, created, life, state] = entry else {
+    let [number, name, owner, created, life, state, expires] = entry else {
         return None;
     };
     Some(ListedTransaction {
@@ -371,6 +431,7 @@ fn parse_listed(entry: &[&[u8]]) -> Option<ListedTransaction> {
         created: number_of(created)?,
         is_named: *life == Lifetime::Named.word().as_bytes(),
         committed: number_of(state),
+        expires: parse_expiry(std::str::from_utf8(expires).ok()?)?,
     })
 }
 
@@ -440,10 +501,18 @@ mod tests {
         parsed(&[KEEP, "a"], Asked::Keep("a"));
         parsed(&[LIST, "0"], Asked::List(0));
         parsed(&[CHANGES, "a", "9"], Asked::Changes("a", 9));
+        parsed(&[EXPIRE, "a", NEVER], Asked::Expire("a", None));
+        parsed(&[EXPIRE, "a", "7"], Asked::Expire("a", Some(7)));
+        parsed(&[CONFLICTS, "a", "9"], Asked::Conflicts("a", 9));
+        parsed(&[REBASE, "a"], Asked::Rebase("a"));
+        let resolve = Asked::Resolve("a", Side::Ours, b"x/y");
+        parsed(&[RESOLVE, "a", "ours", "x/y"], resolve);
+        parsed(&[BASE, "a", "9", "x"], Asked::Base("a", 9, b"x"));
         for nonsense in [
             &b""[..],
             b"begin\0a\0",
             b"begin\0a\0forever\0",
+            b"resolve\0a\0both\0x\0",
             b"outcome\0x\0",
             b"list\0-1\0",
             b"make\0a\0",
@@ -499,14 +568,16 @@ mod tests {
 
     #[test]
     fn lists_are_read() {
-        let entry = words(b"7\0work\x001000\x005\0named\0open\0");
+        let entry = words(b"7\0work\x001000\x005\0named\0open\0never\0");
         let listed = parse_listed(&entry).unwrap();
         assert_eq!((listed.number, &*listed.name), (7, "work"));
         assert_eq!((listed.owner, listed.created), (1000, 5));
         assert_eq!((listed.is_named, listed.committed), (true, None));
-        let entry = words(b"7\0work\x001000\x005\0run\x009\0");
+        assert_eq!(listed.expires, None);
+        let entry = words(b"7\0work\x001000\x005\0run\x009\x0077\0");
         let listed = parse_listed(&entry).unwrap();
         assert_eq!((listed.is_named, listed.committed), (false, Some(9)));
+        assert_eq!(listed.expires, Some(77));
         assert_eq!(parse_listed(&entry[1..]), None);
         let entry = words(b"+\0a/b\0\0");
         let change = parse_change(&entry).unwrap();

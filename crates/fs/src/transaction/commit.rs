@@ -79,10 +79,21 @@ impl FileSystem {
         self.check_writable()?;
         self.check_mainline()?;
         let _one_at_a_time = self.transactions.changing.lock();
-        let records = self.transaction_records()?;
-        let mut found = records.into_iter();
-        let found = found.find(|(number, record)| *number == view.number && is_open(record));
-        let (number, record) = found.ok_or(FsError::Ended)?;
+        let record = self.open_record(view.number)?;
+        if !record.resolutions.is_empty() {
+            let rebased = self.rebase_open(view, &record)?;
+            let record = self.open_record(rebased.number)?;
+            return self.commit_open(&rebased, record);
+        }
+        self.commit_open(view, record)
+    }
+
+    fn commit_open(
+        &self,
+        view: &TransactionView,
+        record: TransactionRecord,
+    ) -> FsResult<Committed> {
+        let number = view.number;
         let _frozen = view.fs.residents.locks.all_write();
         let trees = BranchTrees::of(&view.fs)?;
         let own = Own::read(&trees)?;
@@ -201,6 +212,7 @@ impl FileSystem {
         }
         let record = TransactionRecord {
             state: TransactionState::Committed(self.now()),
+            resolutions: Vec::new(),
             ..frozen.record.clone()
         };
         let key = self.store.keys.transaction(frozen.number);
@@ -270,13 +282,7 @@ impl<'t> FrozenView<'t> {
 
     /// Keys that mainline has written since a moment, or since the transaction began.
     fn changed(&self, since: Option<&Snapshot>) -> FsResult<Changed<'t>> {
-        let of = |tree| self.trees.changed(tree, self.own.keys(tree), since);
-        Ok(Changed {
-            meta: of(Tree::Meta)?,
-            sys: of(Tree::Sys)?,
-            data: of(Tree::Data)?,
-            xattr: of(Tree::Xattr)?,
-        })
+        self.own.changed(self.trees, since)
     }
 
     /// Refuses what conflicts: rows, records, and what was read and is changed since a moment, or

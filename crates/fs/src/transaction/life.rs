@@ -12,6 +12,7 @@ use crate::system::FileSystem;
 use crate::views::{Standing, ViewSet};
 use crate::{AtimePolicy, FsError, FsOptions, FsResult};
 use std::collections::BTreeSet;
+use stitch_base::clock::Timestamp;
 use stitch_base::sync::Arc;
 use stitch_base::sync::atomic::Ordering;
 use stitch_base::{Ino, TreeId};
@@ -27,7 +28,7 @@ const OUTCOMES_MAX: usize = 256;
 /// The trees of a transaction.
 pub(super) const TREES: [Tree; 4] = [Tree::Meta, Tree::Data, Tree::Xattr, Tree::Sys];
 
-fn schema_name(number: Ino) -> String {
+pub(super) fn schema_name(number: Ino) -> String {
     format!("{SCHEMA_PREFIX}{}", number.0)
 }
 
@@ -114,6 +115,7 @@ impl FileSystem {
             // What the branches hold has smaller numbers.
             first_ino: self.next_number(),
             name: name.to_owned(),
+            resolutions: Vec::new(),
         };
         let begun = self.put_record(number, &record, &records);
         if begun.is_err() {
@@ -132,7 +134,7 @@ impl FileSystem {
         Ok(view)
     }
 
-    fn make_branches(&self, number: Ino) -> FsResult<()> {
+    pub(super) fn make_branches(&self, number: Ino) -> FsResult<()> {
         let schema = schema_name(number);
         let files = TREES.map(|tree| {
             let name = format!("{schema}/{}", tree.name());
@@ -180,6 +182,16 @@ impl FileSystem {
         Ok(records)
     }
 
+    /// The record of the open transaction of a number.
+    ///
+    /// # Errors
+    /// [`FsError::Ended`] if it was committed or aborted.
+    pub(super) fn open_record(&self, number: Ino) -> FsResult<TransactionRecord> {
+        let row = self.store.get(&self.store.keys.transaction(number))?;
+        let record = row.map(|row| TransactionRecord::decode(&row)).transpose()?;
+        record.filter(is_open).ok_or(FsError::Ended)
+    }
+
     /// The open transaction of a name.
     fn find_open(&self, name: &str) -> FsResult<(Ino, TransactionRecord)> {
         self.check_mainline()?;
@@ -216,8 +228,31 @@ impl FileSystem {
         }
     }
 
-    fn open_view(&self, number: Ino, record: &TransactionRecord) -> FsResult<Arc<TransactionView>> {
+    pub(super) fn open_view(
+        &self,
+        number: Ino,
+        record: &TransactionRecord,
+    ) -> FsResult<Arc<TransactionView>> {
         debug_assert!(is_open(record), "its trees are there");
+        let reads = self.reads_of(number, record)?;
+        let records = TransactionRecords::open(self.engine(), number, record.life, reads.clone())?;
+        let view = Arc::new(TransactionView {
+            records: Arc::new(records),
+            fs: Arc::new(self.open_branches(number, record, reads)?),
+            number,
+            info: TransactionInfo::of(number, record),
+        });
+        self.transactions.enter(&view);
+        Ok(view)
+    }
+
+    /// Opens the file system over the branches of a number.
+    pub(super) fn open_branches(
+        &self,
+        number: Ino,
+        record: &TransactionRecord,
+        reads: Option<Arc<ReadSet>>,
+    ) -> FsResult<Self> {
         let options = FsOptions {
             // A read must not be a change that a commit has to look at.
             atime: AtimePolicy::Noatime,
@@ -225,9 +260,8 @@ impl FileSystem {
             external: None,
             ..self.options.clone()
         };
-        let reads = self.reads_of(number, record)?;
         let branch = Branch {
-            reads: reads.clone(),
+            reads,
             numbers: Arc::clone(&self.numbers),
             rules: BranchRules {
                 first_ino: record.first_ino,
@@ -241,22 +275,36 @@ impl FileSystem {
             views: Arc::new(ViewSet::none()),
         };
         let engine = Arc::clone(self.engine());
-        let records = TransactionRecords::open(&engine, number, record.life, reads)?;
-        let view = Arc::new(TransactionView {
-            records: Arc::new(records),
-            fs: Arc::new(Self::of_store(
-                engine,
-                options,
-                store,
-                standing,
-                Aside::default(),
-                Some(branch),
-            )?),
-            number,
-            info: TransactionInfo::of(number, record),
-        });
-        self.transactions.enter(&view);
-        Ok(view)
+        Self::of_store(
+            engine,
+            options,
+            store,
+            standing,
+            Aside::default(),
+            Some(branch),
+        )
+    }
+
+    /// Changes when an open transaction may be aborted unasked; `None` for never.
+    ///
+    /// # Errors
+    /// [`FsError::Ended`] if no open transaction has the number; [`FsError::NoSpace`],
+    /// [`FsError::ReadOnly`].
+    ///
+    /// # Durability
+    /// On the medium when this returns.
+    pub fn expire_transaction(&self, number: u64, expires: Option<Timestamp>) -> FsResult<()> {
+        self.check_writable()?;
+        self.check_mainline()?;
+        let _one_at_a_time = self.transactions.changing.lock();
+        let mut record = self.open_record(Ino(number))?;
+        record.expires_ns = expires.map_or(i64::MAX, |at| at.0);
+        let mut batch = self.store.batch();
+        let key = self.store.keys.transaction(Ino(number));
+        batch.put(&key, &record.encode());
+        self.commit_where_room(&batch, SpaceClass::Normal)?;
+        self.engine().sync()?;
+        Ok(())
     }
 
     /// Aborts a transaction: nothing of it is left. Works in a full store, and while the
@@ -282,9 +330,8 @@ impl FileSystem {
         self.check_writable()?;
         self.check_mainline()?;
         let _one_at_a_time = self.transactions.changing.lock();
-        let mut records = self.transaction_records()?.into_iter();
-        let is_it = |(found, record): &(Ino, _)| found.0 == number && is_open(record);
-        let (number, _) = records.find(is_it).ok_or(FsError::Ended)?;
+        let number = Ino(number);
+        self.open_record(number)?;
         self.end_transaction(number)
     }
 
@@ -311,7 +358,7 @@ impl FileSystem {
         branches.collect()
     }
 
-    fn drop_branches(&self, number: Ino) -> FsResult<()> {
+    pub(super) fn drop_branches(&self, number: Ino) -> FsResult<()> {
         let all = self.branches();
         let trees: Vec<TreeId> = all
             .into_iter()

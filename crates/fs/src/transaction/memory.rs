@@ -243,6 +243,13 @@ impl<'p> Lesson<'p> {
         let inodes = &fs.residents.inodes;
         let forgotten = self.orphans.iter().copied();
         let forgotten = forgotten.filter(|head| inodes.find(head.ino).is_none());
+        // What has a name again must not be reclaimed.
+        let is_named = |ino| {
+            self.places
+                .get(&ino)
+                .is_some_and(|(head, _)| head.nlink > 0)
+        };
+        fs.residents.unqueue(is_named);
         fs.residents.queue_forgotten(forgotten.collect());
     }
 }

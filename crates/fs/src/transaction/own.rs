@@ -5,6 +5,7 @@
 //! only the keys are kept, one after the other. A gigabyte of contents takes 7 MB.
 
 use super::life::TREES;
+use super::resolve::Changed;
 use crate::locator::Tree;
 use crate::system::FileSystem;
 use crate::{FsError, FsResult};
@@ -22,6 +23,8 @@ struct BranchTree {
     own: TreeId,
     parent: TreeId,
     moment: Snapshot,
+    /// What the branch is compared with, in the place of the parent as it is now.
+    onto: Option<TreeId>,
 }
 
 /// The branch trees of a file system.
@@ -52,11 +55,22 @@ impl BranchTrees {
                 own,
                 parent,
                 moment,
+                onto: None,
             })
         };
         let trees: FsResult<Vec<BranchTree>> = TREES.into_iter().map(branch).collect();
         let trees = trees?;
         Ok(Self { engine, trees })
+    }
+
+    /// Compares with later branches of the same parents from now on, which are given in the order
+    /// of [`TREES`].
+    pub(super) fn onto(mut self, trees: &[TreeId]) -> Self {
+        debug_assert_eq!(trees.len(), TREES.len(), "one for each");
+        for (branch, onto) in self.trees.iter_mut().zip(trees) {
+            branch.onto = Some(*onto);
+        }
+        self
     }
 
     fn find(&self, tree: Tree) -> &BranchTree {
@@ -86,9 +100,43 @@ impl BranchTrees {
         Ok(self.engine.get(self.find(tree).own, key, None)?)
     }
 
-    /// The value of a key in the parent, now.
+    /// The value of a key in the parent now, or in what the branch is compared with.
     pub(super) fn theirs(&self, tree: Tree, key: &[u8]) -> FsResult<Option<Bytes>> {
-        Ok(self.engine.get(self.find(tree).parent, key, None)?)
+        Ok(self.engine.get(self.theirs_tree(tree), key, None)?)
+    }
+
+    /// The number of the tree that [`Self::theirs`] reads.
+    pub(super) fn theirs_tree(&self, tree: Tree) -> TreeId {
+        let branch = self.find(tree);
+        branch.onto.unwrap_or(branch.parent)
+    }
+
+    /// Calls `visit` with each row of a range of a tree, as the parent or another side has it.
+    pub(super) fn scan(
+        &self,
+        tree: TreeId,
+        range: KeyRange<'_>,
+        mut visit: impl FnMut(&[u8], &[u8]) -> FsResult<()>,
+    ) -> FsResult<()> {
+        let mut scan = self.engine.scan(tree, range, Direction::Forward, None)?;
+        while let Some((key, value)) = scan.next()? {
+            visit(key, value)?;
+        }
+        Ok(())
+    }
+
+    pub(super) const fn engine(&self) -> &Arc<dyn Engine> {
+        &self.engine
+    }
+
+    /// Where the branches begin. All of them do at one moment.
+    pub(super) fn moment(&self) -> Snapshot {
+        self.trees[0].moment.clone()
+    }
+
+    /// The number of a branch tree.
+    pub(super) fn own_tree(&self, tree: Tree) -> TreeId {
+        self.find(tree).own
     }
 
     /// Reports whether the parent was written anywhere in some ranges since a moment, or since the
@@ -255,6 +303,21 @@ impl Own {
     pub(super) const fn is_empty(&self) -> bool {
         let has_rows = !self.meta.is_empty() || !self.sys.is_empty();
         !has_rows && self.data.is_empty() && self.xattr.is_empty()
+    }
+
+    /// Those of its keys that mainline has written since a moment, or since the branches began.
+    pub(super) fn changed(
+        &self,
+        trees: &BranchTrees,
+        since: Option<&Snapshot>,
+    ) -> FsResult<Changed<'_>> {
+        let of = |tree| trees.changed(tree, &self.keys(tree), since);
+        Ok(Changed {
+            meta: of(Tree::Meta)?,
+            sys: of(Tree::Sys)?,
+            data: of(Tree::Data)?,
+            xattr: of(Tree::Xattr)?,
+        })
     }
 
     /// The keys of a tree, in order.

@@ -199,6 +199,15 @@ impl PathLocks {
         }
     }
 
+    /// Passes locks on to the transaction that goes on under another number.
+    pub(super) fn pass_on(&self, from: Ino, to: Ino) {
+        debug_assert!(from != to, "another transaction");
+        let mut queue = self.queue.lock();
+        let held = queue.requests.iter_mut();
+        let held = held.filter(|request| request.holder == Some(from));
+        held.for_each(|request| request.holder = Some(to));
+    }
+
     /// Releases the locks of a transaction that has ended.
     pub(super) fn release(&self, number: Ino) {
         let mut queue = self.queue.lock();

@@ -10,6 +10,7 @@ use crate::locator::{Locator, SysRow, Tree};
 use crate::system::FileSystem;
 use bytes::Bytes;
 use std::collections::{BTreeSet, HashSet};
+use std::ops::Range;
 use stitch_base::Ino;
 use stitch_format::fs_inode::{FileKind, MetaRow};
 use stitch_kv::Batch;
@@ -41,12 +42,30 @@ pub(super) struct Settled<'o> {
     is_joined: bool,
 }
 
+/// A row that both sides have changed.
+pub(super) struct ConflictingRow<'o> {
+    pub(super) tree: Tree,
+    pub(super) key: &'o [u8],
+    pub(super) conflict: Conflict,
+    /// It is in a directory that is a clone, or removes one.
+    pub(super) is_in_clone: bool,
+}
+
+impl ConflictingRow<'_> {
+    /// Reports whether it follows from other rows.
+    pub(super) fn is_sys(&self) -> bool {
+        self.tree == Tree::Sys
+    }
+}
+
 /// What a commit does with each row.
 #[derive(Default)]
 pub(super) struct Plan<'o> {
     pub(super) meta: Vec<Settled<'o>>,
     pub(super) sys: Vec<Settled<'o>>,
     conflicts: Vec<(Tree, &'o [u8], ConflictKind)>,
+    /// Conflicts that have to do with clones.
+    in_clones: Range<usize>,
 }
 
 impl<'o> Plan<'o> {
@@ -150,7 +169,9 @@ impl<'o> Plan<'o> {
                 found.push((Tree::Meta, key, ConflictKind::Name));
             }
         }
+        let first = self.conflicts.len();
         self.conflicts.extend(found);
+        self.in_clones = first..self.conflicts.len();
         Ok(())
     }
 
@@ -167,17 +188,26 @@ impl<'o> Plan<'o> {
 
     /// The conflicts with their paths in `fs`, in the order of paths.
     pub(super) fn conflicts(&self, fs: &FileSystem, own: &Own) -> FsResult<Vec<Conflict>> {
+        let found = self.conflicting_rows(fs, own)?;
+        // Rows of the sys tree follow from others: they are listed if nothing else is.
+        let only_sys = found.iter().all(ConflictingRow::is_sys);
+        let listed = found.into_iter().filter(|row| only_sys || !row.is_sys());
+        let listed: BTreeSet<Conflict> = listed.map(|row| row.conflict).collect();
+        debug_assert!(!listed.is_empty(), "there is one");
+        Ok(listed.into_iter().collect())
+    }
+
+    /// The rows in conflict, each with its conflict. Paths are those in `fs`.
+    pub(super) fn conflicting_rows(
+        &self,
+        fs: &FileSystem,
+        own: &Own,
+    ) -> FsResult<Vec<ConflictingRow<'o>>> {
         let ours = SidePaths::new(fs, own.meta.iter().map(|row| (row, row.ours.as_ref())))?;
         let base = SidePaths::new(fs, own.meta.iter().map(|row| (row, row.base.as_ref())))?;
-        let mut found = BTreeSet::new();
-        // Rows of the sys tree follow from others: they are listed if nothing else is.
-        let is_sys = |tree: &Tree| *tree == Tree::Sys;
-        let only_sys = self.conflicts.iter().all(|(tree, ..)| is_sys(tree));
-        for (tree, key, kind) in &self.conflicts {
-            if is_sys(tree) && !only_sys {
-                continue;
-            }
-            let ino = self.ino_of(*tree, key);
+        let mut found = Vec::new();
+        for (index, &(tree, key, kind)) in self.conflicts.iter().enumerate() {
+            let ino = self.ino_of(tree, key);
             let path_in = |paths: &SidePaths<'_>| match (tree, Locator::name_of(key)) {
                 (Tree::Meta, Some(_)) => paths.of_key(key),
                 _ => paths.of(ino),
@@ -186,16 +216,20 @@ impl<'o> Plan<'o> {
                 Some(path) => path,
                 None => path_in(&base)?.unwrap_or_default(),
             };
-            let kind = *kind;
-            found.insert(Conflict {
+            let conflict = Conflict {
                 path,
                 kind,
                 ino,
                 record: None,
+            };
+            found.push(ConflictingRow {
+                tree,
+                key,
+                conflict,
+                is_in_clone: self.in_clones.contains(&index),
             });
         }
-        debug_assert!(!found.is_empty(), "there is one");
-        Ok(found.into_iter().collect())
+        Ok(found)
     }
 
     fn ino_of(&self, tree: Tree, key: &[u8]) -> Ino {

@@ -12,6 +12,8 @@ const LOG_BYTES: u64 = 8 << 20;
 /// So small that branch trees have tables, not only a write buffer.
 const MEMTABLE_BYTES: u64 = 64 << 10;
 const TABLE_BYTES: u64 = 64 << 10;
+/// Of so many pairs of changes one is tried.
+pub(crate) const PAIRS_STEP: usize = 11;
 
 /// A store on a device in memory.
 pub(crate) struct TestEngine {

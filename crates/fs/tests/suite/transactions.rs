@@ -7,7 +7,9 @@ mod histories;
 mod lives;
 mod random;
 mod reads;
+mod rebases;
 mod records;
+mod resolutions;
 
 use crate::common::*;
 use std::sync::Arc;

@@ -30,6 +30,7 @@ impl From<&FsError> for Errno {
             // The list goes another way.
             FsError::Conflict(_) => Self::EBUSY,
             FsError::Ended => Self::ESTALE,
+            FsError::Unresolvable(_) => Self::EINVAL,
             FsError::NumbersTooLarge => Self::EOVERFLOW,
             FsError::Held(_) => Self::EBUSY,
             FsError::TooDeep => Self::ELOOP,
@@ -105,6 +106,7 @@ mod tests {
             (FsError::NoSeekTarget, libc::ENXIO),
             (FsError::Conflict([].into()), libc::EBUSY),
             (FsError::Ended, libc::ESTALE),
+            (FsError::Unresolvable("x"), libc::EINVAL),
             (FsError::Unsupported, libc::EOPNOTSUPP),
             (FsError::TooManyLinks, libc::EMLINK),
             (FsError::Held(String::new()), libc::EBUSY),

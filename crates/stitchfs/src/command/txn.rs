@@ -3,7 +3,10 @@
 mod begin;
 mod details;
 mod end;
+mod expiry;
 mod list;
+mod merge;
+mod resolve;
 mod run;
 mod target;
 
@@ -12,6 +15,7 @@ use super::{output, sync};
 use anyhow::Result;
 use begin::TxnHow;
 use clap::{Parser, Subcommand};
+use expiry::Expiry;
 use serde_json::json;
 use std::path::PathBuf;
 use stitch_fuse::transactions::Lifetime;
@@ -37,8 +41,8 @@ is found at MNT/.stitchfs/txn/NAME, which is not listed. Root, the user who
 mounted, and the user who began it commit and abort it.
 
 What a commit has to write must fit into one batch of the engine: 8 MiB, in
-small stores less. A larger one is refused. `rmtree` does not work in a
-transaction; `rm -r` does.
+small stores less. A larger one is refused. `rmtree` removes entry by entry in a
+transaction.
 
 With `--isolation ser` the commit is refused, too, if others have changed what
 was read: names, also missing ones, attributes, contents, and directories that
@@ -52,6 +56,8 @@ Examples:
   stitchfs txn begin upgrade /srv
   stitchfs txn enter upgrade /srv -- ./upgrade.sh
   stitchfs txn diff upgrade /srv
+  stitchfs txn conflicts upgrade /srv
+  stitchfs txn resolve upgrade etc/hosts /srv --ours
   stitchfs txn commit upgrade /srv";
 
 /// Change files as a whole or not at all: run a command, then keep or drop all
@@ -72,6 +78,10 @@ enum TxnCommand {
     Status(list::TxnStatus),
     Commit(end::TxnCommit),
     Abort(end::TxnAbort),
+    Conflicts(resolve::TxnConflicts),
+    Resolve(resolve::TxnResolve),
+    Rebase(resolve::TxnRebase),
+    Keep(expiry::TxnKeep),
 }
 
 /// Begin a transaction that is kept until it is committed or aborted
@@ -80,6 +90,11 @@ struct TxnBegin {
     /// Name, not used by another open transaction; at most 250 bytes, no slash
     #[arg(value_name = "NAME")]
     name: String,
+
+    /// Time from now on at which it is aborted if it is still open, such as
+    /// 90s, 30m, 2h, 7d
+    #[arg(long, value_name = "TIME", value_parser = expiry::parse)]
+    expires: Option<Expiry>,
 
     /// Mount point, or any directory in the mount
     #[arg(value_name = "MNT", default_value = ".")]
@@ -103,6 +118,10 @@ pub(super) fn run(args: &TxnArgs, inherited: &Inherited) -> Result<u8> {
         TxnCommand::Status(args) => list::status(args),
         TxnCommand::Commit(args) => end::commit(args),
         TxnCommand::Abort(args) => end::abort(args),
+        TxnCommand::Conflicts(args) => resolve::conflicts(args),
+        TxnCommand::Resolve(args) => resolve::resolve(args),
+        TxnCommand::Rebase(args) => resolve::rebase(args),
+        TxnCommand::Keep(args) => expiry::keep(args),
     }
 }
 
@@ -110,6 +129,9 @@ fn begin(args: &TxnBegin) -> Result<u8> {
     let target = TxnMount::find(&args.path)?;
     sync::write_back(target.mount())?;
     let begun = begin::begin(&target, &args.name, Lifetime::Named, &args.how)?;
+    if let (Ok(_), Some(expires)) = (&begun, args.expires) {
+        expiry::set(&target, &args.name, expires)?;
+    }
     match begun {
         Ok(number) if args.json => {
             let mut out = json!({ "name": args.name, "number": number, "outcome": "begun" });

@@ -1,5 +1,7 @@
 //! `stitchfs txn`: what a command changes happens as a whole or not at all.
 
+mod resolve;
+
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -51,6 +53,22 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "large-killed",
         run: a_daemon_killed_at_a_large_commit_leaves_all_or_nothing,
+    },
+    Case {
+        name: "resolve",
+        run: resolve::conflicts_are_resolved_and_committed,
+    },
+    Case {
+        name: "rebase",
+        run: resolve::a_rebased_one_goes_on_from_now,
+    },
+    Case {
+        name: "expire",
+        run: resolve::an_expired_one_is_aborted,
+    },
+    Case {
+        name: "rmtree",
+        run: resolve::trees_are_removed_in_a_run,
     },
 ];
 

@@ -167,7 +167,7 @@ fn run(fs: &FileSystem, inos: &mut Inos, op: &Op) -> FsResult<()> {
 }
 
 /// What a path shows: type, mode, links, size and first and last byte of contents, attribute.
-type Shown = (FileKind, u16, u32, (usize, Vec<u8>), Vec<u8>);
+pub(super) type Shown = (FileKind, u16, u32, (usize, Vec<u8>), Vec<u8>);
 
 /// Looks everything up, so that it is known from then on. Returns it by path, with its number.
 fn walk(fs: &FileSystem) -> BTreeMap<String, (Ino, Shown)> {
@@ -181,6 +181,10 @@ fn walk(fs: &FileSystem) -> BTreeMap<String, (Ino, Shown)> {
                     let below = fs.lookup(at(attr.ino, &name)).expect("it is listed");
                     waiting.push((format!("{path}/{name}"), below));
                 }
+            }
+            FileKind::Symlink => {
+                let target = fs.read_link(attr.ino).expect("it is known");
+                data.extend_from_slice(&target);
             }
             _ => {
                 fs.read(attr.ino, 0, 20_000, &mut data)
@@ -197,7 +201,7 @@ fn walk(fs: &FileSystem) -> BTreeMap<String, (Ino, Shown)> {
     found
 }
 
-fn shown(fs: &FileSystem) -> BTreeMap<String, Shown> {
+pub(super) fn shown(fs: &FileSystem) -> BTreeMap<String, Shown> {
     let all = walk(fs).into_iter();
     all.map(|(path, (_, shown))| (path, shown)).collect()
 }

@@ -506,3 +506,45 @@ fn random_transactions_of_files_and_records_are_whole() {
     }
     assert!(commits > 100 && conflicts > 100, "{commits} {conflicts}");
 }
+
+#[test]
+fn records_come_along_in_a_rebase() {
+    let (setup, engine, tree) = with_records();
+    let view = begin(&setup, "work");
+    file(view.fs(), ROOT, "f", b"both");
+    put_in(&**view.records(), tree, b"c", b"2");
+    let gone = Write::Delete(b"a".to_vec());
+    gone.commit(&**view.records(), tree).expect("it is taken");
+    put_in(&*engine, tree, b"d", b"3");
+    let rebased = setup.fs.rebase_transaction(&view).expect("no conflict");
+    let stale = gone.commit(&**view.records(), tree);
+    assert!(stale.is_err(), "the old view has ended");
+    let rows = |pairs: &[(&[u8], &[u8])]| -> Rows {
+        let pairs = pairs.iter();
+        pairs
+            .map(|(key, row)| (key.to_vec(), row.to_vec()))
+            .collect()
+    };
+    let expected = rows(&[(b"b", b"1"), (b"c", b"2"), (b"d", b"3")]);
+    assert_eq!(rows_of(&**rebased.records(), tree), expected);
+    assert_eq!(own_trees(&*engine).len(), 5, "the old ones are gone");
+    commit(&setup, &rebased);
+    assert_eq!(rows_of(&*engine, tree), expected);
+    // A record that both wrote is a conflict, also of a rebase, and is listed.
+    let view = begin(&setup, "again");
+    put_in(&**view.records(), tree, b"c", b"4");
+    put_in(&*engine, tree, b"c", b"5");
+    let refused = setup.fs.rebase_transaction(&view);
+    assert!(matches!(refused, Err(FsError::Conflict(_))));
+    let listed = setup.fs.transaction_conflicts(&view).expect("it is open");
+    assert!(listed.len() == 1 && listed[0].0.record.is_some() && listed[0].1.is_none());
+    expect_records(&setup, &view, &[("stock", b"c")]);
+    // So is a deleted range, which is not copied.
+    let view = begin(&setup, "range");
+    let clear = Write::Clear(b"a".to_vec(), b"z".to_vec());
+    clear.commit(&**view.records(), tree).expect("it is taken");
+    let refused = setup.fs.rebase_transaction(&view);
+    assert!(matches!(refused, Err(FsError::Invalid(_))));
+    commit(&setup, &view);
+    assert_eq!(rows_of(&*engine, tree), Rows::new());
+}

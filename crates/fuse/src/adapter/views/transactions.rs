@@ -4,11 +4,15 @@
 //! begin     a file system over branch trees, and an Adapter of its own     (table)
 //! run       the process that began it is watched: when it ends, abort      (watch)
 //! commit    queued; a thread commits, sends notices, then tells the outcome (commits)
+//! rebase    likewise: it ends, and goes on under another number
+//! expiry    a thread aborts it at its time (expiry)
 //! end       requests in it are ESTALE; the slot is free once the kernel has forgotten all
 //! ```
 
 mod begin;
 mod commits;
+mod expiry;
+mod resolving;
 mod sockets;
 mod table;
 mod watch;
@@ -17,6 +21,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use stitch_base::Ino;
+use stitch_base::clock::Timestamp;
 use stitch_base::sync::Arc;
 use stitch_fs::{FileSystem, PathChange, TransactionInfo, TransactionLife, TransactionState};
 
@@ -28,11 +33,12 @@ use crate::errno::Errno;
 use crate::handler::{Answer, Context};
 use crate::notify::Notifier;
 use crate::survive::is_resent;
-use crate::transactions::{Lifetime, ROOM, TransactionRequest};
+use crate::transactions::{Lifetime, ROOM, TransactionRequest, expiry_word};
 use crate::wire::codec::Sink;
 use crate::wire::reply::Entry;
 use begin::LockLine;
 use commits::Commits;
+use expiry::ExpiryWatch;
 pub use sockets::TransactionSockets;
 use table::TransactionTable;
 use watch::{ProcessHandle, ProcessWatch};
@@ -46,6 +52,7 @@ pub(super) struct Transactions {
     commits: Arc<Commits>,
     line: LockLine,
     watch: OnceLock<ProcessWatch>,
+    expiry: OnceLock<ExpiryWatch>,
 }
 
 impl Transactions {
@@ -57,6 +64,7 @@ impl Transactions {
             table,
             line: LockLine::default(),
             watch: OnceLock::new(),
+            expiry: OnceLock::new(),
         }
     }
 
@@ -64,10 +72,33 @@ impl Transactions {
     pub(super) fn start(&self, notifier: &Notifier) {
         self.table.connect(notifier);
         self.commits.start(notifier);
+        let all = self.table.mainline().transactions().unwrap_or_default();
+        if all
+            .iter()
+            .any(|info| info.is_open() && info.expires.is_some())
+        {
+            self.note_expiry();
+        }
+    }
+
+    /// Has the thread that aborts expired transactions look at their times.
+    fn note_expiry(&self) {
+        let expiry = self.expiry.get_or_init(|| {
+            let (mainline, commits) =
+                (Arc::clone(self.table.mainline()), Arc::clone(&self.commits));
+            ExpiryWatch::new(
+                move || mainline.transactions(),
+                move |number| commits.abort_expired(number),
+            )
+        });
+        expiry.note();
     }
 
     /// Ends the threads, the runs and all that is open.
     pub(super) fn stop(&self) {
+        if let Some(expiry) = self.expiry.get() {
+            expiry.stop();
+        }
         if let Some(watch) = self.watch.get() {
             for number in watch.stop() {
                 // What is not aborted here is when the store is opened.
@@ -95,6 +126,10 @@ impl Transactions {
             tracing::error!(%error, "cannot watch the process of a transaction");
             Errno::from_io(&error)
         })
+    }
+
+    fn is_watched(&self, number: u64) -> bool {
+        self.watch.get().is_some_and(|watch| watch.has(number))
     }
 
     fn unwatch(&self, number: u64) -> bool {
@@ -164,8 +199,17 @@ impl Views {
             TransactionRequest::Outcome(number) => self.commit_outcome(number),
             TransactionRequest::Abort(name) => self.abort(context, name),
             TransactionRequest::Keep(name) => self.keep(context, name),
+            TransactionRequest::Expire(name, at) => self.expire(context, name, at.map(Timestamp)),
             TransactionRequest::List(after) => self.list_transactions(after),
             TransactionRequest::Changes(name, from) => self.list_changes(context, name, from),
+            TransactionRequest::Conflicts(name, from) => self.list_conflicts(context, name, from),
+            TransactionRequest::Resolve(name, side, path) => {
+                self.resolve(context, (name, path), side)
+            }
+            TransactionRequest::Rebase(name) => self.begin_rebase(context, name),
+            TransactionRequest::Base(name, offset, path) => {
+                self.base_contents(context, (name, path), offset)
+            }
         }
     }
 
@@ -227,6 +271,17 @@ impl Views {
             true => Ok(Vec::new()),
             false => Err(Errno::EINVAL),
         }
+    }
+
+    fn expire(&self, context: &Context<'_>, name: &str, at: Option<Timestamp>) -> Answer<Vec<u8>> {
+        let info = self.owned(context, name)?;
+        if info.life != TransactionLife::Named {
+            return Err(Errno::EINVAL);
+        }
+        let fs = self.mainline.fs();
+        fs.expire_transaction(info.number, at).or_errno()?;
+        self.transactions.note_expiry();
+        Ok(Vec::new())
     }
 
     fn list_transactions(&self, after: u64) -> Answer<Vec<u8>> {
@@ -294,5 +349,6 @@ fn add_info(reply: &mut ReplyWords, info: &TransactionInfo) -> bool {
         info.created.0.to_string().as_bytes(),
         life.word().as_bytes(),
         state.as_bytes(),
+        expiry_word(info.expires.map(|at| at.0)).as_bytes(),
     ])
 }

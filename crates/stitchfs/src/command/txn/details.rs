@@ -117,6 +117,7 @@ mod tests {
             created: 5,
             is_named: true,
             committed,
+            expires: None,
         }
     }
 

@@ -63,9 +63,15 @@ pub(super) fn outcome_of(target: &TxnMount, name: &str) -> Result<CommitOutcome>
     target.write_back()?;
     let refused = |error| target.refused(name, &error);
     let number = transactions::commit(target.dir(), name).map_err(refused)?;
+    wait_for(target, name, number)
+}
+
+/// Waits for the outcome of a commit or a rebase that was begun.
+pub(super) fn wait_for(target: &TxnMount, name: &str, number: u64) -> Result<CommitOutcome> {
     let clock = SystemClock::default();
     loop {
-        match transactions::outcome(target.dir(), number).map_err(refused)? {
+        let outcome = transactions::outcome(target.dir(), number);
+        match outcome.map_err(|error| target.refused(name, &error))? {
             CommitOutcome::Running => clock.sleep(POLL),
             outcome => return Ok(outcome),
         }
@@ -84,7 +90,7 @@ pub(super) fn report(
     is_told: bool,
 ) -> Result<u8> {
     match outcome {
-        CommitOutcome::Committed => Ok(0),
+        CommitOutcome::Committed | CommitOutcome::Rebased => Ok(0),
         CommitOutcome::Conflict {
             count,
             told,
@@ -142,6 +148,7 @@ pub(super) fn to_json(name: &str, outcome: &CommitOutcome) -> Value {
     match outcome {
         CommitOutcome::Running => out["outcome"] = json!("unknown"),
         CommitOutcome::Committed => out["outcome"] = json!("committed"),
+        CommitOutcome::Rebased => out["outcome"] = json!("rebased"),
         CommitOutcome::Conflict {
             count,
             told,

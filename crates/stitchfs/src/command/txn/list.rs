@@ -137,8 +137,13 @@ fn state_of(found: &ListedTransaction) -> &'static str {
 
 fn line(found: &ListedTransaction) -> String {
     let at = found.committed.unwrap_or(found.created);
-    let (at, state) = (UtcTime::of(at.div_euclid(1_000_000_000)), state_of(found));
-    format!("{at}  {state:9}  {}", found.name)
+    let time = |at: i64| UtcTime::of(at.div_euclid(1_000_000_000));
+    let (at, state) = (time(at), state_of(found));
+    let line = format!("{at}  {state:9}  {}", found.name);
+    match found.expires.filter(|_| found.committed.is_none()) {
+        Some(at) => format!("{line}  (expires {})", time(at)),
+        None => line,
+    }
 }
 
 fn to_json(target: &TxnMount, found: &ListedTransaction) -> Value {
@@ -151,7 +156,10 @@ fn to_json(target: &TxnMount, found: &ListedTransaction) -> Value {
     });
     match found.committed {
         Some(at) => out["committed"] = json!(at),
-        None => set_path(&mut out, "view", &target.place(&found.name)),
+        None => {
+            out["expires"] = json!(found.expires);
+            set_path(&mut out, "view", &target.place(&found.name));
+        }
     }
     out
 }
@@ -169,8 +177,15 @@ mod tests {
             created: 5,
             is_named: true,
             committed: None,
+            expires: None,
         };
         assert_eq!(line(&open), "1970-01-01 00:00:00  open       work");
+        let dated = ListedTransaction {
+            expires: Some(61_000_000_000),
+            ..open.clone()
+        };
+        let expected = "1970-01-01 00:00:00  open       work  (expires 1970-01-01 00:01:01)";
+        assert_eq!(line(&dated), expected);
         let run = ListedTransaction {
             is_named: false,
             ..open.clone()

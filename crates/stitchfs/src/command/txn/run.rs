@@ -3,6 +3,7 @@
 use super::super::view::{self, View};
 use super::super::{output, startup::Inherited, sync};
 use super::begin::{self, TxnHow};
+use super::expiry::{self, Expiry};
 use super::target::TxnMount;
 use super::{CONFLICT, end, list};
 use anyhow::{Context, Result, bail};
@@ -57,6 +58,11 @@ pub(super) struct TxnRun {
     #[arg(long)]
     name: Option<String>,
 
+    /// With --on-success keep: time after the success of the command at which
+    /// the transaction is aborted if it is still open, such as 90s, 30m, 2h, 7d
+    #[arg(long, value_name = "TIME", value_parser = expiry::parse)]
+    expires: Option<Expiry>,
+
     /// Print conflicts, or who has the locks, as JSON on standard error
     #[arg(long)]
     json: bool,
@@ -105,6 +111,9 @@ pub(super) fn run(args: &TxnRun, inherited: &Inherited) -> Result<u8> {
     let target = TxnMount::find(&args.path)?;
     if args.on_success == OnSuccess::Ask && !output::can_ask() {
         bail!("--on-success ask needs a terminal; use --on-success keep and look at it later");
+    }
+    if args.expires.is_some() && args.on_success != OnSuccess::Keep {
+        bail!("--expires is for --on-success keep: a run ends with its command");
     }
     let name = args.name.clone().unwrap_or_else(made_up_name);
     sync::write_back(target.mount())?;
@@ -156,7 +165,7 @@ fn run_in(
 /// Ends the transaction of a command that has succeeded.
 fn succeeded(args: &TxnRun, target: &TxnMount, name: &str) -> Result<u8> {
     match args.on_success {
-        OnSuccess::Keep => return keep(target, name),
+        OnSuccess::Keep => return keep(target, name, args.expires),
         OnSuccess::Ask if !confirm(target, name)? => {
             end::discard(target, name)?;
             output::note(&format!("{name}: nothing was changed"));
@@ -180,7 +189,10 @@ fn print_to_error(value: &Value) -> Result<()> {
     Ok(())
 }
 
-fn keep(target: &TxnMount, name: &str) -> Result<u8> {
+fn keep(target: &TxnMount, name: &str, expires: Option<Expiry>) -> Result<u8> {
+    if let Some(expires) = expires {
+        expiry::set(target, name, expires)?;
+    }
     let kept = transactions::keep(target.dir(), name);
     kept.map_err(|error| target.refused(name, &error))?;
     let mount = target.mount().display();

@@ -298,3 +298,126 @@ fn a_transaction_has_a_link_to_its_records_until_it_ends() {
     setup.views.transactions.stop();
     assert_eq!(sockets.ended.lock().last(), Some(&0));
 }
+
+#[test]
+fn conflicts_are_resolved_and_the_transaction_goes_on_elsewhere() {
+    let setup = setup();
+    let (_, notifier) = kernel();
+    let (number, root) = setup.begun("work");
+    setup.make(root, b"same").unwrap();
+    setup.make(root, b"own").unwrap();
+    setup.dir(b"same");
+    let listed = setup.txn("conflicts work 0").unwrap();
+    assert_eq!(listed, ["1", "name", "open", "same"]);
+    let none = setup.txn("resolve work ours own").unwrap();
+    assert_eq!(none[..2], ["failed", "2"], "ENOENT");
+    assert_eq!(setup.txn("resolve work theirs same").unwrap(), ["1"]);
+    let listed = setup.txn("conflicts work 0").unwrap();
+    assert_eq!(listed, ["1", "name", "theirs", "same"]);
+    assert_eq!(setup.number("rebase work"), number);
+    assert_eq!(setup.txn("commit work"), Err(Errno::EBUSY));
+    setup.views.transactions.run_now(&notifier);
+    let outcome = setup.txn(&format!("outcome {number}")).unwrap();
+    assert_eq!(outcome, ["rebased"]);
+    assert_eq!(setup.make(root, b"late").err(), Some(Errno::ESTALE));
+    let dir = ControlDir::Transactions.number();
+    let next = setup.lookup(dir, b"work").unwrap().unwrap().ino;
+    assert_ne!(next, root);
+    assert!(setup.lookup(next, b"own").unwrap().is_some());
+    assert_eq!(setup.lookup(ROOT, b"own"), Ok(None));
+    let number = setup.number("commit work");
+    setup.views.transactions.run_now(&notifier);
+    let outcome = setup.txn(&format!("outcome {number}")).unwrap();
+    assert_eq!(outcome, ["committed"]);
+    assert!(setup.lookup(ROOT, b"own").unwrap().is_some());
+}
+
+#[test]
+fn a_commit_with_resolutions_is_told_by_the_number_that_began_it() {
+    let setup = setup();
+    let (_, notifier) = kernel();
+    let (number, root) = setup.begun("work");
+    setup.make(root, b"same").unwrap();
+    setup.dir(b"same");
+    assert_eq!(setup.txn("resolve work ours same").unwrap(), ["1"]);
+    assert_eq!(setup.number("commit work"), number);
+    setup.views.transactions.run_now(&notifier);
+    let outcome = setup.txn(&format!("outcome {number}")).unwrap();
+    assert_eq!(outcome, ["committed"]);
+    assert_eq!(setup.make(root, b"late").err(), Some(Errno::ESTALE));
+    assert_eq!(setup.txn("resolve work ours same"), Err(Errno::ENOENT));
+}
+
+#[test]
+fn a_run_is_neither_resolved_nor_rebased() {
+    let setup = setup();
+    let mut own = context(0);
+    own.caller.pid = std::process::id();
+    for life in ["run", "watched"] {
+        let begun = setup.ask_about(&own, ROOT, &format!("begin {life} {life}"));
+        assert!(begun.is_ok());
+        assert_eq!(setup.txn(&format!("rebase {life}")), Err(Errno::EINVAL));
+        let resolved = setup.txn(&format!("resolve {life} ours x"));
+        assert_eq!(resolved, Err(Errno::EINVAL));
+    }
+    assert_eq!(setup.txn("expire run 5"), Err(Errno::EINVAL));
+    setup.views.transactions.stop();
+}
+
+#[test]
+fn the_time_of_expiry_is_listed_and_changed() {
+    let setup = setup();
+    let last = i64::MAX - 1;
+    setup.number("begin dated named");
+    assert!(setup.txn(&format!("expire dated {last}")).is_ok());
+    assert_eq!(setup.txn("list 0").unwrap()[6], last.to_string());
+    assert!(setup.txn("expire dated never").is_ok());
+    assert_eq!(setup.txn("list 0").unwrap()[6], "never");
+    let refused = setup.ask_about(&context(OTHER), ROOT, "expire dated 5");
+    assert_eq!(refused, Err(Errno::EPERM));
+    assert_eq!(setup.txn("expire none 5"), Err(Errno::ENOENT));
+    setup.views.transactions.stop();
+}
+
+#[test]
+fn the_base_is_told_to_those_who_may_read_it() {
+    let setup = setup();
+    let made = setup.dir(b"dir");
+    let file = setup.file(made, b"file", b"contents");
+    setup.begun("work");
+    let dir = ControlDir::Transactions.number();
+    let theirs = setup.ask_about(&context(OTHER), dir, "begin theirs named");
+    assert!(theirs.is_ok());
+    for missing in ["dir/none", "none/file", "..", "dir//file"] {
+        let asked = setup.txn(&format!("base work 0 {missing}"));
+        assert_eq!(asked, Err(Errno::ENOENT), "{missing}");
+    }
+    assert_eq!(setup.txn("base work 0 dir"), Err(Errno::EISDIR));
+    assert_eq!(setup.txn("base work 0 dir/file").unwrap(), ["contents"]);
+    setup.file(made, b"later", b"contents");
+    assert_eq!(setup.txn("base work 0 dir/later"), Err(Errno::ENOENT));
+    assert_eq!(setup.txn("base work 5 dir/file").unwrap(), ["nts"]);
+    assert_eq!(setup.txn("base work 8 dir/file").unwrap(), [""; 0]);
+    let perm = |ino, perm: u32| {
+        let set = stitch_fs::SetAttr {
+            perm: Some(perm),
+            ..stitch_fs::SetAttr::default()
+        };
+        let caller = stitch_fs::Caller::ROOT;
+        setup.fs.set_attr(&caller, ino, &set).unwrap();
+    };
+    let asked = |name: &str| {
+        let (begin, base) = (
+            format!("begin {name} named"),
+            format!("base {name} 0 dir/file"),
+        );
+        setup.ask_about(&context(OTHER), dir, &begin).unwrap();
+        setup.ask_about(&context(OTHER), dir, &base).map(drop)
+    };
+    perm(file, 0o600);
+    assert_eq!(asked("private"), Err(Errno::EACCES));
+    perm(file, 0o604);
+    assert_eq!(asked("readable"), Ok(()));
+    perm(made, 0o700);
+    assert_eq!(asked("hidden"), Err(Errno::EACCES));
+}

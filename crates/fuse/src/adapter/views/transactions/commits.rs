@@ -17,7 +17,7 @@ use crate::adapter::views::node::ControlDir;
 use crate::errno::Errno;
 use crate::handler::Answer;
 use crate::notify::Notifier;
-use crate::transactions::{COMMITTED, CONFLICT, REFUSED, RUNNING, record_word};
+use crate::transactions::{COMMITTED, CONFLICT, REBASED, REFUSED, RUNNING, record_word};
 
 /// Outcomes that are kept for those who ask.
 const OUTCOMES_MAX: usize = 64;
@@ -26,6 +26,7 @@ const OUTCOMES_MAX: usize = 64;
 #[derive(Clone, Debug)]
 enum TransactionJob {
     Commit(Arc<OpenTransaction>),
+    Rebase(Arc<OpenTransaction>),
     /// Have the kernel drop what it has of one that was aborted.
     Clear(Arc<OpenTransaction>),
 }
@@ -92,7 +93,15 @@ impl Commits {
     /// # Errors
     /// `EBUSY` if it is queued already.
     pub(super) fn queue(&self, open: Arc<OpenTransaction>) -> Answer<()> {
-        let number = open.info().number;
+        self.queue_job(open.info().number, TransactionJob::Commit(open))
+    }
+
+    /// Queues a rebase, as [`Self::queue`] does a commit.
+    pub(super) fn queue_rebase(&self, open: Arc<OpenTransaction>) -> Answer<()> {
+        self.queue_job(open.info().number, TransactionJob::Rebase(open))
+    }
+
+    fn queue_job(&self, number: u64, job: TransactionJob) -> Answer<()> {
         let mut attempts = self.queue.attempts.lock();
         let is_it = |attempt: &&Attempt| attempt.number == number;
         if attempts.iter().find(is_it).is_some_and(|it| it.is_running) {
@@ -111,7 +120,7 @@ impl Commits {
             is_running: true,
         });
         drop(attempts);
-        self.queue.push(TransactionJob::Commit(open));
+        self.queue.push(job);
         self.working.note();
         Ok(())
     }
@@ -130,6 +139,15 @@ impl Commits {
             self.working.note();
         }
         Ok(())
+    }
+
+    /// Aborts a transaction that has expired, if it is open.
+    pub(super) fn abort_expired(&self, number: u64) {
+        match self.abort(number) {
+            Ok(()) => tracing::info!(number, "a transaction has expired: aborted"),
+            Err(FsError::Ended) => {}
+            Err(error) => tracing::error!(%error, number, "an expired transaction stays open"),
+        }
     }
 
     /// Aborts a transaction whose process has ended, if it is open.
@@ -156,6 +174,7 @@ impl CommitQueue {
             let job = self.jobs.lock().pop_front();
             match job {
                 Some(TransactionJob::Commit(open)) => self.commit(&open, notifier),
+                Some(TransactionJob::Rebase(open)) => self.rebase(&open, notifier),
                 Some(TransactionJob::Clear(open)) => self.clear(&open, notifier),
                 None => return,
             }
@@ -177,9 +196,39 @@ impl CommitQueue {
                 self.clear(open, notifier);
                 tracing::info!(name, number, "committed a transaction");
             }
-            Err(error) => tracing::info!(name, number, %error, "a transaction was not committed"),
+            Err(error) => {
+                tracing::info!(name, number, %error, "a transaction was not committed");
+                if open.has_ended() {
+                    self.clear(open, notifier);
+                }
+            }
         }
-        let reply = reply_of(&committed);
+        let reply = match &committed {
+            Ok(_) => ReplyWords::of(&[COMMITTED.as_bytes()]),
+            Err(error) => refusal_of(error),
+        };
+        self.tell_outcome(number, reply);
+    }
+
+    fn rebase(&self, open: &OpenTransaction, notifier: &Notifier) {
+        let (name, number) = (&open.info().name, open.info().number);
+        drop_pages(open.numbers(), notifier);
+        let rebased = self.table.rebase(open);
+        let reply = match &rebased {
+            Ok(()) => ReplyWords::of(&[REBASED.as_bytes()]),
+            Err(error) => refusal_of(error),
+        };
+        match &rebased {
+            Ok(()) => {
+                self.clear(open, notifier);
+                tracing::info!(name, number, "rebased a transaction");
+            }
+            Err(error) => tracing::info!(name, number, %error, "a transaction was not rebased"),
+        }
+        self.tell_outcome(number, reply);
+    }
+
+    fn tell_outcome(&self, number: u64, reply: Vec<u8>) {
         let mut attempts = self.attempts.lock();
         let is_it = |attempt: &&mut Attempt| attempt.number == number;
         if let Some(attempt) = attempts.iter_mut().find(is_it) {
@@ -231,11 +280,8 @@ fn tell(committed: &Committed, notifier: &Notifier) {
     drop_pages(committed.inodes.clone(), notifier);
 }
 
-fn reply_of(committed: &FsResult<Committed>) -> Vec<u8> {
-    let error = match committed {
-        Ok(_) => return ReplyWords::of(&[COMMITTED.as_bytes()]),
-        Err(error) => error,
-    };
+/// The words of an outcome that is none of those that were asked for.
+pub(super) fn refusal_of(error: &FsError) -> Vec<u8> {
     let mut reply = ReplyWords::default();
     if let FsError::Conflict(conflicts) = error {
         reply.add(&[CONFLICT.as_bytes(), conflicts.len().to_string().as_bytes()]);

@@ -13,8 +13,8 @@ use stitch_base::Ino;
 use stitch_base::sync::atomic::{AtomicBool, Ordering};
 use stitch_base::sync::{Arc, Mutex};
 use stitch_fs::{
-    BeginOptions, Committed, FileSystem, FsError, FsResult, PathChange, TransactionInfo,
-    TransactionView,
+    BeginOptions, Committed, Conflict, FileSystem, FsError, FsResult, PathChange, Side,
+    TransactionInfo, TransactionView,
 };
 
 use super::TransactionSockets;
@@ -40,7 +40,14 @@ pub(in crate::adapter::views) struct OpenTransaction {
     has_ended: AtomicBool,
     /// Its changes, while they are listed.
     changes: Mutex<Option<Arc<Vec<PathChange>>>>,
+    /// Its conflicts, likewise.
+    conflicts: Mutex<Option<Arc<Vec<JudgedConflict>>>>,
+    /// What it began with, while a file of it is read.
+    base: Mutex<Option<Arc<FileSystem>>>,
 }
+
+/// A conflict, and the side that wins if that was said.
+type JudgedConflict = (Conflict, Option<Side>);
 
 impl OpenTransaction {
     pub(in crate::adapter::views) const fn adapter(&self) -> &Adapter {
@@ -84,7 +91,50 @@ impl OpenTransaction {
         *self.changes.lock() = None;
     }
 
-    fn has_ended(&self) -> bool {
+    /// Returns its conflicts. `anew` if a list begins.
+    pub(super) fn conflicts(
+        &self,
+        mainline: &FileSystem,
+        anew: bool,
+    ) -> FsResult<Arc<Vec<JudgedConflict>>> {
+        let mut kept = self.conflicts.lock();
+        if let Some(conflicts) = kept.as_ref().filter(|_| !anew) {
+            return Ok(Arc::clone(conflicts));
+        }
+        let conflicts = Arc::new(mainline.transaction_conflicts(&self.view)?);
+        *kept = Some(Arc::clone(&conflicts));
+        Ok(conflicts)
+    }
+
+    pub(super) fn forget_conflicts(&self) {
+        *self.conflicts.lock() = None;
+    }
+
+    pub(super) fn resolve(
+        &self,
+        mainline: &FileSystem,
+        path: &[u8],
+        side: Side,
+    ) -> FsResult<usize> {
+        mainline.resolve_transaction(&self.view, path, side)
+    }
+
+    /// Returns the file system that it began with. `anew` if a file is read from its beginning.
+    pub(super) fn base(&self, mainline: &FileSystem, anew: bool) -> FsResult<Arc<FileSystem>> {
+        let mut kept = self.base.lock();
+        if let Some(base) = kept.as_ref().filter(|_| !anew) {
+            return Ok(Arc::clone(base));
+        }
+        let base = Arc::new(mainline.open_transaction_base(&self.view)?);
+        *kept = Some(Arc::clone(&base));
+        Ok(base)
+    }
+
+    pub(super) fn forget_base(&self) {
+        *self.base.lock() = None;
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
         self.has_ended.load(Ordering::Acquire)
     }
 
@@ -253,6 +303,8 @@ impl TransactionTable {
             served,
             has_ended: AtomicBool::new(false),
             changes: Mutex::default(),
+            conflicts: Mutex::default(),
+            base: Mutex::default(),
         });
         let before = self.open.lock().insert(slot, Arc::clone(&opened));
         debug_assert!(before.is_none(), "one is opened at a time");
@@ -289,10 +341,32 @@ impl TransactionTable {
         if open.has_ended() {
             return Err(FsError::Ended);
         }
-        let committed = self.mainline.commit_transaction(&open.view)?;
+        let committed = self.mainline.commit_transaction(&open.view);
+        // With resolutions it is rebased first: then it goes on under another number.
+        if committed.is_ok() || self.is_renumbered(open) {
+            open.has_ended.store(true, Ordering::Release);
+            self.end_socket(open.info().number);
+        }
+        committed
+    }
+
+    fn is_renumbered(&self, open: &OpenTransaction) -> bool {
+        let all = self.mainline.transactions().unwrap_or_default();
+        let mut others = all.iter().filter(|info| info.is_open());
+        others.any(|info| info.name == open.info().name && info.number != open.info().number)
+    }
+
+    /// Rebases a transaction. It is another one afterwards, which has its name.
+    pub(super) fn rebase(&self, open: &OpenTransaction) -> FsResult<()> {
+        let _one_at_a_time = self.opening.lock();
+        if open.has_ended() {
+            return Err(FsError::Ended);
+        }
+        let rebased = self.mainline.rebase_transaction(&open.view)?;
+        debug_assert_ne!(rebased.info().number, open.info().number, "another one");
         open.has_ended.store(true, Ordering::Release);
         self.end_socket(open.info().number);
-        Ok(committed)
+        Ok(())
     }
 
     /// Aborts the transaction of a number. Returns it, if it was in use.

@@ -108,6 +108,13 @@ impl ProcessWatch {
         self.state().is_ok_and(|state| state.remove(number))
     }
 
+    /// Reports whether the process of a transaction is watched.
+    pub(super) fn has(&self, number: u64) -> bool {
+        let is_it = |watched: &Arc<Watched>| watched.number == number;
+        self.state()
+            .is_ok_and(|state| state.list.lock().iter().any(is_it))
+    }
+
     /// Ends the thread. Returns the transactions whose processes have not ended.
     pub(super) fn stop(&self) -> Vec<u64> {
         let Ok(WatchThread { state, thread }) = &self.started else {
@@ -238,6 +245,7 @@ mod tests {
         let mut children = children.into_iter();
         end(children.next().unwrap());
         assert_eq!(receiver.recv(), Ok(0));
+        assert!(watch.has(1) && !watch.has(0));
         assert!(watch.remove(1) && !watch.remove(1) && !watch.remove(0));
         end(children.next().unwrap());
         let last = children.next().unwrap();

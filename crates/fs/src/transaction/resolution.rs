@@ -1,0 +1,263 @@
+//! Resolutions of conflicts: which side wins at a path and below it.
+//!
+//! They are in the record of the transaction. The next commit or rebase takes them. A resolution is
+//! for what mainline had in the conflicts when it was made: it holds the hash of that. If mainline
+//! changes any of it afterwards, all conflicts there are open again.
+
+use super::TransactionView;
+use super::conflict::Conflict;
+use super::own::{BranchTrees, Own};
+use super::places::{Places, about, carried};
+use super::records::BranchRecords;
+use super::resolve::{ConflictingRow, Plan};
+use crate::locator::{Locator, Tree};
+use crate::system::FileSystem;
+use crate::{FsError, FsResult};
+use std::collections::BTreeSet;
+use stitch_base::Ino;
+use stitch_format::fs_inode::FileKind;
+use stitch_format::fs_resolution::{RESOLUTIONS_BYTES_MAX, Resolution, SeenHash, Side};
+
+/// Directories below each other that the hash goes through.
+const DEPTH_MAX: usize = 4096;
+
+/// A row in conflict, and the side that wins, if that was said.
+pub(super) struct JudgedRow<'o> {
+    pub(super) row: ConflictingRow<'o>,
+    pub(super) side: Option<Side>,
+}
+
+/// All rows in conflict, and what mainline has in them.
+pub(super) struct Judge<'a, 'o> {
+    trees: &'a BranchTrees,
+    keys: Locator,
+    places: Places<'a>,
+    rows: Vec<ConflictingRow<'o>>,
+}
+
+/// Reports whether a path is `top`, or lies below it.
+fn is_at_or_below(path: &[u8], top: &[u8]) -> bool {
+    match path.strip_prefix(top) {
+        Some(rest) => top.is_empty() || rest.is_empty() || rest[0] == b'/',
+        None => false,
+    }
+}
+
+impl<'a, 'o> Judge<'a, 'o> {
+    pub(super) fn new(
+        trees: &'a BranchTrees,
+        keys: Locator,
+        (plan, own): (&Plan<'o>, &Own),
+        fs: &FileSystem,
+    ) -> FsResult<Self> {
+        let mut rows = match plan.has_conflicts() {
+            true => plan.conflicting_rows(fs, own)?,
+            false => Vec::new(),
+        };
+        rows.sort_by(|a, b| (a.tree.name(), a.key).cmp(&(b.tree.name(), b.key)));
+        let places = Places::new(trees, trees.theirs_tree(Tree::Meta), keys);
+        Ok(Self {
+            trees,
+            keys,
+            places,
+            rows,
+        })
+    }
+
+    /// The rows that are listed: those of the `sys` tree follow from others, unless there are none.
+    fn listed(&self) -> impl Iterator<Item = &ConflictingRow<'o>> {
+        let only_sys = self.rows.iter().all(ConflictingRow::is_sys);
+        self.rows
+            .iter()
+            .filter(move |row| only_sys || !row.is_sys())
+    }
+
+    /// Returns the number of conflicts at a path and below it, and the hash of what mainline has in
+    /// them.
+    pub(super) fn seen(&self, path: &[u8]) -> FsResult<(usize, [u8; 16])> {
+        let (mut hash, mut count) = (SeenHash::default(), 0);
+        for row in self.listed() {
+            if is_at_or_below(&row.conflict.path, path) {
+                self.add_row(&mut hash, row)?;
+                count += 1;
+            }
+        }
+        Ok((count, hash.finish()))
+    }
+
+    fn add_row(&self, hash: &mut SeenHash, row: &ConflictingRow<'_>) -> FsResult<()> {
+        let theirs = self.trees.theirs(row.tree, row.key)?;
+        hash.add(row.key, theirs.as_deref());
+        if row.tree != Tree::Meta {
+            return Ok(());
+        }
+        let ino = row.conflict.ino;
+        if about(theirs.as_deref())? != Some(ino)
+            && let Some(place) = self.places.find(ino)?
+        {
+            hash.add(&place.key, Some(&place.head.encode()));
+        }
+        match carried(theirs.as_deref())? {
+            Some(head) if head.kind == FileKind::Directory => self.add_below(hash, head.ino),
+            _ => Ok(()),
+        }
+    }
+
+    /// Adds all names below a directory of mainline.
+    fn add_below(&self, hash: &mut SeenHash, dir: Ino) -> FsResult<()> {
+        let tree = self.trees.theirs_tree(Tree::Meta);
+        let mut waiting = vec![(dir, 0)];
+        while let Some((dir, depth)) = waiting.pop() {
+            if depth > DEPTH_MAX {
+                return Err(FsError::Corrupt(format!("directory {dir} is too deep")));
+            }
+            let range = self.keys.dentries(dir);
+            self.trees.scan(tree, range.keys(), |key, row| {
+                hash.add(key, Some(row));
+                let head = carried(Some(row))?;
+                let below = head.filter(|head| head.kind == FileKind::Directory);
+                waiting.extend(below.map(|head| (head.ino, depth + 1)));
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Decides for each row which side wins.
+    pub(super) fn judge(self, resolutions: &[Resolution]) -> FsResult<Vec<JudgedRow<'o>>> {
+        let mut valid = Vec::new();
+        for resolution in resolutions {
+            if self.seen(&resolution.path)?.1 == resolution.seen {
+                valid.push(resolution);
+            }
+        }
+        let side_at = |path: &[u8]| {
+            let covering = valid.iter().filter(|it| is_at_or_below(path, &it.path));
+            covering.max_by_key(|it| it.path.len()).map(|it| it.side)
+        };
+        let mut judged: Vec<JudgedRow<'o>> = Vec::new();
+        for row in self.rows {
+            let side = side_at(&row.conflict.path);
+            judged.push(JudgedRow { row, side });
+        }
+        let sides: Vec<(Ino, Side)> = judged
+            .iter()
+            .filter(|judged| !judged.row.is_sys())
+            .filter_map(|judged| Some((judged.row.conflict.ino, judged.side?)))
+            .collect();
+        for judged in judged.iter_mut().filter(|judged| judged.row.is_sys()) {
+            let ino = judged.row.conflict.ino;
+            let other = sides.iter().find(|(of, _)| *of == ino);
+            judged.side = other.map(|(_, side)| *side).or(judged.side);
+        }
+        Ok(judged)
+    }
+}
+
+/// The conflicts of rows, in the order of paths.
+pub(super) fn listed(rows: &[JudgedRow<'_>]) -> Vec<(Conflict, Option<Side>)> {
+    let only_sys = rows.iter().all(|judged| judged.row.is_sys());
+    let rows = rows
+        .iter()
+        .filter(|judged| only_sys || !judged.row.is_sys());
+    let listed = rows.map(|judged| (judged.row.conflict.clone(), judged.side));
+    let listed: std::collections::BTreeMap<_, _> = listed.collect();
+    listed.into_iter().collect()
+}
+
+/// Refuses to go on with conflicts that are open.
+pub(super) fn check_resolved(rows: &[JudgedRow<'_>]) -> FsResult<()> {
+    let open = rows.iter().any(|judged| judged.side.is_none());
+    if !open {
+        return Ok(());
+    }
+    let open = listed(rows).into_iter();
+    let open = open.filter(|(_, side)| side.is_none());
+    let open: BTreeSet<Conflict> = open.map(|(conflict, _)| conflict).collect();
+    let open: Vec<Conflict> = match open.is_empty() {
+        // Rows that follow from others, which were resolved.
+        true => rows
+            .iter()
+            .map(|judged| judged.row.conflict.clone())
+            .collect(),
+        false => open.into_iter().collect(),
+    };
+    Err(FsError::Conflict(open.into()))
+}
+
+impl FileSystem {
+    /// Returns the conflicts of a transaction with mainline as it is now, in the order of paths,
+    /// each with the side that wins if that was said by [`Self::resolve_transaction`].
+    ///
+    /// # Errors
+    /// [`FsError::Ended`]; those of [`Self::rebase_transaction`].
+    ///
+    /// # Cost
+    /// As of a rebase that finds conflicts.
+    pub fn transaction_conflicts(
+        &self,
+        view: &TransactionView,
+    ) -> FsResult<Vec<(Conflict, Option<Side>)>> {
+        let _one_at_a_time = self.transactions.changing.lock();
+        let record = self.open_record(view.number)?;
+        let mut all = self.with_trial(view, &record, |trial| {
+            Ok(listed(&trial.judge()?.judge(&record.resolutions)?))
+        })?;
+        let _still = view.records.gate().close();
+        let records = BranchRecords::read(self.engine(), view.number, &view.records)?;
+        let rules = &*self.options.records;
+        let plan = records.plan(&records.changed(None)?, rules)?;
+        all.extend(plan.conflicts(rules).into_iter().map(|one| (one, None)));
+        Ok(all)
+    }
+
+    /// Stores which side wins in the conflicts of a transaction at a path and below it. The next
+    /// commit or rebase takes it, if mainline has there still what it has now. Returns the number
+    /// of conflicts.
+    ///
+    /// A side is taken for whole inodes: names, attributes, contents and extended attributes. Of a
+    /// directory that one side removed, that is all below it.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`] if there is no conflict; [`FsError::Unresolvable`];
+    /// [`FsError::TooBig`] if there are too many resolutions; [`FsError::Ended`]; those of
+    /// [`Self::rebase_transaction`].
+    ///
+    /// # Durability
+    /// On the medium when this returns.
+    pub fn resolve_transaction(
+        &self,
+        view: &TransactionView,
+        path: &[u8],
+        side: Side,
+    ) -> FsResult<usize> {
+        self.check_writable()?;
+        let _one_at_a_time = self.transactions.changing.lock();
+        let mut record = self.open_record(view.number)?;
+        if u16::try_from(path.len()).is_err() {
+            return Err(FsError::NameTooLong);
+        }
+        let count = self.with_trial(view, &record.clone(), |trial| {
+            let (count, seen) = trial.judge()?.seen(path)?;
+            if count == 0 {
+                return Err(FsError::NotFound);
+            }
+            // One of a directory is for all below it.
+            let resolutions = &mut record.resolutions;
+            resolutions.retain(|other| !is_at_or_below(&other.path, path));
+            let path = path.to_vec();
+            resolutions.push(Resolution { side, seen, path });
+            trial.check(resolutions)?;
+            Ok(count)
+        })?;
+        let len: usize = record.resolutions.iter().map(Resolution::len_bytes).sum();
+        if len > RESOLUTIONS_BYTES_MAX {
+            return Err(FsError::TooBig);
+        }
+        let mut batch = self.store.batch();
+        batch.put(&self.store.keys.transaction(view.number), &record.encode());
+        self.commit_where_room(&batch, stitch_kv::SpaceClass::Normal)?;
+        self.engine().sync()?;
+        Ok(count)
+    }
+}
