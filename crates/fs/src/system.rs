@@ -7,6 +7,7 @@ use crate::contents::Contents;
 use crate::data::ExtentMaps;
 use crate::detach::Detached;
 use crate::external::Externals;
+use crate::history::History;
 use crate::inode::Hold;
 use crate::locator::{Locator, SysRow};
 use crate::namespace::Namespace;
@@ -66,6 +67,7 @@ pub struct FileSystem {
     pub(crate) snapshot_change: Mutex<()>,
     pub(crate) rollbacks: Rollbacks,
     pub(crate) policies: Policies,
+    pub(crate) history: History,
     pub(crate) standing: Standing,
     /// It is a view that was removed.
     pub(crate) is_removed: AtomicBool,
@@ -219,6 +221,7 @@ impl FileSystem {
             snapshot_change: Mutex::default(),
             rollbacks: Rollbacks::default(),
             policies: Policies::default(),
+            history: History::default(),
             standing,
             is_removed: AtomicBool::new(false),
         };

@@ -20,6 +20,7 @@ mod diff;
 mod export;
 mod fsck;
 mod grow;
+mod history;
 mod hold;
 mod info;
 mod instance;
@@ -95,6 +96,9 @@ enum Command {
     Destroy(clone::DestroyArgs),
     Diff(diff::DiffArgs),
     Rollback(rollback::RollbackArgs),
+    History(history::HistoryArgs),
+    Restore(history::restore::RestoreArgs),
+    Undo(history::undo::UndoArgs),
     Txn(txn::TxnArgs),
     Send(send::SendArgs),
     Receive(receive::ReceiveArgs),
@@ -131,6 +135,9 @@ impl Command {
             | Self::Destroy(_)
             | Self::Diff(_)
             | Self::Rollback(_)
+            | Self::History(_)
+            | Self::Restore(_)
+            | Self::Undo(_)
             | Self::Txn(_)
             | Self::Send(_)
             | Self::Receive(_)
@@ -163,6 +170,9 @@ impl Command {
             Self::Destroy(args) => clone::destroy(&args),
             Self::Diff(args) => diff::run(&args),
             Self::Rollback(args) => rollback::run(&args),
+            Self::History(args) => history::run(&args),
+            Self::Restore(args) => history::restore::run(&args),
+            Self::Undo(args) => history::undo::run(&args),
             Self::Txn(args) => txn::run(&args, inherited),
             Self::Send(args) => send::run(&args),
             Self::Receive(args) => receive::run(&args),

@@ -49,6 +49,7 @@ mod change;
 mod dir;
 mod entries;
 mod file;
+mod history;
 mod hold;
 mod policy;
 mod snapshot;
@@ -58,7 +59,8 @@ pub use entries::{Entries, Entry};
 pub use file::File;
 pub use stitch_base::clock::Timestamp;
 pub use stitch_fs::{
-    Attr, FileKind, Keep, PolicyInfo, PolicyRound, PolicyRule, SetTime, SnapshotInfo, StatFs,
+    Attr, FileKind, HistoryRound, Keep, MomentInfo, PolicyInfo, PolicyRound, PolicyRule, SetTime,
+    SnapshotInfo, StatFs,
 };
 
 use crate::external::Settler;

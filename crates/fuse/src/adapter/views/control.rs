@@ -6,6 +6,7 @@
 //! MNT/.stitchfs/snap       lists the snapshots
 //! MNT/.stitchfs/snap/NAME  the directory of a snapshot
 //! MNT/.stitchfs/txn/NAME   the root of a transaction; found by its name, not listed
+//! MNT/.stitchfs/history/T  the root at a moment; `history` is found by its name, not listed
 //! DIR/.stitchfs/snap       lists the snapshots of DIR, a directory below the root
 //! ```
 //!
@@ -28,6 +29,9 @@ pub const SNAPSHOTS_DIR: &str = "snap";
 /// Name of the directory of transactions in [`CONTROL_DIR`]. Neither it nor what is in it is
 /// listed: a program that walks the mount must not write to transactions.
 pub const TRANSACTIONS_DIR: &str = "txn";
+
+/// Name of the directory of moments of the history in [`CONTROL_DIR`].
+pub const HISTORY_DIR: &str = "history";
 
 /// A symbolic link in `.stitchfs`, to what the daemon serves beside files.
 #[derive(Clone, Debug)]
@@ -126,7 +130,9 @@ impl ControlDir {
         match self {
             Self::Top => Ino::ROOT,
             Self::TopOf(dir) => dir,
-            Self::Snapshots | Self::Transactions | Self::SnapshotsOf(_) => self.above().number(),
+            Self::Snapshots | Self::Transactions | Self::History | Self::SnapshotsOf(_) => {
+                self.above().number()
+            }
         }
     }
 
@@ -147,7 +153,7 @@ impl ControlDir {
             Self::TopOf(dir) => {
                 vec![(SNAPSHOTS_DIR, AFTER_SNAP, Self::SnapshotsOf(dir).number())]
             }
-            Self::Snapshots | Self::SnapshotsOf(_) => {
+            Self::Snapshots | Self::SnapshotsOf(_) | Self::History => {
                 snapshots.iter().map(snapshot_entry).collect()
             }
             Self::Transactions => Vec::new(),
