@@ -12,6 +12,7 @@ mod external;
 mod issue;
 mod judge;
 mod lost;
+mod moments;
 mod repair;
 mod scan;
 mod views;
@@ -111,6 +112,7 @@ pub fn check_with_files(
 ) -> FsResult<Vec<Issue>> {
     let trees = Trees::open(engine, SCHEMA)?;
     let (mut issues, mut found) = check_trees(&trees, lost, files, progress)?;
+    issues.extend(moments::damaged(engine.as_ref())?);
     let live = views::take(&mut found);
     issues.extend(views::adrift(&found, &issues, 0, &live));
     for (&number, record) in &live {
@@ -174,6 +176,7 @@ pub fn repair_with_files(
 ) -> FsResult<u64> {
     let trees = Trees::open(engine, SCHEMA)?;
     let mut repaired = repair::repair(&trees, files, issues)?;
+    repaired += moments::drop_damaged(engine.as_ref(), issues)?;
     for (number, own) in views::by_number(issues) {
         if let Some(trees) = views::open(engine, number) {
             repaired += repair::repair(&trees, None, &own)?;

@@ -28,6 +28,7 @@ mod external;
 mod fixed;
 pub mod fsck;
 mod hints;
+mod history;
 mod inode;
 #[cfg(test)]
 #[cfg(feature = "shuttle")]
@@ -72,6 +73,7 @@ pub use external::{
     EXTERNAL_FROM_BYTES, External, ExternalError, ExternalFiles, ExternalName, ExternalResult,
     MemFiles, MemFilesPoint, PLAIN_OPS, PlainFault, PlainHit,
 };
+pub use history::{HISTORY_S_MAX, HistoryRound, MomentInfo};
 pub use inode::{CachedPages, INODE_BYTES};
 pub use ledger::{LEDGER_LOGS, Ledger};
 pub use make::SYMLINK_BYTES_MAX;

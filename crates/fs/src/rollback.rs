@@ -32,15 +32,15 @@ mod restore;
 mod tree;
 
 use crate::locator::Locator;
-use crate::snapshot::{SnapshotInfo, SnapshotView};
+use crate::snapshot::SnapshotView;
 use crate::system::FileSystem;
 use crate::{FsError, FsResult};
 use plan::RollbackPlan;
 use restore::Restore;
 use std::collections::BTreeSet;
+use stitch_base::Ino;
 use stitch_base::sync::Mutex;
 use stitch_base::sync::atomic::{AtomicBool, Ordering};
-use stitch_base::{Ino, PinId};
 use stitch_format::fs_inode::InodeHead;
 use stitch_format::fs_sys::RollbackRow;
 use tree::DirTree;
@@ -89,25 +89,34 @@ impl FileSystem {
     /// # Cost
     /// A walk through the directory on both sides, and the contents of files that are different.
     pub fn roll_back(&self, name: &str, dir: Ino, owner: Option<u32>) -> FsResult<RolledBack> {
+        self.roll_back_with(dir, owner, || self.open_snapshot(name))
+    }
+
+    /// Makes a directory that is known what a view of its past shows.
+    pub(crate) fn roll_back_with(
+        &self,
+        dir: Ino,
+        owner: Option<u32>,
+        open: impl FnOnce() -> FsResult<SnapshotView>,
+    ) -> FsResult<RolledBack> {
         self.check_writable()?;
         if self.header.lock().has_external {
             return Err(FsError::Unsupported);
         }
         self.residents.inodes.get_dir(dir)?;
-        let info = self.snapshot(name)?;
-        if info.root != dir {
+        let view = open()?;
+        if view.info().root != dir {
             return Err(FsError::Invalid("the snapshot is of another directory"));
         }
-        let done = self.roll_back_to(info, owner);
+        let done = self.roll_back_to(&view, owner);
         self.rollbacks.restored.lock().clear();
         let done = done?;
         self.engine().sync()?;
         Ok(done)
     }
 
-    fn roll_back_to(&self, info: SnapshotInfo, owner: Option<u32>) -> FsResult<RolledBack> {
-        let (pin, dir) = (info.id, info.root);
-        let view = SnapshotView::open(self.engine(), &self.options, info)?;
+    fn roll_back_to(&self, view: &SnapshotView, owner: Option<u32>) -> FsResult<RolledBack> {
+        let (pin, dir) = (view.info().id, view.info().root);
         let past = &view.fs().store;
         let was = DirTree::read(past, view.fs().residents.inodes.head(dir)?)?;
         for _ in 0..TRIES {
@@ -178,19 +187,29 @@ impl FileSystem {
                 "a rollback was interrupted: open it for writing once to finish it",
             ));
         }
-        let info = self.snapshot_of_pin(row.snapshot)?;
+        let view = self.past_of(&row)?;
         self.walk_path(row.dir, &row.path)?;
-        tracing::info!(name = info.name, "finishes an interrupted rollback");
-        let done = self.roll_back_to(info, None);
+        tracing::info!(name = view.info().name, "finishes an interrupted rollback");
+        let done = self.roll_back_to(&view, None);
         self.rollbacks.restored.lock().clear();
         self.close_handle(row.dir);
         self.engine().sync()?;
         done.map(drop)
     }
 
-    fn snapshot_of_pin(&self, pin: PinId) -> FsResult<SnapshotInfo> {
-        let found = self.snapshots()?.into_iter().find(|info| info.id == pin);
-        found.ok_or_else(|| FsError::Corrupt(format!("the snapshot of a rollback, pin {pin}")))
+    /// Opens what a rollback goes back to: a snapshot, or a moment of the history.
+    fn past_of(&self, row: &RollbackRow) -> FsResult<SnapshotView> {
+        let pin = row.snapshot;
+        if let Some(info) = self.snapshots()?.into_iter().find(|info| info.id == pin) {
+            return SnapshotView::open(self.engine(), &self.options, info);
+        }
+        match self.moment(pin) {
+            Ok(moment) => self.open_moment_at(&moment, row.dir, row.path.clone()),
+            Err(FsError::NotFound) => Err(FsError::Corrupt(format!(
+                "the snapshot of a rollback, pin {pin}"
+            ))),
+            Err(error) => Err(error),
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 //! |---|---|---|
 //! | forgotten files | [`FileSystem::reclaim`] | yes: a commit does it, and goes on |
 //! | plain files whose rows are gone | `makes_room_beside` | yes: a write does it, and goes on |
+//! | moments of the history | `make_room`, the older half first | no, as below |
 //! | entries of removed trees | [`FileSystem::empty_detached`] | no: `make_room` does |
 //! | files without names that the kernel is about to forget | waiting | no, as above |
 //!
@@ -88,7 +89,8 @@ impl FileSystem {
                 return Ok(true);
             }
             if !is_awaited && self.detached_dirs() == 0 {
-                return Ok(false);
+                // The history is there for want of better use.
+                return self.yield_history();
             }
             self.options.clock.sleep(WAIT);
             is_awaited |= self.room.is_awaited.swap(false, Ordering::Relaxed);

@@ -125,7 +125,17 @@ impl SnapshotView {
         options: &FsOptions,
         info: SnapshotInfo,
     ) -> FsResult<Self> {
-        let at = engine.open_pin(&pin_name(&info.name))?;
+        Self::open_pin(engine, options, &pin_name(&info.name), info)
+    }
+
+    /// Opens the directory that `info` tells of, as a pin shows it.
+    pub(crate) fn open_pin(
+        engine: &Arc<dyn Engine>,
+        options: &FsOptions,
+        pin: &str,
+        info: SnapshotInfo,
+    ) -> FsResult<Self> {
+        let at = engine.open_pin(pin)?;
         let past = SnapshotEngine::new(Arc::clone(engine), at);
         let options = FsOptions {
             read_only: true,

@@ -7,6 +7,7 @@ use crate::contents::Contents;
 use crate::data::ExtentMaps;
 use crate::detach::Detached;
 use crate::external::Externals;
+use crate::history::History;
 use crate::inode::Hold;
 use crate::locator::{Locator, SysRow};
 use crate::namespace::Namespace;
@@ -70,6 +71,7 @@ pub struct FileSystem {
     pub(crate) snapshot_sizes: SnapshotSizes,
     pub(crate) rollbacks: Rollbacks,
     pub(crate) policies: Policies,
+    pub(crate) history: History,
     pub(crate) standing: Standing,
     /// It is a view that was removed.
     pub(crate) is_removed: AtomicBool,
@@ -225,6 +227,7 @@ impl FileSystem {
             snapshot_sizes: SnapshotSizes::default(),
             rollbacks: Rollbacks::default(),
             policies: Policies::default(),
+            history: History::default(),
             standing,
             is_removed: AtomicBool::new(false),
         };

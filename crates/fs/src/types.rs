@@ -48,6 +48,9 @@ pub struct FsOptions {
     /// Where the inodes in use are written down for the next process, which takes over what this
     /// one served. With one that is not empty, this is that next process.
     pub ledger: Option<Arc<dyn Ledger>>,
+    /// Seconds for which the file system keeps its history, by rounds of
+    /// [`crate::FileSystem::run_history`]; `None` keeps none.
+    pub history_s: Option<u64>,
     /// Where large files are, and go. One that has some does not open without.
     pub external: Option<External>,
     /// How records beside the file system are joined by commits of transactions. By default none
@@ -67,6 +70,7 @@ impl Default for FsOptions {
             confirm_names: cfg!(debug_assertions),
             name_seed: None,
             ledger: None,
+            history_s: None,
             external: None,
             records: Arc::new(PlainRecords),
         }

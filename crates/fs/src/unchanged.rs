@@ -16,7 +16,7 @@ use stitch_base::Ino;
 use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow};
 
 /// The rows of one directory tree at two moments.
-struct Walk<'s> {
+struct SteppedWalk<'s> {
     then: &'s Store,
     now: &'s Store,
     dirs: Vec<Ino>,
@@ -32,7 +32,7 @@ struct Walk<'s> {
 /// A scan of all names below the directory on both sides, up to the first difference.
 pub(crate) fn is_same_below(then: &Store, now: &Store, dir: Ino) -> FsResult<bool> {
     let dirs = vec![dir];
-    let mut walk = Walk { then, now, dirs };
+    let mut walk = SteppedWalk { then, now, dirs };
     while let Some(dir) = walk.dirs.pop() {
         if !walk.is_same_dir(dir)? {
             return Ok(false);
@@ -47,7 +47,7 @@ pub(crate) fn is_same_inode(then: &InodeHead, now: &InodeHead) -> bool {
     InodeHead { atime, ..*then } == *now
 }
 
-impl Walk<'_> {
+impl SteppedWalk<'_> {
     fn is_same_dir(&mut self, dir: Ino) -> FsResult<bool> {
         let mut then = self.then.scan(&self.then.keys.dentries(dir))?;
         let mut now = self.now.scan(&self.now.keys.dentries(dir))?;

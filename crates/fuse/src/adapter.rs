@@ -74,8 +74,9 @@ use trees::Trees;
 use trim::Trims;
 pub use trim::{Trim, TrimArgs};
 pub use views::{
-    CLONE_XATTR, CONTROL_DIR, ControlLink, SNAPSHOT_XATTR, SNAPSHOTS_DIR, TRANSACTIONS_DIR,
-    TransactionSockets, Views, number_in_clone, number_in_snapshot, number_within,
+    CLONE_XATTR, CONTROL_DIR, ControlLink, HISTORY_DIR, SNAPSHOT_XATTR, SNAPSHOTS_DIR,
+    TRANSACTIONS_DIR, TransactionSockets, Views, number_in_clone, number_in_snapshot,
+    number_within,
 };
 
 /// Most bytes of one COPY_FILE_RANGE: the caller repeats it, so no worker is blocked for long.

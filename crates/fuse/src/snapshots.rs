@@ -9,11 +9,13 @@
 //!        "rolled back", that name, and a zero byte: how far that is
 //!        "policy", a prefix of names, a zero byte, seconds and what is kept, and a zero byte, like
 //!        `900 hourly=24,daily=7`
-//!        "no policy", an empty word, and a zero byte
+//!        "no policy", `-`, and a zero byte
+//!        "undo", the name of a moment, a zero byte, and as "rollback"
+//!        "changed", the names of two moments, each with a zero byte; `now` is the present
 //! ```
 //!
-//! `create`, `rollback`, `policy` and `no policy` are for the directory that is open. The others are for any directory of
-//! the mount. A rollback runs in a thread of the daemon: the request only begins it.
+//! `create`, `rollback`, `policy`, `no policy`, `undo` and `changed` are for the directory that is
+//! open. The others are for any directory of the mount. A rollback runs in a thread of the daemon: the request only begins it.
 
 use std::ffi::CString;
 use std::io;
@@ -40,6 +42,12 @@ const ROLL_BACK: &str = "rollback";
 const ROLLED_BACK: &str = "rolled back";
 const POLICY: &str = "policy";
 const NO_POLICY: &str = "no policy";
+const UNDO: &str = "undo";
+const CHANGED: &str = "changed";
+/// In place of a name: a word is not empty.
+const NO_NAME: &str = "-";
+/// In place of a moment: the present.
+const NOW: &str = "now";
 
 /// What a daemon is asked to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +68,10 @@ pub(crate) enum Change<'a> {
     SetPolicy(PolicyRule),
     /// Delete the policy of the directory.
     DeletePolicy,
+    /// As [`Self::RollBack`], to a moment of the history.
+    Undo(&'a str, &'a str),
+    /// Tell whether the directory changed from one moment to another; to the present for `None`.
+    HasChanged(&'a str, Option<&'a str>),
 }
 
 impl<'a> Change<'a> {
@@ -84,6 +96,11 @@ impl<'a> Change<'a> {
                 }))
             }
             NO_POLICY => Some(Self::DeletePolicy),
+            UNDO => Some(Self::Undo(name, word()?)),
+            CHANGED => {
+                let to = word()?;
+                Some(Self::HasChanged(name, Some(to).filter(|to| *to != NOW)))
+            }
             _ => None,
         }
     }
@@ -184,7 +201,33 @@ pub fn set_policy(dir: impl AsFd, prefix: &str, every_s: u64, keep: &str) -> io:
 /// # Durability
 /// On the medium when this returns.
 pub fn delete_policy(dir: impl AsFd) -> io::Result<()> {
-    exchange(dir, &[NO_POLICY, ""])
+    exchange(dir, &[NO_POLICY, NO_NAME])
+}
+
+/// Begins to make a directory what it was at a moment of the history; see [`roll_back`].
+///
+/// # Errors
+/// `ENOENT` if the moment was dropped; `ESTALE` if the directory had another path then, which
+/// [`rolled_back`] tells; others as of [`roll_back`].
+pub fn undo(dir: impl AsFd, moment: &str, before: &str) -> io::Result<()> {
+    exchange(dir, &[UNDO, moment, before])
+}
+
+/// Reports whether a directory, or anything below it, is different at two moments of the history;
+/// the second is the present for `None`.
+///
+/// # Errors
+/// `ENOENT` if a moment was dropped; others as of [`create`].
+///
+/// # Cost
+/// As much as a walk through the directory at both, up to the first difference; none if nothing
+/// was written between them.
+pub fn has_changed(dir: impl AsFd, from: &str, to: Option<&str>) -> io::Result<bool> {
+    match exchange(dir, &[CHANGED, from, to.unwrap_or(NOW)]) {
+        Ok(()) => Ok(true),
+        Err(error) if OsError::from_io_error(&error) == Some(OsError::NODATA) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// Returns which snapshots a text keeps, like `last=3,hourly=24,daily=7,weekly=4,monthly=12` or
@@ -268,8 +311,17 @@ mod tests {
             prefix: "auto".to_owned(),
         };
         assert_eq!(Change::parse(&room), Some(Change::SetPolicy(rule)));
-        let room = request(&[NO_POLICY, ""]).unwrap();
+        let room = request(&[NO_POLICY, NO_NAME]).unwrap();
         assert_eq!(Change::parse(&room), Some(Change::DeletePolicy));
+        let room = request(&[UNDO, "a", "b"]).unwrap();
+        assert_eq!(Change::parse(&room), Some(Change::Undo("a", "b")));
+        let room = request(&[CHANGED, "a", NOW]).unwrap();
+        assert_eq!(Change::parse(&room), Some(Change::HasChanged("a", None)));
+        let room = request(&[CHANGED, "a", "b"]).unwrap();
+        assert_eq!(
+            Change::parse(&room),
+            Some(Change::HasChanged("a", Some("b")))
+        );
         for keep in [
             "",
             "hourly",

@@ -20,6 +20,7 @@ mod diff;
 mod export;
 mod fsck;
 mod grow;
+mod history;
 mod hold;
 mod info;
 mod instance;
@@ -98,6 +99,9 @@ enum Command {
     Usage(usage::UsageArgs),
     Diff(diff::DiffArgs),
     Rollback(rollback::RollbackArgs),
+    History(history::HistoryArgs),
+    Restore(history::restore::RestoreArgs),
+    Undo(history::undo::UndoArgs),
     Txn(txn::TxnArgs),
     Send(send::SendArgs),
     Receive(receive::ReceiveArgs),
@@ -135,6 +139,9 @@ impl Command {
             | Self::Usage(_)
             | Self::Diff(_)
             | Self::Rollback(_)
+            | Self::History(_)
+            | Self::Restore(_)
+            | Self::Undo(_)
             | Self::Txn(_)
             | Self::Send(_)
             | Self::Receive(_)
@@ -168,6 +175,9 @@ impl Command {
             Self::Usage(args) => usage::run(&args),
             Self::Diff(args) => diff::run(&args),
             Self::Rollback(args) => rollback::run(&args),
+            Self::History(args) => history::run(&args),
+            Self::Restore(args) => history::restore::run(&args),
+            Self::Undo(args) => history::undo::run(&args),
             Self::Txn(args) => txn::run(&args, inherited),
             Self::Send(args) => send::run(&args),
             Self::Receive(args) => receive::run(&args),

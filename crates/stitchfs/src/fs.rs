@@ -50,6 +50,7 @@ mod change;
 mod dir;
 mod entries;
 mod file;
+mod history;
 mod hold;
 mod policy;
 mod snapshot;
@@ -60,9 +61,9 @@ pub use entries::{Entries, Entry};
 pub use file::File;
 pub use stitch_base::clock::Timestamp;
 pub use stitch_fs::{
-    Attr, BeginOptions, Conflict, ConflictKind, FileKind, Keep, LockTicket, PolicyInfo,
-    PolicyRound, PolicyRule, RecordKey, SetTime, SnapshotInfo, StatFs, TransactionInfo,
-    TransactionIsolation, TransactionLife, TransactionState,
+    Attr, BeginOptions, Conflict, ConflictKind, FileKind, HistoryRound, Keep, LockTicket,
+    MomentInfo, PolicyInfo, PolicyRound, PolicyRule, RecordKey, SetTime, SnapshotInfo, StatFs,
+    TransactionInfo, TransactionIsolation, TransactionLife, TransactionState,
 };
 pub use transaction::FileTransaction;
 

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 use stitch_base::calendar::UtcTime;
-use stitch_base::clock::{Clock, SystemClock};
+use stitch_base::clock::{Clock, SystemClock, Timestamp};
 use stitch_base::sync::{Arc, Mutex};
 use stitch_fs::{FileSystem, Ledger, PolicyInfo};
 use stitch_fuse::session::{Kept, Stopper};
@@ -457,6 +457,17 @@ impl Report {
         }
         if let Some(error) = policies.into_iter().find_map(|policy| policy.last_error) {
             out["snapshot_policy_error"] = json!(error);
+        }
+        if let Ok(moments) = self.fs.moments()
+            && let (Some(first), Some(last)) = (moments.first(), moments.last())
+        {
+            let time = |at: Timestamp| json!(UtcTime::of(at.seconds()).to_string());
+            out["history_moments"] = json!(moments.len());
+            out["history_since"] = time(first.created);
+            out["history_last"] = time(last.created);
+        }
+        if let Some(error) = self.fs.history_error() {
+            out["history_error"] = json!(error);
         }
         if let Some(keeper) = served.keeper {
             out["restart"] = keeper;

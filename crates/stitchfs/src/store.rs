@@ -31,6 +31,9 @@ pub struct StoreOptions {
     pub memory_bytes: u64,
     /// How often what was acknowledged is made durable: what a power cut may take.
     pub sync_interval: Duration,
+    /// How long mounts keep the history of the file system, in whole seconds; `None` for not at
+    /// all. A program keeps it by [`Files::run_history`](crate::fs::Files::run_history).
+    pub history: Option<Duration>,
     /// When reading a file changes its time of access.
     pub atime: AtimePolicy,
     /// What an operation survives when it returns.
@@ -95,6 +98,7 @@ impl Default for StoreOptions {
             read_only: false,
             memory_bytes: crate::memory::BUDGET_BYTES_MIN,
             sync_interval: Duration::from_secs(5),
+            history: None,
             atime: AtimePolicy::default(),
             durability: Durability::default(),
             drop_log_tail: false,
@@ -289,6 +293,7 @@ impl Store {
             read_only: self.options.read_only,
             atime: self.options.atime,
             inodes_max: inodes_max(self.options.memory_bytes),
+            history_s: self.options.history.map(|kept| kept.as_secs()),
             names_bytes: usize::try_from(name_bytes(self.options.memory_bytes))
                 .unwrap_or(usize::MAX),
             ..FsOptions::default()

@@ -187,6 +187,14 @@ pub enum Issue {
         /// The inode.
         ino: Ino,
     },
+    /// The record of a moment of the history cannot be read, so it would never be dropped.
+    #[error("the moment {pin} of the history is damaged: {detail}")]
+    BadMoment {
+        /// Name of its pin.
+        pin: String,
+        /// What is wrong.
+        detail: String,
+    },
     /// Something is wrong in a clone.
     #[error("clone {number}: {issue}")]
     InClone {

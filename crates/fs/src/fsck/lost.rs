@@ -196,6 +196,7 @@ impl Lost {
             Issue::InClone { .. }
             | Issue::CloneAdrift { .. }
             | Issue::CloneWithoutTrees { .. }
+            | Issue::BadMoment { .. }
             | Issue::NoHeader { .. }
             | Issue::BadMetaRow { .. }
             | Issue::WrongHash { .. }

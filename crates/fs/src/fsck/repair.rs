@@ -66,6 +66,8 @@ impl Repair<'_> {
             | Issue::Lost { .. }
             | Issue::LostUnused { .. }
             | Issue::Unchecked { .. }
+            // Repaired in the list of pins.
+            | Issue::BadMoment { .. }
             // Repaired in the trees of the clone.
             | Issue::InClone { .. } => return Ok(false),
             Issue::CloneAdrift { .. } | Issue::CloneWithoutTrees { .. } => self.view(issue)?,
@@ -98,9 +100,7 @@ impl Repair<'_> {
             Issue::Nameless { ino } => self.rescue(*ino)?,
             Issue::UnlistedOrphan { ino } => self.list_orphan(*ino),
             Issue::FalseOrphan { ino } => self.unlist_orphan(*ino),
-            Issue::FalsePolicy { ino } => {
-                self.changes.delete(trees.sys, &trees.keys.policy(*ino));
-            }
+            Issue::FalsePolicy { ino } => self.delete_policy(*ino),
             Issue::MissingDirectory { ino } => self.remake(*ino)?,
             Issue::NotADirectory { ino } => self.move_entries(*ino)?,
             Issue::Unreachable { ino, key } => self.rehang(*ino, key)?,
@@ -336,6 +336,11 @@ impl Repair<'_> {
         let name = self.lost_name(ino)?;
         self.put_directory(&name, ino, 0o700);
         Ok(())
+    }
+
+    fn delete_policy(&mut self, dir: Ino) {
+        let trees = self.trees;
+        self.changes.delete(trees.sys, &trees.keys.policy(dir));
     }
 
     /// An issue of a clone's record.

@@ -29,12 +29,13 @@ mod table;
 mod tests;
 mod transactions;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use stitch_base::Ino;
 use stitch_base::clock::Timestamp;
 use stitch_base::sync::{Arc, Mutex};
-use stitch_fs::{CloneInfo, DirName, SnapshotInfo};
+use stitch_fs::{CloneInfo, DirName, MomentInfo, SnapshotInfo};
 
 use super::announced::Announcements;
 use super::{Adapter, OrErrno as _};
@@ -45,7 +46,7 @@ use crate::wire::codec::Sink;
 use crate::wire::reply::{AttrReply, DirEntry, Entry, FOREVER, Lookup};
 pub use changes::SNAPSHOT_XATTR;
 pub use clones::CLONE_XATTR;
-pub use control::{CONTROL_DIR, ControlLink, SNAPSHOTS_DIR, TRANSACTIONS_DIR};
+pub use control::{CONTROL_DIR, ControlLink, HISTORY_DIR, SNAPSHOTS_DIR, TRANSACTIONS_DIR};
 use live::OpenClones;
 use node::{ControlDir, Node, Slot, transaction_link_number};
 pub use node::{number_in_clone, number_in_snapshot, number_within};
@@ -227,6 +228,10 @@ impl Views {
             (ControlDir::Top, name) if name == SNAPSHOTS_DIR.as_bytes() => {
                 Ok(self.control_entry(ControlDir::Snapshots))
             }
+            (ControlDir::Top, name) if name == HISTORY_DIR.as_bytes() => {
+                Ok(self.control_entry(ControlDir::History))
+            }
+            (ControlDir::History, name) => self.table.at_moment(name, Past::lookup_root),
             (ControlDir::TopOf(of), name) if name == SNAPSHOTS_DIR.as_bytes() => {
                 Ok(self.control_entry(ControlDir::SnapshotsOf(of)))
             }
@@ -347,6 +352,20 @@ impl Views {
         }
     }
 
+    /// Returns the moments of the history as snapshots of the root. Of two with one name, of before
+    /// and after the clock was set back, the newer one is found.
+    fn moments(&self) -> Answer<Vec<SnapshotInfo>> {
+        let moments = self.mainline.fs().moments().or_errno()?;
+        let mut newest = BTreeMap::new();
+        for moment in &moments {
+            newest.insert(moment.name(), moment.id);
+        }
+        let shown = moments
+            .iter()
+            .filter(|moment| newest[&moment.name()] == moment.id);
+        Ok(shown.map(MomentInfo::as_snapshot).collect())
+    }
+
     fn list_control(
         &self,
         dir: ControlDir,
@@ -354,6 +373,7 @@ impl Views {
         push: &mut dyn FnMut(&DirEntry<'_>) -> bool,
     ) -> Answer<()> {
         let mut snapshots = match dir.of() {
+            _ if dir == ControlDir::History => self.moments()?,
             Some(_) if self.has_slots => self.mainline.fs().snapshots().or_errno()?,
             _ => Vec::new(),
         };

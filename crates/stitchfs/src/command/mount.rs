@@ -83,6 +83,10 @@ Options after -o:
                                 lists and file capabilities; without them each
                                 file that is written costs one request less.
                                 What is stored stays
+  history=TIME nohistory        keep the moments of the last TIME, as 30m, 1h or 7d,
+                                to go back to: see `stitchfs history`. It needs
+                                the space of what was replaced or deleted since,
+                                up to nine tenths of the store
   instance=NAME                 the instance to mount; see `stitchfs instance`
   fsname=NAME                   the device name shown in the mount table
   remount                       change the flags of a mount in place; what was
@@ -456,6 +460,7 @@ fn store_options(args: &Args, words: &MountWords) -> StoreOptions {
     StoreOptions {
         read_only: words.read_only,
         memory_bytes: memory.unwrap_or_else(stitchfs::memory::default_budget),
+        history: words.history_s.map(Duration::from_secs),
         sync_interval: Duration::from_secs(u64::from(words.commit_s.unwrap_or(5))),
         atime: match words.access_times {
             AccessTimes::None => AtimePolicy::Noatime,

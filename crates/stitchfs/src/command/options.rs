@@ -1,6 +1,7 @@
 //! The words after `-o`, as in fstab(5) and mount(8).
 
 use super::{compress, size};
+use stitch_fs::HISTORY_S_MAX;
 use stitch_fuse::transport::idle_poll::IdlePollChoice;
 use stitch_fuse::{Transport, TransportChoice};
 use stitch_serve::SyncPolicy;
@@ -67,6 +68,8 @@ pub(super) enum MountOption {
     Keys(Option<SyncPolicy>),
     /// `instance=`.
     Instance(String),
+    /// `history=`, `nohistory`: seconds for which the history is kept.
+    History(Option<u64>),
     /// `fsname=`.
     FsName(String),
     /// `remount`: other flags for what is mounted.
@@ -118,6 +121,7 @@ pub(super) struct MountWords {
     pub(super) no_xattr: bool,
     pub(super) keys: Option<SyncPolicy>,
     pub(super) instance: Option<String>,
+    pub(super) history_s: Option<u64>,
     pub(super) fs_name: Option<String>,
     pub(super) remount: bool,
 }
@@ -148,6 +152,7 @@ impl MountWords {
             MountOption::Gid(gid) => self.gid = Some(gid),
             MountOption::Umask(umask) => self.umask = Some(umask),
             MountOption::Commit(seconds) => self.commit_s = Some(seconds),
+            MountOption::History(seconds) => self.history_s = seconds,
             MountOption::Memory(bytes) => self.memory_bytes = Some(bytes),
             MountOption::Discard(on) => self.discard = on,
             MountOption::Io(way) => self.io = way,
@@ -214,6 +219,7 @@ fn parse_word(word: &str) -> Result<MountOption, String> {
         "kv" => MountOption::Keys(Some(SyncPolicy::EverySecond)),
         "nokv" => MountOption::Keys(None),
         "xattr" => MountOption::NoXattr(false),
+        "nohistory" => MountOption::History(None),
         "remount" => MountOption::Remount,
         _ if is_for_others(word) => MountOption::Ignored,
         _ => return Err(unknown(word)),
@@ -244,6 +250,14 @@ fn parse_value(word: &str, name: &str, value: &str) -> Result<MountOption, Strin
         "commit" => match number(10)? {
             seconds @ 1..=3600 => MountOption::Commit(seconds),
             _ => return Err(format!("{word:?}: give 1 to 3600 seconds")),
+        },
+        "history" => match size::parse_seconds(value) {
+            Some(seconds @ 10..=HISTORY_S_MAX) => MountOption::History(Some(seconds)),
+            _ => {
+                return Err(format!(
+                    "{word:?}: give a time of at least 10s, as history=30m or history=7d"
+                ));
+            }
         },
         "memory" => MountOption::Memory(size::parse_memory(value)?),
         "io" => {

@@ -73,12 +73,9 @@ pub(super) fn run(args: &RollbackArgs) -> Result<u8> {
     if !(args.yes || args.json || confirm(&name, &dir)?) {
         bail!("{}: nothing was changed", dir.display());
     }
-    let before = begin(&opened, &dir, &name)?;
+    let begin = |before: &str| snapshots::roll_back(&opened, &name, before);
+    let before = run_rollback(&opened, &dir, &name, &begin)?;
     let place = snapshot::place(&mount, &before);
-    wait(&opened, &dir, &name, &before).with_context(|| {
-        let shown = place.display();
-        format!("the state before is kept as {shown}")
-    })?;
     if args.json {
         let mut out = json!({ "rolled_back_to": name, "before": before });
         set_path(&mut out, "snapshot", &place);
@@ -119,8 +116,24 @@ fn confirm(name: &str, dir: &Path) -> Result<bool> {
     ))
 }
 
+/// What asks the daemon to begin, with the name of the snapshot before.
+type Begin<'a> = &'a dyn Fn(&str) -> io::Result<()>;
+
+/// Rolls back to `name`, and waits for the end. Returns the name of the snapshot before.
+pub(super) fn run_rollback(
+    opened: &File,
+    dir: &Path,
+    name: &str,
+    ask: Begin<'_>,
+) -> Result<String> {
+    let before = begin(dir, name, ask)?;
+    wait(opened, dir, name, &before)
+        .with_context(|| format!("the state before is kept as the snapshot {before}"))?;
+    Ok(before)
+}
+
 /// Begins the rollback. Returns the name of the snapshot before.
-fn begin(opened: &File, dir: &Path, name: &str) -> Result<String> {
+fn begin(dir: &Path, name: &str, ask: Begin<'_>) -> Result<String> {
     let now = SystemClock::default().now().0.div_euclid(1_000_000_000);
     let time = UtcTime::of(now).to_string().replace(' ', "T");
     for number in 1..=TRIES {
@@ -128,7 +141,7 @@ fn begin(opened: &File, dir: &Path, name: &str) -> Result<String> {
         if number > 1 {
             before.push_str(&format!("-{number}"));
         }
-        match snapshots::roll_back(opened, name, &before) {
+        match ask(&before) {
             Ok(()) => return Ok(before),
             Err(error) if Errno::from_io_error(&error) == Some(Errno::EXIST) => {}
             Err(error) => return Err(refused(dir, name, &error)),
@@ -157,6 +170,10 @@ fn refused(dir: &Path, name: &str, error: &io::Error) -> anyhow::Error {
         Some(Errno::INVAL) => anyhow!(
             "{shown}: {name} is a snapshot of another directory, or the daemon is of an older \
              stitchfs; `stitchfs snapshot list {shown}` lists those of this one"
+        ),
+        Some(Errno::STALE) => anyhow!(
+            "{shown}: had another path then; rename it back, or copy from the past with \
+             `stitchfs restore --to`"
         ),
         Some(Errno::BUSY) => anyhow!("{shown}: another rollback of this mount runs; try again"),
         Some(Errno::PERM) => anyhow!(

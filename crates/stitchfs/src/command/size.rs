@@ -77,6 +77,25 @@ pub(super) fn show(bytes: u64) -> String {
     }
 }
 
+/// Units of a length of time, in seconds, the longest first.
+pub(super) const TIME_UNITS: [(&str, u64); 5] = [
+    ("w", 7 * 86_400),
+    ("d", 86_400),
+    ("h", 3600),
+    ("m", 60),
+    ("s", 1),
+];
+
+/// Returns the seconds of a length of time like `15m`; `None` for any other text.
+pub(super) fn parse_seconds(text: &str) -> Option<u64> {
+    TIME_UNITS.iter().find_map(|(unit, length)| {
+        let number = text.strip_suffix(unit)?;
+        let is_plain = number.bytes().all(|byte| byte.is_ascii_digit());
+        let number: u64 = number.parse().ok().filter(|_| is_plain)?;
+        number.checked_mul(*length)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -37,7 +37,7 @@ pub(super) fn run(args: &Args) -> Result<u8> {
     if let Some(transport) = document["transport"].as_str() {
         lines.push(format!("{:width$}  {transport}", "transport"));
     }
-    for name in ["next_snapshot", "snapshot_policy_error"] {
+    for name in ["next_snapshot", "snapshot_policy_error", "history_error"] {
         if let Some(text) = document[name].as_str() {
             lines.push(format!("{name:width$}  {text}"));
         }

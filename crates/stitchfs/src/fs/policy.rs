@@ -10,8 +10,8 @@ impl Dir {
     /// [`Files::run_policies`].
     ///
     /// # Errors
-    /// [`Invalid`](crate::ErrorKind::Invalid) for an interval of 0 or more than ten years, and for a
-    /// prefix that is empty, has a slash or more than 200 bytes; as [`Dir::create_snapshot`].
+    /// [`Invalid`](crate::ErrorKind::Invalid) for an interval of 0 or more than ten years, and for
+    /// a prefix that is empty, has a slash or more than 200 bytes; as [`Dir::create_snapshot`].
     ///
     /// # Durability
     /// On the medium when this returns.

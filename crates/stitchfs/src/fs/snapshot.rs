@@ -4,7 +4,7 @@ use super::hold::Hold;
 use super::{Dir, Files, Open};
 use crate::StoreError;
 use stitch_base::sync::Arc;
-use stitch_fs::{DirName, SnapshotInfo};
+use stitch_fs::{DirName, SnapshotInfo, SnapshotView};
 
 impl Dir {
     /// Creates a read-only snapshot of this directory and of all below it, at a cost that does not
@@ -46,6 +46,11 @@ impl Files {
     /// A few point reads, and one for each name of the directory's path.
     pub fn open_snapshot(&self, name: &str) -> Result<Dir, StoreError> {
         let view = self.open.fs.open_snapshot(name)?;
+        self.dir_of(view)
+    }
+
+    /// Returns the directory of a view of the past.
+    pub(super) fn dir_of(&self, view: SnapshotView) -> Result<Dir, StoreError> {
         let root = view.info().root;
         let open = Arc::new(Open {
             fs: Arc::new(view.into_fs()),

@@ -1,4 +1,4 @@
-//! Snapshots by policy, and by mkdir(2): what a daemon keeps by itself.
+//! Snapshots by policy and by mkdir(2), and the history: what a daemon keeps by itself.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -27,6 +27,14 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "mkdir",
         run: mkdir_and_rmdir_create_and_delete_snapshots,
+    },
+    Case {
+        name: "history",
+        run: changes_are_listed_restored_and_undone,
+    },
+    Case {
+        name: "history-full",
+        run: a_history_makes_room_for_writers,
     },
 ];
 
@@ -154,6 +162,33 @@ fn owners_have_policies(context: &Context) -> Result<()> {
     mount.fsck()
 }
 
+/// Back and forth, with the caches of the kernel warm; then the directory goes.
+fn caches_follow(mount: &Mount<'_>, top: &Path, place: &Path) -> Result<()> {
+    for round in 0..20 {
+        fs::create_dir(place)?;
+        let shown = fs::read(place.join("file"))?;
+        ensure!(shown == b"two", "round {round}");
+        let root = snapshots_of(mount.dir()).join("mon");
+        ensure!(root.join("file").exists(), "round {round}");
+        fs::remove_dir(if round % 2 == 0 { &root } else { place })?;
+        ensure!(!place.exists() && !root.exists(), "round {round}");
+    }
+    // A directory that has some can be renamed and removed.
+    fs::create_dir(place)?;
+    fs::rename(top, mount.dir().join("renamed"))?;
+    let renamed = snapshots_of(&mount.dir().join("renamed"));
+    ensure!(names(&renamed)? == ["mon"], "they are the directory's");
+    fs::remove_file(mount.dir().join("renamed/file"))?;
+    fs::remove_dir(mount.dir().join("renamed"))?;
+    ensure!(
+        names(&snapshots_of(mount.dir()))? == ["mon"],
+        "it outlives it"
+    );
+    let found = run(&mut command("find", &[&text(mount.dir())]))?;
+    ensure!(!found.contains(".stitchfs"), "it is listed");
+    Ok(())
+}
+
 fn mkdir_and_rmdir_create_and_delete_snapshots(context: &Context) -> Result<()> {
     context.needs_stitch()?;
     let mut mount = Mount::create(context, &Spec::new("hist-mkdir", "256M"))?;
@@ -203,29 +238,139 @@ fn mkdir_and_rmdir_create_and_delete_snapshots(context: &Context) -> Result<()> 
         names(&snapshots_of(mount.dir()))?.is_empty(),
         "and from the root's list"
     );
-    // And back and forth, with the caches of the kernel warm.
-    for round in 0..20 {
-        fs::create_dir(&place)?;
-        let shown = fs::read(place.join("file"))?;
-        ensure!(shown == b"two", "round {round}");
-        let root = snapshots_of(mount.dir()).join("mon");
-        ensure!(root.join("file").exists(), "round {round}");
-        fs::remove_dir(if round % 2 == 0 { &root } else { &place })?;
-        ensure!(!place.exists() && !root.exists(), "round {round}");
-    }
-    // A directory that has some can be renamed and removed.
-    fs::create_dir(&place)?;
-    fs::rename(&top, mount.dir().join("renamed"))?;
-    let renamed = snapshots_of(&mount.dir().join("renamed"));
-    ensure!(names(&renamed)? == ["mon"], "they are the directory's");
-    fs::remove_file(mount.dir().join("renamed/file"))?;
-    fs::remove_dir(mount.dir().join("renamed"))?;
+    caches_follow(&mount, &top, &place)?;
+    mount.unmount()?;
+    mount.fsck()
+}
+
+/// Moments of a mount, in order.
+fn moments(mount: &Mount<'_>) -> Result<Vec<String>> {
+    names(&mount.dir().join(".stitchfs/history"))
+}
+
+/// Waits until there is a moment that shows a file with these contents.
+fn until_kept(context: &Context, mount: &Mount<'_>, file: &str, bytes: &[u8]) -> Result<String> {
+    let mut found = None;
+    until(context, "a moment shows it", || {
+        let all = moments(mount)?;
+        let last = all.last().cloned().unwrap_or_default();
+        let past = mount.dir().join(".stitchfs/history").join(&last).join(file);
+        let is_kept = fs::read(past).is_ok_and(|read| read == bytes);
+        found = is_kept.then_some(last);
+        Ok(is_kept)
+    })?;
+    found.context("there is one")
+}
+
+fn changes_are_listed_restored_and_undone(context: &Context) -> Result<()> {
+    context.needs_stitch()?;
+    let spec = Spec::new("hist-history", "256M").option("history=10m");
+    let mut mount = Mount::create(context, &spec)?;
+    let top = mount.dir().join("top");
+    fs::create_dir(&top)?;
+    fs::write(top.join("file"), b"one")?;
+    let first = until_kept(context, &mount, "top/file", b"one")?;
+    fs::write(top.join("file"), b"two")?;
+    fs::write(top.join("later"), b"later")?;
+    fs::write(mount.dir().join("other"), b"other")?;
+    until_kept(context, &mount, "other", b"other")?;
+    let count = moments(&mount)?.len();
+    context.sleep(Duration::from_millis(2500));
+    ensure!(moments(&mount)?.len() == count, "a moment of nothing");
+    let dir = text(&top);
+    let listed = command_of(context, &["history", &dir])?;
+    let lines = listed.lines().count();
     ensure!(
-        names(&snapshots_of(mount.dir()))? == ["mon"],
-        "it outlives it"
+        (1..=6).contains(&lines) && listed.contains(" ago"),
+        "{listed}"
     );
-    let found = run(&mut command("find", &[&text(mount.dir())]))?;
-    ensure!(!found.contains(".stitchfs"), "it is listed");
+    let json = command_of(context, &["history", "--json", &dir])?;
+    ensure!(
+        json.contains("\"changes\"") && json.contains("history/"),
+        "{json}"
+    );
+    // A file, elsewhere and in place.
+    let file = text(&top.join("file"));
+    let copy = top.join("copy");
+    let restore = ["restore", "--at", &first, "--to", &text(&copy), &file];
+    command_of(context, &restore)?;
+    ensure!(fs::read(&copy)? == b"one", "the copy");
+    let again = stitchfs(context, &restore)?;
+    ensure!(
+        again.0 == 1 && again.1.contains("is there already"),
+        "{}",
+        again.1
+    );
+    let unasked = stitchfs(context, &["restore", "--at", &first, &file])?;
+    ensure!(
+        unasked.0 == 1 && unasked.1.contains("--force"),
+        "{}",
+        unasked.1
+    );
+    ensure!(fs::read(&file)? == b"two", "it was replaced");
+    command_of(context, &["restore", "--force", "--at", &first, &file])?;
+    ensure!(fs::read(&file)? == b"one", "it was not replaced");
+    let early = stitchfs(context, &["restore", "--at", "2 days ago", &file])?;
+    ensure!(early.0 == 1 && early.1.contains("begins at"), "{}", early.1);
+    let nonsense = stitchfs(context, &["restore", "--at", "soon", &file])?;
+    ensure!(
+        nonsense.0 == 1 && nonsense.1.contains("is no time"),
+        "{}",
+        nonsense.1
+    );
+    // A directory that is gone.
+    fs::remove_dir_all(&top)?;
+    command_of(context, &["restore", "--at", &first, &dir])?;
+    ensure!(
+        names(&top)? == ["file"] && fs::read(&file)? == b"one",
+        "the directory"
+    );
+    fs::write(mount.dir().join("marker"), b"x")?;
+    until_kept(context, &mount, "marker", b"x")?;
+    // A mistake, and back.
+    fs::write(top.join("file"), b"mistake")?;
+    fs::write(top.join("more"), b"mistake")?;
+    let shown = command_of(context, &["undo", "-n", &dir])?;
+    ensure!(
+        shown.contains("M\tfile") && shown.contains("+\tmore"),
+        "{shown}"
+    );
+    let unasked = stitchfs(context, &["undo", &dir])?;
+    ensure!(
+        unasked.0 == 1 && unasked.1.contains("--yes"),
+        "{}",
+        unasked.1
+    );
+    let said = command_of(context, &["undo", "--yes", &dir])?;
+    ensure!(
+        names(&top)? == ["file"] && fs::read(&file)? == b"one",
+        "{said}"
+    );
+    let before = PathBuf::from(said.lines().last().context("a line")?);
+    ensure!(fs::read(before.join("more"))? == b"mistake", "{said}");
+    let info = command_of(context, &["info", &text(mount.dir())])?;
+    ensure!(info.contains("history_moments"), "{info}");
+    mount.remount()?;
+    ensure!(!moments(&mount)?.is_empty(), "they outlive a mount");
+    mount.unmount()?;
+    mount.fsck()
+}
+
+fn a_history_makes_room_for_writers(context: &Context) -> Result<()> {
+    context.needs_stitch()?;
+    let spec = Spec::new("hist-full", "256M").option("history=1h");
+    let mut mount = Mount::create(context, &spec)?;
+    let bytes = vec![7_u8; 24 << 20];
+    // Thirty times as much as fits beside what is there.
+    for round in 0..30 {
+        let file = mount.dir().join("file");
+        fs::write(&file, &bytes).with_context(|| format!("round {round}"))?;
+        context.sleep(Duration::from_millis(200));
+    }
+    ensure!(
+        fs::read(mount.dir().join("file"))? == bytes,
+        "other contents"
+    );
     mount.unmount()?;
     mount.fsck()
 }

@@ -12,7 +12,7 @@ use stitch_fs::{FileKind, FsError, FsResult, SnapshotInfo};
 use super::Views;
 use super::node::{ControlDir, Node};
 use super::policies::PolicyRunner;
-use super::rollback::RollbackJob;
+use super::rollback::{RollbackJob, RollbackTo};
 use super::table::Past;
 use crate::adapter::OrErrno as _;
 use crate::adapter::process::Process;
@@ -48,6 +48,11 @@ impl Views {
             Change::Release(name, tag) => return self.release(context, name, tag),
             Change::RollBack(name, before) => self.roll_back(context, ino, name, before),
             Change::RolledBack(before) => return self.rolled_back(before),
+            Change::Undo(moment, before) => self.undo(context, ino, moment, before),
+            Change::HasChanged(from, to) => {
+                drop(changing);
+                return self.has_changed(context, ino, (from, to));
+            }
             Change::SetPolicy(rule) => {
                 let fs = self.mainline.fs();
                 return self.change_policy(context, ino, || fs.set_policy(ino, &rule));
@@ -174,11 +179,45 @@ impl Views {
         if self.node(dir) == Node::Mainline && info.root != dir {
             return Err(Errno::EINVAL);
         }
+        self.begin_rollback(context, dir, RollbackTo::Snapshot(name.to_owned()), before)
+    }
+
+    /// Creates the snapshot `before`, and begins to go back to a moment of the history.
+    fn undo(&self, context: &Context<'_>, dir: Ino, name: &str, before: &str) -> Answer<Ino> {
+        self.rollbacks.check_idle()?;
+        let moment = self.table.moment(name.as_bytes())?;
+        self.begin_rollback(context, dir, RollbackTo::Moment(moment), before)
+    }
+
+    fn has_changed(&self, context: &Context<'_>, dir: Ino, of: (&str, Option<&str>)) -> Answer<()> {
+        if self.node(dir) != Node::Mainline {
+            return Err(Errno::EROFS);
+        }
+        let fs = self.mainline.fs();
+        check_owner(context, fs.get_attr(dir).or_errno()?.uid)?;
+        let from = self.table.moment(of.0.as_bytes())?.id;
+        let to = match of.1 {
+            Some(name) => Some(self.table.moment(name.as_bytes())?.id),
+            None => None,
+        };
+        match fs.has_changed(dir, from, to).or_errno()? {
+            true => Ok(()),
+            false => Err(Errno::ENODATA),
+        }
+    }
+
+    fn begin_rollback(
+        &self,
+        context: &Context<'_>,
+        dir: Ino,
+        to: RollbackTo,
+        before: &str,
+    ) -> Answer<Ino> {
         // Checks the caller, too.
         self.create(context, dir, before)?;
         let is_root = check_caller(context).is_ok();
         self.rollbacks.begin(RollbackJob {
-            name: name.to_owned(),
+            to,
             dir,
             owner: if is_root {
                 None

@@ -1,6 +1,6 @@
 //! Requests that make and remove clones; see [`crate::clones`] and `trees`.
 
-use stitch_base::Ino;
+use stitch_base::{Ino, PinId};
 use stitch_fs::{Caller, CloneSource, DirName, FileKind, FileSystem, FsError};
 
 use super::changes::check_owner;
@@ -57,6 +57,11 @@ impl Views {
                 request(live_source(clone.adapter().fs(), dir))
             }),
             Node::Past(slot, dir) => self.table.within(slot, |past| {
+                // The pin of a moment has another name.
+                let info = past.view().info();
+                if self.is_moment(info.id)? {
+                    return Err(Errno::ENOTSUP);
+                }
                 request(CloneSource {
                     fs: past.fs(),
                     dir,
@@ -66,6 +71,11 @@ impl Views {
             Node::Control(_) | Node::Link | Node::TransactionLink(_) => Err(Errno::EINVAL),
             Node::Unknown => Err(Errno::ESTALE),
         }
+    }
+
+    fn is_moment(&self, id: PinId) -> Answer<bool> {
+        let moments = self.mainline.fs().moments().or_errno()?;
+        Ok(moments.iter().any(|moment| moment.id == id))
     }
 
     /// Makes a clone if this thread has announced one of this name; `None` for any other MKDIR.

@@ -7,6 +7,7 @@
 //! MNT/.stitchfs/snap/NAME  the directory of a snapshot
 //! MNT/.stitchfs/txn/NAME   the root of a transaction; found by its name, not listed
 //! MNT/.stitchfs/txn/NAME/.stitchfs/kv.sock   a link to the socket of the transaction's keys
+//! MNT/.stitchfs/history/T  the root at a moment; `history` is found by its name, not listed
 //! DIR/.stitchfs/snap       lists the snapshots of DIR, a directory below the root
 //! ```
 //!
@@ -29,6 +30,9 @@ pub const SNAPSHOTS_DIR: &str = "snap";
 /// Name of the directory of transactions in [`CONTROL_DIR`]. Neither it nor what is in it is
 /// listed: a program that walks the mount must not write to transactions.
 pub const TRANSACTIONS_DIR: &str = "txn";
+
+/// Name of the directory of moments of the history in [`CONTROL_DIR`].
+pub const HISTORY_DIR: &str = "history";
 
 /// A symbolic link in `.stitchfs`, to what the daemon serves beside files.
 #[derive(Clone, Debug)]
@@ -133,7 +137,9 @@ impl ControlDir {
             Self::Top => Ino::ROOT,
             Self::InTransaction(slot) => slot.number(Ino::ROOT),
             Self::TopOf(dir) => dir,
-            Self::Snapshots | Self::Transactions | Self::SnapshotsOf(_) => self.above().number(),
+            Self::Snapshots | Self::Transactions | Self::History | Self::SnapshotsOf(_) => {
+                self.above().number()
+            }
         }
     }
 
@@ -154,7 +160,7 @@ impl ControlDir {
             Self::TopOf(dir) => {
                 vec![(SNAPSHOTS_DIR, AFTER_SNAP, Self::SnapshotsOf(dir).number())]
             }
-            Self::Snapshots | Self::SnapshotsOf(_) => {
+            Self::Snapshots | Self::SnapshotsOf(_) | Self::History => {
                 snapshots.iter().map(snapshot_entry).collect()
             }
             Self::Transactions | Self::InTransaction(_) => Vec::new(),

@@ -11,7 +11,7 @@
 //!   from 3 * 2^18 on  a transaction; likewise
 //!   2^20 - 3          `snap` in `.stitchfs` of the directory of this inode number
 //!   2^20 - 2          `.stitchfs` of the directory of this inode number
-//!   2^20 - 1          what `.stitchfs` of the root has beside snapshots, which is in no file system
+//!   2^20 - 1          what `.stitchfs` of the root has beside snapshots
 //! ```
 //!
 //! A composite number is the node id and `st_ino` as well, so that no two files of a mount have the
@@ -112,6 +112,8 @@ pub(super) enum ControlDir {
     Transactions,
     /// `.stitchfs` in the root directory of the transaction in this slot.
     InTransaction(Slot),
+    /// `history` in it, in which the moments of the history are.
+    History,
     /// `.stitchfs` in a directory below the root.
     TopOf(Ino),
     /// `snap` in it, which has the snapshots of the directory.
@@ -133,6 +135,7 @@ impl ControlDir {
                 let at = IN_TRANSACTIONS + 2 * u64::from(slot.0);
                 (CONTROL_SLOT, Ino(at))
             }
+            Self::History => (CONTROL_SLOT, Ino(5)),
             Self::TopOf(dir) => (TOP_OF_SLOT, dir),
             Self::SnapshotsOf(dir) => (SNAPSHOTS_OF_SLOT, dir),
         };
@@ -152,14 +155,18 @@ impl ControlDir {
         match self {
             Self::Snapshots => Some(Ino::ROOT),
             Self::SnapshotsOf(dir) => Some(dir),
-            Self::Top | Self::TopOf(_) | Self::Transactions | Self::InTransaction(_) => None,
+            Self::Top
+            | Self::TopOf(_)
+            | Self::Transactions
+            | Self::InTransaction(_)
+            | Self::History => None,
         }
     }
 
     /// Returns the `.stitchfs` that it is, or is in.
     pub(super) const fn above(self) -> Self {
         match self {
-            Self::Top | Self::Snapshots | Self::Transactions => Self::Top,
+            Self::Top | Self::Snapshots | Self::Transactions | Self::History => Self::Top,
             Self::TopOf(dir) | Self::SnapshotsOf(dir) => Self::TopOf(dir),
             Self::InTransaction(_) => self,
         }
@@ -239,6 +246,7 @@ impl Node {
             (CONTROL_SLOT, 3) => Self::Link,
             (CONTROL_SLOT, 4) => Self::Control(ControlDir::Transactions),
             (CONTROL_SLOT, IN_TRANSACTIONS..) => Self::in_transaction(ino.0 - IN_TRANSACTIONS),
+            (CONTROL_SLOT, 5) => Self::Control(ControlDir::History),
             (CONTROL_SLOT, _) | (_, 0) => Self::Unknown,
             // The root has its own.
             (TOP_OF_SLOT | SNAPSHOTS_OF_SLOT, 1) => Self::Unknown,
@@ -323,6 +331,7 @@ mod tests {
             ControlDir::Top,
             ControlDir::Snapshots,
             ControlDir::Transactions,
+            ControlDir::History,
             ControlDir::TopOf(Ino(2)),
             ControlDir::SnapshotsOf(Ino(INO_MASK)),
         ] {
@@ -338,7 +347,7 @@ mod tests {
         }
         let of_clone = ControlDir::InTransaction(Slot::of_clone(1)).number();
         assert_eq!(Node::of(of_clone), Node::Unknown);
-        assert_eq!(Node::of(Slot(CONTROL_SLOT).number(Ino(5))), Node::Unknown);
+        assert_eq!(Node::of(Slot(CONTROL_SLOT).number(Ino(6))), Node::Unknown);
         assert_eq!(Node::of(Ino(7 << VIEW_INO_BITS)), Node::Unknown);
     }
 }

@@ -1,4 +1,4 @@
-//! The thread that keeps the policies of snapshots.
+//! The thread that keeps the policies of snapshots, and the history.
 //!
 //! It sleeps until the next snapshot is due by the wall clock, and for [`ROUND_MAX`] at most: a
 //! clock that is set, or a suspended machine, delays a snapshot by that. A policy that is set wakes
@@ -103,8 +103,31 @@ impl Drop for Policies {
 }
 
 impl PolicyRunner {
-    /// Runs a round. Returns the time until the next one; `None` without policies.
+    /// Runs a round of both. Returns the time until the next one; `None` if there is nothing to do.
     fn run(&self) -> Option<Duration> {
+        let next = [self.run_policies(), self.run_history()];
+        for past in self.table.take_gone() {
+            self.notices.drop_all(past.numbers());
+        }
+        next.into_iter().flatten().min()
+    }
+
+    fn run_history(&self) -> Option<Duration> {
+        let round = match self.fs.run_history() {
+            Ok(round) => round,
+            // It is told by the file system.
+            Err(_) => return Some(ROUND_MAX),
+        };
+        let is_changed = round.created.is_some() || !round.dropped.is_empty();
+        let list = ControlDir::History.number();
+        if is_changed && let Err(error) = self.notifier.invalidate_data(list, 0, 0) {
+            tracing::debug!(%error, "the kernel may list moments as they were");
+        }
+        let next = round.next_s.map(Duration::from_secs);
+        next.map(|next| next.min(ROUND_MAX))
+    }
+
+    fn run_policies(&self) -> Option<Duration> {
         let round = match self.fs.run_policies() {
             Ok(round) => round,
             Err(error) => {

@@ -11,7 +11,7 @@
 
 use stitch_base::Ino;
 use stitch_base::sync::{Arc, Mutex};
-use stitch_fs::{FileSystem, FsError, FsResult, RolledBack};
+use stitch_fs::{FileSystem, FsError, FsResult, MomentInfo, RolledBack};
 
 use std::time::Duration;
 
@@ -20,11 +20,28 @@ use crate::errno::Errno;
 use crate::handler::Answer;
 use crate::notify::Notifier;
 
+/// What a rollback goes back to.
+#[derive(Clone, Debug)]
+pub(super) enum RollbackTo {
+    /// The snapshot of this name.
+    Snapshot(String),
+    /// A moment of the history.
+    Moment(MomentInfo),
+}
+
+impl RollbackTo {
+    fn name(&self) -> String {
+        match self {
+            Self::Snapshot(name) => name.clone(),
+            Self::Moment(moment) => moment.name(),
+        }
+    }
+}
+
 /// A rollback that was asked for.
 #[derive(Clone, Debug)]
 pub(super) struct RollbackJob {
-    /// The snapshot.
-    pub(super) name: String,
+    pub(super) to: RollbackTo,
     pub(super) dir: Ino,
     /// The user whose files alone may change; `None` for all.
     pub(super) owner: Option<u32>,
@@ -130,7 +147,7 @@ fn run_next(progress: &Mutex<RollbackProgress>, fs: &FileSystem, notifier: &Noti
     let outcome = match roll_back(&job, fs) {
         Ok(done) => {
             tracing::info!(
-                name = job.name,
+                name = job.to.name(),
                 before = job.before,
                 "rolled a directory back"
             );
@@ -138,7 +155,7 @@ fn run_next(progress: &Mutex<RollbackProgress>, fs: &FileSystem, notifier: &Noti
             Ok(())
         }
         Err(error) => {
-            tracing::warn!(name = job.name, %error, "a directory was not rolled back");
+            tracing::warn!(name = job.to.name(), %error, "a directory was not rolled back");
             Err(crate::adapter::refused(&error))
         }
     };
@@ -149,7 +166,10 @@ fn run_next(progress: &Mutex<RollbackProgress>, fs: &FileSystem, notifier: &Noti
 fn roll_back(job: &RollbackJob, fs: &FileSystem) -> FsResult<RolledBack> {
     let mut mark = fs.room_mark();
     loop {
-        let done = fs.roll_back(&job.name, job.dir, job.owner);
+        let done = match &job.to {
+            RollbackTo::Snapshot(name) => fs.roll_back(name, job.dir, job.owner),
+            RollbackTo::Moment(moment) => fs.roll_back_to_moment(moment.id, job.dir, job.owner),
+        };
         let given_back = fs.room_mark();
         // What was removed gives its space back a little later.
         if !matches!(done, Err(FsError::NoSpace)) || given_back == mark {

@@ -9,10 +9,10 @@
 
 use std::collections::HashMap;
 
-use stitch_base::Ino;
 use stitch_base::sync::atomic::{AtomicU64, Ordering};
 use stitch_base::sync::{Arc, Mutex};
-use stitch_fs::{FileSystem, FsError, FsResult, SnapshotInfo, SnapshotView};
+use stitch_base::{Ino, PinId};
+use stitch_fs::{FileSystem, FsError, FsResult, MomentInfo, SnapshotInfo, SnapshotView};
 
 use super::node::Slot;
 use crate::errno::Errno;
@@ -90,15 +90,49 @@ impl OpenSnapshots {
     fn by_name(&self, name: &[u8]) -> Answer<Arc<Past>> {
         let name = std::str::from_utf8(name).map_err(|_| Errno::ENOENT)?;
         let info = self.fs.snapshot(name).map_err(refused)?;
-        let slot = Slot::of(info.id);
+        self.by_id(info.id)
+    }
+
+    /// Returns a snapshot or moment, open.
+    ///
+    /// # Errors
+    /// `ENOENT` if there is none; `ENFILE` if another one that is open has its slot.
+    fn by_id(&self, id: PinId) -> Answer<Arc<Past>> {
+        let slot = Slot::of(id);
         match self.find(slot) {
-            Some(past) if past.view.info().id == info.id => Ok(past),
+            Some(past) if past.view.info().id == id => Ok(past),
             Some(_) => Err(Errno::ENFILE),
-            None => self
-                .open(slot, &info)
-                .map_err(refused)?
-                .ok_or(Errno::ENFILE),
+            None => self.open(slot, id).map_err(refused)?.ok_or(Errno::ENFILE),
         }
+    }
+
+    /// Returns the newest moment of the history that has this name.
+    ///
+    /// # Errors
+    /// `ENOENT`.
+    pub(super) fn moment(&self, name: &[u8]) -> Answer<MomentInfo> {
+        let moments = self.fs.moments().map_err(refused)?;
+        let has_name = |moment: &MomentInfo| moment.name().as_bytes() == name;
+        moments
+            .into_iter()
+            .rev()
+            .find(has_name)
+            .ok_or(Errno::ENOENT)
+    }
+
+    /// Runs a request in a moment that was looked up by name.
+    ///
+    /// # Errors
+    /// `ENOENT` if there is none; those of the request.
+    pub(super) fn at_moment<T>(
+        &self,
+        name: &[u8],
+        request: impl FnOnce(&Past) -> Answer<T>,
+    ) -> Answer<T> {
+        let past = self.by_id(self.moment(name)?.id)?;
+        let answer = request(&past);
+        self.let_go(past);
+        answer
     }
 
     /// Returns the snapshot that the inodes of a slot are in.
@@ -109,12 +143,9 @@ impl OpenSnapshots {
         if let Some(past) = self.find(slot) {
             return Ok(past);
         }
-        let snapshots = self.fs.snapshots().map_err(refused)?;
-        let info = snapshots
-            .iter()
-            .rev()
-            .find(|info| Slot::of(info.id) == slot);
-        match self.open(slot, info.ok_or(Errno::ESTALE)?) {
+        let pinned = self.fs.pinned().map_err(refused)?;
+        let found = pinned.into_iter().rev().find(|id| Slot::of(*id) == slot);
+        match self.open(slot, found.ok_or(Errno::ESTALE)?) {
             Ok(past) => past.ok_or(Errno::ESTALE),
             Err(FsError::NotFound) => Err(Errno::ESTALE),
             Err(error) => Err(refused(error)),
@@ -127,8 +158,8 @@ impl OpenSnapshots {
 
     /// Opens a snapshot, unless another request has done so meanwhile; `None` if what has its slot
     /// is another one.
-    fn open(&self, slot: Slot, info: &SnapshotInfo) -> FsResult<Option<Arc<Past>>> {
-        let view = self.fs.open_snapshot(&info.name)?;
+    fn open(&self, slot: Slot, id: PinId) -> FsResult<Option<Arc<Past>>> {
+        let view = self.fs.open_pinned(id)?;
         view.fs().readers_keep_contents();
         let past = Arc::new(Past {
             slot,
@@ -138,12 +169,12 @@ impl OpenSnapshots {
         });
         let mut open = self.open.lock();
         // Whoever deletes it does so before it is closed here.
-        if self.fs.snapshot(&info.name)?.id != info.id {
+        if !self.fs.pinned()?.contains(&id) {
             return Err(FsError::NotFound);
         }
         let found = Arc::clone(open.entry(slot).or_insert(past));
         drop(open);
-        Ok((found.view.info().id == info.id).then_some(found))
+        Ok((found.view.info().id == id).then_some(found))
     }
 
     /// Runs a request in a snapshot that node ids name.
@@ -220,6 +251,20 @@ impl OpenSnapshots {
             .get(&slot)
             .is_some_and(|past| past.view.info().id == info.id);
         if is_it { open.remove(&slot) } else { None }
+    }
+
+    /// Takes those whose pins are gone out of the table. Requests in them are `ESTALE` from now on.
+    pub(super) fn take_gone(&self) -> Vec<Arc<Past>> {
+        let Ok(pinned) = self.fs.pinned() else {
+            return Vec::new();
+        };
+        let mut open = self.open.lock();
+        let is_gone = |past: &Past| pinned.binary_search(&past.view.info().id).is_err();
+        let slots: Vec<Slot> = open
+            .iter()
+            .filter_map(|(slot, past)| is_gone(past).then_some(*slot))
+            .collect();
+        slots.iter().filter_map(|slot| open.remove(slot)).collect()
     }
 
     /// Returns all that are open.

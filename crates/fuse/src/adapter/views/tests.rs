@@ -1,6 +1,7 @@
 //! Requests in several views, without a kernel.
 
 mod clones;
+mod history;
 mod policies;
 mod transactions;
 
@@ -52,16 +53,28 @@ fn context(uid: u32) -> Context<'static> {
 }
 
 fn setup() -> Setup {
+    setup_with(FsOptions::default())
+}
+
+fn setup_with(options: FsOptions) -> Setup {
     let mut registry = UpsertRegistry::default();
     register_upserts(&mut registry);
     let engine: Arc<dyn Engine> = Arc::new(ModelEngine::new(registry));
-    FileSystem::format(&engine, &FsOptions::default(), (0, 0)).unwrap();
-    let fs = Arc::new(FileSystem::open(engine, FsOptions::default()).unwrap());
+    FileSystem::format(&engine, &options, (0, 0)).unwrap();
+    let fs = Arc::new(FileSystem::open(engine, options).unwrap());
     let mainline = Adapter::new(Arc::clone(&fs), AdapterOptions::default());
     let describe =
         |info: &stitch_fs::SnapshotInfo| [&info.path, info.tags.join(",").as_bytes()].concat();
     let views = Views::new(mainline, Arc::new(describe));
     Setup { fs, views }
+}
+
+fn new_dir(name: &[u8]) -> MkDir<'_> {
+    MkDir {
+        name,
+        mode: 0o755,
+        umask: 0,
+    }
 }
 
 impl Setup {
@@ -72,6 +85,10 @@ impl Setup {
             umask: 0,
         };
         self.views.mkdir(&context(uid), parent, &args)
+    }
+
+    fn snapshots(&self) -> Ino {
+        ControlDir::Snapshots.number()
     }
 
     fn dir(&self, name: &[u8]) -> Ino {

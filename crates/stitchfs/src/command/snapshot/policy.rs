@@ -1,6 +1,6 @@
 //! `stitchfs snapshot policy`, and the options of `create` that set one.
 
-use super::super::{live, output, sync};
+use super::super::{live, output, size, sync};
 use super::{open_dir, shown};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::{Parser, Subcommand};
@@ -148,17 +148,8 @@ fn line(policy: &Value) -> String {
     line
 }
 
-/// Units of an interval, the longest first.
-const UNITS: [(&str, u64); 5] = [
-    ("w", 7 * 86_400),
-    ("d", 86_400),
-    ("h", 3600),
-    ("m", 60),
-    ("s", 1),
-];
-
 fn interval(seconds: u64) -> String {
-    let unit = UNITS
+    let unit = size::TIME_UNITS
         .iter()
         .find(|(_, length)| seconds.is_multiple_of(*length));
     let (unit, length) = unit.copied().unwrap_or(("s", 1));
@@ -167,14 +158,8 @@ fn interval(seconds: u64) -> String {
 
 /// An interval like `15m` in seconds.
 fn seconds(text: &str) -> Result<u64> {
-    for (unit, length) in UNITS {
-        let number = text
-            .strip_suffix(unit)
-            .and_then(|number| number.parse::<u64>().ok());
-        let length = number.and_then(|number| number.checked_mul(length));
-        if let Some(length) = length.filter(|s| (1..=POLICY_EVERY_S_MAX).contains(s)) {
-            return Ok(length);
-        }
+    if let Some(seconds @ 1..=POLICY_EVERY_S_MAX) = size::parse_seconds(text) {
+        return Ok(seconds);
     }
     bail!("--every {text}: is no interval; one is like 30s, 15m, 2h, 1d or 1w, at most ten years")
 }

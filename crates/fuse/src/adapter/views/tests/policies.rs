@@ -24,7 +24,7 @@ fn a_policy_is_set_by_the_owner_and_its_snapshots_are_dropped_from_the_cache() {
     assert_eq!(set(OTHER, "auto\x0060 last=1"), Err(Errno::EPERM));
     assert_eq!(set(0, "auto\x000 last=1"), Err(Errno::EINVAL));
     assert_eq!(set(0, "auto\x0060 never=1"), Err(Errno::EINVAL));
-    assert_eq!(setup.ask(0, dir, "no policy", ""), Err(Errno::ENOENT));
+    assert_eq!(setup.ask(0, dir, "no policy", "-"), Err(Errno::ENOENT));
     set(0, "auto\x0060 last=1").unwrap();
     let mut round = setup.fs.run_policies().unwrap();
     let created = round.created.remove(0);
@@ -42,7 +42,7 @@ fn a_policy_is_set_by_the_owner_and_its_snapshots_are_dropped_from_the_cache() {
         let taken = kernel.taken.lock();
         assert!(taken.iter().any(|message| holds_bytes(message, &number)));
     }
-    setup.ask(0, dir, "no policy", "").unwrap();
+    setup.ask(0, dir, "no policy", "-").unwrap();
     assert!(setup.fs.policies().unwrap().is_empty());
 }
 

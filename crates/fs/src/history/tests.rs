@@ -1,0 +1,234 @@
+//! Moments that a file system keeps, with a clock that the test sets.
+
+use super::*;
+use crate::testing::{SetClock, formatted};
+use crate::{Caller, DirName, FsOptions, NewNode, WriteOptions, fsck};
+use stitch_base::sync::Arc;
+use stitch_kv::{Engine, ModelEngine};
+
+const SUPER: Caller<'static> = Caller::ROOT;
+const START: i64 = 1_709_164_800;
+const DIR: DirName<'static> = DirName {
+    parent: Ino::ROOT,
+    name: b"d",
+};
+
+struct Tester {
+    fs: FileSystem,
+    model: Arc<ModelEngine>,
+    clock: Arc<SetClock>,
+    dir: Ino,
+    file: Ino,
+}
+
+fn options(clock: &Arc<SetClock>, history_s: Option<u64>) -> FsOptions {
+    FsOptions {
+        clock: Arc::clone(clock) as _,
+        history_s,
+        ..FsOptions::default()
+    }
+}
+
+/// A directory `d` with a file `f`, and a history of an hour.
+fn tester() -> Tester {
+    let clock = Arc::new(SetClock::default());
+    clock.set(START);
+    let options = options(&clock, Some(3600));
+    let model = formatted(&options);
+    let engine: Arc<dyn Engine> = Arc::clone(&model) as _;
+    let fs = FileSystem::open(engine, options).expect("it opens");
+    let new = NewNode::default();
+    let dir = fs.make_dir(&SUPER, DIR, &new).expect("it is made").ino;
+    let file = DirName::new(dir, b"f");
+    let file = fs.create(&SUPER, file, &new).expect("it is made").ino;
+    Tester {
+        fs,
+        model,
+        clock,
+        dir,
+        file,
+    }
+}
+
+impl Tester {
+    fn write(&self, bytes: &[u8]) {
+        let written = self.fs.write(self.file, 0, bytes, WriteOptions::default());
+        written.expect("it is written");
+    }
+
+    fn read(&self, fs: &FileSystem) -> Vec<u8> {
+        let at = DirName::new(self.dir, b"f");
+        fs.lookup(DIR).expect("the directory is there");
+        let file = fs.lookup(at).expect("the file is there");
+        let mut out = Vec::new();
+        fs.read(file.ino, 0, 100, &mut out).expect("it is read");
+        out
+    }
+
+    /// A round, some seconds later.
+    fn after(&self, seconds: i64) -> HistoryRound {
+        self.clock.set(self.clock.second() + seconds);
+        self.fs.run_history().expect("it runs")
+    }
+
+    fn reopened(self, history_s: Option<u64>) -> Self {
+        let Self {
+            fs, model, clock, ..
+        } = self;
+        fs.close().expect("it closes");
+        drop(fs);
+        let engine: Arc<dyn Engine> = Arc::clone(&model) as _;
+        let fs = FileSystem::open(engine, options(&clock, history_s)).expect("it opens");
+        let dir = fs.lookup(DIR).expect("it is there").ino;
+        let file = fs.lookup(DirName::new(dir, b"f")).expect("it is there").ino;
+        Self {
+            fs,
+            model,
+            clock,
+            dir,
+            file,
+        }
+    }
+}
+
+#[test]
+fn moments_are_kept_while_something_changes_and_read_as_it_was() {
+    let tester = tester();
+    tester.write(b"one");
+    let first = tester.after(0).created.expect("it is the first one");
+    assert_eq!(first.name(), "2024-02-29T00-00-00Z");
+    assert_eq!(tester.after(60).created, None, "nothing changed");
+    tester.write(b"two");
+    let round = tester.after(5);
+    let second = round.created.expect("it changed");
+    assert_eq!(round.next_s, Some(5));
+    tester.write(b"six");
+    assert_eq!(tester.after(1).created, None, "it is too soon");
+    for (moment, expected) in [(&first, b"one"), (&second, b"two")] {
+        let view = tester.fs.open_moment(moment.id).unwrap();
+        assert_eq!(tester.read(view.fs()), expected);
+    }
+    assert!(
+        tester.fs.snapshots().unwrap().is_empty(),
+        "none is a snapshot"
+    );
+    let gone = tester.fs.open_moment(PinId(99));
+    assert!(matches!(gone, Err(FsError::NotFound)));
+}
+
+#[test]
+fn they_go_by_age_also_where_no_more_are_kept() {
+    let tester = tester();
+    for _ in 0..2000 {
+        tester.write(b"x");
+        tester.after(5);
+    }
+    let moments = tester.fs.moments().unwrap();
+    assert!((150..400).contains(&moments.len()), "{}", moments.len());
+    let oldest = tester.clock.second() - moments[0].created.seconds();
+    assert!((3000..=3600).contains(&oldest), "{oldest}");
+    let tester = tester.reopened(None);
+    let round = tester.after(1800);
+    assert_eq!(round.created, None);
+    assert!(!round.dropped.is_empty() && !tester.fs.moments().unwrap().is_empty());
+    tester.after(3600);
+    assert!(tester.fs.moments().unwrap().is_empty());
+    assert_eq!(tester.after(1).next_s, None, "there is nothing to do");
+}
+
+#[test]
+fn a_change_is_seen_below_the_directory_alone() {
+    let tester = tester();
+    let first = tester.after(0).created.unwrap().id;
+    assert!(!tester.fs.has_changed(tester.dir, first, None).unwrap());
+    let other = DirName::new(Ino::ROOT, b"other");
+    tester
+        .fs
+        .make_dir(&SUPER, other, &NewNode::default())
+        .unwrap();
+    assert!(!tester.fs.has_changed(tester.dir, first, None).unwrap());
+    assert!(tester.fs.has_changed(Ino::ROOT, first, None).unwrap());
+    let second = tester.after(5).created.unwrap().id;
+    tester.write(b"two");
+    let third = tester.after(5).created.unwrap().id;
+    let changed = |from, to| tester.fs.has_changed(tester.dir, from, to).unwrap();
+    assert!(!changed(first, Some(second)) && changed(second, Some(third)));
+    assert!(changed(first, Some(third)) && changed(second, None) && !changed(third, None));
+    // One that was not there, and one that is there at neither of two.
+    let late = DirName::new(Ino::ROOT, b"late");
+    let late = tester
+        .fs
+        .make_dir(&SUPER, late, &NewNode::default())
+        .unwrap()
+        .ino;
+    let now = |from, to| tester.fs.has_changed(late, from, to).unwrap();
+    assert!(now(third, None) && !now(first, Some(third)));
+}
+
+#[test]
+fn a_directory_goes_back_to_a_moment() {
+    let tester = tester();
+    tester.write(b"one");
+    let first = tester.after(0).created.unwrap().id;
+    // A row with the same times has the same contents.
+    tester.clock.set(START + 1);
+    tester.write(b"two");
+    let later = DirName::new(tester.dir, b"later");
+    tester
+        .fs
+        .create(&SUPER, later, &NewNode::default())
+        .unwrap();
+    let (fs, dir) = (&tester.fs, tester.dir);
+    fs.roll_back_to_moment(first, dir, None).unwrap();
+    assert_eq!(tester.read(fs), b"one");
+    assert!(matches!(fs.lookup(later), Err(FsError::NotFound)));
+    assert!(!fs.has_changed(dir, first, None).unwrap());
+    let new = DirName::new(Ino::ROOT, b"renamed");
+    fs.rename(&SUPER, DIR, new, crate::RenameMode::Replace)
+        .unwrap();
+    let elsewhere = fs.roll_back_to_moment(first, dir, None);
+    assert!(matches!(elsewhere, Err(FsError::Stale(_))), "{elsewhere:?}");
+}
+
+#[test]
+fn a_writer_without_space_gets_that_of_the_history() {
+    let tester = tester();
+    for _ in 0..8 {
+        tester.write(b"x");
+        assert!(tester.after(5).created.is_some());
+    }
+    for left in [4, 2, 1, 0] {
+        let mark = tester.fs.room_mark();
+        assert!(tester.fs.make_room(mark).unwrap());
+        assert_eq!(tester.fs.moments().unwrap().len(), left);
+        assert_ne!(tester.fs.room_mark(), mark);
+    }
+    assert!(!tester.fs.make_room(tester.fs.room_mark()).unwrap());
+}
+
+#[test]
+fn damaged_moments_are_found_and_dropped() {
+    let tester = tester();
+    tester.after(0).created.unwrap();
+    let engine = Arc::clone(tester.fs.engine());
+    engine.create_pin("history/7", b"damaged").unwrap();
+    engine
+        .create_pin("history/x", &tester.model.pins().unwrap()[0].user)
+        .unwrap();
+    engine.create_pin("other", b"of another program").unwrap();
+    let issues = fsck::check(&engine, &mut |_| {}).unwrap();
+    let is_moment = |issue: &fsck::Issue| matches!(issue, fsck::Issue::BadMoment { .. });
+    assert!(
+        issues.len() == 2 && issues.iter().all(is_moment),
+        "{issues:?}"
+    );
+    assert_eq!(fsck::repair(&engine, &issues).unwrap(), 2);
+    assert_eq!(fsck::check(&engine, &mut |_| {}).unwrap(), []);
+    let names: Vec<String> = engine
+        .pins()
+        .unwrap()
+        .into_iter()
+        .map(|pin| pin.name)
+        .collect();
+    assert_eq!(names, ["history/1", "other"]);
+}

@@ -1,0 +1,92 @@
+//! `stitchfs undo`: a directory as it was before the last change.
+
+use super::{Moments, canonical, has_changed};
+use crate::command::{diff, output, rollback, snapshot};
+use anyhow::{Context, Result, bail};
+use clap::Parser;
+use serde_json::json;
+use std::path::PathBuf;
+use stitch_base::calendar::UtcTime;
+use stitch_fuse::snapshots;
+use stitchfs::{path_text, set_path};
+
+const AFTER: &str = "\
+Finds the last moment of the history at which DIR, or anything below it, was
+different from now, shows what changed since, as `stitchfs diff` does, asks, and
+rolls DIR back to it, as `stitchfs rollback` does. The state before is kept as
+the snapshot that is printed: roll back to that to undo the undo. Another undo
+goes back further. Without a terminal nothing is done unless --yes is given. The
+mount needs the option history=TIME. Exit code: 0 if it was done, 1 if not.
+
+Examples:
+  stitchfs undo -n /srv/home/ada                      # what would be undone
+  stitchfs undo /srv/home/ada";
+
+/// Make a directory what it was before the last change
+#[derive(Debug, Parser)]
+#[command(after_help = AFTER)]
+pub(in crate::command) struct UndoArgs {
+    /// Change nothing: print the differences
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+
+    /// Do not ask
+    #[arg(short, long)]
+    yes: bool,
+
+    /// Print what was done, or with -n would be done, as JSON; does not ask
+    #[arg(long)]
+    json: bool,
+
+    /// Directory in a mount of StitchFS
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+}
+
+pub(in crate::command) fn run(args: &UndoArgs) -> Result<u8> {
+    let dir = canonical(&args.dir)?;
+    let moments = Moments::around(&dir)?;
+    let opened = snapshot::open_dir(&dir).with_context(|| snapshot::shown(&args.dir))?;
+    let shown = dir.display();
+    let mut found = None;
+    for moment in moments.all.iter().rev() {
+        if has_changed(&opened, &dir, moment, None)? {
+            found = Some(moment);
+            break;
+        }
+    }
+    let Some(moment) = found else {
+        let since = UtcTime::of(moments.all[0].second);
+        bail!("{shown}: did not change since {since} UTC, when the history begins");
+    };
+    let time = UtcTime::of(moment.second);
+    let inside = dir.strip_prefix(&moments.mount).unwrap_or(&dir);
+    let old = moments.place(moment).join(inside);
+    if !old.is_dir() {
+        bail!("{shown}: was not there, or not for you to see, at {time} UTC; nothing was changed");
+    }
+    if args.dry_run || !args.json {
+        let created = json!({ "created": moment.second * 1_000_000_000 });
+        diff::show(&old, &dir, &created, args.json)?;
+    }
+    if args.dry_run {
+        return Ok(0);
+    }
+    let question = format!("make {shown} what it was at {time} UTC?");
+    let is_sure = args.yes || args.json || (output::can_ask() && output::ask(&question)?);
+    if !is_sure {
+        bail!("{shown}: nothing was changed; --yes undoes without a question");
+    }
+    let begin = |before: &str| snapshots::undo(&opened, &moment.name, before);
+    let before = rollback::run_rollback(&opened, &dir, &moment.name, &begin)?;
+    let place = snapshot::place(&moments.mount, &before);
+    if args.json {
+        let mut out = json!({ "undone_to": moment.second, "before": before });
+        set_path(&mut out, "snapshot", &place);
+        set_path(&mut out, "dir", &dir);
+        output::print_json(&out)?;
+    } else {
+        output::print(&path_text(&place))?;
+    }
+    Ok(0)
+}
