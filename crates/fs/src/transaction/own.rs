@@ -250,6 +250,11 @@ impl OwnKeys {
         self.ends.push(self.bytes.len());
     }
 
+    /// Reports whether there are none.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
     fn at(&self, index: usize) -> &[u8] {
         let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
         &self.bytes[start..self.ends[index]]
@@ -311,7 +316,7 @@ impl Own {
         trees: &BranchTrees,
         since: Option<&Snapshot>,
     ) -> FsResult<Changed<'_>> {
-        let of = |tree| trees.changed(tree, &self.keys(tree), since);
+        let of = |tree| trees.changed(tree, self.keys(tree), since);
         Ok(Changed {
             meta: of(Tree::Meta)?,
             sys: of(Tree::Sys)?,

@@ -297,10 +297,10 @@ impl<'a> Trial<'a> {
                     .insert(settled.row.key.clone(), settled.last.clone());
             }
         }
-        let left = |key: &&Vec<u8>| Locator::ino_of(key).is_some_and(is_left);
-        rows.data.extend(self.own.data.iter().filter(left).cloned());
-        rows.xattr
-            .extend(self.own.xattr.iter().filter(left).cloned());
+        let left = |key: &&[u8]| Locator::ino_of(key).is_some_and(is_left);
+        let (data, xattr) = (self.own.data.iter(), self.own.xattr.iter());
+        rows.data.extend(data.filter(left).map(<[u8]>::to_vec));
+        rows.xattr.extend(xattr.filter(left).map(<[u8]>::to_vec));
         for ino in winners.ours.difference(&winners.gone) {
             self.take_ours(sides, *ino, &mut rows)?;
         }

@@ -94,7 +94,7 @@ enum Fault {
     ManyKeysComeInTheirOrder,
 }
 
-const FAULTS: [(Fault, &str); 40] = [
+const FAULTS: [(Fault, &str); 41] = [
     (Fault::IgnoresRangeDeletes, "random"),
     (Fault::RangeDeletesTakeTheEnd, "random"),
     (Fault::UpsertsOnNothingAreLost, "random"),

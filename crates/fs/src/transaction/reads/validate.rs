@@ -217,7 +217,8 @@ impl<'t> Validation<'t> {
         let rest = read.keys_from(gone);
         let mut base = self.trees.scan_base(Tree::Meta, rest)?;
         while let Some((key, _)) = base.next()? {
-            if self.trees.changed(Tree::Meta, &[key], since)?.is_empty() {
+            let changed = self.trees.changed(Tree::Meta, [key].into_iter(), since)?;
+            if changed.is_empty() {
                 return Ok(());
             }
             found.extend(self.judge(read, key)?);
