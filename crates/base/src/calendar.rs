@@ -34,6 +34,9 @@ impl UtcTime {
     pub const fn of(seconds: i64) -> Self {
         let (year, month, day) = date(seconds.div_euclid(DAY_S));
         let of_day = seconds.rem_euclid(DAY_S);
+        debug_assert!(1 <= month && month <= 12);
+        debug_assert!(1 <= day && day <= 31);
+        debug_assert!(0 <= of_day && of_day < DAY_S);
         Self {
             year,
             month,
@@ -91,6 +94,7 @@ const fn date(days: i64) -> (i64, i64, i64) {
     let (era, of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
     let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
     let of_year = of_era - (365 * year + year / 4 - year / 100);
+    debug_assert!(0 <= of_year && of_year <= 365);
     let month = (5 * of_year + 2) / 153;
     let day = of_year - (153 * month + 2) / 5 + 1;
     let (month, next) = if month < 10 {
@@ -109,6 +113,7 @@ const fn days(year: i64, month: i64, day: i64) -> i64 {
         (year - 1, month + 9)
     };
     let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
+    debug_assert!(0 <= month && month < 12, "March is 0");
     let of_year = (153 * month + 2) / 5 + day - 1;
     era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
 }
