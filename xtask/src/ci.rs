@@ -86,7 +86,7 @@ const ALONE: [Suite; 9] = [
     suite("requests", 120),
     suite("handles", 120),
     suite("coherence", 60),
-    suite("pjdfstest", 120),
+    suite("pjdfstest", 240),
     suite("amplification", 300),
     suite("memory", 300),
 ];
@@ -99,7 +99,7 @@ const ALONE_BY_RING: [Suite; 7] = [
     suite("requests", 120),
     suite("handles", 120),
     suite("coherence", 60),
-    suite("pjdfstest", 120),
+    suite("pjdfstest", 240),
 ];
 
 /// The name and the option of the second transport.

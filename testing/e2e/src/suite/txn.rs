@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::kill9::views::killed_around_commits;
 use crate::harness::context::Context;
 use crate::harness::guardian;
 use crate::harness::mount::{Mount, Spec, stitchfs};
@@ -47,6 +48,10 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "large",
         run: a_commit_that_is_too_large_says_so,
+    },
+    Case {
+        name: "kill9",
+        run: killed_around_commits,
     },
 ];
 
