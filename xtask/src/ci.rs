@@ -91,7 +91,7 @@ const ALONE: [Suite; 11] = [
     suite("requests", 120),
     suite("handles", 120),
     suite("coherence", 60),
-    suite("pjdfstest", 120),
+    suite("pjdfstest", 240),
     suite("amplification", 300),
     suite("memory", 300),
 ];
@@ -106,7 +106,7 @@ const ALONE_BY_RING: [Suite; 9] = [
     suite("requests", 120),
     suite("handles", 120),
     suite("coherence", 60),
-    suite("pjdfstest", 120),
+    suite("pjdfstest", 240),
 ];
 
 /// The name and the option of the second transport.

@@ -15,3 +15,4 @@ pub(crate) mod stats;
 pub(crate) mod transport;
 pub(crate) mod tree;
 pub(crate) mod user;
+pub(crate) mod views;

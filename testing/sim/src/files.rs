@@ -4,6 +4,7 @@ pub(crate) mod fault;
 mod ops;
 mod past;
 mod tree;
+pub mod views;
 
 pub use ops::{FsOp, What};
 pub use tree::{Node, Tree, read};

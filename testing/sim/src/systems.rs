@@ -3,6 +3,7 @@
 use crate::beside::Beside;
 use crate::cases::{Case, Size, of_instances, of_plain_files, of_short, of_system};
 use crate::files::FsSystem;
+use crate::files::views::ViewsSystem;
 use crate::kv::{Host, KvSystem, Shape};
 use crate::log_engine::LogHost;
 use crate::mini::Mini;
@@ -69,6 +70,7 @@ pub fn cases() -> Vec<Case> {
     cases.push(of_short("fs", SIZE, move |refusals| {
         FsSystem::new(short.clone().with_refusals(refusals), "fs")
     }));
+    cases.extend(of_views());
     cases.extend(beside_the_store());
     cases.extend(short_of_space());
     cases
@@ -111,6 +113,22 @@ fn of_branches() -> Vec<Case> {
         cases.extend(of_system(system, SIZE));
     }
     cases
+}
+
+/// Files with snapshots, clones, rollbacks and transactions. Tables are so small that views have
+/// some.
+fn of_views() -> Vec<Case> {
+    let host = VtHost::new("fs-views", FILES, 32 << 10, 16 << 10).with_direct(8 << 10);
+    let host = host.with_discard().with_unsynced(16 << 10);
+    let mut cases = of_system(ViewsSystem::new(host, "fs-views"), SIZE);
+    cases.retain(|case| !case.name.ends_with("/damage") && !case.name.ends_with("/nonsense"));
+    cases
+}
+
+/// Files with views, on the engine of the smallest tables.
+#[cfg(test)]
+pub(crate) fn views_for_tests() -> ViewsSystem<VtHost> {
+    ViewsSystem::new(VtHost::new("test", FILES, 32 << 10, 16 << 10), "test")
 }
 
 /// Several instances on one volume.

@@ -160,6 +160,11 @@ impl<'a> Mount<'a> {
         &self.store
     }
 
+    /// Its name within the folder of the run.
+    pub(crate) fn name(&self) -> &str {
+        &self.spec.name
+    }
+
     /// Where it is mounted.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir

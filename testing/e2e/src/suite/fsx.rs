@@ -1,6 +1,7 @@
 //! The public exerciser `fsx`: random reads, writes, maps, holes and truncations of one file.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, anyhow};
@@ -11,6 +12,7 @@ use crate::harness::context::Context;
 use crate::harness::mount::{Mount, Spec};
 use crate::harness::process::run;
 use crate::harness::report::Case;
+use crate::harness::views;
 
 pub(super) const CASES: &[Case] = &[
     Case {
@@ -24,6 +26,14 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "passthrough",
         run: random_data_of_lent_files_is_kept,
+    },
+    Case {
+        name: "clone",
+        run: random_data_is_kept_in_a_clone,
+    },
+    Case {
+        name: "txn",
+        run: random_data_is_kept_in_a_transaction,
     },
 ];
 
@@ -82,28 +92,62 @@ fn random_data_of_lent_files_is_kept(context: &Context) -> Result<()> {
         readers.push(fs::File::open(path)?);
     }
     let config = CONFIG.replace("sendfile = 5.0", "sendfile = 0.0");
-    random_data_on(context, mount, (&spec, &config), OPS / 5, readers)
+    random_data_on(context, mount, &config, OPS / 5, readers)
+}
+
+/// The same, with fewer operations, in a clone.
+fn random_data_is_kept_in_a_clone(context: &Context) -> Result<()> {
+    context.needs_stitch()?;
+    let mut mount = Mount::create(context, &Spec::new("fsx-clone", "512M"))?;
+    let view = views::clone(context, &mount)?;
+    random_data_in(context, (&mount, &view), CONFIG, OPS / 10)?;
+    mount.unmount()?;
+    mount.fsck()
+}
+
+/// The same in a transaction, which is committed: mainline then has what the transaction had.
+fn random_data_is_kept_in_a_transaction(context: &Context) -> Result<()> {
+    context.needs_stitch()?;
+    let mut mount = Mount::create(context, &Spec::new("fsx-txn", "512M"))?;
+    let view = views::begin(context, &mount)?;
+    random_data_in(context, (&mount, &view), CONFIG, OPS / 10)?;
+    views::commit_and_compare(context, &mount)?;
+    mount.unmount()?;
+    mount.fsck()
 }
 
 /// Random operations on a store, for each seed; then a check of the store.
 pub(super) fn random_data(context: &Context, spec: &Spec, ops: u64) -> Result<()> {
     let mount = Mount::create(context, spec)?;
-    random_data_on(context, mount, (spec, CONFIG), ops, Vec::new())
+    random_data_on(context, mount, CONFIG, ops, Vec::new())
 }
 
 /// Readers have the files open until all is done.
 fn random_data_on(
     context: &Context,
     mut mount: Mount<'_>,
-    (spec, config_text): (&Spec, &str),
+    config_text: &str,
     ops: u64,
     readers: Vec<fs::File>,
+) -> Result<()> {
+    random_data_in(context, (&mount, mount.dir()), config_text, ops)?;
+    drop(readers);
+    mount.unmount()?;
+    mount.fsck()
+}
+
+/// Random operations on files in a directory of a mount.
+fn random_data_in(
+    context: &Context,
+    (mount, dir): (&Mount<'_>, &Path),
+    config_text: &str,
+    ops: u64,
 ) -> Result<()> {
     let ops = context.ops.unwrap_or(ops).to_string();
     let start = context.elapsed();
     let mut runs = Vec::new();
     for seed in context.seed_range(SEEDS) {
-        let config = context.work.join(format!("{}{seed}.toml", spec.name));
+        let config = context.work.join(format!("{}{seed}.toml", mount.name()));
         // With an msync after each mapped write, and without, when the kernel decides.
         fs::write(
             &config,
@@ -116,7 +160,7 @@ fn random_data_on(
         command
             .arg("-P")
             .arg(&context.work)
-            .arg(mount.dir().join(format!("file{seed}")));
+            .arg(dir.join(format!("file{seed}")));
         runs.push((seed, thread::spawn("fsx", move || run(&mut command))?));
     }
     for (seed, run) in runs {
@@ -127,7 +171,5 @@ fn random_data_on(
             context.elapsed() - start
         );
     }
-    drop(readers);
-    mount.unmount()?;
-    mount.fsck()
+    Ok(())
 }

@@ -3,6 +3,7 @@
 pub(super) mod beside;
 mod device;
 pub(crate) mod notice;
+pub(super) mod views;
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
@@ -48,6 +49,10 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "notice",
         run: notice::killed_in_a_notice,
+    },
+    Case {
+        name: "views",
+        run: views::killed_around_views,
     },
 ];
 

@@ -15,6 +15,7 @@ use crate::harness::helper::Helper;
 use crate::harness::mount::{Mount, Spec};
 use crate::harness::process::{command, output, run};
 use crate::harness::report::Case;
+use crate::harness::views;
 
 pub(super) const CASES: &[Case] = &[
     Case {
@@ -24,6 +25,14 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "large-files",
         run: everything_passes_with_large_files_beside,
+    },
+    Case {
+        name: "clone",
+        run: everything_passes_in_a_clone,
+    },
+    Case {
+        name: "txn",
+        run: everything_passes_in_a_transaction,
     },
     Case {
         name: "read-only",
@@ -68,9 +77,36 @@ fn everything_passes_with_large_files_beside(context: &Context) -> Result<()> {
     all_pass(context, &spec)
 }
 
+/// The same in a clone.
+fn everything_passes_in_a_clone(context: &Context) -> Result<()> {
+    context.needs_stitch()?;
+    let mut mount = Mount::create(context, &Spec::new("pjd-clone", "1G"))?;
+    let view = views::clone(context, &mount)?;
+    all_pass_in(context, &mount, &view)?;
+    mount.unmount()?;
+    mount.fsck()
+}
+
+/// The same in a transaction, which is committed: mainline then is what the transaction was.
+fn everything_passes_in_a_transaction(context: &Context) -> Result<()> {
+    context.needs_stitch()?;
+    let mut mount = Mount::create(context, &Spec::new("pt", "1G"))?;
+    let view = views::begin(context, &mount)?;
+    all_pass_in(context, &mount, &view)?;
+    views::commit_and_compare(context, &mount)?;
+    mount.unmount()?;
+    mount.fsck()
+}
+
 /// All of pjdfstest passes on a store, but for the listed exceptions.
 pub(super) fn all_pass(context: &Context, spec: &Spec) -> Result<()> {
-    let results = run_suite(context, spec, false, &[])?;
+    let mount = Mount::create(context, spec)?;
+    all_pass_in(context, &mount, mount.dir())
+}
+
+/// All of pjdfstest passes in a directory of a mount.
+fn all_pass_in(context: &Context, mount: &Mount<'_>, dir: &Path) -> Result<()> {
+    let results = run_suite(context, mount, dir, (false, &[]))?;
     ensure!(
         results.len() >= CASES_MIN,
         "only {} cases ran",
@@ -87,8 +123,8 @@ pub(super) fn all_pass(context: &Context, spec: &Spec) -> Result<()> {
 /// the type that the kernel shows.
 fn read_only_passes(context: &Context) -> Result<()> {
     let _helper = Helper::install(context, "mount.fuse.stitchfs")?;
-    let spec = Spec::new("pjdro", "1G");
-    let results = run_suite(context, &spec, true, &["::erofs"])?;
+    let mount = Mount::create(context, &Spec::new("pjdro", "1G"))?;
+    let results = run_suite(context, &mount, mount.dir(), (true, &["::erofs"]))?;
     ensure!(results.len() >= 10, "only {} cases ran", results.len());
     judge(results.into_iter())
 }
@@ -117,22 +153,22 @@ fn judge(results: impl Iterator<Item = (String, String)>) -> Result<()> {
     Ok(())
 }
 
-/// Runs pjdfstest on a fresh mount; the result of each case by name.
+/// Runs pjdfstest in a directory of a mount, which the cases may remount. Returns the result of
+/// each case by name.
 fn run_suite(
     context: &Context,
-    spec: &Spec,
-    remount: bool,
-    patterns: &[&str],
+    mount: &Mount<'_>,
+    dir: &Path,
+    (remount, patterns): (bool, &[&str]),
 ) -> Result<BTreeMap<String, String>> {
     make_user("tests")?;
-    let name = &spec.name;
-    let mount = Mount::create(context, spec)?;
+    let name = mount.name();
     let second = Mount::reference(context, &Spec::new(&format!("{name}-second"), "64M"))?;
     let config = context.work.join(format!("{name}.toml"));
     fs::write(&config, CONFIG.replace("REMOUNT", &remount.to_string()))?;
 
     let mut command = Command::new(context.tools.join("pjdfstest"));
-    command.arg("-c").arg(&config).arg("-p").arg(mount.dir());
+    command.arg("-c").arg(&config).arg("-p").arg(dir);
     command
         .arg("-s")
         .arg(second.dir())

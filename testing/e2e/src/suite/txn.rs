@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::kill9::views::killed_around_commits;
 use crate::harness::context::Context;
 use crate::harness::guardian;
 use crate::harness::mount::{Mount, Spec, stitchfs};
@@ -69,6 +70,10 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "rmtree",
         run: resolve::trees_are_removed_in_a_run,
+    },
+    Case {
+        name: "kill9",
+        run: killed_around_commits,
     },
 ];
 

@@ -90,7 +90,7 @@ impl fmt::Debug for Node {
 pub type Tree = BTreeMap<String, Node>;
 
 /// Runs `body` with the inode of a path, and forgets it afterwards.
-pub(super) fn with_path<T>(
+pub(in crate::files) fn with_path<T>(
     fs: &FileSystem,
     path: &str,
     body: impl FnOnce(Ino) -> FsResult<T>,
@@ -112,7 +112,7 @@ pub(super) fn with_path<T>(
 }
 
 /// The number of a path's inode.
-pub(super) fn ino(fs: &FileSystem, path: &str) -> FsResult<Ino> {
+pub(in crate::files) fn ino(fs: &FileSystem, path: &str) -> FsResult<Ino> {
     with_path(fs, path, Ok)
 }
 
@@ -123,7 +123,7 @@ pub(super) fn is_external(fs: &FileSystem, path: &str) -> FsResult<bool> {
 }
 
 /// Runs `body` with the parent and the last name of a path.
-pub(super) fn with_name<T>(
+pub(in crate::files) fn with_name<T>(
     fs: &FileSystem,
     path: &str,
     body: impl FnOnce(DirName<'_>) -> FsResult<T>,
@@ -163,7 +163,7 @@ fn visit(
 }
 
 /// `parent/name`, without a slash before names in the root.
-pub(super) fn join(parent: &str, name: &str) -> String {
+pub(in crate::files) fn join(parent: &str, name: &str) -> String {
     if parent.is_empty() {
         name.to_owned()
     } else {
@@ -324,7 +324,7 @@ fn list(fs: &FileSystem, ino: Ino) -> FsResult<Vec<String>> {
 }
 
 /// The first difference.
-pub(super) fn difference(found: &Tree, expected: &Tree) -> String {
+pub(in crate::files) fn difference(found: &Tree, expected: &Tree) -> String {
     for (path, node) in expected {
         match found.get(path) {
             None => return format!("{path:?} is missing ({node:?})"),

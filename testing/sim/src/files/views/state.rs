@@ -1,0 +1,158 @@
+//! All that every view of a file system shows, as one value.
+
+use crate::files::tree::{self, Tree};
+use std::collections::{BTreeMap, BTreeSet};
+use stitch_base::Ino;
+use stitch_fs::{FileKind, FileSystem, FsError, FsResult, TransactionInfo};
+
+/// Where a clone is: its path in mainline, or in the clone before it, and so on.
+pub(super) type Chain = Vec<String>;
+
+/// A clone: the path of its directory in its own file system, and all of that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct CloneTree {
+    pub(super) root: String,
+    pub(super) tree: Tree,
+}
+
+/// A snapshot: the path of its directory, and the whole tree at its moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct PastTree {
+    pub(super) path: String,
+    pub(super) tree: Tree,
+}
+
+/// The views of a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Views {
+    pub(super) main: Tree,
+    pub(super) snapshots: BTreeMap<String, PastTree>,
+    pub(super) clones: BTreeMap<Chain, CloneTree>,
+    pub(super) transactions: BTreeMap<String, Tree>,
+    /// Names of transactions that were committed, in their order.
+    outcomes: Vec<String>,
+}
+
+impl Views {
+    /// Reads everything.
+    pub(super) fn read(fs: &FileSystem) -> FsResult<Self> {
+        let main = tree::read(fs)?;
+        let mut clones = BTreeMap::new();
+        read_clones(fs, &[], &main, &mut clones)?;
+        let mut snapshots = BTreeMap::new();
+        for info in fs.snapshots()? {
+            let view = fs.open_snapshot(&info.name)?;
+            let path = String::from_utf8_lossy(&info.path).into_owned();
+            let tree = tree::read(view.fs())?;
+            snapshots.insert(info.name, PastTree { path, tree });
+        }
+        let (open, ended) = split(fs.transactions()?);
+        let mut transactions = BTreeMap::new();
+        for name in open {
+            let view = fs.open_transaction(&name)?;
+            transactions.insert(name, tree::read(view.fs())?);
+        }
+        Ok(Self {
+            main,
+            snapshots,
+            clones,
+            transactions,
+            outcomes: ended,
+        })
+    }
+
+    /// Names every view, and its tree.
+    fn trees(&self) -> Vec<(String, &Tree)> {
+        let mut all = vec![("mainline".to_owned(), &self.main)];
+        let pasts = self.snapshots.iter();
+        all.extend(pasts.map(|(name, past)| (format!("snapshot {name}"), &past.tree)));
+        let clones = self.clones.iter();
+        all.extend(clones.map(|(chain, clone)| (format!("clone {chain:?}"), &clone.tree)));
+        let works = self.transactions.iter();
+        all.extend(works.map(|(name, tree)| (format!("transaction {name}"), tree)));
+        all
+    }
+
+    /// The first difference, for a person.
+    pub(super) fn difference(&self, expected: &Self) -> String {
+        let (found, wanted) = (self.trees(), expected.trees());
+        let names = |trees: &[(String, &Tree)]| -> Vec<String> {
+            trees.iter().map(|(name, _)| name.clone()).collect()
+        };
+        let (found_names, wanted_names) = (names(&found), names(&wanted));
+        if found_names != wanted_names {
+            return format!("views are {found_names:?}, not {wanted_names:?}");
+        }
+        for ((name, one), (_, other)) in found.iter().zip(&wanted) {
+            if one != other {
+                return format!("in {name}: {}", tree::difference(one, other));
+            }
+        }
+        if self.outcomes != expected.outcomes {
+            return format!("outcomes {:?}, not {:?}", self.outcomes, expected.outcomes);
+        }
+        format!("of {found_names:?} no tree differs")
+    }
+}
+
+/// Names of open transactions, and those that have ended.
+fn split(infos: Vec<TransactionInfo>) -> (Vec<String>, Vec<String>) {
+    let (open, ended): (Vec<_>, Vec<_>) = infos.into_iter().partition(TransactionInfo::is_open);
+    let names = |infos: Vec<TransactionInfo>| infos.into_iter().map(|info| info.name).collect();
+    (names(open), names(ended))
+}
+
+/// Reads the clones that lie in a file system.
+fn read_clones(
+    fs: &FileSystem,
+    above: &[String],
+    tree: &Tree,
+    clones: &mut BTreeMap<Chain, CloneTree>,
+) -> FsResult<()> {
+    if fs.clones().is_empty() {
+        return Ok(());
+    }
+    for (path, node) in tree {
+        if node.attr.kind != FileKind::Directory {
+            continue;
+        }
+        let Some(info) = fs.clone_at(tree::ino(fs, path)?) else {
+            continue;
+        };
+        let view = fs.open_clone(info.number)?;
+        let tree = tree::read(view.fs())?;
+        let root = path_of(view.fs(), &tree, info.root)?;
+        let mut chain = above.to_vec();
+        chain.push(path.clone());
+        read_clones(view.fs(), &chain, &tree, clones)?;
+        clones.insert(chain, CloneTree { root, tree });
+    }
+    Ok(())
+}
+
+/// The path of a directory.
+fn path_of(fs: &FileSystem, tree: &Tree, dir: Ino) -> FsResult<String> {
+    for (path, node) in tree {
+        if node.attr.kind == FileKind::Directory && tree::ino(fs, path)? == dir {
+            return Ok(path.clone());
+        }
+    }
+    Err(FsError::Corrupt(format!("directory {dir} has no path")))
+}
+
+/// Returns the trees of the engine that no clone and no open transaction has.
+pub(super) fn loose_trees(fs: &FileSystem) -> FsResult<Vec<String>> {
+    let mut known = BTreeSet::from(["fs".to_owned()]);
+    known.extend(fs.clones().iter().map(|info| format!("fs~{}", info.number)));
+    let open = fs
+        .transactions()?
+        .into_iter()
+        .filter(TransactionInfo::is_open);
+    known.extend(open.map(|info| format!("txn~{}", info.number)));
+    let trees = fs.engine().trees().into_iter();
+    let schema = |name: &str| name.split('/').next().unwrap_or_default().to_owned();
+    let loose = trees.filter(|tree| !known.contains(&schema(&tree.name)));
+    Ok(loose
+        .map(|tree| format!("loose-tree: {}", tree.name))
+        .collect())
+}
