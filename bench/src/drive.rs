@@ -178,7 +178,12 @@ fn passes(sides: &[String], is_quick: bool) -> Vec<Vec<String>> {
 fn is_for(workload: &Workload, side: &str) -> bool {
     let is_ours = [side::OURS, side::OURS_RAW].contains(&side);
     let is_beyond = side == side::RAW_APPEND && !workload.is_append;
-    (is_ours || !workload.is_ours_only) && !is_beyond
+    let has_transactions = is_ours || side::has_transactions(side);
+    let is_asked = match workload.is_of_transactions {
+        true => has_transactions,
+        false => !side::is_of_transactions(side),
+    };
+    (is_ours || !workload.is_ours_only) && !is_beyond && is_asked
 }
 
 /// What a workload weighs when time is shared out.

@@ -1,6 +1,7 @@
 //! Workloads of the key-value engine, in the order in which they run.
 
 mod append;
+mod branch_reads;
 mod defrag;
 mod fill;
 mod fill_sync;
@@ -14,6 +15,7 @@ mod snapshot;
 mod sweep;
 mod sync_sizes;
 mod tombstones;
+mod transactions;
 mod tuples;
 mod versions;
 mod walk;
@@ -34,6 +36,8 @@ pub(crate) struct Workload {
     pub(crate) is_ours_only: bool,
     /// It only puts, and syncs each put, so that a bare append can do it.
     pub(crate) is_append: bool,
+    /// It runs transactions.
+    pub(crate) is_of_transactions: bool,
     /// Number of steps; each runs in a process of its own.
     pub(crate) steps: fn(&Scale) -> u32,
     /// Whether a step begins with an empty folder.
@@ -56,6 +60,7 @@ impl Workload {
             about,
             is_ours_only: false,
             is_append: false,
+            is_of_transactions: false,
             steps: |_| 1,
             is_fresh: |_| true,
             is_killed: |_| false,
@@ -75,6 +80,8 @@ pub(crate) fn all() -> Vec<Workload> {
     all.push(sync_sizes::workload());
     all.push(tombstones::workload());
     all.push(snapshot::workload());
+    all.extend(transactions::workloads());
+    all.push(branch_reads::workload());
     all.push(recovery::workload());
     all.push(versions::workload());
     all.push(full::workload());

@@ -13,6 +13,10 @@ mod c_engine;
 mod fjall;
 #[cfg(feature = "lmdb")]
 mod lmdb;
+#[cfg(feature = "rocksdb")]
+mod rocks_transactions;
+#[cfg(feature = "sqlite")]
+mod sqlite;
 mod stitch;
 mod versions;
 
@@ -31,9 +35,34 @@ pub(crate) const OURS_RAW: &str = "stitch-raw";
 /// Nothing but writes and flushes of a raw device.
 pub(crate) const RAW_APPEND: &str = "raw-append";
 /// Every side there is. What is not built in says so when asked for.
-pub(crate) const NAMES: [&str; 7] = [
-    OURS, "rocksdb", "leveldb", "lmdb", "fjall", OURS_RAW, RAW_APPEND,
+pub(crate) const NAMES: [&str; 10] = [
+    OURS,
+    "rocksdb",
+    "leveldb",
+    "lmdb",
+    "fjall",
+    ROCKSDB_LOCKING,
+    ROCKSDB_OPTIMISTIC,
+    SQLITE,
+    OURS_RAW,
+    RAW_APPEND,
 ];
+/// RocksDB's transactions that lock.
+const ROCKSDB_LOCKING: &str = "rocksdb-locking";
+/// RocksDB's transactions that are checked at the commit.
+const ROCKSDB_OPTIMISTIC: &str = "rocksdb-optimistic";
+/// SQLite, of which only transactions are measured.
+const SQLITE: &str = "sqlite";
+
+/// Whether a side runs nothing but transactions.
+pub(crate) fn is_of_transactions(name: &str) -> bool {
+    [ROCKSDB_LOCKING, ROCKSDB_OPTIMISTIC, SQLITE].contains(&name)
+}
+
+/// Whether a side of others runs transactions.
+pub(crate) fn has_transactions(name: &str) -> bool {
+    is_of_transactions(name)
+}
 
 /// Whether a side's store is a device.
 pub(crate) fn is_raw(name: &str) -> bool {
@@ -60,6 +89,15 @@ pub(crate) struct Fold<'a> {
     pub(crate) delta: &'a [u8],
 }
 
+/// What a transaction can do.
+pub(crate) trait Steps {
+    /// Shows the value of a key that may be put afterwards; returns whether there is one.
+    fn get(&mut self, key: &[u8], see: &mut dyn FnMut(&[u8])) -> Result<bool>;
+
+    /// Sets a key.
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()>;
+}
+
 /// Called with each entry of a scan; returns whether to continue.
 pub(crate) type Rows<'a> = dyn FnMut(&[u8], &[u8]) -> bool + 'a;
 
@@ -71,6 +109,18 @@ pub(crate) trait Side: Send + Sync {
     /// Applies all changes and upserts or none.
     fn write_and_fold(&self, _writes: &[Write<'_>], _folds: &[Fold<'_>]) -> Result<()> {
         bail!("this side has no upserts of the file system")
+    }
+
+    /// Runs a transaction and commits it. Returns false if another one was in the way: nothing is
+    /// applied then.
+    fn transact(&self, body: &mut dyn FnMut(&mut dyn Steps) -> Result<()>) -> Result<bool> {
+        let _ = body;
+        bail!("this side has no transactions")
+    }
+
+    /// Makes a branch: a store that begins with what this one holds, and goes its own way.
+    fn branch(&self) -> Result<Arc<dyn Side>> {
+        bail!("this side has no branches")
     }
 
     /// Makes everything so far durable.
@@ -171,6 +221,14 @@ pub(crate) fn open(name: &str, options: &OpenOptions) -> Result<Arc<dyn Side>> {
         RAW_APPEND => Ok(Arc::new(append::RawAppend::open(options)?)),
         #[cfg(feature = "rocksdb")]
         "rocksdb" => Ok(Arc::new(c_engine::CEngine::rocksdb(options)?)),
+        #[cfg(feature = "rocksdb")]
+        ROCKSDB_LOCKING | ROCKSDB_OPTIMISTIC => {
+            let is_optimistic = name == ROCKSDB_OPTIMISTIC;
+            let side = rocks_transactions::RocksTransactions::open(options, is_optimistic)?;
+            Ok(Arc::new(side))
+        }
+        #[cfg(feature = "sqlite")]
+        SQLITE => Ok(Arc::new(sqlite::Sqlite::open(options)?)),
         #[cfg(feature = "leveldb")]
         "leveldb" => Ok(Arc::new(c_engine::CEngine::leveldb(options)?)),
         #[cfg(feature = "lmdb")]
@@ -185,13 +243,15 @@ pub(crate) fn open(name: &str, options: &OpenOptions) -> Result<Arc<dyn Side>> {
 pub(crate) fn why_not(name: &str) -> Option<String> {
     let built = match name {
         OURS | OURS_RAW | RAW_APPEND => true,
-        "rocksdb" => cfg!(feature = "rocksdb"),
+        "rocksdb" | ROCKSDB_LOCKING | ROCKSDB_OPTIMISTIC => cfg!(feature = "rocksdb"),
+        SQLITE => cfg!(feature = "sqlite"),
         "leveldb" => cfg!(feature = "leveldb"),
         "lmdb" => cfg!(feature = "lmdb"),
         "fjall" => cfg!(feature = "fjall"),
         _ => return Some(format!("there is no such side; there are {NAMES:?}")),
     };
-    (!built).then(|| format!("not built in: add `--features {name}` (see docs/bench/kv.md)"))
+    let feature = name.split('-').next().unwrap_or(name);
+    (!built).then(|| format!("not built in: add `--features {feature}` (see docs/bench/kv.md)"))
 }
 
 /// The names of the sides that are built in and need no device of their own.
@@ -230,7 +290,7 @@ mod tests {
     /// Every side that is built in keeps the contract that the workloads count on.
     #[test]
     fn sides_keep_the_contract() {
-        for name in built() {
+        for name in built().into_iter().filter(|name| !is_of_transactions(name)) {
             let dir = tempfile::tempdir().unwrap();
             let side = open(&name, &options(dir.path())).unwrap();
             let put = [Write::Put(b"a", b"1"), Write::Put(b"b", b"2")];
@@ -280,9 +340,44 @@ mod tests {
         keys
     }
 
+    /// Every side with transactions applies them whole, and shows them their own writes.
+    #[test]
+    fn transactions_are_whole() {
+        let has = |name: &String| name == OURS || has_transactions(name);
+        for name in built().into_iter().filter(has) {
+            let dir = tempfile::tempdir().unwrap();
+            let side = open(&name, &options(dir.path())).unwrap();
+            side.write(&[Write::Put(b"a", b"1")], true).unwrap();
+            let is_first = side.transact(&mut |steps| {
+                let mut value = Vec::new();
+                assert!(steps.get(b"a", &mut |found| value.extend(found))?, "{name}");
+                value.push(b'+');
+                steps.put(b"a", &value)?;
+                steps.put(b"b", b"2")?;
+                assert!(steps.get(b"b", &mut |_| ())?, "{name}");
+                Ok(())
+            });
+            assert!(is_first.unwrap(), "{name}");
+            let failed = side.transact(&mut |steps| {
+                steps.put(b"c", b"3")?;
+                bail!("it is given up")
+            });
+            assert!(failed.is_err(), "{name}");
+            side.sync().unwrap();
+            side.close().unwrap();
+            drop(side);
+            let side = open(&name, &options(dir.path())).unwrap();
+            let mut value: Vec<u8> = Vec::new();
+            assert!(side.get(b"a", &mut |found| value.extend(found)).unwrap());
+            assert_eq!(value, b"1+", "{name}");
+            assert!(side.get(b"b", &mut |_| ()).unwrap(), "{name}");
+            assert!(!side.get(b"c", &mut |_| ()).unwrap(), "{name}");
+        }
+    }
+
     #[test]
     fn a_scan_stops_when_told() {
-        for name in built() {
+        for name in built().into_iter().filter(|name| !is_of_transactions(name)) {
             let dir = tempfile::tempdir().unwrap();
             let side = open(&name, &options(dir.path())).unwrap();
             let put = [Write::Put(b"a", b"1"), Write::Put(b"b", b"2")];

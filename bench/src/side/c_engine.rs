@@ -54,10 +54,27 @@ impl CEngine {
     /// that it is bounded; Bloom filters; otherwise as it comes.
     #[cfg(feature = "rocksdb")]
     pub(crate) fn rocksdb(options: &OpenOptions) -> Result<Self> {
+        // SAFETY: the handle is given over to the open.
+        let configured = unsafe { Self::rocksdb_options(options) };
+        Self::open(
+            &c_api::ROCKSDB,
+            Kind::RocksDb,
+            configured,
+            Vec::new(),
+            options,
+        )
+    }
+
+    /// The options of a RocksDB database.
+    ///
+    /// # Safety
+    /// The caller destroys the handle.
+    #[cfg(feature = "rocksdb")]
+    pub(super) unsafe fn rocksdb_options(options: &OpenOptions) -> Handle {
         let api = &c_api::ROCKSDB;
         // SAFETY: the table options and the cache are counted by the database's options once they
         // are given over, so both are destroyed here; the filter belongs to the table options.
-        let configured = unsafe {
+        unsafe {
             let handle = Self::common(api, options);
             c_api::rocksdb_options_set_max_write_buffer_number(handle, 2);
             let cache = (api.cache_new)(as_usize(options.scale.cache_bytes()));
@@ -70,8 +87,7 @@ impl CEngine {
             c_api::rocksdb_block_based_options_destroy(table);
             (api.cache_destroy)(cache);
             handle
-        };
-        Self::open(api, Kind::RocksDb, configured, Vec::new(), options)
+        }
     }
 
     /// LevelDB: as RocksDB. Its indexes and filters are outside of any limit.
@@ -218,13 +234,13 @@ fn as_usize(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-fn chars(bytes: &[u8]) -> *const c_char {
+pub(super) fn chars(bytes: &[u8]) -> *const c_char {
     bytes.as_ptr().cast()
 }
 
 /// # Safety
 /// `start` is valid for `len` bytes as long as the result is used, or `len` is 0.
-unsafe fn bytes<'a>(start: *const c_char, len: usize) -> &'a [u8] {
+pub(super) unsafe fn bytes<'a>(start: *const c_char, len: usize) -> &'a [u8] {
     if len == 0 {
         return &[];
     }
@@ -233,7 +249,7 @@ unsafe fn bytes<'a>(start: *const c_char, len: usize) -> &'a [u8] {
 }
 
 /// Makes a call that may leave a message.
-fn checked<T>(api: &Api, call: impl FnOnce(ErrPtr) -> T) -> Result<T> {
+pub(super) fn checked<T>(api: &Api, call: impl FnOnce(ErrPtr) -> T) -> Result<T> {
     let mut message: *mut c_char = null_mut();
     let done = call(&raw mut message);
     if message.is_null() {

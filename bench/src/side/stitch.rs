@@ -1,16 +1,17 @@
 //! Our store: the VT-tree engine on a preallocated file.
 
-use super::{Fold, OpenOptions, Rows, Side, View, Write, store_path};
+use super::{Fold, OpenOptions, Rows, Side, Steps, View, Write, store_path};
 use crate::report::Io;
 use anyhow::{Context as _, Error, Result};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use stitch_base::{ErrorKind, TreeId, random};
+use stitch_db::{Transaction, TransactionOptions, Transactions};
 use stitch_device::{Device, FileDevice, IoMode};
 use stitch_kv::{
-    Batch, CommitOptions, Direction, Engine, KeyRange, KvError, Scan, Snapshot, SpaceClass,
-    UpsertRegistry,
+    Batch, CommitOptions, Direction, Engine, KeyRange, KvError, NewBranch, Scan, Snapshot,
+    SpaceClass, UpsertRegistry,
 };
 use stitch_volume::{FormatOptions, Volume};
 use stitch_vt::{VtEngine, VtOptions};
@@ -27,6 +28,27 @@ thread_local! {
 pub(crate) struct Stitch {
     engine: Arc<VtEngine>,
     tree: TreeId,
+    transactions: Transactions,
+}
+
+/// A transaction of ours.
+struct StitchSteps {
+    transaction: Transaction,
+    tree: TreeId,
+}
+
+impl Steps for StitchSteps {
+    fn get(&mut self, key: &[u8], see: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        let found = self.transaction.get(self.tree, key)?;
+        if let Some(value) = &found {
+            see(value);
+        }
+        Ok(found.is_some())
+    }
+
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        Ok(self.transaction.put(self.tree, key, value)?)
+    }
 }
 
 impl Stitch {
@@ -54,7 +76,16 @@ impl Stitch {
             Some(info) => info.id,
             None => engine.create_tree(TREE, &options.ours.tree)?,
         };
-        Ok(Self { engine, tree })
+        Ok(Self::of(engine, tree))
+    }
+
+    fn of(engine: Arc<VtEngine>, tree: TreeId) -> Self {
+        let transactions = Transactions::new(Arc::clone(&engine) as Arc<dyn Engine>);
+        Self {
+            engine,
+            tree,
+            transactions,
+        }
     }
 
     fn commit(&self, sync: bool, fill: impl FnOnce(&mut Batch)) -> Result<()> {
@@ -160,6 +191,27 @@ impl Side for Stitch {
                 batch.upsert(self.tree, fold.key, fold.function, fold.delta);
             }
         })
+    }
+
+    fn transact(&self, body: &mut dyn FnMut(&mut dyn Steps) -> Result<()>) -> Result<bool> {
+        let transaction = self.transactions.begin(&TransactionOptions::default());
+        let tree = self.tree;
+        let mut steps = StitchSteps { transaction, tree };
+        body(&mut steps)?;
+        match steps.transaction.commit(CommitOptions::default()) {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::Conflict => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn branch(&self) -> Result<Arc<dyn Side>> {
+        let count = self.engine.trees().len();
+        let name = format!("branch {count}");
+        let made = self
+            .engine
+            .branch_trees(&[NewBranch::new(self.tree, &name)], None)?;
+        Ok(Arc::new(Self::of(Arc::clone(&self.engine), made[0])))
     }
 
     fn sync(&self) -> Result<()> {

@@ -1,12 +1,16 @@
 //! The embedded database: trees of records in a store.
 
 mod batch;
+mod branch;
+mod named;
 mod rows;
 mod snapshot;
 mod transaction;
 mod tree;
 
 pub use batch::Batch;
+pub use branch::{Branch, BranchedTree};
+pub use named::NamedSnapshot;
 pub use rows::Rows;
 pub use snapshot::Snapshot;
 pub use transaction::{Conflict, Transaction};
@@ -22,12 +26,24 @@ use std::path::Path;
 use stitch_base::sync::Arc;
 use stitch_db::Transactions;
 use stitch_device::{Device, MemDevice};
+use stitch_format::db_names::{BRANCH_PREFIX, SPILL_PREFIX};
+use stitch_format::fs_transaction::SCHEMA_PREFIX;
 use stitch_kv::KvError;
 use stitch_volume::TrimRange;
 use stitch_vt::{Defragged, Watch};
 
 /// Trees whose names begin so are those of the file system in a store.
 pub(crate) const FILE_SYSTEM: &str = "fs/";
+/// Trees whose names begin so are those of its clones.
+const CLONES: &str = "fs~";
+/// Names that begin so are those of trees that the program makes itself.
+const KEPT_PREFIXES: [&str; 5] = [
+    FILE_SYSTEM,
+    CLONES,
+    SCHEMA_PREFIX,
+    BRANCH_PREFIX,
+    SPILL_PREFIX,
+];
 
 /// An ordered, transactional key-value store: any number of [`Tree`]s that are changed together by
 /// [`Batch`]es. A handle: cheap to clone, to be shared by threads.
@@ -172,11 +188,12 @@ impl Database {
         }
     }
 
-    /// The trees of records, by number. Those of a file system in the store are not among them.
+    /// The trees of records, by number. Those of a file system in the store and those of branches
+    /// are not among them.
     #[must_use]
     pub fn trees(&self) -> Vec<TreeInfo> {
         let mut trees = self.instance.engine.trees();
-        trees.retain(|tree| !stitch_fs::is_file_system_tree(&tree.name));
+        trees.retain(|tree| !stitch_fs::is_file_system_tree(&tree.name) && tree.branch.is_none());
         trees
     }
 
@@ -191,15 +208,15 @@ impl Database {
     ///
     /// # Errors
     /// [`ErrorKind::Exists`](crate::ErrorKind::Exists) if there is one of this name,
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for a name that is kept for file systems:
-    /// one that begins with `fs/`, or is like `fs~1/meta` or `txn~1/meta`; those of
-    /// [`Self::commit`].
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for a name that begins with `fs/`, `fs~`,
+    /// `txn~`, `branch~` or `spill~`, which are kept for file systems, branches and transactions;
+    /// those of [`Self::commit`].
     ///
     /// # Durability
     /// On the medium when this returns.
     pub fn create_tree(&self, name: &str, options: &TreeOptions) -> Result<Tree, StoreError> {
-        if stitch_fs::is_file_system_tree(name) {
-            let what = format!("{name:?}: such names are kept for file systems");
+        if let Some(kept) = KEPT_PREFIXES.iter().find(|kept| name.starts_with(**kept)) {
+            let what = format!("{name:?}: names that begin with {kept:?} are kept");
             return Err(KvError::Invalid(what).into());
         }
         let id = self.instance.engine.create_tree(name, options)?;

@@ -128,6 +128,18 @@ pub enum StoreError {
         /// The instance that was asked.
         asked: String,
     },
+    /// There is a snapshot or branch of this name.
+    #[error("there is {what} already")]
+    Exists {
+        /// What there is, with its name: `a branch named "sale"`.
+        what: String,
+    },
+    /// There is no snapshot or branch of this name.
+    #[error("there is no {what}")]
+    Missing {
+        /// What there is not, with its name: `snapshot named "monday"`.
+        what: String,
+    },
     /// Other writers changed keys that a transaction depends on: run it again.
     #[error("{}", conflict_text(conflicts))]
     Conflict {
@@ -165,7 +177,7 @@ impl StoreError {
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Occupied { .. } => ErrorKind::Exists,
+            Self::Occupied { .. } | Self::Exists { .. } => ErrorKind::Exists,
             Self::Mounted { .. } => ErrorKind::Busy,
             Self::NoSize { .. }
             | Self::Size { .. }
@@ -182,7 +194,7 @@ impl StoreError {
             Self::Conflict { .. } => ErrorKind::Conflict,
             Self::Transaction(error) => error.kind(),
             Self::Device(error) => error.kind(),
-            Self::NoFileSystem { .. } => ErrorKind::NotFound,
+            Self::NoFileSystem { .. } | Self::Missing { .. } => ErrorKind::NotFound,
             Self::Volume(error) => error.kind(),
             Self::Vt(error) => error.kind(),
             Self::Kv(error) => error.kind(),

@@ -54,7 +54,10 @@ mod task;
 mod usage;
 
 pub use bytes::Bytes;
-pub use database::{Batch, Conflict, Database, Rows, Snapshot, Transaction, Tree};
+pub use database::{
+    Batch, Branch, BranchedTree, Conflict, Database, NamedSnapshot, Rows, Snapshot, Transaction,
+    Tree,
+};
 pub use engine::{EngineKind, Resized};
 pub use error::StoreError;
 pub use external::{count as large_files_of, folder_path as large_files_path};

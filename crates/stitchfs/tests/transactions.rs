@@ -237,9 +237,10 @@ fn a_committed_transaction_is_there_after_the_next_opening() {
 }
 
 #[test]
-fn a_transaction_larger_than_a_batch_is_refused_with_the_limit() {
+fn with_a_savepoint_what_fits_no_batch_is_refused_with_the_limit() {
     let (db, stock) = store();
     let mut transaction = begin(&db, Isolation::Snapshot);
+    transaction.savepoint();
     let value = vec![1; 64 << 10];
     let fill = (0..1000u32).try_for_each(|key| transaction.put(&stock, &key.to_be_bytes(), &value));
     let error = fill.unwrap_err();

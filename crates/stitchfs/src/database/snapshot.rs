@@ -14,8 +14,13 @@ pub struct Snapshot {
 
 impl Snapshot {
     pub(super) fn take(instance: &Instance) -> Self {
+        Self::of(instance.engine.snapshot(), instance)
+    }
+
+    /// A moment of an instance.
+    pub(super) fn of(moment: stitch_kv::Snapshot, instance: &Instance) -> Self {
         Self {
-            moment: instance.engine.snapshot(),
+            moment,
             owner: Owner::new(instance),
         }
     }

@@ -9,7 +9,8 @@ use stitch_db::{Access, ConflictPolicy, DbError, Savepoint, TransactionOptions};
 /// Reads and writes over any trees of one instance that are committed as one step, and only if no
 /// other writer was in the way. Dropping it aborts it.
 ///
-/// Its writes are in memory until the commit; they fit one batch
+/// Its writes are in memory, and beyond [`TransactionOptions::spill_bytes`] in trees of their own,
+/// which nobody else sees and a crash leaves nothing of. With the RocksDB engine they fit one batch
 /// ([`Limits::batch_bytes_max`](crate::Limits::batch_bytes_max)). [`Database::transact`] runs a
 /// closure in one, again after conflicts.
 ///
@@ -153,7 +154,7 @@ impl Database {
     }
 
     /// The error of a transaction, with the names of trees.
-    fn store_error(&self, error: DbError) -> StoreError {
+    pub(super) fn store_error(&self, error: DbError) -> StoreError {
         let DbError::Conflict { keys } = error else {
             return error.into();
         };
@@ -204,6 +205,18 @@ impl Transaction {
         self.named(self.inner.get(tree, key))
     }
 
+    /// Returns the values of several keys, in the order of `keys`, as the transaction sees them.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    ///
+    /// # Cost
+    /// As [`Tree::get_many`].
+    pub fn get_many(&self, tree: &Tree, keys: &[&[u8]]) -> Result<Vec<Option<Bytes>>, StoreError> {
+        let tree = self.own(tree)?;
+        self.named(self.inner.get_many(tree, keys))
+    }
+
     /// The rows of a range in order, as the transaction sees them. A locking transaction locks the
     /// whole range.
     ///
@@ -223,8 +236,9 @@ impl Transaction {
     /// Sets a key.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] for a key or value over
-    /// [`Database::limits`], and if the transaction would not fit a batch; as [`Self::get`].
+    /// [`ErrorKind::Invalid`] for a key or value over [`Database::limits`], and if the transaction
+    /// would not fit a batch, with an open savepoint or with the RocksDB engine; as [`Self::get`],
+    /// and as [`Database::commit`] if writes are moved out of memory.
     pub fn put(&mut self, tree: &Tree, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
         let tree = self.own(tree)?;
         let done = self.inner.put(tree, key, value);
@@ -283,7 +297,14 @@ impl Transaction {
         self.named(self.inner.lock(tree, range, access))
     }
 
-    /// Marks a place to which later writes can be taken back.
+    /// Returns the number of bytes of writes that were moved out of memory.
+    #[must_use]
+    pub const fn spilled_bytes(&self) -> u64 {
+        self.inner.spilled_bytes()
+    }
+
+    /// Marks a place to which later writes can be taken back. As long as it is open, writes stay in
+    /// memory.
     pub fn savepoint(&mut self) -> Savepoint {
         self.inner.savepoint()
     }

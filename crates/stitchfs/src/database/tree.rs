@@ -106,6 +106,44 @@ impl Tree {
         Ok(self.instance.engine.get(self.id, key, Some(at))?)
     }
 
+    /// Returns the values of several keys, in the order of `keys`, all as of one moment: now.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    ///
+    /// # Cost
+    /// At most that of a [`Self::get`] for each key. They are looked up in their order, so that a
+    /// block that several of them are in is read once.
+    ///
+    /// ```
+    /// # use stitchfs::{Database, StoreOptions, TreeOptions};
+    /// # let db = Database::in_memory(16 << 20, &StoreOptions::default())?;
+    /// # let tree = db.create_tree("t", &TreeOptions::default())?;
+    /// tree.put(b"a", b"1")?;
+    /// tree.put(b"b", b"2")?;
+    /// let values = tree.get_many(&[b"b", b"x", b"a"])?;
+    /// assert_eq!(values[0].as_deref(), Some(&b"2"[..]));
+    /// assert_eq!(values[1], None);
+    /// assert_eq!(values[2].as_deref(), Some(&b"1"[..]));
+    /// # Ok::<(), stitchfs::StoreError>(())
+    /// ```
+    pub fn get_many(&self, keys: &[&[u8]]) -> Result<Vec<Option<Bytes>>, StoreError> {
+        Ok(self.instance.engine.get_many(self.id, keys, None)?)
+    }
+
+    /// As [`Self::get_many`], at a snapshot of the same store.
+    ///
+    /// # Errors
+    /// As [`Self::get_at`].
+    pub fn get_many_at(
+        &self,
+        snapshot: &Snapshot,
+        keys: &[&[u8]],
+    ) -> Result<Vec<Option<Bytes>>, StoreError> {
+        let at = snapshot.moment_for(&self.instance)?;
+        Ok(self.instance.engine.get_many(self.id, keys, Some(at))?)
+    }
+
     /// The rows of a range in order, as of now.
     ///
     /// # Errors
