@@ -390,6 +390,7 @@ impl Views {
             ControlDir::InTransaction(_) => self.transactions.table.serves_records(),
             ControlDir::Snapshots
             | ControlDir::Transactions
+            | ControlDir::History
             | ControlDir::TopOf(_)
             | ControlDir::SnapshotsOf(_) => false,
         };
