@@ -15,7 +15,8 @@
 //! ```
 //!
 //! `create`, `rollback`, `policy`, `no policy`, `undo` and `changed` are for the directory that is
-//! open. The others are for any directory of the mount. A rollback runs in a thread of the daemon: the request only begins it.
+//! open. The others are for any directory of the mount. A rollback runs in a thread of the daemon:
+//! the request only begins it.
 
 use std::ffi::CString;
 use std::io;

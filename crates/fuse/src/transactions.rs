@@ -272,7 +272,7 @@ pub fn begin(dir: impl AsFd, name: &str, life: Lifetime) -> io::Result<u64> {
 ///
 /// # Errors
 /// `ENOENT` if no open one has the name; `EPERM` if the caller is not root, the user of the daemon
-/// or the one who began it; `EBUSY` while it is committed; others as of [`begin`].
+/// or the one who began it; `EBUSY` while it is committed; others as of [`begin()`].
 pub fn commit(dir: impl AsFd, name: &str) -> io::Result<u64> {
     number_in(&exchange(dir, &[COMMIT, name])?)
 }
@@ -315,7 +315,7 @@ pub fn expire(dir: impl AsFd, name: &str, expires: Option<i64>) -> io::Result<()
 /// Lists the transactions that are open, and those that were committed last.
 ///
 /// # Errors
-/// As of [`begin`].
+/// As of [`begin()`].
 pub fn list(dir: impl AsFd) -> io::Result<Vec<ListedTransaction>> {
     let mut all: Vec<ListedTransaction> = Vec::new();
     loop {

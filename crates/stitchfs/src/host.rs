@@ -450,6 +450,17 @@ impl Report {
         if let Some(path) = self.store.keys_socket() {
             out["kv_socket"] = json!(path.to_string_lossy());
         }
+        self.describe_history(&mut out);
+        if let Some(keeper) = served.keeper {
+            out["restart"] = keeper;
+        }
+        out["version"] = json!(env!("CARGO_PKG_VERSION"));
+        out["counters"] = Value::Object(counters);
+        out
+    }
+
+    /// Adds the policies of snapshots, and the history.
+    fn describe_history(&self, out: &mut Value) {
         let policies = policies_of(&self.fs);
         if let Some(next) = policies.iter().map(|policy| policy.next).min() {
             out["snapshot_policies"] = json!(policies.len());
@@ -469,12 +480,6 @@ impl Report {
         if let Some(error) = self.fs.history_error() {
             out["history_error"] = json!(error);
         }
-        if let Some(keeper) = served.keeper {
-            out["restart"] = keeper;
-        }
-        out["version"] = json!(env!("CARGO_PKG_VERSION"));
-        out["counters"] = Value::Object(counters);
-        out
     }
 }
 

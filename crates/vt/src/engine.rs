@@ -2,7 +2,6 @@
 
 use crate::VtError;
 use crate::cache::ReadCount;
-use crate::counters::DATA_BLOCKS_READ;
 use crate::install::{Install, Installer};
 use crate::instances;
 use crate::options::VtOptions;
@@ -21,7 +20,6 @@ use stitch_base::thread::JoinHandle;
 use stitch_base::{ErrorKind, Seqno, TreeId};
 use stitch_format::superblock::FEATURE_BRANCHES;
 use stitch_format::vt_manifest::{PinChanges, VersionEdit};
-use stitch_kv::counters as names;
 use stitch_kv::{
     Batch, Caching, Capabilities, ChangedKey, Coming, CommitOptions, Counters, DeletedRange,
     Direction, Engine, Guards, Holder, KeyRange, KvError, Limits, NewBranch, PinInfo, Scan,
@@ -571,44 +569,8 @@ impl Store {
         self.volume.close()?;
         Ok(())
     }
-
-    fn export_counters(&self) -> Counters {
-        let mut out = Counters::default();
-        self.counters.export(&mut out);
-        let reads = self.cache.counters();
-        for (name, count) in [
-            (names::GETS, ReadCount::Gets),
-            (names::SCANS, ReadCount::Scans),
-            (names::CACHE_HITS, ReadCount::Hits),
-            (names::CACHE_MISSES, ReadCount::Misses),
-            (DATA_BLOCKS_READ, ReadCount::DataBlocksRead),
-            (names::FILTER_PROBES, ReadCount::FilterProbes),
-            (
-                names::FILTER_FALSE_POSITIVES,
-                ReadCount::FilterFalsePositives,
-            ),
-            ("vt.index_waits", ReadCount::IndexWaits),
-            ("vt.passed_keys", ReadCount::PassedKeys),
-            ("vt.gaps_jumped", ReadCount::GapsJumped),
-        ] {
-            out.push(name, reads.get(count));
-        }
-        self.export_memory(&mut out);
-        let device = self.volume.device().counters();
-        for (name, value) in [
-            ("device.read_bytes", device.read_bytes),
-            ("device.reads", device.reads),
-            ("device.write_bytes", device.write_bytes),
-            ("device.writes", device.writes),
-            ("device.syncs", device.syncs),
-            ("device.discard_bytes", device.discard_bytes),
-            ("log.padding_bytes", self.volume.log().padding_bytes()),
-        ] {
-            out.push(name, value);
-        }
-        out
-    }
 }
 
+mod export;
 #[cfg(test)]
 mod tests;

@@ -88,9 +88,9 @@ impl History {
             clones: BTreeMap::new(),
             made: 0,
         };
-        for source in 0..2 {
+        for (source, is_large) in sources.into_iter().zip([false, true]) {
             for first in (0..ROWS).step_by(50) {
-                history.put(sources[source], source == 1, first..first + 50);
+                history.put(source, is_large, first..first + 50);
             }
         }
         history

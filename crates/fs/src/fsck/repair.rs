@@ -82,11 +82,7 @@ impl Repair<'_> {
             | Issue::DanglingName { key, .. }
             | Issue::TwoRows { key, .. } => self.changes.delete(trees.meta, key),
             Issue::WrongHash { parent, name, key } => self.rehash(*parent, name, key)?,
-            Issue::BadRow { tree, key } => match *tree {
-                "data" => self.changes.delete(trees.data, key),
-                "xattr" => self.changes.delete(trees.xattr, key),
-                _ => self.changes.delete(trees.sys, key),
-            },
+            Issue::BadRow { tree, key } => self.delete_bad_row(tree, key),
             Issue::NoRoot => self.put_directory(&trees.keys.own(Ino::ROOT), Ino::ROOT, 0o755),
             Issue::WrongType { key, ino } => {
                 if let Some(head) = self.head(&trees.keys.own(*ino))? {
@@ -129,6 +125,16 @@ impl Repair<'_> {
         }
         self.commit()?;
         Ok(true)
+    }
+
+    fn delete_bad_row(&mut self, tree: &str, key: &[u8]) {
+        let trees = self.trees;
+        let tree = match tree {
+            "data" => trees.data,
+            "xattr" => trees.xattr,
+            _ => trees.sys,
+        };
+        self.changes.delete(tree, key);
     }
 
     fn put_number(&mut self, key: &[u8], number: u64) {

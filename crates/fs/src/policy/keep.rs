@@ -22,6 +22,9 @@ pub(super) fn is_due(interval: i64, last: Option<i64>) -> bool {
     last.is_none_or(|last| interval > last || interval < last - 1)
 }
 
+/// Returns the number of the period that a second is in.
+type Period = fn(i64) -> i64;
+
 /// Reports which of the snapshots, by the second of their creation in falling order, are kept.
 pub(super) fn kept(keep: &Keep, seconds: &[i64]) -> Vec<bool> {
     debug_assert!(
@@ -31,7 +34,7 @@ pub(super) fn kept(keep: &Keep, seconds: &[i64]) -> Vec<bool> {
     let mut kept = vec![false; seconds.len()];
     let newest = kept.iter_mut().take(usize::from(keep.last.max(1)));
     newest.for_each(|is_kept| *is_kept = true);
-    let rules: [(u16, fn(i64) -> i64); 5] = [
+    let rules: [(u16, Period); 5] = [
         (keep.hourly, |second| second.div_euclid(HOUR_S)),
         (keep.daily, |second| second.div_euclid(DAY_S)),
         (keep.weekly, week),

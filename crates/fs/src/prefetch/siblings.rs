@@ -47,7 +47,7 @@ pub(super) const FIRST_HASH: u64 = 1;
 const LISTED_MIN: u32 = 8;
 
 #[derive(Clone, Copy, Debug, Default)]
-struct History {
+struct DirReads {
     dir: u64,
     /// Files that were read from their start.
     reads: u32,
@@ -81,7 +81,7 @@ enum Part {
 /// Directories whose files were read last.
 #[derive(Debug, Default)]
 pub(super) struct Siblings {
-    slots: Slots<History>,
+    slots: Slots<DirReads>,
     /// A bit for each of the last eight directories: set if it came to a second file.
     history: AtomicU8,
 }
@@ -92,9 +92,9 @@ impl Siblings {
     fn note(&self, dir: Ino, hash: u64) -> (Part, bool) {
         let mut slot = self.slots.of(dir).lock();
         if slot.dir != dir.0 {
-            *slot = History {
+            *slot = DirReads {
                 dir: dir.0,
-                ..History::default()
+                ..DirReads::default()
             };
         }
         slot.reads = slot.reads.saturating_add(1);
@@ -104,7 +104,7 @@ impl Siblings {
     }
 
     /// Returns the part to scan with a file that was noted.
-    fn part(&self, slot: &mut History, hash: u64) -> Part {
+    fn part(&self, slot: &mut DirReads, hash: u64) -> Part {
         slot.listed = match hash > slot.last_hash {
             true => slot.listed.saturating_add(1),
             false => 0,
@@ -149,7 +149,7 @@ impl Siblings {
     }
 
     /// Notes that all files of a directory were read: the next read begins it anew.
-    fn end(&self, slot: &mut History) {
+    fn end(&self, slot: &mut DirReads) {
         // A directory with one file counts like one that came to a second.
         self.note_history(2);
         slot.reads = 0;
@@ -173,10 +173,10 @@ impl Siblings {
         let mut slot = self.slots.of(dir).lock();
         let is_begun = slot.dir == dir.0 && slot.reads > 0;
         if !is_begun {
-            *slot = History {
+            *slot = DirReads {
                 dir: dir.0,
                 left: u32::try_from(count).unwrap_or(u32::MAX),
-                ..History::default()
+                ..DirReads::default()
             };
         }
     }

@@ -37,7 +37,7 @@ use stitch_base::sync::Arc;
 use stitch_db::SpaceClass;
 use stitch_format::fs_resolution::{Resolution, Side};
 use stitch_format::fs_transaction::{TransactionIsolation, TransactionLife, TransactionRecord};
-use winners::{Sides, Winners};
+use winners::{RebaseSides, Winners};
 
 /// How often moves are given up because directories would be in each other.
 const RINGS_MAX: usize = 64;
@@ -199,7 +199,7 @@ impl<'a> Trial<'a> {
         rows: &[JudgedRow<'_>],
         take: impl FnOnce(&MergedRows<'_>) -> FsResult<()>,
     ) -> FsResult<()> {
-        let sides = Sides::new(self.trees, self.own, self.store.keys)?;
+        let sides = RebaseSides::new(self.trees, self.own, self.store.keys)?;
         let mut winners = Winners::default();
         for JudgedRow { row, side } in rows {
             let Some(side) = side else {
@@ -215,7 +215,7 @@ impl<'a> Trial<'a> {
         winners.complete(&sides)?;
         self.clear(&sides, &winners)?;
         // Mainline's side has changed.
-        let sides = Sides::new(self.trees, self.own, self.store.keys)?;
+        let sides = RebaseSides::new(self.trees, self.own, self.store.keys)?;
         winners.complete(&sides)?;
         let made = sides.made();
         for _ in 0..RINGS_MAX {
@@ -233,7 +233,7 @@ impl<'a> Trial<'a> {
     }
 
     /// Removes, in the new branches, what makes room for the transaction's side.
-    fn clear(&self, sides: &Sides<'_>, winners: &Winners) -> FsResult<()> {
+    fn clear(&self, sides: &RebaseSides<'_>, winners: &Winners) -> FsResult<()> {
         let mut removed: BTreeMap<Vec<u8>, Ino> = winners.cleared.clone();
         for ino in &winners.gone {
             if let Some(place) = sides.theirs.find(*ino)? {
@@ -268,7 +268,7 @@ impl<'a> Trial<'a> {
 
     fn rows_of<'s>(
         &'s self,
-        sides: &Sides<'_>,
+        sides: &RebaseSides<'_>,
         winners: &Winners,
         made: &'s BTreeSet<Ino>,
     ) -> FsResult<MergedRows<'s>> {
@@ -308,7 +308,12 @@ impl<'a> Trial<'a> {
     }
 
     /// Makes an inode what it is in the transaction.
-    fn take_ours(&self, sides: &Sides<'_>, ino: Ino, rows: &mut MergedRows<'_>) -> FsResult<()> {
+    fn take_ours(
+        &self,
+        sides: &RebaseSides<'_>,
+        ino: Ino,
+        rows: &mut MergedRows<'_>,
+    ) -> FsResult<()> {
         let Some(place) = sides.place_in_ours(ino)? else {
             return Ok(());
         };
@@ -369,7 +374,7 @@ fn check_isolation(record: &TransactionRecord) -> FsResult<()> {
 }
 
 /// Takes an inode out of a tree that is removed, for it to be placed later.
-fn move_out(fs: &FileSystem, sides: &Sides<'_>, ino: Ino) -> FsResult<()> {
+fn move_out(fs: &FileSystem, sides: &RebaseSides<'_>, ino: Ino) -> FsResult<()> {
     let Some(place) = sides.theirs.find(ino)? else {
         return Ok(());
     };
@@ -383,7 +388,11 @@ fn move_out(fs: &FileSystem, sides: &Sides<'_>, ino: Ino) -> FsResult<()> {
 }
 
 /// Returns a name by its key, in a directory that is known then; `None` if the directory is gone.
-fn look_up<'k>(fs: &FileSystem, sides: &Sides<'_>, key: &'k [u8]) -> FsResult<Option<DirName<'k>>> {
+fn look_up<'k>(
+    fs: &FileSystem,
+    sides: &RebaseSides<'_>,
+    key: &'k [u8],
+) -> FsResult<Option<DirName<'k>>> {
     let (Some((_, name)), Some(parent)) = (Locator::name_of(key), Locator::ino_of(key)) else {
         return Err(FsError::Unresolvable("it has several names; take --theirs"));
     };
@@ -403,7 +412,7 @@ fn look_up<'k>(fs: &FileSystem, sides: &Sides<'_>, key: &'k [u8]) -> FsResult<Op
 }
 
 /// Removes what a key of a name leads to.
-fn remove(fs: &FileSystem, sides: &Sides<'_>, key: &[u8], ino: Ino) -> FsResult<()> {
+fn remove(fs: &FileSystem, sides: &RebaseSides<'_>, key: &[u8], ino: Ino) -> FsResult<()> {
     let Some(at) = look_up(fs, sides, key)? else {
         return Ok(());
     };

@@ -139,7 +139,7 @@ pub enum Detail {
 /// Begins a transaction of a mount of ours. `dir` is any directory of the mount.
 ///
 /// # Errors
-/// As of [`super::begin`]; `EINVAL` also for what is no path, and of a daemon that is older than
+/// As of [`super::begin()`]; `EINVAL` also for what is no path, and of a daemon that is older than
 /// this; `E2BIG` if the paths do not fit a request.
 ///
 /// # Durability

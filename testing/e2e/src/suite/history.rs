@@ -262,6 +262,63 @@ fn until_kept(context: &Context, mount: &Mount<'_>, file: &str, bytes: &[u8]) ->
     found.context("there is one")
 }
 
+/// Restores a file elsewhere and in place.
+fn restore_a_file(context: &Context, top: &Path, first: &str) -> Result<()> {
+    let file = text(&top.join("file"));
+    let copy = top.join("copy");
+    let restore = ["restore", "--at", first, "--to", &text(&copy), &file];
+    command_of(context, &restore)?;
+    ensure!(fs::read(&copy)? == b"one", "the copy");
+    let again = stitchfs(context, &restore)?;
+    ensure!(
+        again.0 == 1 && again.1.contains("is there already"),
+        "{}",
+        again.1
+    );
+    let unasked = stitchfs(context, &["restore", "--at", first, &file])?;
+    ensure!(
+        unasked.0 == 1 && unasked.1.contains("--force"),
+        "{}",
+        unasked.1
+    );
+    ensure!(fs::read(&file)? == b"two", "it was replaced");
+    command_of(context, &["restore", "--force", "--at", first, &file])?;
+    ensure!(fs::read(&file)? == b"one", "it was not replaced");
+    let early = stitchfs(context, &["restore", "--at", "2 days ago", &file])?;
+    ensure!(early.0 == 1 && early.1.contains("begins at"), "{}", early.1);
+    let nonsense = stitchfs(context, &["restore", "--at", "soon", &file])?;
+    ensure!(
+        nonsense.0 == 1 && nonsense.1.contains("is no time"),
+        "{}",
+        nonsense.1
+    );
+    Ok(())
+}
+
+/// Takes back the last change, asked and unasked.
+fn undo(context: &Context, top: &Path) -> Result<()> {
+    let dir = text(top);
+    let shown = command_of(context, &["undo", "-n", &dir])?;
+    ensure!(
+        shown.contains("M\tfile") && shown.contains("+\tmore"),
+        "{shown}"
+    );
+    let unasked = stitchfs(context, &["undo", &dir])?;
+    ensure!(
+        unasked.0 == 1 && unasked.1.contains("--yes"),
+        "{}",
+        unasked.1
+    );
+    let said = command_of(context, &["undo", "--yes", &dir])?;
+    ensure!(
+        names(top)? == ["file"] && fs::read(top.join("file"))? == b"one",
+        "{said}"
+    );
+    let before = PathBuf::from(said.lines().last().context("a line")?);
+    ensure!(fs::read(before.join("more"))? == b"mistake", "{said}");
+    Ok(())
+}
+
 fn changes_are_listed_restored_and_undone(context: &Context) -> Result<()> {
     context.needs_stitch()?;
     let spec = Spec::new("hist-history", "256M").option("history=10m");
@@ -289,35 +346,8 @@ fn changes_are_listed_restored_and_undone(context: &Context) -> Result<()> {
         json.contains("\"changes\"") && json.contains("history/"),
         "{json}"
     );
-    // A file, elsewhere and in place.
     let file = text(&top.join("file"));
-    let copy = top.join("copy");
-    let restore = ["restore", "--at", &first, "--to", &text(&copy), &file];
-    command_of(context, &restore)?;
-    ensure!(fs::read(&copy)? == b"one", "the copy");
-    let again = stitchfs(context, &restore)?;
-    ensure!(
-        again.0 == 1 && again.1.contains("is there already"),
-        "{}",
-        again.1
-    );
-    let unasked = stitchfs(context, &["restore", "--at", &first, &file])?;
-    ensure!(
-        unasked.0 == 1 && unasked.1.contains("--force"),
-        "{}",
-        unasked.1
-    );
-    ensure!(fs::read(&file)? == b"two", "it was replaced");
-    command_of(context, &["restore", "--force", "--at", &first, &file])?;
-    ensure!(fs::read(&file)? == b"one", "it was not replaced");
-    let early = stitchfs(context, &["restore", "--at", "2 days ago", &file])?;
-    ensure!(early.0 == 1 && early.1.contains("begins at"), "{}", early.1);
-    let nonsense = stitchfs(context, &["restore", "--at", "soon", &file])?;
-    ensure!(
-        nonsense.0 == 1 && nonsense.1.contains("is no time"),
-        "{}",
-        nonsense.1
-    );
+    restore_a_file(context, &top, &first)?;
     // A directory that is gone.
     fs::remove_dir_all(&top)?;
     command_of(context, &["restore", "--at", &first, &dir])?;
@@ -330,24 +360,7 @@ fn changes_are_listed_restored_and_undone(context: &Context) -> Result<()> {
     // A mistake, and back.
     fs::write(top.join("file"), b"mistake")?;
     fs::write(top.join("more"), b"mistake")?;
-    let shown = command_of(context, &["undo", "-n", &dir])?;
-    ensure!(
-        shown.contains("M\tfile") && shown.contains("+\tmore"),
-        "{shown}"
-    );
-    let unasked = stitchfs(context, &["undo", &dir])?;
-    ensure!(
-        unasked.0 == 1 && unasked.1.contains("--yes"),
-        "{}",
-        unasked.1
-    );
-    let said = command_of(context, &["undo", "--yes", &dir])?;
-    ensure!(
-        names(&top)? == ["file"] && fs::read(&file)? == b"one",
-        "{said}"
-    );
-    let before = PathBuf::from(said.lines().last().context("a line")?);
-    ensure!(fs::read(before.join("more"))? == b"mistake", "{said}");
+    undo(context, &top)?;
     let info = command_of(context, &["info", &text(mount.dir())])?;
     ensure!(info.contains("history_moments"), "{info}");
     mount.remount()?;

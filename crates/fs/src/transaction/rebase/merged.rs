@@ -18,17 +18,17 @@ use stitch_kv::{Batch, CommitOptions, SpaceClass};
 /// A batch is committed when it has this share of the engine's limit.
 const BATCH_SHARE: u64 = 2;
 
-/// Rows by key; `None` deletes one.
-type Rows = BTreeMap<Vec<u8>, Option<Bytes>>;
+/// RowsByKey by key; `None` deletes one.
+type RowsByKey = BTreeMap<Vec<u8>, Option<Bytes>>;
 
-/// Rows for the trees that the transaction is compared with.
+/// RowsByKey for the trees that the transaction is compared with.
 pub(super) struct MergedRows<'a> {
     trees: &'a BranchTrees,
     keys: Locator,
     /// Inodes that the transaction made: the new branches do not have them.
     made: &'a BTreeSet<Ino>,
-    pub(super) meta: Rows,
-    pub(super) sys: Rows,
+    pub(super) meta: RowsByKey,
+    pub(super) sys: RowsByKey,
     /// Keys whose values are those of the transaction.
     pub(super) data: BTreeSet<Vec<u8>>,
     pub(super) xattr: BTreeSet<Vec<u8>>,
@@ -48,8 +48,8 @@ impl<'a> MergedRows<'a> {
             trees,
             keys,
             made,
-            meta: Rows::new(),
-            sys: Rows::new(),
+            meta: RowsByKey::new(),
+            sys: RowsByKey::new(),
             data: BTreeSet::new(),
             xattr: BTreeSet::new(),
         }

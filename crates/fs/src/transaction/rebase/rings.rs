@@ -3,7 +3,7 @@
 
 use super::super::places::carried;
 use super::merged::MergedRows;
-use super::winners::{Sides, Winners};
+use super::winners::{RebaseSides, Winners};
 use crate::locator::{Locator, Tree};
 use crate::{FsError, FsResult};
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,7 +29,7 @@ enum Top {
 /// [`FsError::Unresolvable`]: a ring that the transaction did not make, or a name in a directory
 /// that is gone.
 pub(super) fn moved_into_rings(
-    sides: &Sides<'_>,
+    sides: &RebaseSides<'_>,
     rows: &MergedRows<'_>,
     winners: &Winners,
 ) -> FsResult<BTreeSet<Ino>> {
@@ -64,7 +64,7 @@ pub(super) fn moved_into_rings(
 /// Writes the rows of the directories above those that were put elsewhere than mainline has them,
 /// as a move does: a commit learns of them, and mainline does not move them unnoticed.
 pub(super) fn touch_above(
-    sides: &Sides<'_>,
+    sides: &RebaseSides<'_>,
     rows: &mut MergedRows<'_>,
     winners: &Winners,
 ) -> FsResult<()> {
@@ -94,7 +94,7 @@ pub(super) fn touch_above(
 }
 
 fn walk_up(
-    sides: &Sides<'_>,
+    sides: &RebaseSides<'_>,
     rows: &MergedRows<'_>,
     parents: &BTreeMap<Ino, Ino>,
     dir: Ino,
@@ -117,7 +117,11 @@ fn walk_up(
     Ok(Top::Root)
 }
 
-fn moved_in(sides: &Sides<'_>, winners: &Winners, ring: &BTreeSet<Ino>) -> FsResult<BTreeSet<Ino>> {
+fn moved_in(
+    sides: &RebaseSides<'_>,
+    winners: &Winners,
+    ring: &BTreeSet<Ino>,
+) -> FsResult<BTreeSet<Ino>> {
     let mut moved = BTreeSet::new();
     for name in &sides.names {
         let is_new = |ino| name.base_head.is_none_or(|head| head.ino != ino);

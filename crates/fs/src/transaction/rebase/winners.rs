@@ -44,7 +44,7 @@ impl OwnName<'_> {
 }
 
 /// What a rebase reads, and what it has found out.
-pub(super) struct Sides<'a> {
+pub(super) struct RebaseSides<'a> {
     pub(super) trees: &'a BranchTrees,
     pub(super) keys: Locator,
     pub(super) names: Vec<OwnName<'a>>,
@@ -52,7 +52,7 @@ pub(super) struct Sides<'a> {
     pub(super) theirs: Places<'a>,
 }
 
-impl<'a> Sides<'a> {
+impl<'a> RebaseSides<'a> {
     pub(super) fn new(trees: &'a BranchTrees, own: &'a Own, keys: Locator) -> FsResult<Self> {
         let mut names = Vec::new();
         for row in &own.meta {
@@ -148,7 +148,7 @@ impl Winners {
     /// Takes the side of a row in conflict.
     pub(super) fn choose(
         &mut self,
-        sides: &Sides<'_>,
+        sides: &RebaseSides<'_>,
         row: &ConflictingRow<'_>,
         side: Side,
     ) -> FsResult<()> {
@@ -182,7 +182,7 @@ impl Winners {
     ///
     /// # Errors
     /// [`FsError::Unresolvable`].
-    pub(super) fn complete(&mut self, sides: &Sides<'_>) -> FsResult<()> {
+    pub(super) fn complete(&mut self, sides: &RebaseSides<'_>) -> FsResult<()> {
         self.complete_theirs(sides)?;
         self.complete_ours(sides)?;
         self.cleared.retain(|_, ino| !self.ours.contains(ino));
@@ -194,7 +194,7 @@ impl Winners {
         }
     }
 
-    fn complete_theirs(&mut self, sides: &Sides<'_>) -> FsResult<()> {
+    fn complete_theirs(&mut self, sides: &RebaseSides<'_>) -> FsResult<()> {
         let mut before = (0, 0);
         while (self.theirs.len(), self.whole.len()) != before {
             before = (self.theirs.len(), self.whole.len());
@@ -220,7 +220,7 @@ impl Winners {
         Ok(())
     }
 
-    fn complete_ours(&mut self, sides: &Sides<'_>) -> FsResult<()> {
+    fn complete_ours(&mut self, sides: &RebaseSides<'_>) -> FsResult<()> {
         let made = sides.made();
         let mut waiting: Vec<Ino> = self.ours.iter().copied().collect();
         let mut passed = BTreeSet::new();
@@ -252,7 +252,7 @@ impl Winners {
 }
 
 /// Inodes in a directory of the transaction which mainline does not have any more.
-fn lost_children(sides: &Sides<'_>, dir: Ino) -> FsResult<Vec<Ino>> {
+fn lost_children(sides: &RebaseSides<'_>, dir: Ino) -> FsResult<Vec<Ino>> {
     let mut lost = Vec::new();
     let range = sides.keys.dentries(dir);
     let own = sides.trees.own_tree(Tree::Meta);
@@ -268,7 +268,7 @@ fn lost_children(sides: &Sides<'_>, dir: Ino) -> FsResult<Vec<Ino>> {
 }
 
 /// Refuses an inode with several names, if names of it have changed.
-fn check_links(sides: &Sides<'_>, place: &Carrier) -> FsResult<()> {
+fn check_links(sides: &RebaseSides<'_>, place: &Carrier) -> FsResult<()> {
     let ino = place.head.ino;
     let theirs = sides.theirs.find(ino)?;
     let is_linked = place.is_linked() || theirs.is_some_and(Carrier::is_linked);

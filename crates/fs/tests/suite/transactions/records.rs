@@ -432,7 +432,7 @@ fn random_transactions_of_files_and_records_are_whole() {
             }
             drop(engine);
             if rng.below(3) == 0 {
-                let dropped: Vec<_> = open.drain(..).collect();
+                let dropped = std::mem::take(&mut open);
                 let kept = dropped.into_iter().map(|one| {
                     let Open {
                         view,

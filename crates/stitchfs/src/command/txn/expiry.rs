@@ -28,7 +28,7 @@ pub(super) enum Expiry {
 
 impl Expiry {
     /// Returns the time, in nanoseconds since 1970.
-    pub(super) fn from_now(self) -> Option<i64> {
+    pub(super) fn at(self) -> Option<i64> {
         match self {
             Self::Never => None,
             Self::In(after) => {
@@ -83,7 +83,7 @@ pub(super) fn keep(args: &TxnKeep) -> Result<u8> {
 
 /// Changes when a transaction expires.
 pub(super) fn set(target: &TxnMount, name: &str, expires: Expiry) -> Result<()> {
-    let changed = transactions::expire(target.dir(), name, expires.from_now());
+    let changed = transactions::expire(target.dir(), name, expires.at());
     changed.map_err(|error| match Errno::from_io_error(&error) {
         Some(Errno::INVAL) => anyhow::anyhow!(
             "{name}: is a run, which ends with its command; `run --on-success keep` keeps it"
@@ -109,9 +109,9 @@ mod tests {
         }
         assert!(parse("99999999999999999999h").is_err());
         assert!(parse("99999999999w").is_err());
-        assert_eq!(Expiry::Never.from_now(), None);
+        assert_eq!(Expiry::Never.at(), None);
         let now = SystemClock::default().now().0;
-        let soon = parse("1h").map(Expiry::from_now);
+        let soon = parse("1h").map(Expiry::at);
         assert!(soon.is_ok_and(|at| at.is_some_and(|at| at >= now + 3_600_000_000_000)));
     }
 }
