@@ -393,9 +393,12 @@ fn watcher(mount_point: &Path) -> Option<Watcher> {
         .ok()
 }
 
-/// Tells on standard output that a mount in the foreground serves: `MNT: ready`.
+/// Prints that a mount in the foreground serves: `MNT: ready`.
+///
+/// The protocol is negotiated and the threads run, so no request to the mount is needed to know
+/// that. None may be sent: a thread of the daemon that waits for its own daemon cannot be killed,
+/// and holds the descriptors that keep the connection open.
 pub(super) fn report_ready(mount_point: &Path) -> Result<()> {
-    daemon::await_answer(mount_point)?;
     output::print(&format!("{}: ready", mount_point.display()))
 }
 

@@ -89,7 +89,7 @@ pub(super) fn run() -> Result<()> {
     let mut signals = Signals::new([SIGUSR1, SIGTERM, SIGINT, SIGHUP])?;
     rustix::process::set_parent_process_death_signal(Some(Signal::USR1))?;
     let parent = rustix::process::getppid().map(Pid::as_raw_nonzero);
-    if parent.is_none_or(|parent| parent.get() != watched) {
+    if parent.is_none_or(|parent| parent.get() != watched) || has_ended(watched) {
         // It died before the signal was asked for.
         return abort(connection);
     }
@@ -101,6 +101,14 @@ pub(super) fn run() -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Reports whether the main thread of a process has ended. Other threads of it may be left.
+fn has_ended(process: i32) -> bool {
+    // "PID (NAME) STATE ...", with any characters in the name.
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    let state = stat.rsplit(')').next().map(str::trim_start);
+    state.is_some_and(|state| state.starts_with(['Z', 'X']))
 }
 
 fn number<N: std::str::FromStr>(variable: &str) -> Result<N> {

@@ -3,6 +3,7 @@
 pub(super) mod beside;
 mod device;
 pub(crate) mod notice;
+mod starting;
 pub(super) mod views;
 
 use std::fs::{self, File};
@@ -49,6 +50,10 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "notice",
         run: notice::killed_in_a_notice,
+    },
+    Case {
+        name: "starting",
+        run: starting::killed_while_it_starts,
     },
     Case {
         name: "views",
