@@ -148,8 +148,10 @@ impl FileSystem {
         };
         let fs = Self::of_store(engine, options, store, standing, Aside::default(), None)?;
         if is_writable && fs.store.header.has_views {
-            fs.standing.views.drop_unrecorded(fs.engine().as_ref())?;
-            fs.standing.views.drop_removed(fs.engine().as_ref())?;
+            // A full file system opens, so that something can be deleted.
+            let engine = fs.engine().as_ref();
+            unless_full(fs.standing.views.drop_unrecorded(engine))?;
+            unless_full(fs.standing.views.drop_removed(engine))?;
         }
         fs.end_transactions_at_open()?;
         Ok(fs)

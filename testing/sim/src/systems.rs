@@ -120,8 +120,12 @@ fn of_branches() -> Vec<Case> {
 fn of_views() -> Vec<Case> {
     let host = VtHost::new("fs-views", FILES, 32 << 10, 16 << 10).with_direct(8 << 10);
     let host = host.with_discard().with_unsynced(16 << 10);
+    let short = host.clone();
     let mut cases = of_system(ViewsSystem::new(host, "fs-views"), SIZE);
     cases.retain(|case| !case.name.ends_with("/damage") && !case.name.ends_with("/nonsense"));
+    cases.push(of_short("fs-views", SIZE, move |refusals| {
+        ViewsSystem::new(short.clone().with_refusals(refusals), "fs-views")
+    }));
     cases
 }
 

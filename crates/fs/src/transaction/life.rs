@@ -7,6 +7,7 @@ use super::{
 };
 use crate::aside::Aside;
 use crate::locator::{Locator, SysRow, Tree};
+use crate::room::unless_full;
 use crate::schema::Store;
 use crate::system::FileSystem;
 use crate::views::{Standing, ViewSet};
@@ -91,13 +92,12 @@ impl FileSystem {
             ));
         }
         let _one_at_a_time = self.transactions.changing.lock();
-        let records = self.transaction_records()?;
-        if records
-            .iter()
-            .any(|(_, record)| is_open(record) && record.name == name)
-        {
-            return Err(FsError::Exists);
+        match self.find_open(name) {
+            Ok(_) => return Err(FsError::Exists),
+            Err(FsError::NotFound) => {}
+            Err(error) => return Err(error),
         }
+        let records = self.transaction_records()?;
         self.mark_header(|header| header.has_transactions = true)?;
         let number = self.new_ino()?;
         self.transactions.may_be_open.store(true, Ordering::Release);
@@ -192,10 +192,21 @@ impl FileSystem {
         record.filter(is_open).ok_or(FsError::Ended)
     }
 
+    /// The records of transactions, but for those that were aborted in a full store: these have no
+    /// trees, and are removed at the next open.
+    fn live_records(&self) -> FsResult<Vec<(Ino, TransactionRecord)>> {
+        let mut records = self.transaction_records()?;
+        let branches = self.branches();
+        records.retain(|(number, record)| {
+            !is_open(record) || branches.iter().any(|(of, ..)| of == number)
+        });
+        Ok(records)
+    }
+
     /// The open transaction of a name.
     fn find_open(&self, name: &str) -> FsResult<(Ino, TransactionRecord)> {
         self.check_mainline()?;
-        let mut records = self.transaction_records()?.into_iter();
+        let mut records = self.live_records()?.into_iter();
         let found = records.find(|(_, record)| is_open(record) && record.name == name);
         found.ok_or(FsError::NotFound)
     }
@@ -206,7 +217,7 @@ impl FileSystem {
     /// [`FsError::Unsupported`] in a transaction; [`FsError::Format`].
     pub fn transactions(&self) -> FsResult<Vec<TransactionInfo>> {
         self.check_mainline()?;
-        let records = self.transaction_records()?;
+        let records = self.live_records()?;
         let infos = records.iter();
         Ok(infos
             .map(|(number, record)| TransactionInfo::of(*number, record))
@@ -345,7 +356,8 @@ impl FileSystem {
         let mut batch = self.store.batch();
         batch.delete(&self.store.keys.transaction(number));
         self.delete_reads(number, &mut batch)?;
-        self.store.commit(&batch, SpaceClass::Reserve)
+        // Without trees it is no transaction any more, whether its record is there or not.
+        unless_full(self.store.commit(&batch, SpaceClass::Reserve))
     }
 
     /// Numbers and trees of transactions, those with a record or without.
@@ -394,12 +406,13 @@ impl FileSystem {
                 name = record.name,
                 "a transaction that was not committed has ended"
             );
-            self.end_transaction(number)?;
+            // In a full store it is ended at a later open; a full store opens.
+            unless_full(self.end_transaction(number))?;
         }
         let loose = branches.iter().filter(|(of, ..)| !open.contains(of));
         let loose: BTreeSet<Ino> = loose.map(|(number, ..)| *number).collect();
         for number in loose {
-            self.drop_branches(number)?;
+            unless_full(self.drop_branches(number))?;
         }
         Ok(())
     }
