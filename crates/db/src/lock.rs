@@ -1,10 +1,11 @@
 //! Locks on keys and ranges, for transactions that lock before they read or write.
 //!
-//! Strict two-phase locking: a transaction takes a lock before each access and gives all of them back
-//! at its end. A lock is on a range of keys of one tree, for reading (shared) or for writing (alone).
+//! Strict two-phase locking: a transaction takes a lock before each access and gives all of them
+//! back at its end. A lock is on a range of keys of one tree, for reading (shared) or for writing
+//! (alone).
 //!
-//! Wound-wait: transactions have a rank, by priority and then by age. One that asks for a lock which
-//! another holds
+//! Wound-wait: transactions have a rank, by priority and then by age. One that asks for a lock
+//! which another holds
 //!
 //! 1. waits, if the holder has the higher rank or is committing;
 //! 2. else ends the holder: it loses its locks at once, and its next call is refused. Its writes
@@ -13,8 +14,8 @@
 //! A transaction waits only for those of higher rank and for commits, which wait for nothing. So
 //! there is no deadlock, and the transaction of the highest rank always goes on.
 //!
-//! Differs: in the paper the lowest priority is aborted once there is a deadlock. Here it is aborted
-//! before there can be one.
+//! Differs: in the paper the lowest priority is aborted once there is a deadlock. Here it is
+//! aborted before there can be one.
 //!
 //! Paper: Shetty et al., VT-tree, FAST 2013, section 3.2 (locking policy); Rosenkrantz et al.,
 //! System Level Concurrency Control, TODS 1978 (wound-wait).
@@ -117,8 +118,8 @@ impl LockTable {
         state.last_age
     }
 
-    /// No locks yet, for a transaction that may hold `bytes_max` of them. Without `waits` a lock that
-    /// another holds is refused.
+    /// No locks yet, for a transaction that may hold `bytes_max` of them. Without `waits` a lock
+    /// that another holds is refused.
     pub(crate) fn begin(self: &Arc<Self>, rank: Rank, bytes_max: usize, waits: bool) -> Locks {
         let mut state = self.state.lock();
         state.last_owner += 1;
@@ -140,7 +141,8 @@ impl LockTable {
 }
 
 impl Locks {
-    /// Locks a range, and waits for it if that is needed. Nothing happens if it is locked so already.
+    /// Locks a range, and waits for it if that is needed. Nothing happens if it is locked so
+    /// already.
     ///
     /// # Errors
     /// [`DbError::Wounded`] if another transaction has ended this one, [`DbError::Locked`] without

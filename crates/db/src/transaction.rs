@@ -2,8 +2,8 @@
 //! transaction was first.
 //!
 //! 1. A transaction holds a snapshot. Its writes stay in memory ([`writes`]); its reads see the
-//!    snapshot with its own writes over it ([`scan`]). With [`Isolation::Locking`] each access takes
-//!    a lock first, and reads see the present.
+//!    snapshot with its own writes over it ([`scan`]). With [`Isolation::Locking`] each access
+//!    takes a lock first, and reads see the present.
 //! 2. Writes beyond [`TransactionOptions::spill_bytes`] move to branch trees of the transaction
 //!    ([`spill`]), if the engine has them.
 //! 3. The commit makes one batch of the writes and has the engine check guards in the same step:
@@ -149,8 +149,8 @@ impl Transaction {
     /// The value of a key, as the transaction sees it.
     ///
     /// # Errors
-    /// [`DbError::Wounded`], [`DbError::Locked`] of a locking transaction; [`DbError::TooLarge`] for
-    /// too many reads that are to be checked; [`DbError::Kv`].
+    /// [`DbError::Wounded`], [`DbError::Locked`] of a locking transaction; [`DbError::TooLarge`]
+    /// for too many reads that are to be checked; [`DbError::Kv`].
     pub fn get(&self, tree: impl Into<TreeId>, key: &[u8]) -> Result<Option<Bytes>, DbError> {
         let tree = tree.into();
         self.lock_key(tree, key, Access::Read)?;

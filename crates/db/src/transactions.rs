@@ -89,10 +89,10 @@ impl Transactions {
         }
     }
 
-    /// Runs a closure in a transaction and commits it; on a conflict both again, up to 100 times, with
-    /// growing pauses of at most 10 ms. A locking transaction keeps its age, so that it comes to be
-    /// the oldest. The closure must be ready to be run more than once. If it returns an error, the
-    /// transaction is aborted and the error is returned.
+    /// Runs a closure in a transaction and commits it; on a conflict both again, up to 100 times,
+    /// with growing pauses of at most 10 ms. A locking transaction keeps its age, so that it comes
+    /// to be the oldest. The closure must be ready to be run more than once. If it returns an
+    /// error, the transaction is aborted and the error is returned.
     ///
     /// # Errors
     /// Those of the closure and of [`Transaction::commit`]; [`DbError::Conflict`] and

@@ -1,5 +1,5 @@
-//! Branch trees of the VT-tree engine that are absorbed: what others wrote stays, and what both wrote
-//! is listed or settled.
+//! Branch trees of the VT-tree engine that are absorbed: what others wrote stays, and what both
+//! wrote is listed or settled.
 
 use bytes::Bytes;
 use stitch_base::sync::Arc;

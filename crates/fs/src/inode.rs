@@ -99,8 +99,8 @@ impl Inode {
         }
     }
 
-    /// Returns the only name of an inode, and its directory; `None` for the root and for what has no
-    /// name or several.
+    /// Returns the only name of an inode, and its directory; `None` for the root and for what has
+    /// no name or several.
     pub(crate) fn name(&self) -> Option<(Ino, Arc<[u8]>)> {
         match &self.location {
             Location::Entry { parent, name } => Some((*parent, Arc::clone(name))),

@@ -1,5 +1,5 @@
-//! Counters: what an engine has done, by name. Every claim about cost is checked on these. What only one
-//! engine counts is named there.
+//! Counters: what an engine has done, by name. Every claim about cost is checked on these. What
+//! only one engine counts is named there.
 
 /// Named counters at one moment, in no particular order. They only grow while a store is open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

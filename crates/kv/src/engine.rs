@@ -432,7 +432,8 @@ pub trait Engine: Send + Sync {
     /// [`KvError::Invalid`] (a tree that is no branch, that is named twice, or that has a branch
     /// itself; the parent of another one of the list), and as [`Self::commit_guarded`].
     ///
-    /// What was written to the branches may be of any length. The batch is no longer than any other.
+    /// What was written to the branches may be of any length. The batch is no longer than any
+    /// other.
     ///
     /// # Durability
     /// As [`Self::commit`].

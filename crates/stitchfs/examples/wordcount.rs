@@ -4,8 +4,8 @@
 //! cargo run --example wordcount -- words.stitch < README.md
 //! ```
 //!
-//! Shows upserts (a count is added to without being read), batches (the counts of a piece of text are
-//! one step), a second tree as an index, a snapshot, and scans both ways.
+//! Shows upserts (a count is added to without being read), batches (the counts of a piece of text
+//! are one step), a second tree as an index, a snapshot, and scans both ways.
 
 use std::collections::BTreeMap;
 use std::error::Error;

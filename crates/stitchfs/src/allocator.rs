@@ -1,5 +1,5 @@
-//! The allocator of a program that should hold little more than its budget: mimalloc, told to give memory
-//! back soon (ADR 0030, ADR 0088). A program chooses it for itself:
+//! The allocator of a program that should hold little more than its budget: mimalloc, told to give
+//! memory back soon (ADR 0030, ADR 0088). A program chooses it for itself:
 //!
 //! ```no_run
 //! #[global_allocator]
@@ -19,8 +19,8 @@ const PURGE_DELAY: c_int = 15;
 /// A compaction frees megabytes at a time: the next one has them again soon, or not at all.
 const PURGE_DELAY_MS: c_long = 100;
 
-/// Has memory that is free given back to the system after a tenth of a second, not after a second. For the
-/// whole process. To be called first of all, by programs that allocate with [`MiMalloc`].
+/// Has memory that is free given back to the system after a tenth of a second, not after a second.
+/// For the whole process. To be called first of all, by programs that allocate with [`MiMalloc`].
 pub fn hold_little() {
     set(PURGE_DELAY, PURGE_DELAY_MS);
 }

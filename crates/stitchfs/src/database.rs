@@ -273,21 +273,21 @@ impl Database {
     /// store can be emptied.
     ///
     /// # Errors
-    /// Nothing is applied if the kind is
-    /// [`NotFound`](crate::ErrorKind::NotFound) (a tree that is gone),
-    /// [`Invalid`](crate::ErrorKind::Invalid) (over [`Self::limits`], an upsert function that was not
-    /// registered, or a tree of another store or instance), [`NoSpace`](crate::ErrorKind::NoSpace)
-    /// (delete something, then go on) or [`ReadOnly`](crate::ErrorKind::ReadOnly). After
-    /// [`Io`](crate::ErrorKind::Io) or [`Poisoned`](crate::ErrorKind::Poisoned) it may be there or
-    /// not after the next open; nothing more is taken until then.
+    /// Nothing is applied if the kind is [`NotFound`](crate::ErrorKind::NotFound) (a tree that is
+    /// gone), [`Invalid`](crate::ErrorKind::Invalid) (over [`Self::limits`], an upsert function
+    /// that was not registered, or a tree of another store or instance),
+    /// [`NoSpace`](crate::ErrorKind::NoSpace) (delete something, then go on) or
+    /// [`ReadOnly`](crate::ErrorKind::ReadOnly). After [`Io`](crate::ErrorKind::Io) or
+    /// [`Poisoned`](crate::ErrorKind::Poisoned) it may be there or not after the next open; nothing
+    /// more is taken until then.
     ///
     /// # Durability
     /// By [`StoreOptions::durability`]. By default it survives that this process is killed, and a
     /// power cut after the next [`Self::sync`], or after [`StoreOptions::sync_interval`].
     ///
     /// # Cost
-    /// One append to the log; no read. A run of 64 KiB and more of values, in the order of their keys,
-    /// goes to its place at once, and the log holds where that is.
+    /// One append to the log; no read. A run of 64 KiB and more of values, in the order of their
+    /// keys, goes to its place at once, and the log holds where that is.
     pub fn commit(&self, batch: &Batch) -> Result<Seqno, StoreError> {
         let options = CommitOptions {
             sync: false,
@@ -323,14 +323,15 @@ impl Database {
     /// Makes every commit that returned before durable, those of other threads too.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`](crate::ErrorKind::Io), [`ErrorKind::Poisoned`](crate::ErrorKind::Poisoned):
-    /// what was not durable may be lost; open the store anew.
+    /// [`ErrorKind::Io`](crate::ErrorKind::Io),
+    /// [`ErrorKind::Poisoned`](crate::ErrorKind::Poisoned): what was not durable may be lost; open
+    /// the store anew.
     pub fn sync(&self) -> Result<(), StoreError> {
         Ok(self.instance.engine.sync()?)
     }
 
-    /// This moment of all trees, held open until the last clone of it is dropped. O(1). What it sees
-    /// and the present does not takes space meanwhile.
+    /// This moment of all trees, held open until the last clone of it is dropped. O(1). What it
+    /// sees and the present does not takes space meanwhile.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::take(&self.instance)
@@ -374,8 +375,8 @@ impl Database {
     }
 
     /// Evacuates zones with holes, so that the holes become free zones. Reads and writes go on.
-    /// `watch` is told bytes done and bytes to do, and ends it by answering false. The background does
-    /// so by itself while much is in holes.
+    /// `watch` is told bytes done and bytes to do, and ends it by answering false. The background
+    /// does so by itself while much is in holes.
     ///
     /// # Errors
     /// See [`StoreError`]. What was moved stays moved.
@@ -383,8 +384,9 @@ impl Database {
         self.first.defrag(watch)
     }
 
-    /// Tells the device of all that is free. Answers the bytes. The space of a file goes back to its
-    /// host: later writes fail if the host has none by then. See [`StoreOptions::discard`], too.
+    /// Tells the device of all that is free. Answers the bytes. The space of a file goes back to
+    /// its host: later writes fail if the host has none by then. See [`StoreOptions::discard`],
+    /// too.
     ///
     /// # Errors
     /// See [`StoreError`].
@@ -396,8 +398,8 @@ impl Database {
     /// space at once. Reads and writes go on.
     ///
     /// # Errors
-    /// [`StoreError::Size`] if that is not longer, or more than there is; see [`StoreError`]. Nothing
-    /// has changed then.
+    /// [`StoreError::Size`] if that is not longer, or more than there is; see [`StoreError`].
+    /// Nothing has changed then.
     ///
     /// # Durability
     /// Durable when this returns; a crash leaves the old length or the new one.
@@ -405,8 +407,8 @@ impl Database {
         self.first.grow(&self.first.path(), bytes)
     }
 
-    /// Makes the store `bytes` long: moves what is behind that, and gives the rest of a file back to
-    /// its host. Reads and writes go on, but a scan that is held open for 30 s makes it fail. If
+    /// Makes the store `bytes` long: moves what is behind that, and gives the rest of a file back
+    /// to its host. Reads and writes go on, but a scan that is held open for 30 s makes it fail. If
     /// `watch` ends it, nothing has changed.
     ///
     /// # Errors
@@ -428,9 +430,9 @@ impl Database {
         self.first.shrink(&self.first.path(), bytes, watch)
     }
 
-    /// Writes everything out and ends background work, in all instances of the store: nothing more is
-    /// taken afterwards. Dropping
-    /// the last handle without it is as safe; the next open has more to do.
+    /// Writes everything out and ends background work, in all instances of the store: nothing more
+    /// is taken afterwards. Dropping the last handle without it is as safe; the next open has more
+    /// to do.
     ///
     /// # Errors
     /// As [`Self::sync`].
@@ -441,8 +443,8 @@ impl Database {
 
 impl Store {
     /// The records in the same store as the file system: see [`Database`]. Commits of records and
-    /// operations on files are in one order; after a crash the store is as it was after one of them,
-    /// so what is older than something that is there is there too.
+    /// operations on files are in one order; after a crash the store is as it was after one of
+    /// them, so what is older than something that is there is there too.
     #[must_use]
     pub fn database(&self) -> Database {
         Database::of_instance(self.first.clone(), self.instance.clone())

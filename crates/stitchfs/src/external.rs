@@ -157,8 +157,8 @@ impl Request<'_> {
     }
 }
 
-/// How many plain files a store that is not open has in its folder, and how many bytes they have; `None` without
-/// a folder.
+/// How many plain files a store that is not open has in its folder, and how many bytes they have;
+/// `None` without a folder.
 #[must_use]
 pub fn count(store: &Path) -> Option<(u64, u64)> {
     let instances = std::fs::read_dir(folder_path(store)).ok()?;
@@ -345,8 +345,8 @@ impl ExternalFiles for PlainFiles {
     }
 }
 
-/// A thread that makes large files durable now and then, as the engine does with its log, and removes plain files
-/// that nobody needs any more. Ends when dropped.
+/// A thread that makes large files durable now and then, as the engine does with its log, and
+/// removes plain files that nobody needs any more. Ends when dropped.
 pub(crate) struct Settler {
     shared: Arc<(Mutex<bool>, Condvar)>,
     thread: Mutex<Option<JoinHandle<()>>>,

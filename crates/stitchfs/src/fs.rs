@@ -1,19 +1,19 @@
 //! Files and directories of a store, by calls instead of a mount.
 //!
-//! [`Files`] is an open store, [`Dir`] a directory to start paths from, [`File`] an open file. They are
-//! the operations that a mount serves, without the kernel between: no request, no copy, no cache of
-//! names. All are shared by threads.
+//! [`Files`] is an open store, [`Dir`] a directory to start paths from, [`File`] an open file. They
+//! are the operations that a mount serves, without the kernel between: no request, no copy, no
+//! cache of names. All are shared by threads.
 //!
-//! - **Paths** are relative to the [`Dir`] that is asked; those that begin with `/` start at the root.
-//!   The last name costs a point read; a directory on the way does, if no path led through it lately (512 of them
-//!   are remembered). So a program that works in many directories opens each once.
-//!   Symbolic links are followed, except where a call says that it is about the link.
-//! - **Permissions** are not checked: who can open the store may do everything. What is made belongs to
-//!   user and group 0 until [`Dir::set_owner`].
-//! - **Each call is one step**: it happened whole or not at all, also in a crash. Writes of more than
-//!   2 MiB are several steps.
-//! - **Durability** is that of [`StoreOptions::durability`]: by default a call that returned survives
-//!   that this process is killed, and a power cut after [`Files::sync`], [`File::sync`] or
+//! - **Paths** are relative to the [`Dir`] that is asked; those that begin with `/` start at the
+//!   root. The last name costs a point read; a directory on the way does, if no path led through it
+//!   lately (512 of them are remembered). So a program that works in many directories opens each
+//!   once. Symbolic links are followed, except where a call says that it is about the link.
+//! - **Permissions** are not checked: who can open the store may do everything. What is made
+//!   belongs to user and group 0 until [`Dir::set_owner`].
+//! - **Each call is one step**: it happened whole or not at all, also in a crash. Writes of more
+//!   than 2 MiB are several steps.
+//! - **Durability** is that of [`StoreOptions::durability`]: by default a call that returned
+//!   survives that this process is killed, and a power cut after [`Files::sync`], [`File::sync`] or
 //!   [`StoreOptions::sync_interval`].
 //! - A store is open once: by a program or by a mount.
 //! - **Transactions** of several calls, of files and of records together: [`Files::begin`].
@@ -104,8 +104,8 @@ impl std::fmt::Debug for Files {
 }
 
 impl Files {
-    /// The file system of a store that is open. Goes on with the removal of trees that an earlier life has
-    /// not ended.
+    /// The file system of a store that is open. Goes on with the removal of trees that an earlier
+    /// life has not ended.
     ///
     /// # Errors
     /// [`StoreError::NoFileSystem`]; see [`StoreError`].
@@ -140,8 +140,8 @@ impl Files {
         Self::open(path, options)
     }
 
-    /// Opens the file system of the store at `path`: a file, a directory with a store in it, or a block
-    /// device.
+    /// Opens the file system of the store at `path`: a file, a directory with a store in it, or a
+    /// block device.
     ///
     /// # Errors
     /// [`StoreError::NoFileSystem`]; those of [`Database::open`].
@@ -208,14 +208,15 @@ impl Files {
     /// Makes everything durable that returned before, by any thread.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`](crate::ErrorKind::Io), [`ErrorKind::Poisoned`](crate::ErrorKind::Poisoned):
-    /// what was not durable may be lost; open the store anew.
+    /// [`ErrorKind::Io`](crate::ErrorKind::Io),
+    /// [`ErrorKind::Poisoned`](crate::ErrorKind::Poisoned): what was not durable may be lost; open
+    /// the store anew.
     pub fn sync(&self) -> Result<(), StoreError> {
         Ok(self.open.fs.sync()?)
     }
 
-    /// Writes everything out and ends background work: nothing more is taken afterwards. Dropping the
-    /// last handle without it is as safe; the next open has more to do.
+    /// Writes everything out and ends background work: nothing more is taken afterwards. Dropping
+    /// the last handle without it is as safe; the next open has more to do.
     ///
     /// # Errors
     /// As [`Self::sync`].

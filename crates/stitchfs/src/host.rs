@@ -70,7 +70,8 @@ impl std::fmt::Debug for Host {
     }
 }
 
-/// What another process needs to keep a mount: the descriptors, and what the next daemon has to know.
+/// What another process needs to keep a mount: the descriptors, and what the next daemon has to
+/// know.
 pub type Keep<'a> = &'a dyn Fn(&Kept, &[BorrowedFd<'_>]) -> io::Result<()>;
 
 impl Host {
@@ -90,8 +91,8 @@ impl Host {
         })
     }
 
-    /// As [`Self::mount`]; `keep` hands the mount to a process that keeps it if this one dies, and `keeper` is
-    /// what there is to say to that process, and of it.
+    /// As [`Self::mount`]; `keep` hands the mount to a process that keeps it if this one dies, and
+    /// `keeper` is what there is to say to that process, and of it.
     ///
     /// # Errors
     /// As [`Self::mount`], and what `keep` says. The mount is undone then.
@@ -117,7 +118,8 @@ impl Host {
         })
     }
 
-    /// Goes on with a mount whose daemon has ended. The descriptors are those that were given to `keep`.
+    /// Goes on with a mount whose daemon has ended. The descriptors are those that were given to
+    /// `keep`.
     ///
     /// # Errors
     /// See [`StoreError`]; the mount stays, for another to go on with.
@@ -204,7 +206,8 @@ impl Host {
         Ok(host)
     }
 
-    /// What lets requests in. Once it is shut, [`Self::join`] closes the store and leaves the mount.
+    /// What lets requests in. Once it is shut, [`Self::join`] closes the store and leaves the
+    /// mount.
     ///
     /// # Panics
     /// Never: there is a session as long as there is a host.

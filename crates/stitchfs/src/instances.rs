@@ -48,16 +48,17 @@ impl Store {
 }
 
 impl Database {
-    /// Names of all instances of the store, `main` first. Each is a database of its own, with its own
-    /// trees, log and background work; they share the space, and the memory that the store was opened
-    /// with.
+    /// Names of all instances of the store, `main` first. Each is a database of its own, with its
+    /// own trees, log and background work; they share the space, and the memory that the store was
+    /// opened with.
     #[must_use]
     pub fn instances(&self) -> Vec<String> {
         self.first.names()
     }
 
-    /// Another instance of the same store, which stays open as long as any of them is. Commits to two
-    /// instances are not in one order: after a power cut each is as it was after one of its own.
+    /// Another instance of the same store, which stays open as long as any of them is. Commits to
+    /// two instances are not in one order: after a power cut each is as it was after one of its
+    /// own.
     ///
     /// # Errors
     /// [`NotFound`](crate::ErrorKind::NotFound) if there is none of this name.
@@ -80,13 +81,13 @@ impl Database {
     ///
     /// # Errors
     /// [`Exists`](crate::ErrorKind::Exists) if there is one of this name;
-    /// [`Invalid`](crate::ErrorKind::Invalid) for what is no name (1 to 32 letters, digits, and, but
-    /// for the first, `-`, `_`, `.`), and for one more than 28 beside `main`;
+    /// [`Invalid`](crate::ErrorKind::Invalid) for what is no name (1 to 32 letters, digits, and,
+    /// but for the first, `-`, `_`, `.`), and for one more than 28 beside `main`;
     /// [`NoSpace`](crate::ErrorKind::NoSpace) if no free zones lie side by side for its logs.
     ///
     /// # Durability
-    /// On the medium when this returns; a crash leaves all of it or nothing. Older programs refuse a
-    /// store with further instances.
+    /// On the medium when this returns; a crash leaves all of it or nothing. Older programs refuse
+    /// a store with further instances.
     ///
     /// # Cost
     /// Its logs, as long as those of the store by default, are written once.
@@ -98,9 +99,9 @@ impl Database {
         Ok(self.with(self.first.create_instance(name, options)?))
     }
 
-    /// Removes an instance with all that is in it. Handles of it take no more writes and find nothing,
-    /// but scans that have begun go on. Its space is free when this returns and the last of them has
-    /// ended.
+    /// Removes an instance with all that is in it. Handles of it take no more writes and find
+    /// nothing, but scans that have begun go on. Its space is free when this returns and the last
+    /// of them has ended.
     ///
     /// # Errors
     /// [`NotFound`](crate::ErrorKind::NotFound) if there is none of this name,

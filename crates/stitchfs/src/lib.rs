@@ -1,5 +1,5 @@
-//! StitchFS as a library: an embedded, ordered, transactional key-value store, and a POSIX file system,
-//! in one file or device.
+//! StitchFS as a library: an embedded, ordered, transactional key-value store, and a POSIX file
+//! system, in one file or device.
 //!
 //! - [`Database`]: trees of records. Begin there.
 //! - [`fs::Files`]: files and directories, by calls instead of a mount.
@@ -7,8 +7,8 @@
 //!   records beside it.
 //!
 //! What is promised, what it costs and what goes wrong is on one page, with examples that run as
-//! tests: `docs/library.md`. The command `stitchfs` is made of this library; `default-features = false`
-//! leaves out what only the command needs.
+//! tests: `docs/library.md`. The command `stitchfs` is made of this library; `default-features =
+//! false` leaves out what only the command needs.
 //!
 //! ```
 //! use stitchfs::{Batch, Database, Direction, KeyRange, StoreOptions, TreeOptions};
@@ -111,12 +111,13 @@ pub const JOB_XATTR: &str = "stitchfs.job";
 /// is set, to any value. For the same callers.
 pub const SYNC_XATTR: &str = "stitchfs.sync";
 
-/// Name of the extended attribute of a mount's root directory that takes requests to the process that keeps
-/// the mount when its daemon dies, as JSON. For the same callers; not there without such a process.
+/// Name of the extended attribute of a mount's root directory that takes requests to the process
+/// that keeps the mount when its daemon dies, as JSON. For the same callers; not there without such
+/// a process.
 pub const RESTART_XATTR: &str = "stitchfs.restart";
 
-/// Counter of a daemon: directories of removed trees that are not empty yet, as far as they are known. With
-/// 0, the space of all removed trees was given back.
+/// Counter of a daemon: directories of removed trees that are not empty yet, as far as they are
+/// known. With 0, the space of all removed trees was given back.
 pub const DETACHED_DIRS: &str = "fs.detached_dirs";
 /// Counter of a daemon: entries of removed trees that are gone since the store was mounted.
 pub const DETACHED_REMOVED: &str = "fs.detached_removed";

@@ -4,8 +4,8 @@
 //!    given another size; a block device is used whole.
 //! 2. What holds data, or has the signature of anything known, is refused without `force`; what is
 //!    in use is refused always.
-//! 3. The device is formatted. A new file gets its name after that, so that no half-made store is left
-//!    behind when it fails or the process ends in the middle of it.
+//! 3. The device is formatted. A new file gets its name after that, so that no half-made store is
+//!    left behind when it fails or the process ends in the middle of it.
 
 use crate::{EngineKind, LargeFiles, StoreError};
 use rustix::fs::SeekFrom;
@@ -34,8 +34,9 @@ pub struct MakeOptions {
     pub force: bool,
     /// Length of a zone, in bytes.
     pub zone_bytes: Option<u64>,
-    /// Length that the store can be grown to later, in bytes. By default 16 times its own length, at
-    /// least 1 GiB; without bound from 8 GiB on. Costs 1/2048 of it for a longer log, 64 MiB at most.
+    /// Length that the store can be grown to later, in bytes. By default 16 times its own length,
+    /// at least 1 GiB; without bound from 8 GiB on. Costs 1/2048 of it for a longer log, 64 MiB at
+    /// most.
     pub grown_bytes: Option<u64>,
     /// Owner and mode of the root directory.
     pub root: RootOwner,
@@ -84,8 +85,8 @@ pub fn store_path(path: &Path) -> PathBuf {
 /// What is done with a device that was found or made.
 type Work<'a, T> = dyn FnMut(&Arc<dyn Device>) -> Result<T, StoreError> + 'a;
 
-/// Finds or makes the device that `path` means and hands it to `make`. If that fails, nothing is left
-/// of a file that was made here.
+/// Finds or makes the device that `path` means and hands it to `make`. If that fails, nothing is
+/// left of a file that was made here.
 pub(crate) fn on_device<T>(
     path: &Path,
     options: &MakeOptions,

@@ -49,8 +49,8 @@ pub struct StoreOptions {
     pub stitch_by_key: Option<StitchByKey>,
     /// Tells the device of zones as they become free.
     pub discard: bool,
-    /// How a block device is read and written. A file goes through the page cache; `Direct` and `Ring`
-    /// are errors there.
+    /// How a block device is read and written. A file goes through the page cache; `Direct` and
+    /// `Ring` are errors there.
     pub io: IoMode,
     /// Which instance of the store is meant; by default the one that every store has, `main`. All
     /// are opened, and share the memory.
@@ -272,7 +272,8 @@ impl Store {
         self.file_system_on(None)
     }
 
-    /// Opens the file system with a ledger, which says what an earlier process knew, if there was one.
+    /// Opens the file system with a ledger, which says what an earlier process knew, if there was
+    /// one.
     pub(crate) fn file_system_on(
         &self,
         ledger: Option<Arc<dyn Ledger>>,
@@ -572,7 +573,8 @@ impl Store {
         self.keys.socket()
     }
 
-    /// Writes everything out, of all instances, and lets go of the device when the last owner of the engine does.
+    /// Writes everything out, of all instances, and lets go of the device when the last owner of
+    /// the engine does.
     ///
     /// # Errors
     /// See [`StoreError`]; what was acknowledged may not be durable then.

@@ -231,7 +231,8 @@ fn read_below(dir: &Dir) -> u64 {
     blocks
 }
 
-/// What lay around each directory was read, and where there is little memory most of it more than once.
+/// What lay around each directory was read, and where there is little memory most of it more than
+/// once.
 #[test]
 fn a_tree_that_is_read_in_the_order_of_listing_is_read_once() {
     let dir = tempfile::tempdir().unwrap();
@@ -297,8 +298,8 @@ fn what_is_written_after_it_was_read_ahead_is_read() {
     files.close().unwrap();
 }
 
-/// Buffers of programs are no multiple of a block: `tar` has 10 KiB. What is begun of a block is not written
-/// to its place, from where it would be read again for the rest.
+/// Buffers of programs are no multiple of a block: `tar` has 10 KiB. What is begun of a block is
+/// not written to its place, from where it would be read again for the rest.
 #[test]
 fn what_is_written_by_buffers_is_not_read_again() {
     const LEN: u64 = 40 * MIB;

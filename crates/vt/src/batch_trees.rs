@@ -1,4 +1,5 @@
-//! The trees that a batch writes to: nearly always a few, so that no commit asks for memory to list them.
+//! The trees that a batch writes to: nearly always a few, so that no commit asks for memory to list
+//! them.
 
 use std::collections::BTreeSet;
 use stitch_base::TreeId;

@@ -1,10 +1,10 @@
 //! The block cache: blocks that were read, checked and unpacked, bounded in bytes.
 //!
-//! Sharded by key; who looks for a block keeps nobody else from looking. Each shard is a clock: a block
-//! that is found again gets another round, up to three; the hand takes rounds away, and blocks without
-//! any. Blocks that a scan brings in come without a round, so a long scan pushes out mostly itself.
-//! Index blocks come with all three: each leads to dozens of data blocks. Most of these are found past
-//! the cache: see [`Shortcut`].
+//! Sharded by key; who looks for a block keeps nobody else from looking. Each shard is a clock: a
+//! block that is found again gets another round, up to three; the hand takes rounds away, and
+//! blocks without any. Blocks that a scan brings in come without a round, so a long scan pushes out
+//! mostly itself. Index blocks come with all three: each leads to dozens of data blocks. Most of
+//! these are found past the cache: see [`Shortcut`].
 //!
 //! A block's key is the table that it was written for and its address. Table numbers are never
 //! reused, so what is cached for a block can never be taken for a later block at the same place,
@@ -117,7 +117,8 @@ struct Slot {
 }
 
 impl Slot {
-    /// It was found: it gets so many rounds more. Mostly it has all of them, and nothing is written.
+    /// It was found: it gets so many rounds more. Mostly it has all of them, and nothing is
+    /// written.
     fn note(&self, rounds: u8) {
         let before = self.rounds.load(Ordering::Relaxed);
         let after = (before + rounds).min(ROUNDS_MAX);
@@ -177,10 +178,11 @@ impl Shard {
 #[derive(Debug)]
 pub(crate) struct BlockCache {
     shards: Vec<Apart<RwLock<Shard>>>,
-    /// What all shards hold together. A shard adds what changes with its lock held, so it is never less than
-    /// nothing.
+    /// What all shards hold together. A shard adds what changes with its lock held, so it is never
+    /// less than nothing.
     bytes: Apart<AtomicUsize>,
-    /// Changes with [`Self::set_capacity`]; a shard keeps to it as it was when its lock was taken last.
+    /// Changes with [`Self::set_capacity`]; a shard keeps to it as it was when its lock was taken
+    /// last.
     shard_bytes_max: AtomicUsize,
     counters: ReadCounters,
     readers: Readers,

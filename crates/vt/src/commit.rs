@@ -306,8 +306,8 @@ impl Store {
         Divided::of(batch, Parts::Some(parts))
     }
 
-    /// Notes gaps that range deletes make, parts those that the batch puts something into, and follows
-    /// rows of deletes.
+    /// Notes gaps that range deletes make, parts those that the batch puts something into, and
+    /// follows rows of deletes.
     fn note_gaps(
         &self,
         (committer, active): (&mut Committer, &Buffer),

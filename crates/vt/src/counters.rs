@@ -71,7 +71,8 @@ counters! {
     unreadable_tables = "vt.unreadable_tables";
     /// Time that writers were slowed, in microseconds.
     paced_us = "vt.paced_us";
-    /// Longest time that a commit had to wait for room, in a memtable or on the volume, in microseconds.
+    /// Longest time that a commit had to wait for room, in a memtable or on the volume, in
+    /// microseconds.
     wait_us_max = "vt.wait_us_max";
     /// Times that a commit had to wait for room.
     waits = "vt.waits";

@@ -2,8 +2,8 @@
 //!
 //! 1. Puts of a batch that follow each other, in one tree and in the order of their keys, with
 //!    enough bytes in all, are written as data blocks. The log record of the commit holds the index
-//!    entries of these blocks instead of the values.
-//!    Puts that go on with a long streak of them, commit after commit, do the same: see [`streaks`].
+//!    entries of these blocks instead of the values. Puts that go on with a long streak of them,
+//!    commit after commit, do the same: see [`streaks`].
 //! 2. Until its memtable is written out, a run is a part of it: reads look into both, and what is
 //!    newer is told by sequence numbers. Of a few value blocks the memtable has the places instead,
 //!    as puts. The write-out stitches the blocks into its table.
@@ -71,9 +71,9 @@ pub(crate) struct Direct {
     pub(crate) streak: Option<StreakId>,
 }
 
-/// Divides a batch: runs of puts of long values with at least `bytes_min` bytes are parts of their own,
-/// and so are shorter ones that `follow` says to go on with a streak. It is told of all. A put that is not finished
-/// goes on with a streak, but through the log.
+/// Divides a batch: runs of puts of long values with at least `bytes_min` bytes are parts of their
+/// own, and so are shorter ones that `follow` says to go on with a streak. It is told of all. A put
+/// that is not finished goes on with a streak, but through the log.
 pub(crate) fn divide(
     batch: &Batch<'_>,
     bytes_min: u64,

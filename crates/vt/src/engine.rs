@@ -53,8 +53,8 @@ impl std::fmt::Debug for VtEngine {
 
 impl VtEngine {
     /// Opens the store that a volume holds; a fresh volume holds an empty one. Where a volume has
-    /// further instances, all are opened, and share the memory: see [`Self::further`]. On a volume that was
-    /// opened for reading only, nothing is written.
+    /// further instances, all are opened, and share the memory: see [`Self::further`]. On a volume
+    /// that was opened for reading only, nothing is written.
     ///
     /// # Errors
     /// [`VtError`] if what is stored contradicts itself or cannot be read.

@@ -44,8 +44,8 @@ pub(crate) trait EntryIter {
     /// One entry on. Must stand on an entry.
     fn next(&mut self) -> Result<(), VtError>;
 
-    /// As [`Self::next`]; answers the prefix of the key on which it stands then ([`crate::prefix`]), `None` beyond
-    /// the end. For who merges: it is one call through a box.
+    /// As [`Self::next`]; answers the prefix of the key on which it stands then
+    /// ([`crate::prefix`]), `None` beyond the end. For who merges: it is one call through a box.
     fn next_prefix(&mut self) -> Result<Option<u64>, VtError> {
         self.next()?;
         Ok(self.current().map(|entry| prefix_of(entry.key)))
@@ -78,8 +78,8 @@ pub(crate) trait EntryIter {
         Ok(())
     }
 
-    /// Goes on over entries before `end` that are older than `seqno`, as far as it knows that they are without
-    /// a look at each. Answers whether it has moved.
+    /// Goes on over entries before `end` that are older than `seqno`, as far as it knows that they
+    /// are without a look at each. Answers whether it has moved.
     fn skip_older(&mut self, _seqno: Seqno, _end: &[u8]) -> Result<bool, VtError> {
         Ok(false)
     }

@@ -1,11 +1,11 @@
-//! Gaps: ranges of keys that are known to be empty, so that no scan steps over what was deleted there
-//! more than once.
+//! Gaps: ranges of keys that are known to be empty, so that no scan steps over what was deleted
+//! there more than once.
 //!
 //! A delete is a mark above what it deletes, and both stay until a compaction brings them together.
-//! A scan steps over both, and a million of them take it a tenth of a second. So a scan that has met
-//! many deleted keys and no row between two places notes that: *no reader of this sequence number or a
-//! later one finds a row here*. That is about keys, not about tables: it stays true whatever
-//! write-outs and compactions do, and only a put (or an upsert) ends it.
+//! A scan steps over both, and a million of them take it a tenth of a second. So a scan that has
+//! met many deleted keys and no row between two places notes that: *no reader of this sequence
+//! number or a later one finds a row here*. That is about keys, not about tables: it stays true
+//! whatever write-outs and compactions do, and only a put (or an upsert) ends it.
 //!
 //! 1. *Announce*, under the committer's lock: the gap is known to every later commit.
 //! 2. *Check*: commits that came after what the scan has read are still in memtables; none of them
@@ -13,15 +13,15 @@
 //! 3. *Confirm*: unless a put has met it meanwhile, scans use it.
 //!
 //! A put that meets a gap parts it. So that scans need not come first, commits note rows of deletes
-//! in rising order of keys ([`DeleteRuns`]), and a thread scans over each once there are enough. A range
-//! delete over much that is in its own memtable is a gap when it is committed.
+//! in rising order of keys ([`DeleteRuns`]), and a thread scans over each once there are enough. A
+//! range delete over much that is in its own memtable is a gap when it is committed.
 //!
 //! Invariants:
 //! - gaps of a tree are in order and do not touch;
 //! - a set of gaps that a reader has taken after its sequence number stays right for it.
 //!
-//! Nothing of this is stored: after an open it is learned anew. What a write-out finds empty where it
-//! has many deletes it stores by itself, as range deletes ([`crate::write_out`]).
+//! Nothing of this is stored: after an open it is learned anew. What a write-out finds empty where
+//! it has many deletes it stores by itself, as range deletes ([`crate::write_out`]).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -237,8 +237,8 @@ impl Gaps {
         );
     }
 
-    /// Takes note that a commit puts these keys. The caller holds the committer's lock, has inserted
-    /// them, and has not published them.
+    /// Takes note that a commit puts these keys. The caller holds the committer's lock, has
+    /// inserted them, and has not published them.
     pub(crate) fn put<'a>(&self, keys: impl Iterator<Item = (TreeId, &'a [u8])>) {
         if !self.is_any.load(Ordering::Acquire) {
             return;
@@ -274,8 +274,8 @@ impl Gaps {
         state.announced.retain(|(_, of, _)| *of != tree);
     }
 
-    /// Takes note of a row of deletes. It joins the one before if it goes on from there. If too many
-    /// wait it is dropped, and the first scan learns it.
+    /// Takes note of a row of deletes. It joins the one before if it goes on from there. If too
+    /// many wait it is dropped, and the first scan learns it.
     pub(crate) fn hint(&self, hint: Hint) {
         let hints = &mut self.state.lock().hints;
         let same = |h: &&mut Hint| h.tree == hint.tree && h.last == hint.first;

@@ -1,6 +1,6 @@
 //! The orders in which threads can meet, gone through by a model checker: every lock, atomic and
-//! wake-up is a choice of who goes on. `cargo test -p stitch-vt --features shuttle --lib interleavings`;
-//! see [`explore`] for more of them, and for others.
+//! wake-up is a choice of who goes on. `cargo test -p stitch-vt --features shuttle --lib
+//! interleavings`; see [`explore`] for more of them, and for others.
 //!
 //! The checker knows one memory, in which every write is seen at once: it finds wrong locking, not
 //! missing fences. For those the memtable's sources are tested in `testing/orders` (ADR 0074).

@@ -1,8 +1,8 @@
 //! A search among sorted keys that touches few cache lines.
 //!
-//! Keys in blocks lie hundreds of bytes apart, so each step of a binary search among them waits for memory. Of
-//! each key, eight bytes behind what all have in common are kept one after the other: a search goes over these,
-//! and looks at whole keys only where they are the same.
+//! Keys in blocks lie hundreds of bytes apart, so each step of a binary search among them waits for
+//! memory. Of each key, eight bytes behind what all have in common are kept one after the other: a
+//! search goes over these, and looks at whole keys only where they are the same.
 //!
 //! Paper: Graefe, *Modern B-Tree Techniques*, 2011, section 3.5 ("poor man's normalized keys").
 
@@ -103,13 +103,15 @@ impl KeyHeads {
         self.common.rest.len() + size_of_val(&*self.heads)
     }
 
-    /// The first key at or after `key`; the number of keys if none. `whole` gives those that this was made of.
+    /// The first key at or after `key`; the number of keys if none. `whole` gives those that this
+    /// was made of.
     ///
     /// # Errors
     /// That of the first key that cannot be had.
     ///
     /// # Cost
-    /// A key for each halving of those that have the same head as `key`: mostly none, and one where it is there.
+    /// A key for each halving of those that have the same head as `key`: mostly none, and one where
+    /// it is there.
     pub(crate) fn find<'a, E>(
         &self,
         key: &[u8],

@@ -1,8 +1,8 @@
 //! The VT-tree engine: a log-structured merge-tree whose compactions re-reference ("stitch") the
 //! blocks that do not overlap instead of copying them.
 //!
-//! Paper: Shetty, Spillane, Malpani, Andrews, Seyster, Zadok, *Building Workload-Independent Storage
-//! with VT-Trees*, FAST 2013.
+//! Paper: Shetty, Spillane, Malpani, Andrews, Seyster, Zadok, *Building Workload-Independent
+//! Storage with VT-Trees*, FAST 2013.
 
 mod background;
 mod batch_trees;

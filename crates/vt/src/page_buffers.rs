@@ -1,16 +1,18 @@
-//! Memory for long reads and writes: begins at a page, so that a device can write to it itself, and is used again.
+//! Memory for long reads and writes: begins at a page, so that a device can write to it itself, and
+//! is used again.
 //!
-//! Fresh memory of this size comes from the kernel, which clears it first: that takes as long as reading
-//! it from a fast device.
+//! Fresh memory of this size comes from the kernel, which clears it first: that takes as long as
+//! reading it from a fast device.
 //!
-//! Buffers that wait to be used are a part of what is read ahead: they and those in use are together no
-//! more than that may take, or else are few.
+//! Buffers that wait to be used are a part of what is read ahead: they and those in use are
+//! together no more than that may take, or else are few.
 
 use std::sync::Arc;
 use stitch_base::sync::Mutex;
 
 pub(crate) const PAGE_BYTES: usize = 4096;
-/// What a buffer that is kept has room for, without the one block by which a window can be too long.
+/// What a buffer that is kept has room for, without the one block by which a window can be too
+/// long.
 pub(crate) const KEPT_BYTES: usize = 1 << 20;
 /// Buffers that are kept are as long as this, and all longer ones are made anew.
 pub(crate) const KEPT_BYTES_MAX: usize = KEPT_BYTES + (64 << 10);

@@ -1,15 +1,17 @@
 //! Numbers in the order of keys, which are compared faster than keys.
 //!
-//! Keys often begin with a number that is small for its length, such as that of an inode, so that their first
-//! bytes are zeros. A prefix counts these, up to seven, and holds the 61 bits behind them:
+//! Keys often begin with a number that is small for its length, such as that of an inode, so that
+//! their first bytes are zeros. A prefix counts these, up to seven, and holds the 61 bits behind
+//! them:
 //!
 //! | bits | hold |
 //! |---|---|
 //! | 63..61 | seven, less the number of zero bytes that the key begins with |
 //! | 60..0 | the bits behind these |
 //!
-//! Of two keys with another number of zeros the one with more is the smaller one, and of two with the same
-//! number it is the one that is smaller behind them. A key that ends before has zeros there.
+//! Of two keys with another number of zeros the one with more is the smaller one, and of two with
+//! the same number it is the one that is smaller behind them. A key that ends before has zeros
+//! there.
 
 /// Most zero bytes that are counted.
 const ZEROS_MAX: u32 = 7;
@@ -18,7 +20,8 @@ const COUNT_BITS: u32 = 3;
 /// Bytes of a key that decide on its prefix at most.
 const BYTES: usize = size_of::<u128>();
 
-/// Keys whose prefixes differ are in the order of these. Those whose prefixes are the same are in any order.
+/// Keys whose prefixes differ are in the order of these. Those whose prefixes are the same are in
+/// any order.
 #[inline]
 pub(crate) fn prefix_of(key: &[u8]) -> u64 {
     const { assert!(ZEROS_MAX < 1 << COUNT_BITS) };

@@ -1,11 +1,12 @@
 //! Threads that read ahead.
 //!
-//! Who reads in order hands over what comes next, in pieces ([`Task`]), and takes them back in that order.
-//! A task that no thread has begun is done by whoever takes it, so that nobody ever waits for a thread
-//! that is not there. Threads start with the first tasks, and end when there are none for a while.
+//! Who reads in order hands over what comes next, in pieces ([`Task`]), and takes them back in that
+//! order. A task that no thread has begun is done by whoever takes it, so that nobody ever waits
+//! for a thread that is not there. Threads start with the first tasks, and end when there are none
+//! for a while.
 //!
-//! - A task that is dropped is not under way any more: nothing of the store is held by a thread that
-//!   nobody waits for.
+//! - A task that is dropped is not under way any more: nothing of the store is held by a thread
+//!   that nobody waits for.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -207,8 +208,8 @@ impl Readers {
         debug_assert!(before > 0, "who ends has begun");
     }
 
-    /// How much each of those who read so, or the first, may hold. What is scattered gets three quarters of
-    /// all: it needs long windows, and is mostly the level with most of the data.
+    /// How much each of those who read so, or the first, may hold. What is scattered gets three
+    /// quarters of all: it needs long windows, and is mostly the level with most of the data.
     pub(crate) fn share_bytes(&self, layout: Layout) -> u64 {
         let count = self.count(layout).load(Ordering::Relaxed);
         let quarters = match layout {

@@ -7,8 +7,8 @@
 //! 2. `write_out`: one write-out at a time.
 //! 3. `versions.installer`: one version edit at a time.
 //! 4. `committer`: one commit at a time.
-//! 5. the view's own locks; those of a buffer, the pins, the snapshots, the superseded versions, the
-//!    volume, and of `turns` while nothing is waited for, are leaves.
+//! 5. the view's own locks; those of a buffer, the pins, the snapshots, the superseded versions,
+//!    the volume, and of `turns` while nothing is waited for, are leaves.
 //!
 //! No lock above 3 is needed by commits, and none at all by reads.
 

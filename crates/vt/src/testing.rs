@@ -66,7 +66,8 @@ pub(crate) fn meta(tree: TreeId, id: u64, smallest: &str, largest: &str) -> Tabl
 }
 
 /// A version from lines `tree N` and `L<level> <table> <smallest>..<largest> <bytes>` with, at
-/// their end, `d<deletes of 100 entries>`, `r<range deletes>`, `v<bytes of value blocks>`, `s<largest seqno>`.
+/// their end, `d<deletes of 100 entries>`, `r<range deletes>`, `v<bytes of value blocks>`,
+/// `s<largest seqno>`.
 pub(crate) fn text_version(text: &str) -> Version {
     let mut edit = VersionEdit {
         last_seqno: Seqno(1000),

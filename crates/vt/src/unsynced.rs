@@ -18,8 +18,8 @@ impl Default for Unsynced {
 }
 
 impl Unsynced {
-    /// Counts a batch of so many bytes, before which so many syncs had been asked for. Answers the bytes
-    /// that came before it since the last of these.
+    /// Counts a batch of so many bytes, before which so many syncs had been asked for. Answers the
+    /// bytes that came before it since the last of these.
     pub(crate) fn add(&mut self, bytes: u64, syncs: u64) -> u64 {
         debug_assert!(syncs >= self.syncs, "they are counted up");
         debug_assert!(bytes > 0, "a batch has messages");

@@ -65,7 +65,8 @@ impl Store {
             return Ok(false);
         };
         let tables = {
-            // In this order: a snapshot that is taken after the list sees all that is in the version.
+            // In this order: a snapshot that is taken after the list sees all that is in the
+            // version.
             let version = self.version();
             let snapshots = self.snapshots.held();
             let writer = MemtableWriter {

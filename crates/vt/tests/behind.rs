@@ -1,4 +1,5 @@
-//! Values that go to their zone at once are written behind, and such a write fails after its commit.
+//! Values that go to their zone at once are written behind, and such a write fails after its
+//! commit.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -637,7 +637,8 @@ fn a_cold_get_waits_for_one_block_and_hardly_ever_for_an_index() {
     );
 }
 
-/// Rows of 64 bytes in random order, one after the other, in a store of this setup. Answers the keys.
+/// Rows of 64 bytes in random order, one after the other, in a store of this setup. Answers the
+/// keys.
 fn put_short(engine: &VtEngine, tree: TreeId, count: u64) -> Vec<[u8; 8]> {
     let mut rng = Rng::new(count);
     let keys: Vec<[u8; 8]> = (0..count).map(|_| rng.next_u64().to_be_bytes()).collect();

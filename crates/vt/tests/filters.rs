@@ -1,5 +1,5 @@
-//! Filters after generations of merges that stitch: each block's filter came with the block or was made
-//! from the keys of a new one, and answers as well as on the first day.
+//! Filters after generations of merges that stitch: each block's filter came with the block or was
+//! made from the keys of a new one, and answers as well as on the first day.
 
 mod common;
 

@@ -110,8 +110,8 @@ fn overwrite_at_nine_tenths(background: bool, row_bytes: u64) {
     let after = engine.counters();
     let since = |name: &str| after.get(name) - before.get(name);
     let put_bytes = rows / 2 * 3 * row_bytes;
-    // Pages go to the holes that others left: nothing is moved to make long runs, and few indexes are written.
-    // Threads may find a zone with hardly anything in it.
+    // Pages go to the holes that others left: nothing is moved to make long runs, and few indexes
+    // are written. Threads may find a zone with hardly anything in it.
     let evacuated_max = if background { put_bytes / 50 } else { 0 };
     let evacuated = since("vt.evacuated_bytes");
     assert!(evacuated <= evacuated_max, "{evacuated} for {put_bytes}");

@@ -1,4 +1,5 @@
-//! Several instances on one volume: what each holds, who moves whose data, and a crash at every sync.
+//! Several instances on one volume: what each holds, who moves whose data, and a crash at every
+//! sync.
 
 mod common;
 
@@ -110,8 +111,8 @@ fn check(first: &Arc<VtEngine>, all: &All) {
     first.volume().zones().check();
 }
 
-/// A volume of three instances that have their rows in the same zones, with holes; killed, with rows
-/// in the logs of all.
+/// A volume of three instances that have their rows in the same zones, with holes; killed, with
+/// rows in the logs of all.
 fn image() -> (MemDevice, All) {
     let device = Arc::new(MemDevice::new(LEN));
     format(&*device, None);

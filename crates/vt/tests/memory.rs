@@ -58,7 +58,8 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// What a test and its device have in memory beside the store: a batch, a value, buffers of the logs.
+/// What a test and its device have in memory beside the store: a batch, a value, buffers of the
+/// logs.
 const BESIDE: u64 = MIB;
 /// The counts are of the whole process: one test at a time.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());

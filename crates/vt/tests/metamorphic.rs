@@ -1,7 +1,7 @@
 //! The same operations on stores with different options must give the same answers.
 //!
-//! Each run is compared with the model at every step, and the runs with each other by a digest of all
-//! that was read. `VT_SEEDS=from..to` runs other seeds.
+//! Each run is compared with the model at every step, and the runs with each other by a digest of
+//! all that was read. `VT_SEEDS=from..to` runs other seeds.
 
 mod common;
 

@@ -1,4 +1,5 @@
-//! Space is refused for a while: commits are told, nothing is lost, and it goes on when there is some.
+//! Space is refused for a while: commits are told, nothing is lost, and it goes on when there is
+//! some.
 
 mod common;
 

@@ -74,7 +74,8 @@ fn read(engine: &VtEngine, tree: TreeId, stop: &AtomicBool) {
     }
 }
 
-/// What `stitchfs` asks of a store, in any order and each at least once, while there were few commits.
+/// What `stitchfs` asks of a store, in any order and each at least once, while there were few
+/// commits.
 fn work(engine: &VtEngine, commits: u64) {
     let mut rng = Rng::new(99);
     let mut done = [0; 4];

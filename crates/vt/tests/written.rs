@@ -103,7 +103,8 @@ fn what_was_just_written_is_in_memory() {
     }
 }
 
-/// Reads of the device for rows that were read before, after so much was written that it would fill the memory.
+/// Reads of the device for rows that were read before, after so much was written that it would fill
+/// the memory.
 fn reads_again(caches_writes: bool) -> u64 {
     let mut setup = setup(caches_writes);
     setup.options.memory_bytes = 4 * MIB;

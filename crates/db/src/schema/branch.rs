@@ -107,8 +107,8 @@ impl Schema {
     }
 
     /// Returns guards on the parents' keys that were written in this branch, and on the ranges that
-    /// were deleted in it, as of its moment: [`Self::absorb`] with them is refused if others changed
-    /// one of these keys since, or put one into these ranges.
+    /// were deleted in it, as of its moment: [`Self::absorb`] with them is refused if others
+    /// changed one of these keys since, or put one into these ranges.
     ///
     /// # Errors
     /// As [`Self::branch_point`]; [`DbError::TooLarge`] if there are more than one commit checks.

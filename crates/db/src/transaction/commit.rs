@@ -13,9 +13,9 @@ impl Transaction {
     /// A transaction that wrote nothing commits without a check if it has read one moment.
     ///
     /// # Errors
-    /// [`DbError::Conflict`] with the keys that others have changed, [`DbError::Wounded`]: nothing is
-    /// applied; run the transaction again. [`DbError::TooLarge`] for more reads than can be checked.
-    /// [`DbError::Kv`] as of [`Engine::commit`](stitch_kv::Engine::commit), and of
+    /// [`DbError::Conflict`] with the keys that others have changed, [`DbError::Wounded`]: nothing
+    /// is applied; run the transaction again. [`DbError::TooLarge`] for more reads than can be
+    /// checked. [`DbError::Kv`] as of [`Engine::commit`](stitch_kv::Engine::commit), and of
     /// [`Engine::absorb`](stitch_kv::Engine::absorb) if it has [spilled](Self::spilled_bytes).
     ///
     /// # Durability

@@ -18,8 +18,8 @@ pub enum Isolation {
     Serializable,
     /// Strict two-phase locking: a key or range is locked before it is read or written, until the
     /// end. Reads see the present. A transaction waits for those of higher rank and ends those of
-    /// lower rank. As [`Self::Serializable`], what was read is checked at the commit as well, so that
-    /// writers that take no locks are not overlooked.
+    /// lower rank. As [`Self::Serializable`], what was read is checked at the commit as well, so
+    /// that writers that take no locks are not overlooked.
     Locking,
 }
 

@@ -11,8 +11,8 @@ pub struct Savepoint {
 }
 
 impl Transaction {
-    /// Marks a place to which later writes can be taken back. What is kept for that counts up to the
-    /// size of a batch.
+    /// Marks a place to which later writes can be taken back. What is kept for that counts up to
+    /// the size of a batch.
     pub fn savepoint(&mut self) -> Savepoint {
         let number = self.writes.save();
         Savepoint { number }

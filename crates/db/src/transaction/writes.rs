@@ -2,8 +2,8 @@
 //!
 //! 1. A range delete removes the states of the keys in its range and adds the range to the cleared
 //!    ones. States that come later lie over it.
-//! 2. An upsert is folded at once where the value is known: over a value of the transaction's own, or
-//!    in a cleared range. Else its delta is kept, and folded into what the store has.
+//! 2. An upsert is folded at once where the value is known: over a value of the transaction's own,
+//!    or in a cleared range. Else its delta is kept, and folded into what the store has.
 //! 3. The batch has the cleared ranges first, then the keys: the order in which they were written
 //!    no longer matters.
 //!

@@ -1,13 +1,14 @@
-//! Checkers of histories: what transactions have read and written, and in which order they committed.
+//! Checkers of histories: what transactions have read and written, and in which order they
+//! committed.
 //!
-//! Every write of a transaction leaves its number as the value, so a read tells whose version it saw.
-//! The versions of a key are in the order of the commits of their writers.
+//! Every write of a transaction leaves its number as the value, so a read tells whose version it
+//! saw. The versions of a key are in the order of the commits of their writers.
 //!
-//! - [`snapshot_isolation`]: each read sees the last version that was committed when the reader began,
-//!   and of two transactions that overlap and write the same key one is not committed.
+//! - [`snapshot_isolation`]: each read sees the last version that was committed when the reader
+//!   began, and of two transactions that overlap and write the same key one is not committed.
 //! - [`serializability`]: the serialization graph of the committed transactions has no cycle. Its
-//!   edges: a writer before the next writer of the key, a writer before its readers, and a reader before
-//!   the next writer of what it has read.
+//!   edges: a writer before the next writer of the key, a writer before its readers, and a reader
+//!   before the next writer of what it has read.
 //!
 //! Paper: Adya, Liskov, O'Neil, Generalized Isolation Level Definitions, ICDE 2000.
 

@@ -1,7 +1,7 @@
 //! What the user can do about an error of the library, in the words of the command line.
 //!
-//! The library's messages say what happened; a program that uses it has no command line. Advice that
-//! loses data says so.
+//! The library's messages say what happened; a program that uses it has no command line. Advice
+//! that loses data says so.
 
 use std::path::Path;
 use stitch_fuse::backing::NoPassthrough;

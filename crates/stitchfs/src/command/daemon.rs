@@ -1,7 +1,7 @@
 //! Going to the background, and saying so only when the mount answers.
 //!
-//! 1. The command starts itself again with [`STAGE`] in the environment, its standard output a pipe,
-//!    and no other descriptor that the user's shell had open.
+//! 1. The command starts itself again with [`STAGE`] in the environment, its standard output a
+//!    pipe, and no other descriptor that the user's shell had open.
 //! 2. The child leaves the session of the terminal, does all the work, and prints its errors where
 //!    the user sees them: standard error is still the user's.
 //! 3. When it serves, it writes [`READY`] into the pipe and lets go of all three streams.

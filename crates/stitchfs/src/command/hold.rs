@@ -1,15 +1,17 @@
-//! The holder of a mount: a small process that keeps the mount's descriptors and its ledger, and starts a
-//! daemon for it again whenever one dies.
+//! The holder of a mount: a small process that keeps the mount's descriptors and its ledger, and
+//! starts a daemon for it again whenever one dies.
 //!
 //! 1. It starts this program once more, as the daemon, with a [`Link`] for standard input.
 //! 2. The daemon mounts, and sends what is to be kept; it says when it serves.
-//! 3. A daemon that dies is followed by another, which is sent what was kept. More than [`RESTARTS_MAX`] in
-//!    [`WINDOW`], and the holder gives up: its descriptors close, and with them the connection.
-//! 4. A daemon that is asked for an upgrade ends by itself, and the program on disk follows. If that does not
-//!    come to serve the mount, the program from before does.
+//! 3. A daemon that dies is followed by another, which is sent what was kept. More than
+//!    [`RESTARTS_MAX`] in [`WINDOW`], and the holder gives up: its descriptors close, and with them
+//!    the connection.
+//! 4. A daemon that is asked for an upgrade ends by itself, and the program on disk follows. If
+//!    that does not come to serve the mount, the program from before does.
 //!
-//! The holder opens no store and starts no thread, so that little can befall it. Programs are started by their
-//! descriptors: after a crash the one that ran runs again, whatever is on the disk by then.
+//! The holder opens no store and starts no thread, so that little can befall it. Programs are
+//! started by their descriptors: after a crash the one that ran runs again, whatever is on the disk
+//! by then.
 
 mod messages;
 mod program;
@@ -45,8 +47,8 @@ pub(super) use worker::{is_worker, run as run_worker};
 const RESTARTS_MAX: usize = 5;
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// Keeps a mount until it is unmounted. The exit code is that of its first daemon, if that did not come to
-/// serve.
+/// Keeps a mount until it is unmounted. The exit code is that of its first daemon, if that did not
+/// come to serve.
 pub(super) fn run(args: &Args, command_line: &[OsString], in_background: bool) -> Result<u8> {
     log::subscribe(args.log_target(in_background))?;
     super::daemon::keep_from_children();

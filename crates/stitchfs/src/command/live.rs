@@ -20,7 +20,8 @@ pub(super) enum Place {
 impl Place {
     /// Finds out.
     pub(super) fn of(path: &Path) -> Result<Self> {
-        // A mount that lost its daemon answers no question about the path, so the table comes first.
+        // A mount that lost its daemon answers no question about the path, so the table comes
+        // first.
         if let Ok(Some(entry)) = mount::mounted_at(path)
             && entry.is_ours()
         {
@@ -91,7 +92,8 @@ pub(super) fn ask_for(mount_point: &Path, name: &str) -> Result<Value> {
         .with_context(|| format!("{}: the answer makes no sense", mount_point.display()))
 }
 
-/// The attribute; by ioctl(2) in a mount without attributes. Older daemons know the first way alone.
+/// The attribute; by ioctl(2) in a mount without attributes. Older daemons know the first way
+/// alone.
 fn read(mount_point: &Path, name: &str) -> Result<Vec<u8>, Errno> {
     let mut answer = vec![0u8; 64 << 10];
     match rustix::fs::getxattr(mount_point, name, &mut answer) {

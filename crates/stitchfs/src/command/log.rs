@@ -2,7 +2,8 @@
 //! log in the background (`/dev/log`, or `/dev/kmsg` as root where no daemon serves it). A mount in
 //! good health writes nothing.
 //!
-//! The environment variable `STITCHFS_LOG` chooses what is written: `debug`, `warn,stitch_vt=trace`.
+//! The environment variable `STITCHFS_LOG` chooses what is written: `debug`,
+//! `warn,stitch_vt=trace`.
 
 use super::output;
 use anyhow::{Context, Result};
@@ -112,8 +113,8 @@ impl<'a> MakeWriter<'a> for SystemLog {
     }
 }
 
-/// One event on its way to the system's log: to the daemon behind `/dev/log`, or to the kernel's own
-/// log where none runs, which only root may write to.
+/// One event on its way to the system's log: to the daemon behind `/dev/log`, or to the kernel's
+/// own log where none runs, which only root may write to.
 struct SystemLine {
     priority: u8,
     socket: Option<UnixDatagram>,

@@ -562,8 +562,8 @@ struct Rights {
 }
 
 impl Rights {
-    /// What the words say, and what is best where they say nothing: root alone may do everything, so
-    /// the kernel need not ask for what modes are. A user's modes bind the user, too.
+    /// What the words say, and what is best where they say nothing: root alone may do everything,
+    /// so the kernel need not ask for what modes are. A user's modes bind the user, too.
     fn of(words: &MountWords) -> Result<Self> {
         Self::for_user(words, rustix::process::geteuid().is_root())
     }

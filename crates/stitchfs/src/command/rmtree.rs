@@ -154,8 +154,8 @@ impl Tree {
     }
 }
 
-/// Where the file system of a directory is mounted. It is one of ours, and nothing is mounted on the
-/// directory or below it.
+/// Where the file system of a directory is mounted. It is one of ours, and nothing is mounted on
+/// the directory or below it.
 fn mount_for(path: &Path, mounts: &[MountEntry]) -> Result<PathBuf> {
     if let Some(entry) = mounts.iter().find(|entry| entry.path.starts_with(path)) {
         bail!(

@@ -2,8 +2,8 @@
 
 use stitchfs::memory::BUDGET_BYTES_MIN;
 
-/// Bytes of a size. `K M G T P` and `KiB MiB ...` are powers of 1024, `KB MB ...` of 1000, in either
-/// case.
+/// Bytes of a size. `K M G T P` and `KiB MiB ...` are powers of 1024, `KB MB ...` of 1000, in
+/// either case.
 pub(super) fn parse(text: &str) -> Result<u64, String> {
     let wrong = || {
         format!("{text:?} is not a size: write a number with K, M, G or T after it, as 8G or 256M")

@@ -1,7 +1,7 @@
 //! `LABEL=NAME` and `UUID=NUMBER` as the name of a store on a block device.
 //!
-//! mount(8) and fsck(8) resolve such tags with libblkid, which does not know our superblock: there a
-//! udev rule makes the links that they look for (see `dist/`). Given to this program, a tag is
+//! mount(8) and fsck(8) resolve such tags with libblkid, which does not know our superblock: there
+//! a udev rule makes the links that they look for (see `dist/`). Given to this program, a tag is
 //! resolved by reading the superblocks of all block devices.
 
 use anyhow::{Result, bail};

@@ -1,5 +1,5 @@
-//! Work on the space of a store, for the commands that ask for it: in its daemon if it is mounted, else
-//! here.
+//! Work on the space of a store, for the commands that ask for it: in its daemon if it is mounted,
+//! else here.
 
 use super::live::{self, Place};
 use super::{output, size};

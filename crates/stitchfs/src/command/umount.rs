@@ -1,8 +1,8 @@
 //! `stitchfs umount`: takes a mount away and waits until its store is closed.
 //!
 //! The daemon closes the store when the last mount of the file system is gone and no process has a
-//! file of it open. A bind mount or another mount namespace can put that off for ever, so that it is
-//! not waited for.
+//! file of it open. A bind mount or another mount namespace can put that off for ever, so that it
+//! is not waited for.
 
 mod daemon;
 pub(super) mod helper;

@@ -208,7 +208,8 @@ fn status(path: &Path) -> Option<Statx> {
     statx(CWD, path, flags, StatxFlags::empty()).ok()
 }
 
-/// Reports whether a process maps a file: its lines are `from-to mode offset major:minor inode path`.
+/// Reports whether a process maps a file: its lines are `from-to mode offset major:minor inode
+/// path`.
 fn maps(pid: u32, (major, minor): (u32, u32)) -> bool {
     let text = std::fs::read(proc_path(pid, "maps")).unwrap_or_default();
     let device = format!("{major:02x}:{minor:02x}");

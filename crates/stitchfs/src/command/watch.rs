@@ -1,10 +1,12 @@
-//! The watcher of a daemon: a second process that aborts the FUSE connection if the daemon is killed.
+//! The watcher of a daemon: a second process that aborts the FUSE connection if the daemon is
+//! killed.
 //!
-//! The kernel aborts a connection when its last descriptor closes. A thread of the daemon that waits
-//! in a notice until pages are written back keeps the descriptors open, and no signal ends it: the
-//! kernel waits there for WRITEs which no thread is left to answer. Programs that use the mount would
-//! hang with it. So a process without descriptors of the mount gets a signal when the daemon's main
-//! thread dies, and aborts the connection, which answers all that waits with an error.
+//! The kernel aborts a connection when its last descriptor closes. A thread of the daemon that
+//! waits in a notice until pages are written back keeps the descriptors open, and no signal ends
+//! it: the kernel waits there for WRITEs which no thread is left to answer. Programs that use the
+//! mount would hang with it. So a process without descriptors of the mount gets a signal when the
+//! daemon's main thread dies, and aborts the connection, which answers all that waits with an
+//! error.
 //!
 //! ```text
 //! daemon  -- starts ------------> watcher: prctl(PR_SET_PDEATHSIG), waits for signals

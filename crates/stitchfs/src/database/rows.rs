@@ -29,7 +29,8 @@ impl<'a> Rows<'a> {
     ///
     /// # Errors
     /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) or [`ErrorKind::Io`](crate::ErrorKind::Io)
-    /// where a block cannot be read; the scan is over then. One that begins behind the damage goes on.
+    /// where a block cannot be read; the scan is over then. One that begins behind the damage goes
+    /// on.
     ///
     /// ```
     /// # use stitchfs::{Database, Direction, KeyRange, StoreOptions, TreeOptions};

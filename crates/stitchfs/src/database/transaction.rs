@@ -65,9 +65,9 @@ impl Database {
     }
 
     /// Runs a closure in a transaction and commits it. If another writer was in the way, both are
-    /// done again, up to 100 times, with growing pauses of at most 10 ms: the closure must be ready to be run
-    /// more than once, and its effects outside of the transaction with it. If it returns an error, the
-    /// transaction is aborted and the error is returned.
+    /// done again, up to 100 times, with growing pauses of at most 10 ms: the closure must be ready
+    /// to be run more than once, and its effects outside of the transaction with it. If it returns
+    /// an error, the transaction is aborted and the error is returned.
     ///
     /// # Errors
     /// Those of the closure and of [`Transaction::commit`].
@@ -287,8 +287,8 @@ impl Transaction {
         self.named(done)
     }
 
-    /// Locks a range ahead of its reads or writes: one lock instead of one for each key. Does nothing
-    /// if the transaction is no locking one.
+    /// Locks a range ahead of its reads or writes: one lock instead of one for each key. Does
+    /// nothing if the transaction is no locking one.
     ///
     /// # Errors
     /// As [`Self::get`].
@@ -327,8 +327,8 @@ impl Transaction {
         self.named(done)
     }
 
-    /// Runs a closure as a transaction inside of this one: what it wrote is taken back if it returns
-    /// an error. They can be nested.
+    /// Runs a closure as a transaction inside of this one: what it wrote is taken back if it
+    /// returns an error. They can be nested.
     ///
     /// # Errors
     /// That of the closure.

@@ -8,10 +8,10 @@ use crate::{TreeInfo, TreeOptions};
 use bytes::Bytes;
 use stitch_kv::KvError;
 
-/// A tree of a [`Database`](crate::Database): byte keys in order, each with a value. A handle: cheap
-/// to clone, to be shared by threads. Numbers of trees are never used again, so a handle of a tree
-/// that was dropped is an error to use, and never another tree; a handle of one store or instance is
-/// an error to use with another.
+/// A tree of a [`Database`](crate::Database): byte keys in order, each with a value. A handle:
+/// cheap to clone, to be shared by threads. Numbers of trees are never used again, so a handle of a
+/// tree that was dropped is an error to use, and never another tree; a handle of one store or
+/// instance is an error to use with another.
 #[derive(Clone)]
 pub struct Tree {
     instance: Instance,
@@ -54,8 +54,8 @@ impl Tree {
         Ok(found.ok_or(KvError::NoTree(self.id))?)
     }
 
-    /// Gives the tree other options: size of blocks, stitching threshold, compression. They hold for
-    /// what is written from now on, also by compactions that begin now.
+    /// Gives the tree other options: size of blocks, stitching threshold, compression. They hold
+    /// for what is written from now on, also by compactions that begin now.
     ///
     /// # Errors
     /// As [`Database::create_tree`](crate::Database::create_tree).
@@ -90,8 +90,9 @@ impl Tree {
     /// where the block cannot be read.
     ///
     /// # Cost
-    /// At most one data block read for a key that is there, where indexes are cached; hardly ever one
-    /// for a key that is not (0.8 % a table). The value is a part of the cached block, not a copy.
+    /// At most one data block read for a key that is there, where indexes are cached; hardly ever
+    /// one for a key that is not (0.8 % a table). The value is a part of the cached block, not a
+    /// copy.
     pub fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
         Ok(self.instance.engine.get(self.id, key, None)?)
     }
@@ -99,8 +100,8 @@ impl Tree {
     /// As [`Self::get`], at a snapshot of the same store.
     ///
     /// # Errors
-    /// As [`Self::get`]; [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for a snapshot of another
-    /// store or instance.
+    /// As [`Self::get`]; [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for a snapshot of
+    /// another store or instance.
     pub fn get_at(&self, snapshot: &Snapshot, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
         let at = snapshot.moment_for(&self.instance)?;
         Ok(self.instance.engine.get(self.id, key, Some(at))?)
@@ -150,8 +151,8 @@ impl Tree {
     /// As [`Self::get`].
     ///
     /// # Cost
-    /// Blocks are read as the scan comes to them, ahead where it goes on for long. What a range delete
-    /// hides is passed over, not read.
+    /// Blocks are read as the scan comes to them, ahead where it goes on for long. What a range
+    /// delete hides is passed over, not read.
     ///
     /// ```
     /// use stitchfs::{Direction, KeyRange};

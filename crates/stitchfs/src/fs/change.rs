@@ -32,8 +32,8 @@ impl Dir {
 
     /// Makes a file of these contents, or gives them to the one that is there.
     ///
-    /// Two or three steps: a crash may leave a file without contents. To replace a file whole or not
-    /// at all, write another one and [`Self::rename`] it.
+    /// Two or three steps: a crash may leave a file without contents. To replace a file whole or
+    /// not at all, write another one and [`Self::rename`] it.
     ///
     /// # Errors
     /// As [`Self::create`] and [`Self::open`].
@@ -102,8 +102,8 @@ impl Dir {
     ///
     /// # Errors
     /// [`NotFound`](crate::ErrorKind::NotFound), [`Invalid`](crate::ErrorKind::Invalid) for a
-    /// directory into itself or onto a file, [`Exists`](crate::ErrorKind::Exists) for a directory with
-    /// entries that is in the way.
+    /// directory into itself or onto a file, [`Exists`](crate::ErrorKind::Exists) for a directory
+    /// with entries that is in the way.
     pub fn rename(
         &self,
         source: impl AsRef<Path>,
@@ -138,15 +138,15 @@ impl Dir {
 
     /// Removes a directory with all that is in it.
     ///
-    /// The name goes in one step, whatever the size; then what was below it is removed, which takes as long
-    /// as the tree is large. If that ends early, by a crash or an error, the next [`Files::open`] or
-    /// mount goes on with it.
+    /// The name goes in one step, whatever the size; then what was below it is removed, which takes
+    /// as long as the tree is large. If that ends early, by a crash or an error, the next
+    /// [`Files::open`] or mount goes on with it.
     ///
     /// [`Files::open`]: super::Files::open
     ///
     /// # Errors
-    /// [`NotFound`](crate::ErrorKind::NotFound), [`Invalid`](crate::ErrorKind::Invalid) for what is no
-    /// directory.
+    /// [`NotFound`](crate::ErrorKind::NotFound), [`Invalid`](crate::ErrorKind::Invalid) for what is
+    /// no directory.
     pub fn remove_tree(&self, path: impl AsRef<Path>) -> Result<(), StoreError> {
         let fs = &self.hold.open().fs;
         let end = self.hold.parent_of(path.as_ref())?;
@@ -197,8 +197,8 @@ impl Dir {
     /// Sets an extended attribute.
     ///
     /// # Errors
-    /// [`NotFound`](crate::ErrorKind::NotFound), [`Unsupported`](crate::ErrorKind::Unsupported) for a
-    /// name without a known prefix such as `user.`.
+    /// [`NotFound`](crate::ErrorKind::NotFound), [`Unsupported`](crate::ErrorKind::Unsupported) for
+    /// a name without a known prefix such as `user.`.
     pub fn set_xattr(
         &self,
         path: impl AsRef<Path>,

@@ -23,12 +23,12 @@ impl File {
         Self { hold }
     }
 
-    /// Appends up to `len` bytes from `offset` on to `out`; fewer only at the end of the file. Answers
-    /// how many.
+    /// Appends up to `len` bytes from `offset` on to `out`; fewer only at the end of the file.
+    /// Answers how many.
     ///
     /// # Errors
-    /// [`Corrupt`](crate::ErrorKind::Corrupt), [`Io`](crate::ErrorKind::Io): `out` may have grown by
-    /// a part.
+    /// [`Corrupt`](crate::ErrorKind::Corrupt), [`Io`](crate::ErrorKind::Io): `out` may have grown
+    /// by a part.
     pub fn read_at(&self, offset: u64, len: usize, out: &mut Vec<u8>) -> Result<usize, StoreError> {
         let fs = &self.hold.open().fs;
         Ok(fs.read(self.hold.ino(), offset, len, out)?)
@@ -82,8 +82,8 @@ impl File {
         Ok(self.hold.open().fs.get_attr(self.hold.ino())?)
     }
 
-    /// Makes the file durable, and with it everything that returned before. Threads that do so at the
-    /// same time share syncs.
+    /// Makes the file durable, and with it everything that returned before. Threads that do so at
+    /// the same time share syncs.
     ///
     /// # Errors
     /// As [`Files::sync`](super::Files::sync).

@@ -1,5 +1,5 @@
-//! The command as a user meets it. The tests that mount need root and `/dev/fuse`, and say so if they
-//! are left out.
+//! The command as a user meets it. The tests that mount need root and `/dev/fuse`, and say so if
+//! they are left out.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,4 +1,5 @@
-//! What reads have done. Each thread counts in memory of its own, so that readers write to none together.
+//! What reads have done. Each thread counts in memory of its own, so that readers write to none
+//! together.
 
 use std::array;
 use stitch_base::sync::Sharded;

@@ -1,25 +1,28 @@
 //! Ways to cached blocks that every point read needs, past the cache's map and its locks.
 //!
-//! Who leads to such a block remembers it weakly. So the cache alone decides what stays, and its bound
-//! holds: a block that it lets go is gone once nobody reads in it, and is looked for in the cache again. The
-//! block counts how often it was found this way, and the cache's clock asks for that.
+//! Who leads to such a block remembers it weakly. So the cache alone decides what stays, and its
+//! bound holds: a block that it lets go is gone once nobody reads in it, and is looked for in the
+//! cache again. The block counts how often it was found this way, and the cache's clock asks for
+//! that.
 //!
-//! A reader never waits: while another one puts a block in, the way leads nowhere, and the reader asks the
-//! cache.
+//! A reader never waits: while another one puts a block in, the way leads nowhere, and the reader
+//! asks the cache.
 
 use super::ROUNDS_MAX;
 use std::sync::{Arc, Weak};
 use stitch_base::sync::RwLock;
 use stitch_base::sync::atomic::{AtomicU8, Ordering};
 
-/// How often a block was found past the cache since the cache asked last, as far as that matters to it.
+/// How often a block was found past the cache since the cache asked last, as far as that matters to
+/// it.
 #[derive(Debug, Default)]
 pub(crate) struct Finds(AtomicU8);
 
 impl Finds {
     fn note(&self) {
         let count = self.0.load(Ordering::Relaxed);
-        // Mostly it is enough already, and readers write nothing. That one of two is lost does not matter.
+        // Mostly it is enough already, and readers write nothing. That one of two is lost does not
+        // matter.
         if count < ROUNDS_MAX {
             self.0.store(count + 1, Ordering::Relaxed);
         }

@@ -134,8 +134,8 @@ impl Store {
         self.counters.wait_us_max.raise_to(us);
     }
 
-    /// Makes room for a batch in the active memtable, which it answers: seals it if it is full, and waits
-    /// while too many sealed ones wait.
+    /// Makes room for a batch in the active memtable, which it answers: seals it if it is full, and
+    /// waits while too many sealed ones wait.
     pub(super) fn make_room(
         &self,
         committer: &mut MutexGuard<'_, Committer>,

@@ -23,8 +23,8 @@ struct Strip<'a> {
 }
 
 impl Store {
-    /// Writes the puts of a part of a batch, the first of which is `first`, which go on with a streak.
-    /// Space is asked for where a lane ends.
+    /// Writes the puts of a part of a batch, the first of which is `first`, which go on with a
+    /// streak. Space is asked for where a lane ends.
     pub(super) fn write_streak(
         &self,
         committer: &mut Committer,

@@ -1,15 +1,16 @@
 //! Streaks of puts: commit after commit puts the next key, as who writes a file or a log does.
 //!
-//! A put goes on with a streak if its key follows the streak's end and the memtable has no key between the
-//! two. A streak that has become long is written like a run: the values of its next puts go to their
-//! zone at once, and follow each other there in lane that is taken for the streak alone. Keys in random
-//! order make no long streaks, so their values wait for the write-out, which puts them in order.
+//! A put goes on with a streak if its key follows the streak's end and the memtable has no key
+//! between the two. A streak that has become long is written like a run: the values of its next
+//! puts go to their zone at once, and follow each other there in lane that is taken for the streak
+//! alone. Keys in random order make no long streaks, so their values wait for the write-out, which
+//! puts them in order.
 //!
-//! Nearly every put is the end of a streak of one. So that these cost nothing, an end is known by the
-//! entry of its key in the memtable, which the insert has to find in any case: a note there says whether
-//! something went on with it, and with which streak it goes on. Only what went on once has a number and
-//! a row here. When the memtable is sealed, the ends in it are remembered by key, with the next
-//! key there; if they are many, only those of streaks that went on twice in it.
+//! Nearly every put is the end of a streak of one. So that these cost nothing, an end is known by
+//! the entry of its key in the memtable, which the insert has to find in any case: a note there
+//! says whether something went on with it, and with which streak it goes on. Only what went on once
+//! has a number and a row here. When the memtable is sealed, the ends in it are remembered by key,
+//! with the next key there; if they are many, only those of streaks that went on twice in it.
 //!
 //! What is known here is a guess and costs only speed when it is wrong.
 
@@ -20,8 +21,8 @@ use std::sync::Arc;
 use stitch_base::{TableId, TreeId};
 use stitch_volume::{Extent, PAGE_BYTES, Stream, Volume, VolumeError};
 
-/// Most streaks that are followed. When there are more, those that went on in the last half as many turns
-/// stay.
+/// Most streaks that are followed. When there are more, those that went on in the last half as many
+/// turns stay.
 const STREAKS_MAX: usize = 8192;
 /// Most ends that are remembered when their memtable is sealed, unless they went on in it so often.
 const ENDS_MAX: usize = 1024;
@@ -34,11 +35,11 @@ const PASSED: u32 = u32::MAX;
 const LANE_BYTES: std::ops::RangeInclusive<u64> = (64 << 10)..=(1 << 20);
 /// All lanes together take no more of the usable space than one part of so many.
 const LANES_PART: u64 = 32;
-/// A lane is made ready for writes up to a multiple of such a length: half of what went on with its streak since
-/// the last sync, by a quarter of the least at most each time,
+/// A lane is made ready for writes up to a multiple of such a length: half of what went on with its
+/// streak since the last sync, by a quarter of the least at most each time,
 const READY_BYTES: std::ops::RangeInclusive<u64> = (32 << 10)..=(128 << 10);
-/// and so that all streaks that go on by turns have no more ready than this: it is written again soon, not by the
-/// kernel before.
+/// and so that all streaks that go on by turns have no more ready than this: it is written again
+/// soon, not by the kernel before.
 const READY_BYTES_ALL: u64 = 16 << 20;
 /// Streaks lie in zones of their own.
 const STREAM: Stream = Stream(5);
@@ -178,8 +179,8 @@ impl Streaks {
         self.followed.clear();
     }
 
-    /// Takes note of puts that are to be inserted into the memtable. Answers the streak with which they go
-    /// on, and how many bytes were in it.
+    /// Takes note of puts that are to be inserted into the memtable. Answers the streak with which
+    /// they go on, and how many bytes were in it.
     pub(crate) fn follow(
         &mut self,
         puts: &Puts<'_>,
@@ -213,7 +214,8 @@ impl Streaks {
         Some((id, before))
     }
 
-    /// The streak that ended before the puts in the memtable before, if nothing lies between in either.
+    /// The streak that ended before the puts in the memtable before, if nothing lies between in
+    /// either.
     fn remembered(&mut self, puts: &Puts<'_>, before: Option<Neighbour<'_>>) -> Option<StreakId> {
         let ends = self.ends.get_mut(&puts.tree)?;
         let from = before.map_or(Bound::Unbounded, |before| Bound::Excluded(before.key()));
@@ -325,8 +327,8 @@ impl Streaks {
         }
     }
 
-    /// A place for a block of `len` bytes in a streak, and the number of the table that it is of. For a
-    /// new lane `has_room` is asked whether so many bytes may be taken.
+    /// A place for a block of `len` bytes in a streak, and the number of the table that it is of.
+    /// For a new lane `has_room` is asked whether so many bytes may be taken.
     ///
     /// # Errors
     /// [`VolumeError::NoSpace`]; those of a write.

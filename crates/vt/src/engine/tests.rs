@@ -144,8 +144,8 @@ impl Life {
         keys
     }
 
-    /// Harms a table of a level. Answers the keys that it may cost, from and to; `None` if the level
-    /// is empty.
+    /// Harms a table of a level. Answers the keys that it may cost, from and to; `None` if the
+    /// level is empty.
     fn harm(&mut self, level: usize, harm: Harm) -> Option<(Vec<u8>, Vec<u8>)> {
         self.engine.close().expect("the store closes");
         let version = self.engine.store.version();

@@ -247,8 +247,8 @@ fn trees_come_change_and_go_beside_commits_and_compactions() {
     });
 }
 
-/// Nothing keeps older versions for a reader without a snapshot: it must not look for one. What one reader
-/// has seen, another sees.
+/// Nothing keeps older versions for a reader without a snapshot: it must not look for one. What one
+/// reader has seen, another sees.
 #[test]
 fn reads_of_now_find_what_compactions_leave() {
     explore(800, || {
@@ -281,8 +281,8 @@ fn reads_of_now_find_what_compactions_leave() {
     });
 }
 
-/// Two that compact, beside a writer and a reader: of both trees, or of one, where the levels of their
-/// plans must differ. Some orders have two at once.
+/// Two that compact, beside a writer and a reader: of both trees, or of one, where the levels of
+/// their plans must differ. Some orders have two at once.
 #[test]
 fn compactions_at_once_lose_nothing() {
     const BATCHES: u8 = 6;

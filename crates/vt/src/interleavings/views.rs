@@ -31,8 +31,8 @@ fn change(views: &Views) -> u64 {
     number_of(&changed)
 }
 
-/// Nobody is given a view older than one that anybody had before, whichever shards they are of: what one
-/// reader has seen, all see.
+/// Nobody is given a view older than one that anybody had before, whichever shards they are of:
+/// what one reader has seen, all see.
 #[test]
 fn views_go_back_in_no_shard() {
     explore(2000, || {

@@ -1,8 +1,8 @@
 //! The memory that memtables of a store take one after the other, in chunks.
 //!
-//! What a memtable gives back when it is dropped is kept for the next one: to the operating system and
-//! back again, every page of it would be cleared and mapped anew. As much is kept as keeps all chunks,
-//! those in use among them, within what the store's memory has for memtables.
+//! What a memtable gives back when it is dropped is kept for the next one: to the operating system
+//! and back again, every page of it would be cleared and mapped anew. As much is kept as keeps all
+//! chunks, those in use among them, within what the store's memory has for memtables.
 #![expect(unsafe_code, reason = "chunks are memory of any content")]
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};

@@ -1,9 +1,9 @@
-//! Signposts: the nodes of a skiplist's middle level once more, in arrays that the processor's caches
-//! hold. A search that begins at the right one of them does not wait for the memory of all the nodes
-//! that a search from the top compares.
+//! Signposts: the nodes of a skiplist's middle level once more, in arrays that the processor's
+//! caches hold. A search that begins at the right one of them does not wait for the memory of all
+//! the nodes that a search from the top compares.
 //!
-//! Posts are in order, in blocks of bounded length; a block that is full becomes two. Where the numbers
-//! that posts are compared by tie, the caller compares what they stand for.
+//! Posts are in order, in blocks of bounded length; a block that is full becomes two. Where the
+//! numbers that posts are compared by tie, the caller compares what they stand for.
 
 /// Most posts in a block.
 const BLOCK: usize = 64;

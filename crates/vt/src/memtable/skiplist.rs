@@ -8,14 +8,15 @@
 //!
 //! Of entries that are no upserts the writer may note something; readers do not look at that.
 //!
-//! A search that comes to a node waits for memory, most of the time. So the fixed part ends with what
-//! nearly always decides, the tree and the first bytes of the key as a number (`prefix`), next to the links;
-//! and the memory of the node after the next is asked for while the next is compared.
+//! A search that comes to a node waits for memory, most of the time. So the fixed part ends with
+//! what nearly always decides, the tree and the first bytes of the key as a number (`prefix`), next
+//! to the links; and the memory of the node after the next is asked for while the next is compared.
 //!
 //! An insert keeps the path of its search (`Splice`). The next insert begins at the lowest level of
 //! that path which covers its key, so keys in order cost a few comparisons. Inserts of other keys
-//! begin at a node of a middle level (`posts`); only nodes taller than that level need a search from
-//! the top. `Again` keeps the node of a key that is upserted repeatedly: one comparison finds it.
+//! begin at a node of a middle level (`posts`); only nodes taller than that level need a search
+//! from the top. `Again` keeps the node of a key that is upserted repeatedly: one comparison finds
+//! it.
 //!
 //! Paper: Pugh, *Skip Lists: A Probabilistic Alternative to Balanced Trees*, 1990.
 #![expect(

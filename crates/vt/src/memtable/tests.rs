@@ -329,7 +329,8 @@ proptest! {
     }
 }
 
-/// Most keys of the file system begin alike, many come in rows, and some are upserted again and again.
+/// Most keys of the file system begin alike, many come in rows, and some are upserted again and
+/// again.
 #[test]
 fn lists_of_any_shape_are_in_order() {
     let mut rng = stitch_base::random::Rng::new(7);

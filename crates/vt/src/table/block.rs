@@ -99,7 +99,8 @@ pub(crate) struct IndexBlock {
     layout: IndexLayout,
     /// Those of the last keys of entries.
     heads: KeyHeads,
-    /// Where in the payload the filter of each entry lies, which was checked; nowhere for a value block.
+    /// Where in the payload the filter of each entry lies, which was checked; nowhere for a value
+    /// block.
     filters: Box<[FilterPlace]>,
     finds: Finds,
     memory_bytes: usize,
@@ -124,7 +125,8 @@ impl IndexBlock {
         })
     }
 
-    /// What a block of this length takes in memory at most, in bytes, unless its entries are unusually short.
+    /// What a block of this length takes in memory at most, in bytes, unless its entries are
+    /// unusually short.
     pub(super) const fn memory_bytes_of(len_bytes: usize) -> usize {
         // An entry has 48 bytes or more, mostly 200, and sixteen beside the payload.
         len_bytes + len_bytes / 3 + size_of::<Self>()

@@ -30,8 +30,8 @@ pub(crate) trait BlockList {
     /// either end.
     fn current(&self) -> Result<Option<IndexEntryRef<'_>>, VtError>;
 
-    /// Whether the block it stands on may have a key of this hash; `None` where that takes a look at
-    /// [`Self::current`] first.
+    /// Whether the block it stands on may have a key of this hash; `None` where that takes a look
+    /// at [`Self::current`] first.
     fn may_hold(&self, _hash: u64) -> Option<bool> {
         None
     }

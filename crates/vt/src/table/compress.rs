@@ -1,12 +1,12 @@
 //! Compression of data blocks, each for itself.
 //!
-//! 1. A block is kept compressed where that saves an eighth of it and at least one sector; otherwise
-//!    it is stored as it is.
+//! 1. A block is kept compressed where that saves an eighth of it and at least one sector;
+//!    otherwise it is stored as it is.
 //! 2. What does not pay is not tried again at once: after a few blocks in a row, ever more of those
 //!    that follow are stored untried, up to a bound. Encrypted or compressed contents cost little
 //!    time so, and text after them is found soon.
-//! 3. A block's flags say how it is compressed, and the index how long it is unpacked: nothing in the
-//!    compressed bytes decides how much memory is taken.
+//! 3. A block's flags say how it is compressed, and the index how long it is unpacked: nothing in
+//!    the compressed bytes decides how much memory is taken.
 
 use super::loader::contradiction;
 use std::cell::RefCell;

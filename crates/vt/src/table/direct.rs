@@ -82,8 +82,8 @@ impl DirectBlocks {
         versions_in(&self.loader, &mut blocks, read, visit)
     }
 
-    /// A cursor over the entries with these keys, and maybe some others. Blocks that it reads go into
-    /// the cache.
+    /// A cursor over the entries with these keys, and maybe some others. Blocks that it reads go
+    /// into the cache.
     pub(crate) fn iter(&self, bounds: Arc<Bounds>) -> BoxIter {
         let blocks = ListedBlocks::new(Arc::clone(&self.entries));
         Box::new(RunIter::new(

@@ -1,18 +1,18 @@
 //! Rows of blocks that somebody has said to read soon, read before he does.
 //!
-//! A file is read by one request after the other, each with a scan of its own: what no scan reads ahead
-//! is foreseen by who sees the requests ([`stitch_kv::Engine::read_ahead`]). A row is the blocks of one
-//! table, or run, with certain keys. The store's readers find and read them ([`crate::readers`]), and
-//! scans take blocks from here ([`super::run::RunIter`]).
+//! A file is read by one request after the other, each with a scan of its own: what no scan reads
+//! ahead is foreseen by who sees the requests ([`stitch_kv::Engine::read_ahead`]). A row is the
+//! blocks of one table, or run, with certain keys. The store's readers find and read them
+//! ([`crate::readers`]), and scans take blocks from here ([`super::run::RunIter`]).
 //!
-//! - A block is known by its reference, checksum included: what was written over meanwhile is taken by
-//!   nobody, however old the row is.
+//! - A block is known by its reference, checksum included: what was written over meanwhile is taken
+//!   by nobody, however old the row is.
 //! - A row that cannot be read is empty: what is wrong is told to who comes to it.
-//! - A row whose keys come in order goes when a scan comes to its end; one that comes in parts goes once each of its
-//!   blocks was taken.
-//! - Rows that nobody came for make room for others in the end, and hold no more than readers may. Those that come in
-//!   parts are at most half of all, and make room as soon as somebody had a part of them; for those that come later,
-//!   once nobody has had one for a while.
+//! - A row whose keys come in order goes when a scan comes to its end; one that comes in parts goes
+//!   once each of its blocks was taken.
+//! - Rows that nobody came for make room for others in the end, and hold no more than readers may.
+//!   Those that come in parts are at most half of all, and make room as soon as somebody had a part
+//!   of them; for those that come later, once nobody has had one for a while.
 
 use super::blocks::BlockList;
 use super::loader::{DataRef, Loader};
@@ -32,9 +32,11 @@ use stitch_kv::{Caching, Coming};
 const REFUSALS_MAX: usize = 32;
 /// The same for those that come in parts, if nobody had a part of any.
 const PARTS_REFUSALS_MAX: usize = 4;
-/// Those that come later take no place of one that somebody had a part of among so many that were taken last.
+/// Those that come later take no place of one that somebody had a part of among so many that were
+/// taken last.
 const RECENT_TAKES: u64 = 32;
-/// Most of those for each whole row that they may be as long as: of several tables with the same keys, most have little.
+/// Most of those for each whole row that they may be as long as: of several tables with the same
+/// keys, most have little.
 const PARTS_MAX_PER_ROW: u64 = 4;
 
 /// Finds and reads the blocks of a row.
@@ -123,8 +125,8 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// A block and those after it, `count` at most, as soon as they are there; none if it has not got that one.
-    /// Answers too whether it comes in parts and all of its blocks were taken by now.
+    /// A block and those after it, `count` at most, as soon as they are there; none if it has not
+    /// got that one. Answers too whether it comes in parts and all of its blocks were taken by now.
     fn take(&self, wanted: &DataRef, count: usize) -> (Vec<Found>, bool) {
         let mut state = self.state.lock();
         if let State::Under(search) = &mut *state {
@@ -237,8 +239,8 @@ impl Foreseen {
         self.0.lock().rows.is_empty()
     }
 
-    /// The wanted block and those after it, of a row that comes in parts `count()` at most; none if nobody has
-    /// foreseen it. Waits until they are read.
+    /// The wanted block and those after it, of a row that comes in parts `count()` at most; none if
+    /// nobody has foreseen it. Waits until they are read.
     pub(super) fn take(
         &self,
         wanted: &Wanted<'_>,
@@ -371,7 +373,8 @@ fn bounds_of_row(
     }))
 }
 
-/// True if there is nothing to read, or its first block is in the cache: then the others mostly are too.
+/// True if there is nothing to read, or its first block is in the cache: then the others mostly are
+/// too.
 fn is_at_hand(loader: &Loader, list: &mut impl BlockList, bounds: &Bounds) -> bool {
     // What is wrong with the index is told to who comes to it.
     if list.seek(&bounds.start).is_err() {
@@ -386,8 +389,9 @@ fn is_at_hand(loader: &Loader, list: &mut impl BlockList, bounds: &Bounds) -> bo
     }
 }
 
-/// Has blocks of `list` read whose keys are within bounds, as far as there is memory for them. `holder`
-/// keeps them where they are until they were read. Answers false if there is no memory for them.
+/// Has blocks of `list` read whose keys are within bounds, as far as there is memory for them.
+/// `holder` keeps them where they are until they were read. Answers false if there is no memory for
+/// them.
 pub(super) fn foresee<L: BlockList + Send + 'static>(
     loader: &Loader,
     mut list: L,

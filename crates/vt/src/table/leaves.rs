@@ -1,9 +1,9 @@
 //! Reading index blocks: with one that is missing come those beside it.
 //!
-//! The index blocks of a table lie one after the other, and lead to far more bytes than they have. So a cold
-//! store soon has its index in the cache, while it has room, and a point read has one block to wait for
-//! and not two. A point read does not wait for those beside it where they are fetched behind it
-//! ([`super::rest`]).
+//! The index blocks of a table lie one after the other, and lead to far more bytes than they have.
+//! So a cold store soon has its index in the cache, while it has room, and a point read has one
+//! block to wait for and not two. A point read does not wait for those beside it where they are
+//! fetched behind it ([`super::rest`]).
 
 use super::block::{IndexBlock, Root};
 use super::loader::Loader;
@@ -17,8 +17,8 @@ use stitch_format::vt_index::BlockPtr;
 use stitch_format::vt_root::Leaf;
 use stitch_volume::{BlockKind, Wanted};
 
-/// Index blocks within so many bytes are read together. It takes a disk less than twice as long as one of
-/// them.
+/// Index blocks within so many bytes are read together. It takes a disk less than twice as long as
+/// one of them.
 const GROUP_BYTES: u64 = 128 << 10;
 
 /// Who reads an index block that is missing, and so which others with it.
@@ -47,7 +47,8 @@ impl Clone for Seen {
 }
 
 impl Loader {
-    /// As [`Self::index`]. What it took is counted in `seen`; a block that the root knows nowhere else.
+    /// As [`Self::index`]. What it took is counted in `seen`; a block that the root knows nowhere
+    /// else.
     ///
     /// # Panics
     /// As there.
@@ -69,7 +70,8 @@ impl Loader {
         Ok(index)
     }
 
-    /// An index block of the table, whose index blocks are `leaves`; `seen` counts it if it had to be read.
+    /// An index block of the table, whose index blocks are `leaves`; `seen` counts it if it had to
+    /// be read.
     ///
     /// # Panics
     /// If there is no block `at`.
@@ -112,8 +114,8 @@ impl Loader {
         }
     }
 
-    /// The index blocks that are read with one: those beside it that push nothing out of the cache. A
-    /// table is divided into groups once for all, so that no group is read for another's sake.
+    /// The index blocks that are read with one: those beside it that push nothing out of the cache.
+    /// A table is divided into groups once for all, so that no group is read for another's sake.
     pub(super) fn group(&self, leaves: &[Leaf], at: usize) -> Range<usize> {
         let number = |leaf: &Leaf| leaf.block.addr.wrapping_sub(leaves[0].block.addr) / GROUP_BYTES;
         let belongs = |other: &Leaf| {
@@ -132,8 +134,8 @@ impl Loader {
         start..end
     }
 
-    /// Reads index blocks that lie one after the other, and keeps those that are sound. Answers the one
-    /// that is wanted, if it is.
+    /// Reads index blocks that lie one after the other, and keeps those that are sound. Answers the
+    /// one that is wanted, if it is.
     pub(super) fn read_group(&self, group: &[Leaf], wanted: usize) -> Option<Arc<IndexBlock>> {
         let (first, last) = (&group[0].block, &group[group.len() - 1].block);
         let offset = first.addr;

@@ -19,8 +19,8 @@ impl Table {
         newest_in(&self.loader, &mut blocks, key, since)
     }
 
-    /// Calls `visit` with the keys of a range that have a version newer than `since`, in order, until
-    /// it returns false.
+    /// Calls `visit` with the keys of a range that have a version newer than `since`, in order,
+    /// until it returns false.
     pub(crate) fn newer_keys(
         &self,
         range: KeyRange<'_>,

@@ -1,8 +1,10 @@
-//! Memory for blocks that are read together: pieces of the device, packed into buffers that are used again.
+//! Memory for blocks that are read together: pieces of the device, packed into buffers that are
+//! used again.
 //!
-//! A piece is a row of blocks, each where the one before it ends, and is read with one request. The blocks
-//! of a window can lie in hundreds of pieces. So that each of these needs no memory of its own, they lie one
-//! after the other in a few long buffers; a piece is cut between two blocks where a buffer ends.
+//! A piece is a row of blocks, each where the one before it ends, and is read with one request. The
+//! blocks of a window can lie in hundreds of pieces. So that each of these needs no memory of its
+//! own, they lie one after the other in a few long buffers; a piece is cut between two blocks where
+//! a buffer ends.
 
 use super::loader::DataRef;
 use crate::page_buffers::{KEPT_BYTES_MAX, PAGE_BYTES, PageBuffer, PageBuffers};

@@ -1,6 +1,6 @@
-//! What sharing prefixes of keys saves and costs: blocks with the keys of a file system, made with keys
-//! stored whole every 16th time, as they are, and every time (`ADR 0073`).
-//! `cargo test --release -p stitch-vt --lib prefix_cost -- --ignored --nocapture` prints the figures.
+//! What sharing prefixes of keys saves and costs: blocks with the keys of a file system, made with
+//! keys stored whole every 16th time, as they are, and every time (`ADR 0073`). `cargo test
+//! --release -p stitch-vt --lib prefix_cost -- --ignored --nocapture` prints the figures.
 
 use super::block::DataBlock;
 use super::data_iter::DataIter;

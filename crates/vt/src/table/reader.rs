@@ -105,7 +105,8 @@ impl Table {
         Ok(root)
     }
 
-    /// Visits the versions that a read looks for, newest first, until told to stop. With each comes the buffer that its value lies in, for [`crate::entry::to_bytes`].
+    /// Visits the versions that a read looks for, newest first, until told to stop. With each comes
+    /// the buffer that its value lies in, for [`crate::entry::to_bytes`].
     ///
     /// # Cost
     /// At most one data block read for most keys; none if the filter says no.
@@ -122,14 +123,14 @@ impl Table {
         flow
     }
 
-    /// Has more of the indexes of `tables` fetched, since a point read had to wait for a block of this one's.
-    /// Does not wait.
+    /// Has more of the indexes of `tables` fetched, since a point read had to wait for a block of
+    /// this one's. Does not wait.
     pub(crate) fn fetch_indexes<T: Iterator<Item = Held>>(&self, tables: impl FnOnce() -> T) {
         self.loader.cache.rests().hand(&self.loader, tables);
     }
 
-    /// A cursor over the entries with these keys, and maybe some others. Blocks that it reads go into
-    /// the cache.
+    /// A cursor over the entries with these keys, and maybe some others. Blocks that it reads go
+    /// into the cache.
     pub(crate) fn iter(self: &Arc<Self>, bounds: Arc<Bounds>) -> BoxIter {
         Box::new(self.iter_at(bounds, Arc::default()))
     }
@@ -141,8 +142,8 @@ impl Table {
         RunIter::new(loader, blocks, bounds, Keep::Cache).at_pace(pace)
     }
 
-    /// Has blocks with these keys read, as far as there is memory for them. `holder` keeps them where
-    /// they are until they were read. Returns at once, and answers whether there is.
+    /// Has blocks with these keys read, as far as there is memory for them. `holder` keeps them
+    /// where they are until they were read. Returns at once, and answers whether there is.
     pub(crate) fn read_ahead(
         self: &Arc<Self>,
         bounds: &Arc<Bounds>,
@@ -290,7 +291,8 @@ pub(super) fn value_of(loader: &Loader, entry: &IndexEntry) -> Result<Bytes, VtE
 /// What is shown the versions of a key, each with the buffer that its value lies in.
 pub(crate) type Visit<'a> = dyn FnMut(EntryRef<'_>, Option<&Bytes>) -> ControlFlow<()> + 'a;
 
-/// A point read under way: what it looks for, and what it counts. Counters are told at its end, once.
+/// A point read under way: what it looks for, and what it counts. Counters are told at its end,
+/// once.
 #[derive(Debug)]
 pub(crate) struct PointRead<'a> {
     /// The key.

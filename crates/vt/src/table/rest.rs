@@ -1,10 +1,11 @@
 //! The rest of the indexes: what of them no point read has come for yet.
 //!
-//! After an open each point read may wait for an index block and then for a data block, until all of the
-//! index was met by chance. Who waits for an index block has the store's readers ([`crate::readers`]) fetch
-//! more of the same index, and then of the tables that follow in its level: [`REST_BYTES`] for the first wait,
-//! twice as much for each after it, as far as half of the cache goes and nothing is pushed out of it. So a
-//! store that is read here and there soon has its indexes at hand, and one row costs little more than itself.
+//! After an open each point read may wait for an index block and then for a data block, until all
+//! of the index was met by chance. Who waits for an index block has the store's readers
+//! ([`crate::readers`]) fetch more of the same index, and then of the tables that follow in its
+//! level: [`REST_BYTES`] for the first wait, twice as much for each after it, as far as half of the
+//! cache goes and nothing is pushed out of it. So a store that is read here and there soon has its
+//! indexes at hand, and one row costs little more than itself.
 
 use super::Table;
 use super::loader::Loader;
@@ -15,7 +16,8 @@ use stitch_base::TableId;
 use stitch_base::sync::Mutex;
 use stitch_format::vt_root::{Leaf, RootIndex};
 
-/// What the first wait has fetched, in bytes; each later one has twice as much fetched as the one before.
+/// What the first wait has fetched, in bytes; each later one has twice as much fetched as the one
+/// before.
 const REST_BYTES: u64 = 1 << 20;
 /// What a wait has fetched at most, in bytes.
 const REST_BYTES_MAX: u64 = 16 << 20;
@@ -68,7 +70,8 @@ fn claim(claims: &Claims, id: TableId) -> bool {
 }
 
 impl Rest {
-    /// Fetches what is missing of a table's index; `None` if it has read enough or there is no room.
+    /// Fetches what is missing of a table's index; `None` if it has read enough or there is no
+    /// room.
     fn fetch(&mut self, table: &Table) -> Option<()> {
         if !Rests::may_fetch(&table.loader) {
             return None;
@@ -91,8 +94,8 @@ impl Rest {
     }
 }
 
-/// Fetches a block and those that come with it, unless it is there. Answers the first that did not come,
-/// and how many bytes were read; `None` if there is no room.
+/// Fetches a block and those that come with it, unless it is there. Answers the first that did not
+/// come, and how many bytes were read; `None` if there is no room.
 fn fetch_group(loader: &Loader, leaves: &[Leaf], at: usize) -> Option<(usize, u64)> {
     let block = &leaves[at].block;
     let key = loader.own_key(block.addr);
@@ -144,7 +147,8 @@ impl Rests {
         cache.readers().may_read_ahead() && cache.is_half_empty()
     }
 
-    /// Has more of the indexes of tables fetched, in this order, unless enough are under way. Does not wait.
+    /// Has more of the indexes of tables fetched, in this order, unless enough are under way. Does
+    /// not wait.
     pub(super) fn hand<T: Iterator<Item = Held>>(
         &self,
         loader: &Loader,

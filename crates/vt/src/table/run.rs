@@ -3,9 +3,9 @@
 //! Blocks with no key that is asked for are not entered: that one of them cannot be read is nothing
 //! to the reader of its neighbour.
 //!
-//! When blocks are read in their order, several are read at a time: twice as many bytes each time, up
-//! to a bound. Those that lie one after the other on the device, as most do, are one request; the
-//! others are read at the same time. And the device is told which ones come after them.
+//! When blocks are read in their order, several are read at a time: twice as many bytes each time,
+//! up to a bound. Those that lie one after the other on the device, as most do, are one request;
+//! the others are read at the same time. And the device is told which ones come after them.
 
 use super::block::DataBlock;
 use super::block_iter::BlockIter;
@@ -277,8 +277,8 @@ impl<L: BlockList + Clone> RunIter<L> {
         (self.is_going_on, self.told) = (false, 0);
     }
 
-    /// The wanted block and those after it that are read with it, but for those that are carried over unread;
-    /// and how many blocks on the next one is.
+    /// The wanted block and those after it that are read with it, but for those that are carried
+    /// over unread; and how many blocks on the next one is.
     fn span(&self, wanted: &DataRef) -> Result<(Vec<DataRef>, usize), VtError> {
         let mut span = vec![*wanted];
         let mut bytes = u64::from(wanted.block.len_bytes);
@@ -300,8 +300,9 @@ impl<L: BlockList + Clone> RunIter<L> {
         self.loader.glance_data(data).is_some()
     }
 
-    /// Tells the device which blocks are read later, from the one on that is `next` blocks on: many at a time
-    /// and in the order of their places, since neighbours in the order of keys need not be neighbours there.
+    /// Tells the device which blocks are read later, from the one on that is `next` blocks on: many
+    /// at a time and in the order of their places, since neighbours in the order of keys need not
+    /// be neighbours there.
     fn tell(&mut self, next: usize) -> Result<(), VtError> {
         if self.window_bytes < WINDOW_BYTES_MAX {
             return Ok(());

@@ -1,12 +1,12 @@
 //! Reading far ahead of a cursor that goes from block to block in their order.
 //!
 //! A scout goes through the index before the cursor, and hands what comes next over to the store's
-//! readers ([`crate::readers`]), a window at a time: reading, checking and unpacking go on while rows
-//! are given out. Blocks of a window that lie one after the other are one request, past the page cache
-//! where the device can, and stay in the buffer that it went to.
+//! readers ([`crate::readers`]), a window at a time: reading, checking and unpacking go on while
+//! rows are given out. Blocks of a window that lie one after the other are one request, past the
+//! page cache where the device can, and stay in the buffer that it went to.
 //!
-//! - What is wrong with a block, or with the index, is told to the cursor that comes there, not before: a
-//!   window that cannot be read ends the stream, and the cursor reads on its own.
+//! - What is wrong with a block, or with the index, is told to the cursor that comes there, not
+//!   before: a window that cannot be read ends the stream, and the cursor reads on its own.
 
 use super::block::DataBlock;
 use super::blocks::BlockList;
@@ -26,8 +26,8 @@ const WINDOWS: usize = 2;
 /// Sizes of a window. The first is small, so that somebody soon has a row.
 const WINDOW_BYTES_MIN: u64 = 64 << 10;
 pub(super) const WINDOW_BYTES_MAX: u64 = 1 << 20;
-/// The same where blocks lie in many places: a window is as many pieces as there are places, and it grows
-/// until they are long.
+/// The same where blocks lie in many places: a window is as many pieces as there are places, and it
+/// grows until they are long.
 const SCATTERED_BYTES_MIN: u64 = 512 << 10;
 const SCATTERED_BYTES_MAX: u64 = 16 << 20;
 /// Blocks are scattered if pieces are shorter than this on average.
@@ -86,8 +86,8 @@ impl Work for Window {
     }
 }
 
-/// How far streams have grown, for those that go on where others end: the tables of a level are read one after
-/// the other.
+/// How far streams have grown, for those that go on where others end: the tables of a level are
+/// read one after the other.
 #[derive(Debug, Default)]
 pub(crate) struct Pace(AtomicU64);
 
@@ -250,8 +250,8 @@ fn piece_bytes(blocks: &[BlockPtr]) -> u64 {
     bytes / (breaks.count() as u64 + 1)
 }
 
-/// The items of a window, from the block on which `scout` stands. Answers true if nothing comes after
-/// them.
+/// The items of a window, from the block on which `scout` stands. Answers true if nothing comes
+/// after them.
 pub(super) fn collect(
     scout: &mut impl BlockList,
     loader: &Loader,

@@ -4,11 +4,12 @@
 //!    index entry, and waits in a buffer.
 //! 2. When the buffer is full, places are allocated for the blocks in it, and each run of places is
 //!    written with one request. Only then does a block have its address, which is in its header.
-//!    Value blocks wait in a buffer of their own and lie in zones of their own, page by page where they
-//!    are as long as pages: when one is overwritten, its page is of use at once, and the index blocks of
-//!    removed tables leave no holes between them that are none.
+//!    Value blocks wait in a buffer of their own and lie in zones of their own, page by page where
+//!    they are as long as pages: when one is overwritten, its page is of use at once, and the index
+//!    blocks of removed tables leave no holes between them that are none.
 //! 3. Stitched blocks only add their index entries.
-//! 4. Indexes, data blocks and short values go into the block cache too, where that has room ([`cached`]).
+//! 4. Indexes, data blocks and short values go into the block cache too, where that has room
+//!    ([`cached`]).
 //! 5. At the end, index blocks, range deletes and the root are planned (their lengths do not depend
 //!    on addresses), placed together with what is left in the buffer, filled in and written.
 //!

@@ -1,7 +1,7 @@
 //! What is in memory of tables that nobody reads: their lists of runs, their keys, their handles.
 //!
-//! Each handle counts itself when it is made and when it goes, so that nobody ever walks over all tables to
-//! know the sum.
+//! Each handle counts itself when it is made and when it goes, so that nobody ever walks over all
+//! tables to know the sum.
 
 use super::TableHandle;
 use crate::table::Table;
@@ -16,13 +16,14 @@ const ALLOCATION_BYTES: usize = 16;
 const PLACE_BYTES: usize = 2 * size_of::<usize>() + 64;
 /// The hole before a run, in the online-map.
 const HOLE_BYTES: usize = 16;
-/// What a base version takes for a run, at most in nearly all cases. While it is written it is there twice.
+/// What a base version takes for a run, at most in nearly all cases. While it is written it is
+/// there twice.
 const BASE_RUN_BYTES: usize = 2 * super::RUN_BYTES as usize;
 /// The same of a table without its runs and keys.
 const BASE_TABLE_BYTES: usize = 2 * 64;
 
-/// Bytes of memory that a table takes as long as it is there, whether or not it is read; and of a base version,
-/// while one is written.
+/// Bytes of memory that a table takes as long as it is there, whether or not it is read; and of a
+/// base version, while one is written.
 pub(crate) fn table_bytes(meta: &TableMeta) -> usize {
     let keys = meta.smallest.capacity() + meta.largest.capacity();
     let fixed = size_of::<TableHandle>() + size_of::<TableMeta>() + 2 * ARC_BYTES;

@@ -1,5 +1,5 @@
-//! The first scan over what was deleted: in any order, by one range delete, before and after the next
-//! open, and under a snapshot that sees all of it.
+//! The first scan over what was deleted: in any order, by one range delete, before and after the
+//! next open, and under a snapshot that sees all of it.
 
 use super::*;
 use stitch_kv::conformance::Ending;

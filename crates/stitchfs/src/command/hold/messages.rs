@@ -1,4 +1,5 @@
-//! What a holder and its daemon tell each other, as JSON. Both may be of different versions, after an upgrade.
+//! What a holder and its daemon tell each other, as JSON. Both may be of different versions, after
+//! an upgrade.
 //!
 //! ```text
 //! holder: begin | take over (with the descriptors) | hand over | about

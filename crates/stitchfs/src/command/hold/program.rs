@@ -86,8 +86,8 @@ impl Program {
         }
     }
 
-    /// Starts it as a daemon, under the command line of the mount; `is_quiet`: it shows nothing on standard
-    /// output, which is a pipe to the command that waits for the mount.
+    /// Starts it as a daemon, under the command line of the mount; `is_quiet`: it shows nothing on
+    /// standard output, which is a pipe to the command that waits for the mount.
     pub(super) fn start(&self, command_line: &[OsString], is_quiet: bool) -> Result<(Child, Link)> {
         let (name, rest) = command_line
             .split_first()

@@ -1,24 +1,26 @@
 //! Joins tables where a level has too many for what they weigh, so that their number is bounded.
 //!
-//! A table becomes smaller where it is: deletes, range deletes and dropped snapshots empty it, or somebody opens the store
-//! with larger tables. Nothing but the way down a level would make it larger again. So a level below 0 is *over its bound*
-//! when it has more than `2 * weight / table_bytes + 1` tables. Then neighbours that together weigh no more than one table
-//! should are joined.
+//! A table becomes smaller where it is: deletes, range deletes and dropped snapshots empty it, or
+//! somebody opens the store with larger tables. Nothing but the way down a level would make it
+//! larger again. So a level below 0 is *over its bound* when it has more than `2 * weight /
+//! table_bytes + 1` tables. Then neighbours that together weigh no more than one table should are
+//! joined.
 //!
 //! Why that is enough, and why it ends:
 //!
-//! 1. A level over its bound has two such neighbours. If each two of `n` tables weighed more than `table_bytes`, the first
-//!    and second, third and fourth and so on would together weigh more than `(n - 1) / 2` times that, and the level
-//!    would not be over its bound.
-//! 2. A join makes one table of two or more, or none: it is not cut by size, and nothing else cuts it. So there are fewer
-//!    joins than tables.
-//! 3. What else is picked when nobody writes takes entries a level down, which can be done only so often, or lets some vanish.
-//!    What is written anew in its level stays one table, if it weighs no more than two should, so that joins and it do not
-//!    take turns.
+//! 1. A level over its bound has two such neighbours. If each two of `n` tables weighed more than
+//!    `table_bytes`, the first and second, third and fourth and so on would together weigh more
+//!    than `(n - 1) / 2` times that, and the level would not be over its bound.
+//! 2. A join makes one table of two or more, or none: it is not cut by size, and nothing else cuts
+//!    it. So there are fewer joins than tables.
+//! 3. What else is picked when nobody writes takes entries a level down, which can be done only so
+//!    often, or lets some vanish. What is written anew in its level stays one table, if it weighs
+//!    no more than two should, so that joins and it do not take turns.
 //!
-//! All blocks are stitched but those of which something can vanish, whatever the tree's threshold: they lie as they did. So
-//! a join costs an index. None is begun beside another compaction, which it could be in the way of, or while anything is
-//! unreadable: what is held lies in tables of its own.
+//! All blocks are stitched but those of which something can vanish, whatever the tree's threshold:
+//! they lie as they did. So a join costs an index. None is begun beside another compaction, which
+//! it could be in the way of, or while anything is unreadable: what is held lies in tables of its
+//! own.
 //!
 //! Paper: VT-trees, FAST 2013, section 2 (the number of tables is limited by what was inserted).
 

@@ -1,7 +1,7 @@
 //! Plans for level 0, whose tables may overlap: only the oldest can go down.
 //!
-//! Unreadable tables of level 0 divide it into segments. What is newer than one goes around it; where
-//! nothing of the oldest segment can go down any more, the next one is due.
+//! Unreadable tables of level 0 divide it into segments. What is newer than one goes around it;
+//! where nothing of the oldest segment can go down any more, the next one is due.
 
 use super::route::Route;
 use super::{Plan, PlanKind, are_disjoint, bounds, is_large, with_small_neighbours, without};
@@ -83,8 +83,8 @@ fn level0_segment(tree: &TreeVersion, obstacles: &Obstacles) -> Option<Segment> 
     }
 }
 
-/// Held tables of level 0 that overlap, if there are too many: they are compacted where they are. Only
-/// where every level below has an unreadable table of the same range.
+/// Held tables of level 0 that overlap, if there are too many: they are compacted where they are.
+/// Only where every level below has an unreadable table of the same range.
 pub(super) fn pick_held(
     version: &Version,
     options: &PickOptions,

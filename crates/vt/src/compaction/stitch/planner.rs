@@ -1,5 +1,5 @@
-//! The planner: blocks come in key order, steps go out as soon as they are certain. What it knows of blocks
-//! whose step is not out yet is bounded.
+//! The planner: blocks come in key order, steps go out as soon as they are certain. What it knows
+//! of blocks whose step is not out yet is bounded.
 
 use super::{BlockInfo, Fate, Piece, Step, StitchRules, fate, is_hidden};
 use std::collections::VecDeque;
@@ -46,7 +46,8 @@ impl Span {
 }
 
 impl<'a> Planner<'a> {
-    /// A planner by these rules. Steps of more than `batch` blocks are parted where that changes nothing.
+    /// A planner by these rules. Steps of more than `batch` blocks are parted where that changes
+    /// nothing.
     pub(crate) const fn new(rules: &'a StitchRules<'a>, batch: usize) -> Self {
         Self {
             rules,
@@ -189,8 +190,8 @@ impl<'a> Planner<'a> {
         self.out.push_back(Step::Stitch(piece));
     }
 
-    /// Merges go on in one step until something is stitched in between, or the step is large. Blocks of
-    /// one group stay in one step.
+    /// Merges go on in one step until something is stitched in between, or the step is large.
+    /// Blocks of one group stay in one step.
     fn push_merge(&mut self, group: &[(usize, usize)]) {
         self.end_large_merge();
         for &(input, block) in group {

@@ -13,7 +13,8 @@ struct TextBlock {
     cut: bool,
 }
 
-/// `<first> <last> <addr> <len>` with `s<min>..<max>`, `d` (has deletes), `v` (has versions), `c` (cut).
+/// `<first> <last> <addr> <len>` with `s<min>..<max>`, `d` (has deletes), `v` (has versions), `c`
+/// (cut).
 fn block(line: &str) -> TextBlock {
     let words: Vec<&str> = line.split_whitespace().collect();
     let mut out = TextBlock {
@@ -88,8 +89,8 @@ fn run(text: &str) -> String {
     steps.iter().map(|step| format!("{step}\n")).collect()
 }
 
-/// What becomes of each block, however it is divided into steps: what is written, in the order that it is
-/// written in; then what is dropped, whenever that is.
+/// What becomes of each block, however it is divided into steps: what is written, in the order that
+/// it is written in; then what is dropped, whenever that is.
 fn fates(steps: &[Step]) -> Vec<(&'static str, usize, usize)> {
     let blocks = |name: &'static str, step: &Step| {
         let pieces = step.pieces().iter();

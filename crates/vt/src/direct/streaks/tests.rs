@@ -201,7 +201,8 @@ fn rooms_take_a_small_part_of_the_space() {
     assert!(lanes <= total / LANES_PART, "{lanes} of {total}");
 }
 
-/// Puts so many keys of each range by turns, with a sync after each of so many. Answers how much was made ready.
+/// Puts so many keys of each range by turns, with a sync after each of so many. Answers how much
+/// was made ready.
 fn ready_after(ranges: u64, rounds: u64, sync_every: u64) -> u64 {
     let device: Arc<dyn Device> = Arc::new(CrashDevice::new(64 << 20, CrashPlan::NEVER));
     Volume::format(&*device, &FormatOptions::default(), &mut |_, _| {}).expect("it formats");

@@ -1,7 +1,7 @@
 //! Cursors of which it is known that all of their keys will be read.
 //!
-//! What was foreseen ([`super::super::foreseen`]) is taken from there; all else up to the end of the
-//! range is read together, into one buffer where blocks are neighbours.
+//! What was foreseen ([`super::super::foreseen`]) is taken from there; all else up to the end of
+//! the range is read together, into one buffer where blocks are neighbours.
 
 use super::RunIter;
 use crate::VtError;

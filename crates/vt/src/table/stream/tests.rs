@@ -128,8 +128,8 @@ fn blocks_in_many_places_come_in_their_order() {
     assert_eq!(readers.share_bytes(Layout::Scattered), AHEAD_BYTES / 4 * 3);
 }
 
-/// How long the longest window is of blocks that lie in so many places, in rows of what is beside each other
-/// there.
+/// How long the longest window is of blocks that lie in so many places, in rows of what is beside
+/// each other there.
 fn longest_window(places: usize) -> u64 {
     let bed = Bed::new(64 << 20);
     let written = bed.table(&numbered(0..6000, 3000), &options(4 << 10));

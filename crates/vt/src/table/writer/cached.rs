@@ -1,11 +1,12 @@
-//! Blocks that go into the cache as they are written: names, attributes and small values that were put a
-//! moment ago, and indexes, are asked for more often than others, and who compacts them reads them again.
+//! Blocks that go into the cache as they are written: names, attributes and small values that were
+//! put a moment ago, and indexes, are asked for more often than others, and who compacts them reads
+//! them again.
 //!
 //! - They never push out what somebody has read: where the cache has no room, they stay out.
-//! - Values of a page or more do, too. Whoever reads those keeps them himself, as the kernel does above a mount, or
-//!   reads more of them than there is room for.
-//! - A block's key in the cache is its address, which a data block gets with all blocks of the buffer. Until
-//!   then copies wait here.
+//! - Values of a page or more do, too. Whoever reads those keeps them himself, as the kernel does
+//!   above a mount, or reads more of them than there is room for.
+//! - A block's key in the cache is its address, which a data block gets with all blocks of the
+//!   buffer. Until then copies wait here.
 
 use crate::cache::{BlockCache, BlockKey, CachedBlock, Expectation};
 use crate::table::loader::Loader;

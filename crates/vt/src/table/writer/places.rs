@@ -11,8 +11,8 @@ use stitch_volume::{Extent, Stream, Volume};
 
 /// Where value blocks lie together.
 const VALUE_STREAM: Stream = Stream(4);
-/// With less free zones than one of so many, value blocks fill holes, and leave long runs to blocks that
-/// need them.
+/// With less free zones than one of so many, value blocks fill holes, and leave long runs to blocks
+/// that need them.
 pub(crate) const FREE_ZONES_PART: u64 = 8;
 
 /// Space of a table being written. Given back when dropped before [`Self::take_runs`].
@@ -173,8 +173,8 @@ impl Places {
     }
 }
 
-/// Blocks that follow each other on the device, as they do in a buffer: the address of each such run, and where in the
-/// buffer it is.
+/// Blocks that follow each other on the device, as they do in a buffer: the address of each such
+/// run, and where in the buffer it is.
 fn runs(addrs: &[u64], lens: &[u64], buffer_len: usize) -> Vec<(u64, Range<usize>)> {
     assert_eq!(addrs.len(), lens.len(), "every block has a place");
     let mut runs: Vec<(u64, Range<usize>)> = Vec::new();

@@ -1,4 +1,5 @@
-//! What comes behind the data blocks of a table: its index, its range deletes and its root, and how long they are.
+//! What comes behind the data blocks of a table: its index, its range deletes and its root, and how
+//! long they are.
 
 use super::{LEAF_BYTES, TableWriter};
 use std::ops::Range;

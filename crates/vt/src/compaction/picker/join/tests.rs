@@ -135,7 +135,8 @@ fn delete_range(store: &mut Small, keys: std::ops::Range<u64>) {
     store.rows.retain(|key, _| !keys.contains(key));
 }
 
-/// Does all that is due and answers the number of tables below level 0, which nothing changes any more.
+/// Does all that is due and answers the number of tables below level 0, which nothing changes any
+/// more.
 fn at_rest(store: &Small) -> usize {
     for _ in 0..2 {
         store.engine.quiesce().unwrap();
