@@ -184,8 +184,8 @@ pub(super) fn no_conflict(name: &str, shown: &str) -> anyhow::Error {
 fn refused(target: &TxnMount, name: &str, error: &io::Error) -> anyhow::Error {
     match Errno::from_io_error(error) {
         Some(Errno::INVAL) => anyhow!(
-            "{name}: ends with the command that runs in it, so nothing is resolved or rebased; use \
-             `stitchfs txn begin`"
+            "{name}: cannot be resolved or rebased: it ends with the command that runs in it, is \
+             serializable, or has deleted a range of keys; commit or abort it"
         ),
         _ => target.refused(name, error),
     }
