@@ -320,7 +320,7 @@ mod tests {
         let all = ["", "a", "a/b", "a/b/c", "d", "d/e", "f"];
         let mut waiting = Vec::new();
         let (mut held, mut granted): (Vec<Ino>, u64) = (Vec::new(), 0);
-        for number in 1..600 {
+        for number in 1..1000 {
             if number < 500 {
                 let of: Vec<&str> = (0..=below(2))
                     .map(|_| all[usize::try_from(below(7)).expect("small")])

@@ -171,7 +171,7 @@ fn the_name_of_the_hidden_directory_is_taken() {
     assert_eq!(errno(fs::remove_dir(&hidden)), Some(Errno::BUSY));
     assert_eq!(errno(File::create(hidden.join("x"))), Some(Errno::ROFS));
     assert_eq!(
-        errno(fs::create_dir(list(&mounted).join("x"))),
+        errno(File::create(list(&mounted).join("x"))),
         Some(Errno::ROFS)
     );
     let other = fs::rename(mounted.path("d"), &hidden);

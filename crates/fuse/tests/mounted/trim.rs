@@ -45,7 +45,7 @@ fn expect_others_served(transport: Transport) {
     assert!(said.contains("busy"), "one at a time: {second:?}");
     assert_eq!(fstrim.try_wait().unwrap(), None, "it runs still");
     let pid = rustix::process::Pid::from_child(&fstrim);
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     assert!(!fstrim.wait().unwrap().success());
     assert_eq!(begun.load(Ordering::Relaxed), 1);
 }
