@@ -250,6 +250,8 @@ fn a_large_transaction_is_whole_or_gone() {
     // As if the program had been killed: nothing of the transaction is dropped.
     std::mem::forget(killed);
     db.sync().unwrap();
+    // Nothing is written in the background while the file is copied.
+    db.quiesce().unwrap();
     let image = dir.path().join("image");
     std::fs::copy(&path, &image).unwrap();
 

@@ -53,6 +53,9 @@ pub(super) struct TxnConflicts {
 /// Say which side wins where a transaction and others have changed the same
 #[derive(Debug, Parser)]
 #[command(after_help = AFTER)]
+#[command(
+    override_usage = "stitchfs txn resolve --ours|--theirs|--merge CMD [--json] NAME PATH [MNT]"
+)]
 pub(super) struct TxnResolve {
     #[command(flatten)]
     side: SideArgs,
