@@ -143,7 +143,12 @@ impl<'a> TransactionRequest<'a> {
             CONFLICTS => Some(Self::Conflicts(first, word()?.parse().ok()?)),
             RESOLVE => {
                 let side = resolution::parse_side(word()?)?;
-                Some(Self::Resolve(first, side, input.name().ok()?))
+                // No word is empty: the root is `.`.
+                let path = match input.name().ok()? {
+                    b"." => b"",
+                    path => path,
+                };
+                Some(Self::Resolve(first, side, path))
             }
             REBASE => Some(Self::Rebase(first)),
             BASE => {
@@ -507,6 +512,8 @@ mod tests {
         parsed(&[REBASE, "a"], Asked::Rebase("a"));
         let resolve = Asked::Resolve("a", Side::Ours, b"x/y");
         parsed(&[RESOLVE, "a", "ours", "x/y"], resolve);
+        let whole = Asked::Resolve("a", Side::Ours, b"");
+        parsed(&[RESOLVE, "a", "ours", "."], whole);
         parsed(&[BASE, "a", "9", "x"], Asked::Base("a", 9, b"x"));
         for nonsense in [
             &b""[..],

@@ -93,6 +93,8 @@ pub fn resolve(
     path: &[u8],
 ) -> io::Result<Result<usize, CommitOutcome>> {
     let side = side_word(Some(side)).as_bytes();
+    // No word is empty.
+    let path = if path.is_empty() { b"." } else { path };
     let asked = [RESOLVE.as_bytes(), name.as_bytes(), side, path];
     let reply = exchange_bytes(dir, &asked)?;
     let words = words(&reply);
