@@ -643,3 +643,29 @@ fn a_refused_branch_takes_writes_again() {
     let gone = absorb(engine, child);
     assert!(matches!(gone, Err(KvError::NoTree(tree)) if tree == child));
 }
+
+/// A write-out may turn a row of deletes into a range delete, since no reader of the tree can tell.
+/// The parent of a branch has other rows in that range by then.
+#[test]
+fn deletes_of_many_rows_spare_what_the_parent_got_between_them() {
+    for store in [store(), moving()] {
+        let engine = store.engine();
+        let parent = tree(engine, "t");
+        let key = |number: u32| number.to_be_bytes();
+        commit(engine, |batch| {
+            (0..4000).for_each(|number| batch.put(parent, &key(number), b"old"));
+        });
+        let child = branch(engine, parent, "b");
+        let between = [&key(2000)[..], b"new"].concat();
+        commit(engine, |batch| {
+            (0..4000).for_each(|number| batch.delete(child, &key(number)));
+        });
+        commit(engine, |batch| batch.put(parent, &between, b"new"));
+        engine.quiesce().expect("it is written out");
+        let ranges = engine.branch_deleted_ranges(child).expect("it reads");
+        assert_eq!(ranges, [], "no range was deleted");
+        absorb(engine, child).expect("nothing is in the way");
+        assert_eq!(get(engine, parent, &between).as_deref(), Some(&b"new"[..]));
+        assert_eq!(count(engine, parent, None), 1);
+    }
+}

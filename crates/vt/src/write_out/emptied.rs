@@ -12,7 +12,9 @@
 //!   nothing that came later;
 //! - it is not newer than the memtable, so that the medium never knows of more than was written
 //!   out;
-//! - it reaches no further than the deletes: the table is no wider for it.
+//! - it reaches no further than the deletes: the table is no wider for it;
+//! - it is never of a branch tree: an absorb gives what was written there to the parent, which may
+//!   have got other rows between the deleted ones.
 
 use super::writer::MemtableWriter;
 use crate::VtError;
@@ -59,7 +61,7 @@ struct Lengths {
 impl MemtableWriter<'_> {
     /// Ranges of a tree that are empty for who sees all of a sealed memtable, the oldest.
     pub(super) fn emptied(&self, tree: &TreeVersion) -> Vec<RangeDelete> {
-        if !self.buffer.has_deletes() {
+        if !self.buffer.has_deletes() || tree.is_branch() {
             return Vec::new();
         }
         let mut out = match self.find_emptied(tree) {
