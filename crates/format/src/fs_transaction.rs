@@ -12,9 +12,7 @@
 
 mod trees;
 
-pub use trees::{
-    DeletedRange, TransactionTree, ranges_tree_name, records_tree_name, transaction_tree,
-};
+pub use trees::{TransactionTree, records_tree_name, transaction_tree};
 
 use crate::FormatError;
 use crate::codec::Reader;
@@ -74,10 +72,10 @@ pub enum TransactionLife {
 /// What a commit checks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TransactionIsolation {
-    /// What the transaction has written: nobody else has written it since it began.
+    /// That no other writer has changed what the transaction wrote, since it began.
     #[default]
     Snapshot,
-    /// That, and what it has read: nobody else has changed it since it began.
+    /// That, and the same of what it has read.
     Serializable,
 }
 

@@ -7,7 +7,6 @@
 //! ```text
 //! trees of records    engine of the transaction      the store
 //! "stock", 7          get, commit on tree 7    --->  branch "txn~N/tree~7"
-//! a range delete      also noted               --->  "txn~N/ranges": a commit looks at all of it
 //! ```
 //!
 //! A record that the transaction has written, or that lies in a range that it has deleted, is in

@@ -9,8 +9,10 @@ use bytes::Bytes;
 use std::collections::BTreeSet;
 use stitch_base::sync::Arc;
 use stitch_base::{Ino, TreeId};
-use stitch_format::fs_transaction::{DeletedRange, TransactionTree, transaction_tree};
-use stitch_kv::{Batch, CommitOptions, Direction, Engine, Guards, KeyRange, Snapshot, SpaceClass};
+use stitch_format::fs_transaction::{TransactionTree, transaction_tree};
+use stitch_kv::{
+    Batch, CommitOptions, DeletedRange, Engine, Guards, KeyRange, Snapshot, SpaceClass,
+};
 
 /// Keys that the engine is asked for at a time.
 const PAGE: usize = 4096;
@@ -33,14 +35,14 @@ struct BranchRecord {
     moment: Snapshot,
     /// In order.
     keys: Vec<Vec<u8>>,
-    ranges: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Deleted ranges.
+    ranges: Vec<DeletedRange>,
 }
 
 /// The records that a transaction has written. No writer of it is under way.
 pub(in super::super) struct BranchRecords {
     engine: Arc<dyn Engine>,
     trees: Vec<BranchRecord>,
-    ranges: Option<TreeId>,
 }
 
 /// Records that mainline has written: index of the tree, and key.
@@ -61,51 +63,27 @@ impl BranchRecords {
         records: &TransactionRecords,
     ) -> FsResult<Self> {
         let infos = engine.trees();
-        let (mut trees, mut ranges) = (Vec::new(), None);
+        let mut trees = Vec::new();
         for info in &infos {
-            match transaction_tree(&info.name) {
-                Some((of, TransactionTree::Records(parent))) if of == number.0 => {
-                    trees.push(BranchRecord {
-                        own: info.id,
-                        parent,
-                        name: records.name_of(parent),
-                        is_parent_alive: infos.iter().any(|info| info.id == parent),
-                        moment: engine.branch_moment(info.id)?,
-                        keys: keys_of(&**engine, info.id)?,
-                        ranges: Vec::new(),
-                    });
-                }
-                Some((of, TransactionTree::Ranges)) if of == number.0 => ranges = Some(info.id),
-                _ => {}
+            let Some((of, TransactionTree::Records(parent))) = transaction_tree(&info.name) else {
+                continue;
+            };
+            if of == number.0 {
+                trees.push(BranchRecord {
+                    own: info.id,
+                    parent,
+                    name: records.name_of(parent),
+                    is_parent_alive: infos.iter().any(|info| info.id == parent),
+                    moment: engine.branch_moment(info.id)?,
+                    keys: keys_of(&**engine, info.id)?,
+                    ranges: engine.branch_deleted_ranges(info.id)?,
+                });
             }
         }
-        let mut read = Self {
+        Ok(Self {
             engine: Arc::clone(engine),
             trees,
-            ranges,
-        };
-        read.read_ranges()?;
-        Ok(read)
-    }
-
-    fn read_ranges(&mut self) -> FsResult<()> {
-        let Some(tree) = self.ranges else {
-            return Ok(());
-        };
-        let mut scan = self
-            .engine
-            .scan(tree, KeyRange::all(), Direction::Forward, None)?;
-        let mut found = BTreeSet::new();
-        while let Some((_, row)) = scan.next()? {
-            found.insert(DeletedRange::decode(row)?);
-        }
-        for range in found {
-            let tree = self.trees.iter_mut().find(|tree| tree.parent == range.tree);
-            if let Some(tree) = tree {
-                tree.ranges.push((range.start, range.end));
-            }
-        }
-        Ok(())
+        })
     }
 
     /// The branches that become part of mainline.
@@ -117,7 +95,7 @@ impl BranchRecords {
     /// The trees that are of no more use after the commit.
     pub(in super::super) fn dropped(&self) -> Vec<TreeId> {
         let dead = self.trees.iter().filter(|tree| !tree.is_parent_alive);
-        dead.map(|tree| tree.own).chain(self.ranges).collect()
+        dead.map(|tree| tree.own).collect()
     }
 
     fn written(&self) -> impl Iterator<Item = (usize, &BranchRecord)> {

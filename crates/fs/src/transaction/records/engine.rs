@@ -5,15 +5,13 @@ use crate::FsResult;
 use crate::transaction::ReadSet;
 use bytes::Bytes;
 use std::collections::BTreeMap;
-use stitch_base::sync::{Arc, Mutex};
+use stitch_base::sync::Arc;
 use stitch_base::{Ino, Seqno, TreeId};
-use stitch_format::fs_transaction::{
-    DeletedRange, TransactionLife, TransactionTree, ranges_tree_name, transaction_tree,
-};
+use stitch_format::fs_transaction::{TransactionLife, TransactionTree, transaction_tree};
 use stitch_kv::{
     Batch, Caching, Capabilities, ChangedKey, Coming, CommitOptions, Counters, Direction, Engine,
-    Guarded, Guards, KeyRange, KvError, Limits, Message, Scan, Snapshot, SpaceUsage, TreeInfo,
-    TreeOptions, UpsertRegistry, Violation,
+    Guarded, Guards, KeyRange, KvError, Limits, Scan, Snapshot, SpaceUsage, TreeInfo, TreeOptions,
+    UpsertRegistry, Violation,
 };
 
 /// An [`Engine`] that shows the trees of records as an open transaction has them: under their names
@@ -32,8 +30,6 @@ pub struct TransactionRecords {
     /// By the number of the tree of records.
     trees: BTreeMap<TreeId, RecordTree>,
     gate: RecordGate,
-    /// The tree of deleted ranges and the number of the next one, once there is one.
-    ranges: Mutex<Option<(TreeId, u64)>>,
 }
 
 /// A branch of a tree of records.
@@ -65,25 +61,19 @@ impl TransactionRecords {
         let infos = engine.trees();
         let name_of = |id: TreeId| infos.iter().find(|info| info.id == id);
         let mut trees = BTreeMap::new();
-        let mut ranges = None;
         for info in &infos {
-            match transaction_tree(&info.name) {
-                Some((of, TransactionTree::Records(parent))) if of == number.0 => {
-                    // One whose parent was dropped meanwhile is seen no more.
-                    let Some(parent) = name_of(parent) else {
-                        continue;
-                    };
-                    let tree = RecordTree {
-                        own: info.id,
-                        name: parent.name.clone(),
-                        options: parent.options.clone(),
-                    };
-                    trees.insert(parent.id, tree);
-                }
-                Some((of, TransactionTree::Ranges)) if of == number.0 => {
-                    ranges = Some((info.id, next_range(&**engine, info.id)?));
-                }
-                _ => {}
+            let Some((of, TransactionTree::Records(parent))) = transaction_tree(&info.name) else {
+                continue;
+            };
+            // One whose parent was dropped meanwhile is seen no more.
+            let parent = name_of(parent).filter(|_| of == number.0);
+            if let Some(parent) = parent {
+                let tree = RecordTree {
+                    own: info.id,
+                    name: parent.name.clone(),
+                    options: parent.options.clone(),
+                };
+                trees.insert(parent.id, tree);
             }
         }
         Ok(Self {
@@ -93,7 +83,6 @@ impl TransactionRecords {
             reads,
             trees,
             gate: RecordGate::default(),
-            ranges: Mutex::new(ranges),
         })
     }
 
@@ -140,37 +129,14 @@ impl TransactionRecords {
         }
     }
 
-    /// The same batch for the branches, with a note of each deleted range.
+    /// The same batch for the branches.
     fn translate(&self, batch: &Batch<'_>) -> Result<Batch<'static>, KvError> {
         let mut own = Batch::new();
         own.reserve(batch.len_bytes());
         for (tree, message) in batch.messages() {
             own.push(self.own(tree)?, message);
-            if let Message::DeleteRange { start, end } = message {
-                let range = DeletedRange {
-                    tree,
-                    start: start.to_vec(),
-                    end: end.to_vec(),
-                };
-                let (tree, number) = self.new_range()?;
-                own.put(tree, &number.to_be_bytes(), &range.encode());
-            }
         }
         Ok(own)
-    }
-
-    /// Returns where the next deleted range is noted.
-    fn new_range(&self) -> Result<(TreeId, u64), KvError> {
-        let mut ranges = self.ranges.lock();
-        let (tree, number) = match *ranges {
-            Some(next) => next,
-            None => {
-                let name = ranges_tree_name(self.number.0);
-                (self.engine.create_tree(&name, &TreeOptions::default())?, 0)
-            }
-        };
-        *ranges = Some((tree, number + 1));
-        Ok((tree, number))
     }
 
     fn translate_guards(&self, guards: &Guards) -> Result<Option<Guards>, KvError> {
@@ -191,13 +157,6 @@ impl TransactionRecords {
         let sync = options.sync && self.life == TransactionLife::Named;
         CommitOptions { sync, ..options }
     }
-}
-
-/// The number after the last deleted range.
-fn next_range(engine: &dyn Engine, tree: TreeId) -> Result<u64, KvError> {
-    let mut last = engine.scan(tree, KeyRange::all(), Direction::Backward, None)?;
-    let last = last.next()?.and_then(|(key, _)| key.try_into().ok());
-    Ok(last.map_or(0, |key| u64::from_be_bytes(key) + 1))
 }
 
 const TREES_STAY: KvError = KvError::Unsupported("new or removed trees in a transaction of files");

@@ -130,7 +130,7 @@ fn an_aborted_transaction_changes_no_record_and_leaves_no_tree() {
     put_in(&**view.records(), tree, b"a", b"2");
     let clear = Write::Clear(b"a".to_vec(), b"z".to_vec());
     clear.commit(&**view.records(), tree).expect("it is taken");
-    assert_eq!(own_trees(&*engine).len(), 6, "files, records, ranges");
+    assert_eq!(own_trees(&*engine).len(), 5, "files, records");
     setup.fs.abort_transaction("work").expect("it is open");
     assert_eq!(rows_of(&*engine, tree), before);
     assert_eq!(own_trees(&*engine), Vec::<String>::new());
@@ -231,7 +231,7 @@ fn named_transactions_keep_records_and_deleted_ranges_and_runs_leave_nothing() {
     drop((view, run, engine));
     let setup = setup.reopened();
     let engine = store(&setup);
-    assert_eq!(own_trees(&*engine).len(), 6, "{:?}", own_trees(&*engine));
+    assert_eq!(own_trees(&*engine).len(), 5, "{:?}", own_trees(&*engine));
     let view = setup.fs.open_transaction("kept").expect("it is open");
     clear
         .commit(&**view.records(), tree)
