@@ -18,6 +18,7 @@
 //! Threads of their own release the space of forgotten files and ask the kernel to forget more, so
 //! that no request waits for that.
 
+mod alarm;
 mod announced;
 mod chore;
 mod convert;

@@ -37,6 +37,7 @@ use stitch_base::clock::Timestamp;
 use stitch_base::sync::{Arc, Mutex};
 use stitch_fs::{CloneInfo, DirName, MomentInfo, SnapshotInfo};
 
+use super::alarm::Alarm;
 use super::announced::Announcements;
 use super::{Adapter, OrErrno as _};
 use crate::clones::Target;
@@ -51,7 +52,6 @@ use live::OpenClones;
 use node::{ControlDir, Node, Slot, transaction_link_number};
 pub use node::{number_in_clone, number_in_snapshot, number_within};
 use notices::Notices;
-use policies::Policies;
 use rollback::Rollbacks;
 use table::{OpenSnapshots, Past};
 pub use transactions::TransactionSockets;
@@ -74,7 +74,8 @@ pub struct Views {
     /// Clones that the next MKDIR of a thread makes: source and target.
     announced: Announcements<(Ino, Target)>,
     notices: Arc<Notices>,
-    policies: Policies,
+    /// The thread that keeps the policies of snapshots, and the history.
+    policies: Alarm,
     rollbacks: Rollbacks,
     /// Held while snapshots are created and deleted.
     changing: Mutex<()>,
@@ -111,7 +112,7 @@ impl Views {
             announced: Announcements::new(),
             table: Arc::new(OpenSnapshots::new(fs, generation)),
             notices: Arc::new(Notices::new()),
-            policies: Policies::default(),
+            policies: Alarm::new("fuse-policies"),
             rollbacks: Rollbacks::new(),
             changing: Mutex::default(),
             mainline,

@@ -50,7 +50,8 @@ impl Handler for Views {
         if !self.mainline.fs().is_read_only() {
             self.transactions.start(notifier);
             self.rollbacks.start(self.mainline.fs(), notifier);
-            self.policies.start(self.policy_runner(notifier));
+            let runner = self.policy_runner(notifier);
+            self.policies.start(move || runner.run());
         }
     }
 

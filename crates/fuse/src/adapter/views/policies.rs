@@ -6,8 +6,7 @@
 
 use std::time::Duration;
 
-use stitch_base::sync::{Arc, Condvar, Mutex};
-use stitch_base::thread::JoinHandle;
+use stitch_base::sync::Arc;
 use stitch_fs::{FileSystem, PolicyRound};
 
 use super::node::ControlDir;
@@ -18,35 +17,6 @@ use crate::notify::Notifier;
 /// Longest time between two rounds.
 const ROUND_MAX: Duration = Duration::from_secs(60);
 
-#[derive(Debug, Default)]
-struct Wake {
-    is_due: bool,
-    is_stopped: bool,
-}
-
-#[derive(Debug, Default)]
-struct Shared {
-    wake: Mutex<Wake>,
-    changed: Condvar,
-}
-
-impl Shared {
-    /// Waits until a round is due; without a limit until it is requested. Returns false at the end.
-    fn wait(&self, limit: Option<Duration>) -> bool {
-        let mut wake = self.wake.lock();
-        if !wake.is_due && !wake.is_stopped {
-            match limit {
-                Some(limit) => {
-                    self.changed.wait_for(&mut wake, limit);
-                }
-                None => self.changed.wait(&mut wake),
-            }
-        }
-        wake.is_due = false;
-        !wake.is_stopped
-    }
-}
-
 /// What a round needs.
 #[derive(Clone, Debug)]
 pub(super) struct PolicyRunner {
@@ -56,55 +26,9 @@ pub(super) struct PolicyRunner {
     pub(super) notifier: Notifier,
 }
 
-/// The thread, and how it is woken.
-#[derive(Debug, Default)]
-pub(super) struct Policies {
-    shared: Arc<Shared>,
-    thread: Mutex<Option<JoinHandle<()>>>,
-}
-
-impl Policies {
-    /// Starts the thread.
-    pub(super) fn start(&self, runner: PolicyRunner) {
-        let shared = Arc::clone(&self.shared);
-        let body = move || {
-            let mut limit = Some(Duration::ZERO);
-            while shared.wait(limit) {
-                limit = runner.run();
-            }
-        };
-        match stitch_base::thread::spawn("fuse-policies", body) {
-            Ok(thread) => *self.thread.lock() = Some(thread),
-            Err(error) => tracing::warn!(%error, "no thread keeps the policies of snapshots"),
-        }
-    }
-
-    /// Requests a round.
-    pub(super) fn note(&self) {
-        self.shared.wake.lock().is_due = true;
-        self.shared.changed.notify_one();
-    }
-
-    /// Ends the thread, after the round under way.
-    pub(super) fn stop(&self) {
-        self.shared.wake.lock().is_stopped = true;
-        self.shared.changed.notify_one();
-        let thread = self.thread.lock().take();
-        if thread.is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the thread of policies panicked");
-        }
-    }
-}
-
-impl Drop for Policies {
-    fn drop(&mut self) {
-        self.stop();
-    }
-}
-
 impl PolicyRunner {
     /// Runs a round of both. Returns the time until the next one; `None` if there is nothing to do.
-    fn run(&self) -> Option<Duration> {
+    pub(super) fn run(&self) -> Option<Duration> {
         let next = [self.run_policies(), self.run_history()];
         for past in self.table.take_gone() {
             self.notices.drop_all(past.numbers());

@@ -28,6 +28,7 @@ use stitch_fs::{FileSystem, PathChange, TransactionInfo, TransactionLife, Transa
 use super::Views;
 use super::changes::check_owner;
 use super::node::Node;
+use crate::adapter::alarm::Alarm;
 use crate::adapter::{AdapterOptions, OrErrno as _};
 use crate::errno::Errno;
 use crate::handler::{Answer, Context};
@@ -38,7 +39,6 @@ use crate::wire::codec::Sink;
 use crate::wire::reply::Entry;
 use begin::LockLine;
 use commits::Commits;
-use expiry::ExpiryWatch;
 pub use sockets::TransactionSockets;
 use table::TransactionTable;
 use watch::{ProcessHandle, ProcessWatch};
@@ -52,7 +52,7 @@ pub(super) struct Transactions {
     commits: Arc<Commits>,
     line: LockLine,
     watch: OnceLock<ProcessWatch>,
-    expiry: OnceLock<ExpiryWatch>,
+    expiry: OnceLock<Alarm>,
 }
 
 impl Transactions {
@@ -86,7 +86,7 @@ impl Transactions {
         let expiry = self.expiry.get_or_init(|| {
             let (mainline, commits) =
                 (Arc::clone(self.table.mainline()), Arc::clone(&self.commits));
-            ExpiryWatch::new(
+            expiry::start(
                 move || mainline.transactions(),
                 move |number| commits.abort_expired(number),
             )

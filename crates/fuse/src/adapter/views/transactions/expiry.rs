@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use stitch_base::clock::{Clock as _, SystemClock, Timestamp};
-use stitch_base::sync::{Arc, Condvar, Mutex};
-use stitch_base::thread::JoinHandle;
 use stitch_fs::{FsResult, TransactionInfo};
+
+use crate::adapter::alarm::Alarm;
 
 /// Longest sleep: the clock may be set meanwhile.
 const SLEEP_MAX: Duration = Duration::from_secs(600);
@@ -30,114 +30,47 @@ fn due(all: &[TransactionInfo], now: Timestamp) -> (Vec<u64>, Option<Duration>) 
     (numbers, next)
 }
 
-#[derive(Debug, Default)]
-struct ExpiryState {
-    /// Times have changed.
-    is_changed: bool,
-    is_stopped: bool,
+/// Starts the thread. `list` tells of all transactions; `abort` aborts one, if it is open. The
+/// thread looks at the times again on request.
+pub(super) fn start(
+    list: impl Fn() -> FsResult<Vec<TransactionInfo>> + Send + 'static,
+    abort: impl Fn(u64) + Send + 'static,
+) -> Alarm {
+    let alarm = Alarm::new("fuse-expiry");
+    let clock = SystemClock::default();
+    alarm.start(move || round(&list, &abort, clock.now()));
+    alarm
 }
 
-#[derive(Debug, Default)]
-struct ExpiryShared {
-    state: Mutex<ExpiryState>,
-    changed: Condvar,
-}
-
-/// The thread.
-#[derive(Debug)]
-pub(super) struct ExpiryWatch {
-    shared: Arc<ExpiryShared>,
-    thread: Mutex<Option<JoinHandle<()>>>,
-}
-
-impl ExpiryWatch {
-    /// Starts the thread. `list` tells of all transactions; `abort` aborts one, if it is open.
-    pub(super) fn new(
-        list: impl Fn() -> FsResult<Vec<TransactionInfo>> + Send + 'static,
-        abort: impl Fn(u64) + Send + 'static,
-    ) -> Self {
-        let shared = Arc::<ExpiryShared>::default();
-        let body = {
-            let shared = Arc::clone(&shared);
-            move || shared.run(&list, &abort)
-        };
-        let thread = match stitch_base::thread::spawn("fuse-expiry", body) {
-            Ok(thread) => Some(thread),
-            Err(error) => {
-                tracing::error!(%error, "transactions expire at the next mount only");
-                None
-            }
-        };
-        Self {
-            shared,
-            thread: Mutex::new(thread),
-        }
-    }
-
-    /// Has the thread look at the times again.
-    pub(super) fn note(&self) {
-        self.shared.state.lock().is_changed = true;
-        self.shared.changed.notify_one();
-    }
-
-    /// Ends the thread.
-    pub(super) fn stop(&self) {
-        self.shared.state.lock().is_stopped = true;
-        self.shared.changed.notify_one();
-        let thread = self.thread.lock().take();
-        if thread.is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the thread that ends expired transactions panicked");
-        }
-    }
-}
-
-impl Drop for ExpiryWatch {
-    fn drop(&mut self) {
-        self.stop();
-    }
-}
-
-impl ExpiryShared {
-    fn run(&self, list: &impl Fn() -> FsResult<Vec<TransactionInfo>>, abort: &impl Fn(u64)) {
-        let clock = SystemClock::default();
-        while !self.state.lock().is_stopped {
-            let next = match list() {
-                Ok(all) => {
-                    let (numbers, next) = due(&all, clock.now());
-                    numbers.iter().for_each(|number| abort(*number));
-                    // One that could not be aborted is tried again.
-                    match numbers.is_empty() {
-                        true => next,
-                        false => Some(next.unwrap_or(AGAIN).min(AGAIN)),
-                    }
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "cannot tell which transactions have expired");
-                    Some(AGAIN)
-                }
-            };
-            self.wait(next);
-        }
-    }
-
-    fn wait(&self, next: Option<Duration>) {
-        let mut state = self.state.lock();
-        if !state.is_changed && !state.is_stopped {
-            match next {
-                Some(next) => {
-                    self.changed.wait_for(&mut state, next.min(SLEEP_MAX));
-                }
-                None => self.changed.wait(&mut state),
+/// Aborts what is due. Returns the time until the next look; `None` if nothing expires.
+fn round(
+    list: &impl Fn() -> FsResult<Vec<TransactionInfo>>,
+    abort: &impl Fn(u64),
+    now: Timestamp,
+) -> Option<Duration> {
+    let next = match list() {
+        Ok(all) => {
+            let (numbers, next) = due(&all, now);
+            numbers.iter().for_each(|number| abort(*number));
+            // One that could not be aborted is tried again.
+            match numbers.is_empty() {
+                true => next,
+                false => Some(next.unwrap_or(AGAIN).min(AGAIN)),
             }
         }
-        state.is_changed = false;
-    }
+        Err(error) => {
+            tracing::warn!(%error, "cannot tell which transactions have expired");
+            Some(AGAIN)
+        }
+    };
+    next.map(|next| next.min(SLEEP_MAX))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::sync::mpsc;
+    use stitch_base::sync::{Arc, Mutex};
     use stitch_fs::{TransactionIsolation, TransactionLife, TransactionState};
 
     fn info(number: u64, expires: Option<i64>) -> TransactionInfo {
@@ -178,7 +111,7 @@ mod tests {
                 taken.lock().clear();
                 sender.send(number).unwrap();
             };
-            ExpiryWatch::new(move || Ok(all.lock().clone()), abort)
+            start(move || Ok(all.lock().clone()), abort)
         };
         all.lock().push(info(4, Some(1)));
         watch.note();
