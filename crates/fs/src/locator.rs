@@ -261,12 +261,6 @@ impl Locator {
         RowRange::new(tree, fs_key::own(first), fs_key::own(end))
     }
 
-    /// All rows of the inodes from `first` to `last` in the `data` or the `xattr` tree.
-    pub(crate) fn rows_of(&self, tree: Tree, first: Ino, last: Ino) -> RowRange {
-        debug_assert!(matches!(tree, Tree::Data | Tree::Xattr), "rows of inodes");
-        RowRange::new(tree, fs_key::own(first), fs_key::after(last))
-    }
-
     pub(crate) fn xattr(&self, ino: Ino, name: &[u8]) -> RowKey {
         in_tree(Tree::Xattr, fs_key::xattr(ino, name))
     }

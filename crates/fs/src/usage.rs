@@ -251,7 +251,7 @@ impl SpaceWalk<'_> {
             .chunk_by(follow)
             .filter_map(|run| {
                 let ((tree, first), (_, last)) = (*run.first()?, *run.last()?);
-                Some(keys.rows_of(tree, first, last))
+                Some(keys.inodes(tree, first, Ino(last.0 + 1)))
             })
             .collect();
         let (data, xattrs): (Vec<_>, Vec<_>) = ranges

@@ -132,3 +132,19 @@ pub(super) fn refusal(mount_point: &Path, error: Errno) -> anyhow::Error {
         error => anyhow::Error::new(error).context(format!("{shown}: its daemon does not say")),
     }
 }
+
+/// An entry of a mount table, for tests.
+#[cfg(test)]
+pub(super) fn mount_entry(path: &str, root: &str, device: u32, kind: &str) -> MountEntry {
+    MountEntry {
+        id: 1,
+        parent: 1,
+        root: root.into(),
+        path: path.into(),
+        device: (0, device),
+        kind: kind.to_owned(),
+        source: "x".into(),
+        options: String::new(),
+        super_options: String::new(),
+    }
+}

@@ -199,17 +199,7 @@ mod tests {
     use super::*;
 
     fn entry(path: &str, kind: &str) -> MountEntry {
-        MountEntry {
-            id: 0,
-            parent: 0,
-            root: "/".into(),
-            path: path.into(),
-            device: (0, 0),
-            kind: kind.to_owned(),
-            source: "x".into(),
-            options: String::new(),
-            super_options: String::new(),
-        }
+        live::mount_entry(path, "/", 0, kind)
     }
 
     #[test]

@@ -75,16 +75,25 @@ pub(super) fn run(args: &RollbackArgs) -> Result<u8> {
     }
     let begin = |before: &str| snapshots::roll_back(&opened, &name, before);
     let before = run_rollback(&opened, &dir, &name, &begin)?;
-    let place = snapshot::place(&mount, &before);
-    if args.json {
-        let mut out = json!({ "rolled_back_to": name, "before": before });
-        set_path(&mut out, "snapshot", &place);
-        set_path(&mut out, "dir", &dir);
-        output::print_json(&out)?;
-    } else {
-        output::print(&path_text(&place))?;
-    }
+    let done = args.json.then(|| json!({ "rolled_back_to": name }));
+    print_done(done, (&mount, &dir), &before)?;
     Ok(0)
+}
+
+/// Prints where the state before is kept; with `done`, which tells what was done, as JSON.
+pub(super) fn print_done(
+    done: Option<Value>,
+    (mount, dir): (&Path, &Path),
+    before: &str,
+) -> Result<()> {
+    let place = snapshot::place(mount, before);
+    let Some(mut done) = done else {
+        return output::print(&path_text(&place));
+    };
+    done["before"] = json!(before);
+    set_path(&mut done, "snapshot", &place);
+    set_path(&mut done, "dir", dir);
+    output::print_json(&done)
 }
 
 /// The snapshot's name, and what it is of.

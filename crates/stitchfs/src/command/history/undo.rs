@@ -8,7 +8,6 @@ use serde_json::json;
 use std::path::PathBuf;
 use stitch_base::calendar::UtcTime;
 use stitch_fuse::snapshots;
-use stitchfs::{path_text, set_path};
 
 const AFTER: &str = "\
 Finds the last moment of the history at which DIR, or anything below it, was
@@ -79,14 +78,7 @@ pub(in crate::command) fn run(args: &UndoArgs) -> Result<u8> {
     }
     let begin = |before: &str| snapshots::undo(&opened, &moment.name, before);
     let before = rollback::run_rollback(&opened, &dir, &moment.name, &begin)?;
-    let place = snapshot::place(&moments.mount, &before);
-    if args.json {
-        let mut out = json!({ "undone_to": moment.second, "before": before });
-        set_path(&mut out, "snapshot", &place);
-        set_path(&mut out, "dir", &dir);
-        output::print_json(&out)?;
-    } else {
-        output::print(&path_text(&place))?;
-    }
+    let done = args.json.then(|| json!({ "undone_to": moment.second }));
+    rollback::print_done(done, (&moments.mount, &dir), &before)?;
     Ok(0)
 }

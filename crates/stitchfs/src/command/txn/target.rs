@@ -162,20 +162,7 @@ fn whole_mount(mounts: &[MountEntry], path: &Path) -> Result<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn entry(path: &str, root: &str, device: u32, kind: &str) -> MountEntry {
-        MountEntry {
-            id: 1,
-            parent: 1,
-            root: root.into(),
-            path: path.into(),
-            device: (0, device),
-            kind: kind.to_owned(),
-            source: "x".into(),
-            options: String::new(),
-            super_options: String::new(),
-        }
-    }
+    use crate::command::live::mount_entry as entry;
 
     #[test]
     fn the_whole_file_system_is_found_from_any_part() {
