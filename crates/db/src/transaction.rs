@@ -68,7 +68,7 @@ pub struct Transaction {
 struct Source {
     /// The tree, or the branch that has what the transaction has written to it.
     tree: TreeId,
-    /// `None` for a branch, which nobody else writes to.
+    /// `None` for a branch, to which only the transaction writes.
     at: Option<Snapshot>,
     /// The moment of the tree itself that is seen.
     since: Snapshot,

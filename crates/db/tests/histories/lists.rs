@@ -39,7 +39,7 @@ pub(crate) struct Record {
     pub(crate) appends: Vec<(Key, Element)>,
 }
 
-/// What is wrong with a history.
+/// A fault of a history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Anomaly {
     /// Two reads of a key disagree about its order: an update was lost.

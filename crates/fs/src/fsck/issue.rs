@@ -192,7 +192,7 @@ pub enum Issue {
     BadMoment {
         /// Name of its pin.
         pin: String,
-        /// What is wrong.
+        /// The fault.
         detail: String,
     },
     /// Something is wrong in a clone.
