@@ -29,7 +29,10 @@ mod source_tree;
 mod sqlite;
 pub(crate) mod stage;
 mod target;
+mod tool;
 mod tree_random;
+mod txn;
+mod views;
 
 use crate::child::Outcome;
 use crate::names;
@@ -103,6 +106,8 @@ pub(crate) fn all() -> Vec<FsWorkload> {
     all.push(rsync::workload());
     all.push(git::workload());
     all.push(aging::workload());
+    all.push(views::workload());
+    all.push(txn::workload());
     all
 }
 

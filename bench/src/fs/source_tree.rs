@@ -62,7 +62,7 @@ fn run(stage: &mut Stage<'_>, step: u32) -> Result<()> {
 }
 
 /// The tarball, made if need be.
-fn tarball(stage: &Stage<'_>) -> Result<PathBuf> {
+pub(super) fn tarball(stage: &Stage<'_>) -> Result<PathBuf> {
     let scale = stage.fs_scale();
     match scale.tree {
         Some(path) => Ok(path.canonicalize()?),
