@@ -34,6 +34,7 @@ mod output;
 mod period;
 mod receive;
 mod rmtree;
+mod role;
 mod rollback;
 mod send;
 mod serve;
@@ -56,6 +57,7 @@ mod view;
 mod watch;
 
 use clap::{Parser, Subcommand};
+use role::Stage;
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
@@ -227,7 +229,7 @@ fn codes_of(words: &[OsString]) -> Codes {
 /// Runs the command line; `args` begins with the name that the program was called by.
 pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
     let inherited = startup::reset();
-    if watch::is_watcher() {
+    if Stage::current() == Some(Stage::Watcher) {
         return match watch::run() {
             Ok(()) => ExitCode::SUCCESS,
             // There is nobody to tell.

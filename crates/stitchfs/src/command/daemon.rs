@@ -1,6 +1,6 @@
 //! Going to the background, and saying so only when the mount answers.
 //!
-//! 1. The command starts itself again with [`STAGE`] in the environment, its standard output a
+//! 1. The command starts itself again for the stage [`Stage::Background`], its standard output a
 //!    pipe, and no other descriptor that the user's shell had open.
 //! 2. The child leaves the session of the terminal, does all the work, and prints its errors where
 //!    the user sees them: standard error is still the user's.
@@ -13,6 +13,7 @@ mod inherited;
 
 pub(super) use inherited::keep_from_children;
 
+use super::role::Stage;
 use anyhow::{Context, Result, bail};
 use std::ffi::OsString;
 use std::io::{Read, Write};
@@ -20,11 +21,6 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// The variable that says what a process is.
-pub(super) const STAGE: &str = "STITCHFS_STAGE";
-const CHILD: &str = "child";
-/// The daemon of a mount that is held ([`super::hold`]).
-pub(super) const WORKER: &str = "worker";
 const READY: &[u8] = b"ready\n";
 
 /// How the parent ends.
@@ -35,16 +31,6 @@ pub(super) enum Started {
     Ended(u8),
 }
 
-/// True in the child.
-pub(super) fn is_child() -> bool {
-    is_at(CHILD)
-}
-
-/// Was this process started as that?
-pub(super) fn is_at(wanted: &str) -> bool {
-    std::env::var_os(STAGE).is_some_and(|stage| stage == wanted)
-}
-
 /// Starts the same command again, in the background, and waits until it serves or ends.
 pub(super) fn start(args: &[OsString]) -> Result<Started> {
     let program = std::env::current_exe().context("cannot find this program's file")?;
@@ -52,10 +38,11 @@ pub(super) fn start(args: &[OsString]) -> Result<Started> {
         .split_first()
         .context("no name was given to run under")?;
     keep_from_children();
-    let mut child = Command::new(program)
+    let mut command = Command::new(program);
+    let mut child = Stage::Background
+        .mark(&mut command)
         .arg0(name)
         .args(rest)
-        .env(STAGE, CHILD)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()

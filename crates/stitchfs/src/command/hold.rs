@@ -41,7 +41,7 @@ use stitch_base::clock::{Clock, SystemClock};
 use stitch_fuse::survive::link::Link;
 use upgrade::Upgrade;
 
-pub(super) use worker::{is_worker, run as run_worker};
+pub(super) use worker::run as run_worker;
 
 /// Daemons that may die in [`WINDOW`].
 const RESTARTS_MAX: usize = 5;

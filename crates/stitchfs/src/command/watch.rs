@@ -18,6 +18,7 @@
 //! The mount stays, without a daemon, as after any `kill -9` (docs/adr/0158).
 
 use super::daemon;
+use super::role::Stage;
 use anyhow::{Context, Result, bail};
 use rustix::mount::{MountFlags, MountPropagationFlags};
 use rustix::process::{Pid, Signal};
@@ -29,8 +30,6 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use stitch_fuse::mount;
 
-/// Value of [`daemon::STAGE`] in the watcher.
-const STAGE: &str = "watcher";
 /// Environment of the watcher: the process that it watches, and the connection's number.
 const WATCHED: &str = "STITCHFS_WATCHED";
 const CONNECTION: &str = "STITCHFS_CONNECTION";
@@ -51,9 +50,10 @@ impl Watcher {
         let (_, connection) = entry.context("the mount is gone")?.device;
         daemon::keep_from_children();
         let program = std::env::current_exe().context("cannot find this program's file")?;
-        let child = Command::new(program)
+        let mut command = Command::new(program);
+        let child = Stage::Watcher
+            .mark(&mut command)
             .arg0("stitchfs-watcher")
-            .env(daemon::STAGE, STAGE)
             .env(WATCHED, std::process::id().to_string())
             .env(CONNECTION, connection.to_string())
             .current_dir("/")
@@ -76,11 +76,6 @@ impl Drop for Watcher {
             tracing::warn!(%error, "the watcher cannot be waited for");
         }
     }
-}
-
-/// Reports whether this process was started as a watcher.
-pub(super) fn is_watcher() -> bool {
-    daemon::is_at(STAGE)
 }
 
 /// Waits for the end of the daemon.

@@ -1,6 +1,6 @@
 //! A program that can be started as a daemon, whatever becomes of its file.
 
-use super::super::daemon;
+use crate::command::role::Stage;
 use anyhow::{Context, Result, bail};
 use std::ffi::OsString;
 use std::fs::File;
@@ -94,10 +94,7 @@ impl Program {
             .context("no name was given to run under")?;
         let (ours, theirs) = Link::pair().context("cannot talk to a daemon")?;
         let mut command = self.command();
-        command
-            .arg0(name)
-            .args(rest)
-            .env(daemon::STAGE, daemon::WORKER);
+        Stage::Worker.mark(&mut command).arg0(name).args(rest);
         command.stdin(Stdio::from(theirs));
         if is_quiet {
             command.stdout(Stdio::null());

@@ -21,11 +21,6 @@ use stitch_fuse::survive::link::Link;
 use stitch_fuse::transport::gate::Gate;
 use stitchfs::{Host, Keeper, KeeperNote};
 
-/// True in a daemon that a holder has started.
-pub(in crate::command) fn is_worker() -> bool {
-    daemon::is_at(daemon::WORKER)
-}
-
 /// Serves until the mount is unmounted, or goes to another daemon.
 pub(in crate::command) fn run(args: &Args) -> Result<u8> {
     // It was started by a descriptor, whose number would show as its name.

@@ -5,7 +5,9 @@
 //! has had nothing replayed or prepared for writing, so that it must be mounted anew. So must one
 //! whose operations are to be durable at once (`sync`, `dirsync`) from now on.
 
-use super::{Args, MountWords, Rights, live, mount_options};
+use super::rights::{Rights, mount_options};
+use super::{Args, MountWords};
+use crate::command::live;
 use anyhow::{Result, ensure};
 use std::path::Path;
 use stitch_fuse::mount;
