@@ -156,7 +156,7 @@ impl WriteOutDuty {
         let is_quiet = quiet_for >= QUIET_AFTER;
         let is_read = self.is_read(store);
         if is_quiet {
-            store.committer.lock().streaks.give_back();
+            store.committer.lock().streams.give_back();
             store.views.get().active().memtable.give_back();
             if !is_read || quiet_for >= QUIET_AFTER + READ_WAIT_MAX {
                 store.level0.set_quiet(true);

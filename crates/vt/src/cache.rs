@@ -19,7 +19,7 @@ pub(crate) use shortcut::{Findable, Finds, Shortcut};
 use crate::page_buffers::PageBuffers;
 use crate::range_delete::RangeDeletes;
 use crate::readers::Readers;
-use crate::table::{DataBlock, Foreseen, IndexBlock, Rests, Root};
+use crate::table::{DataBlock, IndexBlock, Prefetched, Rests, Root};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
@@ -186,7 +186,7 @@ pub(crate) struct BlockCache {
     shard_bytes_max: AtomicUsize,
     counters: ReadCounters,
     readers: Readers,
-    foreseen: Foreseen,
+    prefetched: Prefetched,
     rests: Rests,
     buffers: PageBuffers,
 }
@@ -206,7 +206,7 @@ impl BlockCache {
             shard_bytes_max: AtomicUsize::new(capacity_bytes / count),
             counters: ReadCounters::default(),
             readers: Readers::new(0),
-            foreseen: Foreseen::default(),
+            prefetched: Prefetched::default(),
             rests: Rests::default(),
             buffers: PageBuffers::default(),
         }
@@ -225,8 +225,8 @@ impl BlockCache {
     }
 
     /// What was read before anybody came for it.
-    pub(crate) const fn foreseen(&self) -> &Foreseen {
-        &self.foreseen
+    pub(crate) const fn prefetched(&self) -> &Prefetched {
+        &self.prefetched
     }
 
     /// Indexes that are fetched before anybody came for all of them.

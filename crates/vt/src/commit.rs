@@ -13,7 +13,7 @@ mod absorb;
 mod divided;
 mod guards;
 mod room;
-mod streak;
+mod write_stream;
 
 use crate::VtError;
 use crate::batch_trees::BatchTrees;
@@ -262,7 +262,7 @@ impl Store {
                 Err(other) => return Err(VtError::from(other).into()),
             };
             let last = self.insert(&active, first, batch, &divided, runs);
-            committer.streaks.note_followed(&active.memtable);
+            committer.streams.note_followed(&active.memtable);
             active.note(&tally.trees, room, tally.has_deletes, last);
             self.note_gaps((&mut committer, &active), batch, tally, last);
             committer.last_seqno = last;
@@ -279,7 +279,7 @@ impl Store {
         tally: &Tally,
         options: CommitOptions,
     ) -> Divided {
-        committer.streaks.begin();
+        committer.streams.begin();
         let bytes_min = self.options.direct_bytes_min;
         let asked_syncs = self.asked_syncs.load(Ordering::Relaxed);
         let unsynced_bytes = committer
@@ -287,8 +287,8 @@ impl Store {
             .add(batch.len_bytes() as u64, asked_syncs);
         // Who waits for a sync of a little waits for fewer writes where it is in the log.
         let is_synced_soon = options.sync || unsynced_bytes < self.options.unsynced_bytes_min;
-        let follows_streaks = tally.overhead_bytes > 0 && bytes_min < u64::MAX && !is_synced_soon;
-        if !follows_streaks && (batch.len_bytes() as u64) < bytes_min {
+        let follows_streams = tally.overhead_bytes > 0 && bytes_min < u64::MAX && !is_synced_soon;
+        if !follows_streams && (batch.len_bytes() as u64) < bytes_min {
             return Divided::whole(batch);
         }
         let view = self.views.get();
@@ -296,11 +296,11 @@ impl Store {
         let mut follow = |puts: &Puts<'_>| {
             let options = view.version.trees.get(&puts.tree).map(|t| &t.info.options);
             let are_blocks = options.is_some_and(|o| o.has_value_block(puts.value_bytes_min));
-            if !follows_streaks || !are_blocks {
+            if !follows_streams || !are_blocks {
                 return None;
             }
-            let (streak, before) = committer.streaks.follow(puts, memtable)?;
-            (before >= bytes_min).then_some(streak)
+            let (stream, before) = committer.streams.follow(puts, memtable)?;
+            (before >= bytes_min).then_some(stream)
         };
         let parts = divide(batch, bytes_min, &mut follow);
         Divided::of(batch, Parts::Some(parts))
@@ -366,10 +366,10 @@ impl Store {
             let messages = batch.stretch().part(&part.place);
             match part.direct {
                 Some(Direct {
-                    streak: Some(streak),
+                    stream: Some(stream),
                     ..
                 }) => {
-                    runs.push(self.write_streak(committer, streak, messages, (seqno, class))?);
+                    runs.push(self.write_stream(committer, stream, messages, (seqno, class))?);
                 }
                 Some(direct) => {
                     let options = version.trees[&direct.tree].info.options.clone();
@@ -455,7 +455,7 @@ impl Store {
     pub(crate) fn seal(&self, committer: &mut Committer) -> Result<(), VtError> {
         let end = self.volume.log().end()?;
         let active = Arc::clone(self.views.get().active());
-        committer.streaks.seal(&active.memtable);
+        committer.streams.seal(&active.memtable);
         let fresh = Arc::new(Buffer::new(active.memtable.fresh(), end));
         let view = self.views.change(|view| {
             debug_assert!(!view.active().is_empty(), "something is sealed");

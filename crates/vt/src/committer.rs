@@ -3,7 +3,7 @@
 //! Invariant: sequence numbers are given out in rising order, and a write is published only when
 //! all before it are.
 
-use crate::direct::Streaks;
+use crate::direct::WriteStreams;
 use crate::gaps::DeleteRuns;
 use crate::unsynced::Unsynced;
 use crate::version::Version;
@@ -24,8 +24,8 @@ pub(crate) struct Committer {
     pub(crate) is_paused: bool,
     /// Rows of deletes.
     pub(crate) deletes: DeleteRuns,
-    /// Streaks of puts.
-    pub(crate) streaks: Streaks,
+    /// WriteStreams of puts.
+    pub(crate) streams: WriteStreams,
     /// Bytes since somebody asked for a sync.
     pub(crate) unsynced: Unsynced,
 }
@@ -38,7 +38,7 @@ impl Committer {
             trees: version.living().map(|tree| tree.info.id).collect(),
             is_paused: false,
             deletes: DeleteRuns::default(),
-            streaks: Streaks::default(),
+            streams: WriteStreams::default(),
             unsynced: Unsynced::default(),
         }
     }

@@ -2,8 +2,8 @@
 //!
 //! 1. Puts of a batch that follow each other, in one tree and in the order of their keys, with
 //!    enough bytes in all, are written as data blocks. The log record of the commit holds the index
-//!    entries of these blocks instead of the values. Puts that go on with a long streak of them,
-//!    commit after commit, do the same: see [`streaks`].
+//!    entries of these blocks instead of the values. Puts that continue a long write stream,
+//!    commit after commit, do the same: see [`write_streams`].
 //! 2. Until its memtable is written out, a run is a part of it: reads look into both, and what is
 //!    newer is told by sequence numbers. Of a few value blocks the memtable has the places instead,
 //!    as puts. The write-out stitches the blocks into its table.
@@ -13,10 +13,10 @@
 //! Papers: Shetty et al., FAST 2013, section 3.1 (stitching); Mei et al., 2019, section 3.3.1 (one
 //! append for each commit). Differs: neither has values past the log.
 
-mod streaks;
+mod write_streams;
 
 use crate::cache::BlockCache;
-pub(crate) use crate::direct::streaks::{Puts, StreakId, Streaks};
+pub(crate) use crate::direct::write_streams::{Puts, WriteStreamId, WriteStreams};
 use crate::memtable::Memtable;
 use crate::runs::{coalesce, subtract};
 use crate::table::DirectBlocks;
@@ -67,17 +67,17 @@ impl Part {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Direct {
     pub(crate) tree: TreeId,
-    /// The streak with which they go on.
-    pub(crate) streak: Option<StreakId>,
+    /// The write stream that they continue.
+    pub(crate) stream: Option<WriteStreamId>,
 }
 
 /// Divides a batch: runs of puts of long values with at least `bytes_min` bytes are parts of their
-/// own, and so are shorter ones that `follow` says to go on with a streak. It is told of all. A put
-/// that is not finished goes on with a streak, but through the log.
+/// own, and so are shorter ones that `follow` says to continue a write stream. It is told of all. A
+/// put that is not finished continues a write stream, but through the log.
 pub(crate) fn divide(
     batch: &Batch<'_>,
     bytes_min: u64,
-    follow: &mut dyn FnMut(&Puts<'_>) -> Option<StreakId>,
+    follow: &mut dyn FnMut(&Puts<'_>) -> Option<WriteStreamId>,
 ) -> Vec<Part> {
     let mut divider = Divider {
         parts: Vec::new(),
@@ -112,7 +112,7 @@ struct Divider<'a, 'f> {
     open: Option<OpenRun<'a>>,
     unfinished: Option<Position>,
     bytes_min: u64,
-    follow: &'f mut dyn FnMut(&Puts<'_>) -> Option<StreakId>,
+    follow: &'f mut dyn FnMut(&Puts<'_>) -> Option<WriteStreamId>,
 }
 
 impl<'a> Divider<'a, '_> {
@@ -167,8 +167,8 @@ impl<'a> Divider<'a, '_> {
             let finished = open.place.start..open.unfinished.unwrap_or(open.place.end);
             let is_long = finished.end.since(&finished.start) as u64 >= self.bytes_min;
             let is_direct = is_long || goes_on.is_some();
-            let streak = goes_on.filter(|_| !is_long);
-            let direct = is_direct.then_some(Direct { tree, streak });
+            let stream = goes_on.filter(|_| !is_long);
+            let direct = is_direct.then_some(Direct { tree, stream });
             let rest = u64::from(open.unfinished.is_some());
             if open.count > rest {
                 self.push(finished.clone(), open.count - rest, direct);

@@ -103,7 +103,7 @@ impl VtEngine {
             drop(thread.join());
         }
         let cache = &self.store.cache;
-        cache.foreseen().clear(cache.readers());
+        cache.prefetched().clear(cache.readers());
         cache.rests().clear();
     }
 
@@ -515,7 +515,7 @@ impl Store {
     pub(crate) fn write_all_out(&self) -> Result<(), VtError> {
         {
             let mut committer = self.committer.lock();
-            committer.streaks.give_back();
+            committer.streams.give_back();
             if !self.views.get().active().is_empty() {
                 self.seal(&mut committer)?;
             }

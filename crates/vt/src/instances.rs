@@ -202,7 +202,7 @@ impl Store {
         let mut committer = gone.committer.lock();
         self.volume.remove_instance(&gone.volume)?;
         committer.trees.clear();
-        committer.streaks.give_back();
+        committer.streams.give_back();
         gone.leave_all(installer.log_start);
         drop((committer, installer, write_out, compaction));
         gone.leave_pool();

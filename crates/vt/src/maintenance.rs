@@ -64,7 +64,7 @@ impl VtEngine {
     #[must_use]
     pub fn holdings(&self) -> Holdings {
         let mut owned = self.store.owned();
-        owned.extend(self.store.committer.lock().streaks.lanes());
+        owned.extend(self.store.committer.lock().streams.append_extents());
         let view = self.store.views.get();
         let promised = view.buffers.iter().map(|buffer| buffer.promised_bytes());
         Holdings {

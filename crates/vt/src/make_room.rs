@@ -61,7 +61,7 @@ impl Store {
     /// Compacts until there are more `bytes` of room in runs. Returns false if nothing more can be
     /// made.
     pub(crate) fn make_room_of_holes(&self, bytes: &dyn Fn() -> u64) -> Result<bool, VtError> {
-        self.committer.lock().streaks.give_back();
+        self.committer.lock().streams.give_back();
         let mut tried = BTreeSet::new();
         self.make_room_by(bytes, &mut || {
             Ok(self.make_room_of_deletes()? || self.evacuate_best(&mut tried)?)

@@ -110,8 +110,8 @@ impl Store {
     /// Lets go of room that no commit has used yet. Returns false if there is none.
     pub(crate) fn give_back_unused(&self) -> bool {
         let mut committer = self.committer.lock();
-        let had_lane = committer.streaks.give_back();
-        self.views.get().active().give_back_room() || had_lane
+        let had_extents = committer.streams.give_back();
+        self.views.get().active().give_back_room() || had_extents
     }
 
     /// The same for all other stores.

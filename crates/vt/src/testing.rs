@@ -292,9 +292,9 @@ impl Small {
             .flat_map(|buffer| buffer.direct.extents());
         owned.extend(direct);
         let committer = self.engine.store.committer.lock();
-        owned.extend(committer.streaks.lanes().map(|lane| Run {
-            addr: lane.addr,
-            len_bytes: lane.len,
+        owned.extend(committer.streams.append_extents().map(|extent| Run {
+            addr: extent.addr,
+            len_bytes: extent.len,
         }));
         drop(committer);
         for zone in 0..zones.count() {

@@ -188,14 +188,14 @@ fn what_is_synced_little_by_little_goes_to_the_log_alone() {
         }
         since(engine, &before)("vt.direct_bytes")
     };
-    // Of a streak, 16 pages go to the log before it is followed.
+    // The first 16 pages of a write stream go to the log.
     assert_eq!(put(20, false), 4 * 4096, "nobody has asked for a sync");
     assert_eq!(put(100, true), 4 * 4096, "each is waited for");
     for _ in 0..10 {
         assert_eq!(put(30, false), 4 * 4096, "some are waited for together");
         engine.sync().expect("it is synced");
     }
-    // After 256 KiB, and 64 KiB of a streak.
+    // After 256 KiB, and 64 KiB of a write stream.
     let seldom = put(100, false) / 4096 - 4;
     assert!((16..=36).contains(&seldom), "{seldom} pages");
     for key in 0..520u64 {

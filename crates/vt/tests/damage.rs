@@ -410,10 +410,10 @@ fn values_written_at_once_that_cannot_be_read_keep_their_place() {
     assert_eq!(get(31).expect_err("damaged").kind(), ErrorKind::Corrupt);
 }
 
-/// Pages are put one by one, in a streak; one of them cannot be read any more when the memtable is
-/// written out, and an upsert is over it.
+/// Pages are put one by one, in a write stream; one of them cannot be read any more when the
+/// memtable is written out, and an upsert is over it.
 #[test]
-fn a_page_of_a_streak_that_cannot_be_read_keeps_its_place() {
+fn a_page_of_a_write_stream_that_cannot_be_read_keeps_its_place() {
     let (device, engine) = writing_at_once();
     let tree = engine.create_tree("tree", &TreeOptions::default());
     let tree = tree.expect("it is made");

@@ -35,8 +35,8 @@ pub fn cases() -> Vec<Case> {
     cases.extend(of_system(vt_kv(small), SIZE));
     let direct = VtHost::new("vt-direct", SMALL, 8 << 10, 16 << 10).with_direct(1 << 10);
     cases.extend(of_system(vt_kv(direct), SIZE));
-    let streaks = VtHost::new("vt-streaks", SMALL, 8 << 10, 16 << 10).with_direct(6 << 10);
-    cases.extend(of_system(in_streaks(streaks), SIZE));
+    let streams = VtHost::new("vt-streams", SMALL, 8 << 10, 16 << 10).with_direct(6 << 10);
+    cases.extend(of_system(in_streams(streams), SIZE));
     let varied = VtHost::new("vt-varied", SMALL, 8 << 10, 16 << 10).with_varied_options();
     cases.extend(of_system(vt_kv(varied), SIZE));
     let tight = VtHost::new("vt-full", TIGHT, 16 << 10, 16 << 10).with_direct(2 << 10);
@@ -52,10 +52,10 @@ pub fn cases() -> Vec<Case> {
     let mut tight = of_system(worked_on(tight), SIZE);
     tight.retain(|case| case.name.ends_with("/crash") || case.name.ends_with("/fault"));
     cases.extend(tight);
-    let streaks = VtHost::new("vt-streaks-full", TIGHT, 16 << 10, 16 << 10).with_direct(6 << 10);
-    let mut streaks = of_system(in_streaks(streaks.with_unsynced(2 << 10)), SIZE);
-    streaks.retain(|case| case.name.ends_with("/crash") || case.name.ends_with("/fault"));
-    cases.extend(streaks);
+    let streams = VtHost::new("vt-streams-full", TIGHT, 16 << 10, 16 << 10).with_direct(6 << 10);
+    let mut streams = of_system(in_streams(streams.with_unsynced(2 << 10)), SIZE);
+    streams.retain(|case| case.name.ends_with("/crash") || case.name.ends_with("/fault"));
+    cases.extend(streams);
     let threads = VtHost::new("vt-space-threads", SMALL, 16 << 10, 16 << 10).with_direct(2 << 10);
     let mut threads = of_system(worked_on(threads.with_threads()), SIZE);
     threads.retain(|case| case.name.ends_with("/crash"));
@@ -172,7 +172,7 @@ fn short_of_space() -> Vec<Case> {
         }));
     }
     cases.push(of_short("vt-space", SIZE, space));
-    cases.push(of_short("vt-streaks", SIZE, streaks));
+    cases.push(of_short("vt-streams", SIZE, streams));
     cases.push(of_short("vt-resize", SIZE, resized));
     cases.push(of_short("fs-dense", SIZE, dense_files));
     cases
@@ -187,9 +187,9 @@ pub fn space(refusals: Arc<Refusals>) -> KvSystem<VtHost> {
 
 /// The same with puts that follow each other.
 #[must_use]
-pub fn streaks(refusals: Arc<Refusals>) -> KvSystem<VtHost> {
-    let host = VtHost::new("vt-streaks", SMALL, 8 << 10, 16 << 10).with_direct(6 << 10);
-    in_streaks(host.with_refusals(refusals))
+pub fn streams(refusals: Arc<Refusals>) -> KvSystem<VtHost> {
+    let host = VtHost::new("vt-streams", SMALL, 8 << 10, 16 << 10).with_direct(6 << 10);
+    in_streams(host.with_refusals(refusals))
 }
 
 /// An engine whose length changes all the time, and whose volume refuses space.
@@ -217,7 +217,7 @@ fn log_kv() -> KvSystem<LogHost> {
         value_bytes_max: 3000,
         messages_max: 12,
         chores: None,
-        has_streaks: false,
+        has_streams: false,
         has_pins: false,
         has_branches: false,
     };
@@ -262,7 +262,7 @@ fn beside(host: VtHost) -> Beside {
         value_bytes_max: 3000,
         messages_max: 12,
         chores: None,
-        has_streaks: true,
+        has_streams: true,
         has_pins: false,
         has_branches: false,
     };
@@ -275,7 +275,7 @@ fn vt_kv(host: VtHost) -> KvSystem<VtHost> {
         value_bytes_max: 3000,
         messages_max: 12,
         chores: None,
-        has_streaks: false,
+        has_streams: false,
         has_pins: false,
         has_branches: false,
     };
@@ -291,9 +291,9 @@ fn with_pins(host: VtHost) -> KvSystem<VtHost> {
 
 /// Puts that follow each other, commit after commit, among others, and with what [`worked_on`]
 /// does.
-fn in_streaks(host: VtHost) -> KvSystem<VtHost> {
+fn in_streams(host: VtHost) -> KvSystem<VtHost> {
     let mut system = worked_on(host);
-    system.shape.has_streaks = true;
+    system.shape.has_streams = true;
     system
 }
 

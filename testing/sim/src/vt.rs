@@ -111,7 +111,7 @@ impl VtHost {
         self
     }
 
-    /// With streaks followed only after so many bytes without a sync.
+    /// With write streams followed only after this many bytes without a sync.
     #[must_use]
     pub fn with_unsynced(mut self, bytes_min: u64) -> Self {
         self.unsynced_bytes_min = bytes_min;

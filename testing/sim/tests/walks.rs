@@ -32,8 +32,8 @@ fn each_allocation_of_a_store_that_is_evacuated_may_be_refused() {
 }
 
 #[test]
-fn each_allocation_of_streaks_may_be_refused() {
-    let stats = walk(systems::streaks, 1, 60);
+fn each_allocation_of_streams_may_be_refused() {
+    let stats = walk(systems::streams, 1, 60);
     assert!(met(&stats, "Commit") > 0, "{:?}", stats.met);
 }
 

@@ -33,7 +33,7 @@ pub(super) struct Divided {
     pub(super) logged_count: u64,
     /// Bytes of the others.
     pub(super) direct_bytes: u64,
-    /// Of these, bytes that go on with no streak.
+    /// Of these, bytes that continue no write stream.
     pub(super) run_bytes: u64,
 }
 
@@ -51,7 +51,7 @@ impl Divided {
     pub(super) fn of(batch: &Batch, parts: Parts) -> Self {
         let logged = || parts.iter().filter(|part| part.direct.is_none());
         let logged_bytes = logged().map(Part::len_bytes).sum();
-        let is_run = |part: &&Part| part.direct.is_some_and(|direct| direct.streak.is_none());
+        let is_run = |part: &&Part| part.direct.is_some_and(|direct| direct.stream.is_none());
         let runs = parts.iter().filter(is_run);
         Self {
             run_bytes: runs.map(Part::len_bytes).sum(),

@@ -75,7 +75,7 @@ impl Store {
             needed_bytes: missing,
             free_bytes,
         };
-        if missing > free_bytes.min(self.space.roomy_bytes(class)) && committer.streaks.give_back()
+        if missing > free_bytes.min(self.space.roomy_bytes(class)) && committer.streams.give_back()
         {
             return Ok(None);
         }

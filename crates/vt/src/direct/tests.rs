@@ -111,7 +111,7 @@ fn what_is_not_finished_goes_through_the_log() {
     assert_eq!(
         followed,
         ends.map(|(key, len)| (key.to_vec(), len)),
-        "a streak goes on with it"
+        "a stream goes on with it"
     );
     batch.clear();
     batch.put_partial(A, b"a", &[7; 512]);

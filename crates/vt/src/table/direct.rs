@@ -1,8 +1,8 @@
 //! Data blocks that belong to no table yet: their index entries are in memory and in the log.
 
 use super::blocks::ListedBlocks;
-use super::foreseen::foresee;
 use super::loader::{DataRef, Loader};
+use super::prefetched::prefetch;
 use super::reader::{PointRead, Visit, blocks_iter, probe_block, value_of, versions_in};
 use super::run::{Bounds, Carry, Keep, RunIter};
 use crate::VtError;
@@ -102,7 +102,7 @@ impl DirectBlocks {
         holder: Arc<dyn Any + Send + Sync>,
     ) -> bool {
         let blocks = ListedBlocks::new(Arc::clone(&self.entries));
-        foresee(&self.loader, blocks, bounds, how, holder)
+        prefetch(&self.loader, blocks, bounds, how, holder)
     }
 
     /// As [`super::Table::blocks_iter`].

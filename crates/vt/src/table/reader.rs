@@ -2,10 +2,10 @@
 
 use super::block::{Root, check_filter};
 use super::blocks::{BlockList, ListedBlocks, TableBlocks};
-use super::foreseen::foresee;
 use super::key_hash;
 use super::leaves::Reader;
 use super::loader::{DataRef, Loader, contradiction};
+use super::prefetched::prefetch;
 use super::rest::Held;
 use super::run::{Bounds, Carry, Keep, RunIter};
 use super::stream::Pace;
@@ -150,7 +150,7 @@ impl Table {
         how: (Coming<'_>, Caching),
         holder: Arc<dyn Any + Send + Sync>,
     ) -> bool {
-        foresee(&self.loader, self.blocks(), bounds, how, holder)
+        prefetch(&self.loader, self.blocks(), bounds, how, holder)
     }
 
     /// A cursor over the entries of some of the table's blocks, in their order. What it reads does

@@ -188,7 +188,7 @@ impl<L: BlockList + Clone> RunIter<L> {
             return Ok(block);
         }
         if self.bounds.is_whole
-            && let Some(block) = self.foreseen(wanted)?
+            && let Some(block) = self.prefetched(wanted)?
         {
             return Ok(block);
         }
@@ -203,7 +203,7 @@ impl<L: BlockList + Clone> RunIter<L> {
             return self.load_whole(wanted);
         }
         if self.keep == Keep::Cache
-            && let Some(block) = self.foreseen(wanted)?
+            && let Some(block) = self.prefetched(wanted)?
         {
             return Ok(block);
         }

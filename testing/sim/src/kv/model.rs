@@ -15,8 +15,8 @@ const SLOTS: u64 = 3;
 /// Branch trees that may exist beside them, by slot.
 const BRANCH_SLOTS: u64 = 4;
 
-/// Number of the first key of a streak.
-const STREAKS_AT: u64 = 10_000;
+/// Number of the first key of a write stream.
+const STREAMS_AT: u64 = 10_000;
 
 /// One tree.
 pub type Map = BTreeMap<Vec<u8>, Arc<[u8]>>;
@@ -119,7 +119,7 @@ pub struct Shape {
     /// One of so many operations works on the space of the store, if any does.
     pub chores: Option<u64>,
     /// Half of all commits put the key after the last one of a tree.
-    pub has_streaks: bool,
+    pub has_streams: bool,
     /// Some operations make and drop pins.
     pub has_pins: bool,
     /// Some operations make and drop branch trees.
@@ -241,8 +241,8 @@ pub(super) fn generate(model: &Model, shape: Shape, rng: &mut Rng) -> KvOp {
     if shape.chores.is_some_and(|count| rng.one_in(count)) {
         return KvOp::Chore(chore(rng));
     }
-    if shape.has_streaks && rng.one_in(2) {
-        return next_of_streak(model, pick(rng), shape, rng);
+    if shape.has_streams && rng.one_in(2) {
+        return next_of_stream(model, pick(rng), shape, rng);
     }
     match rng.below(32) {
         0..=2 => KvOp::Sync,
@@ -332,11 +332,11 @@ fn sequential(tree: String, shape: Shape, rng: &mut Rng) -> KvOp {
 }
 
 /// Puts a few keys after the last one of a tree, beyond those that are written at random.
-fn next_of_streak(model: &Model, tree: String, shape: Shape, rng: &mut Rng) -> KvOp {
+fn next_of_stream(model: &Model, tree: String, shape: Shape, rng: &mut Rng) -> KvOp {
     let last = model.trees[&tree].keys().next_back();
     let last = last.and_then(|key| key.first_chunk::<2>());
     let next = last.map_or(0, |number| u64::from(u16::from_be_bytes(*number)) + 1);
-    let next = next.max(STREAKS_AT);
+    let next = next.max(STREAMS_AT);
     let count = if rng.one_in(4) { 1 + rng.below(3) } else { 1 };
     let put = |number: u64, rng: &mut Rng| {
         let mut value = vec![0; 300 + small(rng, shape.value_bytes_max - 300)];
@@ -376,8 +376,8 @@ fn numbered(number: u64) -> Vec<u8> {
 }
 
 fn key(shape: Shape, rng: &mut Rng) -> Vec<u8> {
-    if shape.has_streaks && rng.one_in(8) {
-        return numbered(STREAKS_AT + rng.below(64));
+    if shape.has_streams && rng.one_in(8) {
+        return numbered(STREAMS_AT + rng.below(64));
     }
     numbered(rng.below(shape.keys))
 }

@@ -1,28 +1,31 @@
-//! Cursors of which it is known that all of their keys will be read.
+//! Cursors that are known to read all of their keys.
 //!
-//! What was foreseen ([`super::super::foreseen`]) is taken from there; all else up to the end of
-//! the range is read together, into one buffer where blocks are neighbours.
+//! They take blocks that were prefetched ([`super::super::prefetched`]). They read the others, up
+//! to the end of the range, together: neighbouring blocks into one buffer.
 
 use super::RunIter;
 use crate::VtError;
 use crate::cache::Expectation;
 use crate::table::block::DataBlock;
 use crate::table::blocks::BlockList;
-use crate::table::foreseen::Wanted;
 use crate::table::loader::DataRef;
+use crate::table::prefetched::Wanted;
 use crate::table::stream::collect;
 use std::sync::Arc;
 
-/// Of cursors that read all, those with no more blocks than this leave them in the cache.
+/// A cursor that reads at most this many blocks leaves them in the cache.
 const WHOLE_KEPT_MAX: usize = 32;
-/// Most bytes that they read at a time.
+/// Most bytes that a cursor reads at a time.
 const WHOLE_BYTES_MAX: u64 = 1 << 20;
 
 impl<L: BlockList + Clone> RunIter<L> {
-    /// A block that was read before this cursor began, and those after it.
-    pub(super) fn foreseen(&mut self, wanted: &DataRef) -> Result<Option<Arc<DataBlock>>, VtError> {
+    /// Returns a block that was prefetched, and keeps those after it.
+    pub(super) fn prefetched(
+        &mut self,
+        wanted: &DataRef,
+    ) -> Result<Option<Arc<DataBlock>>, VtError> {
         let cache = &self.loader.cache;
-        if cache.foreseen().is_empty() {
+        if cache.prefetched().is_empty() {
             return Ok(None);
         }
         let Some(entry) = self.blocks.current()? else {
@@ -31,22 +34,22 @@ impl<L: BlockList + Clone> RunIter<L> {
         let wanted = Wanted {
             table: self.loader.id,
             data: *wanted,
-            // The first block may begin before the row does.
+            // The first block may begin before the run does.
             key: entry.first.max(self.bounds.start.as_slice()),
             end: self.bounds.end.as_deref(),
         };
         let count = || self.count_within();
-        let found = cache.foreseen().take(&wanted, count, cache.readers());
+        let found = cache.prefetched().take(&wanted, count, cache.readers());
         self.ahead.extend(found);
         Ok(self.ahead.pop_front().map(|(_, block)| block))
     }
 
-    /// How many blocks from the current one on have keys within bounds.
+    /// Counts the blocks from the current one on that have keys within bounds.
     fn count_within(&self) -> usize {
         let end = self.bounds.end.as_deref();
         let mut scout = self.blocks.clone();
         let mut count = 1;
-        // What is wrong with the index is told to who comes to it.
+        // An error of the index is reported when the cursor meets it.
         while scout.next().is_ok()
             && let Ok(Some(next)) = scout.current()
             && end.is_none_or(|end| next.first < end)
@@ -56,11 +59,11 @@ impl<L: BlockList + Clone> RunIter<L> {
         count
     }
 
-    /// Reads a block, and with it all that the cursor is asked for after it.
+    /// Reads a block together with those that the cursor needs after it.
     pub(super) fn load_whole(&mut self, wanted: &DataRef) -> Result<Arc<DataBlock>, VtError> {
         let mut items = Vec::new();
         let mut scout = self.blocks.clone();
-        // What is wrong with the index is told to who comes to it.
+        // An error of the index is reported when the cursor meets it.
         let _ = collect(
             &mut scout,
             &self.loader,
@@ -79,7 +82,7 @@ impl<L: BlockList + Clone> RunIter<L> {
             false => self.loader.read_data_each(&span),
         };
         let blocks = match read {
-            // It may be a block that nobody wants yet.
+            // The error may be of a block that is not needed yet.
             Err(_) if span.len() > 1 => {
                 span.truncate(1);
                 self.loader.read_data_each(&span)?

@@ -208,7 +208,7 @@ fn a_pace_is_taken_once() {
 }
 
 #[test]
-fn what_was_foreseen_is_read_once_and_kept_only_where_it_is_wanted_again() {
+fn prefetched_blocks_are_read_once_and_stay_only_where_they_are_used_again() {
     let bed = Bed::new(64 << 20);
     let written = bed.table(&model(), &options(16 << 10));
     for (coming, caching, reads) in [
@@ -257,13 +257,13 @@ fn parts_come_in_any_order_and_a_row_goes_with_its_last_block() {
         table.read_ahead(&Arc::new(keys(100, 500)), how, Arc::new(()));
     }
     for (from, to) in [(400, 450), (100, 200), (450, 500), (200, 400)] {
-        assert!(!cache.foreseen().is_empty(), "{from}");
+        assert!(!cache.prefetched().is_empty(), "{from}");
         let (found, walked) = walk(&table, keys(from, to));
         walked.unwrap();
         let count = found.len() as u32;
         assert!((to - from..to - from + 200).contains(&count), "{count}");
     }
-    assert!(cache.foreseen().is_empty(), "all of it was taken");
+    assert!(cache.prefetched().is_empty(), "all of it was taken");
     let bounds = keys(100, 500);
     let entries = table.index_entries(&bounds.start, bounds.end.as_deref());
     assert_eq!(read(), entries.unwrap().len() as u64, "each block once");
@@ -279,10 +279,10 @@ fn a_row_that_comes_in_order_stays_until_a_scan_comes_to_its_end() {
     let how = (Coming::InOrder, Caching::Past);
     table.read_ahead(&Arc::new(keys(100, 500)), how, Arc::new(()));
     for from in [100, 200, 300, 400] {
-        assert!(!cache.foreseen().is_empty(), "{from}");
+        assert!(!cache.prefetched().is_empty(), "{from}");
         walk(&table, keys(from, from + 100)).1.unwrap();
     }
-    assert!(cache.foreseen().is_empty(), "a scan came to its end");
+    assert!(cache.prefetched().is_empty(), "a scan came to its end");
     let bounds = keys(100, 500);
     let entries = table.index_entries(&bounds.start, bounds.end.as_deref());
     let read = cache.counters().get(ReadCount::DataBlocksRead);
@@ -325,8 +325,8 @@ fn parts_that_nobody_comes_for_make_room() {
     assert!(is_read(), "some were read");
     table.read_ahead(&Arc::new(keys(798, 800)), how, Arc::new(()));
     walk(&table, keys(0, 1)).1.unwrap();
-    cache.foreseen().clear(cache.readers());
-    assert!(cache.foreseen().is_empty(), "nothing is left");
+    cache.prefetched().clear(cache.readers());
+    assert!(cache.prefetched().is_empty(), "nothing is left");
 }
 
 /// What is read ahead of somebody took the place of what he was reading.

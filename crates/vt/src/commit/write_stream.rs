@@ -1,9 +1,10 @@
-//! Puts that go on with a streak: their values are written to the streak's lane, one block each.
+//! Puts that continue a write stream: their values go to the stream's append extent, one block
+//! each.
 
 use super::puts;
 use crate::VtError;
 use crate::committer::Committer;
-use crate::direct::StreakId;
+use crate::direct::WriteStreamId;
 use crate::store::Store;
 use crate::table::WrittenBlocks;
 use stitch_base::{Seqno, TableId};
@@ -11,7 +12,7 @@ use stitch_format::vt_index::{BlockPtr, IndexEntry, value_block_bytes};
 use stitch_kv::{SpaceClass, Stretch};
 use stitch_volume::Extent;
 
-/// What fills up a block whose length is no multiple of this.
+/// Fills blocks up to a multiple of this length.
 const PADDING: [u8; 4096] = [0; 4096];
 
 /// Blocks that follow each other on the device and are written with one request.
@@ -23,12 +24,12 @@ struct Strip<'a> {
 }
 
 impl Store {
-    /// Writes the puts of a part of a batch, the first of which is `first`, which go on with a
-    /// streak. Space is asked for where a lane ends.
-    pub(super) fn write_streak(
+    /// Writes the puts of a part of a batch that continue a stream; `first` is the sequence number
+    /// of the first. Space is reserved where an append extent ends.
+    pub(super) fn write_stream(
         &self,
         committer: &mut Committer,
-        streak: StreakId,
+        stream: WriteStreamId,
         messages: Stretch<'_>,
         (first, class): (Seqno, SpaceClass),
     ) -> Result<WrittenBlocks, VtError> {
@@ -39,8 +40,8 @@ impl Store {
             let new_id = || self.tables.new_id();
             let has_room = |bytes| self.has_direct_room(bytes, class);
             let place = committer
-                .streaks
-                .place(&self.volume, streak, len, (&has_room, &new_id))?;
+                .streams
+                .place(&self.volume, stream, len, (&has_room, &new_id))?;
             let entry = self.value_entry((key, value), Seqno(seqno), place);
             written.add(entry, Extent { addr: place.0, len });
             if strip.end != place.0 {
@@ -67,7 +68,7 @@ impl Store {
         Ok(self.volume.write(strip.start, &strip.pieces)?)
     }
 
-    /// The index entry of a value at its place.
+    /// Returns the index entry of a value at its address.
     fn value_entry(
         &self,
         (key, value): (&[u8], &[u8]),

@@ -1,4 +1,4 @@
-//! Which puts go on with a streak, and the lane of a streak.
+//! Puts that continue a write stream, and its append extent.
 
 use super::*;
 use crate::entry::{EntryRef, Op};
@@ -10,9 +10,9 @@ use stitch_volume::{FormatOptions, OpenOptions};
 const TREE: TreeId = TreeId(7);
 const VALUE: [u8; 4088] = [0; 4088];
 
-/// Streaks with the memtable into which their puts go.
+/// Write streams, and the memtable that their puts go to.
 struct Writer {
-    streaks: Streaks,
+    streams: WriteStreams,
     memtable: Memtable,
     seqno: Seqno,
 }
@@ -20,19 +20,19 @@ struct Writer {
 impl Writer {
     fn new() -> Self {
         Self {
-            streaks: Streaks::default(),
+            streams: WriteStreams::default(),
             memtable: Memtable::new(1 << 20),
             seqno: Seqno(0),
         }
     }
 
-    /// Puts a key, 4 KiB with its value. Answers how many bytes were in its streak.
+    /// Puts a key, 4 KiB with its value. Returns the length of its stream in bytes.
     fn put(&mut self, tree: TreeId, key: u64) -> u64 {
         self.follow(tree, key).map_or(0, |(_, bytes)| bytes)
     }
 
-    /// As [`Self::put`], with the streak.
-    fn follow(&mut self, tree: TreeId, key: u64) -> Option<(StreakId, u64)> {
+    /// As [`Self::put`], with the stream.
+    fn follow(&mut self, tree: TreeId, key: u64) -> Option<(WriteStreamId, u64)> {
         let key = key.to_be_bytes();
         let puts = Puts {
             tree,
@@ -41,8 +41,8 @@ impl Writer {
             bytes: 4096,
             value_bytes_min: 4096,
         };
-        self.streaks.begin();
-        let before = self.streaks.follow(&puts, &self.memtable);
+        self.streams.begin();
+        let before = self.streams.follow(&puts, &self.memtable);
         self.seqno = self.seqno.next();
         let entry = EntryRef {
             key: &key,
@@ -50,12 +50,12 @@ impl Writer {
             op: Op::Put(&VALUE),
         };
         self.memtable.insert(tree, &entry);
-        self.streaks.note_followed(&self.memtable);
+        self.streams.note_followed(&self.memtable);
         before
     }
 
     fn seal(&mut self) {
-        self.streaks.seal(&self.memtable);
+        self.streams.seal(&self.memtable);
         self.memtable = Memtable::new(1 << 20);
     }
 }
@@ -75,7 +75,7 @@ fn keys_in_order_are_a_row_also_from_one_memtable_to_the_next() {
         4096,
         "the last key of a memtable has one end"
     );
-    assert_eq!(writer.put(TREE, 504), 0, "a streak has one end");
+    assert_eq!(writer.put(TREE, 504), 0, "a stream has one end");
     assert_eq!(writer.put(TREE, 1000), 100 * 4096);
     assert_eq!(writer.put(TreeId(8), 1010), 0, "another tree");
 }
@@ -95,13 +95,13 @@ fn appends_to_many_ranges_are_as_many_rows() {
         let before = writer.put(TREE, (range << 32) + *end);
         assert!(
             before >= (*end - 1) * 4096,
-            "the range's own streak goes on"
+            "the range's own stream goes on"
         );
     }
 }
 
 #[test]
-fn random_keys_make_few_long_streaks() {
+fn random_keys_make_few_long_streams() {
     let mut writer = Writer::new();
     let mut rng = Rng::new(6);
     let mut long = 0;
@@ -110,13 +110,13 @@ fn random_keys_make_few_long_streaks() {
             writer.seal();
         }
         long += u64::from(writer.put(TREE, rng.next_u64()) >= 64 << 10);
-        assert!(writer.streaks.streaks.len() <= STREAKS_MAX);
+        assert!(writer.streams.streams.len() <= STREAMS_MAX);
     }
     assert!(long < 250, "{long} of 50,000");
 }
 
 #[test]
-fn keys_put_again_in_order_are_a_streak_again() {
+fn keys_put_again_in_order_make_a_stream_again() {
     let mut writer = Writer::new();
     for _ in 0..3 {
         let bytes: Vec<u64> = (0..20).map(|key| writer.put(TREE, key)).collect();
@@ -129,14 +129,14 @@ fn keys_put_again_in_order_are_a_streak_again() {
 }
 
 #[test]
-fn a_streak_that_makes_way_is_not_taken_for_another() {
+fn a_reused_number_is_not_taken_for_the_stream_before() {
     let mut writer = Writer::new();
     for key in 0..20_000u64 {
         // Each second put goes on with the one before it, and is never seen again.
         let (range, step) = (10_000 - key / 2, key % 2);
         assert_eq!(writer.put(TREE, (range << 32) + step * 9), step * 4096);
     }
-    assert_eq!(writer.streaks.streaks.len(), STREAKS_MAX);
+    assert_eq!(writer.streams.streams.len(), STREAMS_MAX);
     let before = writer.put(TREE, (1 << 32) + 10);
     assert_eq!(before, 2 * 4096, "one of the last");
     let before = writer.put(TREE, (10_000 << 32) + 10);
@@ -157,30 +157,34 @@ fn values_of_a_row_follow_each_other_and_the_rest_is_given_back() {
     let before = volume.zones().usage().live;
     let mut end: Option<u64> = None;
     for key in 0..17u64 {
-        let Some((streak, _)) = writer.follow(TREE, key) else {
+        let Some((stream, _)) = writer.follow(TREE, key) else {
             assert_eq!(key, 0, "the first begins it");
             continue;
         };
         let place = writer
-            .streaks
-            .place(&volume, streak, 4096, (&|_| true, &|| TableId(9)));
+            .streams
+            .place(&volume, stream, 4096, (&|_| true, &|| TableId(9)));
         let (addr, origin) = place.expect("there is space");
         assert_eq!(origin, TableId(9));
         assert!(end.is_none_or(|end| end == addr), "one after the other");
         end = Some(addr + 4096);
     }
     let taken = volume.zones().usage().live - before;
-    assert_eq!(taken, *LANE_BYTES.start(), "just used up");
-    let streak = writer.follow(TREE, 17).expect("it goes on").0;
+    assert_eq!(taken, *EXTENT_BYTES.start(), "just used up");
+    let stream = writer.follow(TREE, 17).expect("it goes on").0;
     let more = writer
-        .streaks
-        .place(&volume, streak, 512, (&|_| true, &|| TableId(10)));
-    assert_eq!(more.expect("there is space").1, TableId(10), "new lane");
-    let unused: u64 = writer.streaks.lanes().map(|lane| lane.len).sum();
-    assert_eq!(unused, *LANE_BYTES.start() - 512);
-    writer.streaks.give_back();
+        .streams
+        .place(&volume, stream, 512, (&|_| true, &|| TableId(10)));
+    assert_eq!(more.expect("there is space").1, TableId(10), "new extent");
+    let unused: u64 = writer
+        .streams
+        .append_extents()
+        .map(|extent| extent.len)
+        .sum();
+    assert_eq!(unused, *EXTENT_BYTES.start() - 512);
+    writer.streams.give_back();
     let left = volume.zones().usage().live - before;
-    assert_eq!(left, *LANE_BYTES.start() + 512, "what was placed stays");
+    assert_eq!(left, *EXTENT_BYTES.start() + 512, "what was placed stays");
 }
 
 #[test]
@@ -190,15 +194,22 @@ fn rooms_take_a_small_part_of_the_space() {
     for key in 0..500u64 {
         let key = key << 32;
         writer.put(TREE, key);
-        let (streak, _) = writer.follow(TREE, key + 1).expect("it goes on");
+        let (stream, _) = writer.follow(TREE, key + 1).expect("it goes on");
         let place = writer
-            .streaks
-            .place(&volume, streak, 4096, (&|_| true, &|| TableId(1)));
+            .streams
+            .place(&volume, stream, 4096, (&|_| true, &|| TableId(1)));
         place.expect("there is space");
     }
-    let lanes: u64 = writer.streaks.lanes().map(|lane| lane.len).sum();
+    let append_extents: u64 = writer
+        .streams
+        .append_extents()
+        .map(|extent| extent.len)
+        .sum();
     let total = volume.zones().usage().total;
-    assert!(lanes <= total / LANES_PART, "{lanes} of {total}");
+    assert!(
+        append_extents <= total / EXTENTS_PART,
+        "{append_extents} of {total}"
+    );
 }
 
 /// Puts so many keys of each range by turns, with a sync after each of so many. Answers how much
@@ -213,12 +224,12 @@ fn ready_after(ranges: u64, rounds: u64, sync_every: u64) -> u64 {
     for step in 0..ranges * rounds {
         let (range, round) = (ranges - step % ranges, step / ranges);
         let followed = writer.follow(TREE, (range << 32) + round);
-        let Some((streak, _)) = followed else {
+        let Some((stream, _)) = followed else {
             continue;
         };
         let place = writer
-            .streaks
-            .place(&volume, streak, 4096, (&|_| true, &|| TableId(1)));
+            .streams
+            .place(&volume, stream, 4096, (&|_| true, &|| TableId(1)));
         let (addr, _) = place.expect("there is space");
         let value = [u8::try_from(step % 251).expect("small"); 4096];
         volume.write(addr, &[&value]).expect("it is written");
@@ -236,13 +247,13 @@ fn ready_after(ranges: u64, rounds: u64, sync_every: u64) -> u64 {
 }
 
 #[test]
-fn the_lane_of_a_steady_streak_is_made_ready() {
+fn the_append_extent_of_a_steady_stream_is_prepared() {
     let puts = 512;
     let ready = ready_after(1, puts, u64::MAX);
     let share = ready as f64 / (puts * 4096) as f64;
     assert!((0.8..1.01).contains(&share), "{share} of what was put");
     let by_turns = ready_after(100, 30, u64::MAX);
-    assert!(by_turns > 0, "a hundred streaks by turns");
+    assert!(by_turns > 0, "a hundred streams by turns");
     let many = ready_after(600, 20, u64::MAX);
     assert_eq!(many, 0, "not if the kernel might write it first");
     assert_eq!(ready_after(1, puts, 8), 0, "not if a sync is near");
