@@ -1,5 +1,6 @@
 //! Moments that are held open: by readers, by pins and by branch trees.
 
+use crate::dropped::{DroppedMoments, KeptMoments};
 use crate::pins::Sight;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ pub(crate) struct Snapshots {
 #[derive(Debug, Default)]
 struct HeldMoments {
     counts: BTreeMap<Seqno, u64>,
+    kept: KeptMoments,
     /// Number of the first tree that was not made yet.
     next_tree: TreeId,
 }
@@ -94,6 +96,28 @@ impl Snapshots {
         self.held.lock().counts.keys().copied().collect()
     }
 
+    /// Notes that something is written which has versions for these moments. They were held when
+    /// its writer asked, and may be dropped already.
+    pub(crate) fn keep_versions(&self, seqnos: &[Seqno]) {
+        let HeldMoments { counts, kept, .. } = &mut *self.held.lock();
+        kept.keep(seqnos, |seqno| counts.contains_key(&seqno));
+    }
+
+    /// Notes moments that were dropped, of which tables may have versions.
+    pub(crate) fn note_dropped(&self, dropped: DroppedMoments) {
+        self.held.lock().kept.add(dropped);
+    }
+
+    /// Takes out the dropped moments of which tables may have versions.
+    pub(crate) fn take_dropped(&self) -> Option<DroppedMoments> {
+        self.held.lock().kept.take_dropped()
+    }
+
+    /// Reports whether there are dropped moments of which tables may have versions.
+    pub(crate) fn has_dropped(&self) -> bool {
+        self.held.lock().kept.has_dropped()
+    }
+
     /// Returns what a snapshot holds, if it was taken here.
     pub(crate) fn own<'a>(self: &Arc<Self>, snapshot: &'a Snapshot) -> Option<&'a Hold> {
         let hold = snapshot.hold().downcast_ref::<Hold>()?;
@@ -136,13 +160,13 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        let counts = &mut self.snapshots.held.lock().counts;
-        let count = counts
-            .get_mut(&self.seqno)
-            .expect("what is held is counted");
+        let held = &mut *self.snapshots.held.lock();
+        let count = held.counts.get_mut(&self.seqno);
+        let count = count.expect("what is held is counted");
         *count -= 1;
         if *count == 0 {
-            counts.remove(&self.seqno);
+            held.counts.remove(&self.seqno);
+            held.kept.end(self.seqno);
         }
     }
 }

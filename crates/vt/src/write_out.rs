@@ -69,6 +69,7 @@ impl Store {
             // version.
             let version = self.version();
             let snapshots = self.snapshots.held();
+            self.snapshots.keep_versions(&snapshots);
             let writer = MemtableWriter {
                 buffer: &buffer,
                 version: &version,

@@ -98,6 +98,7 @@ impl Compactor {
         if is_beside && plan.input_weight() > free_bytes - free_bytes / 8 {
             return None;
         }
+        self.snapshots.keep_versions(&snapshots);
         obstacles.evacuated.note(&plan.evacuate);
         if plan.from_level == 0 {
             self.level0.pay();
@@ -136,6 +137,7 @@ impl Compactor {
         let Some(plan) = make_plan(&version)? else {
             return Ok(false);
         };
+        self.snapshots.keep_versions(&snapshots);
         let picked = Picked {
             version,
             snapshots,

@@ -24,6 +24,7 @@
 //! small ones are joined with a small neighbour first, so that few are left for joins.
 
 mod flatten;
+mod garbage;
 mod join;
 mod level0;
 mod order;
@@ -36,13 +37,14 @@ use crate::runs::meets_any;
 use crate::shape::target;
 use crate::version::{LEVELS, Level, TableHandle, TreeVersion, Version};
 pub(crate) use flatten::flatten_plan;
+pub(crate) use garbage::{garbage_in_place, garbage_plan_below};
 use join::pick_join;
 use level0::{pick_held, plan_level0};
 use order::pick_overlapping_values;
 pub(crate) use order::{order_plan, pick_scattered};
 use route::Route;
 use sink::{pick_part, pick_sinking};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use stitch_base::{Seqno, TableId, TreeId};
@@ -113,6 +115,8 @@ pub(crate) struct Plan {
     /// Of an evacuation or an order plan, by address: no block may stay in these extents of the
     /// device; all others are stitched.
     pub(crate) evacuate: Arc<[Run]>,
+    /// Addresses of data blocks that are merged, though nothing in the index asks for it.
+    pub(crate) merged_blocks: Arc<BTreeSet<u64>>,
 }
 
 impl Plan {

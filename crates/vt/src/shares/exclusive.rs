@@ -271,7 +271,7 @@ impl SweepVisit for OfMoments<'_> {
 /// - A delete goes with the version below it: it hides nothing else.
 /// - An upsert is folded into what it stands on once no moment comes between. What comes back with
 ///   the lower one is the delta, as their sum is about as long as the base.
-fn costs_of(versions: &[VersionCost], costs: &mut Vec<u64>) {
+pub(super) fn costs_of(versions: &[VersionCost], costs: &mut Vec<u64>) {
     costs.clear();
     let mut deletes = 0;
     let mut chain: Option<usize> = None;
@@ -297,6 +297,7 @@ fn costs_of(versions: &[VersionCost], costs: &mut Vec<u64>) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::SweepPlace;
     use super::*;
 
     fn costs(versions: &[(Kind, u64)]) -> Vec<u64> {
@@ -308,6 +309,7 @@ mod tests {
                 kind,
                 bytes,
                 depth: 0,
+                place: SweepPlace::default(),
             });
         let mut costs = vec![7];
         costs_of(&sized.collect::<Vec<_>>(), &mut costs);
