@@ -318,8 +318,9 @@ pub trait Engine: Send + Sync {
         Err(KvError::Unsupported("pins"))
     }
 
-    /// Removes a pin. What only it saw becomes garbage: background work gives its space back, once
-    /// the snapshots that were opened from it are gone too. Works in a full store.
+    /// Removes a pin. What only it saw becomes garbage: background work finds all of it and gives
+    /// its space back, once the snapshots that were opened from it are gone too.
+    /// [`Self::quiesce`] waits for that. Works in a full store.
     ///
     /// # Errors
     /// [`KvError::Unsupported`], [`KvError::PinNotFound`], [`KvError::ReadOnly`],
@@ -529,9 +530,9 @@ pub trait Engine: Send + Sync {
     fn space(&self) -> SpaceUsage;
 
     /// Returns for each holder how many bytes come back if it alone is dropped: what no other pin,
-    /// no other tree and no reader of the present needs. Background work gives them back, some of
-    /// them only when it comes by for other reasons. An estimate of the bytes of the medium;
-    /// snapshots that are open do not count. `watch` is called with done and total bytes; `None` if
+    /// no other tree and no reader of the present needs. Background work gives them back
+    /// while the store is idle. An estimate of the bytes of the medium; snapshots that are open do
+    /// not count. `watch` is called with done and total bytes; `None` if
     /// it returned false.
     ///
     /// # Errors

@@ -11,6 +11,7 @@ use crate::VtError;
 use crate::cache::ReadCount;
 use crate::compaction::Pressure;
 use crate::defrag::IdleDefrag;
+use crate::garbage::IdleSweep;
 use crate::idle_order::IdleOrder;
 use crate::signals::Worker;
 use crate::store::Store;
@@ -192,6 +193,7 @@ pub(crate) struct CompactionDuty {
     written_at: Option<Duration>,
     defrag: IdleDefrag,
     order: IdleOrder,
+    sweep: IdleSweep,
 }
 
 impl CompactionDuty {
@@ -204,6 +206,7 @@ impl CompactionDuty {
             written_at: None,
             defrag: IdleDefrag::default(),
             order: IdleOrder::new(now),
+            sweep: IdleSweep::default(),
         }
     }
 
@@ -241,6 +244,10 @@ impl CompactionDuty {
         if pressure == Pressure::Idle && !has_worked {
             // Not urgent, and it ends soon.
             store.compactor.look_for_superseded(LOOKS);
+            if matches!(self.sweep.look(store), Ok(true)) {
+                store.volume.discard_freed(DISCARD_ZONES);
+                return;
+            }
             // As above. What is brought into order leaves whole zones, which need not be evacuated.
             if !matches!(self.order.look(store), Ok(true)) {
                 drop(self.defrag.look(store));

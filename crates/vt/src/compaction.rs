@@ -12,6 +12,7 @@ mod begin;
 mod claims;
 mod distill;
 mod fragments;
+mod garbage;
 mod holds;
 mod inputs;
 mod lazy;
@@ -32,6 +33,7 @@ pub(crate) use fragments::{Fragments, Hidden};
 pub(crate) use lazy::Level0Debt;
 pub(crate) use moving::{MovedTable, Placing};
 pub(crate) use picker::{Plan, Pressure, end_of, is_in, order_plan, pick_scattered};
+pub(crate) use run::is_damage;
 pub(crate) use stitch::{BlockInfo, Piece, Step, StitchRules, plan_steps};
 pub(crate) use turns::Turns;
 

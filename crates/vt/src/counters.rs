@@ -10,6 +10,10 @@ pub const WRITE_OUT_BYTES: &str = "vt.write_out_bytes";
 pub const STITCHED_BYTES: &str = "vt.stitched_bytes";
 /// Bytes of blocks written by compactions.
 pub const MERGED_BYTES: &str = "vt.merged_bytes";
+/// Bytes of tables that were looked through for what dropped moments have left.
+pub const SWEPT_BYTES: &str = "vt.swept_bytes";
+/// Bytes of versions that nothing needed any more, found by these looks and compacted away.
+pub const GARBAGE_BYTES: &str = "vt.garbage_bytes";
 /// Data blocks read from the device by anyone.
 pub const DATA_BLOCKS_READ: &str = "vt.data_blocks_read";
 
@@ -65,6 +69,10 @@ counters! {
     evacuated_bytes = "vt.evacuated_bytes";
     /// Bytes written to bring scattered values into key order.
     ordered_bytes = "vt.ordered_bytes";
+    /// Bytes of tables that were looked through for what dropped moments have left.
+    swept_bytes = SWEPT_BYTES;
+    /// Bytes that nothing needed any more, found by these looks and compacted away.
+    garbage_bytes = GARBAGE_BYTES;
     /// Data blocks that compactions met and could not read.
     unreadable_blocks = "vt.unreadable_blocks";
     /// Tables whose index or range deletes compactions could not read.

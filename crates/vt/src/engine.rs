@@ -532,7 +532,8 @@ impl Store {
         let pressure = self.compactor.pressure(true);
         loop {
             while self.compactor.compact_one(pressure)? {}
-            if !self.compactor.look_for_superseded(usize::MAX) {
+            let has_looked = self.compactor.look_for_superseded(usize::MAX);
+            if !has_looked && !self.sweep_garbage()? {
                 break;
             }
         }

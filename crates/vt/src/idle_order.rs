@@ -124,7 +124,7 @@ fn step(store: &Store) -> Result<bool, VtError> {
 impl Store {
     /// Seals the active memtable if it holds as much as a window, or half of what it can: its
     /// values have no order yet. Returns true if it did.
-    fn seal_values(&self) -> Result<bool, VtError> {
+    pub(crate) fn seal_values(&self) -> Result<bool, VtError> {
         let least = WINDOW_BYTES.min(self.sizing.opened.memtable / 2);
         let mut committer = self.committer.lock();
         let view = self.views.get();

@@ -14,6 +14,7 @@ use crate::batch_trees::BatchTrees;
 use crate::buffer::{Buffer, Room};
 use crate::commit::insert_message;
 use crate::direct::DirectRun;
+use crate::dropped::DroppedMoments;
 use crate::options::{SEALED_COUNT_MAX, VtOptions};
 use crate::others::explain;
 use crate::pins::PinRecords;
@@ -29,6 +30,7 @@ use stitch_base::sync::atomic::Ordering;
 use stitch_base::{ErrorKind, Lsn, Seqno, TreeId};
 use stitch_format::FormatError;
 use stitch_format::logged_commit::{LogItem, LogItems, LoggedRun};
+use stitch_format::superblock::{FEATURE_BRANCHES, FEATURE_PINS};
 use stitch_format::vt_index::{IndexEntry, IndexLayout};
 use stitch_format::vt_manifest::VersionEdit;
 use stitch_kv::Message;
@@ -63,6 +65,12 @@ impl Store {
         store.branches.restore(&store.version(), &store.snapshots);
         for tree in store.version().trees.values() {
             store.space.note_tree(&tree.info.options);
+        }
+        // What was dropped in an earlier life may have left versions.
+        let features = volume.superblock().incompatible;
+        if features & (FEATURE_PINS | FEATURE_BRANCHES) != 0 {
+            let dropped = DroppedMoments::up_to(store.version().last_seqno);
+            store.snapshots.note_dropped(dropped);
         }
         let records = store.replay(&volume, log_start)?;
         store.skip_seen_seqnos();

@@ -25,13 +25,16 @@
 //! walks all back references in a rescan.
 
 mod exclusive;
+mod garbage;
 mod input;
 mod moments;
 mod range;
 mod sweep;
 
+pub(crate) use garbage::{FoundGarbage, GarbageScope};
+
 use crate::entry::Op;
-use stitch_base::Seqno;
+use stitch_base::{Seqno, TableId};
 use stitch_format::vt_index::IndexEntry;
 
 /// Bytes of an entry beside its key and its value, in a block.
@@ -57,6 +60,13 @@ impl Kind {
     }
 }
 
+/// Where a version or a block is: in a block of a table, or not in any table yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct SweepPlace {
+    table: Option<TableId>,
+    block_addr: u64,
+}
+
 /// A version of a key, and what it takes on the medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct VersionCost {
@@ -65,6 +75,7 @@ struct VersionCost {
     bytes: u64,
     /// Number of parents between the tree that is read and the one that has it.
     depth: usize,
+    place: SweepPlace,
 }
 
 /// A table or a block whose entries a sweep need not look at one by one.

@@ -2,7 +2,7 @@
 //!
 //! Locks, in the order in which they may be taken:
 //! 0. `pool.evacuation`: one evacuation of many zones at a time, on one volume; `absorbing`: one
-//!    absorb that moves tables at a time.
+//!    absorb that moves tables at a time; the sweep for garbage.
 //! 1. A turn to compact (`compactor.turns`): one compaction at a time, or two that do not overlap.
 //! 2. `write_out`: one write-out at a time.
 //! 3. `versions.installer`: one version edit at a time.
@@ -21,6 +21,7 @@ use crate::cache::BlockCache;
 use crate::committer::CommitLock;
 use crate::compaction::{Compactor, Level0Debt};
 use crate::counters::VtCounters;
+use crate::garbage::GarbageSweep;
 use crate::gate::Gate;
 use crate::install::VersionLog;
 use crate::key_order::KeyOrder;
@@ -73,6 +74,8 @@ pub(crate) struct Store {
     pub(crate) reads: ReadPath,
     pub(crate) compactor: Arc<Compactor>,
     pub(crate) key_order: KeyOrder,
+    /// Finds what dropped moments have left.
+    pub(crate) garbage: GarbageSweep,
     /// What reads pay for level 0.
     pub(crate) level0: Arc<Level0Debt>,
     /// One absorb at a time moves tables.
@@ -98,6 +101,7 @@ impl Store {
         Self {
             reads: shared.read_path(),
             key_order: KeyOrder::new(&compactor),
+            garbage: GarbageSweep::default(),
             asked_syncs: Apart(AtomicU64::new(0)),
             absorbing: Mutex::new(()),
             write_out: Mutex::new(()),

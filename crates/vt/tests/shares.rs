@@ -178,8 +178,8 @@ fn drop_it(engine: &VtEngine, holder: &Holder<'_>) {
     }
 }
 
-/// Compares with what the drop of each holder alone gives back. What it makes garbage that stays
-/// until a compaction has another reason to go there is told apart.
+/// Compares with what the drop of each holder alone gives back. What it makes garbage that is not
+/// worth a compaction is told apart.
 fn assert_exact(device: &CrashDevice, holders: &[Holder<'_>], seed: u64) -> u64 {
     let engine = copy(device);
     let whole = owned(&engine);
@@ -200,7 +200,7 @@ fn assert_exact(device: &CrashDevice, holders: &[Holder<'_>], seed: u64) -> u64 
             "seed {seed}: {holder:?}: {said_of_it} said, {came} came of {whole}, {garbage} will"
         );
         assert!(
-            came + SLACK_BYTES >= all / 3,
+            came + SLACK_BYTES >= all - all / 10,
             "seed {seed}: {came} came back of {all}"
         );
         sum += all;
@@ -299,6 +299,10 @@ fn a_thousand_clones_dropped_in_any_order_leave_nothing() {
     assert!(
         closed[0] <= closed[1] + closed[1] / 50,
         "{closed:?} bytes with and without clones"
+    );
+    assert!(
+        left[0] <= left[1] + left[1] / 50,
+        "{left:?} bytes with and without clones"
     );
 }
 

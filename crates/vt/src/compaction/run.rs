@@ -195,7 +195,7 @@ pub(super) fn upper_ids(plan: &Plan) -> impl Iterator<Item = TableId> {
 }
 
 /// True for errors that may be of one block only.
-pub(super) fn is_damage(error: &VtError) -> bool {
+pub(crate) fn is_damage(error: &VtError) -> bool {
     matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Io)
 }
 
@@ -487,7 +487,8 @@ impl<'a> Job<'a> {
             is_cut: self.holds.cuts(&entry.first, &entry.last)
                 || (self.is_shifted(input) && !entry.is_value)
                 || self.is_evacuated(entry)
-                || has_released(entry, &self.released),
+                || has_released(entry, &self.released)
+                || self.plan.merged_blocks.contains(&entry.block.addr),
             ..BlockInfo::of(entry)
         }
     }

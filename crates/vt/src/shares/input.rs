@@ -1,6 +1,6 @@
 //! What a sweep merges: tables, blocks of values that were written at once, and memtables.
 
-use super::{ENTRY_BYTES, Kind, SweepSpan, VersionCost, block_bytes};
+use super::{ENTRY_BYTES, Kind, SweepPlace, SweepSpan, VersionCost, block_bytes};
 use crate::VtError;
 use crate::direct::DirectRun;
 use crate::entry::{BoxIter, EntryIter, EntryRef, Op};
@@ -52,6 +52,8 @@ pub(super) struct SweepInput {
     /// Blocks after the head, of the open table or of a direct run.
     blocks: InputBlocks,
     reader: BlockReader,
+    /// The open table, and the open block of it.
+    place: SweepPlace,
     rest: InputRest,
     /// The newest write that is seen in it.
     ceiling: Seqno,
@@ -79,6 +81,7 @@ impl SweepInput {
             head: InputHead::End,
             blocks: InputBlocks::Listed(VecDeque::new()),
             reader: BlockReader::None,
+            place: SweepPlace::default(),
             rest,
             ceiling: seen.ceiling,
             depth: seen.depth,
@@ -203,12 +206,14 @@ impl SweepInput {
         match std::mem::replace(&mut self.head, InputHead::End) {
             InputHead::Table(handle) => {
                 let table = of.reader(&handle);
+                self.place.table = Some(handle.meta().id);
                 self.blocks = InputBlocks::Index(table.index_cursor_from(&self.bounds.start)?);
                 self.reader = BlockReader::Table(Arc::clone(table));
                 self.advance()
             }
             InputHead::Block(block) => {
                 let entries = self.entries_of(&block)?;
+                self.place.block_addr = block.block.addr;
                 if entries.is_empty() {
                     return self.advance();
                 }
@@ -230,6 +235,7 @@ impl SweepInput {
         if entries.front().is_none_or(|version| *version.key != *key) {
             return Ok(None);
         }
+        let place = self.place;
         let version = entries.pop_front().expect("it was looked at");
         if entries.is_empty() {
             self.advance()?;
@@ -239,6 +245,7 @@ impl SweepInput {
             kind: version.kind,
             bytes: version.bytes,
             depth: self.depth,
+            place,
         }))
     }
 

@@ -137,6 +137,7 @@ impl<'a> Route<'a> {
             around,
             until: None,
             evacuate: Arc::default(),
+            merged_blocks: Arc::default(),
         }
     }
 

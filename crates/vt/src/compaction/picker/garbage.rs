@@ -1,0 +1,81 @@
+//! Plans for tables that hold what dropped moments have left, or that replace it.
+
+use super::level0::plan_level0;
+use super::route::Route;
+use super::{Plan, PlanKind, without};
+use crate::compaction::obstacles::Obstacles;
+use crate::options::PickOptions;
+use crate::version::{LEVELS, TableHandle, TreeVersion};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use stitch_base::TableId;
+
+/// Plans to write a table anew in its level, with these of its blocks merged.
+pub(crate) fn garbage_in_place(
+    tree: &TreeVersion,
+    table: TableId,
+    blocks: BTreeSet<u64>,
+    obstacles: &Obstacles,
+) -> Option<Plan> {
+    let (level, table) = find(tree, table)?;
+    let what = (PlanKind::Compact, "garbage");
+    let mut plan = Route::in_place(tree, (level, table), what, obstacles);
+    plan.merged_blocks = Arc::new(blocks);
+    without(obstacles, plan)
+}
+
+/// Plans to take a table to the next level; of level 0, those that have to go before it.
+pub(crate) fn garbage_plan_below(
+    tree: &TreeVersion,
+    table: TableId,
+    options: &PickOptions,
+    obstacles: &Obstacles,
+) -> Option<Plan> {
+    let (level, table) = find(tree, table)?;
+    if level == 0 {
+        return plan_level0(tree, options, "garbage", obstacles);
+    }
+    if level + 1 == LEVELS || obstacles.is_held(tree, level, table) {
+        return None;
+    }
+    let route = Route::below(tree, level, "garbage", obstacles);
+    without(obstacles, route.down(table, options))
+}
+
+fn find(tree: &TreeVersion, id: TableId) -> Option<(usize, &Arc<TableHandle>)> {
+    tree.tables().find(|(_, table)| table.meta().id == id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::text_version;
+    use stitch_base::TreeId;
+
+    #[test]
+    fn a_table_is_rewritten_in_its_level_or_goes_down() {
+        let version = text_version("tree 1\nL1 1 a..f 100\nL2 2 a..c 100\nL2 3 d..z 100");
+        let (tree, none) = (&version.trees[&TreeId(1)], Obstacles::new());
+        let blocks = BTreeSet::from([4096]);
+        let plan = garbage_in_place(tree, TableId(2), blocks.clone(), &none);
+        let plan = plan.expect("it is there");
+        assert_eq!(plan.to_string(), "compact tree 1 L2 2 -> L2 (garbage)");
+        assert_eq!(*plan.merged_blocks, blocks);
+        let options = PickOptions {
+            level0_tables: 4,
+            level0_batch: 8,
+            cost_max: u64::MAX,
+            level1_bytes: 1000,
+            fanout: 8,
+            table_bytes: 100,
+            input_bytes_max: 1000,
+        };
+        let plan = garbage_plan_below(tree, TableId(1), &options, &none);
+        let shown = plan.expect("it is above others").to_string();
+        assert_eq!(shown, "compact tree 1 L1 1 + L2 2 3 -> L2 (garbage)");
+        assert!(garbage_in_place(tree, TableId(9), blocks, &none).is_none());
+        let mut obstacles = Obstacles::new();
+        obstacles.avoided.insert(TableId(3));
+        assert!(garbage_plan_below(tree, TableId(1), &options, &obstacles).is_none());
+    }
+}
