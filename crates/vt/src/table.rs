@@ -39,6 +39,7 @@ mod writer;
 pub(crate) use block::{DataBlock, IndexBlock, Root};
 pub(crate) use direct::{DirectBlocks, ValueReader};
 pub(crate) use foreseen::Foreseen;
+pub(crate) use newest::SeqnoWindow;
 pub(crate) use reader::{IndexCursor, PointRead, Table, TableIter};
 pub(crate) use rest::{Held, Rests};
 pub(crate) use run::{Bounds, Carry};
