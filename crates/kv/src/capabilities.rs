@@ -15,6 +15,8 @@ pub struct Capabilities {
     pub branches: bool,
     /// [`Engine::absorb`](crate::Engine::absorb), by an engine that has branches.
     pub absorb: bool,
+    /// [`Engine::keys_between`](crate::Engine::keys_between).
+    pub keys_between: bool,
     /// [`Engine::exclusive_space`](crate::Engine::exclusive_space) and
     /// [`Engine::range_space`](crate::Engine::range_space).
     pub space_shares: bool,

@@ -10,6 +10,7 @@
 mod branches;
 pub mod functions;
 mod guards;
+mod keys_between;
 mod limits;
 mod many_keys;
 mod messages;
@@ -86,6 +87,13 @@ pub const CHECKS: &[(&str, Check)] = &[
     ("guards_edges", guards::edges),
     ("guards_random", guards::random),
     ("guards_threads", guards::threads),
+    ("keys_between_unsupported", keys_between::unsupported),
+    ("keys_between", keys_between::messages),
+    ("keys_between_moments", keys_between::moments),
+    ("keys_between_pages", keys_between::pages),
+    ("keys_between_edges", keys_between::edges),
+    ("keys_between_branches", keys_between::branches),
+    ("keys_between_random", keys_between::random),
     ("pins_unsupported", pins::unsupported),
     ("pins", pins::listed),
     ("pins_survive", pins::survive),

@@ -265,6 +265,30 @@ pub trait Engine: Send + Sync {
         Err(KvError::Unsupported("guards"))
     }
 
+    /// Returns the keys of a range that may hold something else at `to`, or now, than at `from`,
+    /// which is not later: in order, the first `count_max` of them. Fewer are all. Every key that
+    /// holds something else is among them. Others that were written between the two moments may be.
+    ///
+    /// # Errors
+    /// [`KvError::NoTree`] also for a tree that was made after `from`; [`KvError::Storage`];
+    /// [`KvError::Unsupported`] from an engine without [`Capabilities::keys_between`].
+    ///
+    /// # Cost
+    /// That of reading the keys that were written between the moments, with what is stored beside
+    /// them, and of a scan at `from` of the ranges that were deleted between.
+    fn keys_between(
+        &self,
+        tree: TreeId,
+        range: KeyRange<'_>,
+        (from, to): (&Snapshot, Option<&Snapshot>),
+        count_max: usize,
+    ) -> Result<Vec<Vec<u8>>, KvError> {
+        let _ = (tree, range, from, to, count_max);
+        Err(KvError::Unsupported(
+            "keys that changed between two moments",
+        ))
+    }
+
     /// The upsert functions that it folds with. An engine that takes no writes may have none.
     fn upserts(&self) -> &UpsertRegistry {
         static NONE: UpsertRegistry = UpsertRegistry::new();

@@ -301,6 +301,7 @@ impl Engine for ModelEngine {
             guards: true,
             branches: true,
             absorb: true,
+            keys_between: true,
             space_shares: true,
         }
     }
@@ -371,6 +372,24 @@ impl Engine for ModelEngine {
     fn changed_keys(&self, guards: &Guards, count_max: usize) -> Result<Vec<ChangedKey>, KvError> {
         let state = self.state.read();
         guards.changed_keys(count_max, |guard| self.changed(&state, guard, count_max))
+    }
+
+    fn keys_between(
+        &self,
+        tree: TreeId,
+        range: KeyRange<'_>,
+        (from, to): (&Snapshot, Option<&Snapshot>),
+        count_max: usize,
+    ) -> Result<Vec<Vec<u8>>, KvError> {
+        let state = self.state.read();
+        let rows = self.rows(&state, tree, to)?;
+        let (_, last_tree) = self.holds.own(from).moment();
+        if tree > last_tree {
+            return Err(KvError::NoTree(tree));
+        }
+        let seqnos = (from.seqno(), to.map_or(state.seqno, Snapshot::seqno));
+        let rows = rows.read();
+        Ok(rows.changed_between(range, seqnos, count_max))
     }
 
     fn upserts(&self) -> &UpsertRegistry {

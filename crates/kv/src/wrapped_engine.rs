@@ -62,6 +62,13 @@ wrapped_engine! {
         options: CommitOptions
     ) -> Result<Seqno, KvError>;
     fn changed_keys(&self, guards: &Guards, count_max: usize) -> Result<Vec<ChangedKey>, KvError>;
+    fn keys_between(
+        &self,
+        tree: TreeId,
+        range: KeyRange<'_>,
+        moments: (&Snapshot, Option<&Snapshot>),
+        count_max: usize
+    ) -> Result<Vec<Vec<u8>>, KvError>;
     fn upserts(&self) -> &UpsertRegistry;
     fn sync(&self) -> Result<(), KvError>;
     fn snapshot(&self) -> Snapshot;

@@ -170,6 +170,7 @@ impl Engine for VtEngine {
             guards: true,
             branches: true,
             absorb: true,
+            keys_between: true,
             space_shares: true,
         }
     }
@@ -210,6 +211,19 @@ impl Engine for VtEngine {
 
     fn changed_keys(&self, guards: &Guards, count_max: usize) -> Result<Vec<ChangedKey>, KvError> {
         self.store.changed_keys(guards, count_max)
+    }
+
+    fn keys_between(
+        &self,
+        tree: TreeId,
+        range: KeyRange<'_>,
+        (from, to): (&Snapshot, Option<&Snapshot>),
+        count_max: usize,
+    ) -> Result<Vec<Vec<u8>>, KvError> {
+        let complete = Seqno(self.visible.load(Ordering::Acquire));
+        let (view, up_to) = self.reading(tree, to)?;
+        let (of, seqnos) = ((&view, tree), (up_to, complete));
+        self.store.keys_between(of, range, from, seqnos, count_max)
     }
 
     fn upserts(&self) -> &UpsertRegistry {

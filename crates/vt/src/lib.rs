@@ -36,6 +36,7 @@ mod interleavings;
 mod iter;
 mod key_heads;
 mod key_order;
+mod keys_between;
 mod maintenance;
 mod make_room;
 mod memtable;

@@ -38,6 +38,7 @@ mod writer;
 
 pub(crate) use block::{DataBlock, IndexBlock, Root};
 pub(crate) use direct::{DirectBlocks, ValueReader};
+pub(crate) use newest::SeqnoWindow;
 pub(crate) use prefetched::Prefetched;
 pub(crate) use reader::{IndexCursor, PointRead, Table, TableIter};
 pub(crate) use rest::{Held, Rests};

@@ -92,9 +92,12 @@ enum Fault {
     AbsorbWritesValues,
     DeletedRangesAreNotListed,
     ManyKeysComeInTheirOrder,
+    KeysBetweenMissDeletes,
+    KeysBetweenGoOnUntilNow,
+    KeysBetweenEndWithTheirPage,
 }
 
-const FAULTS: [(Fault, &str); 41] = [
+const FAULTS: [(Fault, &str); 45] = [
     (Fault::IgnoresRangeDeletes, "random"),
     (Fault::RangeDeletesTakeTheEnd, "random"),
     (Fault::UpsertsOnNothingAreLost, "random"),
@@ -139,6 +142,10 @@ const FAULTS: [(Fault, &str); 41] = [
     (Fault::AbsorbWritesValues, "absorb_nested"),
     (Fault::DeletedRangesAreNotListed, "branches_keys"),
     (Fault::ManyKeysComeInTheirOrder, "many_keys"),
+    (Fault::KeysBetweenMissDeletes, "keys_between"),
+    (Fault::KeysBetweenMissDeletes, "keys_between_random"),
+    (Fault::KeysBetweenGoOnUntilNow, "keys_between_moments"),
+    (Fault::KeysBetweenEndWithTheirPage, "keys_between_pages"),
 ];
 
 #[test]
@@ -405,6 +412,25 @@ impl WrappedEngine for Canary {
         }
         let guards = self.changed_guards(guards);
         self.inner.commit_guarded(batch, &guards, options)
+    }
+
+    fn keys_between(
+        &self,
+        tree: TreeId,
+        range: KeyRange<'_>,
+        (from, to): (&Snapshot, Option<&Snapshot>),
+        count_max: usize,
+    ) -> Result<Vec<Vec<u8>>, KvError> {
+        let to = to.filter(|_| self.fault != Fault::KeysBetweenGoOnUntilNow);
+        let moments = (from, to);
+        let mut keys = self.inner.keys_between(tree, range, moments, count_max)?;
+        if self.fault == Fault::KeysBetweenMissDeletes {
+            keys.retain(|key| self.inner.get(tree, key, to).is_ok_and(|v| v.is_some()));
+        }
+        if self.fault == Fault::KeysBetweenEndWithTheirPage && keys.len() == count_max {
+            keys.pop();
+        }
+        Ok(keys)
     }
 
     fn open_pin(&self, name: &str) -> Result<Snapshot, KvError> {

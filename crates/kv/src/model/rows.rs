@@ -2,7 +2,7 @@
 //! branch tree has those keys that were written to it, and reads the others in its parent.
 
 use super::branches::Base;
-use crate::{Direction, Folded, Guarded, Message, SpaceShare, UpsertRegistry, Violation};
+use crate::{Direction, Folded, Guarded, KeyRange, Message, SpaceShare, UpsertRegistry, Violation};
 use bytes::Bytes;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -169,6 +169,25 @@ impl Rows {
         let range = self.map.range::<[u8], _>(bounds);
         let newer = range.filter(|(_, versions)| is_newer(versions));
         newer.take(count_max).map(|(key, _)| key.clone()).collect()
+    }
+
+    /// The keys of a range that readers at the two moments see differently, in order, at most
+    /// `count_max` of them.
+    pub(super) fn changed_between(
+        &self,
+        range: KeyRange<'_>,
+        (from, to): (Seqno, Seqno),
+        count_max: usize,
+    ) -> Vec<Vec<u8>> {
+        debug_assert!(from <= to, "the first moment is not later");
+        let end = range.end.map_or(Bound::Unbounded, Bound::Excluded);
+        let bounds = (Bound::Included(range.start), end);
+        if is_empty(bounds) {
+            return Vec::new();
+        }
+        let keys = self.map.range::<[u8], _>(bounds).map(|(key, _)| key);
+        let differs = |key: &&Vec<u8>| self.get(key, from) != self.get(key, to);
+        keys.filter(differs).take(count_max).cloned().collect()
     }
 
     /// Applies one message; answers the bytes of its key and operand.

@@ -18,46 +18,16 @@
 
 use crate::VtError;
 use crate::buffer::Buffer;
-use crate::entry::EntryIter;
-use crate::range_delete::RangeDeletes;
+use crate::keys_between::{SmallestKeys, newer_buffers};
 use crate::store::Store;
+use crate::table::SeqnoWindow;
 use crate::version::{TableHandle, TreeVersion};
 use crate::view::View;
-use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use stitch_base::sync::atomic::Ordering;
 use stitch_base::{Seqno, TreeId};
 use stitch_kv::{ChangedKey, Guard, Guarded, Guards, KeyRange, KvError};
-
-/// Keys of a guard that changed: the smallest, in order, at most `count_max`.
-struct Changed {
-    keys: BTreeSet<Vec<u8>>,
-    count_max: usize,
-}
-
-impl Changed {
-    const fn new(count_max: usize) -> Self {
-        Self {
-            keys: BTreeSet::new(),
-            count_max,
-        }
-    }
-
-    /// Adds a key. Returns false if no greater key can be among the smallest.
-    fn add(&mut self, key: &[u8]) -> bool {
-        let is_full = self.keys.len() >= self.count_max;
-        let is_smaller = self.keys.last().is_some_and(|last| key < last.as_slice());
-        if self.count_max == 0 || (is_full && !is_smaller) {
-            return false;
-        }
-        self.keys.insert(key.to_vec());
-        if self.keys.len() > self.count_max {
-            self.keys.pop_last();
-        }
-        true
-    }
-}
 
 impl Store {
     /// Checks guards without a lock. Returns the newest write up to which nothing has changed.
@@ -80,7 +50,7 @@ impl Store {
         let view = self.views.get();
         guards.check(|guard| {
             let mut changed = self.changed_under(&view, guard, checked, 1)?;
-            Ok(changed.keys.pop_first())
+            Ok(changed.pop_first())
         })
     }
 
@@ -96,7 +66,7 @@ impl Store {
         let view = self.views.get();
         guards.changed_keys(count_max, |guard| {
             let changed = self.changed_under(&view, guard, Seqno(0), count_max)?;
-            Ok(changed.keys.into_iter().collect())
+            Ok(changed.into_vec())
         })
     }
 
@@ -106,7 +76,7 @@ impl Store {
         guard: &Guard<'_>,
         checked: Seqno,
         count_max: usize,
-    ) -> Result<Changed, KvError> {
+    ) -> Result<SmallestKeys, KvError> {
         if self.snapshots.own(guard.since).is_none() {
             return Err(KvError::Invalid("a guard of another store".to_owned()));
         }
@@ -114,7 +84,7 @@ impl Store {
         let tree = tree.filter(|tree| tree.hidden.is_none());
         let tree = tree.ok_or(KvError::NoTree(guard.tree))?;
         let since = guard.since.seqno().max(checked);
-        let mut changed = Changed::new(count_max);
+        let mut changed = SmallestKeys::new(count_max);
         match guard.on {
             Guarded::Key(key) if self.is_key_changed(view, tree, key, since)? => {
                 changed.add(key);
@@ -180,69 +150,20 @@ impl Store {
         tree: &TreeVersion,
         range: KeyRange<'_>,
         since: Seqno,
-        changed: &mut Changed,
+        changed: &mut SmallestKeys,
     ) -> Result<(), VtError> {
-        let id = tree.info.id;
-        for buffer in newer_buffers(view, since) {
-            newer_deletes(&buffer.memtable.range_deletes(id), range, since, changed);
-            let mut entries = buffer.memtable.iter(id);
-            newer_entries(&mut entries, range, since, changed)?;
-            for run in buffer.direct.overlapping(id, range.start, range.end) {
-                run.blocks
-                    .newer_keys(range, since, &mut |key| changed.add(key))?;
-            }
-        }
-        let overlaps = |handle: &&Arc<TableHandle>| handle.meta().overlaps(range.start, range.end);
-        for handle in newer_tables(tree, since).filter(overlaps) {
-            let table = self.table(handle);
-            newer_deletes(&*table.range_deletes()?, range, since, changed);
-            table.newer_keys(range, since, &mut |key| changed.add(key))?;
-        }
-        Ok(())
+        let window = SeqnoWindow::since(since);
+        self.deletes_in_window(view, tree, range, window, &mut |start, _| {
+            changed.add(start);
+        })?;
+        self.keys_in_window(view, tree, range, window, &mut |key| changed.add(key))
     }
-}
-
-/// Memtables with a write that is newer than `since`. What is being committed may not be noted yet:
-/// the second look meets it.
-fn newer_buffers(view: &View, since: Seqno) -> impl Iterator<Item = &Arc<Buffer>> {
-    let buffers = view.buffers.iter();
-    buffers.filter(move |buffer| buffer.last_seqno() > since)
 }
 
 /// Tables with a write that is newer than `since`.
 fn newer_tables(tree: &TreeVersion, since: Seqno) -> impl Iterator<Item = &Arc<TableHandle>> {
     let tables = tree.tables().map(|(_, handle)| handle);
     tables.filter(move |handle| handle.meta().max_seqno > since)
-}
-
-/// Adds the first key of the range under each newer range delete.
-fn newer_deletes(deletes: &RangeDeletes, range: KeyRange<'_>, since: Seqno, changed: &mut Changed) {
-    for delete in deletes.iter().filter(|delete| delete.seqno > since) {
-        let start = delete.start.as_slice().max(range.start);
-        let is_before_end = range.end.is_none_or(|end| start < end);
-        if is_before_end && start < delete.end.as_slice() {
-            changed.add(start);
-        }
-    }
-}
-
-/// Adds the keys of newer entries in the range.
-fn newer_entries(
-    entries: &mut dyn EntryIter,
-    range: KeyRange<'_>,
-    since: Seqno,
-    changed: &mut Changed,
-) -> Result<(), VtError> {
-    entries.seek(range.start, Seqno(u64::MAX))?;
-    while let Some(entry) = entries.current()
-        && range.end.is_none_or(|end| entry.key < end)
-    {
-        if entry.seqno > since && !changed.add(entry.key) {
-            break;
-        }
-        entries.next()?;
-    }
-    Ok(())
 }
 
 #[cfg(all(test, not(feature = "shuttle")))]

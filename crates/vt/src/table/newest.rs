@@ -1,4 +1,4 @@
-//! Looking for versions that are newer than a moment, without reading values.
+//! Looking for versions that are newer than a moment, or between two, without reading values.
 
 use super::Table;
 use super::blocks::{BlockList, TableBlocks};
@@ -8,6 +8,35 @@ use super::loader::{DataRef, Loader};
 use crate::VtError;
 use stitch_base::Seqno;
 use stitch_kv::KeyRange;
+
+/// Sequence numbers of the writes between two moments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SeqnoWindow {
+    /// The last write that the first moment sees.
+    pub(crate) after: Seqno,
+    /// The last write that the second moment sees.
+    pub(crate) up_to: Seqno,
+}
+
+impl SeqnoWindow {
+    /// All writes that a moment does not see.
+    pub(crate) const fn since(after: Seqno) -> Self {
+        let up_to = Seqno(u64::MAX);
+        Self { after, up_to }
+    }
+
+    /// Reports whether a write is between the moments.
+    pub(crate) fn holds(self, seqno: Seqno) -> bool {
+        self.after < seqno && seqno <= self.up_to
+    }
+
+    /// Reports whether one of several writes may be between the moments, by the oldest and the
+    /// newest of them.
+    pub(crate) fn meets(self, oldest: Seqno, newest: Seqno) -> bool {
+        debug_assert!(oldest <= newest, "the newest is not older");
+        self.after < newest && oldest <= self.up_to
+    }
+}
 
 impl Table {
     /// The newest version of a key, if it is newer than `since`. Range deletes are apart.
@@ -19,16 +48,19 @@ impl Table {
         newest_in(&self.loader, &mut blocks, key, since)
     }
 
-    /// Calls `visit` with the keys of a range that have a version newer than `since`, in order,
-    /// until it returns false.
-    pub(crate) fn newer_keys(
+    /// Calls `visit` with the keys of a range that have a version in the window, in order, until it
+    /// returns false.
+    ///
+    /// # Cost
+    /// Blocks without such versions are not read; of long values no block is.
+    pub(crate) fn keys_in_window(
         &self,
         range: KeyRange<'_>,
-        since: Seqno,
+        window: SeqnoWindow,
         visit: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Result<(), VtError> {
         let mut blocks = TableBlocks::new(self, Reader::Walk);
-        newer_in(&self.loader, &mut blocks, range, since, visit)
+        keys_in(&self.loader, &mut blocks, range, window, visit)
     }
 }
 
@@ -38,14 +70,14 @@ impl DirectBlocks {
         newest_in(self.loader(), &mut self.list(), key, since)
     }
 
-    /// As [`Table::newer_keys`].
-    pub(crate) fn newer_keys(
+    /// As [`Table::keys_in_window`].
+    pub(crate) fn keys_in_window(
         &self,
         range: KeyRange<'_>,
-        since: Seqno,
+        window: SeqnoWindow,
         visit: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Result<(), VtError> {
-        newer_in(self.loader(), &mut self.list(), range, since, visit)
+        keys_in(self.loader(), &mut self.list(), range, window, visit)
     }
 }
 
@@ -84,20 +116,20 @@ fn newest_in_block(loader: &Loader, data: &DataRef, key: &[u8]) -> Result<Option
     Ok(found.map(|entry| entry.seqno))
 }
 
-fn newer_in(
+fn keys_in(
     loader: &Loader,
     blocks: &mut impl BlockList,
     range: KeyRange<'_>,
-    since: Seqno,
+    window: SeqnoWindow,
     visit: &mut dyn FnMut(&[u8]) -> bool,
 ) -> Result<(), VtError> {
     let is_before_end = |key: &[u8]| range.end.is_none_or(|end| key < end);
     blocks.seek(range.start)?;
     while let Some(entry) = blocks.current()?.filter(|entry| is_before_end(entry.first)) {
-        if entry.max_seqno > since {
+        if window.meets(entry.min_seqno, entry.max_seqno) {
             let goes_on = match entry.is_value {
                 true => visit(entry.last),
-                false => newer_in_block(loader, &DataRef::of(&entry), range, since, visit)?,
+                false => keys_in_block(loader, &DataRef::of(&entry), range, window, visit)?,
             };
             if !goes_on {
                 return Ok(());
@@ -109,11 +141,11 @@ fn newer_in(
 }
 
 /// Returns false if `visit` did.
-fn newer_in_block(
+fn keys_in_block(
     loader: &Loader,
     data: &DataRef,
     range: KeyRange<'_>,
-    since: Seqno,
+    window: SeqnoWindow,
     visit: &mut dyn FnMut(&[u8]) -> bool,
 ) -> Result<bool, VtError> {
     let damaged = |error| loader.damaged(data.block.addr, error);
@@ -123,7 +155,7 @@ fn newer_in_block(
     while let Some(entry) = entries.current()
         && range.end.is_none_or(|end| entry.key < end)
     {
-        if entry.seqno > since && !visit(entry.key) {
+        if window.holds(entry.seqno) && !visit(entry.key) {
             return Ok(false);
         }
         entries.next().map_err(damaged)?;

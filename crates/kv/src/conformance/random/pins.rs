@@ -1,5 +1,6 @@
 //! Pins in random runs. Trees of a pin are read through it also after they were dropped.
 
+use super::super::keys_between::listed;
 use super::{Run, first_rows};
 use crate::{Direction, Engine, KeyRange, KvError, PinInfo, Snapshot};
 use stitch_base::TreeId;
@@ -111,6 +112,23 @@ impl Run {
     fn compare_opened(&self) {
         for (store, model, trees) in &self.pins.opened {
             self.compare_at(store, model, trees);
+            self.compare_between(store, model, trees);
+        }
+    }
+
+    /// Every key that holds something else now than at a moment is listed.
+    fn compare_between(&self, store: &Snapshot, model: &Snapshot, trees: &[TreeId]) {
+        if !self.store.engine().capabilities().keys_between {
+            return;
+        }
+        for tree in trees.iter().filter(|tree| self.trees.contains(tree)) {
+            let found = listed(self.store.engine(), *tree, (store, None), 100);
+            let found = found.unwrap_or_else(|e| panic!("{}: {e}", self.at()));
+            let expected = listed(&self.model, *tree, (model, None), usize::MAX);
+            for key in expected.expect("the model lists keys") {
+                let is_listed = found.binary_search(&key).is_ok();
+                assert!(is_listed, "{}: tree {tree}, key {key:?}", self.at());
+            }
         }
     }
 

@@ -55,15 +55,6 @@ fn the_second_look_finds_what_came_after_the_first() {
 }
 
 #[test]
-fn the_smallest_keys_are_listed() {
-    let mut changed = Changed::new(2);
-    assert!(changed.add(b"m") && changed.add(b"k") && changed.add(b"b"));
-    assert!(!changed.add(b"l"), "no greater one is among the smallest");
-    assert!(changed.keys.iter().eq([&b"b"[..], b"k"]));
-    assert!(!Changed::new(0).add(b"a"));
-}
-
-#[test]
 fn guards_of_another_store_are_refused() {
     let (small, other) = (Small::new(64 * MIB), Small::new(64 * MIB));
     let strange = on_keys(&other.engine.snapshot(), small.tree, 0..1);
