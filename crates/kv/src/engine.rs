@@ -167,6 +167,15 @@ pub trait Engine: Send + Sync {
     /// Living trees, by number. A tree that was dropped while a pin saw it is not among them.
     fn trees(&self) -> Vec<TreeInfo>;
 
+    /// The trees that a snapshot reads, by number: those of its moment that are living, and, of a
+    /// snapshot that [`Self::open_pin`] returned, those that were dropped while the pin saw them.
+    /// No two have the same name. An engine without pins returns its living trees.
+    fn trees_at(&self, at: &Snapshot) -> Vec<TreeInfo> {
+        debug_assert!(!self.capabilities().pins, "an engine with pins knows more");
+        let _ = at;
+        self.trees()
+    }
+
     /// Makes an empty tree.
     ///
     /// # Errors

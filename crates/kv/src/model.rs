@@ -86,6 +86,18 @@ struct Tree {
     rows: Arc<RwLock<Rows>>,
 }
 
+impl Tree {
+    /// Returns the tree as a store lists it.
+    fn info(&self, id: TreeId) -> TreeInfo {
+        TreeInfo {
+            id,
+            name: self.name.clone(),
+            options: self.options.clone(),
+            branch: self.branch,
+        }
+    }
+}
+
 /// One part in this many of a limited store is the reserve.
 const RESERVE_PART: u64 = 16;
 const LIMITS: Limits = Limits {
@@ -254,7 +266,7 @@ impl State {
     fn remove(&mut self, tree: TreeId) -> Result<(), KvError> {
         let removed = self.trees.remove(&tree);
         let removed = removed.ok_or(KvError::NoTree(tree))?;
-        self.pins.keep_tree(tree, &removed.rows);
+        self.pins.keep_tree(&removed.info(tree), &removed.rows);
         Ok(())
     }
 
@@ -308,13 +320,23 @@ impl Engine for ModelEngine {
 
     fn trees(&self) -> Vec<TreeInfo> {
         let state = self.state.read();
-        let info = |(id, tree): (&TreeId, &Tree)| TreeInfo {
-            id: *id,
-            name: tree.name.clone(),
-            options: tree.options.clone(),
-            branch: tree.branch,
-        };
-        state.trees.iter().map(info).collect()
+        let trees = state.trees.iter();
+        trees.map(|(id, tree)| tree.info(*id)).collect()
+    }
+
+    fn trees_at(&self, at: &Snapshot) -> Vec<TreeInfo> {
+        let state = self.state.read();
+        let hold = self.holds.own(at);
+        let (_, last) = hold.moment();
+        let living = state.trees.range(..=last);
+        let mut trees: Vec<_> = living.map(|(id, tree)| tree.info(*id)).collect();
+        trees.extend(hold.kept_infos());
+        trees.sort_by_key(|info| info.id);
+        debug_assert!(
+            trees.iter().all(|info| info.id <= last),
+            "each is of the moment"
+        );
+        trees
     }
 
     fn create_tree(&self, name: &str, options: &TreeOptions) -> Result<TreeId, KvError> {

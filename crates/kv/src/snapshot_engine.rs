@@ -55,8 +55,13 @@ impl Engine for SnapshotEngine {
         }
     }
 
+    /// Returns the trees of the moment, those included that were dropped since.
     fn trees(&self) -> Vec<TreeInfo> {
-        self.engine.trees()
+        self.engine.trees_at(&self.at)
+    }
+
+    fn trees_at(&self, at: &Snapshot) -> Vec<TreeInfo> {
+        self.engine.trees_at(self.moment(Some(at)))
     }
 
     fn create_tree(&self, _: &str, _: &TreeOptions) -> Result<TreeId, KvError> {

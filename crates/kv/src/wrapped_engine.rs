@@ -50,6 +50,7 @@ wrapped_engine! {
     fn limits(&self) -> Limits;
     fn capabilities(&self) -> Capabilities;
     fn trees(&self) -> Vec<TreeInfo>;
+    fn trees_at(&self, at: &Snapshot) -> Vec<TreeInfo>;
     fn create_tree(&self, name: &str, options: &TreeOptions) -> Result<TreeId, KvError>;
     fn drop_tree(&self, tree: TreeId) -> Result<(), KvError>;
     fn drop_trees(&self, trees: &[TreeId]) -> Result<(), KvError>;

@@ -180,6 +180,13 @@ impl Engine for VtEngine {
         version.living().map(|t| t.info.clone()).collect()
     }
 
+    fn trees_at(&self, at: &Snapshot) -> Vec<TreeInfo> {
+        let hold = self.store.snapshots.own(at);
+        debug_assert!(hold.is_some(), "a snapshot is asked about in its store");
+        let version = self.store.version();
+        hold.map_or_else(Vec::new, |hold| hold.trees(&version))
+    }
+
     fn create_tree(&self, name: &str, options: &TreeOptions) -> Result<TreeId, KvError> {
         self.store.create_tree(name, options)
     }

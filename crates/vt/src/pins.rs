@@ -34,7 +34,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use stitch_base::sync::Mutex;
 use stitch_base::{PinId, Seqno, TreeId};
 use stitch_format::vt_manifest::{PinChanges, PinRecord, VersionEdit};
-use stitch_kv::{KvError, PinInfo};
+use stitch_kv::{KvError, PinInfo, TreeInfo};
 
 /// The dropped trees that a pin sees.
 pub(crate) struct Sight {
@@ -93,6 +93,15 @@ impl Sight {
         debug_assert!(is_first, "a pin is dropped once");
     }
 
+    /// Adds the dropped trees of a version that the pin sees.
+    fn note_seen(&self, version: &Version, found: &mut BTreeMap<TreeId, TreeInfo>) {
+        for (id, tree) in &version.trees {
+            if self.sees_in(version, *id) {
+                found.insert(*id, tree.info.clone());
+            }
+        }
+    }
+
     /// Reports whether the pin sees a dropped tree of this version.
     pub(crate) fn sees_in(&self, version: &Version, tree: TreeId) -> bool {
         let found = version.trees.get(&tree).and_then(|tree| tree.hidden);
@@ -117,6 +126,21 @@ impl Hold {
         let kept = sight.kept.lock();
         let found = kept.iter().find(|view| sight.sees_in(&view.version, tree));
         found.map(Arc::clone)
+    }
+
+    /// Returns the trees that are read at this moment, with the current version given.
+    pub(crate) fn trees(&self, current: &Version) -> Vec<TreeInfo> {
+        let mut found = BTreeMap::new();
+        if let Some(sight) = self.sight() {
+            sight.note_seen(current, &mut found);
+            for view in sight.kept.lock().iter() {
+                sight.note_seen(&view.version, &mut found);
+            }
+        }
+        let living = current.living().map(|tree| &tree.info);
+        let of_moment = living.filter(|info| self.is_later_than(info.id));
+        found.extend(of_moment.map(|info| (info.id, info.clone())));
+        found.into_values().collect()
     }
 }
 

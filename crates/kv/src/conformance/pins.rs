@@ -215,6 +215,12 @@ pub(super) fn survive(factory: &dyn Factory) {
     store.finish();
 }
 
+/// Returns the numbers of the trees that a snapshot reads.
+fn trees_at(store: &Store, at: &Snapshot) -> Vec<TreeId> {
+    let trees = store.engine().trees_at(at);
+    trees.into_iter().map(|info| info.id).collect()
+}
+
 /// A snapshot that was opened from a pin outlives it.
 pub(super) fn opened(factory: &dyn Factory) {
     let Some((store, tree)) = with_pins(factory) else {
@@ -234,6 +240,7 @@ pub(super) fn opened(factory: &dyn Factory) {
         assert_eq!(store.get_at(tree, b"k", Some(&at)), Some(b"old".to_vec()));
         assert_eq!(store.keys(other, Some(&at.clone())), [b"k"]);
         assert!(store.is_readable(other, Some(&at)));
+        assert_eq!(trees_at(&store, &at), [tree, other]);
         store.assert_value(tree, b"k", Some(b"new"));
         store.quiesce();
         store.commit(|b| b.put(tree, b"j", &[1; 4000]));
@@ -249,6 +256,7 @@ pub(super) fn opened(factory: &dyn Factory) {
     assert!(store.is_readable(tree, Some(&store.open_pin("another"))));
     assert!(!store.is_readable(tree, Some(&at)));
     assert!(store.is_readable(other, Some(&at)));
+    assert_eq!(trees_at(&store, &at), [other]);
     drop(at);
     store.quiesce();
     store.finish();
@@ -263,6 +271,7 @@ pub(super) fn hidden_trees(factory: &dyn Factory) {
         store.commit(|b| b.put(tree, &[key], &[1; 300]));
     }
     store.commit(|b| b.put(tree, b"k", b"seen"));
+    let name = store.engine().trees()[0].name.clone();
     store.pin("before");
     store.commit(|b| b.put(tree, b"k", b"later"));
     store.pin("again");
@@ -281,8 +290,13 @@ pub(super) fn hidden_trees(factory: &dyn Factory) {
             Some(b"seen".to_vec())
         );
         assert_eq!(store.keys(tree, Some(&before)).len(), 101);
+        assert_eq!(trees_at(&store, &before), [tree]);
+        let named = store.engine().trees_at(&before);
+        assert_eq!(named.first().map(|info| &info.name), Some(&name));
         let again = store.pinned_rows("again", tree);
         assert!(again.contains(&(b"k".to_vec(), b"later".to_vec())));
+        assert_eq!(trees_at(&store, &store.open_pin("again")), [tree]);
+        assert_eq!(trees_at(&store, &store.open_pin("after")), []);
         let now = store.engine().snapshot();
         for at in [NOW, Some(&now), Some(&store.open_pin("after"))] {
             assert!(!store.is_readable(tree, at), "a dropped tree is hidden");

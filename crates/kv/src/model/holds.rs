@@ -2,7 +2,7 @@
 
 use super::pins::KeptTrees;
 use super::rows::Rows;
-use crate::Snapshot;
+use crate::{Snapshot, TreeInfo};
 use std::collections::BTreeMap;
 use stitch_base::sync::{Arc, Mutex, RwLock};
 use stitch_base::{Seqno, TreeId};
@@ -68,6 +68,12 @@ impl Hold {
     /// Returns the rows of a dropped tree that the pin or the branch of this hold sees.
     pub(super) fn kept_tree(&self, tree: TreeId) -> Option<Arc<RwLock<Rows>>> {
         self.kept.as_ref()?.get(tree)
+    }
+
+    /// Returns the dropped trees that the pin of this hold sees.
+    pub(super) fn kept_infos(&self) -> Vec<TreeInfo> {
+        let kept = self.kept.as_ref();
+        kept.map_or_else(Vec::new, |kept| kept.infos())
     }
 }
 

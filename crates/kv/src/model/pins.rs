@@ -3,7 +3,7 @@
 use super::holds::{Hold, Holds};
 use super::rows::{ROW_BYTES, Rows};
 use super::{AllRows, ModelEngine, State};
-use crate::{KvError, PinInfo, Snapshot, check_free, check_pin_name, check_pin_user};
+use crate::{KvError, PinInfo, Snapshot, TreeInfo, check_free, check_pin_name, check_pin_user};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use stitch_base::sync::{Arc, RwLock};
@@ -27,17 +27,32 @@ struct Pin {
 
 /// Trees that were dropped while a pin saw them. Pins that see the same tree share its rows.
 #[derive(Debug, Default)]
-pub(super) struct KeptTrees(RwLock<BTreeMap<TreeId, Arc<RwLock<Rows>>>>);
+pub(super) struct KeptTrees(RwLock<BTreeMap<TreeId, KeptTree>>);
+
+#[derive(Debug)]
+struct KeptTree {
+    rows: Arc<RwLock<Rows>>,
+    /// As it was listed; `None` of the parent of a branch tree.
+    info: Option<TreeInfo>,
+}
 
 impl KeptTrees {
-    /// Keeps one tree.
+    /// Keeps one tree, the parent of a branch tree.
     pub(super) fn of(tree: TreeId, rows: &Arc<RwLock<Rows>>) -> Self {
-        Self(RwLock::new(BTreeMap::from([(tree, Arc::clone(rows))])))
+        let rows = Arc::clone(rows);
+        let kept = KeptTree { rows, info: None };
+        Self(RwLock::new(BTreeMap::from([(tree, kept)])))
     }
 
     /// Returns the rows of a tree, if it is kept.
     pub(super) fn get(&self, tree: TreeId) -> Option<Arc<RwLock<Rows>>> {
-        self.0.read().get(&tree).map(Arc::clone)
+        self.0.read().get(&tree).map(|kept| Arc::clone(&kept.rows))
+    }
+
+    /// Returns the trees that a pin sees and that are dropped.
+    pub(super) fn infos(&self) -> Vec<TreeInfo> {
+        let kept = self.0.read();
+        kept.values().filter_map(|kept| kept.info.clone()).collect()
     }
 }
 
@@ -82,9 +97,13 @@ impl Pins {
     }
 
     /// Keeps a tree that is dropped, for the pins that see it.
-    pub(super) fn keep_tree(&self, tree: TreeId, rows: &Arc<RwLock<Rows>>) {
-        for pin in self.by_id.values().filter(|pin| tree <= pin.last_tree) {
-            let before = pin.kept.0.write().insert(tree, Arc::clone(rows));
+    pub(super) fn keep_tree(&self, info: &TreeInfo, rows: &Arc<RwLock<Rows>>) {
+        for pin in self.by_id.values().filter(|pin| info.id <= pin.last_tree) {
+            let kept = KeptTree {
+                rows: Arc::clone(rows),
+                info: Some(info.clone()),
+            };
+            let before = pin.kept.0.write().insert(info.id, kept);
             debug_assert!(before.is_none(), "a tree is dropped once");
         }
     }
@@ -97,7 +116,11 @@ impl Pins {
         );
         let reopen = |(id, pin): (&PinId, &Pin)| {
             let kept = pin.kept.0.read();
-            let kept = kept.keys().map(|tree| (*tree, Arc::clone(&copies[tree])));
+            let kept = kept.iter().map(|(tree, kept)| {
+                let rows = Arc::clone(&copies[tree]);
+                let info = kept.info.clone();
+                (*tree, KeptTree { rows, info })
+            });
             let kept = KeptTrees(RwLock::new(kept.collect()));
             (*id, Pin::new(pin.info.clone(), pin.last_tree, kept, holds))
         };
@@ -112,7 +135,8 @@ impl Pins {
         let mut all = AllRows::new();
         for pin in self.by_id.values() {
             let kept = pin.kept.0.read();
-            all.extend(kept.iter().map(|(tree, rows)| (*tree, Arc::clone(rows))));
+            let rows = |(tree, kept): (&TreeId, &KeptTree)| (*tree, Arc::clone(&kept.rows));
+            all.extend(kept.iter().map(rows));
         }
         all
     }
