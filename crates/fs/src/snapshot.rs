@@ -16,6 +16,7 @@
 
 mod hold;
 
+use crate::schema::SCHEMA;
 use crate::system::FileSystem;
 use crate::{Attr, DirName, FsError, FsOptions, FsResult};
 use std::collections::BTreeSet;
@@ -144,7 +145,7 @@ impl SnapshotView {
             external: None,
             ..options.clone()
         };
-        let fs = FileSystem::open_past(Arc::new(past), options)?;
+        let fs = FileSystem::open_past(Arc::new(past), options, SCHEMA)?;
         let is_private = fs.walk_path(info.root, &info.path)?;
         Ok(Self {
             fs,

@@ -157,14 +157,18 @@ impl FileSystem {
         Ok(fs)
     }
 
-    /// Opens the file system as it is in a snapshot of the engine.
-    pub(crate) fn open_past(engine: Arc<dyn Engine>, options: FsOptions) -> FsResult<Self> {
+    /// Opens the file system whose trees are in a schema as it is in a snapshot of the engine.
+    pub(crate) fn open_past(
+        engine: Arc<dyn Engine>,
+        options: FsOptions,
+        schema: &str,
+    ) -> FsResult<Self> {
         debug_assert!(options.read_only, "the past does not change");
         let standing = Standing {
             number: 0,
             views: Arc::new(ViewSet::none()),
         };
-        Self::open_with(engine, options, SCHEMA, standing, Aside::default())
+        Self::open_with(engine, options, schema, standing, Aside::default())
     }
 
     /// Opens the file system whose trees are in a schema.
