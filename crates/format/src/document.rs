@@ -9,7 +9,7 @@ use crate::{
 use std::fmt::Write;
 
 /// All fixed records, in the order in which a reader meets them.
-pub const TABLES: [&Table; 24] = [
+pub const TABLES: [&Table; 25] = [
     &superblock::TABLE,
     &instance::TABLE,
     &version_object::TABLE,
@@ -28,6 +28,7 @@ pub const TABLES: [&Table; 24] = [
     &fs_moment::TABLE,
     &fs_view::TABLE,
     &fs_transaction::TABLE,
+    &fs_transaction::OUTER_TABLE,
     &fs_reads::TABLE,
     &fs_resolution::TABLE,
     &store_identity::TABLE,

@@ -9,6 +9,11 @@
 //!
 //! Resolutions of conflicts follow the name, each a head (see `fs_resolution`) and a path.
 //! Programs before them refuse a record that has some.
+//!
+//! A nested transaction has branches of the trees of another one, its outer transaction, whose
+//! number lies between the head and the name ([`OUTER_TABLE`]). Programs before nesting would
+//! commit it to mainline's memory, and refuse its record: its life is a number that they do not
+//! know. The record is deleted in the step that ends the outer transaction.
 
 mod trees;
 
@@ -29,6 +34,9 @@ const OPEN: u8 = 1;
 const COMMITTED: u8 = 2;
 const NAMED: u8 = 1;
 const RUN: u8 = 2;
+const NESTED_NAMED: u8 = 3;
+const NESTED_RUN: u8 = 4;
+const OUTER_BYTES: usize = 8;
 const SNAPSHOT: u8 = 0;
 const SERIALIZABLE: u8 = 1;
 const READS_IN_ROWS: u8 = 2;
@@ -39,7 +47,8 @@ fields! {
         "In the sys tree of mainline, under `t` and the number of the transaction (u64, \
         big-endian). Its name follows, then resolutions of conflicts.";
     STATE: u8 = 0, "1 open, 2 committed";
-    LIFE: u8 = 1, "1 until it is ended, 2 until the store is opened again";
+    LIFE: u8 = 1,
+        "1 until it is ended, 2 until the store is opened again; 3 and 4: the same of a nested one";
     NAME_BYTES: u8 = 2, "length of the name if resolutions follow it; 0: the name ends the record";
     ISOLATION: u8 = 3,
         "0 snapshot isolation, 1 serializable, 2 serializable with all reads in rows";
@@ -48,6 +57,13 @@ fields! {
     EXPIRES: i64 = 16, "when it may be aborted, ns since 1970; the largest number: never";
     ENDED: i64 = 24, "when it was committed, ns since 1970; 0 of one that is open";
     FIRST_INO: u64 = 32, "inode numbers from here on were not handed out when it began";
+}
+
+fields! {
+    /// Layout of what follows the head of the record of a nested transaction.
+    OUTER_TABLE = "outer transaction", OUTER_BYTES,
+        "Follows the head of the record of a nested transaction, whose life is 3 or 4.";
+    OUTER: u64 = 0, "number of the transaction that it began in, smaller than its own";
 }
 
 /// What became of a transaction.
@@ -98,6 +114,8 @@ pub struct TransactionRecord {
     pub expires_ns: i64,
     /// Inode numbers from here on were not handed out when it began.
     pub first_ino: u64,
+    /// Number of the transaction that it began in; `None` for one that began in mainline.
+    pub outer: Option<u64>,
     /// Its name, 1 to [`TRANSACTION_NAME_BYTES_MAX`] bytes.
     pub name: String,
     /// Which side wins in conflicts with mainline; at most 64 KiB of them.
@@ -118,9 +136,11 @@ impl TransactionRecord {
             TransactionState::Open => (OPEN, 0),
             TransactionState::Committed(at) => (COMMITTED, at),
         };
-        let life = match self.life {
-            TransactionLife::Named => NAMED,
-            TransactionLife::Run => RUN,
+        let life = match (self.life, self.outer) {
+            (TransactionLife::Named, None) => NAMED,
+            (TransactionLife::Run, None) => RUN,
+            (TransactionLife::Named, Some(_)) => NESTED_NAMED,
+            (TransactionLife::Run, Some(_)) => NESTED_RUN,
         };
         let isolation = match (self.isolation, self.has_reads) {
             (TransactionIsolation::Snapshot, _) => SNAPSHOT,
@@ -140,6 +160,12 @@ impl TransactionRecord {
         EXPIRES.put(&mut out, self.expires_ns);
         ENDED.put(&mut out, ended);
         FIRST_INO.put(&mut out, self.first_ino);
+        if let Some(outer) = self.outer {
+            debug_assert!(outer != 0, "0 is no transaction");
+            let mut bytes = [0; OUTER_BYTES];
+            OUTER.put(&mut bytes, outer);
+            out.extend_from_slice(&bytes);
+        }
         out.extend_from_slice(self.name.as_bytes());
         for resolution in &self.resolutions {
             resolution.encode(&mut out);
@@ -161,10 +187,12 @@ impl TransactionRecord {
             COMMITTED => TransactionState::Committed(ended),
             other => return Err(TABLE.wrong("state", "1 or 2", other)),
         };
-        let life = match LIFE.get(head) {
-            NAMED => TransactionLife::Named,
-            RUN => TransactionLife::Run,
-            other => return Err(TABLE.wrong("life", "1 or 2", other)),
+        let (life, is_nested) = match LIFE.get(head) {
+            NAMED => (TransactionLife::Named, false),
+            RUN => (TransactionLife::Run, false),
+            NESTED_NAMED => (TransactionLife::Named, true),
+            NESTED_RUN => (TransactionLife::Run, true),
+            other => return Err(TABLE.wrong("life", "1 to 4", other)),
         };
         let (isolation, has_reads) = match ISOLATION.get(head) {
             SNAPSHOT => (TransactionIsolation::Snapshot, false),
@@ -176,6 +204,7 @@ impl TransactionRecord {
         if first_ino == 0 || first_ino > crate::fs_key::INO_MAX {
             return Err(TABLE.wrong("first_ino", "an inode number", first_ino));
         }
+        let outer = is_nested.then(|| decode_outer(&mut reader)).transpose()?;
         let name = match name_bytes {
             0 => reader.rest(),
             len => reader.take(usize::from(len))?,
@@ -196,9 +225,17 @@ impl TransactionRecord {
             created_ns: CREATED.get(head),
             expires_ns: EXPIRES.get(head),
             first_ino,
+            outer,
             name: name.to_owned(),
             resolutions,
         })
+    }
+}
+
+fn decode_outer(reader: &mut Reader<'_>) -> Result<u64, FormatError> {
+    match OUTER.get(reader.take(OUTER_BYTES)?) {
+        0 => Err(OUTER_TABLE.wrong("outer", "the number of a transaction", 0)),
+        outer => Ok(outer),
     }
 }
 
@@ -226,6 +263,7 @@ mod tests {
             created_ns: 0x0102_0304_0506_0708,
             expires_ns: i64::MAX,
             first_ino: 4096,
+            outer: None,
             name: "upgrade".to_owned(),
             resolutions: Vec::new(),
         }
@@ -289,6 +327,27 @@ mod tests {
     }
 
     #[test]
+    fn the_outer_one_lies_before_the_name() {
+        for (life, byte) in [(TransactionLife::Named, 3), (TransactionLife::Run, 4)] {
+            let record = TransactionRecord {
+                outer: Some(0x0102_0304_0506_0708),
+                life,
+                ..resolved()
+            };
+            let bytes = record.encode();
+            assert_eq!(bytes[1], byte);
+            let (outer, rest) = bytes[HEAD_BYTES..].split_at(OUTER_BYTES);
+            assert_eq!(dump(&OUTER_TABLE, outer), "outer 0807060504030201\n");
+            assert!(rest.starts_with(b"upgrade"));
+            assert_eq!(TransactionRecord::decode(&bytes), Ok(record));
+            let mut none = bytes.clone();
+            none[HEAD_BYTES..HEAD_BYTES + OUTER_BYTES].fill(0);
+            assert!(TransactionRecord::decode(&none).is_err(), "0 is none");
+            assert!(TransactionRecord::decode(&bytes[..HEAD_BYTES + 7]).is_err());
+        }
+    }
+
+    #[test]
     fn isolation_and_reads_are_the_fourth_byte() {
         let open = record(TransactionState::Open, TransactionLife::Named);
         for has_reads in [false, true] {
@@ -318,7 +377,7 @@ mod tests {
             (0, 0),
             (0, 3),
             (1, 0),
-            (1, 3),
+            (1, 5),
             (2, 1),
             (3, 3),
             (24, 1),

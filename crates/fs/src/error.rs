@@ -91,6 +91,12 @@ pub enum FsError {
     /// The transaction was committed or aborted, or the clone removed.
     #[error("the transaction has ended")]
     Ended,
+    /// Transactions that began in this one are open: their names.
+    #[error("transactions in it are open: {0}; commit or abort them first")]
+    HasInner(String),
+    /// Transactions are in each other, too many of them.
+    #[error("a transaction in a transaction, and so on: at most {0} are in each other")]
+    NestedTooDeep(usize),
     /// A conflict of a transaction cannot be resolved so.
     #[error("cannot be resolved so: {0}")]
     Unresolvable(&'static str),
@@ -159,10 +165,12 @@ impl FsError {
             | Self::Unresolvable(_)
             | Self::TooBig
             | Self::TooManyLinks => ErrorKind::Invalid,
-            Self::Held(_) => ErrorKind::Busy,
+            Self::Held(_) | Self::HasInner(_) => ErrorKind::Busy,
             Self::NoSpace => ErrorKind::NoSpace,
             Self::ReadOnly => ErrorKind::ReadOnly,
-            Self::Unsupported | Self::NumbersTooLarge | Self::TooDeep => ErrorKind::Unsupported,
+            Self::Unsupported | Self::NumbersTooLarge | Self::TooDeep | Self::NestedTooDeep(_) => {
+                ErrorKind::Unsupported
+            }
             Self::Corrupt(_) | Self::NoFolder => ErrorKind::Corrupt,
             // That a plain file is missing does not mean that the name is.
             Self::External(error) => match error.kind {

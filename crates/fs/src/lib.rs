@@ -89,10 +89,11 @@ pub use snapshot::{
 pub use stitch_kv::SpaceShare;
 pub use system::FileSystem;
 pub use transaction::{
-    BeginOptions, Committed, Conflict, ConflictKind, LOCKED_PATHS_MAX, LockTicket, PathChange,
-    PathLock, PathLocks, PausedRecords, ReadKind, RecordKey, RecordRules, RecordSides, Side,
-    TRANSACTION_NAME_BYTES_MAX, TransactionInfo, TransactionIsolation, TransactionLife,
-    TransactionRecords, TransactionState, TransactionView, is_file_system_tree,
+    BeginOptions, Committed, Conflict, ConflictKind, LOCKED_PATHS_MAX, LockTicket,
+    NESTED_DEPTH_MAX, PathChange, PathLock, PathLocks, PausedRecords, ReadKind, RecordKey,
+    RecordRules, RecordSides, Side, TRANSACTION_NAME_BYTES_MAX, TransactionInfo,
+    TransactionIsolation, TransactionLife, TransactionRecords, TransactionState, TransactionView,
+    is_file_system_tree,
 };
 pub use types::{
     AtimePolicy, Attr, Caller, ClearSetId, DirEntry, DirName, FallocateMode, FileKind, FsOptions,

@@ -157,7 +157,7 @@ impl FileSystem {
         Ok(fs)
     }
 
-    /// Opens the file system as it is in a snapshot of the engine.
+    /// Opens the file system as it is in a snapshot of the engine, with the records of its clones.
     pub(crate) fn open_past(engine: Arc<dyn Engine>, options: FsOptions) -> FsResult<Self> {
         debug_assert!(options.read_only, "the past does not change");
         let store = Store::open(&engine, SCHEMA)?;

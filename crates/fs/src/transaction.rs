@@ -21,6 +21,8 @@
 //! - a conflict changes nothing, in mainline and in the transaction;
 //! - mainline waits for nothing but the last check and the absorbing of a commit.
 //!
+//! A transaction that begins in another one is committed to that one: see [`nested`].
+//!
 //! Locks: all of the transaction's, the gate of its records, what holds back mainline's writers of
 //! records, then all of mainline's (see `lock`), then that of reclaiming.
 
@@ -31,6 +33,7 @@ mod diff;
 mod life;
 mod memory;
 mod merge;
+mod nested;
 mod own;
 mod path;
 mod path_locks;
@@ -45,6 +48,7 @@ mod rmtree;
 pub use commit::Committed;
 pub use conflict::{Conflict, ConflictKind, ReadKind};
 pub use diff::PathChange;
+pub use nested::NESTED_DEPTH_MAX;
 pub use path_locks::{LOCKED_PATHS_MAX, LockTicket, PathLock, PathLocks};
 pub(crate) use reads::ReadSet;
 pub(crate) use records::PlainRecords;
@@ -99,6 +103,9 @@ pub struct BeginOptions {
     pub expires: Option<Timestamp>,
     /// Path locks that are held, which it has until it ends.
     pub lock: Option<LockTicket>,
+    /// Number of the open transaction that it begins in; `None` for mainline. In a serializable one
+    /// it is serializable, too.
+    pub outer: Option<u64>,
 }
 
 /// A transaction of files, open or committed.
@@ -106,7 +113,10 @@ pub struct BeginOptions {
 pub struct TransactionInfo {
     /// Number, never used again in a file system; a later transaction has a larger one.
     pub number: u64,
-    /// Name, unique among open transactions.
+    /// Number of the transaction that it began in; `None` for mainline. What was committed is in
+    /// that one then.
+    pub outer: Option<u64>,
+    /// Name, unique among open transactions that began in the same one.
     pub name: String,
     /// How long it lives.
     pub life: TransactionLife,
@@ -128,6 +138,7 @@ impl TransactionInfo {
         let expires = Some(Timestamp(record.expires_ns));
         Self {
             number: number.0,
+            outer: record.outer,
             name: record.name.clone(),
             life: record.life,
             isolation: record.isolation,
@@ -153,6 +164,8 @@ pub struct TransactionView {
     records: Arc<TransactionRecords>,
     number: Ino,
     info: TransactionInfo,
+    /// The transaction that it began in, which stays open as long as this one is used.
+    outer: Option<Arc<TransactionView>>,
 }
 
 impl TransactionView {

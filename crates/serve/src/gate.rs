@@ -10,7 +10,7 @@
 //! ```
 
 use std::fmt;
-use stitch_base::sync::{Condvar, Mutex};
+use stitch_base::sync::{Arc, Condvar, Mutex};
 use stitch_format::redis;
 
 /// Keys that are told one by one; of more, all count as changed.
@@ -46,14 +46,16 @@ impl fmt::Debug for RoundGate {
 impl RoundGate {
     /// Waits until the round that runs has ended, and holds the next one back until the answer is
     /// dropped. Not to be called by what a round waits for.
-    pub fn pause(&self) -> RoundPause<'_> {
+    pub fn pause(self: &Arc<Self>) -> RoundPause {
         let mut state = self.state.lock();
         state.pauses += 1;
         while state.is_in_round {
             self.changed.wait(&mut state);
         }
         debug_assert!(state.pauses > 0, "this one at least");
-        RoundPause { gate: self }
+        RoundPause {
+            gate: Arc::clone(self),
+        }
     }
 
     /// Begins a round. Returns what was changed since the last one.
@@ -77,11 +79,11 @@ impl RoundGate {
 
 /// Holds rounds back until it is dropped.
 #[derive(Debug)]
-pub struct RoundPause<'g> {
-    gate: &'g RoundGate,
+pub struct RoundPause {
+    gate: Arc<RoundGate>,
 }
 
-impl RoundPause<'_> {
+impl RoundPause {
     /// Tells the server that these rows of `redis/rows` may have changed.
     pub fn changed(&mut self, rows: &[Vec<u8>]) {
         let mut state = self.gate.state.lock();
@@ -99,7 +101,7 @@ impl RoundPause<'_> {
     }
 }
 
-impl Drop for RoundPause<'_> {
+impl Drop for RoundPause {
     fn drop(&mut self) {
         self.gate.state.lock().pauses -= 1;
         self.gate.changed.notify_all();
@@ -115,7 +117,6 @@ fn user_keys(rows: &[Vec<u8>]) -> impl Iterator<Item = Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use stitch_base::sync::Arc;
     use stitch_format::redis::key_row;
 
     #[test]
@@ -145,7 +146,7 @@ mod tests {
 
     #[test]
     fn of_very_many_keys_all_count_as_changed() {
-        let gate = RoundGate::default();
+        let gate = Arc::new(RoundGate::default());
         gate.pause().changed(&vec![key_row(b"a"); TOLD_MAX + 1]);
         gate.pause().changed(&[key_row(b"a")]);
         assert_eq!(gate.enter(), Some(Changes::All));

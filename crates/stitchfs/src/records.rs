@@ -2,8 +2,10 @@
 //! Redis protocol.
 
 use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::sync::Weak;
 use stitch_base::ErrorKind;
-use stitch_base::sync::Arc;
+use stitch_base::sync::{Arc, Mutex};
 use stitch_fs::{PausedRecords, RecordRules, RecordSides};
 use stitch_kv::KvError;
 use stitch_serve::{RoundGate, RoundPause};
@@ -11,16 +13,45 @@ use stitch_serve::{RoundGate, RoundPause};
 /// Name of the tree with the keys that Redis clients see.
 pub const KEYS_TREE: &str = stitch_serve::ROWS_TREE;
 
+/// What holds the servers of keys back while a transaction is committed: mainline's, and those of
+/// transactions that others are committed to.
+#[derive(Debug, Default)]
+pub struct RoundGates {
+    mainline: Arc<RoundGate>,
+    /// By the numbers of transactions.
+    transactions: Mutex<BTreeMap<u64, Weak<RoundGate>>>,
+}
+
+impl RoundGates {
+    /// Returns that of the server of mainline's keys.
+    #[must_use]
+    pub const fn mainline(&self) -> &Arc<RoundGate> {
+        &self.mainline
+    }
+
+    /// Returns that of the server of a transaction's keys, whether or not there is one yet.
+    #[must_use]
+    pub fn of_transaction(&self, number: u64) -> Arc<RoundGate> {
+        let mut gates = self.transactions.lock();
+        if let Some(gate) = gates.get(&number).and_then(Weak::upgrade) {
+            return gate;
+        }
+        gates.retain(|_, gate| gate.strong_count() > 0);
+        let gate = Arc::new(RoundGate::default());
+        gates.insert(number, Arc::downgrade(&gate));
+        gate
+    }
+}
+
 /// The rules of a store's records.
 #[derive(Debug)]
 pub(crate) struct StoreRecords {
-    /// Of the server of keys, if there is one.
-    gate: Arc<RoundGate>,
+    gates: Arc<RoundGates>,
 }
 
 impl StoreRecords {
-    pub(crate) const fn new(gate: Arc<RoundGate>) -> Self {
-        Self { gate }
+    pub(crate) const fn new(gates: Arc<RoundGates>) -> Self {
+        Self { gates }
     }
 }
 
@@ -47,16 +78,20 @@ impl RecordRules for StoreRecords {
         Some((tree.to_owned(), key.to_vec()))
     }
 
-    fn pause(&self, trees: &[&str]) -> Box<dyn PausedRecords + '_> {
+    fn pause(&self, outer: Option<u64>, trees: &[&str]) -> Box<dyn PausedRecords + '_> {
         let is_served = trees.contains(&KEYS_TREE);
-        Box::new(PausedKeys(is_served.then(|| self.gate.pause())))
+        let pause = || match outer {
+            Some(number) => self.gates.of_transaction(number).pause(),
+            None => self.gates.mainline.pause(),
+        };
+        Box::new(PausedKeys(is_served.then(pause)))
     }
 }
 
 /// A server of keys that waits, if the commit writes to them.
-struct PausedKeys<'g>(Option<RoundPause<'g>>);
+struct PausedKeys(Option<RoundPause>);
 
-impl PausedRecords for PausedKeys<'_> {
+impl PausedRecords for PausedKeys {
     fn changed(&mut self, tree: &str, keys: &[Vec<u8>]) {
         if let Some(pause) = self.0.as_mut().filter(|_| tree == KEYS_TREE) {
             pause.changed(keys);
@@ -88,10 +123,21 @@ mod tests {
 
     #[test]
     fn a_commit_of_other_records_does_not_wait_for_a_round() {
-        let gate = Arc::<RoundGate>::default();
-        let rules = StoreRecords::new(Arc::clone(&gate));
-        let outer = rules.pause(&[KEYS_TREE]);
-        drop(rules.pause(&["stock"]));
+        let rules = StoreRecords::new(Arc::default());
+        let outer = rules.pause(None, &[KEYS_TREE]);
+        drop(rules.pause(None, &["stock"]));
         drop(outer);
+    }
+
+    #[test]
+    fn transactions_have_gates_of_their_own_as_long_as_they_are_used() {
+        let gates = RoundGates::default();
+        let (one, two) = (gates.of_transaction(1), gates.of_transaction(2));
+        assert!(!Arc::ptr_eq(&one, &two) && !Arc::ptr_eq(&one, gates.mainline()));
+        assert!(Arc::ptr_eq(&one, &gates.of_transaction(1)));
+        drop(one);
+        drop(gates.of_transaction(3));
+        drop(gates.of_transaction(4));
+        assert_eq!(gates.transactions.lock().len(), 2, "2 is used, 4 was last");
     }
 }

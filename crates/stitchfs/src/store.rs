@@ -3,7 +3,7 @@
 use crate::engine::{self, Instance, Opened, Resized};
 use crate::keys::{AttachedKeys, KeyServer};
 use crate::make::{self, MakeOptions, RootOwner};
-use crate::records::StoreRecords;
+use crate::records::{RoundGates, StoreRecords};
 use crate::{EngineKind, StoreError, external};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,6 @@ use stitch_fs::{
 };
 use stitch_fuse::TransactionSockets;
 use stitch_kv::{Engine, LostKeys, UpsertRegistry};
-use stitch_serve::RoundGate;
 use stitch_volume::{Durability, TrimRange, Volume};
 use stitch_vt::{Defragged, StitchByKey, Watch};
 use uuid::Uuid;
@@ -211,7 +210,7 @@ pub struct Checked {
 pub struct Store {
     path: PathBuf,
     keys: AttachedKeys,
-    gate: Arc<RoundGate>,
+    gates: Arc<RoundGates>,
     /// The first instance, which knows the others.
     pub(crate) first: Instance,
     /// The instance that was asked for.
@@ -256,7 +255,7 @@ impl Store {
         Ok(Self {
             path: name.canonicalize().unwrap_or(name),
             keys: AttachedKeys::default(),
-            gate: Arc::default(),
+            gates: Arc::default(),
             instance: first.find(options.instance.as_deref())?,
             first,
             options: options.clone(),
@@ -290,7 +289,7 @@ impl Store {
         let options = FsOptions {
             external,
             ledger,
-            records: Arc::new(StoreRecords::new(Arc::clone(&self.gate))),
+            records: Arc::new(StoreRecords::new(Arc::clone(&self.gates))),
             read_only: self.options.read_only,
             atime: self.options.atime,
             inodes_max: inodes_max(self.options.memory_bytes),
@@ -557,10 +556,10 @@ impl Store {
         self.keys.set(server);
     }
 
-    /// What holds the server of keys back while a transaction is committed: to be given to it.
+    /// What holds the servers of keys back while a transaction is committed: to be given to them.
     #[must_use]
-    pub const fn round_gate(&self) -> &Arc<RoundGate> {
-        &self.gate
+    pub const fn round_gates(&self) -> &Arc<RoundGates> {
+        &self.gates
     }
 
     /// What serves the keys of transactions.

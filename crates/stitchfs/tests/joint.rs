@@ -92,6 +92,33 @@ fn a_run_that_is_dropped_is_aborted_and_an_ended_one_takes_nothing() {
 }
 
 #[test]
+fn a_transaction_in_a_transaction_is_committed_to_it() {
+    let files = files();
+    let outer = files.begin("work", &run()).unwrap();
+    put(&outer, b"a", b"outer");
+    let inner = outer.begin("work", &run()).unwrap();
+    assert_eq!(inner.info().outer, Some(outer.info().number));
+    assert_eq!(
+        value(&inner.database(), b"a").as_deref(),
+        Some(&b"outer"[..])
+    );
+    inner.root().write("f", b"inner").unwrap();
+    put(&inner, b"a", b"inner");
+    let error = outer.commit().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Busy);
+    assert!(error.to_string().contains("are open: work;"), "{error}");
+    inner.commit().unwrap();
+    assert!(outer.root().stat("f").is_ok() && files.root().stat("f").is_err());
+    drop(outer.begin("dropped", &run()).unwrap());
+    outer.commit().unwrap();
+    assert_eq!(
+        value(&files.database(), b"a").as_deref(),
+        Some(&b"inner"[..])
+    );
+    assert!(files.root().stat("f").is_ok());
+}
+
+#[test]
 fn a_named_one_is_joined_by_name_or_number_in_a_later_opening() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store");

@@ -138,7 +138,7 @@ impl Hold {
             }
         }
         let living = current.living().map(|tree| &tree.info);
-        let of_moment = living.filter(|info| self.is_later_than(info.id));
+        let of_moment = living.filter(|info| self.has(info.id));
         found.extend(of_moment.map(|info| (info.id, info.clone())));
         found.into_values().collect()
     }

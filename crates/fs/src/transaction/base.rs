@@ -1,15 +1,19 @@
 //! What a transaction began with.
 
 use super::TransactionView;
+use super::life::schema_name;
 use super::own::BranchTrees;
+use crate::aside::Aside;
+use crate::schema::SCHEMA;
 use crate::system::FileSystem;
+use crate::views::{Standing, ViewSet};
 use crate::{FsOptions, FsResult};
 use stitch_base::sync::Arc;
 use stitch_kv::SnapshotEngine;
 
 impl FileSystem {
-    /// Opens mainline as it was when a transaction began, for reading: the base of a merge of
-    /// contents.
+    /// Opens mainline, or the transaction that one began in, as it was then, for reading: the base
+    /// of a merge of contents.
     ///
     /// # Errors
     /// [`crate::FsError::Ended`]; [`crate::FsError::Storage`].
@@ -24,6 +28,13 @@ impl FileSystem {
             external: None,
             ..self.options.clone()
         };
-        Self::open_past(Arc::new(past), options)
+        let outer = view.outer.as_ref();
+        let schema = outer.map_or(SCHEMA.to_owned(), |outer| schema_name(outer.number));
+        // The moment is held of the trees that the transaction branched from, not of clones.
+        let standing = Standing {
+            number: 0,
+            views: Arc::new(ViewSet::none()),
+        };
+        Self::open_with(Arc::new(past), options, &schema, standing, Aside::default())
     }
 }

@@ -34,6 +34,10 @@ struct FrozenView<'t> {
     number: Ino,
     record: TransactionRecord,
     fs: &'t FileSystem,
+    /// What the record is in.
+    mainline: &'t FileSystem,
+    /// Those that were committed to it.
+    within: Vec<Ino>,
     trees: &'t BranchTrees,
     own: &'t Own,
     records: &'t BranchRecords,
@@ -59,15 +63,19 @@ impl FileSystem {
     /// a range that the transaction has deleted. Of a serializable transaction, so is what it has
     /// read and mainline has changed: then its commit is as if all of it had run at once.
     ///
+    /// A transaction that began in another one is committed to that one, by the same rules: what
+    /// is said of mainline here is true of its outer transaction. The path locks that it has are
+    /// the outer one's afterwards.
+    ///
     /// Returns what caches above mainline have to forget.
     ///
     /// # Errors
     /// [`FsError::Conflict`] with all conflicts: the transaction stays open and whole, mainline is
-    /// as it was. [`FsError::Ended`] if it was committed or aborted before; [`FsError::NoSpace`],
+    /// as it was. [`FsError::HasInner`] if a transaction in it is open; [`FsError::Ended`] if it was committed or aborted before; [`FsError::NoSpace`],
     /// [`FsError::ReadOnly`].
     ///
     /// # Durability
-    /// On the medium when this returns. A crash leaves all of it or nothing.
+    /// On the medium when this returns, unless it is in a run. A crash leaves all of it or nothing.
     ///
     /// # Cost
     /// Reads the changed rows of names and inodes, and the keys of those of contents: about 500
@@ -80,6 +88,7 @@ impl FileSystem {
         self.check_mainline()?;
         let _one_at_a_time = self.transactions.changing.lock();
         let record = self.open_record(view.number)?;
+        self.check_no_inner(view.number)?;
         if !record.resolutions.is_empty() {
             let rebased = self.rebase_open(view, &record)?;
             let record = self.open_record(rebased.number)?;
@@ -93,7 +102,7 @@ impl FileSystem {
         view: &TransactionView,
         record: TransactionRecord,
     ) -> FsResult<Committed> {
-        let number = view.number;
+        let (number, target) = (view.number, self.target_of(view));
         let _frozen = view.fs.residents.locks.all_write();
         let trees = BranchTrees::of(&view.fs)?;
         let own = Own::read(&trees)?;
@@ -107,14 +116,22 @@ impl FileSystem {
             number,
             record,
             fs: &view.fs,
+            mainline: self,
+            within: self.numbers_within(number)?,
             trees: &trees,
             own: &own,
             records: &records,
         };
-        let committed = self.commit_frozen(&frozen)?;
+        let committed = target.commit_frozen(&frozen)?;
         *records_end = true;
+        if let Some(outer) = &view.outer {
+            self.path_locks()
+                .pass_on(number, outer.number, &outer.full_name());
+        }
         self.transactions.forget(number);
-        self.engine().sync()?;
+        if target.syncs() {
+            self.engine().sync()?;
+        }
         if let Err(error) = self.engine().drop_trees(&records.dropped()) {
             tracing::warn!(%error, "a tree of a committed transaction is dropped at the next open");
         }
@@ -135,7 +152,8 @@ impl FileSystem {
         self.engine().prepare_absorb(&frozen.absorbed())?;
         let written = frozen.records.names();
         let names: Vec<&str> = written.iter().map(|(name, _)| *name).collect();
-        let mut paused = self.record_rules().pause(&names);
+        let outer = frozen.record.outer;
+        let mut paused = self.record_rules().pause(outer, &names);
         let committed = self.commit_again(frozen, &before);
         if committed.is_ok() {
             written
@@ -215,8 +233,13 @@ impl FileSystem {
             resolutions: Vec::new(),
             ..frozen.record.clone()
         };
-        let key = self.store.keys.transaction(frozen.number);
-        batch.put(self.store.tree(key.tree()), &key, &record.encode());
+        let catalog = &frozen.mainline.store;
+        let key = catalog.keys.transaction(frozen.number);
+        batch.put(catalog.tree(key.tree()), &key, &record.encode());
+        for number in &frozen.within {
+            let key = catalog.keys.transaction(*number);
+            batch.delete(catalog.tree(key.tree()), &key);
+        }
         let unwritten = lesson.unwritten_added;
         self.aside_by(unwritten.max(0))?;
         self.announce(&lesson.events);
@@ -230,7 +253,7 @@ impl FileSystem {
             .absorb(&frozen.absorbed(), &batch, &guards, options);
         match absorbed {
             Ok(_) => self.aside_by(unwritten.min(0)),
-            Err(KvError::Unknown) if self.is_committed(frozen.number)? => {
+            Err(KvError::Unknown) if frozen.mainline.is_committed(frozen.number)? => {
                 self.aside_by(unwritten.min(0))
             }
             Err(error) => {
@@ -248,8 +271,11 @@ impl FileSystem {
         Ok(record.is_some_and(|record| !is_open(&record)))
     }
 
-    /// Sets room aside for more chunks, or for less.
+    /// Sets room aside for more chunks, or for less. Of those in a transaction its commit does.
     fn aside_by(&self, chunks: i64) -> FsResult<()> {
+        if self.branch.is_some() {
+            return Ok(());
+        }
         match chunks {
             0 => Ok(()),
             1.. => self.try_more_aside(chunks.unsigned_abs()),

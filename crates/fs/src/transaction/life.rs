@@ -1,5 +1,6 @@
 //! Begin, open, list, abort; and what is done with transactions when a file system is opened.
 
+use super::nested::{isolation_within, life_within};
 use super::records::record_trees;
 use super::{
     BeginOptions, Branch, BranchRules, ReadSet, TransactionInfo, TransactionIsolation,
@@ -61,12 +62,13 @@ impl FileSystem {
     }
 
     /// Begins a transaction. It starts with what mainline and the trees of records beside it hold
-    /// now; nothing is copied.
+    /// now, or what the transaction holds that it begins in; nothing is copied.
     ///
     /// # Errors
     /// [`FsError::Exists`] if an open transaction has the name; [`FsError::NameTooLong`],
     /// [`FsError::Invalid`] for what is no name, or path locks that are not held;
-    /// [`FsError::Unsupported`] in a transaction, of an engine without branch trees, or of a store
+    /// [`FsError::Ended`] if the outer transaction is not open; [`FsError::NestedTooDeep`];
+    /// [`FsError::Unsupported`] of an engine without branch trees, or of a store
     /// with large files beside it; [`FsError::NumbersTooLarge`]; [`FsError::ReadOnly`],
     /// [`FsError::NoSpace`].
     ///
@@ -92,7 +94,9 @@ impl FileSystem {
             ));
         }
         let _one_at_a_time = self.transactions.changing.lock();
-        match self.find_open(name) {
+        let outer = options.outer.map(|number| self.outer_view(Ino(number)));
+        let outer = outer.transpose()?;
+        match self.find_open(options.outer, name) {
             Ok(_) => return Err(FsError::Exists),
             Err(FsError::NotFound) => {}
             Err(error) => return Err(error),
@@ -103,28 +107,29 @@ impl FileSystem {
         self.transactions.may_be_open.store(true, Ordering::Release);
         // Operations that did not see that have ended.
         drop(self.residents.locks.all_read());
-        self.make_branches(number)?;
+        self.make_branches(number, outer.as_deref())?;
         let record = TransactionRecord {
             state: TransactionState::Open,
             life: options.life,
-            isolation: options.isolation,
+            isolation: isolation_within(options.isolation, outer.as_deref()),
             has_reads: false,
             owner: options.owner,
             created_ns: self.now(),
             expires_ns: options.expires.map_or(i64::MAX, |at| at.0),
             // What the branches hold has smaller numbers.
             first_ino: self.next_number(),
+            outer: options.outer,
             name: name.to_owned(),
             resolutions: Vec::new(),
         };
         let begun = self.put_record(number, &record, &records);
         if begun.is_err() {
-            drop(self.drop_branches(number));
+            drop(self.drop_branches(&[number]));
         }
         begun?;
         self.engine().sync()?;
         if record.isolation == TransactionIsolation::Serializable {
-            let reads = ReadSet::new(record.first_ino);
+            let reads = ReadSet::new(record.first_ino).within(outer.as_deref());
             self.transactions.reads.keep(number, reads);
         }
         let view = self.open_view(number, &record)?;
@@ -134,15 +139,26 @@ impl FileSystem {
         Ok(view)
     }
 
-    pub(super) fn make_branches(&self, number: Ino) -> FsResult<()> {
+    /// Makes the branches of a transaction: of mainline's trees, or of those of another one.
+    pub(super) fn make_branches(
+        &self,
+        number: Ino,
+        outer: Option<&TransactionView>,
+    ) -> FsResult<()> {
         let schema = schema_name(number);
+        let parent = outer.map_or(self, |outer| &outer.fs);
         let files = TREES.map(|tree| {
             let name = format!("{schema}/{}", tree.name());
-            (self.store.tree(tree), name)
+            (parent.store.tree(tree), name)
         });
-        let infos = self.engine().trees();
-        let records = record_trees(&infos);
-        let records = records.map(|tree| (tree.id, records_tree_name(number.0, tree.id)));
+        let records: Vec<(TreeId, TreeId)> = match outer {
+            Some(outer) => outer.records.branches().collect(),
+            None => record_trees(&self.engine().trees())
+                .map(|tree| (tree.id, tree.id))
+                .collect(),
+        };
+        let records = records.into_iter();
+        let records = records.map(|(tree, parent)| (parent, records_tree_name(number.0, tree)));
         let named: Vec<(TreeId, String)> = files.into_iter().chain(records).collect();
         let branches = named.iter();
         let branches: Vec<NewBranch<'_>> = branches
@@ -194,7 +210,7 @@ impl FileSystem {
 
     /// The records of transactions, but for those that were aborted in a full store: these have no
     /// trees, and are removed at the next open.
-    fn live_records(&self) -> FsResult<Vec<(Ino, TransactionRecord)>> {
+    pub(super) fn live_records(&self) -> FsResult<Vec<(Ino, TransactionRecord)>> {
         let mut records = self.transaction_records()?;
         let branches = self.branches();
         records.retain(|(number, record)| {
@@ -203,11 +219,12 @@ impl FileSystem {
         Ok(records)
     }
 
-    /// The open transaction of a name.
-    fn find_open(&self, name: &str) -> FsResult<(Ino, TransactionRecord)> {
+    /// The open transaction of a name, among those that began in the same one.
+    fn find_open(&self, outer: Option<u64>, name: &str) -> FsResult<(Ino, TransactionRecord)> {
         self.check_mainline()?;
         let mut records = self.live_records()?.into_iter();
-        let found = records.find(|(_, record)| is_open(record) && record.name == name);
+        let has_name = |record: &TransactionRecord| record.outer == outer && record.name == name;
+        let found = records.find(|(_, record)| is_open(record) && has_name(record));
         found.ok_or(FsError::NotFound)
     }
 
@@ -224,18 +241,35 @@ impl FileSystem {
             .collect())
     }
 
-    /// Opens the file system of a transaction. All callers share one, as long as one of them keeps
-    /// it.
+    /// Opens the file system of a transaction that began in mainline. All callers share one, as long
+    /// as one of them keeps it.
     ///
     /// # Errors
     /// [`FsError::NotFound`] if no open transaction has the name.
     pub fn open_transaction(&self, name: &str) -> FsResult<Arc<TransactionView>> {
         self.check_writable()?;
         let _one_at_a_time = self.transactions.changing.lock();
-        let (number, record) = self.find_open(name)?;
+        let (number, _) = self.find_open(None, name)?;
+        self.view_of(number)
+    }
+
+    /// Opens the file system of the open transaction of a number, as [`Self::open_transaction`]
+    /// does.
+    ///
+    /// # Errors
+    /// [`FsError::Ended`] if it was committed or aborted before.
+    pub fn open_transaction_by_number(&self, number: u64) -> FsResult<Arc<TransactionView>> {
+        self.check_writable()?;
+        self.check_mainline()?;
+        let _one_at_a_time = self.transactions.changing.lock();
+        self.view_of(Ino(number))
+    }
+
+    /// The open transaction of a number. One transaction is changed at a time.
+    pub(super) fn view_of(&self, number: Ino) -> FsResult<Arc<TransactionView>> {
         match self.transactions.find(number) {
             Some(view) => Ok(view),
-            None => self.open_view(number, &record),
+            None => self.open_view(number, &self.open_record(number)?),
         }
     }
 
@@ -245,13 +279,21 @@ impl FileSystem {
         record: &TransactionRecord,
     ) -> FsResult<Arc<TransactionView>> {
         debug_assert!(is_open(record), "its trees are there");
-        let reads = self.reads_of(number, record)?;
-        let records = TransactionRecords::open(self.engine(), number, record.life, reads.clone())?;
+        let outer = record.outer.map(|outer| self.view_of(Ino(outer)));
+        let outer = outer.transpose()?;
+        let reads = self.reads_of(number, record, outer.as_deref())?;
+        let life = life_within(record, outer.as_deref());
+        let records = TransactionRecords::open(self.engine(), number, life, reads.clone())?;
+        let rules = BranchRules {
+            first_ino: record.first_ino,
+            life,
+        };
         let view = Arc::new(TransactionView {
             records: Arc::new(records),
-            fs: Arc::new(self.open_branches(number, record, reads)?),
+            fs: Arc::new(self.open_branches(number, rules, reads)?),
             number,
             info: TransactionInfo::of(number, record),
+            outer,
         });
         self.transactions.enter(&view);
         Ok(view)
@@ -261,7 +303,7 @@ impl FileSystem {
     pub(super) fn open_branches(
         &self,
         number: Ino,
-        record: &TransactionRecord,
+        rules: BranchRules,
         reads: Option<Arc<ReadSet>>,
     ) -> FsResult<Self> {
         let options = FsOptions {
@@ -274,10 +316,7 @@ impl FileSystem {
         let branch = Branch {
             reads,
             numbers: Arc::clone(&self.numbers),
-            rules: BranchRules {
-                first_ino: record.first_ino,
-                life: record.life,
-            },
+            rules,
         };
         let store = Store::open(self.engine(), &schema_name(number))?;
         // Directories that are clones are empty here.
@@ -318,8 +357,8 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Aborts a transaction: nothing of it is left. Works in a full store, and while the
-    /// transaction is in use.
+    /// Aborts a transaction that began in mainline: nothing of it is left, nor of those in it. Works
+    /// in a full store, and while the transaction is in use.
     ///
     /// # Errors
     /// [`FsError::NotFound`] if no open transaction has the name.
@@ -329,7 +368,7 @@ impl FileSystem {
     pub fn abort_transaction(&self, name: &str) -> FsResult<()> {
         self.check_writable()?;
         let _one_at_a_time = self.transactions.changing.lock();
-        let (number, _) = self.find_open(name)?;
+        let (number, _) = self.find_open(None, name)?;
         self.end_transaction(number)
     }
 
@@ -346,16 +385,22 @@ impl FileSystem {
         self.end_transaction(number)
     }
 
-    /// Drops the trees, then the record.
+    /// Drops the trees of a transaction and of all in it, then the records.
     fn end_transaction(&self, number: Ino) -> FsResult<()> {
-        if let Some(view) = self.transactions.find(number) {
-            *view.records.gate().close() = true;
+        let mut ended = self.numbers_within(number)?;
+        ended.push(number);
+        for number in &ended {
+            if let Some(view) = self.transactions.find(*number) {
+                *view.records.gate().close() = true;
+            }
+            self.transactions.forget(*number);
         }
-        self.transactions.forget(number);
-        self.drop_branches(number)?;
+        self.drop_branches(&ended)?;
         let mut batch = self.store.batch();
-        batch.delete(&self.store.keys.transaction(number));
-        self.delete_reads(number, &mut batch)?;
+        for number in &ended {
+            batch.delete(&self.store.keys.transaction(*number));
+            self.delete_reads(*number, &mut batch)?;
+        }
         // Without trees it is no transaction any more, whether its record is there or not.
         unless_full(self.store.commit(&batch, SpaceClass::Reserve))
     }
@@ -370,17 +415,18 @@ impl FileSystem {
         branches.collect()
     }
 
-    pub(super) fn drop_branches(&self, number: Ino) -> FsResult<()> {
+    /// Drops the trees of transactions, in one step.
+    pub(super) fn drop_branches(&self, numbers: &[Ino]) -> FsResult<()> {
         let all = self.branches();
         let trees: Vec<TreeId> = all
             .into_iter()
-            .filter_map(|(of, tree, _)| (of == number).then_some(tree))
+            .filter_map(|(of, tree, _)| numbers.contains(&of).then_some(tree))
             .collect();
         Ok(self.engine().drop_trees(&trees)?)
     }
 
-    /// Ends the transactions that live no longer: runs, those that have expired, and what a crash
-    /// has left of others.
+    /// Ends the transactions that live no longer: runs, those that have expired, all in these, and
+    /// what a crash has left of others.
     pub(crate) fn end_transactions_at_open(&self) -> FsResult<()> {
         if self.options.read_only || !self.header.lock().has_transactions {
             return Ok(());
@@ -390,7 +436,9 @@ impl FileSystem {
         let (branches, now) = (self.branches(), self.now());
         let mut open = Vec::new();
         for (number, record) in self.transaction_records()? {
-            if !is_open(&record) {
+            // An outer one comes first.
+            let is_in_open = record.outer.is_none_or(|outer| open.contains(&Ino(outer)));
+            if !is_open(&record) && is_in_open {
                 continue;
             }
             let of_files = |(of, _, part): &&(Ino, TreeId, TransactionTree)| {
@@ -398,7 +446,7 @@ impl FileSystem {
             };
             let is_whole = branches.iter().filter(of_files).count() == TREES.len();
             let lives = record.life == TransactionLife::Named && record.expires_ns > now;
-            if is_whole && lives {
+            if is_whole && lives && is_in_open {
                 open.push(number);
                 continue;
             }
@@ -412,7 +460,7 @@ impl FileSystem {
         let loose = branches.iter().filter(|(of, ..)| !open.contains(of));
         let loose: BTreeSet<Ino> = loose.map(|(number, ..)| *number).collect();
         for number in loose {
-            unless_full(self.drop_branches(number))?;
+            unless_full(self.drop_branches(&[number]))?;
         }
         Ok(())
     }

@@ -14,9 +14,15 @@
 //! there is no deadlock, and wound-wait has nothing to end. What the holders before it have
 //! committed is in what it starts with.
 //!
+//! One that begins in others does not wait for what these hold, nor for requests that wait for it:
+//! these cannot be granted before it has ended. Its locks are its outer transaction's when it is
+//! committed.
+//!
 //! Invariants:
-//! - two paths that are held by different requests do not overlap;
-//! - of requests that overlap, the earlier one is granted first.
+//! - two paths that are held by requests of different transactions do not overlap, but where one
+//!   of the transactions is in the other;
+//! - of requests that overlap, the earlier one is granted first, but where it waits for a
+//!   transaction that the later one is in.
 //!
 //! Paths are names, not inodes: a directory that is renamed takes no lock along.
 
@@ -36,7 +42,7 @@ pub struct LockTicket(u64);
 /// Locks of a transaction, held or waited for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathLock {
-    /// Name of the transaction.
+    /// Name of the transaction; `outer/inner` of one that began in another one.
     pub name: String,
     /// Paths from the root, without a slash at either end; empty for the root.
     pub paths: Vec<Vec<u8>>,
@@ -50,6 +56,14 @@ struct LockRequest {
     lock: PathLock,
     /// The transaction that holds them; `None` before it has begun.
     holder: Option<Ino>,
+    /// The transactions that it is to begin in.
+    within: Vec<Ino>,
+}
+
+impl LockRequest {
+    fn is_held_by(&self, holders: &[Ino]) -> bool {
+        self.holder.is_some_and(|holder| holders.contains(&holder))
+    }
 }
 
 #[derive(Debug, Default)]
@@ -57,6 +71,27 @@ struct LockQueue {
     last: u64,
     /// In the order in which they came.
     requests: Vec<LockRequest>,
+}
+
+impl LockQueue {
+    /// Names of the transactions that the request at a place waits for.
+    fn before(&self, at: usize) -> Vec<String> {
+        let asked = &self.requests[at];
+        let own = self.requests.iter();
+        let own = own.filter(|one| one.is_held_by(&asked.within));
+        let own: Vec<&LockRequest> = own.collect();
+        let waits_for_own = |other: &LockRequest| {
+            !other.lock.is_held && own.iter().any(|one| one.lock.overlaps(&other.lock))
+        };
+        let is_before = |(place, other): &(usize, &LockRequest)| {
+            let is_first = *place < at || *place > at && other.lock.is_held;
+            is_first && other.lock.overlaps(&asked.lock)
+        };
+        let others = self.requests.iter().enumerate().filter(is_before);
+        let others = others.filter(|(_, other)| !other.is_held_by(&asked.within));
+        let others = others.filter(|(_, other)| !waits_for_own(other));
+        others.map(|(_, other)| other.lock.name.clone()).collect()
+    }
 }
 
 /// The path locks of a file system.
@@ -107,6 +142,19 @@ impl PathLocks {
     /// [`FsError::Invalid`] for what is no path, or more than [`LOCKED_PATHS_MAX`];
     /// [`FsError::TooBig`] if there are too many requests.
     pub fn request(&self, name: &str, paths: &[Vec<u8>]) -> FsResult<LockTicket> {
+        self.request_within(name, paths, &[])
+    }
+
+    /// As [`Self::request`], for a transaction that is to begin in others, whose numbers are given.
+    ///
+    /// # Errors
+    /// As of [`Self::request`].
+    pub fn request_within(
+        &self,
+        name: &str,
+        paths: &[Vec<u8>],
+        within: &[u64],
+    ) -> FsResult<LockTicket> {
         check_paths(paths)?;
         let mut queue = self.queue.lock();
         if queue.requests.len() >= REQUESTS_MAX {
@@ -122,6 +170,7 @@ impl PathLocks {
                 is_held: false,
             },
             holder: None,
+            within: within.iter().copied().map(Ino).collect(),
         });
         Ok(ticket)
     }
@@ -138,20 +187,11 @@ impl PathLocks {
             .iter()
             .position(|request| request.ticket == ticket);
         let at = at.ok_or_else(Vec::new)?;
-        let (before, rest) = queue.requests.split_at_mut(at);
-        let (asked, later) = rest.split_first_mut().expect("it was found");
-        let asked = &mut asked.lock;
-        if asked.is_held {
+        if queue.requests[at].lock.is_held {
             return Ok(());
         }
-        debug_assert!(
-            !later
-                .iter()
-                .any(|other| other.lock.is_held && other.lock.overlaps(asked)),
-            "requests that overlap go in their order"
-        );
-        let others = before.iter().filter(|other| other.lock.overlaps(asked));
-        let names: Vec<String> = others.map(|other| other.lock.name.clone()).collect();
+        let names = queue.before(at);
+        let asked = &mut queue.requests[at].lock;
         asked.is_held = names.is_empty();
         match asked.is_held {
             true => Ok(()),
@@ -199,13 +239,17 @@ impl PathLocks {
         }
     }
 
-    /// Passes locks on to the transaction that goes on under another number.
-    pub(super) fn pass_on(&self, from: Ino, to: Ino) {
+    /// Passes locks on: to the number under which a transaction goes on, or to the outer transaction
+    /// of one that is committed.
+    pub(super) fn pass_on(&self, from: Ino, to: Ino, name: &str) {
         debug_assert!(from != to, "another transaction");
         let mut queue = self.queue.lock();
         let held = queue.requests.iter_mut();
         let held = held.filter(|request| request.holder == Some(from));
-        held.for_each(|request| request.holder = Some(to));
+        held.for_each(|request| {
+            request.holder = Some(to);
+            name.clone_into(&mut request.lock.name);
+        });
     }
 
     /// Releases the locks of a transaction that has ended.

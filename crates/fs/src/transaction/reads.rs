@@ -25,9 +25,10 @@ pub(super) use kept::KeptReads;
 pub(super) use records::RecordReads;
 pub(super) use validate::Validation;
 
+use super::TransactionView;
 use coarse::Reads;
 use stitch_base::Ino;
-use stitch_base::sync::Mutex;
+use stitch_base::sync::{Arc, Mutex};
 use stitch_format::fs_reads::{ReadEntry, read_of};
 
 /// What a transaction has read.
@@ -39,6 +40,8 @@ pub(crate) struct ReadSet {
     records: Mutex<RecordReads>,
     /// Some of it is not known: all of it counts as read.
     is_unknown: bool,
+    /// That of the transaction that this one began in: what is read here is read there.
+    outer: Option<Arc<ReadSet>>,
 }
 
 impl ReadSet {
@@ -54,7 +57,20 @@ impl ReadSet {
             reads: Mutex::new(reads),
             records: Mutex::default(),
             is_unknown: false,
+            outer: None,
         }
+    }
+
+    /// Has all that is read count as read by the transaction that this one began in, if that is
+    /// serializable: at once, since what it does next may follow from a read of one that fails.
+    pub(super) fn within(self, outer: Option<&TransactionView>) -> Self {
+        let outer = outer.and_then(|outer| outer.fs.reads.clone());
+        Self { outer, ..self }
+    }
+
+    /// This one, and those of the transactions that it is in.
+    fn all_outwards(&self) -> impl Iterator<Item = &Self> {
+        std::iter::successors(Some(self), |set| set.outer.as_deref())
     }
 
     /// What was read is not known: everything counts.
@@ -77,24 +93,25 @@ impl ReadSet {
     }
 
     fn note_inode(&self, ino: Ino, what: u8) {
-        if ino.0 < self.first_made {
-            self.reads.lock().note_inode(ino, what);
+        for set in self.all_outwards().take_while(|set| ino.0 < set.first_made) {
+            set.reads.lock().note_inode(ino, what);
+        }
+    }
+
+    fn note_row(&self, dir: Ino, hash: u64, what: u8) {
+        for set in self.all_outwards().take_while(|set| dir.0 < set.first_made) {
+            set.reads.lock().note_name(dir, hash, what);
         }
     }
 
     /// Notes which inode a name stands for, or that it is missing.
     pub(crate) fn note_name(&self, dir: Ino, hash: u64) {
-        if dir.0 < self.first_made {
-            self.reads.lock().note_name(dir, hash, read_of::NAMES);
-        }
+        self.note_row(dir, hash, read_of::NAMES);
     }
 
     /// Notes the attributes of the inode whose row is under a name.
     pub(crate) fn note_named_inode(&self, dir: Ino, hash: u64) {
-        if dir.0 < self.first_made {
-            let what = read_of::NAMES | read_of::NAMED_INODES;
-            self.reads.lock().note_name(dir, hash, what);
-        }
+        self.note_row(dir, hash, read_of::NAMES | read_of::NAMED_INODES);
     }
 
     /// Notes the attributes of an inode whose row is under its number.

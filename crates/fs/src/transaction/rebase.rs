@@ -20,12 +20,13 @@ mod merged;
 mod rings;
 mod winners;
 
-use super::TransactionView;
 use super::life::{TREES, schema_name};
+use super::nested::life_within;
 use super::own::{BranchTrees, Own};
 use super::records::BranchRecords;
 use super::resolution::{Judge, JudgedRow, check_resolved};
 use super::resolve::Plan;
+use super::{BranchRules, TransactionView};
 use crate::locator::{Locator, RowRange, SysRow, Tree};
 use crate::schema::Store;
 use crate::system::FileSystem;
@@ -45,6 +46,7 @@ const RINGS_MAX: usize = 64;
 /// New branches, and what a transaction would put into them.
 pub(super) struct Trial<'a> {
     mainline: &'a FileSystem,
+    view: &'a TransactionView,
     fs: &'a FileSystem,
     /// The new branches.
     number: Ino,
@@ -60,11 +62,13 @@ impl FileSystem {
     /// its changes had been made then. Returns the transaction, which has a new number. The view
     /// that was given has ended.
     ///
-    /// Conflicts that were resolved ([`Self::resolve_transaction`]) are settled by it.
+    /// Conflicts that were resolved ([`Self::resolve_transaction`]) are settled by it. Of one that
+    /// began in another transaction, that one is meant instead of mainline.
     ///
     /// # Errors
     /// [`FsError::Conflict`] with the conflicts that are open, [`FsError::Unresolvable`]: the
-    /// transaction is as it was. [`FsError::Invalid`] for a run; [`FsError::Ended`],
+    /// transaction is as it was. [`FsError::Invalid`] for a run; [`FsError::HasInner`] if a
+    /// transaction in it is open; [`FsError::Ended`],
     /// [`FsError::NoSpace`], [`FsError::ReadOnly`].
     ///
     /// # Durability
@@ -90,11 +94,12 @@ impl FileSystem {
             return Err(FsError::Invalid("a run is not rebased: run it again"));
         }
         check_isolation(record)?;
+        self.check_no_inner(view.number)?;
         let _frozen = view.fs.residents.locks.all_write();
         let mut records_end = view.records.gate().close();
         let records = BranchRecords::read(self.engine(), view.number, &view.records)?;
         let number = self.new_ino()?;
-        self.make_branches(number)?;
+        self.make_branches(number, view.outer.as_deref())?;
         let rebased = TransactionRecord {
             // What the branches hold has smaller numbers.
             first_ino: self.next_number(),
@@ -106,13 +111,14 @@ impl FileSystem {
             .and_then(|()| records.copy_to(number, &*self.options.records))
             .and_then(|()| self.move_record(view.number, number, &rebased));
         if let Err(error) = moved {
-            self.drop_branches(number)?;
+            self.drop_branches(&[number])?;
             return Err(error);
         }
         *records_end = true;
-        self.path_locks().pass_on(view.number, number);
+        self.path_locks()
+            .pass_on(view.number, number, &view.full_name());
         self.transactions.forget(view.number);
-        if let Err(error) = self.drop_branches(view.number) {
+        if let Err(error) = self.drop_branches(&[view.number]) {
             tracing::warn!(%error, "trees of a rebased transaction are dropped at the next open");
         }
         self.open_view(number, &rebased)
@@ -121,6 +127,10 @@ impl FileSystem {
     fn move_record(&self, from: Ino, to: Ino, record: &TransactionRecord) -> FsResult<()> {
         debug_assert!(from < to, "a later number");
         let (mut batch, keys) = (self.store.batch(), self.store.keys);
+        for number in self.numbers_within(from)? {
+            // It was committed to this one.
+            batch.delete(&keys.transaction(number));
+        }
         batch.delete(&keys.transaction(from));
         batch.put(&keys.transaction(to), &record.encode());
         // What was copied is durable before the record.
@@ -142,9 +152,9 @@ impl FileSystem {
         check_isolation(record)?;
         let _frozen = view.fs.residents.locks.all_write();
         let number = self.new_ino()?;
-        self.make_branches(number)?;
+        self.make_branches(number, view.outer.as_deref())?;
         let done = self.on_branches(view, number, record, run);
-        self.drop_branches(number)?;
+        self.drop_branches(&[number])?;
         done
     }
 
@@ -163,6 +173,7 @@ impl FileSystem {
         plan.check_clones(self)?;
         run(&Trial {
             mainline: self,
+            view,
             fs: &view.fs,
             number,
             store,
@@ -243,11 +254,11 @@ impl<'a> Trial<'a> {
         if removed.is_empty() {
             return Ok(());
         }
-        let record = TransactionRecord {
+        let rules = BranchRules {
             first_ino: self.mainline.next_number(),
-            ..self.record.clone()
+            life: life_within(self.record, self.view.outer.as_deref()),
         };
-        let fs = self.mainline.open_branches(self.number, &record, None)?;
+        let fs = self.mainline.open_branches(self.number, rules, None)?;
         let tops = removed.values().copied().collect();
         for ino in winners.ours.difference(&winners.gone) {
             if sides.theirs.is_below(*ino, &tops)? {

@@ -63,12 +63,12 @@ pub trait RecordRules: Send + Sync {
     /// Returns what users call a record in conflict; `None` for one that follows from others.
     fn shown(&self, tree: &str, key: &[u8]) -> Option<(String, Vec<u8>)>;
 
-    /// Holds back the writers of mainline that keep in memory what these trees hold, until the
-    /// commit has an outcome.
-    fn pause(&self, trees: &[&str]) -> Box<dyn PausedRecords + '_>;
+    /// Holds back the writers that keep in memory what these trees hold, until the commit has an
+    /// outcome: those of mainline, or of the open transaction `outer` that is committed to.
+    fn pause(&self, outer: Option<u64>, trees: &[&str]) -> Box<dyn PausedRecords + '_>;
 }
 
-/// Writers of mainline that wait. Dropped, they go on.
+/// Writers that wait. Dropped, they go on.
 pub trait PausedRecords {
     /// Tells them that these records of a tree may have changed.
     fn changed(&mut self, tree: &str, keys: &[Vec<u8>]);
@@ -98,7 +98,7 @@ impl RecordRules for PlainRecords {
         Some((tree.to_owned(), key.to_vec()))
     }
 
-    fn pause(&self, _: &[&str]) -> Box<dyn PausedRecords + '_> {
+    fn pause(&self, _: Option<u64>, _: &[&str]) -> Box<dyn PausedRecords + '_> {
         Box::new(NotPaused)
     }
 }

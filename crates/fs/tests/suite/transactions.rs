@@ -5,6 +5,7 @@ mod conflicts;
 mod differences;
 mod histories;
 mod lives;
+mod nested;
 mod random;
 mod reads;
 mod rebases;

@@ -101,15 +101,8 @@ impl Files {
     /// # Errors
     /// [`NotFound`](crate::ErrorKind::NotFound).
     pub fn join_number(&self, number: u64) -> Result<FileTransaction, StoreError> {
-        let all = self.transactions()?;
-        let is_it = |info: &TransactionInfo| info.is_open() && info.number == number;
-        let found = all.into_iter().find(is_it);
-        let info = found.ok_or(stitch_fs::FsError::NotFound)?;
-        let joined = self.join(&info.name)?;
-        match joined.info().number == number {
-            true => Ok(joined),
-            false => Err(stitch_fs::FsError::NotFound.into()),
-        }
+        let view = self.open.fs.open_transaction_by_number(number)?;
+        Ok(FileTransaction::new(&self.open, view))
     }
 
     /// Returns the transactions that are open, and those that were committed last, by number.
@@ -140,6 +133,22 @@ impl FileTransaction {
         Self {
             inner: Arc::new(inner),
         }
+    }
+
+    /// Begins a transaction in this one. It starts with what this one holds now, and is committed to
+    /// it. This one cannot be committed while it is open; if this one is aborted, so is it.
+    ///
+    /// # Errors
+    /// As of [`Files::begin`]; [`Unsupported`](crate::ErrorKind::Unsupported) if more than 8 are in
+    /// each other.
+    pub fn begin(&self, name: &str, options: &BeginOptions) -> Result<Self, StoreError> {
+        let options = BeginOptions {
+            outer: Some(self.info().number),
+            ..*options
+        };
+        let mainline = &self.inner.mainline;
+        let view = mainline.fs.begin_transaction(name, &options)?;
+        Ok(Self::new(mainline, view))
     }
 
     /// What it is: name, number, life.
@@ -173,6 +182,7 @@ impl FileTransaction {
     /// # Errors
     /// [`Conflict`](crate::ErrorKind::Conflict) if others have changed the same files or records
     /// since it began: [`StoreError::file_conflicts`] lists them, and the transaction stays open.
+    /// [`Busy`](crate::ErrorKind::Busy) if a transaction that began in it is open;
     /// [`Invalid`](crate::ErrorKind::Invalid) if it is too large for one commit, or has ended; see
     /// [`StoreError`].
     ///

@@ -194,7 +194,8 @@ impl<H: Host> System for ViewsSystem<H> {
 
 /// Reports whether an error says something about the request, not about the store.
 fn is_refusal(e: &FsError) -> bool {
-    is_answer(e.kind()) || e.kind() == ErrorKind::Conflict
+    let is_of_transactions = matches!(e, FsError::Conflict(_) | FsError::HasInner(_));
+    is_answer(e.kind()) || is_of_transactions
 }
 
 #[cfg(test)]

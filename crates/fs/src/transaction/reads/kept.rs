@@ -15,6 +15,7 @@ use super::coarse::Reads;
 use crate::locator::{Locator, SysRow};
 use crate::rows::RowBatch;
 use crate::system::FileSystem;
+use crate::transaction::TransactionView;
 use crate::transaction::life::is_open;
 use crate::{FsError, FsResult};
 use std::collections::HashMap;
@@ -59,6 +60,7 @@ impl FileSystem {
         &self,
         number: Ino,
         record: &TransactionRecord,
+        outer: Option<&TransactionView>,
     ) -> FsResult<Option<Arc<ReadSet>>> {
         debug_assert!(is_open(record), "one that was committed reads nothing");
         if record.isolation != TransactionIsolation::Serializable {
@@ -82,6 +84,7 @@ impl FileSystem {
             }
         };
         self.take_reads_from_rows(number, record)?;
+        let reads = reads.within(outer);
         Ok(Some(self.transactions.reads.keep(number, reads)))
     }
 

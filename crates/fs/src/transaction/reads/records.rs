@@ -80,20 +80,24 @@ impl RecordReads {
 impl ReadSet {
     /// Notes a record, or that there is none.
     pub(in crate::transaction) fn note_record(&self, tree: TreeId, key: &[u8]) {
-        self.records.lock().tree(tree).add(|some| {
-            let is_new = !some.keys.contains(key) && some.keys.insert(key.to_vec());
-            usize::from(is_new) * (key.len() + KEY_BYTES)
-        });
+        for set in self.all_outwards() {
+            set.records.lock().tree(tree).add(|some| {
+                let is_new = !some.keys.contains(key) && some.keys.insert(key.to_vec());
+                usize::from(is_new) * (key.len() + KEY_BYTES)
+            });
+        }
     }
 
     /// Notes all records of a range.
     pub(in crate::transaction) fn note_records(&self, tree: TreeId, range: KeyRange<'_>) {
         let (start, end) = (range.start.to_vec(), range.end.map(<[u8]>::to_vec));
         let bytes = start.len() + end.as_ref().map_or(0, Vec::len) + KEY_BYTES;
-        self.records.lock().tree(tree).add(|some| {
-            let is_new = some.ranges.insert((start, end));
-            usize::from(is_new) * bytes
-        });
+        for set in self.all_outwards() {
+            set.records.lock().tree(tree).add(|some| {
+                let is_new = some.ranges.insert((start.clone(), end.clone()));
+                usize::from(is_new) * bytes
+            });
+        }
     }
 
     /// Returns what was read of records.

@@ -29,6 +29,9 @@ const COPIED: CommitOptions = CommitOptions {
 /// A branch of a tree of records, with what was written to it.
 struct BranchRecord {
     own: TreeId,
+    /// The tree of records, by whose number users know it.
+    tree: TreeId,
+    /// That tree, or the branch that the outer transaction has of it.
     parent: TreeId,
     name: String,
     is_parent_alive: bool,
@@ -65,14 +68,16 @@ impl BranchRecords {
         let infos = engine.trees();
         let mut trees = Vec::new();
         for info in &infos {
-            let Some((of, TransactionTree::Records(parent))) = transaction_tree(&info.name) else {
+            let Some((of, TransactionTree::Records(tree))) = transaction_tree(&info.name) else {
                 continue;
             };
             if of == number.0 {
+                let parent = info.branch.map_or(tree, |point| point.parent);
                 trees.push(BranchRecord {
                     own: info.id,
+                    tree,
                     parent,
-                    name: records.name_of(parent),
+                    name: records.name_of(tree),
                     is_parent_alive: infos.iter().any(|info| info.id == parent),
                     moment: engine.branch_moment(info.id)?,
                     keys: keys_of(&**engine, info.id)?,
@@ -195,7 +200,7 @@ impl BranchRecords {
         let limit = self.engine.limits().batch_bytes_max / COPY_SHARE;
         let mut batch = Batch::new();
         for (_, tree) in self.written() {
-            let part = Some((number.0, TransactionTree::Records(tree.parent)));
+            let part = Some((number.0, TransactionTree::Records(tree.tree)));
             let to = infos
                 .iter()
                 .find(|info| transaction_tree(&info.name) == part);

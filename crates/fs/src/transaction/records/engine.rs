@@ -92,6 +92,11 @@ impl TransactionRecords {
         self.trees.get(&tree).map(|found| found.own)
     }
 
+    /// The trees of records, each with its branch in the transaction.
+    pub(in super::super) fn branches(&self) -> impl Iterator<Item = (TreeId, TreeId)> {
+        self.trees.iter().map(|(tree, found)| (*tree, found.own))
+    }
+
     /// The name of a tree of records, also of one that was dropped meanwhile.
     pub(super) fn name_of(&self, tree: TreeId) -> String {
         let found = self.trees.get(&tree);

@@ -6,6 +6,8 @@
 //! - every read: a transaction sees what there was when it began, and its own writes;
 //! - every commit, also with snapshot isolation: nobody has changed since the begin what it writes
 //!   (first committer wins), and mainline is what the map says afterwards;
+//! In half of the histories all of it happens in a transaction, instead of mainline.
+//!
 //! - of serializable ones: what was read is as at the commit, and the graph of dependencies of all
 //!   that was committed has no cycle (see [`checker`]).
 
@@ -85,6 +87,8 @@ impl Work {
 struct History {
     rng: Rng,
     setup: Arc<Setup>,
+    /// The transaction in which all of it happens, instead of mainline.
+    outer: Option<Arc<TransactionView>>,
     isolation: TransactionIsolation,
     dirs: Vec<Ino>,
     /// Numbers of files, by inode.
@@ -105,9 +109,18 @@ impl History {
         let names = ["x", "y", "z"];
         let dirs = names.map(|name| dir(&setup.fs, ROOT, name)).to_vec();
         assert_eq!(dirs.len(), DIRS);
+        let outer = seed.is_multiple_of(2).then(|| {
+            let outer = begin(&setup, "outer");
+            // Its directories are known.
+            for name in names {
+                ino(outer.fs(), name);
+            }
+            outer
+        });
         Self {
             rng: Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
             setup: Arc::new(setup),
+            outer,
             isolation,
             dirs,
             ids: BTreeMap::new(),
@@ -238,8 +251,9 @@ impl History {
     fn step_mainline(&mut self) {
         let mut work = Work::new(self.committed.len(), &self.state);
         let slot = self.slot();
-        let setup = Arc::clone(&self.setup);
-        self.step_on_file(&setup.fs, &mut work, slot);
+        let (setup, outer) = (Arc::clone(&self.setup), self.outer.clone());
+        let fs = outer.as_ref().map_or(&setup.fs, |outer| outer.fs());
+        self.step_on_file(fs, &mut work, slot);
         self.note_commit(&work);
     }
 
@@ -276,6 +290,7 @@ impl History {
     fn begin(&mut self, number: usize) -> Open {
         let options = BeginOptions {
             isolation: self.isolation,
+            outer: self.outer.as_ref().map(|outer| outer.info().number),
             ..BeginOptions::default()
         };
         let name = format!("work{number}");
@@ -310,7 +325,8 @@ impl History {
     /// Mainline is what the map says.
     fn compare(&self) {
         let mut work = Work::new(self.committed.len(), &self.state);
-        let fs = &self.setup.fs;
+        let outer = self.outer.as_ref();
+        let fs = outer.map_or(&self.setup.fs, |outer| outer.fs());
         for slot in (0..DIRS).flat_map(|dir| (0..NAMES.len()).map(move |name| (dir, name))) {
             if let Some((ino, id)) = self.look(fs, &mut work, slot) {
                 let data = contents_of(fs, ino).try_into().expect("eight bytes");
@@ -336,6 +352,16 @@ impl History {
             }
         }
         self.setup.check();
+        let Some(outer) = self.outer.take() else {
+            return;
+        };
+        for open in open {
+            let number = open.view.info().number;
+            let aborted = self.setup.fs.abort_transaction_by_number(number);
+            aborted.expect("it is open");
+        }
+        commit(&self.setup, &outer);
+        self.compare();
     }
 }
 

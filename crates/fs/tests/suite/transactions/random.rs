@@ -209,6 +209,8 @@ pub(super) fn shown(fs: &FileSystem) -> BTreeMap<String, Shown> {
 struct History {
     rng: Rng,
     setup: Setup,
+    /// The transaction in which all of it happens, instead of mainline.
+    outer: Option<Arc<TransactionView>>,
     inos: Inos,
     twin: Setup,
     twin_inos: Inos,
@@ -228,6 +230,7 @@ impl History {
         Self {
             rng: Rng::new(seed),
             setup: setup(),
+            outer: None,
             inos: Inos::from([(0, ROOT)]),
             twin: setup(),
             twin_inos: Inos::from([(0, ROOT)]),
@@ -237,8 +240,24 @@ impl History {
         }
     }
 
+    fn in_transaction(seed: u64) -> Self {
+        let mut history = Self::new(seed);
+        history.outer = Some(begin(&history.setup, "outer"));
+        history
+    }
+
+    /// Mainline, or what is instead of it.
+    fn fs(&self) -> &FileSystem {
+        self.outer
+            .as_ref()
+            .map_or(&self.setup.fs, |outer| outer.fs())
+    }
+
     fn begin(&self, name: &str) -> Work {
-        let view = begin(&self.setup, name);
+        let view = match &self.outer {
+            Some(outer) => nested::begin_in(&self.setup, outer, name),
+            None => begin(&self.setup, name),
+        };
         let known: Vec<Ino> = walk(view.fs()).into_values().map(|(ino, _)| ino).collect();
         let mut inos = self.inos.clone();
         inos.retain(|_, ino| known.contains(ino));
@@ -248,7 +267,9 @@ impl History {
 
     fn step_mainline(&mut self) {
         let op = op(&mut self.rng, &self.inos, &mut self.next);
-        let done = run(&self.setup.fs, &mut self.inos, &op);
+        let mut inos = std::mem::take(&mut self.inos);
+        let done = run(self.fs(), &mut inos, &op);
+        self.inos = inos;
         let twin = run(&self.twin.fs, &mut self.twin_inos, &op);
         assert_eq!(done.is_ok(), twin.is_ok(), "{op:?}: {done:?} {twin:?}");
     }
@@ -260,7 +281,7 @@ impl History {
         }
     }
 
-    fn end(&mut self, work: &Work, name: &str) {
+    fn end(&mut self, work: &Work) {
         let before = shown(work.view.fs());
         match self.setup.fs.commit_transaction(&work.view) {
             Ok(_) => {
@@ -274,12 +295,14 @@ impl History {
                 self.conflicts += 1;
                 assert!(!conflicts.is_empty());
                 assert_eq!(shown(work.view.fs()), before);
-                self.setup.fs.abort_transaction(name).expect("it is open");
+                let number = work.view.info().number;
+                let aborted = self.setup.fs.abort_transaction_by_number(number);
+                aborted.expect("it is open");
             }
             Err(error) => panic!("{error}"),
         }
         self.compare();
-        let found = walk(&self.setup.fs).into_values();
+        let found = walk(self.fs()).into_values();
         let found: Vec<Ino> = found.map(|(ino, _)| ino).collect();
         let made = work.inos.iter().filter(|(_, ino)| found.contains(ino));
         self.inos.extend(made);
@@ -288,9 +311,10 @@ impl History {
     /// Mainline's memory says what its rows say, and what the twin's memory says.
     fn compare(&self) {
         self.setup.check();
-        assert_eq!(shown(&self.setup.fs), shown(&self.twin.fs));
+        assert_eq!(shown(self.fs()), shown(&self.twin.fs));
         for (id, ino) in &self.inos {
-            let (one, two) = (self.setup.attr(*ino), self.twin.attr(self.twin_inos[id]));
+            let one = self.fs().get_attr(*ino).expect("it is known");
+            let two = self.twin.attr(self.twin_inos[id]);
             let plain = |attr: &Attr| (attr.kind, attr.perm, attr.nlink, attr.size);
             assert_eq!(plain(&one), plain(&two), "{id}");
         }
@@ -305,9 +329,28 @@ impl History {
                 _ => self.step(&mut two),
             }
         }
-        self.end(&one, "one");
+        self.end(&one);
         self.step_mainline();
-        self.end(&two, "two");
+        self.end(&two);
+    }
+
+    fn rounds(&mut self) {
+        for _ in 0..6 {
+            self.step_mainline();
+        }
+        for _ in 0..4 {
+            self.round();
+        }
+    }
+
+    /// Commits the transaction in which all of it has happened.
+    fn end_outer(&mut self) {
+        let outer = self.outer.take().expect("there is one");
+        // Mainline knows what was done, as its own caches would.
+        let committed = self.setup.fs.commit_transaction(&outer);
+        committed.expect("nobody else has changed anything");
+        self.setup.check();
+        assert_eq!(shown(&self.setup.fs), shown(&self.twin.fs));
     }
 
     /// Forgets everything, so that what has no name is reclaimed.
@@ -326,12 +369,7 @@ fn committed_transactions_are_as_if_done_at_their_commit() {
     let (mut commits, mut conflicts) = (0, 0);
     for seed in 1..40 {
         let mut history = History::new(seed);
-        for _ in 0..6 {
-            history.step_mainline();
-        }
-        for _ in 0..4 {
-            history.round();
-        }
+        history.rounds();
         assert_eq!(
             History::forget_all(&history.setup),
             History::forget_all(&history.twin),
@@ -345,4 +383,26 @@ fn committed_transactions_are_as_if_done_at_their_commit() {
     }
     assert!(commits > 20, "{commits} commits");
     assert!(conflicts > 20, "{conflicts} conflicts");
+}
+
+#[test]
+fn committed_inner_transactions_are_as_if_done_in_the_outer_one() {
+    let (mut commits, mut conflicts) = (0, 0);
+    for seed in 1..20 {
+        let mut history = History::in_transaction(seed);
+        history.rounds();
+        history.end_outer();
+        assert_eq!(
+            History::forget_all(&history.setup),
+            History::forget_all(&history.twin),
+            "seed {seed}: rows are left"
+        );
+        commits += history.commits;
+        conflicts += history.conflicts;
+        let expected = shown(&history.twin.fs);
+        let setup = history.setup.reopened();
+        assert_eq!(shown(&setup.fs), expected, "seed {seed}");
+    }
+    assert!(commits > 10, "{commits} commits");
+    assert!(conflicts > 10, "{conflicts} conflicts");
 }

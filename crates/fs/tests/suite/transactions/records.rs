@@ -322,7 +322,7 @@ impl RecordRules for Sums {
         (key != b"hidden").then(|| (tree.to_uppercase(), key.to_vec()))
     }
 
-    fn pause(&self, _: &[&str]) -> Box<dyn PausedRecords + '_> {
+    fn pause(&self, _: Option<u64>, _: &[&str]) -> Box<dyn PausedRecords + '_> {
         Box::new(Paused(self))
     }
 }

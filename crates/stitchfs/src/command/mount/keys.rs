@@ -36,12 +36,12 @@ pub(super) fn serve(store: &Store, words: &MountWords) -> Result<()> {
     let part = |name: &str| identity[name].as_str().unwrap_or_default().to_owned();
     let name = format!("{}-{}", part("uuid"), part("instance").replace('/', "_"));
     let dir = runtime_dir()?;
-    let transactions = TransactionServers::new(&dir, &name, sync)?;
+    let transactions = TransactionServers::new(&dir, &name, sync, store.round_gates())?;
     let bound = Bound::in_private_dir(&dir, &format!("{name}.sock"))?;
     let listener = Listener::unix(bound.listener()?)?;
     let options = ServerOptions {
         sync,
-        gate: Arc::clone(store.round_gate()),
+        gate: Arc::clone(store.round_gates().mainline()),
         ..ServerOptions::default()
     };
     let engine = Arc::clone(store.engine());

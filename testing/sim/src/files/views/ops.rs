@@ -1,7 +1,7 @@
 //! Operations on views: made from seeds, done on any [`FileSystem`].
 
 use super::paths::{below, paths_mut};
-use super::state::{Chain, CloneTree, Views};
+use super::state::{Chain, CloneTree, Views, number_of};
 use crate::files::ops::{self as plain, FsOp, What};
 use crate::files::tree::{self, Tree};
 use stitch_base::Ino;
@@ -17,6 +17,8 @@ const TRANSACTIONS: [&str; 2] = ["one", "two"];
 const RUN: &str = "run";
 /// Clones at the same time.
 const CLONES_MAX: usize = 3;
+/// Transactions in each other.
+const DEPTH_MAX: usize = 3;
 /// Operations of one run.
 const RUN_OPS_MAX: u64 = 8;
 
@@ -67,6 +69,7 @@ pub enum ViewWhat {
     Destroy {
         chain: Chain,
     },
+    /// In mainline, or of `outer/name` in another transaction.
     Begin {
         name: String,
     },
@@ -132,9 +135,7 @@ pub(super) fn generate(views: &Views, at: u64, rng: &mut Rng) -> ViewWhat {
         10..12 => roll_back(views, rng),
         12..14 => clone(views, rng),
         14 => any(views.clones.keys().cloned(), rng).map(|chain| ViewWhat::Destroy { chain }),
-        15 => Some(ViewWhat::Begin {
-            name: (*pick(&TRANSACTIONS, rng)).to_owned(),
-        }),
+        15 => Some(begin_of(views, rng)),
         16 => any(views.transactions.keys().cloned(), rng).map(|name| ViewWhat::Commit { name }),
         17 if rng.one_in(2) => {
             any(views.transactions.keys().cloned(), rng).map(|name| ViewWhat::Abort { name })
@@ -173,6 +174,17 @@ fn in_clone(views: &Views, at: u64, rng: &mut Rng) -> Option<ViewWhat> {
         };
     }
     Some(ViewWhat::InClone { chain, what })
+}
+
+/// A transaction that begins in mainline, or in an open one.
+fn begin_of(views: &Views, rng: &mut Rng) -> ViewWhat {
+    let name = (*pick(&TRANSACTIONS, rng)).to_owned();
+    let open = views.transactions.keys().cloned();
+    let outer = any(open, rng).filter(|outer| outer.split('/').count() < DEPTH_MAX);
+    let outer = outer.filter(|_| !rng.one_in(3));
+    ViewWhat::Begin {
+        name: outer.map_or(name.clone(), |outer| format!("{outer}/{name}")),
+    }
 }
 
 fn in_transaction(views: &Views, at: u64, rng: &mut Rng) -> Option<ViewWhat> {
@@ -262,7 +274,7 @@ pub(super) fn run(fs: &FileSystem, op: &ViewOp, held: &mut Vec<Ino>) -> FsResult
             run_and_close(view.fs(), at, what)
         }
         ViewWhat::InTransaction { name, what } => {
-            let view = fs.open_transaction(name)?;
+            let view = fs.open_transaction_by_number(number_of(fs, name)?)?;
             run_and_close(view.fs(), at, what)
         }
         ViewWhat::CreateSnapshot { name, dir } => {
@@ -290,10 +302,10 @@ pub(super) fn run(fs: &FileSystem, op: &ViewOp, held: &mut Vec<Ino>) -> FsResult
         ViewWhat::Destroy { chain } => destroy(fs, chain),
         ViewWhat::Begin { name } => begin(fs, name, TransactionLife::Named),
         ViewWhat::Commit { name } => {
-            let view = fs.open_transaction(name)?;
+            let view = fs.open_transaction_by_number(number_of(fs, name)?)?;
             fs.commit_transaction(&view).map(drop)
         }
-        ViewWhat::Abort { name } => fs.abort_transaction(name),
+        ViewWhat::Abort { name } => fs.abort_transaction_by_number(number_of(fs, name)?),
         ViewWhat::Run { ops, commits } => run_whole(fs, at, ops, *commits),
     }
 }
@@ -366,8 +378,13 @@ fn destroy(fs: &FileSystem, chain: &Chain) -> FsResult<()> {
 }
 
 fn begin(fs: &FileSystem, name: &str, life: TransactionLife) -> FsResult<()> {
+    let (outer, name) = match name.rsplit_once('/') {
+        Some((outer, name)) => (Some(number_of(fs, outer)?), name),
+        None => (None, name),
+    };
     let options = BeginOptions {
         life,
+        outer,
         ..BeginOptions::default()
     };
     fs.begin_transaction(name, &options).map(drop)

@@ -32,6 +32,7 @@ pub struct Views {
     pub(super) main: Tree,
     pub(super) snapshots: BTreeMap<String, PastTree>,
     pub(super) clones: BTreeMap<Chain, CloneTree>,
+    /// By name; `one/two` is one that began in `one`.
     pub(super) transactions: BTreeMap<String, Tree>,
     /// Names of transactions that were committed, in their order.
     outcomes: Vec<String>,
@@ -54,10 +55,10 @@ impl Views {
             let past = PastTree { path, tree, clones };
             snapshots.insert(info.name, past);
         }
-        let (open, ended) = split(fs.transactions()?);
+        let (open, ended) = split(&fs.transactions()?);
         let mut transactions = BTreeMap::new();
-        for name in open {
-            let view = fs.open_transaction(&name)?;
+        for (number, name) in open {
+            let view = fs.open_transaction_by_number(number)?;
             transactions.insert(name, tree::read(view.fs())?);
         }
         Ok(Self {
@@ -65,7 +66,7 @@ impl Views {
             snapshots,
             clones,
             transactions,
-            outcomes: ended,
+            outcomes: ended.into_iter().map(|(_, name)| name).collect(),
         })
     }
 
@@ -108,11 +109,34 @@ impl Views {
     }
 }
 
-/// Names of open transactions, and those that have ended.
-fn split(infos: Vec<TransactionInfo>) -> (Vec<String>, Vec<String>) {
-    let (open, ended): (Vec<_>, Vec<_>) = infos.into_iter().partition(TransactionInfo::is_open);
-    let names = |infos: Vec<TransactionInfo>| infos.into_iter().map(|info| info.name).collect();
-    (names(open), names(ended))
+/// Numbers and names of transactions.
+type Named = Vec<(u64, String)>;
+
+/// Open transactions, and those that have ended.
+fn split(infos: &[TransactionInfo]) -> (Named, Named) {
+    let named = |is_open: bool| {
+        let some = infos.iter().filter(|info| info.is_open() == is_open);
+        let named = some.map(|info| (info.number, full_name(infos, info)));
+        named.collect()
+    };
+    (named(true), named(false))
+}
+
+/// The name of a transaction after those that it is in.
+fn full_name(infos: &[TransactionInfo], info: &TransactionInfo) -> String {
+    let outer = infos.iter().find(|other| Some(other.number) == info.outer);
+    assert_eq!(outer.is_some(), info.outer.is_some(), "both go in one step");
+    match outer {
+        Some(outer) => format!("{}/{}", full_name(infos, outer), info.name),
+        None => info.name.clone(),
+    }
+}
+
+/// The number of the open transaction of a name.
+pub(super) fn number_of(fs: &FileSystem, name: &str) -> FsResult<u64> {
+    let (open, _) = split(&fs.transactions()?);
+    let found = open.into_iter().find(|(_, full)| full == name);
+    found.map(|(number, _)| number).ok_or(FsError::NotFound)
 }
 
 /// Reads the clones that lie in a file system.

@@ -54,6 +54,13 @@ fn a_state_has_every_view() {
                 name: "one".to_owned(),
                 what: create("d/f"),
             },
+            ViewWhat::Begin {
+                name: "one/two".to_owned(),
+            },
+            ViewWhat::InTransaction {
+                name: "one/two".to_owned(),
+                what: create("d/g"),
+            },
         ],
     );
     let views = &model.views;
@@ -64,6 +71,9 @@ fn a_state_has_every_view() {
     assert_eq!((&*views.clones[&inner].root, views.clones.len()), ("", 2));
     assert!(views.transactions["one"].contains_key("d/f"));
     assert!(!views.main.contains_key("d/f"));
+    let (outer, inner) = (&views.transactions["one"], &views.transactions["one/two"]);
+    assert!(inner.contains_key("d/f") && inner.contains_key("d/g"));
+    assert!(!outer.contains_key("d/g"));
 }
 
 #[test]

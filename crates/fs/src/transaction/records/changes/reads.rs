@@ -22,7 +22,7 @@ impl BranchRecords {
     ) -> FsResult<Vec<Conflict>> {
         let mut records = BTreeSet::new();
         for tree in self.trees.iter().filter(|tree| tree.is_parent_alive) {
-            let Some(read) = reads.of_tree(tree.parent) else {
+            let Some(read) = reads.of_tree(tree.tree) else {
                 continue;
             };
             let mut guards = Guards::since(since.unwrap_or(&tree.moment));
@@ -47,7 +47,7 @@ impl BranchRecords {
     pub(in super::super::super) fn guard_reads(&self, reads: &RecordReads, guards: &mut Guards) {
         let alive = self.trees.iter().filter(|tree| tree.is_parent_alive);
         for tree in alive {
-            if let Some(read) = reads.of_tree(tree.parent) {
+            if let Some(read) = reads.of_tree(tree.tree) {
                 read.guard(tree.parent, guards);
             }
         }

@@ -83,6 +83,7 @@ mod tests {
             expires: expires.map(Timestamp),
             state: TransactionState::Open,
             isolation: TransactionIsolation::Snapshot,
+            outer: None,
         }
     }
 

@@ -22,7 +22,7 @@ use stitch_fs::TransactionView;
 use stitch_fuse::{ControlLink, Errno, TransactionSockets};
 use stitch_kv::Engine;
 use stitch_serve::SyncPolicy;
-use stitchfs::KEYS_TREE;
+use stitchfs::{KEYS_TREE, RoundGates};
 
 /// Where a daemon of root has them: others may pass, and see nothing.
 const ROOTS_DIR: &str = "/run/stitchfs-txn";
@@ -40,6 +40,7 @@ pub(super) struct TransactionServers {
     /// What the names of all their sockets begin with.
     prefix: String,
     sync: SyncPolicy,
+    gates: Arc<RoundGates>,
     /// `None` when all have ended for good.
     running: Mutex<Option<BTreeMap<u64, TransactionServer>>>,
 }
@@ -55,7 +56,12 @@ impl fmt::Debug for TransactionServers {
 impl TransactionServers {
     /// No server runs yet. `dir` is a directory of this user alone; `name` names the store, which
     /// no other process has open.
-    pub(super) fn new(dir: &Path, name: &str, sync: SyncPolicy) -> Result<Self> {
+    pub(super) fn new(
+        dir: &Path,
+        name: &str,
+        sync: SyncPolicy,
+        gates: &Arc<RoundGates>,
+    ) -> Result<Self> {
         let dir = match rustix::process::geteuid().is_root() {
             true => own_dir(ROOTS_DIR.into(), 0o711)?,
             false => dir.to_owned(),
@@ -66,6 +72,7 @@ impl TransactionServers {
             dir,
             prefix,
             sync,
+            gates: Arc::clone(gates),
             running: Mutex::new(Some(BTreeMap::new())),
         })
     }
@@ -88,6 +95,7 @@ impl TransactionServers {
         let options = ServerOptions {
             sync: self.sync,
             branch: records.branch_of(rows.id),
+            gate: self.gates.of_transaction(number),
             ..ServerOptions::default()
         };
         let engine: Arc<dyn Engine> = Arc::clone(records) as _;
