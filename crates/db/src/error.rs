@@ -72,7 +72,7 @@ pub enum DbError {
         limit_bytes: u64,
     },
     /// The savepoint was released, or taken back with an earlier one, or is of another transaction.
-    #[error("the transaction has no such savepoint any more")]
+    #[error("the transaction has no such savepoint: it is gone, or another transaction's")]
     NoSavepoint,
     /// The engine's answer.
     #[error(transparent)]

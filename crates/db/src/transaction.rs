@@ -62,6 +62,8 @@ pub struct Transaction {
     bytes_max: usize,
     /// Beyond so many bytes, writes move to branch trees.
     spill_bytes: usize,
+    /// Of its savepoints.
+    mark: Option<savepoint::Mark>,
 }
 
 /// Where the store is read for a tree.
@@ -116,6 +118,7 @@ impl Transaction {
             reads: Mutex::new(reads),
             locks,
             bytes_max,
+            mark: None,
         }
     }
 

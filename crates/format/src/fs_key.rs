@@ -24,6 +24,7 @@
 //! The hash of a name gives directories an order that does not depend on their other names. So 63
 //! bits identify a position in a directory for ever: see [`name_hash`].
 
+use crate::fs_view::VIEW_NUMBER_MAX;
 use stitch_base::Ino;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -278,12 +279,12 @@ pub fn back_of(key: &[u8]) -> Option<Ino> {
     sys_ino(SYS_BACK, key)
 }
 
-/// The number in the key of a writable view; 0 is none.
+/// The number in the key of a writable view, 1 to [`VIEW_NUMBER_MAX`].
 #[must_use]
 pub fn view_of(key: &[u8]) -> Option<u64> {
     let (&first, rest) = key.split_first()?;
     let number = u64::from_be_bytes(rest.try_into().ok()?);
-    (first == SYS_VIEW && number != 0).then_some(number)
+    (first == SYS_VIEW && (1..=VIEW_NUMBER_MAX).contains(&number)).then_some(number)
 }
 
 /// The number in the key of a transaction, which is one of inodes.
@@ -349,6 +350,9 @@ mod tests {
         assert_eq!(&view(0x0a0b)[..], [b'v', 0, 0, 0, 0, 0, 0, 0x0a, 0x0b]);
         assert_eq!(view_of(&view(0x0a0b)), Some(0x0a0b));
         assert_eq!(view_of(&view(0)), None);
+        assert_eq!(view_of(&view(VIEW_NUMBER_MAX)), Some(VIEW_NUMBER_MAX));
+        assert_eq!(view_of(&view(VIEW_NUMBER_MAX + 1)), None);
+        assert_eq!(view_of(&view(u64::MAX)), None);
         assert_eq!(view_of(&back(ino)), None);
         assert_eq!(view_of(SYS_NEXT_VIEW), None);
         assert_eq!(&back(ino)[..], [b'b', 1, 2, 3, 4, 5, 6, 7, 8]);

@@ -15,6 +15,7 @@ use crate::snapshot::{SnapshotInfo, SnapshotView};
 use crate::system::FileSystem;
 use crate::unchanged::{TreeState, is_same};
 use crate::{FsError, FsResult, RolledBack};
+use std::collections::BTreeSet;
 use stitch_base::calendar::UtcTime;
 use stitch_base::clock::Timestamp;
 use stitch_base::sync::Mutex;
@@ -228,11 +229,25 @@ impl FileSystem {
         };
         // No moment shows half of a rollback.
         let _changing = self.snapshot_change.lock();
-        let number = last.map_or(1, |last| last.number + 1);
+        let number = match last.map_or(Some(1), |last| last.number.checked_add(1)) {
+            Some(number) => number,
+            None => self.free_moment_number()?,
+        };
         let pin = self
             .engine()
             .create_pin(&moment_pin(number), &record.encode())?;
         Ok(MomentInfo::of(&pin))
+    }
+
+    /// Returns the smallest number that no moment has: no writer of moments comes to the largest.
+    fn free_moment_number(&self) -> FsResult<u64> {
+        let pins = self.engine().pins()?;
+        let used: BTreeSet<u64> = pins
+            .iter()
+            .filter_map(|pin| moment_number(&pin.name))
+            .collect();
+        let free = (1..).find(|number| !used.contains(number));
+        Ok(free.expect("fewer pins than numbers"))
     }
 
     fn drop_moment(&self, moment: &MomentInfo, round: &mut HistoryRound) -> FsResult<()> {

@@ -226,8 +226,27 @@ fn codes_of(words: &[OsString]) -> Codes {
     }
 }
 
+/// Returns the codes of a call of the program by this name.
+fn codes_of_call(name: Option<&str>, args: &[OsString]) -> Codes {
+    match name {
+        Some("mkfs.stitchfs") => OURS,
+        Some(
+            "mount.stitchfs" | "mount.fuse.stitchfs" | "umount.stitchfs" | "umount.fuse.stitchfs",
+        ) => MOUNT,
+        Some("fsck.stitchfs") => FSCK,
+        _ => codes_of(args.get(1..).unwrap_or_default()),
+    }
+}
+
 /// Runs the command line; `args` begins with the name that the program was called by.
 pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
+    let name = args.first().map(Path::new).and_then(Path::file_name);
+    let name = name.and_then(std::ffi::OsStr::to_str);
+    let codes = codes_of_call(name, &args);
+    if let Err(error) = startup::check_stack() {
+        output::note(&error.to_string());
+        return ExitCode::from(codes.failure);
+    }
     let inherited = startup::reset();
     if Stage::current() == Some(Stage::Watcher) {
         return match watch::run() {
@@ -236,22 +255,18 @@ pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
             Err(_) => ExitCode::FAILURE,
         };
     }
-    let name = args.first().map(Path::new).and_then(Path::file_name);
-    let (parsed, codes) = match name.and_then(std::ffi::OsStr::to_str) {
-        Some("mkfs.stitchfs") => (mkfs::Args::try_parse_from(&args).map(Command::Mkfs), OURS),
+    let parsed = match name {
+        Some("mkfs.stitchfs") => mkfs::Args::try_parse_from(&args).map(Command::Mkfs),
         Some("mount.stitchfs" | "mount.fuse.stitchfs") => {
             let helper = mount::HelperArgs::try_parse_from(&args);
-            (helper.map(|helper| Command::Mount(helper.into())), MOUNT)
+            helper.map(|helper| Command::Mount(helper.into()))
         }
         Some("umount.stitchfs" | "umount.fuse.stitchfs") => {
             let helper = umount::helper::HelperArgs::try_parse_from(&args);
-            (helper.map(Command::UmountHelper), MOUNT)
+            helper.map(Command::UmountHelper)
         }
-        Some("fsck.stitchfs") => (fsck::Args::try_parse_from(&args).map(Command::Fsck), FSCK),
-        _ => {
-            let parsed = Cli::try_parse_from(&args).map(|cli| cli.command);
-            (parsed, codes_of(args.get(1..).unwrap_or_default()))
-        }
+        Some("fsck.stitchfs") => fsck::Args::try_parse_from(&args).map(Command::Fsck),
+        _ => Cli::try_parse_from(&args).map(|cli| cli.command),
     };
     let mut command = match parsed {
         Ok(command) => command,

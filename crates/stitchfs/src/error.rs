@@ -128,6 +128,14 @@ pub enum StoreError {
         /// The instance that was asked.
         asked: String,
     },
+    /// The file system of the instance is open already, in this process.
+    #[error("{}: the file system of instance {instance} is open already", path.display())]
+    FileSystemOpen {
+        /// The store.
+        path: PathBuf,
+        /// The instance's name.
+        instance: String,
+    },
     /// There is a snapshot or branch of this name.
     #[error("there is {what} already")]
     Exists {
@@ -178,7 +186,7 @@ impl StoreError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Occupied { .. } | Self::Exists { .. } => ErrorKind::Exists,
-            Self::Mounted { .. } => ErrorKind::Busy,
+            Self::Mounted { .. } | Self::FileSystemOpen { .. } => ErrorKind::Busy,
             Self::NoSize { .. }
             | Self::Size { .. }
             | Self::LargeFiles { .. }

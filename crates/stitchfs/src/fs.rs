@@ -17,7 +17,8 @@
 //!   [`StoreOptions::sync_interval`].
 //! - A store is open once: by a program or by a mount.
 //! - **Transactions** of several calls, of files and of records together: [`Files::begin`].
-//! - **Handles** reach their own store only: no call takes two of them.
+//! - **Handles** reach their own store only: a [`HistoryMoment`] of another one is refused, and no
+//!   other call takes two of them.
 //!
 //! ```
 //! use stitchfs::StoreOptions;
@@ -59,6 +60,7 @@ mod transaction;
 pub use dir::Dir;
 pub use entries::{Entries, Entry};
 pub use file::File;
+pub use history::HistoryMoment;
 pub use stitch_base::clock::Timestamp;
 pub use stitch_fs::{
     Attr, BeginOptions, Conflict, ConflictKind, FileKind, HistoryRound, Keep, LockTicket,

@@ -3,7 +3,7 @@
 use crate::external::Settler;
 use crate::jobs::Jobs;
 use crate::snapshots::snapshot_json;
-use crate::{Store, StoreError};
+use crate::{Store, StoreError, set_path};
 use serde_json::{Map, Value, json};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -451,7 +451,7 @@ impl Report {
             out["transport_reason"] = json!(reason);
         }
         if let Some(path) = self.store.keys_socket() {
-            out["kv_socket"] = json!(path.to_string_lossy());
+            set_path(&mut out, "kv_socket", &path);
         }
         self.describe_history(&mut out);
         if let Some(keeper) = served.keeper {

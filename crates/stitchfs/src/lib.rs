@@ -65,7 +65,7 @@ pub use host::{Asked, Host, Keep, Keeper, KeeperNote};
 pub use identity::{Identified, identify, pid_namespace, sees_all_processes};
 pub use keys::KeyServer;
 pub use make::{MakeOptions, RootOwner, store_path};
-pub use paths::{path_in, path_text, set_path};
+pub use paths::{path_in, path_text, set_path, set_paths};
 pub use records::{KEYS_TREE, RoundGates};
 pub use snapshots::{POLICIES_XATTR, policies_json, snapshot_json};
 pub use stitch_base::{ErrorKind, Seqno, TreeId};

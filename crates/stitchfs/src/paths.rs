@@ -29,6 +29,17 @@ pub fn set_path(document: &mut Value, name: &str, path: &Path) {
     }
 }
 
+/// Sets a member of a document to a list of paths. If one is no UTF-8, all are also set as arrays
+/// of bytes, under the name with `_raw` behind it.
+pub fn set_paths(document: &mut Value, name: &str, paths: &[&Path]) {
+    let texts = paths.iter().map(|path| path_text(path));
+    document[name] = json!(texts.collect::<Vec<_>>());
+    if paths.iter().any(|path| path.to_str().is_none()) {
+        let raw = paths.iter().map(|path| path.as_os_str().as_bytes());
+        document[format!("{name}_raw")] = json!(raw.collect::<Vec<_>>());
+    }
+}
+
 /// Returns the path that [`set_path`] has set.
 #[must_use]
 pub fn path_in(document: &Value, name: &str) -> Option<PathBuf> {
@@ -62,5 +73,20 @@ mod tests {
         }
         assert_eq!(path_in(&json!({}), "store"), None);
         assert_eq!(path_in(&json!({ "store_raw": [256] }), "store"), None);
+    }
+
+    #[test]
+    fn lists_have_all_bytes_if_one_path_is_no_utf_8() {
+        let bad = PathBuf::from(OsString::from_vec(b"b\xff".to_vec()));
+        let mut document = json!({});
+        set_paths(&mut document, "removed", &[Path::new("a"), &bad]);
+        let raw = [&b"a"[..], b"b\xff"];
+        assert_eq!(
+            document,
+            json!({ "removed": ["a", "b\\xff"], "removed_raw": raw })
+        );
+        let mut document = json!({});
+        set_paths(&mut document, "removed", &[Path::new("a")]);
+        assert_eq!(document, json!({ "removed": ["a"] }));
     }
 }

@@ -7,9 +7,10 @@ use crate::records::{RoundGates, StoreRecords};
 use crate::{EngineKind, StoreError, external};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
+use std::sync::Weak;
 use std::time::Duration;
 use stitch_base::ErrorKind;
-use stitch_base::sync::Arc;
+use stitch_base::sync::{Arc, Mutex};
 use stitch_device::{Device, IoMode};
 use stitch_fs::{
     AtimePolicy, Caller, CompressOptions, External, ExternalFiles, FileSystem, FsError, FsOptions,
@@ -217,6 +218,8 @@ pub struct Store {
     pub(crate) instance: Instance,
     options: StoreOptions,
     damage: Vec<Finding>,
+    /// Lives as long as the file system that was opened last: two would use the same inode numbers.
+    opened: Mutex<Weak<StoreRecords>>,
 }
 
 impl std::fmt::Debug for Store {
@@ -260,13 +263,15 @@ impl Store {
             first,
             options: options.clone(),
             damage,
+            opened: Mutex::default(),
         })
     }
 
-    /// Opens the file system in the store. Once at a time.
+    /// Opens the file system in the store.
     ///
     /// # Errors
-    /// [`StoreError::NoFileSystem`]; see [`StoreError`].
+    /// [`StoreError::NoFileSystem`]; [`StoreError::FileSystemOpen`] until the one that was opened
+    /// before is dropped, with its snapshots; see [`StoreError`].
     pub fn file_system(&self) -> Result<FileSystem, StoreError> {
         self.file_system_on(None)
     }
@@ -286,10 +291,19 @@ impl Store {
             from_bytes,
             is_synchronous: self.options.durability == Durability::Device,
         });
+        let mut opened = self.opened.lock();
+        if opened.upgrade().is_some() {
+            return Err(StoreError::FileSystemOpen {
+                path: self.path.clone(),
+                instance: self.instance.name().to_owned(),
+            });
+        }
+        let records = Arc::new(StoreRecords::new(Arc::clone(&self.gates)));
+        *opened = Arc::downgrade(&records);
         let options = FsOptions {
             external,
             ledger,
-            records: Arc::new(StoreRecords::new(Arc::clone(&self.gates))),
+            records,
             read_only: self.options.read_only,
             atime: self.options.atime,
             inodes_max: inodes_max(self.options.memory_bytes),
@@ -488,11 +502,9 @@ impl Store {
     /// # Errors
     /// [`StoreError::Foreign`] for a check of another store; see [`StoreError`].
     pub fn repair(&self, checked: &Checked) -> Result<u64, StoreError> {
-        if let Some((_, other)) = checked
-            .store
-            .as_ref()
-            .filter(|(uuid, _)| *uuid != self.uuid())
-        {
+        // A copy of a store has its uuid.
+        let is_other = |(uuid, path): &&(Uuid, PathBuf)| *uuid != self.uuid() || *path != self.path;
+        if let Some((_, other)) = checked.store.as_ref().filter(is_other) {
             return Err(StoreError::Foreign {
                 handle: "the result of a check".to_owned(),
                 owner: other.display().to_string(),

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::Path;
+use std::time::Duration;
 use stitchfs::fs::Files;
 use stitchfs::{
     Batch, Database, Direction, ErrorKind, InstanceOptions, KeyRange, MakeOptions, Store,
@@ -250,7 +251,78 @@ fn a_check_of_another_store_repairs_nothing() {
     assert_eq!(second.repair(&checked).unwrap(), 0);
 }
 
-/// No call takes two handles of files: a path starts at its own store's directory.
+#[test]
+fn a_check_of_a_copy_repairs_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let [path, copy] = ["store", "copy"].map(|name| dir.path().join(name));
+    let make = MakeOptions {
+        len_bytes: Some(32 << 20),
+        ..MakeOptions::default()
+    };
+    stitchfs::make(&path, &make, &mut |_, _| {}).unwrap();
+    std::fs::copy(&path, &copy).unwrap();
+    let [original, copy] = [path, copy].map(|path| {
+        let store = Store::open(&path, &StoreOptions::default());
+        store.unwrap()
+    });
+    let checked = copy.check(&mut |_, _| {}).unwrap();
+    assert_refused(original.repair(&checked), &["store", "copy"]);
+    assert_eq!(copy.repair(&checked).unwrap(), 0);
+}
+
+#[test]
+fn a_moment_of_another_store_is_no_moment() {
+    let open = || {
+        let options = StoreOptions {
+            history: Some(Duration::from_secs(3600)),
+            ..StoreOptions::default()
+        };
+        let files = Files::in_memory(32 << 20, &options).unwrap();
+        let root = files.root();
+        root.write("file", b"then").unwrap();
+        assert!(files.run_history().unwrap().created.is_some());
+        root.write("file", b"now").unwrap();
+        (files, root)
+    };
+    let [(first, root), (second, _)] = [open(), open()];
+    let own = first.moments().unwrap().remove(0);
+    let other = second.moments().unwrap().remove(0);
+    assert_eq!(own.info().id, other.info().id, "the same number");
+    let words = ["moment", "another store or opening"];
+    assert_refused(first.open_moment(&other).map(drop), &words);
+    assert_refused(root.has_changed(&other, None), &words);
+    assert_refused(root.has_changed(&own, Some(&other)), &words);
+    assert_refused(root.roll_back_to(&other), &words);
+    assert_eq!(root.read("file").unwrap(), b"now");
+    assert!(root.has_changed(&own, None).unwrap());
+    root.roll_back_to(&own).unwrap();
+    assert_eq!(root.read("file").unwrap(), b"then");
+}
+
+/// Two would give the same inode numbers to different files.
+#[test]
+fn a_file_system_is_open_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let make = MakeOptions {
+        len_bytes: Some(32 << 20),
+        ..MakeOptions::default()
+    };
+    stitchfs::make(&path, &make, &mut |_, _| {}).unwrap();
+    let store = Store::open(&path, &StoreOptions::default()).unwrap();
+    let fs = store.file_system().unwrap();
+    let error = store.file_system().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Busy);
+    assert!(
+        error.to_string().contains("instance main is open"),
+        "{error}"
+    );
+    drop(fs);
+    store.file_system().unwrap().close().unwrap();
+    store.file_system().unwrap().close().unwrap();
+}
+
+/// But for moments, no call takes two handles of files: a path starts at its own store's directory.
 #[test]
 fn files_and_directories_reach_their_own_store_only() {
     let open = || Files::in_memory(32 << 20, &StoreOptions::default()).unwrap();

@@ -5,7 +5,9 @@
 //! - The device rests after each for three times as long as it took.
 //! - A table is worth a step only if much of it is scattered.
 //! - All that is written is paid for by what was committed before. So a program that changes a few
-//!   pages every now and then does not have whole windows written for each of them.
+//!   pages every now and then does not have whole windows written for each of them. What is found
+//!   scattered at the beginning of a life was committed in earlier ones: it is paid for, too. A
+//!   store that was merged and only begun to be ordered is read worse than before.
 
 use crate::VtError;
 use crate::compaction::Pressure;
@@ -28,7 +30,7 @@ const REST_TIMES: u32 = 3;
 const MEASURED: usize = 16;
 /// What a store may write for order in one life, for each byte that is committed in it ...
 const WRITTEN_TIMES: u64 = 8;
-/// ... and beside that, since there may be scatter from before.
+/// ... and beside that, for what is not measured yet.
 const WRITTEN_BYTES: u64 = 256 << 20;
 
 /// Order steps of the background, and what they go by.
@@ -40,6 +42,8 @@ pub(crate) struct IdleOrder {
     rest_until: Duration,
     /// Bytes written so far.
     pub(crate) written_bytes: u64,
+    /// Bytes of scattered windows when all tables were measured for the first time.
+    found_bytes: Option<u64>,
     /// Number of the next table when nothing was to be done.
     done_at: Option<TableId>,
 }
@@ -72,7 +76,7 @@ impl IdleOrder {
             return Ok(false);
         };
         let before = store.counters.merged_bytes.get();
-        let has_worked = step(store)?;
+        let has_worked = self.step(store)?;
         self.done_at = (!has_worked).then(|| store.tables.next_id());
         self.written_bytes += store.counters.merged_bytes.get() - before;
         let end = clock.monotonic();
@@ -98,27 +102,31 @@ impl IdleOrder {
     fn may_write(&self, store: &Store) -> bool {
         let put = store.counters.put_bytes.get();
         let paid = put.saturating_mul(WRITTEN_TIMES) + WRITTEN_BYTES;
-        self.written_bytes + STEP_BYTES <= paid
+        // A step writes indexes beside the values that it moves.
+        let found = self.found_bytes.unwrap_or(0);
+        self.written_bytes + STEP_BYTES <= paid.saturating_add(found + found / 4)
     }
-}
 
-/// Does what is due first: a write-out, a merge, a measurement, or an order step.
-fn step(store: &Store) -> Result<bool, VtError> {
-    let is_worth = |table: &TableHandle, scattered: u64| {
-        let part = table.meta().value_bytes / WORTH_PART;
-        scattered >= part.min(STEP_BYTES)
-    };
-    if store.seal_values()? || store.compactor.compact(Pressure::Order, false)? {
-        return Ok(true);
+    /// Does what is due first: a write-out, a merge, a measurement, or an order step.
+    fn step(&mut self, store: &Store) -> Result<bool, VtError> {
+        let is_worth = |table: &TableHandle, scattered: u64| {
+            let part = table.meta().value_bytes / WORTH_PART;
+            scattered >= part.min(STEP_BYTES)
+        };
+        if store.seal_values()? || store.compactor.compact(Pressure::Order, false)? {
+            return Ok(true);
+        }
+        if store.key_order.measure(MEASURED) == MEASURED {
+            return Ok(true);
+        }
+        let found = || store.key_order.scattered_bytes();
+        self.found_bytes.get_or_insert_with(found);
+        let rules = StepRules {
+            bytes_max: STEP_BYTES,
+            is_worth: &is_worth,
+        };
+        Ok(store.key_order.order_one(rules)? > 0)
     }
-    if store.key_order.measure(MEASURED) == MEASURED {
-        return Ok(true);
-    }
-    let rules = StepRules {
-        bytes_max: STEP_BYTES,
-        is_worth: &is_worth,
-    };
-    Ok(store.key_order.order_one(rules)? > 0)
 }
 
 impl Store {

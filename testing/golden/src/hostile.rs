@@ -7,10 +7,12 @@
 
 mod files;
 mod tables;
+mod views;
 mod whole;
 
 pub use files::{fs_chunk, fs_row, fs_rows};
 pub use tables::{vt_data, vt_index, vt_range_deletes, vt_root};
+pub use views::{fs_view, fs_views, send_stream};
 pub use whole::whole;
 
 use stitch_base::sync::Arc;
@@ -75,6 +77,14 @@ pub const ENTRIES: &[Entry] = &[
         run: fs_rows,
     },
     Entry {
+        name: "fs_view",
+        run: fs_view,
+    },
+    Entry {
+        name: "fs_views",
+        run: fs_views,
+    },
+    Entry {
         name: "fuse_request",
         run: fuse_request,
     },
@@ -85,6 +95,10 @@ pub const ENTRIES: &[Entry] = &[
     Entry {
         name: "logged_commit",
         run: logged_commit,
+    },
+    Entry {
+        name: "send_stream",
+        run: send_stream,
     },
     Entry {
         name: "superblock",

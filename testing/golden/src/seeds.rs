@@ -1,6 +1,7 @@
 //! Valid records of every kind, for mutation and as a fuzzer's first corpus.
 
 mod tables;
+mod views;
 
 use crate::hostile::SALT;
 use stitch_base::{Generation, Ino, Lsn, PinId, Seqno, TableId, TreeId};
@@ -37,6 +38,8 @@ pub fn of(name: &str) -> Vec<Vec<u8>> {
         "fs_chunk" => fs_chunks(),
         "fs_row" => fs_rows(),
         "fs_rows" => [16, 32, 64, 192].map(|len| (0..len).collect()).to_vec(),
+        "fs_view" => views::rows(),
+        "fs_views" => [16, 32, 64, 192].map(|len| (0..len).collect()).to_vec(),
         "fuse_request" => fuse_requests(),
         "log_record" => vec![
             log_record(RecordKind::Data),
@@ -44,6 +47,7 @@ pub fn of(name: &str) -> Vec<Vec<u8>> {
             short_log_record(Lsn(512), Generation(3)),
         ],
         "logged_commit" => vec![logged_commit()],
+        "send_stream" => vec![views::stream()],
         "superblock" => COPIES
             .into_iter()
             .map(|at| superblock().encode(at)[..512].to_vec())

@@ -3,37 +3,56 @@
 use super::Transaction;
 use crate::DbError;
 use std::ops::{Deref, DerefMut};
+use stitch_base::sync::Arc;
 
-/// A place in a transaction to which its writes can be taken back.
+/// A place in a transaction to which its writes can be taken back. Another transaction refuses it.
 #[derive(Debug)]
 pub struct Savepoint {
     number: u64,
+    owner: Mark,
 }
+
+/// Tells a transaction from all others. Made for its first savepoint.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Mark(Arc<()>);
 
 impl Transaction {
     /// Marks a place to which later writes can be taken back. What is kept for that counts up to
     /// the size of a batch.
     pub fn savepoint(&mut self) -> Savepoint {
         let number = self.writes.save();
-        Savepoint { number }
+        let owner = self.mark.get_or_insert_default().clone();
+        Savepoint { number, owner }
+    }
+
+    /// Returns the number of a savepoint of this transaction.
+    fn own(&self, savepoint: &Savepoint) -> Result<u64, DbError> {
+        let mark = self.mark.as_ref();
+        let is_own = mark.is_some_and(|mark| Arc::ptr_eq(&mark.0, &savepoint.owner.0));
+        is_own
+            .then_some(savepoint.number)
+            .ok_or(DbError::NoSavepoint)
     }
 
     /// Takes back what was written after a savepoint. It can be used again; later ones are gone.
     /// Locks are kept, and what was read stays read.
     ///
     /// # Errors
-    /// [`DbError::NoSavepoint`] if it was released, or is gone with an earlier one.
+    /// [`DbError::NoSavepoint`] if it was released, is gone with an earlier one, or is another
+    /// transaction's.
     pub fn rollback_to(&mut self, savepoint: &Savepoint) -> Result<(), DbError> {
-        self.writes.take_back(savepoint.number)
+        let number = self.own(savepoint)?;
+        self.writes.take_back(number)
     }
 
     /// Gives up a savepoint and later ones, and keeps what was written.
     ///
     /// # Errors
-    /// [`DbError::NoSavepoint`] if it is gone.
+    /// [`DbError::NoSavepoint`] if it is gone, or another transaction's.
     #[expect(clippy::needless_pass_by_value, reason = "it is of no use afterwards")]
     pub fn release(&mut self, savepoint: Savepoint) -> Result<(), DbError> {
-        self.writes.keep(savepoint.number)
+        let number = self.own(&savepoint)?;
+        self.writes.keep(number)
     }
 
     /// Begins a transaction inside of this one. It reads and writes as this one does; dropping it

@@ -501,6 +501,23 @@ fn a_closure_runs_again_until_it_meets_no_conflict() {
 }
 
 #[test]
+fn a_savepoint_of_another_transaction_takes_nothing_back() {
+    let fixture = Fixture::new();
+    let mut first = fixture.begin(Isolation::Snapshot);
+    let mut second = fixture.begin(Isolation::Snapshot);
+    let (of_first, of_second) = (first.savepoint(), second.savepoint());
+    second.put(fixture.tree, b"a", b"1").unwrap();
+    let refused = second.rollback_to(&of_first);
+    assert!(matches!(refused, Err(DbError::NoSavepoint)), "{refused:?}");
+    let refused = second.release(of_first);
+    assert!(matches!(refused, Err(DbError::NoSavepoint)), "{refused:?}");
+    let kept = second.get(fixture.tree, b"a").unwrap();
+    assert_eq!(kept.as_deref(), Some(&b"1"[..]));
+    second.rollback_to(&of_second).unwrap();
+    assert_eq!(second.get(fixture.tree, b"a").unwrap(), None);
+}
+
+#[test]
 fn locking_reads_see_the_present() {
     let fixture = Fixture::new();
     fixture.put(b"a", b"1");

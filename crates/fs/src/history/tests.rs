@@ -232,3 +232,21 @@ fn damaged_moments_are_found_and_dropped() {
         .collect();
     assert_eq!(names, ["history/1", "other"]);
 }
+
+#[test]
+fn a_moment_of_the_largest_number_is_no_end_of_the_history() {
+    let tester = tester();
+    tester.after(0).created.unwrap();
+    let record = MomentRecord {
+        created_ns: START * 1_000_000_000,
+        keep_s: 3600,
+    };
+    let engine = tester.fs.engine();
+    let last = moment_pin(u64::MAX);
+    engine.create_pin(&last, &record.encode()).unwrap();
+    tester.write(b"changed");
+    let made = tester.after(10).created.unwrap();
+    assert_eq!(made.number, 2, "the smallest that is free");
+    tester.write(b"again");
+    assert_eq!(tester.after(10).created.unwrap().number, 3);
+}

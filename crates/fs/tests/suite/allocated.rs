@@ -1,8 +1,8 @@
 //! What `fallocate` allocates: blocks that count, and that writes do not add to.
 
-use crate::common::{ROOT, SUPER, Setup, at, cut, registry, setup, setup_on};
+use crate::common::{ROOT, SUPER, Setup, at, cut, new, registry, setup, setup_on};
 use stitch_base::Ino;
-use stitch_fs::{Attr, FallocateMode, FsError, FsResult, WriteOptions};
+use stitch_fs::{Attr, BeginOptions, CloneSource, FallocateMode, FsError, FsResult, WriteOptions};
 use stitch_kv::Engine as _;
 
 const KEEP: FallocateMode = FallocateMode::Allocate { keep_size: true };
@@ -385,5 +385,69 @@ fn a_refused_allocation_sets_nothing_aside() {
     }
     assert!(free_bytes(&setup) + BLOCK > before);
     assert_eq!(setup.attr(ino).size, 0);
+    setup.check();
+}
+
+/// The commit looks for the room, and is refused without.
+#[test]
+fn an_allocation_in_a_transaction_needs_room_at_the_commit() {
+    let setup = small();
+    let taken = setup.file(ROOT, "taken").ino;
+    setup.write(taken, 0, b"before");
+    let before = free_bytes(&setup);
+    let view = setup.fs.begin_transaction("work", &BeginOptions::default());
+    let view = view.unwrap();
+    let inner = view.fs();
+    let found = inner.lookup(at(ROOT, "taken")).unwrap().ino;
+    let options = WriteOptions::default();
+    inner.write(found, 0, b"AFTER!", options).unwrap();
+    let big = inner.create(&SUPER, at(ROOT, "big"), &new(0o644));
+    let big = big.unwrap().ino;
+    inner
+        .fallocate(big, GROW, 0, 64 << 20)
+        .expect("not looked for");
+    assert!(
+        free_bytes(&setup) + 16 * BLOCK > before,
+        "nothing is set aside"
+    );
+    let refused = setup.fs.commit_transaction(&view);
+    assert!(matches!(refused, Err(FsError::NoSpace)), "{refused:?}");
+    assert!(setup.lookup(ROOT, "big").is_err());
+    assert_eq!(setup.contents(taken), b"before");
+    inner.fallocate(big, PUNCH, 0, 64 << 20).unwrap();
+    let most = 100 * BLOCK;
+    inner.fallocate(big, GROW, 0, most).unwrap();
+    setup.fs.commit_transaction(&view).expect("there is room");
+    assert_eq!(setup.contents(taken), b"AFTER!");
+    assert!(free_bytes(&setup) < before - most, "it is set aside now");
+    setup.check();
+}
+
+#[test]
+fn room_of_a_clone_is_set_aside_while_it_is_open() {
+    let setup = small();
+    let dir = setup.dir(ROOT, "dir").ino;
+    let source = CloneSource {
+        fs: &setup.fs,
+        dir,
+        snapshot: None,
+    };
+    let made = setup.fs.make_clone(&SUPER, &source, at(ROOT, "clone"));
+    let number = made.unwrap().number;
+    let before = free_bytes(&setup);
+    let most = 100 * BLOCK;
+    let open = || setup.fs.open_clone(number).unwrap();
+    let clone = open();
+    let file = clone.fs().create(&SUPER, at(dir, "file"), &new(0o644));
+    clone
+        .fs()
+        .fallocate(file.unwrap().ino, KEEP, 0, most)
+        .unwrap();
+    assert!(free_bytes(&setup) < before - most);
+    drop(clone);
+    assert!(free_bytes(&setup) + 16 * BLOCK > before, "it is closed");
+    let clone = open();
+    assert!(free_bytes(&setup) < before - most, "it is open again");
+    drop(clone);
     setup.check();
 }

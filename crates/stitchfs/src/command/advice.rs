@@ -3,7 +3,9 @@
 //! The library's messages say what happened; a program that uses it has no command line. Advice
 //! that loses data says so.
 
+use std::io;
 use std::path::Path;
+use stitch_device::{DeviceError, STORE_FILE_NAME};
 use stitch_fuse::backing::NoPassthrough;
 use stitch_fuse::transport::uring::Refusal;
 use stitch_fuse::{MountError, SessionError};
@@ -19,7 +21,9 @@ pub(super) fn of(error: &anyhow::Error) -> Option<String> {
         let of_volume = || cause.downcast_ref().and_then(of_volume);
         let of_mount = || cause.downcast_ref().and_then(of_mount);
         let of_session = || cause.downcast_ref().and_then(of_session);
+        let of_device = || cause.downcast_ref().and_then(of_device);
         of_store()
+            .or_else(of_device)
             .or_else(of_vt)
             .or_else(of_volume)
             .or_else(of_mount)
@@ -43,8 +47,23 @@ fn of_store(error: &StoreError) -> Option<String> {
         StoreError::Volume(error) => of_volume(error),
         StoreError::Vt(error) => of_vt(error),
         StoreError::Session(error) => of_session(error),
+        StoreError::Device(error) => of_device(error),
         _ => None,
     }
+}
+
+/// A directory was given, and taken for one with a store in it.
+fn of_device(error: &DeviceError) -> Option<String> {
+    let DeviceError::Io { name, source, .. } = error else {
+        return None;
+    };
+    let path = Path::new(name);
+    let is_missing = source.kind() == io::ErrorKind::NotFound && path.ends_with(STORE_FILE_NAME);
+    let dir = path.parent().filter(|dir| is_missing && dir.is_dir())?;
+    let shown = dir.display();
+    Some(format!(
+        "no StitchFS is mounted at {shown}, and no store is in it"
+    ))
 }
 
 const UNMOUNT: &str = "unmount it first";
@@ -98,6 +117,7 @@ fn of_volume(error: &VolumeError) -> Option<String> {
         VolumeError::NoInstance { .. } => {
             Some("`stitchfs instance list` tells which there are".to_owned())
         }
+        VolumeError::Device(error) => of_device(error),
         VolumeError::NoZones { .. } => {
             Some("the commands are `stitchfs defrag` and `stitchfs grow`".to_owned())
         }

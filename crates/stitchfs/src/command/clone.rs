@@ -110,7 +110,9 @@ pub(super) fn destroy(args: &DestroyArgs) -> Result<u8> {
     }
     tree.remove()?;
     if args.json {
-        output::print_json(&json!({ "destroyed": stitchfs::path_text(tree.path()) }))?;
+        let mut out = json!({});
+        stitchfs::set_path(&mut out, "destroyed", tree.path());
+        output::print_json(&out)?;
     }
     Ok(0)
 }

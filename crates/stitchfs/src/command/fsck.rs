@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::io::{self, BufRead, IsTerminal, Write};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use stitch_base::ErrorKind;
 use stitchfs::{Checked, Finding, Store, StoreError, StoreOptions};
@@ -235,14 +234,10 @@ fn as_json(finding: &Finding) -> Value {
     let mut out = json!({
         "rule": finding.rule,
         "detail": finding.detail,
-        "paths": paths.iter().map(|path| stitchfs::path_text(path)).collect::<Vec<_>>(),
         "inodes_without_path": unnamed.map(|owner| owner.ino.0).collect::<Vec<_>>(),
         "repairable": finding.is_repairable,
     });
-    if paths.iter().any(|path| path.to_str().is_none()) {
-        let raw = paths.iter().map(|path| path.as_os_str().as_bytes());
-        out["paths_raw"] = json!(raw.collect::<Vec<_>>());
-    }
+    stitchfs::set_paths(&mut out, "paths", &paths);
     out
 }
 

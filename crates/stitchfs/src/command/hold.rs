@@ -168,12 +168,13 @@ impl Holder {
 
     /// What the daemon says of us.
     fn about(&self) -> Value {
-        json!({
+        let mut about = json!({
             "holder_pid": std::process::id(),
             "restarts": self.restarts,
-            "program": stitchfs::path_text(self.program.path()),
             "upgrade": self.upgraded,
-        })
+        });
+        stitchfs::set_path(&mut about, "program", self.program.path());
+        about
     }
 
     /// A daemon that does not hear has died, or will.

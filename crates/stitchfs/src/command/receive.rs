@@ -4,8 +4,10 @@ use super::{output, snapshot};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Parser;
 use serde_json::json;
+use std::ffi::OsStr;
 use std::io::{BufReader, IsTerminal as _};
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 use stitch_send::{Left, ReceiveOptions, Received, SendError};
 
 /// Exit code for a directory that has not all attributes that were sent.
@@ -84,13 +86,18 @@ pub(super) fn run(args: &ReceiveArgs) -> Result<u8> {
         take_snapshot(args, &received)?;
     }
     if args.json {
-        output::print_json(&json!({
-            "snapshot": String::from_utf8_lossy(&received.name),
+        let mut out = json!({
             "id": received.head.snapshot.to_string(),
             "base": received.head.base.map(|base| base.to_string()),
             "bytes": received.bytes,
             "complete": is_all,
-        }))?;
+        });
+        stitchfs::set_path(
+            &mut out,
+            "snapshot",
+            Path::new(OsStr::from_bytes(&received.name)),
+        );
+        output::print_json(&out)?;
     }
     Ok(if is_all { 0 } else { NOT_ALL })
 }
@@ -145,8 +152,10 @@ fn note_left(args: &ReceiveArgs, left: &Left) -> bool {
 }
 
 fn take_snapshot(args: &ReceiveArgs, received: &Received) -> Result<()> {
-    let name = String::from_utf8_lossy(&received.name);
-    let place = snapshot::create_at(&args.dir, &name);
+    let name = std::str::from_utf8(&received.name);
+    let place = name
+        .context("its name is no UTF-8")
+        .and_then(|name| snapshot::create_at(&args.dir, name));
     let place = place.context("all was received, but there is no snapshot of it")?;
     if !args.json {
         output::print(&stitchfs::path_text(&place))?;

@@ -69,11 +69,9 @@ pub(super) fn run(args: &Args) -> Result<u8> {
         entries += wait(mount, *before)?;
     }
     if args.json {
-        let paths: Vec<_> = trees
-            .iter()
-            .map(|tree| stitchfs::path_text(&tree.path))
-            .collect();
-        let mut out = json!({ "removed": paths });
+        let paths: Vec<&Path> = trees.iter().map(|tree| tree.path.as_path()).collect();
+        let mut out = json!({});
+        stitchfs::set_paths(&mut out, "removed", &paths);
         if args.wait {
             out["entries"] = json!(entries);
         }

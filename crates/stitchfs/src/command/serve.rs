@@ -177,8 +177,8 @@ fn read_password(path: &Path) -> Result<Vec<u8>> {
 /// The path of the socket on which a mount serves its keys.
 pub(super) fn socket_of_mount(mount_point: &Path) -> Result<PathBuf> {
     let document = live::ask(mount_point)?;
-    match document["kv_socket"].as_str() {
-        Some(path) => Ok(PathBuf::from(path)),
+    match stitchfs::path_in(&document, "kv_socket") {
+        Some(path) => Ok(path),
         None => bail!(
             "{}: serves no keys; mount it with -o kv",
             mount_point.display()

@@ -3,6 +3,7 @@
 //! | inherited | what would happen | what is done |
 //! |---|---|---|
 //! | soft limits (`ulimit -S`) | a write, thread or file is refused later | raised to the hard limits |
+//! | stack limit (`ulimit -s`) | the main thread overflows | raised to 8 MiB, or refused |
 //! | mode mask | files that not even their owner can open | the owner's bits are taken out |
 //! | blocked signals | Ctrl-C and SIGTERM never arrive | unblocked |
 //! | SIGCHLD ignored | waiting for a child fails | the default again |
@@ -22,8 +23,15 @@ use std::sync::atomic::AtomicBool;
 
 /// Open files without which no mount can be served.
 const FILES_MIN: u64 = 24;
+/// Stack without which no command runs: the main thread's grows up to the limit. Twice what a mount
+/// was seen to need in the development profile.
+const STACK_BYTES_MIN: u64 = 512 << 10;
+/// Stack that is enough.
+const STACK_BYTES: u64 = 8 << 20;
 /// Limits that a command and a daemon meet.
 const COMMON: [Resource; 2] = [Resource::Fsize, Resource::Nofile];
+/// Those that [`reset`] raises.
+const RAISED: [Resource; COMMON.len() + 1] = [COMMON[0], COMMON[1], Resource::Stack];
 /// Limits that a daemon meets: it runs for long and has many threads.
 const DAEMON: [Resource; 5] = [
     Resource::As,
@@ -37,7 +45,7 @@ const DAEMON: [Resource; 5] = [
 #[derive(Debug)]
 pub(super) struct Inherited {
     mask: Mode,
-    limits: [(Resource, Rlimit); COMMON.len()],
+    limits: [(Resource, Rlimit); RAISED.len()],
 }
 
 impl Inherited {
@@ -62,12 +70,43 @@ pub(super) fn reset() -> Inherited {
     let mask = umask(Mode::empty());
     // The group's bits and those of others are the user's choice.
     umask(owner_can_use(mask));
-    let limits = COMMON.map(|resource| (resource, getrlimit(resource)));
+    let limits = RAISED.map(|resource| (resource, getrlimit(resource)));
     raise_limits(&COMMON);
+    raise_stack();
     if let Err(error) = outlive_limits() {
         output::note(&format!("cannot handle SIGXFSZ: {error}"));
     }
     Inherited { mask, limits }
+}
+
+/// Checks that the main thread has the stack that it needs. To be called first of all.
+///
+/// # Errors
+/// If the hard limit is too small.
+pub(super) fn check_stack() -> Result<()> {
+    let Some(bytes) = getrlimit(Resource::Stack).maximum else {
+        return Ok(());
+    };
+    ensure!(
+        bytes >= STACK_BYTES_MIN,
+        "the limit of the stack (ulimit -s) is {} KiB, and {} KiB are needed",
+        bytes >> 10,
+        STACK_BYTES_MIN >> 10
+    );
+    Ok(())
+}
+
+/// Raises a soft limit of the stack that is small. Programs that we start lay out their memory in
+/// another way where there is none at all.
+fn raise_stack() {
+    let Rlimit { current, maximum } = getrlimit(Resource::Stack);
+    let enough = STACK_BYTES.min(maximum.unwrap_or(u64::MAX));
+    if current.is_some_and(|bytes| bytes < enough) {
+        let current = Some(enough);
+        if let Err(error) = setrlimit(Resource::Stack, Rlimit { current, maximum }) {
+            tracing::debug!(%error, "the limit of the stack stays");
+        }
+    }
 }
 
 /// Resets what only a daemon stumbles over.
@@ -190,7 +229,7 @@ mod tests {
         limit.current = Some(7);
         let mask = umask(Mode::empty());
         umask(mask);
-        let limits = [(resource, limit), (resource, limit)];
+        let limits = [(resource, limit); RAISED.len()];
         Inherited { mask, limits }.restore().unwrap();
         assert_eq!(getrlimit(resource), limit);
         raise_limits(&[resource]);

@@ -40,9 +40,9 @@ until it is committed or aborted, also when the file system is mounted again. It
 is found at MNT/.stitchfs/txn/NAME, which is not listed. Root, the user who
 mounted, and the user who began it commit and abort it.
 
-What a commit has to write must fit into one batch of the engine: 8 MiB, in
-small stores less. A larger one is refused. `rmtree` removes entry by entry in a
-transaction.
+A transaction may be of any size that the store has room for, but for names that
+others change in the same directories: those must fit into one batch of 8 MiB,
+in small stores less. `rmtree` removes entry by entry in a transaction.
 
 With `--isolation ser` the commit is refused, too, if others have changed what
 was read: names, also missing ones, attributes, contents, and directories that

@@ -312,7 +312,7 @@ impl Transaction {
     /// Takes back what was written after a savepoint. It can be used again; later ones are gone.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] if the savepoint is gone.
+    /// [`ErrorKind::Invalid`] if the savepoint is gone, or another transaction's.
     pub fn rollback_to(&mut self, savepoint: &Savepoint) -> Result<(), StoreError> {
         let done = self.inner.rollback_to(savepoint);
         self.named(done)

@@ -1,16 +1,48 @@
 //! The history of a file system.
 
-use super::{Dir, Files};
+use super::{Dir, Files, Open};
 use crate::StoreError;
+use crate::owner::Owner;
+use stitch_base::PinId;
 use stitch_fs::{HistoryRound, MomentInfo};
+
+/// A moment of the history of a file system. Another file system refuses it.
+#[derive(Clone, Debug)]
+pub struct HistoryMoment {
+    info: MomentInfo,
+    owner: Owner,
+}
+
+impl HistoryMoment {
+    /// Returns what is known of it.
+    #[must_use]
+    pub const fn info(&self) -> &MomentInfo {
+        &self.info
+    }
+
+    /// Returns its number in the file system that `asked` is of.
+    ///
+    /// # Errors
+    /// [`StoreError::Foreign`].
+    fn id_for(&self, asked: &Open) -> Result<PinId, StoreError> {
+        let handle = || format!("moment {}", self.info.name());
+        self.owner.check(handle, &asked.life.store.instance)?;
+        Ok(self.info.id)
+    }
+}
 
 impl Files {
     /// Returns the moments of the history, in the order of their creation.
     ///
     /// # Errors
     /// See [`StoreError`].
-    pub fn moments(&self) -> Result<Vec<MomentInfo>, StoreError> {
-        Ok(self.open.fs.moments()?)
+    pub fn moments(&self) -> Result<Vec<HistoryMoment>, StoreError> {
+        let owner = Owner::new(&self.open.life.store.instance);
+        let moment = |info| HistoryMoment {
+            info,
+            owner: owner.clone(),
+        };
+        Ok(self.open.fs.moments()?.into_iter().map(moment).collect())
     }
 
     /// Creates a moment of the history if one is due and anything was written since the last one,
@@ -32,9 +64,10 @@ impl Files {
     /// the moment is dropped.
     ///
     /// # Errors
-    /// [`NotFound`](crate::ErrorKind::NotFound) if it was dropped.
-    pub fn open_moment(&self, moment: &MomentInfo) -> Result<Dir, StoreError> {
-        let view = self.open.fs.open_moment(moment.id)?;
+    /// [`NotFound`](crate::ErrorKind::NotFound) if it was dropped;
+    /// [`Invalid`](crate::ErrorKind::Invalid) for a moment of another store or instance.
+    pub fn open_moment(&self, moment: &HistoryMoment) -> Result<Dir, StoreError> {
+        let view = self.open.fs.open_moment(moment.id_for(&self.open)?)?;
         self.dir_of(view)
     }
 }
@@ -44,30 +77,33 @@ impl Dir {
     /// second is the present for `None`.
     ///
     /// # Errors
-    /// [`NotFound`](crate::ErrorKind::NotFound) if a moment was dropped.
+    /// As [`Files::open_moment`].
     ///
     /// # Cost
     /// A scan of all names below the directory at both, up to the first difference.
     pub fn has_changed(
         &self,
-        from: &MomentInfo,
-        to: Option<&MomentInfo>,
+        from: &HistoryMoment,
+        to: Option<&HistoryMoment>,
     ) -> Result<bool, StoreError> {
-        let fs = &self.hold.open().fs;
-        Ok(fs.has_changed(self.hold.ino(), from.id, to.map(|to| to.id))?)
+        let open = self.hold.open();
+        let from = from.id_for(open)?;
+        let to = to.map(|to| to.id_for(open)).transpose()?;
+        Ok(open.fs.has_changed(self.hold.ino(), from, to)?)
     }
 
     /// Makes this directory, and all below it, what it was at a moment. Inode numbers stay.
     ///
     /// # Errors
-    /// [`NotFound`](crate::ErrorKind::NotFound) if the moment was dropped, or the directory had
-    /// another path then.
+    /// As [`Files::open_moment`]; [`NotFound`](crate::ErrorKind::NotFound) also if the directory
+    /// had another path then.
     ///
     /// # Durability
     /// On the medium when this returns.
-    pub fn roll_back_to(&self, moment: &MomentInfo) -> Result<(), StoreError> {
-        let fs = &self.hold.open().fs;
-        fs.roll_back_to_moment(moment.id, self.hold.ino(), None)?;
+    pub fn roll_back_to(&self, moment: &HistoryMoment) -> Result<(), StoreError> {
+        let open = self.hold.open();
+        let id = moment.id_for(open)?;
+        open.fs.roll_back_to_moment(id, self.hold.ino(), None)?;
         Ok(())
     }
 }

@@ -269,6 +269,25 @@ fn info_of_a_directory_without_a_mount_names_the_directory() {
 }
 
 #[test]
+fn a_directory_without_a_store_is_named_by_every_command() {
+    let place = Place::new();
+    std::fs::create_dir(place.path("dir")).unwrap();
+    for args in [
+        &["fsck", "dir"][..],
+        &["defrag", "dir"],
+        &["trim", "dir"],
+        &["grow", "dir"],
+        &["usage", "dir"],
+        &["instance", "list", "dir"],
+        &["kv", "scan", "dir"],
+        &["serve", "dir"],
+    ] {
+        let ended = place.run(args);
+        ended.says("no StitchFS is mounted at dir, and no store is in it");
+    }
+}
+
+#[test]
 fn of_several_trees_none_is_removed_if_one_is_missing() {
     let place = Place::new();
     std::fs::create_dir(place.path("dir")).unwrap();

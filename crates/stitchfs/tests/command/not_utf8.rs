@@ -113,3 +113,86 @@ fn a_mount_with_such_paths_survives_its_daemon_and_an_upgrade() {
         .current_dir(place.path(""));
     assert!(wait_until(|| fsck.output().unwrap().status.success()));
 }
+
+/// Snapshots, clones, history and transactions of directories, and what they tell of files.
+#[test]
+fn commands_of_views_take_such_paths() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let mnt = place.path("").canonicalize().unwrap().join("mnt");
+    let bad = OsStr::from_bytes(BAD);
+    let mnt_arg = mnt.as_os_str();
+    let store = OsStr::new("store");
+    let options = "mount --create 64M -o history=1h,kv";
+    run(&place, &words(options, &[store, mnt_arg]));
+    let _mount = Mount(&mnt);
+    let dir = mnt.join(bad);
+    fs::create_dir(&dir).unwrap();
+    let file = dir.join(bad);
+    fs::write(&file, b"one").unwrap();
+    let dir_arg = dir.as_os_str();
+    let inner = [BAD, b"/", BAD].concat();
+
+    let made = json_of(
+        &place,
+        &words("snapshot create --json", &[dir_arg, OsStr::new("s")]),
+    );
+    assert_eq!(made["path_raw"], json!(BAD), "{made}");
+    fs::write(&file, b"two").unwrap();
+    let snap = mnt.join(".stitchfs/snap/s");
+    let changes = json_of(&place, &words("diff --json", &[snap.as_os_str()]));
+    assert_eq!(changes["changes"][0]["path_raw"], json!(BAD), "{changes}");
+    let listed = json_of(&place, &words("snapshot list --json", &[mnt_arg]));
+    assert_eq!(listed["snapshots"][0]["path_raw"], json!(BAD), "{listed}");
+    let rule = "snapshot create --every 1h --keep hourly=2 --json";
+    let set = json_of(&place, &words(rule, &[dir_arg]));
+    assert_eq!(set["dir_raw"], json!(dir_arg.as_bytes()), "{set}");
+    let policies = json_of(&place, &words("snapshot policy list --json", &[mnt_arg]));
+    assert_eq!(
+        policies["policies"][0]["path_raw"],
+        json!(BAD),
+        "{policies}"
+    );
+
+    let clone = mnt.join(OsStr::from_bytes(b"clone\xff"));
+    let clone_arg = clone.as_os_str();
+    let made = json_of(&place, &words("clone --json", &[dir_arg, clone_arg]));
+    assert_eq!(made["clone_raw"], json!(clone_arg.as_bytes()), "{made}");
+    let usage = json_of(&place, &words("usage --json", &[mnt_arg]));
+    let rows = usage["usage"][0]["rows"].as_array().unwrap();
+    let has_path = rows.iter().any(|row| row["path_raw"] == json!(BAD));
+    assert!(has_path, "{usage}");
+    let gone = json_of(&place, &words("destroy --json", &[clone_arg]));
+    assert_eq!(gone["destroyed_raw"], json!(clone_arg.as_bytes()), "{gone}");
+
+    run(&place, &words("txn begin t", &[mnt_arg]));
+    let other = mnt.join(".stitchfs/txn/t").join(bad).join(bad);
+    fs::write(&other, b"three").unwrap();
+    let differs = json_of(&place, &words("txn diff --json t", &[mnt_arg]));
+    let path = &differs["changes"][0]["path_raw"];
+    assert_eq!(*path, json!(inner), "{differs}");
+    fs::write(&file, b"four").unwrap();
+    let listed = json_of(&place, &words("txn conflicts --json t", &[mnt_arg]));
+    let path = &listed["conflicts"][0]["path_raw"];
+    assert_eq!(*path, json!(inner), "{listed}");
+    let path = OsStr::from_bytes(&inner);
+    let resolved = words("txn resolve --ours --json t", &[path, mnt_arg]);
+    let resolved = json_of(&place, &resolved);
+    assert_eq!(resolved["path_raw"], json!(inner), "{resolved}");
+    run(&place, &words("txn commit t", &[mnt_arg]));
+    assert_eq!(fs::read(&file).unwrap(), b"three");
+
+    let rolled = words("rollback --yes --json", &[snap.as_os_str(), dir_arg]);
+    let rolled = json_of(&place, &rolled);
+    assert_eq!(rolled["dir_raw"], json!(dir_arg.as_bytes()), "{rolled}");
+    assert_eq!(fs::read(&file).unwrap(), b"one");
+    let removed = json_of(&place, &words("rmtree --json", &[dir_arg]));
+    assert_eq!(
+        removed["removed_raw"],
+        json!([dir_arg.as_bytes()]),
+        "{removed}"
+    );
+    run(&place, &words("umount", &[mnt_arg]));
+}

@@ -156,6 +156,26 @@ fn too_few_open_files_are_refused_and_few_are_enough() {
 }
 
 #[test]
+fn too_small_a_stack_is_refused_and_a_small_one_is_enough() {
+    let place = Place::new();
+    let made = ["mkfs", "--size", "16M", "a"];
+    let refused = run_by(&place, &["prlimit", "--stack=131072"], &made);
+    refused.code(1).says("ulimit -s");
+    assert!(!place.path("a").exists());
+    // What is soft is raised.
+    run_by(&place, &["prlimit", "--stack=131072:8388608"], &made).code(0);
+    let checked = run_by(&place, &["prlimit", "--stack=131072"], &["fsck", "a"]);
+    checked.code(8).says("ulimit -s");
+    let Some(mut mounted) = Mounted::new(&[]) else {
+        return;
+    };
+    mounted.umount();
+    mounted.mount_by(&["prlimit", "--stack=524288"], &["-o", "transport=dev"]);
+    fs::write(mounted.path("file"), b"contents").unwrap();
+    mounted.umount();
+}
+
+#[test]
 fn a_mask_takes_no_right_from_the_owner() {
     let Some(mut mounted) = Mounted::new(&[]) else {
         return;

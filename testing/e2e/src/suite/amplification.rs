@@ -25,6 +25,10 @@ pub(super) const CASES: &[Case] = &[
         run: a_sequential_write_is_written_about_twice,
     },
     Case {
+        name: "overwrite-random",
+        run: random_overwrites_are_written_about_twice,
+    },
+    Case {
         name: "unlink-large",
         run: removing_a_large_file_is_a_few_writes,
     },
@@ -35,6 +39,7 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 const MIB: u64 = 1 << 20;
+const PAGE: u64 = 4096;
 /// Engine writes that removing a file of any size may take.
 const FEW_WRITES: u64 = 8;
 
@@ -62,6 +67,34 @@ fn a_sequential_write_is_written_about_twice(context: &Context) -> Result<()> {
     mount.sync()?;
     let written = written_since(&mount, &before)?;
     expect_ratio(written, 1024 * MIB, 2.2)
+}
+
+/// Device bytes over file bytes for pages overwritten one by one, in random order: at most 2.1, log
+/// included.
+fn random_overwrites_are_written_about_twice(context: &Context) -> Result<()> {
+    context.needs_stitch()?;
+    let mount = Mount::create(context, &Spec::new("amp-random", "2G"))?;
+    let path = mount.dir().join("file");
+    let bytes = 128 * MIB;
+    write_random(&path, bytes)?;
+    mount.sync()?;
+    let before = mount.stats()?;
+    let mut rng = Rng::new(SEED);
+    let mut pages: Vec<u64> = (0..bytes / PAGE).collect();
+    for last in (1..pages.len()).rev() {
+        let other = rng.below(last as u64 + 1);
+        pages.swap(last, usize::try_from(other)?);
+    }
+    let file = File::options().write(true).open(&path)?;
+    let mut page = vec![0; usize::try_from(PAGE)?];
+    for at in pages {
+        rng.fill(&mut page);
+        file.write_all_at(&page, at * PAGE)?;
+    }
+    drop(file);
+    mount.sync()?;
+    let written = written_since(&mount, &before)?;
+    expect_ratio(written, bytes, 2.1)
 }
 
 /// Bytes written, without what makes appends to the log whole pages: until a sync that stays in the

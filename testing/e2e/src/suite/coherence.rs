@@ -2,6 +2,7 @@
 //! the kernel's pages, past them, or through a mapping. The expected values are those of ext4.
 
 mod changes;
+mod commits;
 mod direct;
 mod sparse;
 mod tails;
@@ -24,6 +25,14 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "holes",
         run: sparse::a_search_for_holes_sees_mapped_bytes,
+    },
+    Case {
+        name: "holes-views",
+        run: sparse::a_search_in_a_view_sees_mapped_bytes,
+    },
+    Case {
+        name: "commits",
+        run: commits::each_commit_is_seen,
     },
     Case {
         name: "tails",

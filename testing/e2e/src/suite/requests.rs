@@ -56,6 +56,10 @@ pub(super) const CASES: &[Case] = &[
         name: "syncs",
         run: syncs::each_way_syncs_the_device,
     },
+    Case {
+        name: "syncs-views",
+        run: syncs::each_way_syncs_the_device_in_a_view,
+    },
 ];
 
 /// Rounds of each operation; the counts are per round.

@@ -89,11 +89,15 @@ pub fn fs_chunk(bytes: &[u8]) {
     }
 }
 
-fn options() -> FsOptions {
+pub(super) fn options() -> FsOptions {
     FsOptions {
         clock: Arc::new(ManualClock::default()),
         ..FsOptions::default()
     }
+}
+
+pub(super) fn at(parent: Ino, name: &[u8]) -> DirName<'_> {
+    DirName::new(parent, name)
 }
 
 /// A small file system with something of everything.
@@ -110,7 +114,6 @@ fn sample() -> Option<Arc<dyn Engine>> {
             umask: 0,
         },
     );
-    let at = |parent, name| DirName::new(parent, name);
     let dir = fs.make_dir(root, at(Ino::ROOT, b"dir"), &new).ok()?.ino;
     let file = fs.create(root, at(dir, b"file"), &new).ok()?.ino;
     fs.write(file, 0, &[7; 9000], WriteOptions::default())
@@ -157,7 +160,7 @@ pub fn fs_rows(bytes: &[u8]) {
     repair(&engine);
 }
 
-fn damage(engine: &dyn Engine, change: &[u8]) {
+pub(super) fn damage(engine: &dyn Engine, change: &[u8]) {
     let [kind, tree, row, at, other, ..] = *change else {
         return;
     };
@@ -186,7 +189,7 @@ fn damage(engine: &dyn Engine, change: &[u8]) {
     let _ = engine.commit(&batch, CommitOptions::default());
 }
 
-fn patch(target: &mut [u8], at: u8, bytes: &[u8]) {
+pub(super) fn patch(target: &mut [u8], at: u8, bytes: &[u8]) {
     let len = target.len();
     if len > 0 {
         let start = usize::from(at) % len;
@@ -233,7 +236,7 @@ pub(super) fn walk(fs: &FileSystem, ino: Ino, visits: &mut usize) {
     }
 }
 
-fn repair(engine: &Arc<dyn Engine>) {
+pub(super) fn repair(engine: &Arc<dyn Engine>) {
     for _ in 0..REPAIRS_MAX {
         // What has no header, or a newer one, is not repaired.
         let Ok(issues) = fsck::check(engine, &mut |_| {}) else {
@@ -245,7 +248,11 @@ fn repair(engine: &Arc<dyn Engine>) {
             fs.reclaim().expect("a file system without issues reclaims");
             return;
         }
-        let is_lost = |issue: &fsck::Issue| matches!(issue, fsck::Issue::NoHeader { .. });
+        let has_no_header = |issue: &fsck::Issue| matches!(issue, fsck::Issue::NoHeader { .. });
+        let is_lost = |issue: &fsck::Issue| match issue {
+            fsck::Issue::InClone { issue, .. } => has_no_header(issue),
+            issue => has_no_header(issue),
+        };
         if issues.iter().any(is_lost) {
             return;
         }

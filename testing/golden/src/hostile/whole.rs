@@ -7,7 +7,7 @@
 mod changes;
 mod records;
 
-use super::files::walk;
+use super::views;
 use changes::Choices;
 use records::{Kind, Record};
 use std::sync::OnceLock;
@@ -164,6 +164,7 @@ fn fs_options(read_only: bool) -> FsOptions {
     FsOptions {
         clock: Arc::new(clock),
         name_seed: Some(0x5eed),
+        history_s: Some(3600),
         read_only,
         ..FsOptions::default()
     }
@@ -189,7 +190,8 @@ fn open(device: Arc<dyn Device>, read_only: bool) -> Result<Arc<VtEngine>, Failu
     Ok(VtEngine::open(opened, options)?)
 }
 
-/// A store with tables on several levels, range deletes, values in zones and records in its log.
+/// A store with tables on several levels, range deletes, values in zones, views, and records in its
+/// log.
 fn made() -> Result<MemDevice, Failure> {
     let medium = MemDevice::new(VOLUME_BYTES_MIN);
     Volume::format(&medium, &FormatOptions::default(), &mut |_, _| ())?;
@@ -208,6 +210,9 @@ fn made() -> Result<MemDevice, Failure> {
     for round in 0..3 {
         let fs = FileSystem::open(Arc::clone(&engine), fs_options(false))?;
         fill(&fs, round)?;
+        if round == 1 {
+            views::plant_views(&fs)?;
+        }
         fs.sync()?;
         drop(fs);
         while round < 2 && vt.step()? {}
@@ -279,7 +284,7 @@ fn read_only(device: &Arc<MemDevice>) -> Result<(), Failure> {
 
 fn read(engine: &Arc<dyn Engine>, read_only: bool) -> Result<(), Failure> {
     let fs = FileSystem::open(Arc::clone(engine), fs_options(read_only))?;
-    walk(&fs, Ino::ROOT, &mut 0);
+    views::read_views(&fs);
     Ok(())
 }
 
@@ -332,7 +337,7 @@ fn change_files(engine: &Arc<dyn Engine>) -> Result<(), Failure> {
             let _ = fs.unlink(&Caller::ROOT, at(dir.ino, name));
         }
     }
-    let _ = fs.reclaim();
+    views::use_views(&fs);
     Ok(fs.close()?)
 }
 

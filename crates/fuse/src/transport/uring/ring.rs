@@ -39,8 +39,10 @@ impl Ring {
     /// The kernel's error.
     pub(super) fn new() -> io::Result<Self> {
         let mut builder = IoUring::builder();
-        // The kernel copies requests in the waiting thread, without an interrupt.
-        builder.setup_single_issuer().setup_defer_taskrun();
+        // The kernel copies requests in the waiting thread, without an interrupt. Not
+        // IORING_SETUP_DEFER_TASKRUN: a request that is given to the ring of a dead thread would
+        // wait until the ring is gone, and no abort of the connection would reach it.
+        builder.setup_single_issuer().setup_coop_taskrun();
         Ok(Self {
             ring: builder.build(DEPTH)?,
         })
@@ -72,14 +74,19 @@ impl Ring {
             ring: self,
             entry,
             queue,
+            has_request: false,
         };
         registered.push(&with_length(command, 2));
         registered.ring.submit()?;
-        let refused = registered.ring.ring.completion().next();
-        match refused.map(|refused| refused.result()) {
+        let done = registered.ring.ring.completion().next();
+        match done.map(|done| done.result()) {
             // The command waits for a request.
             None => Ok(registered),
-            Some(result) => Err(io::Error::from_raw_os_error(-result)),
+            Some(0..) => {
+                registered.has_request = true;
+                Ok(registered)
+            }
+            Some(error) => Err(io::Error::from_raw_os_error(-error)),
         }
     }
 
@@ -115,6 +122,8 @@ pub(super) struct Registered {
     ring: Ring,
     entry: RingEntry,
     queue: u16,
+    /// The first request arrived with the registration.
+    has_request: bool,
 }
 
 impl Registered {
@@ -152,6 +161,9 @@ impl Registered {
     /// # Errors
     /// The kernel's error for the ring or the entry.
     pub(super) fn wait(&mut self) -> io::Result<()> {
+        if std::mem::take(&mut self.has_request) {
+            return Ok(());
+        }
         loop {
             if let Some(done) = self.ring.ring.completion().next() {
                 return match done.result() {

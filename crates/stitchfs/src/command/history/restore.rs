@@ -115,19 +115,15 @@ fn ask(args: &RestoreArgs, dest: &Path, time: &str) -> Result<()> {
 fn restore(source: &Path, dest: &Path) -> Result<()> {
     let shown = || dest.display().to_string();
     let above = dest.parent().context("there is a directory above it")?;
-    let name = dest
-        .file_name()
+    dest.file_name()
         .context("the root of a file system is not replaced: use --to")?;
     // A mount point cannot be renamed.
     let device = |path: &Path| path.symlink_metadata().map(|found| found.dev());
     if let (Ok(own), Ok(other)) = (device(dest), device(above)) {
         ensure!(own == other, "{}: is a mount point; use --to", shown());
     }
-    let beside = above.join(format!(
-        ".{}.restore-{}",
-        name.to_string_lossy(),
-        std::process::id()
-    ));
+    // Without the name, which may be as long as names can be.
+    let beside = above.join(format!(".stitchfs-restore-{}", std::process::id()));
     let copied = copy(source, &beside).and_then(|()| {
         rename(&beside, dest).with_context(|| format!("{}: cannot be replaced", shown()))
     });
@@ -169,6 +165,8 @@ fn remove(path: &Path) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt as _;
 
     fn dir() -> tempfile::TempDir {
         tempfile::tempdir().unwrap()
@@ -190,6 +188,19 @@ mod tests {
         restore(&then.join("a"), &now).unwrap();
         assert_eq!(fs::read(&now).unwrap(), b"one");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn a_name_may_be_as_long_as_names_can_be() {
+        let dir = dir();
+        let long = |byte: u8| dir.path().join(OsStr::from_bytes(&[byte; 255]));
+        for now in [long(b'n'), long(0xff)] {
+            let then = dir.path().join("then");
+            fs::write(&then, b"one").unwrap();
+            fs::write(&now, b"two").unwrap();
+            restore(&then, &now).unwrap();
+            assert_eq!(fs::read(&now).unwrap(), b"one");
+        }
     }
 
     #[test]

@@ -73,7 +73,8 @@ fn check(context: &Context, spec: &Spec, first: First) -> Result<()> {
     mount.fsck()
 }
 
-fn fill_until(path: &Path, is_over: &AtomicBool) -> Result<()> {
+/// Reads the file again and again.
+pub(super) fn fill_until(path: &Path, is_over: &AtomicBool) -> Result<()> {
     let file = File::open(path)?;
     let mut bytes = vec![0; usize::try_from(LEN_MAX)?];
     while !is_over.load(Ordering::Relaxed) {

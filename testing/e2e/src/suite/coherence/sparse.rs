@@ -16,6 +16,7 @@ use crate::harness::mount::{Mount, Spec};
 use crate::harness::process::shell;
 use crate::harness::stats::Stats;
 use crate::harness::transport::Transport;
+use crate::harness::views;
 
 const PAGE: u64 = 4096;
 /// Bytes of the file, and where the program writes.
@@ -50,6 +51,20 @@ pub(super) fn a_search_for_holes_sees_mapped_bytes(context: &Context) -> Result<
         where_no_request_may_wait(context)?;
     }
     Ok(())
+}
+
+/// In a clone and in a transaction.
+pub(super) fn a_search_in_a_view_sees_mapped_bytes(context: &Context) -> Result<()> {
+    context.needs_stitch()?;
+    let mut mount = Mount::create(context, &Spec::new("co-holes-views", "256M"))?;
+    let clone = views::clone(context, &mount)?;
+    let transaction = views::begin(context, &mount)?;
+    for (view, what) in [(clone, "a clone"), (transaction, "a transaction")] {
+        in_one_hole(&view).context(what)?;
+        between_extents(&view).context(what)?;
+    }
+    mount.unmount()?;
+    mount.fsck()
 }
 
 /// A hole is found by the first requests of a mount as by later ones.

@@ -14,8 +14,6 @@ use crate::harness::context::Context;
 use crate::harness::guardian;
 use crate::harness::map::Map;
 use crate::harness::mount::{Mount, Spec};
-use crate::harness::report::Skip;
-use crate::harness::transport::Transport;
 
 /// The argument that makes this program the one that maps and searches.
 pub(crate) const PROGRAM: &str = "map-and-search";
@@ -46,10 +44,6 @@ pub(crate) fn map_and_search(path: &Path) -> Result<()> {
 /// The daemon and the programs end, each time.
 pub(super) fn killed_in_a_notice(context: &Context) -> Result<()> {
     context.needs_stitch()?;
-    if context.transport == Transport::Uring {
-        let reason = "a WRITE that a dead ring thread holds is not aborted (ADR 0158)";
-        return Err(Skip(reason.to_owned()).into());
-    }
     let mut rng = Rng::new(context.seed.unwrap_or(1));
     let mut mount = Mount::create(context, &Spec::new("kill-notice", "256M"))?;
     for kill in 0..KILLS {

@@ -12,6 +12,7 @@ use rustix::io::ReadWriteFlags;
 use crate::harness::context::Context;
 use crate::harness::map::Map;
 use crate::harness::mount::{Mount, Spec};
+use crate::harness::views;
 
 /// Files above this are plain files beside the store, where there are such.
 const LARGE_BYTES: usize = 256 << 10;
@@ -77,10 +78,27 @@ pub(super) fn each_way_syncs_the_device(context: &Context) -> Result<()> {
         let mut spec = Spec::new(name, "256M").option("commit=3600");
         spec.options.extend(option.map(str::to_owned));
         let mount = Mount::create(context, &spec)?;
-        for (index, way) in WAYS.iter().enumerate() {
-            let dir = mount.dir().join(index.to_string());
-            check(&mount, &dir, way).with_context(|| format!("{name}: {}", way.0))?;
-        }
+        check_ways(&mount, mount.dir()).context(name)?;
+    }
+    Ok(())
+}
+
+/// In a clone and in a transaction, where operations on mainline are made durable, too.
+pub(super) fn each_way_syncs_the_device_in_a_view(context: &Context) -> Result<()> {
+    context.needs_stitch()?;
+    let spec = Spec::new("rq-syncs-views", "256M").option("commit=3600");
+    let mount = Mount::create(context, &spec)?;
+    let clone = views::clone(context, &mount)?;
+    check_ways(&mount, &clone).context("in a clone")?;
+    let transaction = views::begin(context, &mount)?;
+    check_ways(&mount, &transaction).context("in a transaction")
+}
+
+/// All ways, in a folder of the mount.
+fn check_ways(mount: &Mount<'_>, top: &Path) -> Result<()> {
+    for (index, way) in WAYS.iter().enumerate() {
+        let dir = top.join(format!("way{index}"));
+        check(mount, &dir, way).context(way.0)?;
     }
     Ok(())
 }
@@ -89,7 +107,9 @@ fn check(mount: &Mount<'_>, dir: &Path, (what, open, sync): &Way) -> Result<()> 
     fs::create_dir(dir)?;
     let file = open(dir)?;
     // An operation that was acknowledged, and has nothing to do with the file.
-    fs::create_dir(dir.join("before"))?;
+    let before = mount.dir().join("before");
+    fs::create_dir(&before)?;
+    fs::remove_dir(&before)?;
     let buffer = Aligned([7; 4096]);
     let before = mount.stats()?;
     sync(&file, &buffer.0)?;

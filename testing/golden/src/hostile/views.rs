@@ -1,0 +1,288 @@
+//! Rows of snapshots, moments, policies, clones and transactions against hostile bytes: their
+//! decoders, and a file system that has some of each, with changed rows, pins and user bytes.
+//!
+//! What is changed is read, used and ended as a mount does it. Every step may fail with an error,
+//! and none may panic or run forever.
+
+use super::files::{at, damage, options, repair, walk};
+use std::time::Duration;
+use stitch_base::Ino;
+use stitch_base::clock::{ManualClock, Timestamp};
+use stitch_base::sync::Arc;
+use stitch_format::fs_moment::{self, MomentRecord};
+use stitch_format::fs_policy::PolicyRow;
+use stitch_format::fs_snapshot::SnapshotRecord;
+use stitch_format::fs_transaction::TransactionRecord;
+use stitch_format::fs_view::ViewRecord;
+use stitch_format::send_stream::{self, SEND_HEAD_BYTES, SEND_HEADER_BYTES, SendDecoder, SendHead};
+use stitch_format::{FormatError, fs_reads};
+use stitch_fs::{
+    BeginOptions, Caller, CloneSource, FileSystem, FsOptions, FsResult, Keep, NewNode, PolicyRule,
+    Side, TransactionIsolation, WriteOptions,
+};
+use stitch_kv::{Engine, ModelEngine, UpsertRegistry};
+
+const NEW: NewNode = NewNode {
+    perm: 0o755,
+    umask: 0,
+};
+/// Changes of one input, at most.
+const CHANGES_MAX: usize = 12;
+/// Kinds of changes of a row; further ones are changes of a pin.
+const ROW_CHANGES: u8 = 192;
+
+/// Rows and user bytes of views.
+pub fn fs_view(bytes: &[u8]) {
+    if let Ok(record) = SnapshotRecord::decode(bytes) {
+        assert_eq!(SnapshotRecord::decode(&record.encode()), Ok(record));
+    }
+    if let Ok(record) = MomentRecord::decode(bytes) {
+        assert_eq!(MomentRecord::decode(&record.encode()), Ok(record));
+    }
+    if let Ok(row) = PolicyRow::decode(bytes) {
+        assert_eq!(PolicyRow::decode(&row.encode()), Ok(row));
+    }
+    if let Ok(record) = ViewRecord::decode(bytes) {
+        assert_eq!(ViewRecord::decode(&record.encode()), Ok(record));
+    }
+    if let Ok(record) = TransactionRecord::decode(bytes) {
+        assert_eq!(TransactionRecord::decode(&record.encode()), Ok(record));
+    }
+    if let Ok(entries) = fs_reads::decode(bytes) {
+        for entry in &entries {
+            let (start, end) = entry.numbers();
+            assert!(start < end, "a group has a number: {entry:?}");
+        }
+        assert_eq!(
+            fs_reads::encode(&entries),
+            bytes,
+            "a row is worth its bytes"
+        );
+    }
+    if let Some(number) = std::str::from_utf8(bytes)
+        .ok()
+        .and_then(fs_moment::moment_number)
+    {
+        assert_eq!(fs_moment::moment_pin(number).as_bytes(), bytes);
+    }
+}
+
+/// A stream of `stitchfs send`, record by record, with right checksums.
+pub fn send_stream(bytes: &[u8]) {
+    let Some((head, mut rest)) = bytes.split_first_chunk::<SEND_HEAD_BYTES>() else {
+        return;
+    };
+    let mut head = *head;
+    if let Err(FormatError::Checksum { expected, .. }) = SendHead::decode(&head) {
+        let place = send_stream::HEAD_TABLE.fields.iter();
+        let place = place.clone().find(|field| field.name == "CHECKSUM");
+        let at = place.expect("it has one").offset;
+        head[at..at + 4].copy_from_slice(&expected.to_le_bytes());
+    }
+    if let Ok(decoded) = SendHead::decode(&head) {
+        assert_eq!(SendHead::decode(&decoded.encode()), Ok(decoded));
+    }
+    let mut decoder = SendDecoder::new(&head);
+    while let Some((header, body)) = rest.split_first_chunk::<SEND_HEADER_BYTES>() {
+        let Ok(len) = decoder.body_len(header) else {
+            return;
+        };
+        let Some((body, after)) = body.split_at_checked(len) else {
+            return;
+        };
+        let mut header = *header;
+        let tried = decoder.clone().record(&header, body).map(drop);
+        if let Err(FormatError::Checksum { expected, .. }) = tried {
+            header[SEND_HEADER_BYTES - 4..].copy_from_slice(&expected.to_le_bytes());
+        }
+        if decoder.record(&header, body).is_err() {
+            return;
+        }
+        rest = after;
+    }
+}
+
+/// A file system with views and changed rows: each 16 bytes are a change. Read, used, then checked
+/// and repaired until nothing is left.
+pub fn fs_views(bytes: &[u8]) {
+    let Some(engine) = sample() else {
+        return;
+    };
+    for change in bytes.chunks(16).take(CHANGES_MAX) {
+        match change.first() {
+            Some(kind) if *kind >= ROW_CHANGES => damage_pin(&*engine, &change[1..]),
+            _ => damage(&*engine, change),
+        }
+    }
+    if let Ok(fs) = FileSystem::open(Arc::clone(&engine), later()) {
+        read_views(&fs);
+        use_views(&fs);
+    }
+    repair(&engine);
+}
+
+/// Options of a year later: what is due is done, and what is old goes.
+fn later() -> FsOptions {
+    let clock = ManualClock::default();
+    clock.advance(Duration::from_secs(366 * 24 * 3600));
+    FsOptions {
+        clock: Arc::new(clock),
+        history_s: Some(3600),
+        ..options()
+    }
+}
+
+fn sample() -> Option<Arc<dyn Engine>> {
+    let mut registry = UpsertRegistry::default();
+    stitch_fs::register_upserts(&mut registry);
+    let engine: Arc<dyn Engine> = Arc::new(ModelEngine::new(registry));
+    FileSystem::format(&engine, &options(), (0, 0)).ok()?;
+    let with_history = FsOptions {
+        history_s: Some(3600),
+        ..options()
+    };
+    let fs = FileSystem::open(Arc::clone(&engine), with_history).ok()?;
+    plant_views(&fs).expect("the sample is made");
+    Some(engine)
+}
+
+/// Makes some of each: snapshots, one of which is held, a policy, a moment, a clone, a clone of it,
+/// and transactions that are open, in conflict, resolved and committed.
+pub(super) fn plant_views(fs: &FileSystem) -> FsResult<()> {
+    let root = &Caller::ROOT;
+    let dir = fs.make_dir(root, at(Ino::ROOT, b"views"), &NEW)?.ino;
+    let file = fs.create(root, at(dir, b"file"), &NEW)?.ino;
+    fs.write(file, 0, &[7; 9000], WriteOptions::default())?;
+    fs.create_snapshot(dir, "held")?;
+    fs.hold_snapshot("held", "tag")?;
+    fs.create_snapshot(Ino::ROOT, "root")?;
+    let rule = PolicyRule {
+        every_s: 900,
+        keep: Keep {
+            last: 1,
+            hourly: 2,
+            ..Keep::default()
+        },
+        prefix: "auto".to_owned(),
+    };
+    fs.set_policy(dir, &rule)?;
+    fs.run_policies()?;
+    fs.run_history()?;
+    let source = CloneSource {
+        fs,
+        dir,
+        snapshot: None,
+    };
+    let clone = fs.make_clone(root, &source, at(Ino::ROOT, b"clone"))?;
+    fs.open_clone(clone.number)?
+        .fs()
+        .create(root, at(dir, b"own"), &NEW)?;
+    for (name, isolation) in [
+        ("open", TransactionIsolation::Snapshot),
+        ("conflict", TransactionIsolation::Snapshot),
+        ("done", TransactionIsolation::Serializable),
+    ] {
+        let options = BeginOptions {
+            isolation,
+            expires: Some(Timestamp(1 << 40)),
+            ..BeginOptions::default()
+        };
+        let view = fs.begin_transaction(name, &options)?;
+        let inner = view.fs();
+        let inside = inner.lookup(at(Ino::ROOT, b"views"))?.ino;
+        let there = inner.lookup(at(inside, b"file"))?.ino;
+        inner.write(there, 100, name.as_bytes(), WriteOptions::default())?;
+        inner.create(root, at(inside, name.as_bytes()), &NEW)?;
+        match name {
+            "conflict" => {
+                fs.write(file, 100, b"mainline", WriteOptions::default())?;
+                fs.resolve_transaction(&view, b"views/file", Side::Theirs)?;
+            }
+            "done" => drop(fs.commit_transaction(&view)?),
+            _ => {}
+        }
+    }
+    fs.sync()
+}
+
+/// Reads all views.
+pub(super) fn read_views(fs: &FileSystem) {
+    let mut visits = 0;
+    walk(fs, Ino::ROOT, &mut visits);
+    for info in fs.snapshots().unwrap_or_default() {
+        if let Ok(view) = fs.open_snapshot(&info.name) {
+            walk(view.fs(), info.root, &mut visits);
+        }
+    }
+    for moment in fs.moments().unwrap_or_default() {
+        let _ = (moment.name(), fs.has_changed(Ino::ROOT, moment.id, None));
+        if let Ok(view) = fs.open_moment(moment.id) {
+            walk(view.fs(), Ino::ROOT, &mut visits);
+        }
+    }
+    for info in fs.clones() {
+        if let Ok(view) = fs.open_clone(info.number) {
+            walk(view.fs(), info.root, &mut visits);
+        }
+        let _ = fs.clone_path(&info);
+    }
+    let _ = (fs.policies(), fs.transactions());
+    let _ = fs.usage(&mut |_, _| true);
+}
+
+/// Does what a mount does with views, and ends them.
+pub(super) fn use_views(fs: &FileSystem) {
+    let root = &Caller::ROOT;
+    for info in fs.transactions().unwrap_or_default() {
+        let Ok(view) = fs.open_transaction(&info.name) else {
+            continue;
+        };
+        let _ = (view.changes(), fs.transaction_conflicts(&view));
+        let _ = fs.resolve_transaction(&view, b"", Side::Ours);
+        let _ = fs.expire_transaction(info.number, Some(Timestamp(5)));
+        if fs.commit_transaction(&view).is_err() {
+            let _ = fs.rebase_transaction(&view);
+            drop(view);
+            let _ = fs.abort_transaction(&info.name);
+        }
+    }
+    let _ = (fs.run_policies(), fs.run_history());
+    if let Ok(dir) = fs.lookup(at(Ino::ROOT, b"views")) {
+        let _ = fs.roll_back("held", dir.ino, None);
+        let _ = fs.delete_policy(dir.ino);
+        for moment in fs.moments().unwrap_or_default() {
+            let _ = fs.roll_back_to_moment(moment.id, dir.ino, None);
+        }
+    }
+    let _ = fs.release_snapshot("held", "tag");
+    for info in fs.snapshots().unwrap_or_default() {
+        let _ = fs.delete_snapshot(&info.name);
+    }
+    let _ = fs.remove_dir(root, at(Ino::ROOT, b"clone"));
+    let _ = (fs.reclaim(), fs.sync());
+}
+
+/// Changes the user bytes of a pin, or makes one.
+fn damage_pin(engine: &dyn Engine, change: &[u8]) {
+    let [kind, which, place, tail @ ..] = change else {
+        return;
+    };
+    let pins = engine.pins().unwrap_or_default();
+    let Some(pin) = pins.get(usize::from(*which) % pins.len().max(1)) else {
+        return;
+    };
+    let mut user = pin.user.to_vec();
+    match kind % 4 {
+        0 => user.truncate(usize::from(*place)),
+        1 => {
+            let name = match tail.first() {
+                Some(0..64) => fs_moment::moment_pin(u64::MAX - u64::from(*place)),
+                digits => format!("{}{}", pin.name, digits.unwrap_or(&0)),
+            };
+            let _ = engine.create_pin(&name, &user);
+            return;
+        }
+        _ => super::files::patch(&mut user, *place, tail),
+    }
+    let _ = engine.alter_pin(&pin.name, &user);
+}
