@@ -3,6 +3,7 @@
 
 use crate::FormatError;
 use crate::codec::Reader;
+use crate::fs_view::VIEW_NUMBER_MAX;
 use crate::table::fields;
 use std::collections::BTreeSet;
 use stitch_base::Ino;
@@ -10,12 +11,14 @@ use stitch_base::Ino;
 /// Prefix of the names of pins that are snapshots of directories; the snapshot's name follows.
 pub const PIN_PREFIX: &str = "fs/";
 /// Format version of the record, the newest that this program knows.
-pub const SNAPSHOT_VERSION: u32 = 2;
+pub const SNAPSHOT_VERSION: u32 = 3;
 /// Version of a record without tags and flags. Later programs write it as long as there are none,
 /// for older programs to read it.
 const PLAIN: u32 = 1;
-/// First version with tags and flags.
+/// Version of a record with tags or flags, of a directory of mainline.
 const WITH_TAGS: u32 = 2;
+/// Version of a record of a directory in a clone.
+const IN_CLONE: u32 = 3;
 /// Longest path of a directory that has a snapshot, in bytes.
 pub const SNAPSHOT_PATH_BYTES_MAX: usize = 4000;
 /// Longest tag of a hold, in bytes.
@@ -32,11 +35,11 @@ fields! {
     TABLE = "snapshot of a directory", HEAD_BYTES,
         "User bytes of a pin named `fs/` and the snapshot's name. The path of the directory \
          follows, from the root of the file system at that moment, without a slash at either \
-         end; it is empty for the root. In version 2 the tags of holds stand between: see \
-         below.";
+         end; it is empty for the root. From version 2 on the tags of holds stand between, in \
+         version 3 behind the number of a clone: see below.";
     MAGIC_AT: [u8; 4] = 0, "`stsn`";
-    VERSION_AT: u32 = 4, "format version: 1; 2 if there are tags or flags";
-    ROOT: u64 = 8, "inode number of the directory";
+    VERSION_AT: u32 = 4, "format version: 1; 2 with tags or flags; 3 of a directory in a clone";
+    ROOT: u64 = 8, "inode number of the directory, in the trees that it is in";
     CREATED: i64 = 16, "when the snapshot was created, ns since 1970";
     OWNER: u32 = 24, "user that owned the directory, and may delete the snapshot";
 }
@@ -49,8 +52,10 @@ pub mod more {
     fields! {
         /// Layout of the fields.
         TABLE = "tags of a snapshot", MORE_BYTES,
-            "Behind the head of a record of version 2. As many tags follow, each a length (u8, 1 \
-             to 64) and as many bytes of UTF-8, in rising order; then the path.";
+            "Behind the head of a record of version 2. In version 3 the number of the clone that \
+             the directory is in stands before them (u64, see `writable view`). As many tags \
+             follow, each a length (u8, 1 to 64) and as many bytes of UTF-8, in rising order; then \
+             the path.";
         FLAGS: u32 = 0, "1 a policy created the snapshot";
         TAG_COUNT: u16 = 4, "number of tags";
     }
@@ -71,8 +76,10 @@ const AUTOMATIC: u32 = 1;
 /// What a snapshot is of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SnapshotRecord {
-    /// The directory.
+    /// The directory, in the trees that it is in.
     pub root: Ino,
+    /// Number of the clone that it is in, 0 for mainline.
+    pub view: u64,
     /// When the snapshot was created, in nanoseconds since 1970.
     pub created_ns: i64,
     /// User that owned the directory.
@@ -90,20 +97,34 @@ impl SnapshotRecord {
     /// Returns the record as bytes, in the oldest version that can express it.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let is_plain = self.tags.is_empty() && !self.is_automatic;
+        let version = self.version();
         debug_assert!(self.root.0 != 0, "0 is no inode number");
+        debug_assert!(self.view <= VIEW_NUMBER_MAX, "a view has that number");
         debug_assert!(check_path(&self.path).is_ok(), "the path is one of names");
         let mut out = vec![0; HEAD_BYTES];
         MAGIC_AT.put(&mut out, MAGIC);
-        VERSION_AT.put(&mut out, if is_plain { PLAIN } else { WITH_TAGS });
+        VERSION_AT.put(&mut out, version);
         ROOT.put(&mut out, self.root.0);
         CREATED.put(&mut out, self.created_ns);
         OWNER.put(&mut out, self.owner);
-        if !is_plain {
+        if version >= IN_CLONE {
+            out.extend_from_slice(&self.view.to_le_bytes());
+        }
+        if version >= WITH_TAGS {
             self.encode_more(&mut out);
         }
         out.extend_from_slice(&self.path);
         out
+    }
+
+    /// Returns the oldest version that can express it.
+    fn version(&self) -> u32 {
+        let is_plain = self.tags.is_empty() && !self.is_automatic;
+        match (self.view, is_plain) {
+            (0, true) => PLAIN,
+            (0, false) => WITH_TAGS,
+            _ => IN_CLONE,
+        }
     }
 
     fn encode_more(&self, out: &mut Vec<u8>) {
@@ -139,22 +160,30 @@ impl SnapshotRecord {
             });
         }
         if version == 0 {
-            return Err(TABLE.wrong("version", "1 or 2", version));
+            return Err(TABLE.wrong("version", "1 to 3", version));
         }
         let root = ROOT.get(head);
         if root == 0 || root > crate::fs_key::INO_MAX {
             return Err(TABLE.wrong("root", "an inode number", root));
         }
+        let view = match version {
+            IN_CLONE => valid_view(reader.u64()?)?,
+            _ => 0,
+        };
         let (flags, tags) = match version {
             PLAIN => (0, BTreeSet::new()),
             _ => decode_more(&mut reader)?,
         };
+        if version == WITH_TAGS && flags == 0 && tags.is_empty() {
+            return Err(more::TABLE.wrong("flags", "one, or a tag", flags));
+        }
         let path = reader.rest();
         check_path(path)?;
         Ok(Self {
             is_automatic: flags & AUTOMATIC != 0,
             tags,
             root: Ino(root),
+            view,
             created_ns: CREATED.get(head),
             owner: OWNER.get(head),
             path: path.to_vec(),
@@ -168,10 +197,17 @@ pub fn is_tag(text: &str) -> bool {
     (1..=TAG_BYTES_MAX).contains(&text.len()) && !text.contains(char::is_control)
 }
 
+fn valid_view(number: u64) -> Result<u64, FormatError> {
+    if number == 0 || number > VIEW_NUMBER_MAX {
+        return Err(TABLE.wrong("clone", "a number of a view", number));
+    }
+    Ok(number)
+}
+
 fn decode_more(reader: &mut Reader<'_>) -> Result<(u32, BTreeSet<String>), FormatError> {
     let (flags, count) = more::get(reader.take(MORE_BYTES)?);
-    if flags & !AUTOMATIC != 0 || (flags == 0 && count == 0) {
-        return Err(more::TABLE.wrong("flags", "known ones, or a tag", flags));
+    if flags & !AUTOMATIC != 0 {
+        return Err(more::TABLE.wrong("flags", "known ones", flags));
     }
     let mut tags: BTreeSet<String> = BTreeSet::new();
     for _ in 0..count {
@@ -206,6 +242,7 @@ mod tests {
     fn record(path: &[u8]) -> SnapshotRecord {
         SnapshotRecord {
             root: Ino(0x0102_0304),
+            view: 0,
             created_ns: 1_700_000_000_123_456_789,
             owner: 1000,
             is_automatic: false,
@@ -236,6 +273,34 @@ mod tests {
         assert_eq!(SnapshotRecord::decode(&bytes), Ok(automatic));
         let alone = held(&["hold"]);
         assert_eq!(SnapshotRecord::decode(&alone.encode()), Ok(alone));
+    }
+
+    #[test]
+    fn the_bytes_of_a_directory_in_a_clone_are_pinned() {
+        let plain = SnapshotRecord {
+            view: 0x0102,
+            ..record(b"home/ada")
+        };
+        let bytes = plain.encode();
+        assert_eq!(bytes[4..8], [3, 0, 0, 0]);
+        assert_eq!(
+            bytes[HEAD_BYTES..],
+            *b"\x02\x01\0\0\0\0\0\0\0\0\0\0\0\0home/ada"
+        );
+        assert_eq!(SnapshotRecord::decode(&bytes), Ok(plain.clone()));
+        let held = SnapshotRecord {
+            view: VIEW_NUMBER_MAX,
+            ..held(&["audit"])
+        };
+        assert_eq!(SnapshotRecord::decode(&held.encode()), Ok(held));
+        for cut in HEAD_BYTES..HEAD_BYTES + 14 {
+            assert!(SnapshotRecord::decode(&bytes[..cut]).is_err(), "{cut}");
+        }
+        for view in [0, VIEW_NUMBER_MAX + 1] {
+            let mut bad = bytes.clone();
+            bad[HEAD_BYTES..HEAD_BYTES + 8].copy_from_slice(&view.to_le_bytes());
+            assert!(SnapshotRecord::decode(&bad).is_err(), "{view}");
+        }
     }
 
     #[test]
@@ -294,7 +359,7 @@ mod tests {
         };
         assert!(with(0, b'x').is_err(), "another magic");
         assert!(with(4, 0).is_err(), "version 0");
-        assert!(matches!(with(4, 3), Err(FormatError::Newer { .. })));
+        assert!(matches!(with(4, 4), Err(FormatError::Newer { .. })));
         assert!(with(15, 0x80).is_err(), "no inode number");
         for path in [&b"/a"[..], b"a/", b"a//b", b"a/../b", b".", b"a\0"] {
             let bytes = [&good[..HEAD_BYTES], path].concat();

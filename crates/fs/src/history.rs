@@ -13,7 +13,7 @@ mod thin;
 
 use crate::snapshot::{SnapshotInfo, SnapshotView};
 use crate::system::FileSystem;
-use crate::unchanged::{is_same_below, is_same_inode};
+use crate::unchanged::{TreeState, is_same};
 use crate::{FsError, FsResult, RolledBack};
 use stitch_base::calendar::UtcTime;
 use stitch_base::clock::Timestamp;
@@ -97,6 +97,7 @@ impl MomentInfo {
             id: self.id,
             name: self.name(),
             root,
+            view: 0,
             path,
             owner: 0,
             created: self.created,
@@ -349,10 +350,11 @@ impl FileSystem {
         let Some(then) = then else {
             return Ok(true);
         };
-        let now = later.as_ref().map_or(self, |later| later.fs());
-        let head = |fs: &Self| fs.residents.inodes.head(dir);
-        let is_same = is_same_inode(&head(then.fs())?, &head(now)?);
-        Ok(!is_same || !is_same_below(&then.fs().store, &now.store, dir)?)
+        let now = match &later {
+            Some(later) => TreeState::Past(later),
+            None => TreeState::Now(self),
+        };
+        Ok(!is_same(TreeState::Past(&then), now, dir)?)
     }
 
     /// Makes a directory what it was at a moment, as [`Self::roll_back`] does with a snapshot.

@@ -83,7 +83,9 @@ pub use policy::{
 };
 pub use rollback::RolledBack;
 pub use schema::{CompressOptions, has_external_files, set_compression};
-pub use snapshot::{SNAPSHOT_NAME_BYTES_MAX, SnapshotInfo, SnapshotView, VIEW_INO_BITS};
+pub use snapshot::{
+    SNAPSHOT_NAME_BYTES_MAX, SnapshotInfo, SnapshotPart, SnapshotView, VIEW_INO_BITS,
+};
 pub use stitch_kv::SpaceShare;
 pub use system::FileSystem;
 pub use transaction::{

@@ -19,7 +19,7 @@ mod keep;
 use crate::locator::{Locator, SysRow};
 use crate::snapshot::SnapshotInfo;
 use crate::system::FileSystem;
-use crate::unchanged::{is_same_below, is_same_inode};
+use crate::unchanged::{TreeState, is_same};
 use crate::{FsError, FsResult};
 use std::collections::HashMap;
 use stitch_base::calendar::UtcTime;
@@ -305,7 +305,7 @@ impl FileSystem {
     /// Returns the automatic snapshots of a directory in the order of their creation.
     fn automatic(&self, dir: Ino) -> FsResult<Vec<SnapshotInfo>> {
         let mut all = self.snapshots()?;
-        all.retain(|info| info.is_automatic && info.root == dir);
+        all.retain(|info| info.is_automatic && info.view == 0 && info.root == dir);
         Ok(all)
     }
 
@@ -342,9 +342,7 @@ impl FileSystem {
             return Ok(true);
         }
         let view = self.open_snapshot(&last.name)?;
-        let then = view.fs().residents.inodes.head(last.root)?;
-        let now = self.residents.inodes.head(last.root)?;
-        Ok(is_same_inode(&then, &now) && is_same_below(&view.fs().store, &self.store, last.root)?)
+        is_same(TreeState::Past(&view), TreeState::Now(self), last.root)
     }
 
     fn create_automatic(&self, policy: &PolicyInfo, now_s: i64) -> FsResult<SnapshotInfo> {

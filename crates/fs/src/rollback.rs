@@ -105,7 +105,7 @@ impl FileSystem {
         }
         self.residents.inodes.get_dir(dir)?;
         let view = open()?;
-        if view.info().root != dir {
+        if (view.info().view, view.info().root) != (self.view_number(), dir) {
             return Err(FsError::Invalid("the snapshot is of another directory"));
         }
         let done = self.roll_back_to(&view, owner);
@@ -119,6 +119,10 @@ impl FileSystem {
         let (pin, dir) = (view.info().id, view.info().root);
         let past = &view.fs().store;
         let was = DirTree::read(past, view.fs().residents.inodes.head(dir)?)?;
+        // Its contents are in trees of their own, which may be gone.
+        if was.numbers().any(|ino| view.fs().clone_at(ino).is_some()) {
+            return Err(FsError::Unsupported);
+        }
         for _ in 0..TRIES {
             self.prepare(&was)?;
             let _changing = self.snapshot_change.lock();

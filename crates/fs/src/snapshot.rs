@@ -11,19 +11,28 @@
 //! open_snapshot("mon"):         FileSystem, read-only, over SnapshotEngine(engine, pin)
 //! ```
 //!
+//! A snapshot may be of a directory in a clone, and shows the clones that lie in its directory
+//! ([`parts`]): a pin holds the moment of all trees. Records in mainline's `sys` tree say which
+//! clones there were.
+//!
 //! A view of the past does no background work and writes nothing, not even times of access. An
 //! inode has the number that it has in the present.
 
 mod hold;
+mod in_clone;
+mod parts;
+mod view;
 
 use crate::system::FileSystem;
-use crate::{Attr, DirName, FsError, FsOptions, FsResult};
+use crate::{Attr, DirName, FsError, FsResult};
 use std::collections::BTreeSet;
 use stitch_base::clock::Timestamp;
-use stitch_base::sync::Arc;
 use stitch_base::{Ino, PinId};
 use stitch_format::fs_snapshot::{PIN_PREFIX, SNAPSHOT_PATH_BYTES_MAX, SnapshotRecord};
-use stitch_kv::{Engine, PinInfo, SnapshotEngine};
+use stitch_kv::PinInfo;
+
+pub use parts::SnapshotPart;
+pub use view::SnapshotView;
 
 /// Longest name of a snapshot, in bytes.
 pub const SNAPSHOT_NAME_BYTES_MAX: usize = 250;
@@ -45,8 +54,10 @@ pub struct SnapshotInfo {
     pub id: PinId,
     /// Name.
     pub name: String,
-    /// The directory.
+    /// The directory, in the file system that it is in.
     pub root: Ino,
+    /// Number of the clone that it is in, 0 for mainline.
+    pub view: u64,
     /// Its path from the root of the file system at that moment, without a slash at either end;
     /// empty for the root.
     pub path: Vec<u8>,
@@ -70,6 +81,7 @@ impl SnapshotInfo {
                 id: pin.id,
                 name: name.to_owned(),
                 root: record.root,
+                view: record.view,
                 path: record.path,
                 owner: record.owner,
                 created: Timestamp(record.created_ns),
@@ -81,76 +93,6 @@ impl SnapshotInfo {
                 None
             }
         }
-    }
-}
-
-/// The file system as it was when a snapshot was created. It keeps that moment's data for as long
-/// as it lives, also after the snapshot was deleted.
-#[derive(Debug)]
-pub struct SnapshotView {
-    fs: FileSystem,
-    info: SnapshotInfo,
-    is_private: bool,
-}
-
-impl SnapshotView {
-    /// Returns the file system of that moment, which can be read only. The directory is known in
-    /// it.
-    #[must_use]
-    pub const fn fs(&self) -> &FileSystem {
-        &self.fs
-    }
-
-    /// Returns the file system alone.
-    #[must_use]
-    pub fn into_fs(self) -> FileSystem {
-        self.fs
-    }
-
-    /// Returns what the snapshot is of.
-    #[must_use]
-    pub const fn info(&self) -> &SnapshotInfo {
-        &self.info
-    }
-
-    /// Reports whether some directory above the snapshot's did not let everybody pass. Then only
-    /// the owner of the directory may enter the snapshot by its name.
-    #[must_use]
-    pub const fn is_private(&self) -> bool {
-        self.is_private
-    }
-
-    pub(crate) fn open(
-        engine: &Arc<dyn Engine>,
-        options: &FsOptions,
-        info: SnapshotInfo,
-    ) -> FsResult<Self> {
-        Self::open_pin(engine, options, &pin_name(&info.name), info)
-    }
-
-    /// Opens the directory that `info` tells of, as a pin shows it.
-    pub(crate) fn open_pin(
-        engine: &Arc<dyn Engine>,
-        options: &FsOptions,
-        pin: &str,
-        info: SnapshotInfo,
-    ) -> FsResult<Self> {
-        let at = engine.open_pin(pin)?;
-        let past = SnapshotEngine::new(Arc::clone(engine), at);
-        let options = FsOptions {
-            read_only: true,
-            names_bytes: 0,
-            ledger: None,
-            external: None,
-            ..options.clone()
-        };
-        let fs = FileSystem::open_past(Arc::new(past), options)?;
-        let is_private = fs.walk_path(info.root, &info.path)?;
-        Ok(Self {
-            fs,
-            info,
-            is_private,
-        })
     }
 }
 
@@ -192,7 +134,8 @@ impl FileSystem {
     /// The snapshot, and all that it shows, are on the medium when this returns.
     ///
     /// # Cost
-    /// One sync of the log, one record, and a point read for each name of the path.
+    /// One sync of the log, one record, a point read for each name of the path, and a scan of the
+    /// records of clones.
     pub fn create_snapshot(&self, dir: Ino, name: &str) -> FsResult<SnapshotInfo> {
         self.create_marked(dir, name, false)
     }
@@ -204,6 +147,15 @@ impl FileSystem {
         name: &str,
         is_automatic: bool,
     ) -> FsResult<SnapshotInfo> {
+        self.create_with(name, || self.try_snapshot(dir, name, is_automatic))
+    }
+
+    /// Creates a snapshot, in as many tries as it takes.
+    fn create_with(
+        &self,
+        name: &str,
+        create: impl Fn() -> FsResult<SnapshotInfo>,
+    ) -> FsResult<SnapshotInfo> {
         self.check_writable()?;
         check_name(name)?;
         self.check_takes_snapshots()?;
@@ -211,7 +163,7 @@ impl FileSystem {
         let _changing = self.snapshot_change.lock();
         let mut tried = Err(FsError::NotFound);
         for _ in 0..TRIES {
-            tried = self.try_snapshot(dir, name, is_automatic);
+            tried = create();
             // The path led elsewhere: it was changed after it was read.
             if !matches!(tried, Err(FsError::Stale(_))) {
                 return tried;
@@ -244,12 +196,19 @@ impl FileSystem {
         let inode = self.residents.inodes.get_dir(dir)?;
         let record = SnapshotRecord {
             root: dir,
+            view: 0,
             created_ns: self.now(),
             owner: inode.head.uid,
             is_automatic,
             tags: BTreeSet::new(),
             path: self.path_of(dir)?,
         };
+        self.pin_directory(name, &record)
+    }
+
+    /// Creates the pin of a snapshot, unless the path does not lead to the directory at the pin's
+    /// moment.
+    fn pin_directory(&self, name: &str, record: &SnapshotRecord) -> FsResult<SnapshotInfo> {
         let engine = self.engine();
         let pin = engine.create_pin(&pin_name(name), &record.encode())?;
         let info = SnapshotInfo::of(&pin).ok_or(FsError::Invalid("no snapshot was made"))?;
@@ -264,9 +223,14 @@ impl FileSystem {
 
     /// Returns the path of a directory that is known, from the root, as it is at the moment.
     pub(crate) fn path_of(&self, dir: Ino) -> FsResult<Vec<u8>> {
+        self.path_below(Ino::ROOT, dir)
+    }
+
+    /// Returns the path of a directory that is known, from one above it.
+    pub(crate) fn path_below(&self, top: Ino, dir: Ino) -> FsResult<Vec<u8>> {
         let mut names = Vec::new();
         let (mut ino, mut len_bytes) = (dir, 0);
-        while ino != Ino::ROOT {
+        while ino != top {
             let inode = self.residents.inodes.get_dir(ino)?;
             let (parent, name) = inode.name().ok_or(FsError::NotFound)?;
             len_bytes += name.len() + 1;
@@ -341,7 +305,8 @@ impl FileSystem {
     /// [`FsError::NotFound`] if there is no such snapshot.
     ///
     /// # Cost
-    /// A few point reads, and one for each name of the directory's path.
+    /// A few point reads, one for each name of the directory's path, and a scan of the records of
+    /// clones.
     pub fn open_snapshot(&self, name: &str) -> FsResult<SnapshotView> {
         SnapshotView::open(self.engine(), &self.options, self.snapshot(name)?)
     }

@@ -160,11 +160,12 @@ impl FileSystem {
     /// Opens the file system as it is in a snapshot of the engine.
     pub(crate) fn open_past(engine: Arc<dyn Engine>, options: FsOptions) -> FsResult<Self> {
         debug_assert!(options.read_only, "the past does not change");
+        let store = Store::open(&engine, SCHEMA)?;
         let standing = Standing {
             number: 0,
-            views: Arc::new(ViewSet::none()),
+            views: Arc::new(ViewSet::read_past(&store)?),
         };
-        Self::open_with(engine, options, SCHEMA, standing, Aside::default())
+        Self::of_store(engine, options, store, standing, Aside::default(), None)
     }
 
     /// Opens the file system whose trees are in a schema.

@@ -10,7 +10,8 @@
 //!
 //! A *clone* is a view that lies at a name: an empty directory of its *home* (mainline or another
 //! view), which the view's record names as its *graft*. A front end shows the view's directory
-//! there. In a snapshot or clone of the home the directory is what its row says: empty.
+//! there. A snapshot has the records of its moment. In a clone of the home the directory is what
+//! its row says: empty.
 //!
 //! | step | on the medium afterwards |
 //! |---|---|
@@ -41,7 +42,7 @@ pub(crate) use set::ViewSet;
 /// Where a file system stands among those of its engine.
 #[derive(Debug)]
 pub(crate) struct Standing {
-    /// Number of the view, 0 for mainline and for snapshots of it.
+    /// Number of the view, 0 for mainline; of a snapshot, that of the view whose past it is.
     pub(crate) number: u64,
     pub(crate) views: Arc<ViewSet>,
 }
@@ -99,7 +100,8 @@ impl LiveView {
 }
 
 impl FileSystem {
-    /// Returns the number of the view that this file system is, 0 for mainline and snapshots.
+    /// Returns the number of the view that this file system is, 0 for mainline; of a snapshot, that
+    /// of the view whose past it is.
     #[must_use]
     pub const fn view_number(&self) -> u64 {
         self.standing.number
@@ -124,6 +126,19 @@ impl FileSystem {
         let aside = Aside::beside(&self.aside);
         let engine = Arc::clone(self.engine());
         Self::open_with(engine, options, &view_schema(number), standing, aside)
+    }
+
+    /// Opens a clone as it is in the snapshot that this file system is of. Its directory is known.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`] if there was none.
+    pub(crate) fn open_past_clone(&self, number: u64) -> FsResult<Self> {
+        debug_assert!(self.is_read_only(), "the past does not change");
+        let record = self.standing.views.record(number);
+        let record = record.ok_or(FsError::NotFound)?;
+        let fs = self.open_writable(number)?;
+        fs.walk_path(record.root, &record.path)?;
+        Ok(fs)
     }
 
     /// Returns the clones of the store in the order of their creation. Reads nothing from the

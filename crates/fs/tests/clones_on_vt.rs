@@ -197,3 +197,37 @@ fn a_removed_clone_leaves_its_source_and_no_trees() {
     side.fs.lookup(at(ROOT, "src")).expect("is there");
     expect(&side.fs, dir, 1, None);
 }
+
+#[test]
+fn a_snapshot_shows_a_clone_that_is_gone_from_its_tables() {
+    let side = Side::new();
+    let dir = grow(&side.fs, 1);
+    let info = side.make(dir, "copy");
+    let view = side.fs.open_clone(info.number).expect("opens");
+    change(view.fs(), dir, 2);
+    side.fs.create_snapshot(ROOT, "mon").expect("creates it");
+    change(&side.fs, dir, 3);
+    drop(view);
+    let graft = Some(info.graft);
+    let removed = side.fs.remove_tree(&SUPER, at(ROOT, "copy"), graft);
+    removed.expect("removes it");
+    side.fs.reclaim().expect("reclaims");
+    assert_eq!(side.clone_trees(), 0);
+    side.engine.quiesce().expect("background work succeeds");
+    let side = side.reopened();
+    side.engine.quiesce().expect("background work succeeds");
+    let shown = side.fs.open_snapshot("mon").expect("opens");
+    let (part, root) = shown.part(ROOT).expect("it is known");
+    part.fs().lookup(at(root, "src")).expect("is there");
+    expect(part.fs(), dir, 1, None);
+    let graft = part.fs().lookup(at(root, "copy")).expect("is there").ino;
+    let clone = shown.clone_in(&part, graft).expect("there is room");
+    let clone = clone.expect("a clone lies there");
+    expect(clone.fs(), clone.root(), 1, Some(2));
+    // What is open reads on after the snapshot is deleted.
+    side.fs.delete_snapshot("mon").expect("deletes it");
+    side.engine.quiesce().expect("background work succeeds");
+    expect(clone.fs(), clone.root(), 1, Some(2));
+    drop((clone, part, shown));
+    side.check();
+}

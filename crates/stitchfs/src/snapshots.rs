@@ -6,17 +6,22 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 use stitch_fs::{Keep, PolicyInfo, SnapshotInfo};
+use stitch_fuse::adapter::number_in_clone;
 
 /// Returns what a snapshot is of, as commands print it and daemons answer it: `name`, `id`, `path`
-/// of the directory from the root of the file system, its inode number `root`, `owner`, `created`
-/// in nanoseconds since 1970, `holds` (the tags under which it is held), and `automatic` if a
-/// policy created it.
+/// of the directory from the root of the file system, the inode number `root` that it has in the
+/// mount, `owner`, `created` in nanoseconds since 1970, `holds` (the tags under which it is held),
+/// and `automatic` if a policy created it.
 #[must_use]
 pub fn snapshot_json(info: &SnapshotInfo) -> Value {
+    let root = match info.view {
+        0 => info.root,
+        view => number_in_clone(view, info.root),
+    };
     let mut out = json!({
         "name": info.name,
         "id": info.id.0,
-        "root": info.root.0,
+        "root": root.0,
         "owner": info.owner,
         "created": info.created.0,
         "holds": info.tags,

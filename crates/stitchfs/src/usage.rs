@@ -163,7 +163,8 @@ fn directory(
     let mut snapshots = snapshots.iter();
     if let Some(info) = snapshots.find(|info| number_in_snapshot(info.id, within) == number) {
         let view = fs.open_snapshot(&info.name)?;
-        let share = view.fs().directory_space(within, watch)?;
+        let (part, dir) = view.part(within)?;
+        let share = part.fs().directory_space(dir, watch)?;
         let alone = |usage: &Usage| {
             let found = usage
                 .snapshots

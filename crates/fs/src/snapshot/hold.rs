@@ -79,6 +79,7 @@ impl SnapshotInfo {
     fn into_record(self) -> SnapshotRecord {
         SnapshotRecord {
             root: self.root,
+            view: self.view,
             created_ns: self.created.0,
             owner: self.owner,
             is_automatic: self.is_automatic,

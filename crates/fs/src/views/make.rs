@@ -10,7 +10,7 @@ use crate::system::FileSystem;
 use crate::{Caller, DirName, FsError, FsResult, NewNode};
 use stitch_base::Ino;
 use stitch_format::fs_view::{VIEW_PATH_BYTES_MAX, ViewRecord, ViewState};
-use stitch_kv::NewBranch;
+use stitch_kv::{KvError, NewBranch};
 
 /// How often a clone is begun again because its source, or a directory above it, was renamed.
 const TRIES: usize = 16;
@@ -133,7 +133,12 @@ impl FileSystem {
             .collect();
         let engine = self.engine();
         let moment = source.snapshot.map(|name| engine.open_pin(&pin_name(name)));
-        let made = engine.branch_trees(&branches, moment.transpose()?.as_ref())?;
+        let made = engine.branch_trees(&branches, moment.transpose()?.as_ref());
+        let made = made.map_err(|error| match error {
+            // Of a clone that was removed since, which a snapshot shows.
+            KvError::NoTree(_) if source.snapshot.is_some() => FsError::Unsupported,
+            error => error.into(),
+        })?;
         debug_assert_eq!(made.len(), branches.len(), "each is made");
         Ok(())
     }

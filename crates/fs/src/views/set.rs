@@ -21,7 +21,7 @@ use stitch_kv::Engine;
 /// All writable views.
 #[derive(Debug)]
 pub(crate) struct ViewSet {
-    /// Mainline's trees; `None` in a snapshot, which has no views.
+    /// Mainline's trees; `None` in a snapshot, whose views do not change.
     store: Option<Store>,
     records: Mutex<Records>,
     /// Number of live records, to be read without the lock.
@@ -44,6 +44,28 @@ struct Records {
 }
 
 impl Records {
+    fn read(store: &Store) -> FsResult<Self> {
+        let mut records = Self {
+            next: 1,
+            ..Self::default()
+        };
+        if store.header.has_views {
+            records.next = store.number(&store.keys.next_view())?.max(1);
+            let mut scan = store.scan(&store.keys.views())?;
+            while let Some((key, row)) = scan.next()? {
+                let Some(SysRow::View(number)) = Locator::sys_row(key) else {
+                    continue;
+                };
+                match ViewRecord::decode(row) {
+                    Ok(record) => records.insert(number, record),
+                    Err(error) => tracing::warn!(number, %error, "a clone cannot be read"),
+                }
+                records.next = records.next.max(number + 1);
+            }
+        }
+        Ok(records)
+    }
+
     fn insert(&mut self, number: u64, record: ViewRecord) {
         debug_assert!(number > 0, "0 is mainline");
         if record.state == ViewState::Live {
@@ -71,32 +93,19 @@ impl Records {
 }
 
 impl ViewSet {
-    /// The set of a snapshot.
+    /// The set of a file system that shows no views.
     pub(crate) fn none() -> Self {
         Self::of(None, Records::default())
     }
 
+    /// Reads the records in mainline's trees at a moment that is past.
+    pub(crate) fn read_past(store: &Store) -> FsResult<Self> {
+        Ok(Self::of(None, Records::read(store)?))
+    }
+
     /// Reads the records in mainline's trees.
     pub(crate) fn read(store: &Store) -> FsResult<Self> {
-        let mut records = Records {
-            next: 1,
-            ..Records::default()
-        };
-        if store.header.has_views {
-            records.next = store.number(&store.keys.next_view())?.max(1);
-            let mut scan = store.scan(&store.keys.views())?;
-            while let Some((key, row)) = scan.next()? {
-                let Some(SysRow::View(number)) = Locator::sys_row(key) else {
-                    continue;
-                };
-                match ViewRecord::decode(row) {
-                    Ok(record) => records.insert(number, record),
-                    Err(error) => tracing::warn!(number, %error, "a clone cannot be read"),
-                }
-                records.next = records.next.max(number + 1);
-            }
-        }
-        Ok(Self::of(Some(store.clone()), records))
+        Ok(Self::of(Some(store.clone()), Records::read(store)?))
     }
 
     fn of(store: Option<Store>, records: Records) -> Self {
@@ -126,7 +135,10 @@ impl ViewSet {
     /// Stages a record in a batch of any file system of the engine, and notes it before the commit:
     /// no lookup finds its graft before.
     pub(super) fn stage_made(&self, batch: &mut RowBatch<'_>, number: u64, record: ViewRecord) {
-        let store = self.store.as_ref().expect("a snapshot has no views");
+        let store = self
+            .store
+            .as_ref()
+            .expect("views of a snapshot do not change");
         let sys = store.dictionary(Tree::Sys);
         batch.put_in(sys, &store.keys.view(number), &record.encode());
         let next = encode_number(number + 1);
@@ -152,7 +164,10 @@ impl ViewSet {
     /// Stages the removal of a view and all that lie in it. Returns their numbers, for
     /// [`Self::note_removed`] after the commit.
     pub(crate) fn stage_removed(&self, batch: &mut RowBatch<'_>, number: u64) -> Vec<u64> {
-        let store = self.store.as_ref().expect("a snapshot has no views");
+        let store = self
+            .store
+            .as_ref()
+            .expect("views of a snapshot do not change");
         let sys = store.dictionary(Tree::Sys);
         let records = self.records.lock();
         let numbers = records.with_inner(number);
@@ -253,7 +268,7 @@ impl ViewSet {
     }
 
     /// Returns the record of a view in use.
-    pub(super) fn record(&self, number: u64) -> Option<ViewRecord> {
+    pub(crate) fn record(&self, number: u64) -> Option<ViewRecord> {
         let records = self.records.lock();
         let record = records.by_number.get(&number)?;
         (record.state == ViewState::Live).then(|| record.clone())

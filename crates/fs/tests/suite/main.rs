@@ -19,6 +19,7 @@ mod outcomes;
 mod positions;
 mod room;
 mod snapshots;
+mod snapshots_of_clones;
 mod takeover;
 mod threads;
 mod transactions;

@@ -15,6 +15,7 @@
 mod clones;
 mod compare;
 mod ops;
+mod pasts;
 mod plain;
 mod works;
 mod world;

@@ -62,6 +62,11 @@ pub(super) fn clone_number(info: &CloneInfo) -> Ino {
     Slot::of_clone(info.number).number(info.root)
 }
 
+/// Reports whether a snapshot is of a directory of mainline.
+fn is_of(info: &SnapshotInfo, dir: Ino) -> bool {
+    info.view == 0 && info.root == dir
+}
+
 /// Returns what there is to say about a snapshot, as a value of [`SNAPSHOT_XATTR`].
 type Describe = Arc<dyn Fn(&SnapshotInfo) -> Vec<u8> + Send + Sync>;
 
@@ -251,7 +256,7 @@ impl Views {
             (ControlDir::Snapshots, name) => self.table.named(name, Past::lookup_root),
             (ControlDir::SnapshotsOf(of), name) => {
                 self.table
-                    .named(name, |past| match past.view().info().root == of {
+                    .named(name, |past| match is_of(past.view().info(), of) {
                         true => past.lookup_root(),
                         false => Err(Errno::ENOENT),
                     })
@@ -379,7 +384,7 @@ impl Views {
             _ => Vec::new(),
         };
         if let ControlDir::SnapshotsOf(of) = dir {
-            snapshots.retain(|info| info.root == of);
+            snapshots.retain(|info| is_of(info, of));
         }
         let mut has_room = true;
         dir.list(offset, &snapshots, &mut |entry| {

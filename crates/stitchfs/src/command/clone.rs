@@ -72,7 +72,10 @@ pub(super) fn run(args: &CloneArgs) -> Result<u8> {
     let target = target_path(&args.target)?;
     let (mount, _) = live::around(&source)?;
     if !source.is_dir() {
-        bail!("{}: is no directory; `cp` copies it", shown(&args.source));
+        bail!(
+            "{}: is no directory, and files are not cloned; `cp` copies it",
+            shown(&args.source)
+        );
     }
     let parent = target.parent().unwrap_or(Path::new("/"));
     let (parent_inode, name) = (inode_in(parent, &source)?, target.file_name());
@@ -157,7 +160,8 @@ fn refused(path: &Path, error: &std::io::Error) -> anyhow::Error {
             "{shown}: only root, the user who mounted it, and the owner of the directory may"
         ),
         Some(Errno::OPNOTSUPP) => anyhow!(
-            "{shown}: its store holds no clones: large files are beside it, or its engine cannot"
+            "{shown}: its store holds no clones (large files are beside it, or its engine cannot), \
+             or a snapshot shows it of a clone that was destroyed since: copy it with cp -a"
         ),
         Some(Errno::OVERFLOW) => anyhow!(
             "{shown}: its inode numbers are too large for clones; copy the files to a new store"

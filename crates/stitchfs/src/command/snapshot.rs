@@ -232,8 +232,8 @@ pub(super) fn refused(path: &Path, name: &str, error: &std::io::Error) -> anyhow
             "{shown}: only root, the user who mounted it, and the owner of the directory may"
         ),
         Some(Errno::OPNOTSUPP) => anyhow!(
-            "{shown}: no snapshot of it can be kept: it is in a clone, large files are beside the \
-             store, or its engine cannot"
+            "{shown}: no snapshot of it can be kept: it is in a transaction, large files are \
+             beside the store, or its engine cannot"
         ),
         Some(Errno::OVERFLOW) => anyhow!(
             "{shown}: its inode numbers are too large for snapshots; copy the files to a new store"

@@ -53,7 +53,7 @@ impl Files {
     pub(super) fn dir_of(&self, view: SnapshotView) -> Result<Dir, StoreError> {
         let root = view.info().root;
         let open = Arc::new(Open {
-            fs: Arc::new(view.into_fs()),
+            fs: Arc::clone(view.fs()),
             life: Arc::clone(&self.open.life),
         });
         open.fs.lookup(DirName::new(root, b"."))?;

@@ -36,6 +36,10 @@ pub(super) const CASES: &[Case] = &[
         run: removal_gives_space_back_and_leaves_the_source,
     },
     Case {
+        name: "snapshots",
+        run: snapshots_show_clones,
+    },
+    Case {
         name: "killed",
         run: a_kill_right_after_a_command_loses_nothing,
     },
@@ -243,6 +247,48 @@ fn removal_gives_space_back_and_leaves_the_source(context: &Context) -> Result<(
         );
         expect_equal(&before, &top).with_context(|| format!("rm {by_rm}"))?;
     }
+    mount.unmount()?;
+    mount.fsck()
+}
+
+fn snapshots_show_clones(context: &Context) -> Result<()> {
+    context.needs_stitch()?;
+    let mut mount = Mount::create(context, &Spec::new("clone-snapshots", "512M"))?;
+    let dir = mount.dir().join("dir");
+    let (top, twin) = (dir.join("top"), dir.join("twin"));
+    fs::create_dir(&dir)?;
+    grow(&top)?;
+    clone(context, &top, &twin)?;
+    clone(context, &top, &twin.join("d2/inner"))?;
+    change_all(&twin)?;
+    let before = copy(context, &dir, "clone-copy8")?;
+    command_of(context, &["snapshot", "create", &text(&dir), "mon"])?;
+    let inner = twin.join("d2/inner");
+    command_of(context, &["snapshot", "create", &text(&inner), "in"])?;
+    let snapshots = mount.dir().join(".stitchfs/snap");
+    let (mon, of_inner) = (snapshots.join("mon"), snapshots.join("in"));
+    let same = command_of(context, &["diff", &text(&mon)])?;
+    ensure!(same.trim().is_empty(), "differs at once: {same}");
+    change_all(&inner)?;
+    let changed = command_of(context, &["diff", &text(&mon)])?;
+    ensure!(changed.contains("twin/d2/inner/new"), "{changed}");
+    let changed = command_of(context, &["diff", &text(&of_inner)])?;
+    ensure!(changed.contains("\tnew"), "{changed}");
+    for round in ["before a remount", "after it"] {
+        expect_equal(&before, &mon).context(round)?;
+        expect_equal(&before.join("twin/d2/inner"), &of_inner).context(round)?;
+        mount.remount()?;
+        if twin.exists() {
+            destroy(context, &twin)?;
+        }
+    }
+    let back = mount.dir().join("back");
+    clone(context, &mon.join("top"), &back)?;
+    expect_equal(&before.join("top"), &back).context("a clone of a part")?;
+    let args = ["rollback", "-y", "mon", &text(&dir)];
+    expect_refused(context, &args, "a clone")?;
+    command_of(context, &["snapshot", "delete", &text(mount.dir()), "mon"])?;
+    expect_equal(&before.join("twin/d2/inner"), &of_inner).context("one is deleted")?;
     mount.unmount()?;
     mount.fsck()
 }

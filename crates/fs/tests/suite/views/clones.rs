@@ -39,8 +39,14 @@ impl World {
             dir: past.info().root,
             snapshot: Some(name),
         };
-        let base = self.snapshots[name].clone();
+        let twin = &self.snapshots[name];
+        let is_gone = twin.view != MAINLINE && !self.clones.contains_key(&twin.view);
+        let base = twin.plain.clone();
         let made = self.make_clone(target, &source);
+        // Until its trees are dropped, a removed clone has them.
+        if is_gone && matches!(made, Err(FsError::Unsupported)) {
+            return;
+        }
         self.note_clone(target, base, &made);
     }
 
@@ -146,7 +152,7 @@ impl World {
 }
 
 /// Looks a path up from a directory. Returns all that was found on the way.
-fn look_up(fs: &FileSystem, root: Ino, path: &[String]) -> Vec<Ino> {
+pub(super) fn look_up(fs: &FileSystem, root: Ino, path: &[String]) -> Vec<Ino> {
     let (mut above, mut inos) = (root, Vec::new());
     for name in path {
         above = fs.lookup(at(above, name)).expect("it is there").ino;

@@ -2,6 +2,7 @@
 
 use super::compare::{compare, compare_attr, compare_changes};
 use super::ops::{NAMES, Op, Walker, apply, draw, pick};
+use super::pasts::SnapshotTwin;
 use super::plain::Plain;
 use crate::common::*;
 use crate::twin::{Id, ROOT as TOP};
@@ -15,7 +16,7 @@ use stitch_fs::{
     FileSystem, FsError, FsResult, LiveView, RenameMode, TransactionLife, TransactionView,
 };
 
-const SNAPSHOTS: [&str; 4] = ["mon", "tue", "wed", "thu"];
+pub(super) const SNAPSHOTS: [&str; 4] = ["mon", "tue", "wed", "thu"];
 pub(super) const TRANSACTIONS: [&str; 3] = ["one", "two", "three"];
 pub(super) const CLONES_MAX: usize = 6;
 const HELD_MAX: usize = 6;
@@ -26,6 +27,8 @@ pub(super) const MAINLINE: u64 = 0;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
     pub(super) snapshots: u64,
+    pub(super) inner_snapshots: u64,
+    pub(super) shown_clones: u64,
     pub(super) clones: u64,
     pub(super) inner_clones: u64,
     pub(super) destroyed: u64,
@@ -38,9 +41,11 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    pub(super) fn list(&mut self) -> [&mut u64; 10] {
+    pub(super) fn list(&mut self) -> [&mut u64; 12] {
         [
             &mut self.snapshots,
+            &mut self.inner_snapshots,
+            &mut self.shown_clones,
             &mut self.clones,
             &mut self.inner_clones,
             &mut self.destroyed,
@@ -104,7 +109,7 @@ pub(super) struct World {
     pub(super) main: Plain,
     /// Changes of mainline.
     pub(super) version: u64,
-    pub(super) snapshots: BTreeMap<&'static str, Plain>,
+    pub(super) snapshots: BTreeMap<&'static str, SnapshotTwin>,
     pub(super) clones: BTreeMap<u64, CloneTwin>,
     pub(super) works: BTreeMap<&'static str, Work>,
     /// Nodes of mainline that a program has open, with all that was looked up for it.
@@ -348,30 +353,6 @@ impl World {
         }
     }
 
-    pub(super) fn snapshot(&mut self) {
-        let name = pick(&SNAPSHOTS, &mut self.rng);
-        if self.snapshots.contains_key(name) && self.rng.one_in(2) {
-            self.note(format!("delete snapshot {name}"));
-            self.fs().delete_snapshot(name).expect("it is there");
-            self.snapshots.remove(name);
-            return;
-        }
-        let dir = self.any_dir(MAINLINE);
-        self.note(format!("snapshot {name} of {dir}"));
-        let made = self.on(MAINLINE, |walker| {
-            walker.with(dir, |ino| walker.fs.create_snapshot(ino, name))
-        });
-        let expected = match self.snapshots.contains_key(name) {
-            true => Err(FsError::Exists),
-            false => Ok(()),
-        };
-        self.same(&made, &expected);
-        if expected.is_ok() {
-            self.snapshots.insert(name, self.main.at(dir));
-            self.counts.snapshots += 1;
-        }
-    }
-
     /// A directory of a view that is no clone; often the topmost.
     pub(super) fn any_dir(&mut self, view: u64) -> Id {
         let (plain, grafts) = (self.plain(view), self.grafts(view));
@@ -451,12 +432,14 @@ impl World {
     }
 
     fn roll_back(&mut self) {
-        let names: Vec<&'static str> = self.snapshots.keys().copied().collect();
+        let of_mainline = self.snapshots.iter();
+        let of_mainline = of_mainline.filter(|(_, twin)| twin.view == MAINLINE);
+        let names: Vec<&'static str> = of_mainline.map(|(name, _)| *name).collect();
         if names.is_empty() {
             return;
         }
         let name = pick(&names, &mut self.rng);
-        let dir = self.snapshots[name].root;
+        let dir = self.snapshots[name].plain.root;
         if !self.main.paths().contains_key(&dir) || self.grafts(MAINLINE).contains(&dir) {
             return;
         }
@@ -465,10 +448,11 @@ impl World {
             walker.with(dir, |ino| walker.fs.roll_back(name, ino, None))
         });
         let below = self.main.at(dir).paths();
-        let has_clone = self
-            .grafts(MAINLINE)
-            .iter()
-            .any(|id| below.contains_key(id));
+        let has_clone = self.snapshots[name].has_clone()
+            || self
+                .grafts(MAINLINE)
+                .iter()
+                .any(|id| below.contains_key(id));
         let expected = match has_clone {
             true => Err(FsError::Unsupported),
             false => Ok(()),
@@ -479,7 +463,7 @@ impl World {
         }
         self.counts.rollbacks += 1;
         self.version += 1;
-        let snapshot = self.snapshots[name].clone();
+        let snapshot = self.snapshots[name].plain.clone();
         let mut next = self.next;
         self.main.roll_back(&snapshot, &mut next);
         self.next = next;
@@ -500,11 +484,7 @@ impl World {
 
     fn compare_all(&mut self) {
         self.compare_main();
-        for (name, plain) in &self.snapshots {
-            let view = self.fs().open_snapshot(name).expect("it is there");
-            let compared = compare(view.fs(), view.info().root, plain);
-            self.expect(compared, &format!("snapshot {name}"));
-        }
+        self.compare_snapshots();
         assert_eq!(
             self.fs().clones().len(),
             self.clones.len(),

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use stitch_base::Ino;
 use stitch_base::sync::Arc;
-use stitch_fs::{FileKind, FsError, FsResult, SnapshotInfo};
+use stitch_fs::{FileKind, FileSystem, FsError, FsResult, SnapshotInfo};
 
-use super::Views;
-use super::node::{ControlDir, Node};
+use super::node::{ControlDir, Node, number_in_clone};
 use super::policies::PolicyRunner;
 use super::rollback::{RollbackJob, RollbackTo};
 use super::table::Past;
+use super::{Views, is_of};
 use crate::adapter::OrErrno as _;
 use crate::adapter::process::Process;
 use crate::adapter::report::check_caller;
@@ -110,7 +110,7 @@ impl Views {
         let text = std::str::from_utf8(name).map_err(|_| Errno::ENOENT)?;
         let changing = self.changing.lock();
         if let (ControlDir::SnapshotsOf(dir), Ok(info)) = (place, self.mainline.fs().snapshot(text))
-            && info.root != dir
+            && !is_of(&info, dir)
         {
             return Err(Errno::ENOENT);
         }
@@ -136,9 +136,7 @@ impl Views {
         dir: Ino,
         change: impl FnOnce() -> FsResult<()>,
     ) -> Answer<()> {
-        if self.node(dir) != Node::Mainline {
-            return Err(Errno::EROFS);
-        }
+        self.check_mainline(dir)?;
         let attr = self.mainline.fs().get_attr(dir).or_errno()?;
         if attr.kind != FileKind::Directory {
             return Err(Errno::ENOTDIR);
@@ -149,26 +147,41 @@ impl Views {
         Ok(())
     }
 
-    /// Creates a snapshot. Returns its directory.
+    /// Refuses what can be done in mainline only.
+    fn check_mainline(&self, dir: Ino) -> Answer<()> {
+        match self.node(dir) {
+            Node::Mainline => Ok(()),
+            Node::Live(..) => Err(Errno::ENOTSUP),
+            _ => Err(Errno::EROFS),
+        }
+    }
+
+    /// Creates a snapshot of a directory of mainline or of a clone. Returns the directory of
+    /// mainline whose list of snapshots it is in, beside that of all.
     fn create(&self, context: &Context<'_>, dir: Ino, name: &str) -> Answer<Ino> {
-        if self.node(dir) != Node::Mainline {
-            return Err(Errno::EROFS);
-        }
         let fs = self.mainline.fs();
-        let attr = fs.get_attr(dir).or_errno()?;
-        if attr.kind != FileKind::Directory {
-            return Err(Errno::ENOTDIR);
-        }
-        check_owner(context, attr.uid)?;
-        let created = match fs.create_snapshot(dir, name) {
+        let (created, list) = match self.node(dir) {
+            Node::Mainline => {
+                check_dir(context, fs, dir)?;
+                (fs.create_snapshot(dir, name), dir)
+            }
+            Node::Live(slot, ino) if !slot.is_transaction() => {
+                let clone = self.clones.by_slot(slot)?;
+                check_dir(context, clone.adapter().fs(), ino)?;
+                (fs.create_snapshot_in(clone.view(), ino, name), Ino::ROOT)
+            }
+            Node::Live(..) => return Err(Errno::ENOTSUP),
+            _ => return Err(Errno::EROFS),
+        };
+        let created = match created {
             // Perhaps this very request has done it, and only the answer is missing.
-            Err(FsError::Exists) if is_resent(context.unique) => self.is_of(name, dir),
+            Err(FsError::Exists) if is_resent(context.unique) => self.is_made_of(name, dir),
             other => other,
         };
         let info = created.or_errno()?;
         let shown = OsString::from_vec(info.path);
         tracing::info!(name, path = ?shown, "created a snapshot");
-        Ok(dir)
+        Ok(list)
     }
 
     /// Creates the snapshot `before`, and begins a rollback.
@@ -176,7 +189,7 @@ impl Views {
         let fs = self.mainline.fs();
         self.rollbacks.check_idle()?;
         let info = fs.snapshot(name).or_errno()?;
-        if self.node(dir) == Node::Mainline && info.root != dir {
+        if self.node(dir) == Node::Mainline && !is_of(&info, dir) {
             return Err(Errno::EINVAL);
         }
         self.begin_rollback(context, dir, RollbackTo::Snapshot(name.to_owned()), before)
@@ -190,9 +203,7 @@ impl Views {
     }
 
     fn has_changed(&self, context: &Context<'_>, dir: Ino, of: (&str, Option<&str>)) -> Answer<()> {
-        if self.node(dir) != Node::Mainline {
-            return Err(Errno::EROFS);
-        }
+        self.check_mainline(dir)?;
         let fs = self.mainline.fs();
         check_owner(context, fs.get_attr(dir).or_errno()?.uid)?;
         let from = self.table.moment(of.0.as_bytes())?.id;
@@ -213,6 +224,7 @@ impl Views {
         to: RollbackTo,
         before: &str,
     ) -> Answer<Ino> {
+        self.check_mainline(dir)?;
         // Checks the caller, too.
         self.create(context, dir, before)?;
         let is_root = check_caller(context).is_ok();
@@ -239,12 +251,16 @@ impl Views {
         outcome
     }
 
-    fn is_of(&self, name: &str, dir: Ino) -> FsResult<SnapshotInfo> {
+    /// Returns the snapshot of this name, if it is of a directory.
+    fn is_made_of(&self, name: &str, dir: Ino) -> FsResult<SnapshotInfo> {
         let info = self.mainline.fs().snapshot(name)?;
-        if info.root == dir {
-            Ok(info)
-        } else {
-            Err(FsError::Exists)
+        let number = match info.view {
+            0 => info.root,
+            view => number_in_clone(view, info.root),
+        };
+        match number == dir {
+            true => Ok(info),
+            false => Err(FsError::Exists),
         }
     }
 
@@ -285,13 +301,30 @@ impl Views {
             Err(FsError::NotFound) if is_resent(context.unique) => {}
             other => other.or_errno()?,
         }
-        let dir = info.as_ref().map_or(Ino::ROOT, |info| info.root);
+        let dir = info.as_ref().map_or(Ino::ROOT, listed_in);
         if let Some(past) = info.and_then(|info| self.table.take_deleted(&info)) {
             self.notices.drop_all(past.numbers());
         }
         tracing::info!(name, "deleted a snapshot");
         Ok(dir)
     }
+}
+
+/// Returns the directory of mainline whose list has a snapshot; the root's has all.
+const fn listed_in(info: &SnapshotInfo) -> Ino {
+    match info.view {
+        0 => info.root,
+        _ => Ino::ROOT,
+    }
+}
+
+/// Refuses an inode that is no directory, and who may not create snapshots of it.
+fn check_dir(context: &Context<'_>, fs: &FileSystem, dir: Ino) -> Answer<()> {
+    let attr = fs.get_attr(dir).or_errno()?;
+    if attr.kind != FileKind::Directory {
+        return Err(Errno::ENOTDIR);
+    }
+    check_owner(context, attr.uid)
 }
 
 /// Root, the user of the daemon and the owner of the directory may.

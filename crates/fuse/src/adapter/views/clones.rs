@@ -62,10 +62,11 @@ impl Views {
                 if self.is_moment(info.id)? {
                     return Err(Errno::ENOTSUP);
                 }
+                let (part, dir) = past.part(dir)?;
                 request(CloneSource {
-                    fs: past.fs(),
+                    fs: part.fs(),
                     dir,
-                    snapshot: Some(&past.view().info().name),
+                    snapshot: Some(&info.name),
                 })
             }),
             Node::Control(_) | Node::Link | Node::TransactionLink(_) => Err(Errno::EINVAL),
@@ -123,7 +124,13 @@ impl Views {
             made => made.or_errno()?,
         };
         tracing::info!(number = info.number, "made a clone");
-        self.clones.by_number(info.number)?.lookup_root()
+        let clone = self.clones.by_number(info.number)?;
+        // The kernel does not look up what it has made.
+        if let Ok(graft) = home.fs().lookup(at) {
+            clone.hold_graft(home.fs());
+            home.fs().forget(graft.ino, 1);
+        }
+        clone.lookup_root()
     }
 
     /// Puts the directory of a clone where a lookup in `home` has found its graft.
@@ -135,9 +142,12 @@ impl Views {
         let Some(info) = home.fs().clone_at(graft) else {
             return Ok(looked_up);
         };
+        let clone = self.clones.by_number(info.number);
+        if let Ok(clone) = &clone {
+            clone.hold_graft(home.fs());
+        }
         home.fs().forget(graft, 1);
-        let root = self.clones.by_number(info.number)?.lookup_root()?;
-        Ok(live::found(root))
+        Ok(live::found(clone?.lookup_root()?))
     }
 
     /// Announces the removal of a clone and all that is in it: the next RMDIR of the thread is of
@@ -171,11 +181,13 @@ impl Views {
             return;
         }
         for clone in &removed {
+            clone.let_graft_go();
             tracing::info!(number = clone.info().number, "removed a clone");
         }
         let numbers = removed.iter().flat_map(|clone| clone.numbers());
         self.notices.drop_all(numbers);
         self.notices.end(removed);
+        self.mainline.reclaiming.note();
     }
 }
 

@@ -195,6 +195,7 @@ mod tests {
             id: PinId(id),
             name: format!("s{id}"),
             root: Ino(16 + id),
+            view: 0,
             path: Vec::new(),
             owner: 0,
             created: Timestamp(0),

@@ -92,7 +92,7 @@ impl Handler for Views {
             }),
             node => self.within(node, Errno::ESTALE, |past, ino| {
                 let found = past.lookup(ino, name);
-                if past.fs().is_crowded() {
+                if past.is_crowded() {
                     self.notices.prune();
                 }
                 found
@@ -382,7 +382,7 @@ impl Handler for Views {
             }),
             node => self.within(node, Errno::ESTALE, |past, ino| {
                 let read = past.readdirplus(ino, args, out);
-                if past.fs().is_crowded() {
+                if past.is_crowded() {
                     self.notices.prune();
                 }
                 read
@@ -475,7 +475,10 @@ impl Handler for Views {
     ) -> Answer<i32> {
         let node = self.node(ino);
         match (node, args.command) {
-            (Node::Mainline | Node::Control(_), crate::snapshots::CHANGE) => {
+            (Node::Live(slot, _), crate::snapshots::CHANGE) if slot.is_transaction() => {
+                return Err(Errno::ENOTSUP);
+            }
+            (Node::Mainline | Node::Control(_) | Node::Live(..), crate::snapshots::CHANGE) => {
                 return self.change_snapshots(context, ino, args.input).map(|()| 0);
             }
             (_, crate::transactions::ASK) => {
@@ -484,7 +487,6 @@ impl Handler for Views {
             (_, crate::clones::ANNOUNCE) => {
                 return self.announce_clone(context, ino, args.input).map(|()| 0);
             }
-            (Node::Live(..), crate::snapshots::CHANGE) => return Err(Errno::ENOTSUP),
             (_, crate::snapshots::CHANGE) => return Err(Errno::EROFS),
             (Node::Live(slot, ino), _) if slot.is_transaction() => {
                 return self.live(slot, |adapter| adapter.ioctl(context, ino, args, out));

@@ -27,6 +27,21 @@ use crate::wire::reply::{Entry, FOREVER, Lookup};
 pub(super) struct OpenClone {
     view: Arc<LiveView>,
     served: ServedView,
+    graft: Mutex<Option<HeldGraft>>,
+}
+
+/// The directory that a clone lies at, known in its home as long as this is: so its path is known,
+/// also after it is renamed.
+#[derive(Debug)]
+struct HeldGraft {
+    home: Arc<FileSystem>,
+    graft: Ino,
+}
+
+impl Drop for HeldGraft {
+    fn drop(&mut self) {
+        self.home.close_handle(self.graft);
+    }
 }
 
 impl OpenClone {
@@ -36,6 +51,27 @@ impl OpenClone {
 
     pub(super) fn info(&self) -> &CloneInfo {
         self.view.info()
+    }
+
+    pub(super) const fn view(&self) -> &Arc<LiveView> {
+        &self.view
+    }
+
+    /// Keeps the directory that it lies at known in its home, where it was just looked up.
+    pub(super) fn hold_graft(&self, home: &Arc<FileSystem>) {
+        let mut held = self.graft.lock();
+        let (number, graft) = (self.info().home, self.info().graft);
+        debug_assert_eq!(number, home.view_number(), "its home has the directory");
+        if held.is_none() && home.open_handle(graft).is_ok() {
+            let home = Arc::clone(home);
+            *held = Some(HeldGraft { home, graft });
+        }
+    }
+
+    /// Lets the directory that it lay at go, after it was removed.
+    pub(super) fn let_graft_go(&self) {
+        let held = self.graft.lock().take();
+        drop(held);
     }
 
     /// Looks up the clone's directory.
@@ -133,7 +169,12 @@ impl OpenClones {
         }
         let view = self.mainline.open_clone(number)?;
         let served = self.server.serve(Arc::clone(view.fs()), slot);
-        let opened = Arc::new(OpenClone { view, served });
+        let graft = Mutex::default();
+        let opened = Arc::new(OpenClone {
+            view,
+            served,
+            graft,
+        });
         let before = self.open.lock().insert(slot, Arc::clone(&opened));
         debug_assert!(before.is_none(), "one is opened at a time");
         Ok(opened)

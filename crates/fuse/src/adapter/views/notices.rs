@@ -106,15 +106,10 @@ fn drop_pages(dropped: &Mutex<BTreeSet<Ino>>, notifier: &Notifier) {
 }
 
 fn prune(past: &Past, notifier: &Notifier) {
-    if !notifier.can_prune() || !past.fs().is_crowded() {
+    if !notifier.can_prune() || !past.is_crowded() {
         return;
     }
-    let unused = past.fs().unused(PRUNED_MAX);
-    let numbers: Vec<Ino> = unused
-        .into_iter()
-        .map(|ino| past.slot().number(ino))
-        .collect();
-    for part in numbers.chunks(PRUNE_COUNT_MAX) {
+    for part in past.unused(PRUNED_MAX).chunks(PRUNE_COUNT_MAX) {
         if let Err(error) = notifier.prune(part) {
             tracing::debug!(%error, "the kernel was not asked to forget");
         }

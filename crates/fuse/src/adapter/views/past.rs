@@ -1,9 +1,10 @@
-//! Requests in a snapshot: what is read. All numbers that go out are composite.
+//! Requests in a snapshot: what is read. All numbers that go out are composite. A clone that lies
+//! in the snapshot is a part of it, with a file system of its own.
 
 use std::time::Duration;
 
 use stitch_base::Ino;
-use stitch_fs::{DirName, FsError, Taken};
+use stitch_fs::{DirName, FileKind, FsError, FsResult, SnapshotPart, Taken};
 
 use super::super::{OrErrno as _, convert, flags, refused, xattr};
 use super::node::ControlDir;
@@ -24,27 +25,39 @@ const NOT_OWNER: u32 = 0o077;
 
 impl Past {
     /// Reports whether an inode is the directory that the snapshot is of.
-    pub(super) fn is_root(&self, ino: Ino) -> bool {
-        ino == self.view().info().root
+    pub(super) fn is_root(&self, number: Ino) -> bool {
+        number == self.view().info().root
+    }
+
+    /// Returns the file system that an inode is in, and its number there.
+    pub(super) fn part(&self, number: Ino) -> Answer<(SnapshotPart, Ino)> {
+        let found = self.view().part(number).or_errno()?;
+        found.0.fs().readers_keep_contents();
+        Ok(found)
+    }
+
+    /// Returns the composite number of an inode.
+    fn number(&self, part: &SnapshotPart, ino: Ino) -> Ino {
+        self.slot().number(part.number(ino))
     }
 
     /// Returns attributes as the kernel is told them. Of a private snapshot the directory is its
     /// owner's alone, since nobody else could have passed the directories above it.
-    fn attr_of(&self, attr: &stitch_fs::Attr) -> reply::Attr {
+    fn attr_of(&self, part: &SnapshotPart, attr: &stitch_fs::Attr) -> reply::Attr {
         let mut told = convert::attr(attr);
-        told.ino = self.slot().number(attr.ino);
-        if self.is_root(attr.ino) && self.view().is_private() {
+        told.ino = self.number(part, attr.ino);
+        if self.is_root(part.number(attr.ino)) && self.view().is_private() {
             told.mode &= !NOT_OWNER;
             told.uid = self.view().info().owner;
         }
         told
     }
 
-    fn entry(&self, attr: &stitch_fs::Attr, entry_ttl: Duration) -> Entry {
+    fn entry(&self, part: &SnapshotPart, attr: &stitch_fs::Attr, entry_ttl: Duration) -> Entry {
         Entry {
-            ino: self.slot().number(attr.ino),
+            ino: self.number(part, attr.ino),
             generation: self.generation(),
-            attr: self.attr_of(attr),
+            attr: self.attr_of(part, attr),
             entry_ttl,
             attr_ttl: FOREVER,
         }
@@ -52,41 +65,66 @@ impl Past {
 
     /// Looks up the snapshot's directory. The name stands for no time: the snapshot may be deleted.
     pub(super) fn lookup_root(&self) -> Answer<Lookup> {
-        let root = DirName::new(self.view().info().root, b".");
-        let attr = self.fs().lookup(root).or_errno()?;
+        let (part, ino) = self.part(self.view().info().root)?;
+        let attr = part.fs().lookup(DirName::new(ino, b".")).or_errno()?;
         self.count_lookups(1);
-        Ok(Lookup::Found(self.entry(&attr, Duration::ZERO)))
+        Ok(Lookup::Found(self.entry(&part, &attr, Duration::ZERO)))
     }
 
     pub(super) fn lookup(&self, parent: Ino, name: &[u8]) -> Answer<Lookup> {
+        let (part, parent) = self.part(parent)?;
         let found = match name {
-            b"." => self.fs().look_up_number(parent),
+            b"." => part.fs().look_up_number(parent),
             // What is above the directory is in no snapshot.
-            b".." if self.is_root(parent) => Err(FsError::Stale(parent)),
-            _ => self.fs().lookup(DirName::new(parent, name)),
+            b".." if parent == part.root() => Err(FsError::Stale(parent)),
+            _ => part.fs().lookup(DirName::new(parent, name)),
         };
         match found {
             Ok(attr) => {
+                let (part, attr) = self.enter_clone(part, attr).or_errno()?;
                 self.count_lookups(1);
-                Ok(Lookup::Found(self.entry(&attr, FOREVER)))
+                Ok(Lookup::Found(self.entry(&part, &attr, FOREVER)))
             }
             Err(FsError::NotFound) => Ok(Lookup::Missing { ttl: FOREVER }),
             Err(error) => Err(refused(&error)),
         }
     }
 
+    /// Returns the directory of the clone that lies where a lookup has led, if one does.
+    fn enter_clone(
+        &self,
+        part: SnapshotPart,
+        attr: stitch_fs::Attr,
+    ) -> FsResult<(SnapshotPart, stitch_fs::Attr)> {
+        match self.view().clone_in(&part, attr.ino) {
+            Ok(None) => Ok((part, attr)),
+            Ok(Some(clone)) => {
+                part.fs().forget(attr.ino, 1);
+                clone.fs().readers_keep_contents();
+                let root = clone.fs().lookup(DirName::new(clone.root(), b"."))?;
+                Ok((clone, root))
+            }
+            Err(error) => {
+                part.fs().forget(attr.ino, 1);
+                Err(error)
+            }
+        }
+    }
+
     pub(super) fn getattr(&self, ino: Ino) -> Answer<AttrReply> {
-        let attr = self.fs().get_attr(ino).or_errno()?;
+        let (part, ino) = self.part(ino)?;
+        let attr = part.fs().get_attr(ino).or_errno()?;
         Ok(AttrReply {
-            attr: self.attr_of(&attr),
+            attr: self.attr_of(&part, &attr),
             ttl: FOREVER,
         })
     }
 
     pub(super) fn statx(&self, ino: Ino) -> Answer<StatxReply> {
-        let attr = self.fs().get_attr(ino).or_errno()?;
+        let (part, ino) = self.part(ino)?;
+        let attr = part.fs().get_attr(ino).or_errno()?;
         Ok(StatxReply {
-            attr: self.attr_of(&attr),
+            attr: self.attr_of(&part, &attr),
             ttl: FOREVER,
             attributes: flags::statx_of(attr.iflags),
             attributes_mask: flags::statx_of(stitch_fs::inode_flag::ALL),
@@ -95,11 +133,13 @@ impl Past {
 
     pub(super) fn access(&self, context: &Context<'_>, ino: Ino, mask: u32) -> Answer<()> {
         let owner = Owner::new(context);
-        self.fs().access(&owner.caller(), ino, mask).or_errno()
+        let (part, ino) = self.part(ino)?;
+        part.fs().access(&owner.caller(), ino, mask).or_errno()
     }
 
     pub(super) fn readlink(&self, ino: Ino, out: &mut Sink<'_>) -> Answer<()> {
-        let target = self.fs().read_link(ino).or_errno()?;
+        let (part, ino) = self.part(ino)?;
+        let target = part.fs().read_link(ino).or_errno()?;
         if out.put(&target) {
             Ok(())
         } else {
@@ -108,35 +148,51 @@ impl Past {
     }
 
     pub(super) fn read(&self, ino: Ino, args: &Read, out: &mut Sink<'_>) -> Answer<()> {
+        let (part, ino) = self.part(ino)?;
         let len = out.room();
-        let read = out.append(|bytes| self.fs().read(ino, args.offset, len, bytes));
+        let read = out.append(|bytes| part.fs().read(ino, args.offset, len, bytes));
         read.or_errno()?;
         Ok(())
     }
 
     pub(super) fn seek(&self, ino: Ino, args: &LSeek) -> Answer<u64> {
+        let (part, ino) = self.part(ino)?;
         let what = convert::seek_for(args.whence)?;
-        self.fs().seek(ino, args.offset, what).or_errno()
+        part.fs().seek(ino, args.offset, what).or_errno()
     }
 
-    /// Returns an entry of a directory as it is listed. Above the snapshot's directory is that of
-    /// all snapshots.
-    fn dir_entry<'a>(&self, dir: Ino, entry: &stitch_fs::DirEntry<'a>) -> reply::DirEntry<'a> {
+    /// Returns an entry of a directory as it is listed: of a clone, with the number of its own
+    /// directory. Reports whether it is one. Above the snapshot's directory is that of all
+    /// snapshots.
+    fn dir_entry<'a>(
+        &self,
+        (part, dir): (&SnapshotPart, Ino),
+        entry: &stitch_fs::DirEntry<'a>,
+    ) -> (reply::DirEntry<'a>, bool) {
         let mut listed = convert::dir_entry(entry);
-        listed.ino = match entry.name {
-            b".." if self.is_root(dir) => ControlDir::Snapshots.number(),
-            _ => self.slot().number(entry.ino),
-        };
-        listed
+        listed.ino = self.number(part, entry.ino);
+        if entry.name == b".." && self.is_root(part.number(dir)) {
+            listed.ino = ControlDir::Snapshots.number();
+        }
+        let is_dots = matches!(entry.name, b"." | b"..");
+        if is_dots || entry.kind != FileKind::Directory || part.fs().clone_at(entry.ino).is_none() {
+            return (listed, false);
+        }
+        if let Some(root) = self.view().number_of_clone(part, entry.ino) {
+            listed.ino = self.slot().number(root);
+        }
+        (listed, true)
     }
 
     pub(super) fn readdir(&self, ino: Ino, args: &Read, out: &mut DirSink<'_>) -> Answer<()> {
-        let mut take = |entry: &stitch_fs::DirEntry<'_>| match out.push(&self.dir_entry(ino, entry))
+        let (part, ino) = self.part(ino)?;
+        let mut take = |entry: &stitch_fs::DirEntry<'_>| match out
+            .push(&self.dir_entry((&part, ino), entry).0)
         {
             true => Taken::More,
             false => Taken::Full,
         };
-        self.fs().read_dir(ino, args.offset, &mut take).or_errno()
+        part.fs().read_dir(ino, args.offset, &mut take).or_errno()
     }
 
     pub(super) fn readdirplus(
@@ -145,15 +201,26 @@ impl Past {
         args: &Read,
         out: &mut DirPlusSink<'_>,
     ) -> Answer<()> {
+        let (part, ino) = self.part(ino)?;
+        let mut grafts = Vec::new();
         let mut take = |entry: &stitch_fs::DirEntry<'_>| {
-            let looked_up = entry.attr.as_ref().map(|attr| self.entry(attr, FOREVER));
-            if !out.push(&self.dir_entry(ino, entry), looked_up.as_ref()) {
+            let (listed, is_clone) = self.dir_entry((&part, ino), entry);
+            // The kernel looks up a clone by its name.
+            let attr = entry.attr.as_ref().filter(|_| !is_clone);
+            let looked_up = attr.map(|attr| self.entry(&part, attr, FOREVER));
+            if !out.push(&listed, looked_up.as_ref()) {
                 return Taken::Full;
+            }
+            if is_clone && entry.attr.is_some() {
+                grafts.push(entry.ino);
             }
             self.count_lookups(u64::from(looked_up.is_some()));
             Taken::More
         };
-        let read = self.fs().read_dir_plus(ino, args.offset, &mut take);
+        let read = part.fs().read_dir_plus(ino, args.offset, &mut take);
+        for graft in grafts {
+            part.fs().forget(graft, 1);
+        }
         read.or_errno()
     }
 
@@ -164,7 +231,8 @@ impl Past {
         name: &[u8],
         out: &mut Sink<'_>,
     ) -> Answer<()> {
-        let value = self.fs().get_xattr(&actor.caller(), ino, name).or_errno()?;
+        let (part, ino) = self.part(ino)?;
+        let value = part.fs().get_xattr(&actor.caller(), ino, name).or_errno()?;
         if out.put(&value) {
             Ok(())
         } else {
@@ -183,7 +251,8 @@ impl Past {
             return None;
         }
         let caller = Owner::ROOT;
-        match self.fs().get_xattr(&caller.caller(), ino, name) {
+        let (part, ino) = self.part(ino).ok()?;
+        match part.fs().get_xattr(&caller.caller(), ino, name) {
             Err(FsError::NoData) => Some(1),
             _ => None,
         }
@@ -195,7 +264,8 @@ impl Past {
         ino: Ino,
         out: &mut Sink<'_>,
     ) -> Answer<()> {
-        let names = xattr::names(self.fs(), context, ino)?;
+        let (part, ino) = self.part(ino)?;
+        let names = xattr::names(part.fs(), context, ino)?;
         if out.put(&names) {
             Ok(())
         } else {
@@ -210,6 +280,7 @@ impl Past {
         args: &Ioctl<'_>,
         out: &mut Sink<'_>,
     ) -> Answer<i32> {
-        flags::serve(self.fs(), actor, ino, args, out)
+        let (part, ino) = self.part(ino)?;
+        flags::serve(part.fs(), actor, ino, args, out)
     }
 }

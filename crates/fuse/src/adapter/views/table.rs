@@ -37,10 +37,6 @@ impl Past {
         self.generation
     }
 
-    pub(super) const fn fs(&self) -> &FileSystem {
-        self.view.fs()
-    }
-
     pub(super) const fn view(&self) -> &SnapshotView {
         &self.view
     }
@@ -60,8 +56,28 @@ impl Past {
 
     /// Returns the numbers of all its inodes that the kernel may know.
     pub(super) fn numbers(&self) -> Vec<Ino> {
-        let inos = self.fs().known_numbers();
-        inos.into_iter().map(|ino| self.slot.number(ino)).collect()
+        self.of_parts(FileSystem::known_numbers)
+    }
+
+    /// Reports whether more inodes are known than are to be.
+    pub(super) fn is_crowded(&self) -> bool {
+        let parts = self.view.open_parts();
+        parts.iter().any(|part| part.fs().is_crowded())
+    }
+
+    /// Returns the numbers of up to `count_max` inodes of each file system that is crowded, which
+    /// were not asked for lately.
+    pub(super) fn unused(&self, count_max: usize) -> Vec<Ino> {
+        self.of_parts(|fs| fs.unused(count_max))
+    }
+
+    fn of_parts(&self, inos: impl Fn(&FileSystem) -> Vec<Ino>) -> Vec<Ino> {
+        let mut numbers = Vec::new();
+        for part in self.view.open_parts() {
+            let found = inos(part.fs()).into_iter();
+            numbers.extend(found.map(|ino| self.slot.number(part.number(ino))));
+        }
+        numbers
     }
 }
 
@@ -160,7 +176,6 @@ impl OpenSnapshots {
     /// is another one.
     fn open(&self, slot: Slot, id: PinId) -> FsResult<Option<Arc<Past>>> {
         let view = self.fs.open_pinned(id)?;
-        view.fs().readers_keep_contents();
         let past = Arc::new(Past {
             slot,
             view,
@@ -221,7 +236,9 @@ impl OpenSnapshots {
         let Some(past) = self.find(slot) else {
             return;
         };
-        past.fs().forget(ino, count);
+        if let Some((part, ino)) = past.view.open_part(ino) {
+            part.fs().forget(ino, count);
+        }
         past.uncount_lookups(count);
         drop(past);
         self.close_unused(slot);

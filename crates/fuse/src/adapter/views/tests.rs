@@ -2,6 +2,7 @@
 
 mod clones;
 mod history;
+mod parts;
 mod policies;
 mod transactions;
 

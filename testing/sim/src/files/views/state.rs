@@ -3,7 +3,9 @@
 use crate::files::tree::{self, Tree};
 use std::collections::{BTreeMap, BTreeSet};
 use stitch_base::Ino;
-use stitch_fs::{FileKind, FileSystem, FsError, FsResult, TransactionInfo};
+use stitch_fs::{
+    FileKind, FileSystem, FsError, FsResult, SnapshotPart, SnapshotView, TransactionInfo,
+};
 
 /// Where a clone is: its path in mainline, or in the clone before it, and so on.
 pub(super) type Chain = Vec<String>;
@@ -15,11 +17,13 @@ pub(super) struct CloneTree {
     pub(super) tree: Tree,
 }
 
-/// A snapshot: the path of its directory, and the whole tree at its moment.
+/// A snapshot: the path of its directory, and the whole tree at its moment, with those of the
+/// clones that it shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PastTree {
     pub(super) path: String,
     pub(super) tree: Tree,
+    clones: BTreeMap<Chain, Tree>,
 }
 
 /// The views of a store.
@@ -44,7 +48,11 @@ impl Views {
             let view = fs.open_snapshot(&info.name)?;
             let path = String::from_utf8_lossy(&info.path).into_owned();
             let tree = tree::read(view.fs())?;
-            snapshots.insert(info.name, PastTree { path, tree });
+            let mut clones = BTreeMap::new();
+            let (base, _) = view.part(info.root)?;
+            read_past_clones(&view, &base, &[], &tree, &mut clones)?;
+            let past = PastTree { path, tree, clones };
+            snapshots.insert(info.name, past);
         }
         let (open, ended) = split(fs.transactions()?);
         let mut transactions = BTreeMap::new();
@@ -65,7 +73,12 @@ impl Views {
     fn trees(&self) -> Vec<(String, &Tree)> {
         let mut all = vec![("mainline".to_owned(), &self.main)];
         let pasts = self.snapshots.iter();
-        all.extend(pasts.map(|(name, past)| (format!("snapshot {name}"), &past.tree)));
+        for (name, past) in pasts {
+            all.push((format!("snapshot {name}"), &past.tree));
+            let clones = past.clones.iter();
+            let named = |chain: &Chain| format!("snapshot {name}, clone {chain:?}");
+            all.extend(clones.map(|(chain, tree)| (named(chain), tree)));
+        }
         let clones = self.clones.iter();
         all.extend(clones.map(|(chain, clone)| (format!("clone {chain:?}"), &clone.tree)));
         let works = self.transactions.iter();
@@ -126,6 +139,30 @@ fn read_clones(
         chain.push(path.clone());
         read_clones(view.fs(), &chain, &tree, clones)?;
         clones.insert(chain, CloneTree { root, tree });
+    }
+    Ok(())
+}
+
+/// Reads the clones that a snapshot shows.
+fn read_past_clones(
+    view: &SnapshotView,
+    part: &SnapshotPart,
+    above: &[String],
+    tree: &Tree,
+    clones: &mut BTreeMap<Chain, Tree>,
+) -> FsResult<()> {
+    for (path, node) in tree {
+        if node.attr.kind != FileKind::Directory {
+            continue;
+        }
+        let Some(clone) = view.clone_in(part, tree::ino(part.fs(), path)?)? else {
+            continue;
+        };
+        let tree = tree::read(clone.fs())?;
+        let mut chain = above.to_vec();
+        chain.push(path.clone());
+        read_past_clones(view, &clone, &chain, &tree, clones)?;
+        clones.insert(chain, tree);
     }
     Ok(())
 }

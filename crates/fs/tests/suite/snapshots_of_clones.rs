@@ -1,0 +1,238 @@
+//! Snapshots of directories in clones, and of directories that have clones in them.
+
+use crate::common::*;
+use std::time::Duration;
+use stitch_base::Ino;
+use stitch_fs::{
+    CloneInfo, CloneSource, FileSystem, FsError, Keep, PolicyRule, SnapshotPart, SnapshotView,
+    WriteOptions,
+};
+
+/// `/src` with a file `f` that says `v1`, and `/d` with a clone of it, `copy`, in which there is
+/// a clone of the same, `inner`.
+struct Grown {
+    setup: Setup,
+    dir: Ino,
+    src: Ino,
+    copy: CloneInfo,
+    inner: CloneInfo,
+}
+
+fn grown() -> Grown {
+    let setup = setup();
+    let (src, dir) = (setup.dir(ROOT, "src").ino, setup.dir(ROOT, "d").ino);
+    setup.write(setup.file(src, "f").ino, 0, b"v1");
+    let source = live(&setup.fs, src);
+    let copy = setup.fs.make_clone(&SUPER, &source, at(dir, "copy"));
+    let copy = copy.expect("makes a clone");
+    let inner = {
+        let home = setup.fs.open_clone(copy.number).expect("opens");
+        let made = home
+            .fs()
+            .make_clone(&SUPER, &source, at(copy.root, "inner"));
+        made.expect("makes a clone in it")
+    };
+    Grown {
+        setup,
+        dir,
+        src,
+        copy,
+        inner,
+    }
+}
+
+fn live(fs: &FileSystem, dir: Ino) -> CloneSource<'_> {
+    CloneSource {
+        fs,
+        dir,
+        snapshot: None,
+    }
+}
+
+fn text(fs: &FileSystem, dir: Ino) -> Vec<u8> {
+    let ino = fs.lookup(at(dir, "f")).expect("it is there").ino;
+    let text = contents_of(fs, ino);
+    fs.forget(ino, 1);
+    text
+}
+
+fn put(fs: &FileSystem, dir: Ino, text: &[u8]) {
+    let ino = fs.lookup(at(dir, "f")).expect("it is there").ino;
+    let written = fs.write(ino, 0, text, WriteOptions::default());
+    written.expect("writes");
+    fs.forget(ino, 1);
+}
+
+impl Grown {
+    fn put_in(&self, clone: &CloneInfo, bytes: &[u8]) {
+        let view = self.setup.fs.open_clone(clone.number).expect("opens");
+        put(view.fs(), clone.root, bytes);
+    }
+
+    fn destroy_copy(&self) {
+        let fs = &self.setup.fs;
+        let graft = Some(self.copy.graft);
+        fs.remove_tree(&SUPER, at(self.dir, "copy"), graft)
+            .expect("removes it");
+        fs.reclaim().expect("drops its trees");
+    }
+
+    fn reopened(self) -> Self {
+        let setup = self.setup.reopened();
+        setup.fs.lookup(at(ROOT, "d")).expect("it is there");
+        setup.fs.lookup(at(ROOT, "src")).expect("it is there");
+        Self { setup, ..self }
+    }
+}
+
+/// The clone at a name in a directory of a part.
+fn enter(view: &SnapshotView, part: &SnapshotPart, dir: Ino, name: &str) -> SnapshotPart {
+    let graft = part.fs().lookup(at(dir, name)).expect("it is there").ino;
+    let clone = view.clone_in(part, graft).expect("there is room");
+    part.fs().forget(graft, 1);
+    clone.expect("a clone lies there")
+}
+
+/// The clones `copy` and `inner` of a snapshot of `/d`.
+fn clones_in(view: &SnapshotView) -> [SnapshotPart; 2] {
+    let (part, dir) = view.part(view.info().root).expect("it is known");
+    let copy = enter(view, &part, dir, "copy");
+    let inner = enter(view, &copy, copy.root(), "inner");
+    [copy, inner]
+}
+
+#[test]
+fn a_snapshot_shows_the_clones_in_its_directory_as_they_were() {
+    let grown = grown();
+    grown.put_in(&grown.copy, b"v2");
+    grown.put_in(&grown.inner, b"v3");
+    let fs = &grown.setup.fs;
+    fs.create_snapshot(grown.dir, "mon").expect("creates it");
+    grown.put_in(&grown.copy, b"later");
+    grown.put_in(&grown.inner, b"later");
+    let view = fs.open_snapshot("mon").expect("opens");
+    let [copy, inner] = clones_in(&view);
+    assert_eq!(text(copy.fs(), copy.root()), b"v2");
+    assert_eq!(text(inner.fs(), inner.root()), b"v3");
+    // All three are of one directory, and their numbers are those of no other.
+    let numbers = [&copy, &inner].map(|part| part.number(grown.src));
+    assert_ne!(numbers[0], numbers[1]);
+    assert!(!numbers.contains(&grown.src));
+    let refused = copy.fs().unlink(&SUPER, at(copy.root(), "f"));
+    assert!(matches!(refused, Err(FsError::ReadOnly)));
+}
+
+#[test]
+fn it_shows_them_after_they_are_removed_and_in_the_next_life() {
+    let grown = grown();
+    grown.put_in(&grown.copy, b"v2");
+    let fs = &grown.setup.fs;
+    fs.create_snapshot(grown.dir, "mon").expect("creates it");
+    let before = clones_in(&fs.open_snapshot("mon").expect("opens"));
+    let before = before.map(|part| part.number(part.root()));
+    grown.destroy_copy();
+    assert!(fs.clones().is_empty());
+    let grown = grown.reopened();
+    let fs = &grown.setup.fs;
+    // A number that a front end has from the life before.
+    let view = fs.open_snapshot("mon").expect("opens");
+    let (copy, root) = view.part(before[0]).expect("it is known");
+    assert_eq!((copy.root(), root), (grown.copy.root, grown.copy.root));
+    assert_eq!(text(copy.fs(), root), b"v2");
+    let after = clones_in(&view).map(|part| part.number(part.root()));
+    assert_eq!(after, before);
+    drop(view);
+    fs.delete_snapshot("mon").expect("deletes it");
+    grown.setup.check();
+}
+
+#[test]
+fn a_snapshot_of_a_directory_in_a_clone_has_the_path_through_it() {
+    let grown = grown();
+    let fs = &grown.setup.fs;
+    let inner = fs.open_clone(grown.inner.number).expect("opens");
+    let made = fs.create_snapshot_in(&inner, grown.src, "mon");
+    let made = made.expect("creates it");
+    assert_eq!(made.path, b"d/copy/inner");
+    assert_eq!((made.view, made.root), (grown.inner.number, grown.src));
+    put(inner.fs(), grown.src, b"later");
+    drop(inner);
+    grown.destroy_copy();
+    let grown = grown.reopened();
+    let view = grown.setup.fs.open_snapshot("mon").expect("opens");
+    assert_eq!(view.info(), &made);
+    assert_eq!(text(view.fs(), grown.src), b"v1");
+    let (part, dir) = view.part(made.root).expect("it is known");
+    assert_eq!((part.root(), dir, part.number(dir)), (dir, made.root, dir));
+    assert!(!view.is_private());
+}
+
+#[test]
+fn a_closed_directory_above_the_clone_makes_its_snapshot_private() {
+    let grown = grown();
+    let fs = &grown.setup.fs;
+    let mode = stitch_fs::SetAttr {
+        perm: Some(0o700),
+        ..stitch_fs::SetAttr::default()
+    };
+    fs.set_attr(&SUPER, grown.dir, &mode).expect("sets it");
+    let copy = fs.open_clone(grown.copy.number).expect("opens");
+    fs.create_snapshot_in(&copy, grown.copy.root, "mon")
+        .expect("creates it");
+    assert!(fs.open_snapshot("mon").expect("opens").is_private());
+}
+
+#[test]
+fn what_is_made_of_such_snapshots_is_refused_or_right() {
+    let grown = grown();
+    let fs = &grown.setup.fs;
+    grown.put_in(&grown.copy, b"v2");
+    fs.create_snapshot(grown.dir, "mon").expect("creates it");
+    grown.put_in(&grown.copy, b"later");
+    let clone = |name: &str| {
+        let view = fs.open_snapshot("mon").expect("opens");
+        let [copy, _] = clones_in(&view);
+        let source = CloneSource {
+            fs: copy.fs(),
+            dir: copy.root(),
+            snapshot: Some("mon"),
+        };
+        fs.make_clone(&SUPER, &source, at(ROOT, name))
+    };
+    let made = clone("back").expect("clones what the snapshot shows");
+    let back = fs.open_clone(made.number).expect("opens");
+    assert_eq!(text(back.fs(), made.root), b"v2");
+    let refused = fs.roll_back("mon", grown.dir, None);
+    assert!(matches!(refused, Err(FsError::Unsupported)), "{refused:?}");
+    grown.destroy_copy();
+    // The snapshot has what would be an empty directory.
+    let refused = fs.roll_back("mon", grown.dir, None);
+    assert!(matches!(refused, Err(FsError::Unsupported)), "{refused:?}");
+    assert!(matches!(clone("again"), Err(FsError::Unsupported)));
+    grown.setup.check();
+}
+
+#[test]
+fn a_policy_notices_what_changes_in_a_clone() {
+    let grown = grown();
+    let fs = &grown.setup.fs;
+    let rule = PolicyRule {
+        every_s: 60,
+        keep: Keep::default(),
+        prefix: "auto".to_owned(),
+    };
+    fs.set_policy(grown.dir, &rule).expect("sets it");
+    let round = || {
+        grown.setup.clock.advance(Duration::from_secs(60));
+        let round = fs.run_policies().expect("runs");
+        round.created.len()
+    };
+    assert_eq!(round(), 1);
+    put(fs, grown.src, b"elsewhere");
+    assert_eq!(round(), 0, "nothing in the directory has changed");
+    grown.put_in(&grown.inner, b"new");
+    assert_eq!(round(), 1);
+    assert_eq!(round(), 0);
+    grown.destroy_copy();
+    assert_eq!(round(), 1);
+}

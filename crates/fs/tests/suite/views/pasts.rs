@@ -1,0 +1,145 @@
+//! Snapshots of mainline and of clones, with the clones that lie in them.
+
+use super::clones::look_up;
+use super::compare::compare;
+use super::ops::pick;
+use super::plain::Plain;
+use super::world::{MAINLINE, SNAPSHOTS, World};
+use crate::common::ROOT;
+use crate::twin::Id;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use stitch_base::Ino;
+use stitch_fs::{FsError, SnapshotPart, SnapshotView};
+
+/// The plain copy of a snapshot.
+#[derive(Clone)]
+pub(super) struct SnapshotTwin {
+    /// The clone that its directory is in, or mainline.
+    pub(super) view: u64,
+    pub(super) plain: Plain,
+    /// Every clone of the moment.
+    clones: BTreeMap<u64, ShownClone>,
+}
+
+#[derive(Clone)]
+struct ShownClone {
+    home: u64,
+    graft: Id,
+    plain: Plain,
+}
+
+impl SnapshotTwin {
+    /// Returns the clones that lie in a directory tree of a view.
+    fn within(&self, view: u64, plain: &Plain) -> Vec<(u64, Vec<String>)> {
+        let paths = plain.paths();
+        let here = self.clones.iter().filter(|(_, clone)| clone.home == view);
+        here.filter_map(|(number, clone)| Some((*number, paths.get(&clone.graft)?.clone())))
+            .collect()
+    }
+
+    /// Reports whether a clone lies in its directory.
+    pub(super) fn has_clone(&self) -> bool {
+        !self.within(self.view, &self.plain).is_empty()
+    }
+}
+
+impl World {
+    /// Creates or deletes a snapshot of a directory of mainline or of a clone.
+    pub(super) fn snapshot(&mut self) {
+        let name = pick(&SNAPSHOTS, &mut self.rng);
+        if self.snapshots.contains_key(name) && self.rng.one_in(2) {
+            self.note(format!("delete snapshot {name}"));
+            self.fs().delete_snapshot(name).expect("it is there");
+            self.snapshots.remove(name);
+            return;
+        }
+        let view = match self.rng.one_in(3) {
+            true => self.any_clone().unwrap_or(MAINLINE),
+            false => MAINLINE,
+        };
+        let dir = self.any_dir(view);
+        self.note(format!("snapshot {name} of {dir} in {view}"));
+        let live = (view != MAINLINE).then(|| self.open_clone(view));
+        let setup = Rc::clone(&self.setup);
+        let made = self.on(view, |walker| {
+            walker.with(dir, |ino| match &live {
+                None => setup.fs.create_snapshot(ino, name),
+                Some(live) => setup.fs.create_snapshot_in(live, ino, name),
+            })
+        });
+        let expected = match self.snapshots.contains_key(name) {
+            true => Err(FsError::Exists),
+            false => Ok(()),
+        };
+        self.same(&made, &expected);
+        if expected.is_err() {
+            return;
+        }
+        let clones = self.clones.iter().map(|(number, clone)| {
+            let shown = ShownClone {
+                home: clone.home,
+                graft: clone.graft,
+                plain: clone.plain.clone(),
+            };
+            (*number, shown)
+        });
+        let twin = SnapshotTwin {
+            view,
+            plain: self.plain(view).at(dir),
+            clones: clones.collect(),
+        };
+        self.snapshots.insert(name, twin);
+        self.counts.snapshots += 1;
+        self.counts.inner_snapshots += u64::from(view != MAINLINE);
+    }
+
+    pub(super) fn compare_snapshots(&mut self) {
+        let mut shown = 0;
+        for (name, twin) in &self.snapshots {
+            let view = self.fs().open_snapshot(name).expect("it is there");
+            let compared = compare_past(&view, twin, &mut shown);
+            self.expect(compared, &format!("snapshot {name}"));
+        }
+        self.counts.shown_clones += shown;
+    }
+}
+
+fn compare_past(view: &SnapshotView, twin: &SnapshotTwin, shown: &mut u64) -> Result<(), String> {
+    let root = view.info().root;
+    assert_eq!(view.info().view, twin.view);
+    let (part, dir) = view.part(root).expect("it is known");
+    assert_eq!((part.root(), part.number(dir)), (dir, root));
+    compare_part(view, (&part, twin.view, &twin.plain), twin, shown)
+}
+
+/// Compares one file system of a snapshot, and the clones that lie in it.
+fn compare_part(
+    view: &SnapshotView,
+    (part, number, plain): (&SnapshotPart, u64, &Plain),
+    twin: &SnapshotTwin,
+    shown: &mut u64,
+) -> Result<(), String> {
+    compare(part.fs(), part.root(), plain)?;
+    for (inner, path) in twin.within(number, plain) {
+        let inos = look_up(part.fs(), part.root(), &path);
+        let graft = *inos.last().unwrap_or(&ROOT);
+        let clone = view.clone_in(part, graft).map_err(|e| format!("{e}"))?;
+        let clone = clone.ok_or_else(|| format!("no clone lies at {path:?}"))?;
+        inos.iter().for_each(|ino| part.fs().forget(*ino, 1));
+        check_number(view, &clone, view.number_of_clone(part, graft));
+        let plain = &twin.clones[&inner].plain;
+        let compared = compare_part(view, (&clone, inner, plain), twin, shown);
+        compared.map_err(|e| format!("clone {inner} at {path:?}: {e}"))?;
+        *shown += 1;
+    }
+    Ok(())
+}
+
+/// The number of a clone's directory leads to it.
+fn check_number(view: &SnapshotView, clone: &SnapshotPart, told: Option<Ino>) {
+    let number = clone.number(clone.root());
+    assert_eq!(told, Some(number));
+    let (found, dir) = view.part(number).expect("it was given out");
+    assert_eq!((found.root(), dir), (clone.root(), clone.root()));
+}
