@@ -134,7 +134,8 @@ impl FileSystem {
     /// The snapshot, and all that it shows, are on the medium when this returns.
     ///
     /// # Cost
-    /// One sync of the log, one record, and a point read for each name of the path.
+    /// One sync of the log, one record, a point read for each name of the path, and a scan of the
+    /// records of clones.
     pub fn create_snapshot(&self, dir: Ino, name: &str) -> FsResult<SnapshotInfo> {
         self.create_marked(dir, name, false)
     }
@@ -304,7 +305,8 @@ impl FileSystem {
     /// [`FsError::NotFound`] if there is no such snapshot.
     ///
     /// # Cost
-    /// A few point reads, and one for each name of the directory's path.
+    /// A few point reads, one for each name of the directory's path, and a scan of the records of
+    /// clones.
     pub fn open_snapshot(&self, name: &str) -> FsResult<SnapshotView> {
         SnapshotView::open(self.engine(), &self.options, self.snapshot(name)?)
     }
