@@ -20,6 +20,10 @@
 //!   base NAME OFFSET PATH   contents of a file as the transaction began
 //! ```
 //!
+//! A NAME is that of a transaction that began in what the asked directory is in: mainline, or a
+//! transaction. Of one that began in that one it is `outer/inner`. Lists tell of all that are in
+//! it, at any depth.
+//!
 //! A commit runs in a thread of the daemon, since it sends notices to the kernel. Lists that are
 //! longer than an answer come in several: the caller asks for the rest. Of conflicts those that fit
 //! are told.
@@ -233,7 +237,7 @@ fn parse_record(kind: &str, word: &[u8]) -> Option<RecordConflict> {
 pub struct ListedTransaction {
     /// Number, never used again.
     pub number: u64,
-    /// Name, unique among open ones.
+    /// Name, unique among open ones; `outer/inner` of one that began in another one.
     pub name: String,
     /// User that it belongs to.
     pub owner: u32,
@@ -265,7 +269,8 @@ pub struct ListedChange {
 /// `EEXIST` if an open transaction has the name; `ENAMETOOLONG`, `EINVAL` for what is no name;
 /// `EOPNOTSUPP` if the store has no transactions, or `dir` is in another view; `ESRCH` if the
 /// daemon cannot see this process; `EOVERFLOW` if inode numbers are too large; `EMFILE` if too many
-/// are open; `EROFS`, `ENOSPC`; `ENOTTY` of a daemon that is older than this.
+/// are open, `EDQUOT` if the user has too many; `ELOOP` if too many are in each other; `EROFS`,
+/// `ENOSPC`; `ENOTTY` of a daemon that is older than this.
 ///
 /// # Durability
 /// On the medium when this returns.

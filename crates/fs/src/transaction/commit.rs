@@ -71,8 +71,8 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`FsError::Conflict`] with all conflicts: the transaction stays open and whole, mainline is
-    /// as it was. [`FsError::HasInner`] if a transaction in it is open; [`FsError::Ended`] if it was committed or aborted before; [`FsError::NoSpace`],
-    /// [`FsError::ReadOnly`].
+    /// as it was. [`FsError::HasInner`] if a transaction in it is open. [`FsError::Ended`] if it
+    /// was committed or aborted before; [`FsError::NoSpace`], [`FsError::ReadOnly`].
     ///
     /// # Durability
     /// On the medium when this returns, unless it is in a run. A crash leaves all of it or nothing.

@@ -241,8 +241,8 @@ impl FileSystem {
             .collect())
     }
 
-    /// Opens the file system of a transaction that began in mainline. All callers share one, as long
-    /// as one of them keeps it.
+    /// Opens the file system of a transaction that began in mainline. All callers share one, as
+    /// long as one of them keeps it.
     ///
     /// # Errors
     /// [`FsError::NotFound`] if no open transaction has the name.
@@ -357,8 +357,8 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Aborts a transaction that began in mainline: nothing of it is left, nor of those in it. Works
-    /// in a full store, and while the transaction is in use.
+    /// Aborts a transaction that began in mainline: nothing of it is left, nor of those in it.
+    /// Works in a full store, and while the transaction is in use.
     ///
     /// # Errors
     /// [`FsError::NotFound`] if no open transaction has the name.

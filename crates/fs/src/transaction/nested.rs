@@ -56,8 +56,8 @@ pub(super) fn life_within(
     }
 }
 
-/// Returns what the commit of a transaction checks that begins in `outer`. In a serializable one all
-/// are: what they read counts as read by the outer one.
+/// Returns what the commit of a transaction checks that begins in `outer`. In a serializable one
+/// all are: what they read counts as read by the outer one.
 pub(super) fn isolation_within(
     asked: TransactionIsolation,
     outer: Option<&TransactionView>,

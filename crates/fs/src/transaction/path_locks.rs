@@ -239,8 +239,8 @@ impl PathLocks {
         }
     }
 
-    /// Passes locks on: to the number under which a transaction goes on, or to the outer transaction
-    /// of one that is committed.
+    /// Passes locks on: to the number under which a transaction goes on, or to the outer
+    /// transaction of one that is committed.
     pub(super) fn pass_on(&self, from: Ino, to: Ino, name: &str) {
         debug_assert!(from != to, "another transaction");
         let mut queue = self.queue.lock();

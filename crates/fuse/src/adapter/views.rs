@@ -230,6 +230,7 @@ impl Views {
                 self.mainline.find(dir.parent(), b".")
             }
             (ControlDir::InTransaction(slot), name) => self.lookup_in_transaction(slot, name),
+            (ControlDir::TransactionsIn(_), b"..") => Ok(self.control_entry_for_now(dir.above())),
             (_, b"..") => Ok(self.control_entry(dir.above())),
             (ControlDir::Top, name) if name == SNAPSHOTS_DIR.as_bytes() => {
                 Ok(self.control_entry(ControlDir::Snapshots))
@@ -245,7 +246,14 @@ impl Views {
             (ControlDir::Top, name) if name == TRANSACTIONS_DIR.as_bytes() => {
                 Ok(self.control_entry(ControlDir::Transactions))
             }
-            (ControlDir::Transactions, name) => self.lookup_transaction(name).map(Lookup::Found),
+            (ControlDir::Transactions, name) => {
+                self.lookup_transaction(None, name).map(Lookup::Found)
+            }
+            (ControlDir::TransactionsIn(slot), name) => {
+                let outer = self.transactions.table.number_in(slot)?;
+                self.lookup_transaction(Some(outer), name)
+                    .map(Lookup::Found)
+            }
             (ControlDir::Top, name) => Ok(match &self.link {
                 Some(link) if link.name == name => {
                     Lookup::Found(link.entry(self.born, self.generation))
@@ -270,6 +278,9 @@ impl Views {
         if name == b".." {
             return table.within(slot, |open| open.lookup(Ino::ROOT, b"."));
         }
+        if name == TRANSACTIONS_DIR.as_bytes() {
+            return Ok(self.control_entry_for_now(ControlDir::TransactionsIn(slot)));
+        }
         let is_link = self.link.as_ref().is_some_and(|link| link.name == name);
         if !is_link || !table.serves_records() {
             return Ok(Lookup::Missing {
@@ -285,18 +296,22 @@ impl Views {
         Ok(Lookup::Found(entry))
     }
 
-    /// Adds `.stitchfs` to what is found in a transaction.
-    fn found_in_transaction(&self, (slot, ino): (Slot, Ino), name: &[u8], found: Lookup) -> Lookup {
-        let is_missing = matches!(found, Lookup::Missing { .. });
-        let is_control = ino == Ino::ROOT && name == CONTROL_DIR.as_bytes();
-        if !(is_missing && is_control && self.transactions.table.serves_records()) {
-            return found;
-        }
-        let dir = ControlDir::InTransaction(slot);
+    /// Returns the entry of a directory of `.stitchfs` in a transaction: slots are used again.
+    fn control_entry_for_now(&self, dir: ControlDir) -> Lookup {
         Lookup::Found(Entry {
             entry_ttl: Duration::ZERO,
             ..dir.entry(self.born, self.generation)
         })
+    }
+
+    /// Adds `.stitchfs` to what is found in a transaction.
+    fn found_in_transaction(&self, (slot, ino): (Slot, Ino), name: &[u8], found: Lookup) -> Lookup {
+        let is_missing = matches!(found, Lookup::Missing { .. });
+        let is_control = ino == Ino::ROOT && name == CONTROL_DIR.as_bytes();
+        match is_missing && is_control {
+            true => self.control_entry_for_now(ControlDir::InTransaction(slot)),
+            false => found,
+        }
     }
 
     fn transaction_link(&self, slot: Slot) -> Answer<ControlLink> {
@@ -396,6 +411,7 @@ impl Views {
             ControlDir::InTransaction(_) => self.transactions.table.serves_records(),
             ControlDir::Snapshots
             | ControlDir::Transactions
+            | ControlDir::TransactionsIn(_)
             | ControlDir::History
             | ControlDir::TopOf(_)
             | ControlDir::SnapshotsOf(_) => false,

@@ -5,6 +5,8 @@
 //!   details FROM                                   COUNT (NAME KIND VALUE)...
 //! ```
 //!
+//! Names of those that hold or wait for locks are names from mainline on (`outer/inner`).
+//!
 //! `ISOLATION` is `si` or `ser`. A `PATH` begins with a slash, which is the root of the file
 //! system. `WAITS` is `wait` or `refuse`: what to do if other transactions have locks that overlap.
 //! A caller that waits asks again and keeps its place meanwhile, until it asks to refuse, or ends.
@@ -54,7 +56,7 @@ impl Isolation {
 /// How a transaction begins.
 #[derive(Clone, Copy, Debug)]
 pub struct BeginWith<'a> {
-    /// Name, unique among open ones.
+    /// Name, unique among open ones that began in the same one.
     pub name: &'a str,
     /// How long it lives.
     pub life: Lifetime,
@@ -98,6 +100,15 @@ impl<'a> BeginArgs<'a> {
             locks: Vec::new(),
             waits: false,
             is_plain: true,
+        }
+    }
+
+    /// The same for another name.
+    pub(crate) fn named<'n>(&self, name: &'n str) -> BeginArgs<'n> {
+        BeginArgs {
+            name,
+            locks: self.locks.clone(),
+            ..*self
         }
     }
 

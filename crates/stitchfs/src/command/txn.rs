@@ -6,6 +6,7 @@ mod end;
 mod expiry;
 mod list;
 mod merge;
+pub(super) mod names;
 mod resolve;
 mod run;
 mod target;
@@ -43,6 +44,11 @@ mounted, and the user who began it commit and abort it.
 A transaction may be of any size that the store has room for, but for names that
 others change in the same directories: those must fit into one batch of 8 MiB,
 in small stores less. `rmtree` removes entry by entry in a transaction.
+
+In a transaction all of this is about those that began in it: `run`, `begin` and
+so on work in a run and in `enter`, and `commit` gives the changes to the outer
+one. From outside, INNER that began in OUTER is OUTER/INNER. One with others in
+it is not committed before these have ended; `abort` ends all of them.
 
 With `--isolation ser` the commit is refused, too, if others have changed what
 was read: names, also missing ones, attributes, contents, and directories that
@@ -87,7 +93,8 @@ enum TxnCommand {
 /// Begin a transaction that is kept until it is committed or aborted
 #[derive(Debug, Parser)]
 struct TxnBegin {
-    /// Name, not used by another open transaction; at most 250 bytes, no slash
+    /// Name, not used by another open transaction; at most 250 bytes; OUTER/NAME
+    /// for one in another
     #[arg(value_name = "NAME")]
     name: String,
 

@@ -43,8 +43,11 @@ const SHELL: &str = "/bin/sh";
 pub(super) struct View {
     /// Where the other state is found.
     dir: PathBuf,
+    /// The transaction that it takes the place of, from the root of the file system; empty for
+    /// mainline.
+    replaces: PathBuf,
     /// The directory that it is a state of: its path from the root of the file system; empty for
-    /// the root itself.
+    /// the root itself. In a transaction, from the root of that.
     covers: PathBuf,
     /// Device number of the file system.
     device: (u32, u32),
@@ -63,9 +66,18 @@ impl View {
         let device = (rustix::fs::major(number), rustix::fs::minor(number));
         Ok(Self {
             dir,
+            replaces: PathBuf::new(),
             covers,
             device,
         })
+    }
+
+    /// Has it take the place of a transaction, whose root is found at this path from that of the
+    /// file system, instead of mainline's.
+    pub(super) fn replacing(self, root: PathBuf) -> Self {
+        debug_assert!(root.is_relative(), "a path from the file system's root");
+        let replaces = root;
+        Self { replaces, ..self }
     }
 }
 

@@ -135,8 +135,8 @@ impl FileTransaction {
         }
     }
 
-    /// Begins a transaction in this one. It starts with what this one holds now, and is committed to
-    /// it. This one cannot be committed while it is open; if this one is aborted, so is it.
+    /// Begins a transaction in this one. It starts with what this one holds now, and is committed
+    /// to it. This one cannot be committed while it is open; if this one is aborted, so is it.
     ///
     /// # Errors
     /// As of [`Files::begin`]; [`Unsupported`](crate::ErrorKind::Unsupported) if more than 8 are in

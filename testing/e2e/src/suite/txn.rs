@@ -1,6 +1,9 @@
 //! `stitchfs txn`: what a command changes happens as a whole or not at all.
 
+mod git;
+mod nested;
 mod resolve;
+mod user;
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -45,7 +48,7 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         name: "user",
-        run: an_ordinary_user_has_transactions,
+        run: user::an_ordinary_user_has_transactions,
     },
     Case {
         name: "large",
@@ -70,6 +73,26 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "rmtree",
         run: resolve::trees_are_removed_in_a_run,
+    },
+    Case {
+        name: "nested",
+        run: nested::runs_in_a_run_are_committed_to_it,
+    },
+    Case {
+        name: "nested-named",
+        run: nested::named_ones_in_a_named_one,
+    },
+    Case {
+        name: "nested-conflict",
+        run: nested::conflicts_are_with_what_it_is_committed_to,
+    },
+    Case {
+        name: "nested-killed",
+        run: nested::what_is_killed_inside_leaves_the_outer_one,
+    },
+    Case {
+        name: "git-killed",
+        run: git::work_of_git_is_whole_or_absent,
     },
     Case {
         name: "kill9",
@@ -266,14 +289,6 @@ fn a_command_that_fails_leaves_nothing(context: &Context) -> Result<()> {
     stage.expect_untouched()?;
     let missing = stage.ran(&["--no-such-option"], "true")?;
     ensure!(missing.0 == 125, "{}", missing.1);
-    // A run in a run is refused, and so the outer one fails.
-    let inner = format!("echo x > file; {} txn run -- true", text(&context.stitchfs));
-    let (code, said) = stage.ran(&[], &inner)?;
-    ensure!(
-        code == 125 && said.contains("not supported"),
-        "{code} {said}"
-    );
-    stage.expect_untouched()?;
     // Its own hidden directory stays reachable.
     let (code, said) = stage.ran(&[], "touch ../.stitchfs")?;
     ensure!(code == 1, "{code} {said}");
@@ -414,46 +429,6 @@ fn a_named_one_is_kept_until_it_ends(context: &Context) -> Result<()> {
     let (code, said) = stage.try_txn(&["commit", "work"])?;
     ensure!(code == 1 && said.contains("no such open"), "{code} {said}");
     drop(open);
-    stage.end()
-}
-
-fn an_ordinary_user_has_transactions(context: &Context) -> Result<()> {
-    // Others' files belong to 65534 in a user namespace, so the user is another one.
-    let as_user = ["--reuid", "4242", "--regid", "4243", "--clear-groups"];
-    let mut probe = Command::new("setpriv");
-    probe
-        .args(as_user)
-        .args(["unshare", "--user", "--mount", "true"]);
-    if !output(&mut probe)?.status.success() {
-        return Err(Skip("users may not create user namespaces here".to_owned()).into());
-    }
-    let stage = TxnStage::new(context, "txn-user")?;
-    std::os::unix::fs::chown(&stage.top, Some(4242), Some(4243))?;
-    let program = context.dir("txn-bin")?.join("stitchfs");
-    fs::copy(&context.stitchfs, &program)?;
-    let theirs = |words: &[&str]| -> Result<(i32, String)> {
-        let mut command = Command::new("setpriv");
-        command.args(as_user).arg(&program).arg("txn").args(words);
-        ended(command.current_dir(&stage.top))
-    };
-    let (code, said) = theirs(&["run", "--", "bash", "-euc", "id -u; echo mine > mine"])?;
-    ensure!((code, &*said) == (0, "4242\n"), "{code} {said}");
-    let made = fs::metadata(stage.top.join("mine"))?;
-    ensure!((made.uid(), made.gid()) == (4242, 4243), "another's file");
-    let (code, said) = theirs(&["run", "--", "bash", "-euc", "echo x > file"])?;
-    ensure!(code == 1, "a file of root: {code} {said}");
-    ensure!(fs::read(stage.top.join("file"))? == b"before");
-    stage.txn(&["begin", "roots"])?;
-    for verb in ["commit", "abort", "diff"] {
-        let (code, said) = theirs(&[verb, "roots"])?;
-        ensure!(
-            code == 1 && said.contains("only root"),
-            "{verb}: {code} {said}"
-        );
-    }
-    theirs(&["begin", "theirs"])?;
-    stage.txn(&["abort", "theirs"])?;
-    stage.txn(&["abort", "roots"])?;
     stage.end()
 }
 

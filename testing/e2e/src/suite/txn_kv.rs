@@ -31,6 +31,10 @@ pub(super) const CASES: &[Case] = &[
         run: keys_of_two_join_and_the_same_key_is_refused,
     },
     Case {
+        name: "nested",
+        run: keys_of_a_run_in_a_run_go_to_it,
+    },
+    Case {
         name: "rights",
         run: a_socket_is_its_owners_and_goes_with_the_transaction,
     },
@@ -420,5 +424,40 @@ fn a_daemon_killed_in_the_commit_leaves_both_or_neither(context: &Context) -> Re
         "{said}, and {both} were committed"
     );
     println!("  {both} committed, {neither} not");
+    stage.end()
+}
+
+/// A run in a run sees the keys of the outer one and gives its own to it, whose server has its
+/// totals in memory.
+fn keys_of_a_run_in_a_run_go_to_it(context: &Context) -> Result<()> {
+    let stage = KeyStage::new(context, "kv-nested")?;
+    stage.put(stage.dir(), "a", "before")?;
+    stage.txn_ok(&["begin", "outer"])?;
+    stage.txn_ok(&["begin", "outer/inner"])?;
+    let outer = stage.place("outer");
+    let inner = outer.join(".stitchfs/txn/inner");
+    let size = |place: &Path| command(&place.join(".stitchfs/kv.sock"), &["DBSIZE"]);
+    stage.put(&outer, "outer", "1")?;
+    ensure!(size(&outer)?.trim() == ":2", "{}", size(&outer)?);
+    ensure!(stage.get(&inner, "outer")?.is_none(), "it began before");
+    stage.put(&inner, "a", "inner")?;
+    stage.put(&inner, "new", "1")?;
+    fs::write(inner.join("file"), "inner")?;
+    ensure!(stage.get(&outer, "a")?.as_deref() == Some("before"));
+    stage.txn_ok(&["commit", "outer/inner"])?;
+    ensure!(stage.get(&outer, "a")?.as_deref() == Some("inner"));
+    ensure!(size(&outer)?.trim() == ":3", "{}", size(&outer)?);
+    ensure!(outer.join("file").exists() && !stage.dir().join("file").exists());
+    ensure!(stage.get(stage.dir(), "a")?.as_deref() == Some("before"));
+    stage.txn_ok(&["commit", "outer"])?;
+    ensure!(stage.get(stage.dir(), "a")?.as_deref() == Some("inner"));
+    ensure!(size(stage.dir())?.trim() == ":3", "{}", size(stage.dir())?);
+    // By the mount point, in a run in a run; the outer one fails afterwards.
+    let program = text(&context.stitchfs);
+    let inner = format!("{program} txn run -- {program} kv put $MNT b 2");
+    let script = format!("{inner}; test $(kv get b) = 2; {inner}; exit 5");
+    let (code, said) = stage.ran(&script)?;
+    ensure!(code == 5, "{code} {said}");
+    ensure!(stage.get(stage.dir(), "b")?.is_none(), "it is there");
     stage.end()
 }

@@ -6,10 +6,10 @@
 //! - every read: a transaction sees what there was when it began, and its own writes;
 //! - every commit, also with snapshot isolation: nobody has changed since the begin what it writes
 //!   (first committer wins), and mainline is what the map says afterwards;
-//! In half of the histories all of it happens in a transaction, instead of mainline.
-//!
 //! - of serializable ones: what was read is as at the commit, and the graph of dependencies of all
 //!   that was committed has no cycle (see [`checker`]).
+//!
+//! In half of the histories all of it happens in a transaction, instead of mainline.
 
 mod checker;
 

@@ -6,6 +6,7 @@
 //! MNT/.stitchfs/snap       lists the snapshots
 //! MNT/.stitchfs/snap/NAME  the directory of a snapshot
 //! MNT/.stitchfs/txn/NAME   the root of a transaction; found by its name, not listed
+//! MNT/.stitchfs/txn/NAME/.stitchfs/txn/INNER     the root of one that began in NAME; likewise
 //! MNT/.stitchfs/txn/NAME/.stitchfs/kv.sock   a link to the socket of the transaction's keys
 //! MNT/.stitchfs/history/T  the root at a moment; `history` is found by its name, not listed
 //! DIR/.stitchfs/snap       lists the snapshots of DIR, a directory below the root
@@ -137,9 +138,11 @@ impl ControlDir {
             Self::Top => Ino::ROOT,
             Self::InTransaction(slot) => slot.number(Ino::ROOT),
             Self::TopOf(dir) => dir,
-            Self::Snapshots | Self::Transactions | Self::History | Self::SnapshotsOf(_) => {
-                self.above().number()
-            }
+            Self::Snapshots
+            | Self::Transactions
+            | Self::TransactionsIn(_)
+            | Self::History
+            | Self::SnapshotsOf(_) => self.above().number(),
         }
     }
 
@@ -163,7 +166,7 @@ impl ControlDir {
             Self::Snapshots | Self::SnapshotsOf(_) | Self::History => {
                 snapshots.iter().map(snapshot_entry).collect()
             }
-            Self::Transactions | Self::InTransaction(_) => Vec::new(),
+            Self::Transactions | Self::InTransaction(_) | Self::TransactionsIn(_) => Vec::new(),
         };
         for (name, at, ino) in dots.into_iter().chain(children) {
             let entry = DirEntry {

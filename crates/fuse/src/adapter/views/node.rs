@@ -112,6 +112,8 @@ pub(super) enum ControlDir {
     Transactions,
     /// `.stitchfs` in the root directory of the transaction in this slot.
     InTransaction(Slot),
+    /// `txn` in it, in which transactions that began in this one are found.
+    TransactionsIn(Slot),
     /// `history` in it, in which the moments of the history are.
     History,
     /// `.stitchfs` in a directory below the root.
@@ -123,6 +125,8 @@ pub(super) enum ControlDir {
 /// Numbers from here on, within the control slot, are of what `.stitchfs` has in transactions: two
 /// for each slot.
 const IN_TRANSACTIONS: u64 = 1 << 32;
+/// Those from here on are of `txn` in it, one for each slot.
+const TRANSACTIONS_IN: u64 = 1 << 33;
 
 impl ControlDir {
     /// Returns its composite number.
@@ -133,6 +137,10 @@ impl ControlDir {
             Self::Transactions => (CONTROL_SLOT, Ino(4)),
             Self::InTransaction(slot) => {
                 let at = IN_TRANSACTIONS + 2 * u64::from(slot.0);
+                (CONTROL_SLOT, Ino(at))
+            }
+            Self::TransactionsIn(slot) => {
+                let at = TRANSACTIONS_IN + u64::from(slot.0);
                 (CONTROL_SLOT, Ino(at))
             }
             Self::History => (CONTROL_SLOT, Ino(5)),
@@ -159,6 +167,7 @@ impl ControlDir {
             | Self::TopOf(_)
             | Self::Transactions
             | Self::InTransaction(_)
+            | Self::TransactionsIn(_)
             | Self::History => None,
         }
     }
@@ -168,7 +177,7 @@ impl ControlDir {
         match self {
             Self::Top | Self::Snapshots | Self::Transactions | Self::History => Self::Top,
             Self::TopOf(dir) | Self::SnapshotsOf(dir) => Self::TopOf(dir),
-            Self::InTransaction(_) => self,
+            Self::InTransaction(slot) | Self::TransactionsIn(slot) => Self::InTransaction(slot),
         }
     }
 }
@@ -245,6 +254,7 @@ impl Node {
             (CONTROL_SLOT, 2) => Self::Control(ControlDir::Snapshots),
             (CONTROL_SLOT, 3) => Self::Link,
             (CONTROL_SLOT, 4) => Self::Control(ControlDir::Transactions),
+            (CONTROL_SLOT, TRANSACTIONS_IN..) => Self::transactions_in(ino.0 - TRANSACTIONS_IN),
             (CONTROL_SLOT, IN_TRANSACTIONS..) => Self::in_transaction(ino.0 - IN_TRANSACTIONS),
             (CONTROL_SLOT, 5) => Self::Control(ControlDir::History),
             (CONTROL_SLOT, _) | (_, 0) => Self::Unknown,
@@ -254,6 +264,14 @@ impl Node {
             (SNAPSHOTS_OF_SLOT, _) => Self::Control(ControlDir::SnapshotsOf(ino)),
             (FIRST_CLONE_SLOT.., _) => Self::Live(Slot(slot), ino),
             _ => Self::Past(Slot(slot), ino),
+        }
+    }
+
+    /// `txn` in `.stitchfs` of a transaction.
+    fn transactions_in(index: u64) -> Self {
+        match u32::try_from(index).map(Slot) {
+            Ok(slot) if slot.is_transaction() => Self::Control(ControlDir::TransactionsIn(slot)),
+            _ => Self::Unknown,
         }
     }
 
@@ -340,12 +358,18 @@ mod tests {
         assert_eq!(Node::of(link_number()), Node::Link);
         for number in [1, TRANSACTION_SLOTS - 1] {
             let slot = Slot::of_transaction(number);
-            let dir = ControlDir::InTransaction(slot);
-            assert_eq!(Node::of(dir.number()), Node::Control(dir));
+            for dir in [
+                ControlDir::InTransaction(slot),
+                ControlDir::TransactionsIn(slot),
+            ] {
+                assert_eq!(Node::of(dir.number()), Node::Control(dir));
+            }
             let link = transaction_link_number(slot);
             assert_eq!(Node::of(link), Node::TransactionLink(slot));
         }
         let of_clone = ControlDir::InTransaction(Slot::of_clone(1)).number();
+        assert_eq!(Node::of(of_clone), Node::Unknown);
+        let of_clone = ControlDir::TransactionsIn(Slot::of_clone(1)).number();
         assert_eq!(Node::of(of_clone), Node::Unknown);
         assert_eq!(Node::of(Slot(CONTROL_SLOT).number(Ino(6))), Node::Unknown);
         assert_eq!(Node::of(Ino(7 << VIEW_INO_BITS)), Node::Unknown);

@@ -13,6 +13,7 @@ mod begin;
 mod commits;
 mod expiry;
 mod resolving;
+mod scope;
 mod sockets;
 mod table;
 mod watch;
@@ -27,7 +28,7 @@ use stitch_fs::{FileSystem, PathChange, TransactionInfo, TransactionLife, Transa
 
 use super::Views;
 use super::changes::check_owner;
-use super::node::Node;
+use super::node::{ControlDir, Node};
 use crate::adapter::alarm::Alarm;
 use crate::adapter::{AdapterOptions, OrErrno as _};
 use crate::errno::Errno;
@@ -39,6 +40,7 @@ use crate::wire::codec::Sink;
 use crate::wire::reply::Entry;
 use begin::LockLine;
 use commits::Commits;
+use scope::{Asker, Catalog};
 pub use sockets::TransactionSockets;
 use table::TransactionTable;
 use watch::{ProcessHandle, ProcessWatch};
@@ -128,6 +130,21 @@ impl Transactions {
         })
     }
 
+    /// Aborts the runs in a transaction whose processes have ended. They would be soon: but its
+    /// commit, which follows, is refused while they are open.
+    fn abort_ended_within(&self, number: u64) {
+        let all = self.table.mainline().transactions().unwrap_or_default();
+        for inner in Catalog::of(all).within(number) {
+            if self
+                .watch
+                .get()
+                .is_some_and(|watch| watch.take_ended(inner))
+            {
+                self.commits.abort_ended(inner);
+            }
+        }
+    }
+
     fn is_watched(&self, number: u64) -> bool {
         self.watch.get().is_some_and(|watch| watch.has(number))
     }
@@ -173,60 +190,72 @@ impl Views {
         input: &[u8],
         out: &mut Sink<'_>,
     ) -> Answer<i32> {
-        match self.node(dir) {
-            Node::Mainline | Node::Control(_) => {}
-            Node::Live(..) | Node::Past(..) => return Err(Errno::ENOTSUP),
-            Node::Link | Node::TransactionLink(_) => return Err(Errno::EINVAL),
-            Node::Unknown => return Err(Errno::ESTALE),
-        }
+        let scope = self.scope_of(dir)?;
         let request = TransactionRequest::parse(input).ok_or(Errno::EINVAL)?;
-        let reply = self.transaction_reply(context, request)?;
+        let reply = self.transaction_reply(&Asker { context, scope }, request)?;
         match crate::report::frame(&reply, out) {
             true => Ok(0),
             false => Err(Errno::E2BIG),
         }
     }
 
+    /// Returns the transaction that names are looked up in, if a directory is asked; `None` for
+    /// mainline.
+    fn scope_of(&self, dir: Ino) -> Answer<Option<u64>> {
+        match self.node(dir) {
+            Node::Control(ControlDir::InTransaction(slot) | ControlDir::TransactionsIn(slot)) => {
+                self.transactions.table.number_in(slot).map(Some)
+            }
+            Node::Live(slot, _) if slot.is_transaction() => {
+                self.transactions.table.number_in(slot).map(Some)
+            }
+            Node::Mainline | Node::Control(_) => Ok(None),
+            Node::Live(..) | Node::Past(..) => Err(Errno::ENOTSUP),
+            Node::Link | Node::TransactionLink(_) => Err(Errno::EINVAL),
+            Node::Unknown => Err(Errno::ESTALE),
+        }
+    }
+
     fn transaction_reply(
         &self,
-        context: &Context<'_>,
+        asker: &Asker<'_>,
         request: TransactionRequest<'_>,
     ) -> Answer<Vec<u8>> {
         match request {
-            TransactionRequest::Begin(args) => self.begin(context, &args),
-            TransactionRequest::Details(from) => self.list_details(from),
-            TransactionRequest::Commit(name) => self.begin_commit(context, name),
+            TransactionRequest::Begin(args) => self.begin(asker, &args),
+            TransactionRequest::Details(from) => self.list_details(asker.scope, from),
+            TransactionRequest::Commit(name) => self.begin_commit(asker, name),
             TransactionRequest::Outcome(number) => self.commit_outcome(number),
-            TransactionRequest::Abort(name) => self.abort(context, name),
-            TransactionRequest::Keep(name) => self.keep(context, name),
-            TransactionRequest::Expire(name, at) => self.expire(context, name, at.map(Timestamp)),
-            TransactionRequest::List(after) => self.list_transactions(after),
-            TransactionRequest::Changes(name, from) => self.list_changes(context, name, from),
-            TransactionRequest::Conflicts(name, from) => self.list_conflicts(context, name, from),
+            TransactionRequest::Abort(name) => self.abort(asker, name),
+            TransactionRequest::Keep(name) => self.keep(asker, name),
+            TransactionRequest::Expire(name, at) => self.expire(asker, name, at.map(Timestamp)),
+            TransactionRequest::List(after) => self.list_transactions(asker.scope, after),
+            TransactionRequest::Changes(name, from) => self.list_changes(asker, name, from),
+            TransactionRequest::Conflicts(name, from) => self.list_conflicts(asker, name, from),
             TransactionRequest::Resolve(name, side, path) => {
-                self.resolve(context, (name, path), side)
+                self.resolve(asker, (name, path), side)
             }
-            TransactionRequest::Rebase(name) => self.begin_rebase(context, name),
+            TransactionRequest::Rebase(name) => self.begin_rebase(asker, name),
             TransactionRequest::Base(name, offset, path) => {
-                self.base_contents(context, (name, path), offset)
+                self.base_contents(asker, (name, path), offset)
             }
         }
     }
 
     /// Returns the open transaction of a name, if the caller may end it.
-    fn owned(&self, context: &Context<'_>, name: &str) -> Answer<TransactionInfo> {
-        let all = self.mainline.fs().transactions().or_errno()?;
-        let mut open = all.into_iter().filter(TransactionInfo::is_open);
-        let info = open.find(|info| info.name == name).ok_or(Errno::ENOENT)?;
-        check_owner(context, info.owner)?;
-        Ok(info)
+    fn owned(&self, asker: &Asker<'_>, name: &str) -> Answer<TransactionInfo> {
+        let catalog = Catalog::read(self.mainline.fs())?;
+        let info = catalog.find(asker.scope, name)?;
+        check_owner(asker.context, info.owner)?;
+        Ok(info.clone())
     }
 
-    fn begin_commit(&self, context: &Context<'_>, name: &str) -> Answer<Vec<u8>> {
-        let info = self.owned(context, name)?;
-        let open = self.transactions.table.by_name(&info.name)?;
+    fn begin_commit(&self, asker: &Asker<'_>, name: &str) -> Answer<Vec<u8>> {
+        let info = self.owned(asker, name)?;
+        self.transactions.abort_ended_within(info.number);
+        let open = self.transactions.table.by_number(info.number)?;
         match self.transactions.commits.queue(open) {
-            Err(Errno::EBUSY) if is_resent(context.unique) => {}
+            Err(Errno::EBUSY) if is_resent(asker.context.unique) => {}
             queued => queued?,
         }
         Ok(number_reply(info.number))
@@ -251,9 +280,9 @@ impl Views {
         }
     }
 
-    fn abort(&self, context: &Context<'_>, name: &str) -> Answer<Vec<u8>> {
-        let info = match self.owned(context, name) {
-            Err(Errno::ENOENT) if is_resent(context.unique) => return Ok(Vec::new()),
+    fn abort(&self, asker: &Asker<'_>, name: &str) -> Answer<Vec<u8>> {
+        let info = match self.owned(asker, name) {
+            Err(Errno::ENOENT) if is_resent(asker.context.unique) => return Ok(Vec::new()),
             owned => owned?,
         };
         self.transactions.unwatch(info.number);
@@ -262,19 +291,19 @@ impl Views {
         Ok(Vec::new())
     }
 
-    fn keep(&self, context: &Context<'_>, name: &str) -> Answer<Vec<u8>> {
-        let info = self.owned(context, name)?;
+    fn keep(&self, asker: &Asker<'_>, name: &str) -> Answer<Vec<u8>> {
+        let info = self.owned(asker, name)?;
         if info.life != TransactionLife::Named {
             return Err(Errno::EINVAL);
         }
-        match self.transactions.unwatch(info.number) || is_resent(context.unique) {
+        match self.transactions.unwatch(info.number) || is_resent(asker.context.unique) {
             true => Ok(Vec::new()),
             false => Err(Errno::EINVAL),
         }
     }
 
-    fn expire(&self, context: &Context<'_>, name: &str, at: Option<Timestamp>) -> Answer<Vec<u8>> {
-        let info = self.owned(context, name)?;
+    fn expire(&self, asker: &Asker<'_>, name: &str, at: Option<Timestamp>) -> Answer<Vec<u8>> {
+        let info = self.owned(asker, name)?;
         if info.life != TransactionLife::Named {
             return Err(Errno::EINVAL);
         }
@@ -284,20 +313,22 @@ impl Views {
         Ok(Vec::new())
     }
 
-    fn list_transactions(&self, after: u64) -> Answer<Vec<u8>> {
+    fn list_transactions(&self, scope: Option<u64>, after: u64) -> Answer<Vec<u8>> {
         let mut reply = ReplyWords::default();
-        let all = self.mainline.fs().transactions().or_errno()?;
-        for info in all.iter().filter(|info| info.number > after) {
-            if !add_info(&mut reply, info) {
+        let catalog = Catalog::read(self.mainline.fs())?;
+        for info in catalog.all().filter(|info| info.number > after) {
+            if let Some(name) = catalog.name_in(scope, info)
+                && !add_info(&mut reply, info, &name)
+            {
                 break;
             }
         }
         Ok(reply.0)
     }
 
-    fn list_changes(&self, context: &Context<'_>, name: &str, from: usize) -> Answer<Vec<u8>> {
-        let info = self.owned(context, name)?;
-        let open = self.transactions.table.by_name(&info.name)?;
+    fn list_changes(&self, asker: &Asker<'_>, name: &str, from: usize) -> Answer<Vec<u8>> {
+        let info = self.owned(asker, name)?;
+        let open = self.transactions.table.by_number(info.number)?;
         let changes = open.changes(from == 0).or_errno()?;
         let mut reply = ReplyWords::default();
         reply.add(&[changes.len().to_string().as_bytes()]);
@@ -316,10 +347,18 @@ impl Views {
         Ok(reply.0)
     }
 
-    /// Looks up the root of a transaction. The kernel asks again at each use: names are used again.
-    pub(super) fn lookup_transaction(&self, name: &[u8]) -> Answer<Entry> {
+    /// Looks up the root of a transaction that began in `outer`. The kernel asks again at each use:
+    /// names are used again.
+    pub(super) fn lookup_transaction(&self, outer: Option<u64>, name: &[u8]) -> Answer<Entry> {
         let name = std::str::from_utf8(name).map_err(|_| Errno::ENOENT)?;
-        let open = self.transactions.table.by_name(name)?;
+        let table = &self.transactions.table;
+        let open = match table.find_name(outer, name) {
+            Some(open) => open,
+            None => {
+                let catalog = Catalog::read(self.mainline.fs())?;
+                table.by_number(catalog.find(outer, name)?.number)?
+            }
+        };
         let entry = open.lookup_root()?;
         debug_assert!(entry.ino != Ino::ROOT, "it is not that of the mount");
         Ok(Entry {
@@ -333,7 +372,7 @@ fn number_reply(number: u64) -> Vec<u8> {
     ReplyWords::of(&[number.to_string().as_bytes()])
 }
 
-fn add_info(reply: &mut ReplyWords, info: &TransactionInfo) -> bool {
+fn add_info(reply: &mut ReplyWords, info: &TransactionInfo, name: &str) -> bool {
     let life = match info.life {
         TransactionLife::Run => Lifetime::Run,
         TransactionLife::Named => Lifetime::Named,
@@ -344,7 +383,7 @@ fn add_info(reply: &mut ReplyWords, info: &TransactionInfo) -> bool {
     };
     reply.add(&[
         info.number.to_string().as_bytes(),
-        info.name.as_bytes(),
+        name.as_bytes(),
         info.owner.to_string().as_bytes(),
         info.created.0.to_string().as_bytes(),
         life.word().as_bytes(),

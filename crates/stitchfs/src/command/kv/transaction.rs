@@ -1,11 +1,11 @@
 //! The keys of a transaction, from within it or by its name.
 
+use crate::command::txn::names::ViewPath;
 use anyhow::{Context, Result, bail};
 use rustix::io::Errno;
-use std::ffi::OsStr;
 use std::fs;
-use std::path::{Component, Path, PathBuf};
-use stitch_fuse::adapter::{CONTROL_DIR, SNAPSHOTS_DIR, TRANSACTIONS_DIR};
+use std::path::{Path, PathBuf};
+use stitch_fuse::adapter::{CONTROL_DIR, SNAPSHOTS_DIR};
 use stitch_fuse::mount::table::{self, MountEntry};
 
 /// Name of the link to a socket of keys.
@@ -58,29 +58,29 @@ fn in_view(mounts: &[MountEntry], path: &Path) -> InView {
     let inside = path.strip_prefix(&entry.path).unwrap_or(Path::new(""));
     let is_mount_point = inside.as_os_str().is_empty();
     let within = entry.root.join(inside);
-    let words: Vec<&OsStr> = within
-        .components()
-        .filter_map(|component| match component {
-            Component::Normal(word) => Some(word),
-            _ => None,
-        })
-        .collect();
-    match words[..] {
-        [dir, kind, name, ref rest @ ..] if dir == CONTROL_DIR && kind == TRANSACTIONS_DIR => {
-            if rest.is_empty() {
-                return InView::Transaction(path.to_owned());
-            }
-            if !is_mount_point {
-                return InView::No;
-            }
-            let root = Path::new("/").join(dir).join(kind).join(name);
-            let mut others = mounts.iter().rev();
-            let whole = others.find(|one| one.device == entry.device && one.root == root);
-            whole.map_or(InView::Part, |one| InView::Transaction(one.path.clone()))
-        }
-        [dir, kind, _, ..] if dir == CONTROL_DIR && kind == SNAPSHOTS_DIR => InView::Snapshot,
-        _ => InView::No,
+    let found = ViewPath::of(&within);
+    if found
+        .rest
+        .starts_with(Path::new(CONTROL_DIR).join(SNAPSHOTS_DIR))
+    {
+        return match found.rest.components().count() {
+            2 => InView::No,
+            _ => InView::Snapshot,
+        };
     }
+    if found.names.is_empty() {
+        return InView::No;
+    }
+    if found.rest.as_os_str().is_empty() {
+        return InView::Transaction(path.to_owned());
+    }
+    if !is_mount_point {
+        return InView::No;
+    }
+    let root = Path::new("/").join(&found.root);
+    let mut others = mounts.iter().rev();
+    let whole = others.find(|one| one.device == entry.device && one.root == root);
+    whole.map_or(InView::Part, |one| InView::Transaction(one.path.clone()))
 }
 
 fn socket_in(root: &Path) -> Result<PathBuf> {
@@ -118,12 +118,16 @@ mod tests {
             entry("/part", "/.stitchfs/txn/work/home", 2, ours),
             entry("/lone", "/.stitchfs/txn/other/home", 2, ours),
             entry("/old", "/.stitchfs/snap/mon", 2, ours),
+            entry("/deep", "/.stitchfs/txn/work/.stitchfs/txn/a", 2, ours),
         ];
         let found = |path: &str| in_view(&mounts, Path::new(path));
         let root = |path: &str| InView::Transaction(path.into());
         assert_eq!(found("/in"), root("/in"));
         assert_eq!(found("/part"), root("/in"));
         assert_eq!(found("/lone"), InView::Part);
+        assert_eq!(found("/deep"), root("/deep"));
+        let inner = "/in/.stitchfs/txn/a";
+        assert_eq!(found(inner), root(inner));
         assert_eq!(found("/old"), InView::Snapshot);
         assert_eq!(
             found("/srv/.stitchfs/txn/work"),

@@ -25,6 +25,10 @@ Other file systems that are mounted in it are shown as they are, and what is
 written to them is not part of the transaction; nor are redirections of the
 calling shell. STITCHFS_TXN is the name of the transaction.
 
+A run in a run begins in the outer one, sees what that has changed, and is
+committed to it: others see it when the outer one is committed. If it fails, the
+outer one goes on without its changes.
+
 Processes that are left when the command ends get SIGTERM and, 5 s later,
 SIGKILL; then the transaction is committed. If this program or the daemon is
 killed, nothing is left of it. A user who is not root needs the right to create
@@ -157,8 +161,9 @@ fn run_in(
     inherited: &Inherited,
 ) -> Result<u8> {
     let view = View::new(target.place(name), PathBuf::new())?;
+    let view = view.replacing(target.within().root.clone());
     let mut command = view::command(words);
-    command.env(NAME_VARIABLE, name);
+    command.env(NAME_VARIABLE, target.full_name(name));
     view::run(&view, &mut command, waits, inherited)
 }
 

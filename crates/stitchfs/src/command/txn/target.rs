@@ -1,12 +1,14 @@
 //! The mount whose transactions a command is about.
 
 use super::super::{live, snapshot};
+use super::names::{self, ViewPath};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
 use rustix::io::Errno;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use stitch_fs::NESTED_DEPTH_MAX;
 use stitch_fuse::adapter::{CONTROL_DIR, TRANSACTIONS_DIR};
 use stitch_fuse::mount::table::{self, MountEntry};
 
@@ -23,9 +25,12 @@ pub(super) struct TxnOf {
 }
 
 /// A mount, and a directory of it by which its daemon is asked. The directory stays that of the
-/// file system as it is when this process enters a transaction.
+/// file system as it is, or of the transaction that is mounted there, when this process enters
+/// another one.
 pub(super) struct TxnMount {
     mount: PathBuf,
+    /// The transaction that is mounted there, whose names are asked for.
+    within: ViewPath,
     dir: File,
 }
 
@@ -38,10 +43,10 @@ impl TxnMount {
         let path = given
             .canonicalize()
             .with_context(|| snapshot::shown(given))?;
-        let mount = whole_mount(&table::list()?, &path)?;
+        let (mount, within) = whole_mount(&table::list()?, &path)?;
         let place = transactions_dir(&mount);
         let dir = snapshot::open_dir(&place).map_err(|error| not_there(&mount, &error))?;
-        Ok(Self { mount, dir })
+        Ok(Self { mount, within, dir })
     }
 
     pub(super) fn mount(&self) -> &Path {
@@ -54,7 +59,18 @@ impl TxnMount {
 
     /// Returns where the root of a transaction is found.
     pub(super) fn place(&self, name: &str) -> PathBuf {
-        transactions_dir(&self.mount).join(name)
+        names::place_in(&self.mount, name)
+    }
+
+    /// Returns the transaction that is mounted there; its root is empty for none.
+    pub(super) const fn within(&self) -> &ViewPath {
+        &self.within
+    }
+
+    /// Returns the name of a transaction from outside of all others.
+    pub(super) fn full_name(&self, name: &str) -> String {
+        let outer = self.within.names.iter().map(String::as_str);
+        outer.chain([name]).collect::<Vec<_>>().join("/")
     }
 
     /// Has the kernel write back what programs wrote through mappings, in all views of the mount.
@@ -89,6 +105,15 @@ impl TxnMount {
             Some(Errno::OVERFLOW) => anyhow!(
                 "{shown}: its inode numbers are too large for transactions; copy the files to a \
                  new store"
+            ),
+            Some(Errno::DQUOT) => anyhow!(
+                "{shown}: this user has as many transactions as one may have: 32 that are open, or \
+                 256 that have ended with files in use; `stitchfs txn list {shown}` lists those \
+                 that are open: commit or abort some"
+            ),
+            Some(Errno::LOOP) => anyhow!(
+                "{name}: at most {NESTED_DEPTH_MAX} transactions are in each other; commit one of \
+                 those that this one is in first"
             ),
             Some(Errno::MFILE | Errno::NFILE) => anyhow!(
                 "{shown}: too many transactions are open; `stitchfs txn list {shown}` lists them"
@@ -129,9 +154,9 @@ fn not_there(mount: &Path, error: &io::Error) -> anyhow::Error {
     }
 }
 
-/// Returns where the whole file system is mounted that a path is in. The path is absolute, without
-/// links.
-fn whole_mount(mounts: &[MountEntry], path: &Path) -> Result<PathBuf> {
+/// Returns where the whole file system, or transaction, is mounted that a path is in, and which
+/// transaction that is. The path is absolute, without links.
+fn whole_mount(mounts: &[MountEntry], path: &Path) -> Result<(PathBuf, ViewPath)> {
     let around = mounts.iter().filter(|entry| path.starts_with(&entry.path));
     // Of two at one place the later one is on top.
     let around = around.max_by_key(|entry| entry.path.as_os_str().len());
@@ -139,24 +164,23 @@ fn whole_mount(mounts: &[MountEntry], path: &Path) -> Result<PathBuf> {
     let Some(entry) = around.filter(|entry| entry.is_ours()) else {
         bail!("{shown}: is not in a mount of StitchFS");
     };
-    let views = Path::new("/").join(CONTROL_DIR);
+    let within = ViewPath::of(&entry.root);
     ensure!(
-        !entry.root.starts_with(views.join(TRANSACTIONS_DIR)),
-        "{shown}: is in a transaction here; one in another is not supported: leave it first"
-    );
-    ensure!(
-        !entry.root.starts_with(&views),
+        !within.rest.starts_with(CONTROL_DIR),
         "{shown}: is in a snapshot here, which has no transactions: leave it first"
     );
-    let is_whole =
-        |other: &&MountEntry| other.device == entry.device && other.root == Path::new("/");
-    if is_whole(&entry) {
-        return Ok(entry.path.clone());
-    }
-    let whole = mounts.iter().rev().find(is_whole).with_context(|| {
-        format!("{shown}: only a part of its file system is mounted here; mount the whole of it")
-    })?;
-    Ok(whole.path.clone())
+    let root = Path::new("/").join(&within.root);
+    let is_whole = |other: &&MountEntry| other.device == entry.device && other.root == root;
+    let whole = match is_whole(&entry) {
+        true => entry,
+        false => mounts.iter().rev().find(is_whole).with_context(|| {
+            format!(
+                "{shown}: only a part of its file system is mounted here; mount the whole of it"
+            )
+        })?,
+    };
+    let rest = PathBuf::new();
+    Ok((whole.path.clone(), ViewPath { rest, ..within }))
 }
 
 #[cfg(test)]
@@ -172,16 +196,26 @@ mod tests {
             entry("/srv", "/", 2, ours),
             entry("/part", "/home/ada", 2, ours),
             entry("/lone", "/home", 3, ours),
-            entry("/in", "/.stitchfs/txn/work/home", 2, ours),
+            entry("/in", "/.stitchfs/txn/work", 2, ours),
+            entry("/deep", "/.stitchfs/txn/work/.stitchfs/txn/a/home", 2, ours),
+            entry("/deeper", "/.stitchfs/txn/work/.stitchfs/txn/a", 2, ours),
+            entry("/lost", "/.stitchfs/txn/other/home", 2, ours),
             entry("/old", "/.stitchfs/snap/mon", 2, ours),
         ];
         let found = |path: &str| whole_mount(&mounts, Path::new(path));
-        assert_eq!(found("/srv/home/ada").unwrap(), Path::new("/srv"));
-        assert_eq!(found("/part/x").unwrap(), Path::new("/srv"));
+        let place = |path: &str| {
+            let (mount, within) = found(path).unwrap();
+            (mount.display().to_string(), within.names.join("/"))
+        };
+        let at = |mount: &str, names: &str| (mount.to_owned(), names.to_owned());
+        assert_eq!(place("/srv/home/ada"), at("/srv", ""));
+        assert_eq!(place("/part/x"), at("/srv", ""));
+        assert_eq!(place("/in/x"), at("/in", "work"));
+        assert_eq!(place("/deep/x"), at("/deeper", "work/a"));
         let why = |path: &str| found(path).unwrap_err().to_string();
         assert!(why("/home").contains("not in a mount"));
         assert!(why("/lone/x").contains("mount the whole"));
-        assert!(why("/in").contains("is in a transaction"));
+        assert!(why("/lost").contains("mount the whole"));
         assert!(why("/old/x").contains("is in a snapshot"));
     }
 }

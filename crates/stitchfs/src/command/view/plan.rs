@@ -98,6 +98,7 @@ fn covered(mount: &MountEntry, view: &View) -> Option<(PathBuf, PathBuf)> {
         return None;
     }
     let root = mount.root.strip_prefix("/").ok()?;
+    let root = root.strip_prefix(&view.replaces).ok()?;
     // A directory of another view.
     if root.starts_with(CONTROL_DIR) {
         return None;
@@ -168,6 +169,7 @@ mod tests {
     fn plan_of(text: &str, covers: &str) -> Result<Vec<String>> {
         let view = View {
             dir: "/srv/.stitchfs/snap/mon".into(),
+            replaces: "".into(),
             covers: covers.into(),
             device: OURS,
         };

@@ -1,6 +1,7 @@
 //! Requests about transactions, and in them.
 
 mod isolation;
+mod nested;
 
 use super::*;
 use crate::adapter::views::node::{Node, Slot};

@@ -8,12 +8,15 @@ use stitch_fs::{
     BeginOptions, LockTicket, PathLocks, TransactionInfo, TransactionIsolation, TransactionLife,
 };
 
+use super::scope::{Asker, Catalog};
 use super::watch::ProcessHandle;
 use super::{ReplyWords, Views, number_reply};
 use crate::adapter::OrErrno as _;
 use crate::adapter::process::Process;
+use crate::adapter::report::check_caller;
+use crate::adapter::views::changes::check_owner;
 use crate::errno::Errno;
-use crate::handler::{Answer, Context};
+use crate::handler::Answer;
 use crate::survive::is_resent;
 use crate::transactions::{BEGUN, BeginArgs, HOLDS, ISOLATION, Isolation, LOCKED, Lifetime, WAITS};
 
@@ -28,6 +31,15 @@ struct Waiting {
     name: String,
     paths: Vec<Vec<u8>>,
     ticket: LockTicket,
+}
+
+/// What is about to begin.
+struct NewTransaction<'a> {
+    /// The transaction that it begins in.
+    outer: Option<u64>,
+    /// Its name there.
+    name: &'a str,
+    lock: Option<LockTicket>,
 }
 
 /// The processes that wait for path locks.
@@ -54,6 +66,7 @@ impl LockLine {
         locks: &PathLocks,
         caller: &Process,
         args: &BeginArgs<'_>,
+        within: &[u64],
     ) -> Answer<Result<LockTicket, Vec<String>>> {
         let mut waiting = self.waiting.lock();
         Self::drop_ended(&mut waiting, locks);
@@ -64,7 +77,10 @@ impl LockLine {
         let place = waiting.iter().position(is_it);
         let ticket = match place {
             Some(at) => waiting[at].ticket,
-            None => locks.request(args.name, &args.locks).or_errno()?,
+            None => {
+                let asked = locks.request_within(args.name, &args.locks, within);
+                asked.or_errno()?
+            }
         };
         let taken = locks.try_lock(ticket);
         let stays = args.waits && taken.is_err();
@@ -108,20 +124,33 @@ impl LockLine {
 
 impl Views {
     /// Begins a transaction, once it has the path locks that it asks for.
-    pub(super) fn begin(&self, context: &Context<'_>, args: &BeginArgs<'_>) -> Answer<Vec<u8>> {
-        let caller = Process::of(context);
+    pub(super) fn begin(&self, asker: &Asker<'_>, args: &BeginArgs<'_>) -> Answer<Vec<u8>> {
+        let caller = Process::of(asker.context);
+        let catalog = Catalog::read(self.mainline.fs())?;
+        let (outer, name) = catalog.split(asker.scope, args.name)?;
+        let mut others = catalog.open();
+        if let Some(outer) = others.find(|info| Some(info.number) == outer) {
+            check_owner(asker.context, outer.owner)?;
+        }
         let locks = self.mainline.fs().path_locks();
         let lock = match args.locks.is_empty() {
             true => None,
             false => {
-                self.check_free(context, args.name)?;
-                match self.transactions.line.take(locks, &caller, args)? {
+                self.check_free(asker, args.name)?;
+                let full_name = catalog.full_name(asker.scope, args.name);
+                let (args, within) = (args.named(&full_name), catalog.path_to(outer));
+                match self
+                    .transactions
+                    .line
+                    .take(locks, &caller, &args, &within)?
+                {
                     Ok(ticket) => Some(ticket),
                     Err(names) => return Ok(locked_reply(&names)),
                 }
             }
         };
-        let begun = self.begin_locked(context, &caller, args, lock);
+        let new = NewTransaction { outer, name, lock };
+        let begun = self.begin_locked(asker, &caller, args, new);
         if let Some(ticket) = lock {
             // Those of a transaction that has begun are its own.
             locks.cancel(ticket);
@@ -135,10 +164,11 @@ impl Views {
     }
 
     /// Refuses a name that is used, before its locks are waited for.
-    fn check_free(&self, context: &Context<'_>, name: &str) -> Answer<()> {
-        let all = self.mainline.fs().transactions().or_errno()?;
-        let mut open = all.iter().filter(|info| info.is_open());
-        match open.any(|info| info.name == name) && !is_resent(context.unique) {
+    fn check_free(&self, asker: &Asker<'_>, name: &str) -> Answer<()> {
+        let is_used = Catalog::read(self.mainline.fs())?
+            .find(asker.scope, name)
+            .is_ok();
+        match is_used && !is_resent(asker.context.unique) {
             true => Err(Errno::EEXIST),
             false => Ok(()),
         }
@@ -146,10 +176,10 @@ impl Views {
 
     fn begin_locked(
         &self,
-        context: &Context<'_>,
+        asker: &Asker<'_>,
         caller: &Process,
         args: &BeginArgs<'_>,
-        lock: Option<LockTicket>,
+        new: NewTransaction<'_>,
     ) -> Answer<u64> {
         let owner = caller.uid().ok_or(Errno::EPERM)?;
         let process = match args.life {
@@ -166,14 +196,17 @@ impl Views {
                 Isolation::Serializable => TransactionIsolation::Serializable,
             },
             owner,
-            lock,
+            lock: new.lock,
+            outer: new.outer,
             ..BeginOptions::default()
         };
-        let begun = match self.transactions.table.begin(args.name, &options) {
+        let is_limited = check_caller(asker.context).is_err();
+        let table = &self.transactions.table;
+        let begun = match table.begin(new.name, &options, is_limited) {
             // Perhaps this very request has done it, and only the answer is missing.
-            Err(Errno::EEXIST) if is_resent(context.unique) => {
-                let info = self.owned(context, args.name)?;
-                self.transactions.table.by_name(&info.name)?
+            Err(Errno::EEXIST) if is_resent(asker.context.unique) => {
+                let info = self.owned(asker, args.name)?;
+                table.by_number(info.number)?
             }
             begun => begun?,
         };
@@ -188,21 +221,28 @@ impl Views {
     }
 
     /// Tells of the isolation of open transactions, and of path locks.
-    pub(super) fn list_details(&self, from: usize) -> Answer<Vec<u8>> {
+    pub(super) fn list_details(&self, scope: Option<u64>, from: usize) -> Answer<Vec<u8>> {
         let fs = self.mainline.fs();
         let locks = fs.path_locks();
         LockLine::drop_ended(&mut self.transactions.line.waiting.lock(), locks);
-        let all = fs.transactions().or_errno()?;
-        let is_told = |info: &&TransactionInfo| {
-            info.is_open() && info.isolation == TransactionIsolation::Serializable
-        };
+        let catalog = Catalog::read(fs)?;
+        let is_told =
+            |info: &&TransactionInfo| info.isolation == TransactionIsolation::Serializable;
         let word = Isolation::Serializable.word().as_bytes().to_vec();
-        let isolated = all.iter().filter(is_told);
-        let isolated = isolated.map(|info| (info.name.clone(), ISOLATION, word.clone()));
+        let isolated = catalog.open().filter(is_told);
+        let isolated = isolated.filter_map(|info| {
+            let name = catalog.name_in(scope, info)?;
+            Some((name, ISOLATION, word.clone()))
+        });
+        let prefix = catalog.prefix(scope).unwrap_or_default();
         let locked = locks.list().into_iter().flat_map(|lock| {
             let kind = if lock.is_held { HOLDS } else { WAITS };
-            let paths = lock.paths.into_iter();
-            paths.map(move |path| (lock.name.clone(), kind, [b"/", &path[..]].concat()))
+            let name = lock.name.strip_prefix(&prefix).map(str::to_owned);
+            let paths = lock.paths.into_iter().filter_map(move |path| {
+                let path = [b"/", &path[..]].concat();
+                Some((name.clone()?, kind, path))
+            });
+            paths.collect::<Vec<_>>()
         });
         let details: Vec<(String, &str, Vec<u8>)> = isolated.chain(locked).collect();
         let mut reply = ReplyWords::default();

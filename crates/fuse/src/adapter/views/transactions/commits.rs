@@ -13,7 +13,7 @@ use stitch_fs::{Committed, FsError, FsResult};
 use super::ReplyWords;
 use super::table::{OpenTransaction, TransactionTable};
 use crate::adapter::chore::{Chore, Left, Round};
-use crate::adapter::views::node::ControlDir;
+use crate::adapter::views::node::{ControlDir, Slot};
 use crate::errno::Errno;
 use crate::handler::Answer;
 use crate::notify::Notifier;
@@ -132,9 +132,9 @@ impl Commits {
         found.map(|attempt| attempt.reply.clone())
     }
 
-    /// Aborts a transaction.
+    /// Aborts a transaction, and those in it.
     pub(super) fn abort(&self, number: u64) -> FsResult<()> {
-        if let Some(open) = self.queue.table.abort(number)? {
+        for open in self.queue.table.abort(number)? {
             self.queue.push(TransactionJob::Clear(open));
             self.working.note();
         }
@@ -192,7 +192,7 @@ impl CommitQueue {
         let committed = self.commit_where_room(open);
         match &committed {
             Ok(changed) => {
-                tell(changed, notifier);
+                tell(changed, open.info().outer, notifier);
                 self.clear(open, notifier);
                 tracing::info!(name, number, "committed a transaction");
             }
@@ -253,7 +253,9 @@ impl CommitQueue {
     /// Has the kernel drop what it has of a transaction that has ended, and ends its threads.
     fn clear(&self, open: &OpenTransaction, notifier: &Notifier) {
         drop_pages(open.numbers(), notifier);
-        let dir = ControlDir::Transactions.number();
+        let outer = open.info().outer.map(Slot::of_transaction);
+        let dir = outer.map_or(ControlDir::Transactions, ControlDir::TransactionsIn);
+        let dir = dir.number();
         if let Err(error) = notifier.invalidate_entry(dir, open.info().name.as_bytes()) {
             tracing::debug!(%error, "the name of a transaction stays cached");
         }
@@ -270,14 +272,17 @@ fn drop_pages(numbers: Vec<Ino>, notifier: &Notifier) {
     }
 }
 
-/// Has the kernel drop what it has of names and inodes of mainline that a commit has changed.
-fn tell(committed: &Committed, notifier: &Notifier) {
+/// Has the kernel drop what it has of names and inodes that a commit has changed: those of
+/// mainline, or of the transaction that the committed one began in.
+fn tell(committed: &Committed, outer: Option<u64>, notifier: &Notifier) {
+    let slot = outer.map(Slot::of_transaction);
+    let number = |ino: &Ino| slot.map_or(*ino, |slot| slot.number(*ino));
     for (parent, name) in &committed.names {
-        if let Err(error) = notifier.invalidate_entry(*parent, name) {
+        if let Err(error) = notifier.invalidate_entry(number(parent), name) {
             tracing::debug!(%error, parent = parent.0, "a name stays cached");
         }
     }
-    drop_pages(committed.inodes.clone(), notifier);
+    drop_pages(committed.inodes.iter().map(number).collect(), notifier);
 }
 
 /// The words of an outcome that is none of those that were asked for.

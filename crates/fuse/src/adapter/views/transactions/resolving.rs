@@ -3,6 +3,7 @@
 use stitch_base::Ino;
 use stitch_fs::{Attr, DirName, FileKind, FileSystem, Side, TransactionLife};
 
+use super::scope::Asker;
 use super::{REPLY_BYTES_MAX, ReplyWords, number_reply};
 use crate::adapter::OrErrno as _;
 use crate::adapter::process::Process;
@@ -19,12 +20,12 @@ const OTHERS_PASS: u16 = 0o1;
 impl Views {
     pub(super) fn list_conflicts(
         &self,
-        context: &Context<'_>,
+        asker: &Asker<'_>,
         name: &str,
         from: usize,
     ) -> Answer<Vec<u8>> {
-        let info = self.owned(context, name)?;
-        let open = self.transactions.table.by_name(&info.name)?;
+        let info = self.owned(asker, name)?;
+        let open = self.transactions.table.by_number(info.number)?;
         let all = open.conflicts(self.mainline.fs(), from == 0).or_errno()?;
         let mut reply = ReplyWords::default();
         reply.add(&[all.len().to_string().as_bytes()]);
@@ -42,12 +43,12 @@ impl Views {
 
     pub(super) fn resolve(
         &self,
-        context: &Context<'_>,
+        asker: &Asker<'_>,
         (name, path): (&str, &[u8]),
         side: Side,
     ) -> Answer<Vec<u8>> {
-        let info = self.owned_and_kept(context, name)?;
-        let open = self.transactions.table.by_name(&info)?;
+        let number = self.owned_and_kept(asker, name)?;
+        let open = self.transactions.table.by_number(number)?;
         let resolved = open.resolve(self.mainline.fs(), path, side);
         match resolved {
             Ok(count) => {
@@ -58,22 +59,21 @@ impl Views {
         }
     }
 
-    pub(super) fn begin_rebase(&self, context: &Context<'_>, name: &str) -> Answer<Vec<u8>> {
-        let info = self.owned_and_kept(context, name)?;
-        let open = self.transactions.table.by_name(&info)?;
-        let number = open.info().number;
+    pub(super) fn begin_rebase(&self, asker: &Asker<'_>, name: &str) -> Answer<Vec<u8>> {
+        let number = self.owned_and_kept(asker, name)?;
+        let open = self.transactions.table.by_number(number)?;
         match self.transactions.commits.queue_rebase(open) {
-            Err(Errno::EBUSY) if crate::survive::is_resent(context.unique) => {}
+            Err(Errno::EBUSY) if crate::survive::is_resent(asker.context.unique) => {}
             queued => queued?,
         }
         Ok(number_reply(number))
     }
 
-    /// The name of an open transaction that does not end with a process.
-    fn owned_and_kept(&self, context: &Context<'_>, name: &str) -> Answer<String> {
-        let info = self.owned(context, name)?;
+    /// The number of an open transaction that does not end with a process.
+    fn owned_and_kept(&self, asker: &Asker<'_>, name: &str) -> Answer<u64> {
+        let info = self.owned(asker, name)?;
         match info.life == TransactionLife::Named && !self.transactions.is_watched(info.number) {
-            true => Ok(info.name),
+            true => Ok(info.number),
             false => Err(Errno::EINVAL),
         }
     }
@@ -81,15 +81,15 @@ impl Views {
     /// Returns contents of a file as a transaction began, those that fit, from an offset on.
     pub(super) fn base_contents(
         &self,
-        context: &Context<'_>,
+        asker: &Asker<'_>,
         (name, path): (&str, &[u8]),
         offset: u64,
     ) -> Answer<Vec<u8>> {
-        let info = self.owned(context, name)?;
-        let open = self.transactions.table.by_name(&info.name)?;
+        let info = self.owned(asker, name)?;
+        let open = self.transactions.table.by_number(info.number)?;
         let base = open.base(self.mainline.fs(), offset == 0).or_errno()?;
-        let reads = |attr: &Attr| may_see(context, attr, OTHERS_READ);
-        let passes = |attr: &Attr| may_see(context, attr, OTHERS_PASS);
+        let reads = |attr: &Attr| may_see(asker.context, attr, OTHERS_READ);
+        let passes = |attr: &Attr| may_see(asker.context, attr, OTHERS_PASS);
         let mut contents = Vec::new();
         let attr = look_up(&base, path, passes)?;
         let read = match attr.kind {

@@ -18,6 +18,7 @@ use stitch_fs::{
 };
 
 use super::TransactionSockets;
+use super::scope::Catalog;
 use crate::adapter::views::control::ControlLink;
 use crate::adapter::views::node::Slot;
 use crate::adapter::views::served::{ServedView, ViewServer};
@@ -29,6 +30,11 @@ use crate::wire::reply::{Entry, Lookup};
 
 /// Most transactions that are open at a time.
 const OPEN_MAX: usize = 256;
+/// Most that an ordinary user has open: all users share the slots.
+const OPEN_PER_USER_MAX: usize = 32;
+/// Most of an ordinary user that have ended and are not forgotten by the kernel: files in them are
+/// in use.
+const ENDED_PER_USER_MAX: usize = 256;
 /// How often a transaction is begun anew because its slot is in use.
 const TRIES: usize = 16;
 
@@ -218,12 +224,23 @@ impl TransactionTable {
         &self.mainline
     }
 
-    /// Begins a transaction.
-    pub(super) fn begin(&self, name: &str, options: &BeginOptions) -> Answer<Arc<OpenTransaction>> {
+    /// Begins a transaction. `is_limited` for an ordinary user.
+    ///
+    /// # Errors
+    /// `EMFILE` if too many are open; `EDQUOT` if the user has too many; those of the file system.
+    pub(super) fn begin(
+        &self,
+        name: &str,
+        options: &BeginOptions,
+        is_limited: bool,
+    ) -> Answer<Arc<OpenTransaction>> {
         let _one_at_a_time = self.opening.lock();
-        let all = self.mainline.transactions().or_errno()?;
-        if all.iter().filter(|info| info.is_open()).count() >= OPEN_MAX {
+        let catalog = Catalog::read(&self.mainline)?;
+        if catalog.open().count() >= OPEN_MAX {
             return Err(Errno::EMFILE);
+        }
+        if is_limited {
+            self.check_user(&catalog, options.owner)?;
         }
         for _ in 0..TRIES {
             let view = self.mainline.begin_transaction(name, options).or_errno()?;
@@ -239,19 +256,39 @@ impl TransactionTable {
         Err(Errno::ENFILE)
     }
 
-    /// Returns the open transaction of a name.
+    /// Refuses a user who has as many as a user may have.
+    fn check_user(&self, catalog: &Catalog, owner: u32) -> Answer<()> {
+        let open = catalog.open().filter(|info| info.owner == owner).count();
+        let table = self.open.lock();
+        let ended = table.values().filter(|open| open.has_ended());
+        let ended = ended.filter(|open| open.info().owner == owner).count();
+        match open < OPEN_PER_USER_MAX && ended < ENDED_PER_USER_MAX {
+            true => Ok(()),
+            false => Err(Errno::EDQUOT),
+        }
+    }
+
+    /// Returns the open transaction of a number.
     ///
     /// # Errors
-    /// `ENOENT` if there is none; `ENFILE` if its slot is in use.
-    pub(super) fn by_name(&self, name: &str) -> Answer<Arc<OpenTransaction>> {
-        if let Some(open) = self.find_name(name) {
+    /// `ESTALE` if it has ended; `ENFILE` if its slot is in use.
+    pub(super) fn by_number(&self, number: u64) -> Answer<Arc<OpenTransaction>> {
+        if let Some(open) = self.find_number(number) {
             return Ok(open);
         }
         let _one_at_a_time = self.opening.lock();
-        match self.find_name(name) {
+        match self.find_number(number) {
             Some(open) => Ok(open),
-            None => self.open(name),
+            None => self.open(number),
         }
+    }
+
+    /// Returns the number of the transaction that the inodes of a slot are in.
+    ///
+    /// # Errors
+    /// `ESTALE` if it has ended.
+    pub(in crate::adapter::views) fn number_in(&self, slot: Slot) -> Answer<u64> {
+        Ok(self.by_slot(slot)?.info().number)
     }
 
     /// Returns the transaction that the inodes of a slot are in.
@@ -272,7 +309,7 @@ impl TransactionTable {
         match self.find(slot) {
             Some(found) if !found.has_ended() => Ok(found),
             Some(_) => Err(Errno::ESTALE),
-            None => self.open(&info.ok_or(Errno::ESTALE)?.name),
+            None => self.open(info.ok_or(Errno::ESTALE)?.number),
         }
     }
 
@@ -280,15 +317,27 @@ impl TransactionTable {
         self.open.lock().get(&slot).map(Arc::clone)
     }
 
-    fn find_name(&self, name: &str) -> Option<Arc<OpenTransaction>> {
+    /// Returns the open transaction of a name that is in use, of those that began in `outer`.
+    pub(super) fn find_name(&self, outer: Option<u64>, name: &str) -> Option<Arc<OpenTransaction>> {
         let open = self.open.lock();
-        let is_it = |open: &&Arc<OpenTransaction>| !open.has_ended() && open.info().name == name;
+        let is_it = |open: &&Arc<OpenTransaction>| {
+            let info = open.info();
+            !open.has_ended() && info.outer == outer && info.name == name
+        };
         open.values().find(is_it).map(Arc::clone)
     }
 
+    fn find_number(&self, number: u64) -> Option<Arc<OpenTransaction>> {
+        let found = self.find(Slot::of_transaction(number));
+        found.filter(|open| !open.has_ended() && open.info().number == number)
+    }
+
     /// Opens one that was begun before this daemon.
-    fn open(&self, name: &str) -> Answer<Arc<OpenTransaction>> {
-        let view = self.mainline.open_transaction(name).or_errno()?;
+    fn open(&self, number: u64) -> Answer<Arc<OpenTransaction>> {
+        let view = self
+            .mainline
+            .open_transaction_by_number(number)
+            .or_errno()?;
         match self.find(Slot::of_transaction(view.info().number)) {
             Some(_) => Err(Errno::ENFILE),
             None => Ok(self.enter(view)),
@@ -353,7 +402,8 @@ impl TransactionTable {
     fn is_renumbered(&self, open: &OpenTransaction) -> bool {
         let all = self.mainline.transactions().unwrap_or_default();
         let mut others = all.iter().filter(|info| info.is_open());
-        others.any(|info| info.name == open.info().name && info.number != open.info().number)
+        let name = |info: &TransactionInfo| (info.outer, info.name.clone());
+        others.any(|info| name(info) == name(open.info()) && info.number != open.info().number)
     }
 
     /// Rebases a transaction. It is another one afterwards, which has its name.
@@ -369,17 +419,21 @@ impl TransactionTable {
         Ok(())
     }
 
-    /// Aborts the transaction of a number. Returns it, if it was in use.
-    pub(super) fn abort(&self, number: u64) -> FsResult<Option<Arc<OpenTransaction>>> {
+    /// Aborts the transaction of a number, and those in it. Returns those that were in use.
+    pub(super) fn abort(&self, number: u64) -> FsResult<Vec<Arc<OpenTransaction>>> {
         let _one_at_a_time = self.opening.lock();
+        let mut ended = Catalog::of(self.mainline.transactions()?).within(number);
+        ended.push(number);
         self.mainline.abort_transaction_by_number(number)?;
-        let found = self.find(Slot::of_transaction(number));
-        let found = found.filter(|open| open.info().number == number);
-        if let Some(open) = &found {
-            open.has_ended.store(true, Ordering::Release);
+        let mut in_use = Vec::new();
+        for number in ended {
+            if let Some(open) = self.find_number(number) {
+                open.has_ended.store(true, Ordering::Release);
+                in_use.push(open);
+            }
+            self.end_socket(number);
         }
-        self.end_socket(number);
-        Ok(found)
+        Ok(in_use)
     }
 
     /// Forgets those that have ended and that the kernel has forgotten.

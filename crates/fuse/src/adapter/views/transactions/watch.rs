@@ -52,6 +52,9 @@ struct Watched {
 #[derive(Debug)]
 struct WatchState {
     list: Mutex<Vec<Arc<Watched>>>,
+    /// Held by the thread from taking a process that has ended off the list until what that means
+    /// is done.
+    ending: Mutex<()>,
     is_stopped: AtomicBool,
     /// A byte in it wakes the thread.
     wake: UnixStream,
@@ -108,6 +111,12 @@ impl ProcessWatch {
         self.state().is_ok_and(|state| state.remove(number))
     }
 
+    /// Watches the process of a transaction no more if it has ended. Reports whether it has. If the
+    /// thread has noticed it before, waits until that is done, and returns false.
+    pub(super) fn take_ended(&self, number: u64) -> bool {
+        self.state().is_ok_and(|state| state.take_ended(number))
+    }
+
     /// Reports whether the process of a transaction is watched.
     pub(super) fn has(&self, number: u64) -> bool {
         let is_it = |watched: &Arc<Watched>| watched.number == number;
@@ -144,6 +153,7 @@ fn start(ended: impl Fn(u64) + Send + 'static) -> io::Result<WatchThread> {
     woken.set_nonblocking(true)?;
     let state = Arc::new(WatchState {
         list: Mutex::default(),
+        ending: Mutex::default(),
         is_stopped: AtomicBool::new(false),
         wake,
     });
@@ -172,11 +182,20 @@ impl WatchState {
         list.len() < count
     }
 
+    fn take_ended(&self, number: u64) -> bool {
+        let _ending = self.ending.lock();
+        let mut list = self.list.lock();
+        let count = list.len();
+        list.retain(|watched| watched.number != number || !watched.process.has_ended());
+        list.len() < count
+    }
+
     fn run(&self, woken: &UnixStream, ended: &impl Fn(u64)) {
         while !self.is_stopped.load(Ordering::Acquire) {
             match self.wait(woken) {
                 Ok(numbers) => {
                     for number in numbers {
+                        let _ending = self.ending.lock();
                         // It may have been let go of meanwhile.
                         if self.remove(number) {
                             ended(number);

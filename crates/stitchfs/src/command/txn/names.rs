@@ -1,0 +1,92 @@
+//! Which transactions a path leads through, from the root of a file system.
+//!
+//! ```text
+//! /home/ada                                     none         /home/ada
+//! /.stitchfs/txn/work/home/ada                  work         /home/ada
+//! /.stitchfs/txn/work/.stitchfs/txn/inner/home  work/inner   /home
+//! ```
+
+use std::path::{Component, Path, PathBuf};
+use stitch_fuse::adapter::{CONTROL_DIR, TRANSACTIONS_DIR};
+
+/// A path, taken apart.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::command) struct ViewPath {
+    /// The names of the transactions, the outermost one first.
+    pub(in crate::command) names: Vec<String>,
+    /// Where the root of the last one is found, from that of the file system; empty for none.
+    pub(in crate::command) root: PathBuf,
+    /// The rest of the path.
+    pub(in crate::command) rest: PathBuf,
+}
+
+impl ViewPath {
+    /// Takes a path apart. Names that are no text are part of the rest.
+    pub(in crate::command) fn of(path: &Path) -> Self {
+        let words = path.components().filter_map(|component| match component {
+            Component::Normal(word) => Some(word),
+            _ => None,
+        });
+        let words: Vec<_> = words.collect();
+        let mut left = &words[..];
+        let mut found = Self::default();
+        while let [dir, kind, name, rest @ ..] = left
+            && *dir == CONTROL_DIR
+            && *kind == TRANSACTIONS_DIR
+            && let Some(name) = name.to_str()
+        {
+            found.names.push(name.to_owned());
+            found.root = place_in(&found.root, name);
+            left = rest;
+        }
+        found.rest = left.iter().collect();
+        debug_assert!(found.rest.is_relative(), "what follows a root");
+        found
+    }
+}
+
+/// Returns where the transaction of a name is found from a directory on, which is the root of what
+/// it began in. The name of one in another is `outer/inner`.
+pub(in crate::command) fn place_in(root: &Path, name: &str) -> PathBuf {
+    let mut place = root.to_owned();
+    for name in name.split('/') {
+        place.extend([CONTROL_DIR, TRANSACTIONS_DIR, name]);
+    }
+    place
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_taken_apart_and_put_together() {
+        for (path, names, root, rest) in [
+            ("/", &[][..], "", ""),
+            ("/home/ada", &[], "", "home/ada"),
+            ("/.stitchfs/txn/a/x", &["a"], ".stitchfs/txn/a", "x"),
+            (
+                "/.stitchfs/txn/a/.stitchfs/txn/b",
+                &["a", "b"],
+                ".stitchfs/txn/a/.stitchfs/txn/b",
+                "",
+            ),
+            (
+                "/.stitchfs/txn/a/.stitchfs/snap/b",
+                &["a"],
+                ".stitchfs/txn/a",
+                ".stitchfs/snap/b",
+            ),
+            ("/.stitchfs/txn", &[], "", ".stitchfs/txn"),
+            ("/x/.stitchfs/txn/a", &[], "", "x/.stitchfs/txn/a"),
+        ] {
+            let found = ViewPath::of(Path::new(path));
+            assert_eq!(found.names, names, "{path}");
+            assert_eq!(found.root, Path::new(root), "{path}");
+            assert_eq!(found.rest, Path::new(rest), "{path}");
+            if !names.is_empty() {
+                assert_eq!(place_in(Path::new(""), &names.join("/")), found.root);
+            }
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Transactions of a user who is not root.
+
+use super::*;
+
+/// Transactions that an ordinary user can have open.
+const OPEN_PER_USER: usize = 32;
+
+/// An exit code, and all that was printed.
+type Said = (i32, String);
+
+pub(super) fn an_ordinary_user_has_transactions(context: &Context) -> Result<()> {
+    // Others' files belong to 65534 in a user namespace, so the user is another one.
+    let as_user = ["--reuid", "4242", "--regid", "4243", "--clear-groups"];
+    let mut probe = Command::new("setpriv");
+    probe
+        .args(as_user)
+        .args(["unshare", "--user", "--mount", "true"]);
+    if !output(&mut probe)?.status.success() {
+        return Err(Skip("users may not create user namespaces here".to_owned()).into());
+    }
+    let stage = TxnStage::new(context, "txn-user")?;
+    std::os::unix::fs::chown(&stage.top, Some(4242), Some(4243))?;
+    let program = context.dir("txn-bin")?.join("stitchfs");
+    fs::copy(&context.stitchfs, &program)?;
+    let theirs = |words: &[&str]| -> Result<(i32, String)> {
+        let mut command = Command::new("setpriv");
+        command.args(as_user).arg(&program).arg("txn").args(words);
+        ended(command.current_dir(&stage.top))
+    };
+    let (code, said) = theirs(&["run", "--", "bash", "-euc", "id -u; echo mine > mine"])?;
+    ensure!((code, &*said) == (0, "4242\n"), "{code} {said}");
+    let made = fs::metadata(stage.top.join("mine"))?;
+    ensure!((made.uid(), made.gid()) == (4242, 4243), "another's file");
+    let (code, said) = theirs(&["run", "--", "bash", "-euc", "echo x > file"])?;
+    ensure!(code == 1, "a file of root: {code} {said}");
+    ensure!(fs::read(stage.top.join("file"))? == b"before");
+    stage.txn(&["begin", "roots"])?;
+    for verb in ["commit", "abort", "diff"] {
+        let (code, said) = theirs(&[verb, "roots"])?;
+        ensure!(
+            code == 1 && said.contains("only root"),
+            "{verb}: {code} {said}"
+        );
+    }
+    let (code, said) = theirs(&["begin", "roots/inner"])?;
+    ensure!(code == 1 && said.contains("only root"), "{code} {said}");
+    stage.txn(&["abort", "roots"])?;
+    theirs(&["begin", "theirs"])?;
+    stage.txn(&["abort", "theirs"])?;
+    let program = text(&program);
+    let inner = format!("{program} txn run -- bash -euc 'echo inner > mine'; cat mine");
+    let (code, said) = theirs(&["run", "--", "bash", "-euc", &inner])?;
+    ensure!((code, &*said) == (0, "inner\n"), "{code} {said}");
+    one_cannot_use_up_the_room_of_all(&stage, &theirs)?;
+    stage.end()
+}
+
+fn one_cannot_use_up_the_room_of_all(
+    stage: &TxnStage<'_>,
+    theirs: &dyn Fn(&[&str]) -> Result<Said>,
+) -> Result<()> {
+    let mut begun = Vec::new();
+    let said = loop {
+        let name = format!("theirs{}", begun.len());
+        match theirs(&["begin", &name])? {
+            (0, _) => begun.push(name),
+            (_, said) => break said,
+        }
+    };
+    ensure!(
+        begun.len() == OPEN_PER_USER && said.contains("as many transactions as one may have"),
+        "{}: {said}",
+        begun.len()
+    );
+    stage.txn(&["begin", "another"])?;
+    for name in begun.iter().map(String::as_str).chain(["another"]) {
+        stage.txn(&["abort", name])?;
+    }
+    let (code, said) = theirs(&["run", "--", "true"])?;
+    ensure!(code == 0, "{code} {said}");
+    Ok(())
+}
