@@ -59,6 +59,7 @@ pub(super) fn rows() -> Vec<Vec<u8>> {
 fn snapshots() -> [SnapshotRecord; 2] {
     let plain = SnapshotRecord {
         root: Ino(7),
+        view: 0,
         created_ns: 5,
         owner: 1,
         is_automatic: false,
@@ -66,6 +67,7 @@ fn snapshots() -> [SnapshotRecord; 2] {
         path: b"a/b".to_vec(),
     };
     let held = SnapshotRecord {
+        view: 3,
         is_automatic: true,
         tags: ["a".to_owned(), "b".to_owned()].into(),
         ..plain.clone()
@@ -83,6 +85,7 @@ fn transactions() -> [TransactionRecord; 2] {
         created_ns: 5,
         expires_ns: i64::MAX,
         first_ino: 9,
+        outer: None,
         name: "work".to_owned(),
         resolutions: Vec::new(),
     };
@@ -93,6 +96,7 @@ fn transactions() -> [TransactionRecord; 2] {
     };
     let resolved = TransactionRecord {
         state: TransactionState::Committed(6),
+        outer: Some(8),
         resolutions: vec![resolution.clone(), resolution],
         ..open.clone()
     };
