@@ -169,9 +169,11 @@ fn a_user_has_a_number_of_them_and_root_any() {
 #[test]
 fn locks_of_an_inner_one_do_not_wait_for_the_outer_one() {
     let setup = setup();
+    let mut own = context(0);
+    own.caller.pid = std::process::id();
     let begin = |name: &str, path: &str| {
         let words = format!("begin-with {name} named si refuse {path}");
-        setup.txn(&words).unwrap()
+        setup.ask_about(&own, ROOT, &words).unwrap()
     };
     assert_eq!(begin("outer", "/a")[0], "begun");
     assert_eq!(begin("other", "/a/b"), ["locked", "outer"]);
