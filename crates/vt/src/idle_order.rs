@@ -101,10 +101,10 @@ impl IdleOrder {
     /// Reports whether what was committed pays for more.
     fn may_write(&self, store: &Store) -> bool {
         let put = store.counters.put_bytes.get();
-        let paid = put.saturating_mul(WRITTEN_TIMES) + WRITTEN_BYTES;
         // A step writes indexes beside the values that it moves.
         let found = self.found_bytes.unwrap_or(0);
-        self.written_bytes + STEP_BYTES <= paid.saturating_add(found + found / 4)
+        let paid = put.saturating_mul(WRITTEN_TIMES).max(found + found / 4);
+        self.written_bytes + STEP_BYTES <= paid.saturating_add(WRITTEN_BYTES)
     }
 
     /// Does what is due first: a write-out, a merge, a measurement, or an order step.

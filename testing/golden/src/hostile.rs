@@ -12,7 +12,7 @@ mod whole;
 
 pub use files::{fs_chunk, fs_row, fs_rows};
 pub use tables::{vt_data, vt_index, vt_range_deletes, vt_root};
-pub use views::{fs_view, fs_views, send_stream};
+pub use views::{fs_view, send_stream};
 pub use whole::whole;
 
 use stitch_base::sync::Arc;
@@ -79,10 +79,6 @@ pub const ENTRIES: &[Entry] = &[
     Entry {
         name: "fs_view",
         run: fs_view,
-    },
-    Entry {
-        name: "fs_views",
-        run: fs_views,
     },
     Entry {
         name: "fuse_request",

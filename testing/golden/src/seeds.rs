@@ -39,7 +39,6 @@ pub fn of(name: &str) -> Vec<Vec<u8>> {
         "fs_row" => fs_rows(),
         "fs_rows" => [16, 32, 64, 192].map(|len| (0..len).collect()).to_vec(),
         "fs_view" => views::rows(),
-        "fs_views" => [16, 32, 64, 192].map(|len| (0..len).collect()).to_vec(),
         "fuse_request" => fuse_requests(),
         "log_record" => vec![
             log_record(RecordKind::Data),

@@ -17,7 +17,7 @@ fn rounds(entry: &Entry) -> u64 {
     match entry.name {
         // Each is many openings: `changed_stores` has more of them.
         "whole" => fast.unwrap_or(4_000) / 400,
-        "volume" | "volume_patched" | "fs_rows" | "fs_views" => fast.unwrap_or(4_000) / 10,
+        "volume" | "volume_patched" | "fs_rows" => fast.unwrap_or(4_000) / 10,
         _ => fast.unwrap_or(4_000) * 5,
     }
 }

@@ -70,8 +70,10 @@ impl Records {
         debug_assert!(number > 0, "0 is mainline");
         if record.state == ViewState::Live {
             let at = (record.home, record.graft);
-            let before = self.by_graft.insert(at, number);
-            debug_assert!(before.is_none(), "one view lies at a directory");
+            let first = *self.by_graft.entry(at).or_insert(number);
+            if first != number {
+                tracing::warn!(number, first, "two clones lie at one directory");
+            }
         }
         self.by_number.insert(number, record);
     }
@@ -85,7 +87,13 @@ impl Records {
                 .by_number
                 .iter()
                 .filter(|(_, record)| record.state == ViewState::Live && record.home == home);
-            found.extend(inner.map(|(number, _)| *number));
+            let inner: Vec<u64> = inner.map(|(number, _)| *number).collect();
+            // Records of a damaged store may lie in each other.
+            for number in inner {
+                if !found.contains(&number) {
+                    found.push(number);
+                }
+            }
             at += 1;
         }
         found

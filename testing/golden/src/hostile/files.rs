@@ -89,7 +89,7 @@ pub fn fs_chunk(bytes: &[u8]) {
     }
 }
 
-pub(super) fn options() -> FsOptions {
+fn options() -> FsOptions {
     FsOptions {
         clock: Arc::new(ManualClock::default()),
         ..FsOptions::default()
@@ -160,7 +160,7 @@ pub fn fs_rows(bytes: &[u8]) {
     repair(&engine);
 }
 
-pub(super) fn damage(engine: &dyn Engine, change: &[u8]) {
+fn damage(engine: &dyn Engine, change: &[u8]) {
     let [kind, tree, row, at, other, ..] = *change else {
         return;
     };
@@ -189,7 +189,7 @@ pub(super) fn damage(engine: &dyn Engine, change: &[u8]) {
     let _ = engine.commit(&batch, CommitOptions::default());
 }
 
-pub(super) fn patch(target: &mut [u8], at: u8, bytes: &[u8]) {
+fn patch(target: &mut [u8], at: u8, bytes: &[u8]) {
     let len = target.len();
     if len > 0 {
         let start = usize::from(at) % len;
@@ -236,7 +236,7 @@ pub(super) fn walk(fs: &FileSystem, ino: Ino, visits: &mut usize) {
     }
 }
 
-pub(super) fn repair(engine: &Arc<dyn Engine>) {
+fn repair(engine: &Arc<dyn Engine>) {
     for _ in 0..REPAIRS_MAX {
         // What has no header, or a newer one, is not repaired.
         let Ok(issues) = fsck::check(engine, &mut |_| {}) else {
@@ -248,11 +248,7 @@ pub(super) fn repair(engine: &Arc<dyn Engine>) {
             fs.reclaim().expect("a file system without issues reclaims");
             return;
         }
-        let has_no_header = |issue: &fsck::Issue| matches!(issue, fsck::Issue::NoHeader { .. });
-        let is_lost = |issue: &fsck::Issue| match issue {
-            fsck::Issue::InClone { issue, .. } => has_no_header(issue),
-            issue => has_no_header(issue),
-        };
+        let is_lost = |issue: &fsck::Issue| matches!(issue, fsck::Issue::NoHeader { .. });
         if issues.iter().any(is_lost) {
             return;
         }

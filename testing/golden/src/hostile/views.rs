@@ -1,14 +1,10 @@
 //! Rows of snapshots, moments, policies, clones and transactions against hostile bytes: their
-//! decoders, and a file system that has some of each, with changed rows, pins and user bytes.
-//!
-//! What is changed is read, used and ended as a mount does it. Every step may fail with an error,
-//! and none may panic or run forever.
+//! decoders, and what a whole store has of them. What is changed is read, used and ended as a mount
+//! does it.
 
-use super::files::{at, damage, options, repair, walk};
-use std::time::Duration;
+use super::files::{at, walk};
 use stitch_base::Ino;
-use stitch_base::clock::{ManualClock, Timestamp};
-use stitch_base::sync::Arc;
+use stitch_base::clock::Timestamp;
 use stitch_format::fs_moment::{self, MomentRecord};
 use stitch_format::fs_policy::PolicyRow;
 use stitch_format::fs_snapshot::SnapshotRecord;
@@ -17,19 +13,14 @@ use stitch_format::fs_view::ViewRecord;
 use stitch_format::send_stream::{self, SEND_HEAD_BYTES, SEND_HEADER_BYTES, SendDecoder, SendHead};
 use stitch_format::{FormatError, fs_reads};
 use stitch_fs::{
-    BeginOptions, Caller, CloneSource, FileSystem, FsOptions, FsResult, Keep, NewNode, PolicyRule,
-    Side, TransactionIsolation, WriteOptions,
+    BeginOptions, Caller, CloneSource, FileSystem, FsResult, Keep, NewNode, PolicyRule, Side,
+    TransactionIsolation, WriteOptions,
 };
-use stitch_kv::{Engine, ModelEngine, UpsertRegistry};
 
 const NEW: NewNode = NewNode {
     perm: 0o755,
     umask: 0,
 };
-/// Changes of one input, at most.
-const CHANGES_MAX: usize = 12;
-/// Kinds of changes of a row; further ones are changes of a pin.
-const ROW_CHANGES: u8 = 192;
 
 /// Rows and user bytes of views.
 pub fn fs_view(bytes: &[u8]) {
@@ -100,50 +91,6 @@ pub fn send_stream(bytes: &[u8]) {
         }
         rest = after;
     }
-}
-
-/// A file system with views and changed rows: each 16 bytes are a change. Read, used, then checked
-/// and repaired until nothing is left.
-pub fn fs_views(bytes: &[u8]) {
-    let Some(engine) = sample() else {
-        return;
-    };
-    for change in bytes.chunks(16).take(CHANGES_MAX) {
-        match change.first() {
-            Some(kind) if *kind >= ROW_CHANGES => damage_pin(&*engine, &change[1..]),
-            _ => damage(&*engine, change),
-        }
-    }
-    if let Ok(fs) = FileSystem::open(Arc::clone(&engine), later()) {
-        read_views(&fs);
-        use_views(&fs);
-    }
-    repair(&engine);
-}
-
-/// Options of a year later: what is due is done, and what is old goes.
-fn later() -> FsOptions {
-    let clock = ManualClock::default();
-    clock.advance(Duration::from_secs(366 * 24 * 3600));
-    FsOptions {
-        clock: Arc::new(clock),
-        history_s: Some(3600),
-        ..options()
-    }
-}
-
-fn sample() -> Option<Arc<dyn Engine>> {
-    let mut registry = UpsertRegistry::default();
-    stitch_fs::register_upserts(&mut registry);
-    let engine: Arc<dyn Engine> = Arc::new(ModelEngine::new(registry));
-    FileSystem::format(&engine, &options(), (0, 0)).ok()?;
-    let with_history = FsOptions {
-        history_s: Some(3600),
-        ..options()
-    };
-    let fs = FileSystem::open(Arc::clone(&engine), with_history).ok()?;
-    plant_views(&fs).expect("the sample is made");
-    Some(engine)
 }
 
 /// Makes some of each: snapshots, one of which is held, a policy, a moment, a clone, a clone of it,
@@ -260,29 +207,4 @@ pub(super) fn use_views(fs: &FileSystem) {
     }
     let _ = fs.remove_dir(root, at(Ino::ROOT, b"clone"));
     let _ = (fs.reclaim(), fs.sync());
-}
-
-/// Changes the user bytes of a pin, or makes one.
-fn damage_pin(engine: &dyn Engine, change: &[u8]) {
-    let [kind, which, place, tail @ ..] = change else {
-        return;
-    };
-    let pins = engine.pins().unwrap_or_default();
-    let Some(pin) = pins.get(usize::from(*which) % pins.len().max(1)) else {
-        return;
-    };
-    let mut user = pin.user.to_vec();
-    match kind % 4 {
-        0 => user.truncate(usize::from(*place)),
-        1 => {
-            let name = match tail.first() {
-                Some(0..64) => fs_moment::moment_pin(u64::MAX - u64::from(*place)),
-                digits => format!("{}{}", pin.name, digits.unwrap_or(&0)),
-            };
-            let _ = engine.create_pin(&name, &user);
-            return;
-        }
-        _ => super::files::patch(&mut user, *place, tail),
-    }
-    let _ = engine.alter_pin(&pin.name, &user);
 }
