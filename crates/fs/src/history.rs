@@ -13,7 +13,7 @@ mod thin;
 
 use crate::snapshot::{SnapshotInfo, SnapshotView};
 use crate::system::FileSystem;
-use crate::unchanged::{is_same_below, is_same_inode};
+use crate::unchanged::is_same_inode;
 use crate::{FsError, FsResult, RolledBack};
 use stitch_base::calendar::UtcTime;
 use stitch_base::clock::Timestamp;
@@ -326,8 +326,10 @@ impl FileSystem {
     /// [`FsError::NotFound`] if a moment was dropped; [`FsError::NotDir`]; those of a read.
     ///
     /// # Cost
-    /// None if nothing was written between them. Otherwise a scan of all names below the directory
-    /// on both sides, up to the first difference.
+    /// None if nothing was written between them. Otherwise, for a directory with many names, that
+    /// of reading what was written in the store between them, if file handles or a comparison of
+    /// moments have put back rows before. Else a scan of all names below the directory on both
+    /// sides, up to the first difference.
     pub fn has_changed(&self, dir: Ino, from: PinId, to: Option<PinId>) -> FsResult<bool> {
         let path = self.path_of(dir)?;
         let seqno = |id: PinId| Ok::<_, FsError>(self.moment(id)?.seqno);
@@ -352,7 +354,8 @@ impl FileSystem {
         let now = later.as_ref().map_or(self, |later| later.fs());
         let head = |fs: &Self| fs.residents.inodes.head(dir);
         let is_same = is_same_inode(&head(then.fs())?, &head(now)?);
-        Ok(!is_same || !is_same_below(&then.fs().store, &now.store, dir)?)
+        let stores = (&then.fs().store, &now.store);
+        Ok(!is_same || !self.is_same_tree(dir, (from, to), stores)?)
     }
 
     /// Makes a directory what it was at a moment, as [`Self::roll_back`] does with a snapshot.

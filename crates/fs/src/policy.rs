@@ -19,7 +19,7 @@ mod keep;
 use crate::locator::{Locator, SysRow};
 use crate::snapshot::SnapshotInfo;
 use crate::system::FileSystem;
-use crate::unchanged::{is_same_below, is_same_inode};
+use crate::unchanged::is_same_inode;
 use crate::{FsError, FsResult};
 use std::collections::HashMap;
 use stitch_base::calendar::UtcTime;
@@ -344,7 +344,11 @@ impl FileSystem {
         let view = self.open_snapshot(&last.name)?;
         let then = view.fs().residents.inodes.head(last.root)?;
         let now = self.residents.inodes.head(last.root)?;
-        Ok(is_same_inode(&then, &now) && is_same_below(&view.fs().store, &self.store, last.root)?)
+        if !is_same_inode(&then, &now) {
+            return Ok(false);
+        }
+        let stores = (&view.fs().store, &self.store);
+        self.is_same_tree(last.root, (last.id, None), stores)
     }
 
     fn create_automatic(&self, policy: &PolicyInfo, now_s: i64) -> FsResult<SnapshotInfo> {

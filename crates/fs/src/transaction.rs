@@ -45,6 +45,7 @@ mod rmtree;
 pub use commit::Committed;
 pub use conflict::{Conflict, ConflictKind, ReadKind};
 pub use diff::PathChange;
+pub(crate) use diff::is_changed;
 pub use path_locks::{LOCKED_PATHS_MAX, LockTicket, PathLock, PathLocks};
 pub(crate) use reads::ReadSet;
 pub(crate) use records::PlainRecords;
