@@ -333,7 +333,7 @@ impl FileSystem {
         if self.back_rows.are_kept() {
             return Ok(());
         }
-        tracing::info!("the first file handle is opened: the place of every inode is noted");
+        tracing::info!("a number is to lead to its inode: the place of every inode is noted");
         // No change of a name is under way.
         let _still = self.residents.locks.all_read();
         self.mark_header(|header| header.has_back_rows = true)?;

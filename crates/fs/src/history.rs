@@ -13,7 +13,7 @@ mod thin;
 
 use crate::snapshot::{SnapshotInfo, SnapshotView};
 use crate::system::FileSystem;
-use crate::unchanged::{TreeState, is_same};
+use crate::unchanged::TreeState;
 use crate::{FsError, FsResult, RolledBack};
 use std::collections::BTreeSet;
 use stitch_base::calendar::UtcTime;
@@ -342,8 +342,10 @@ impl FileSystem {
     /// [`FsError::NotFound`] if a moment was dropped; [`FsError::NotDir`]; those of a read.
     ///
     /// # Cost
-    /// None if nothing was written between them. Otherwise a scan of all names below the directory
-    /// on both sides, up to the first difference.
+    /// None if nothing was written between them. Otherwise, for a directory with many names, that
+    /// of reading what was written in the store between them, if file handles or a comparison of
+    /// moments have put back rows before. Else a scan of all names below the directory on both
+    /// sides, up to the first difference.
     pub fn has_changed(&self, dir: Ino, from: PinId, to: Option<PinId>) -> FsResult<bool> {
         let path = self.path_of(dir)?;
         let seqno = |id: PinId| Ok::<_, FsError>(self.moment(id)?.seqno);
@@ -369,7 +371,8 @@ impl FileSystem {
             Some(later) => TreeState::Past(later),
             None => TreeState::Now(self),
         };
-        Ok(!is_same(TreeState::Past(&then), now, dir)?)
+        let states = (TreeState::Past(&then), now);
+        Ok(!self.is_same_tree(dir, (from, to), states)?)
     }
 
     /// Makes a directory what it was at a moment, as [`Self::roll_back`] does with a snapshot.

@@ -21,6 +21,7 @@ mod change;
 mod contents;
 mod data;
 mod detach;
+mod difference;
 mod dir;
 mod error;
 mod events;

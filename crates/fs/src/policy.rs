@@ -19,7 +19,7 @@ mod keep;
 use crate::locator::{Locator, SysRow};
 use crate::snapshot::SnapshotInfo;
 use crate::system::FileSystem;
-use crate::unchanged::{TreeState, is_same};
+use crate::unchanged::TreeState;
 use crate::{FsError, FsResult};
 use std::collections::HashMap;
 use stitch_base::calendar::UtcTime;
@@ -342,7 +342,8 @@ impl FileSystem {
             return Ok(true);
         }
         let view = self.open_snapshot(&last.name)?;
-        is_same(TreeState::Past(&view), TreeState::Now(self), last.root)
+        let states = (TreeState::Past(&view), TreeState::Now(self));
+        self.is_same_tree(last.root, (last.id, None), states)
     }
 
     fn create_automatic(&self, policy: &PolicyInfo, now_s: i64) -> FsResult<SnapshotInfo> {

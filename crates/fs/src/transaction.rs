@@ -48,6 +48,7 @@ mod rmtree;
 pub use commit::Committed;
 pub use conflict::{Conflict, ConflictKind, ReadKind};
 pub use diff::PathChange;
+pub(crate) use diff::is_changed;
 pub use nested::NESTED_DEPTH_MAX;
 pub use path_locks::{LOCKED_PATHS_MAX, LockTicket, PathLock, PathLocks};
 pub(crate) use reads::ReadSet;

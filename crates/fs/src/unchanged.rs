@@ -36,7 +36,8 @@ enum StateView<'s> {
 }
 
 impl<'s> TreeState<'s> {
-    fn base(self) -> &'s FileSystem {
+    /// The file system that has the directory.
+    pub(crate) fn base(self) -> &'s FileSystem {
         match self {
             Self::Now(fs) => fs,
             Self::Past(view) => view.fs(),
@@ -110,7 +111,7 @@ pub(crate) fn is_same(then: TreeState<'_>, now: TreeState<'_>, dir: Ino) -> FsRe
 }
 
 /// Reports whether an inode is the same, but for the time of access.
-fn is_same_inode(then: &InodeHead, now: &InodeHead) -> bool {
+pub(crate) fn is_same_inode(then: &InodeHead, now: &InodeHead) -> bool {
     let atime = now.atime;
     InodeHead { atime, ..*then } == *now
 }

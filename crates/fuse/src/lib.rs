@@ -14,6 +14,7 @@ pub mod adapter;
 pub mod backing;
 pub mod clones;
 pub mod counts;
+pub mod differences;
 pub mod dispatch;
 pub mod errno;
 pub mod handler;

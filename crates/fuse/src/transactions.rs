@@ -374,7 +374,7 @@ fn nonsense() -> io::Error {
 }
 
 /// Returns the words of an answer.
-fn words(reply: &[u8]) -> Vec<&[u8]> {
+pub(crate) fn words(reply: &[u8]) -> Vec<&[u8]> {
     let whole = reply.strip_suffix(&[0]);
     whole.map_or(Vec::new(), |whole| whole.split(|byte| *byte == 0).collect())
 }
@@ -383,7 +383,7 @@ fn text_of(word: &[u8]) -> Option<String> {
     String::from_utf8(word.to_vec()).ok()
 }
 
-fn number_of<N: std::str::FromStr>(word: &[u8]) -> Option<N> {
+pub(crate) fn number_of<N: std::str::FromStr>(word: &[u8]) -> Option<N> {
     std::str::from_utf8(word).ok()?.parse().ok()
 }
 
@@ -445,7 +445,7 @@ fn parse_listed(entry: &[&[u8]]) -> Option<ListedTransaction> {
     })
 }
 
-fn parse_change(entry: &[&[u8]]) -> Option<ListedChange> {
+pub(crate) fn parse_change(entry: &[&[u8]]) -> Option<ListedChange> {
     let [sign, path, from] = entry else {
         return None;
     };

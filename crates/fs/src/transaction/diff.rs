@@ -149,7 +149,7 @@ impl<'o> Gathered<'o> {
 
 /// Reports whether an inode is another one by its attributes. A name that came or went changes the
 /// time of change alone; entries of a directory change both times.
-fn is_changed(old: &InodeHead, new: &InodeHead, has_moved: bool) -> bool {
+pub(crate) fn is_changed(old: &InodeHead, new: &InodeHead, has_moved: bool) -> bool {
     let attributes = |head: &InodeHead| (head.perm, head.uid, head.gid, head.rdev, head.iflags);
     let is_other = attributes(old) != attributes(new);
     let has_times = old.mtime != new.mtime;

@@ -16,6 +16,7 @@
 mod changes;
 mod clones;
 mod control;
+mod differences;
 mod handler;
 mod live;
 mod node;
@@ -48,6 +49,7 @@ use crate::wire::reply::{AttrReply, DirEntry, Entry, FOREVER, Lookup};
 pub use changes::SNAPSHOT_XATTR;
 pub use clones::CLONE_XATTR;
 pub use control::{CONTROL_DIR, ControlLink, HISTORY_DIR, SNAPSHOTS_DIR, TRANSACTIONS_DIR};
+use differences::DifferenceLists;
 use live::OpenClones;
 use node::{ControlDir, Node, Slot, transaction_link_number};
 pub use node::{number_in_clone, number_in_snapshot, number_within};
@@ -82,6 +84,7 @@ pub struct Views {
     /// The thread that keeps the policies of snapshots, and the history.
     policies: Alarm,
     rollbacks: Rollbacks,
+    difference_lists: DifferenceLists,
     /// Held while snapshots are created and deleted.
     changing: Mutex<()>,
     describe: Describe,
@@ -119,6 +122,7 @@ impl Views {
             notices: Arc::new(Notices::new()),
             policies: Alarm::new("fuse-policies"),
             rollbacks: Rollbacks::new(),
+            difference_lists: DifferenceLists::default(),
             changing: Mutex::default(),
             mainline,
             describe,

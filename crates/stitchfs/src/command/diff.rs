@@ -1,4 +1,7 @@
 //! `stitchfs diff`: what changed between a snapshot and another one, or the directory as it is.
+//!
+//! The daemon tells it by the rows that were written between. Where it leaves that to a walk, or is
+//! older, both sides are walked; both ways find the same.
 
 mod compare;
 mod listing;
@@ -10,7 +13,9 @@ pub(super) use compare::Change;
 use compare::compare;
 use listing::Listing;
 use serde_json::{Value, json};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use stitch_fuse::differences;
 use stitchfs::{path_text, set_path};
 
 const AFTER: &str = "\
@@ -20,8 +25,12 @@ One line for each change, with paths from the directory on:
   -  the name is gone
   R  the name or the directory changed: OLD -> NEW
 Files are known by their inode number, whatever their name. Of a directory whose
-entries changed, the entries are shown. Both sides are walked: it takes as long
-as `find` takes for both. Exit code 0, whether anything changed or not.
+entries changed, the entries are shown. It takes as long as what was written
+since. The first time in the life of a store it takes as long as `find`. Both
+sides are walked, as by `find`, for a directory of fewer than 512 names, one with
+a clone below it, after some 260,000 changes in the store, and if a directory
+with changes is not the caller's own. Exit code 0, whether anything changed or
+not.
 
 Examples:
   stitchfs diff mnt/.stitchfs/snap/mon
@@ -34,6 +43,10 @@ pub(super) struct DiffArgs {
     /// Print the changes as JSON
     #[arg(long)]
     json: bool,
+
+    /// Walk both sides: do not ask the daemon for what was written since
+    #[arg(long)]
+    walk: bool,
 
     /// Directory of the snapshot: MNT/.stitchfs/snap/NAME
     #[arg(value_name = "SNAP")]
@@ -62,15 +75,41 @@ pub(super) fn run(args: &DiffArgs) -> Result<u8> {
     }
     // Times and sizes of what was written to are the kernel's until then.
     sync::write_back(&mount)?;
+    if args.walk {
+        print(&walked(&old, &new, &info)?, args.json)?;
+        return Ok(0);
+    }
     show(&old, &new, &info, args.json)
 }
 
 /// Prints what changed from the snapshot that `info` tells of.
 pub(super) fn show(old: &Path, new: &Path, info: &Value, is_json: bool) -> Result<u8> {
+    let changes = match asked(old, new) {
+        Some(changes) => changes,
+        None => walked(old, new, info)?,
+    };
+    print(&changes, is_json)?;
+    Ok(0)
+}
+
+/// Asks the daemon what changed; `None` where a walk has to tell.
+fn asked(old: &Path, new: &Path) -> Option<Vec<Change>> {
+    // As long as it is open the daemon has the snapshot open, too.
+    let before = snapshot::open_dir(old).ok()?;
+    let after = snapshot::open_dir(new).ok()?;
+    let number = before.metadata().ok()?.ino();
+    let listed = differences::list(&after, number).ok()?;
+    let changes = listed.iter().map(Change::of);
+    let mut changes = changes.collect::<Option<Vec<Change>>>()?;
+    changes.sort_by(Change::order);
+    Some(changes)
+}
+
+/// Walks both sides.
+fn walked(old: &Path, new: &Path, info: &Value) -> Result<Vec<Change>> {
     let (before, after) = (Listing::read(old)?, Listing::read(new)?);
     let created = info["created"].as_i64().unwrap_or(i64::MIN);
-    print(&compare(&before, &after, created)?, is_json)?;
-    Ok(0)
+    compare(&before, &after, created)
 }
 
 fn canonical(path: &Path) -> Result<PathBuf> {

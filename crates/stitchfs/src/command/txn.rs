@@ -16,6 +16,7 @@ use super::{output, sync};
 use anyhow::Result;
 use begin::TxnHow;
 use clap::{Parser, Subcommand};
+pub(super) use end::path_of;
 use expiry::Expiry;
 use serde_json::json;
 use std::path::PathBuf;

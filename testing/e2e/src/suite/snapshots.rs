@@ -384,5 +384,39 @@ fn differences_are_named(context: &Context) -> Result<()> {
     let said = command_of(context, &["diff", &snapshot, &text(&place(&mount, "tue"))])?;
     let found: BTreeSet<&str> = said.lines().collect();
     ensure!(found == expected, "between two snapshots: {said}");
+    differences_of_many_names(context, &mount)?;
     mount.unmount()
+}
+
+/// A directory with so many names that the daemon tells what changed: as a walk does.
+fn differences_of_many_names(context: &Context, mount: &Mount) -> Result<()> {
+    let many = mount.dir().join("many");
+    for dir in 0..6 {
+        fs::create_dir_all(many.join(format!("{dir}/inner")))?;
+        for file in 0..100 {
+            fs::write(many.join(format!("{dir}/inner/{file}")), b"1")?;
+        }
+    }
+    fs::hard_link(many.join("0/inner/0"), many.join("linked"))?;
+    create(context, &many, "many")?;
+    let snapshot = text(&place(mount, "many"));
+    fs::write(many.join("0/inner/0"), b"22")?;
+    fs::write(many.join("1/inner/1"), b"22")?;
+    fs::rename(many.join("2"), many.join("3/inner/moved"))?;
+    fs::rename(many.join("4/inner"), mount.dir().join("out"))?;
+    fs::remove_dir_all(many.join("5"))?;
+    create(context, &many, "later")?;
+    fs::write(many.join("1/inner/2"), b"22")?;
+    let later = text(&place(mount, "later"));
+    for sides in [vec![&snapshot], vec![&snapshot, &later], vec![&later]] {
+        let ask = |first: &[&'static str]| {
+            let sides = sides.iter().map(|side| side.as_str());
+            let words: Vec<&str> = first.iter().copied().chain(sides).collect();
+            command_of(context, &words)
+        };
+        let (told, walked) = (ask(&["diff"])?, ask(&["diff", "--walk"])?);
+        ensure!(told == walked, "told: {told}; walked: {walked}");
+        ensure!(told.contains("M\t1/inner/"), "{told}");
+    }
+    Ok(())
 }

@@ -484,6 +484,9 @@ impl Handler for Views {
             (_, crate::transactions::ASK) => {
                 return self.ask_transactions(context, ino, args.input, out);
             }
+            (_, crate::differences::ASK) => {
+                return self.ask_differences(context, ino, args.input, out);
+            }
             (_, crate::clones::ANNOUNCE) => {
                 return self.announce_clone(context, ino, args.input).map(|()| 0);
             }

@@ -1,6 +1,7 @@
 //! Requests in several views, without a kernel.
 
 mod clones;
+mod differences;
 mod history;
 mod parts;
 mod policies;

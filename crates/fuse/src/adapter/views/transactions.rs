@@ -156,11 +156,11 @@ impl Transactions {
 
 /// Words of an answer, as many as fit.
 #[derive(Default)]
-struct ReplyWords(Vec<u8>);
+pub(super) struct ReplyWords(pub(super) Vec<u8>);
 
 impl ReplyWords {
     /// Adds words that belong together. Returns false if they do not fit.
-    fn add(&mut self, words: &[&[u8]]) -> bool {
+    pub(super) fn add(&mut self, words: &[&[u8]]) -> bool {
         let len: usize = words.iter().map(|word| word.len() + 1).sum();
         if self.0.len() + len > REPLY_BYTES_MAX {
             return false;
@@ -171,6 +171,17 @@ impl ReplyWords {
             self.0.push(0);
         }
         true
+    }
+
+    /// Adds a change: its sign, its path, and the path before. Returns false if it does not fit.
+    pub(super) fn add_change(&mut self, change: &PathChange) -> bool {
+        let (sign, path, old): (&[u8], _, &[u8]) = match change {
+            PathChange::Removed(path) => (b"-", path, b""),
+            PathChange::Added(path) => (b"+", path, b""),
+            PathChange::Modified(path) => (b"M", path, b""),
+            PathChange::Renamed { from, to } => (b"R", to, from),
+        };
+        self.add(&[sign, path, old])
     }
 
     fn of(words: &[&[u8]]) -> Vec<u8> {
@@ -333,13 +344,7 @@ impl Views {
         let mut reply = ReplyWords::default();
         reply.add(&[changes.len().to_string().as_bytes()]);
         for change in changes.iter().skip(from) {
-            let (sign, path, old): (&[u8], _, &[u8]) = match change {
-                PathChange::Removed(path) => (b"-", path, b""),
-                PathChange::Added(path) => (b"+", path, b""),
-                PathChange::Modified(path) => (b"M", path, b""),
-                PathChange::Renamed { from, to } => (b"R", to, from),
-            };
-            if !reply.add(&[sign, path, old]) {
+            if !reply.add_change(change) {
                 return Ok(reply.0);
             }
         }

@@ -3,12 +3,15 @@
 //! A name is a directory's number and the name in it. So what is below a directory that was renamed
 //! has the same names as before, and only the directory itself is shown.
 
+use super::super::txn::path_of;
 use super::listing::{Listing, Name, Node};
 use anyhow::Result;
+use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use stitch_fuse::transactions::ListedChange;
 
 /// The kernel's clock ticks that slowly at most. Two writes within a tick leave the same times.
 const TICK_NS: i64 = 20_000_000;
@@ -24,6 +27,26 @@ pub(in crate::command) enum Change {
 }
 
 impl Change {
+    /// Returns a change that a daemon tells of; `None` if it makes no sense.
+    pub(in crate::command) fn of(told: &ListedChange) -> Option<Self> {
+        let path = path_of(&told.path);
+        Some(match &*told.sign {
+            "M" => Self::Modified(path),
+            "+" => Self::Added(path),
+            "-" => Self::Removed(path),
+            "R" => Self::Renamed {
+                from: path_of(&told.from),
+                to: path,
+            },
+            _ => return None,
+        })
+    }
+
+    /// The order of a list: by paths.
+    pub(super) fn order(&self, other: &Self) -> Ordering {
+        (self.path(), self).cmp(&(other.path(), other))
+    }
+
     /// Where it is in a list.
     fn path(&self) -> &Path {
         match self {
@@ -58,7 +81,7 @@ pub(super) fn compare(old: &Listing, new: &Listing, created: i64) -> Result<Vec<
     let removed = gone.values().flatten();
     changes.extend(removed.map(|name| Change::Removed(old.path(name))));
     changes.extend(modified(old, new, created)?);
-    changes.sort_by(|a, b| (a.path(), a).cmp(&(b.path(), b)));
+    changes.sort_by(Change::order);
     Ok(changes)
 }
 
@@ -246,5 +269,20 @@ mod tests {
         new.insert(ROOT, "g".into(), linked.clone(), 4);
         new.insert(ROOT, "h".into(), linked, 4);
         assert_eq!(changes(&new), [Change::Added("h".into())]);
+    }
+
+    #[test]
+    fn what_a_daemon_tells_is_a_change() {
+        let told = |sign: &str, path: &[u8]| {
+            Change::of(&ListedChange {
+                sign: sign.to_owned(),
+                path: path.to_vec(),
+                from: b"old".to_vec(),
+            })
+        };
+        assert_eq!(told("R", b"new"), Some(renamed("old", "new")));
+        assert_eq!(told("+", b"new"), Some(Change::Added("new".into())));
+        assert_eq!(told("M", b""), Some(Change::Modified(".".into())));
+        assert_eq!(told("?", b"new"), None);
     }
 }

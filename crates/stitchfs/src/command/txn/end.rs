@@ -184,7 +184,7 @@ fn record_json(record: &RecordConflict) -> Value {
 }
 
 /// Returns a path from the root of the file system; `.` for the root itself.
-pub(super) fn path_of(path: &[u8]) -> PathBuf {
+pub(in crate::command) fn path_of(path: &[u8]) -> PathBuf {
     match path {
         b"" => Path::new(".").to_owned(),
         _ => OsString::from_vec(path.to_vec()).into(),

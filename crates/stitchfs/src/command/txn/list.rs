@@ -2,14 +2,13 @@
 
 use super::super::{diff, output};
 use super::details::Details;
-use super::end::path_of;
 use super::target::{TxnMount, TxnOf};
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use stitch_base::calendar::UtcTime;
-use stitch_fuse::transactions::{self, ListedChange, ListedTransaction};
+use stitch_fuse::transactions::{self, ListedTransaction};
 use stitchfs::set_path;
 
 /// List the transactions that are open, and those that were committed last
@@ -104,27 +103,13 @@ pub(super) fn show_changes(target: &TxnMount, name: &str, is_json: bool) -> Resu
     target.write_back()?;
     let changes = transactions::changes(target.dir(), name);
     let changes = changes.map_err(|error| target.refused(name, &error))?;
-    let changes: Option<Vec<diff::Change>> = changes.iter().map(change_of).collect();
+    let changes: Option<Vec<diff::Change>> = changes.iter().map(diff::Change::of).collect();
     let changes = changes.context("the answer makes no sense")?;
     diff::print(&changes, is_json)
 }
 
 fn all(target: &TxnMount) -> Result<Vec<ListedTransaction>> {
     transactions::list(target.dir()).map_err(|error| target.refused("", &error))
-}
-
-fn change_of(change: &ListedChange) -> Option<diff::Change> {
-    let path = path_of(&change.path);
-    Some(match &*change.sign {
-        "M" => diff::Change::Modified(path),
-        "+" => diff::Change::Added(path),
-        "-" => diff::Change::Removed(path),
-        "R" => diff::Change::Renamed {
-            from: path_of(&change.from),
-            to: path,
-        },
-        _ => return None,
-    })
 }
 
 fn state_of(found: &ListedTransaction) -> &'static str {
@@ -196,23 +181,5 @@ mod tests {
             ..open
         };
         assert_eq!(line(&done), "1970-01-01 00:00:02  committed  work");
-    }
-
-    #[test]
-    fn changes_are_those_of_diff() {
-        let change = |sign: &str| {
-            change_of(&ListedChange {
-                sign: sign.to_owned(),
-                path: b"new".to_vec(),
-                from: b"old".to_vec(),
-            })
-        };
-        let renamed = diff::Change::Renamed {
-            from: "old".into(),
-            to: "new".into(),
-        };
-        assert_eq!(change("R"), Some(renamed));
-        assert_eq!(change("+"), Some(diff::Change::Added("new".into())));
-        assert_eq!(change("?"), None);
     }
 }

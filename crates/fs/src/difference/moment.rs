@@ -1,0 +1,174 @@
+//! Rows of a file system at a moment.
+
+use super::names::{Name, NameSet};
+use crate::FsResult;
+use crate::locator::{Locator, RowKey, RowRange, Tree};
+use crate::schema::Store;
+use crate::system::FileSystem;
+use bytes::Bytes;
+use std::collections::BTreeSet;
+use stitch_base::Ino;
+use stitch_format::fs_back::Place;
+use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow};
+use stitch_format::fs_sys::FsHeader;
+use stitch_format::fs_view::{ViewRecord, ViewState};
+use stitch_kv::{Direction, Engine, Scan, Snapshot};
+
+/// The trees of a file system as a snapshot of the engine shows them.
+#[derive(Clone)]
+pub(super) struct Moment<'f> {
+    engine: &'f dyn Engine,
+    store: &'f Store,
+    at: Snapshot,
+}
+
+impl<'f> Moment<'f> {
+    pub(super) fn new(fs: &'f FileSystem, at: &Snapshot) -> Self {
+        Self {
+            engine: &**fs.engine(),
+            store: &fs.store,
+            at: at.clone(),
+        }
+    }
+
+    pub(super) const fn at(&self) -> &Snapshot {
+        &self.at
+    }
+
+    pub(super) const fn keys(&self) -> Locator {
+        self.store.keys
+    }
+
+    pub(super) fn get(&self, tree: Tree, key: &[u8]) -> FsResult<Option<Bytes>> {
+        let tree = self.store.tree(tree);
+        Ok(self.engine.get(tree, key, Some(&self.at))?)
+    }
+
+    fn row(&self, key: &RowKey) -> FsResult<Option<Bytes>> {
+        self.get(key.tree(), key)
+    }
+
+    fn scan(&self, range: &RowRange) -> FsResult<Box<dyn Scan + '_>> {
+        let tree = self.store.tree(range.tree());
+        let (keys, forward) = (range.keys(), Direction::Forward);
+        Ok(self.engine.scan(tree, keys, forward, Some(&self.at))?)
+    }
+
+    /// Reports whether each inode whose row stands under a name has a back row.
+    pub(super) fn has_all_back_rows(&self) -> FsResult<bool> {
+        let Some(header) = self.row(&self.keys().header())? else {
+            return Ok(false);
+        };
+        if !FsHeader::decode(&header)?.has_back_rows {
+            return Ok(false);
+        }
+        let progress = self.row(&self.keys().back_progress())?;
+        let progress = progress.map(|row| Place::decode(&row)).transpose()?;
+        Ok(progress == Some(Place::END))
+    }
+
+    /// The directories of mainline that clones lie at.
+    pub(super) fn grafts(&self) -> FsResult<Vec<Ino>> {
+        let mut grafts = Vec::new();
+        let mut rows = self.scan(&self.keys().views())?;
+        while let Some((_, row)) = rows.next()? {
+            // A record that cannot be read shows no clone.
+            if let Ok(record) = ViewRecord::decode(row)
+                && record.state == ViewState::Live
+                && record.home == 0
+            {
+                grafts.push(record.graft);
+            }
+        }
+        Ok(grafts)
+    }
+
+    /// Where the row of an inode is, if it stands under a name.
+    pub(super) fn back_row(&self, ino: Ino) -> FsResult<Option<Place>> {
+        let row = self.row(&self.keys().back(ino))?;
+        Ok(row.map(|row| Place::decode(&row)).transpose()?)
+    }
+
+    /// The name of an inode whose row is at a place, and its head.
+    pub(super) fn find(&self, place: Place, ino: Ino) -> FsResult<Option<(Name, InodeHead)>> {
+        let mut rows = self.scan(&self.keys().dentries_at(place))?;
+        while let Some((key, row)) = rows.next()? {
+            if let MetaRow::Inode(head, _) = MetaRow::decode(row)?
+                && head.ino == ino
+            {
+                return Ok(Name::of_key(key).map(|name| (name, head)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The head of an inode whose row is under its number.
+    pub(super) fn own_head(&self, ino: Ino) -> FsResult<Option<InodeHead>> {
+        let row = self.row(&self.keys().own(ino))?;
+        let row = row.as_deref().map(MetaRow::decode).transpose()?;
+        Ok(row.and_then(|row| match row {
+            MetaRow::Inode(head, _) => Some(head),
+            MetaRow::Link { .. } => None,
+        }))
+    }
+
+    /// The inode that a name leads to.
+    pub(super) fn ino_of(&self, name: &Name) -> FsResult<Option<Ino>> {
+        let row = self.row(&self.keys().dentry(name.dir, &name.name))?;
+        let row = row.as_deref().map(MetaRow::decode).transpose()?;
+        Ok(row.map(|row| row.ino()))
+    }
+
+    /// Calls `visit` with each name below a directory and its row, until it returns false.
+    fn walk(&self, dir: Ino, mut visit: impl FnMut(Name, &MetaRow<'_>) -> bool) -> FsResult<()> {
+        // Damaged rows may form a ring.
+        let (mut waiting, mut seen) = (vec![dir], BTreeSet::from([dir]));
+        while let Some(dir) = waiting.pop() {
+            let mut rows = self.scan(&self.keys().dentries(dir))?;
+            while let Some((key, row)) = rows.next()? {
+                let Some(name) = Name::of_key(key) else {
+                    continue;
+                };
+                let row = MetaRow::decode(row)?;
+                if let MetaRow::Inode(head, _) = &row
+                    && head.kind == FileKind::Directory
+                    && seen.insert(head.ino)
+                {
+                    waiting.push(head.ino);
+                }
+                if !visit(name, &row) {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds all names below a directory.
+    pub(super) fn names_below(&self, dir: Ino, names: &mut NameSet) -> FsResult<()> {
+        self.walk(dir, |name, _| {
+            names.insert(name);
+            true
+        })
+    }
+
+    /// Calls `visit` with each name below a directory that is one of several of an inode.
+    pub(super) fn links_below(&self, dir: Ino, mut visit: impl FnMut(Ino, Name)) -> FsResult<()> {
+        self.walk(dir, |name, row| {
+            if let MetaRow::Link { ino, .. } = row {
+                visit(*ino, name);
+            }
+            true
+        })
+    }
+
+    /// Reports whether there are at least so many names below a directory.
+    pub(super) fn has_names_below(&self, dir: Ino, count: usize) -> FsResult<bool> {
+        let mut found = 0;
+        self.walk(dir, |_, _| {
+            found += 1;
+            found < count
+        })?;
+        Ok(found >= count)
+    }
+}

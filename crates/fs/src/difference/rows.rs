@@ -1,0 +1,187 @@
+//! Rows that were written between two moments, as each of them has them.
+
+use super::names::Name;
+use super::side::Side;
+use crate::locator::{Locator, Tree};
+use crate::system::FileSystem;
+use crate::{FsError, FsResult};
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use stitch_base::Ino;
+use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow};
+use stitch_kv::{KeyRange, Snapshot};
+
+/// Rows of one comparison that are held in memory, about 500 bytes each; fewer in tests. With more
+/// changes a walk reads little more than what is needed, in the memory of whoever asks.
+pub(super) const ROWS_MAX: usize = if cfg!(test) { 2048 } else { 1 << 18 };
+/// Keys that the engine is asked for at a time.
+const PAGE: usize = 4096;
+
+/// An inode's row at a moment.
+#[derive(Clone, Debug)]
+pub(super) struct InodeRow {
+    pub(super) head: InodeHead,
+    /// Stands for the contents that are in the row; 0 if the row was not written.
+    pub(super) tail: u64,
+    /// Under which name it is; `None` for its own number.
+    pub(super) name: Option<Name>,
+}
+
+/// What one moment has in the rows of the meta tree that were written between two.
+#[derive(Debug, Default)]
+pub(super) struct WrittenRows {
+    inodes: BTreeMap<Ino, InodeRow>,
+    /// Names of inodes that may have several.
+    links: BTreeMap<Ino, Vec<Name>>,
+    names: Vec<Name>,
+}
+
+impl WrittenRows {
+    /// Reads them at both moments.
+    ///
+    /// # Errors
+    /// [`FsError::Unsupported`] if there are too many; those of a read.
+    pub(super) fn between(
+        fs: &FileSystem,
+        from: &Snapshot,
+        to: &Snapshot,
+    ) -> FsResult<(Self, Self)> {
+        let (mut old, mut new) = (Self::default(), Self::default());
+        let tree = fs.store.tree(Tree::Meta);
+        let all = |_: &[u8]| Ok(None);
+        let mut count = 0;
+        for_each_page(fs, Tree::Meta, (from, to), all, |page| {
+            count += page.len();
+            if count > ROWS_MAX {
+                return Err(FsError::Unsupported);
+            }
+            for (rows, at) in [(&mut old, from), (&mut new, to)] {
+                let values = fs.engine().get_many(tree, page, Some(at))?;
+                for (key, value) in page.iter().zip(values) {
+                    if let Some(value) = value {
+                        rows.take(key, &MetaRow::decode(&value)?);
+                    }
+                }
+            }
+            Ok(())
+        })?;
+        Ok((old, new))
+    }
+
+    fn take(&mut self, key: &[u8], row: &MetaRow<'_>) {
+        let name = Name::of_key(key);
+        self.names.extend(name.clone());
+        match (row, name) {
+            (MetaRow::Inode(head, tail), name) => {
+                let (head, tail) = (*head, hash_of(tail));
+                self.inodes.insert(head.ino, InodeRow { head, tail, name });
+            }
+            (MetaRow::Link { ino, .. }, Some(name)) => {
+                self.links.entry(*ino).or_default().push(name);
+            }
+            (MetaRow::Link { .. }, None) => {}
+        }
+    }
+
+    /// The row of an inode, if it was written.
+    pub(super) fn inode(&self, ino: Ino) -> Option<&InodeRow> {
+        self.inodes.get(&ino)
+    }
+
+    pub(super) fn inodes(&self) -> impl Iterator<Item = Ino> {
+        self.inodes.keys().copied()
+    }
+
+    /// The directories among the inodes.
+    pub(super) fn dirs(&self) -> impl Iterator<Item = Ino> {
+        let dirs = self.inodes.values();
+        let dirs = dirs.filter(|row| row.head.kind == FileKind::Directory);
+        dirs.map(|row| row.head.ino)
+    }
+
+    /// The names that were written and are there.
+    pub(super) fn names(&self) -> impl Iterator<Item = &Name> {
+        self.names.iter()
+    }
+
+    /// The names of an inode under its number that were written.
+    pub(super) fn links(&self, ino: Ino) -> &[Name] {
+        self.links.get(&ino).map_or(&[], Vec::as_slice)
+    }
+}
+
+fn hash_of(tail: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    tail.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Calls `visit` with the keys of a tree that may hold something else, a page at a time. `skip`
+/// returns from where on the list is to go on after a page with this last key, if not right behind
+/// it.
+fn for_each_page(
+    fs: &FileSystem,
+    tree: Tree,
+    (from, to): (&Snapshot, &Snapshot),
+    skip: impl Fn(&[u8]) -> FsResult<Option<Vec<u8>>>,
+    mut visit: impl FnMut(&[&[u8]]) -> FsResult<()>,
+) -> FsResult<()> {
+    let (tree, mut start) = (fs.store.tree(tree), Vec::new());
+    loop {
+        let range = KeyRange::from(&start);
+        let moments = (from, Some(to));
+        let page = fs.engine().keys_between(tree, range, moments, PAGE)?;
+        let keys: Vec<&[u8]> = page.iter().map(Vec::as_slice).collect();
+        visit(&keys)?;
+        let Some(last) = page.last().filter(|_| page.len() == PAGE) else {
+            return Ok(());
+        };
+        start = skip(last)?.unwrap_or_else(|| [last, &[0][..]].concat());
+    }
+}
+
+/// Returns the inodes with other contents whose heads tell nothing of it: those that were written
+/// within one tick of the clock. A chunk that is not there is one of zeros.
+pub(super) fn written_contents(
+    fs: &FileSystem,
+    old: &Side<'_>,
+    new: &Side<'_>,
+) -> FsResult<BTreeSet<Ino>> {
+    let is_known = |ino| match (old.rows.inode(ino), new.rows.inode(ino)) {
+        (None, None) => false,
+        (Some(old), Some(new)) => {
+            (old.head.mtime, old.head.size) != (new.head.mtime, new.head.size)
+        }
+        // It was made or removed.
+        _ => true,
+    };
+    let written = std::cell::RefCell::new(BTreeSet::new());
+    let is_done = |ino| is_known(ino) || written.borrow().contains(&ino);
+    let skip = |last: &[u8]| {
+        let ino = Locator::ino_of(last).filter(|ino| is_done(*ino));
+        Ok(ino.map(|ino| fs.store.keys.own(Ino(ino.0 + 1)).to_vec()))
+    };
+    let moments = (old.moment.at(), new.moment.at());
+    for_each_page(fs, Tree::Data, moments, skip, |page| {
+        for key in page {
+            let Some(ino) = Locator::ino_of(key).filter(|ino| !is_done(*ino)) else {
+                continue;
+            };
+            let value = |side: &Side<'_>| side.moment.get(Tree::Data, key);
+            let (old, new) = (
+                value(old)?.unwrap_or_default(),
+                value(new)?.unwrap_or_default(),
+            );
+            if without_zeros(&old) != without_zeros(&new) {
+                written.borrow_mut().insert(ino);
+            }
+        }
+        Ok(())
+    })?;
+    Ok(written.into_inner())
+}
+
+fn without_zeros(chunk: &[u8]) -> &[u8] {
+    let last = chunk.iter().rposition(|byte| *byte != 0);
+    &chunk[..last.map_or(0, |last| last + 1)]
+}

@@ -1,0 +1,242 @@
+//! The directory at one of the two moments: what is below it, and by which path.
+
+use super::moment::Moment;
+use super::names::Name;
+use super::rows::{InodeRow, WrittenRows};
+use crate::system::FileSystem;
+use crate::{FsError, FsResult};
+use std::cell::{OnceCell, RefCell};
+use std::collections::{BTreeSet, HashMap};
+use std::rc::Rc;
+use stitch_base::Ino;
+use stitch_format::fs_back::Place;
+use stitch_format::fs_inode::{FileKind, InodeHead};
+use stitch_kv::Snapshot;
+
+/// Directories above a name: more are a ring, which damaged rows may form.
+const DEPTH_MAX: usize = 4096;
+/// The right to list a directory and to pass through it, for its owner.
+const OWNER_LISTS: u16 = 0o500;
+
+/// A moment at which every inode with one name has a back row. A directory whose row was not
+/// written between it and another moment has the same name at both.
+pub(super) struct Anchor<'f> {
+    moment: Moment<'f>,
+    /// Of an anchor after both moments: what the second one has in rows that were written since.
+    since: WrittenRows,
+}
+
+impl<'f> Anchor<'f> {
+    /// Chooses the moment with the fewest writes to look at.
+    pub(super) fn choose(
+        fs: &'f FileSystem,
+        from: &Snapshot,
+        to: &Snapshot,
+        now: &Snapshot,
+    ) -> FsResult<Self> {
+        for at in [to, from] {
+            let moment = Moment::new(fs, at);
+            if moment.has_all_back_rows()? {
+                let since = WrittenRows::default();
+                return Ok(Self { moment, since });
+            }
+        }
+        let moment = Moment::new(fs, now);
+        if !moment.has_all_back_rows()? {
+            return Err(FsError::Unsupported);
+        }
+        let (since, _) = WrittenRows::between(fs, to, now)?;
+        Ok(Self { moment, since })
+    }
+
+    /// Where the row of an inode is at a moment at which it was not written apart from the other.
+    fn place_of(&self, ino: Ino) -> FsResult<Option<Place>> {
+        let since = self.since.inode(ino).and_then(|row| row.name.as_ref());
+        match since {
+            Some(name) => Ok(Some(Place {
+                parent: name.dir,
+                hash: self.moment.keys().name_hash(&name.name),
+            })),
+            None => self.moment.back_row(ino),
+        }
+    }
+}
+
+/// A directory below the one that is compared.
+#[derive(Debug)]
+struct DirBelow {
+    path: Vec<u8>,
+    /// Whoever asks may list it, and all directories on the way.
+    is_listed: bool,
+}
+
+/// The directory that is compared, at one moment.
+pub(super) struct Side<'f> {
+    pub(super) moment: Moment<'f>,
+    pub(super) rows: WrittenRows,
+    anchor: &'f Anchor<'f>,
+    dir: Ino,
+    owner: Option<u32>,
+    dirs: RefCell<HashMap<Ino, Option<Rc<DirBelow>>>>,
+    /// Names below the directory that are one of several of an inode; scanned on demand.
+    links: OnceCell<HashMap<Ino, BTreeSet<Name>>>,
+}
+
+impl<'f> Side<'f> {
+    pub(super) fn new(
+        moment: Moment<'f>,
+        rows: WrittenRows,
+        anchor: &'f Anchor<'f>,
+        dir: Ino,
+        owner: Option<u32>,
+    ) -> FsResult<Self> {
+        let side = Self {
+            moment,
+            rows,
+            anchor,
+            dir,
+            owner,
+            dirs: RefCell::default(),
+            links: OnceCell::new(),
+        };
+        let base = DirBelow {
+            path: Vec::new(),
+            is_listed: side.is_listed(&side.dir_head()?),
+        };
+        side.dirs.borrow_mut().insert(dir, Some(Rc::new(base)));
+        Ok(side)
+    }
+
+    /// The directory itself.
+    pub(super) fn dir_head(&self) -> FsResult<InodeHead> {
+        let row = self.row(self.dir)?.ok_or(FsError::Stale(self.dir))?;
+        match row.head.kind {
+            FileKind::Directory => Ok(row.head),
+            _ => Err(FsError::NotDir),
+        }
+    }
+
+    fn is_listed(&self, head: &InodeHead) -> bool {
+        let lists = |owner| head.uid == owner && head.perm & OWNER_LISTS == OWNER_LISTS;
+        self.owner.is_none_or(lists)
+    }
+
+    /// The row of an inode, wherever it is.
+    pub(super) fn row(&self, ino: Ino) -> FsResult<Option<InodeRow>> {
+        if let Some(row) = self.rows.inode(ino) {
+            return Ok(Some(row.clone()));
+        }
+        let row = |name, head| {
+            let tail = 0;
+            InodeRow { head, tail, name }
+        };
+        if let Some(head) = self.moment.own_head(ino)? {
+            return Ok(Some(row(None, head)));
+        }
+        let Some(place) = self.anchor.place_of(ino)? else {
+            return Ok(None);
+        };
+        // It may have been made later, or be gone by then.
+        let found = self.moment.find(place, ino)?;
+        Ok(found.map(|(name, head)| row(Some(name), head)))
+    }
+
+    /// Finds a directory, if it is below the one that is compared, or is that one.
+    fn dir_below(&self, ino: Ino) -> FsResult<Option<Rc<DirBelow>>> {
+        let mut passed: Vec<(Ino, Name, InodeHead)> = Vec::new();
+        let mut at = ino;
+        let mut found = loop {
+            if let Some(known) = self.dirs.borrow().get(&at) {
+                break known.clone();
+            }
+            let row = match passed.len() < DEPTH_MAX && at != Ino::ROOT {
+                true => self.row(at)?,
+                false => None,
+            };
+            let Some(InodeRow {
+                head,
+                name: Some(name),
+                ..
+            }) = row
+            else {
+                self.dirs.borrow_mut().insert(at, None);
+                break None;
+            };
+            let dir = name.dir;
+            passed.push((at, name, head));
+            at = dir;
+        };
+        for (ino, name, head) in passed.into_iter().rev() {
+            found = found.map(|above| {
+                Rc::new(DirBelow {
+                    path: join(&above.path, &name.name),
+                    is_listed: above.is_listed && self.is_listed(&head),
+                })
+            });
+            self.dirs.borrow_mut().insert(ino, found.clone());
+        }
+        Ok(found)
+    }
+
+    /// Reports whether a directory is below the one that is compared, or is that one.
+    pub(super) fn has_dir(&self, ino: Ino) -> FsResult<bool> {
+        Ok(self.dir_below(ino)?.is_some())
+    }
+
+    /// The inode that a name leads to, if the name is below the directory.
+    pub(super) fn ino_of(&self, name: &Name) -> FsResult<Option<Ino>> {
+        match self.has_dir(name.dir)? {
+            true => self.moment.ino_of(name),
+            false => Ok(None),
+        }
+    }
+
+    /// The path of a name that is below the directory.
+    ///
+    /// # Errors
+    /// [`FsError::Perm`] if whoever asks may not list the directory that it is in.
+    pub(super) fn path_of(&self, name: &Name) -> FsResult<Vec<u8>> {
+        let dir = self.dir_below(name.dir)?.ok_or(FsError::Stale(name.dir))?;
+        if !dir.is_listed {
+            return Err(FsError::Perm);
+        }
+        Ok(join(&dir.path, &name.name))
+    }
+
+    /// The names of an inode that are below the directory, in order.
+    pub(super) fn names_of(&self, ino: Ino, row: &InodeRow) -> FsResult<BTreeSet<Name>> {
+        let known = match &row.name {
+            Some(name) => std::slice::from_ref(name),
+            None => self.rows.links(ino),
+        };
+        if row.name.is_none() && known.len() as u64 != u64::from(row.head.nlink) {
+            return Ok(self.links()?.get(&ino).cloned().unwrap_or_default());
+        }
+        let mut names = BTreeSet::new();
+        for name in known {
+            if self.has_dir(name.dir)? {
+                names.insert(name.clone());
+            }
+        }
+        Ok(names)
+    }
+
+    fn links(&self) -> FsResult<&HashMap<Ino, BTreeSet<Name>>> {
+        if let Some(links) = self.links.get() {
+            return Ok(links);
+        }
+        let mut links: HashMap<Ino, BTreeSet<Name>> = HashMap::new();
+        let visit = |ino, name| {
+            links.entry(ino).or_default().insert(name);
+        };
+        self.moment.links_below(self.dir, visit)?;
+        Ok(self.links.get_or_init(|| links))
+    }
+}
+
+fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
+    match dir {
+        b"" => name.to_vec(),
+        _ => [dir, b"/", name].concat(),
+    }
+}

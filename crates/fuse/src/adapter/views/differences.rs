@@ -1,0 +1,184 @@
+//! Requests for what is different below a directory at two moments; see [`crate::differences`].
+
+use std::collections::VecDeque;
+
+use stitch_base::sync::{Arc, Mutex};
+use stitch_base::{Ino, PinId};
+use stitch_fs::PathChange;
+
+use super::Views;
+use super::node::{Node, Slot};
+use super::transactions::ReplyWords;
+use crate::adapter::OrErrno as _;
+use crate::adapter::process::Process;
+use crate::adapter::report::check_caller;
+use crate::differences::DifferenceRequest;
+use crate::errno::Errno;
+use crate::handler::{Answer, Context};
+use crate::wire::codec::Sink;
+
+/// Lists that are kept until their callers have asked for the rest.
+const LISTS_MAX: usize = 4;
+
+/// Changes that did not fit in one answer.
+#[derive(Debug)]
+struct KeptList {
+    number: u64,
+    /// The user that it is for; `None` for root.
+    owner: Option<u32>,
+    changes: Arc<Vec<PathChange>>,
+}
+
+/// The last lists of a mount that are not told to their end.
+#[derive(Debug, Default)]
+pub(super) struct DifferenceLists(Mutex<Lists>);
+
+#[derive(Debug, Default)]
+struct Lists {
+    last: u64,
+    kept: VecDeque<KeptList>,
+}
+
+impl DifferenceLists {
+    /// Keeps a list, and forgets the oldest one if there are too many. Returns its number.
+    fn keep(&self, owner: Option<u32>, changes: &Arc<Vec<PathChange>>) -> u64 {
+        let mut lists = self.0.lock();
+        lists.last += 1;
+        let number = lists.last;
+        lists.kept.push_back(KeptList {
+            number,
+            owner,
+            changes: Arc::clone(changes),
+        });
+        if lists.kept.len() > LISTS_MAX {
+            lists.kept.pop_front();
+        }
+        debug_assert!(lists.kept.len() <= LISTS_MAX, "one came, one went");
+        number
+    }
+
+    fn find(&self, number: u64, owner: Option<u32>) -> Answer<Arc<Vec<PathChange>>> {
+        let lists = self.0.lock();
+        let is_it = |list: &&KeptList| (list.number, list.owner) == (number, owner);
+        let found = lists.kept.iter().find(is_it).ok_or(Errno::ESTALE)?;
+        Ok(Arc::clone(&found.changes))
+    }
+
+    fn forget(&self, number: u64) {
+        self.0.lock().kept.retain(|list| list.number != number);
+    }
+}
+
+impl Views {
+    /// Serves a request for differences.
+    pub(super) fn ask_differences(
+        &self,
+        context: &Context<'_>,
+        dir: Ino,
+        input: &[u8],
+        out: &mut Sink<'_>,
+    ) -> Answer<i32> {
+        let owner = match check_caller(context) {
+            Ok(()) => None,
+            Err(_) => Some(Process::of(context).uid().ok_or(Errno::EPERM)?),
+        };
+        let request = DifferenceRequest::parse(input).ok_or(Errno::EINVAL)?;
+        let (number, changes, from) = match request {
+            DifferenceRequest::List(old) => {
+                let changes = Arc::new(self.differences(dir, Ino(old), owner)?);
+                (self.difference_lists.keep(owner, &changes), changes, 0)
+            }
+            DifferenceRequest::More(number, from) => {
+                (number, self.difference_lists.find(number, owner)?, from)
+            }
+        };
+        let (reply, is_whole) = listed(number, &changes, from);
+        if is_whole {
+            self.difference_lists.forget(number);
+        }
+        match crate::report::frame(&reply.0, out) {
+            true => Ok(0),
+            false => Err(Errno::E2BIG),
+        }
+    }
+
+    fn differences(&self, dir: Ino, old: Ino, owner: Option<u32>) -> Answer<Vec<PathChange>> {
+        let Node::Past(slot, number) = self.node(old) else {
+            return Err(Errno::EINVAL);
+        };
+        let (from, ino) = self.mainline_dir(slot, number)?;
+        let (to, new) = match self.node(dir) {
+            Node::Mainline => (None, dir),
+            Node::Past(slot, number) => {
+                let (to, new) = self.mainline_dir(slot, number)?;
+                (Some(to), new)
+            }
+            _ => return Err(Errno::ENOTSUP),
+        };
+        if new != ino {
+            return Err(Errno::EINVAL);
+        }
+        self.mainline
+            .fs()
+            .differences(ino, from, to, owner)
+            .or_errno()
+    }
+
+    /// Returns the pin of a snapshot, and the number in mainline of a directory in it. Clones are
+    /// left to a walk.
+    fn mainline_dir(&self, slot: Slot, number: Ino) -> Answer<(PinId, Ino)> {
+        self.table.within(slot, |past| {
+            let (part, ino) = past.part(number)?;
+            match part.fs().view_number() {
+                0 => Ok((past.view().info().id, ino)),
+                _ => Err(Errno::ENOTSUP),
+            }
+        })
+    }
+}
+
+/// As many of the changes from an index on as fit, and whether these are the last ones.
+fn listed(number: u64, changes: &[PathChange], from: usize) -> (ReplyWords, bool) {
+    let (number, count) = (number.to_string(), changes.len().to_string());
+    let mut reply = ReplyWords::default();
+    let fits = reply.add(&[number.as_bytes(), count.as_bytes()]);
+    debug_assert!(fits, "two short words");
+    let rest = changes.get(from..).unwrap_or_default();
+    let is_whole = rest.iter().all(|change| reply.add_change(change));
+    (reply, is_whole)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_for_its_caller_and_the_oldest_goes_first() {
+        let lists = DifferenceLists::default();
+        let changes = Arc::new(vec![PathChange::Added(b"a".to_vec())]);
+        let first = lists.keep(Some(7), &changes);
+        assert_eq!(lists.find(first, Some(7)), Ok(Arc::clone(&changes)));
+        assert_eq!(lists.find(first, Some(8)), Err(Errno::ESTALE));
+        assert_eq!(lists.find(first, None), Err(Errno::ESTALE));
+        let last = (0..LISTS_MAX).map(|_| lists.keep(None, &changes)).last();
+        assert_eq!(lists.find(first, Some(7)), Err(Errno::ESTALE));
+        let last = last.expect("some were kept");
+        assert!(lists.find(last, None).is_ok());
+        lists.forget(last);
+        assert_eq!(lists.find(last, None), Err(Errno::ESTALE));
+    }
+
+    #[test]
+    fn a_long_list_comes_in_several_answers() {
+        let added = |number: usize| PathChange::Added(format!("{number:0>200}").into_bytes());
+        let changes: Vec<PathChange> = (0..200).map(added).collect();
+        let (reply, is_whole) = listed(3, &changes, 0);
+        let words: Vec<&[u8]> = reply.0.split(|byte| *byte == 0).collect();
+        let told = (words.len() - 3) / 3;
+        assert!(!is_whole && (50..200).contains(&told), "{told} of 200");
+        assert_eq!(&words[..4], [&b"3"[..], b"200", b"+", changes[0].path()]);
+        let (reply, is_whole) = listed(3, &changes, 199);
+        assert!(is_whole && reply.0.len() < 300);
+        assert!(listed(3, &changes, 999).1, "there is nothing more");
+    }
+}

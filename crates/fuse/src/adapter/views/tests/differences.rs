@@ -1,0 +1,110 @@
+//! Requests for differences, without a kernel.
+
+use super::*;
+use crate::differences::ASK;
+
+/// So many names that a walk would not be better.
+const MANY: usize = 600;
+const ROOM: usize = 16_380;
+
+impl Setup {
+    /// Asks for differences of a directory; the words of the answer.
+    fn differences(&self, uid: u32, dir: Ino, words: &str) -> Answer<Vec<String>> {
+        let input = format!("{words}\0").replace(' ', "\0");
+        let args = Ioctl {
+            fh: Fh(0),
+            flags: 0,
+            command: ASK,
+            arg: 0,
+            input: input.as_bytes(),
+            output_size: 0,
+        };
+        let mut out = Vec::new();
+        let mut sink = Sink::new(&mut out, ROOM);
+        self.views.ioctl(&context(uid), dir, &args, &mut sink)?;
+        let text = String::from_utf8(out[4..].to_vec()).unwrap();
+        Ok(text.split_terminator('\0').map(str::to_owned).collect())
+    }
+
+    /// The number of a snapshot's directory.
+    fn place(&self, name: &str) -> Ino {
+        let found = self.lookup(self.snapshots(), name.as_bytes());
+        found.unwrap().unwrap().ino
+    }
+}
+
+/// A directory with many names, and its snapshot `old`.
+fn many() -> (Setup, Ino) {
+    let setup = setup();
+    let dir = setup.dir(b"many");
+    for number in 0..MANY {
+        setup.file(dir, number.to_string().as_bytes(), b"1");
+    }
+    setup.create(0, dir, "old").unwrap();
+    (setup, dir)
+}
+
+#[test]
+fn changes_since_a_snapshot_and_between_two_are_told() {
+    let (setup, dir) = many();
+    let list = format!("list {}", setup.place("old").0);
+    assert_eq!(setup.differences(0, dir, &list).unwrap()[1..], ["0"]);
+    setup.file(dir, b"new", b"1");
+    setup.create(0, dir, "later").unwrap();
+    let later = setup.place("later");
+    setup.file(dir, b"newer", b"1");
+    let told = setup.differences(0, dir, &list).unwrap();
+    assert_eq!(told[1..], ["2", "+", "new", "", "+", "newer", ""]);
+    let told = setup.differences(0, later, &list).unwrap();
+    assert_eq!(told[1..], ["1", "+", "new", ""]);
+}
+
+#[test]
+fn long_lists_come_in_parts() {
+    let (setup, dir) = many();
+    let list = format!("list {}", setup.place("old").0);
+    let long = |number: usize| format!("{number:0>200}");
+    for number in 0..150 {
+        setup.file(dir, long(number).as_bytes(), b"1");
+    }
+    let mut words = setup.differences(0, dir, &list).unwrap();
+    let number = words[0].clone();
+    let mut told: Vec<String> = Vec::new();
+    let mut parts = 1;
+    loop {
+        assert_eq!((&words[0], &*words[1]), (&number, "150"));
+        told.extend(words[2..].chunks(3).map(|change| change[1].clone()));
+        if told.len() == 150 {
+            break;
+        }
+        let more = format!("more {number} {}", told.len());
+        words = setup.differences(0, dir, &more).unwrap();
+        parts += 1;
+    }
+    assert!(parts > 1, "it does not fit in one answer");
+    assert_eq!(told, (0..150).map(long).collect::<Vec<_>>());
+    let more = format!("more {number} 0");
+    let forgotten = setup.differences(0, dir, &more);
+    assert_eq!(forgotten, Err(Errno::ESTALE), "it was told to its end");
+}
+
+#[test]
+fn what_is_no_comparison_of_one_directory_is_refused() {
+    let (setup, dir) = many();
+    let old = setup.place("old");
+    let list = format!("list {}", old.0);
+    let ask = |dir, words: &str| setup.differences(0, dir, words);
+    assert_eq!(ask(ROOT, &list), Err(Errno::EINVAL), "another directory");
+    assert_eq!(ask(dir, &format!("list {}", dir.0)), Err(Errno::EINVAL));
+    assert_eq!(ask(dir, "nonsense 7"), Err(Errno::EINVAL));
+    assert_eq!(ask(dir, "more 7 0"), Err(Errno::ESTALE));
+    let few = setup.dir(b"few");
+    setup.create(0, few, "few").unwrap();
+    let list_few = format!("list {}", setup.place("few").0);
+    assert_eq!(ask(few, &list_few), Err(Errno::ENOTSUP), "a walk is better");
+    setup.file(dir, b"new", b"1");
+    let refused = setup.differences(OTHER, dir, &list);
+    assert_eq!(refused, Err(Errno::EPERM), "another user");
+    setup.delete(0, "old").unwrap();
+    assert_eq!(ask(dir, &list), Err(Errno::ESTALE), "it is gone");
+}

@@ -1,0 +1,147 @@
+//! Asking a daemon what is different below a directory at two moments, by ioctl(2).
+//!
+//! The request is for the directory at the later moment, which is open: as it is, or in a snapshot.
+//! The other one is named by its inode number in the mount, which says which snapshot it is in.
+//!
+//! ```text
+//!   in:   words, each with a zero byte behind
+//!   out:  length in bytes (u32), words
+//!
+//!   list OLD             NUMBER COUNT (SIGN PATH FROM)...   begins a list
+//!   more NUMBER FROM     NUMBER COUNT (SIGN PATH FROM)...   goes on from the one with this index
+//! ```
+//!
+//! Paths begin at the directory. That of the directory itself is empty.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::AsFd;
+
+use rustix::io::Errno as OsError;
+use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
+
+use crate::report;
+use crate::transactions::{ListedChange, number_of, parse_change, words};
+use crate::wire::codec::Reader;
+
+/// Bytes that go in and come out, with the length field.
+const ROOM: usize = 16_380;
+
+/// The command.
+pub(crate) const ASK: Opcode = opcode::read_write::<[u8; ROOM]>(b'S', 5);
+
+const LIST: &str = "list";
+const MORE: &str = "more";
+
+/// What a daemon is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DifferenceRequest {
+    /// The first changes since the directory with this number.
+    List(u64),
+    /// Those of the list of this number, from an index on.
+    More(u64, usize),
+}
+
+impl DifferenceRequest {
+    /// Returns what `input` asks for; `None` if that makes no sense.
+    pub(crate) fn parse(input: &[u8]) -> Option<Self> {
+        let mut input = Reader::new(input);
+        let mut word = || std::str::from_utf8(input.name().ok()?).ok();
+        match (word()?, word()?) {
+            (LIST, old) => Some(Self::List(old.parse().ok()?)),
+            (MORE, number) => Some(Self::More(number.parse().ok()?, word()?.parse().ok()?)),
+            _ => None,
+        }
+    }
+}
+
+/// Returns what is different below `dir` in comparison with the directory whose number in the mount
+/// is `old`, in the order of paths: the same directory in an earlier snapshot or moment.
+///
+/// # Errors
+/// All mean that a walk through both directories tells. `EOPNOTSUPP` where that is better: for a
+/// directory with few names, or with a clone below it; `EPERM` if something different is in a
+/// directory that is not the caller's; `EINVAL` if the directories are not the same one, or `old`
+/// is the later one; `ESTALE` if the snapshot was deleted, or the daemon has forgotten the list;
+/// `ENOTTY` of a daemon that is older than this.
+///
+/// # Cost
+/// See [`stitch_fs::FileSystem::differences`].
+pub fn list(dir: impl AsFd, old: u64) -> io::Result<Vec<ListedChange>> {
+    let mut reply = exchange(&dir, &[LIST, &old.to_string()])?;
+    let mut all = Vec::new();
+    loop {
+        let listed = words(&reply);
+        let [number, count, changes @ ..] = &listed[..] else {
+            return Err(nonsense());
+        };
+        let number: u64 = number_of(number).ok_or_else(nonsense)?;
+        let count: usize = number_of(count).ok_or_else(nonsense)?;
+        let before = all.len();
+        for entry in changes.chunks(3) {
+            all.push(parse_change(entry).ok_or_else(nonsense)?);
+        }
+        if all.len() >= count {
+            return Ok(all);
+        }
+        if all.len() == before {
+            return Err(nonsense());
+        }
+        let from = all.len().to_string();
+        reply = exchange(&dir, &[MORE, &number.to_string(), &from])?;
+    }
+}
+
+fn nonsense() -> io::Error {
+    io::ErrorKind::InvalidData.into()
+}
+
+fn request(words: &[&str]) -> io::Result<[u8; ROOM]> {
+    let mut asked = Vec::new();
+    for word in words {
+        asked.extend_from_slice(CString::new(*word)?.as_bytes_with_nul());
+    }
+    let mut room = [0; ROOM];
+    let front = room.get_mut(..asked.len()).ok_or(OsError::NAMETOOLONG)?;
+    debug_assert!(words.len() > 1, "a verb and what it is about");
+    front.copy_from_slice(&asked);
+    Ok(room)
+}
+
+#[expect(unsafe_code, reason = "the ioctl has no wrapper")]
+fn exchange(dir: impl AsFd, words: &[&str]) -> io::Result<Vec<u8>> {
+    let mut room = request(words)?;
+    // SAFETY: the command makes the kernel read and write exactly the length of `room`, for which
+    // any bytes are valid. A directory is no device that could interpret the number differently.
+    unsafe { ioctl(dir, Updater::<ASK, [u8; ROOM]>::new(&mut room)) }?;
+    let reply = report::unframed(&room).ok_or_else(nonsense)?;
+    Ok(reply.to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_has_its_number_for_ever() {
+        assert_eq!(ASK, 0xfffc_5305);
+    }
+
+    #[test]
+    fn requests_come_back_and_nonsense_is_none() {
+        let parsed = |words: &[&str]| DifferenceRequest::parse(&request(words).unwrap());
+        let old = u64::MAX.to_string();
+        assert_eq!(
+            parsed(&[LIST, &old]),
+            Some(DifferenceRequest::List(u64::MAX))
+        );
+        assert_eq!(
+            parsed(&[MORE, "7", "9"]),
+            Some(DifferenceRequest::More(7, 9))
+        );
+        for words in [&[LIST, "x"][..], &[MORE, "7"], &["", "7"], &[LIST, "-1"]] {
+            assert_eq!(parsed(words), None, "{words:?}");
+        }
+        assert_eq!(DifferenceRequest::parse(b""), None);
+    }
+}
