@@ -198,7 +198,7 @@ fn new_branches(
     let mut infos: Vec<TreeInfo> = Vec::new();
     let mut id = version.next_tree;
     for NewBranch { parent, name } in branches {
-        let was_there = version.is_living(*parent) && moment.is_later_than(*parent);
+        let was_there = version.is_living(*parent) && moment.has(*parent);
         if !was_there {
             return Err(KvError::NoTree(*parent));
         }

@@ -1,9 +1,9 @@
 //! Branch trees: trees that read in a parent what was not written to them.
 //!
-//! - A branch sees its parent as of a moment, and holds that moment like a snapshot
+//! - A branch sees its parent as of a moment, and holds that moment of the parent like a snapshot
 //!   ([`crate::snapshots`]): from before its edit is logged until after the edit that drops it. So
-//!   compactions of the parent keep what it sees. After an open the moments are held before
-//!   anything is written out.
+//!   compactions of the parent keep what it sees. Those of other trees need not. After an open the
+//!   moments are held before anything is written out.
 //! - All that was written to a branch is newer than its moment. So a read looks at the sources of
 //!   the branch, then at those of the parent up to the moment, then at those of the parent's
 //!   parent, and versions still come newest first.
@@ -88,6 +88,13 @@ impl Branches {
     pub(crate) fn newest_seqno(&self) -> Seqno {
         let holds = self.holds.lock();
         holds.values().map(|h| h.seqno()).max().unwrap_or_default()
+    }
+
+    /// Returns the newest moment that a branch of a tree sees; 0 without any.
+    pub(crate) fn newest_seqno_of(&self, parent: TreeId) -> Seqno {
+        let holds = self.holds.lock();
+        let of_parent = holds.values().filter(|h| h.parent() == Some(parent));
+        of_parent.map(|h| h.seqno()).max().unwrap_or_default()
     }
 }
 

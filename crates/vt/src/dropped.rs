@@ -1,9 +1,7 @@
 //! The moments that nothing holds any more, of which tables may still have versions.
-//!
-//! A moment counts only if a write-out or a compaction kept versions for it: most snapshots are
-//! dropped before any of them looks.
 
-use stitch_base::Seqno;
+use std::collections::BTreeMap;
+use stitch_base::{Seqno, TreeId};
 
 /// From the oldest to the newest dropped moment, both included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,54 +44,49 @@ impl DroppedMoments {
     }
 }
 
-/// Notes which moments were held while something was written, and which of these were dropped.
-///
-/// - Moments are held in ascending order. So one that is not newer than any of those that something
-///   was written for was held then too.
-#[derive(Debug, Default)]
-pub(crate) struct KeptMoments {
-    /// The newest that was held when a write-out or a compaction began.
-    newest: Seqno,
-    dropped: Option<DroppedMoments>,
+/// Dropped moments, of the whole store and of single trees.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct DroppedByTree {
+    of_store: Option<DroppedMoments>,
+    of_trees: BTreeMap<TreeId, DroppedMoments>,
 }
 
-impl KeptMoments {
-    /// Versions are kept for these moments. `is_held` tells whether one is held still: a moment
-    /// that was dropped before this call counts too.
-    pub(crate) fn keep(&mut self, seqnos: &[Seqno], is_held: impl Fn(Seqno) -> bool) {
-        debug_assert!(seqnos.is_sorted(), "moments are in order");
-        let before = self.newest;
-        let Some(newest) = seqnos.last().filter(|newest| **newest > before) else {
-            return;
-        };
-        self.newest = *newest;
-        let new = seqnos.iter().rev().take_while(|seqno| **seqno > before);
-        for gone in new.filter(|seqno| !is_held(**seqno)) {
-            self.end(*gone);
+impl DroppedByTree {
+    /// Adds moments of every tree, or of one.
+    pub(crate) fn add(&mut self, tree: Option<TreeId>, dropped: DroppedMoments) {
+        match tree {
+            None => join(&mut self.of_store, dropped),
+            Some(tree) => {
+                let own = self.of_trees.entry(tree).or_insert(dropped);
+                *own = own.join(dropped);
+            }
         }
     }
 
-    /// Nothing holds a moment any more.
-    pub(crate) fn end(&mut self, seqno: Seqno) {
-        if seqno <= self.newest {
-            self.add(DroppedMoments::one(seqno));
-        }
+    /// Adds all of another one.
+    pub(crate) fn add_all(&mut self, other: Self) {
+        other.of_store.into_iter().for_each(|d| self.add(None, d));
+        let trees = other.of_trees.into_iter();
+        trees.for_each(|(tree, dropped)| self.add(Some(tree), dropped));
     }
 
-    /// Adds moments that were dropped.
-    pub(crate) fn add(&mut self, dropped: DroppedMoments) {
-        self.dropped = Some(self.dropped.map_or(dropped, |all| all.join(dropped)));
+    /// Returns the moments of a tree, if there are any.
+    pub(crate) fn of(&self, tree: TreeId) -> Option<DroppedMoments> {
+        let own = self.of_trees.get(&tree).copied();
+        self.of_store
+            .into_iter()
+            .chain(own)
+            .reduce(DroppedMoments::join)
     }
 
-    /// Takes out the dropped moments.
-    pub(crate) const fn take_dropped(&mut self) -> Option<DroppedMoments> {
-        self.dropped.take()
+    /// Reports whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.of_store.is_none() && self.of_trees.is_empty()
     }
+}
 
-    /// Reports whether there are dropped moments.
-    pub(crate) const fn has_dropped(&self) -> bool {
-        self.dropped.is_some()
-    }
+fn join(all: &mut Option<DroppedMoments>, dropped: DroppedMoments) {
+    *all = Some(all.map_or(dropped, |all| all.join(dropped)));
 }
 
 #[cfg(test)]
@@ -101,15 +94,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_moments_that_something_was_kept_for_count() {
-        let mut moments = KeptMoments::default();
-        let held = [5, 7, 9].map(Seqno);
-        moments.keep(&held, |seqno| seqno != Seqno(5));
-        moments.end(Seqno(11));
-        moments.end(Seqno(9));
-        let dropped = moments.take_dropped().expect("two were dropped");
-        assert!(dropped.may_see(Seqno(9)) && !dropped.may_see(Seqno(10)));
-        assert!(dropped.may_miss(Seqno(6)) && !dropped.may_miss(Seqno(5)));
-        assert_eq!(moments.take_dropped(), None);
+    fn moments_of_a_tree_are_those_of_the_store_and_its_own() {
+        let (one, two) = (TreeId(1), TreeId(2));
+        let mut all = DroppedByTree::default();
+        assert!(all.is_empty());
+        all.add(Some(one), DroppedMoments::one(Seqno(5)));
+        assert_eq!(all.of(two), None);
+        let mut more = DroppedByTree::default();
+        more.add(None, DroppedMoments::one(Seqno(9)));
+        more.add(Some(one), DroppedMoments::one(Seqno(7)));
+        all.add_all(more);
+        assert_eq!(all.of(two), Some(DroppedMoments::one(Seqno(9))));
+        let own = all.of(one).expect("it has some");
+        assert!(own.may_see(Seqno(9)) && !own.may_see(Seqno(10)));
+        assert!(own.may_miss(Seqno(6)) && !own.may_miss(Seqno(5)));
+        assert!(!all.is_empty());
     }
 }

@@ -18,7 +18,7 @@
 
 use crate::VtError;
 use crate::compaction::is_damage;
-use crate::dropped::DroppedMoments;
+use crate::dropped::DroppedByTree;
 use crate::shares::{FoundGarbage, GarbageScope};
 use crate::store::Store;
 use crate::table::Bounds;
@@ -46,13 +46,13 @@ struct SweepState {
     /// What is under way.
     walk: Option<GarbageWalk>,
     /// Moments that left garbage below entries in memory, and the number of write-outs then.
-    waiting: Option<(DroppedMoments, u64)>,
+    waiting: Option<(DroppedByTree, u64)>,
 }
 
 /// Where a sweep is.
 #[derive(Debug)]
 struct GarbageWalk {
-    dropped: DroppedMoments,
+    dropped: DroppedByTree,
     /// The tree of the next slice, and its first key.
     tree: TreeId,
     start: Vec<u8>,
@@ -63,7 +63,7 @@ struct GarbageWalk {
 }
 
 impl GarbageWalk {
-    const fn new(dropped: DroppedMoments) -> Self {
+    const fn new(dropped: DroppedByTree) -> Self {
         Self {
             dropped,
             tree: TreeId(0),
@@ -73,13 +73,14 @@ impl GarbageWalk {
         }
     }
 
-    /// Returns the tree of the next slice with the slice; `None` after the last.
+    /// Returns the next tree with dropped moments, and a slice of it; `None` after the last.
     fn slice<'a>(
         &mut self,
         version: &'a Version,
         weight_max: u64,
     ) -> Option<(&'a TreeVersion, Bounds)> {
-        let (id, tree) = version.trees.range(self.tree..).next()?;
+        let is_due = |(id, _): &(&TreeId, _)| self.dropped.of(**id).is_some();
+        let (id, tree) = version.trees.range(self.tree..).find(is_due)?;
         if *id != self.tree {
             self.tree = *id;
             self.start.clear();
@@ -128,13 +129,14 @@ fn slice_end(tree: &TreeVersion, start: &[u8], weight_max: u64) -> Option<Vec<u8
 impl SweepState {
     /// Begins a sweep if none is under way and there is anything to sweep for: new dropped moments,
     /// or those that wait for a write-out. Reports whether one is under way.
-    fn begin(&mut self, new: Option<DroppedMoments>, write_outs: u64) -> bool {
-        debug_assert!(new.is_none() || self.walk.is_none(), "one after the other");
+    fn begin(&mut self, mut new: DroppedByTree, write_outs: u64) -> bool {
+        debug_assert!(new.is_empty() || self.walk.is_none(), "one after the other");
         if self.walk.is_none() {
-            let is_due = |at: u64| new.is_some() || at != write_outs;
-            let waiting = self.waiting.take_if(|(_, at)| is_due(*at));
-            let all = new.into_iter().chain(waiting.map(|(dropped, _)| dropped));
-            self.walk = all.reduce(DroppedMoments::join).map(GarbageWalk::new);
+            let is_due = |at: u64| !new.is_empty() || at != write_outs;
+            if let Some((dropped, _)) = self.waiting.take_if(|(_, at)| is_due(*at)) {
+                new.add_all(dropped);
+            }
+            self.walk = (!new.is_empty()).then(|| GarbageWalk::new(new));
         }
         self.walk.is_some()
     }
@@ -159,7 +161,7 @@ impl Store {
         let mut state = self.garbage.state.lock();
         let write_outs = self.counters.write_outs.get();
         let new = match &state.walk {
-            Some(_) => None,
+            Some(_) => DroppedByTree::default(),
             None => self.snapshots.take_dropped(),
         };
         state.begin(new, write_outs);
@@ -172,10 +174,12 @@ impl Store {
             state.end(write_outs);
             return Ok(true);
         };
+        let dropped = walk.dropped.of(tree.info.id);
+        let dropped = dropped.expect("only trees with some are walked");
         let bounds = Arc::new(bounds);
         let scope = GarbageScope {
-            held: &self.snapshots.held(),
-            dropped: walk.dropped,
+            held: &self.snapshots.held().of(tree.info.id),
+            dropped,
             bounds: Arc::clone(&bounds),
         };
         let found = self.find_garbage(&view, tree, &scope);
@@ -249,11 +253,18 @@ impl IdleSweep {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dropped::DroppedMoments;
     use crate::testing::text_version;
     use stitch_base::Seqno;
 
+    fn dropped() -> DroppedByTree {
+        let mut dropped = DroppedByTree::default();
+        dropped.add(None, DroppedMoments::one(Seqno(7)));
+        dropped
+    }
+
     fn slices(version: &Version, weight_max: u64) -> Vec<String> {
-        let mut walk = GarbageWalk::new(DroppedMoments::one(Seqno(7)));
+        let mut walk = GarbageWalk::new(dropped());
         let mut slices = Vec::new();
         while let Some((tree, slice)) = walk.slice(version, weight_max) {
             let (start, end) = (slice.start.escape_ascii(), slice.end.as_deref());
@@ -277,7 +288,7 @@ mod tests {
     #[test]
     fn a_slice_is_walked_again_while_something_goes_down() {
         let version = text_version("tree 1\nL1 1 a..f 100");
-        let mut walk = GarbageWalk::new(DroppedMoments::one(Seqno(7)));
+        let mut walk = GarbageWalk::new(dropped());
         for _ in 1..ROUNDS_MAX {
             let (_, slice) = walk.slice(&version, 1000).expect("the one slice");
             walk.advance(&slice, true);
@@ -289,15 +300,15 @@ mod tests {
 
     #[test]
     fn garbage_below_entries_in_memory_is_swept_for_after_a_write_out() {
-        let dropped = DroppedMoments::one(Seqno(7));
+        let none = DroppedByTree::default;
         let mut state = SweepState::default();
-        assert!(!state.begin(None, 3));
-        assert!(state.begin(Some(dropped), 3));
+        assert!(!state.begin(none(), 3));
+        assert!(state.begin(dropped(), 3));
         state.walk.as_mut().expect("it began").below_memtables = 1;
         state.end(3);
-        assert!(!state.begin(None, 3), "nothing was written out since");
-        assert!(state.begin(None, 4));
+        assert!(!state.begin(none(), 3), "nothing was written out since");
+        assert!(state.begin(none(), 4));
         state.end(4);
-        assert!(!state.begin(None, 5), "nothing is left");
+        assert!(!state.begin(none(), 5), "nothing is left");
     }
 }

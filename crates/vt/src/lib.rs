@@ -26,6 +26,7 @@ mod fold;
 mod gaps;
 mod garbage;
 mod gate;
+mod held;
 mod idle_order;
 mod install;
 mod instances;

@@ -191,7 +191,7 @@ impl<'a> Outputs<'a> {
         if let Some(mut writer) = self.writer.take() {
             let superseded = writer.take_superseded();
             if let Some(table) = writer.finish()? {
-                self.tables.superseded.note(table.id, superseded);
+                self.tables.superseded.note(&table, superseded);
                 self.done.push(table);
             }
         }

@@ -1,8 +1,8 @@
 //! Moments that are held open: by readers, by pins and by branch trees.
 
-use crate::dropped::{DroppedMoments, KeptMoments};
+use crate::dropped::{DroppedByTree, DroppedMoments};
+use crate::held::{HeldMoments, HeldSeqnos};
 use crate::pins::Sight;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use stitch_base::sync::Mutex;
 use stitch_base::sync::atomic::{AtomicU64, Ordering};
@@ -15,14 +15,6 @@ pub(crate) struct Snapshots {
     held: Mutex<HeldMoments>,
 }
 
-#[derive(Debug, Default)]
-struct HeldMoments {
-    counts: BTreeMap<Seqno, u64>,
-    kept: KeptMoments,
-    /// Number of the first tree that was not made yet.
-    next_tree: TreeId,
-}
-
 /// What a snapshot, a pin or a branch tree holds; gone with its last clone.
 #[derive(Debug)]
 pub(crate) struct Hold {
@@ -30,7 +22,7 @@ pub(crate) struct Hold {
     seqno: Seqno,
     /// Of a pin, and of snapshots that were opened from it: the dropped trees that it sees.
     sight: Option<Sight>,
-    /// Of a branch tree: its parent, which may be hidden.
+    /// Of a branch tree: its parent, which may be hidden. The moment is held of that tree alone.
     parent: Option<TreeId>,
     /// Number of the first tree that was made later.
     next_tree: TreeId,
@@ -42,7 +34,7 @@ impl Snapshots {
     pub(crate) fn take(self: &Arc<Self>, visible: &AtomicU64, sight: Option<Sight>) -> Arc<Hold> {
         let mut held = self.held.lock();
         let seqno = Seqno(visible.load(Ordering::Acquire));
-        held.add(seqno);
+        held.add(None, seqno);
         let next_tree = held.next_tree;
         drop(held);
         self.held_by(seqno, sight, None, next_tree)
@@ -50,22 +42,22 @@ impl Snapshots {
 
     /// Holds a moment of an earlier life for its pin, before anything is compacted.
     pub(crate) fn take_again(self: &Arc<Self>, seqno: Seqno, sight: Sight) -> Arc<Hold> {
-        self.held.lock().add(seqno);
+        self.held.lock().add(None, seqno);
         let next_tree = sight.next_tree();
         self.held_by(seqno, Some(sight), None, next_tree)
     }
 
-    /// Holds the moment at which a branch of a tree begins. It is held already, or nothing was
-    /// compacted yet.
+    /// Holds the moment at which a branch of a tree begins, of that tree alone. It is held already,
+    /// or nothing was compacted yet.
     pub(crate) fn take_for_branch(self: &Arc<Self>, seqno: Seqno, parent: TreeId) -> Arc<Hold> {
-        self.held.lock().add(seqno);
+        self.held.lock().add(Some(parent), seqno);
         self.held_by(seqno, None, Some(parent), parent.next())
     }
 
-    /// Holds the moment of a hold once more.
+    /// Holds the moment of a hold once more, of the same trees.
     pub(crate) fn take_as(self: &Arc<Self>, hold: &Hold) -> Arc<Hold> {
-        self.held.lock().add(hold.seqno);
-        self.held_by(hold.seqno, None, None, hold.next_tree)
+        self.held.lock().add(hold.parent, hold.seqno);
+        self.held_by(hold.seqno, None, hold.parent, hold.next_tree)
     }
 
     fn held_by(
@@ -91,31 +83,35 @@ impl Snapshots {
         held.next_tree = next_tree;
     }
 
-    /// The moments held, in ascending order.
-    pub(crate) fn held(&self) -> Vec<Seqno> {
-        self.held.lock().counts.keys().copied().collect()
+    /// Returns the moments that are held.
+    pub(crate) fn held(&self) -> HeldSeqnos {
+        self.held.lock().list()
     }
 
-    /// Notes that something is written which has versions for these moments. They were held when
-    /// its writer asked, and may be dropped already.
-    pub(crate) fn keep_versions(&self, seqnos: &[Seqno]) {
-        let HeldMoments { counts, kept, .. } = &mut *self.held.lock();
-        kept.keep(seqnos, |seqno| counts.contains_key(&seqno));
+    /// Notes that something is written to trees which has versions for these moments. They were
+    /// held when its writer asked, and may be dropped already.
+    pub(crate) fn keep_versions(
+        &self,
+        seqnos: &HeldSeqnos,
+        trees: impl IntoIterator<Item = TreeId>,
+    ) {
+        let held = &mut *self.held.lock();
+        trees.into_iter().for_each(|tree| held.keep(seqnos, tree));
     }
 
-    /// Notes moments that were dropped, of which tables may have versions.
+    /// Notes moments of every tree that were dropped, of which tables may have versions.
     pub(crate) fn note_dropped(&self, dropped: DroppedMoments) {
-        self.held.lock().kept.add(dropped);
+        self.held.lock().dropped.add(None, dropped);
     }
 
     /// Takes out the dropped moments of which tables may have versions.
-    pub(crate) fn take_dropped(&self) -> Option<DroppedMoments> {
-        self.held.lock().kept.take_dropped()
+    pub(crate) fn take_dropped(&self) -> DroppedByTree {
+        std::mem::take(&mut self.held.lock().dropped)
     }
 
     /// Reports whether there are dropped moments of which tables may have versions.
     pub(crate) fn has_dropped(&self) -> bool {
-        self.held.lock().kept.has_dropped()
+        !self.held.lock().dropped.is_empty()
     }
 
     /// Returns what a snapshot holds, if it was taken here.
@@ -125,16 +121,10 @@ impl Snapshots {
     }
 }
 
-impl HeldMoments {
-    fn add(&mut self, seqno: Seqno) {
-        *self.counts.entry(seqno).or_default() += 1;
-    }
-}
-
 impl Hold {
-    /// Reports whether a tree was made before this moment was held.
-    pub(crate) fn is_later_than(&self, tree: TreeId) -> bool {
-        tree < self.next_tree
+    /// Reports whether the moment is held of a tree, and the tree was made before.
+    pub(crate) fn has(&self, tree: TreeId) -> bool {
+        tree < self.next_tree && self.parent.is_none_or(|parent| parent == tree)
     }
 
     /// Of a branch tree: its parent, which may be hidden.
@@ -161,13 +151,7 @@ impl Hold {
 impl Drop for Hold {
     fn drop(&mut self) {
         let held = &mut *self.snapshots.held.lock();
-        let count = held.counts.get_mut(&self.seqno);
-        let count = count.expect("what is held is counted");
-        *count -= 1;
-        if *count == 0 {
-            held.counts.remove(&self.seqno);
-            held.kept.end(self.seqno);
-        }
+        held.remove(self.parent, self.seqno);
     }
 }
 
@@ -183,11 +167,11 @@ mod tests {
         let clone = first.clone();
         visible.store(9, Ordering::Release);
         let second = snapshots.take(&visible, None).snapshot();
-        assert_eq!(snapshots.held(), [Seqno(7), Seqno(9)]);
+        assert_eq!(snapshots.held().of(TreeId(1)), [Seqno(7), Seqno(9)]);
         drop(first);
-        assert_eq!(snapshots.held(), [Seqno(7), Seqno(9)]);
+        assert_eq!(snapshots.held().of(TreeId(1)), [Seqno(7), Seqno(9)]);
         drop(clone);
-        assert_eq!(snapshots.held(), [Seqno(9)]);
+        assert_eq!(snapshots.held().of(TreeId(1)), [Seqno(9)]);
         assert!(snapshots.own(&second).is_some());
         assert!(Arc::new(Snapshots::default()).own(&second).is_none());
     }

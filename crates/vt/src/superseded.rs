@@ -10,13 +10,15 @@
 //!   hold it: a snapshot that is taken later sees the newer one too.
 //! - So a table that was just written holds none that could go, and nobody rewrites it in vain.
 
+use crate::held::HeldSeqnos;
 use crate::version::TableHandle;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use stitch_base::sync::Mutex;
-use stitch_base::{Seqno, TableId};
+use stitch_base::{Seqno, TableId, TreeId};
 use stitch_filter::QuotientFilterRef;
 use stitch_format::vt_index::IndexEntry;
+use stitch_format::vt_manifest::TableMeta;
 
 /// Most different sets of holders that are told apart in one table.
 const HOLDERS_MAX: usize = 32;
@@ -44,7 +46,7 @@ pub(crate) struct SupersededVersions {
 #[derive(Debug, Default)]
 struct State {
     /// Of tables that hold some.
-    known: BTreeMap<TableId, Superseded>,
+    known: BTreeMap<TableId, (TreeId, Superseded)>,
     /// Tables from before the store was opened that nobody has looked at.
     unknown: BTreeMap<TableId, Weak<TableHandle>>,
     /// Of these, tables that somebody looks at now.
@@ -152,9 +154,10 @@ impl SupersededVersions {
     }
 
     /// Notes those of a table.
-    pub(crate) fn note(&self, table: TableId, superseded: Superseded) {
+    pub(crate) fn note(&self, table: &TableMeta, superseded: Superseded) {
         if !superseded.is_empty() {
-            self.state.lock().known.insert(table, superseded);
+            let known = &mut self.state.lock().known;
+            known.insert(table.id, (table.tree, superseded));
         }
     }
 
@@ -176,12 +179,14 @@ impl SupersededVersions {
         state.looked_at.remove(&table);
     }
 
-    /// How many of each table nobody needs any more, where there are any. `snapshots` are held.
-    pub(crate) fn released(&self, snapshots: &[Seqno]) -> BTreeMap<TableId, u64> {
+    /// How many of each table nobody needs any more, where there are any, while these are held.
+    pub(crate) fn released(&self, held: &HeldSeqnos) -> BTreeMap<TableId, u64> {
         let state = self.state.lock();
-        let counts = state.known.iter();
-        let counts =
-            counts.map(|(table, superseded)| (*table, superseded.released_count(snapshots)));
+        let mut of_trees: BTreeMap<TreeId, Vec<Seqno>> = BTreeMap::new();
+        let counts = state.known.iter().map(|(table, (tree, superseded))| {
+            let snapshots = of_trees.entry(*tree).or_insert_with(|| held.of(*tree));
+            (*table, superseded.released_count(snapshots))
+        });
         counts.filter(|(_, count)| *count > 0).collect()
     }
 
@@ -193,7 +198,7 @@ impl SupersededVersions {
     ) -> BTreeSet<Holders> {
         let state = self.state.lock();
         let known = tables.filter_map(|table| state.known.get(&table));
-        let released = known.flat_map(|superseded| superseded.released(snapshots));
+        let released = known.flat_map(|(_, superseded)| superseded.released(snapshots));
         released.map(|(holders, _)| holders).collect()
     }
 
@@ -210,10 +215,10 @@ impl SupersededVersions {
     }
 
     /// Notes what a look at a table found, unless the table has gone meanwhile.
-    pub(crate) fn found(&self, table: TableId, superseded: Superseded) {
+    pub(crate) fn found(&self, table: &TableMeta, superseded: Superseded) {
         let mut state = self.state.lock();
-        if state.looked_at.remove(&table) && !superseded.is_empty() {
-            state.known.insert(table, superseded);
+        if state.looked_at.remove(&table.id) && !superseded.is_empty() {
+            state.known.insert(table.id, (table.tree, superseded));
         }
     }
 }

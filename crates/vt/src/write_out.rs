@@ -68,12 +68,13 @@ impl Store {
             // In this order: a snapshot that is taken after the list sees all that is in the
             // version.
             let version = self.version();
-            let snapshots = self.snapshots.held();
-            self.snapshots.keep_versions(&snapshots);
+            let held = self.snapshots.held();
+            let trees = buffer.trees().iter().copied().collect::<Vec<_>>();
+            self.snapshots.keep_versions(&held, trees);
             let writer = MemtableWriter {
                 buffer: &buffer,
                 version: &version,
-                snapshots: &snapshots,
+                held: &held,
                 volume: &self.volume,
                 tables: &self.tables,
                 reads: &self.reads,

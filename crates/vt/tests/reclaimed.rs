@@ -10,7 +10,8 @@ use stitch_base::TreeId;
 use stitch_base::random::Rng;
 use stitch_device::{CrashDevice, CrashPlan, Device, MemDevice};
 use stitch_kv::{
-    Batch, CommitOptions, Direction, Engine, Holder, KeyRange, NewBranch, Snapshot, TreeOptions,
+    Batch, CommitOptions, Direction, Engine, Holder, KeyRange, KvError, NewBranch, Snapshot,
+    TreeOptions,
 };
 use stitch_vt::{VtEngine, VtOptions};
 
@@ -433,4 +434,111 @@ fn snapshots_that_nothing_was_kept_for_are_not_swept_for() {
     (0..100).for_each(|_| drop(engine.snapshot()));
     owned(&engine);
     assert_eq!(counter(&engine, SWEPT_BYTES), before);
+}
+
+/// Overwrites all rows of a tree ten times, with compactions between.
+fn overwrite(engine: &VtEngine, tree: TreeId, rng: &mut Rng) {
+    for _ in 0..10 {
+        for first in (0..ROWS).step_by(50) {
+            let mut batch = Batch::new();
+            for key in first..first + 50 {
+                let mut value = vec![0; 200];
+                rng.fill(&mut value);
+                batch.put(tree, &key.to_be_bytes(), &value);
+            }
+            let done = engine.commit(&batch, CommitOptions::default());
+            done.expect("there is space");
+        }
+        engine.quiesce().expect("background work succeeds");
+    }
+}
+
+#[test]
+fn a_branch_of_one_tree_keeps_nothing_of_another() {
+    let devices = [device(128 * MIB), device(128 * MIB)];
+    let mut left = Vec::new();
+    for (device, has_branches) in devices.iter().zip([true, false]) {
+        let engine = open(Arc::clone(device) as Arc<dyn Device>, options());
+        let [branched, other] = ["branched", "other"].map(|name| {
+            let made = engine.create_tree(name, &TreeOptions::default());
+            made.expect("it is made")
+        });
+        let mut rng = Rng::new(5);
+        overwrite(&engine, branched, &mut rng);
+        overwrite(&engine, other, &mut rng);
+        let first = rows(&engine, branched, None);
+        let branch = has_branches.then(|| {
+            let new = [NewBranch::new(branched, "branch")];
+            engine.branch_trees(&new, None).expect("it is made")[0]
+        });
+        overwrite(&engine, other, &mut rng);
+        let share = engine.range_space(other, &[KeyRange::all()], None);
+        assert_eq!(share.expect("it reads").shared_bytes(), 0);
+        // Also in a life that finds the branch in the version log.
+        engine.close().expect("it closes");
+        drop(engine);
+        let image: Arc<dyn Device> = Arc::new(device.kill_image());
+        let engine = open(image, options());
+        overwrite(&engine, other, &mut rng);
+        left.push((owned(&engine), garbage(&engine)));
+        let Some(branch) = branch else {
+            continue;
+        };
+        overwrite(&engine, branched, &mut rng);
+        assert!(rows(&engine, branch, None) == first, "the branch changed");
+        let held = owned(&engine);
+        let told = engine.exclusive_space(&[Holder::Trees(&[branch])], &mut |_, _| true);
+        let told = told.expect("it reads").expect("nobody ended it")[0];
+        engine.drop_tree(branch).expect("it goes");
+        let came = held - owned(&engine);
+        println!("{held} held, {told} told, {came} came");
+        assert!(came > ROWS * 200, "one version of each row");
+        assert!(
+            told.abs_diff(came) <= slack(came),
+            "{told} told, {came} came"
+        );
+    }
+    println!("{left:?} with a branch of another tree, and without");
+    let [(with, its_garbage), (without, other_garbage)] = left[..] else {
+        unreachable!("there are two stores");
+    };
+    assert!(with <= without + slack(0), "{with} of {without}");
+    assert!(
+        its_garbage <= other_garbage + slack(0),
+        "{its_garbage} of {other_garbage}"
+    );
+}
+
+#[test]
+fn the_moment_of_a_branch_is_that_of_its_parent_alone() {
+    let engine = open(device(64 * MIB), options());
+    let [older, parent, later] = ["older", "parent", "later"].map(|name| {
+        let made = engine.create_tree(name, &TreeOptions::default());
+        made.expect("it is made")
+    });
+    let put = |value: &[u8]| {
+        let mut batch = Batch::new();
+        [older, parent, later]
+            .into_iter()
+            .for_each(|tree| batch.put(tree, b"key", value));
+        let done = engine.commit(&batch, CommitOptions::default());
+        done.expect("there is space");
+        engine.quiesce().expect("background work succeeds");
+    };
+    put(b"first");
+    let branch = engine.branch_trees(&[NewBranch::new(parent, "branch")], None);
+    let branch = branch.expect("it is made")[0];
+    put(b"second");
+    let moment = engine.branch_moment(branch).expect("a branch has one");
+    for tree in [older, later] {
+        let refused = engine.branch_trees(&[NewBranch::new(tree, "wrong")], Some(&moment));
+        assert!(matches!(refused, Err(KvError::NoTree(id)) if id == tree));
+    }
+    let again = engine.branch_trees(&[NewBranch::new(parent, "again")], Some(&moment));
+    let again = again.expect("it is made")[0];
+    engine.drop_tree(branch).expect("it goes");
+    drop(moment);
+    put(b"third");
+    let found = engine.get(again, b"key", None).expect("it reads");
+    assert_eq!(found.as_deref(), Some(&b"first"[..]));
 }

@@ -19,7 +19,7 @@ const EVACUATION_ZONES_MIN: u64 = 2;
 /// A plan, and what it was made for.
 pub(super) struct Picked {
     pub(super) version: Arc<Version>,
-    /// Held when it was picked.
+    /// Moments of its tree that were held when it was picked, in ascending order.
     pub(super) snapshots: Vec<Seqno>,
     pub(super) plan: Plan,
 }
@@ -85,27 +85,27 @@ impl Compactor {
         let obstacles = &mut state.obstacles;
         // In this order: a snapshot that is taken after the list sees all that is in the version.
         let version = self.views.version();
-        let snapshots = self.snapshots.held();
+        let held = self.snapshots.held();
         let free_bytes = self.unclaimed_bytes(obstacles.claims.weight());
         let options = self.pick_options(&version, pressure, free_bytes);
         obstacles.evacuated.renew(self.counters.write_outs.get());
         let moments = Moments {
-            snapshots: &snapshots,
-            released: &self.tables.superseded.released(&snapshots),
+            held: &held,
+            released: &self.tables.superseded.released(&held),
         };
         let plan = pick(&version, &options, &moments, pressure, obstacles)
             .or_else(|| self.pick_evacuation(&version, pressure, obstacles))?;
         if is_beside && plan.input_weight() > free_bytes - free_bytes / 8 {
             return None;
         }
-        self.snapshots.keep_versions(&snapshots);
+        self.snapshots.keep_versions(&held, [plan.tree]);
         obstacles.evacuated.note(&plan.evacuate);
         if plan.from_level == 0 {
             self.level0.pay();
         }
         Some(Picked {
             version,
-            snapshots,
+            snapshots: held.of(plan.tree),
             plan,
         })
     }
@@ -133,14 +133,14 @@ impl Compactor {
         self.gate.check_writable()?;
         // In this order, as above.
         let version = self.views.version();
-        let snapshots = self.snapshots.held();
+        let held = self.snapshots.held();
         let Some(plan) = make_plan(&version)? else {
             return Ok(false);
         };
-        self.snapshots.keep_versions(&snapshots);
+        self.snapshots.keep_versions(&held, [plan.tree]);
         let picked = Picked {
             version,
-            snapshots,
+            snapshots: held.of(plan.tree),
             plan,
         };
         self.carry_out(&picked, &turn)?;

@@ -39,14 +39,14 @@ impl Compactor {
             Superseded::default()
         });
         let holds_any = !superseded.is_empty();
-        self.tables.superseded.found(table.meta().id, superseded);
+        self.tables.superseded.found(table.meta(), superseded);
         Some(holds_any)
     }
 
     /// Counts by the index alone.
     fn superseded_of(&self, handle: &TableHandle) -> Result<Superseded, VtError> {
         // Of the snapshots of now only pins are older than anything in it.
-        let mut superseded = Superseded::new(self.snapshots.held().into());
+        let mut superseded = Superseded::new(self.snapshots.held().of(handle.meta().tree).into());
         if handle.meta().min_seqno == handle.meta().max_seqno {
             return Ok(superseded);
         }

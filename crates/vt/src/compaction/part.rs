@@ -45,7 +45,7 @@ impl Compactor {
             stream: stream(plan.to_level, 0),
             precision: self.tables.precision(plan.to_level),
             table_bytes: u64::MAX,
-            snapshots: stored_moments(&self.snapshots.held(), shift).into(),
+            snapshots: stored_moments(&self.snapshots.held().of(tree.info.id), shift).into(),
             cuts,
             input_runs: input_runs(plan),
             under_way: None,

@@ -32,6 +32,7 @@ mod route;
 mod sink;
 
 use super::obstacles::Obstacles;
+use crate::held::HeldSeqnos;
 use crate::options::PickOptions;
 use crate::runs::meets_any;
 use crate::shape::target;
@@ -47,7 +48,7 @@ use sink::{pick_part, pick_sinking};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
-use stitch_base::{Seqno, TableId, TreeId};
+use stitch_base::{TableId, TreeId};
 use stitch_format::vt_manifest::{Run, TableMeta};
 
 /// What may be rewritten below a table of value blocks, in multiples of its weight, to give back
@@ -74,8 +75,8 @@ pub(crate) enum Pressure {
 /// What was seen when.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moments<'a> {
-    /// Held open, in ascending order.
-    pub(crate) snapshots: &'a [Seqno],
+    /// Held open.
+    pub(crate) held: &'a HeldSeqnos,
     /// How many versions tables hold that only dropped snapshots saw, where they hold any.
     pub(crate) released: &'a BTreeMap<TableId, u64>,
 }
@@ -389,6 +390,7 @@ fn pick_deletes(
         are_many(meta.delete_count, meta, pressure) || meta.range_delete_count > 0
     };
     for tree in version.trees.values() {
+        let oldest = moments.held.oldest_of(tree.info.id);
         let in_level0 = tree.levels[0].tables.iter().any(|t| is_rich(t.meta()));
         if in_level0 && let Some(plan) = plan_level0(tree, options, "deletes", obstacles) {
             return Some(as_copy(plan));
@@ -396,10 +398,7 @@ fn pick_deletes(
         for n in 1..LEVELS {
             let may_go = |t: &TableHandle| {
                 let below = has_below(tree, n, t.meta());
-                let is_seen = moments
-                    .snapshots
-                    .first()
-                    .is_some_and(|s| *s < t.meta().max_seqno);
+                let is_seen = oldest.is_some_and(|s| s < t.meta().max_seqno);
                 // Below a branch is its parent: deletes stay in its deepest level.
                 let may_vanish = !is_seen && !tree.is_branch();
                 is_rich(t.meta()) && (below || may_vanish)

@@ -22,7 +22,10 @@ use stitch_kv::{Holder, KvError, check_holders};
 /// What a drop of each holder alone would end.
 struct Drops {
     view: Arc<View>,
+    /// Moments that are held of all trees.
     moments: OwnedMoments,
+    /// For each parent of branch trees, the moments that are held of it.
+    of_parents: BTreeMap<TreeId, OwnedMoments>,
     /// Trees that go, each with the holder that they go with.
     trees: BTreeMap<TreeId, HolderNumber>,
     /// Counts what no moment and not the present needs.
@@ -98,16 +101,25 @@ impl Store {
             seqno,
             ended_by: pins.get(&id).copied(),
         };
-        let of_branch = |(id, tree): (&TreeId, &Arc<TreeVersion>)| {
-            let ended_by = trees.get(id).copied();
-            let seqno = tree.info.branch?.seqno;
-            Some(MomentHold { seqno, ended_by })
-        };
-        let mut held: Vec<MomentHold> = self.pins.moments().into_iter().map(of_pin).collect();
-        held.extend(view.version.trees.iter().filter_map(of_branch));
+        let held: Vec<MomentHold> = self.pins.moments().into_iter().map(of_pin).collect();
+        let mut of_parents: BTreeMap<TreeId, Vec<MomentHold>> = BTreeMap::new();
+        for (id, tree) in &view.version.trees {
+            if let Some(branch) = tree.info.branch {
+                let own = of_parents.entry(branch.parent);
+                let own = own.or_insert_with(|| held.clone());
+                own.push(MomentHold {
+                    seqno: branch.seqno,
+                    ended_by: trees.get(id).copied(),
+                });
+            }
+        }
         drop(installer);
+        let of_parents = of_parents.into_iter();
         Ok(Drops {
             moments: OwnedMoments::new(held),
+            of_parents: of_parents
+                .map(|(parent, held)| (parent, OwnedMoments::new(held)))
+                .collect(),
             view,
             trees,
             garbage: holders.iter().position(|holder| *holder == Holder::Garbage),
@@ -139,7 +151,8 @@ impl Store {
         (bytes, passed): (&mut [u64], &mut dyn FnMut(u64) -> bool),
     ) -> Result<bool, VtError> {
         let oldest = tree.tables().map(|(_, table)| table.meta().min_seqno).min();
-        let newest_moment = drops.moments.seqnos().last().copied();
+        let moments = drops.moments_of(tree.info.id);
+        let newest_moment = moments.seqnos().last().copied();
         // All was written after the last moment: memtables are newer than tables.
         let is_newer =
             newest_moment.is_none_or(|newest| oldest.is_some_and(|oldest| oldest > newest));
@@ -150,8 +163,8 @@ impl Store {
         sweep.add((&drops.view, tree), &all_of_one(), &self.tables)?;
         let range_deletes = sweep.take_range_deletes();
         let mut visit = OfMoments {
-            range_deletes: Fragments::new(&range_deletes, drops.moments.seqnos()),
-            moments: &drops.moments,
+            range_deletes: Fragments::new(&range_deletes, moments.seqnos()),
+            moments,
             garbage: drops.garbage,
             bytes,
             costs: Vec::new(),
@@ -161,6 +174,10 @@ impl Store {
 }
 
 impl Drops {
+    fn moments_of(&self, tree: TreeId) -> &OwnedMoments {
+        self.of_parents.get(&tree).unwrap_or(&self.moments)
+    }
+
     fn keeps(&self, tree: &TreeVersion) -> bool {
         !self.trees.contains_key(&tree.info.id)
     }

@@ -1,6 +1,7 @@
 use super::*;
 use crate::VtOptions;
 use crate::compaction::Pressure;
+use crate::held::HeldSeqnos;
 use crate::testing::{MIB, Small, walks};
 use stitch_kv::Engine;
 
@@ -194,12 +195,11 @@ fn what_goes_while_it_is_looked_at_is_forgotten() {
     store.reopen();
     let superseded = &store.engine.store.tables.superseded;
     let table = superseded.take_unknown().expect("there is one");
-    let id = table.meta().id;
     let some = Superseded {
         unheld: 3,
         ..Superseded::default()
     };
-    superseded.forget(id);
-    superseded.found(id, some);
-    assert_eq!(superseded.released(&[]), BTreeMap::new());
+    superseded.forget(table.meta().id);
+    superseded.found(table.meta(), some);
+    assert_eq!(superseded.released(&HeldSeqnos::default()), BTreeMap::new());
 }

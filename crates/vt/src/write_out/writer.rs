@@ -7,6 +7,7 @@ use crate::buffer::Buffer;
 use crate::compaction::{DistillRules, Fragments};
 use crate::counters::VtCounters;
 use crate::direct::DirectRun;
+use crate::held::HeldSeqnos;
 use crate::output::{OutputRules, Outputs};
 use crate::read::ReadPath;
 use crate::tables::Tables;
@@ -27,8 +28,8 @@ pub(super) struct MemtableWriter<'a> {
     pub(super) buffer: &'a Buffer,
     /// The version that its tables go on top of.
     pub(super) version: &'a Version,
-    /// Snapshots that were held after the version was taken.
-    pub(super) snapshots: &'a [Seqno],
+    /// Moments that were held after the version was taken.
+    pub(super) held: &'a HeldSeqnos,
     pub(super) volume: &'a Volume,
     pub(super) tables: &'a Tables,
     /// To find what its deletes have emptied.
@@ -105,7 +106,7 @@ impl MemtableWriter<'_> {
 
     /// The table of a layer, with the range deletes of its time.
     fn table_of_layer(&self, tree: &TreeInfo, layer: &Layer) -> Result<Vec<TableMeta>, VtError> {
-        let snapshots = self.snapshots;
+        let snapshots = &*self.held.of(tree.id);
         // Newer ones too: what an older one hides may lie between this layer and them.
         let deletes = layer.memtable.range_deletes(tree.id);
         let deletes = || {

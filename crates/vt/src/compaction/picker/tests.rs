@@ -1,6 +1,6 @@
 use super::*;
 use crate::testing::{run_script, text_version};
-use stitch_base::TableId;
+use stitch_base::{Seqno, TableId};
 
 /// `pick <shape|idle|order|low|space> [snap N]... [old TABLE VERSIONS]... [max N] [cost N] [avoid
 /// N]... [bad N]... [part N]... [turns N]` as the last line of a version. `turns N` picks N plans,
@@ -51,7 +51,7 @@ fn run(input: &str) -> String {
         input_bytes_max,
     };
     let moments = Moments {
-        snapshots: &snapshots,
+        held: &HeldSeqnos::of_store(&snapshots),
         released: &released,
     };
     let mut plans = Vec::new();

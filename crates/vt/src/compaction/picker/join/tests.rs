@@ -1,6 +1,7 @@
 use super::super::{Moments, Pressure, pick};
 use super::*;
 use crate::counters::MERGED_BYTES;
+use crate::held::HeldSeqnos;
 use crate::testing::{MIB, Small, text_version};
 use std::collections::BTreeMap;
 use stitch_base::random::Rng;
@@ -46,7 +47,7 @@ fn version_of(weights: &[(u64, u64)]) -> Version {
 /// Carries out joins as if nothing could vanish. Answers how many.
 fn join_all(weights: &mut Vec<(u64, u64)>, obstacles: &Obstacles, overhead: u64) -> usize {
     let moments = Moments {
-        snapshots: &[],
+        held: &HeldSeqnos::default(),
         released: &BTreeMap::new(),
     };
     for joins in 0.. {

@@ -1,0 +1,206 @@
+//! The moments that are held of a store, and of each tree.
+//!
+//! A reader and a pin hold their moment of every tree. A branch tree holds its moment of its parent
+//! alone: the parents of that one are held by the branch that the parent itself is.
+//!
+//! A moment that nothing holds any more is noted if a write-out or a compaction kept versions for
+//! it. Most snapshots are dropped before any of these begins.
+
+use crate::dropped::{DroppedByTree, DroppedMoments};
+use std::collections::BTreeMap;
+use stitch_base::{Seqno, TreeId};
+
+/// Moments that are held, of every tree or of one.
+#[derive(Debug, Default)]
+struct ScopeMoments {
+    /// How often each is held.
+    counts: BTreeMap<Seqno, u64>,
+    /// The newest that was held when something was written. Moments are held in ascending order, so
+    /// those before it were held then too.
+    newest_kept: Seqno,
+}
+
+/// All moments that are held.
+#[derive(Debug, Default)]
+pub(crate) struct HeldMoments {
+    of_store: ScopeMoments,
+    of_trees: BTreeMap<TreeId, ScopeMoments>,
+    /// Moments that something was kept for, and nothing holds any more.
+    pub(crate) dropped: DroppedByTree,
+    /// Number of the first tree that was not made yet.
+    pub(crate) next_tree: TreeId,
+}
+
+/// The moments that were held at some time, in ascending order.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct HeldSeqnos {
+    of_store: Vec<Seqno>,
+    of_trees: BTreeMap<TreeId, Vec<Seqno>>,
+}
+
+impl HeldSeqnos {
+    /// Returns the moments that are held of a tree, in ascending order.
+    pub(crate) fn of(&self, tree: TreeId) -> Vec<Seqno> {
+        let mut all = self.of_store.clone();
+        if let Some(own) = self.of_trees.get(&tree) {
+            all.extend(own);
+            all.sort_unstable();
+            all.dedup();
+        }
+        debug_assert!(all.is_sorted(), "moments are in order");
+        all
+    }
+}
+
+impl HeldSeqnos {
+    /// Returns the oldest moment that is held of a tree.
+    pub(crate) fn oldest_of(&self, tree: TreeId) -> Option<Seqno> {
+        let own = self.of_trees.get(&tree).and_then(|own| own.first());
+        self.of_store.first().into_iter().chain(own).min().copied()
+    }
+
+    /// Moments of every tree.
+    #[cfg(test)]
+    pub(crate) fn of_store(seqnos: &[Seqno]) -> Self {
+        Self {
+            of_store: seqnos.to_vec(),
+            of_trees: BTreeMap::new(),
+        }
+    }
+}
+
+impl ScopeMoments {
+    /// Something is written that has versions for these moments. Returns those that were dropped
+    /// before this call.
+    fn keep<'a>(&mut self, seqnos: &'a [Seqno]) -> impl Iterator<Item = Seqno> + use<'a> {
+        debug_assert!(seqnos.is_sorted(), "moments are in order");
+        let before = self.newest_kept;
+        self.newest_kept = before.max(seqnos.last().copied().unwrap_or_default());
+        let new = seqnos
+            .iter()
+            .rev()
+            .take_while(move |seqno| **seqno > before);
+        let gone: Vec<Seqno> = new
+            .filter(|seqno| !self.counts.contains_key(seqno))
+            .copied()
+            .collect();
+        gone.into_iter()
+    }
+}
+
+impl HeldMoments {
+    fn scope(&mut self, tree: Option<TreeId>) -> &mut ScopeMoments {
+        match tree {
+            None => &mut self.of_store,
+            Some(tree) => self.of_trees.entry(tree).or_default(),
+        }
+    }
+
+    /// Holds a moment once more, of every tree or of one.
+    pub(crate) fn add(&mut self, tree: Option<TreeId>, seqno: Seqno) {
+        *self.scope(tree).counts.entry(seqno).or_default() += 1;
+    }
+
+    /// Gives up a moment that is held.
+    ///
+    /// # Panics
+    /// Panics if it is not held.
+    pub(crate) fn remove(&mut self, tree: Option<TreeId>, seqno: Seqno) {
+        let scope = self.scope(tree);
+        let count = scope.counts.get_mut(&seqno);
+        let count = count.expect("what is held is counted");
+        *count -= 1;
+        if *count > 0 {
+            return;
+        }
+        scope.counts.remove(&seqno);
+        let (is_kept, is_last) = (seqno <= scope.newest_kept, scope.counts.is_empty());
+        if is_kept {
+            self.dropped.add(tree, DroppedMoments::one(seqno));
+        }
+        if let Some(tree) = tree.filter(|_| is_last) {
+            self.of_trees.remove(&tree);
+        }
+    }
+
+    /// Returns all that are held.
+    pub(crate) fn list(&self) -> HeldSeqnos {
+        let seqnos = |scope: &ScopeMoments| scope.counts.keys().copied().collect();
+        let trees = self.of_trees.iter();
+        HeldSeqnos {
+            of_store: seqnos(&self.of_store),
+            of_trees: trees.map(|(tree, scope)| (*tree, seqnos(scope))).collect(),
+        }
+    }
+
+    /// Notes that something is written to a tree that has versions for what was held.
+    pub(crate) fn keep(&mut self, held: &HeldSeqnos, tree: TreeId) {
+        let own = held.of_trees.get(&tree).filter(|own| !own.is_empty());
+        let own = own.map(|own| (Some(tree), own));
+        for (scope, seqnos) in std::iter::once((None, &held.of_store)).chain(own) {
+            for gone in self.scope(scope).keep(seqnos) {
+                self.dropped.add(scope, DroppedMoments::one(gone));
+            }
+        }
+        let is_idle = |scope: &ScopeMoments| scope.counts.is_empty();
+        if self.of_trees.get(&tree).is_some_and(is_idle) {
+            self.of_trees.remove(&tree);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TREE: TreeId = TreeId(3);
+    const OTHER: TreeId = TreeId(4);
+
+    fn one(seqno: u64) -> Option<DroppedMoments> {
+        Some(DroppedMoments::one(Seqno(seqno)))
+    }
+
+    #[test]
+    fn a_moment_of_one_tree_is_held_of_no_other() {
+        let mut held = HeldMoments::default();
+        held.add(None, Seqno(5));
+        held.add(Some(TREE), Seqno(3));
+        held.add(Some(TREE), Seqno(5));
+        let list = held.list();
+        assert_eq!(list.of(TREE), [Seqno(3), Seqno(5)]);
+        assert_eq!(list.of(OTHER), [Seqno(5)]);
+        held.remove(Some(TREE), Seqno(3));
+        held.remove(Some(TREE), Seqno(5));
+        assert_eq!(held.list().of(TREE), [Seqno(5)]);
+        assert!(held.dropped.is_empty(), "nothing was written");
+    }
+
+    #[test]
+    fn dropped_moments_are_noted_if_something_was_written_under_them() {
+        let mut held = HeldMoments::default();
+        held.add(Some(TREE), Seqno(3));
+        held.add(None, Seqno(5));
+        held.keep(&held.list(), OTHER);
+        held.remove(Some(TREE), Seqno(3));
+        assert!(held.dropped.is_empty(), "only another tree was written");
+        held.add(Some(TREE), Seqno(4));
+        held.keep(&held.list(), TREE);
+        held.remove(Some(TREE), Seqno(4));
+        assert_eq!(held.dropped.of(TREE), one(4));
+        assert_eq!(held.dropped.of(OTHER), None);
+        held.remove(None, Seqno(5));
+        assert_eq!(held.dropped.of(OTHER), one(5));
+    }
+
+    #[test]
+    fn what_is_dropped_while_something_is_written_is_noted_too() {
+        let mut held = HeldMoments::default();
+        held.add(Some(TREE), Seqno(3));
+        let list = held.list();
+        held.remove(Some(TREE), Seqno(3));
+        assert!(held.dropped.is_empty());
+        held.keep(&list, TREE);
+        assert_eq!(held.dropped.of(TREE), one(3));
+        assert!(held.of_trees.is_empty(), "nothing is left of it");
+    }
+}
