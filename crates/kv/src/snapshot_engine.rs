@@ -15,6 +15,8 @@ use stitch_base::{Seqno, TreeId};
 pub struct SnapshotEngine {
     engine: Arc<dyn Engine>,
     at: Snapshot,
+    /// Holds of the moment, each of one tree; empty if `at` holds all trees.
+    by_tree: Vec<(TreeId, Snapshot)>,
 }
 
 impl std::fmt::Debug for SnapshotEngine {
@@ -29,17 +31,45 @@ impl SnapshotEngine {
     /// Returns `engine` at the moment `at`, which is a snapshot of it.
     #[must_use]
     pub const fn new(engine: Arc<dyn Engine>, at: Snapshot) -> Self {
-        Self { engine, at }
+        let by_tree = Vec::new();
+        Self {
+            engine,
+            at,
+            by_tree,
+        }
     }
 
-    /// Returns the moment of a read: that of `at`, or its own.
-    fn moment<'a>(&'a self, at: Option<&'a Snapshot>) -> &'a Snapshot {
+    /// Returns the given trees of `engine` at one moment, for which each has a snapshot that holds
+    /// it of that tree, as [`Engine::branch_moment`] returns it. Shows no other trees.
+    ///
+    /// # Panics
+    /// If there is no tree.
+    #[must_use]
+    pub fn of_trees(engine: Arc<dyn Engine>, by_tree: Vec<(TreeId, Snapshot)>) -> Self {
+        let at = by_tree.first().expect("there is a tree").1.clone();
+        debug_assert!(
+            by_tree.iter().all(|(_, of)| of.seqno() == at.seqno()),
+            "one moment"
+        );
+        Self {
+            engine,
+            at,
+            by_tree,
+        }
+    }
+
+    /// Returns the moment of a read of a tree: that of `at`, or its own.
+    fn moment<'a>(&'a self, tree: TreeId, at: Option<&'a Snapshot>) -> &'a Snapshot {
         let moment = at.unwrap_or(&self.at);
         debug_assert!(
             moment.seqno() <= self.at.seqno(),
             "no read is of a later moment"
         );
-        moment
+        let of_tree = self.by_tree.iter().find(|(id, _)| *id == tree);
+        match of_tree.filter(|(_, of)| of.seqno() == moment.seqno()) {
+            Some((_, of)) => of,
+            None => moment,
+        }
     }
 }
 
@@ -57,11 +87,22 @@ impl Engine for SnapshotEngine {
 
     /// Returns the trees of the moment, those included that were dropped since.
     fn trees(&self) -> Vec<TreeInfo> {
-        self.engine.trees_at(&self.at)
+        if self.by_tree.is_empty() {
+            return self.engine.trees_at(&self.at);
+        }
+        let trees = self.by_tree.iter();
+        let found = trees.filter_map(|(id, of)| {
+            let mut infos = self.engine.trees_at(of).into_iter();
+            infos.find(|info| info.id == *id)
+        });
+        found.collect()
     }
 
     fn trees_at(&self, at: &Snapshot) -> Vec<TreeInfo> {
-        self.engine.trees_at(self.moment(Some(at)))
+        if at.seqno() == self.at.seqno() {
+            return self.trees();
+        }
+        self.engine.trees_at(at)
     }
 
     fn create_tree(&self, _: &str, _: &TreeOptions) -> Result<TreeId, KvError> {
@@ -95,7 +136,7 @@ impl Engine for SnapshotEngine {
         key: &[u8],
         at: Option<&Snapshot>,
     ) -> Result<Option<bytes::Bytes>, KvError> {
-        self.engine.get(tree, key, Some(self.moment(at)))
+        self.engine.get(tree, key, Some(self.moment(tree, at)))
     }
 
     fn get_many(
@@ -104,7 +145,8 @@ impl Engine for SnapshotEngine {
         keys: &[&[u8]],
         at: Option<&Snapshot>,
     ) -> Result<Vec<Option<bytes::Bytes>>, KvError> {
-        self.engine.get_many(tree, keys, Some(self.moment(at)))
+        self.engine
+            .get_many(tree, keys, Some(self.moment(tree, at)))
     }
 
     fn scan(
@@ -115,7 +157,7 @@ impl Engine for SnapshotEngine {
         at: Option<&Snapshot>,
     ) -> Result<Box<dyn Scan + '_>, KvError> {
         self.engine
-            .scan(tree, range, direction, Some(self.moment(at)))
+            .scan(tree, range, direction, Some(self.moment(tree, at)))
     }
 
     fn scan_whole(
@@ -124,7 +166,8 @@ impl Engine for SnapshotEngine {
         range: KeyRange<'_>,
         at: Option<&Snapshot>,
     ) -> Result<Box<dyn Scan + '_>, KvError> {
-        self.engine.scan_whole(tree, range, Some(self.moment(at)))
+        self.engine
+            .scan_whole(tree, range, Some(self.moment(tree, at)))
     }
 
     fn read_ahead(
@@ -159,7 +202,8 @@ impl Engine for SnapshotEngine {
         ranges: &[KeyRange<'_>],
         at: Option<&Snapshot>,
     ) -> Result<SpaceShare, KvError> {
-        self.engine.range_space(tree, ranges, Some(self.moment(at)))
+        self.engine
+            .range_space(tree, ranges, Some(self.moment(tree, at)))
     }
 
     fn set_aside(&self, bytes: u64) -> Result<(), KvError> {

@@ -19,8 +19,8 @@ impl FileSystem {
     /// [`crate::FsError::Ended`]; [`crate::FsError::Storage`].
     pub fn open_transaction_base(&self, view: &TransactionView) -> FsResult<Self> {
         self.check_mainline()?;
-        let moment = BranchTrees::of(&view.fs)?.moment();
-        let past = SnapshotEngine::new(Arc::clone(self.engine()), moment);
+        let moments = BranchTrees::of(&view.fs)?.moments();
+        let past = SnapshotEngine::of_trees(Arc::clone(self.engine()), moments);
         let options = FsOptions {
             read_only: true,
             names_bytes: 0,

@@ -129,9 +129,13 @@ impl BranchTrees {
         &self.engine
     }
 
-    /// Where the branches begin. All of them do at one moment.
-    pub(super) fn moment(&self) -> Snapshot {
-        self.trees[0].moment.clone()
+    /// Returns the trees that were branched, each with the moment at which the branches begin, as
+    /// its branch holds it.
+    pub(super) fn moments(&self) -> Vec<(TreeId, Snapshot)> {
+        let trees = self.trees.iter();
+        trees
+            .map(|branch| (branch.parent, branch.moment.clone()))
+            .collect()
     }
 
     /// The number of a branch tree.
