@@ -24,7 +24,7 @@ mod side;
 
 use crate::system::FileSystem;
 use crate::transaction::{PathChange, is_changed};
-use crate::unchanged::{TreeState, is_same, is_same_inode};
+use crate::unchanged::{TreeState, is_same_below, is_same_inode};
 use crate::{FsError, FsResult};
 use moment::Moment;
 use names::{Name, NameSet};
@@ -103,7 +103,7 @@ impl FileSystem {
                 other => return other,
             }
         }
-        is_same(then, now, dir)
+        is_same_below(then, now, dir)
     }
 
     fn is_same_by_rows(&self, dir: Ino, from: &Snapshot, to: Option<&Snapshot>) -> FsResult<bool> {

@@ -194,6 +194,10 @@ impl FileSystem {
 
     fn try_snapshot(&self, dir: Ino, name: &str, is_automatic: bool) -> FsResult<SnapshotInfo> {
         let inode = self.residents.inodes.get_dir(dir)?;
+        if self.clone_at(dir).is_some() {
+            // Its path leads to the clone that lies there.
+            return Err(FsError::Stale(dir));
+        }
         let record = SnapshotRecord {
             root: dir,
             view: 0,

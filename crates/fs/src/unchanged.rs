@@ -76,22 +76,22 @@ struct SteppedWalk<'s> {
     clones: Vec<(u64, Ino)>,
 }
 
-/// Reports whether a directory and all below it is the same in two states of a file system. It is
-/// known in both.
+/// Reports whether all below a directory is the same in two states of a file system. The row of the
+/// directory itself is not looked at.
 ///
 /// # Errors
 /// Those of a read.
 ///
 /// # Cost
 /// A scan of all names below the directory on both sides, up to the first difference.
-pub(crate) fn is_same(then: TreeState<'_>, now: TreeState<'_>, dir: Ino) -> FsResult<bool> {
+pub(crate) fn is_same_below(then: TreeState<'_>, now: TreeState<'_>, dir: Ino) -> FsResult<bool> {
     let mut walk = SteppedWalk {
         then: StateView::Base(then.base()),
         now: StateView::Base(now.base()),
         dirs: Vec::new(),
         clones: Vec::new(),
     };
-    if !walk.is_same_below(dir)? {
+    if !walk.is_same_tree(dir)? {
         return Ok(false);
     }
     let mut clones = walk.clones;
@@ -102,7 +102,9 @@ pub(crate) fn is_same(then: TreeState<'_>, now: TreeState<'_>, dir: Ino) -> FsRe
             dirs: Vec::new(),
             clones: Vec::new(),
         };
-        if !walk.is_same_below(root)? {
+        let head = |view: &StateView<'_>| view.fs().residents.inodes.head(root);
+        let is_same = is_same_inode(&head(&walk.then)?, &head(&walk.now)?);
+        if !is_same || !walk.is_same_tree(root)? {
             return Ok(false);
         }
         clones.extend(walk.clones);
@@ -117,11 +119,7 @@ pub(crate) fn is_same_inode(then: &InodeHead, now: &InodeHead) -> bool {
 }
 
 impl SteppedWalk<'_> {
-    fn is_same_below(&mut self, dir: Ino) -> FsResult<bool> {
-        let head = |view: &StateView<'_>| view.fs().residents.inodes.head(dir);
-        if !is_same_inode(&head(&self.then)?, &head(&self.now)?) {
-            return Ok(false);
-        }
+    fn is_same_tree(&mut self, dir: Ino) -> FsResult<bool> {
         self.dirs.push(dir);
         while let Some(dir) = self.dirs.pop() {
             if !self.is_same_dir(dir)? {
