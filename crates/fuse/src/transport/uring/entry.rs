@@ -111,6 +111,11 @@ impl RingEntry {
         [head, (payload.as_mut_ptr(), payload.len())]
     }
 
+    /// Reports whether the kernel has put a request here.
+    pub(super) fn has_request(&self) -> bool {
+        Arrival::parse(self.head(), self.payload_max).is_ok()
+    }
+
     /// Serves the request that the kernel has put here, and puts the reply in its place.
     ///
     /// # Errors

@@ -82,10 +82,12 @@ impl Ring {
         match done.map(|done| done.result()) {
             // The command waits for a request.
             None => Ok(registered),
-            Some(0..) => {
+            Some(0..) if registered.entry.has_request() => {
                 registered.has_request = true;
                 Ok(registered)
             }
+            // A device that takes any command and does nothing.
+            Some(0..) => Err(io::ErrorKind::Unsupported.into()),
             Some(error) => Err(io::Error::from_raw_os_error(-error)),
         }
     }
