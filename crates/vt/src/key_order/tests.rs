@@ -223,13 +223,14 @@ fn idle_steps_write_no_more_than_commits_have_paid_for() {
 fn what_an_earlier_life_has_scattered_is_ordered_to_the_end() {
     let mut store = in_order(128 * MIB);
     overwrite(&mut store, PAGES / 5);
+    store.engine.quiesce().unwrap();
     let scattered = extents_read(&mut store);
     assert!(scattered > PAGES / 8, "{scattered} extents");
     assert_eq!(store.counter("kv.put_bytes"), 0, "nothing is paid for");
     // What is not measured yet may be written: merges, and the beginning of order.
     let before = 256 * MIB - 16 * MIB;
     let mut idle = IdleOrder::after_writing(before);
-    for _ in 0..100 {
+    for _ in 0..300 {
         store.clock.advance(Duration::from_secs(1));
         idle.look(&store.engine.store).unwrap();
     }
