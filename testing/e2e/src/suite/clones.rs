@@ -271,7 +271,7 @@ fn snapshots_show_clones(context: &Context) -> Result<()> {
     ensure!(same.trim().is_empty(), "differs at once: {same}");
     change_all(&inner)?;
     let changed = command_of(context, &["diff", &text(&mon)])?;
-    ensure!(changed.contains("twin/d2/inner/new"), "{changed}");
+    ensure!(changed.trim().is_empty(), "clones are left out: {changed}");
     let changed = command_of(context, &["diff", &text(&of_inner)])?;
     ensure!(changed.contains("\tnew"), "{changed}");
     for round in ["before a remount", "after it"] {

@@ -78,6 +78,8 @@ pub(super) fn compare(old: &Listing, new: &Listing, created: i64) -> Result<Vec<
             None => changes.push(Change::Added(to)),
         }
     }
+    let clones = new.clones.difference(&old.clones);
+    changes.extend(clones.map(|name| Change::Added(new.path(name))));
     let removed = gone.values().flatten();
     changes.extend(removed.map(|name| Change::Removed(old.path(name))));
     changes.extend(modified(old, new, created)?);
@@ -184,6 +186,11 @@ mod tests {
         }
     }
 
+    fn named(dir: u64, name: &str) -> Name {
+        let name = name.into();
+        Name { dir, name }
+    }
+
     fn tree() -> Listing {
         let mut tree = Listing {
             root: ROOT,
@@ -196,9 +203,9 @@ mod tests {
     /// A directory `d` (2) with the file `f` (3), and the file `g` (4).
     fn before() -> Listing {
         let mut tree = tree();
-        tree.insert(ROOT, "d".into(), node(true, 0), 2);
-        tree.insert(2, "f".into(), node(false, 0), 3);
-        tree.insert(ROOT, "g".into(), node(false, 0), 4);
+        tree.insert(named(ROOT, "d"), node(true, 0), 2);
+        tree.insert(named(2, "f"), node(false, 0), 3);
+        tree.insert(named(ROOT, "g"), node(false, 0), 4);
         tree
     }
 
@@ -215,18 +222,18 @@ mod tests {
     fn equal_trees_have_no_differences_whatever_view_they_are_in() {
         let slot = 5 << 44;
         let mut new = tree();
-        new.insert(ROOT, "d".into(), node(true, 0), slot | 2);
-        new.insert(2, "f".into(), node(false, 0), slot | 3);
-        new.insert(ROOT, "g".into(), node(false, 0), slot | 4);
+        new.insert(named(ROOT, "d"), node(true, 0), slot | 2);
+        new.insert(named(2, "f"), node(false, 0), slot | 3);
+        new.insert(named(ROOT, "g"), node(false, 0), slot | 4);
         assert_eq!(changes(&new), []);
     }
 
     #[test]
     fn names_come_go_and_move() {
         let mut new = tree();
-        new.insert(ROOT, "e".into(), node(true, 7), 2);
-        new.insert(2, "f".into(), node(false, 0), 3);
-        new.insert(2, "g".into(), node(false, 0), 5);
+        new.insert(named(ROOT, "e"), node(true, 7), 2);
+        new.insert(named(2, "f"), node(false, 0), 3);
+        new.insert(named(2, "g"), node(false, 0), 5);
         let added = Change::Added("e/g".into());
         let removed = Change::Removed("g".into());
         assert_eq!(changes(&new), [renamed("d", "e"), added, removed]);
@@ -235,7 +242,7 @@ mod tests {
     #[test]
     fn a_file_that_was_replaced_is_another_one() {
         let mut new = before();
-        new.insert(ROOT, "g".into(), node(false, 0), 9);
+        new.insert(named(ROOT, "g"), node(false, 0), 9);
         let (removed, added) = (Change::Removed("g".into()), Change::Added("g".into()));
         assert_eq!(changes(&new), [removed, added]);
     }
@@ -243,21 +250,21 @@ mod tests {
     #[test]
     fn contents_and_attributes_are_modified_and_moves_are_not() {
         let mut new = before();
-        new.insert(2, "f".into(), node(false, 7), 3);
+        new.insert(named(2, "f"), node(false, 7), 3);
         assert_eq!(changes(&new), [Change::Modified("d/f".into())]);
 
         let mut new = tree();
-        new.insert(ROOT, "d".into(), node(true, 7), 2);
+        new.insert(named(ROOT, "d"), node(true, 7), 2);
         let mut moved = node(false, 0);
         moved.ctime = 7;
-        new.insert(2, "f".into(), moved.clone(), 3);
+        new.insert(named(2, "f"), moved.clone(), 3);
         assert_eq!(changes(&new).last(), Some(&Change::Removed("g".into())));
         let modified = Change::Modified("d/f".into());
         assert!(changes(&new).contains(&modified), "an attribute");
         let mut new = tree();
-        new.insert(ROOT, "d".into(), node(true, 7), 2);
-        new.insert(ROOT, "f".into(), moved, 3);
-        new.insert(ROOT, "g".into(), node(false, 0), 4);
+        new.insert(named(ROOT, "d"), node(true, 7), 2);
+        new.insert(named(ROOT, "f"), moved, 3);
+        new.insert(named(ROOT, "g"), node(false, 0), 4);
         assert_eq!(changes(&new), [renamed("d/f", "f")]);
     }
 
@@ -266,8 +273,8 @@ mod tests {
         let mut new = before();
         let mut linked = node(false, 0);
         (linked.ctime, linked.nlink) = (7, 2);
-        new.insert(ROOT, "g".into(), linked.clone(), 4);
-        new.insert(ROOT, "h".into(), linked, 4);
+        new.insert(named(ROOT, "g"), linked.clone(), 4);
+        new.insert(named(ROOT, "h"), linked, 4);
         assert_eq!(changes(&new), [Change::Added("h".into())]);
     }
 
@@ -284,5 +291,15 @@ mod tests {
         assert_eq!(told("+", b"new"), Some(Change::Added("new".into())));
         assert_eq!(told("M", b""), Some(Change::Modified(".".into())));
         assert_eq!(told("?", b"new"), None);
+    }
+
+    #[test]
+    fn a_clone_is_a_name_and_nothing_else() {
+        let (mut old, mut new) = (before(), before());
+        new.clones.insert(named(2, "clone"));
+        let changes = compare(&old, &new, 0).unwrap();
+        assert_eq!(changes, [Change::Added(PathBuf::from("d/clone"))]);
+        old.clones.insert(named(2, "clone"));
+        assert_eq!(compare(&old, &new, 0).unwrap(), []);
     }
 }

@@ -1,7 +1,7 @@
 //! A directory as `diff` sees it: names, and what stands for them.
 
 use anyhow::{Context, Result};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
@@ -61,11 +61,15 @@ pub(super) struct Listing {
     pub(super) nodes: HashMap<u64, Node>,
     /// The name of each directory but the root.
     pub(super) dirs: HashMap<u64, Name>,
+    /// Names of clones, which are left out with all in them.
+    pub(super) clones: BTreeSet<Name>,
 }
 
 impl Listing {
-    /// Reads a directory with all below it, but not what is mounted in it.
-    pub(super) fn read(place: &Path) -> Result<Self> {
+    /// Reads a directory with all below it, but not what is mounted in it, and not the clones that
+    /// lie in it: their inodes have numbers of their own. In a snapshot these numbers do not tell
+    /// which directory is a clone, so the names of clones are given.
+    pub(super) fn read(place: &Path, clones: &BTreeSet<Name>) -> Result<Self> {
         let shown = || place.display().to_string();
         let root = place.symlink_metadata().with_context(shown)?;
         let mut tree = Self {
@@ -91,7 +95,16 @@ impl Listing {
                 if metadata.dev() != root.dev() {
                     continue;
                 }
-                let ino = tree.insert(dir, entry.file_name(), Node::of(&metadata), metadata.ino());
+                let name = Name {
+                    dir,
+                    name: entry.file_name(),
+                };
+                let is_other_view = metadata.ino() & !INO_MASK != root.ino() & !INO_MASK;
+                if is_other_view || clones.contains(&name) {
+                    tree.clones.insert(name);
+                    continue;
+                }
+                let ino = tree.insert(name, Node::of(&metadata), metadata.ino());
                 if metadata.is_dir() {
                     waiting.push((ino, path));
                 }
@@ -101,9 +114,8 @@ impl Listing {
     }
 
     /// Adds a name, and returns the number of what it stands for.
-    pub(super) fn insert(&mut self, dir: u64, name: OsString, node: Node, number: u64) -> u64 {
+    pub(super) fn insert(&mut self, name: Name, node: Node, number: u64) -> u64 {
         let ino = number & INO_MASK;
-        let name = Name { dir, name };
         if node.is_dir {
             self.dirs.insert(ino, name.clone());
         }
