@@ -194,10 +194,7 @@ impl FileSystem {
 
     fn try_snapshot(&self, dir: Ino, name: &str, is_automatic: bool) -> FsResult<SnapshotInfo> {
         let inode = self.residents.inodes.get_dir(dir)?;
-        if self.clone_at(dir).is_some() {
-            // Its path leads to the clone that lies there.
-            return Err(FsError::Stale(dir));
-        }
+        self.check_no_clone_above(dir)?;
         let record = SnapshotRecord {
             root: dir,
             view: 0,
@@ -208,6 +205,19 @@ impl FileSystem {
             path: self.path_of(dir)?,
         };
         self.pin_directory(name, &record)
+    }
+
+    /// Fails for a directory that a clone lies at or above: its path leads into the clone.
+    fn check_no_clone_above(&self, dir: Ino) -> FsResult<()> {
+        let mut at = dir;
+        while at != Ino::ROOT {
+            if self.clone_at(at).is_some() {
+                return Err(FsError::Stale(dir));
+            }
+            let inode = self.residents.inodes.get_dir(at)?;
+            (at, _) = inode.name().ok_or(FsError::NotFound)?;
+        }
+        Ok(())
     }
 
     /// Creates the pin of a snapshot, unless the path does not lead to the directory at the pin's
