@@ -247,6 +247,8 @@ fn what_a_killed_run_left_the_next_one_takes_down() {
         return;
     }
     let mut running = Running::start(&LONG);
+    // Not in the moment of a mount: a daemon that cannot tell that it serves takes its mount down.
+    running.wait_until_used();
     running.end(Signal::KILL);
     assert!(running.is_mounted());
     let next = ["--sides", "null-dev", "--workloads", "append-fsync"];
