@@ -77,7 +77,7 @@ pub use trim::{Trim, TrimArgs};
 pub use views::{
     CLONE_XATTR, CONTROL_DIR, ControlLink, HISTORY_DIR, SNAPSHOT_XATTR, SNAPSHOTS_DIR,
     TRANSACTIONS_DIR, TransactionSockets, Views, number_in_clone, number_in_snapshot,
-    number_within,
+    number_of_source, number_within,
 };
 
 /// Most bytes of one COPY_FILE_RANGE: the caller repeats it, so no worker is blocked for long.

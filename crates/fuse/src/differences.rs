@@ -13,19 +13,14 @@
 //!
 //! Paths begin at the directory. That of the directory itself is empty.
 
-use std::ffi::CString;
 use std::io;
 use std::os::fd::AsFd;
 
-use rustix::io::Errno as OsError;
-use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
+use rustix::ioctl::{Opcode, opcode};
 
-use crate::report;
+use crate::report::{self, ROOM};
 use crate::transactions::{ListedChange, number_of, parse_change, words};
 use crate::wire::codec::Reader;
-
-/// Bytes that go in and come out, with the length field.
-const ROOM: usize = 16_380;
 
 /// The command.
 pub(crate) const ASK: Opcode = opcode::read_write::<[u8; ROOM]>(b'S', 5);
@@ -68,7 +63,7 @@ impl DifferenceRequest {
 /// # Cost
 /// See [`stitch_fs::FileSystem::differences`].
 pub fn list(dir: impl AsFd, old: u64) -> io::Result<Vec<ListedChange>> {
-    let mut reply = exchange(&dir, &[LIST, &old.to_string()])?;
+    let mut reply = report::ask::<ASK>(&dir, &[LIST, &old.to_string()])?;
     let mut all = Vec::new();
     loop {
         let listed = words(&reply);
@@ -88,7 +83,7 @@ pub fn list(dir: impl AsFd, old: u64) -> io::Result<Vec<ListedChange>> {
             return Err(nonsense());
         }
         let from = all.len().to_string();
-        reply = exchange(&dir, &[MORE, &number.to_string(), &from])?;
+        reply = report::ask::<ASK>(&dir, &[MORE, &number.to_string(), &from])?;
     }
 }
 
@@ -96,31 +91,10 @@ fn nonsense() -> io::Error {
     io::ErrorKind::InvalidData.into()
 }
 
-fn request(words: &[&str]) -> io::Result<[u8; ROOM]> {
-    let mut asked = Vec::new();
-    for word in words {
-        asked.extend_from_slice(CString::new(*word)?.as_bytes_with_nul());
-    }
-    let mut room = [0; ROOM];
-    let front = room.get_mut(..asked.len()).ok_or(OsError::NAMETOOLONG)?;
-    debug_assert!(words.len() > 1, "a verb and what it is about");
-    front.copy_from_slice(&asked);
-    Ok(room)
-}
-
-#[expect(unsafe_code, reason = "the ioctl has no wrapper")]
-fn exchange(dir: impl AsFd, words: &[&str]) -> io::Result<Vec<u8>> {
-    let mut room = request(words)?;
-    // SAFETY: the command makes the kernel read and write exactly the length of `room`, for which
-    // any bytes are valid. A directory is no device that could interpret the number differently.
-    unsafe { ioctl(dir, Updater::<ASK, [u8; ROOM]>::new(&mut room)) }?;
-    let reply = report::unframed(&room).ok_or_else(nonsense)?;
-    Ok(reply.to_vec())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::request;
 
     #[test]
     fn the_command_has_its_number_for_ever() {

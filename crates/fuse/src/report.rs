@@ -21,7 +21,7 @@ use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
 use crate::wire::codec::{Fields, Reader, Sink};
 
 /// Most bytes in and out, with the length field.
-const ROOM: usize = 16_380;
+pub(crate) const ROOM: usize = 16_380;
 
 /// The command.
 pub(crate) const READ: Opcode = opcode::read_write::<[u8; ROOM]>(b'S', 1);
@@ -58,16 +58,43 @@ pub fn read(root: impl AsFd, name: &str) -> io::Result<Vec<u8>> {
     let asked = name.as_bytes_with_nul();
     let front = room.get_mut(..asked.len()).ok_or(OsError::TOOBIG)?;
     front.copy_from_slice(asked);
-    exchange(root, &mut room)?;
+    exchange::<READ>(root, &mut room)?;
     let report = unframed(&room).ok_or(io::ErrorKind::InvalidData)?;
     Ok(report.to_vec())
 }
 
+/// Returns a request of words, each with a zero byte behind it.
+///
+/// # Errors
+/// `ENAMETOOLONG` if they do not fit; `EINVAL` for a word with a zero byte.
+pub(crate) fn request(words: &[impl AsRef<[u8]>]) -> io::Result<[u8; ROOM]> {
+    let mut asked = Vec::new();
+    for word in words {
+        asked.extend_from_slice(CString::new(word.as_ref())?.as_bytes_with_nul());
+    }
+    let mut room = [0; ROOM];
+    let front = room.get_mut(..asked.len()).ok_or(OsError::NAMETOOLONG)?;
+    debug_assert!(words.len() > 1, "a verb and what it is about");
+    front.copy_from_slice(&asked);
+    Ok(room)
+}
+
+/// Sends a request of words by the command `ASK`. Returns the answer without its length.
+pub(crate) fn ask<const ASK: Opcode>(
+    dir: impl AsFd,
+    words: &[impl AsRef<[u8]>],
+) -> io::Result<Vec<u8>> {
+    let mut room = request(words)?;
+    exchange::<ASK>(dir, &mut room)?;
+    let reply = unframed(&room).ok_or(io::ErrorKind::InvalidData)?;
+    Ok(reply.to_vec())
+}
+
 #[expect(unsafe_code, reason = "the ioctl has no wrapper")]
-fn exchange(root: impl AsFd, room: &mut [u8; ROOM]) -> io::Result<()> {
+fn exchange<const COMMAND: Opcode>(dir: impl AsFd, room: &mut [u8; ROOM]) -> io::Result<()> {
     // SAFETY: the command makes the kernel read and write exactly the length of `room`, for which
     // any bytes are valid. A directory is no device that could interpret the number differently.
-    unsafe { ioctl(root, Updater::<READ, [u8; ROOM]>::new(room)) }?;
+    unsafe { ioctl(dir, Updater::<COMMAND, [u8; ROOM]>::new(room)) }?;
     Ok(())
 }
 

@@ -34,20 +34,15 @@ mod resolution;
 pub(crate) use begin::{BEGUN, BeginArgs, HOLDS, ISOLATION, LOCKED, WAITS};
 pub use begin::{BeginWith, Begun, Detail, Isolation, begin_with, details};
 
-use std::ffi::CString;
 use std::io;
 use std::os::fd::AsFd;
 
-use rustix::io::Errno as OsError;
-use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
+use rustix::ioctl::{Opcode, opcode};
 
 use stitch_fs::Side;
 
-use crate::report;
+use crate::report::{self, ROOM};
 use crate::wire::codec::Reader;
-
-/// Bytes that go in and come out, with the length field.
-pub(crate) const ROOM: usize = 16_380;
 
 /// The command.
 pub(crate) const ASK: Opcode = opcode::read_write::<[u8; ROOM]>(b'S', 4);
@@ -275,7 +270,7 @@ pub struct ListedChange {
 /// # Durability
 /// On the medium when this returns.
 pub fn begin(dir: impl AsFd, name: &str, life: Lifetime) -> io::Result<u64> {
-    number_in(&exchange(dir, &[BEGIN, name, life.word()])?)
+    number_in(&report::ask::<ASK>(dir, &[BEGIN, name, life.word()])?)
 }
 
 /// Begins to commit a transaction, and returns its number, for [`outcome`].
@@ -284,7 +279,7 @@ pub fn begin(dir: impl AsFd, name: &str, life: Lifetime) -> io::Result<u64> {
 /// `ENOENT` if no open one has the name; `EPERM` if the caller is not root, the user of the daemon
 /// or the one who began it; `EBUSY` while it is committed; others as of [`begin()`].
 pub fn commit(dir: impl AsFd, name: &str) -> io::Result<u64> {
-    number_in(&exchange(dir, &[COMMIT, name])?)
+    number_in(&report::ask::<ASK>(dir, &[COMMIT, name])?)
 }
 
 /// Tells what came of a commit.
@@ -292,7 +287,7 @@ pub fn commit(dir: impl AsFd, name: &str) -> io::Result<u64> {
 /// # Errors
 /// `ENOENT` if the daemon knows of no such commit.
 pub fn outcome(dir: impl AsFd, number: u64) -> io::Result<CommitOutcome> {
-    let reply = exchange(dir, &[OUTCOME, &number.to_string()])?;
+    let reply = report::ask::<ASK>(dir, &[OUTCOME, &number.to_string()])?;
     parse_outcome(&words(&reply)).ok_or_else(nonsense)
 }
 
@@ -301,7 +296,7 @@ pub fn outcome(dir: impl AsFd, number: u64) -> io::Result<CommitOutcome> {
 /// # Errors
 /// As of [`commit`].
 pub fn abort(dir: impl AsFd, name: &str) -> io::Result<()> {
-    exchange(dir, &[ABORT, name]).map(drop)
+    report::ask::<ASK>(dir, &[ABORT, name]).map(drop)
 }
 
 /// Lets a transaction live on when the process that began it has ended. It began as
@@ -310,7 +305,7 @@ pub fn abort(dir: impl AsFd, name: &str) -> io::Result<()> {
 /// # Errors
 /// `EINVAL` if it did not; others as of [`commit`].
 pub fn keep(dir: impl AsFd, name: &str) -> io::Result<()> {
-    exchange(dir, &[KEEP, name]).map(drop)
+    report::ask::<ASK>(dir, &[KEEP, name]).map(drop)
 }
 
 /// Changes when an open transaction is aborted unasked, in nanoseconds since 1970; `None` for
@@ -319,7 +314,7 @@ pub fn keep(dir: impl AsFd, name: &str) -> io::Result<()> {
 /// # Errors
 /// As of [`commit`].
 pub fn expire(dir: impl AsFd, name: &str, expires: Option<i64>) -> io::Result<()> {
-    exchange(dir, &[EXPIRE, name, &expiry_word(expires)]).map(drop)
+    report::ask::<ASK>(dir, &[EXPIRE, name, &expiry_word(expires)]).map(drop)
 }
 
 /// Lists the transactions that are open, and those that were committed last.
@@ -330,7 +325,7 @@ pub fn list(dir: impl AsFd) -> io::Result<Vec<ListedTransaction>> {
     let mut all: Vec<ListedTransaction> = Vec::new();
     loop {
         let after = all.last().map_or(0, |last| last.number);
-        let reply = exchange(&dir, &[LIST, &after.to_string()])?;
+        let reply = report::ask::<ASK>(&dir, &[LIST, &after.to_string()])?;
         let words = words(&reply);
         if words.is_empty() {
             return Ok(all);
@@ -352,7 +347,7 @@ pub fn list(dir: impl AsFd) -> io::Result<Vec<ListedTransaction>> {
 pub fn changes(dir: impl AsFd, name: &str) -> io::Result<Vec<ListedChange>> {
     let mut all = Vec::new();
     loop {
-        let reply = exchange(&dir, &[CHANGES, name, &all.len().to_string()])?;
+        let reply = report::ask::<ASK>(&dir, &[CHANGES, name, &all.len().to_string()])?;
         let words = words(&reply);
         let count = words.first().and_then(|word| number_of(word));
         let count = count.ok_or_else(nonsense)?;
@@ -456,37 +451,11 @@ pub(crate) fn parse_change(entry: &[&[u8]]) -> Option<ListedChange> {
     })
 }
 
-fn request(words: &[&[u8]]) -> io::Result<[u8; ROOM]> {
-    let mut asked = Vec::new();
-    for word in words {
-        asked.extend_from_slice(CString::new(*word)?.as_bytes_with_nul());
-    }
-    let mut room = [0; ROOM];
-    let front = room.get_mut(..asked.len()).ok_or(OsError::NAMETOOLONG)?;
-    debug_assert!(words.len() > 1, "a verb and what it is about");
-    front.copy_from_slice(&asked);
-    Ok(room)
-}
-
-/// Sends a request and returns the words of the answer.
-fn exchange(dir: impl AsFd, words: &[&str]) -> io::Result<Vec<u8>> {
-    let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
-    exchange_bytes(dir, &words)
-}
-
-#[expect(unsafe_code, reason = "the ioctl has no wrapper")]
-fn exchange_bytes(dir: impl AsFd, words: &[&[u8]]) -> io::Result<Vec<u8>> {
-    let mut room = request(words)?;
-    // SAFETY: the command makes the kernel read and write exactly the length of `room`, for which
-    // any bytes are valid. A directory is no device that could interpret the number differently.
-    unsafe { ioctl(dir, Updater::<ASK, [u8; ROOM]>::new(&mut room)) }?;
-    let reply = report::unframed(&room).ok_or_else(nonsense)?;
-    Ok(reply.to_vec())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::request;
+    use rustix::io::Errno as OsError;
 
     #[test]
     fn the_command_has_its_number_for_ever() {
@@ -533,8 +502,8 @@ mod tests {
             assert_eq!(Asked::parse(nonsense), None, "{nonsense:?}");
         }
         parsed(&["details", "0"], Asked::Details(0));
-        assert!(request(&[b"abort", b"a\0"]).is_err());
-        assert!(request(&[b"abort", &[b'x'; ROOM]]).is_err());
+        assert!(request(&[&b"abort"[..], b"a\0"]).is_err());
+        assert!(request(&[&b"abort"[..], &[b'x'; ROOM]]).is_err());
         let root = std::fs::File::open("/").unwrap();
         let elsewhere = abort(&root, "x").unwrap_err();
         assert_eq!(OsError::from_io_error(&elsewhere), Some(OsError::NOTTY));

@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 use stitch_fs::{Keep, PolicyInfo, SnapshotInfo};
-use stitch_fuse::adapter::number_in_clone;
+use stitch_fuse::adapter::number_of_source;
 
 /// Returns what a snapshot is of, as commands print it and daemons answer it: `name`, `id`, `path`
 /// of the directory from the root of the file system, the inode number `root` that it has in the
@@ -14,14 +14,10 @@ use stitch_fuse::adapter::number_in_clone;
 /// and `automatic` if a policy created it.
 #[must_use]
 pub fn snapshot_json(info: &SnapshotInfo) -> Value {
-    let root = match info.view {
-        0 => info.root,
-        view => number_in_clone(view, info.root),
-    };
     let mut out = json!({
         "name": info.name,
         "id": info.id.0,
-        "root": root.0,
+        "root": number_of_source(info).0,
         "owner": info.owner,
         "created": info.created.0,
         "holds": info.tags,

@@ -60,11 +60,15 @@ impl RootReport {
     /// Writes the report as the reply to an ioctl.
     pub(super) fn answer_framed(&self, context: &Context<'_>, out: &mut Sink<'_>) -> Answer<()> {
         check_caller(context)?;
-        if crate::report::frame(&(self.make)(), out) {
-            Ok(())
-        } else {
-            Err(Errno::E2BIG)
-        }
+        put_framed(&(self.make)(), out)
+    }
+}
+
+/// Writes a report with its length, as the reply to an ioctl.
+pub(super) fn put_framed(report: &[u8], out: &mut Sink<'_>) -> Answer<()> {
+    match crate::report::frame(report, out) {
+        true => Ok(()),
+        false => Err(Errno::E2BIG),
     }
 }
 

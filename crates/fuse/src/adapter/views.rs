@@ -40,6 +40,7 @@ use stitch_fs::{CloneInfo, DirName, MomentInfo, SnapshotInfo};
 
 use super::alarm::Alarm;
 use super::announced::Announcements;
+use super::report::put_framed;
 use super::{Adapter, OrErrno as _};
 use crate::clones::Target;
 use crate::errno::Errno;
@@ -52,7 +53,7 @@ pub use control::{CONTROL_DIR, ControlLink, HISTORY_DIR, SNAPSHOTS_DIR, TRANSACT
 use differences::DifferenceLists;
 use live::OpenClones;
 use node::{ControlDir, Node, Slot, transaction_link_number};
-pub use node::{number_in_clone, number_in_snapshot, number_within};
+pub use node::{number_in_clone, number_in_snapshot, number_of_source, number_within};
 use notices::Notices;
 use rollback::Rollbacks;
 use table::{OpenSnapshots, Past};
@@ -471,10 +472,6 @@ impl Views {
             Some(_) => return Err(Errno::ENOTSUP),
             None => return Err(Errno::ENOTTY),
         };
-        if crate::report::frame(&text, out) {
-            Ok(0)
-        } else {
-            Err(Errno::E2BIG)
-        }
+        put_framed(&text, out).map(|()| 0)
     }
 }

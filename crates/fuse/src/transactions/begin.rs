@@ -14,7 +14,8 @@
 use std::io;
 use std::os::fd::AsFd;
 
-use super::{Lifetime, exchange_bytes, nonsense, number_of, text_of, words};
+use super::{ASK, Lifetime, nonsense, number_of, text_of, words};
+use crate::report;
 use crate::wire::codec::Reader;
 
 pub(super) const BEGIN_WITH: &str = "begin-with";
@@ -165,7 +166,7 @@ pub fn begin_with(dir: impl AsFd, begin: &BeginWith<'_>) -> io::Result<Begun> {
         .map(|word| word.as_bytes())
         .collect();
     asked.extend(paths.iter().map(Vec::as_slice));
-    let reply = exchange_bytes(dir, &asked)?;
+    let reply = report::ask::<ASK>(dir, &asked)?;
     parse_begun(&words(&reply)).ok_or_else(nonsense)
 }
 
@@ -189,7 +190,7 @@ pub fn details(dir: impl AsFd) -> io::Result<Vec<(String, Detail)>> {
     let mut all = Vec::new();
     loop {
         let from = all.len().to_string();
-        let reply = exchange_bytes(&dir, &[DETAILS.as_bytes(), from.as_bytes()])?;
+        let reply = report::ask::<ASK>(&dir, &[DETAILS.as_bytes(), from.as_bytes()])?;
         let words = words(&reply);
         let count: usize = words
             .first()

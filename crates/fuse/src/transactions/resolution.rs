@@ -6,9 +6,10 @@ use std::os::fd::AsFd;
 use stitch_fs::Side;
 
 use super::{
-    BASE, CONFLICTS, CommitOutcome, REBASE, REFUSED, RESOLVE, exchange, exchange_bytes, nonsense,
-    number_in, number_of, parse_outcome, text_of, words,
+    ASK, BASE, CONFLICTS, CommitOutcome, REBASE, REFUSED, RESOLVE, nonsense, number_in, number_of,
+    parse_outcome, text_of, words,
 };
+use crate::report;
 
 const OURS: &str = "ours";
 const THEIRS: &str = "theirs";
@@ -48,7 +49,7 @@ pub struct ListedConflict {
 pub fn conflicts(dir: impl AsFd, name: &str) -> io::Result<Vec<ListedConflict>> {
     let mut all = Vec::new();
     loop {
-        let reply = exchange(&dir, &[CONFLICTS, name, &all.len().to_string()])?;
+        let reply = report::ask::<ASK>(&dir, &[CONFLICTS, name, &all.len().to_string()])?;
         let words = words(&reply);
         let count: Option<usize> = words.first().and_then(|word| number_of(word));
         let count = count.ok_or_else(nonsense)?;
@@ -96,7 +97,7 @@ pub fn resolve(
     // No word is empty.
     let path = if path.is_empty() { b"." } else { path };
     let asked = [RESOLVE.as_bytes(), name.as_bytes(), side, path];
-    let reply = exchange_bytes(dir, &asked)?;
+    let reply = report::ask::<ASK>(dir, &asked)?;
     let words = words(&reply);
     if words.first() == Some(&REFUSED.as_bytes()) {
         return parse_outcome(&words).map(Err).ok_or_else(nonsense);
@@ -111,7 +112,7 @@ pub fn resolve(
 /// # Errors
 /// `EINVAL` for a run; others as of [`commit`](super::commit).
 pub fn rebase(dir: impl AsFd, name: &str) -> io::Result<u64> {
-    number_in(&exchange(dir, &[REBASE, name])?)
+    number_in(&report::ask::<ASK>(dir, &[REBASE, name])?)
 }
 
 /// Returns the contents of a regular file as they were when a transaction began.
@@ -124,7 +125,7 @@ pub fn base_contents(dir: impl AsFd, name: &str, path: &[u8]) -> io::Result<Vec<
     loop {
         let offset = contents.len().to_string();
         let words = [BASE.as_bytes(), name.as_bytes(), offset.as_bytes(), path];
-        let bytes = exchange_bytes(&dir, &words)?;
+        let bytes = report::ask::<ASK>(&dir, &words)?;
         if bytes.is_empty() {
             return Ok(contents);
         }

@@ -9,7 +9,7 @@ use stitch_base::Ino;
 use stitch_base::sync::Arc;
 use stitch_fs::{FileKind, FileSystem, FsError, FsResult, SnapshotInfo};
 
-use super::node::{ControlDir, Node, number_in_clone};
+use super::node::{ControlDir, Node, number_of_source};
 use super::policies::PolicyRunner;
 use super::rollback::{RollbackJob, RollbackTo};
 use super::table::Past;
@@ -254,11 +254,7 @@ impl Views {
     /// Returns the snapshot of this name, if it is of a directory.
     fn is_made_of(&self, name: &str, dir: Ino) -> FsResult<SnapshotInfo> {
         let info = self.mainline.fs().snapshot(name)?;
-        let number = match info.view {
-            0 => info.root,
-            view => number_in_clone(view, info.root),
-        };
-        match number == dir {
+        match number_of_source(&info) == dir {
             true => Ok(info),
             false => Err(FsError::Exists),
         }

@@ -8,6 +8,7 @@ use super::live;
 use super::node::{Node, Slot};
 use super::{Views, live::OpenClone};
 use crate::adapter::convert::Owner;
+use crate::adapter::report::put_framed;
 use crate::adapter::{Adapter, OrErrno as _};
 use crate::clones::Target;
 use crate::errno::Errno;
@@ -219,10 +220,7 @@ impl OpenClone {
         if name != CLONE_XATTR.as_bytes() {
             return Err(Errno::ENOTSUP);
         }
-        match crate::report::frame(&self.description(), out) {
-            true => Ok(0),
-            false => Err(Errno::E2BIG),
-        }
+        put_framed(&self.description(), out).map(|()| 0)
     }
 
     /// Returns what there is to say about the clone, as JSON.

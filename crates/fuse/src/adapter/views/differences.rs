@@ -11,7 +11,7 @@ use super::node::{Node, Slot};
 use super::transactions::ReplyWords;
 use crate::adapter::OrErrno as _;
 use crate::adapter::process::Process;
-use crate::adapter::report::check_caller;
+use crate::adapter::report::{check_caller, put_framed};
 use crate::differences::DifferenceRequest;
 use crate::errno::Errno;
 use crate::handler::{Answer, Context};
@@ -96,10 +96,7 @@ impl Views {
         if is_whole {
             self.difference_lists.forget(number);
         }
-        match crate::report::frame(&reply.0, out) {
-            true => Ok(0),
-            false => Err(Errno::E2BIG),
-        }
+        put_framed(&reply.0, out).map(|()| 0)
     }
 
     fn differences(&self, dir: Ino, old: Ino, owner: Option<u32>) -> Answer<Vec<PathChange>> {

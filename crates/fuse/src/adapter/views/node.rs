@@ -18,6 +18,7 @@
 //! same numbers. Slots of snapshots are the same in each life of a store.
 
 use stitch_base::{Ino, PinId};
+use stitch_fs::SnapshotInfo;
 use stitch_fs::VIEW_INO_BITS;
 
 const SLOT_BITS: u32 = u64::BITS - VIEW_INO_BITS;
@@ -93,6 +94,15 @@ pub fn number_in_snapshot(id: PinId, ino: Ino) -> Ino {
 #[must_use]
 pub fn number_in_clone(number: u64, ino: Ino) -> Ino {
     Slot::of_clone(number).number(ino)
+}
+
+/// Returns the number that the directory of a snapshot has in a mount, as it is now.
+#[must_use]
+pub fn number_of_source(info: &SnapshotInfo) -> Ino {
+    match info.view {
+        0 => info.root,
+        view => number_in_clone(view, info.root),
+    }
 }
 
 /// Returns the number that an inode has in its own file system, of one that it has in a mount.

@@ -31,9 +31,7 @@ impl Past {
 
     /// Returns the file system that an inode is in, and its number there.
     pub(super) fn part(&self, number: Ino) -> Answer<(SnapshotPart, Ino)> {
-        let found = self.view().part(number).or_errno()?;
-        found.0.fs().readers_keep_contents();
-        Ok(found)
+        self.view().part(number).or_errno()
     }
 
     /// Returns the composite number of an inode.
@@ -100,7 +98,6 @@ impl Past {
             Ok(None) => Ok((part, attr)),
             Ok(Some(clone)) => {
                 part.fs().forget(attr.ino, 1);
-                clone.fs().readers_keep_contents();
                 let root = clone.fs().lookup(DirName::new(clone.root(), b"."))?;
                 Ok((clone, root))
             }

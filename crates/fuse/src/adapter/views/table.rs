@@ -175,7 +175,8 @@ impl OpenSnapshots {
     /// Opens a snapshot, unless another request has done so meanwhile; `None` if what has its slot
     /// is another one.
     fn open(&self, slot: Slot, id: PinId) -> FsResult<Option<Arc<Past>>> {
-        let view = self.fs.open_pinned(id)?;
+        let mut view = self.fs.open_pinned(id)?;
+        view.readers_keep_contents();
         let past = Arc::new(Past {
             slot,
             view,

@@ -30,12 +30,14 @@ use super::Views;
 use super::changes::check_owner;
 use super::node::{ControlDir, Node};
 use crate::adapter::alarm::Alarm;
+use crate::adapter::report::put_framed;
 use crate::adapter::{AdapterOptions, OrErrno as _};
 use crate::errno::Errno;
 use crate::handler::{Answer, Context};
 use crate::notify::Notifier;
+use crate::report::ROOM;
 use crate::survive::is_resent;
-use crate::transactions::{Lifetime, ROOM, TransactionRequest, expiry_word};
+use crate::transactions::{Lifetime, TransactionRequest, expiry_word};
 use crate::wire::codec::Sink;
 use crate::wire::reply::Entry;
 use begin::LockLine;
@@ -204,10 +206,7 @@ impl Views {
         let scope = self.scope_of(dir)?;
         let request = TransactionRequest::parse(input).ok_or(Errno::EINVAL)?;
         let reply = self.transaction_reply(&Asker { context, scope }, request)?;
-        match crate::report::frame(&reply, out) {
-            true => Ok(0),
-            false => Err(Errno::E2BIG),
-        }
+        put_framed(&reply, out).map(|()| 0)
     }
 
     /// Returns the transaction that names are looked up in, if a directory is asked; `None` for

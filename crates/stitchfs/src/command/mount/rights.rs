@@ -25,7 +25,7 @@ pub(super) fn mount_options(words: &MountWords, rights: Rights, store: &Path) ->
     }
 }
 
-/// Who can enter a mount, and whether the kernel checks modes for them.
+/// Rights in a mount: whether other users may enter it, and whether the kernel checks modes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rights {
     allow_other: bool,

@@ -33,7 +33,7 @@ struct Waiting {
     ticket: LockTicket,
 }
 
-/// What is about to begin.
+/// A transaction that is to begin.
 struct NewTransaction<'a> {
     /// The transaction that it begins in.
     outer: Option<u64>,
