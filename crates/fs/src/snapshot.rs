@@ -194,7 +194,6 @@ impl FileSystem {
 
     fn try_snapshot(&self, dir: Ino, name: &str, is_automatic: bool) -> FsResult<SnapshotInfo> {
         let inode = self.residents.inodes.get_dir(dir)?;
-        self.check_no_clone_above(dir)?;
         let record = SnapshotRecord {
             root: dir,
             view: 0,
@@ -202,22 +201,18 @@ impl FileSystem {
             owner: inode.head.uid,
             is_automatic,
             tags: BTreeSet::new(),
-            path: self.path_of(dir)?,
+            path: self.path_outside_clones(dir)?,
         };
         self.pin_directory(name, &record)
     }
 
-    /// Fails for a directory that a clone lies at or above: its path leads into the clone.
-    fn check_no_clone_above(&self, dir: Ino) -> FsResult<()> {
-        let mut at = dir;
-        while at != Ino::ROOT {
-            if self.clone_at(at).is_some() {
-                return Err(FsError::Stale(dir));
-            }
-            let inode = self.residents.inodes.get_dir(at)?;
-            (at, _) = inode.name().ok_or(FsError::NotFound)?;
-        }
-        Ok(())
+    /// Returns the path of a directory as [`Self::path_of`]. Fails if a clone lies at it or above
+    /// it: its path leads into the clone.
+    fn path_outside_clones(&self, dir: Ino) -> FsResult<Vec<u8>> {
+        self.path_through_dirs(Ino::ROOT, dir, |at| match self.clone_at(at) {
+            Some(_) => Err(FsError::Stale(dir)),
+            None => Ok(()),
+        })
     }
 
     /// Creates the pin of a snapshot, unless the path does not lead to the directory at the pin's
@@ -242,9 +237,20 @@ impl FileSystem {
 
     /// Returns the path of a directory that is known, from one above it.
     pub(crate) fn path_below(&self, top: Ino, dir: Ino) -> FsResult<Vec<u8>> {
+        self.path_through_dirs(top, dir, |_| Ok(()))
+    }
+
+    /// The same, if `check` accepts the directory and each one above it, below `top`.
+    fn path_through_dirs(
+        &self,
+        top: Ino,
+        dir: Ino,
+        check: impl Fn(Ino) -> FsResult<()>,
+    ) -> FsResult<Vec<u8>> {
         let mut names = Vec::new();
         let (mut ino, mut len_bytes) = (dir, 0);
         while ino != top {
+            check(ino)?;
             let inode = self.residents.inodes.get_dir(ino)?;
             let (parent, name) = inode.name().ok_or(FsError::NotFound)?;
             len_bytes += name.len() + 1;

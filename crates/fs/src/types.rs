@@ -77,6 +77,19 @@ impl Default for FsOptions {
     }
 }
 
+impl FsOptions {
+    /// Returns the options for a moment of the same file system, which can be read only.
+    pub(crate) fn of_past(&self) -> Self {
+        Self {
+            read_only: true,
+            names_bytes: 0,
+            ledger: None,
+            external: None,
+            ..self.clone()
+        }
+    }
+}
+
 impl std::fmt::Debug for FsOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("FsOptions")

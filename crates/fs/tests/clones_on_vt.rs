@@ -84,6 +84,16 @@ impl Side {
         assert_eq!(found, []);
     }
 
+    /// Removes the only clone. None of its trees is left.
+    #[track_caller]
+    fn remove(&self, info: &CloneInfo, name: &str) {
+        let graft = Some(info.graft);
+        let removed = self.fs.remove_tree(&SUPER, at(ROOT, name), graft);
+        removed.expect("removes it");
+        self.fs.reclaim().expect("reclaims");
+        assert_eq!(self.clone_trees(), 0);
+    }
+
     fn clone_trees(&self) -> usize {
         let trees = self.engine.trees();
         let theirs = trees.iter().filter(|info| info.name.starts_with("fs~"));
@@ -184,11 +194,7 @@ fn a_removed_clone_leaves_its_source_and_no_trees() {
     change(view.fs(), dir, 2);
     drop(view);
     assert_eq!(side.clone_trees(), 4);
-    let graft = Some(info.graft);
-    let removed = side.fs.remove_tree(&SUPER, at(ROOT, "copy"), graft);
-    removed.expect("removes it");
-    side.fs.reclaim().expect("reclaims");
-    assert_eq!(side.clone_trees(), 0);
+    side.remove(&info, "copy");
     side.engine.quiesce().expect("background work succeeds");
     expect(&side.fs, dir, 1, None);
     side.check();
@@ -208,11 +214,7 @@ fn a_snapshot_shows_a_clone_that_is_gone_from_its_tables() {
     side.fs.create_snapshot(ROOT, "mon").expect("creates it");
     change(&side.fs, dir, 3);
     drop(view);
-    let graft = Some(info.graft);
-    let removed = side.fs.remove_tree(&SUPER, at(ROOT, "copy"), graft);
-    removed.expect("removes it");
-    side.fs.reclaim().expect("reclaims");
-    assert_eq!(side.clone_trees(), 0);
+    side.remove(&info, "copy");
     side.engine.quiesce().expect("background work succeeds");
     let side = side.reopened();
     side.engine.quiesce().expect("background work succeeds");

@@ -90,6 +90,7 @@ impl PartNumbers {
 pub(super) struct PastViews {
     mainline: Arc<FileSystem>,
     clones: Mutex<BTreeMap<u64, Arc<FileSystem>>>,
+    readers_keep_contents: bool,
 }
 
 impl PastViews {
@@ -98,7 +99,16 @@ impl PastViews {
         Self {
             mainline: Arc::new(mainline),
             clones: Mutex::default(),
+            readers_keep_contents: false,
         }
+    }
+
+    /// See [`super::SnapshotView::readers_keep_contents`].
+    pub(super) fn readers_keep_contents(&mut self) {
+        self.readers_keep_contents = true;
+        self.mainline.readers_keep_contents();
+        let clones = self.clones.lock();
+        clones.values().for_each(|fs| fs.readers_keep_contents());
     }
 
     pub(super) const fn mainline(&self) -> &Arc<FileSystem> {
@@ -118,6 +128,9 @@ impl PastViews {
             return Ok(Arc::clone(fs));
         }
         let fs = Arc::new(self.mainline.open_past_clone(view)?);
+        if self.readers_keep_contents {
+            fs.readers_keep_contents();
+        }
         clones.insert(view, Arc::clone(&fs));
         Ok(fs)
     }

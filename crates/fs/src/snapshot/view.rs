@@ -48,6 +48,12 @@ impl SnapshotView {
         self.is_private
     }
 
+    /// Notes of all its file systems that readers keep what they have read; see
+    /// [`FileSystem::readers_keep_contents`].
+    pub fn readers_keep_contents(&mut self) {
+        self.views.readers_keep_contents();
+    }
+
     /// Returns the file system of a clone at that moment.
     pub(crate) fn open_view(&self, number: u64) -> FsResult<Arc<FileSystem>> {
         self.views.open(number)
@@ -73,14 +79,7 @@ impl SnapshotView {
     ) -> FsResult<Self> {
         let at = engine.open_pin(pin)?;
         let past = SnapshotEngine::new(Arc::clone(engine), at);
-        let options = FsOptions {
-            read_only: true,
-            names_bytes: 0,
-            ledger: None,
-            external: None,
-            ..options.clone()
-        };
-        let views = PastViews::new(FileSystem::open_past(Arc::new(past), options)?);
+        let views = PastViews::new(FileSystem::open_past(Arc::new(past), options.of_past())?);
         let (found, is_private) = walk(&views, &info)?;
         let clones = views.mainline().clones();
         let clones = clones.iter().map(|info| info.number).collect();

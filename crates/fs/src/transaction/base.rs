@@ -3,11 +3,11 @@
 use super::TransactionView;
 use super::life::schema_name;
 use super::own::BranchTrees;
+use crate::FsResult;
 use crate::aside::Aside;
 use crate::schema::SCHEMA;
 use crate::system::FileSystem;
 use crate::views::{Standing, ViewSet};
-use crate::{FsOptions, FsResult};
 use stitch_base::sync::Arc;
 use stitch_kv::SnapshotEngine;
 
@@ -21,13 +21,6 @@ impl FileSystem {
         self.check_mainline()?;
         let moments = BranchTrees::of(&view.fs)?.moments();
         let past = SnapshotEngine::of_trees(Arc::clone(self.engine()), moments);
-        let options = FsOptions {
-            read_only: true,
-            names_bytes: 0,
-            ledger: None,
-            external: None,
-            ..self.options.clone()
-        };
         let outer = view.outer.as_ref();
         let schema = outer.map_or(SCHEMA.to_owned(), |outer| schema_name(outer.number));
         // The moment is held of the trees that the transaction branched from, not of clones.
@@ -35,6 +28,12 @@ impl FileSystem {
             number: 0,
             views: Arc::new(ViewSet::none()),
         };
-        Self::open_with(Arc::new(past), options, &schema, standing, Aside::default())
+        Self::open_with(
+            Arc::new(past),
+            self.options.of_past(),
+            &schema,
+            standing,
+            Aside::default(),
+        )
     }
 }

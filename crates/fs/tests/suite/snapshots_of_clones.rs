@@ -102,6 +102,27 @@ fn clones_in(view: &SnapshotView) -> [SnapshotPart; 2] {
 }
 
 #[test]
+fn a_directory_that_a_clone_lies_at_or_above_has_no_snapshot() {
+    let grown = grown();
+    let setup = &grown.setup;
+    let graft = setup
+        .fs
+        .lookup(at(grown.dir, "copy"))
+        .expect("is there")
+        .ino;
+    let pins = setup.fs.engine().pins().expect("they are listed").len();
+    let made = setup.fs.create_snapshot(graft, "at");
+    assert!(matches!(made, Err(FsError::Stale(_))), "{made:?}");
+    // No mount shows what mainline has there.
+    let below = setup.dir(graft, "below").ino;
+    let made = setup.fs.create_snapshot(below, "below");
+    assert!(matches!(made, Err(FsError::Stale(_))), "{made:?}");
+    let left = setup.fs.engine().pins().expect("they are listed");
+    assert_eq!(left.len(), pins, "no pin was left");
+    assert!(setup.fs.snapshots().expect("they are listed").is_empty());
+}
+
+#[test]
 fn a_snapshot_shows_the_clones_in_its_directory_as_they_were() {
     let grown = grown();
     grown.put_in(&grown.copy, b"v2");

@@ -101,7 +101,7 @@ impl Listing {
     }
 }
 
-/// What is compared of a head. A walk sees no flags.
+/// The fields of a head that are compared. A walk sees no flags.
 fn head(attr: &Attr) -> InodeHead {
     InodeHead {
         ino: attr.ino,
