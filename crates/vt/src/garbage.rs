@@ -43,7 +43,7 @@ pub(crate) struct GarbageSweep {
 
 #[derive(Debug, Default)]
 struct SweepState {
-    /// What is under way.
+    /// The sweep that runs, if one does.
     walk: Option<GarbageWalk>,
     /// Moments that left garbage below entries in memory, and the number of write-outs then.
     waiting: Option<(DroppedByTree, u64)>,

@@ -50,9 +50,7 @@ impl HeldSeqnos {
         debug_assert!(all.is_sorted(), "moments are in order");
         all
     }
-}
 
-impl HeldSeqnos {
     /// Returns the oldest moment that is held of a tree.
     pub(crate) fn oldest_of(&self, tree: TreeId) -> Option<Seqno> {
         let own = self.of_trees.get(&tree).and_then(|own| own.first());
@@ -72,19 +70,14 @@ impl HeldSeqnos {
 impl ScopeMoments {
     /// Something is written that has versions for these moments. Returns those that were dropped
     /// before this call.
-    fn keep<'a>(&mut self, seqnos: &'a [Seqno]) -> impl Iterator<Item = Seqno> + use<'a> {
+    fn keep(&mut self, seqnos: &[Seqno]) -> Vec<Seqno> {
         debug_assert!(seqnos.is_sorted(), "moments are in order");
         let before = self.newest_kept;
         self.newest_kept = before.max(seqnos.last().copied().unwrap_or_default());
-        let new = seqnos
-            .iter()
-            .rev()
-            .take_while(move |seqno| **seqno > before);
-        let gone: Vec<Seqno> = new
-            .filter(|seqno| !self.counts.contains_key(seqno))
+        let new = seqnos.iter().rev().take_while(|seqno| **seqno > before);
+        new.filter(|seqno| !self.counts.contains_key(seqno))
             .copied()
-            .collect();
-        gone.into_iter()
+            .collect()
     }
 }
 

@@ -69,8 +69,7 @@ impl Store {
             // version.
             let version = self.version();
             let held = self.snapshots.held();
-            let trees = buffer.trees().iter().copied().collect::<Vec<_>>();
-            self.snapshots.keep_versions(&held, trees);
+            self.snapshots.keep_versions(&held, buffer.trees());
             let writer = MemtableWriter {
                 buffer: &buffer,
                 version: &version,

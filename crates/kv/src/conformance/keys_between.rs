@@ -282,7 +282,7 @@ pub(super) fn branches(factory: &dyn Factory) {
 
 const KEYS: u64 = 60;
 
-/// What is listed agrees with what reads at both moments see.
+/// The listed keys agree with reads at both moments.
 pub(super) fn random(factory: &dyn Factory) {
     let Some((store, tree)) = listing(factory) else {
         return;
