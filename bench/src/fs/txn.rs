@@ -118,10 +118,6 @@ impl RunCommands {
     }
 }
 
-fn untar_script(tarball: &Path) -> [&OsStr; 1] {
-    [tarball.as_os_str()]
-}
-
 const UNTAR: &str = "mkdir \"$0\" && tar -xf \"$1\" -C \"$0\"";
 const REMOVE: &str = "rm -rf \"$0\"";
 
@@ -130,7 +126,7 @@ fn one_command(stage: &mut Stage<'_>, commands: &RunCommands) -> Result<()> {
     let tarball = tarball(stage)?;
     std::io::copy(&mut fs::File::open(&tarball)?, &mut std::io::sink())?;
     empty_runs(stage, commands)?;
-    let more = untar_script(&tarball);
+    let more = [tarball.as_os_str()];
     let mut plain = shell(UNTAR, &commands.place().join("plain"), &more);
     phase(stage, "untar", Ends::Synced, &mut plain)?;
     let mut run = commands.run(UNTAR, "run", &[], &more);
@@ -196,7 +192,7 @@ fn see_and_keep(stage: &mut Stage<'_>, commands: &RunCommands) -> Result<()> {
     } else {
         let (upper, _) = commands.layers("kept");
         let inside = upper.join("kept");
-        let mut untar = shell(UNTAR, &inside, &untar_script(&tarball));
+        let mut untar = shell(UNTAR, &inside, &[tarball.as_os_str()]);
         phase(stage, "untar-apart", Ends::Returned, &mut untar)?;
         phase(
             stage,
@@ -214,7 +210,7 @@ fn see_and_keep(stage: &mut Stage<'_>, commands: &RunCommands) -> Result<()> {
 /// Four trees in four runs: after one another, then at once (paper, table 4).
 fn four(stage: &mut Stage<'_>, commands: &RunCommands) -> Result<()> {
     let tarball = tarball(stage)?;
-    let more = untar_script(&tarball);
+    let more = [tarball.as_os_str()];
     let runs = |name: &str| -> Vec<Command> {
         (0..TOGETHER)
             .map(|number| commands.run(UNTAR, &format!("{name}-{number}"), &[], &more))

@@ -77,13 +77,14 @@ fn make(stage: &mut Stage<'_>, commands: &SnapshotCommands) -> Result<()> {
     })?;
     stage.carry = count;
     if commands.has_snapshots() {
-        make_views(stage, "snapshot", &|number| commands.snapshot(number))?;
+        for_each_view(stage, "snapshot", &|number| commands.snapshot(number))?;
     }
-    make_views(stage, "clone", &|number| commands.clone(number))?;
+    for_each_view(stage, "clone", &|number| commands.clone(number))?;
     check_files(&commands.clone_path(0), count)
 }
 
-fn make_views(stage: &mut Stage<'_>, name: &str, make: &dyn Fn(u32) -> Command) -> Result<()> {
+/// Runs a command for each view, as a phase.
+fn for_each_view(stage: &mut Stage<'_>, name: &str, make: &dyn Fn(u32) -> Command) -> Result<()> {
     stage.phase(name, u64::from(VIEWS), Ends::Synced, |record| {
         (0..VIEWS).try_for_each(|number| {
             record.time(Op::Command, (1, 0), || output(&mut make(number)).map(drop))
@@ -91,7 +92,7 @@ fn make_views(stage: &mut Stage<'_>, name: &str, make: &dyn Fn(u32) -> Command) 
     })
 }
 
-/// Fails unless a tree has so many files.
+/// Fails unless a tree has this many files.
 fn check_files(tree: &Path, expected: u64) -> Result<()> {
     let found = output(Command::new("find").arg(tree).args(["-type", "f"]))?;
     let count = found.lines().count() as u64;
@@ -119,17 +120,14 @@ fn change_and_remove(stage: &mut Stage<'_>, commands: &SnapshotCommands) -> Resu
         change(stage, &commands.source(), (count / SENT_PART).max(1))?;
         send(stage, commands)?;
     }
-    let views = |name: &str, run: &dyn Fn(u32) -> Command, stage: &mut Stage<'_>| {
-        make_views(stage, name, run)
-    };
     if commands.has_snapshots() {
-        views("delete", &|number| commands.delete(number), stage)?;
+        for_each_view(stage, "delete", &|number| commands.delete(number))?;
     }
-    views("destroy", &|number| commands.destroy(number), stage)?;
+    for_each_view(stage, "destroy", &|number| commands.destroy(number))?;
     check_files(&commands.source(), count)
 }
 
-/// Adds a line to so many different files, until sync.
+/// Adds a line to this many files, until sync.
 fn change(stage: &Stage<'_>, source: &Path, changes: u64) -> Result<()> {
     let step = (stage.carry / changes).max(1);
     let first = mix(stage.seed() ^ changes) % step;

@@ -103,11 +103,7 @@ impl SnapshotCommands {
         let run = match self.family {
             Family::Stitchfs => tool::stitchfs(&["clone"]),
             Family::Btrfs => btrfs(&["subvolume", "snapshot"]),
-            Family::Reflink => {
-                let mut run = Command::new("cp");
-                run.args(["-a", "--reflink=always"]);
-                run
-            }
+            Family::Reflink => program("cp", &["-a", "--reflink=always"]),
         };
         with(run, &[&self.source(), &self.clone_path(number)])
     }
@@ -123,8 +119,7 @@ impl SnapshotCommands {
         let script = "btrfs -q subvolume snapshot -r \"$0\" \"$2\" && btrfs -q send --no-data -p \
                       \"$1\" \"$2\" | btrfs receive --dump";
         let now = self.root.join("now");
-        let mut run = Command::new("sh");
-        run.args(["-c", script]);
+        let run = program("sh", &["-c", script]);
         with(run, &[&self.source(), &self.snapshot_path(0), &now])
     }
 
@@ -134,15 +129,14 @@ impl SnapshotCommands {
             Family::Stitchfs => "\"$2\" send -i \"$0\" \"$1\" | wc -c",
             Family::Btrfs | Family::Reflink => "btrfs -q send -p \"$0\" \"$1\" | wc -c",
         };
-        let mut run = Command::new("sh");
-        run.args(["-c", script]);
-        let program = PathBuf::from(tool::stitchfs(&[]).get_program());
+        let run = program("sh", &["-c", script]);
+        let stitchfs = PathBuf::from(tool::stitchfs(&[]).get_program());
         with(
             run,
             &[
                 &self.snapshot_path(0),
                 &self.snapshot_path(number),
-                &program,
+                &stitchfs,
             ],
         )
     }
@@ -167,19 +161,21 @@ impl SnapshotCommands {
         let run = match self.family {
             Family::Stitchfs => tool::stitchfs(&["destroy"]),
             Family::Btrfs => btrfs(&["subvolume", "delete"]),
-            Family::Reflink => {
-                let mut run = Command::new("rm");
-                run.arg("-rf");
-                run
-            }
+            Family::Reflink => program("rm", &["-rf"]),
         };
         with(run, &[&self.clone_path(number)])
     }
 }
 
+fn program(name: &str, arguments: &[&str]) -> Command {
+    let mut run = Command::new(name);
+    run.args(arguments);
+    run
+}
+
 fn btrfs(arguments: &[&str]) -> Command {
-    let mut run = Command::new("btrfs");
-    run.arg("-q").args(arguments);
+    let mut run = program("btrfs", &["-q"]);
+    run.args(arguments);
     run
 }
 

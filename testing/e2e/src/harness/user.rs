@@ -1,5 +1,9 @@
 //! Acts as another user: the calling thread takes its ids for a while.
 
+use std::process::Command;
+
+use super::process::output;
+use super::report::Skip;
 use anyhow::{Context as _, Result};
 use rustix::process::{Gid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
@@ -25,6 +29,23 @@ pub(crate) const OTHER: User = User {
     gid: 4243,
     extra_gid: Some(65534),
 };
+
+/// Returns the words of setpriv(1) that run a command as an ordinary user who may create user
+/// namespaces. Files of others belong to 65534 in such a namespace, so the user is another one.
+///
+/// # Errors
+/// [`Skip`] if users may not create any here.
+pub(crate) fn ordinary_user() -> Result<[&'static str; 5]> {
+    let words = ["--reuid", "4242", "--regid", "4243", "--clear-groups"];
+    let mut probe = Command::new("setpriv");
+    probe
+        .args(words)
+        .args(["unshare", "--user", "--mount", "true"]);
+    match output(&mut probe)?.status.success() {
+        true => Ok(words),
+        false => Err(Skip("users may not create user namespaces here".to_owned()).into()),
+    }
+}
 
 /// Runs `body` as `user`, then becomes root again.
 pub(crate) fn acting_as<T>(user: Option<User>, body: impl FnOnce() -> T) -> Result<T> {

@@ -13,7 +13,7 @@ use crate::harness::context::Context;
 use crate::harness::guardian;
 use crate::harness::mount::{Mount, Spec, is_mount_point};
 use crate::harness::process::{output, run, text};
-use crate::harness::report::Skip;
+use crate::harness::user::ordinary_user;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -220,15 +220,7 @@ pub(super) fn a_command_runs_as_without_it(context: &Context) -> Result<()> {
 
 /// An ordinary user keeps their ids and rights.
 pub(super) fn a_user_without_root_runs_commands(context: &Context) -> Result<()> {
-    // Others' files belong to 65534 in a user namespace, so the user is another one.
-    let as_user = ["--reuid", "4242", "--regid", "4243", "--clear-groups"];
-    let mut probe = Command::new("setpriv");
-    probe
-        .args(as_user)
-        .args(["unshare", "--user", "--mount", "true"]);
-    if !output(&mut probe)?.status.success() {
-        return Err(Skip("users may not create user namespaces here".to_owned()).into());
-    }
+    let as_user = ordinary_user()?;
     let mut scene = Stage::new(context, "snap-run-user")?;
     let secret = scene.top.join("secret");
     fs::write(&secret, "secret")?;

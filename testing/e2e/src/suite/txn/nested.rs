@@ -191,7 +191,10 @@ pub(super) fn what_is_killed_inside_leaves_the_outer_one(context: &Context) -> R
     // The inner command ends with its starters.
     let process = PathBuf::from(format!("/proc/{shell}"));
     let has_ended = || Ok(!process.exists());
-    ensure!(context.wait_until(PATIENCE, has_ended)?, "the inner command goes on");
+    ensure!(
+        context.wait_until(PATIENCE, has_ended)?,
+        "the inner command goes on"
+    );
     // The daemon: named ones are as they were synced, in each other.
     for name in ["outer", "outer/inner"] {
         stage.txn(&["begin", name])?;

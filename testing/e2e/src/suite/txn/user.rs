@@ -1,6 +1,7 @@
 //! Transactions of a user who is not root.
 
 use super::*;
+use crate::harness::user::ordinary_user;
 
 /// Transactions that an ordinary user can have open.
 const OPEN_PER_USER: usize = 32;
@@ -9,15 +10,7 @@ const OPEN_PER_USER: usize = 32;
 type Said = (i32, String);
 
 pub(super) fn an_ordinary_user_has_transactions(context: &Context) -> Result<()> {
-    // Others' files belong to 65534 in a user namespace, so the user is another one.
-    let as_user = ["--reuid", "4242", "--regid", "4243", "--clear-groups"];
-    let mut probe = Command::new("setpriv");
-    probe
-        .args(as_user)
-        .args(["unshare", "--user", "--mount", "true"]);
-    if !output(&mut probe)?.status.success() {
-        return Err(Skip("users may not create user namespaces here".to_owned()).into());
-    }
+    let as_user = ordinary_user()?;
     let stage = TxnStage::new(context, "txn-user")?;
     std::os::unix::fs::chown(&stage.top, Some(4242), Some(4243))?;
     let program = context.dir("txn-bin")?.join("stitchfs");
