@@ -243,7 +243,7 @@ impl CompactionDuty {
         }
         if pressure == Pressure::Idle && !has_worked {
             // Not urgent, and it ends soon.
-            store.compactor.look_for_superseded(LOOKS);
+            store.compactor.scan_for_superseded(LOOKS);
             if matches!(self.sweep.look(store), Ok(true)) {
                 store.volume.discard_freed(DISCARD_ZONES);
                 return;

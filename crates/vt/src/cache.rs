@@ -4,22 +4,22 @@
 //! block that is found again gets another round, up to three; the hand takes rounds away, and
 //! blocks without any. Blocks that a scan brings in come without a round, so a long scan pushes out
 //! mostly itself. Index blocks come with all three: each leads to dozens of data blocks. Most of
-//! these are found past the cache: see [`Shortcut`].
+//! these are found past the cache: see [`CachedRef`].
 //!
 //! A block's key is the table that it was written for and its address. Table numbers are never
 //! reused, so what is cached for a block can never be taken for a later block at the same place,
 //! and a stitched block stays cached under its old key.
 
+mod cached_ref;
 mod counters;
-mod shortcut;
 
+pub(crate) use cached_ref::{CachedRef, CountsHits, HitCount};
 pub(crate) use counters::{ReadCount, ReadCounters};
-pub(crate) use shortcut::{Findable, Finds, Shortcut};
 
 use crate::page_buffers::PageBuffers;
 use crate::range_delete::RangeDeletes;
 use crate::readers::Readers;
-use crate::table::{DataBlock, IndexBlock, Prefetched, Rests, Root};
+use crate::table::{DataBlock, IndexBlock, IndexPrefetches, Prefetched, Root};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
@@ -68,8 +68,8 @@ impl CachedBlock {
     /// How often it was found past the cache since this was asked last.
     fn take_finds(&self) -> u8 {
         match self {
-            Self::Index(block) => block.finds().take(),
-            Self::Root(root) => root.finds().take(),
+            Self::Index(block) => block.hits().take(),
+            Self::Root(root) => root.hits().take(),
             Self::Data(_) | Self::RangeDeletes(_) => 0,
         }
     }
@@ -187,7 +187,7 @@ pub(crate) struct BlockCache {
     counters: ReadCounters,
     readers: Readers,
     prefetched: Prefetched,
-    rests: Rests,
+    index_prefetches: IndexPrefetches,
     buffers: PageBuffers,
 }
 
@@ -207,7 +207,7 @@ impl BlockCache {
             counters: ReadCounters::default(),
             readers: Readers::new(0),
             prefetched: Prefetched::default(),
-            rests: Rests::default(),
+            index_prefetches: IndexPrefetches::default(),
             buffers: PageBuffers::default(),
         }
     }
@@ -230,8 +230,8 @@ impl BlockCache {
     }
 
     /// Indexes that are fetched before anybody came for all of them.
-    pub(crate) const fn rests(&self) -> &Rests {
-        &self.rests
+    pub(crate) const fn index_prefetches(&self) -> &IndexPrefetches {
+        &self.index_prefetches
     }
 
     /// Memory for long reads.

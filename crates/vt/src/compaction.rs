@@ -11,22 +11,22 @@
 mod begin;
 mod claims;
 mod distill;
+mod exclusions;
 mod fragments;
 mod garbage;
-mod holds;
+mod held_keys;
 mod inputs;
 mod lazy;
-mod looks;
+mod level_outputs;
 mod made;
 mod moving;
-mod obstacles;
 mod part;
 mod picker;
 mod probe;
 mod run;
-mod sinks;
+mod scheduler;
 mod stitch;
-mod turns;
+mod superseded_scan;
 
 pub(crate) use distill::{DistillRules, Kept, distill};
 pub(crate) use fragments::{Fragments, Hidden};
@@ -34,8 +34,8 @@ pub(crate) use lazy::Level0Debt;
 pub(crate) use moving::{MovedTable, Placing};
 pub(crate) use picker::{Plan, Pressure, end_of, is_in, order_plan, pick_scattered};
 pub(crate) use run::is_damage;
+pub(crate) use scheduler::Scheduler;
 pub(crate) use stitch::{BlockInfo, Piece, Step, StitchRules, plan_steps};
-pub(crate) use turns::Turns;
 
 use crate::counters::VtCounters;
 use crate::gate::Gate;
@@ -75,5 +75,5 @@ pub(crate) struct Compactor {
     /// What reads pay for level 0.
     pub(crate) level0: Arc<Level0Debt>,
     /// The compactions that run now, and what they go around.
-    pub(crate) turns: Turns,
+    pub(crate) scheduler: Scheduler,
 }

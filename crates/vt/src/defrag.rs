@@ -19,9 +19,9 @@ use crate::VtError;
 use crate::compaction::Pressure;
 use crate::key_order::StepRules;
 use crate::store::Store;
-use crate::worth::{
-    WORTH_PART, WORTH_PART_IDLE, WORTH_PART_ROOM, batch, can_free_any, candidates, hole_bytes,
-    run_of,
+use crate::victims::{
+    MIN_HOLE_PART, MIN_HOLE_PART_IDLE, MIN_HOLE_PART_ROOM, batch, can_free_any, candidates,
+    hole_bytes, run_of,
 };
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -187,10 +187,10 @@ impl Store {
     ) -> Result<bool, VtError> {
         let mut done = 0;
         loop {
-            let worth = candidates(self.volume.zones(), WORTH_PART, tried);
-            let left: u64 = worth.iter().map(|candidate| candidate.live).sum();
-            let batch = batch(&self.volume, &worth);
-            if batch.is_empty() || !can_free_any(self.volume.zones(), &worth) {
+            let victims = candidates(self.volume.zones(), MIN_HOLE_PART, tried);
+            let left: u64 = victims.iter().map(|candidate| candidate.live).sum();
+            let batch = batch(&self.volume, &victims);
+            if batch.is_empty() || !can_free_any(self.volume.zones(), &victims) {
                 return Ok(true);
             }
             tried.extend(batch.iter().map(|candidate| candidate.zone));
@@ -206,11 +206,11 @@ impl Store {
     /// of which little is unused. Returns false if there is none.
     pub(crate) fn evacuate_best(&self, tried: &mut BTreeSet<Extent>) -> Result<bool, VtError> {
         let _one_at_a_time = self.pool.evacuation.lock();
-        let worth = candidates(self.volume.zones(), WORTH_PART_ROOM, tried);
+        let victims = candidates(self.volume.zones(), MIN_HOLE_PART_ROOM, tried);
         let usable = self.volume.zones().usage().usable;
         // What is free in the zone itself is of no use.
         let has_place = |c: &&Candidate| usable.saturating_sub(c.zone.len - c.live) >= c.live;
-        let Some(best) = worth.iter().find(has_place) else {
+        let Some(best) = victims.iter().find(has_place) else {
             return Ok(false);
         };
         tried.insert(best.zone);
@@ -266,11 +266,11 @@ impl IdleDefrag {
         let Some(_one_at_a_time) = store.pool.evacuation.try_lock() else {
             return Ok(());
         };
-        let worth = candidates(store.volume.zones(), WORTH_PART_IDLE, &self.tried);
-        let batch = batch(&store.volume, &worth[..worth.len().min(1)]);
+        let victims = candidates(store.volume.zones(), MIN_HOLE_PART_IDLE, &self.tried);
+        let batch = batch(&store.volume, &victims[..victims.len().min(1)]);
         let Some(candidate) = batch
             .first()
-            .filter(|_| can_free_any(store.volume.zones(), &worth))
+            .filter(|_| can_free_any(store.volume.zones(), &victims))
         else {
             return Ok(());
         };

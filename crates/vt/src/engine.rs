@@ -104,7 +104,7 @@ impl VtEngine {
         }
         let cache = &self.store.cache;
         cache.prefetched().clear(cache.readers());
-        cache.rests().clear();
+        cache.index_prefetches().clear();
     }
 
     /// Closes this instance and no other.
@@ -553,7 +553,7 @@ impl Store {
         let pressure = self.compactor.pressure(true);
         loop {
             while self.compactor.compact_one(pressure)? {}
-            let has_looked = self.compactor.look_for_superseded(usize::MAX);
+            let has_looked = self.compactor.scan_for_superseded(usize::MAX);
             if !has_looked && !self.sweep_garbage()? {
                 break;
             }

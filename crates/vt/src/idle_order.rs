@@ -23,7 +23,7 @@ const QUIET_AFTER: Duration = Duration::from_secs(5);
 const STEP_BYTES: u64 = 8 << 20;
 /// A table is worth a step if one part in this many of its values is scattered, or enough bytes for
 /// a whole step.
-const WORTH_PART: u64 = 8;
+const MIN_HOLE_PART: u64 = 8;
 /// Rest this many times as long as a step took.
 const REST_TIMES: u32 = 3;
 /// Tables measured at a time.
@@ -110,7 +110,7 @@ impl IdleOrder {
     /// Does what is due first: a write-out, a merge, a measurement, or an order step.
     fn step(&mut self, store: &Store) -> Result<bool, VtError> {
         let is_worth = |table: &TableHandle, scattered: u64| {
-            let part = table.meta().value_bytes / WORTH_PART;
+            let part = table.meta().value_bytes / MIN_HOLE_PART;
             scattered >= part.min(STEP_BYTES)
         };
         if store.seal_values()? || store.compactor.compact(Pressure::Order, false)? {

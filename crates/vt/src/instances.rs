@@ -196,7 +196,7 @@ impl Store {
     fn remove(&self, gone: &Arc<Self>) -> Result<(), VtError> {
         assert!(!std::ptr::eq(self, Arc::as_ptr(gone)), "this one stays");
         // What others have under way in it comes to its end, and nothing begins any more.
-        let compaction = gone.compactor.turns.alone();
+        let compaction = gone.compactor.scheduler.alone();
         let write_out = gone.write_out.lock();
         let installer = gone.versions.lock();
         let mut committer = gone.committer.lock();

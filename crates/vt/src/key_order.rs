@@ -113,8 +113,8 @@ impl KeyOrder {
     ) -> Result<Option<(Step, Plan)>, VtError> {
         let (level, table, found) = loop {
             let scattered = self.scattered.lock().clone();
-            let state = self.compactor.turns.lock();
-            let picked = pick_scattered(version, &scattered, is_worth, &state.obstacles);
+            let state = self.compactor.scheduler.lock();
+            let picked = pick_scattered(version, &scattered, is_worth, &state.exclusions);
             drop(state);
             let Some((level, table)) = picked else {
                 return Ok(None);
@@ -137,8 +137,8 @@ impl KeyOrder {
             scattered_bytes: found.bytes,
             moved_bytes: found.kept_bytes,
         };
-        let state = self.compactor.turns.lock();
-        let plan = order_plan(version, (level, &table), found.extents, &state.obstacles);
+        let state = self.compactor.scheduler.lock();
+        let plan = order_plan(version, (level, &table), found.extents, &state.exclusions);
         Ok(plan.map(|plan| (step, plan)))
     }
 

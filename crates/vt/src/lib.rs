@@ -71,8 +71,8 @@ mod testing;
 mod under_way;
 mod unsynced;
 mod version;
+mod victims;
 mod view;
-mod worth;
 mod write_out;
 
 pub use check::Holdings;

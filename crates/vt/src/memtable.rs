@@ -10,8 +10,8 @@
 
 mod arena;
 mod chunks;
+mod node_index;
 mod place;
-mod posts;
 mod skiplist;
 
 use crate::VtError;

@@ -16,7 +16,7 @@ const MIB: u64 = 1 << 20;
 /// read ahead of them.
 const WORK_BYTES_MAX: u64 = 12 * MIB;
 /// Most compactions of a store at once. Each has streams of its own, of which a store has a few.
-pub(crate) const TURNS_MAX: usize = 2;
+pub(crate) const COMPACTIONS_MAX: usize = 2;
 /// Sealed memtables that may wait before writers do.
 pub(crate) const SEALED_COUNT_MAX: usize = 2;
 
@@ -120,7 +120,7 @@ impl Default for VtOptions {
             level1_bytes: None,
             fanout: 8,
             level0_tables_max: 16,
-            compactors: thread::processors().min(TURNS_MAX),
+            compactors: thread::processors().min(COMPACTIONS_MAX),
         }
     }
 }

@@ -97,7 +97,7 @@ impl Store {
     pub(crate) fn evacuate_any(&self, zones: &[Run], waits: bool) -> Result<bool, VtError> {
         for store in self.with_others() {
             let is_own = std::ptr::eq(&raw const *store, self);
-            if !waits && !is_own && store.compactor.turns.is_busy() {
+            if !waits && !is_own && store.compactor.scheduler.is_busy() {
                 continue;
             }
             if self.told(&store, store.compactor.evacuate_one(zones))? {

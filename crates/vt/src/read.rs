@@ -2,16 +2,16 @@
 
 mod concat;
 mod folded;
+mod gap_tracking;
 mod get;
-mod heads;
-mod learn;
 mod loading;
 mod many;
 mod path;
 mod scan;
 mod source;
+mod source_heap;
 
 pub(crate) use folded::FoldedValues;
-pub(crate) use learn::{EmptyRange, short_row_bytes};
+pub(crate) use gap_tracking::{EmptyRange, short_row_bytes};
 pub(crate) use path::{ReadParts, ReadPath};
 pub(crate) use scan::VtScan;

@@ -9,7 +9,7 @@ use crate::VtError;
 use crate::defrag::Watch;
 use crate::signals::Worker;
 use crate::store::Store;
-use crate::worth::run_of;
+use crate::victims::run_of;
 use std::sync::Arc;
 use std::time::Duration;
 use stitch_base::ErrorKind;

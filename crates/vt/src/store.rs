@@ -3,12 +3,13 @@
 //! Locks, in the order in which they may be taken:
 //! 0. `pool.evacuation`: one evacuation of many zones at a time, on one volume; `absorbing`: one
 //!    absorb that moves tables at a time; the sweep for garbage.
-//! 1. A turn to compact (`compactor.turns`): one compaction at a time, or two that do not overlap.
+//! 1. A slot of the compaction scheduler (`compactor.scheduler`): one compaction at a time, or two
+//!    that do not overlap.
 //! 2. `write_out`: one write-out at a time.
 //! 3. `versions.installer`: one version edit at a time.
 //! 4. `committer`: one commit at a time.
 //! 5. the view's own locks; those of a buffer, the pins, the snapshots, the superseded versions,
-//!    the volume, and of `turns` while nothing is waited for, are leaves.
+//!    the volume, and of `scheduler` while nothing is waited for, are leaves.
 //!
 //! No lock above 3 is needed by commits, and none at all by reads.
 

@@ -28,7 +28,7 @@ mod memtable {
     mod arena;
     #[expect(dead_code, reason = "no store is quiet here")]
     mod chunks;
-    mod posts;
+    mod node_index;
     mod skiplist;
 
     #[path = "../../../../testing/orders/src/list.rs"]

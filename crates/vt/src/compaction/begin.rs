@@ -1,13 +1,13 @@
 //! Begins compactions: picks what is due, of what may run now.
 
 use super::Compactor;
-use super::obstacles::Obstacles;
+use super::exclusions::Exclusions;
 use super::picker::{Moments, Plan, Pressure, is_in, pick, pick_evacuation};
-use super::turns::Underway;
+use super::scheduler::SchedulerState;
 use crate::VtError;
 use crate::signals::Worker;
 use crate::version::Version;
-use crate::worth::{WORTH_PART_IDLE, WORTH_PART_ROOM, is_worth, run_of, weight};
+use crate::victims::{MIN_HOLE_PART_IDLE, MIN_HOLE_PART_ROOM, is_victim, run_of, weight};
 use std::sync::Arc;
 use stitch_base::Seqno;
 use stitch_format::vt_manifest::Run;
@@ -47,20 +47,22 @@ impl Compactor {
 
     /// As [`Self::compact_one`]; who does not wait leaves what others hinder.
     pub(crate) fn compact(&self, pressure: Pressure, waits: bool) -> Result<bool, VtError> {
-        let mut state = self.turns.lock();
+        let mut state = self.scheduler.lock();
         self.gate.check_writable()?;
         let is_alone = pressure >= Pressure::Low || state.wants_one();
-        let may_begin = self.turns.may_begin(&state, is_alone);
+        let may_begin = self.scheduler.may_begin(&state, is_alone);
         if may_begin && let Some(picked) = self.pick_now(pressure, &mut state) {
-            let turn = self.turns.begin(&mut state, Some(&picked.plan), is_alone);
+            let slot = self
+                .scheduler
+                .begin(&mut state, Some(&picked.plan), is_alone);
             if state.count() > 1 {
                 self.counters.compactions_beside.add(1);
             }
             drop(state);
-            let done = self.carry_out(&picked, &turn);
+            let done = self.carry_out(&picked, &slot);
             // In this order: who sees that nothing runs may count on the space that came back.
             drop(picked);
-            drop(turn);
+            drop(slot);
             self.note_left();
             if self.pace.is_behind() {
                 self.signals.wake(Worker::Help);
@@ -74,32 +76,32 @@ impl Compactor {
         }
         if waits {
             // What ends may be just what the caller was after.
-            self.turns.wait(&mut state, is_alone && !may_begin);
+            self.scheduler.wait(&mut state, is_alone && !may_begin);
         }
         Ok(waits)
     }
 
     /// The plan that is most due, of those that may run beside what does.
-    fn pick_now(&self, pressure: Pressure, state: &mut Underway) -> Option<Picked> {
+    fn pick_now(&self, pressure: Pressure, state: &mut SchedulerState) -> Option<Picked> {
         let is_beside = state.count() > 0;
-        let obstacles = &mut state.obstacles;
+        let exclusions = &mut state.exclusions;
         // In this order: a snapshot that is taken after the list sees all that is in the version.
         let version = self.views.version();
         let held = self.snapshots.held();
-        let free_bytes = self.unclaimed_bytes(obstacles.claims.weight());
+        let free_bytes = self.unclaimed_bytes(exclusions.claims.weight());
         let options = self.pick_options(&version, pressure, free_bytes);
-        obstacles.evacuated.renew(self.counters.write_outs.get());
+        exclusions.evacuated.renew(self.counters.write_outs.get());
         let moments = Moments {
             held: &held,
             released: &self.tables.superseded.released(&held),
         };
-        let plan = pick(&version, &options, &moments, pressure, obstacles)
-            .or_else(|| self.pick_evacuation(&version, pressure, obstacles))?;
+        let plan = pick(&version, &options, &moments, pressure, exclusions)
+            .or_else(|| self.pick_evacuation(&version, pressure, exclusions))?;
         if is_beside && plan.input_weight() > free_bytes - free_bytes / 8 {
             return None;
         }
         self.snapshots.keep_versions(&held, [plan.tree]);
-        obstacles.evacuated.note(&plan.evacuate);
+        exclusions.evacuated.note(&plan.evacuate);
         if plan.from_level == 0 {
             self.level0.pay();
         }
@@ -116,8 +118,8 @@ impl Compactor {
     /// As [`Self::compact_one`].
     pub(crate) fn evacuate_one(&self, zones: &[Run]) -> Result<bool, VtError> {
         self.compact_alone(|version| {
-            let obstacles = &self.turns.lock().obstacles;
-            Ok(pick_evacuation(version, zones, obstacles))
+            let exclusions = &self.scheduler.lock().exclusions;
+            Ok(pick_evacuation(version, zones, exclusions))
         })
     }
 
@@ -129,7 +131,7 @@ impl Compactor {
         &self,
         make_plan: impl FnOnce(&Version) -> Result<Option<Plan>, VtError>,
     ) -> Result<bool, VtError> {
-        let turn = self.turns.alone();
+        let slot = self.scheduler.alone();
         self.gate.check_writable()?;
         // In this order, as above.
         let version = self.views.version();
@@ -143,7 +145,7 @@ impl Compactor {
             snapshots: held.of(plan.tree),
             plan,
         };
-        self.carry_out(&picked, &turn)?;
+        self.carry_out(&picked, &slot)?;
         Ok(true)
     }
 
@@ -152,7 +154,7 @@ impl Compactor {
         &self,
         version: &Version,
         pressure: Pressure,
-        obstacles: &Obstacles,
+        exclusions: &Exclusions,
     ) -> Option<Plan> {
         let zones = self.volume.zones();
         let is_possible = zones.usage().zones_free >= EVACUATION_ZONES_MIN;
@@ -161,27 +163,30 @@ impl Compactor {
         }
         // What is moved for a page: up to four pages unasked, more where a commit waits for it.
         let part = match pressure {
-            Pressure::Room => WORTH_PART_ROOM,
-            _ => WORTH_PART_IDLE,
+            Pressure::Room => MIN_HOLE_PART_ROOM,
+            _ => MIN_HOLE_PART_IDLE,
         };
-        let mut worth = zones.scattered(self.space.room_run_bytes());
-        let may_go = |c: &Candidate| obstacles.evacuated.allows(c.zone.addr);
-        worth.retain(|candidate| is_worth(candidate, part) && may_go(candidate));
-        worth.sort_by_key(weight);
-        let mut worth = worth.iter().map(|candidate| run_of(candidate.zone));
-        worth.find_map(|zone| pick_evacuation(version, &[zone], obstacles))
+        let mut victims = zones.scattered(self.space.room_run_bytes());
+        let may_go = |c: &Candidate| exclusions.evacuated.allows(c.zone.addr);
+        victims.retain(|candidate| is_victim(candidate, part) && may_go(candidate));
+        victims.sort_by_key(weight);
+        let mut victims = victims.iter().map(|candidate| run_of(candidate.zone));
+        victims.find_map(|zone| pick_evacuation(version, &[zone], exclusions))
     }
 
     /// True if a table that cannot be read owns anything in a part of the device.
     pub(crate) fn has_unreadable_in(&self, part: Run) -> bool {
-        let obstacles = &self.turns.lock().obstacles;
+        let exclusions = &self.scheduler.lock().exclusions;
         let version = self.views.version();
         let mut tables = version.tables();
-        tables.any(|(_, t)| obstacles.has_unreadable(t) && is_in(t.meta(), &[part]))
+        tables.any(|(_, t)| exclusions.has_unreadable(t) && is_in(t.meta(), &[part]))
     }
 
     /// Lets compactions that found no space be tried again.
     pub(crate) fn forget_avoided(&self) {
-        self.turns.lock().obstacles.forget(&self.views.version());
+        self.scheduler
+            .lock()
+            .exclusions
+            .forget(&self.views.version());
     }
 }

@@ -21,7 +21,7 @@ use crate::version::{Level, TableHandle, TreeVersion};
 use std::sync::Arc;
 use stitch_base::TreeId;
 
-/// Stands for the turn of who places moved tables.
+/// Stands for the slot of an absorb that places moved tables.
 const PLACING: usize = usize::MAX;
 
 /// Keys of a level, `start` included and `end` not.
@@ -48,11 +48,11 @@ impl Claim {
     }
 }
 
-/// The claims of all that run now, each with the number of its turn.
+/// The claims of all that run now, each with the number of its slot.
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
     all: Vec<(usize, Claim)>,
-    /// What goes into each compaction, by the number of its turn.
+    /// What goes into each compaction, by the number of its slot.
     weights: Vec<(usize, u64)>,
 }
 
@@ -68,17 +68,17 @@ impl Claims {
     ///
     /// # Panics
     /// If it meets what another has claimed.
-    pub(super) fn add(&mut self, turn: usize, plan: &Plan) {
+    pub(super) fn add(&mut self, slot: usize, plan: &Plan) {
         assert!(!self.meet(plan), "compactions at once do not overlap");
-        let claims = claims_of(plan).into_iter().map(|claim| (turn, claim));
+        let claims = claims_of(plan).into_iter().map(|claim| (slot, claim));
         self.all.extend(claims);
-        self.weights.push((turn, plan.input_weight()));
+        self.weights.push((slot, plan.input_weight()));
     }
 
-    /// A turn is over.
-    pub(super) fn remove(&mut self, turn: usize) {
-        self.all.retain(|(of, _)| *of != turn);
-        self.weights.retain(|(of, _)| *of != turn);
+    /// A slot is given back.
+    pub(super) fn remove(&mut self, slot: usize) {
+        self.all.retain(|(of, _)| *of != slot);
+        self.weights.retain(|(of, _)| *of != slot);
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use stitch_base::{TableId, TreeId};
 
 /// A compaction of a table is worth it if it brings back one part in so many of what goes in.
-const WORTH_PART: u64 = 16;
+const MIN_HOLE_PART: u64 = 16;
 
 impl Compactor {
     /// Rewrites a table in its level: these blocks are merged, all others stitched where they can
@@ -22,9 +22,9 @@ impl Compactor {
     ) -> Result<bool, VtError> {
         debug_assert!(!blocks.is_empty(), "garbage is in blocks");
         self.compact_alone(|version| {
-            let obstacles = &self.turns.lock().obstacles;
+            let exclusions = &self.scheduler.lock().exclusions;
             let tree = version.trees.get(&tree);
-            Ok(tree.and_then(|tree| garbage_in_place(tree, table, blocks, obstacles)))
+            Ok(tree.and_then(|tree| garbage_in_place(tree, table, blocks, exclusions)))
         })
     }
 
@@ -39,14 +39,14 @@ impl Compactor {
         bytes: u64,
     ) -> Result<bool, VtError> {
         self.compact_alone(|version| {
-            let obstacles = &self.turns.lock().obstacles;
-            let free_bytes = self.unclaimed_bytes(obstacles.claims.weight());
+            let exclusions = &self.scheduler.lock().exclusions;
+            let free_bytes = self.unclaimed_bytes(exclusions.claims.weight());
             let options = self.pick_options(version, Pressure::Idle, free_bytes);
             let tree = version.trees.get(&tree);
-            let plan = tree.and_then(|tree| garbage_plan_below(tree, table, &options, obstacles));
+            let plan = tree.and_then(|tree| garbage_plan_below(tree, table, &options, exclusions));
             let is_worth = |plan: &Plan| {
                 let is_move = plan.kind == PlanKind::Move;
-                is_move || bytes.saturating_mul(WORTH_PART) >= plan.input_weight()
+                is_move || bytes.saturating_mul(MIN_HOLE_PART) >= plan.input_weight()
             };
             Ok(plan.filter(is_worth))
         })

@@ -2,7 +2,7 @@
 
 use super::picker::{Plan, PlanKind};
 use super::run::{level_number, upper_ids};
-use super::turns::Underway;
+use super::scheduler::SchedulerState;
 use std::sync::Arc;
 use stitch_base::TableId;
 use stitch_format::vt_manifest::{TableMeta, VersionEdit};
@@ -60,22 +60,22 @@ pub(super) struct Ran {
 }
 
 impl Ran {
-    pub(super) fn note(self, plan: &Plan, state: &mut Underway) {
-        let obstacles = &mut state.obstacles;
+    pub(super) fn note(self, plan: &Plan, state: &mut SchedulerState) {
+        let exclusions = &mut state.exclusions;
         if self.is_futile {
-            obstacles.tried.extend(upper_ids(plan));
+            exclusions.tried.extend(upper_ids(plan));
             return;
         }
         if self.left_in_zone.is_empty() {
-            obstacles.avoided.clear();
+            exclusions.avoided.clear();
         }
         state.is_short = false;
         // Two of them would take turns for ever if each let the other be tried again.
-        obstacles.avoided.extend(self.left_in_zone);
-        obstacles.unreadable.extend(self.unreadable);
+        exclusions.avoided.extend(self.left_in_zone);
+        exclusions.unreadable.extend(self.unreadable);
         if plan.kind == PlanKind::Part {
             for table in &plan.upper {
-                obstacles.to_part.remove(&table.meta().id);
+                exclusions.to_part.remove(&table.meta().id);
             }
         }
     }

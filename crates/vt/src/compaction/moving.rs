@@ -15,7 +15,7 @@
 //! meanwhile puts nothing where it will lie.
 
 use super::Compactor;
-use super::obstacles::Obstacles;
+use super::exclusions::Exclusions;
 use super::picker::{Plan, Pressure, end_of, flatten_plan};
 use crate::VtError;
 use crate::version::{LEVELS, TableHandle, TreeVersion, Version};
@@ -50,8 +50,8 @@ pub(crate) struct Placing<'a> {
 
 impl Drop for Placing<'_> {
     fn drop(&mut self) {
-        let state = &mut self.compactor.turns.lock();
-        state.obstacles.claims.end_placing();
+        let state = &mut self.compactor.scheduler.lock();
+        state.exclusions.claims.end_placing();
     }
 }
 
@@ -99,17 +99,17 @@ impl Compactor {
 
     fn flatten_plan(&self, version: &Version, tree: TreeId) -> Option<Plan> {
         let tree = version.trees.get(&tree).filter(|tree| !tree.is_flat())?;
-        let state = self.turns.lock();
-        let obstacles: &Obstacles = &state.obstacles;
-        let free_bytes = self.unclaimed_bytes(obstacles.claims.weight());
+        let state = self.scheduler.lock();
+        let exclusions: &Exclusions = &state.exclusions;
+        let free_bytes = self.unclaimed_bytes(exclusions.claims.weight());
         let options = self.pick_options(version, Pressure::Shape, free_bytes);
-        flatten_plan(tree, &options, obstacles)
+        flatten_plan(tree, &options, exclusions)
     }
 
     /// Gives each of the tables, oldest first, the level where it enters its tree.
     pub(crate) fn place(&self, version: &Version, tables: Vec<MovedTable>) -> Placing<'_> {
-        let mut state = self.turns.lock();
-        let claims = &mut state.obstacles.claims;
+        let mut state = self.scheduler.lock();
+        let claims = &mut state.exclusions.claims;
         let mut placed: Vec<(u8, TableMeta)> = Vec::new();
         for MovedTable { from_level, meta } in tables {
             let tree = &version.trees[&meta.tree];

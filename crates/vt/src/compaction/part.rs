@@ -31,8 +31,8 @@ impl Compactor {
         let index = table.index_entries(&[], None)?;
         let deletes = table.range_deletes()?;
         let units = {
-            let obstacles = &self.turns.lock().obstacles;
-            units(&index, |block| obstacles.has_block(block))
+            let exclusions = &self.scheduler.lock().exclusions;
+            units(&index, |block| exclusions.has_block(block))
         };
         let mut cuts = Vec::new();
         for unit in &units {

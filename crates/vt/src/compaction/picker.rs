@@ -3,7 +3,7 @@
 //!
 //! In order:
 //! 1. What cannot be read: tables are parted at unreadable blocks, and unreadable tables sink
-//!    ([`super::obstacles`]).
+//!    ([`super::exclusions`]).
 //! 2. *Shape*: the level that is most over its target, of any tree. Level 0 counts tables, deeper
 //!    levels count bytes, each level having `fanout` times the target of the one above.
 //! 3. When the store is idle: tables rich in deletes, then those rich in versions that only dropped
@@ -31,7 +31,7 @@ mod order;
 mod route;
 mod sink;
 
-use super::obstacles::Obstacles;
+use super::exclusions::Exclusions;
 use crate::held::HeldSeqnos;
 use crate::options::PickOptions;
 use crate::runs::meets_any;
@@ -183,42 +183,42 @@ pub(crate) fn pick(
     options: &PickOptions,
     moments: &Moments<'_>,
     pressure: Pressure,
-    obstacles: &Obstacles,
+    exclusions: &Exclusions,
 ) -> Option<Plan> {
     #[cfg(test)]
     crate::testing::note_walk();
-    let plan = pick_part(version, obstacles)
-        .or_else(|| pick_sinking(version, options, obstacles))
-        .or_else(|| pick_held(version, options, obstacles))
-        .or_else(|| pick_shape(version, options, obstacles));
+    let plan = pick_part(version, exclusions)
+        .or_else(|| pick_sinking(version, options, exclusions))
+        .or_else(|| pick_held(version, options, exclusions))
+        .or_else(|| pick_shape(version, options, exclusions));
     let plan = plan.or_else(|| match pressure {
         Pressure::Shape => None,
         Pressure::Idle | Pressure::Order => {
-            pick_deletes(version, options, moments, Pressure::Idle, obstacles)
-                .or_else(|| pick_superseded(version, moments, Pressure::Idle, obstacles))
-                .or_else(|| pick_values(version, options, obstacles))
+            pick_deletes(version, options, moments, Pressure::Idle, exclusions)
+                .or_else(|| pick_superseded(version, moments, Pressure::Idle, exclusions))
+                .or_else(|| pick_values(version, options, exclusions))
                 .or_else(|| match pressure {
-                    Pressure::Order => pick_overlapping_values(version, options, obstacles),
+                    Pressure::Order => pick_overlapping_values(version, options, exclusions),
                     _ => None,
                 })
         }
         Pressure::Low | Pressure::Space | Pressure::Room => {
-            pick_deletes(version, options, moments, pressure, obstacles)
-                .or_else(|| pick_superseded(version, moments, pressure, obstacles))
-                .or_else(|| pick_overlap(version, options, obstacles))
+            pick_deletes(version, options, moments, pressure, exclusions)
+                .or_else(|| pick_superseded(version, moments, pressure, exclusions))
+                .or_else(|| pick_overlap(version, options, exclusions))
         }
     });
     let plan = plan.or_else(|| match pressure {
         Pressure::Room => None,
-        _ => pick_join(version, options, obstacles),
+        _ => pick_join(version, options, exclusions),
     });
     debug_assert!(
         plan.as_ref()
-            .is_none_or(|p| p.kind == PlanKind::Move || p.inputs().all(|t| !obstacles.stops(t))),
+            .is_none_or(|p| p.kind == PlanKind::Move || p.inputs().all(|t| !exclusions.stops(t))),
         "a plan avoids what it was told to"
     );
     // Most were not thought of if they met others; the rest waits.
-    plan.filter(|plan| !obstacles.claims.meet(plan))
+    plan.filter(|plan| !exclusions.claims.meet(plan))
 }
 
 /// Picks a table to be taken out of zones, so that their holes become free zones. The zones' other
@@ -229,24 +229,24 @@ pub(crate) fn pick(
 pub(crate) fn pick_evacuation(
     version: &Version,
     zones: &[Run],
-    obstacles: &Obstacles,
+    exclusions: &Exclusions,
 ) -> Option<Plan> {
     let stays = |zone: &Run| {
         let mut tables = version.tables();
         let zone = std::slice::from_ref(zone);
-        tables.any(|(_, t)| obstacles.is_unreadable(t) && is_in(t.meta(), zone))
+        tables.any(|(_, t)| exclusions.is_unreadable(t) && is_in(t.meta(), zone))
     };
-    let is_any_unreadable = !obstacles.unreadable.is_empty();
+    let is_any_unreadable = !exclusions.unreadable.is_empty();
     let zones = zones
         .iter()
         .filter(|zone| !is_any_unreadable || !stays(zone));
     let mut zones: Vec<Run> = zones.copied().collect();
     zones.sort_unstable();
     let mut tables = version.tables();
-    let (level, table) = tables.find(|(_, t)| !obstacles.stops(t) && is_in(t.meta(), &zones))?;
+    let (level, table) = tables.find(|(_, t)| !exclusions.stops(t) && is_in(t.meta(), &zones))?;
     let tree = version.trees.get(&table.meta().tree)?;
     let what = (PlanKind::Compact, "evacuate");
-    let mut plan = Route::in_place(tree, (level, table), what, obstacles);
+    let mut plan = Route::in_place(tree, (level, table), what, exclusions);
     plan.evacuate = zones.into();
     Some(plan)
 }
@@ -257,11 +257,11 @@ pub(crate) fn is_in(table: &TableMeta, zones: &[Run]) -> bool {
 }
 
 /// The level that is most over its target.
-fn pick_shape(version: &Version, options: &PickOptions, obstacles: &Obstacles) -> Option<Plan> {
+fn pick_shape(version: &Version, options: &PickOptions, exclusions: &Exclusions) -> Option<Plan> {
     let mut due: Vec<(u64, &TreeVersion, usize)> = Vec::new();
     for tree in version.trees.values() {
         for n in 0..LEVELS {
-            let (tables, bytes) = due_of(tree, n, obstacles);
+            let (tables, bytes) = due_of(tree, n, exclusions);
             // In thousandths of the target, so that levels compare without floating point.
             let score = if n == 0 {
                 let trigger = u64::try_from(options.level0_tables.max(1)).unwrap_or(u64::MAX);
@@ -282,33 +282,33 @@ fn pick_shape(version: &Version, options: &PickOptions, obstacles: &Obstacles) -
     let mut waiting = Vec::new();
     due.into_iter().find_map(|(_, tree, n)| {
         if n == 0 {
-            let plan = plan_level0(tree, options, "shape", obstacles);
-            if plan.is_none() && !obstacles.claims.is_empty() {
+            let plan = plan_level0(tree, options, "shape", exclusions);
+            if plan.is_none() && !exclusions.claims.is_empty() {
                 waiting.push(tree.info.id);
             }
             plan
         } else if n == 1 && waiting.contains(&tree.info.id) {
             None
         } else {
-            if let Some(plan) = move_down(tree, n, options, obstacles) {
+            if let Some(plan) = move_down(tree, n, options, exclusions) {
                 return Some(plan);
             }
-            let table = cheapest(tree, n, obstacles, |_| true)?;
-            Some(Route::below(tree, n, "shape", obstacles).down(table, options))
+            let table = cheapest(tree, n, exclusions, |_| true)?;
+            Some(Route::below(tree, n, "shape", exclusions).down(table, options))
         }
     })
 }
 
 /// Tables of a level that could go down and do not yet, and their bytes.
-fn due_of(tree: &TreeVersion, level: usize, obstacles: &Obstacles) -> (u64, u64) {
+fn due_of(tree: &TreeVersion, level: usize, exclusions: &Exclusions) -> (u64, u64) {
     let all = &tree.levels[level];
     let (mut tables, mut bytes) = (all.tables.len() as u64, all.weight);
-    let claims = &obstacles.claims;
-    if obstacles.unreadable.is_empty() && claims.is_empty() {
+    let claims = &exclusions.claims;
+    if exclusions.unreadable.is_empty() && claims.is_empty() {
         return (tables, bytes);
     }
     for table in &all.tables {
-        let is_stuck = obstacles.is_unreadable(table) || obstacles.is_held(tree, level, table);
+        let is_stuck = exclusions.is_unreadable(table) || exclusions.is_held(tree, level, table);
         if is_stuck || claims.takes_down(tree.info.id, level, table) {
             tables -= 1;
             bytes -= table.weight();
@@ -323,9 +323,9 @@ fn move_down(
     tree: &TreeVersion,
     level: usize,
     options: &PickOptions,
-    obstacles: &Obstacles,
+    exclusions: &Exclusions,
 ) -> Option<Plan> {
-    let (_, bytes) = due_of(tree, level, obstacles);
+    let (_, bytes) = due_of(tree, level, exclusions);
     let mut excess = bytes.saturating_sub(target(options, level));
     let below = &tree.levels[level + 1];
     let mut upper = Vec::new();
@@ -334,7 +334,7 @@ fn move_down(
         let is_free = below
             .overlapping(&table.meta().smallest, Some(&end))
             .is_empty();
-        let may_go = !obstacles.stops(table) && !obstacles.claims.hinder(tree, level, table);
+        let may_go = !exclusions.stops(table) && !exclusions.claims.hinder(tree, level, table);
         if is_free && is_large(table, options) && may_go {
             upper.push(Arc::clone(table));
             excess = excess.saturating_sub(table.weight());
@@ -343,7 +343,7 @@ fn move_down(
             break;
         }
     }
-    let route = Route::below(tree, level, "shape", obstacles);
+    let route = Route::below(tree, level, "shape", exclusions);
     (!upper.is_empty()).then(|| route.plan(PlanKind::Move, upper, Vec::new()))
 }
 
@@ -359,7 +359,7 @@ fn pick_superseded(
     version: &Version,
     moments: &Moments<'_>,
     pressure: Pressure,
-    obstacles: &Obstacles,
+    exclusions: &Exclusions,
 ) -> Option<Plan> {
     if moments.released.is_empty() {
         return None;
@@ -367,15 +367,15 @@ fn pick_superseded(
     let count = |t: &TableHandle| moments.released.get(&t.meta().id).copied().unwrap_or(0);
     let (level, table) = version
         .tables()
-        .filter(|(_, t)| are_many(count(t), t.meta(), pressure) && !obstacles.stops(t))
+        .filter(|(_, t)| are_many(count(t), t.meta(), pressure) && !exclusions.stops(t))
         .filter(|(level, t)| {
             let tree = version.trees.get(&t.meta().tree);
-            tree.is_none_or(|tree| !obstacles.claims.hinder(tree, *level, t))
+            tree.is_none_or(|tree| !exclusions.claims.hinder(tree, *level, t))
         })
         .max_by_key(|(_, t)| (count(t), t.meta().id))?;
     let tree = version.trees.get(&table.meta().tree)?;
     let what = (PlanKind::Compact, "superseded");
-    Some(Route::in_place(tree, (level, table), what, obstacles))
+    Some(Route::in_place(tree, (level, table), what, exclusions))
 }
 
 /// A table whose deletes can vanish or go one level down.
@@ -384,7 +384,7 @@ fn pick_deletes(
     options: &PickOptions,
     moments: &Moments<'_>,
     pressure: Pressure,
-    obstacles: &Obstacles,
+    exclusions: &Exclusions,
 ) -> Option<Plan> {
     let is_rich = |meta: &TableMeta| {
         are_many(meta.delete_count, meta, pressure) || meta.range_delete_count > 0
@@ -392,7 +392,7 @@ fn pick_deletes(
     for tree in version.trees.values() {
         let oldest = moments.held.oldest_of(tree.info.id);
         let in_level0 = tree.levels[0].tables.iter().any(|t| is_rich(t.meta()));
-        if in_level0 && let Some(plan) = plan_level0(tree, options, "deletes", obstacles) {
+        if in_level0 && let Some(plan) = plan_level0(tree, options, "deletes", exclusions) {
             return Some(as_copy(plan));
         }
         for n in 1..LEVELS {
@@ -403,14 +403,14 @@ fn pick_deletes(
                 let may_vanish = !is_seen && !tree.is_branch();
                 is_rich(t.meta()) && (below || may_vanish)
             };
-            let Some(table) = cheapest(tree, n, obstacles, may_go) else {
+            let Some(table) = cheapest(tree, n, exclusions, may_go) else {
                 continue;
             };
             if !has_below(tree, n, table.meta()) {
                 let what = (PlanKind::Compact, "deletes");
-                return Some(Route::in_place(tree, (n, table), what, obstacles));
+                return Some(Route::in_place(tree, (n, table), what, exclusions));
             }
-            return Some(Route::below(tree, n, "deletes", obstacles).down(table, options));
+            return Some(Route::below(tree, n, "deletes", exclusions).down(table, options));
         }
     }
     None
@@ -426,21 +426,21 @@ fn as_copy(plan: Plan) -> Plan {
 
 /// A table of value blocks that overlaps not too much of what is below: what it hides there gives
 /// its space back, for the price of index entries.
-fn pick_values(version: &Version, options: &PickOptions, obstacles: &Obstacles) -> Option<Plan> {
+fn pick_values(version: &Version, options: &PickOptions, exclusions: &Exclusions) -> Option<Plan> {
     let is_cheap =
         |plan: &Plan| weight(&plan.lower) <= weight(&plan.upper).saturating_mul(VALUES_COST_MAX);
     let has_values = |t: &TableHandle| t.meta().value_bytes >= t.owned_bytes() / 2;
     for tree in version.trees.values() {
         if tree.levels[0].tables.iter().any(|t| has_values(t))
-            && let Some(plan) = plan_level0(tree, options, "values", obstacles)
+            && let Some(plan) = plan_level0(tree, options, "values", exclusions)
             && is_cheap(&plan)
         {
             return Some(plan);
         }
         for n in 1..LEVELS - 1 {
             let may_go = |t: &TableHandle| has_values(t) && has_below(tree, n, t.meta());
-            let plan = cheapest(tree, n, obstacles, may_go)
-                .map(|table| Route::below(tree, n, "values", obstacles).down(table, options));
+            let plan = cheapest(tree, n, exclusions, may_go)
+                .map(|table| Route::below(tree, n, "values", exclusions).down(table, options));
             if let Some(plan) = plan.filter(is_cheap) {
                 return Some(plan);
             }
@@ -450,16 +450,16 @@ fn pick_values(version: &Version, options: &PickOptions, obstacles: &Obstacles) 
 }
 
 /// What overlaps the least below it for what it is: what it hides there gives its space back.
-fn pick_overlap(version: &Version, options: &PickOptions, obstacles: &Obstacles) -> Option<Plan> {
+fn pick_overlap(version: &Version, options: &PickOptions, exclusions: &Exclusions) -> Option<Plan> {
     let plans = version.trees.values().flat_map(|tree| {
         let level0 = match tree.levels[0].tables.is_empty() {
             true => None,
-            false => plan_level0(tree, options, "space", obstacles),
+            false => plan_level0(tree, options, "space", exclusions),
         };
         let deeper = (1..LEVELS - 1).filter_map(move |n| {
             let overlaps = |t: &TableHandle| has_below(tree, n, t.meta());
-            let table = cheapest(tree, n, obstacles, overlaps)?;
-            Some(Route::below(tree, n, "space", obstacles).down(table, options))
+            let table = cheapest(tree, n, exclusions, overlaps)?;
+            Some(Route::below(tree, n, "space", exclusions).down(table, options))
         });
         let plans = level0.into_iter().chain(deeper);
         plans.map(|plan| (cost(tree, &plan.upper, plan.to_level), plan))
@@ -495,7 +495,7 @@ fn has_below(tree: &TreeVersion, level: usize, meta: &TableMeta) -> bool {
 fn cheapest<'a>(
     tree: &'a TreeVersion,
     level: usize,
-    obstacles: &Obstacles,
+    exclusions: &Exclusions,
     may_go: impl Fn(&TableHandle) -> bool,
 ) -> Option<&'a Arc<TableHandle>> {
     let below = tree.levels.get(level + 1);
@@ -506,15 +506,15 @@ fn cheapest<'a>(
         let bytes = weight(tables);
         let is_avoided = tables
             .iter()
-            .any(|t| obstacles.avoided.contains(&t.meta().id));
+            .any(|t| exclusions.avoided.contains(&t.meta().id));
         let ratio = u128::from(bytes) * 1000 / u128::from(t.weight().max(1));
         (is_avoided, ratio)
     };
     tree.levels[level]
         .tables
         .iter()
-        .filter(|t| !obstacles.stops(t) && may_go(t) && !obstacles.is_held(tree, level, t))
-        .filter(|t| !obstacles.claims.hinder(tree, level, t))
+        .filter(|t| !exclusions.stops(t) && may_go(t) && !exclusions.is_held(tree, level, t))
+        .filter(|t| !exclusions.claims.hinder(tree, level, t))
         .map(|t| (cost(t), t))
         .filter(|((is_avoided, _), _)| !is_avoided)
         .min_by_key(|((_, ratio), t)| (*ratio, t.meta().id))
@@ -562,9 +562,9 @@ fn are_disjoint(tables: &[Arc<TableHandle>]) -> bool {
     by_key.windows(2).all(|pair| pair[0].is_before(pair[1]))
 }
 
-fn without(obstacles: &Obstacles, plan: Plan) -> Option<Plan> {
-    let is_clean = plan.inputs().all(|t| !obstacles.stops(t));
-    (is_clean && !obstacles.claims.meet(&plan)).then_some(plan)
+fn without(exclusions: &Exclusions, plan: Plan) -> Option<Plan> {
+    let is_clean = plan.inputs().all(|t| !exclusions.stops(t));
+    (is_clean && !exclusions.claims.meet(&plan)).then_some(plan)
 }
 
 #[cfg(test)]

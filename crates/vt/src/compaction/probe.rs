@@ -1,7 +1,7 @@
 //! Finds out what of a compaction's inputs cannot be read, after the compaction failed.
 
 use super::Compactor;
-use super::obstacles::Obstacles;
+use super::exclusions::Exclusions;
 use super::picker::Plan;
 use super::run::is_damage;
 use crate::VtError;
@@ -23,11 +23,11 @@ impl Compactor {
     pub(super) fn find_unreadable(
         &self,
         plan: &Plan,
-        obstacles: &mut Obstacles,
+        exclusions: &mut Exclusions,
     ) -> Result<Unreadable, VtError> {
         let mut found = Unreadable::Nothing;
         for table in plan.inputs() {
-            found = found.max(self.probe(table, obstacles)?);
+            found = found.max(self.probe(table, exclusions)?);
         }
         Ok(found)
     }
@@ -35,12 +35,12 @@ impl Compactor {
     fn probe(
         &self,
         handle: &TableHandle,
-        obstacles: &mut Obstacles,
+        exclusions: &mut Exclusions,
     ) -> Result<Unreadable, VtError> {
         let index = match self.index_of(handle) {
             Ok(index) => index,
             Err(error) if is_damage(&error) => {
-                if !obstacles.unreadable.insert(handle.meta().id) {
+                if !exclusions.unreadable.insert(handle.meta().id) {
                     return Ok(Unreadable::Known);
                 }
                 self.counters.unreadable_tables.add(1);
@@ -69,12 +69,12 @@ impl Compactor {
             if !is_damage(&error) {
                 return Err(error);
             }
-            let is_new = obstacles.to_part.insert(handle.meta().id);
+            let is_new = exclusions.to_part.insert(handle.meta().id);
             found = found.max(match is_new {
                 true => Unreadable::New,
                 false => Unreadable::Known,
             });
-            if obstacles.add_block(&block) {
+            if exclusions.add_block(&block) {
                 found = Unreadable::New;
                 self.counters.unreadable_blocks.add(1);
                 tracing::error!(

@@ -4,19 +4,19 @@ use super::Compactor;
 use super::begin::Picked;
 use super::distill::{DistillRules, distill};
 use super::fragments::{Fragments, surviving};
-use super::holds::Holds;
+use super::held_keys::HeldKeys;
 use super::inputs::Inputs;
+use super::level_outputs::{Bytes, LevelOutputs};
 use super::made::{Made, Ran};
 use super::picker::{Plan, PlanKind, end_of};
 use super::probe::Unreadable;
-use super::sinks::{Bytes, Sinks};
+use super::scheduler::Slot;
 use super::stitch::{BlockInfo, Piece, Planner, Step, StitchRules};
-use super::turns::Turn;
 use crate::VtError;
 use crate::entry::{BoxIter, EntryIter, RangeDelete};
 use crate::install::Install;
 use crate::iter::MergeIter;
-use crate::options::TURNS_MAX;
+use crate::options::COMPACTIONS_MAX;
 use crate::output::{OutputRules, Outputs};
 use crate::range_delete::RangeDeletes;
 use crate::runs::{coalesce, meets_any};
@@ -36,11 +36,11 @@ use stitch_volume::Stream;
 /// megabyte. Few while debugging, so that tests have parted steps.
 const STEP_BLOCKS: usize = if cfg!(debug_assertions) { 32 } else { 4096 };
 
-/// Streams by output level and turn: what is compacted together lies together, and what is at once
+/// Streams by output level and slot: what is compacted together lies together, and what is at once
 /// apart.
-pub(super) const fn stream(level: usize, turn: usize) -> Stream {
-    const { assert!(TURNS_MAX == 2, "each has its streams") };
-    match (level, turn) {
+pub(super) const fn stream(level: usize, slot: usize) -> Stream {
+    const { assert!(COMPACTIONS_MAX == 2, "each has its streams") };
+    match (level, slot) {
         (0 | 1, 0) => Stream(1),
         (_, 0) => Stream(2),
         (0 | 1, _) => Stream(6),
@@ -50,19 +50,19 @@ pub(super) const fn stream(level: usize, turn: usize) -> Stream {
 
 impl Compactor {
     /// Runs a plan and takes note of what came of it.
-    pub(super) fn carry_out(&self, picked: &Picked, turn: &Turn<'_>) -> Result<(), VtError> {
+    pub(super) fn carry_out(&self, picked: &Picked, slot: &Slot<'_>) -> Result<(), VtError> {
         let plan = &picked.plan;
-        tracing::debug!(%plan, turn = turn.number(), "compaction");
-        match self.run_plan(picked, turn) {
+        tracing::debug!(%plan, slot = slot.number(), "compaction");
+        match self.run_plan(picked, slot) {
             Ok(ran) => {
-                let mut state = self.turns.lock();
+                let mut state = self.scheduler.lock();
                 ran.note(plan, &mut state);
                 Ok(())
             }
             Err(VtError::Closed) => Err(VtError::Closed),
             Err(error) if error.kind() == ErrorKind::NoSpace && !self.gate.is_failed() => {
-                let mut state = self.turns.lock();
-                if turn.had_company(&state) {
+                let mut state = self.scheduler.lock();
+                if slot.had_company(&state) {
                     // Alone it may find some.
                     state.is_short = true;
                     tracing::debug!(%error, %plan, "two compactions found no space");
@@ -71,7 +71,7 @@ impl Compactor {
                 // Others may need less. Tried again when one of them has succeeded, or later.
                 tracing::warn!(%error, %plan, "a compaction found no space");
                 state.is_short = false;
-                state.obstacles.avoided.extend(upper_ids(plan));
+                state.exclusions.avoided.extend(upper_ids(plan));
                 Ok(())
             }
             Err(error) => self.go_around(plan, error),
@@ -81,9 +81,9 @@ impl Compactor {
     /// After a plan has failed: finds out whether there is a way around what it failed at.
     fn go_around(&self, plan: &Plan, error: VtError) -> Result<(), VtError> {
         // Nothing is picked before that is known.
-        let obstacles = &mut self.turns.lock().obstacles;
+        let exclusions = &mut self.scheduler.lock().exclusions;
         let found = match !self.gate.is_failed() && is_damage(&error) {
-            true => self.find_unreadable(plan, obstacles)?,
+            true => self.find_unreadable(plan, exclusions)?,
             false => Unreadable::Nothing,
         };
         if found == Unreadable::New {
@@ -93,7 +93,7 @@ impl Compactor {
         if may_pass && self.gate.check_writable().is_ok() {
             // All could be read now, or going around what cannot be failed; later it may not.
             tracing::warn!(%error, %plan, "a compaction is put off");
-            obstacles.avoided.extend(upper_ids(plan));
+            exclusions.avoided.extend(upper_ids(plan));
             return Ok(());
         }
         self.gate.fail(&error);
@@ -109,7 +109,7 @@ impl Compactor {
         is_in_pieces && copied_bytes <= self.volume.zones().usage().usable / 2
     }
 
-    fn run_plan(&self, picked: &Picked, turn: &Turn<'_>) -> Result<Ran, VtError> {
+    fn run_plan(&self, picked: &Picked, slot: &Slot<'_>) -> Result<Ran, VtError> {
         let Picked {
             version,
             snapshots,
@@ -123,7 +123,7 @@ impl Compactor {
             PlanKind::Move => Made::default(),
             PlanKind::Compact | PlanKind::Join | PlanKind::Order => Job {
                 is_in_pieces,
-                turn: turn.number(),
+                slot: slot.number(),
                 ..Job::new(self, tree, plan, snapshots, &under_way)?
             }
             .run()?,
@@ -214,13 +214,13 @@ struct Job<'a> {
     tree: &'a TreeVersion,
     plan: &'a Plan,
     snapshots: &'a [Seqno],
-    /// The number of its turn.
-    turn: usize,
+    /// The number of its slot.
+    slot: usize,
     range_deletes: Fragments<'a>,
     /// A base version would take half of its room to list what tables own.
     is_in_pieces: bool,
     /// What stays in its level.
-    holds: Holds,
+    held_keys: HeldKeys,
     /// Unreadable tables that range deletes hide from everyone.
     dropped: Vec<TableId>,
     /// Dropped snapshots that the inputs still hold versions for.
@@ -268,10 +268,10 @@ impl<'a> Job<'a> {
             tree,
             plan,
             snapshots,
-            turn: 0,
+            slot: 0,
             range_deletes,
             is_in_pieces: false,
-            holds: Holds::new(plan, &around),
+            held_keys: HeldKeys::new(plan, &around),
             dropped: dropped.iter().map(|t| t.meta().id).collect(),
             tables,
             under_way: Arc::clone(under_way),
@@ -282,7 +282,7 @@ impl<'a> Job<'a> {
     fn is_futile(&self) -> bool {
         let stays = |t: &Arc<TableHandle>| {
             let (start, end) = (&t.meta().smallest, end_of(t.meta()));
-            self.holds.has(start) && !self.holds.cuts_before(start, &end)
+            self.held_keys.has(start) && !self.held_keys.cuts_before(start, &end)
         };
         !self.plan.around.is_empty() && self.dropped.is_empty() && self.plan.upper.iter().all(stays)
     }
@@ -304,24 +304,24 @@ impl<'a> Job<'a> {
         };
         let mut planner = Planner::new(&rules, STEP_BLOCKS);
         let mut inputs = Inputs::new(&self.tables, self.plan.until.as_deref())?;
-        let mut sinks = self.sinks();
+        let mut outputs = self.outputs();
         while let Some((input, number)) = inputs.next()? {
             let info = self.block_info(input, inputs.block(input, number));
             planner.push(input, number, &info);
-            self.run_steps(&mut planner, &mut inputs, &mut sinks)?;
+            self.run_steps(&mut planner, &mut inputs, &mut outputs)?;
         }
         planner.finish();
-        self.run_steps(&mut planner, &mut inputs, &mut sinks)?;
+        self.run_steps(&mut planner, &mut inputs, &mut outputs)?;
         // Of a slice, what the one upper table has beyond it stays, stitched.
         while let Some(block) = inputs.next_beyond()? {
             match self.is_shifted(0) && !block.is_value {
-                true => self.copy(block, &mut sinks)?,
-                false => sinks.rest.stitch(std::slice::from_ref(&block))?,
+                true => self.copy(block, &mut outputs)?,
+                false => outputs.rest.stitch(std::slice::from_ref(&block))?,
             }
         }
-        let bytes = sinks.bytes;
-        let down = sinks.down.finish()?;
-        let rest = sinks.rest.finish().inspect_err(|_| {
+        let bytes = outputs.bytes;
+        let down = outputs.down.finish()?;
+        let rest = outputs.rest.finish().inspect_err(|_| {
             self.under_way.end();
             self.compactor.tables.discard(&down, &input_runs(self.plan));
         })?;
@@ -347,11 +347,11 @@ impl<'a> Job<'a> {
     }
 
     /// Writes what a block of the first input has anew, where what stays goes.
-    fn copy(&self, block: IndexEntry, sinks: &mut Sinks<'_>) -> Result<(), VtError> {
+    fn copy(&self, block: IndexEntry, outputs: &mut LevelOutputs<'_>) -> Result<(), VtError> {
         let mut entries = self.tables[0].blocks_iter(vec![block], Carry::Nothing);
         entries.seek(&[], Seqno(u64::MAX))?;
         while let Some(entry) = entries.current() {
-            sinks.rest.add(&entry)?;
+            outputs.rest.add(&entry)?;
             entries.next()?;
         }
         Ok(())
@@ -383,26 +383,26 @@ impl<'a> Job<'a> {
     }
 
     /// Where the plan's keys go, and where those go that stay.
-    fn sinks(&self) -> Sinks<'_> {
+    fn outputs(&self) -> LevelOutputs<'_> {
         let outputs = |level: usize, deletes: Vec<RangeDelete>, table_bytes: u64| {
             let rules = OutputRules {
-                stream: stream(level, self.turn),
+                stream: stream(level, self.slot),
                 precision: self.compactor.tables.precision(level),
                 table_bytes,
                 snapshots: self.snapshots.into(),
-                cuts: self.holds.points().to_vec(),
+                cuts: self.held_keys.points().to_vec(),
                 input_runs: input_runs(self.plan),
                 under_way: Some(Arc::clone(&self.under_way)),
             };
             Outputs::new(&self.compactor.tables, &self.tree.info, rules, deletes)
         };
         let is_bottom = |start: &[u8], end: &[u8]| self.is_bottom_before(start, end);
-        let down = self.holds.parts(&self.range_deletes, false);
+        let down = self.held_keys.parts(&self.range_deletes, false);
         let down = surviving(down, self.snapshots, &is_bottom);
-        let rest = self.holds.parts(&self.range_deletes, true);
+        let rest = self.held_keys.parts(&self.range_deletes, true);
         let rest = surviving(rest, self.snapshots, &|_, _| false);
-        Sinks {
-            holds: &self.holds,
+        LevelOutputs {
+            held_keys: &self.held_keys,
             down: outputs(self.plan.to_level, down, self.table_bytes()),
             rest: outputs(self.plan.from_level, rest, u64::MAX),
             bytes: Bytes::default(),
@@ -414,16 +414,16 @@ impl<'a> Job<'a> {
         &self,
         planner: &mut Planner<'_>,
         inputs: &mut Inputs<'_>,
-        sinks: &mut Sinks<'_>,
+        outputs: &mut LevelOutputs<'_>,
     ) -> Result<(), VtError> {
         while let Some(step) = planner.pop() {
             if self.compactor.signals.is_stopped() {
                 return Err(VtError::Closed);
             }
             match step {
-                Step::Drop(piece) => sinks.bytes.dropped += inputs.forget(&piece),
-                Step::Stitch(piece) => sinks.stitch(&inputs.take(&piece))?,
-                Step::Merge(pieces) => self.merge(&pieces, inputs, sinks)?,
+                Step::Drop(piece) => outputs.bytes.dropped += inputs.forget(&piece),
+                Step::Stitch(piece) => outputs.stitch(&inputs.take(&piece))?,
+                Step::Merge(pieces) => self.merge(&pieces, inputs, outputs)?,
             }
         }
         Ok(())
@@ -433,7 +433,7 @@ impl<'a> Job<'a> {
         &self,
         pieces: &[Piece],
         inputs: &mut Inputs<'_>,
-        sinks: &mut Sinks<'_>,
+        outputs: &mut LevelOutputs<'_>,
     ) -> Result<(), VtError> {
         let mut sources: Vec<BoxIter> = Vec::new();
         for (input, table) in self.tables.iter().enumerate() {
@@ -452,14 +452,14 @@ impl<'a> Job<'a> {
             upserts: &self.compactor.options.upserts,
             load: &|block| self.tables[0].value_of(block).map(Some),
         };
-        distill(&mut source, &rules, &mut |kept| sinks.add(kept))
+        distill(&mut source, &rules, &mut |kept| outputs.add(kept))
     }
 
     /// True if no level below the output has anything from `start` to `end`, both included.
     fn is_bottom(&self, start: &[u8], end: &[u8]) -> bool {
         let mut after = end.to_vec();
         after.push(0);
-        !self.holds.has(end) && self.is_bottom_before(start, &after)
+        !self.held_keys.has(end) && self.is_bottom_before(start, &after)
     }
 
     /// True if no level below the output has anything from `start` up to `end`.
@@ -473,7 +473,7 @@ impl<'a> Job<'a> {
             return false;
         }
         // Below what stays is what it is held by.
-        if self.holds.has(start) || self.holds.cuts_before(start, end) {
+        if self.held_keys.has(start) || self.held_keys.cuts_before(start, end) {
             return false;
         }
         self.tree.levels[self.plan.to_level + 1..]
@@ -484,7 +484,7 @@ impl<'a> Job<'a> {
     /// A block of an input.
     fn block_info<'b>(&self, input: usize, entry: &'b IndexEntry) -> BlockInfo<'b> {
         BlockInfo {
-            is_cut: self.holds.cuts(&entry.first, &entry.last)
+            is_cut: self.held_keys.cuts(&entry.first, &entry.last)
                 || (self.is_shifted(input) && !entry.is_value)
                 || self.is_evacuated(entry)
                 || has_released(entry, &self.released)

@@ -14,7 +14,7 @@
 //!
 //! An insert keeps the path of its search (`Splice`). The next insert begins at the lowest level of
 //! that path which covers its key, so keys in order cost a few comparisons. Inserts of other keys
-//! begin at a node of a middle level (`posts`); only nodes taller than that level need a search
+//! begin at a node of a middle level (`index`); only nodes taller than that level need a search
 //! from the top. `Again` keeps the node of a key that is upserted repeatedly: one comparison finds
 //! it.
 //!
@@ -26,7 +26,7 @@
 
 use super::arena::Arena;
 use super::chunks::Chunks;
-use super::posts::{Front, Posts};
+use super::node_index::{Front, NodeIndex};
 use crate::entry::{EntryRef, Op};
 use crate::prefix::prefix_of;
 use std::cmp::Ordering;
@@ -43,11 +43,11 @@ use stitch_base::{Seqno, TreeId};
 const HEIGHT_MAX: usize = 12;
 /// A node is on the next level once in this many times.
 const BRANCHING: u64 = 4;
-/// An insert looks near the one before it on so many levels. Beyond them it begins at a signpost.
+/// Levels on which an insert searches near the one before it. Beyond them it begins at the index.
 const CLIMB_MAX: usize = 3;
 /// Of so many keys that were upserted lately it is remembered where they are.
 const AGAIN_COUNT: usize = 8;
-/// Nodes on this level, one in sixteen, have signposts: few enough for the processor's caches.
+/// Nodes on this level, one in sixteen, are in the index: few enough for the processor's caches.
 const POST_LEVEL: usize = 2;
 
 const PUT: u8 = 1;
@@ -240,12 +240,12 @@ struct Writer {
     rng: Rng,
     /// On each level, up to `spliced`, the last node at or before the entry that was added last.
     splice: [*mut Node; HEIGHT_MAX],
-    /// Levels on which the splice is that: all, or those up to that of the signposts.
+    /// Levels on which the splice is that: all, or those up to that of the index.
     spliced: usize,
     /// Keys that were upserted lately, each in the one slot that its front names.
     again: [Again; AGAIN_COUNT],
     /// The nodes of [`POST_LEVEL`].
-    posts: Posts<*mut Node>,
+    index: NodeIndex<*mut Node>,
 }
 
 /// The list.
@@ -292,7 +292,7 @@ impl SkipList {
                     front: (0, 0),
                     before: head,
                 }; AGAIN_COUNT],
-                posts: Posts::new(),
+                index: NodeIndex::new(),
             }),
         }
     }
@@ -358,10 +358,10 @@ impl SkipList {
         }
         if height > POST_LEVEL {
             let is_before = |other| is_before(other, &sought);
-            writer.posts.add(sought.front, node, is_before);
+            writer.index.add(sought.front, node, is_before);
         }
         self.height.fetch_max(height, Memory::Relaxed);
-        let bytes = writer.arena.bytes() + writer.posts.bytes();
+        let bytes = writer.arena.bytes() + writer.index.bytes();
         self.bytes.store(bytes, Memory::Relaxed);
     }
 
@@ -413,7 +413,7 @@ impl SkipList {
             splice,
             spliced,
             again,
-            posts,
+            index,
             ..
         } = writer;
         // SAFETY: a splice holds nodes of this list.
@@ -435,8 +435,8 @@ impl SkipList {
                 splice[POST_LEVEL] = if front == at.front && fits(before, POST_LEVEL) {
                     before
                 } else {
-                    let post = posts.last_before(at.front, |other| is_before(other, at));
-                    post.unwrap_or(self.head)
+                    let indexed = index.last_before(at.front, |other| is_before(other, at));
+                    indexed.unwrap_or(self.head)
                 };
                 *spliced = POST_LEVEL + 1;
                 debug_assert!(fits(splice[POST_LEVEL], POST_LEVEL), "all have one");
@@ -493,7 +493,7 @@ impl SkipList {
 
 /// True if a node, which is of a list that is alive, is before a position.
 fn is_before(node: *mut Node, at: &Sought<'_>) -> bool {
-    // SAFETY: signposts stand for nodes of the list that they belong to.
+    // SAFETY: the index refers to nodes of its own list.
     let node = unsafe { NodeRef::new(node) }.expect("a node");
     node.cmp(at).is_lt()
 }

@@ -1,6 +1,6 @@
 use super::arena::Arena;
 use super::chunks::{ALIGN, Chunk};
-use super::posts::Posts;
+use super::node_index::NodeIndex;
 use super::*;
 use crate::entry::Op;
 use proptest::prelude::*;
@@ -310,20 +310,20 @@ fn who_holds_much_leaves_room_for_nothing() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn posts_are_a_set_in_order(numbers in prop::collection::vec(0u64..3000, 1..1500)) {
+    fn indexed_nodes_are_a_set_in_order(numbers in prop::collection::vec(0u64..3000, 1..1500)) {
         let mut set = BTreeSet::new();
-        let mut posts = Posts::new();
+        let mut index = NodeIndex::new();
         // Many have the same front.
         let front = |number: u64| (1, number / 7);
         for number in numbers {
-            let found = posts.last_before(front(number), |n: u64| n < number);
+            let found = index.last_before(front(number), |n: u64| n < number);
             prop_assert_eq!(found, set.range(..number).next_back().copied());
             if set.insert(number) {
-                posts.add(front(number), number, |n| n < number);
+                index.add(front(number), number, |n| n < number);
             }
         }
         for number in 0..3000 {
-            let found = posts.last_before(front(number), |n| n < number);
+            let found = index.last_before(front(number), |n| n < number);
             prop_assert_eq!(found, set.range(..number).next_back().copied());
         }
     }

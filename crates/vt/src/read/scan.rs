@@ -11,10 +11,10 @@
 //! of order: callers would meet keys outside of their range, and a seek could take a source back
 //! without end.
 
-use super::heads::Heads;
-use super::learn::Passed;
+use super::gap_tracking::Passed;
 use super::path::ReadPath;
 use super::source::Source;
+use super::source_heap::SourceHeap;
 use crate::VtError;
 use crate::cache::ReadCount;
 use crate::entry::{EntryIter, EntryRef, Op};
@@ -33,7 +33,7 @@ pub(crate) struct VtScan<'a> {
     tree: TreeId,
     sources: Vec<Source>,
     /// Upward: which of them is next.
-    heads: Heads,
+    heap: SourceHeap,
     has_range_deletes: bool,
     seqno: Seqno,
     direction: Direction,
@@ -120,7 +120,7 @@ impl<'a> VtScan<'a> {
         let mut scan = Self {
             reads,
             tree,
-            heads: Heads::new(),
+            heap: SourceHeap::new(),
             has_range_deletes: sources.iter().any(Source::has_range_deletes),
             passed: Passed::new(reads, tree, range, direction, complete),
             waits_to_learn: false,
@@ -245,7 +245,7 @@ impl<'a> VtScan<'a> {
             Direction::Forward => {
                 self.learn_to(Some(&gap.start))?;
                 self.stands_on_key = false;
-                self.heads.forget();
+                self.heap.forget();
                 let Some(end) = &gap.end else {
                     return Ok(false);
                 };
@@ -270,7 +270,7 @@ impl<'a> VtScan<'a> {
     /// Takes each source on over what a range delete of its own hides around the key, as far as
     /// whole blocks are older than that.
     fn skip_hidden(&mut self) -> Result<(), VtError> {
-        self.heads.forget();
+        self.heap.forget();
         let mut has_moved = false;
         for source in &mut self.sources {
             let Some(window) = source.window(&self.key).cloned() else {
@@ -303,7 +303,7 @@ impl<'a> VtScan<'a> {
         if self.stands_on_key {
             self.leave_key()?;
         }
-        let Some(top) = self.heads.top(&self.sources) else {
+        let Some(top) = self.heap.top(&self.sources) else {
             return Ok(None);
         };
         let next = self.sources[top.source].entries.current();
@@ -330,8 +330,8 @@ impl<'a> VtScan<'a> {
         self.stands_on_key = false;
         let prefix = prefix_of(&self.key);
         // The key is that of the top, unless that has moved.
-        let mut is_on_key = self.heads.is_fresh();
-        while let Some(top) = self.heads.top(&self.sources)
+        let mut is_on_key = self.heap.is_fresh();
+        while let Some(top) = self.heap.top(&self.sources)
             && top.prefix == prefix
         {
             let entries = &mut self.sources[top.source].entries;
@@ -340,9 +340,9 @@ impl<'a> VtScan<'a> {
             }
             is_on_key = false;
             match entries.next_prefix() {
-                Ok(next) => self.heads.moved(next, &self.sources),
+                Ok(next) => self.heap.moved(next, &self.sources),
                 Err(error) => {
-                    self.heads.forget();
+                    self.heap.forget();
                     return Err(error);
                 }
             }
@@ -366,7 +366,7 @@ impl<'a> VtScan<'a> {
                 && entry.key == self.key
             {
                 if entry.seqno > source.seqno {
-                    self.heads.forget();
+                    self.heap.forget();
                     source.entries.next()?;
                     continue;
                 }
@@ -379,7 +379,7 @@ impl<'a> VtScan<'a> {
                 if !chain.push(entry.op) {
                     return self.built(chain);
                 }
-                self.heads.forget();
+                self.heap.forget();
                 source.entries.next()?;
             }
         }
@@ -400,7 +400,7 @@ impl<'a> VtScan<'a> {
             }
         }
         let end = end.expect("a newer source hides the key");
-        self.heads.forget();
+        self.heap.forget();
         for source in older {
             source.entries.seek_on(end)?;
         }

@@ -3,7 +3,7 @@
 use crate::branches::Branches;
 use crate::cache::BlockCache;
 use crate::committer::{CommitLock, Committer};
-use crate::compaction::{Compactor, Level0Debt, Turns};
+use crate::compaction::{Compactor, Level0Debt, Scheduler};
 use crate::counters::VtCounters;
 use crate::gate::Gate;
 use crate::install::{Installer, VersionLog};
@@ -136,7 +136,7 @@ impl SharedParts {
             signals: Arc::clone(&self.signals),
             pace: Arc::clone(&self.pace),
             level0: Arc::clone(&self.level0),
-            turns: Turns::new(self.options.compactors),
+            scheduler: Scheduler::new(self.options.compactors),
         }
     }
 }

@@ -181,7 +181,7 @@ fn all_tables_are_looked_at_in_a_few_walks_over_them() {
         let walks = walks() - before;
         assert!(walks < 20, "{walks} walks over {tables} tables");
         assert!(
-            !store.engine.store.compactor.look_for_superseded(1),
+            !store.engine.store.compactor.scan_for_superseded(1),
             "all are known"
         );
     }

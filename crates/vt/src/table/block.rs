@@ -1,7 +1,7 @@
 //! Blocks in memory: read, checked, unpacked.
 
 use super::loader::contradiction;
-use crate::cache::{Findable, Finds, Shortcut};
+use crate::cache::{CachedRef, CountsHits, HitCount};
 use crate::key_heads::KeyHeads;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -102,7 +102,7 @@ pub(crate) struct IndexBlock {
     /// Where in the payload the filter of each entry lies, which was checked; nowhere for a value
     /// block.
     filters: Box<[FilterPlace]>,
-    finds: Finds,
+    hits: HitCount,
     memory_bytes: usize,
 }
 
@@ -121,7 +121,7 @@ impl IndexBlock {
             layout,
             heads,
             filters,
-            finds: Finds::default(),
+            hits: HitCount::default(),
         })
     }
 
@@ -188,9 +188,9 @@ pub(super) fn check_filter(bytes: &[u8]) -> Result<QuotientFilterRef<'_>, Format
     })
 }
 
-impl Findable for IndexBlock {
-    fn finds(&self) -> &Finds {
-        &self.finds
+impl CountsHits for IndexBlock {
+    fn hits(&self) -> &HitCount {
+        &self.hits
     }
 }
 
@@ -202,8 +202,8 @@ pub(crate) struct Root {
     /// Those of the last keys of index blocks.
     heads: KeyHeads,
     /// The ways to index blocks.
-    leaves: Box<[Shortcut<IndexBlock>]>,
-    finds: Finds,
+    leaves: Box<[CachedRef<IndexBlock>]>,
+    hits: HitCount,
     memory_bytes: usize,
 }
 
@@ -218,18 +218,18 @@ impl Root {
         };
         let heads = KeyHeads::of(leaves.len(), |at| &leaves[at].last);
         let leaf_bytes =
-            |leaf: &Leaf| size_of_val(leaf) + leaf.last.len() + Shortcut::<IndexBlock>::BYTES;
+            |leaf: &Leaf| size_of_val(leaf) + leaf.last.len() + CachedRef::<IndexBlock>::BYTES;
         let memory_bytes = size_of::<Self>()
             + size_of_val(root.range_deletes.as_slice())
             + inside.as_ref().map_or(0, IndexBlock::memory_bytes)
             + leaves.iter().map(leaf_bytes).sum::<usize>()
             + heads.memory_bytes();
         Self {
-            leaves: leaves.iter().map(|_| Shortcut::default()).collect(),
+            leaves: leaves.iter().map(|_| CachedRef::default()).collect(),
             root,
             inside: inside.map(Arc::new),
             heads,
-            finds: Finds::default(),
+            hits: HitCount::default(),
             memory_bytes,
         }
     }
@@ -246,7 +246,7 @@ impl Root {
     ///
     /// # Panics
     /// If there is none of this number.
-    pub(super) fn way_to(&self, leaf_number: usize) -> &Shortcut<IndexBlock> {
+    pub(super) fn way_to(&self, leaf_number: usize) -> &CachedRef<IndexBlock> {
         &self.leaves[leaf_number]
     }
 
@@ -255,8 +255,8 @@ impl Root {
     }
 }
 
-impl Findable for Root {
-    fn finds(&self) -> &Finds {
-        &self.finds
+impl CountsHits for Root {
+    fn hits(&self) -> &HitCount {
+        &self.hits
     }
 }

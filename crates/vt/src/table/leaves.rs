@@ -6,8 +6,8 @@
 //! fetched behind it ([`super::rest`]).
 
 use super::block::{IndexBlock, Root};
+use super::index_prefetch::IndexPrefetches;
 use super::loader::Loader;
-use super::rest::Rests;
 use crate::VtError;
 use crate::cache::{CachedBlock, Expectation};
 use bytes::Bytes;
@@ -88,7 +88,7 @@ impl Loader {
         }
         seen.reads += 1;
         let group = match reader {
-            Reader::Point if Rests::may_fetch(self) => at..at + 1,
+            Reader::Point if IndexPrefetches::may_fetch(self) => at..at + 1,
             Reader::Point | Reader::Walk => self.group(leaves, at),
         };
         // What is wrong with a neighbour is nothing to who wants this one.

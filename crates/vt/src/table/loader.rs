@@ -1,9 +1,9 @@
 //! Reading blocks of tables: cache, device, checks, decompression.
 
 use super::block::{DataBlock, IndexBlock, Root};
+use super::coalesced::CoalescedReads;
 use super::compress;
 use super::data_iter::DataIter;
-use super::pieces::Pieces;
 use crate::VtError;
 use crate::cache::{BlockCache, BlockKey, CachedBlock, Expectation, ReadCount};
 use bytes::Bytes;
@@ -290,7 +290,7 @@ impl Loader {
         self.cache
             .counters()
             .add(ReadCount::DataBlocksRead, all.len() as u64);
-        let mut pieces = Pieces::of(all, self.cache.buffers());
+        let mut pieces = CoalescedReads::of(all, self.cache.buffers());
         self.volume.read_once(&mut pieces.wanted())?;
         let pieces = pieces.read();
         let open = |data: &DataRef| self.open_data(data, pieces.block(data));

@@ -2,16 +2,16 @@
 
 use super::block::{Root, check_filter};
 use super::blocks::{BlockList, ListedBlocks, TableBlocks};
+use super::index_prefetch::Held;
 use super::key_hash;
 use super::leaves::Reader;
 use super::loader::{DataRef, Loader, contradiction};
 use super::prefetched::prefetch;
-use super::rest::Held;
 use super::run::{Bounds, Carry, Keep, RunIter};
 use super::stream::Pace;
 use crate::VtError;
 use crate::cache::{
-    BlockCache, BlockKey, CachedBlock, Expectation, ReadCount, ReadCounters, Shortcut,
+    BlockCache, BlockKey, CachedBlock, CachedRef, Expectation, ReadCount, ReadCounters,
 };
 use crate::entry::{BoxIter, EntryRef, Op, RangeDelete};
 use crate::range_delete::RangeDeletes;
@@ -35,7 +35,7 @@ pub(crate) struct Table {
     pub(super) meta: Arc<TableMeta>,
     pub(super) loader: Loader,
     /// The way to the root.
-    root: Shortcut<Root>,
+    root: CachedRef<Root>,
 }
 
 /// What a filter says.
@@ -49,7 +49,7 @@ enum Answer {
 
 impl Table {
     /// What it takes, with what is left of a root that its cache has let go: the way to it is weak.
-    pub(crate) const MEMORY_BYTES: usize = size_of::<Self>() + Shortcut::<Root>::BYTES;
+    pub(crate) const MEMORY_BYTES: usize = size_of::<Self>() + CachedRef::<Root>::BYTES;
 
     /// A table of the volume. Reads nothing yet.
     pub(crate) fn open(
@@ -63,7 +63,7 @@ impl Table {
             id: meta.id,
             shift: meta.shift,
         };
-        let root = Shortcut::default();
+        let root = CachedRef::default();
         Arc::new(Self { meta, loader, root })
     }
 
@@ -126,7 +126,10 @@ impl Table {
     /// Has more of the indexes of `tables` fetched, since a point read had to wait for a block of
     /// this one's. Does not wait.
     pub(crate) fn fetch_indexes<T: Iterator<Item = Held>>(&self, tables: impl FnOnce() -> T) {
-        self.loader.cache.rests().hand(&self.loader, tables);
+        self.loader
+            .cache
+            .index_prefetches()
+            .hand(&self.loader, tables);
     }
 
     /// A cursor over the entries with these keys, and maybe some others. Blocks that it reads go

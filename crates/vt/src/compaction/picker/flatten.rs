@@ -3,7 +3,7 @@
 use super::level0::plan_level0;
 use super::route::Route;
 use super::{Plan, without};
-use crate::compaction::obstacles::Obstacles;
+use crate::compaction::exclusions::Exclusions;
 use crate::options::PickOptions;
 use crate::version::{LEVELS, TreeVersion};
 
@@ -11,18 +11,18 @@ use crate::version::{LEVELS, TreeVersion};
 pub(crate) fn flatten_plan(
     tree: &TreeVersion,
     options: &PickOptions,
-    obstacles: &Obstacles,
+    exclusions: &Exclusions,
 ) -> Option<Plan> {
     let level = (0..LEVELS).find(|n| !tree.levels[*n].tables.is_empty())?;
     if level == 0 {
-        return plan_level0(tree, options, "flatten", obstacles);
+        return plan_level0(tree, options, "flatten", exclusions);
     }
     let is_deepest = tree.levels[level + 1..].iter().all(|l| l.tables.is_empty());
     if is_deepest {
         return None;
     }
     let mut tables = tree.levels[level].tables.iter();
-    let table = tables.find(|table| !obstacles.stops(table))?;
-    let route = Route::below(tree, level, "flatten", obstacles);
-    without(obstacles, route.down(table, options))
+    let table = tables.find(|table| !exclusions.stops(table))?;
+    let route = Route::below(tree, level, "flatten", exclusions);
+    without(exclusions, route.down(table, options))
 }

@@ -3,7 +3,7 @@
 use super::level0::plan_level0;
 use super::route::Route;
 use super::{Plan, PlanKind, without};
-use crate::compaction::obstacles::Obstacles;
+use crate::compaction::exclusions::Exclusions;
 use crate::options::PickOptions;
 use crate::version::{LEVELS, TableHandle, TreeVersion};
 use std::collections::BTreeSet;
@@ -15,13 +15,13 @@ pub(crate) fn garbage_in_place(
     tree: &TreeVersion,
     table: TableId,
     blocks: BTreeSet<u64>,
-    obstacles: &Obstacles,
+    exclusions: &Exclusions,
 ) -> Option<Plan> {
     let (level, table) = find(tree, table)?;
     let what = (PlanKind::Compact, "garbage");
-    let mut plan = Route::in_place(tree, (level, table), what, obstacles);
+    let mut plan = Route::in_place(tree, (level, table), what, exclusions);
     plan.merged_blocks = Arc::new(blocks);
-    without(obstacles, plan)
+    without(exclusions, plan)
 }
 
 /// Plans to take a table to the next level; of level 0, those that have to go before it.
@@ -29,17 +29,17 @@ pub(crate) fn garbage_plan_below(
     tree: &TreeVersion,
     table: TableId,
     options: &PickOptions,
-    obstacles: &Obstacles,
+    exclusions: &Exclusions,
 ) -> Option<Plan> {
     let (level, table) = find(tree, table)?;
     if level == 0 {
-        return plan_level0(tree, options, "garbage", obstacles);
+        return plan_level0(tree, options, "garbage", exclusions);
     }
-    if level + 1 == LEVELS || obstacles.is_held(tree, level, table) {
+    if level + 1 == LEVELS || exclusions.is_held(tree, level, table) {
         return None;
     }
-    let route = Route::below(tree, level, "garbage", obstacles);
-    without(obstacles, route.down(table, options))
+    let route = Route::below(tree, level, "garbage", exclusions);
+    without(exclusions, route.down(table, options))
 }
 
 fn find(tree: &TreeVersion, id: TableId) -> Option<(usize, &Arc<TableHandle>)> {
@@ -55,7 +55,7 @@ mod tests {
     #[test]
     fn a_table_is_rewritten_in_its_level_or_goes_down() {
         let version = text_version("tree 1\nL1 1 a..f 100\nL2 2 a..c 100\nL2 3 d..z 100");
-        let (tree, none) = (&version.trees[&TreeId(1)], Obstacles::new());
+        let (tree, none) = (&version.trees[&TreeId(1)], Exclusions::new());
         let blocks = BTreeSet::from([4096]);
         let plan = garbage_in_place(tree, TableId(2), blocks.clone(), &none);
         let plan = plan.expect("it is there");
@@ -74,8 +74,8 @@ mod tests {
         let shown = plan.expect("it is above others").to_string();
         assert_eq!(shown, "compact tree 1 L1 1 + L2 2 3 -> L2 (garbage)");
         assert!(garbage_in_place(tree, TableId(9), blocks, &none).is_none());
-        let mut obstacles = Obstacles::new();
-        obstacles.avoided.insert(TableId(3));
-        assert!(garbage_plan_below(tree, TableId(1), &options, &obstacles).is_none());
+        let mut exclusions = Exclusions::new();
+        exclusions.avoided.insert(TableId(3));
+        assert!(garbage_plan_below(tree, TableId(1), &options, &exclusions).is_none());
     }
 }

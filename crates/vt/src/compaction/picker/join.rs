@@ -26,7 +26,7 @@
 
 use super::route::Route;
 use super::{Plan, PlanKind};
-use crate::compaction::obstacles::Obstacles;
+use crate::compaction::exclusions::Exclusions;
 use crate::options::PickOptions;
 use crate::version::{LEVELS, Level, TableHandle, Version};
 use std::sync::Arc;
@@ -38,10 +38,10 @@ const TABLES_MAX: usize = 16;
 pub(super) fn pick_join(
     version: &Version,
     options: &PickOptions,
-    obstacles: &Obstacles,
+    exclusions: &Exclusions,
 ) -> Option<Plan> {
-    let has_unreadable = !obstacles.unreadable.is_empty() || !obstacles.to_part.is_empty();
-    if has_unreadable || !obstacles.claims.is_empty() {
+    let has_unreadable = !exclusions.unreadable.is_empty() || !exclusions.to_part.is_empty();
+    if has_unreadable || !exclusions.claims.is_empty() {
         return None;
     }
     let levels = version
@@ -50,9 +50,9 @@ pub(super) fn pick_join(
         .flat_map(|tree| (1..LEVELS).map(move |n| (tree, n)));
     let mut over = levels.filter(|(tree, n)| is_over_bound(&tree.levels[*n], options));
     over.find_map(|(tree, n)| {
-        let may_join = |t: &TableHandle| !obstacles.stops(t);
+        let may_join = |t: &TableHandle| !exclusions.stops(t);
         let row = longest_row(&tree.levels[n].tables, options.table_bytes, may_join)?;
-        Some(Route::within(tree, n, "many", obstacles).plan(
+        Some(Route::within(tree, n, "many", exclusions).plan(
             PlanKind::Join,
             row.to_vec(),
             Vec::new(),

@@ -5,7 +5,7 @@
 
 use super::route::Route;
 use super::{Plan, PlanKind, are_disjoint, bounds, is_large, with_small_neighbours, without};
-use crate::compaction::obstacles::Obstacles;
+use crate::compaction::exclusions::Exclusions;
 use crate::options::PickOptions;
 use crate::version::{TableHandle, TreeVersion, Version};
 use std::sync::Arc;
@@ -15,9 +15,9 @@ pub(super) fn plan_level0(
     tree: &TreeVersion,
     options: &PickOptions,
     reason: &'static str,
-    obstacles: &Obstacles,
+    exclusions: &Exclusions,
 ) -> Option<Plan> {
-    let segment = level0_segment(tree, obstacles)?;
+    let segment = level0_segment(tree, exclusions)?;
     let level0 = &tree.levels[0].tables[segment.start..segment.end];
     let below = &tree.levels[1];
     let least = level0.len() - segment.oldest_due;
@@ -28,7 +28,7 @@ pub(super) fn plan_level0(
         reason,
         from_level: 0,
         to_level: 1,
-        obstacles,
+        exclusions,
     };
     loop {
         let upper = level0[level0.len() - count..].to_vec();
@@ -42,13 +42,13 @@ pub(super) fn plan_level0(
             route.plan(PlanKind::Compact, upper, lower)
         };
         if plan.kind == PlanKind::Move || plan.input_weight() <= options.input_bytes_max {
-            return without(obstacles, plan);
+            return without(exclusions, plan);
         }
         if count == 1 {
-            return without(obstacles, route.down(&level0[level0.len() - 1], options));
+            return without(exclusions, route.down(&level0[level0.len() - 1], options));
         }
         if count == least {
-            return without(obstacles, plan);
+            return without(exclusions, plan);
         }
         count = count.div_ceil(2).max(least);
     }
@@ -63,15 +63,15 @@ struct Segment {
 }
 
 /// The oldest tables of level 0 of which something can go down.
-fn level0_segment(tree: &TreeVersion, obstacles: &Obstacles) -> Option<Segment> {
+fn level0_segment(tree: &TreeVersion, exclusions: &Exclusions) -> Option<Segment> {
     let level0 = &tree.levels[0].tables;
     let mut end = level0.len();
     loop {
         let before = level0[..end]
             .iter()
-            .rposition(|t| obstacles.is_unreadable(t));
+            .rposition(|t| exclusions.is_unreadable(t));
         let start = before.map_or(0, |at| at + 1);
-        let is_due = |t: &Arc<TableHandle>| !obstacles.is_held(tree, 0, t);
+        let is_due = |t: &Arc<TableHandle>| !exclusions.is_held(tree, 0, t);
         if let Some(oldest_due) = level0[start..end].iter().rposition(is_due) {
             return Some(Segment {
                 start,
@@ -88,18 +88,18 @@ fn level0_segment(tree: &TreeVersion, obstacles: &Obstacles) -> Option<Segment> 
 pub(super) fn pick_held(
     version: &Version,
     options: &PickOptions,
-    obstacles: &Obstacles,
+    exclusions: &Exclusions,
 ) -> Option<Plan> {
-    if obstacles.unreadable.is_empty() {
+    if exclusions.unreadable.is_empty() {
         return None;
     }
     version.trees.values().find_map(|tree| {
         let level0 = &tree.levels[0].tables;
-        let is_held = |t: &Arc<TableHandle>| !obstacles.stops(t) && obstacles.is_held(tree, 0, t);
+        let is_held = |t: &Arc<TableHandle>| !exclusions.stops(t) && exclusions.is_held(tree, 0, t);
         // Only neighbours may be joined: what is between two tables is between them in age.
         let mut rows = level0.chunk_by(|a, b| is_held(a) && is_held(b));
         let row = rows.find(|row| row.len() >= options.level0_tables && !are_disjoint(row))?;
-        let route = Route::within(tree, 0, "held", obstacles);
+        let route = Route::within(tree, 0, "held", exclusions);
         Some(route.plan(PlanKind::Compact, row.to_vec(), Vec::new()))
     })
 }

@@ -8,7 +8,7 @@
 use super::level0::plan_level0;
 use super::route::Route;
 use super::{Plan, PlanKind, are_disjoint, cheapest, end_of, has_below};
-use crate::compaction::obstacles::Obstacles;
+use crate::compaction::exclusions::Exclusions;
 use crate::options::PickOptions;
 use crate::version::{LEVELS, TableHandle, TreeVersion, Version};
 use std::collections::BTreeMap;
@@ -23,14 +23,14 @@ const WRITTEN_PART: u64 = 2;
 pub(super) fn pick_overlapping_values(
     version: &Version,
     options: &PickOptions,
-    obstacles: &Obstacles,
+    exclusions: &Exclusions,
 ) -> Option<Plan> {
     version.trees.values().find_map(|tree| {
-        overlapping_level0(tree, options, obstacles).or_else(|| {
+        overlapping_level0(tree, options, exclusions).or_else(|| {
             (1..LEVELS - 1).find_map(|n| {
                 let may_go = |t: &TableHandle| has_below(tree, n, t.meta()) && pays(tree, n, t);
-                let table = cheapest(tree, n, obstacles, may_go)?;
-                Some(Route::below(tree, n, "order", obstacles).down(table, options))
+                let table = cheapest(tree, n, exclusions, may_go)?;
+                Some(Route::below(tree, n, "order", exclusions).down(table, options))
             })
         })
     })
@@ -40,7 +40,7 @@ pub(super) fn pick_overlapping_values(
 fn overlapping_level0(
     tree: &TreeVersion,
     options: &PickOptions,
-    obstacles: &Obstacles,
+    exclusions: &Exclusions,
 ) -> Option<Plan> {
     let level0 = &tree.levels[0].tables;
     let has_values = level0.iter().any(|t| t.meta().value_bytes > 0);
@@ -48,7 +48,7 @@ fn overlapping_level0(
     if !has_values || !overlaps() {
         return None;
     }
-    let plan = plan_level0(tree, options, "order", obstacles)?;
+    let plan = plan_level0(tree, options, "order", exclusions)?;
     is_paid(Sums::of(&plan.upper), Sums::of(&plan.lower)).then_some(plan)
 }
 
@@ -94,13 +94,13 @@ pub(crate) fn pick_scattered(
     version: &Version,
     scattered: &BTreeMap<TableId, u64>,
     is_worth: &dyn Fn(&TableHandle, u64) -> bool,
-    obstacles: &Obstacles,
+    exclusions: &Exclusions,
 ) -> Option<(usize, Arc<TableHandle>)> {
     let bytes = |t: &TableHandle| scattered.get(&t.meta().id).copied().unwrap_or(0);
     let tables = version.tables();
     let worth = tables.filter(|(_, t)| bytes(t) > 0 && is_worth(t, bytes(t)));
     let (level, table) = worth
-        .filter(|(_, t)| !obstacles.has_unreadable(t) && !obstacles.stops(t))
+        .filter(|(_, t)| !exclusions.has_unreadable(t) && !exclusions.stops(t))
         .max_by_key(|(_, t)| (bytes(t), t.meta().id))?;
     Some((level, Arc::clone(table)))
 }
@@ -110,11 +110,11 @@ pub(crate) fn order_plan(
     version: &Version,
     (level, table): (usize, &Arc<TableHandle>),
     extents: Vec<Run>,
-    obstacles: &Obstacles,
+    exclusions: &Exclusions,
 ) -> Option<Plan> {
     let tree = version.trees.get(&table.meta().tree)?;
     let what = (PlanKind::Order, "scattered");
-    let mut plan = Route::in_place(tree, (level, table), what, obstacles);
+    let mut plan = Route::in_place(tree, (level, table), what, exclusions);
     plan.evacuate = extents.into();
     Some(plan)
 }
@@ -126,24 +126,24 @@ mod tests {
 
     const VERSION: &str = "tree 1\nL1 1 a..f 100\nL1 2 g..k 100\nL2 3 a..z 100";
 
-    fn picked(scattered: &[(u64, u64)], obstacles: &Obstacles) -> Option<(usize, u64)> {
+    fn picked(scattered: &[(u64, u64)], exclusions: &Exclusions) -> Option<(usize, u64)> {
         let version = text_version(VERSION);
         let scattered = scattered.iter().map(|&(id, bytes)| (TableId(id), bytes));
         let is_worth = |_: &TableHandle, bytes: u64| bytes >= 10;
-        let found = pick_scattered(&version, &scattered.collect(), &is_worth, obstacles);
+        let found = pick_scattered(&version, &scattered.collect(), &is_worth, exclusions);
         found.map(|(level, table)| (level, table.meta().id.0))
     }
 
     #[test]
     fn the_table_with_the_most_scattered_bytes_is_picked() {
-        let mut obstacles = Obstacles::new();
+        let mut exclusions = Exclusions::new();
         let scattered = [(1, 20), (2, 10), (3, 30)];
-        assert_eq!(picked(&scattered, &obstacles), Some((2, 3)));
-        obstacles.avoided.insert(TableId(3));
-        assert_eq!(picked(&scattered, &obstacles), Some((1, 1)));
-        obstacles.to_part.insert(TableId(1));
-        assert_eq!(picked(&scattered, &obstacles), Some((1, 2)));
-        assert_eq!(picked(&[(2, 9), (7, 50)], &obstacles), None);
+        assert_eq!(picked(&scattered, &exclusions), Some((2, 3)));
+        exclusions.avoided.insert(TableId(3));
+        assert_eq!(picked(&scattered, &exclusions), Some((1, 1)));
+        exclusions.to_part.insert(TableId(1));
+        assert_eq!(picked(&scattered, &exclusions), Some((1, 2)));
+        assert_eq!(picked(&[(2, 9), (7, 50)], &exclusions), None);
     }
 
     #[test]
@@ -154,7 +154,7 @@ mod tests {
             addr: 3_000_010,
             len_bytes: 20,
         }];
-        let plan = order_plan(&version, (2, &table), extents, &Obstacles::new()).unwrap();
+        let plan = order_plan(&version, (2, &table), extents, &Exclusions::new()).unwrap();
         assert!(plan.is_in_evacuated(table.meta()));
         let shown = "order tree 1 L2 3 -> L2 1 extents (scattered)";
         assert_eq!(plan.to_string(), shown);

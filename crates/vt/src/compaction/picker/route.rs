@@ -1,7 +1,7 @@
 //! From which level to which one: makes the plan for tables that go there, with what they overlap.
 
 use super::{Plan, PlanKind, bounds, end_of, is_large, with_small_neighbours};
-use crate::compaction::obstacles::Obstacles;
+use crate::compaction::exclusions::Exclusions;
 use crate::options::PickOptions;
 use crate::version::{TableHandle, TreeVersion};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ pub(super) struct Route<'a> {
     pub(super) reason: &'static str,
     pub(super) from_level: usize,
     pub(super) to_level: usize,
-    pub(super) obstacles: &'a Obstacles,
+    pub(super) exclusions: &'a Exclusions,
 }
 
 impl<'a> Route<'a> {
@@ -21,14 +21,14 @@ impl<'a> Route<'a> {
         tree: &'a TreeVersion,
         level: usize,
         reason: &'static str,
-        obstacles: &'a Obstacles,
+        exclusions: &'a Exclusions,
     ) -> Self {
         Self {
             tree,
             reason,
             from_level: level,
             to_level: level + 1,
-            obstacles,
+            exclusions,
         }
     }
 
@@ -37,11 +37,11 @@ impl<'a> Route<'a> {
         tree: &'a TreeVersion,
         level: usize,
         reason: &'static str,
-        obstacles: &'a Obstacles,
+        exclusions: &'a Exclusions,
     ) -> Self {
         Self {
             to_level: level,
-            ..Self::below(tree, level, reason, obstacles)
+            ..Self::below(tree, level, reason, exclusions)
         }
     }
 
@@ -50,9 +50,9 @@ impl<'a> Route<'a> {
         tree: &'a TreeVersion,
         (level, table): (usize, &Arc<TableHandle>),
         (kind, reason): (PlanKind, &'static str),
-        obstacles: &'a Obstacles,
+        exclusions: &'a Exclusions,
     ) -> Plan {
-        let route = Self::within(tree, level, reason, obstacles);
+        let route = Self::within(tree, level, reason, exclusions);
         route.plan(kind, vec![Arc::clone(table)], Vec::new())
     }
 
@@ -87,7 +87,7 @@ impl<'a> Route<'a> {
         options: &PickOptions,
     ) -> Option<Plan> {
         // Unreadable ones are not read, and cost nothing.
-        let is_read = |t: &Arc<TableHandle>| !self.obstacles.is_unreadable(t);
+        let is_read = |t: &Arc<TableHandle>| !self.exclusions.is_unreadable(t);
         let mut bytes = table.weight();
         let mut has_any = false;
         let is_too_much = |lower: &Arc<TableHandle>| {
@@ -118,9 +118,9 @@ impl<'a> Route<'a> {
     ) -> Plan {
         debug_assert!(!upper.is_empty(), "a plan takes something down");
         let mut around = Vec::new();
-        if !self.obstacles.unreadable.is_empty() && self.from_level != self.to_level {
+        if !self.exclusions.unreadable.is_empty() && self.from_level != self.to_level {
             around = self.older_beside(&upper);
-            around.extend(lower.extract_if(.., |t| self.obstacles.is_unreadable(t)));
+            around.extend(lower.extract_if(.., |t| self.exclusions.is_unreadable(t)));
         }
         let kind = match kind {
             PlanKind::Move if !around.is_empty() => PlanKind::Compact,
@@ -151,7 +151,7 @@ impl<'a> Route<'a> {
         };
         let older = level0[at + 1..].iter();
         let is_around = |t: &&Arc<TableHandle>| {
-            self.obstacles.is_unreadable(t) && t.meta().overlaps(&start, Some(&end))
+            self.exclusions.is_unreadable(t) && t.meta().overlaps(&start, Some(&end))
         };
         older.filter(is_around).cloned().collect()
     }

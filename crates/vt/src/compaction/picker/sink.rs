@@ -1,41 +1,42 @@
 //! Plans about what cannot be read: tables are parted at unreadable blocks, and unreadable tables
-//! sink. See [`crate::compaction::obstacles`].
+//! sink. See [`crate::compaction::exclusions`].
 
 use super::level0::plan_level0;
 use super::route::Route;
 use super::{Plan, PlanKind, end_of, without};
-use crate::compaction::obstacles::Obstacles;
+use crate::compaction::exclusions::Exclusions;
 use crate::options::PickOptions;
 use crate::version::{LEVELS, TableHandle, TreeVersion, Version};
 use std::sync::Arc;
 
 /// A table with unreadable blocks among others.
-pub(super) fn pick_part(version: &Version, obstacles: &Obstacles) -> Option<Plan> {
-    if obstacles.to_part.is_empty() {
+pub(super) fn pick_part(version: &Version, exclusions: &Exclusions) -> Option<Plan> {
+    if exclusions.to_part.is_empty() {
         return None;
     }
-    let is_due = |t: &TableHandle| obstacles.to_part.contains(&t.meta().id) && !obstacles.stops(t);
+    let is_due =
+        |t: &TableHandle| exclusions.to_part.contains(&t.meta().id) && !exclusions.stops(t);
     let (level, table) = version.tables().find(|(_, t)| is_due(t))?;
     let tree = version.trees.get(&table.meta().tree)?;
     let what = (PlanKind::Part, "unreadable");
-    Some(Route::in_place(tree, (level, table), what, obstacles))
+    Some(Route::in_place(tree, (level, table), what, exclusions))
 }
 
 /// Takes an unreadable table a level down, or what is in its way there.
 pub(super) fn pick_sinking(
     version: &Version,
     options: &PickOptions,
-    obstacles: &Obstacles,
+    exclusions: &Exclusions,
 ) -> Option<Plan> {
-    if obstacles.unreadable.is_empty() {
+    if exclusions.unreadable.is_empty() {
         return None;
     }
     let mut all: Vec<(usize, &Arc<TableHandle>)> = version.tables().collect();
-    all.retain(|(_, t)| obstacles.is_unreadable(t) && !obstacles.avoided.contains(&t.meta().id));
+    all.retain(|(_, t)| exclusions.is_unreadable(t) && !exclusions.avoided.contains(&t.meta().id));
     all.sort_by_key(|(level, t)| std::cmp::Reverse((*level, t.meta().id)));
     all.into_iter().find_map(|(level, table)| {
         let tree = version.trees.get(&table.meta().tree)?;
-        sink(tree, level, table, options, obstacles)
+        sink(tree, level, table, options, exclusions)
     })
 }
 
@@ -45,7 +46,7 @@ fn sink(
     level: usize,
     table: &Arc<TableHandle>,
     options: &PickOptions,
-    obstacles: &Obstacles,
+    exclusions: &Exclusions,
 ) -> Option<Plan> {
     let below = tree.levels.get(level + 1)?;
     let end = end_of(table.meta());
@@ -55,22 +56,25 @@ fn sink(
         let is_in_way =
             |t: &Arc<TableHandle>| t.meta().overlaps(&table.meta().smallest, Some(&end));
         if level0[at + 1..].iter().any(is_in_way) {
-            let is_first = level0[at + 1..].iter().all(|t| !obstacles.is_unreadable(t));
-            let plan = plan_level0(tree, options, "sink", obstacles)?;
+            let is_first = level0[at + 1..]
+                .iter()
+                .all(|t| !exclusions.is_unreadable(t));
+            let plan = plan_level0(tree, options, "sink", exclusions)?;
             return (is_first && plan.upper.iter().all(|t| !newer(level0, at, t))).then_some(plan);
         }
     }
     let in_way = &below.tables[below.overlapping(&table.meta().smallest, Some(&end))];
     if in_way.is_empty() {
-        let route = Route::below(tree, level, "sink", obstacles);
+        let route = Route::below(tree, level, "sink", exclusions);
         return Some(route.plan(PlanKind::Move, vec![Arc::clone(table)], Vec::new()));
     }
-    let goes = |t: &Arc<TableHandle>| !obstacles.stops(t) && !obstacles.is_held(tree, level + 1, t);
+    let goes =
+        |t: &Arc<TableHandle>| !exclusions.stops(t) && !exclusions.is_held(tree, level + 1, t);
     if level + 2 >= LEVELS || !in_way.iter().all(goes) {
         return None;
     }
-    let route = Route::below(tree, level + 1, "sink", obstacles);
-    without(obstacles, route.down(&in_way[0], options))
+    let route = Route::below(tree, level + 1, "sink", exclusions);
+    without(exclusions, route.down(&in_way[0], options))
 }
 
 /// True if a table of level 0 comes before the one at `at`.

@@ -3,7 +3,7 @@ use crate::testing::{run_script, text_version};
 use stitch_base::{Seqno, TableId};
 
 /// `pick <shape|idle|order|low|space> [snap N]... [old TABLE VERSIONS]... [max N] [cost N] [avoid
-/// N]... [bad N]... [part N]... [turns N]` as the last line of a version. `turns N` picks N plans,
+/// N]... [bad N]... [part N]... [plans N]` as the last line of a version. `plans N` picks N plans,
 /// one after the other, that can run at the same time.
 fn run(input: &str) -> String {
     let (version, command) = input.rsplit_once('\n').expect("a version and a command");
@@ -21,9 +21,9 @@ fn run(input: &str) -> String {
     let mut input_bytes_max = 2500;
     let mut cost_max = u64::MAX;
     let mut snapshots = Vec::new();
-    let mut obstacles = Obstacles::new();
+    let mut exclusions = Exclusions::new();
     let mut released = BTreeMap::new();
-    let mut turns = 1;
+    let mut count = 1;
     while let Some(word) = words.next() {
         let number: u64 = words.next().expect("a number").parse().expect("a number");
         match word {
@@ -34,10 +34,10 @@ fn run(input: &str) -> String {
                 let count = words.next().expect("a number").parse();
                 released.insert(TableId(number), count.expect("a number"));
             }
-            "avoid" => drop(obstacles.avoided.insert(TableId(number))),
-            "bad" => drop(obstacles.unreadable.insert(TableId(number))),
-            "turns" => turns = usize::try_from(number).expect("a few"),
-            "part" => drop(obstacles.to_part.insert(TableId(number))),
+            "avoid" => drop(exclusions.avoided.insert(TableId(number))),
+            "bad" => drop(exclusions.unreadable.insert(TableId(number))),
+            "plans" => count = usize::try_from(number).expect("a few"),
+            "part" => drop(exclusions.to_part.insert(TableId(number))),
             other => panic!("no such word: {other}"),
         }
     }
@@ -55,13 +55,13 @@ fn run(input: &str) -> String {
         released: &released,
     };
     let mut plans = Vec::new();
-    for turn in 0..turns {
-        let plan = pick(&version, &options, &moments, pressure, &obstacles);
+    for slot in 0..count {
+        let plan = pick(&version, &options, &moments, pressure, &exclusions);
         let Some(plan) = plan else {
             plans.push("nothing".to_owned());
             break;
         };
-        obstacles.claims.add(turn, &plan);
+        exclusions.claims.add(slot, &plan);
         plans.push(plan.to_string());
     }
     plans.join("\n")

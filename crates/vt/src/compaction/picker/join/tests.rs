@@ -45,7 +45,7 @@ fn version_of(weights: &[(u64, u64)]) -> Version {
 }
 
 /// Carries out joins as if nothing could vanish. Answers how many.
-fn join_all(weights: &mut Vec<(u64, u64)>, obstacles: &Obstacles, overhead: u64) -> usize {
+fn join_all(weights: &mut Vec<(u64, u64)>, exclusions: &Exclusions, overhead: u64) -> usize {
     let moments = Moments {
         held: &HeldSeqnos::default(),
         released: &BTreeMap::new(),
@@ -57,7 +57,7 @@ fn join_all(weights: &mut Vec<(u64, u64)>, obstacles: &Obstacles, overhead: u64)
             &options(TABLE_BYTES),
             &moments,
             Pressure::Shape,
-            obstacles,
+            exclusions,
         );
         let Some(plan) = plan else {
             return joins;
@@ -86,7 +86,7 @@ fn joins_end_and_the_bound_holds() {
         let weight = |id| (id, 1 + rng.below(most));
         let mut weights: Vec<_> = (1..=80).map(weight).collect();
         let before = weights.len();
-        let joins = join_all(&mut weights, &Obstacles::new(), seed % 10);
+        let joins = join_all(&mut weights, &Exclusions::new(), seed % 10);
         assert_eq!(
             over_bound(&version_of(&weights), TABLE_BYTES),
             [""; 0],
@@ -99,19 +99,19 @@ fn joins_end_and_the_bound_holds() {
 #[test]
 fn a_level_within_its_bound_is_left_alone() {
     let mut weights: Vec<(u64, u64)> = (1..=9).map(|id| (id, 101)).collect();
-    assert_eq!(join_all(&mut weights, &Obstacles::new(), 0), 0);
+    assert_eq!(join_all(&mut weights, &Exclusions::new(), 0), 0);
     let mut weights: Vec<(u64, u64)> = (1..=9).map(|id| (id, 80)).collect();
-    assert!(join_all(&mut weights, &Obstacles::new(), 0) > 0);
+    assert!(join_all(&mut weights, &Exclusions::new(), 0) > 0);
 }
 
 #[test]
 fn what_is_avoided_is_not_joined_and_it_ends_nevertheless() {
     let mut weights: Vec<(u64, u64)> = (1..=60).map(|id| (id, 10)).collect();
-    let mut obstacles = Obstacles::new();
+    let mut exclusions = Exclusions::new();
     let avoided = (1..=60).step_by(3).map(stitch_base::TableId);
-    obstacles.avoided.extend(avoided);
+    exclusions.avoided.extend(avoided);
     // Of each three, the two beside each other.
-    assert_eq!(join_all(&mut weights, &obstacles, 0), 20);
+    assert_eq!(join_all(&mut weights, &exclusions, 0), 20);
     assert_eq!(weights.len(), 40);
 }
 

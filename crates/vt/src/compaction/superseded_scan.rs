@@ -1,5 +1,5 @@
-//! Looks at tables from before the store was opened: which of them hold old versions that nobody
-//! needs.
+//! Scans the indexes of tables that were there when the store was opened, for old versions that
+//! nothing needs.
 
 use super::Compactor;
 use crate::VtError;
@@ -8,20 +8,20 @@ use crate::version::TableHandle;
 use stitch_format::vt_index::IndexEntry;
 
 impl Compactor {
-    /// Looks at so many tables that nobody has looked at since the store was opened. Returns false
-    /// if there was none left.
-    pub(crate) fn look_for_superseded(&self, most: usize) -> bool {
-        let mut looks = 0;
-        while looks < most && !self.signals.is_stopped() && self.look_at_unknown().is_some() {
-            looks += 1;
+    /// Scans at most `most` tables that were not scanned since the store was opened. Returns false
+    /// if none was left.
+    pub(crate) fn scan_for_superseded(&self, most: usize) -> bool {
+        let mut count = 0;
+        while count < most && !self.signals.is_stopped() && self.scan_unknown_table().is_some() {
+            count += 1;
         }
-        looks > 0
+        count > 0
     }
 
-    /// The same, up to the first table that holds something. Returns false if there was none.
+    /// Scans until a table holds superseded versions. Returns false if none does.
     pub(crate) fn find_superseded(&self) -> bool {
         while !self.signals.is_stopped() {
-            match self.look_at_unknown() {
+            match self.scan_unknown_table() {
                 Some(false) => {}
                 found => return found.is_some(),
             }
@@ -29,13 +29,13 @@ impl Compactor {
         false
     }
 
-    /// Looks at a table that nobody has looked at, if there is one. Reports whether it holds
-    /// something.
-    fn look_at_unknown(&self) -> Option<bool> {
+    /// Scans one table that was not scanned yet. Returns whether it holds superseded versions, or
+    /// `None` if all were scanned.
+    fn scan_unknown_table(&self) -> Option<bool> {
         let table = self.tables.superseded.take_unknown()?;
         let superseded = self.superseded_of(&table).unwrap_or_else(|error| {
-            // Whoever reads there is told.
-            tracing::debug!(%error, "a look for old versions ends");
+            // A read there gets the error.
+            tracing::debug!(%error, "a scan for old versions ends");
             Superseded::default()
         });
         let holds_any = !superseded.is_empty();

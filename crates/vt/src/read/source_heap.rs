@@ -1,6 +1,6 @@
-//! Where the sources of a scan stand, upward: the one with the smallest key on top.
+//! The sources of a scan in a binary heap: the one with the smallest key on top.
 //!
-//! A heap. The prefix of each source's key ([`crate::prefix`]) is kept beside it, so that most
+//! The prefix of each source's key ([`crate::prefix`]) is kept beside it, so that most
 //! comparisons ask no source.
 //!
 //! - Of sources that stand on the same key, the newest (the one with the lowest number) is above
@@ -10,19 +10,19 @@ use super::source::Source;
 use crate::entry::EntryIter;
 use crate::prefix::prefix_of;
 
-/// A source that stands on an entry.
+/// A source that has a current entry.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Head {
+pub(super) struct HeapEntry {
     /// Of the key.
     pub(super) prefix: u64,
     pub(super) source: usize,
 }
 
-/// The sources of a scan that stand on an entry, in a heap.
+/// The sources of a scan that have a current entry, ordered by its key.
 #[derive(Debug)]
-pub(super) struct Heads {
-    heap: Vec<Head>,
-    /// Sources have moved without a word.
+pub(super) struct SourceHeap {
+    heap: Vec<HeapEntry>,
+    /// Sources moved without a call of [`Self::moved`].
     is_stale: bool,
 }
 
@@ -31,8 +31,8 @@ fn key_of(sources: &[Source], source: usize) -> &[u8] {
     entry.expect("sources in the heap stand on an entry").key
 }
 
-impl Heads {
-    /// To be put in order with the first look.
+impl SourceHeap {
+    /// An empty heap, which the first [`Self::top`] builds.
     pub(super) const fn new() -> Self {
         Self {
             heap: Vec::new(),
@@ -45,14 +45,14 @@ impl Heads {
         self.is_stale = true;
     }
 
-    /// True if no source has moved but those of which this was told.
+    /// True if every move of a source was told by [`Self::moved`].
     pub(super) const fn is_fresh(&self) -> bool {
         !self.is_stale
     }
 
     /// The source with the smallest key, and of several the newest.
     #[inline]
-    pub(super) fn top(&mut self, sources: &[Source]) -> Option<Head> {
+    pub(super) fn top(&mut self, sources: &[Source]) -> Option<HeapEntry> {
         if self.is_stale {
             self.rebuild(sources);
         }
@@ -66,7 +66,7 @@ impl Heads {
         for (source, from) in sources.iter().enumerate() {
             if let Some(entry) = from.entries.current() {
                 let prefix = prefix_of(entry.key);
-                self.heap.push(Head { prefix, source });
+                self.heap.push(HeapEntry { prefix, source });
             }
         }
         for at in (0..self.heap.len() / 2).rev() {
@@ -112,7 +112,7 @@ impl Heads {
 
 /// True if `a` comes before `b`.
 #[inline]
-fn leads(sources: &[Source], a: &Head, b: &Head) -> bool {
+fn leads(sources: &[Source], a: &HeapEntry, b: &HeapEntry) -> bool {
     if a.prefix == b.prefix {
         return leads_by_key(sources, a, b);
     }
@@ -121,7 +121,7 @@ fn leads(sources: &[Source], a: &Head, b: &Head) -> bool {
 
 /// The same, of two that have one prefix.
 #[cold]
-fn leads_by_key(sources: &[Source], a: &Head, b: &Head) -> bool {
+fn leads_by_key(sources: &[Source], a: &HeapEntry, b: &HeapEntry) -> bool {
     let order = key_of(sources, a.source).cmp(key_of(sources, b.source));
     order.then(a.source.cmp(&b.source)).is_lt()
 }

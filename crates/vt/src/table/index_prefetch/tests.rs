@@ -62,7 +62,7 @@ fn leaves(table: &Table) -> Vec<Leaf> {
 
 /// Index blocks that are in the cache, once nobody fetches any.
 fn cached(table: &Table) -> usize {
-    table.loader.cache.rests().finish();
+    table.loader.cache.index_prefetches().finish();
     let leaves = leaves(table);
     let is_cached = |leaf: &&Leaf| {
         let key = table.loader.own_key(leaf.block.addr);
@@ -81,7 +81,7 @@ fn after_a_miss_the_rest_of_a_short_index_is_there() {
     assert_eq!(cached(&table), count);
     let misses = (0..8000).filter(|number| get(&table, number * 7 % 8000));
     assert_eq!(misses.count(), 0);
-    table.loader.cache.rests().clear();
+    table.loader.cache.index_prefetches().clear();
 }
 
 #[test]
@@ -110,7 +110,10 @@ fn a_miss_has_only_so_much_fetched() {
     let table = cold(&bed, &written, 64 << 20, AHEAD_BYTES);
     let leaves = leaves(&table);
     let index_bytes = leaves[leaves.len() - 1].block.end() - leaves[0].block.addr;
-    assert!(index_bytes > 4 * REST_BYTES, "{index_bytes} bytes of index");
+    assert!(
+        index_bytes > 4 * PREFETCH_BYTES,
+        "{index_bytes} bytes of index"
+    );
     let before = bed.device.counters().read_bytes;
     let mut seen = Seen::default();
     let root = table.root(&mut 0).unwrap();
@@ -123,8 +126,8 @@ fn a_miss_has_only_so_much_fetched() {
     let cached = cached(&table);
     assert!(cached > 0 && cached < leaves.len() / 2, "{cached} blocks");
     let read = bed.device.counters().read_bytes - before;
-    assert!(read <= REST_BYTES + (512 << 10), "{read} bytes");
-    table.loader.cache.rests().clear();
+    assert!(read <= PREFETCH_BYTES + (512 << 10), "{read} bytes");
+    table.loader.cache.index_prefetches().clear();
 }
 
 #[test]
@@ -150,12 +153,12 @@ fn what_follows_is_fetched_too_and_more_with_each_wait() {
         fetch(&follow(first));
     }
     let fetched = (missing[0] - missing[1]) as u64;
-    assert!(fetched <= REST_BYTES / index_bytes + 1, "{missing:?}");
+    assert!(fetched <= PREFETCH_BYTES / index_bytes + 1, "{missing:?}");
     assert!(
         missing[1] - missing[2] > missing[0] - missing[1],
         "{missing:?}"
     );
-    cache.rests().clear();
+    cache.index_prefetches().clear();
 }
 
 #[test]
@@ -173,7 +176,7 @@ fn half_of_the_cache_is_left_to_others() {
     assert!(cached < count * 3 / 4, "{cached} of {count}");
     let cache = &table.loader.cache;
     assert!(cache.bytes() < cache.capacity() * 3 / 4);
-    cache.rests().clear();
+    cache.index_prefetches().clear();
 }
 
 #[test]
@@ -203,7 +206,7 @@ fn what_is_wrong_is_told_to_who_comes_to_it() {
         .index(&all, all.len() / 2, Reader::Walk, &mut Seen::default())
         .unwrap_err();
     assert!(error.to_string().contains("checksum"), "{error}");
-    table.loader.cache.rests().clear();
+    table.loader.cache.index_prefetches().clear();
 }
 
 #[test]
@@ -212,12 +215,12 @@ fn what_was_not_begun_is_given_up() {
     let written = written(&bed);
     let table = cold(&bed, &written, 8 << 20, AHEAD_BYTES);
     let holder: Arc<dyn Any + Send + Sync> = Arc::new(());
-    let rests = table.loader.cache.rests();
-    for _ in 0..2 * RESTS_MAX {
+    let prefetches = table.loader.cache.index_prefetches();
+    for _ in 0..2 * PREFETCHES_MAX {
         table.fetch_indexes(|| std::iter::once((Arc::clone(&table), Arc::clone(&holder))));
     }
-    assert!(rests.count() <= RESTS_MAX);
-    rests.clear();
+    assert!(prefetches.count() <= PREFETCHES_MAX);
+    prefetches.clear();
     assert_eq!(Arc::strong_count(&holder), 1, "nothing is held any more");
     let volume: &Arc<Volume> = &bed.volume;
     assert!(Arc::strong_count(volume) > 1, "the table itself");

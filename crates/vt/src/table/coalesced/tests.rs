@@ -25,7 +25,7 @@ fn byte_at(offset: u64) -> u8 {
 
 /// Reads blocks, and checks what each is given. Answers how many requests that took.
 fn read(blocks: &[DataRef], buffers: &PageBuffers) -> usize {
-    let mut pieces = Pieces::of(blocks, buffers);
+    let mut pieces = CoalescedReads::of(blocks, buffers);
     let mut wanted = pieces.wanted();
     let count = wanted.len();
     for piece in &mut wanted {

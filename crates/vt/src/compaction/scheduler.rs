@@ -1,32 +1,35 @@
-//! Who compacts: up to two at once, where their plans do not overlap (ADR 0094).
+//! Schedules compactions: up to two at once, if their plans do not overlap (ADR 0094).
 //!
 //! 1. *Pick*, under a lock: a plan for the present version that meets no claim ([`super::claims`]).
 //! 2. *Run*, without it.
 //! 3. *Install*, under the installer's lock, as every edit.
-//! 4. The claim is given up after that, so that whoever picks next sees what was installed.
+//! 4. The claim ends after that, so that the next pick sees what was installed.
 //!
-//! Some work is done *alone*: while space is low or was, since what is there was reckoned for one;
-//! around what cannot be read; out of zones. Whoever waits to be alone goes first: nobody else
-//! begins meanwhile.
+//! Some compactions run *alone*: while space is low or was, since the reserve is for one; around
+//! blocks that cannot be read; out of zones. One that waits to run alone goes first: meanwhile no
+//! other begins.
 
-use super::obstacles::Obstacles;
+use super::exclusions::Exclusions;
 use super::picker::Plan;
-use crate::options::TURNS_MAX;
+use crate::options::COMPACTIONS_MAX;
 use stitch_base::sync::{Condvar, Mutex, MutexGuard};
 
-/// The compactions of a store.
-pub(crate) struct Turns {
+/// Decides when a compaction of a store may begin.
+///
+/// - A slot is taken for as long as a compaction runs, and its claims with it.
+/// - One that runs alone has no other beside it.
+pub(crate) struct Scheduler {
     /// Most at once.
     most: usize,
-    state: Mutex<Underway>,
-    /// A turn is over.
+    state: Mutex<SchedulerState>,
+    /// A slot became free.
     over: Condvar,
 }
 
-/// What compactions go around, and those that run now.
-pub(crate) struct Underway {
-    pub(crate) obstacles: Obstacles,
-    running: [Option<Running>; TURNS_MAX],
+/// The compactions that run now, and what the next ones must leave out.
+pub(crate) struct SchedulerState {
+    pub(crate) exclusions: Exclusions,
+    running: [Option<Running>; COMPACTIONS_MAX],
     /// How many wait to be alone.
     waiting: usize,
     /// One of two at once found no space: it may for one.
@@ -40,13 +43,13 @@ struct Running {
     had_company: bool,
 }
 
-/// Somebody's turn to compact; over when this is dropped.
-pub(crate) struct Turn<'a> {
-    turns: &'a Turns,
+/// The right to run a compaction; ends when this is dropped.
+pub(crate) struct Slot<'a> {
+    scheduler: &'a Scheduler,
     number: usize,
 }
 
-impl Underway {
+impl SchedulerState {
     /// How many run now.
     pub(super) fn count(&self) -> usize {
         self.running.iter().flatten().count()
@@ -54,19 +57,19 @@ impl Underway {
 
     /// True if what is due must be done alone, whatever it is.
     pub(super) fn wants_one(&self) -> bool {
-        let obstacles = &self.obstacles;
-        let has_bad = !obstacles.unreadable.is_empty() || !obstacles.to_part.is_empty();
+        let exclusions = &self.exclusions;
+        let has_bad = !exclusions.unreadable.is_empty() || !exclusions.to_part.is_empty();
         has_bad || self.is_short
     }
 }
 
-impl Turns {
+impl Scheduler {
     pub(crate) fn new(most: usize) -> Self {
         Self {
-            most: most.clamp(1, TURNS_MAX),
-            state: Mutex::new(Underway {
-                obstacles: Obstacles::new(),
-                running: [None; TURNS_MAX],
+            most: most.clamp(1, COMPACTIONS_MAX),
+            state: Mutex::new(SchedulerState {
+                exclusions: Exclusions::new(),
+                running: [None; COMPACTIONS_MAX],
                 waiting: 0,
                 is_short: false,
             }),
@@ -74,8 +77,8 @@ impl Turns {
         }
     }
 
-    /// What is under way. Not to be held for long.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Underway> {
+    /// Locks the state. Not to be held for long.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, SchedulerState> {
         self.state.lock()
     }
 
@@ -85,7 +88,7 @@ impl Turns {
     }
 
     /// True if another may begin now.
-    pub(super) fn may_begin(&self, state: &Underway, is_alone: bool) -> bool {
+    pub(super) fn may_begin(&self, state: &SchedulerState, is_alone: bool) -> bool {
         let count = state.count();
         let is_anyone_alone = state.running.iter().flatten().any(|r| r.is_alone);
         match is_alone {
@@ -94,55 +97,58 @@ impl Turns {
         }
     }
 
-    /// Waits until a turn is over.
-    pub(super) fn wait(&self, state: &mut MutexGuard<'_, Underway>, is_alone: bool) {
+    /// Waits until a slot becomes free.
+    pub(super) fn wait(&self, state: &mut MutexGuard<'_, SchedulerState>, is_alone: bool) {
         debug_assert!(
             state.count() > 0 || state.waiting > 0,
-            "somebody is waited for"
+            "a compaction is waited for"
         );
         state.waiting += usize::from(is_alone);
         self.over.wait(state);
         state.waiting -= usize::from(is_alone);
         if is_alone && state.waiting == 0 {
-            // Who waited for this one to go first.
+            // Those that waited for this one to go first.
             self.over.notify_all();
         }
     }
 
-    /// A turn begins. Without a plan, it is alone.
+    /// Takes a slot. Without a plan, its owner runs alone.
     pub(super) fn begin(
         &self,
-        state: &mut Underway,
+        state: &mut SchedulerState,
         plan: Option<&Plan>,
         is_alone: bool,
-    ) -> Turn<'_> {
+    ) -> Slot<'_> {
         let is_alone = is_alone || plan.is_none();
         assert!(
             !is_alone || state.count() == 0,
-            "nobody else compacts beside one who is alone"
+            "no other compaction runs beside one that runs alone"
         );
         let had_company = state.count() > 0;
         for other in state.running.iter_mut().flatten() {
-            assert!(!other.is_alone, "nobody begins beside one who is alone");
+            assert!(
+                !other.is_alone,
+                "no compaction begins beside one that runs alone"
+            );
             other.had_company = true;
         }
         let number = state.running.iter().position(Option::is_none);
         let number = number.expect("few run at once");
         if let Some(plan) = plan {
-            state.obstacles.claims.add(number, plan);
+            state.exclusions.claims.add(number, plan);
         }
         state.running[number] = Some(Running {
             is_alone,
             had_company,
         });
-        Turn {
-            turns: self,
+        Slot {
+            scheduler: self,
             number,
         }
     }
 
-    /// A turn alone, for one who wants no compaction to run.
-    pub(crate) fn alone(&self) -> Turn<'_> {
+    /// Takes a slot for work during which no compaction may run.
+    pub(crate) fn alone(&self) -> Slot<'_> {
         let mut state = self.lock();
         while !self.may_begin(&state, true) {
             self.wait(&mut state, true);
@@ -151,26 +157,26 @@ impl Turns {
     }
 }
 
-impl Turn<'_> {
-    /// Tells turns at once apart; the first is 0.
+impl Slot<'_> {
+    /// The slot's number, from 0.
     pub(super) const fn number(&self) -> usize {
         self.number
     }
 
     /// True if another compaction ran at some time since it began.
-    pub(super) fn had_company(&self, state: &Underway) -> bool {
+    pub(super) fn had_company(&self, state: &SchedulerState) -> bool {
         state.running[self.number].is_some_and(|running| running.had_company)
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for Slot<'_> {
     fn drop(&mut self) {
-        let mut state = self.turns.lock();
+        let mut state = self.scheduler.lock();
         let before = state.running[self.number].take();
-        debug_assert!(before.is_some(), "a turn is over once");
-        state.obstacles.claims.remove(self.number);
+        debug_assert!(before.is_some(), "a slot is given back once");
+        state.exclusions.claims.remove(self.number);
         drop(state);
-        self.turns.over.notify_all();
+        self.scheduler.over.notify_all();
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a scan learns of gaps, and how it uses them; see [`crate::gaps`].
+//! Gaps in scans: how a scan finds them, notes them and skips them; see [`crate::gaps`].
 
 use crate::VtError;
 use crate::buffer::Buffer;

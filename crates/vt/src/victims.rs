@@ -1,4 +1,4 @@
-//! Which zones are worth to be evacuated, and in which order.
+//! Selects the zones to evacuate: those with the most space to gain.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -7,12 +7,12 @@ use stitch_volume::{Candidate, Extent, Volume, Zones};
 
 /// Most zones that are evacuated together: a table that is in several is written once.
 const BATCH_ZONES: usize = 16;
-/// A zone is worth moving if it is empty by one part in this many.
-pub(crate) const WORTH_PART: u64 = 8;
+/// A zone is evacuated if it is empty by one part in this many.
+pub(crate) const MIN_HOLE_PART: u64 = 8;
 /// The same, where nobody asked for it.
-pub(crate) const WORTH_PART_IDLE: u64 = 4;
+pub(crate) const MIN_HOLE_PART_IDLE: u64 = 4;
 /// The same, where a commit waits for room.
-pub(crate) const WORTH_PART_ROOM: u64 = 16;
+pub(crate) const MIN_HOLE_PART_ROOM: u64 = 16;
 
 /// Order of evacuation: the smallest first.
 pub(crate) fn weight(candidate: &Candidate) -> (Reverse<u64>, u64, Extent) {
@@ -26,7 +26,7 @@ pub(crate) fn weight(candidate: &Candidate) -> (Reverse<u64>, u64, Extent) {
 }
 
 /// True if a zone is empty by one part in `part`.
-pub(crate) fn is_worth(candidate: &Candidate, part: u64) -> bool {
+pub(crate) fn is_victim(candidate: &Candidate, part: u64) -> bool {
     candidate.live <= candidate.zone.len - candidate.zone.len / part
 }
 
@@ -37,26 +37,26 @@ pub(crate) fn run_of(extent: Extent) -> Run {
     }
 }
 
-/// Returns the zones that are worth moving and were not tried, best first.
+/// Returns the victims among the zones that were not tried, best first.
 pub(crate) fn candidates(zones: &Zones, part: u64, tried: &BTreeSet<Extent>) -> Vec<Candidate> {
-    let mut worth = zones.candidates();
-    worth.retain(|candidate| is_worth(candidate, part) && !tried.contains(&candidate.zone));
-    worth.sort_by_key(weight);
-    worth
+    let mut victims = zones.candidates();
+    victims.retain(|candidate| is_victim(candidate, part) && !tried.contains(&candidate.zone));
+    victims.sort_by_key(weight);
+    victims
 }
 
 /// Reports whether what is unused in these zones makes up a zone.
-pub(crate) fn can_free_any(zones: &Zones, worth: &[Candidate]) -> bool {
-    let unused: u64 = worth.iter().map(|c| c.zone.len - c.live).sum();
+pub(crate) fn can_free_any(zones: &Zones, victims: &[Candidate]) -> bool {
+    let unused: u64 = victims.iter().map(|c| c.zone.len - c.live).sum();
     unused >= zones.zone_bytes()
 }
 
 /// Returns the best of these zones, as many as there is room for elsewhere.
-pub(crate) fn batch(volume: &Volume, worth: &[Candidate]) -> Vec<Candidate> {
+pub(crate) fn batch(volume: &Volume, victims: &[Candidate]) -> Vec<Candidate> {
     let mut room = volume.zones().usage().usable / 2;
     room = room.saturating_sub(volume.space().promised_bytes());
     let mut batch = Vec::new();
-    for candidate in worth.iter().take(BATCH_ZONES) {
+    for candidate in victims.iter().take(BATCH_ZONES) {
         // What is free in the zone itself is of no use.
         let needed = candidate.zone.len;
         if needed > room {
@@ -96,6 +96,6 @@ mod tests {
         ];
         all.sort_by_key(weight);
         assert_eq!(all.map(|c| c.zone.addr / 1000), [3, 2, 4, 1]);
-        assert!(is_worth(&all[2], 8) && !is_worth(&all[3], 8));
+        assert!(is_victim(&all[2], 8) && !is_victim(&all[3], 8));
     }
 }

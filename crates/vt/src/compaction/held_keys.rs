@@ -1,5 +1,5 @@
-//! Which keys of a compaction stay in the level that they are in: those beyond a slice, and those
-//! in the ranges of unreadable tables.
+//! The keys of a compaction that stay in their level: those beyond its slice, and those in the
+//! ranges of unreadable tables.
 
 use super::fragments::{self, Fragments};
 use super::picker::{Plan, end_of};
@@ -9,19 +9,19 @@ use crate::version::TableHandle;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Keys that stay, as stretches between points.
+/// Keys that stay in their level, as ranges between points.
 ///
 /// - No output table has keys on both sides of a point: so the tables that go down lie beside the
 ///   unreadable ones, and each of those that stay lies within one.
 #[derive(Debug, Default)]
-pub(crate) struct Holds {
+pub(crate) struct HeldKeys {
     /// In order.
     points: Vec<Vec<u8>>,
     /// For each point, whether the keys from it up to the next one stay.
     is_held: Vec<bool>,
 }
 
-impl Holds {
+impl HeldKeys {
     /// What stays of a plan that goes around these tables.
     pub(crate) fn new(plan: &Plan, around: &[Arc<TableHandle>]) -> Self {
         let mut ranges: Vec<(Vec<u8>, Option<Vec<u8>>)> = Vec::new();
@@ -50,14 +50,14 @@ impl Holds {
             }
         }
         let mut depth = 0;
-        let mut holds = Self::default();
+        let mut held_keys = Self::default();
         for (point, change) in changes {
             depth += change;
             debug_assert!(depth >= 0, "a range begins before it ends");
-            holds.points.push(point.to_vec());
-            holds.is_held.push(depth > 0);
+            held_keys.points.push(point.to_vec());
+            held_keys.is_held.push(depth > 0);
         }
-        holds
+        held_keys
     }
 
     /// Where output tables end.
@@ -127,29 +127,29 @@ mod tests {
     use super::*;
     use stitch_base::Seqno;
 
-    fn holds(ranges: &[(&str, &str)]) -> Holds {
+    fn held_keys(ranges: &[(&str, &str)]) -> HeldKeys {
         let range = |&(start, end): &(&str, &str)| {
             let end = (!end.is_empty()).then(|| end.as_bytes().to_vec());
             (start.as_bytes().to_vec(), end)
         };
-        Holds::of(&ranges.iter().map(range).collect::<Vec<_>>())
+        HeldKeys::of(&ranges.iter().map(range).collect::<Vec<_>>())
     }
 
     #[test]
     fn keys_stay_in_any_of_the_ranges() {
-        let holds = holds(&[("c", "f"), ("e", "h"), ("p", "")]);
-        let staying = |key: &str| holds.has(key.as_bytes());
+        let held_keys = held_keys(&[("c", "f"), ("e", "h"), ("p", "")]);
+        let staying = |key: &str| held_keys.has(key.as_bytes());
         assert!(["c", "d", "e", "f", "g", "p", "z"].into_iter().all(staying));
         assert!(!["a", "h", "o"].into_iter().any(staying));
-        assert!(holds.cuts(b"b", b"c") && holds.cuts(b"d", b"e"));
-        assert!(!holds.cuts(b"h", b"i") && !holds.cuts(b"c", b"d"));
-        assert!(holds.cuts_before(b"b", b"d") && holds.cuts_before(b"c", b"f"));
-        assert!(!holds.cuts_before(b"b", b"c") && !holds.cuts_before(b"c", b"e"));
+        assert!(held_keys.cuts(b"b", b"c") && held_keys.cuts(b"d", b"e"));
+        assert!(!held_keys.cuts(b"h", b"i") && !held_keys.cuts(b"c", b"d"));
+        assert!(held_keys.cuts_before(b"b", b"d") && held_keys.cuts_before(b"c", b"f"));
+        assert!(!held_keys.cuts_before(b"b", b"c") && !held_keys.cuts_before(b"c", b"e"));
     }
 
     #[test]
     fn range_deletes_are_parted_at_every_point() {
-        let holds = holds(&[("c", "f"), ("f", "h")]);
+        let held_keys = held_keys(&[("c", "f"), ("f", "h")]);
         let all = [RangeDelete {
             start: b"a".to_vec(),
             end: b"k".to_vec(),
@@ -157,7 +157,7 @@ mod tests {
         }];
         let all = Fragments::new(&all, &[]);
         let parts = |staying: bool| -> Vec<(Vec<u8>, Vec<u8>)> {
-            let parts = holds.parts(&all, staying);
+            let parts = held_keys.parts(&all, staying);
             parts.into_iter().map(|d| (d.start, d.end)).collect()
         };
         let text = |parts: &[(&str, &str)]| -> Vec<(Vec<u8>, Vec<u8>)> {

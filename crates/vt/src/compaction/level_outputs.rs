@@ -1,35 +1,36 @@
-//! Where a compaction puts what is left: one level down, or where it was.
+//! The output tables of a compaction: those of the level below, and those that replace held keys in
+//! the level itself.
 
 use super::distill::Kept;
-use super::holds::Holds;
+use super::held_keys::HeldKeys;
 use crate::VtError;
 use crate::output::Outputs;
 use stitch_format::vt_index::IndexEntry;
 
-/// The tables of a compaction that are under way.
-pub(super) struct Sinks<'a> {
-    pub(super) holds: &'a Holds,
+/// The tables that a compaction writes, by level.
+pub(super) struct LevelOutputs<'a> {
+    pub(super) held_keys: &'a HeldKeys,
     pub(super) down: Outputs<'a>,
     pub(super) rest: Outputs<'a>,
     pub(super) bytes: Bytes,
 }
 
-/// What a compaction did without copying.
+/// The bytes that a compaction handled without copying them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Bytes {
     /// Of blocks that were stitched, and of value blocks that were carried down.
     pub(super) stitched: u64,
-    /// Of blocks that nobody can see.
+    /// Of blocks that no reader can see.
     pub(super) dropped: u64,
 }
 
-impl Sinks<'_> {
+impl LevelOutputs<'_> {
     pub(super) fn add(&mut self, kept: Kept<'_>) -> Result<(), VtError> {
         let key = match kept {
             Kept::Entry(entry) => entry.key,
             Kept::Carried(block) => &block.last,
         };
-        if self.holds.has(key) {
+        if self.held_keys.has(key) {
             return self.rest.keep(kept);
         }
         if let Kept::Carried(block) = kept {
@@ -43,7 +44,7 @@ impl Sinks<'_> {
         for block in blocks {
             self.bytes.stitched += u64::from(block.block.len_bytes);
             let block = std::slice::from_ref(block);
-            if self.holds.has(&block[0].first) {
+            if self.held_keys.has(&block[0].first) {
                 self.rest.stitch(block)?;
             } else {
                 self.down.stitch(block)?;

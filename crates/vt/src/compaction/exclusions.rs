@@ -1,5 +1,5 @@
-//! What compactions go around: tables that there was no space for, what cannot be read, and what
-//! others work on now ([`super::claims`]).
+//! What compactions leave out: tables for which there was no space, unreadable blocks, and what
+//! other compactions have claimed ([`super::claims`]).
 //!
 //! A data block that cannot be read keeps its place between what is newer and what is older:
 //!
@@ -24,9 +24,9 @@ use stitch_base::TableId;
 use stitch_format::vt_index::IndexEntry;
 use stitch_format::vt_manifest::{Run, TableMeta};
 
-/// What is known to be in the way of compactions.
+/// The tables and blocks that the next compactions must leave out, or treat in a special way.
 #[derive(Debug, Default)]
-pub(crate) struct Obstacles {
+pub(crate) struct Exclusions {
     /// Tables that a compaction has found no space for, or did nothing about.
     pub(crate) avoided: BTreeSet<TableId>,
     /// Tables that can only be moved.
@@ -82,8 +82,8 @@ impl Evacuated {
     }
 }
 
-impl Obstacles {
-    /// Obstacles of a store that nothing is known of yet.
+impl Exclusions {
+    /// Those of a store of which nothing is known yet.
     pub(crate) const fn new() -> Self {
         Self {
             avoided: BTreeSet::new(),
@@ -156,7 +156,7 @@ impl Obstacles {
 /// Unreadable tables that are older than a table of a level, which it cannot go past: those of the
 /// next level, and of level 0 those after it.
 fn holders<'a>(
-    obstacles: &'a Obstacles,
+    exclusions: &'a Exclusions,
     tree: &'a TreeVersion,
     level: usize,
     table: &TableHandle,
@@ -173,7 +173,7 @@ fn holders<'a>(
         &next.tables[next.overlapping(&table.meta().smallest, Some(&end))]
     });
     let all = after.chain(below).map(|t| &**t);
-    all.filter(|t| obstacles.is_unreadable(t))
+    all.filter(|t| exclusions.is_unreadable(t))
 }
 
 /// True if the range of one table lies in that of another.

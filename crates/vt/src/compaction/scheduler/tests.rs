@@ -168,7 +168,7 @@ impl Two {
                 .expect("it runs")
         });
         self.device.await_met();
-        assert_eq!(self.store().compactor.turns.lock().count(), 1);
+        assert_eq!(self.store().compactor.scheduler.lock().count(), 1);
         held.expect("there are threads")
     }
 
@@ -214,7 +214,7 @@ fn what_does_not_overlap_is_compacted_at_once() {
     assert_eq!(two.level0(), [6, 6]);
     assert!(two.help(), "the other tree is due");
     assert_eq!(two.level0(), [6, 0], "one is done while the other runs");
-    assert_eq!(two.store().compactor.turns.lock().count(), 1);
+    assert_eq!(two.store().compactor.scheduler.lock().count(), 1);
     two.release(held);
     assert_eq!((two.level0(), two.beside()), ([0, 0], 1));
     two.check([6, 6]);
@@ -281,12 +281,12 @@ fn who_wants_to_be_alone_goes_next_and_nobody_beside() {
         let (store, goes) = (Arc::clone(two.store()), Arc::clone(&goes));
         let may_end = Arc::clone(&may_end);
         spawn("alone", move || {
-            let _turn = store.compactor.turns.alone();
+            let _turn = store.compactor.scheduler.alone();
             goes.store(true, Ordering::SeqCst);
             drop(may_end.lock());
         })
     };
-    while two.store().compactor.turns.lock().waiting == 0 {
+    while two.store().compactor.scheduler.lock().waiting == 0 {
         std::thread::yield_now();
     }
     assert!(!two.help(), "it would have to wait for one more");
@@ -314,13 +314,13 @@ fn two_that_find_no_space_are_tried_again_one_by_one() {
     two.refusals.end();
     assert_eq!(two.level0(), [6, 6], "it found no space");
     {
-        let state = two.store().compactor.turns.lock();
-        assert!(state.is_short && state.obstacles.avoided.is_empty());
+        let state = two.store().compactor.scheduler.lock();
+        assert!(state.is_short && state.exclusions.avoided.is_empty());
     }
     assert!(!two.help(), "only alone");
     two.release(held);
     assert!(
-        !two.store().compactor.turns.lock().is_short,
+        !two.store().compactor.scheduler.lock().is_short,
         "there is space again"
     );
     assert!(two.help(), "what found none is not forgotten");
@@ -332,7 +332,14 @@ fn two_that_find_no_space_are_tried_again_one_by_one() {
 fn a_second_one_leaves_the_first_its_space() {
     let two = Two::new(2);
     let held = two.hold();
-    let claimed = two.store().compactor.turns.lock().obstacles.claims.weight();
+    let claimed = two
+        .store()
+        .compactor
+        .scheduler
+        .lock()
+        .exclusions
+        .claims
+        .weight();
     assert!(claimed > 0, "what goes in may come out");
     let space = two.engine.volume().space();
     let free = space.available_bytes(stitch_volume::Class::Internal);
@@ -354,7 +361,7 @@ fn a_second_one_leaves_the_first_its_space() {
 #[test]
 fn each_turn_has_streams_of_its_own() {
     let all = [(1, 0), (2, 0), (1, 1), (2, 1)];
-    let mut streams = all.map(|(level, turn)| crate::compaction::run::stream(level, turn).0);
+    let mut streams = all.map(|(level, slot)| crate::compaction::run::stream(level, slot).0);
     streams.sort_unstable();
     assert!(streams.windows(2).all(|pair| pair[0] < pair[1]));
 }

@@ -1,11 +1,11 @@
-//! The rest of the indexes: what of them no point read has come for yet.
+//! Prefetches index blocks that no point read has asked for yet.
 //!
 //! After an open each point read may wait for an index block and then for a data block, until all
-//! of the index was met by chance. Who waits for an index block has the store's readers
+//! of the index was met by chance. A read that waits for an index block has the store's readers
 //! ([`crate::readers`]) fetch more of the same index, and then of the tables that follow in its
-//! level: [`REST_BYTES`] for the first wait, twice as much for each after it, as far as half of the
-//! cache goes and nothing is pushed out of it. So a store that is read here and there soon has its
-//! indexes at hand, and one row costs little more than itself.
+//! level: [`PREFETCH_BYTES`] for the first wait and twice as much for each later one, up to half of
+//! the cache, if nothing is evicted for it. So a store that is read at random soon has its indexes
+//! in memory, and a row costs little more than its own block.
 
 use super::Table;
 use super::loader::Loader;
@@ -18,30 +18,30 @@ use stitch_format::vt_root::{Leaf, RootIndex};
 
 /// What the first wait has fetched, in bytes; each later one has twice as much fetched as the one
 /// before.
-const REST_BYTES: u64 = 1 << 20;
+const PREFETCH_BYTES: u64 = 1 << 20;
 /// What a wait has fetched at most, in bytes.
-const REST_BYTES_MAX: u64 = 16 << 20;
+const PREFETCH_BYTES_MAX: u64 = 16 << 20;
 /// Most tables that one wait has looked at.
-const REST_TABLES_MAX: usize = 64;
+const PREFETCH_TABLES_MAX: usize = 64;
 /// Most waits whose tables are being fetched.
-const RESTS_MAX: usize = 8;
+const PREFETCHES_MAX: usize = 8;
 
 /// A table, and what keeps its blocks where they are.
 pub(crate) type Held = (Arc<Table>, Arc<dyn Any + Send + Sync>);
 
-/// Tables that somebody fetches.
+/// Tables whose indexes are being fetched.
 type Claims = Arc<Mutex<Vec<TableId>>>;
 
 /// Indexes of tables, to be fetched as far as they are not in the cache.
 #[derive(Debug)]
-pub(super) struct Rest {
+pub(super) struct IndexPrefetch {
     tables: Vec<Held>,
     claims: Claims,
     /// How many bytes it may still read.
     left: u64,
 }
 
-impl Work for Rest {
+impl Work for IndexPrefetch {
     type Answer = ();
 
     fn run(mut self) {
@@ -69,11 +69,11 @@ fn claim(claims: &Claims, id: TableId) -> bool {
     is_free
 }
 
-impl Rest {
+impl IndexPrefetch {
     /// Fetches what is missing of a table's index; `None` if it has read enough or there is no
     /// room.
     fn fetch(&mut self, table: &Table) -> Option<()> {
-        if !Rests::may_fetch(&table.loader) {
+        if !IndexPrefetches::may_fetch(&table.loader) {
             return None;
         }
         // What is wrong is told to who comes to it.
@@ -115,23 +115,23 @@ fn fetch_group(loader: &Loader, leaves: &[Leaf], at: usize) -> Option<(usize, u6
 
 /// Those of a store that are under way.
 #[derive(Debug)]
-pub(crate) struct Rests {
+pub(crate) struct IndexPrefetches {
     under_way: Mutex<UnderWay>,
     claims: Claims,
 }
 
 #[derive(Debug)]
 struct UnderWay {
-    rests: Vec<Ahead<Rest>>,
+    prefetches: Vec<Ahead<IndexPrefetch>>,
     /// What the next may read, in bytes.
     next_bytes: u64,
 }
 
-impl Default for Rests {
+impl Default for IndexPrefetches {
     fn default() -> Self {
         let under_way = UnderWay {
-            rests: Vec::new(),
-            next_bytes: REST_BYTES,
+            prefetches: Vec::new(),
+            next_bytes: PREFETCH_BYTES,
         };
         Self {
             under_way: Mutex::new(under_way),
@@ -140,7 +140,7 @@ impl Default for Rests {
     }
 }
 
-impl Rests {
+impl IndexPrefetches {
     /// True if what is beside an index block can be fetched behind who reads it.
     pub(super) fn may_fetch(loader: &Loader) -> bool {
         let cache = &loader.cache;
@@ -160,22 +160,22 @@ impl Rests {
         let Some(mut under_way) = self.under_way.try_lock() else {
             return;
         };
-        under_way.rests.retain(|ahead| !ahead.is_done());
-        if under_way.rests.len() == RESTS_MAX {
+        under_way.prefetches.retain(|ahead| !ahead.is_done());
+        if under_way.prefetches.len() == PREFETCHES_MAX {
             return;
         }
-        let rest = Rest {
-            tables: tables().take(REST_TABLES_MAX).collect(),
+        let rest = IndexPrefetch {
+            tables: tables().take(PREFETCH_TABLES_MAX).collect(),
             claims: Arc::clone(&self.claims),
             left: under_way.next_bytes,
         };
-        under_way.next_bytes = (2 * under_way.next_bytes).min(REST_BYTES_MAX);
+        under_way.next_bytes = (2 * under_way.next_bytes).min(PREFETCH_BYTES_MAX);
         let ahead = loader.cache.readers().hand(rest);
-        under_way.rests.push(ahead);
+        under_way.prefetches.push(ahead);
     }
 
-    fn take(&self) -> Vec<Ahead<Rest>> {
-        std::mem::take(&mut self.under_way.lock().rests)
+    fn take(&self) -> Vec<Ahead<IndexPrefetch>> {
+        std::mem::take(&mut self.under_way.lock().prefetches)
     }
 
     /// Gives up all; waits for those that are under way.
@@ -194,7 +194,7 @@ impl Rests {
     /// How many are under way, or were when one was handed over last.
     #[cfg(test)]
     fn count(&self) -> usize {
-        self.under_way.lock().rests.len()
+        self.under_way.lock().prefetches.len()
     }
 }
 
