@@ -5,6 +5,7 @@ mod check;
 mod ci;
 mod deny;
 mod lanes;
+mod semver;
 mod sim;
 mod source;
 mod steps;
@@ -27,6 +28,8 @@ usage: cargo xtask <command>
   e2e [ARGS]      mounted tests alone: `cargo xtask e2e list`, `cargo xtask e2e run users`
   sim [ARGS]      crash simulation: --seed N replays one, --seeds N runs many
   deny            licences, bans and sources of dependencies, by deny.toml; installs cargo-deny
+  semver REV      what the libraries' public items have lost or changed since a git revision;
+                  installs cargo-semver-checks
   install-tools   the programs that the mounted tests need
   hooks           installs a git hook that runs fmt and tidy before each commit
 ";
@@ -67,6 +70,8 @@ fn run() -> Result<bool> {
         ("e2e", args) => ci::run_e2e(&root, args),
         ("sim", args) => sim::run(&root, args),
         ("deny", []) => deny::run(&root),
+        ("semver", [baseline]) => semver::run(&root, baseline),
+        ("semver", _) => bail!("name the revision to compare with: cargo xtask semver v0.1.0"),
         ("install-tools", []) => tools::install(&root).map(|()| true),
         ("hooks", []) => check::install_hook(&root).map(|()| true),
         ("help" | "--help" | "-h", _) => {

@@ -41,6 +41,8 @@ const PACKAGES: [(&str, &str); 17] = [
 const PROGRAMS: [(&str, &str); 2] = [("pjdfstest", "0.2.2"), ("fsx", "0.3.2")];
 /// The checker of dependencies and its version.
 const CARGO_DENY: (&str, &str) = ("cargo-deny", "0.20.2");
+/// The checker of public items and its version.
+const CARGO_SEMVER_CHECKS: (&str, &str) = ("cargo-semver-checks", "0.51.0");
 
 /// Settings of the release profile by which a program is built soon; it runs for seconds.
 const QUICK_BUILD: [(&str, &str); 4] = [
@@ -68,7 +70,16 @@ pub(crate) fn install(root: &Path) -> Result<()> {
 
 /// Installs cargo-deny if it is missing, and returns its path.
 pub(crate) fn cargo_deny(root: &Path) -> Result<PathBuf> {
-    let (program, version) = CARGO_DENY;
+    installed(root, CARGO_DENY)
+}
+
+/// Installs cargo-semver-checks if it is missing, and returns its path.
+pub(crate) fn cargo_semver_checks(root: &Path) -> Result<PathBuf> {
+    installed(root, CARGO_SEMVER_CHECKS)
+}
+
+/// Installs a program if it is missing, and returns its path.
+fn installed(root: &Path, (program, version): (&str, &str)) -> Result<PathBuf> {
     install_program(root, program, version)?;
     Ok(bin_dir(root).join(program))
 }
