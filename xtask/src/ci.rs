@@ -16,7 +16,7 @@ use crate::steps::{Counts, Outcome, Steps, counting, plain_counts, succeeds};
 use crate::{check, tools};
 
 /// Arguments of the simulation: one thread, beside the mounted suites of the other lane.
-const SIMULATION: [&str; 4] = ["--jobs", "1", "--seconds", "300"];
+const SIMULATION: [&str; 4] = ["--jobs", "1", "--seconds", "240"];
 
 /// A mounted suite in one run of it.
 struct Suite {
@@ -96,12 +96,11 @@ const ALONE: [Suite; 11] = [
     suite("memory", 300),
 ];
 
-/// The suites that run alone and once more with `io_uring`.
-const ALONE_BY_RING: [Suite; 9] = [
+/// The suites that run alone and once more with `io_uring`: of `txn` the cases in which requests
+/// are under way when something ends.
+const ALONE_BY_RING: [Suite; 7] = [
     suite("snapshots", 240),
-    suite("txn", 240),
-    suite("isolation", 120),
-    suite("txn-kv", 240),
+    part_of("txn", 120, &["run", "killed", "daemon", "named", "nested"]),
     suite("users", 120),
     suite("requests", 120),
     suite("handles", 120),
