@@ -128,6 +128,7 @@ impl<'a> Context<'a> {
             volume_bytes: data_room.max(MEMORY_ROOM * self.scale().memory_bytes),
             is_fresh: self.spec.is_fresh,
             ours: Ours::default(),
+            is_synced: false,
             has_large_values: row_bytes >= 1 << 10,
         }
     }

@@ -176,6 +176,9 @@ fn passes(sides: &[String], is_quick: bool) -> Vec<Vec<String>> {
 
 /// Whether a side can do what a workload asks for.
 fn is_for(workload: &Workload, side: &str) -> bool {
+    if workload.is_of_servers || side::is_server(side) {
+        return workload.is_of_servers && side::is_server(side);
+    }
     let is_ours = [side::OURS, side::OURS_RAW].contains(&side);
     let is_beyond = side == side::RAW_APPEND && !workload.is_append;
     let has_transactions = is_ours || side::has_transactions(side);
@@ -229,6 +232,15 @@ mod tests {
         let quick = passes(&sides, true);
         assert_eq!(quick, [names(&["stitch", "rocksdb"]), names(&["lmdb"])]);
         assert_eq!(passes(&names(&["lmdb"]), true).len(), 1);
+    }
+
+    #[test]
+    fn servers_run_what_is_for_servers_and_nothing_else() {
+        let workloads = kv::choose(&[]).unwrap();
+        let of = |side: &str| workloads.iter().filter(|w| is_for(w, side)).count();
+        let (server, ours) = (of(side::OURS_RESP), of(side::OURS));
+        assert!(server > 0 && server == of("redis"));
+        assert_eq!(server + ours, workloads.len());
     }
 
     #[test]

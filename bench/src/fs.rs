@@ -6,7 +6,7 @@
 
 mod aging;
 mod append_sync;
-mod command;
+pub(crate) mod command;
 mod delete_sizes;
 pub(crate) mod drive;
 mod git;
@@ -29,7 +29,7 @@ mod source_tree;
 mod sqlite;
 pub(crate) mod stage;
 mod target;
-mod tool;
+pub(crate) mod tool;
 mod tree_random;
 mod txn;
 mod views;

@@ -10,6 +10,7 @@ mod policy;
 mod random;
 mod readers;
 mod recovery;
+mod resp;
 mod sequential;
 mod snapshot;
 mod sweep;
@@ -38,6 +39,8 @@ pub(crate) struct Workload {
     pub(crate) is_append: bool,
     /// It runs transactions.
     pub(crate) is_of_transactions: bool,
+    /// It is for servers that clients connect to.
+    pub(crate) is_of_servers: bool,
     /// Number of steps; each runs in a process of its own.
     pub(crate) steps: fn(&Scale) -> u32,
     /// Whether a step begins with an empty folder.
@@ -61,6 +64,7 @@ impl Workload {
             is_ours_only: false,
             is_append: false,
             is_of_transactions: false,
+            is_of_servers: false,
             steps: |_| 1,
             is_fresh: |_| true,
             is_killed: |_| false,
@@ -82,6 +86,7 @@ pub(crate) fn all() -> Vec<Workload> {
     all.push(snapshot::workload());
     all.extend(transactions::workloads());
     all.push(branch_reads::workload());
+    all.push(resp::workload());
     all.push(recovery::workload());
     all.push(versions::workload());
     all.push(full::workload());

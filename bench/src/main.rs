@@ -56,10 +56,10 @@ fn main() -> ExitCode {
 fn list() {
     println!("workloads of kv:");
     for workload in kv::all() {
-        let ours = if workload.is_ours_only {
-            " (ours only)"
-        } else {
-            ""
+        let ours = match (workload.is_ours_only, workload.is_of_servers) {
+            (true, _) => " (ours only)",
+            (_, true) => " (servers only)",
+            _ => "",
         };
         println!("  {:<16} {}{ours}", workload.name, workload.about);
     }

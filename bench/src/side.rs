@@ -13,6 +13,7 @@ mod c_engine;
 mod fjall;
 #[cfg(feature = "lmdb")]
 mod lmdb;
+mod resp;
 #[cfg(feature = "rocksdb")]
 mod rocks_transactions;
 #[cfg(feature = "sqlite")]
@@ -22,6 +23,7 @@ mod versions;
 
 use crate::report::Scale;
 use anyhow::{Error, Result, bail};
+pub(crate) use resp::Load;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,18 +37,26 @@ pub(crate) const OURS_RAW: &str = "stitch-raw";
 /// Nothing but writes and flushes of a raw device.
 pub(crate) const RAW_APPEND: &str = "raw-append";
 /// Every side there is. What is not built in says so when asked for.
-pub(crate) const NAMES: [&str; 10] = [
+pub(crate) const NAMES: [&str; 12] = [
     OURS,
     "rocksdb",
     "leveldb",
-    "lmdb",
+    LMDB,
     "fjall",
     ROCKSDB_LOCKING,
     ROCKSDB_OPTIMISTIC,
     SQLITE,
+    OURS_RESP,
+    REDIS,
     OURS_RAW,
     RAW_APPEND,
 ];
+/// `stitchfs serve` on a store of ours.
+pub(crate) const OURS_RESP: &str = "stitch-resp";
+/// Redis.
+pub(crate) const REDIS: &str = "redis";
+/// LMDB, whose writers wait for each other.
+const LMDB: &str = "lmdb";
 /// RocksDB's transactions that lock.
 const ROCKSDB_LOCKING: &str = "rocksdb-locking";
 /// RocksDB's transactions that are checked at the commit.
@@ -61,7 +71,12 @@ pub(crate) fn is_of_transactions(name: &str) -> bool {
 
 /// Whether a side of others runs transactions.
 pub(crate) fn has_transactions(name: &str) -> bool {
-    is_of_transactions(name)
+    is_of_transactions(name) || name == LMDB
+}
+
+/// Whether a side is a server that clients connect to.
+pub(crate) fn is_server(name: &str) -> bool {
+    [OURS_RESP, REDIS].contains(&name)
 }
 
 /// Whether a side's store is a device.
@@ -116,6 +131,16 @@ pub(crate) trait Side: Send + Sync {
     fn transact(&self, body: &mut dyn FnMut(&mut dyn Steps) -> Result<()>) -> Result<bool> {
         let _ = body;
         bail!("this side has no transactions")
+    }
+
+    /// Has clients of a server send commands; see [`Self::figures`].
+    fn load(&self, _load: &Load) -> Result<()> {
+        bail!("this side is no server")
+    }
+
+    /// What the client of the last load has measured, by names.
+    fn figures(&self) -> BTreeMap<String, f64> {
+        BTreeMap::new()
     }
 
     /// Makes a branch: a store that begins with what this one holds, and goes its own way.
@@ -198,6 +223,8 @@ pub(crate) struct OpenOptions {
     pub(crate) volume_bytes: u64,
     /// What only ours can be told.
     pub(crate) ours: Ours,
+    /// A server replies to a command when it is on the medium; otherwise it syncs each second.
+    pub(crate) is_synced: bool,
     /// Values are 1 KiB or larger: sides that keep large values apart may do so.
     #[cfg_attr(not(feature = "fjall"), expect(dead_code, reason = "only fjall asks"))]
     pub(crate) has_large_values: bool,
@@ -218,6 +245,7 @@ pub(crate) struct Ours {
 pub(crate) fn open(name: &str, options: &OpenOptions) -> Result<Arc<dyn Side>> {
     match name {
         OURS | OURS_RAW => Ok(Arc::new(stitch::Stitch::open(options)?)),
+        OURS_RESP | REDIS => Ok(Arc::new(resp::RespServer::open(name, options)?)),
         RAW_APPEND => Ok(Arc::new(append::RawAppend::open(options)?)),
         #[cfg(feature = "rocksdb")]
         "rocksdb" => Ok(Arc::new(c_engine::CEngine::rocksdb(options)?)),
@@ -232,7 +260,7 @@ pub(crate) fn open(name: &str, options: &OpenOptions) -> Result<Arc<dyn Side>> {
         #[cfg(feature = "leveldb")]
         "leveldb" => Ok(Arc::new(c_engine::CEngine::leveldb(options)?)),
         #[cfg(feature = "lmdb")]
-        "lmdb" => Ok(Arc::new(lmdb::Lmdb::open(options)?)),
+        LMDB => Ok(Arc::new(lmdb::Lmdb::open(options)?)),
         #[cfg(feature = "fjall")]
         "fjall" => Ok(Arc::new(fjall::Fjall::open(options)?)),
         other => bail!("side `{other}` is not built in"),
@@ -243,10 +271,11 @@ pub(crate) fn open(name: &str, options: &OpenOptions) -> Result<Arc<dyn Side>> {
 pub(crate) fn why_not(name: &str) -> Option<String> {
     let built = match name {
         OURS | OURS_RAW | RAW_APPEND => true,
+        OURS_RESP | REDIS => return resp::why_not(name),
         "rocksdb" | ROCKSDB_LOCKING | ROCKSDB_OPTIMISTIC => cfg!(feature = "rocksdb"),
         SQLITE => cfg!(feature = "sqlite"),
         "leveldb" => cfg!(feature = "leveldb"),
-        "lmdb" => cfg!(feature = "lmdb"),
+        LMDB => cfg!(feature = "lmdb"),
         "fjall" => cfg!(feature = "fjall"),
         _ => return Some(format!("there is no such side; there are {NAMES:?}")),
     };
@@ -283,14 +312,20 @@ mod tests {
             scale: Scale::tiny(),
             volume_bytes: 32 << 20,
             ours: Ours::default(),
+            is_synced: false,
             has_large_values: false,
         }
+    }
+
+    /// Whether a side's rows can be written and read one by one.
+    fn has_rows(name: &str) -> bool {
+        !is_of_transactions(name) && !is_server(name)
     }
 
     /// Every side that is built in keeps the contract that the workloads count on.
     #[test]
     fn sides_keep_the_contract() {
-        for name in built().into_iter().filter(|name| !is_of_transactions(name)) {
+        for name in built().into_iter().filter(|name| has_rows(name)) {
             let dir = tempfile::tempdir().unwrap();
             let side = open(&name, &options(dir.path())).unwrap();
             let put = [Write::Put(b"a", b"1"), Write::Put(b"b", b"2")];
@@ -377,7 +412,7 @@ mod tests {
 
     #[test]
     fn a_scan_stops_when_told() {
-        for name in built().into_iter().filter(|name| !is_of_transactions(name)) {
+        for name in built().into_iter().filter(|name| has_rows(name)) {
             let dir = tempfile::tempdir().unwrap();
             let side = open(&name, &options(dir.path())).unwrap();
             let put = [Write::Put(b"a", b"1"), Write::Put(b"b", b"2")];

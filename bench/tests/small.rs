@@ -56,7 +56,7 @@ fn every_workload_runs_on_our_side() {
     let listed = String::from_utf8(bench(&["list"]).stdout).unwrap();
     let workloads = listed.split("sides").next().unwrap().lines().skip(1);
     let mut count = 0;
-    for line in workloads {
+    for line in workloads.filter(|line| !line.ends_with("(servers only)")) {
         let name = line.split_whitespace().next().unwrap();
         let runs = report["runs"].as_array().unwrap();
         let run = runs.iter().find(|run| run["workload"] == name);
@@ -284,4 +284,44 @@ fn what_cannot_run_is_said() {
     assert_eq!(alone.status.code(), Some(2));
     let unknown = bench(&["kv", "--quick", "--workloads", "waltz"]);
     assert!(String::from_utf8_lossy(&unknown.stderr).contains("waltz"));
+}
+
+#[test]
+fn servers_are_measured_or_left_out_with_the_reason() {
+    let dir = out_dir();
+    let sides = ["--sides", "redis,stitch-resp", "--workloads", "resp"];
+    let exe = env!("CARGO_BIN_EXE_stitch-bench");
+    let listed = String::from_utf8(bench(&["list"]).stdout).unwrap();
+    let is_there = |side: &str| {
+        let line = listed
+            .lines()
+            .find(|line| line.split_whitespace().next() == Some(side));
+        line.unwrap().ends_with("built in")
+    };
+    if !is_there("redis") && !is_there("stitch-resp") {
+        let none = Command::new(exe)
+            .args(["kv", "--quick"])
+            .args(sides)
+            .output();
+        let text = String::from_utf8(none.unwrap().stderr).unwrap();
+        assert!(text.contains("no side can run"), "{text}");
+        return;
+    }
+    let (output, report) = run(dir.path(), &sides);
+    assert!(output.status.success(), "{report}");
+    for side in ["redis", "stitch-resp"]
+        .into_iter()
+        .filter(|side| is_there(side))
+    {
+        let runs = report["runs"].as_array().unwrap();
+        let run = runs.iter().find(|run| run["side"] == side).unwrap();
+        let phases = run["phases"].as_array().unwrap();
+        assert_eq!(phases.len(), 12, "{side}");
+        for phase in phases {
+            assert!(
+                phase["values"]["rps"].as_f64().unwrap() > 0.0,
+                "{side}: {phase}"
+            );
+        }
+    }
 }

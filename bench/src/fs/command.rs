@@ -25,7 +25,7 @@ pub(super) fn why_not(side: &FsSide) -> Option<String> {
 }
 
 /// Why this program cannot be run; `None` if it can.
-pub(super) fn why_missing(program: &str) -> Option<String> {
+pub(crate) fn why_missing(program: &str) -> Option<String> {
     let run = Command::new(program).arg("--version").output();
     run.err().map(|error| format!("{program}: {error}"))
 }

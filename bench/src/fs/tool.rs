@@ -1,4 +1,4 @@
-//! The command `stitchfs`, as a workload runs it on a mount of ours.
+//! The command `stitchfs`, as workloads run it.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -17,13 +17,13 @@ fn path() -> Option<PathBuf> {
 }
 
 /// Returns the reason that it cannot be run; `None` if it can.
-pub(super) fn why_missing() -> Option<String> {
+pub(crate) fn why_missing() -> Option<String> {
     let reason = "no stitchfs beside stitch-bench: build it with the same profile, or set STITCHFS";
     path().is_none().then(|| reason.to_owned())
 }
 
 /// Returns it with these first arguments.
-pub(super) fn stitchfs(arguments: &[&str]) -> Command {
+pub(crate) fn stitchfs(arguments: &[&str]) -> Command {
     let mut run = Command::new(path().unwrap_or_else(|| PathBuf::from("stitchfs")));
     run.args(arguments);
     run

@@ -2,7 +2,7 @@
 
 use super::{Latency, Phase, Row, Run, Suite};
 use crate::fs;
-use crate::side::OURS;
+use crate::side::{OURS, OURS_RESP};
 use std::collections::BTreeMap;
 
 /// Every phase of every workload on every side, in the order in which they were first run; sides
@@ -39,12 +39,17 @@ pub(crate) fn summarise(suite: Suite, runs: &[Run]) -> Vec<Row> {
     rows
 }
 
+/// Whether a row is of the side that others are compared with.
+fn is_ours(row: &Row) -> bool {
+    [OURS, OURS_RESP].contains(&row.side.as_str())
+}
+
 fn compare(rows: &mut [Row]) {
     let ours = rows
         .iter()
-        .find(|row| row.side == OURS)
+        .find(|row| is_ours(row))
         .map(|row| row.ops_per_s);
-    for row in rows.iter_mut().filter(|row| row.side != OURS) {
+    for row in rows.iter_mut().filter(|row| !is_ours(row)) {
         let ours = ours.filter(|ours| *ours > 0.0 && row.ops_per_s > 0.0);
         row.ours_over = ours.map(|ours| ours / row.ops_per_s);
     }

@@ -102,6 +102,7 @@ mod tests {
         let path = dir.path().join("device");
         std::fs::write(&path, [1; 1000]).unwrap();
         let options = OpenOptions {
+            is_synced: false,
             dir: path.clone(),
             is_fresh: true,
             scale: Scale::tiny(),

@@ -5,10 +5,10 @@
 
 #![expect(unsafe_code, reason = "opening an environment is unsafe")]
 
-use super::{OpenOptions, Rows, Side, View, Write, folder_bytes, store_path};
+use super::{OpenOptions, Rows, Side, Steps, View, Write, folder_bytes, store_path};
 use anyhow::Result;
 use heed::types::Bytes;
-use heed::{Database, Env, EnvFlags, EnvOpenOptions, RoTxn, WithoutTls};
+use heed::{Database, Env, EnvFlags, EnvOpenOptions, RoTxn, RwTxn, WithoutTls};
 use std::fs;
 use std::ops::Bound;
 use std::path::PathBuf;
@@ -77,6 +77,18 @@ impl Side for Lmdb {
         if sync { self.sync() } else { Ok(()) }
     }
 
+    /// Writers wait for each other, so none is ever in the way of another.
+    fn transact(&self, body: &mut dyn FnMut(&mut dyn Steps) -> Result<()>) -> Result<bool> {
+        let mut txn = self.env.write_txn()?;
+        let rows = self.rows;
+        body(&mut LmdbSteps {
+            rows,
+            txn: &mut txn,
+        })?;
+        txn.commit()?;
+        Ok(true)
+    }
+
     fn sync(&self) -> Result<()> {
         Ok(self.env.force_sync()?)
     }
@@ -101,6 +113,26 @@ impl Side for Lmdb {
 
     fn space_bytes(&self) -> Result<u64> {
         folder_bytes(&self.dir)
+    }
+}
+
+/// A transaction that writes.
+struct LmdbSteps<'a, 'env> {
+    rows: Database<Bytes, Bytes>,
+    txn: &'a mut RwTxn<'env>,
+}
+
+impl Steps for LmdbSteps<'_, '_> {
+    fn get(&mut self, key: &[u8], see: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        let found = self.rows.get(self.txn, key)?;
+        if let Some(value) = found {
+            see(value);
+        }
+        Ok(found.is_some())
+    }
+
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        Ok(self.rows.put(self.txn, key, value)?)
     }
 }
 
