@@ -18,6 +18,7 @@
 
 mod cleared;
 mod commit;
+mod frozen;
 mod options;
 mod reads;
 mod savepoint;
@@ -37,6 +38,7 @@ pub use spill::drop_abandoned;
 use crate::DbError;
 use crate::lock::{Access, Locks};
 use bytes::Bytes;
+use frozen::Frozen;
 use reads::Reads;
 use spill::Spill;
 use stitch_base::sync::{Arc, Mutex};
@@ -55,6 +57,8 @@ pub struct Transaction {
     writes: Writes,
     /// Those before.
     spill: Spill,
+    /// Of those before, what open savepoints need to take them back.
+    frozen: Vec<Frozen>,
     reads: Mutex<Reads>,
     /// With [`Isolation::Locking`].
     locks: Option<Locks>,
@@ -109,6 +113,7 @@ impl Transaction {
         };
         Self {
             spill: Spill::new(Arc::clone(&engine)),
+            frozen: Vec::new(),
             spill_bytes,
             engine,
             conflicts,
@@ -139,7 +144,7 @@ impl Transaction {
     /// Bytes of writes that were moved to branch trees, because memory was to hold no more than
     /// [`TransactionOptions::spill_bytes`].
     #[must_use]
-    pub const fn spilled_bytes(&self) -> u64 {
+    pub fn spilled_bytes(&self) -> u64 {
         self.spill.len_bytes()
     }
 
@@ -284,8 +289,9 @@ impl Transaction {
     ///
     /// # Errors
     /// [`DbError::TooLarge`] if the transaction would not fit a batch, on an engine without branch
-    /// trees or with an open savepoint; [`DbError::Kv`] for a key or value over the limits of the
-    /// engine, and if writes cannot be moved out of memory; [`DbError::Wounded`],
+    /// trees or with more than [`BRANCH_DEPTH_MAX`](stitch_kv::BRANCH_DEPTH_MAX) open savepoints
+    /// after each of which writes were moved out of memory; [`DbError::Kv`] for a key or value over
+    /// the limits of the engine, and if writes cannot be moved; [`DbError::Wounded`],
     /// [`DbError::Locked`].
     ///
     /// # Cost
@@ -411,15 +417,14 @@ impl Transaction {
         let limits = self.engine.limits();
         limits.check_message(message, self.engine.upserts())?;
         let more = writes::message_bytes(message);
-        let is_full = self.writes.len_bytes() + more > self.spill_bytes;
-        if is_full && !self.writes.is_empty() && !self.writes.has_savepoint() {
-            let at = self.moment();
-            self.spill.take(&mut self.writes, &at)?;
+        let kept_bytes = self.writes.len_bytes().max(self.writes.undo_bytes());
+        if kept_bytes + more > self.spill_bytes && !self.writes.is_empty() {
+            self.spill_writes()?;
         }
         let len_bytes = self.writes.len_bytes() + more;
         if len_bytes > self.bytes_max {
             let what = match self.spill_bytes < usize::MAX {
-                true => "writes of a transaction with an open savepoint",
+                true => "writes of a transaction with so many open savepoints",
                 false => "transaction on an engine without branch trees",
             };
             return Err(DbError::too_large(what, len_bytes, self.bytes_max));

@@ -1,13 +1,14 @@
 //! Crashes of a life whose transactions are larger than their memory, at every sync and at many
-//! writes: of each transaction the store has all or nothing, and no branch tree is left.
+//! writes: of each transaction the store has all or nothing, and no branch tree is left. Parts of
+//! them are taken back to savepoints.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use stitch_base::TreeId;
 use stitch_base::random::{Rng, bytes16};
 use stitch_db::{
-    CommitOptions, DbError, Direction, Isolation, KeyRange, TransactionOptions, Transactions,
-    TreeOptions, drop_abandoned,
+    CommitOptions, DbError, Direction, Isolation, KeyRange, Savepoint, Transaction,
+    TransactionOptions, Transactions, TreeOptions, drop_abandoned,
 };
 use stitch_device::{CrashDevice, CrashPlan, Device, MemDevice};
 use stitch_kv::Engine;
@@ -67,6 +68,57 @@ fn image() -> MemDevice {
     MemDevice::clone(&device)
 }
 
+/// Writes to a transaction, and takes parts back. `rows` are those that it sees. Returns the most
+/// bytes that were moved out of memory.
+fn fill(
+    transaction: &mut Transaction,
+    (trees, rows): (&BTreeMap<String, TreeId>, &mut State),
+    rng: &mut Rng,
+) -> Result<u64, DbError> {
+    let mut savepoints: Vec<(Savepoint, State)> = Vec::new();
+    let mut most_bytes = 0;
+    for _ in 0..36 {
+        match rng.below(12) {
+            0 | 1 => savepoints.push((transaction.savepoint(), rows.clone())),
+            2 if !savepoints.is_empty() => {
+                let last = savepoints.len() as u64 - 1;
+                savepoints.truncate(usize::try_from(rng.below(last + 1)).expect("few") + 1);
+                let (savepoint, then) = savepoints.last().expect("one is left");
+                transaction.rollback_to(savepoint)?;
+                rows.clone_from(then);
+            }
+            3 if !savepoints.is_empty() => {
+                let (savepoint, _) = savepoints.pop().expect("there is one");
+                transaction.release(savepoint)?;
+            }
+            _ => change(transaction, (trees, rows), rng)?,
+        }
+        most_bytes = most_bytes.max(transaction.spilled_bytes());
+    }
+    Ok(most_bytes)
+}
+
+/// Puts a key, and now and then deletes a range.
+fn change(
+    transaction: &mut Transaction,
+    (trees, rows): (&BTreeMap<String, TreeId>, &mut State),
+    rng: &mut Rng,
+) -> Result<(), DbError> {
+    let name = NAMES[usize::from(rng.below(2) > 0)];
+    let rows = rows.get_mut(name).expect("there are two trees");
+    let mut value = vec![0; 600];
+    rng.fill(&mut value);
+    let key = rng.below(40).to_be_bytes();
+    transaction.put(trees[name], &key, &value)?;
+    rows.insert(key.to_vec(), value);
+    if rng.below(8) == 0 {
+        let end = (rng.below(40) + 3).to_be_bytes();
+        transaction.delete_range(trees[name], &key, &end)?;
+        rows.retain(|at, _| at[..] < key[..] || at[..] >= end[..]);
+    }
+    Ok(())
+}
+
 /// Runs transactions one after the other. `states` gets the state after each that was committed.
 fn work(engine: &Arc<VtEngine>, states: &mut Vec<State>) -> Result<(), DbError> {
     let transactions = Transactions::new(engine.clone());
@@ -84,21 +136,9 @@ fn work(engine: &Arc<VtEngine>, states: &mut Vec<State>) -> Result<(), DbError> 
             spill_bytes: 4000,
             ..TransactionOptions::new(isolation)
         });
-        for _ in 0..24 {
-            let tree = trees[NAMES[usize::from(rng.below(2) > 0)]];
-            let mut value = vec![0; 600];
-            rng.fill(&mut value);
-            let key = rng.below(40).to_be_bytes();
-            transaction.put(tree, &key, &value)?;
-            if rng.below(8) == 0 {
-                let end = (rng.below(40) + 3).to_be_bytes();
-                transaction.delete_range(tree, &key, &end)?;
-            }
-        }
-        assert!(
-            transaction.spilled_bytes() > 0,
-            "it is larger than its memory"
-        );
+        let mut seen = state(engine);
+        let spilled_bytes = fill(&mut transaction, (&trees, &mut seen), &mut rng)?;
+        assert!(spilled_bytes > 0, "it is larger than its memory");
         if round == 2 {
             transaction.abort();
             continue;
@@ -107,7 +147,9 @@ fn work(engine: &Arc<VtEngine>, states: &mut Vec<State>) -> Result<(), DbError> 
             sync: true,
             ..CommitOptions::default()
         })?;
-        states.push(state(engine));
+        let found = state(engine);
+        assert!(found == seen, "the store has what the transaction saw");
+        states.push(found);
         engine.quiesce()?;
     }
     Ok(())

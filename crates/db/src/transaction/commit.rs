@@ -29,6 +29,7 @@ impl Transaction {
             locks.begin_commit()?;
         }
         self.reads.get_mut().check()?;
+        self.keep_all()?;
         if self.is_empty() && self.isolation != Isolation::Locking {
             return Ok(self.snapshot.seqno());
         }

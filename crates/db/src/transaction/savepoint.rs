@@ -17,8 +17,14 @@ pub struct Savepoint {
 pub(super) struct Mark(Arc<()>);
 
 impl Transaction {
-    /// Marks a place to which later writes can be taken back. What is kept for that counts up to
-    /// the size of a batch.
+    /// Marks a place to which later writes can be taken back.
+    ///
+    /// # Cost
+    /// Memory for what is written in place of earlier writes, while it is open. If writes after it
+    /// are moved out of memory, what was in memory at that time, at most twice
+    /// [`TransactionOptions::spill_bytes`](super::TransactionOptions::spill_bytes), and a level of
+    /// branch trees. On an engine without branch trees all of it fits a batch, or writes are
+    /// refused.
     pub fn savepoint(&mut self) -> Savepoint {
         let number = self.writes.save();
         let owner = self.mark.get_or_insert_default().clone();
@@ -42,7 +48,7 @@ impl Transaction {
     /// transaction's.
     pub fn rollback_to(&mut self, savepoint: &Savepoint) -> Result<(), DbError> {
         let number = self.own(savepoint)?;
-        self.writes.take_back(number)
+        self.take_back(number)
     }
 
     /// Gives up a savepoint and later ones, and keeps what was written.
@@ -52,7 +58,7 @@ impl Transaction {
     #[expect(clippy::needless_pass_by_value, reason = "it is of no use afterwards")]
     pub fn release(&mut self, savepoint: Savepoint) -> Result<(), DbError> {
         let number = self.own(&savepoint)?;
-        self.writes.keep(number)
+        self.keep(number)
     }
 
     /// Begins a transaction inside of this one. It reads and writes as this one does; dropping it
@@ -78,7 +84,7 @@ impl Nested<'_> {
     /// Makes its writes those of the transaction around it. They are durable with that one.
     pub fn commit(mut self) {
         if let Some(number) = self.number.take() {
-            let kept = self.transaction.writes.keep(number);
+            let kept = self.transaction.keep(number);
             debug_assert!(kept.is_ok(), "it is open until its end");
         }
     }
@@ -92,8 +98,8 @@ impl Nested<'_> {
 impl Drop for Nested<'_> {
     fn drop(&mut self) {
         if let Some(number) = self.number.take() {
-            let writes = &mut self.transaction.writes;
-            let taken = writes.take_back(number).and_then(|()| writes.keep(number));
+            let outer = &mut *self.transaction;
+            let taken = outer.take_back(number).and_then(|()| outer.keep(number));
             debug_assert!(taken.is_ok(), "it is open until its end");
         }
     }

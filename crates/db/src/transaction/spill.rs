@@ -10,7 +10,16 @@
 //! to the branches. They are absorbed by the commit. A transaction that ends otherwise drops them,
 //! and those of a process that ended are dropped when the store is opened ([`drop_abandoned`]).
 //!
-//! Invariant: every branch begins at the moment that its entry holds.
+//! Branches lie in **layers**: what is moved after a savepoint, and may be taken back alone, goes to
+//! branches of branches ([`super::frozen`]).
+//!
+//! ```text
+//! layer 1    branch b1 of branch a0   what was moved after a savepoint
+//! layer 0    branch a0 of tree a      what was moved before it
+//! ```
+//!
+//! Invariants: every branch of a tree begins, for who reads the tree itself, at the moment that its
+//! entry holds; nobody writes to a branch that has a branch.
 
 use super::settle::BranchTree;
 use super::writes::Writes;
@@ -20,7 +29,7 @@ use stitch_base::TreeId;
 use stitch_base::sync::Arc;
 use stitch_base::sync::atomic::{AtomicU64, Ordering};
 use stitch_format::db_names::{is_spill_tree_name, spill_tree_name};
-use stitch_kv::{Batch, CommitOptions, Engine, KvError, NewBranch, Snapshot};
+use stitch_kv::{Batch, CommitOptions, Engine, Guards, KvError, NewBranch, Snapshot};
 
 /// Number of the last transaction of this process that has trees of its own.
 static LAST_NUMBER: AtomicU64 = AtomicU64::new(0);
@@ -28,7 +37,16 @@ static LAST_NUMBER: AtomicU64 = AtomicU64::new(0);
 /// The branch trees of a transaction. Dropping it drops them.
 pub(super) struct Spill {
     engine: Arc<dyn Engine>,
-    /// By their parents.
+    /// The lowest first.
+    layers: Vec<Layer>,
+    /// Branches that were taken back and could not be dropped.
+    undropped: Vec<TreeId>,
+}
+
+/// Branches that were made between two savepoints.
+#[derive(Default)]
+struct Layer {
+    /// By the trees of the store that they have writes to.
     trees: BTreeMap<TreeId, BranchTree>,
     /// What was moved to them, as batches count it.
     len_bytes: u64,
@@ -38,8 +56,8 @@ impl Spill {
     pub(super) const fn new(engine: Arc<dyn Engine>) -> Self {
         Self {
             engine,
-            trees: BTreeMap::new(),
-            len_bytes: 0,
+            layers: Vec::new(),
+            undropped: Vec::new(),
         }
     }
 
@@ -51,61 +69,158 @@ impl Spill {
 
     /// True if nothing was moved.
     pub(super) fn is_empty(&self) -> bool {
-        self.trees.is_empty()
+        self.layers.iter().all(|layer| layer.trees.is_empty())
     }
 
     /// Bytes that were moved, as batches count them.
-    pub(super) const fn len_bytes(&self) -> u64 {
-        self.len_bytes
+    pub(super) fn len_bytes(&self) -> u64 {
+        self.layers.iter().map(|layer| layer.len_bytes).sum()
     }
 
-    /// The branch that has the writes to a tree, if some were moved.
+    /// The branch that has the newest writes to a tree, if some were moved.
     pub(super) fn tree(&self, parent: TreeId) -> Option<&BranchTree> {
-        self.trees.get(&parent)
+        let mut layers = self.layers.iter().rev();
+        layers.find_map(|layer| layer.trees.get(&parent))
     }
 
-    /// All branches.
+    /// The branches of the only layer.
     pub(super) fn branches(&self) -> Vec<BranchTree> {
-        self.trees.values().cloned().collect()
+        debug_assert!(self.layers.len() <= 1, "layers were joined before");
+        let layers = self.layers.iter();
+        layers.flat_map(|l| l.trees.values().cloned()).collect()
     }
 
-    /// Moves all of `writes` to branches. New ones begin at `at`. After an error the writes are
-    /// where they were.
+    /// How many layers there are.
+    pub(super) const fn depth(&self) -> usize {
+        self.layers.len()
+    }
+
+    /// Moves all of `writes` to branches of the top layer. New ones begin at `at`. After an error
+    /// the writes are where they were.
     pub(super) fn take(&mut self, writes: &mut Writes, at: &Snapshot) -> Result<(), DbError> {
-        self.make_branches(writes, at)?;
-        let mut batch = Batch::new();
-        writes.fill(&mut batch, |tree| self.trees[&tree].tree);
-        self.engine.commit(&batch, CommitOptions::default())?;
-        self.len_bytes += batch.len_bytes() as u64;
-        drop(batch);
+        if self.layers.is_empty() {
+            self.layers.push(Layer::default());
+        }
+        self.copy(writes, at)?;
         writes.forget_all();
         debug_assert!(writes.is_empty(), "all of it was moved");
         Ok(())
     }
 
-    /// Makes the branches that are missing, in one step.
+    /// Copies all of `writes` to branches of a new layer. After an error there is none.
+    pub(super) fn add_layer(&mut self, writes: &Writes, at: &Snapshot) -> Result<(), DbError> {
+        let depth = self.depth();
+        self.layers.push(Layer::default());
+        let copied = self.copy(writes, at);
+        if copied.is_err() {
+            self.drop_layers(depth);
+        }
+        copied
+    }
+
+    /// Drops the layers above the first `depth`, with all that was moved to them.
+    pub(super) fn drop_layers(&mut self, depth: usize) {
+        let dropped = self.layers.drain(depth..).rev();
+        let trees = dropped.flat_map(|layer| layer.trees.into_values());
+        self.undropped.extend(trees.map(|branch| branch.tree));
+        // An engine that takes no more writes keeps them. They are tried again at the end, and the
+        // next open drops them; nobody reads them.
+        let _ = self.drop_undropped();
+    }
+
+    fn drop_undropped(&mut self) -> Result<(), KvError> {
+        if !self.undropped.is_empty() {
+            self.engine.drop_trees(&self.undropped)?;
+            self.undropped.clear();
+        }
+        Ok(())
+    }
+
+    /// Makes one layer of the first `depth + 1` and those above: what was moved to them stays.
+    pub(super) fn join_layers(&mut self, depth: usize) -> Result<(), DbError> {
+        while self.depth() > depth + 1 {
+            self.drop_undropped()?;
+            self.join_top()?;
+        }
+        Ok(())
+    }
+
+    /// Makes one layer of the two upper ones. After an error they are as they were.
+    fn join_top(&mut self) -> Result<(), DbError> {
+        let [.., below, top] = self.layers.as_mut_slice() else {
+            unreachable!("there are two to join");
+        };
+        let is_of_below = |of: &TreeId| below.trees.contains_key(of);
+        let absorbed = top.trees.iter().filter(|(of, _)| is_of_below(of));
+        let absorbed: Vec<TreeId> = absorbed.map(|(_, branch)| branch.tree).collect();
+        if !absorbed.is_empty() {
+            let none = Guards::since(&self.engine.snapshot());
+            let options = CommitOptions::default();
+            self.engine
+                .absorb(&absorbed, &Batch::new(), &none, options)?;
+        }
+        let trees = std::mem::take(&mut top.trees).into_iter();
+        for (of, branch) in trees {
+            below.trees.entry(of).or_insert(branch);
+        }
+        below.len_bytes += top.len_bytes;
+        self.layers.pop();
+        Ok(())
+    }
+
+    /// Copies writes to branches of the top layer.
+    fn copy(&mut self, writes: &Writes, at: &Snapshot) -> Result<(), DbError> {
+        self.make_branches(writes, at)?;
+        let top = self.layers.last_mut().expect("a layer was begun");
+        let mut batch = Batch::new();
+        writes.fill(&mut batch, |tree| top.trees[&tree].tree);
+        self.engine.commit(&batch, CommitOptions::default())?;
+        top.len_bytes += batch.len_bytes() as u64;
+        Ok(())
+    }
+
+    /// Makes the branches that the top layer lacks: of trees of the store at a moment, and of
+    /// branches in lower layers as they are.
     fn make_branches(&mut self, writes: &Writes, at: &Snapshot) -> Result<(), DbError> {
-        let parents = writes.trees().filter(|tree| !self.trees.contains_key(tree));
-        let parents: Vec<TreeId> = parents.collect();
-        if parents.is_empty() {
+        let top = self.layers.last().expect("a layer was begun");
+        let missing = writes.trees().filter(|tree| !top.trees.contains_key(tree));
+        let (upper, lowest): (Vec<TreeId>, Vec<TreeId>) =
+            missing.partition(|tree| self.tree(*tree).is_some());
+        self.make_branches_of(&lowest, Some(at))?;
+        self.make_branches_of(&upper, None)
+    }
+
+    /// Makes branches of trees of the store at a moment, or of the newest branches of these trees.
+    fn make_branches_of(&mut self, trees: &[TreeId], at: Option<&Snapshot>) -> Result<(), DbError> {
+        if trees.is_empty() {
             return Ok(());
         }
-        let made = self.make_numbered(&parents, at)?;
-        debug_assert_eq!(made.len(), parents.len(), "one branch for each tree");
-        for (parent, tree) in parents.into_iter().zip(made) {
-            let since = at.clone();
+        let below: Vec<Option<BranchTree>> = trees.iter().map(|t| self.tree(*t).cloned()).collect();
+        debug_assert!(below.iter().all(|b| b.is_some() == at.is_none()));
+        let under = trees.iter().zip(&below);
+        let under = under.map(|(tree, below)| below.as_ref().map_or(*tree, |below| below.tree));
+        let made = self.make_numbered(&under.collect::<Vec<_>>(), at)?;
+        debug_assert_eq!(made.len(), trees.len(), "one branch for each tree");
+        let top = self.layers.last_mut().expect("a layer was begun");
+        for ((parent, below), tree) in trees.iter().zip(below).zip(made) {
+            let since = below.map(|below| below.since);
+            let since = since.or_else(|| at.cloned()).expect("one of both");
             let branch = BranchTree {
                 tree,
-                parent,
+                parent: *parent,
                 since,
             };
-            self.trees.insert(parent, branch);
+            top.trees.insert(*parent, branch);
         }
         Ok(())
     }
 
     /// Makes branches under a number of which no names are in use.
-    fn make_numbered(&self, parents: &[TreeId], at: &Snapshot) -> Result<Vec<TreeId>, KvError> {
+    fn make_numbered(
+        &self,
+        parents: &[TreeId],
+        at: Option<&Snapshot>,
+    ) -> Result<Vec<TreeId>, KvError> {
         // Each tree of the store takes one name at most.
         let mut attempts = self.engine.trees().len() + 1;
         loop {
@@ -114,7 +229,7 @@ impl Spill {
             let names: Vec<String> = parents.iter().map(name).collect();
             let new = parents.iter().zip(&names);
             let new: Vec<_> = new.map(|(of, name)| NewBranch::new(*of, name)).collect();
-            match self.engine.branch_trees(&new, Some(at)) {
+            match self.engine.branch_trees(&new, at) {
                 Err(KvError::TreeExists(_)) if attempts > 0 => attempts -= 1,
                 done => return done,
             }
@@ -123,18 +238,15 @@ impl Spill {
 
     /// The branches were absorbed.
     pub(super) fn forget(&mut self) {
-        self.trees.clear();
+        debug_assert!(self.layers.len() <= 1, "layers were joined before");
+        self.layers.clear();
     }
 }
 
 impl Drop for Spill {
     fn drop(&mut self) {
-        let trees: Vec<TreeId> = self.trees.values().map(|branch| branch.tree).collect();
-        if trees.is_empty() {
-            return;
-        }
         // They stay if the store takes no more writes. The next open drops them then.
-        let _ = self.engine.drop_trees(&trees);
+        self.drop_layers(0);
     }
 }
 

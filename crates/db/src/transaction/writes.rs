@@ -113,14 +113,41 @@ impl Writes {
         !self.savepoints.is_empty()
     }
 
+    /// Reports whether this savepoint is open here.
+    pub(super) fn is_open(&self, savepoint: u64) -> bool {
+        self.depth(savepoint).is_ok()
+    }
+
+    /// The number of the newest savepoint so far.
+    pub(super) const fn last_savepoint(&self) -> u64 {
+        self.last_savepoint
+    }
+
+    /// Uses no number of savepoints up to this one again.
+    pub(super) fn skip_savepoints(&mut self, last: u64) {
+        self.last_savepoint = self.last_savepoint.max(last);
+    }
+
+    /// Nothing, to be written to after this.
+    pub(super) fn next(&self) -> Self {
+        Self {
+            last_savepoint: self.last_savepoint,
+            ..Self::default()
+        }
+    }
+
+    /// Closes all savepoints; what was written stays.
+    pub(super) fn keep_all(&mut self) {
+        self.savepoints.clear();
+        self.undo.clear();
+        self.undo_bytes = 0;
+    }
+
     /// Forgets what was written. No savepoint is open; numbers of savepoints are not used again.
     pub(super) fn forget_all(&mut self) {
         debug_assert!(!self.has_savepoint(), "there is nothing to take back");
         debug_assert!(self.undo.is_empty(), "only savepoints need it");
-        *self = Self {
-            last_savepoint: self.last_savepoint,
-            ..Self::default()
-        };
+        *self = self.next();
     }
 
     /// True if nothing was written.
@@ -280,8 +307,7 @@ impl Writes {
         let depth = self.depth(savepoint)?;
         self.savepoints.truncate(depth);
         if self.savepoints.is_empty() {
-            self.undo.clear();
-            self.undo_bytes = 0;
+            self.keep_all();
         }
         Ok(())
     }

@@ -237,8 +237,8 @@ impl Transaction {
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`] for a key or value over [`Database::limits`], and if the transaction
-    /// would not fit a batch, with an open savepoint or with the RocksDB engine; as [`Self::get`],
-    /// and as [`Database::commit`] if writes are moved out of memory.
+    /// would not fit a batch, with the RocksDB engine or with more than 32 savepoints of many
+    /// writes; as [`Self::get`], and as [`Database::commit`] if writes are moved out of memory.
     pub fn put(&mut self, tree: &Tree, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
         let tree = self.own(tree)?;
         let done = self.inner.put(tree, key, value);
@@ -299,12 +299,15 @@ impl Transaction {
 
     /// Returns the number of bytes of writes that were moved out of memory.
     #[must_use]
-    pub const fn spilled_bytes(&self) -> u64 {
+    pub fn spilled_bytes(&self) -> u64 {
         self.inner.spilled_bytes()
     }
 
-    /// Marks a place to which later writes can be taken back. As long as it is open, writes stay in
-    /// memory.
+    /// Marks a place to which later writes can be taken back.
+    ///
+    /// # Cost
+    /// While it is open, memory for what it takes back: at most twice what a transaction keeps in
+    /// memory without savepoints.
     pub fn savepoint(&mut self) -> Savepoint {
         self.inner.savepoint()
     }

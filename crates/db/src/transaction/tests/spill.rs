@@ -151,35 +151,96 @@ fn reads_are_checked_beside_a_branch() {
 }
 
 #[test]
-fn with_an_open_savepoint_writes_stay_in_memory() {
+fn writes_after_a_savepoint_leave_memory_too_and_are_taken_back() {
+    for isolation in EACH {
+        let fixture = Fixture::new();
+        let mut transaction = fixture.begin_spilling(isolation);
+        fixture.put_many(&mut transaction, b"1");
+        let savepoint = transaction.savepoint();
+        let gone = transaction.savepoint();
+        let spilled = transaction.spilled_bytes();
+        for key in 0..40u8 {
+            transaction.put(fixture.tree, &[key], b"2").unwrap();
+        }
+        assert!(transaction.spilled_bytes() > spilled, "memory holds few");
+        assert_eq!(fixture.tree_count(), 3, "a branch of a branch");
+        transaction.rollback_to(&savepoint).unwrap();
+        assert_eq!(transaction.spilled_bytes(), spilled);
+        assert_eq!(fixture.tree_count(), 2);
+        let before = transaction.get(fixture.tree, &[0]).unwrap();
+        assert_eq!(before.as_deref(), Some(&b"1"[..]));
+        assert_eq!(transaction.get(fixture.tree, &[35]).unwrap(), None);
+        let refused = transaction.rollback_to(&gone);
+        assert!(matches!(refused, Err(DbError::NoSavepoint)), "{refused:?}");
+        fixture.put_many(&mut transaction, b"3");
+        transaction.release(savepoint).unwrap();
+        let later = [transaction.savepoint(), transaction.savepoint()];
+        let refused = transaction.rollback_to(&gone);
+        assert!(matches!(refused, Err(DbError::NoSavepoint)), "{refused:?}");
+        transaction.rollback_to(&later[1]).unwrap();
+        commit(transaction).unwrap();
+        assert_eq!(fixture.get(&[0]).unwrap(), b"3");
+        assert_eq!(fixture.tree_count(), 1);
+    }
+}
+
+#[test]
+fn transactions_in_a_large_transaction_are_of_any_size() {
+    let fixture = Fixture::new();
+    let limit = fixture.transactions.engine().limits().batch_bytes_max;
+    let value = vec![7; 1 << 20];
+    let mut transaction = fixture.begin(Isolation::Snapshot);
+    let mut kept = Vec::new();
+    for round in 0..6u8 {
+        let mut nested = transaction.nest();
+        for key in 0..20u8 {
+            nested.put(fixture.tree, &[round, key], &value).unwrap();
+        }
+        nested
+            .delete_range(fixture.tree, &[round, 18], &[round, 19])
+            .unwrap();
+        assert!(nested.len_bytes() as u64 <= limit / 2 + (1 << 20) + 100);
+        match round % 2 {
+            0 => nested.abort(),
+            _ => nested.commit(),
+        }
+        kept.extend((round % 2 == 1).then_some(round));
+        // Each that was kept is a part of what was moved before.
+        assert!(fixture.tree_count() <= 3, "{}", fixture.tree_count());
+    }
+    assert!(transaction.spilled_bytes() > limit);
+    commit(transaction).unwrap();
+    assert_eq!(fixture.tree_count(), 1);
+    for round in 0..6u8 {
+        let found = (0..20).filter(|key| fixture.get(&[round, *key]).is_some());
+        let expected = if kept.contains(&round) { 19 } else { 0 };
+        assert_eq!(found.count(), expected, "round {round}");
+    }
+}
+
+#[test]
+fn with_too_many_large_savepoints_writes_fit_a_batch_or_are_refused() {
     let fixture = Fixture::new();
     let mut transaction = fixture.begin_spilling(Isolation::Snapshot);
-    fixture.put_many(&mut transaction, b"1");
-    let savepoint = transaction.savepoint();
-    let gone = transaction.savepoint();
-    let spilled = transaction.spilled_bytes();
-    for key in 0..40u8 {
-        transaction.put(fixture.tree, &[key], b"2").unwrap();
+    let mut savepoints = Vec::new();
+    for round in 0..stitch_kv::BRANCH_DEPTH_MAX {
+        savepoints.push(transaction.savepoint());
+        fixture.put_many(&mut transaction, &round.to_le_bytes());
     }
-    assert_eq!(transaction.spilled_bytes(), spilled);
-    transaction.rollback_to(&savepoint).unwrap();
-    let before = transaction.get(fixture.tree, &[0]).unwrap();
-    assert_eq!(before.as_deref(), Some(&b"1"[..]));
-    assert_eq!(transaction.get(fixture.tree, &[35]).unwrap(), None);
+    let trees = fixture.tree_count();
+    assert_eq!(trees, 1 + stitch_kv::BRANCH_DEPTH_MAX);
+    transaction.savepoint();
     let value = vec![7; 1 << 20];
     let fill = (0..100u8).try_for_each(|key| transaction.put(fixture.tree, &[key], &value));
     let error = fill.unwrap_err();
-    assert!(error.to_string().contains("open savepoint"), "{error}");
-    transaction.rollback_to(&savepoint).unwrap();
-    transaction.release(savepoint).unwrap();
-    fixture.put_many(&mut transaction, b"3");
-    assert!(transaction.spilled_bytes() > spilled, "it goes on");
-    transaction.savepoint();
-    transaction.savepoint();
-    let refused = transaction.rollback_to(&gone);
-    assert!(matches!(refused, Err(DbError::NoSavepoint)), "{refused:?}");
+    assert!(error.to_string().contains("open savepoints"), "{error}");
+    transaction.rollback_to(&savepoints[2]).unwrap();
+    assert_eq!(fixture.tree_count(), 3);
+    let before = transaction.get(fixture.tree, &[0]).unwrap();
+    assert_eq!(before.as_deref(), Some(&1usize.to_le_bytes()[..]));
     commit(transaction).unwrap();
-    assert_eq!(fixture.get(&[0]).unwrap(), b"3");
+    assert_eq!(fixture.get(&[0]).unwrap(), 1usize.to_le_bytes());
+    assert_eq!(fixture.tree_count(), 1);
 }
 
 #[test]
