@@ -69,6 +69,7 @@ mod views;
 mod xattr;
 
 pub use data::{FILE_BYTES_MAX, INLINE_BYTES_MAX};
+pub use difference::TouchedPaths;
 pub use error::{FsError, FsResult};
 pub use external::{
     EXTERNAL_FROM_BYTES, External, ExternalError, ExternalFiles, ExternalName, ExternalResult,
