@@ -104,5 +104,5 @@ pub use types::{
 };
 pub use upsert::register_upserts;
 pub use usage::Usage;
-pub use views::{CloneInfo, CloneSource, LiveView};
+pub use views::{CloneInfo, CloneSource, INNER_CLONES_MAX, LiveView};
 pub use xattr::XATTR_VALUE_BYTES_MAX;
