@@ -310,6 +310,11 @@ impl FileSystem {
         Ok(ResolveStep::Learned(attr))
     }
 
+    /// Reports whether a number without own row and back row belongs to no inode.
+    pub(crate) fn has_all_places(&self) -> bool {
+        self.back_rows.are_complete()
+    }
+
     /// Runs the pass, or waits until another caller has.
     pub(crate) fn complete_back_rows(&self) -> FsResult<()> {
         let mut progress = self.back_rows.progress.lock();

@@ -21,6 +21,7 @@ mod moment;
 mod names;
 mod rows;
 mod side;
+mod touched;
 
 use crate::system::FileSystem;
 use crate::transaction::{PathChange, is_changed};
@@ -34,6 +35,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use stitch_base::{Ino, PinId};
 use stitch_format::fs_inode::FileKind;
 use stitch_kv::Snapshot;
+pub use touched::TouchedPaths;
 
 /// A directory with fewer names below it is better walked: the walk reads a few blocks, whatever
 /// was written elsewhere.
@@ -65,6 +67,17 @@ impl FileSystem {
         to: Option<PinId>,
         owner: Option<u32>,
     ) -> FsResult<Vec<PathChange>> {
+        self.between_moments(dir, (from, to), owner, |found| found.run())
+    }
+
+    /// Calls `compare` with a directory at two moments, those of pins or the present.
+    fn between_moments<T>(
+        &self,
+        dir: Ino,
+        (from, to): (PinId, Option<PinId>),
+        owner: Option<u32>,
+        compare: impl FnOnce(&Comparison<'_>) -> FsResult<T>,
+    ) -> FsResult<T> {
         self.check_differences()?;
         let from = self.moment_of(from)?;
         let to = to.map(|to| self.moment_of(to)).transpose()?;
@@ -73,7 +86,7 @@ impl FileSystem {
         if !later.has_names_below(dir, NAMES_MIN)? {
             return Err(FsError::Unsupported);
         }
-        self.differences_by_rows(dir, &from, to.as_ref(), owner)
+        self.by_rows(dir, (&from, to.as_ref()), owner, compare)
     }
 
     /// Reports whether a directory and all below it is the same at two pins, or a pin and now, but
@@ -125,19 +138,19 @@ impl FileSystem {
         Ok(self.engine().open_pin(&pin.name)?)
     }
 
-    /// As [`Self::differences`], however few names there are.
-    fn differences_by_rows(
+    /// As [`Self::between_moments`], however few names there are.
+    fn by_rows<T>(
         &self,
         dir: Ino,
-        from: &Snapshot,
-        to: Option<&Snapshot>,
+        (from, to): (&Snapshot, Option<&Snapshot>),
         owner: Option<u32>,
-    ) -> FsResult<Vec<PathChange>> {
+        compare: impl FnOnce(&Comparison<'_>) -> FsResult<T>,
+    ) -> FsResult<T> {
         if !self.is_anchored(from, to)? {
             self.check_writable()?;
             self.complete_back_rows()?;
         }
-        self.with_comparison(dir, (from, to), owner, |comparison| comparison.run())
+        self.with_comparison(dir, (from, to), owner, compare)
     }
 
     /// Reports whether all back rows are there at one of two moments, or now for `None`.

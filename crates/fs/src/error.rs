@@ -70,6 +70,9 @@ pub enum FsError {
     /// A clone of a clone, and so on, too often.
     #[error("a clone of a clone of a clone, and so on, too often")]
     TooDeep,
+    /// More clones lie in the source of a clone than are made in one step.
+    #[error("more than {0} clones lie in it; clone directories in it one by one")]
+    TooManyClones(usize),
     /// The inode has as many names as it can have.
     #[error("too many links")]
     TooManyLinks,
@@ -168,9 +171,11 @@ impl FsError {
             Self::Held(_) | Self::HasInner(_) => ErrorKind::Busy,
             Self::NoSpace => ErrorKind::NoSpace,
             Self::ReadOnly => ErrorKind::ReadOnly,
-            Self::Unsupported | Self::NumbersTooLarge | Self::TooDeep | Self::NestedTooDeep(_) => {
-                ErrorKind::Unsupported
-            }
+            Self::Unsupported
+            | Self::NumbersTooLarge
+            | Self::TooDeep
+            | Self::TooManyClones(_)
+            | Self::NestedTooDeep(_) => ErrorKind::Unsupported,
             Self::Corrupt(_) | Self::NoFolder => ErrorKind::Corrupt,
             // That a plain file is missing does not mean that the name is.
             Self::External(error) => match error.kind {

@@ -69,6 +69,7 @@ mod views;
 mod xattr;
 
 pub use data::{FILE_BYTES_MAX, INLINE_BYTES_MAX};
+pub use difference::TouchedPaths;
 pub use error::{FsError, FsResult};
 pub use external::{
     EXTERNAL_FROM_BYTES, External, ExternalError, ExternalFiles, ExternalName, ExternalResult,
@@ -103,5 +104,5 @@ pub use types::{
 };
 pub use upsert::register_upserts;
 pub use usage::Usage;
-pub use views::{CloneInfo, CloneSource, LiveView};
+pub use views::{CloneInfo, CloneSource, INNER_CLONES_MAX, LiveView};
 pub use xattr::XATTR_VALUE_BYTES_MAX;

@@ -368,14 +368,19 @@ impl<'fs> Namespace<'fs> {
     /// Reports whether a known directory can be reached from the root: it may be below one that was
     /// removed with all in it.
     pub(crate) fn is_below_root(&self, dir: Ino) -> bool {
+        self.is_below(dir, Ino::ROOT)
+    }
+
+    /// Reports whether a known directory can be reached from another one, or is that one.
+    pub(crate) fn is_below(&self, dir: Ino, top: Ino) -> bool {
         let _tree = self.residents.locks.tree();
         let mut at = dir;
-        while at != Ino::ROOT {
+        while at != top {
             let inode = self
                 .residents
                 .inodes
                 .find(at)
-                .filter(|inode| inode.head.nlink > 0);
+                .filter(|inode| inode.head.nlink > 0 && at != Ino::ROOT);
             let Some(parent) = inode.and_then(|inode| inode.parent()) else {
                 return false;
             };

@@ -10,19 +10,20 @@
 //!
 //! A *clone* is a view that lies at a name: an empty directory of its *home* (mainline or another
 //! view), which the view's record names as its *graft*. A front end shows the view's directory
-//! there. A snapshot has the records of its moment. In a clone of the home the directory is what
-//! its row says: empty.
+//! there. A snapshot has the records of its moment. A clone of the home has records of its own: the
+//! clones in its source are cloned with it (see [`inner`]).
 //!
 //! | step | on the medium afterwards |
 //! |---|---|
 //! | branch the trees | trees without a record: dropped at open |
-//! | one batch: the graft's row, and the record | a clone |
+//! | one batch: the graft's row, the record, and those of the clones in it | a clone |
 //! | one batch: the graft's row is deleted, the record says *removed* | dropped soon, or at open |
 //! | drop the trees | a record without trees |
 //! | delete the record | nothing |
 //!
 //! Locks: `making` before all others. Of a removal, those of the view before those of its home.
 
+mod inner;
 mod make;
 mod remove;
 mod set;
@@ -36,6 +37,7 @@ use stitch_base::clock::Timestamp;
 use stitch_base::sync::Arc;
 use stitch_format::fs_view::ViewRecord;
 
+pub use inner::INNER_CLONES_MAX;
 pub use make::CloneSource;
 pub(crate) use set::ViewSet;
 

@@ -233,3 +233,50 @@ fn a_snapshot_shows_a_clone_that_is_gone_from_its_tables() {
     drop((clone, part, shown));
     side.check();
 }
+
+#[test]
+fn clones_in_the_source_are_branched_with_it_and_go_in_another_order() {
+    let side = Side::new();
+    let dir = grow(&side.fs, 1);
+    let all = side.fs.make_dir(&SUPER, at(ROOT, "all"), &NEW);
+    let all = all.expect("makes a directory").ino;
+    let source = |fs, dir| CloneSource {
+        fs,
+        dir,
+        snapshot: None,
+    };
+    let inner = source(&side.fs, dir);
+    let inner = side.fs.make_clone(&SUPER, &inner, at(all, "inner"));
+    let inner = inner.expect("makes a clone");
+    let view = side.fs.open_clone(inner.number).expect("opens");
+    change(view.fs(), dir, 2);
+    let outer = side.make(all, "outer");
+    // Written out and compacted apart from each other.
+    let copied = side.fs.open_clone(outer.number).expect("opens");
+    let graft = copied.fs().lookup(at(all, "inner")).expect("is there").ino;
+    let copy = copied.fs().clone_at(graft).expect("a clone lies there");
+    drop(copied);
+    change(&side.fs, dir, 3);
+    side.engine.quiesce().expect("background work succeeds");
+    drop(view);
+    let side = side.reopened();
+    side.fs.lookup(at(ROOT, "all")).expect("is there");
+    assert_eq!(side.clone_trees(), 12);
+    let removed = side
+        .fs
+        .remove_tree(&SUPER, at(all, "inner"), Some(inner.graft));
+    removed.expect("removes the source");
+    side.fs.reclaim().expect("reclaims");
+    side.engine.quiesce().expect("background work succeeds");
+    assert_eq!(side.clone_trees(), 8);
+    let view = side.fs.open_clone(copy.number).expect("opens");
+    expect(view.fs(), dir, 1, Some(2));
+    drop(view);
+    side.check();
+    // With the outer one go those in it.
+    side.remove(&outer, "outer");
+    side.engine.quiesce().expect("background work succeeds");
+    side.fs.lookup(at(ROOT, "src")).expect("is there");
+    expect(&side.fs, dir, 1, Some(3));
+    side.check();
+}

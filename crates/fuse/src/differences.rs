@@ -7,16 +7,20 @@
 //!   in:   words, each with a zero byte behind
 //!   out:  length in bytes (u32), words
 //!
-//!   list OLD             NUMBER COUNT (SIGN PATH FROM)...   begins a list
+//!   list OLD             NUMBER COUNT (SIGN PATH FROM)...   begins a list for people
+//!   paths OLD            NUMBER COUNT (SIGN PATH FROM)...   begins a list for a copy
 //!   more NUMBER FROM     NUMBER COUNT (SIGN PATH FROM)...   goes on from the one with this index
 //! ```
 //!
-//! Paths begin at the directory. That of the directory itself is empty.
+//! Paths begin at the directory. That of the directory itself is empty. In a list for a copy `-` is
+//! a path at the earlier moment, and `+` one at the later.
 
 use std::io;
 use std::os::fd::AsFd;
 
 use rustix::ioctl::{Opcode, opcode};
+
+use stitch_fs::TouchedPaths;
 
 use crate::report::{self, ROOM};
 use crate::transactions::{ListedChange, number_of, parse_change, words};
@@ -26,6 +30,7 @@ use crate::wire::codec::Reader;
 pub(crate) const ASK: Opcode = opcode::read_write::<[u8; ROOM]>(b'S', 5);
 
 const LIST: &str = "list";
+const PATHS: &str = "paths";
 const MORE: &str = "more";
 
 /// What a daemon is asked for.
@@ -33,6 +38,8 @@ const MORE: &str = "more";
 pub(crate) enum DifferenceRequest {
     /// The first changes since the directory with this number.
     List(u64),
+    /// The first paths that a copy of the directory with this number needs.
+    Paths(u64),
     /// Those of the list of this number, from an index on.
     More(u64, usize),
 }
@@ -44,6 +51,7 @@ impl DifferenceRequest {
         let mut word = || std::str::from_utf8(input.name().ok()?).ok();
         match (word()?, word()?) {
             (LIST, old) => Some(Self::List(old.parse().ok()?)),
+            (PATHS, old) => Some(Self::Paths(old.parse().ok()?)),
             (MORE, number) => Some(Self::More(number.parse().ok()?, word()?.parse().ok()?)),
             _ => None,
         }
@@ -63,7 +71,32 @@ impl DifferenceRequest {
 /// # Cost
 /// See [`stitch_fs::FileSystem::differences`].
 pub fn list(dir: impl AsFd, old: u64) -> io::Result<Vec<ListedChange>> {
-    let mut reply = report::ask::<ASK>(&dir, &[LIST, &old.to_string()])?;
+    all_of(dir, LIST, old)
+}
+
+/// Returns the paths below `dir` that a copy of the directory whose number in the mount is `old`
+/// needs to become one of `dir`: those that lead to something else, and the directories above them.
+///
+/// # Errors
+/// Those of [`list`], and `EINVAL` of a daemon that is older than this.
+///
+/// # Cost
+/// See [`stitch_fs::FileSystem::touched_paths`].
+pub fn paths(dir: impl AsFd, old: u64) -> io::Result<TouchedPaths> {
+    let mut paths = TouchedPaths::default();
+    for change in all_of(dir, PATHS, old)? {
+        let side = match &*change.sign {
+            "-" => &mut paths.old,
+            "+" => &mut paths.new,
+            _ => return Err(nonsense()),
+        };
+        side.insert(change.path);
+    }
+    Ok(paths)
+}
+
+fn all_of(dir: impl AsFd, what: &str, old: u64) -> io::Result<Vec<ListedChange>> {
+    let mut reply = report::ask::<ASK>(&dir, &[what, &old.to_string()])?;
     let mut all = Vec::new();
     loop {
         let listed = words(&reply);
@@ -109,6 +142,7 @@ mod tests {
             parsed(&[LIST, &old]),
             Some(DifferenceRequest::List(u64::MAX))
         );
+        assert_eq!(parsed(&[PATHS, "7"]), Some(DifferenceRequest::Paths(7)));
         assert_eq!(
             parsed(&[MORE, "7", "9"]),
             Some(DifferenceRequest::More(7, 9))

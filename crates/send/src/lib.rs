@@ -1,6 +1,6 @@
 //! Streams of directory trees: what `stitchfs send`, `receive` and `export` do.
 //!
-//! 1. [`Tree`] reads the names and attributes of a directory and all below it.
+//! 1. [`Tree`] reads the names and attributes of a directory and all below it, or of some paths.
 //! 2. [`Sender`] plans the steps from one tree to another, and writes them as a stream
 //!    (`stitch_format::send_stream`). A complete stream is one from nothing.
 //! 3. [`receive()`] applies a stream to a directory of any file system.
@@ -15,6 +15,7 @@ mod export;
 mod extents;
 mod plan;
 mod receive;
+mod same;
 mod sender;
 #[cfg(test)]
 mod tests;

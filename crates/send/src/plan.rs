@@ -5,7 +5,13 @@
 //! 2. Directories are created or moved to their places, highest first.
 //! 3. Other objects get their names, contents and attributes.
 //! 4. Directories get their attributes, deepest first: what is done in one changes its times.
+//!
+//! An object whose time of change is within a clock tick of the old tree may have changed without
+//! another time: it is compared here. So the steps are the same for two trees of which all names
+//! were read, and for two of which the names were left out that lead to the same.
 
+use crate::SendError;
+use crate::same::is_same;
 use crate::tree::{Name, Node, Tree};
 use rustix::fs::FileType;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -58,7 +64,10 @@ pub(crate) struct Object {
 pub(crate) type Base<'a> = Option<(&'a Tree, i64)>;
 
 /// Returns all steps from the old tree, or from nothing, to the new one.
-pub(crate) fn plan(old: Base<'_>, new: &Tree) -> Vec<Task> {
+///
+/// # Errors
+/// Those of reading what may have changed within a clock tick.
+pub(crate) fn plan(old: Base<'_>, new: &Tree) -> Result<Vec<Task>, SendError> {
     let mut planner = Planner {
         old,
         new,
@@ -67,9 +76,9 @@ pub(crate) fn plan(old: Base<'_>, new: &Tree) -> Vec<Task> {
     };
     planner.detach();
     planner.place_dirs();
-    planner.objects();
-    planner.dir_attrs();
-    planner.tasks
+    planner.objects()?;
+    planner.dir_attrs()?;
+    Ok(planner.tasks)
 }
 
 struct Planner<'a> {
@@ -140,16 +149,22 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Reports whether an inode may be other than it was, by its time of change.
-    fn may_differ(&self, ino: u64) -> bool {
-        let (Some((_, created)), Some(before)) = (self.old, self.before(ino)) else {
-            return true;
+    /// Reports whether an inode is another one than it was: by its time of change, or by all that
+    /// is sent of it. The paths are those in the old and the new tree.
+    fn differs(&self, ino: u64, from: Option<&[u8]>, to: &[u8]) -> Result<bool, SendError> {
+        let (Some((old, created)), Some(before), Some(from)) = (self.old, self.before(ino), from)
+        else {
+            return Ok(true);
         };
+        let after = &self.new.nodes[&ino];
+        if before.changed != after.changed {
+            return Ok(true);
+        }
         let is_recent = before.changed >= created.saturating_sub(TICK_NS);
-        is_recent || before.changed != self.new.nodes[&ino].changed
+        Ok(is_recent && !is_same((old, before, from), (self.new, after, to))?)
     }
 
-    fn objects(&mut self) {
+    fn objects(&mut self) -> Result<(), SendError> {
         let first_names = self
             .old
             .map(|(old, _)| first_names(old))
@@ -172,18 +187,22 @@ impl<'a> Planner<'a> {
             }
         }
         for mut object in objects.into_values() {
-            if object.names.is_empty() && !self.may_differ(object.ino) {
-                continue;
-            }
             if let (Some(_), Some((old, _))) = (self.before(object.ino), self.old) {
                 object.before = first_names.get(&object.ino).map(|name| old.path(name));
             }
+            let stays = object.kept.as_deref().filter(|_| object.names.is_empty());
+            if let Some(path) = stays
+                && !self.differs(object.ino, object.before.as_deref(), path)?
+            {
+                continue;
+            }
             self.tasks.push(Task::Object(object));
         }
+        Ok(())
     }
 
     /// The root's come always, and last.
-    fn dir_attrs(&mut self) {
+    fn dir_attrs(&mut self) -> Result<(), SendError> {
         let dirs = self
             .new
             .preorder()
@@ -192,17 +211,26 @@ impl<'a> Planner<'a> {
         let mut dirs: Vec<u64> = dirs.map(|(_, ino)| ino).collect();
         dirs.reverse();
         for ino in dirs {
-            if self.touched.contains(&ino) || self.may_differ(ino) {
-                self.push_dir_attrs(ino);
+            let (from, to) = self.dir_paths(ino);
+            if self.touched.contains(&ino) || self.differs(ino, from.as_deref(), &to)? {
+                self.push_dir_attrs(ino, from, to);
             }
         }
-        self.push_dir_attrs(self.new.root_ino);
+        let (from, to) = self.dir_paths(self.new.root_ino);
+        self.push_dir_attrs(self.new.root_ino, from, to);
+        Ok(())
     }
 
-    fn push_dir_attrs(&mut self, ino: u64) {
-        let path = self.new.dir_path(ino);
-        let before = self.before(ino).and(self.old);
-        let before = before.map(|(old, _)| old.dir_path(ino));
+    /// The paths of a directory in the old tree, if it is there, and in the new one.
+    fn dir_paths(&self, ino: u64) -> (Option<Vec<u8>>, Vec<u8>) {
+        let old = self.before(ino).and(self.old);
+        (
+            old.map(|(old, _)| old.dir_path(ino)),
+            self.new.dir_path(ino),
+        )
+    }
+
+    fn push_dir_attrs(&mut self, ino: u64, before: Option<Vec<u8>>, path: Vec<u8>) {
         self.tasks.push(Task::DirAttrs { path, ino, before });
     }
 }

@@ -52,7 +52,8 @@ impl<'a> Sender<'a> {
     /// Plans the steps.
     ///
     /// # Errors
-    /// [`SendError::Refused`]: the two are not of one directory, or are the same.
+    /// [`SendError::Refused`]: the two are not of one directory, or are the same. Others: what may
+    /// have changed within a clock tick of the base cannot be read.
     pub fn new(
         base: Option<Side<'a>>,
         snapshot: Side<'a>,
@@ -69,7 +70,7 @@ impl<'a> Sender<'a> {
             }
         }
         let old = base.map(|base| (base.tree, base.created_ns));
-        let tasks = plan(old, snapshot.tree);
+        let tasks = plan(old, snapshot.tree)?;
         Ok(Self {
             base,
             snapshot,

@@ -1,5 +1,7 @@
 //! Round trips of directories in a temporary one: complete, changed, damaged, resumed.
 
+mod paths;
+
 use crate::beneath::Root;
 use crate::{
     ReceiveOptions, Received, SendError, SendId, SendToken, Sender, Sent, Side, Tree, TreeOptions,

@@ -4,7 +4,7 @@ use crate::SendError;
 use crate::beneath::Root;
 use rustix::fs::{Access, AtFlags, Dir, FileType, Stat};
 use rustix::io::Errno;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -68,7 +68,15 @@ impl Node {
     }
 }
 
-/// A directory and all below it, as it was read.
+/// What is the same for all names of a tree that is read.
+struct Reading<'o> {
+    /// Bits of `st_ino` that are the inode number.
+    mask: u64,
+    device: u64,
+    options: &'o TreeOptions,
+}
+
+/// A directory and what is below it, as it was read.
 #[derive(Debug)]
 pub struct Tree {
     pub(crate) root: Root,
@@ -89,6 +97,51 @@ impl Tree {
     /// [`SendError::Io`]: what could not be read; [`SendError::Refused`]: a mount point is in it,
     /// or it is one in which a stream is being received.
     pub fn read(place: &Path, options: &TreeOptions) -> Result<Self, SendError> {
+        let (mut tree, reading) = Self::begin(place, options)?;
+        let mut waiting = vec![tree.root_ino];
+        while let Some(dir) = waiting.pop() {
+            let path = tree.dir_path(dir);
+            tree.read_dir(dir, &path, &reading, &mut waiting)?;
+        }
+        Ok(tree)
+    }
+
+    /// Reads some paths below a directory, and the directory itself. The directories above each
+    /// path are among the paths.
+    ///
+    /// # Errors
+    /// Those of [`Self::read`]; [`SendError::Refused`] also for a path without its directory.
+    pub fn read_paths(
+        place: &Path,
+        options: &TreeOptions,
+        paths: &BTreeSet<Vec<u8>>,
+    ) -> Result<Self, SendError> {
+        let (mut tree, reading) = Self::begin(place, options)?;
+        tree.check_staging()?;
+        // A path is behind that of its directory.
+        let mut dirs = HashMap::from([(&b""[..], tree.root_ino)]);
+        for path in paths {
+            let fail = |tree: &Self, errno| tree.root.error("stat", path, errno);
+            let (above, last) = split(path);
+            let Some(dir) = dirs.get(above) else {
+                let shown = tree.root.shown(path);
+                let text = format!("{}: its directory is not listed", shown.display());
+                return Err(SendError::refused(text));
+            };
+            let parent = tree.root.parent(path).map_err(|errno| fail(&tree, errno))?;
+            let stat = parent.stat().map_err(|errno| fail(&tree, errno))?;
+            tree.check_device(path, &stat, &reading)?;
+            let name = last.to_vec();
+            let name = Name { dir: *dir, name };
+            if let Some(dir) = tree.insert(name, &stat, &reading) {
+                dirs.insert(path, dir);
+            }
+        }
+        debug_assert!(tree.names.len() <= paths.len(), "one name a path");
+        Ok(tree)
+    }
+
+    fn begin<'o>(place: &Path, options: &'o TreeOptions) -> Result<(Self, Reading<'o>), SendError> {
         let root = Root::open(place)?;
         let stat = root
             .stat(b"")
@@ -108,12 +161,13 @@ impl Tree {
             skipped: Vec::new(),
         };
         tree.nodes.insert(tree.root_ino, Node::of(&stat));
-        let mut waiting = vec![tree.root_ino];
-        while let Some(dir) = waiting.pop() {
-            let path = tree.dir_path(dir);
-            tree.read_dir(dir, &path, (mask, stat.st_dev), options, &mut waiting)?;
-        }
-        Ok(tree)
+        let device = stat.st_dev;
+        let reading = Reading {
+            mask,
+            device,
+            options,
+        };
+        Ok((tree, reading))
     }
 
     /// Files and directories that were left out because the caller cannot read them.
@@ -132,8 +186,7 @@ impl Tree {
         &mut self,
         ino: u64,
         path: &[u8],
-        (mask, device): (u64, u64),
-        options: &TreeOptions,
+        reading: &Reading<'_>,
         waiting: &mut Vec<u64>,
     ) -> Result<(), SendError> {
         let fail = |root: &Root, errno| root.error("read", path, errno);
@@ -149,35 +202,65 @@ impl Tree {
             }
             let below = join(path, name);
             if below == STAGING.as_bytes() {
-                return Err(SendError::refused(format!(
-                    "{}: holds a part of a stream that was received; finish that first",
-                    self.root.shown(b"").display()
-                )));
+                return Err(self.has_staging());
             }
             let stat = rustix::fs::statat(&dir, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW);
             let stat = stat.map_err(|errno| self.root.error("stat", &below, errno))?;
-            if stat.st_dev != device {
-                let shown = self.root.shown(&below);
-                return Err(SendError::refused(format!(
-                    "{}: another file system is mounted there",
-                    shown.display()
-                )));
-            }
-            let node = Node::of(&stat);
-            if options.skip_unreadable && !is_readable(&dir, OsStr::from_bytes(name), &node) {
+            self.check_device(&below, &stat, reading)?;
+            let name = OsStr::from_bytes(name);
+            let skips = reading.options.skip_unreadable;
+            if skips && !is_readable(&dir, name, &Node::of(&stat)) {
                 self.skipped.push(self.root.shown(&below));
                 continue;
             }
-            let (name, number) = (name.to_vec(), self.number(stat.st_ino, mask));
+            let name = name.as_bytes().to_vec();
             let name = Name { dir: ino, name };
-            if node.is_dir() {
-                self.dirs.insert(number, name.clone());
-                waiting.push(number);
-            }
-            self.names.insert(name, number);
-            self.nodes.insert(number, node);
+            waiting.extend(self.insert(name, &stat, reading));
         }
         Ok(())
+    }
+
+    /// Adds a name. Returns the number of its inode if that is a directory.
+    fn insert(&mut self, name: Name, stat: &Stat, reading: &Reading<'_>) -> Option<u64> {
+        let (node, number) = (Node::of(stat), self.number(stat.st_ino, reading.mask));
+        let is_dir = node.is_dir();
+        if is_dir {
+            self.dirs.insert(number, name.clone());
+        }
+        self.names.insert(name, number);
+        self.nodes.insert(number, node);
+        is_dir.then_some(number)
+    }
+
+    fn check_device(
+        &self,
+        path: &[u8],
+        stat: &Stat,
+        reading: &Reading<'_>,
+    ) -> Result<(), SendError> {
+        if stat.st_dev == reading.device {
+            return Ok(());
+        }
+        let shown = self.root.shown(path);
+        Err(SendError::refused(format!(
+            "{}: another file system is mounted there",
+            shown.display()
+        )))
+    }
+
+    fn check_staging(&self) -> Result<(), SendError> {
+        match self.root.stat(STAGING.as_bytes()) {
+            Ok(_) => Err(self.has_staging()),
+            Err(Errno::NOENT) => Ok(()),
+            Err(errno) => Err(self.root.error("stat", STAGING.as_bytes(), errno)),
+        }
+    }
+
+    fn has_staging(&self) -> SendError {
+        SendError::refused(format!(
+            "{}: holds a part of a stream that was received; finish that first",
+            self.root.shown(b"").display()
+        ))
     }
 
     /// The number of an inode. What is of another view than the root, such as a clone in it, keeps
@@ -229,6 +312,36 @@ impl Tree {
     }
 }
 
+#[cfg(test)]
+impl Tree {
+    /// The same directory, as if these paths alone had been read.
+    pub(crate) fn with_paths(&self, paths: &BTreeSet<Vec<u8>>) -> Self {
+        let names = self
+            .names
+            .iter()
+            .filter(|(name, _)| paths.contains(&self.path(name)));
+        let names: BTreeMap<Name, u64> = names.map(|(name, ino)| (name.clone(), *ino)).collect();
+        assert_eq!(names.len(), paths.len(), "each path is a name");
+        let is_named = |ino: &u64| names.values().any(|other| other == ino);
+        let nodes = self
+            .nodes
+            .iter()
+            .filter(|(ino, _)| **ino == self.root_ino || is_named(ino));
+        let nodes = nodes.map(|(ino, node)| (*ino, node.clone())).collect();
+        let dirs = self.dirs.iter().filter(|(ino, _)| is_named(ino));
+        let dirs = dirs.map(|(ino, name)| (*ino, name.clone())).collect();
+        Self {
+            root: Root::open(&self.root.shown(b"")).expect("it is there"),
+            root_ino: self.root_ino,
+            root_view: self.root_view,
+            names,
+            nodes,
+            dirs,
+            skipped: Vec::new(),
+        }
+    }
+}
+
 fn is_readable(dir: &rustix::fd::OwnedFd, name: &OsStr, node: &Node) -> bool {
     let access = match node.kind() {
         FileType::Directory => Access::READ_OK | Access::EXEC_OK,
@@ -237,6 +350,14 @@ fn is_readable(dir: &rustix::fd::OwnedFd, name: &OsStr, node: &Node) -> bool {
     };
     let allowed = rustix::fs::accessat(dir, name, access, AtFlags::EACCESS);
     !matches!(allowed, Err(Errno::ACCESS | Errno::PERM))
+}
+
+/// The directory of a path, and the last name.
+fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|byte| *byte == b'/') {
+        Some(at) => (&path[..at], &path[at + 1..]),
+        None => (&path[..0], path),
+    }
 }
 
 fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {

@@ -22,6 +22,14 @@ pub(super) struct Moment<'f> {
     at: Snapshot,
 }
 
+/// What a name leads to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NameTarget {
+    pub(super) ino: Ino,
+    /// The inode's row is under its number: it may have other names.
+    pub(super) is_link: bool,
+}
+
 impl<'f> Moment<'f> {
     pub(super) fn new(fs: &'f FileSystem, at: &Snapshot) -> Self {
         Self {
@@ -114,9 +122,17 @@ impl<'f> Moment<'f> {
 
     /// The inode that a name leads to.
     pub(super) fn ino_of(&self, name: &Name) -> FsResult<Option<Ino>> {
+        Ok(self.target(name)?.map(|target| target.ino))
+    }
+
+    /// What a name leads to.
+    pub(super) fn target(&self, name: &Name) -> FsResult<Option<NameTarget>> {
         let row = self.row(&self.keys().dentry(name.dir, &name.name))?;
         let row = row.as_deref().map(MetaRow::decode).transpose()?;
-        Ok(row.map(|row| row.ino()))
+        Ok(row.map(|row| NameTarget {
+            ino: row.ino(),
+            is_link: matches!(row, MetaRow::Link { .. }),
+        }))
     }
 
     /// Calls `visit` with each name below a directory and its row, until it returns false.

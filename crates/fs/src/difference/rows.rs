@@ -181,6 +181,29 @@ pub(super) fn written_contents(
     Ok(written.into_inner())
 }
 
+/// Returns the inodes with other contents or extended attributes whose heads may tell nothing of
+/// it. Others may be among them.
+pub(super) fn written_inodes(
+    fs: &FileSystem,
+    old: &Side<'_>,
+    new: &Side<'_>,
+) -> FsResult<BTreeSet<Ino>> {
+    let mut written = written_contents(fs, old, new)?;
+    let last_ino = |last: &[u8]| {
+        let ino = Locator::ino_of(last);
+        Ok(ino.map(|ino| fs.store.keys.own(Ino(ino.0 + 1)).to_vec()))
+    };
+    let moments = (old.moment.at(), new.moment.at());
+    for_each_page(fs, Tree::Xattr, moments, last_ino, |page| {
+        written.extend(page.iter().filter_map(|key| Locator::ino_of(key)));
+        match written.len() > ROWS_MAX {
+            true => Err(FsError::Unsupported),
+            false => Ok(()),
+        }
+    })?;
+    Ok(written)
+}
+
 fn without_zeros(chunk: &[u8]) -> &[u8] {
     let last = chunk.iter().rposition(|byte| *byte != 0);
     &chunk[..last.map_or(0, |last| last + 1)]

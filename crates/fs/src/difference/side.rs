@@ -1,6 +1,6 @@
 //! The directory at one of the two moments: what is below it, and by which path.
 
-use super::moment::Moment;
+use super::moment::{Moment, NameTarget};
 use super::names::Name;
 use super::rows::{InodeRow, WrittenRows};
 use crate::system::FileSystem;
@@ -66,6 +66,8 @@ impl<'f> Anchor<'f> {
 #[derive(Debug)]
 struct DirBelow {
     path: Vec<u8>,
+    /// `None` for that one itself.
+    name: Option<Name>,
     /// Whoever asks may list it, and all directories on the way.
     is_listed: bool,
 }
@@ -101,6 +103,7 @@ impl<'f> Side<'f> {
         };
         let base = DirBelow {
             path: Vec::new(),
+            name: None,
             is_listed: side.is_listed(&side.dir_head()?),
         };
         side.dirs.borrow_mut().insert(dir, Some(Rc::new(base)));
@@ -171,6 +174,7 @@ impl<'f> Side<'f> {
                 Rc::new(DirBelow {
                     path: join(&above.path, &name.name),
                     is_listed: above.is_listed && self.is_listed(&head),
+                    name: Some(name),
                 })
             });
             self.dirs.borrow_mut().insert(ino, found.clone());
@@ -183,10 +187,24 @@ impl<'f> Side<'f> {
         Ok(self.dir_below(ino)?.is_some())
     }
 
+    /// The name of a directory that is below the one that is compared.
+    pub(super) fn dir_name(&self, ino: Ino) -> FsResult<Option<Name>> {
+        let dir = self.dir_below(ino)?;
+        Ok(dir.and_then(|dir| dir.name.clone()))
+    }
+
     /// The inode that a name leads to, if the name is below the directory.
     pub(super) fn ino_of(&self, name: &Name) -> FsResult<Option<Ino>> {
         match self.has_dir(name.dir)? {
             true => self.moment.ino_of(name),
+            false => Ok(None),
+        }
+    }
+
+    /// What a name leads to, if the name is below the directory.
+    pub(super) fn target(&self, name: &Name) -> FsResult<Option<NameTarget>> {
+        match self.has_dir(name.dir)? {
+            true => self.moment.target(name),
             false => Ok(None),
         }
     }

@@ -1,5 +1,6 @@
 //! Differences by rows, against those of a walk.
 
+mod touched;
 mod walk;
 
 use super::*;
@@ -175,7 +176,16 @@ impl Changer {
     fn by_rows(&self, dir: Ino, from: PinId, to: Option<PinId>) -> Vec<PathChange> {
         let moment = |id| self.fs.moment_of(id).expect("it is there");
         let (from, to) = (moment(from), to.map(moment));
-        let found = self.fs.differences_by_rows(dir, &from, to.as_ref(), None);
+        let moments = (&from, to.as_ref());
+        let found = self.fs.by_rows(dir, moments, None, |found| found.run());
+        found.expect("it is read")
+    }
+
+    fn touched(&self, dir: Ino, from: PinId, to: Option<PinId>) -> TouchedPaths {
+        let moment = |id| self.fs.moment_of(id).expect("it is there");
+        let (from, to) = (moment(from), to.map(moment));
+        let moments = (&from, to.as_ref());
+        let found = self.fs.by_rows(dir, moments, None, |found| found.touched());
         found.expect("it is read")
     }
 
@@ -202,6 +212,8 @@ impl Changer {
             let found = self.by_rows(dir, self.moments[from].0, to);
             assert_eq!(found, expected, "below {dir}, {from} to {to:?}");
             self.compare_sameness(dir, self.moments[from].0, to);
+            let found = self.touched(dir, self.moments[from].0, to);
+            touched::check(&old.below(dir), &new.below(dir), &found);
         }
     }
 
@@ -351,7 +363,8 @@ fn directories_of_others_are_told_to_root_alone() {
     changer.make_file(dir, "f");
     let (from, now) = (changer.fs.moment_of(changer.moments[0].0), None);
     let from = from.expect("it is there");
-    let ask = |owner| changer.fs.differences_by_rows(dir, &from, now, owner);
+    let moments = (&from, now);
+    let ask = |owner| changer.fs.by_rows(dir, moments, owner, |found| found.run());
     assert_eq!(text(&ask(Some(7)).expect("it is theirs")), "+f");
     assert!(matches!(ask(Some(8)), Err(FsError::Perm)));
     changer.make_file(theirs, "g");

@@ -1,6 +1,7 @@
 //! Making clones.
 
 use super::CloneInfo;
+use super::inner::{INNER_CLONES_MAX, InnerClone, in_view};
 use super::set::drop_trees;
 use crate::locator::Tree;
 use crate::namespace::check_name;
@@ -8,7 +9,9 @@ use crate::schema::view_schema;
 use crate::snapshot::pin_name;
 use crate::system::FileSystem;
 use crate::{Caller, DirName, FsError, FsResult, NewNode};
-use stitch_base::Ino;
+use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
+use stitch_base::{Ino, TreeId};
 use stitch_format::fs_view::{VIEW_PATH_BYTES_MAX, ViewRecord, ViewState};
 use stitch_kv::{KvError, NewBranch};
 
@@ -30,22 +33,27 @@ impl FileSystem {
     /// Makes a clone of a directory under a name in this file system: a directory with the same
     /// contents, which changes apart from its source. Nothing is copied. The clone shows what was
     /// acknowledged before the call, and nothing of what is written after it returns. Clones that
-    /// lie in the source are empty directories in it.
+    /// lie in the source, and those in them, are clones in it, of the same moment.
     ///
     /// # Errors
     /// [`FsError::Exists`] if the name is taken; [`FsError::NotDir`]; [`FsError::NotFound`] for a
     /// source that was removed; [`FsError::NameTooLong`] also for a path of the source over 4000
     /// bytes; [`FsError::Unsupported`] of an engine without branch trees, or a store with large
     /// files beside it, which are written in place; [`FsError::NumbersTooLarge`];
-    /// [`FsError::TooDeep`] for a clone of a clone of ... 32 times; [`FsError::NoSpace`],
-    /// [`FsError::ReadOnly`].
+    /// [`FsError::TooDeep`] for a clone of a clone of ... 32 times, or one in the source;
+    /// [`FsError::TooManyClones`]; [`FsError::NoSpace`], [`FsError::ReadOnly`].
+    /// [`FsError::Unsupported`] also for a snapshot of a clone, or with a clone in it, that was
+    /// removed since.
     ///
     /// # Durability
     /// The clone, and all that it shows, are on the medium when this returns.
     ///
     /// # Cost
-    /// Two syncs of the log, one record, and a point read for each name of the path. Reads of a
-    /// clone look at its own tables, then at those of its source.
+    /// Two syncs of the log, a record for each clone, and a point read for each name of the path.
+    /// If clones lie in the file system of the source: a few point reads for each directory above
+    /// each of them, and in the life of a store once a pass over all names, as of
+    /// [`FileSystem::look_up_number`]. In a snapshot of before that pass, a scan of the names below
+    /// the directory. Reads of a clone look at its own tables, then at those of its source.
     pub fn make_clone(
         &self,
         caller: &Caller<'_>,
@@ -59,6 +67,7 @@ impl FileSystem {
         if self.standing.number == 0 {
             self.mark_header(|header| header.has_views = true)?;
         }
+        source.find_places()?;
         let mut tried = Err(FsError::NotFound);
         for _ in 0..TRIES {
             tried = self.try_clone(caller, source, at);
@@ -104,70 +113,107 @@ impl FileSystem {
         if path.len() > VIEW_PATH_BYTES_MAX {
             return Err(FsError::NameTooLong);
         }
-        let (making, number) = self.standing.views.begin_making()?;
+        let views = &self.standing.views;
+        let (making, first) = views.begin_making(INNER_CLONES_MAX as u64)?;
         // Those of a try that ended badly.
-        drop_trees(self.engine().as_ref(), |of| of == number)?;
-        {
+        drop_trees(self.engine().as_ref(), |of| of >= first)?;
+        let plan = {
             // No clone is of half a rollback.
             let _whole = source.fs.snapshot_change.lock();
-            self.branch_trees(source, number)?;
-        }
-        let made = self.put_graft(caller, source.dir, path, number, at);
+            let clones = source.fs.clones();
+            let inner = source.inner_clones(&clones)?;
+            self.check_are_there(source, &inner)?;
+            let plan = ClonePlan {
+                first,
+                path,
+                inner,
+                clones,
+            };
+            self.branch_trees(source, &plan)?;
+            plan
+        };
+        let made = self.put_views(caller, source, &plan, at);
         if made.is_err() {
-            drop_trees(self.engine().as_ref(), |of| of == number)?;
+            drop_trees(self.engine().as_ref(), |of| of >= first)?;
         }
         drop(making);
         made
     }
 
-    /// Makes the trees of a view.
-    fn branch_trees(&self, source: &CloneSource<'_>, number: u64) -> FsResult<()> {
-        let schema = view_schema(number);
-        let of = |tree: Tree| format!("{schema}/{}", tree.name());
-        let trees = [Tree::Meta, Tree::Data, Tree::Xattr, Tree::Sys];
-        let names = trees.map(of);
-        let branches: Vec<NewBranch<'_>> = trees
-            .iter()
-            .zip(&names)
-            .map(|(tree, name)| NewBranch::new(source.fs.store.dictionary(*tree).tree(), name))
-            .collect();
+    /// Refuses a snapshot with a clone in it that was removed since: its trees may be gone.
+    fn check_are_there(&self, source: &CloneSource<'_>, inner: &[InnerClone]) -> FsResult<()> {
+        if source.snapshot.is_none() {
+            return Ok(());
+        }
+        let views = &self.standing.views;
+        let mut numbers = inner.iter().map(|inner| inner.info.number);
+        match numbers.all(|number| views.record(number).is_some()) {
+            true => Ok(()),
+            false => Err(FsError::Unsupported),
+        }
+    }
+
+    /// Makes the trees of all views of a plan, of one moment.
+    fn branch_trees(&self, source: &CloneSource<'_>, plan: &ClonePlan) -> FsResult<()> {
         let engine = self.engine();
+        let parents = self.parents_of(source, plan)?;
+        let mut names = Vec::with_capacity(parents.len());
+        for number in plan.numbers() {
+            let schema = view_schema(number);
+            let of = |tree: Tree| format!("{schema}/{}", tree.name());
+            names.extend(TREES.map(of));
+        }
+        debug_assert_eq!(parents.len(), names.len(), "four trees for each");
+        let pairs = parents.iter().zip(&names);
+        let branches: Vec<NewBranch<'_>> = pairs
+            .map(|(parent, name)| NewBranch::new(*parent, name))
+            .collect();
         let moment = source.snapshot.map(|name| engine.open_pin(&pin_name(name)));
         let made = engine.branch_trees(&branches, moment.transpose()?.as_ref());
         let made = made.map_err(|error| match error {
             // Of a clone that was removed since, which a snapshot shows.
             KvError::NoTree(_) if source.snapshot.is_some() => FsError::Unsupported,
+            // Of a clone in the source that was removed a moment ago.
+            KvError::NoTree(tree) if !parents[..TREES.len()].contains(&tree) => {
+                FsError::Stale(source.dir)
+            }
             error => error.into(),
         })?;
         debug_assert_eq!(made.len(), branches.len(), "each is made");
         Ok(())
     }
 
-    /// Puts the directory and the record of a view whose trees are made.
-    fn put_graft(
+    /// The trees that those of the views of a plan are branches of.
+    fn parents_of(&self, source: &CloneSource<'_>, plan: &ClonePlan) -> FsResult<Vec<TreeId>> {
+        let own = TREES.map(|tree| source.fs.store.dictionary(tree).tree());
+        let mut parents = own.to_vec();
+        if plan.inner.is_empty() {
+            return Ok(parents);
+        }
+        let trees = self.engine().trees();
+        let by_name: HashMap<&str, TreeId> =
+            trees.iter().map(|info| (&*info.name, info.id)).collect();
+        for inner in &plan.inner {
+            let schema = view_schema(inner.info.number);
+            for tree in TREES {
+                let id = by_name.get(&*format!("{schema}/{}", tree.name()));
+                // It was removed a moment ago.
+                parents.push(*id.ok_or(FsError::Stale(source.dir))?);
+            }
+        }
+        Ok(parents)
+    }
+
+    /// Puts the directory and the records of views whose trees are made.
+    fn put_views(
         &self,
         caller: &Caller<'_>,
-        root: Ino,
-        path: Vec<u8>,
-        number: u64,
+        source: &CloneSource<'_>,
+        plan: &ClonePlan,
         at: DirName<'_>,
     ) -> FsResult<CloneInfo> {
-        let perm = {
-            let view = self.open_writable(number)?;
-            let found = view.walk_path(root, &path).map(drop);
-            let attr = found.and_then(|()| view.get_attr(root));
-            view.release_aside();
-            attr?.perm
-        };
-        let mut record = ViewRecord {
-            state: ViewState::Live,
-            owner: caller.uid,
-            root,
-            home: self.standing.number,
-            graft: root,
-            created_ns: self.now(),
-            path,
-        };
+        let perm = self.check_branches(source, plan)?;
+        let mut records = plan.records(self, source, caller)?;
         let new = NewNode {
             perm: u32::from(perm),
             umask: 0,
@@ -175,22 +221,131 @@ impl FileSystem {
         let views = &self.standing.views;
         let mut is_staged = false;
         let made = self.make_dir_with(caller, at, &new, |change, graft| {
-            record.graft = graft;
-            views.stage_made(&mut change.batch, number, record.clone());
+            records[0].graft = graft;
+            views.stage_made(&mut change.batch, plan.first, records.clone());
             is_staged = true;
         });
         match made {
             Ok(graft) => {
                 // A front end gives out the inode of the view.
                 self.forget(graft.ino, 1);
-                Ok(CloneInfo::of(number, &record))
+                Ok(CloneInfo::of(plan.first, &records[0]))
             }
             Err(error) => {
                 if is_staged {
-                    views.unmake(number);
+                    views.unmake(plan.numbers());
                 }
                 Err(error)
             }
         }
     }
+
+    /// Checks that the new trees have the directory of the source at its path, and in it the clones
+    /// that were chosen. Returns the permissions of the directory.
+    ///
+    /// # Errors
+    /// [`FsError::Stale`] with the source's directory if something was moved meanwhile.
+    fn check_branches(&self, source: &CloneSource<'_>, plan: &ClonePlan) -> FsResult<u16> {
+        let perm = self.with_branch(plan.first, |view| {
+            view.walk_path(source.dir, &plan.path)?;
+            let attr = view.get_attr(source.dir)?;
+            plan.check_grafts(view, (0, source.fs.view_number()), source)?;
+            Ok(attr.perm)
+        })?;
+        for (index, number) in (1..).zip(plan.numbers().skip(1)) {
+            let home = plan.inner[index - 1].info.number;
+            if plan.clones.iter().any(|info| info.home == home) {
+                self.with_branch(number, |view| {
+                    plan.check_grafts(view, (index, home), source)
+                })?;
+            }
+        }
+        Ok(perm)
+    }
+
+    /// Runs `body` with the file system of a view that has no record yet.
+    fn with_branch<T>(
+        &self,
+        number: u64,
+        body: impl FnOnce(&FileSystem) -> FsResult<T>,
+    ) -> FsResult<T> {
+        let view = self.open_writable(number)?;
+        let done = body(&view);
+        view.release_aside();
+        done
+    }
 }
+
+/// The trees of a view.
+const TREES: [Tree; 4] = [Tree::Meta, Tree::Data, Tree::Xattr, Tree::Sys];
+
+/// What is made in one step: a view, and those that lie in it.
+struct ClonePlan {
+    /// Number of the outermost view. Those of the others follow.
+    first: u64,
+    /// Path of the source's directory in its file system.
+    path: Vec<u8>,
+    inner: Vec<InnerClone>,
+    /// All clones of the source's moment.
+    clones: Vec<CloneInfo>,
+}
+
+impl ClonePlan {
+    fn numbers(&self) -> Range<u64> {
+        self.first..self.first + 1 + self.inner.len() as u64
+    }
+
+    /// Checks that the clones that were chosen for a view lie below its directory, and no others.
+    /// The view has this index among those that are made, and is a branch of `home`.
+    fn check_grafts(
+        &self,
+        view: &FileSystem,
+        (index, home): (usize, u64),
+        source: &CloneSource<'_>,
+    ) -> FsResult<()> {
+        let top = match index.checked_sub(1) {
+            None => source.dir,
+            Some(inner) => self.inner[inner].info.root,
+        };
+        let here = self.inner.iter().filter(|inner| inner.above == index);
+        let chosen: BTreeSet<Ino> = here.map(|inner| inner.info.graft).collect();
+        match view.has_grafts(top, &in_view(&self.clones, home), &chosen)? {
+            true => Ok(()),
+            false => Err(FsError::Stale(source.dir)),
+        }
+    }
+
+    /// The records of all views. The graft of the first is not known yet.
+    fn records(
+        &self,
+        home: &FileSystem,
+        source: &CloneSource<'_>,
+        caller: &Caller<'_>,
+    ) -> FsResult<Vec<ViewRecord>> {
+        let created_ns = home.now();
+        let record = |home, root, graft, path| ViewRecord {
+            state: ViewState::Live,
+            owner: caller.uid,
+            root,
+            home,
+            graft,
+            created_ns,
+            path,
+        };
+        let (number, root) = (home.standing.number, source.dir);
+        let mut records = vec![record(number, root, root, self.path.clone())];
+        for inner in &self.inner {
+            let info = &inner.info;
+            let of = source.fs.standing.views.record(info.number);
+            // It was removed a moment ago.
+            let path = of.ok_or(FsError::Stale(root))?.path;
+            let above = self.first + inner.above as u64;
+            records.push(record(above, info.root, info.graft, path));
+        }
+        debug_assert_eq!(records.len() as u64, self.numbers().end - self.first);
+        Ok(records)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -9,6 +9,7 @@ use crate::rows::RowBatch;
 use crate::schema::{Store, view_of_tree};
 use crate::{FsError, FsResult};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
 use std::sync::Weak;
 use stitch_base::Ino;
 use stitch_base::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -130,40 +131,47 @@ impl ViewSet {
         }
     }
 
-    /// Keeps others from making views, and gives the number of the next one.
-    pub(super) fn begin_making(&self) -> FsResult<(MutexGuard<'_, ()>, u64)> {
+    /// Keeps others from making views, and gives the number of the next one. So many may follow.
+    pub(super) fn begin_making(&self, count_max: u64) -> FsResult<(MutexGuard<'_, ()>, u64)> {
         let making = self.making.lock();
         let number = self.records.lock().next;
-        if number == 0 || number > VIEW_NUMBER_MAX {
+        if number == 0 || number.saturating_add(count_max) > VIEW_NUMBER_MAX {
             return Err(FsError::Unsupported);
         }
         Ok((making, number))
     }
 
-    /// Stages a record in a batch of any file system of the engine, and notes it before the commit:
-    /// no lookup finds its graft before.
-    pub(super) fn stage_made(&self, batch: &mut RowBatch<'_>, number: u64, record: ViewRecord) {
+    /// Stages records of views with numbers from `first` on in a batch of any file system of the
+    /// engine, and notes them before the commit: no lookup finds their grafts before.
+    pub(super) fn stage_made(&self, batch: &mut RowBatch<'_>, first: u64, made: Vec<ViewRecord>) {
+        debug_assert!(!made.is_empty(), "a view is made");
         let store = self
             .store
             .as_ref()
             .expect("views of a snapshot do not change");
         let sys = store.dictionary(Tree::Sys);
-        batch.put_in(sys, &store.keys.view(number), &record.encode());
-        let next = encode_number(number + 1);
-        batch.put_in(sys, &store.keys.next_view(), &next);
+        for (number, record) in (first..).zip(&made) {
+            batch.put_in(sys, &store.keys.view(number), &record.encode());
+        }
+        let next = first + made.len() as u64;
+        batch.put_in(sys, &store.keys.next_view(), &encode_number(next));
         let mut records = self.records.lock();
-        debug_assert_eq!(records.next, number, "numbers are given out in order");
-        records.next = number + 1;
-        records.insert(number, record);
+        debug_assert_eq!(records.next, first, "numbers are given out in order");
+        records.next = next;
+        for (number, record) in (first..).zip(made) {
+            records.insert(number, record);
+        }
         self.live_count
             .store(records.by_graft.len(), Ordering::Release);
     }
 
     /// Takes back what was noted, after a commit that failed.
-    pub(super) fn unmake(&self, number: u64) {
+    pub(super) fn unmake(&self, numbers: Range<u64>) {
         let mut records = self.records.lock();
-        if let Some(record) = records.by_number.remove(&number) {
-            records.by_graft.remove(&(record.home, record.graft));
+        for number in numbers {
+            if let Some(record) = records.by_number.remove(&number) {
+                records.by_graft.remove(&(record.home, record.graft));
+            }
         }
         self.live_count
             .store(records.by_graft.len(), Ordering::Release);

@@ -3,6 +3,7 @@
 mod allocated;
 mod attributes;
 mod clones;
+mod clones_in_clones;
 mod common;
 mod contents;
 mod costs;

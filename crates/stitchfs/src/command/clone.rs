@@ -13,6 +13,7 @@ use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use stitch_fs::INNER_CLONES_MAX;
 use stitch_fuse::adapter::CLONE_XATTR;
 use stitch_fuse::clones;
 
@@ -21,8 +22,9 @@ A clone is a directory with the contents of another one, which changes apart
 from it. It takes as long for a million files as for one, and needs the space
 of what is changed in either. SRC is a directory in a mount of StitchFS, or in
 one of its snapshots or clones; DST is a new name in the same mount. Clones that
-lie in SRC are empty directories in DST. Root, the user who mounted, and the
-owner of SRC may clone it. mv and ln between a clone and the rest of the mount
+lie in SRC, and those in them, are clones in DST: all are of one moment, and
+made all or none. Root, the user who mounted, and the owner of SRC may clone it.
+mv and ln between a clone and the rest of the mount
 work as between two file systems. `stitchfs destroy` removes a clone in one
 step, and `rm -r` file by file.
 
@@ -163,14 +165,21 @@ fn refused(path: &Path, error: &std::io::Error) -> anyhow::Error {
         ),
         Some(Errno::OPNOTSUPP) => anyhow!(
             "{shown}: its store holds no clones (large files are beside it, or its engine cannot), \
-             or a snapshot shows it of a clone that was destroyed since: copy it with cp -a"
+             or a snapshot shows it, or what lies in it, of a clone that was destroyed since: copy \
+             it with cp -a"
         ),
         Some(Errno::OVERFLOW) => anyhow!(
             "{shown}: its inode numbers are too large for clones; copy the files to a new store"
         ),
         Some(Errno::LOOP) => {
-            anyhow!("{shown}: is a clone of a clone, 32 times; use cp -a for this one")
+            anyhow!(
+                "{shown}: is, or has in it, a clone of a clone, 32 times; use cp -a for that one"
+            )
         }
+        Some(Errno::MFILE) => anyhow!(
+            "{shown}: more than {INNER_CLONES_MAX} clones lie in it; clone directories in it one \
+             by one"
+        ),
         Some(Errno::NOTTY) => {
             anyhow!("{shown}: its daemon is of an older stitchfs; unmount it and mount it again")
         }

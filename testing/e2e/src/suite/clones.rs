@@ -40,6 +40,10 @@ pub(super) const CASES: &[Case] = &[
         run: snapshots_show_clones,
     },
     Case {
+        name: "inner",
+        run: clones_in_the_source_are_cloned,
+    },
+    Case {
         name: "killed",
         run: a_kill_right_after_a_command_loses_nothing,
     },
@@ -289,6 +293,62 @@ fn snapshots_show_clones(context: &Context) -> Result<()> {
     expect_refused(context, &args, "a clone")?;
     command_of(context, &["snapshot", "delete", &text(mount.dir()), "mon"])?;
     expect_equal(&before.join("twin/d2/inner"), &of_inner).context("one is deleted")?;
+    mount.unmount()?;
+    mount.fsck()
+}
+
+/// A directory with a clone, and a clone in that one.
+fn grow_with_clones(context: &Context, dir: &Path) -> Result<()> {
+    let (top, twin) = (dir.join("top"), dir.join("twin"));
+    fs::create_dir(dir)?;
+    grow(&top)?;
+    clone(context, &top, &twin)?;
+    change_all(&twin)?;
+    clone(context, &top, &twin.join("d2/inner"))?;
+    fs::write(twin.join("d2/inner/own"), b"of the inner one")?;
+    Ok(())
+}
+
+fn clones_in_the_source_are_cloned(context: &Context) -> Result<()> {
+    context.needs_stitch()?;
+    let mut mount = Mount::create(context, &Spec::new("clone-inner", "512M"))?;
+    let root = mount.dir().to_owned();
+    let (dir, all) = (root.join("dir"), root.join("all"));
+    grow_with_clones(context, &dir)?;
+    // Written before the moment without a sync.
+    fs::write(dir.join("twin/d2/inner/late"), b"late")?;
+    let before = copy(context, &dir, "clone-copy9")?;
+    command_of(context, &["snapshot", "create", &text(&dir), "mon"])?;
+    clone(context, &dir, &all)?;
+    change_all(&dir.join("twin/d2/inner"))?;
+    fs::write(all.join("twin/of-the-clone"), b"apart")?;
+    ensure!(!dir.join("twin/of-the-clone").exists(), "they are one");
+    fs::remove_file(all.join("twin/of-the-clone"))?;
+    mount.kill()?;
+    mount.mount_again()?;
+    expect_equal(&before, &all).context("the clone, after a kill")?;
+    let old = root.join("old");
+    clone(context, &root.join(".stitchfs/snap/mon"), &old)?;
+    expect_equal(&before, &old).context("a clone of a snapshot")?;
+    clone(context, &all, &root.join("again"))?;
+    // In another order than they were made.
+    destroy(context, &dir.join("twin"))?;
+    for round in ["before a remount", "after it"] {
+        expect_equal(&before, &all).context(round)?;
+        expect_equal(&before, &root.join("again")).context(round)?;
+        mount.remount()?;
+    }
+    destroy(context, &all.join("twin/d2/inner"))?;
+    expect_equal(&before, &root.join("again")).context("one is destroyed in its source")?;
+    let args = [
+        "clone",
+        &text(&root.join(".stitchfs/snap/mon")),
+        &text(&root.join("gone")),
+    ];
+    expect_refused(context, &args, "destroyed since")?;
+    for name in ["all", "again", "old"] {
+        destroy(context, &root.join(name))?;
+    }
     mount.unmount()?;
     mount.fsck()
 }

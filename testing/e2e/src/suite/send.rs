@@ -23,6 +23,10 @@ pub(super) const CASES: &[Case] = &[
         run: snapshots_go_out_and_come_back,
     },
     Case {
+        name: "rows",
+        run: changes_by_rows_are_those_of_a_walk,
+    },
+    Case {
         name: "resume",
         run: interrupted_streams_go_on,
     },
@@ -227,6 +231,78 @@ fn snapshots_go_out_and_come_back(context: &Context) -> Result<()> {
     expect_copy(&mon, &dir.join("again")).context("sent on")?;
     other.unmount()?;
     other.fsck()?;
+    mount.unmount()?;
+    mount.fsck()
+}
+
+const DIRS: usize = 20;
+const FILES_IN_DIR: usize = 100;
+
+/// Many files, of which few change.
+fn grow_many(top: &Path) -> Result<()> {
+    for index in 0..DIRS {
+        let dir = top.join(format!("many/{index}"));
+        fs::create_dir_all(&dir)?;
+        for file in 0..FILES_IN_DIR {
+            fs::write(dir.join(format!("f{file}")), format!("{file}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn change_few(top: &Path) -> Result<()> {
+    let many = top.join("many");
+    fs::write(many.join("0/f0"), b"other contents")?;
+    fs::rename(many.join("1/f1"), many.join("2/moved"))?;
+    fs::rename(many.join("3"), many.join("4/dir"))?;
+    fs::hard_link(many.join("5/f5"), many.join("6/second"))?;
+    fs::remove_file(many.join("7/f7"))?;
+    // Its times alone are other ones.
+    fs::create_dir(many.join("8/gone"))?;
+    fs::remove_dir(many.join("8/gone"))?;
+    let value = b"note";
+    rustix::fs::setxattr(many.join("9/f9"), "user.a", value, XattrFlags::empty())?;
+    Ok(())
+}
+
+fn changes_by_rows_are_those_of_a_walk(context: &Context) -> Result<()> {
+    context.needs_stitch()?;
+    let mut mount = Mount::create(context, &Spec::new("send-rows", "256M"))?;
+    let top = mount.dir().join("top");
+    grow(&top)?;
+    grow_many(&top)?;
+    snapshot(context, &top, "mon")?;
+    change(&top)?;
+    change_few(&top)?;
+    snapshot(context, &top, "tue")?;
+    let (mon, tue) = (place(&mount, "mon"), place(&mount, "tue"));
+    let dir = context.dir("send-rows-out")?;
+    let (asked, walked) = (dir.join("asked"), dir.join("walked"));
+    // The first comparison in the life of a store notes where every inode is.
+    send(context, Some(&mon), &tue, &asked)?;
+    // Nothing of the snapshots is known to the kernel.
+    mount.remount()?;
+    let before = mount.stats()?;
+    send(context, Some(&mon), &tue, &asked)?;
+    let after = mount.stats()?;
+    let lookups = after.since(&before, "fuse.requests.lookup")?;
+    ensure!(lookups < 500, "{lookups} names were looked up");
+    let args = ["send", "--walk", "-i", &text(&mon), &text(&tue)];
+    to_file(context, &args, &walked)?;
+    let (asked, walked) = (fs::read(&asked)?, fs::read(&walked)?);
+    ensure!(
+        asked == walked,
+        "{} bytes by rows, {} by a walk",
+        asked.len(),
+        walked.len()
+    );
+    let (first, second, copy) = (dir.join("first"), dir.join("asked"), dir.join("copy"));
+    send(context, None, &mon, &first)?;
+    expect_code(&receive(context, &first, &copy)?, 0)?;
+    expect_code(&receive(context, &second, &copy)?, 0)?;
+    expect_copy(&tue, &copy)?;
+    let refused = ["send", "--walk", &text(&tue)];
+    expect_code(&with_input(context, &refused, Path::new("/dev/null"))?, 2)?;
     mount.unmount()?;
     mount.fsck()
 }

@@ -10,16 +10,16 @@ use stitch_format::fs_inode::InodeHead;
 /// An inode, and its contents.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Node {
-    attr: Attr,
-    bytes: Vec<u8>,
+    pub(super) attr: Attr,
+    pub(super) bytes: Vec<u8>,
 }
 
 /// Names in directories, and what they lead to.
 #[derive(Clone)]
 pub(super) struct Listing {
-    root: Ino,
-    names: BTreeMap<(Ino, String), Ino>,
-    nodes: BTreeMap<Ino, Node>,
+    pub(super) root: Ino,
+    pub(super) names: BTreeMap<(Ino, String), Ino>,
+    pub(super) nodes: BTreeMap<Ino, Node>,
 }
 
 fn node(fs: &FileSystem, attr: Attr) -> Node {
@@ -88,7 +88,7 @@ impl Listing {
         }
     }
 
-    fn path(&self, (dir, name): &(Ino, String)) -> Vec<u8> {
+    pub(super) fn path(&self, (dir, name): &(Ino, String)) -> Vec<u8> {
         let mut path = name.clone();
         let mut at = *dir;
         while at != self.root {
@@ -102,7 +102,7 @@ impl Listing {
 }
 
 /// The fields of a head that are compared. A walk sees no flags.
-fn head(attr: &Attr) -> InodeHead {
+pub(super) fn head(attr: &Attr) -> InodeHead {
     InodeHead {
         ino: attr.ino,
         kind: attr.kind,

@@ -1,10 +1,12 @@
 //! Clones of mainline, of snapshots and of clones.
 
 use super::ops::{NAMES, pick};
+use super::pasts::ShownClone;
 use super::plain::Plain;
 use super::world::{CLONES_MAX, CloneTwin, MAINLINE, World};
 use crate::common::*;
 use crate::twin::Id;
+use std::collections::BTreeMap;
 use stitch_base::Ino;
 use stitch_fs::{CloneInfo, CloneSource, FileKind, FileSystem, FsError, FsResult};
 
@@ -39,15 +41,25 @@ impl World {
             dir: past.info().root,
             snapshot: Some(name),
         };
-        let twin = &self.snapshots[name];
-        let is_gone = twin.view != MAINLINE && !self.clones.contains_key(&twin.view);
-        let base = twin.plain.clone();
+        let twin = self.snapshots[name].clone();
+        let (inner, base) = (inner_of(twin.view, &twin.plain, &twin.clones), twin.plain);
+        let is_there = |number: &u64| self.clones.contains_key(number);
+        if !inner.iter().all(|inner| is_there(&inner.of)) {
+            let made = self.make_clone(target, &source);
+            self.same(&made, &Err::<(), _>(FsError::Unsupported));
+            self.counts.refused += 1;
+            return;
+        }
+        let is_gone = twin.view != MAINLINE && !is_there(&twin.view);
+        if self.has_no_room_for(&inner) {
+            return;
+        }
         let made = self.make_clone(target, &source);
         // Until its trees are dropped, a removed clone has them.
         if is_gone && matches!(made, Err(FsError::Unsupported)) {
             return;
         }
-        self.note_clone(target, base, &made);
+        self.note_clones(target, base, inner, &made);
     }
 
     fn clone_of_view(&mut self, target: Target) {
@@ -58,6 +70,10 @@ impl World {
         let dir = self.any_dir(of);
         self.note(format!("clone {dir} of {of} to {target:?}"));
         let base = self.plain(of).at(dir);
+        let inner = inner_of(of, &base, &self.shown_clones());
+        if self.has_no_room_for(&inner) {
+            return;
+        }
         let path = self.plain(of).paths().remove(&dir).expect("it is there");
         let setup = std::rc::Rc::clone(&self.setup);
         let live = (of != MAINLINE).then(|| self.open_clone(of));
@@ -74,7 +90,37 @@ impl World {
         let made = self.make_clone(target, &source);
         inos.iter().for_each(|ino| fs.forget(*ino, 1));
         self.counts.inner_clones += u64::from(made.is_ok() && (target.0, of) != (0, 0));
-        self.note_clone(target, base, &made);
+        self.note_clones(target, base, inner, &made);
+    }
+
+    fn has_no_room_for(&self, inner: &[InnerTwin]) -> bool {
+        self.clones.len() + inner.len() > 2 * CLONES_MAX
+    }
+
+    /// Enters a clone that was made, and those in it.
+    fn note_clones(
+        &mut self,
+        target: Target,
+        base: Plain,
+        inner: Vec<InnerTwin>,
+        made: &FsResult<CloneInfo>,
+    ) {
+        self.note_clone(target, base, made);
+        let Ok(CloneInfo { number: first, .. }) = made else {
+            return;
+        };
+        self.counts.cloned_clones += inner.len() as u64;
+        for (number, inner) in (first + 1..).zip(inner) {
+            let twin = CloneTwin {
+                home: first + inner.above,
+                graft: inner.graft,
+                plain: inner.plain.clone(),
+                base: inner.plain,
+                view: None,
+            };
+            let before = self.clones.insert(number, twin);
+            assert!(before.is_none(), "a number is used twice");
+        }
     }
 
     fn make_clone(
@@ -149,6 +195,41 @@ impl World {
             self.fs().reclaim().expect("there is room");
         }
     }
+}
+
+/// A clone that is cloned because it lies in the source.
+struct InnerTwin {
+    /// The clone that it is one of.
+    of: u64,
+    /// In which of those that are made it lies: 0 is the outermost.
+    above: u64,
+    graft: Id,
+    plain: Plain,
+}
+
+/// The clones that lie below a directory of a view, and those in them: each view's in the order of
+/// their numbers, after those of the views before.
+fn inner_of(view: u64, plain: &Plain, clones: &BTreeMap<u64, ShownClone>) -> Vec<InnerTwin> {
+    let mut found: Vec<InnerTwin> = Vec::new();
+    let mut homes = vec![(view, plain.clone())];
+    let mut above = 0;
+    while let Some((home, plain)) = homes.get(above).cloned() {
+        let paths = plain.paths();
+        for (number, clone) in clones {
+            let is_root = clone.graft == plain.root;
+            if clone.home == home && !is_root && paths.contains_key(&clone.graft) {
+                homes.push((*number, clone.plain.clone()));
+                found.push(InnerTwin {
+                    of: *number,
+                    above: above as u64,
+                    graft: clone.graft,
+                    plain: clone.plain.clone(),
+                });
+            }
+        }
+        above += 1;
+    }
+    found
 }
 
 /// Looks a path up from a directory. Returns all that was found on the way.

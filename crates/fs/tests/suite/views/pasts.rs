@@ -19,14 +19,15 @@ pub(super) struct SnapshotTwin {
     pub(super) view: u64,
     pub(super) plain: Plain,
     /// Every clone of the moment.
-    clones: BTreeMap<u64, ShownClone>,
+    pub(super) clones: BTreeMap<u64, ShownClone>,
 }
 
+/// A clone at a moment.
 #[derive(Clone)]
-struct ShownClone {
-    home: u64,
-    graft: Id,
-    plain: Plain,
+pub(super) struct ShownClone {
+    pub(super) home: u64,
+    pub(super) graft: Id,
+    pub(super) plain: Plain,
 }
 
 impl SnapshotTwin {
@@ -76,6 +77,18 @@ impl World {
         if expected.is_err() {
             return;
         }
+        let twin = SnapshotTwin {
+            view,
+            plain: self.plain(view).at(dir),
+            clones: self.shown_clones(),
+        };
+        self.snapshots.insert(name, twin);
+        self.counts.snapshots += 1;
+        self.counts.inner_snapshots += u64::from(view != MAINLINE);
+    }
+
+    /// The clones as they are.
+    pub(super) fn shown_clones(&self) -> BTreeMap<u64, ShownClone> {
         let clones = self.clones.iter().map(|(number, clone)| {
             let shown = ShownClone {
                 home: clone.home,
@@ -84,14 +97,7 @@ impl World {
             };
             (*number, shown)
         });
-        let twin = SnapshotTwin {
-            view,
-            plain: self.plain(view).at(dir),
-            clones: clones.collect(),
-        };
-        self.snapshots.insert(name, twin);
-        self.counts.snapshots += 1;
-        self.counts.inner_snapshots += u64::from(view != MAINLINE);
+        clones.collect()
     }
 
     pub(super) fn compare_snapshots(&mut self) {

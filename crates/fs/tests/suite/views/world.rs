@@ -31,6 +31,7 @@ pub(super) struct Counts {
     pub(super) shown_clones: u64,
     pub(super) clones: u64,
     pub(super) inner_clones: u64,
+    pub(super) cloned_clones: u64,
     pub(super) destroyed: u64,
     pub(super) rollbacks: u64,
     pub(super) commits: u64,
@@ -41,13 +42,14 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    pub(super) fn list(&mut self) -> [&mut u64; 12] {
+    pub(super) fn list(&mut self) -> [&mut u64; 13] {
         [
             &mut self.snapshots,
             &mut self.inner_snapshots,
             &mut self.shown_clones,
             &mut self.clones,
             &mut self.inner_clones,
+            &mut self.cloned_clones,
             &mut self.destroyed,
             &mut self.rollbacks,
             &mut self.commits,

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use stitch_base::sync::{Arc, Mutex};
 use stitch_base::{Ino, PinId};
-use stitch_fs::PathChange;
+use stitch_fs::{FileSystem, FsResult, PathChange, TouchedPaths};
 
 use super::Views;
 use super::node::{Node, Slot};
@@ -28,6 +28,9 @@ struct KeptList {
     owner: Option<u32>,
     changes: Arc<Vec<PathChange>>,
 }
+
+/// Number of a list, its changes, and the index of the first one to tell.
+type ListFrom = (u64, Arc<Vec<PathChange>>, usize);
 
 /// The last lists of a mount that are not told to their end.
 #[derive(Debug, Default)]
@@ -55,6 +58,12 @@ impl DifferenceLists {
         }
         debug_assert!(lists.kept.len() <= LISTS_MAX, "one came, one went");
         number
+    }
+
+    /// Keeps a list that is about to be told from its beginning.
+    fn begin(&self, owner: Option<u32>, changes: Vec<PathChange>) -> ListFrom {
+        let changes = Arc::new(changes);
+        (self.keep(owner, &changes), changes, 0)
     }
 
     fn find(&self, number: u64, owner: Option<u32>) -> Answer<Arc<Vec<PathChange>>> {
@@ -85,8 +94,16 @@ impl Views {
         let request = DifferenceRequest::parse(input).ok_or(Errno::EINVAL)?;
         let (number, changes, from) = match request {
             DifferenceRequest::List(old) => {
-                let changes = Arc::new(self.differences(dir, Ino(old), owner)?);
-                (self.difference_lists.keep(owner, &changes), changes, 0)
+                let changes = self.compare(dir, Ino(old), |fs, dir, (from, to)| {
+                    fs.differences(dir, from, to, owner)
+                })?;
+                self.difference_lists.begin(owner, changes)
+            }
+            DifferenceRequest::Paths(old) => {
+                let paths = self.compare(dir, Ino(old), |fs, dir, (from, to)| {
+                    fs.touched_paths(dir, from, to, owner)
+                })?;
+                self.difference_lists.begin(owner, by_side(paths))
             }
             DifferenceRequest::More(number, from) => {
                 (number, self.difference_lists.find(number, owner)?, from)
@@ -99,7 +116,13 @@ impl Views {
         put_framed(&reply.0, out).map(|()| 0)
     }
 
-    fn differences(&self, dir: Ino, old: Ino, owner: Option<u32>) -> Answer<Vec<PathChange>> {
+    /// Compares a directory at two moments.
+    fn compare<T>(
+        &self,
+        dir: Ino,
+        old: Ino,
+        compare: impl FnOnce(&FileSystem, Ino, (PinId, Option<PinId>)) -> FsResult<T>,
+    ) -> Answer<T> {
         let Node::Past(slot, number) = self.node(old) else {
             return Err(Errno::EINVAL);
         };
@@ -115,10 +138,7 @@ impl Views {
         if new != ino {
             return Err(Errno::EINVAL);
         }
-        self.mainline
-            .fs()
-            .differences(ino, from, to, owner)
-            .or_errno()
+        compare(self.mainline.fs(), ino, (from, to)).or_errno()
     }
 
     /// Returns the pin of a snapshot, and the number in mainline of a directory in it. Clones are
@@ -132,6 +152,13 @@ impl Views {
             }
         })
     }
+}
+
+/// The paths of both moments as one list: those that go, and those that come.
+fn by_side(paths: TouchedPaths) -> Vec<PathChange> {
+    let old = paths.old.into_iter().map(PathChange::Removed);
+    old.chain(paths.new.into_iter().map(PathChange::Added))
+        .collect()
 }
 
 /// As many of the changes from an index on as fit, and whether these are the last ones.

@@ -3,23 +3,31 @@
 use super::LEFT_OUT;
 use crate::command::{live, output, snapshot, sync};
 use anyhow::{Context, Result, bail};
+use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use stitch_fs::VIEW_INO_BITS;
+use stitch_fs::{TouchedPaths, VIEW_INO_BITS};
+use stitch_fuse::differences;
 use stitch_send::{SendId, Side, Tree, TreeOptions};
 
-/// A snapshot with all its names.
+/// A snapshot with its names, all of them or those that a stream is about.
 pub(in crate::command) struct Source {
-    pub(in crate::command) place: PathBuf,
-    pub(in crate::command) mount: PathBuf,
     pub(in crate::command) tree: Tree,
+    snapshot: FoundSnapshot,
+}
+
+/// Where a snapshot is, and what its daemon says of it.
+pub(super) struct FoundSnapshot {
+    pub(super) place: PathBuf,
+    pub(super) mount: PathBuf,
     name: String,
     created_ns: i64,
     root: u64,
 }
 
-impl Source {
-    /// Reads the names and attributes of a snapshot.
-    pub(in crate::command) fn read(path: &Path, skip_unreadable: bool) -> Result<Self> {
+impl FoundSnapshot {
+    /// Finds a snapshot by its directory.
+    pub(super) fn find(path: &Path) -> Result<Self> {
         let shown = || path.display().to_string();
         let place = path.canonicalize().with_context(shown)?;
         let (mount, _) = live::around(&place)?;
@@ -40,34 +48,70 @@ impl Source {
                 path.display()
             );
         };
-        // Times and sizes of what was written to are the kernel's until then.
-        sync::write_back(&mount)?;
-        let options = TreeOptions {
-            ino_mask: (1 << VIEW_INO_BITS) - 1,
-            skip_unreadable,
-        };
-        let tree = Tree::read(&place, &options).map_err(super::explained)?;
-        for left in tree.skipped() {
-            output::note(&format!("{}: left out, you cannot read it", left.display()));
-        }
         let name = name.to_owned();
         Ok(Self {
             place,
             mount,
-            tree,
             name,
             created_ns,
             root,
         })
     }
 
+    /// Asks the daemon which paths a copy of the snapshot needs to become one of a later snapshot;
+    /// `None` where a walk through both has to tell.
+    pub(super) fn touched_paths(&self, later: &Self) -> Option<TouchedPaths> {
+        // As long as it is open the daemon has the snapshot open, too.
+        let before = snapshot::open_dir(&self.place).ok()?;
+        let after = snapshot::open_dir(&later.place).ok()?;
+        let number = before.metadata().ok()?.ino();
+        differences::paths(&after, number).ok()
+    }
+
+    /// Reads all names and attributes.
+    pub(super) fn read(self, skip_unreadable: bool) -> Result<Source> {
+        let tree = Tree::read(&self.place, &options(skip_unreadable));
+        let tree = tree.map_err(super::explained)?;
+        for left in tree.skipped() {
+            output::note(&format!("{}: left out, you cannot read it", left.display()));
+        }
+        let snapshot = self;
+        Ok(Source { tree, snapshot })
+    }
+
+    /// Reads the names and attributes of some paths.
+    pub(super) fn read_paths(self, paths: &BTreeSet<Vec<u8>>) -> Result<Source> {
+        let tree = Tree::read_paths(&self.place, &options(false), paths);
+        let tree = tree.map_err(super::explained)?;
+        let snapshot = self;
+        Ok(Source { tree, snapshot })
+    }
+}
+
+fn options(skip_unreadable: bool) -> TreeOptions {
+    TreeOptions {
+        ino_mask: (1 << VIEW_INO_BITS) - 1,
+        skip_unreadable,
+    }
+}
+
+impl Source {
+    /// Reads the names and attributes of a snapshot.
+    pub(in crate::command) fn read(path: &Path, skip_unreadable: bool) -> Result<Self> {
+        let snapshot = FoundSnapshot::find(path)?;
+        // Times and sizes of what was written to are the kernel's until then.
+        sync::write_back(&snapshot.mount)?;
+        snapshot.read(skip_unreadable)
+    }
+
     /// One side of a stream.
     pub(in crate::command) fn side(&self) -> Side<'_> {
+        let of = &self.snapshot;
         Side {
             tree: &self.tree,
-            name: self.name.as_bytes(),
-            id: SendId::of(self.name.as_bytes(), self.root, self.created_ns),
-            created_ns: self.created_ns,
+            name: of.name.as_bytes(),
+            id: SendId::of(of.name.as_bytes(), of.root, of.created_ns),
+            created_ns: of.created_ns,
         }
     }
 

@@ -108,3 +108,18 @@ fn what_is_no_comparison_of_one_directory_is_refused() {
     setup.delete(0, "old").unwrap();
     assert_eq!(ask(dir, &list), Err(Errno::ESTALE), "it is gone");
 }
+
+#[test]
+fn paths_for_a_copy_are_told_of_both_moments() {
+    let (setup, dir) = many();
+    let paths = format!("paths {}", setup.place("old").0);
+    assert_eq!(setup.differences(0, dir, &paths).unwrap()[1..], ["0"]);
+    setup.file(dir, b"new", b"1");
+    let file = setup.lookup(dir, b"7").unwrap().unwrap().ino;
+    let fs = setup.views.mainline.fs();
+    fs.write(file, 0, b"2", Default::default()).unwrap();
+    let told = setup.differences(0, dir, &paths).unwrap();
+    assert_eq!(told[1..], ["3", "-", "7", "", "+", "7", "", "+", "new", ""]);
+    let refused = setup.differences(OTHER, dir, &paths);
+    assert_eq!(refused, Err(Errno::EPERM), "another user");
+}

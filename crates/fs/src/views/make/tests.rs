@@ -1,0 +1,96 @@
+//! What is moved while a clone is made.
+
+use super::*;
+use crate::testing::formatted;
+use crate::{FsOptions, RenameMode};
+use stitch_base::sync::Arc;
+use stitch_kv::Engine;
+
+const SUPER: Caller<'static> = Caller::ROOT;
+const NEW: NewNode = NewNode {
+    perm: 0o755,
+    umask: 0,
+};
+
+fn at(dir: Ino, name: &str) -> DirName<'_> {
+    DirName::new(dir, name.as_bytes())
+}
+
+/// `/d` with the clone `copy` of `/src`, and `/e`.
+struct Grown {
+    fs: FileSystem,
+    dir: Ino,
+    other: Ino,
+}
+
+fn grown() -> Grown {
+    let options = FsOptions::default();
+    let engine: Arc<dyn Engine> = formatted(&options) as _;
+    let fs = FileSystem::open(engine, options).expect("it opens");
+    let dir = |name| fs.make_dir(&SUPER, at(Ino::ROOT, name), &NEW);
+    let [src, dir, other] = ["src", "d", "e"].map(|name| dir(name).expect("is made").ino);
+    let source = source(&fs, src);
+    let made = fs.make_clone(&SUPER, &source, at(dir, "copy"));
+    made.expect("is made");
+    Grown { fs, dir, other }
+}
+
+const fn source(fs: &FileSystem, dir: Ino) -> CloneSource<'_> {
+    CloneSource {
+        fs,
+        dir,
+        snapshot: None,
+    }
+}
+
+impl Grown {
+    fn rename(&self, from: DirName<'_>, to: DirName<'_>) {
+        let renamed = self.fs.rename(&SUPER, from, to, RenameMode::Replace);
+        renamed.expect("it moves");
+    }
+
+    /// Chooses the clones in `/d`, and branches the trees after `meanwhile` was done.
+    fn checked(&self, meanwhile: impl FnOnce()) -> FsResult<u16> {
+        let source = source(&self.fs, self.dir);
+        let clones = self.fs.clones();
+        let inner = source.inner_clones(&clones)?;
+        let (first, path) = (10, b"d".to_vec());
+        let plan = ClonePlan {
+            first,
+            path,
+            inner,
+            clones,
+        };
+        meanwhile();
+        self.fs.branch_trees(&source, &plan)?;
+        self.fs.check_branches(&source, &plan)
+    }
+}
+
+#[test]
+fn a_clone_that_is_moved_in_or_out_meanwhile_is_noticed() {
+    let grown = grown();
+    assert_eq!(grown.checked(|| {}).expect("nothing moved"), 0o755);
+    for is_out in [true, false] {
+        drop_trees(grown.fs.engine().as_ref(), |of| of >= 10).expect("they go");
+        let (from, to) = match is_out {
+            true => (grown.dir, grown.other),
+            false => (grown.other, grown.dir),
+        };
+        let found = grown.checked(|| grown.rename(at(from, "copy"), at(to, "copy")));
+        let is_stale = matches!(found, Err(FsError::Stale(ino)) if ino == grown.dir);
+        assert!(is_stale, "{found:?}");
+    }
+}
+
+#[test]
+fn a_clone_that_is_removed_meanwhile_is_noticed() {
+    let grown = grown();
+    let found = grown.checked(|| {
+        let removed = grown.fs.remove_dir(&SUPER, at(grown.dir, "copy"));
+        removed.expect("it is empty");
+        grown.fs.reclaim().expect("its trees go");
+    });
+    let is_stale = matches!(found, Err(FsError::Stale(ino)) if ino == grown.dir);
+    assert!(is_stale, "{found:?}");
+}
