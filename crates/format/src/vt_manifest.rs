@@ -5,7 +5,7 @@
 //!
 //! | part of an edit | layout |
 //! |---|---|
-//! | version | u8: 1 to 5, the lowest that the edit needs |
+//! | version | u8: 1 to 6, the lowest that the edit needs |
 //! | counters | last seqno, next table number, next tree number |
 //! | dropped trees | count, tree numbers; every table of theirs goes with them |
 //! | new trees | count, tree descriptions |
@@ -18,7 +18,7 @@
 //! Parts are applied in this order.
 //!
 //! Version 1 is that of format 2.0. Version 2 adds altered trees, value blocks and Zstandard, 3
-//! adds pins, 4 adds branch trees, 5 adds shifts of tables.
+//! adds pins, 4 adds branch trees, 5 adds shifts of tables, 6 adds pins of some trees.
 //!
 //! A tree description: number, name, block bytes, stitching threshold, compression (u8), and in
 //! version 2 value block threshold. From version 4 on its parent follows: see [`BranchRecord`].
@@ -55,7 +55,9 @@ const VERSION_PINS: u8 = 3;
 /// With branch trees.
 const VERSION_BRANCHES: u8 = 4;
 /// With shifts of tables.
-const VERSION: u8 = 5;
+const VERSION_SHIFTS: u8 = 5;
+/// With pins of some trees.
+const VERSION: u8 = 6;
 const SECTOR_BYTES: u64 = ALIGN;
 const LARGEST_EXCLUDED: u8 = 1;
 const COMPRESSION_MAX_VERSION_1: u8 = 1;
@@ -249,7 +251,7 @@ impl VersionEdit {
             }
         }
         if version > VERSION_VALUES {
-            self.pins.put(&mut out);
+            self.pins.put(&mut out, version);
         }
         put_varint(&mut out, self.removed.len() as u64);
         for table in &self.removed {
@@ -269,8 +271,11 @@ impl VersionEdit {
     }
 
     fn version(&self) -> u8 {
-        if self.has_shifts() {
+        if self.has_pin_scopes() {
             return VERSION;
+        }
+        if self.has_shifts() {
+            return VERSION_SHIFTS;
         }
         if self.has_branches() {
             return VERSION_BRANCHES;
@@ -298,6 +303,12 @@ impl VersionEdit {
     #[must_use]
     pub fn has_pins(&self) -> bool {
         self.pins != PinChanges::default()
+    }
+
+    /// Reports whether only programs that know pins of some trees read it.
+    #[must_use]
+    pub fn has_pin_scopes(&self) -> bool {
+        self.pins.new.iter().any(|pin| pin.trees.is_some())
     }
 
     /// Reports whether only programs that know branch trees read it: it lists a branch tree, or
@@ -340,7 +351,7 @@ impl VersionEdit {
             });
         }
         if version < VERSION_PLAIN {
-            return Err(reader.field("version", "1 to 5", version.to_string()));
+            return Err(reader.field("version", "1 to 6", version.to_string()));
         }
         let tree = |r: &mut Reader<'_>| read_tree(r, version);
         let r = &mut reader;
@@ -362,7 +373,12 @@ impl VersionEdit {
             moved: list(r, |r| Ok((TableId(r.varint()?), level(r)?)))?,
             added: list(r, |r| Ok((level(r)?, Arc::new(read_table(r, version)?))))?,
         };
-        if version == VERSION && !edit.has_shifts() {
+        let is_lowest = match version {
+            VERSION_SHIFTS => edit.has_shifts(),
+            VERSION => edit.has_pin_scopes(),
+            _ => true,
+        };
+        if !is_lowest {
             return Err(reader.field("version", "the lowest needed", version.to_string()));
         }
         reader.finish()?;
@@ -546,7 +562,7 @@ fn read_table(r: &mut Reader<'_>, version: u8) -> Result<TableMeta, FormatError>
         min_seqno: Seqno(r.varint()?),
         max_seqno: Seqno(r.varint()?),
         shift: match version {
-            VERSION => counter(r)?,
+            VERSION_SHIFTS.. => counter(r)?,
             _ => 0,
         },
         root_addr: r.u64()?,

@@ -1,6 +1,6 @@
 //! The history of a file system: moments that it keeps by itself, to go back to.
 //!
-//! 1. *Keep*: a moment is a pin of the whole store, `history/NUMBER`. One is created in each
+//! 1. *Keep*: a moment is a pin of the file system, `history/NUMBER`. One is created in each
 //!    interval in which something was written.
 //! 2. *Thin*: the older they are, the fewer are kept ([`thin`]), and none beyond its time.
 //! 3. *Yield*: in a store that is nine tenths full the oldest go, before writers find no space.
@@ -233,9 +233,7 @@ impl FileSystem {
             Some(number) => number,
             None => self.free_moment_number()?,
         };
-        let pin = self
-            .engine()
-            .create_pin(&moment_pin(number), &record.encode())?;
+        let pin = self.pin_views(&moment_pin(number), &record.encode(), 0)?;
         Ok(MomentInfo::of(&pin))
     }
 

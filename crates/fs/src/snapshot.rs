@@ -1,8 +1,8 @@
 //! Read-only snapshots of directories.
 //!
-//! A snapshot is a pin of the engine: one moment of the whole store, named, and kept in it. The
-//! pin's user bytes ([`SnapshotRecord`]) say which directory it is of. So creating one takes as
-//! long for a million files as for one.
+//! A snapshot is a pin of the engine: one moment of the trees of the file system ([`scope`]),
+//! named, and kept in the store. The pin's user bytes ([`SnapshotRecord`]) say which directory it
+//! is of. So creating one takes as long for a million files as for one.
 //!
 //! ```text
 //! create_snapshot(dir, "mon"):  path of dir --> pin "fs/mon" {root, path, owner, time}
@@ -12,8 +12,8 @@
 //! ```
 //!
 //! A snapshot may be of a directory in a clone, and shows the clones that lie in its directory
-//! ([`parts`]): a pin holds the moment of all trees. Records in mainline's `sys` tree say which
-//! clones there were.
+//! ([`parts`]): the pin holds their trees too. Records in mainline's `sys` tree say which clones
+//! there were.
 //!
 //! A view of the past does no background work and writes nothing, not even times of access. An
 //! inode has the number that it has in the present.
@@ -21,6 +21,7 @@
 mod hold;
 mod in_clone;
 mod parts;
+mod scope;
 mod view;
 
 use crate::system::FileSystem;
@@ -219,7 +220,7 @@ impl FileSystem {
     /// moment.
     fn pin_directory(&self, name: &str, record: &SnapshotRecord) -> FsResult<SnapshotInfo> {
         let engine = self.engine();
-        let pin = engine.create_pin(&pin_name(name), &record.encode())?;
+        let pin = self.pin_views(&pin_name(name), &record.encode(), record.view)?;
         let info = SnapshotInfo::of(&pin).ok_or(FsError::Invalid("no snapshot was made"))?;
         match SnapshotView::open(engine, &self.options, info.clone()) {
             Ok(_) => Ok(info),

@@ -6,6 +6,10 @@
 pub struct Capabilities {
     /// [`Engine::create_pin`](crate::Engine::create_pin) and its companions.
     pub pins: bool,
+    /// A pin of [`Engine::create_pin_of`](crate::Engine::create_pin_of) holds the trees that were
+    /// chosen alone, by an engine that has pins. Without it, such a pin holds more than was asked
+    /// for: all trees.
+    pub pins_of_trees: bool,
     /// [`Engine::commit_guarded`](crate::Engine::commit_guarded) and
     /// [`Engine::changed_keys`](crate::Engine::changed_keys).
     pub guards: bool,

@@ -14,6 +14,7 @@ mod keys_between;
 mod limits;
 mod many_keys;
 mod messages;
+mod pin_scopes;
 mod pins;
 pub mod random;
 mod reopen;
@@ -102,6 +103,11 @@ pub const CHECKS: &[(&str, Check)] = &[
     ("pins_space", pins::space),
     ("pins_full", pins::full_of_pins),
     ("pins_beside_commits", pins::beside_commits),
+    ("pins_of_trees", pin_scopes::listed),
+    ("pins_of_trees_dropped", pin_scopes::hidden_trees),
+    ("pins_of_trees_branched", pin_scopes::branches),
+    ("pins_of_trees_space", pin_scopes::space),
+    ("pins_of_trees_shares", pin_scopes::shares),
     ("branches_unsupported", branches::unsupported),
     ("branches", branches::isolation),
     ("branches_deletes", branches::deletes),

@@ -169,6 +169,7 @@ pub trait Engine: Send + Sync {
 
     /// The trees that a snapshot reads, by number: those of its moment that are living, and, of a
     /// snapshot that [`Self::open_pin`] returned, those that were dropped while the pin saw them.
+    /// Of a pin of some trees, only these are listed.
     /// No two have the same name. An engine without pins returns its living trees.
     fn trees_at(&self, at: &Snapshot) -> Vec<TreeInfo> {
         debug_assert!(!self.capabilities().pins, "an engine with pins knows more");
@@ -190,8 +191,8 @@ pub trait Engine: Send + Sync {
     fn create_tree(&self, name: &str, options: &TreeOptions) -> Result<TreeId, KvError>;
 
     /// Removes a tree and all that is in it, at a cost that does not depend on its size. Snapshots
-    /// taken before lose sight of it. Pins do not: snapshots that [`Self::open_pin`] returns read
-    /// it by its number, and its space comes back when the last pin that sees it goes.
+    /// taken before lose sight of it. Pins that hold it do not: snapshots that [`Self::open_pin`]
+    /// returns read it by its number, and its space comes back when the last such pin goes.
     ///
     /// # Errors
     /// [`KvError::NoTree`], [`KvError::ReadOnly`], [`KvError::Closed`], [`KvError::Poisoned`].
@@ -279,7 +280,8 @@ pub trait Engine: Send + Sync {
     /// holds something else is among them. Others that were written between the two moments may be.
     ///
     /// # Errors
-    /// [`KvError::NoTree`] also for a tree that was made after `from`; [`KvError::Storage`];
+    /// [`KvError::NoTree`] also for a tree that was made after `from`; [`KvError::NotHeld`];
+    /// [`KvError::Storage`];
     /// [`KvError::Unsupported`] from an engine without [`Capabilities::keys_between`].
     ///
     /// # Cost
@@ -313,9 +315,9 @@ pub trait Engine: Send + Sync {
     /// Holds this moment open for reading. O(1).
     fn snapshot(&self) -> Snapshot;
 
-    /// Holds the present in the store under a name: reads of this moment work until the pin is
-    /// dropped, in this life of the store and in later ones. Costs one sync of the log and one
-    /// record in the engine's list of trees, whatever the store holds.
+    /// Holds the present of all trees in the store under a name: reads of this moment work until
+    /// the pin is dropped, in this life of the store and in later ones. Costs one sync of the log
+    /// and one record in the engine's list of trees, whatever the store holds.
     ///
     /// # Errors
     /// [`KvError::Unsupported`], [`KvError::PinExists`], [`KvError::Invalid`] (a name that is empty
@@ -330,6 +332,38 @@ pub trait Engine: Send + Sync {
     fn create_pin(&self, name: &str, user: &[u8]) -> Result<PinInfo, KvError> {
         let _ = (name, user);
         Err(KvError::Unsupported("pins"))
+    }
+
+    /// Creates a pin that holds some trees alone: the living ones for which `is_held` returns true.
+    /// What is replaced in other trees takes no space for its sake. They are chosen in the same
+    /// step as the moment, so no tree comes or goes between. Where all are chosen, the pin is one
+    /// of [`Self::create_pin`].
+    ///
+    /// A snapshot that [`Self::open_pin`] returns reads the chosen trees. Of every other tree that
+    /// was made before the pin, reads, guards, branches and [`Self::keys_between`] are refused as
+    /// [`KvError::NotHeld`]; so is a later branch of such a tree. Trees that were made later are
+    /// read as at any snapshot.
+    ///
+    /// An engine without [`Capabilities::pins_of_trees`] creates a pin of all trees, and does not
+    /// call `is_held`. The call may not come back to the engine.
+    ///
+    /// # Errors
+    /// As [`Self::create_pin`].
+    ///
+    /// # Durability
+    /// As [`Self::create_pin`].
+    fn create_pin_of(
+        &self,
+        name: &str,
+        user: &[u8],
+        is_held: &dyn Fn(&TreeInfo) -> bool,
+    ) -> Result<PinInfo, KvError> {
+        let _ = is_held;
+        debug_assert!(
+            !self.capabilities().pins_of_trees,
+            "an engine with them makes them"
+        );
+        self.create_pin(name, user)
     }
 
     /// Returns the pins in the order of their creation. Reads nothing from the medium.
@@ -384,7 +418,7 @@ pub trait Engine: Send + Sync {
     ///
     /// # Errors
     /// [`KvError::Unsupported`], [`KvError::NoTree`] (a parent that is not alive, or was not at
-    /// `at`), [`KvError::TooDeep`], and as [`Self::create_tree`].
+    /// `at`), [`KvError::NotHeld`], [`KvError::TooDeep`], and as [`Self::create_tree`].
     ///
     /// # Durability
     /// On the medium when this returns, with every commit that the branches see.
@@ -488,7 +522,8 @@ pub trait Engine: Send + Sync {
     /// The value of a key now, or at a snapshot of this store.
     ///
     /// # Errors
-    /// [`KvError::NoTree`], [`KvError::Storage`].
+    /// [`KvError::NoTree`], [`KvError::NotHeld`] (at a snapshot of a pin of other trees),
+    /// [`KvError::Storage`].
     fn get(
         &self,
         tree: TreeId,
@@ -519,7 +554,7 @@ pub trait Engine: Send + Sync {
     /// Walks a range in order, as of now or of a snapshot.
     ///
     /// # Errors
-    /// [`KvError::NoTree`], [`KvError::Storage`].
+    /// As [`Self::get`].
     fn scan(
         &self,
         tree: TreeId,

@@ -19,6 +19,9 @@ pub enum KvError {
     /// A pin of this name exists already.
     #[error("a pin named {0:?} exists already")]
     PinExists(String),
+    /// The pin of a snapshot does not hold this tree: see [`crate::Engine::create_pin_of`].
+    #[error("the snapshot does not hold tree {0}: its pin was created for other trees")]
+    NotHeld(TreeId),
     /// The engine lacks this part of the contract: see [`crate::Capabilities`].
     #[error("this engine does not support {0}")]
     Unsupported(&'static str),
@@ -99,7 +102,9 @@ impl KvError {
             Self::NoTree(_) | Self::PinNotFound(_) => ErrorKind::NotFound,
             Self::TreeExists(_) | Self::PinExists(_) => ErrorKind::Exists,
             Self::Unsupported(_) => ErrorKind::Unsupported,
-            Self::TooLarge { .. } | Self::TooDeep | Self::Invalid(_) => ErrorKind::Invalid,
+            Self::TooLarge { .. } | Self::TooDeep | Self::NotHeld(_) | Self::Invalid(_) => {
+                ErrorKind::Invalid
+            }
             Self::NoSpace { .. } => ErrorKind::NoSpace,
             Self::ReadOnly => ErrorKind::ReadOnly,
             Self::Conflict { .. } => ErrorKind::Conflict,

@@ -46,7 +46,7 @@ pub use limits::{
     check_pin_name, check_pin_user, check_tree_name,
 };
 pub use model::{CommitFault, Dump, ModelEngine};
-pub use pin::PinInfo;
+pub use pin::{PinInfo, PinScope};
 pub use snapshot::Snapshot;
 pub use snapshot_engine::SnapshotEngine;
 pub use space_share::{Holder, SpaceShare, check_holders};

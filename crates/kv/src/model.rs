@@ -6,8 +6,8 @@
 //! 2. A commit checks the whole batch, then applies each message at once: a range delete visits
 //!    every key of the range, an upsert is folded when it is written.
 //! 3. A read takes the newest version that is not newer than its snapshot.
-//! 4. A pin is a snapshot that `reopened` takes along. A tree that is dropped moves to the pins
-//!    that see it.
+//! 4. A pin is a snapshot of all trees or of some that `reopened` takes along. A tree that is
+//!    dropped moves to the pins that see it.
 //! 5. A branch tree has rows of its own for every key that was written to it, and shares the rows
 //!    of its parent for the others. It keeps every message to it as well: `absorb` commits them.
 //!
@@ -35,7 +35,7 @@ use crate::{
 use bytes::Bytes;
 pub use fault::CommitFault;
 use fault::NextCommits;
-use holds::Holds;
+use holds::{Hold, Holds};
 use pins::Pins;
 use rows::Rows;
 use scan::ModelScan;
@@ -143,8 +143,9 @@ impl ModelEngine {
             for (id, tree) in &mut state.trees {
                 tree.rows = Arc::clone(&copies[id]);
             }
-            let held = new.holds.all();
-            copies.values().for_each(|rows| rows.write().prune(&held));
+            for (tree, rows) in &copies {
+                rows.write().prune(&new.holds.of(*tree));
+            }
         }
         new
     }
@@ -170,6 +171,9 @@ impl ModelEngine {
     ) -> Result<Arc<RwLock<Rows>>, KvError> {
         debug_assert!(tree.0 > 0, "tree 0 is never given out");
         let hold = at.map(|snapshot| self.holds.own(snapshot));
+        if let Some(hold) = hold {
+            state.check_held(hold, tree)?;
+        }
         if let Some(found) = state.trees.get(&tree) {
             return Ok(Arc::clone(&found.rows));
         }
@@ -215,7 +219,7 @@ impl ModelEngine {
         guard: &Guard<'_>,
         count_max: usize,
     ) -> Result<Vec<Vec<u8>>, KvError> {
-        self.holds.own(guard.since);
+        state.check_held(self.holds.own(guard.since), guard.tree)?;
         let rows = self.rows(state, guard.tree, None)?;
         let rows = rows.read();
         Ok(rows.changed(guard.on, guard.since.seqno(), count_max))
@@ -239,13 +243,14 @@ impl ModelEngine {
     }
 
     fn apply(&self, state: &mut State, batch: &Batch) -> Result<Seqno, KvError> {
-        let holds = self.holds.all();
+        let mut held = BTreeMap::new();
         for (tree, message) in batch.messages() {
             state.seqno = state.seqno.next();
             let rows = self.rows(state, tree, None)?;
+            let held = held.entry(tree).or_insert_with(|| self.holds.of(tree));
             let bytes = rows
                 .write()
-                .apply(message, state.seqno, &holds, &self.registry);
+                .apply(message, state.seqno, held, &self.registry);
             state.put_bytes += bytes;
             state.put_messages += 1;
         }
@@ -260,6 +265,18 @@ impl State {
         let hidden = self.hidden_rows();
         let hidden: u64 = hidden.values().map(|rows| rows.read().bytes()).sum();
         living + hidden + self.pins.bytes()
+    }
+
+    /// Refuses a tree of which the pin of a hold does not hold the moment, and a later branch of
+    /// such a tree.
+    fn check_held(&self, hold: &Hold, tree: TreeId) -> Result<(), KvError> {
+        let (_, last_tree) = hold.moment();
+        let of_moment = match self.trees.get(&tree) {
+            Some(found) => branches::first_of(tree, &found.rows, last_tree),
+            None => Some(tree).filter(|tree| *tree <= last_tree),
+        };
+        let is_held = of_moment.is_none_or(|tree| hold.has(tree));
+        is_held.then_some(()).ok_or(KvError::NotHeld(tree))
     }
 
     /// Drops a tree. Pins that see it keep it, and so do its branches.
@@ -310,6 +327,7 @@ impl Engine for ModelEngine {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             pins: true,
+            pins_of_trees: true,
             guards: true,
             branches: true,
             absorb: true,
@@ -328,7 +346,7 @@ impl Engine for ModelEngine {
         let state = self.state.read();
         let hold = self.holds.own(at);
         let (_, last) = hold.moment();
-        let living = state.trees.range(..=last);
+        let living = state.trees.range(..=last).filter(|(id, _)| hold.has(**id));
         let mut trees: Vec<_> = living.map(|(id, tree)| tree.info(*id)).collect();
         trees.extend(hold.kept_infos());
         trees.sort_by_key(|info| info.id);
@@ -405,7 +423,9 @@ impl Engine for ModelEngine {
     ) -> Result<Vec<Vec<u8>>, KvError> {
         let state = self.state.read();
         let rows = self.rows(&state, tree, to)?;
-        let (_, last_tree) = self.holds.own(from).moment();
+        let from_hold = self.holds.own(from);
+        state.check_held(from_hold, tree)?;
+        let (_, last_tree) = from_hold.moment();
         if tree > last_tree {
             return Err(KvError::NoTree(tree));
         }
@@ -434,7 +454,16 @@ impl Engine for ModelEngine {
     }
 
     fn create_pin(&self, name: &str, user: &[u8]) -> Result<PinInfo, KvError> {
-        self.pin(name, user)
+        self.pin(name, user, &|_| true)
+    }
+
+    fn create_pin_of(
+        &self,
+        name: &str,
+        user: &[u8],
+        is_held: &dyn Fn(&TreeInfo) -> bool,
+    ) -> Result<PinInfo, KvError> {
+        self.pin(name, user, is_held)
     }
 
     fn pins(&self) -> Result<Vec<PinInfo>, KvError> {
@@ -572,9 +601,9 @@ impl Engine for ModelEngine {
 
     fn quiesce(&self) -> Result<(), KvError> {
         let state = self.state.write();
-        let holds = self.holds.all();
-        let rows = state.all_rows();
-        rows.values().for_each(|rows| rows.write().prune(&holds));
+        for (tree, rows) in state.all_rows() {
+            rows.write().prune(&self.holds.of(tree));
+        }
         Ok(())
     }
 

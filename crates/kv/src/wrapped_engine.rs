@@ -74,6 +74,12 @@ wrapped_engine! {
     fn sync(&self) -> Result<(), KvError>;
     fn snapshot(&self) -> Snapshot;
     fn create_pin(&self, name: &str, user: &[u8]) -> Result<PinInfo, KvError>;
+    fn create_pin_of(
+        &self,
+        name: &str,
+        user: &[u8],
+        is_held: &dyn Fn(&TreeInfo) -> bool
+    ) -> Result<PinInfo, KvError>;
     fn pins(&self) -> Result<Vec<PinInfo>, KvError>;
     fn open_pin(&self, name: &str) -> Result<Snapshot, KvError>;
     fn drop_pin(&self, name: &str) -> Result<(), KvError>;

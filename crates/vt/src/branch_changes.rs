@@ -54,7 +54,7 @@ impl Store {
     /// Holds the moment at which new branches begin: now, or that of a snapshot.
     fn branch_start(&self, at: Option<&Snapshot>) -> Result<Arc<Hold>, KvError> {
         let Some(at) = at else {
-            return Ok(self.snapshots.take(&self.visible, None));
+            return Ok(self.snapshots.take(&self.visible));
         };
         let hold = self.snapshots.own(at);
         let hold =
@@ -198,6 +198,9 @@ fn new_branches(
     let mut infos: Vec<TreeInfo> = Vec::new();
     let mut id = version.next_tree;
     for NewBranch { parent, name } in branches {
+        if version.is_living(*parent) && moment.saw(*parent) {
+            moment.check_held(version, *parent)?;
+        }
         let was_there = version.is_living(*parent) && moment.has(*parent);
         if !was_there {
             return Err(KvError::NoTree(*parent));

@@ -131,6 +131,7 @@ impl VtEngine {
         let hold = self.store.snapshots.own(snapshot);
         let hold =
             hold.ok_or_else(|| KvError::Invalid("a snapshot of another store".to_owned()))?;
+        hold.check_held(&view.version, tree)?;
         let view = hold.view_of(view, tree).ok_or(KvError::NoTree(tree))?;
         Ok((view, snapshot.seqno()))
     }
@@ -167,6 +168,7 @@ impl Engine for VtEngine {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             pins: true,
+            pins_of_trees: true,
             guards: true,
             branches: true,
             absorb: true,
@@ -243,12 +245,21 @@ impl Engine for VtEngine {
     }
 
     fn snapshot(&self) -> Snapshot {
-        let hold = self.store.snapshots.take(&self.store.visible, None);
+        let hold = self.store.snapshots.take(&self.store.visible);
         hold.snapshot()
     }
 
     fn create_pin(&self, name: &str, user: &[u8]) -> Result<PinInfo, KvError> {
-        self.store.create_pin(name, user)
+        self.store.create_pin(name, user, &|_| true)
+    }
+
+    fn create_pin_of(
+        &self,
+        name: &str,
+        user: &[u8],
+        is_held: &dyn Fn(&TreeInfo) -> bool,
+    ) -> Result<PinInfo, KvError> {
+        self.store.create_pin(name, user, is_held)
     }
 
     fn pins(&self) -> Result<Vec<PinInfo>, KvError> {

@@ -1,7 +1,8 @@
 //! The moments that are held of a store, and of each tree.
 //!
-//! A reader and a pin hold their moment of every tree. A branch tree holds its moment of its parent
-//! alone: the parents of that one are held by the branch that the parent itself is.
+//! A reader holds its moment of every tree, a pin of every tree or of some. A branch tree holds its
+//! moment of its parent alone: the parents of that one are held by the branch that the parent
+//! itself is.
 //!
 //! A moment that nothing holds any more is noted if a write-out or a compaction kept versions for
 //! it. Most snapshots are dropped before any of these begins.
@@ -81,6 +82,13 @@ impl ScopeMoments {
     }
 }
 
+/// Returns how a moment is counted: once for every tree, or once for each of some.
+fn scopes(trees: Option<&[TreeId]>) -> impl Iterator<Item = Option<TreeId>> {
+    let every = trees.is_none().then_some(None);
+    let each = trees.unwrap_or_default().iter().copied().map(Some);
+    every.into_iter().chain(each)
+}
+
 impl HeldMoments {
     fn scope(&mut self, tree: Option<TreeId>) -> &mut ScopeMoments {
         match tree {
@@ -89,16 +97,24 @@ impl HeldMoments {
         }
     }
 
-    /// Holds a moment once more, of every tree or of one.
-    pub(crate) fn add(&mut self, tree: Option<TreeId>, seqno: Seqno) {
-        *self.scope(tree).counts.entry(seqno).or_default() += 1;
+    /// Holds a moment once more, of each of some trees; `None` for every tree.
+    pub(crate) fn add(&mut self, trees: Option<&[TreeId]>, seqno: Seqno) {
+        for tree in scopes(trees) {
+            *self.scope(tree).counts.entry(seqno).or_default() += 1;
+        }
     }
 
-    /// Gives up a moment that is held.
+    /// Gives up a moment that is held so.
     ///
     /// # Panics
     /// Panics if it is not held.
-    pub(crate) fn remove(&mut self, tree: Option<TreeId>, seqno: Seqno) {
+    pub(crate) fn remove(&mut self, trees: Option<&[TreeId]>, seqno: Seqno) {
+        for tree in scopes(trees) {
+            self.remove_of(tree, seqno);
+        }
+    }
+
+    fn remove_of(&mut self, tree: Option<TreeId>, seqno: Seqno) {
         let scope = self.scope(tree);
         let count = scope.counts.get_mut(&seqno);
         let count = count.expect("what is held is counted");
@@ -157,28 +173,46 @@ mod tests {
     fn a_moment_of_one_tree_is_held_of_no_other() {
         let mut held = HeldMoments::default();
         held.add(None, Seqno(5));
-        held.add(Some(TREE), Seqno(3));
-        held.add(Some(TREE), Seqno(5));
+        held.add(Some(&[TREE]), Seqno(3));
+        held.add(Some(&[TREE]), Seqno(5));
         let list = held.list();
         assert_eq!(list.of(TREE), [Seqno(3), Seqno(5)]);
         assert_eq!(list.of(OTHER), [Seqno(5)]);
-        held.remove(Some(TREE), Seqno(3));
-        held.remove(Some(TREE), Seqno(5));
+        held.remove(Some(&[TREE]), Seqno(3));
+        held.remove(Some(&[TREE]), Seqno(5));
         assert_eq!(held.list().of(TREE), [Seqno(5)]);
         assert!(held.dropped.is_empty(), "nothing was written");
     }
 
     #[test]
+    fn a_moment_of_some_trees_is_held_of_each() {
+        let mut held = HeldMoments::default();
+        held.add(Some(&[TREE, OTHER]), Seqno(3));
+        held.add(Some(&[]), Seqno(4));
+        let list = held.list();
+        assert_eq!(
+            (list.of(TREE), list.of(OTHER)),
+            (vec![Seqno(3)], vec![Seqno(3)])
+        );
+        assert_eq!(list.of(TreeId(9)), []);
+        held.keep(&list, TREE);
+        held.remove(Some(&[TREE, OTHER]), Seqno(3));
+        assert_eq!(held.dropped.of(TREE), one(3));
+        assert_eq!(held.dropped.of(OTHER), None, "it was not written");
+        assert_eq!(held.list().of(TREE), []);
+    }
+
+    #[test]
     fn dropped_moments_are_noted_if_something_was_written_under_them() {
         let mut held = HeldMoments::default();
-        held.add(Some(TREE), Seqno(3));
+        held.add(Some(&[TREE]), Seqno(3));
         held.add(None, Seqno(5));
         held.keep(&held.list(), OTHER);
-        held.remove(Some(TREE), Seqno(3));
+        held.remove(Some(&[TREE]), Seqno(3));
         assert!(held.dropped.is_empty(), "only another tree was written");
-        held.add(Some(TREE), Seqno(4));
+        held.add(Some(&[TREE]), Seqno(4));
         held.keep(&held.list(), TREE);
-        held.remove(Some(TREE), Seqno(4));
+        held.remove(Some(&[TREE]), Seqno(4));
         assert_eq!(held.dropped.of(TREE), one(4));
         assert_eq!(held.dropped.of(OTHER), None);
         held.remove(None, Seqno(5));
@@ -188,9 +222,9 @@ mod tests {
     #[test]
     fn what_is_dropped_while_something_is_written_is_noted_too() {
         let mut held = HeldMoments::default();
-        held.add(Some(TREE), Seqno(3));
+        held.add(Some(&[TREE]), Seqno(3));
         let list = held.list();
-        held.remove(Some(TREE), Seqno(3));
+        held.remove(Some(&[TREE]), Seqno(3));
         assert!(held.dropped.is_empty());
         held.keep(&list, TREE);
         assert_eq!(held.dropped.of(TREE), one(3));

@@ -225,7 +225,8 @@ impl VersionLog {
 
     /// Returns the length of [`Self::whole_base`], or a little more.
     fn base_bytes(&self, version: &Version, changes: &PinChanges) -> u64 {
-        version.base_bytes() + self.pins.base_bytes_after(changes)
+        let has_scopes = self.pins.has_scopes_after(changes);
+        version.base_bytes(has_scopes) + self.pins.base_bytes_after(changes)
     }
 
     /// Refuses an edit of trees or pins after which the list of all of them and of

@@ -88,6 +88,7 @@ impl Store {
         let hold = self.snapshots.own(from);
         let hold =
             hold.ok_or_else(|| KvError::Invalid("a snapshot of another store".to_owned()))?;
+        hold.check_held(&view.version, tree)?;
         if !hold.has(tree) {
             return Err(KvError::NoTree(tree));
         }

@@ -11,12 +11,18 @@ use crate::view::View;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use stitch_base::TreeId;
-use stitch_format::superblock::FEATURE_PINS;
+use stitch_format::superblock::{FEATURE_PIN_SCOPES, FEATURE_PINS};
 use stitch_format::vt_manifest::{PinRecord, VersionEdit};
-use stitch_kv::{KvError, PinInfo, check_pin_name, check_pin_user};
+use stitch_kv::{KvError, PinInfo, PinScope, TreeInfo, check_pin_name, check_pin_user};
 
 impl Store {
-    pub(crate) fn create_pin(&self, name: &str, user: &[u8]) -> Result<PinInfo, KvError> {
+    /// Creates a pin of the living trees for which `is_held` returns true.
+    pub(crate) fn create_pin(
+        &self,
+        name: &str,
+        user: &[u8],
+        is_held: &dyn Fn(&TreeInfo) -> bool,
+    ) -> Result<PinInfo, KvError> {
         self.check_writable()?;
         check_pin_name(name)?;
         check_pin_user(user)?;
@@ -28,15 +34,19 @@ impl Store {
         let mut edit = version.edit();
         let id = version.last_pin.next();
         edit.pins.last = id;
+        let living = version.living().map(|tree| &tree.info);
+        let scope = PinScope::chosen(living, |tree| tree.id, |tree| is_held(tree));
+        let trees = scope.trees().map(<[TreeId]>::to_vec);
         // First of all: from now on compactions keep what the pin sees.
-        let sight = Sight::new(id, version.next_tree);
-        let hold = self.snapshots.take(&self.visible, Some(sight));
+        let sight = Sight::new(id, version.next_tree, scope);
+        let hold = self.snapshots.take_for_pin(&self.visible, sight);
         edit.pins.new.push(PinRecord {
             id,
             name: name.to_owned(),
             seqno: hold.seqno(),
             next_tree: version.next_tree,
             user: user.to_vec(),
+            trees,
         });
         drop(version);
         self.versions.check_trees_fit(&edit)?;
@@ -92,7 +102,11 @@ impl Store {
         edit: VersionEdit,
         new: Option<Arc<Hold>>,
     ) -> Result<(), KvError> {
-        let required = self.volume.require_feature(FEATURE_PINS);
+        let mut features = FEATURE_PINS;
+        if edit.has_pin_scopes() {
+            features |= FEATURE_PIN_SCOPES;
+        }
+        let required = self.volume.require_feature(features);
         required.map_err(VtError::from)?;
         let changes = edit.pins.clone();
         let install = Install {

@@ -3,6 +3,7 @@
 //! - A pin holds its moment like a snapshot ([`crate::snapshots`]), from before its edit is logged
 //!   until after the edit that drops it: compactions keep what it sees, and nothing else changes
 //!   for them.
+//! - A pin holds all trees or some, by their numbers. Of the others it sees nothing.
 //! - A tree that is dropped while a pin sees it stays in the version, *hidden*: it takes no writes
 //!   and is not listed. The edit that drops the last pin that sees it drops the tree, unless a
 //!   branch reads it ([`crate::branches`]).
@@ -10,7 +11,7 @@
 //!   in the last view that had it: see [`Sight`].
 //!
 //! Which pins see a hidden tree is a matter of numbers. Numbers of pins and trees rise, and a pin
-//! knows the first tree that it does not see:
+//! knows the first tree that it does not see. One of some trees knows these as well:
 //!
 //! ```text
 //!   time      tree 5 made | pin 1 | tree 5 dropped | pin 2
@@ -34,13 +35,15 @@ use std::sync::{Arc, OnceLock, Weak};
 use stitch_base::sync::Mutex;
 use stitch_base::{PinId, Seqno, TreeId};
 use stitch_format::vt_manifest::{PinChanges, PinRecord, VersionEdit};
-use stitch_kv::{KvError, PinInfo, TreeInfo};
+use stitch_kv::{KvError, PinInfo, PinScope, TreeInfo};
 
 /// The dropped trees that a pin sees.
 pub(crate) struct Sight {
     id: PinId,
     /// Number of the first tree that it does not see.
     next_tree: TreeId,
+    /// The trees that it holds, of those before.
+    scope: PinScope,
     /// Views of trees that went while a snapshot of this pin was open.
     kept: Mutex<Vec<Arc<View>>>,
     /// Of a pin that was dropped: the hidden trees that it saw then. It sees no further one.
@@ -54,10 +57,11 @@ impl std::fmt::Debug for Sight {
 }
 
 impl Sight {
-    pub(crate) const fn new(id: PinId, next_tree: TreeId) -> Self {
+    pub(crate) const fn new(id: PinId, next_tree: TreeId, scope: PinScope) -> Self {
         Self {
             id,
             next_tree,
+            scope,
             kept: Mutex::new(Vec::new()),
             last: OnceLock::new(),
         }
@@ -68,10 +72,16 @@ impl Sight {
         self.next_tree
     }
 
+    /// Returns the trees that it holds.
+    pub(crate) const fn scope(&self) -> &PinScope {
+        &self.scope
+    }
+
     /// Reports whether the pin sees a tree that was dropped before pin `unseen_by` was made.
     fn sees(&self, tree: TreeId, unseen_by: PinId) -> bool {
         let was_seen = || self.last.get().is_none_or(|last| last.contains(&tree));
-        self.id < unseen_by && tree < self.next_tree && was_seen()
+        let is_held = tree < self.next_tree && self.scope.has(tree);
+        self.id < unseen_by && is_held && was_seen()
     }
 
     /// Adds a view of trees that are about to go.
@@ -159,11 +169,19 @@ struct State {
     lingering: Vec<Weak<Hold>>,
 }
 
+fn scope(record: &PinRecord) -> PinScope {
+    match &record.trees {
+        Some(trees) => PinScope::Trees(trees.as_slice().into()),
+        None => PinScope::AllTrees,
+    }
+}
+
 fn info(record: &PinRecord) -> PinInfo {
     PinInfo {
         id: record.id,
         name: record.name.clone(),
         seqno: record.seqno,
+        scope: scope(record),
         user: record.user.clone().into(),
     }
 }
@@ -174,7 +192,7 @@ impl Pins {
         let mut state = self.state.lock();
         debug_assert!(state.holds.is_empty(), "pins are restored once");
         for record in records.iter() {
-            let sight = Sight::new(record.id, record.next_tree);
+            let sight = Sight::new(record.id, record.next_tree, scope(record));
             let hold = snapshots.take_again(record.seqno, sight);
             state.holds.insert(record.id, hold);
         }
@@ -197,11 +215,17 @@ impl Pins {
         Ok((info(record), Arc::clone(&state.holds[&record.id])))
     }
 
-    /// Returns every pin with its moment.
-    pub(crate) fn moments(&self) -> Vec<(PinId, Seqno)> {
+    /// Returns every pin with its moment and its trees.
+    pub(crate) fn moments(&self) -> Vec<(PinId, Seqno, PinScope)> {
         let state = self.state.lock();
         let records = state.records.iter();
-        records.map(|record| (record.id, record.seqno)).collect()
+        let moment = |record: &PinRecord| (record.id, record.seqno, scope(record));
+        records.map(moment).collect()
+    }
+
+    /// Returns the newest moment of a tree that a pin holds; 0 without any.
+    pub(crate) fn newest_seqno_of(&self, tree: TreeId) -> Seqno {
+        self.state.lock().records.newest_seqno_of(tree)
     }
 
     /// Returns the newest moment that a pin sees; 0 without any pin.
@@ -221,6 +245,11 @@ impl Pins {
     /// Returns what a base takes for the pins after a change, in bytes.
     pub(crate) fn base_bytes_after(&self, changes: &PinChanges) -> u64 {
         self.state.lock().records.base_bytes_after(changes)
+    }
+
+    /// Reports whether any pin is one of some trees after a change.
+    pub(crate) fn has_scopes_after(&self, changes: &PinChanges) -> bool {
+        self.state.lock().records.has_scopes_after(changes)
     }
 
     /// Adds the pins, as they are after a change, to a base.

@@ -1,13 +1,16 @@
 //! Moments that are held open: by readers, by pins and by branch trees.
+//!
+//! A reader holds its moment of every tree, a pin of all or of some, a branch tree of its parent.
 
 use crate::dropped::{DroppedByTree, DroppedMoments};
 use crate::held::{HeldMoments, HeldSeqnos};
 use crate::pins::Sight;
+use crate::version::Version;
 use std::sync::Arc;
 use stitch_base::sync::Mutex;
 use stitch_base::sync::atomic::{AtomicU64, Ordering};
 use stitch_base::{Seqno, TreeId};
-use stitch_kv::Snapshot;
+use stitch_kv::{KvError, PinScope, Snapshot};
 
 /// The moments of a store that are held open.
 #[derive(Debug, Default)]
@@ -22,56 +25,101 @@ pub(crate) struct Hold {
     seqno: Seqno,
     /// Of a pin, and of snapshots that were opened from it: the dropped trees that it sees.
     sight: Option<Sight>,
-    /// Of a branch tree: its parent, which may be hidden. The moment is held of that tree alone.
-    parent: Option<TreeId>,
+    /// The trees of which the moment is held.
+    of: HeldTrees,
     /// Number of the first tree that was made later.
     next_tree: TreeId,
 }
 
+/// The trees of which a moment is held, of those that were there then.
+#[derive(Clone, Debug)]
+pub(crate) enum HeldTrees {
+    /// Of a reader: all. Of a pin: all, or some.
+    Scope(PinScope),
+    /// Of a branch tree: its parent, which may be hidden.
+    Parent(TreeId),
+}
+
+impl HeldTrees {
+    pub(crate) const ALL: Self = Self::Scope(PinScope::AllTrees);
+
+    fn has(&self, tree: TreeId) -> bool {
+        match self {
+            Self::Scope(scope) => scope.has(tree),
+            Self::Parent(parent) => *parent == tree,
+        }
+    }
+
+    /// Returns each tree of which the moment is held alone; `None` of all trees at once.
+    fn each(&self) -> Option<&[TreeId]> {
+        match self {
+            Self::Scope(scope) => scope.trees(),
+            Self::Parent(parent) => Some(std::slice::from_ref(parent)),
+        }
+    }
+}
+
 impl Snapshots {
-    /// Holds the moment that `visible` names. Taken under the lock, so that a compaction that does
-    /// not see the snapshot began when nothing newer than it was written out.
-    pub(crate) fn take(self: &Arc<Self>, visible: &AtomicU64, sight: Option<Sight>) -> Arc<Hold> {
+    /// Holds the moment that `visible` names, of all trees. Taken under the lock, so that a
+    /// compaction that does not see the snapshot began when nothing newer than it was written out.
+    pub(crate) fn take(self: &Arc<Self>, visible: &AtomicU64) -> Arc<Hold> {
+        self.take_of(visible, HeldTrees::ALL, None)
+    }
+
+    /// Holds the moment that `visible` names for a pin, of its trees.
+    pub(crate) fn take_for_pin(self: &Arc<Self>, visible: &AtomicU64, sight: Sight) -> Arc<Hold> {
+        let of = HeldTrees::Scope(sight.scope().clone());
+        self.take_of(visible, of, Some(sight))
+    }
+
+    fn take_of(
+        self: &Arc<Self>,
+        visible: &AtomicU64,
+        of: HeldTrees,
+        sight: Option<Sight>,
+    ) -> Arc<Hold> {
         let mut held = self.held.lock();
         let seqno = Seqno(visible.load(Ordering::Acquire));
-        held.add(None, seqno);
+        held.add(of.each(), seqno);
         let next_tree = held.next_tree;
         drop(held);
-        self.held_by(seqno, sight, None, next_tree)
+        self.held_by(seqno, sight, of, next_tree)
     }
 
     /// Holds a moment of an earlier life for its pin, before anything is compacted.
     pub(crate) fn take_again(self: &Arc<Self>, seqno: Seqno, sight: Sight) -> Arc<Hold> {
-        self.held.lock().add(None, seqno);
+        let of = HeldTrees::Scope(sight.scope().clone());
+        self.held.lock().add(of.each(), seqno);
         let next_tree = sight.next_tree();
-        self.held_by(seqno, Some(sight), None, next_tree)
+        self.held_by(seqno, Some(sight), of, next_tree)
     }
 
     /// Holds the moment at which a branch of a tree begins, of that tree alone. It is held already,
     /// or nothing was compacted yet.
     pub(crate) fn take_for_branch(self: &Arc<Self>, seqno: Seqno, parent: TreeId) -> Arc<Hold> {
-        self.held.lock().add(Some(parent), seqno);
-        self.held_by(seqno, None, Some(parent), parent.next())
+        let of = HeldTrees::Parent(parent);
+        self.held.lock().add(of.each(), seqno);
+        self.held_by(seqno, None, of, parent.next())
     }
 
     /// Holds the moment of a hold once more, of the same trees.
     pub(crate) fn take_as(self: &Arc<Self>, hold: &Hold) -> Arc<Hold> {
-        self.held.lock().add(hold.parent, hold.seqno);
-        self.held_by(hold.seqno, None, hold.parent, hold.next_tree)
+        self.held.lock().add(hold.of.each(), hold.seqno);
+        self.held_by(hold.seqno, None, hold.of.clone(), hold.next_tree)
     }
 
     fn held_by(
         self: &Arc<Self>,
         seqno: Seqno,
         sight: Option<Sight>,
-        parent: Option<TreeId>,
+        of: HeldTrees,
         next_tree: TreeId,
     ) -> Arc<Hold> {
         Arc::new(Hold {
             snapshots: Arc::clone(self),
             seqno,
             sight,
-            parent,
+            of,
             next_tree,
         })
     }
@@ -124,12 +172,38 @@ impl Snapshots {
 impl Hold {
     /// Reports whether the moment is held of a tree, and the tree was made before.
     pub(crate) fn has(&self, tree: TreeId) -> bool {
-        tree < self.next_tree && self.parent.is_none_or(|parent| parent == tree)
+        tree < self.next_tree && self.of.has(tree)
+    }
+
+    /// Reports whether a tree was made before the moment.
+    pub(crate) fn saw(&self, tree: TreeId) -> bool {
+        tree < self.next_tree
+    }
+
+    /// Refuses a tree that was there at the moment of a pin of other trees, and a later branch of
+    /// such a tree, in a version.
+    ///
+    /// # Errors
+    /// [`KvError::NotHeld`].
+    pub(crate) fn check_held(&self, version: &Version, tree: TreeId) -> Result<(), KvError> {
+        let HeldTrees::Scope(PinScope::Trees(_)) = &self.of else {
+            return Ok(());
+        };
+        let mut of_moment = Some(tree).filter(|tree| *tree < self.next_tree);
+        if of_moment.is_none() {
+            let mut lineage = version.lineage(tree).map(|tree| tree.info.id);
+            of_moment = lineage.find(|tree| *tree < self.next_tree);
+        }
+        let is_held = of_moment.is_none_or(|tree| self.of.has(tree));
+        is_held.then_some(()).ok_or(KvError::NotHeld(tree))
     }
 
     /// Of a branch tree: its parent, which may be hidden.
     pub(crate) const fn parent(&self) -> Option<TreeId> {
-        self.parent
+        match self.of {
+            HeldTrees::Parent(parent) => Some(parent),
+            HeldTrees::Scope(_) => None,
+        }
     }
 
     /// The last write that it sees.
@@ -151,7 +225,7 @@ impl Hold {
 impl Drop for Hold {
     fn drop(&mut self) {
         let held = &mut *self.snapshots.held.lock();
-        held.remove(self.parent, self.seqno);
+        held.remove(self.of.each(), self.seqno);
     }
 }
 
@@ -163,10 +237,10 @@ mod tests {
     fn a_moment_is_held_until_the_last_clone_goes() {
         let snapshots = Arc::new(Snapshots::default());
         let visible = AtomicU64::new(7);
-        let first = snapshots.take(&visible, None).snapshot();
+        let first = snapshots.take(&visible).snapshot();
         let clone = first.clone();
         visible.store(9, Ordering::Release);
-        let second = snapshots.take(&visible, None).snapshot();
+        let second = snapshots.take(&visible).snapshot();
         assert_eq!(snapshots.held().of(TreeId(1)), [Seqno(7), Seqno(9)]);
         drop(first);
         assert_eq!(snapshots.held().of(TreeId(1)), [Seqno(7), Seqno(9)]);

@@ -214,7 +214,8 @@ impl Version {
     }
 
     /// Returns the length of [`Self::base`] as bytes, without the pins, or a little more.
-    pub(crate) fn base_bytes(&self) -> u64 {
+    /// `has_scopes`: some pin is one of some trees, whose layout has room for shifts and parents.
+    pub(crate) fn base_bytes(&self, has_scopes: bool) -> u64 {
         let mut is_plain = true;
         let mut bytes = BaseBytes::default();
         for tree in self.trees.values() {
@@ -222,7 +223,8 @@ impl Version {
             is_plain &= record.is_plain() && tree.levels.iter().all(|l| l.value_bytes == 0);
             bytes = bytes + record.base_bytes() + tree.levels.iter().map(|l| l.base_bytes).sum();
         }
-        let (branch_bytes, shift_bytes) = (self.branch_bytes(), self.shift_bytes());
+        let shift_bytes = self.shift_bytes(has_scopes);
+        let branch_bytes = self.branch_bytes(shift_bytes > 0 || has_scopes);
         if self.last_pin == PinId(0) && branch_bytes == 0 && shift_bytes == 0 {
             return bytes.of_base(is_plain);
         }
@@ -232,21 +234,23 @@ impl Version {
         known_bytes + branch_bytes + shift_bytes
     }
 
-    /// Returns the most that a base takes for the parents of trees; 0 where none has one.
-    fn branch_bytes(&self) -> u64 {
+    /// Returns the most that a base takes for the parents of trees; 0 where none has one, unless
+    /// the layout lists them.
+    fn branch_bytes(&self, are_listed: bool) -> u64 {
         let branches = self.trees.values().filter(|tree| tree.is_branch()).count() as u64;
-        if branches == 0 && self.shift_bytes() == 0 {
+        if branches == 0 && !are_listed {
             return 0;
         }
         let others = self.trees.len() as u64 - branches;
         branches * BranchRecord::BYTES_MAX + others * BranchRecord::NONE_BYTES
     }
 
-    /// Returns the most that a base takes for the shifts of tables; 0 where none has one.
-    fn shift_bytes(&self) -> u64 {
+    /// Returns the most that a base takes for the shifts of tables; 0 where none has one, unless
+    /// the layout lists them.
+    fn shift_bytes(&self, are_listed: bool) -> u64 {
         let levels = || self.trees.values().flat_map(|tree| &tree.levels);
         let shifted: u64 = levels().map(|level| level.shifted_count).sum();
-        if shifted == 0 {
+        if shifted == 0 && !are_listed {
             return 0;
         }
         let all: u64 = levels().map(|level| level.tables.len() as u64).sum();

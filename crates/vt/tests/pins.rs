@@ -7,12 +7,12 @@ use std::sync::Arc;
 use stitch_base::random::Rng;
 use stitch_base::{ErrorKind, TreeId};
 use stitch_device::{Device, MemDevice};
-use stitch_format::superblock::FEATURE_PINS;
+use stitch_format::superblock::{FEATURE_PIN_SCOPES, FEATURE_PINS};
 use stitch_kv::conformance::Ending;
 use stitch_kv::conformance::functions::registry;
 use stitch_kv::{
-    Batch, CommitOptions, Direction, Engine, KeyRange, KvError, PIN_USER_BYTES_MAX, Snapshot,
-    TreeOptions,
+    Batch, CommitOptions, Direction, Engine, KeyRange, KvError, PIN_USER_BYTES_MAX, PinScope,
+    Snapshot, TreeInfo, TreeOptions,
 };
 use stitch_volume::{FormatOptions, InstanceOptions, OpenOptions, Volume};
 use stitch_vt::{VtEngine, VtOptions};
@@ -211,6 +211,73 @@ fn a_store_without_a_pin_stays_readable_for_older_programs() {
     drop(engine);
     drop(open(device.clone(), options()));
     assert_eq!(features(), FEATURE_PINS, "its version log had one");
+}
+
+#[test]
+fn only_a_pin_of_some_trees_needs_a_program_that_knows_it() {
+    let device = Arc::new(MemDevice::new(32 * MIB));
+    format(&*device, None);
+    let features = || {
+        Volume::identify(&*device)
+            .expect("it is a volume")
+            .incompatible
+    };
+    let engine = open(device.clone(), options());
+    let first = tree(&engine, "first");
+    put(&engine, first, 0..50, 1);
+    let all = engine.create_pin_of("all", b"", &|tree| tree.id == first);
+    assert_eq!(all.expect("it is made").scope, PinScope::AllTrees);
+    assert_eq!(features(), FEATURE_PINS, "there is no other tree");
+    let second = tree(&engine, "second");
+    put(&engine, second, 0..50, 2);
+    let some = engine.create_pin_of("some", b"", &|tree| tree.id == first);
+    let some = some.expect("it is made");
+    let both = FEATURE_PINS | FEATURE_PIN_SCOPES;
+    assert_eq!(features(), both);
+    engine.close().expect("it closes");
+    drop(engine);
+    let engine = open(device.clone(), options());
+    assert_eq!(engine.pins().expect("they are listed")[1], some);
+    engine.drop_pin("some").expect("it goes");
+    engine.close().expect("it closes");
+    drop(engine);
+    drop(open(device.clone(), options()));
+    assert_eq!(features(), both, "its version log had one");
+}
+
+#[test]
+fn pins_of_some_trees_are_made_until_the_version_log_is_full_of_them() {
+    let device = Arc::new(MemDevice::new(32 * MIB));
+    format(&*device, None);
+    let engine = open(device.clone(), options());
+    let trees: Vec<TreeId> = (0..40)
+        .map(|number| tree(&engine, &format!("tree {number}")))
+        .collect();
+    put(&engine, trees[0], 0..50, 1);
+    let is_held = |tree: &TreeInfo| tree.id != trees[0];
+    let mut count = 0;
+    let full = loop {
+        match engine.create_pin_of(&format!("{count}"), b"", &is_held) {
+            Ok(_) => count += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(full.kind(), ErrorKind::NoSpace, "{full}");
+    assert!(count > 100, "{count} pins");
+    put(&engine, trees[0], 0..500, 2);
+    engine.quiesce().expect("tables have the rest of the log");
+    // Trees are hidden, and the version gets no longer.
+    engine.drop_trees(&trees[1..]).expect("they are hidden");
+    engine.close().expect("it closes");
+    drop(engine);
+    let engine = open(device, options());
+    assert_eq!(engine.pins().expect("they are listed").len(), count);
+    for number in 0..count {
+        engine.drop_pin(&format!("{number}")).expect("it goes");
+    }
+    let version = engine.trees();
+    assert_eq!(version.len(), 1);
+    engine.close().expect("it closes");
 }
 
 #[test]

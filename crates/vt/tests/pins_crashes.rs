@@ -9,7 +9,7 @@ use stitch_base::TreeId;
 use stitch_base::random::Rng;
 use stitch_device::{CrashDevice, CrashPlan, MemDevice};
 use stitch_kv::{
-    Batch, CommitOptions, Direction, Engine, KeyRange, KvError, Snapshot, TreeOptions,
+    Batch, CommitOptions, Direction, Engine, KeyRange, KvError, Snapshot, TreeInfo, TreeOptions,
 };
 use stitch_vt::{VtEngine, VtOptions};
 
@@ -68,7 +68,17 @@ struct Life<'a> {
 
 impl Life<'_> {
     fn create(&mut self, name: &'static str) -> Result<(), KvError> {
-        let listed: Vec<TreeId> = self.engine.trees().iter().map(|tree| tree.id).collect();
+        self.create_of(name, &|_| true)
+    }
+
+    /// Creates a pin of some trees.
+    fn create_of(
+        &mut self,
+        name: &'static str,
+        is_held: &dyn Fn(&TreeInfo) -> bool,
+    ) -> Result<(), KvError> {
+        let listed = self.engine.trees().into_iter().filter(is_held);
+        let listed: Vec<TreeId> = listed.map(|tree| tree.id).collect();
         let mut sees = BTreeMap::new();
         for tree in listed {
             sees.insert(tree, rows(self.engine, tree, None)?);
@@ -77,7 +87,7 @@ impl Life<'_> {
         let mut next = self.pins.last().cloned().unwrap_or_default();
         next.push(name);
         self.pins.push(next);
-        self.engine.create_pin(name, name.as_bytes())?;
+        self.engine.create_pin_of(name, name.as_bytes(), is_held)?;
         self.done += 1;
         Ok(())
     }
@@ -94,6 +104,7 @@ impl Life<'_> {
     fn work(&mut self) -> Result<(), KvError> {
         let [tree, other] = self.trees;
         self.create("first")?;
+        self.create_of("of other", &|info| info.id == other)?;
         put(self.engine, tree, 10)?;
         put(self.engine, other, 11)?;
         self.engine.quiesce()?;
@@ -107,10 +118,18 @@ impl Life<'_> {
         self.engine.alter_pin("second", b"altered")?;
         self.engine.quiesce()?;
         self.create("third")?;
+        let more = self.engine.create_tree("more", &TreeOptions::default())?;
+        put(self.engine, more, 16)?;
+        self.create_of("of tree", &|info| info.id == tree)?;
+        self.drop_pin("of other")?;
+        put(self.engine, tree, 17)?;
+        self.engine.drop_tree(more)?;
         self.drop_pin("second")?;
         put(self.engine, tree, 15)?;
         self.engine.quiesce()?;
         self.drop_pin("third")?;
+        self.engine.quiesce()?;
+        self.drop_pin("of tree")?;
         self.engine.quiesce()
     }
 }
@@ -222,8 +241,8 @@ fn crash(plan: fn(u64) -> CrashPlan, step: usize) -> usize {
     states.len()
 }
 
-/// None, and after each of six changes.
-const STATES: usize = 6;
+/// None, and after each of ten changes, the last of which leaves none.
+const STATES: usize = 10;
 
 #[test]
 fn at_every_sync() {

@@ -510,6 +510,64 @@ fn a_branch_of_one_tree_keeps_nothing_of_another() {
 }
 
 #[test]
+fn a_pin_of_one_tree_keeps_nothing_of_another() {
+    let devices = [device(128 * MIB), device(128 * MIB)];
+    let mut left = Vec::new();
+    for (device, has_pin) in devices.iter().zip([true, false]) {
+        let engine = open(Arc::clone(device) as Arc<dyn Device>, options());
+        let [pinned, other] = ["pinned", "other"].map(|name| {
+            let made = engine.create_tree(name, &TreeOptions::default());
+            made.expect("it is made")
+        });
+        let mut rng = Rng::new(5);
+        overwrite(&engine, pinned, &mut rng);
+        let seen = rows(&engine, pinned, None);
+        if has_pin {
+            let made = engine.create_pin_of("pin", b"", &|tree| tree.id == pinned);
+            assert_eq!(made.expect("it is made").scope.trees(), Some(&[pinned][..]));
+        }
+        // Ten times as large as the pinned tree.
+        overwrite(&engine, other, &mut rng);
+        let share = engine.range_space(other, &[KeyRange::all()], None);
+        assert_eq!(share.expect("it reads").shared_bytes(), 0);
+        // Also in a life that finds the pin in the version log.
+        engine.close().expect("it closes");
+        drop(engine);
+        let image: Arc<dyn Device> = Arc::new(device.kill_image());
+        let engine = open(image, options());
+        overwrite(&engine, other, &mut rng);
+        left.push((owned(&engine), garbage(&engine)));
+        if !has_pin {
+            continue;
+        }
+        overwrite(&engine, pinned, &mut rng);
+        let at = engine.open_pin("pin").expect("it opens");
+        assert!(rows(&engine, pinned, Some(&at)) == seen, "the pin changed");
+        drop(at);
+        let held = owned(&engine);
+        let told = engine.exclusive_space(&[Holder::Pin("pin")], &mut |_, _| true);
+        let told = told.expect("it reads").expect("nobody ended it")[0];
+        engine.drop_pin("pin").expect("it goes");
+        let came = held - owned(&engine);
+        println!("{held} held, {told} told, {came} came");
+        assert!(came > ROWS * 200, "one version of each row");
+        assert!(
+            told.abs_diff(came) <= slack(came),
+            "{told} told, {came} came"
+        );
+    }
+    println!("{left:?} with a pin of another tree, and without");
+    let [(with, its_garbage), (without, other_garbage)] = left[..] else {
+        unreachable!("there are two stores");
+    };
+    assert!(with <= without + without / 5, "{with} of {without}");
+    assert!(
+        its_garbage <= other_garbage + slack(0),
+        "{its_garbage} of {other_garbage}"
+    );
+}
+
+#[test]
 fn the_moment_of_a_branch_is_that_of_its_parent_alone() {
     let engine = open(device(64 * MIB), options());
     let [older, parent, later] = ["older", "parent", "later"].map(|name| {

@@ -47,12 +47,15 @@ fn images() -> Result<(), Box<dyn Error>> {
         (Clean::Killed, "allocated-killed"),
         (Clean::Closed, "pins-closed"),
         (Clean::Killed, "pins-killed"),
+        (Clean::Closed, "scopes-closed"),
+        (Clean::Killed, "scopes-killed"),
         (Clean::Closed, "branches-closed"),
         (Clean::Killed, "branches-killed"),
     ] {
         let device = match kind.split_once('-') {
             Some(("instances", _)) => sample::make_instances(clean)?,
             Some(("pins", _)) => sample::make_pins(clean)?,
+            Some(("scopes", _)) => sample::make_scopes(clean)?,
             Some(("branches", _)) => sample::make_branches(clean)?,
             Some(("handles", _)) => sample::make_with_back_rows(clean)?,
             Some(_) => sample::make_allocated(clean)?,

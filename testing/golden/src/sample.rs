@@ -81,6 +81,41 @@ pub fn make_pins(clean: Clean) -> Result<MemDevice, Box<dyn std::error::Error>> 
     })
 }
 
+/// A new store with pins of some trees, one of which was dropped, closed in good order or left as
+/// by a crash.
+///
+/// # Errors
+/// Whatever the store says.
+pub fn make_scopes(clean: Clean) -> Result<MemDevice, Box<dyn std::error::Error>> {
+    store::with_engine(clean, &[], |fs, engine| {
+        brief(fs, "main")?;
+        let [kept, other] = ["kept", "other"].map(|name| {
+            let made = engine.create_tree(name, &TreeOptions::default());
+            made.map_err(|error| error.to_string())
+        });
+        let (kept, other) = (kept?, other?);
+        let put = |count: u8| {
+            let mut batch = Batch::new();
+            for tree in [kept, other] {
+                for number in 0..count {
+                    batch.put(tree, &[number], &text(usize::from(number) * 10));
+                }
+            }
+            engine.commit(&batch, CommitOptions::default())
+        };
+        put(9)?;
+        engine.create_pin_of("of one", b"first", &|tree| tree.id == kept)?;
+        put(12)?;
+        engine.create_pin_of("of both", b"second", &|tree| tree.id >= kept)?;
+        engine.create_pin_of("of files", b"third", &|tree| tree.id < kept)?;
+        engine.create_pin("of all", b"fourth")?;
+        engine.drop_trees(&[kept, other])?;
+        engine.drop_pin("of all")?;
+        engine.alter_pin("of one", b"altered")?;
+        Ok(())
+    })
+}
+
 /// A new store with branch trees, one of which reads a tree that was dropped, closed in good order
 /// or left as by a crash.
 ///

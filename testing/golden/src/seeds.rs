@@ -66,12 +66,15 @@ pub fn of(name: &str) -> Vec<Vec<u8>> {
                 pins: pins(),
                 ..vt_manifest()
             };
+            let mut scoped = pinned.clone();
+            scoped.pins.new[0].trees = Some(vec![TreeId(1)]);
             let mut branched = vt_manifest();
             branched.new_trees.extend(branch());
             [
                 vt_manifest(),
                 altered,
                 pinned,
+                scoped,
                 branched,
                 VersionEdit::default(),
             ]
@@ -395,6 +398,7 @@ fn pins() -> PinChanges {
             seqno: Seqno(9),
             next_tree: TreeId(2),
             user: b"user".to_vec(),
+            trees: None,
         }],
         altered: vec![(PinId(2), b"other".to_vec())],
     }

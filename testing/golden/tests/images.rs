@@ -67,6 +67,7 @@ fn the_current_version_has_its_images() {
         "allocated-",
         "pins-",
         "branches-",
+        "scopes-",
     ]
     .map(|kind| ["closed", "killed"].map(|end| format!("{kind}{end}")));
     for kind in kinds.iter().flatten() {
@@ -167,6 +168,39 @@ fn a_sample_of_pins_has_what_they_saw() {
         }
         assert!(expected[1].contains("Some(9)") && !expected[2].contains("Some(9)"));
         assert_eq!(expected.len(), 3);
+        for device in [new, stored] {
+            assert_eq!(store::pins(&device).expect("it opens"), expected);
+            store::exercise(&device).expect("it passes its checks");
+            assert_eq!(store::pins(&device).expect("it opens"), expected);
+        }
+    }
+}
+
+#[test]
+fn a_sample_of_pins_of_some_trees_has_what_they_saw() {
+    for (clean, kind) in [(Clean::Closed, "closed"), (Clean::Killed, "killed")] {
+        let new = sample::make_scopes(clean).expect("the sample is made");
+        let (major, minor) = VERSION;
+        let name = format!("images/{major}.{minor}-scopes-{kind}.img");
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
+        let packed = std::fs::read(path).expect("the image is checked in");
+        let stored = image::unpack(&packed).expect("the image is whole");
+        let expected = store::pins(&new).expect("it opens");
+        let sees = [
+            (
+                "of one altered [None, None, None, None, ",
+                "Some(9), None, ",
+            ),
+            (
+                "of both second [None, None, None, None, ",
+                "Some(12), Some(12), ",
+            ),
+            ("of files third [Some(", "None, None, "),
+        ];
+        assert_eq!(expected.len(), sees.len(), "{expected:?}");
+        for (pin, (start, end)) in expected.iter().zip(sees) {
+            assert!(pin.starts_with(start) && pin.contains(end), "{pin}");
+        }
         for device in [new, stored] {
             assert_eq!(store::pins(&device).expect("it opens"), expected);
             store::exercise(&device).expect("it passes its checks");

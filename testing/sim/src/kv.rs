@@ -339,7 +339,7 @@ impl<H: Host> System for KvSystem<H> {
                 let altered = live.engine.alter_tree(live.trees[name], &options);
                 altered.map(|()| Ack::Done)
             }
-            KvOp::CreatePin(name) => live.create_pin(name).map(|()| Ack::Durable),
+            KvOp::CreatePin(name, of) => live.create_pin(name, of).map(|()| Ack::Durable),
             KvOp::DropPin(name) => live.engine.drop_pin(name).map(|()| Ack::Durable),
             KvOp::Settle => live.engine.quiesce().map(|()| Ack::Done),
             KvOp::Step => return (live.step)().and_then(|_| live.audited(Ack::Done)),
@@ -360,7 +360,7 @@ impl<H: Host> System for KvSystem<H> {
         match op {
             KvOp::Commit { messages, .. } => !messages.is_empty(),
             KvOp::CreateTree(_) | KvOp::BranchTree(..) | KvOp::DropTree(_) => true,
-            KvOp::CreatePin(_) | KvOp::DropPin(_) => true,
+            KvOp::CreatePin(..) | KvOp::DropPin(_) => true,
             // One that changes nothing writes nothing.
             KvOp::AlterTree(..) => false,
             KvOp::Sync | KvOp::Settle | KvOp::Step | KvOp::Snapshot | KvOp::Chore(_) => false,

@@ -1,6 +1,6 @@
 //! Pins: moments of the store that a version keeps.
 
-use super::{VERSION_PINS, counter, list, tree_id};
+use super::{VERSION_PINS, VERSION_SHIFTS, counter, list, tree_id};
 use crate::FormatError;
 use crate::codec::{Reader, put_bytes, put_varint, varint_bytes};
 use stitch_base::{PinId, Seqno, TreeId};
@@ -21,6 +21,8 @@ pub struct PinRecord {
     pub next_tree: TreeId,
     /// Bytes of the user.
     pub user: Vec<u8>,
+    /// The trees whose moment it holds, in ascending order; `None` for all that it sees.
+    pub trees: Option<Vec<TreeId>>,
 }
 
 /// What an edit changes of the pins. In the order of the layout:
@@ -32,6 +34,9 @@ pub struct PinRecord {
 /// | hidden trees | count, of each: tree number, number of the first pin that does not see it |
 /// | new pins | count; each: number, name, seqno, first tree that it does not see, user bytes |
 /// | altered pins | count, of each: number, bytes of the user |
+///
+/// From version 6 on the trees of a new pin follow its user bytes: 0 for all that it sees;
+/// otherwise their count plus 1, and their numbers in ascending order.
 ///
 /// A hidden tree was dropped while a pin saw it or a branch tree read it. Its tables stay until the
 /// edit that drops the last of these drops the tree too. A base lists hidden trees among its new
@@ -56,16 +61,24 @@ impl PinRecord {
     /// Returns what a base takes to list the pin, in bytes.
     #[must_use]
     pub fn base_bytes(&self) -> u64 {
-        Self::bytes_with(&self.name, self.user.len())
+        self.bytes_with_user(self.user.len())
     }
 
-    /// Returns the most that a base takes to list a pin with this name and bytes of the user.
+    /// Returns the most that a base takes to list the pin with so many bytes of the user instead of
+    /// its own.
     #[must_use]
-    pub fn bytes_with(name: &str, user_len: usize) -> u64 {
-        let lens = [name.len(), user_len];
+    pub fn bytes_with_user(&self, user_len: usize) -> u64 {
+        let lens = [self.name.len(), user_len];
         let texts: usize = lens.iter().map(|len| varint_bytes(*len as u64) + len).sum();
         // The numbers of the pin, its last write and its first unseen tree.
-        (10 + 10 + 5 + texts) as u64
+        (10 + 10 + 5 + texts) as u64 + self.scope_bytes()
+    }
+
+    /// What a base takes to list its trees, where any pin is one of some trees.
+    fn scope_bytes(&self) -> u64 {
+        let mut out = Vec::new();
+        put_trees(&mut out, self.trees.as_deref());
+        out.len() as u64
     }
 }
 
@@ -74,7 +87,7 @@ impl PinChanges {
     /// four counts.
     pub const HEAD_BYTES_MAX: u64 = 10 + 4 * 10;
 
-    pub(super) fn put(&self, out: &mut Vec<u8>) {
+    pub(super) fn put(&self, out: &mut Vec<u8>, version: u8) {
         put_varint(out, self.last.0);
         put_varint(out, self.dropped.len() as u64);
         for pin in &self.dropped {
@@ -92,6 +105,9 @@ impl PinChanges {
             put_varint(out, pin.seqno.0);
             put_varint(out, u64::from(pin.next_tree.0));
             put_bytes(out, &pin.user);
+            if version > VERSION_SHIFTS {
+                put_trees(out, pin.trees.as_deref());
+            }
         }
         put_varint(out, self.altered.len() as u64);
         for (pin, user) in &self.altered {
@@ -111,7 +127,7 @@ impl PinChanges {
             last: pin_id(r)?,
             dropped: list(r, pin_id)?,
             hidden: list(r, |r| Ok((tree_id(r)?, pin_id(r)?)))?,
-            new: list(r, read_pin)?,
+            new: list(r, |r| read_pin(r, version))?,
             altered: list(r, |r| Ok((pin_id(r)?, r.bytes()?.to_vec())))?,
         };
         let may_lack_pins = version > VERSION_PINS && changes.is_without_pins();
@@ -126,20 +142,54 @@ fn pin_id(r: &mut Reader<'_>) -> Result<PinId, FormatError> {
     Ok(PinId(counter(r)?))
 }
 
-fn read_pin(r: &mut Reader<'_>) -> Result<PinRecord, FormatError> {
+fn put_trees(out: &mut Vec<u8>, trees: Option<&[TreeId]>) {
+    let Some(trees) = trees else {
+        return put_varint(out, 0);
+    };
+    debug_assert!(trees.is_sorted(), "trees are in order");
+    put_varint(out, 1 + trees.len() as u64);
+    for tree in trees {
+        put_varint(out, u64::from(tree.0));
+    }
+}
+
+/// Reads the trees of a pin, which sees those before `next_tree`. The count is not trusted.
+fn read_trees(r: &mut Reader<'_>, next_tree: TreeId) -> Result<Option<Vec<TreeId>>, FormatError> {
+    let Some(count) = r.varint()?.checked_sub(1) else {
+        return Ok(None);
+    };
+    let mut trees = Vec::new();
+    for _ in 0..count {
+        let tree = tree_id(r)?;
+        let after = trees.last().copied().unwrap_or_default();
+        if tree <= after || tree >= next_tree {
+            let expected = "in ascending order, seen by their pin";
+            return Err(r.field("trees of a pin", expected, tree.to_string()));
+        }
+        trees.push(tree);
+    }
+    Ok(Some(trees))
+}
+
+fn read_pin(r: &mut Reader<'_>, version: u8) -> Result<PinRecord, FormatError> {
     let id = pin_id(r)?;
     if id.0 == 0 {
         return Err(r.field("pin", "above 0", "0".to_owned()));
     }
     let name = std::str::from_utf8(r.bytes()?);
     let name = name.map_err(|e| r.field("name", "UTF-8", e.to_string()))?;
-    Ok(PinRecord {
+    let mut record = PinRecord {
         id,
         name: name.to_owned(),
         seqno: Seqno(counter(r)?),
         next_tree: tree_id(r)?,
         user: r.bytes()?.to_vec(),
-    })
+        trees: None,
+    };
+    if version > VERSION_SHIFTS {
+        record.trees = read_trees(r, record.next_tree)?;
+    }
+    Ok(record)
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::{
-    Counters, DeletedRange, Guarded, Guards, Holder, Message, ModelEngine, NewBranch, SpaceShare,
-    WrappedEngine,
+    Counters, DeletedRange, Guarded, Guards, Holder, Message, ModelEngine, NewBranch, PinInfo,
+    SpaceShare, WrappedEngine,
 };
 use bytes::Bytes;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -81,6 +81,8 @@ enum Fault {
     PinsSeeNow,
     PinsLoseTrees,
     PinsEndWithTheProcess,
+    PinsHoldAllTrees,
+    PinsReadAllTrees,
     BranchesBeginNow,
     BranchesEndWithTheirParent,
     BranchesMissDeletes,
@@ -97,7 +99,7 @@ enum Fault {
     KeysBetweenEndWithTheirPage,
 }
 
-const FAULTS: [(Fault, &str); 45] = [
+const FAULTS: [(Fault, &str); 49] = [
     (Fault::IgnoresRangeDeletes, "random"),
     (Fault::RangeDeletesTakeTheEnd, "random"),
     (Fault::UpsertsOnNothingAreLost, "random"),
@@ -127,6 +129,10 @@ const FAULTS: [(Fault, &str); 45] = [
     (Fault::PinsSeeNow, "pins_survive"),
     (Fault::PinsLoseTrees, "pins_hidden_trees"),
     (Fault::PinsEndWithTheProcess, "pins"),
+    (Fault::PinsHoldAllTrees, "pins_of_trees"),
+    (Fault::PinsHoldAllTrees, "pins_of_trees_space"),
+    (Fault::PinsHoldAllTrees, "pins_of_trees_shares"),
+    (Fault::PinsReadAllTrees, "pins_of_trees"),
     (Fault::BranchesBeginNow, "branches_moments"),
     (
         Fault::BranchesEndWithTheirParent,
@@ -433,12 +439,26 @@ impl WrappedEngine for Canary {
         Ok(keys)
     }
 
+    fn create_pin_of(
+        &self,
+        name: &str,
+        user: &[u8],
+        is_held: &dyn Fn(&TreeInfo) -> bool,
+    ) -> Result<PinInfo, KvError> {
+        match self.fault {
+            Fault::PinsHoldAllTrees => self.inner.create_pin(name, user),
+            _ => self.inner.create_pin_of(name, user, is_held),
+        }
+    }
+
     fn open_pin(&self, name: &str) -> Result<Snapshot, KvError> {
         let pin = self.inner.open_pin(name)?;
         let now = self.inner.snapshot();
         match self.fault {
             Fault::PinsSeeNow => Ok(now),
-            Fault::PinsLoseTrees => Ok(Snapshot::new(pin.seqno(), Arc::clone(now.hold()))),
+            Fault::PinsLoseTrees | Fault::PinsReadAllTrees => {
+                Ok(Snapshot::new(pin.seqno(), Arc::clone(now.hold())))
+            }
             _ => Ok(pin),
         }
     }

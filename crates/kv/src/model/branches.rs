@@ -106,6 +106,16 @@ impl Base {
     }
 }
 
+/// Returns the first of a tree and its parents that is not newer than `last_tree`.
+pub(super) fn first_of(tree: TreeId, rows: &RwLock<Rows>, last_tree: TreeId) -> Option<TreeId> {
+    if tree <= last_tree {
+        return Some(tree);
+    }
+    let rows = rows.read();
+    let base = rows.base()?;
+    first_of(base.point.parent, &base.parent, last_tree)
+}
+
 /// Number of parents above a tree.
 fn depth(rows: &RwLock<Rows>) -> usize {
     let rows = rows.read();
@@ -164,7 +174,12 @@ impl State {
     }
 
     /// Refuses branch trees that cannot be made, before any of them is.
-    fn check_new(&self, branches: &[NewBranch<'_>], last_tree: TreeId) -> Result<(), KvError> {
+    fn check_new(
+        &self,
+        branches: &[NewBranch<'_>],
+        last_tree: TreeId,
+        at: Option<&Hold>,
+    ) -> Result<(), KvError> {
         let mut names: BTreeSet<&str> = self.trees.values().map(|t| t.name.as_str()).collect();
         for NewBranch { parent, name } in branches {
             if !names.insert(name) {
@@ -173,6 +188,9 @@ impl State {
             check_tree_name(name)?;
             let found = self.trees.get(parent).filter(|_| *parent <= last_tree);
             let found = found.ok_or(KvError::NoTree(*parent))?;
+            if at.is_some_and(|at| !at.has(*parent)) {
+                return Err(KvError::NotHeld(*parent));
+            }
             check_branch_depth(1 + depth(&found.rows))?;
         }
         Ok(())
@@ -237,9 +255,10 @@ impl ModelEngine {
         let mut state = self.state.write();
         state.check_open()?;
         let now = (state.seqno, state.last_tree);
-        let moment = at.map_or(now, |at| self.holds.own(at).moment());
+        let at = at.map(|at| self.holds.own(at));
+        let moment = at.map_or(now, Hold::moment);
         debug_assert!(moment <= now, "no snapshot is of the future");
-        state.check_new(branches, moment.1)?;
+        state.check_new(branches, moment.1, at)?;
         let make = |new: &NewBranch<'_>| {
             let parent = &state.trees[&new.parent].rows;
             let base = Base::new(new.parent, parent, moment, &self.holds);

@@ -3,7 +3,9 @@
 use super::holds::{Hold, Holds};
 use super::rows::{ROW_BYTES, Rows};
 use super::{AllRows, ModelEngine, State};
-use crate::{KvError, PinInfo, Snapshot, TreeInfo, check_free, check_pin_name, check_pin_user};
+use crate::{
+    KvError, PinInfo, PinScope, Snapshot, TreeInfo, check_free, check_pin_name, check_pin_user,
+};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use stitch_base::sync::{Arc, RwLock};
@@ -63,8 +65,9 @@ fn pin_bytes(name: &str, user: &[u8]) -> u64 {
 impl Pin {
     fn new(info: PinInfo, last_tree: TreeId, kept: KeptTrees, holds: &Arc<Holds>) -> Self {
         let kept = Arc::new(kept);
+        let (moment, scope) = ((info.seqno, last_tree), info.scope.clone());
         Self {
-            hold: holds.hold((info.seqno, last_tree), Some(Arc::clone(&kept))),
+            hold: holds.hold_of(moment, Some(Arc::clone(&kept)), scope),
             info,
             last_tree,
             kept,
@@ -98,7 +101,7 @@ impl Pins {
 
     /// Keeps a tree that is dropped, for the pins that see it.
     pub(super) fn keep_tree(&self, info: &TreeInfo, rows: &Arc<RwLock<Rows>>) {
-        for pin in self.by_id.values().filter(|pin| info.id <= pin.last_tree) {
+        for pin in self.by_id.values().filter(|pin| pin.hold.has(info.id)) {
             let kept = KeptTree {
                 rows: Arc::clone(rows),
                 info: Some(info.clone()),
@@ -158,7 +161,12 @@ impl State {
 }
 
 impl ModelEngine {
-    pub(super) fn pin(&self, name: &str, user: &[u8]) -> Result<PinInfo, KvError> {
+    pub(super) fn pin(
+        &self,
+        name: &str,
+        user: &[u8],
+        is_held: &dyn Fn(&TreeInfo) -> bool,
+    ) -> Result<PinInfo, KvError> {
         let mut state = self.state.write();
         state.check_open()?;
         check_pin_name(name)?;
@@ -168,10 +176,13 @@ impl ModelEngine {
         }
         check_free(pin_bytes(name, user), state.space().free_bytes)?;
         let id = state.pins.last.next();
+        let living = state.trees.iter().map(|(id, tree)| tree.info(*id));
+        let scope = PinScope::chosen(living, |tree| tree.id, is_held);
         let info = PinInfo {
             id,
             name: name.to_owned(),
             seqno: state.seqno,
+            scope,
             user: Bytes::copy_from_slice(user),
         };
         let kept = KeptTrees::default();

@@ -49,7 +49,7 @@ impl ModelEngine {
         let held = match at {
             // All of it is older, so nothing is exclusive.
             Some(_) => Some(Seqno(u64::MAX)),
-            None => self.reopened().holds.all().pop(),
+            None => self.reopened().holds.of(tree).pop(),
         };
         let state = self.state.read();
         let rows = self.rows(&state, tree, at)?;

@@ -15,8 +15,8 @@ directory, snapshot or clone in a mount, one line. Columns:
   EXCLUSIVE  what comes back when it is deleted, snapshots and clones apart
   REFERENCED what one sees in it takes, without clones that lie in it
   SHARED     of that, what something else needs too
-Snapshots and clones keep replaced data of the whole store, so exclusive may be
-more than referenced. What two of them need comes back with the last one, so
+Snapshots keep replaced data of all directories, so exclusive may be more than
+referenced. They keep no replaced keys. What two of them need comes back with the last one, so
 exclusive figures do not add up. All are bytes on the medium, after compression,
 to a few percent. `garbage` is what nothing needs any more: it comes back in the
 background. Only root and the user who mounted may ask.

@@ -2,8 +2,8 @@
 
 use super::{Database, Snapshot};
 use crate::{Seqno, StoreError};
-use stitch_format::db_names::PIN_PREFIX;
-use stitch_kv::KvError;
+use stitch_format::db_names::{PIN_PREFIX, SPILL_PREFIX};
+use stitch_kv::{KvError, TreeInfo};
 
 /// A snapshot that is kept in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,8 +15,10 @@ pub struct NamedSnapshot {
 }
 
 impl Database {
-    /// Keeps this moment of all trees in the store under a name, until [`Self::drop_snapshot`],
-    /// also while no process has the store open. Snapshots of directories have names of their own.
+    /// Keeps this moment of all trees of records, and of branches of them, in the store under a
+    /// name, until [`Self::drop_snapshot`], also while no process has the store open. Replaced
+    /// contents of files take no space for it. Snapshots of directories have names of their own,
+    /// and keep no records.
     ///
     /// A tree that is dropped later is kept for it, but is found by a handle that was had before
     /// alone.
@@ -53,7 +55,8 @@ impl Database {
         if name.is_empty() {
             return Err(KvError::Invalid("the name of a snapshot is empty".into()).into());
         }
-        let made = self.instance.engine.create_pin(&pin_name(name), b"");
+        let engine = &self.instance.engine;
+        let made = engine.create_pin_of(&pin_name(name), b"", &is_held);
         made.map_err(|error| about(name, error))?;
         self.open_snapshot(name)
     }
@@ -94,6 +97,12 @@ impl Database {
         let dropped = self.instance.engine.drop_pin(&pin_name(name));
         dropped.map_err(|error| about(name, error))
     }
+}
+
+/// Reports whether a snapshot holds a tree: one of records, or of a branch of these.
+fn is_held(tree: &TreeInfo) -> bool {
+    let is_spilled = tree.branch.is_some() && tree.name.starts_with(SPILL_PREFIX);
+    !stitch_fs::is_file_system_tree(&tree.name) && !is_spilled
 }
 
 fn pin_name(name: &str) -> String {

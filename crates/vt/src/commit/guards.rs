@@ -77,9 +77,9 @@ impl Store {
         checked: Seqno,
         count_max: usize,
     ) -> Result<SmallestKeys, KvError> {
-        if self.snapshots.own(guard.since).is_none() {
-            return Err(KvError::Invalid("a guard of another store".to_owned()));
-        }
+        let hold = self.snapshots.own(guard.since);
+        let hold = hold.ok_or_else(|| KvError::Invalid("a guard of another store".to_owned()))?;
+        hold.check_held(&view.version, guard.tree)?;
         let tree = view.version.trees.get(&guard.tree);
         let tree = tree.filter(|tree| tree.hidden.is_none());
         let tree = tree.ok_or(KvError::NoTree(guard.tree))?;

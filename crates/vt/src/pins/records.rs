@@ -3,17 +3,21 @@
 use crate::VtError;
 use crate::version::Version;
 use std::collections::{BTreeMap, BTreeSet};
-use stitch_base::{PinId, TreeId};
+use stitch_base::{PinId, Seqno, TreeId};
 use stitch_format::vt_manifest::{PinChanges, PinRecord};
 use stitch_kv::{check_pin_name, check_pin_user};
 
 /// Records by number and by name.
 ///
 /// - Numbers and the trees that pins see rise together.
+/// - Each pin is among those of all trees, or of some.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PinRecords {
     by_id: BTreeMap<PinId, PinRecord>,
     by_name: BTreeMap<String, PinId>,
+    of_all_trees: BTreeSet<PinId>,
+    /// For each tree that pins of some trees hold: these.
+    of_trees: BTreeMap<TreeId, BTreeSet<PinId>>,
     /// What a base takes to list them.
     base_bytes: u64,
 }
@@ -39,18 +43,30 @@ impl PinRecords {
     }
 
     /// Returns the newest pin other than `but` that sees a tree, which is dropped before pin
-    /// `unseen_by` is made. Looks at two pins at most: older ones see no more.
+    /// `unseen_by` is made. Looks at two pins of each kind at most: of those of all trees, older
+    /// ones see no more.
     pub(super) fn newest_seer(
         &self,
         tree: TreeId,
         unseen_by: PinId,
         but: Option<PinId>,
     ) -> Option<PinId> {
-        let mut older = self.by_id.range(..unseen_by).rev();
-        let newest = older.find(|(id, _)| Some(**id) != but);
-        newest
-            .filter(|(_, record)| tree < record.next_tree)
-            .map(|(id, _)| *id)
+        let newest = |pins: &BTreeSet<PinId>| {
+            let mut older = pins.range(..unseen_by).rev();
+            older.find(|id| Some(**id) != but).copied()
+        };
+        let of_all = newest(&self.of_all_trees);
+        let of_all = of_all.filter(|id| tree < self.by_id[id].next_tree);
+        let of_tree = self.of_trees.get(&tree).and_then(newest);
+        of_all.max(of_tree)
+    }
+
+    /// Returns the newest moment of a tree that a pin holds; 0 without any.
+    pub(super) fn newest_seqno_of(&self, tree: TreeId) -> Seqno {
+        let of_all = self.of_all_trees.last();
+        let of_tree = self.of_trees.get(&tree).and_then(BTreeSet::last);
+        let newest = of_all.max(of_tree);
+        newest.map_or(Seqno(0), |id| self.by_id[id].seqno)
     }
 
     /// Applies the changes of an edit. Edits come from the medium: nothing in them is trusted.
@@ -63,6 +79,7 @@ impl PinRecords {
             let gone = gone.ok_or_else(|| wrong(format!("pin {id} is dropped but not there")))?;
             self.by_name.remove(&gone.name);
             self.base_bytes -= gone.base_bytes();
+            self.leave(&gone);
         }
         for record in &changes.new {
             self.add(record, changes.last)?;
@@ -92,9 +109,45 @@ impl PinRecords {
         if self.by_name.insert(record.name.clone(), id).is_some() {
             return Err(wrong(format!("pin {id} has the name of another")));
         }
+        if record
+            .trees
+            .iter()
+            .flatten()
+            .any(|tree| *tree >= record.next_tree)
+        {
+            return Err(wrong(format!("pin {id} holds a tree that it does not see")));
+        }
         self.base_bytes += record.base_bytes();
+        match &record.trees {
+            None => drop(self.of_all_trees.insert(id)),
+            Some(trees) => {
+                for tree in trees {
+                    self.of_trees.entry(*tree).or_default().insert(id);
+                }
+            }
+        }
         self.by_id.insert(id, record.clone());
         Ok(())
+    }
+
+    /// A pin holds its trees no more.
+    fn leave(&mut self, gone: &PinRecord) {
+        self.of_all_trees.remove(&gone.id);
+        for tree in gone.trees.iter().flatten() {
+            let pins = self.of_trees.get_mut(tree).expect("the tree of a pin");
+            pins.remove(&gone.id);
+            if pins.is_empty() {
+                self.of_trees.remove(tree);
+            }
+        }
+    }
+
+    /// Reports whether any pin is one of some trees after a change.
+    pub(super) fn has_scopes_after(&self, changes: &PinChanges) -> bool {
+        let is_scoped = |id: &&PinId| self.by_id.get(id).is_some_and(|pin| pin.trees.is_some());
+        let gone = changes.dropped.iter().filter(is_scoped).count();
+        let scoped = self.by_id.len() - self.of_all_trees.len();
+        scoped > gone || changes.new.iter().any(|pin| pin.trees.is_some())
     }
 
     /// Returns what a base takes to list them after a change, in bytes.
@@ -108,7 +161,7 @@ impl PinRecords {
             let Some(record) = of(id) else {
                 continue;
             };
-            bytes += PinRecord::bytes_with(&record.name, user.len());
+            bytes += record.bytes_with_user(user.len());
             bytes -= record.base_bytes();
         }
         bytes
@@ -126,6 +179,12 @@ impl PinRecords {
             let is_seen = self.newest_seer(tree, unseen_by, None).is_some();
             if !is_seen && !parents.contains(&tree) {
                 let what = format!("hidden tree {tree} is seen by no pin and read by no branch");
+                return Err(wrong(what));
+            }
+        }
+        for (tree, pins) in &self.of_trees {
+            if !version.trees.contains_key(tree) {
+                let what = format!("tree {tree} is dropped but pins {pins:?} hold it");
                 return Err(wrong(what));
             }
         }

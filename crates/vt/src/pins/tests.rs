@@ -9,6 +9,7 @@ fn record(id: u64, name: &str, next_tree: u32) -> PinRecord {
         seqno: Seqno(id * 10),
         next_tree: TreeId(next_tree),
         user: vec![1; 7],
+        trees: None,
     }
 }
 
@@ -90,9 +91,61 @@ fn a_tree_is_seen_by_pins_between_its_making_and_its_drop() {
     assert_eq!(seer(3, 3, Some(2)), None);
     assert_eq!(seer(5, 7, Some(3)), None, "pin 2 is older than tree 5");
     assert_eq!(seer(6, 8, None), None);
-    let sight = Sight::new(PinId(3), TreeId(6));
+    let sight = Sight::new(PinId(3), TreeId(6), PinScope::AllTrees);
     assert!(sight.sees(TreeId(5), PinId(4)));
     assert!(!sight.sees(TreeId(5), PinId(3)) && !sight.sees(TreeId(6), PinId(4)));
+}
+
+fn of_trees(record: PinRecord, trees: &[u32]) -> PinRecord {
+    let trees = trees.iter().map(|tree| TreeId(*tree)).collect();
+    PinRecord {
+        trees: Some(trees),
+        ..record
+    }
+}
+
+#[test]
+fn a_tree_is_seen_by_the_pins_that_hold_it() {
+    let mut records = PinRecords::default();
+    let new = vec![
+        of_trees(record(2, "a", 4), &[1, 3]),
+        record(3, "b", 4),
+        of_trees(record(5, "c", 6), &[1]),
+        of_trees(record(7, "d", 8), &[3, 7]),
+    ];
+    records.apply(&changes(new)).expect("they are in order");
+    let seer = |tree, unseen_by, but: Option<u64>| {
+        let found = records.newest_seer(TreeId(tree), PinId(unseen_by), but.map(PinId));
+        found.map(|id| id.0)
+    };
+    assert_eq!(seer(1, 9, None), Some(5));
+    assert_eq!(seer(1, 9, Some(5)), Some(3));
+    assert_eq!(seer(1, 3, None), Some(2));
+    assert_eq!(seer(3, 9, None), Some(7));
+    assert_eq!(seer(3, 7, None), Some(3));
+    assert_eq!(seer(7, 9, None), Some(7));
+    assert_eq!(seer(7, 9, Some(7)), None);
+    assert_eq!(
+        seer(5, 9, None),
+        None,
+        "no pin of it, and no older one of all"
+    );
+    let newest = |tree| records.newest_seqno_of(TreeId(tree));
+    assert_eq!([newest(1), newest(3), newest(5)], [50, 70, 30].map(Seqno));
+    let mut dropped = changes(Vec::new());
+    dropped.dropped = vec![PinId(2), PinId(5)];
+    assert!(records.has_scopes_after(&dropped));
+    records.apply(&dropped).expect("they are there");
+    assert_eq!(records.newest_seqno_of(TreeId(1)), Seqno(30));
+    dropped.dropped = vec![PinId(7)];
+    assert!(!records.has_scopes_after(&dropped));
+    records.apply(&dropped).expect("it is there");
+    assert_eq!(records.newest_seer(TreeId(7), PinId(9), None), None);
+    let wrong = changes(vec![of_trees(record(8, "e", 8), &[8])]);
+    assert!(matches!(
+        records.apply(&wrong),
+        Err(VtError::Version { .. })
+    ));
 }
 
 #[test]

@@ -24,8 +24,8 @@ struct Drops {
     view: Arc<View>,
     /// Moments that are held of all trees.
     moments: OwnedMoments,
-    /// For each parent of branch trees, the moments that are held of it.
-    of_parents: BTreeMap<TreeId, OwnedMoments>,
+    /// For each tree of which further moments are held: for its branches, or by pins of some trees.
+    of_trees: BTreeMap<TreeId, OwnedMoments>,
     /// Trees that go, each with the holder that they go with.
     trees: BTreeMap<TreeId, HolderNumber>,
     /// Counts what no moment and not the present needs.
@@ -97,33 +97,52 @@ impl Store {
                 "a tree goes with one holder"
             );
         }
-        let of_pin = |(id, seqno)| MomentHold {
-            seqno,
-            ended_by: pins.get(&id).copied(),
-        };
-        let held: Vec<MomentHold> = self.pins.moments().into_iter().map(of_pin).collect();
-        let mut of_parents: BTreeMap<TreeId, Vec<MomentHold>> = BTreeMap::new();
-        for (id, tree) in &view.version.trees {
-            if let Some(branch) = tree.info.branch {
-                let own = of_parents.entry(branch.parent);
-                let own = own.or_insert_with(|| held.clone());
-                own.push(MomentHold {
-                    seqno: branch.seqno,
-                    ended_by: trees.get(id).copied(),
-                });
-            }
-        }
+        let (held, of_trees) = self.held_moments(&view.version, &pins, &trees);
         drop(installer);
-        let of_parents = of_parents.into_iter();
         Ok(Drops {
             moments: OwnedMoments::new(held),
-            of_parents: of_parents
-                .map(|(parent, held)| (parent, OwnedMoments::new(held)))
+            of_trees: of_trees
+                .into_iter()
+                .map(|(tree, held)| (tree, OwnedMoments::new(held)))
                 .collect(),
             view,
             trees,
             garbage: holders.iter().position(|holder| *holder == Holder::Garbage),
         })
+    }
+
+    /// The moments that pins and branches hold: of all trees; and, for each tree of which any more
+    /// is held, all that are held of it.
+    fn held_moments(
+        &self,
+        version: &Version,
+        pins: &BTreeMap<PinId, HolderNumber>,
+        trees: &BTreeMap<TreeId, HolderNumber>,
+    ) -> (Vec<MomentHold>, BTreeMap<TreeId, Vec<MomentHold>>) {
+        let mut held = Vec::new();
+        let mut of_trees: BTreeMap<TreeId, Vec<MomentHold>> = BTreeMap::new();
+        for (id, seqno, scope) in self.pins.moments() {
+            let ended_by = pins.get(&id).copied();
+            let hold = MomentHold { seqno, ended_by };
+            match scope.trees() {
+                None => held.push(hold),
+                Some(trees) => {
+                    for tree in trees {
+                        of_trees.entry(*tree).or_default().push(hold);
+                    }
+                }
+            }
+        }
+        for (id, tree) in &version.trees {
+            if let Some(branch) = tree.info.branch {
+                of_trees.entry(branch.parent).or_default().push(MomentHold {
+                    seqno: branch.seqno,
+                    ended_by: trees.get(id).copied(),
+                });
+            }
+        }
+        of_trees.values_mut().for_each(|own| own.extend(&held));
+        (held, of_trees)
     }
 
     /// The trees that would go with a pin or with these trees.
@@ -175,7 +194,7 @@ impl Store {
 
 impl Drops {
     fn moments_of(&self, tree: TreeId) -> &OwnedMoments {
-        self.of_parents.get(&tree).unwrap_or(&self.moments)
+        self.of_trees.get(&tree).unwrap_or(&self.moments)
     }
 
     fn keeps(&self, tree: &TreeVersion) -> bool {

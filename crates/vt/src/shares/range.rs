@@ -22,10 +22,8 @@ impl Store {
         ranges: &[KeyRange<'_>],
         (seqno, is_now): (Seqno, bool),
     ) -> Result<SpaceShare, VtError> {
-        let held = self
-            .pins
-            .newest_seqno()
-            .max(self.branches.newest_seqno_of(tree));
+        let of_pins = self.pins.newest_seqno_of(tree);
+        let held = of_pins.max(self.branches.newest_seqno_of(tree));
         let held = if is_now { held } else { Seqno(u64::MAX) };
         let mut share = SpaceShare::default();
         for range in ranges

@@ -317,6 +317,41 @@ fn the_longest_value_fits_the_smallest_store() {
 }
 
 #[test]
+fn versions_are_stitched_behind_one_that_was_merged() {
+    let bed = Bed::new(16 << 20);
+    let mut model = numbered(0..10, 100);
+    let key = b"key00000005".to_vec();
+    for seqno in 100..140 {
+        model.insert((key.clone(), std::cmp::Reverse(seqno)), Some(vec![1; 100]));
+    }
+    let table = bed.table(&model, &options(1024));
+    let blocks = table.index_entries(b"", None).expect("it reads");
+    let is_later = |block: &&IndexEntry| block.first == key;
+    let later: Vec<IndexEntry> = blocks.iter().filter(is_later).cloned().collect();
+    assert!(later.len() > 1, "the versions of the key span blocks");
+    // Of the block before these, one version is left.
+    let mut writer = bed.writer(&options(1024));
+    let only: Model = [((key.clone(), std::cmp::Reverse(139)), Some(vec![1; 100]))].into();
+    add_all(&mut writer, &only);
+    writer.stitch(&later).expect("they are in order");
+    let meta = writer.finish().expect("it is written").expect("a table");
+    let table = bed.open(meta);
+    let index = table.index_entries(b"", None).expect("it reads");
+    assert_eq!(index.len(), 1 + later.len());
+    assert!(index.iter().all(|block| block.has_versions));
+    assert_eq!(violations(&table), []);
+    // A block that says it has no versions cannot go on with the key before.
+    let mut writer = bed.writer(&options(1024));
+    add_all(&mut writer, &only);
+    let wrong = IndexEntry {
+        has_versions: false,
+        ..later[0].clone()
+    };
+    let refused = writer.stitch(&[wrong]).expect_err("it contradicts itself");
+    assert_eq!(refused.kind(), ErrorKind::Corrupt);
+}
+
+#[test]
 fn blocks_that_overlap_are_not_stitched() {
     let bed = Bed::new(16 << 20);
     let table = bed.table(&numbered(0..100, 100), &options(4096));

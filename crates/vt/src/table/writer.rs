@@ -265,9 +265,11 @@ impl TableWriter {
     pub(crate) fn stitch(&mut self, blocks: &[IndexEntry]) -> Result<(), VtError> {
         self.cut()?;
         for entry in blocks {
-            let is_in_order = match self.index.last() {
+            let is_in_order = match self.index.last_mut() {
+                // The block before may be a merged one that lost all versions but one.
                 Some(before) if before.last == entry.first => {
-                    before.has_versions && entry.has_versions
+                    before.has_versions |= entry.has_versions;
+                    entry.has_versions
                 }
                 Some(before) => before.last < entry.first,
                 None => true,

@@ -2,7 +2,7 @@
 
 use super::functions::{ADD, APPEND, SHRINK, registry};
 use super::pins;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -88,8 +88,8 @@ pub enum KvOp {
     Snapshot,
     /// Does something to the space of the store.
     Chore(Chore),
-    /// Makes a pin.
-    CreatePin(String),
+    /// Makes a pin of some trees.
+    CreatePin(String, BTreeSet<String>),
     /// Removes a pin.
     DropPin(String),
 }
@@ -180,8 +180,10 @@ impl Model {
                     .remove(name)
                     .expect("generated for a living tree");
             }
-            KvOp::CreatePin(name) => {
-                let before = self.pins.insert(name.clone(), self.trees.clone());
+            KvOp::CreatePin(name, of) => {
+                let mut seen = self.trees.clone();
+                seen.retain(|tree, _| of.contains(tree));
+                let before = self.pins.insert(name.clone(), seen);
                 assert!(before.is_none(), "generated for a free name");
             }
             KvOp::DropPin(name) => {

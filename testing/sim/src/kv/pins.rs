@@ -4,9 +4,10 @@
 use super::model::{self, KvOp, Map, Model, Trees};
 use super::{LiveKv, error, scan, wrong};
 use crate::SystemError;
+use std::collections::BTreeSet;
 use stitch_base::TreeId;
 use stitch_base::random::Rng;
-use stitch_kv::{Direction, Engine, KvError, PinInfo};
+use stitch_kv::{Direction, Engine, KvError, PinInfo, TreeInfo};
 
 /// Pins at the same time.
 const SLOTS: u64 = 3;
@@ -16,7 +17,13 @@ pub(super) fn generate(model: &Model, rng: &mut Rng) -> KvOp {
     let name = format!("@pin-{}", rng.below(SLOTS));
     match model.pins.contains_key(&name) {
         true => KvOp::DropPin(name),
-        false => KvOp::CreatePin(name),
+        false => {
+            let trees = model.trees.keys().cloned();
+            // Half of them are of all trees.
+            let is_of_all = rng.one_in(2);
+            let chosen = trees.filter(|_| is_of_all || rng.one_in(2)).collect();
+            KvOp::CreatePin(name, chosen)
+        }
     }
 }
 
@@ -37,10 +44,11 @@ pub(super) fn state(model: &Model) -> Trees {
 }
 
 impl LiveKv {
-    pub(super) fn create_pin(&self, name: &str) -> Result<(), KvError> {
-        let trees = self.trees.iter();
+    pub(super) fn create_pin(&self, name: &str, of: &BTreeSet<String>) -> Result<(), KvError> {
+        let trees = self.trees.iter().filter(|(name, _)| of.contains(*name));
         let trees: Vec<String> = trees.map(|(name, id)| format!("{name}={id}")).collect();
-        let made = self.engine.create_pin(name, trees.join(" ").as_bytes());
+        let (user, is_held) = (trees.join(" "), |tree: &TreeInfo| of.contains(&tree.name));
+        let made = self.engine.create_pin_of(name, user.as_bytes(), &is_held);
         made.map(drop)
     }
 }
@@ -63,6 +71,34 @@ fn trees_of(pin: &PinInfo) -> Result<Vec<(String, TreeId)>, SystemError> {
     Ok(trees)
 }
 
+/// A pin holds its trees, and refuses to show any other of its moment.
+fn check_scope(
+    engine: &dyn Engine,
+    pin: &PinInfo,
+    held: &[(String, TreeId)],
+) -> Result<(), SystemError> {
+    let Some(trees) = pin.scope.trees() else {
+        return Ok(());
+    };
+    let mut named: Vec<TreeId> = held.iter().map(|(_, tree)| *tree).collect();
+    named.sort_unstable();
+    if named != trees {
+        return Err(wrong(format!(
+            "pin {:?} holds {trees:?}, not {named:?}",
+            pin.name
+        )));
+    }
+    let last = named.last().copied().unwrap_or_default();
+    let at = engine.open_pin(&pin.name).map_err(error)?;
+    for tree in (1..last.0).map(TreeId).filter(|tree| !trees.contains(tree)) {
+        match engine.get(tree, b"", Some(&at)) {
+            Err(KvError::NotHeld(_)) => {}
+            other => return Err(wrong(format!("pin {:?} shows {tree}: {other:?}", pin.name))),
+        }
+    }
+    Ok(())
+}
+
 /// Adds what the pins of an engine see.
 pub(super) fn read(engine: &dyn Engine, all: &mut Trees) -> Result<(), SystemError> {
     if !engine.capabilities().pins {
@@ -70,7 +106,9 @@ pub(super) fn read(engine: &dyn Engine, all: &mut Trees) -> Result<(), SystemErr
     }
     for pin in engine.pins().map_err(error)? {
         let at = engine.open_pin(&pin.name).map_err(error)?;
-        for (name, tree) in trees_of(&pin)? {
+        let held = trees_of(&pin)?;
+        check_scope(engine, &pin, &held)?;
+        for (name, tree) in held {
             let map = scan(engine, tree, Direction::Forward, Some(&at))?;
             let back = scan(engine, tree, Direction::Backward, Some(&at))?;
             if map != back {

@@ -17,6 +17,7 @@ fn sample() -> VersionEdit {
                 seqno: Seqno(9),
                 next_tree: TreeId(4),
                 user: vec![1, 2],
+                trees: None,
             }],
             altered: vec![(PinId(5), vec![6])],
         },
@@ -56,6 +57,71 @@ fn a_store_that_never_had_a_pin_stays_readable_for_older_programs() {
     assert_eq!(VersionEdit::decode(&edit.encode()), Ok(edit));
 }
 
+fn scoped_sample() -> VersionEdit {
+    let mut edit = sample();
+    edit.pins.new[0].trees = Some(vec![TreeId(1), TreeId(3)]);
+    edit.pins.new.push(PinRecord {
+        id: PinId(0x82),
+        name: "all".to_owned(),
+        trees: None,
+        ..edit.pins.new[0].clone()
+    });
+    edit.pins.new.push(PinRecord {
+        id: PinId(0x83),
+        name: "no".to_owned(),
+        trees: Some(Vec::new()),
+        ..edit.pins.new[0].clone()
+    });
+    edit.pins.last = PinId(0x83);
+    edit
+}
+
+#[rustfmt::skip]
+const GOLDEN_SCOPES: [u8; 61] = [
+    6, // version
+    7, 0x82, 0x01, 4, // last seqno, next table, next tree
+    0, 0, 0, // dropped, new and altered trees
+    0x83, 0x01, // last pin
+    1, 3, // dropped pins
+    1, 2, 0x80, 0x01, // hidden trees
+    3, // new pins
+    0x81, 0x01, 3, b'e', b'v', b'e', 9, 4, 2, 1, 2, // the first
+    3, 1, 3, // its two trees
+    0x82, 0x01, 3, b'a', b'l', b'l', 9, 4, 2, 1, 2, // the second
+    0, // all trees
+    0x83, 0x01, 2, b'n', b'o', 9, 4, 2, 1, 2, // the third
+    1, // no tree
+    1, 5, 1, 6, // altered pins
+    0, 0, 0, // removed, moved and added tables
+];
+
+#[test]
+fn bytes_of_pins_of_some_trees_are_pinned() {
+    assert_eq!(scoped_sample().encode(), GOLDEN_SCOPES);
+    assert_eq!(VersionEdit::decode(&GOLDEN_SCOPES), Ok(scoped_sample()));
+    assert!(scoped_sample().has_pin_scopes() && !sample().has_pin_scopes());
+}
+
+#[test]
+fn every_cut_and_every_bit_of_pins_of_some_trees_means_something() {
+    crate::vt_manifest::tests::expect_no_spare_bits(&GOLDEN_SCOPES, &scoped_sample());
+}
+
+#[test]
+fn trees_that_a_pin_cannot_hold_are_refused() {
+    for trees in [[3, 3], [0, 1], [1, 4]] {
+        let mut bytes = GOLDEN_SCOPES;
+        assert_eq!(bytes[28..31], [3, 1, 3]);
+        bytes[29..31].copy_from_slice(&trees);
+        assert!(VersionEdit::decode(&bytes).is_err(), "{trees:?}");
+    }
+    // The layout of an edit is the lowest that it needs.
+    let mut bytes = GOLDEN.to_vec();
+    bytes[0] = 6;
+    bytes.insert(28, 0);
+    assert!(VersionEdit::decode(&bytes).is_err());
+}
+
 #[test]
 fn every_cut_is_an_error_and_every_bit_means_something() {
     crate::vt_manifest::tests::expect_no_spare_bits(&GOLDEN, &sample());
@@ -86,6 +152,7 @@ fn the_length_of_pins_in_a_base_is_known_without_encoding_it() {
             seqno: Seqno(1 << (60 - number)),
             next_tree: TreeId(1 << (number % 32)),
             user: vec![0; 60 * usize::try_from(number).unwrap()],
+            trees: None,
         };
         let most = record.base_bytes();
         edit.pins.new = vec![record];

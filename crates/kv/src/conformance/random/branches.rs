@@ -57,6 +57,10 @@ impl Run {
             (Err(KvError::NoTree(found)), Err(KvError::NoTree(expected))) => {
                 assert_eq!(found, expected, "{}", self.at());
             }
+            // It may hold other trees.
+            (Err(KvError::NotHeld(found)), Err(KvError::NotHeld(expected))) => {
+                assert_eq!(found, expected, "{}", self.at());
+            }
             (Err(KvError::TooDeep), Err(KvError::TooDeep)) => {}
             (found, expected) => panic!("{}: {found:?}, {expected:?}", self.at()),
         }

@@ -2,7 +2,7 @@
 
 use super::super::keys_between::listed;
 use super::{Run, first_rows};
-use crate::{Direction, Engine, KeyRange, KvError, PinInfo, Snapshot};
+use crate::{Direction, Engine, KeyRange, KvError, PinInfo, Snapshot, TreeInfo};
 use stitch_base::TreeId;
 
 /// Most pins at the same time.
@@ -56,10 +56,19 @@ impl Run {
         self.pins.names += 1;
         let user = self.value();
         let user = &user[..user.len().min(crate::PIN_USER_BYTES_MAX)];
-        let made = self.store.engine().create_pin(&name, user);
+        // Half of them are pins of some trees.
+        let chosen = match self.rng.one_in(2) {
+            true => self.rng.next_u64(),
+            false => u64::MAX,
+        };
+        let has_scopes = self.store.engine().capabilities().pins_of_trees;
+        let is_held = |tree: &TreeInfo| !has_scopes || chosen >> (tree.id.0 % 64) & 1 == 1;
+        let made = self.store.engine().create_pin_of(&name, user, &is_held);
         let made = made.unwrap_or_else(|e| panic!("{}: {e}", self.at()));
-        let modelled = self.model.create_pin(&name, user);
-        assert_eq!(made.user, modelled.expect("the model makes pins").user);
+        let modelled = self.model.create_pin_of(&name, user, &is_held);
+        let modelled = modelled.expect("the model makes pins");
+        assert_eq!(made.user, modelled.user);
+        assert_eq!(made.scope, modelled.scope, "{}", self.at());
         assert_eq!(made.seqno, self.store.engine().snapshot().seqno());
         let trees = self.trees.clone();
         self.pins.pins.push(RunPin { name, trees });
@@ -122,14 +131,24 @@ impl Run {
             return;
         }
         for tree in trees.iter().filter(|tree| self.trees.contains(tree)) {
-            let found = listed(self.store.engine(), *tree, (store, None), 100);
-            let found = found.unwrap_or_else(|e| panic!("{}: {e}", self.at()));
             let expected = listed(&self.model, *tree, (model, None), usize::MAX);
+            let found = listed(self.store.engine(), *tree, (store, None), 100);
+            if matches!(expected, Err(KvError::NotHeld(_))) {
+                self.assert_refused(*tree, found.map(drop));
+                continue;
+            }
+            let found = found.unwrap_or_else(|e| panic!("{}: {e}", self.at()));
             for key in expected.expect("the model lists keys") {
                 let is_listed = found.binary_search(&key).is_ok();
                 assert!(is_listed, "{}: tree {tree}, key {key:?}", self.at());
             }
         }
+    }
+
+    /// The model refuses a tree that a pin does not hold, and so does the store.
+    fn assert_refused(&self, tree: TreeId, found: Result<(), KvError>) {
+        let is_refused = matches!(found, Err(KvError::NotHeld(refused)) if refused == tree);
+        assert!(is_refused, "{}: tree {tree}: {found:?}", self.at());
     }
 
     fn compare_pin(&self, index: usize) {
@@ -143,6 +162,12 @@ impl Run {
                 0 => Direction::Forward,
                 _ => Direction::Backward,
             };
+            let refused = self.model.get(*tree, b"k", Some(model));
+            if matches!(refused, Err(KvError::NotHeld(_))) {
+                let found = self.store.engine().get(*tree, b"k", Some(store));
+                self.assert_refused(*tree, found.map(drop));
+                continue;
+            }
             let of = |engine: &dyn Engine, at| match engine.get(*tree, b"k", Some(at)) {
                 Err(KvError::NoTree(_)) => None,
                 found => {
@@ -164,7 +189,11 @@ impl Run {
         }
         let of = |engine: &dyn Engine| {
             let listed = engine.pins().expect("the pins are listed").into_iter();
-            let parts = listed.map(|PinInfo { name, user, .. }| (name, user));
+            let parts = listed.map(
+                |PinInfo {
+                     name, user, scope, ..
+                 }| (name, user, scope),
+            );
             parts.collect::<Vec<_>>()
         };
         let (found, expected) = (of(self.store.engine()), of(&self.model));

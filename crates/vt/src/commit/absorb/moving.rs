@@ -208,7 +208,7 @@ impl Store {
         };
         drop(version);
         // Compactions keep what readers of now see, until nobody can come to see it.
-        let moment = self.snapshots.take(&self.visible, None);
+        let moment = self.snapshots.take(&self.visible);
         let last = moved.last;
         self.install_moved(&mut installer, moved, prepared)?;
         frozen.is_absorbed = true;

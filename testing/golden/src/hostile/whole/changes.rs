@@ -182,12 +182,16 @@ fn pins(pins: &mut PinChanges, by: &mut Choices<'_>) {
             pins.last = PinId(by.number(1));
             let mut name = b"pin".to_vec();
             by.key(&mut name);
+            let next_tree = TreeId(by.small(2));
+            let tree = TreeId(by.small(1));
             pins.new.push(PinRecord {
                 id: PinId(by.number(1)),
                 name: String::from_utf8_lossy(&name).into_owned(),
                 seqno: Seqno(by.number(1)),
-                next_tree: TreeId(by.small(2)),
+                next_tree,
                 user: Vec::new(),
+                // The others hold all trees.
+                trees: by.byte().is_multiple_of(2).then(|| vec![tree]),
             });
         }
     }

@@ -1,0 +1,110 @@
+//! Which trees of the store a snapshot holds.
+//!
+//! ```text
+//! fs/meta, fs/data, ...    mainline         held by every snapshot: its path leads through it
+//! fs~7/meta, ...           clone 7          held, unless the snapshot is of a directory in a clone
+//!                                           that clone 7 does not lie in and that has not clone 7
+//! txn~..., others          transactions,    not held: no snapshot shows them
+//!                          records
+//! ```
+
+use crate::FsResult;
+use crate::schema::{SCHEMA, view_of_tree};
+use crate::system::FileSystem;
+use std::collections::{BTreeMap, BTreeSet};
+use stitch_kv::{PinInfo, TreeInfo};
+
+/// The clones of a store, each with the view that it lies in; 0 is mainline.
+struct Homes(BTreeMap<u64, u64>);
+
+impl Homes {
+    /// Reports whether a view is `outer`, or lies in it. Records of a damaged store may lie in each
+    /// other.
+    fn lies_in(&self, view: u64, outer: u64) -> bool {
+        let home = |view: &u64| self.0.get(view).copied();
+        let mut way = std::iter::successors(Some(view), home).take(1 + self.0.len());
+        way.any(|at| at == outer)
+    }
+
+    /// Returns the clones that a snapshot of a directory in `view` neither shows nor leads through.
+    fn unrelated(&self, view: u64) -> BTreeSet<u64> {
+        let is_related = |clone: u64| self.lies_in(clone, view) || self.lies_in(view, clone);
+        let clones = self.0.keys().copied();
+        clones.filter(|clone| !is_related(*clone)).collect()
+    }
+}
+
+/// Reports whether a tree is of mainline or of a clone that is not among `unrelated`.
+fn is_held(tree: &TreeInfo, unrelated: &BTreeSet<u64>) -> bool {
+    let schema = tree.name.split_once('/').map(|(schema, _)| schema);
+    let of_clone = view_of_tree(&tree.name);
+    schema == Some(SCHEMA) || of_clone.is_some_and(|number| !unrelated.contains(&number))
+}
+
+impl FileSystem {
+    /// Creates a pin of what a snapshot of a directory in a view may show: the trees of mainline,
+    /// and of the clones that may lie in the directory or above it. A clone stays in the view that
+    /// it was made in, and one that is being made is held: so none that the snapshot shows is
+    /// missing.
+    pub(crate) fn pin_views(&self, name: &str, user: &[u8], view: u64) -> FsResult<PinInfo> {
+        let clones = self.clones();
+        let homes = Homes(clones.iter().map(|info| (info.number, info.home)).collect());
+        let unrelated = homes.unrelated(view);
+        debug_assert!(view > 0 || unrelated.is_empty(), "all lie in mainline");
+        let pin = self
+            .engine()
+            .create_pin_of(name, user, &|tree| is_held(tree, &unrelated))?;
+        Ok(pin)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stitch_base::TreeId;
+    use stitch_kv::TreeOptions;
+
+    fn homes() -> Homes {
+        // 1 and 2 lie in mainline, 3 and 4 in 1, 5 in 3.
+        Homes(BTreeMap::from([(1, 0), (2, 0), (3, 1), (4, 1), (5, 3)]))
+    }
+
+    #[test]
+    fn clones_above_and_below_are_related() {
+        let unrelated = |view| homes().unrelated(view).into_iter().collect::<Vec<_>>();
+        assert_eq!(unrelated(0), []);
+        assert_eq!(unrelated(1), [2]);
+        assert_eq!(unrelated(3), [2, 4]);
+        assert_eq!(unrelated(5), [2, 4]);
+        let damaged = Homes(BTreeMap::from([(1, 2), (2, 1), (3, 0)]));
+        assert_eq!(damaged.unrelated(1), BTreeSet::from([3]));
+    }
+
+    #[test]
+    fn a_snapshot_holds_trees_of_files_alone() {
+        let unrelated = homes().unrelated(3);
+        let is_held = |name: &str| {
+            let tree = TreeInfo {
+                id: TreeId(1),
+                name: name.to_owned(),
+                options: TreeOptions::default(),
+                branch: None,
+            };
+            is_held(&tree, &unrelated)
+        };
+        assert!(
+            ["fs/meta", "fs/data", "fs~3/meta", "fs~6/data"]
+                .into_iter()
+                .all(is_held)
+        );
+        let others = [
+            "fs~2/meta",
+            "fs",
+            "fs~x/meta",
+            "txn~1/meta",
+            "db0",
+            "spill~1/2",
+        ];
+        assert!(!others.into_iter().any(is_held));
+    }
+}
