@@ -48,7 +48,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const CONFLICT: i32 = 75;
 /// Exit code of `stitchfs kv get` for a key that is not there.
 const NO_KEY: i32 = 3;
-/// Daemons that are killed around a commit, unless `--ops` says how many.
+/// Daemons that are killed around a commit in CI. `--seeds N` kills N.
 const KILLS: u64 = 20;
 /// Steps of a millisecond after which a daemon is killed.
 const KILL_STEPS: u64 = 25;
@@ -372,7 +372,7 @@ fn a_socket_is_its_owners_and_goes_with_the_transaction(context: &Context) -> Re
 fn a_daemon_killed_in_the_commit_leaves_both_or_neither(context: &Context) -> Result<()> {
     let mut stage = KeyStage::new(context, "txn-kv-kill9")?;
     let (mut both, mut neither) = (0, 0);
-    for round in 0..context.ops.unwrap_or(KILLS) {
+    for round in 0..context.seeds.unwrap_or(KILLS) {
         let name = format!("t{round}");
         stage.txn_ok(&["begin", &name])?;
         let place = stage.place(&name);
