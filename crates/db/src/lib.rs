@@ -8,6 +8,7 @@
 //! Paper: Shetty et al., VT-tree, FAST 2013, section 3.2 (transactions) and section 4 (KVDB:
 //! schemas of dictionaries).
 
+mod branch_merge;
 mod changes;
 mod error;
 mod lock;
@@ -16,6 +17,7 @@ mod transaction;
 mod transactions;
 mod view;
 
+pub use branch_merge::{BranchMerge, MergedTrees};
 pub use changes::Changes;
 pub use error::DbError;
 pub use lock::Access;

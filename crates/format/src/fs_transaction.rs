@@ -7,7 +7,7 @@
 //! has left. Trees of records that a transaction has part in are branches beside them, see
 //! [`TransactionTree`].
 //!
-//! Resolutions of conflicts follow the name, each a head (see `fs_resolution`) and a path.
+//! Resolutions of conflicts follow the name, each a head (see `fs_resolution`) and what it is for.
 //! Programs before them refuse a record that has some.
 //!
 //! A nested transaction has branches of the trees of another one, its outer transaction, whose
@@ -250,7 +250,7 @@ fn check_name(name: &str) -> Result<(), FormatError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fs_resolution::{self, Side};
+    use crate::fs_resolution::{self, ResolvedAt, Side};
     use crate::table::testing::dump;
 
     fn record(state: TransactionState, life: TransactionLife) -> TransactionRecord {
@@ -273,7 +273,7 @@ mod tests {
         let resolution = |side, path: &str| Resolution {
             side,
             seen: [7; 16],
-            path: path.into(),
+            at: ResolvedAt::Path(path.into()),
         };
         TransactionRecord {
             resolutions: vec![resolution(Side::Ours, "a/b"), resolution(Side::Theirs, "")],
@@ -301,7 +301,7 @@ mod tests {
         let at = HEAD_BYTES + 7;
         assert_eq!(
             dump(&fs_resolution::TABLE, &bytes[at..at + 20]),
-            "side 01\nreserved 00\npath_bytes 0300\nseen 07070707070707070707070707070707\n"
+            "side 01\nkind 00\npath_bytes 0300\nseen 07070707070707070707070707070707\n"
         );
         let lens = record.resolutions.iter().map(Resolution::len_bytes);
         assert_eq!(bytes.len(), at + lens.sum::<usize>());
@@ -309,7 +309,7 @@ mod tests {
         for cut in [at, at + 5, at + 22, at + 24, bytes.len() - 1] {
             assert!(TransactionRecord::decode(&bytes[..cut]).is_err(), "{cut}");
         }
-        for (byte, value) in [(at, 3), (at, 0), (at + 1, 1), (at + 2, 9)] {
+        for (byte, value) in [(at, 3), (at, 0), (at + 1, 2), (at + 2, 9)] {
             let mut bytes = bytes.clone();
             bytes[byte] = value;
             assert!(TransactionRecord::decode(&bytes).is_err(), "byte {byte}");

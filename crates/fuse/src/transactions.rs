@@ -14,8 +14,9 @@
 //!   expire NAME EXPIRES|never
 //!   list AFTER           (NUMBER NAME OWNER CREATED LIFE STATE EXPIRES|never)...   of later ones
 //!   changes NAME FROM    COUNT (SIGN PATH FROM)...   the changes from the one with this index on
-//!   conflicts NAME FROM  COUNT (KIND ours|theirs|open PATH)...   likewise
+//!   conflicts NAME FROM  COUNT (KIND ours|theirs|open PATH)...   likewise; PATH as of an outcome
 //!   resolve NAME ours|theirs PATH   COUNT | failed ERRNO WHY
+//!   resolve-record NAME ours|theirs PATH   likewise; PATH as of an outcome
 //!   rebase NAME          NUMBER                begins it; its outcome is asked for as a commit's
 //!   base NAME OFFSET PATH   contents of a file as the transaction began
 //! ```
@@ -39,7 +40,7 @@ use std::os::fd::AsFd;
 
 use rustix::ioctl::{Opcode, opcode};
 
-use stitch_fs::Side;
+use stitch_fs::{RecordKey, Side};
 
 use crate::report::{self, ROOM};
 use crate::wire::codec::Reader;
@@ -57,6 +58,7 @@ const LIST: &str = "list";
 const CHANGES: &str = "changes";
 const CONFLICTS: &str = "conflicts";
 const RESOLVE: &str = "resolve";
+const RESOLVE_RECORD: &str = "resolve-record";
 const REBASE: &str = "rebase";
 const BASE: &str = "base";
 
@@ -70,7 +72,7 @@ pub(crate) const REBASED: &str = "rebased";
 pub(crate) const NEVER: &str = "never";
 
 pub(crate) use resolution::side_word;
-pub use resolution::{ListedConflict, base_contents, conflicts, rebase, resolve};
+pub use resolution::{ListedConflict, base_contents, conflicts, rebase, resolve, resolve_record};
 
 /// How long a transaction lives if it is not committed or aborted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,6 +117,7 @@ pub(crate) enum TransactionRequest<'a> {
     Details(usize),
     Conflicts(&'a str, usize),
     Resolve(&'a str, Side, &'a [u8]),
+    ResolveRecord(&'a str, Side, RecordKey),
     Rebase(&'a str),
     Base(&'a str, u64, &'a [u8]),
 }
@@ -148,6 +151,11 @@ impl<'a> TransactionRequest<'a> {
                     path => path,
                 };
                 Some(Self::Resolve(first, side, path))
+            }
+            RESOLVE_RECORD => {
+                let side = resolution::parse_side(word()?)?;
+                let record = parse_record_word(input.name().ok()?)?;
+                Some(Self::ResolveRecord(first, side, record))
             }
             REBASE => Some(Self::Rebase(first)),
             BASE => {
@@ -218,13 +226,18 @@ pub(crate) fn record_word(tree: &str, key: &[u8]) -> Vec<u8> {
 }
 
 fn parse_record(kind: &str, word: &[u8]) -> Option<RecordConflict> {
+    let RecordKey { tree, key } = parse_record_word(word)?;
+    let kind = kind.to_owned();
+    Some(RecordConflict { kind, tree, key })
+}
+
+fn parse_record_word(word: &[u8]) -> Option<RecordKey> {
     let (digits, tree) = std::str::from_utf8(word).ok()?.split_once(' ')?;
     let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
     let key: Option<Vec<u8>> = digits.as_bytes().chunks(2).map(byte).collect();
     let key = key.filter(|_| digits.len().is_multiple_of(2))?;
     let tree = tree.to_owned();
-    let kind = kind.to_owned();
-    Some(RecordConflict { kind, tree, key })
+    Some(RecordKey { tree, key })
 }
 
 /// A transaction as a daemon lists it.

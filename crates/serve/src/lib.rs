@@ -32,7 +32,7 @@
 //! branch tree. There a key whose time is over is as missing, but its rows stay until it is
 //! written: what a commit must look at is what commands have changed. Collections have numbers that
 //! only this branch gives out. What the commit of such a transaction does with the rows is in
-//! `joined` and [`RoundGate`].
+//! `joined` and [`RoundGate`]; what a rebase does where sides were chosen, in `merged`.
 //!
 //! Locks: none but the syncer's own and the gate of rounds; the engine does the rest.
 
@@ -44,6 +44,7 @@ mod glob;
 mod joined;
 mod keyspace;
 mod local;
+mod merged;
 mod number;
 mod pending;
 mod remote;
@@ -59,6 +60,7 @@ pub use error::ServeError;
 pub use gate::{RoundGate, RoundPause};
 pub use joined::{RowSides, is_totals, join_totals, key_of_row};
 pub use local::Local;
+pub use merged::{merge_keys, rows_of_key};
 pub use remote::{Remote, RemoteError, Response};
 pub use resp::split_words;
 pub use server::{Listener, Server, ServerOptions};

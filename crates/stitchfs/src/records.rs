@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 use std::sync::Weak;
 use stitch_base::ErrorKind;
 use stitch_base::sync::{Arc, Mutex};
+use stitch_db::{BranchMerge, DbError};
 use stitch_fs::{PausedRecords, RecordRules, RecordSides};
-use stitch_kv::KvError;
-use stitch_serve::{RoundGate, RoundPause};
+use stitch_kv::{DeletedRange, KvError};
+use stitch_serve::{RoundGate, RoundPause, ServeError};
 
 /// Name of the tree with the keys that Redis clients see.
 pub const KEYS_TREE: &str = stitch_serve::ROWS_TREE;
@@ -63,11 +64,7 @@ impl RecordRules for StoreRecords {
     fn join(&self, _: &str, _: &[u8], sides: &RecordSides) -> Result<Option<Bytes>, KvError> {
         let RecordSides { base, ours, theirs } = sides;
         let joined = stitch_serve::join_totals([base, ours, theirs].map(Option::as_deref));
-        joined.map_err(|error| KvError::Storage {
-            kind: ErrorKind::Corrupt,
-            message: format!("the totals of the keys: {error}"),
-            source: None,
-        })
+        joined.map_err(|error| corrupt("the totals of the keys", &error))
     }
 
     fn shown(&self, tree: &str, key: &[u8]) -> Option<(String, Vec<u8>)> {
@@ -78,6 +75,29 @@ impl RecordRules for StoreRecords {
         Some((tree.to_owned(), key.to_vec()))
     }
 
+    fn further_rows(
+        &self,
+        tree: &str,
+        key: &[u8],
+        row: &[u8],
+    ) -> Result<Option<DeletedRange>, KvError> {
+        let rows = stitch_serve::rows_of_key(tree, key, row);
+        rows.map_err(|error| corrupt("the row of a key", &error))
+    }
+
+    fn is_merged(&self, tree: &str) -> bool {
+        tree == KEYS_TREE
+    }
+
+    fn merge(&self, tree: &str, merge: &mut BranchMerge<'_>) -> Result<(), KvError> {
+        debug_assert!(self.is_merged(tree), "others are put row by row");
+        let merged = stitch_serve::merge_keys(merge);
+        merged.map_err(|error| match error {
+            ServeError::Db(DbError::Kv(error)) => error,
+            error => corrupt("the rows of the keys", &error),
+        })
+    }
+
     fn pause(&self, outer: Option<u64>, trees: &[&str]) -> Box<dyn PausedRecords + '_> {
         let is_served = trees.contains(&KEYS_TREE);
         let pause = || match outer {
@@ -85,6 +105,14 @@ impl RecordRules for StoreRecords {
             None => self.gates.mainline.pause(),
         };
         Box::new(PausedKeys(is_served.then(pause)))
+    }
+}
+
+fn corrupt(what: &str, error: &ServeError) -> KvError {
+    KvError::Storage {
+        kind: ErrorKind::Corrupt,
+        message: format!("{what}: {error}"),
+        source: None,
     }
 }
 

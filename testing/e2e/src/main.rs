@@ -24,7 +24,7 @@ usage: stitch-e2e list
 
   --seconds N     give up (and clean up) after this time
   --seed N        first seed of random sequences
-  --seeds N       how many seeds
+  --seeds N       how many seeds; of cases that kill, how many kills
   --ops N         operations for each seed
   --every N       operations between two comparisons of whole trees
   --target KIND   what is tested: stitch (default), or ext4, which tests the tests

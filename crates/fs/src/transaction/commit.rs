@@ -326,11 +326,8 @@ impl<'t> FrozenView<'t> {
         let rules = &*self.fs.options.records;
         conflicts.extend(records.conflicts(rules));
         if let Some(reads) = &self.reads {
-            reads.add_conflicts(self.fs, since, &mut conflicts)?;
-            let mut changed = self.records.changed_reads(reads.records(), since, rules)?;
-            // A record that both sides wrote is told of once.
-            changed.retain(|read| !conflicts.iter().any(|known| known.record == read.record));
-            conflicts.extend(changed);
+            let (files, records) = (self.fs, self.records);
+            reads.add_all_conflicts((files, records), since, rules, &mut conflicts)?;
         }
         match conflicts.is_empty() {
             true => Ok(()),

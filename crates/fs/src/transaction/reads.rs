@@ -73,6 +73,16 @@ impl ReadSet {
         std::iter::successors(Some(self), |set| set.outer.as_deref())
     }
 
+    /// What was read by a transaction that goes on from a later moment, where all of it holds.
+    pub(super) fn rebased(before: &Self, first_made: u64) -> Self {
+        debug_assert!(before.first_made <= first_made, "a later moment");
+        Self {
+            records: Mutex::new(before.record_reads()),
+            is_unknown: before.is_unknown,
+            ..Self::of(first_made, Reads::of(&before.entries()))
+        }
+    }
+
     /// What was read is not known: everything counts.
     pub(super) fn unknown(first_made: u64) -> Self {
         Self {

@@ -13,7 +13,11 @@
 //! not known in the new one.
 //!
 //! Conflicts that were resolved are no obstacle: each inode in one is taken from one side
-//! ([`winners`]), links and counters follow from the rows ([`merged`]).
+//! ([`winners`]), links and counters follow from the rows ([`merged`]). Each record in one is taken
+//! from one side ([`RecordMerge`](super::RecordMerge)).
+//!
+//! A serializable transaction is rebased if all that it has read is at step 1 as it was when it
+//! began: then it is as if it had run there. What it has read stays read.
 
 mod merged;
 
@@ -23,10 +27,11 @@ mod winners;
 use super::life::{TREES, schema_name};
 use super::nested::life_within;
 use super::own::{BranchTrees, Own};
-use super::records::BranchRecords;
-use super::resolution::{Judge, JudgedRow, check_resolved};
+use super::reads::Validation;
+use super::records::{BranchRecords, open_records};
+use super::resolution::{Judge, JudgedRow, open_rows};
 use super::resolve::Plan;
-use super::{BranchRules, TransactionView};
+use super::{BranchRules, Conflict, ReadSet, TransactionView};
 use crate::locator::{Locator, RowRange, SysRow, Tree};
 use crate::schema::Store;
 use crate::system::FileSystem;
@@ -37,7 +42,7 @@ use stitch_base::Ino;
 use stitch_base::sync::Arc;
 use stitch_db::SpaceClass;
 use stitch_format::fs_resolution::{Resolution, Side};
-use stitch_format::fs_transaction::{TransactionIsolation, TransactionLife, TransactionRecord};
+use stitch_format::fs_transaction::{TransactionLife, TransactionRecord};
 use winners::{RebaseSides, Winners};
 
 /// How often moves are given up because directories would be in each other.
@@ -45,13 +50,13 @@ const RINGS_MAX: usize = 64;
 
 /// New branches, and what a transaction would put into them.
 pub(super) struct Trial<'a> {
-    mainline: &'a FileSystem,
-    view: &'a TransactionView,
+    pub(super) mainline: &'a FileSystem,
+    pub(super) view: &'a TransactionView,
     fs: &'a FileSystem,
     /// The new branches.
     number: Ino,
     store: Store,
-    record: &'a TransactionRecord,
+    pub(super) record: &'a TransactionRecord,
     trees: &'a BranchTrees,
     own: &'a Own,
     plan: Plan<'a>,
@@ -62,11 +67,14 @@ impl FileSystem {
     /// its changes had been made then. Returns the transaction, which has a new number. The view
     /// that was given has ended.
     ///
-    /// Conflicts that were resolved ([`Self::resolve_transaction`]) are settled by it. Of one that
-    /// began in another transaction, that one is meant instead of mainline.
+    /// Conflicts that were resolved ([`Self::resolve_transaction`], [`Self::resolve_record`]) are
+    /// settled by it. Of one that began in another transaction, that one is meant instead of
+    /// mainline. A serializable one is rebased if mainline has changed nothing that it has read;
+    /// what it has read is checked at its commit as before.
     ///
     /// # Errors
-    /// [`FsError::Conflict`] with the conflicts that are open, [`FsError::Unresolvable`]: the
+    /// [`FsError::Conflict`] with the conflicts that are open and what was read and is changed,
+    /// [`FsError::Unresolvable`]: the
     /// transaction is as it was. [`FsError::Invalid`] for a run; [`FsError::HasInner`] if a
     /// transaction in it is open; [`FsError::Ended`],
     /// [`FsError::NoSpace`], [`FsError::ReadOnly`].
@@ -93,11 +101,10 @@ impl FileSystem {
         if record.life != TransactionLife::Named {
             return Err(FsError::Invalid("a run is not rebased: run it again"));
         }
-        check_isolation(record)?;
         self.check_no_inner(view.number)?;
         let _frozen = view.fs.residents.locks.all_write();
         let mut records_end = view.records.gate().close();
-        let records = BranchRecords::read(self.engine(), view.number, &view.records)?;
+        let mut records = BranchRecords::read(self.engine(), view.number, &view.records)?;
         let number = self.new_ino()?;
         self.make_branches(number, view.outer.as_deref())?;
         let rebased = TransactionRecord {
@@ -106,11 +113,15 @@ impl FileSystem {
             resolutions: Vec::new(),
             ..record.clone()
         };
-        let moved = self
-            .on_branches(view, number, record, |trial| trial.merge())
-            .and_then(|()| records.copy_to(number, &*self.options.records))
-            .and_then(|()| self.move_record(view.number, number, &rebased));
+        let merged = self.on_branches(view, number, record, |trial| trial.merge(&mut records));
+        if let (Ok(()), Some(reads)) = (&merged, &view.fs.reads) {
+            // Before the record: from then on they are asked for.
+            let reads = ReadSet::rebased(reads, rebased.first_ino).within(view.outer.as_deref());
+            self.transactions.reads.keep(number, reads);
+        }
+        let moved = merged.and_then(|()| self.move_record(view.number, number, &rebased));
         if let Err(error) = moved {
+            self.transactions.reads.forget(number);
             self.drop_branches(&[number])?;
             return Err(error);
         }
@@ -149,7 +160,6 @@ impl FileSystem {
     ) -> FsResult<T> {
         self.check_writable()?;
         self.check_mainline()?;
-        check_isolation(record)?;
         let _frozen = view.fs.residents.locks.all_write();
         let number = self.new_ino()?;
         self.make_branches(number, view.outer.as_deref())?;
@@ -192,11 +202,38 @@ impl<'a> Trial<'a> {
         Judge::new(self.trees, keys, (&self.plan, self.own), self.fs)
     }
 
-    /// Puts what the transaction has written into the new branches.
-    fn merge(&self) -> FsResult<()> {
-        let rows = self.judge()?.judge(&self.record.resolutions)?;
-        check_resolved(&rows)?;
-        self.merged(&rows, |rows| rows.write())
+    /// Puts what the transaction has written into the new branches, if no conflict is open and all
+    /// that it has read holds.
+    fn merge(&self, records: &mut BranchRecords) -> FsResult<()> {
+        let resolutions = &self.record.resolutions;
+        let rows = self.judge()?.judge(resolutions)?;
+        let rules = &*self.mainline.options.records;
+        records.compare_with(self.number)?;
+        let plan = records.plan(&records.changed(None)?, rules)?;
+        let judged = records.judge(&plan, rules, resolutions)?;
+        let mut open = open_rows(&rows);
+        open.extend(open_records(&judged));
+        self.add_changed_reads(records, &mut open)?;
+        if !open.is_empty() {
+            return Err(FsError::Conflict(open.into()));
+        }
+        self.merged(&rows, |rows| rows.write())?;
+        records.merge(&judged, rules)
+    }
+
+    /// Adds what a serializable transaction has read and mainline has changed since, to conflicts
+    /// that are known.
+    pub(super) fn add_changed_reads(
+        &self,
+        records: &BranchRecords,
+        conflicts: &mut Vec<Conflict>,
+    ) -> FsResult<()> {
+        let Some(reads) = &self.fs.reads else {
+            return Ok(());
+        };
+        let reads = Validation::new(reads, self.trees);
+        let rules = &*self.mainline.options.records;
+        reads.add_all_conflicts((self.fs, records), None, rules, conflicts)
     }
 
     /// Refuses resolutions that cannot be taken. Conflicts that are open do not matter.
@@ -371,16 +408,6 @@ impl<'a> Trial<'a> {
             }
         }
         Ok(different)
-    }
-}
-
-/// What a transaction has read is of the moment at which it began.
-fn check_isolation(record: &TransactionRecord) -> FsResult<()> {
-    match record.isolation {
-        TransactionIsolation::Snapshot => Ok(()),
-        TransactionIsolation::Serializable => Err(FsError::Invalid(
-            "a serializable transaction is not resolved or rebased: begin it again",
-        )),
     }
 }
 

@@ -18,14 +18,15 @@
 mod changes;
 mod engine;
 
-pub(super) use changes::{BranchRecords, ChangedRecords, RecordPlan};
+pub(super) use changes::{BranchRecords, ChangedRecords, RecordPlan, open_records};
 pub use engine::TransactionRecords;
 
 use bytes::Bytes;
 use std::fmt;
 use stitch_base::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use stitch_db::BranchMerge;
 use stitch_format::fs_transaction::transaction_tree;
-use stitch_kv::{KvError, TreeInfo};
+use stitch_kv::{DeletedRange, KvError, TreeInfo};
 
 use crate::schema::view_of_tree;
 
@@ -62,6 +63,36 @@ pub trait RecordRules: Send + Sync {
 
     /// Returns what users call a record in conflict; `None` for one that follows from others.
     fn shown(&self, tree: &str, key: &[u8]) -> Option<(String, Vec<u8>)>;
+
+    /// Returns `[start, end)` of the rows that belong to a record beside its own row, which holds
+    /// `row`: a resolution of a conflict about it is for what these hold, too.
+    ///
+    /// # Errors
+    /// What the record holds makes no sense.
+    fn further_rows(
+        &self,
+        _tree: &str,
+        _key: &[u8],
+        _row: &[u8],
+    ) -> Result<Option<DeletedRange>, KvError> {
+        Ok(None)
+    }
+
+    /// Reports whether [`Self::merge`] puts the records of a tree in which conflicts were resolved:
+    /// its records are more than one row each. Of other trees each row is put by itself.
+    fn is_merged(&self, _tree: &str) -> bool {
+        false
+    }
+
+    /// Puts what a transaction has written to a tree into a later branch of it, but for the records
+    /// of which mainline's side was chosen: these are left, by the keys that [`Self::shown`] gives.
+    /// Called if [`Self::is_merged`].
+    ///
+    /// # Errors
+    /// What records hold makes no sense; those of the engine.
+    fn merge(&self, _tree: &str, _merge: &mut BranchMerge<'_>) -> Result<(), KvError> {
+        Err(KvError::Unsupported("a merge of the records of this tree"))
+    }
 
     /// Holds back the writers that keep in memory what these trees hold, until the commit has an
     /// outcome: those of mainline, or of the open transaction `outer` that is committed to.

@@ -1,14 +1,20 @@
 //! Resolutions of conflicts: which side wins at a path and below it.
 //!
+//! Of a record beside the file system it is one for its key.
+//!
 //! They are in the record of the transaction. The next commit or rebase takes them. A resolution is
 //! for what mainline had in the conflicts when it was made: it holds the hash of that. If mainline
 //! changes any of it afterwards, all conflicts there are open again.
+//!
+//! A serializable transaction of which mainline has changed what it read has no resolutions: it
+//! decided by values that are not true any more, whichever side wins elsewhere.
 
 use super::TransactionView;
 use super::conflict::Conflict;
 use super::own::{BranchTrees, Own};
 use super::places::{Places, about, carried};
-use super::records::BranchRecords;
+use super::rebase::Trial;
+use super::records::{BranchRecords, RecordKey};
 use super::resolve::{ConflictingRow, Plan};
 use crate::locator::{Locator, Tree};
 use crate::system::FileSystem;
@@ -16,7 +22,8 @@ use crate::{FsError, FsResult};
 use std::collections::BTreeSet;
 use stitch_base::Ino;
 use stitch_format::fs_inode::FileKind;
-use stitch_format::fs_resolution::{RESOLUTIONS_BYTES_MAX, Resolution, SeenHash, Side};
+use stitch_format::fs_resolution::{RESOLUTIONS_BYTES_MAX, Resolution, ResolvedAt, SeenHash, Side};
+use stitch_format::fs_transaction::TransactionRecord;
 
 /// Directories below each other that the hash goes through.
 const DEPTH_MAX: usize = 4096;
@@ -127,13 +134,15 @@ impl<'a, 'o> Judge<'a, 'o> {
     pub(super) fn judge(self, resolutions: &[Resolution]) -> FsResult<Vec<JudgedRow<'o>>> {
         let mut valid = Vec::new();
         for resolution in resolutions {
-            if self.seen(&resolution.path)?.1 == resolution.seen {
-                valid.push(resolution);
+            if let Some(top) = resolution.path()
+                && self.seen(top)?.1 == resolution.seen
+            {
+                valid.push((top, resolution.side));
             }
         }
         let side_at = |path: &[u8]| {
-            let covering = valid.iter().filter(|it| is_at_or_below(path, &it.path));
-            covering.max_by_key(|it| it.path.len()).map(|it| it.side)
+            let covering = valid.iter().filter(|(top, _)| is_at_or_below(path, top));
+            covering.max_by_key(|(top, _)| top.len()).map(|it| it.1)
         };
         let mut judged: Vec<JudgedRow<'o>> = Vec::new();
         for row in self.rows {
@@ -165,29 +174,84 @@ pub(super) fn listed(rows: &[JudgedRow<'_>]) -> Vec<(Conflict, Option<Side>)> {
     listed.into_iter().collect()
 }
 
-/// Refuses to go on with conflicts that are open.
-pub(super) fn check_resolved(rows: &[JudgedRow<'_>]) -> FsResult<()> {
-    let open = rows.iter().any(|judged| judged.side.is_none());
-    if !open {
-        return Ok(());
+/// Returns the conflicts of rows that are open.
+pub(super) fn open_rows(rows: &[JudgedRow<'_>]) -> Vec<Conflict> {
+    let is_open = rows.iter().any(|judged| judged.side.is_none());
+    if !is_open {
+        return Vec::new();
     }
     let open = listed(rows).into_iter();
     let open = open.filter(|(_, side)| side.is_none());
     let open: BTreeSet<Conflict> = open.map(|(conflict, _)| conflict).collect();
-    let open: Vec<Conflict> = match open.is_empty() {
+    match open.is_empty() {
         // Rows that follow from others, which were resolved.
         true => rows
             .iter()
             .map(|judged| judged.row.conflict.clone())
             .collect(),
         false => open.into_iter().collect(),
-    };
-    Err(FsError::Conflict(open.into()))
+    }
+}
+
+const READ_HAS_CHANGED: FsError = FsError::Unresolvable(
+    "others have changed what this serializable transaction has read (`stitchfs txn conflicts` \
+     lists it), so no side makes it right: copy from it what you need, abort it and begin it again",
+);
+const TREE_IS_GONE: FsError =
+    FsError::Unresolvable("others have removed the tree that it is in; take --theirs");
+
+impl Trial<'_> {
+    /// Returns the records that the transaction has written. Writers wait.
+    fn records(&self) -> FsResult<BranchRecords> {
+        let _still = self.view.records.gate().close();
+        BranchRecords::read(self.mainline.engine(), self.view.number, &self.view.records)
+    }
+
+    /// Refuses to resolve anything of a transaction whose reads do not hold.
+    fn check_reads(&self) -> FsResult<()> {
+        let mut changed = Vec::new();
+        self.add_changed_reads(&self.records()?, &mut changed)?;
+        match changed.is_empty() {
+            true => Ok(()),
+            false => Err(READ_HAS_CHANGED),
+        }
+    }
+
+    /// Returns all conflicts, those that were resolved as well.
+    fn all_conflicts(&self) -> FsResult<Vec<(Conflict, Option<Side>)>> {
+        let resolutions = &self.record.resolutions;
+        let mut all = listed(&self.judge()?.judge(resolutions)?);
+        let records = self.records()?;
+        let rules = &*self.mainline.options.records;
+        let plan = records.plan(&records.changed(None)?, rules)?;
+        let judged = records.judge(&plan, rules, resolutions)?;
+        all.extend(judged.iter().filter_map(|record| record.listed()));
+        let mut changed = Vec::new();
+        self.add_changed_reads(&records, &mut changed)?;
+        all.extend(changed.into_iter().map(|read| (read, None)));
+        Ok(all)
+    }
+
+    /// Returns what a resolution of a record is for, and the hash of what mainline has of it.
+    fn see_record(&self, at: &RecordKey, side: Side) -> FsResult<[u8; 16]> {
+        let records = self.records()?;
+        let rules = &*self.mainline.options.records;
+        let plan = records.plan(&records.changed(None)?, rules)?;
+        let judged = records.judge(&plan, rules, &[])?;
+        let found = judged.iter().find(|record| record.shown == *at);
+        let found = found.ok_or(FsError::NotFound)?;
+        match found.is_lost && side == Side::Ours {
+            true => Err(TREE_IS_GONE),
+            false => Ok(found.seen),
+        }
+    }
 }
 
 impl FileSystem {
-    /// Returns the conflicts of a transaction with mainline as it is now, in the order of paths,
-    /// each with the side that wins if that was said by [`Self::resolve_transaction`].
+    /// Returns the conflicts of a transaction with mainline as it is now: those of files in the
+    /// order of paths, those of records in the order of trees and keys, each with the side that
+    /// wins if that was said by [`Self::resolve_transaction`] or [`Self::resolve_record`]; then
+    /// what a serializable transaction has read and mainline has changed.
     ///
     /// # Errors
     /// [`FsError::Ended`]; those of [`Self::rebase_transaction`].
@@ -200,15 +264,7 @@ impl FileSystem {
     ) -> FsResult<Vec<(Conflict, Option<Side>)>> {
         let _one_at_a_time = self.transactions.changing.lock();
         let record = self.open_record(view.number)?;
-        let mut all = self.with_trial(view, &record, |trial| {
-            Ok(listed(&trial.judge()?.judge(&record.resolutions)?))
-        })?;
-        let _still = view.records.gate().close();
-        let records = BranchRecords::read(self.engine(), view.number, &view.records)?;
-        let rules = &*self.options.records;
-        let plan = records.plan(&records.changed(None)?, rules)?;
-        all.extend(plan.conflicts(rules).into_iter().map(|one| (one, None)));
-        Ok(all)
+        self.with_trial(view, &record, |trial| trial.all_conflicts())
     }
 
     /// Stores which side wins in the conflicts of a transaction at a path and below it. The next
@@ -219,9 +275,9 @@ impl FileSystem {
     /// directory that one side removed, that is all below it.
     ///
     /// # Errors
-    /// [`FsError::NotFound`] if there is no conflict; [`FsError::Unresolvable`];
-    /// [`FsError::TooBig`] if there are too many resolutions; [`FsError::Ended`]; those of
-    /// [`Self::rebase_transaction`].
+    /// [`FsError::NotFound`] if there is no conflict; [`FsError::Unresolvable`], also of a
+    /// serializable transaction whose reads do not hold; [`FsError::TooBig`] if there are too many
+    /// resolutions; [`FsError::Ended`]; those of [`Self::rebase_transaction`].
     ///
     /// # Durability
     /// On the medium when this returns.
@@ -234,30 +290,79 @@ impl FileSystem {
         self.check_writable()?;
         let _one_at_a_time = self.transactions.changing.lock();
         let mut record = self.open_record(view.number)?;
-        if u16::try_from(path.len()).is_err() {
+        let at = ResolvedAt::Path(path.to_vec());
+        if !at.fits() {
             return Err(FsError::NameTooLong);
         }
         let count = self.with_trial(view, &record.clone(), |trial| {
+            trial.check_reads()?;
             let (count, seen) = trial.judge()?.seen(path)?;
             if count == 0 {
                 return Err(FsError::NotFound);
             }
             // One of a directory is for all below it.
+            let is_below = |other: &Resolution| {
+                let other = other.path();
+                other.is_some_and(|other| is_at_or_below(other, path))
+            };
             let resolutions = &mut record.resolutions;
-            resolutions.retain(|other| !is_at_or_below(&other.path, path));
-            let path = path.to_vec();
-            resolutions.push(Resolution { side, seen, path });
+            resolutions.retain(|other| !is_below(other));
+            resolutions.push(Resolution { side, seen, at });
             trial.check(resolutions)?;
             Ok(count)
         })?;
+        self.store_resolutions(view.number, &record)?;
+        Ok(count)
+    }
+
+    /// Stores which side wins for a record in conflict, as [`Self::resolve_transaction`] does for
+    /// files. `at` is as the conflict names it. The record is what that side has of it, with all
+    /// that belongs to it: of a hash all fields.
+    ///
+    /// # Errors
+    /// As of [`Self::resolve_transaction`].
+    ///
+    /// # Durability
+    /// On the medium when this returns.
+    pub fn resolve_record(
+        &self,
+        view: &TransactionView,
+        at: &RecordKey,
+        side: Side,
+    ) -> FsResult<()> {
+        self.check_writable()?;
+        let _one_at_a_time = self.transactions.changing.lock();
+        let mut record = self.open_record(view.number)?;
+        let resolved = ResolvedAt::Record {
+            tree: at.tree.clone(),
+            key: at.key.clone(),
+        };
+        if !resolved.fits() {
+            return Err(FsError::NameTooLong);
+        }
+        let seen = self.with_trial(view, &record, |trial| {
+            trial.check_reads()?;
+            trial.see_record(at, side)
+        })?;
+        let resolutions = &mut record.resolutions;
+        resolutions.retain(|other| other.at != resolved);
+        resolutions.push(Resolution {
+            side,
+            seen,
+            at: resolved,
+        });
+        self.store_resolutions(view.number, &record)
+    }
+
+    fn store_resolutions(&self, number: Ino, record: &TransactionRecord) -> FsResult<()> {
         let len: usize = record.resolutions.iter().map(Resolution::len_bytes).sum();
         if len > RESOLUTIONS_BYTES_MAX {
             return Err(FsError::TooBig);
         }
         let mut batch = self.store.batch();
-        batch.put(&self.store.keys.transaction(view.number), &record.encode());
+        batch.put(&self.store.keys.transaction(number), &record.encode());
         self.commit_where_room(&batch, stitch_kv::SpaceClass::Normal)?;
         self.engine().sync()?;
-        Ok(count)
+        Ok(())
     }
 }

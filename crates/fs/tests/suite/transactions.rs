@@ -11,6 +11,7 @@ mod reads;
 mod rebases;
 mod records;
 mod resolutions;
+mod serializable;
 
 use crate::common::*;
 use std::sync::Arc;

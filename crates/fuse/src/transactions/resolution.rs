@@ -3,11 +3,12 @@
 use std::io;
 use std::os::fd::AsFd;
 
-use stitch_fs::Side;
+use stitch_fs::{RecordKey, Side};
 
 use super::{
-    ASK, BASE, CONFLICTS, CommitOutcome, REBASE, REFUSED, RESOLVE, nonsense, number_in, number_of,
-    parse_outcome, text_of, words,
+    ASK, BASE, CONFLICTS, CommitOutcome, REBASE, RECORD_KINDS, REFUSED, RESOLVE, RESOLVE_RECORD,
+    RecordConflict, nonsense, number_in, number_of, parse_outcome, parse_record, record_word,
+    text_of, words,
 };
 use crate::report;
 
@@ -34,10 +35,12 @@ pub(crate) fn parse_side(word: &str) -> Option<Side> {
 /// A conflict of a transaction with mainline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedConflict {
-    /// What both sides have changed.
+    /// What both sides have changed, or the transaction has read.
     pub kind: String,
-    /// Path from the root of the file system, without a slash at either end.
+    /// Path from the root of the file system, without a slash at either end. Empty for a record.
     pub path: Vec<u8>,
+    /// The record, if it is about one.
+    pub record: Option<RecordConflict>,
     /// The side that wins, if that was said and holds.
     pub side: Option<Side>,
 }
@@ -74,9 +77,16 @@ fn parse_conflict(entry: &[&[u8]]) -> Option<ListedConflict> {
         OPEN => None,
         word => Some(parse_side(word)?),
     };
+    let kind = text_of(kind)?;
+    let is_record = RECORD_KINDS.contains(&&*kind);
+    let record = is_record.then(|| parse_record(&kind, path));
     Some(ListedConflict {
-        kind: text_of(kind)?,
-        path: path.to_vec(),
+        path: if is_record { Vec::new() } else { path.to_vec() },
+        record: match record {
+            Some(record) => Some(record?),
+            None => None,
+        },
+        kind,
         side,
     })
 }
@@ -96,8 +106,27 @@ pub fn resolve(
     let side = side_word(Some(side)).as_bytes();
     // No word is empty.
     let path = if path.is_empty() { b"." } else { path };
-    let asked = [RESOLVE.as_bytes(), name.as_bytes(), side, path];
-    let reply = report::ask::<ASK>(dir, &asked)?;
+    ask_to_resolve(dir, &[RESOLVE.as_bytes(), name.as_bytes(), side, path])
+}
+
+/// Sets which side wins in the conflict about a record, as [`resolve`] does for files.
+///
+/// # Errors
+/// As of [`commit`](super::commit).
+pub fn resolve_record(
+    dir: impl AsFd,
+    name: &str,
+    side: Side,
+    record: &RecordKey,
+) -> io::Result<Result<usize, CommitOutcome>> {
+    let side = side_word(Some(side)).as_bytes();
+    let record = record_word(&record.tree, &record.key);
+    let verb = RESOLVE_RECORD.as_bytes();
+    ask_to_resolve(dir, &[verb, name.as_bytes(), side, &record])
+}
+
+fn ask_to_resolve(dir: impl AsFd, asked: &[&[u8]]) -> io::Result<Result<usize, CommitOutcome>> {
+    let reply = report::ask::<ASK>(dir, asked)?;
     let words = words(&reply);
     if words.first() == Some(&REFUSED.as_bytes()) {
         return parse_outcome(&words).map(Err).ok_or_else(nonsense);
@@ -143,6 +172,12 @@ mod tests {
         let conflict = parse_conflict(&entry).unwrap();
         assert_eq!((&*conflict.kind, conflict.side), ("name", Some(Side::Ours)));
         assert_eq!(conflict.path, b"a/\xff");
+        let word = record_word("stock", b"a\0");
+        let record = parse_conflict(&[b"record", b"theirs", &word]).unwrap();
+        let found = record.record.unwrap();
+        assert_eq!((&*found.tree, &*found.key), ("stock", &b"a\0"[..]));
+        assert!(record.path.is_empty() && record.side == Some(Side::Theirs));
+        assert_eq!(parse_conflict(&[b"record", b"open", b"61"]), None);
         let open = parse_conflict(&[b"name", b"open", b""]).unwrap();
         assert_eq!(open.side, None);
         assert_eq!(parse_conflict(&[b"name", b"both", b""]), None);

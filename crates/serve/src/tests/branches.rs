@@ -34,16 +34,16 @@ impl WrappedEngine for BranchEngine {
 }
 
 /// Mainline's keys, and a branch of them.
-struct Sides {
-    engine: Arc<ModelEngine>,
+pub(super) struct Sides {
+    pub(super) engine: Arc<ModelEngine>,
     clock: Arc<ManualClock>,
     gate: Arc<RoundGate>,
-    mainline: Desk,
-    rows: TreeId,
+    pub(super) mainline: Desk,
+    pub(super) rows: TreeId,
 }
 
 impl Sides {
-    fn new(lines: &[&str]) -> Self {
+    pub(super) fn new(lines: &[&str]) -> Self {
         let engine = Arc::new(ModelEngine::new(UpsertRegistry::default()));
         let clock = Arc::new(ManualClock::default());
         clock.advance(Duration::from_secs(1000));
@@ -63,25 +63,32 @@ impl Sides {
     }
 
     fn branch(&self, name: &str) -> (Desk, TreeId) {
+        let branch = self.branch_tree(name);
+        (self.desk_of(branch), branch)
+    }
+
+    pub(super) fn branch_tree(&self, name: &str) -> TreeId {
         let new = [NewBranch::new(self.rows, name)];
-        let branch = self.engine.branch_trees(&new, None).unwrap()[0];
+        self.engine.branch_trees(&new, None).unwrap()[0]
+    }
+
+    pub(super) fn desk_of(&self, branch: TreeId) -> Desk {
         let engine = BranchEngine {
             engine: Arc::clone(&self.engine),
             branch,
         };
         let gate = Arc::default();
-        let desk = desk(
+        desk(
             &self.engine,
             &self.clock,
             Arc::new(engine),
             Some(branch),
             &gate,
-        );
-        (desk, branch)
+        )
     }
 
     /// What the commit of a transaction does.
-    fn absorb(&self, branch: TreeId) {
+    pub(super) fn absorb(&self, branch: TreeId) {
         let keys = self.engine.branch_keys(branch, None, 1000).unwrap();
         let moment = self.engine.branch_moment(branch).unwrap();
         let mut pause = self.gate.pause();

@@ -15,11 +15,13 @@ enum Step {
     Advance(u64),
 }
 
+pub(super) const KEYS: [&str; 4] = ["a", "b", "c", "aa"];
+
 fn key() -> impl Strategy<Value = &'static str> {
-    prop::sample::select(vec!["a", "b", "c", "aa"])
+    prop::sample::select(KEYS.to_vec())
 }
 
-fn command() -> impl Strategy<Value = String> {
+pub(super) fn command() -> impl Strategy<Value = String> {
     let ops = prop::sample::select(vec![
         "SET @ v",
         "SET @ w PX 30",
@@ -72,11 +74,15 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// Checks what [`crate::keyspace`] promises of the rows.
 fn check_rows(desk: &Desk) {
-    let rows: BTreeMap<Vec<u8>, Vec<u8>> = rounds::rows(desk).into_iter().collect();
+    check_row_map(&rounds::rows(desk).into_iter().collect());
+}
+
+/// The same of the rows of any branch.
+pub(super) fn check_row_map(rows: &BTreeMap<Vec<u8>, Vec<u8>>) {
     let totals = rows.get(&redis::totals_key()[..]);
     let totals = totals.map_or(Totals::EMPTY, |bytes| Totals::decode(bytes).unwrap());
     let (mut keys, mut expiries, mut members) = (0, BTreeSet::new(), BTreeMap::new());
-    for (row, value) in &rows {
+    for (row, value) in rows {
         let Some(key) = redis::user_key(row) else {
             continue;
         };

@@ -4,6 +4,7 @@ mod begin;
 mod details;
 mod end;
 mod expiry;
+mod keys;
 mod list;
 mod merge;
 pub(super) mod names;

@@ -33,6 +33,10 @@ pub(super) const CASES: &[Case] = &[
         run: reads_survive_a_remount_and_all_counts_after_a_kill,
     },
     Case {
+        name: "resolve",
+        run: what_was_read_decides_what_is_resolved,
+    },
+    Case {
         name: "locks",
         run: locks_are_waited_for_and_released_by_a_kill,
     },
@@ -194,6 +198,69 @@ fn write_skew_is_refused_if_reads_are_checked(context: &Context) -> Result<()> {
         stage.end()?;
     }
     Ok(())
+}
+
+/// Conflicts of writes are resolved and rebased as long as all that was read is unchanged.
+fn what_was_read_decides_what_is_resolved(context: &Context) -> Result<()> {
+    let stage = IsolationStage::new(context, "isolation-resolve")?;
+    let begin = |name| stage.txn(&["begin", "--isolation", "ser", name]);
+    let inside = |name: &str| {
+        stage
+            .mount
+            .dir()
+            .join(".stitchfs/txn")
+            .join(name)
+            .join("top")
+    };
+    let mark = |top: &Path, value: &str| {
+        let flags = rustix::fs::XattrFlags::empty();
+        rustix::fs::setxattr(top.join("dir"), "user.mark", value.as_bytes(), flags)
+    };
+    // The first attribute of a directory changes its inode.
+    mark(&stage.top, "before")?;
+    for name in ["kept", "lost"] {
+        begin(name)?;
+        ensure!(fs::read(inside(name).join("one"))? == b"before");
+        mark(&inside(name), name)?;
+    }
+    fs::write(inside("lost").join("two"), "inside")?;
+    mark(&stage.top, "outside")?;
+    let (code, said) = stage.try_txn(&["rebase", "kept"])?;
+    ensure!(
+        code == CONFLICT && said.contains("top/dir: extended"),
+        "{code} {said}"
+    );
+    stage.txn(&["resolve", "--ours", "kept", "top/dir"])?;
+    stage.txn(&["rebase", "kept"])?;
+    // What was read before the rebase counts still, by whatever the kernel keeps.
+    fs::write(stage.top.join("one"), "after")?;
+    for name in ["kept", "lost"] {
+        let (code, said) = stage.try_txn(&["commit", name])?;
+        ensure!(
+            code == CONFLICT && said.contains("top/one: read "),
+            "{code} {said}"
+        );
+        ensure!(said.contains("no side can be chosen"), "{said}");
+        let (code, said) = stage.try_txn(&["rebase", name])?;
+        ensure!(
+            code == CONFLICT && said.contains("top/one: read "),
+            "{code} {said}"
+        );
+    }
+    let (code, said) = stage.try_txn(&["conflicts", "lost"])?;
+    ensure!(
+        code == CONFLICT && said.contains("top/dir: extended"),
+        "{code} {said}"
+    );
+    let (code, said) = stage.try_txn(&["resolve", "--theirs", "lost", "."])?;
+    ensure!(
+        code == 1 && said.contains("begin it again"),
+        "{code} {said}"
+    );
+    stage.txn(&["abort", "lost"])?;
+    stage.txn(&["abort", "kept"])?;
+    ensure!(fs::read(stage.top.join("two"))? == b"before");
+    stage.end()
 }
 
 /// A script that reads, what another program changes meanwhile, and what is told of it.

@@ -1,6 +1,8 @@
 //! `stitchfs txn`: what a command changes happens as a whole or not at all.
 
+mod apt;
 mod git;
+mod kills;
 mod nested;
 mod resolve;
 mod user;
@@ -93,6 +95,10 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "git-killed",
         run: git::work_of_git_is_whole_or_absent,
+    },
+    Case {
+        name: "apt-killed",
+        run: apt::an_installation_is_whole_or_absent,
     },
     Case {
         name: "kill9",

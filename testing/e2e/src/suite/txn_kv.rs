@@ -31,6 +31,10 @@ pub(super) const CASES: &[Case] = &[
         run: keys_of_two_join_and_the_same_key_is_refused,
     },
     Case {
+        name: "resolve",
+        run: keys_in_conflict_are_resolved_one_by_one,
+    },
+    Case {
         name: "nested",
         run: keys_of_a_run_in_a_run_go_to_it,
     },
@@ -48,7 +52,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const CONFLICT: i32 = 75;
 /// Exit code of `stitchfs kv get` for a key that is not there.
 const NO_KEY: i32 = 3;
-/// Daemons that are killed around a commit, unless `--ops` says how many.
+/// Daemons that are killed around a commit in CI. `--seeds N` kills N.
 const KILLS: u64 = 20;
 /// Steps of a millisecond after which a daemon is killed.
 const KILL_STEPS: u64 = 25;
@@ -328,6 +332,68 @@ fn keys_of_two_join_and_the_same_key_is_refused(context: &Context) -> Result<()>
     stage.end()
 }
 
+fn keys_in_conflict_are_resolved_one_by_one(context: &Context) -> Result<()> {
+    let mut stage = KeyStage::new(context, "txn-kv-resolve")?;
+    let outside = stage.dir().to_owned();
+    let at = |place: &Path, words: &[&str]| {
+        let said = command(&place.join(".stitchfs/kv.sock"), words)?;
+        ensure!(!said.starts_with('-'), "{words:?}: {said}");
+        Ok(said)
+    };
+    at(&outside, &["HSET", "h", "f", "before"])?;
+    stage.txn_ok(&["begin", "work"])?;
+    for (place, side) in [(&stage.place("work"), "inside"), (&outside, "outside")] {
+        fs::write(place.join(side), side)?;
+        at(place, &["SET", "a", side])?;
+        at(place, &["SET", "b\u{1}\\", side])?;
+        at(place, &["HSET", "h", side, "1"])?;
+        at(place, &["HSET", "z", side, "1"])?;
+    }
+    let (code, said) = stage.txn(&["conflicts", "work"])?;
+    let expected = ["a: record", "b\\x01\\\\: record", "h: record", "z: record"];
+    ensure!(
+        code == CONFLICT && said.lines().count() == 4,
+        "{code} {said}"
+    );
+    for line in expected {
+        ensure!(said.contains(line), "{line:?}: {said}");
+    }
+    let (code, said) = stage.txn(&["resolve", "--ours", "--key", "none", "work"])?;
+    ensure!(code == 1 && said.contains("no conflict"), "{code} {said}");
+    stage.txn_ok(&["resolve", "--ours", "--key", "a", "work"])?;
+    let said = stage.txn_ok(&["resolve", "--json", "--ours", "--key", "b\\x01\\\\", "work"])?;
+    ensure!(said.contains("\"key_hex\": \"62015c\""), "{said}");
+    stage.txn_ok(&["resolve", "--theirs", "--key-hex", "68", "work"])?;
+    stage.mount.remount()?;
+    let (code, said) = stage.txn(&["commit", "work"])?;
+    ensure!(
+        code == CONFLICT && said.contains("z: record"),
+        "{code} {said}"
+    );
+    ensure!(!said.contains("a: record"), "{said}");
+    // A field that is overwritten does not change the row of its key.
+    at(&outside, &["HSET", "h", "outside", "2"])?;
+    let (code, said) = stage.txn(&["conflicts", "work"])?;
+    ensure!(
+        code == CONFLICT && said.contains("h: record of redis/rows\n"),
+        "{said}"
+    );
+    stage.txn_ok(&["resolve", "--theirs", "--key", "h", "work"])?;
+    stage.txn_ok(&["resolve", "--ours", "--key", "z", "work"])?;
+    stage.txn_ok(&["commit", "work"])?;
+    ensure!(outside.join("inside").exists() && outside.join("outside").exists());
+    ensure!(stage.get(&outside, "a")?.as_deref() == Some("inside"));
+    ensure!(at(&outside, &["GET", "b\u{1}\\"])?.ends_with("inside"));
+    ensure!(at(&outside, &["HGETALL", "h"])?.contains("outside"));
+    ensure!(
+        at(&outside, &["HLEN", "h"])? == ":2",
+        "the fields of others"
+    );
+    ensure!(at(&outside, &["HKEYS", "z"])?.ends_with("inside"));
+    ensure!(at(&outside, &["DBSIZE"])? == ":4", "each key once");
+    stage.end()
+}
+
 fn a_socket_is_its_owners_and_goes_with_the_transaction(context: &Context) -> Result<()> {
     let stage = KeyStage::new(context, "txn-kv-rights")?;
     stage.put(stage.dir(), "a", "before")?;
@@ -372,7 +438,7 @@ fn a_socket_is_its_owners_and_goes_with_the_transaction(context: &Context) -> Re
 fn a_daemon_killed_in_the_commit_leaves_both_or_neither(context: &Context) -> Result<()> {
     let mut stage = KeyStage::new(context, "txn-kv-kill9")?;
     let (mut both, mut neither) = (0, 0);
-    for round in 0..context.ops.unwrap_or(KILLS) {
+    for round in 0..context.seeds.unwrap_or(KILLS) {
         let name = format!("t{round}");
         stage.txn_ok(&["begin", &name])?;
         let place = stage.place(&name);

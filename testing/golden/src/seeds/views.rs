@@ -4,7 +4,7 @@ use stitch_base::Ino;
 use stitch_format::fs_moment::{MomentRecord, moment_pin};
 use stitch_format::fs_policy::{Keep, PolicyRow};
 use stitch_format::fs_reads::{self, ReadEntry, read_of};
-use stitch_format::fs_resolution::{Resolution, Side};
+use stitch_format::fs_resolution::{Resolution, ResolvedAt, Side};
 use stitch_format::fs_snapshot::SnapshotRecord;
 use stitch_format::fs_transaction::{
     TransactionIsolation, TransactionLife, TransactionRecord, TransactionState,
@@ -92,12 +92,19 @@ fn transactions() -> [TransactionRecord; 2] {
     let resolution = Resolution {
         side: Side::Theirs,
         seen: [3; 16],
-        path: b"a/b".to_vec(),
+        at: ResolvedAt::Path(b"a/b".to_vec()),
+    };
+    let record = Resolution {
+        at: ResolvedAt::Record {
+            tree: "rows".to_owned(),
+            key: b"k\0a".to_vec(),
+        },
+        ..resolution.clone()
     };
     let resolved = TransactionRecord {
         state: TransactionState::Committed(6),
         outer: Some(8),
-        resolutions: vec![resolution.clone(), resolution],
+        resolutions: vec![resolution, record],
         ..open.clone()
     };
     [open, resolved]

@@ -13,6 +13,7 @@
 use super::super::merge::{attributes, is_read};
 use super::super::own::BranchTrees;
 use super::super::path::SidePaths;
+use super::super::records::{BranchRecords, RecordRules};
 use super::{ReadSet, RecordReads};
 use crate::FsResult;
 use crate::locator::{Locator, RowRange, Tree};
@@ -123,8 +124,24 @@ impl<'t> Validation<'t> {
         Ok(found)
     }
 
-    /// Adds what was read and is changed to conflicts that are known. A path is told of once.
-    pub(in crate::transaction) fn add_conflicts(
+    /// Adds what was read of files and of records and is changed since a moment, or since the
+    /// transaction began, to conflicts that are known. A path or a record is told of once.
+    pub(in crate::transaction) fn add_all_conflicts(
+        &self,
+        (fs, records): (&FileSystem, &BranchRecords),
+        since: Option<&Snapshot>,
+        rules: &dyn RecordRules,
+        conflicts: &mut Vec<Conflict>,
+    ) -> FsResult<()> {
+        self.add_conflicts(fs, since, conflicts)?;
+        let mut changed = records.changed_reads(&self.records, since, rules)?;
+        changed.retain(|read| !conflicts.iter().any(|known| known.record == read.record));
+        conflicts.extend(changed);
+        Ok(())
+    }
+
+    /// Adds what was read of files and is changed. A path is told of once.
+    fn add_conflicts(
         &self,
         fs: &FileSystem,
         since: Option<&Snapshot>,

@@ -1,30 +1,24 @@
 //! What a transaction has written to records, and what becomes of it at the commit.
 
+mod judged;
 mod reads;
 
+pub(in super::super) use judged::open_records;
+
 use super::{RecordKey, RecordRules, RecordSides, TransactionRecords};
+use crate::FsResult;
 use crate::transaction::conflict::Conflict;
-use crate::{FsError, FsResult};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use stitch_base::sync::Arc;
 use stitch_base::{Ino, TreeId};
 use stitch_format::fs_transaction::{TransactionTree, transaction_tree};
-use stitch_kv::{
-    Batch, CommitOptions, DeletedRange, Engine, Guards, KeyRange, Snapshot, SpaceClass,
-};
+use stitch_kv::{Batch, DeletedRange, Engine, Guards, KeyRange, Snapshot};
 
 /// Keys that the engine is asked for at a time.
 const PAGE: usize = 4096;
 /// Part of the largest batch that guards on single keys may take, in bytes.
 const GUARDS_SHARE: u64 = 4;
-/// Part of the largest batch at which a copy is committed.
-const COPY_SHARE: u64 = 2;
-/// A copy is made durable with the record of its transaction.
-const COPIED: CommitOptions = CommitOptions {
-    sync: false,
-    space: SpaceClass::Normal,
-};
 
 /// A branch of a tree of records, with what was written to it.
 struct BranchRecord {
@@ -40,6 +34,9 @@ struct BranchRecord {
     keys: Vec<Vec<u8>>,
     /// Deleted ranges.
     ranges: Vec<DeletedRange>,
+    /// A later branch of the same parent that it is compared with, instead of the parent as it is
+    /// now, and the moment at which that one begins.
+    onto: Option<(TreeId, Snapshot)>,
 }
 
 /// The records that a transaction has written. No writer of it is under way.
@@ -82,6 +79,7 @@ impl BranchRecords {
                     moment: engine.branch_moment(info.id)?,
                     keys: keys_of(&**engine, info.id)?,
                     ranges: engine.branch_deleted_ranges(info.id)?,
+                    onto: None,
                 });
             }
         }
@@ -168,63 +166,11 @@ impl BranchRecords {
     }
 
     fn sides(&self, tree: &BranchRecord, key: &[u8]) -> FsResult<RecordSides> {
-        self.sides_with(tree, key, tree.parent)
-    }
-
-    /// The values of a record, mainline's from another tree than the parent.
-    fn sides_with(&self, tree: &BranchRecord, key: &[u8], theirs: TreeId) -> FsResult<RecordSides> {
         Ok(RecordSides {
             base: self.engine.get(tree.parent, key, Some(&tree.moment))?,
             ours: self.engine.get(tree.own, key, None)?,
-            theirs: self.engine.get(theirs, key, None)?,
+            theirs: self.engine.get(tree.parent, key, None)?,
         })
-    }
-
-    /// Puts what was written into the branches of another transaction, which began later and has
-    /// written nothing.
-    ///
-    /// # Errors
-    /// [`FsError::Conflict`]: mainline has written it, too; [`FsError::Invalid`] if a range was
-    /// deleted.
-    pub(in super::super) fn copy_to(&self, number: Ino, rules: &dyn RecordRules) -> FsResult<()> {
-        if self.trees.iter().any(|tree| !tree.ranges.is_empty()) {
-            return Err(FsError::Invalid(
-                "a transaction that has deleted a range of records is not rebased",
-            ));
-        }
-        let plan = self.plan(&self.changed(None)?, rules)?;
-        if !plan.conflicts.is_empty() {
-            return Err(FsError::Conflict(plan.conflicts(rules).into()));
-        }
-        let infos = self.engine.trees();
-        let limit = self.engine.limits().batch_bytes_max / COPY_SHARE;
-        let mut batch = Batch::new();
-        for (_, tree) in self.written() {
-            let part = Some((number.0, TransactionTree::Records(tree.tree)));
-            let to = infos
-                .iter()
-                .find(|info| transaction_tree(&info.name) == part);
-            let to = to.ok_or(FsError::Ended)?.id;
-            for key in &tree.keys {
-                let sides = self.sides_with(tree, key, to)?;
-                let value = match rules.is_joined(&tree.name, key) {
-                    true => rules.join(&tree.name, key, &sides)?,
-                    false => sides.ours,
-                };
-                match value {
-                    Some(value) => batch.put(to, key, &value),
-                    None => batch.delete(to, key),
-                }
-                if batch.len_bytes() as u64 >= limit {
-                    self.engine.commit(&batch, COPIED)?;
-                    batch.clear();
-                }
-            }
-        }
-        if !batch.is_empty() {
-            self.engine.commit(&batch, COPIED)?;
-        }
-        Ok(())
     }
 
     /// Adds guards: nothing that the plan was made from changes until the commit.

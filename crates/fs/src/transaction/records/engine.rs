@@ -5,7 +5,7 @@ use crate::FsResult;
 use crate::transaction::ReadSet;
 use bytes::Bytes;
 use std::collections::BTreeMap;
-use stitch_base::sync::Arc;
+use stitch_base::sync::{Arc, RwLockReadGuard};
 use stitch_base::{Ino, Seqno, TreeId};
 use stitch_format::fs_transaction::{TransactionLife, TransactionTree, transaction_tree};
 use stitch_kv::{
@@ -105,6 +105,13 @@ impl TransactionRecords {
 
     pub(in super::super) const fn gate(&self) -> &RecordGate {
         &self.gate
+    }
+
+    /// Holds a read of a serializable transaction back while what it has read is checked: one that
+    /// comes later would not be known to the rebased transaction.
+    fn enter_read(&self) -> Result<Option<RwLockReadGuard<'_, bool>>, KvError> {
+        let is_noted = self.reads.is_some();
+        is_noted.then(|| self.gate.enter()).transpose()
     }
 
     fn note_scan(&self, tree: TreeId, range: KeyRange<'_>) {
@@ -258,6 +265,7 @@ impl Engine for TransactionRecords {
         key: &[u8],
         at: Option<&Snapshot>,
     ) -> Result<Option<Bytes>, KvError> {
+        let _entered = self.enter_read()?;
         if let Some(reads) = &self.reads {
             reads.note_record(tree, key);
         }
@@ -272,6 +280,7 @@ impl Engine for TransactionRecords {
         direction: Direction,
         at: Option<&Snapshot>,
     ) -> Result<Box<dyn Scan + '_>, KvError> {
+        let _entered = self.enter_read()?;
         self.note_scan(tree, range);
         let scan = self.engine.scan(self.own(tree)?, range, direction, at);
         scan.map_err(|error| self.told(error))
@@ -283,6 +292,7 @@ impl Engine for TransactionRecords {
         range: KeyRange<'_>,
         at: Option<&Snapshot>,
     ) -> Result<Box<dyn Scan + '_>, KvError> {
+        let _entered = self.enter_read()?;
         self.note_scan(tree, range);
         let scan = self.engine.scan_whole(self.own(tree)?, range, at);
         scan.map_err(|error| self.told(error))

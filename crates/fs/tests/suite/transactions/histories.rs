@@ -9,6 +9,8 @@
 //! - of serializable ones: what was read is as at the commit, and the graph of dependencies of all
 //!   that was committed has no cycle (see [`checker`]).
 //!
+//! A transaction is rebased now and then: what it has read holds at that moment, or it is refused.
+//!
 //! In half of the histories all of it happens in a transaction, instead of mainline.
 
 mod checker;
@@ -99,6 +101,7 @@ struct History {
     before: Vec<State>,
     committed: Vec<Committed>,
     conflicts: usize,
+    rebases: usize,
 }
 
 type Slot = (usize, usize);
@@ -129,6 +132,7 @@ impl History {
             before: Vec::new(),
             committed: Vec::new(),
             conflicts: 0,
+            rebases: 0,
         }
     }
 
@@ -296,14 +300,35 @@ impl History {
         let name = format!("work{number}");
         let view = self.setup.fs.begin_transaction(&name, &options);
         let view = view.expect("it begins");
-        for name in ["x", "y", "z"] {
-            view.fs().lookup(at(ROOT, name)).expect("it is there");
-        }
+        look_up_dirs(&view);
         Open {
             view,
             work: Work::new(self.committed.len(), &self.state),
             left: 1 + self.rng.below(6),
         }
+    }
+
+    /// Has a transaction go on from now, unless it conflicts.
+    fn rebase(&mut self, open: &mut Open) {
+        let rebased = match self.setup.fs.rebase_transaction(&open.view) {
+            Ok(rebased) => rebased,
+            Err(FsError::Conflict(_)) => return,
+            Err(error) => panic!("{error}"),
+        };
+        look_up_dirs(&rebased);
+        let (view, work) = (rebased, &mut open.work);
+        open.view = view;
+        for (object, value) in &work.reads {
+            let now = self.state.get(object).copied().unwrap_or_default();
+            assert_eq!(now, *value, "{object:?} was read");
+        }
+        let began_with = self.before.get(work.begun).unwrap_or(&self.state);
+        let writes = work.changes(began_with);
+        work.begun = self.committed.len();
+        work.written = writes.keys().copied().collect();
+        work.state = self.state.clone();
+        work.state.extend(&writes);
+        self.rebases += 1;
     }
 
     fn end(&mut self, open: &Open) {
@@ -343,6 +368,11 @@ impl History {
                 self.step_mainline();
                 continue;
             };
+            // With snapshot isolation what was read before a rebase need not hold after it.
+            let may_rebase = self.isolation == TransactionIsolation::Serializable;
+            if may_rebase && self.rng.below(6) == 0 {
+                self.rebase(chosen);
+            }
             let view = Arc::clone(&chosen.view);
             self.step(view.fs(), &mut chosen.work);
             chosen.left -= 1;
@@ -362,6 +392,12 @@ impl History {
         }
         commit(&self.setup, &outer);
         self.compare();
+    }
+}
+
+fn look_up_dirs(view: &TransactionView) {
+    for name in ["x", "y", "z"] {
+        view.fs().lookup(at(ROOT, name)).expect("it is there");
     }
 }
 
@@ -398,6 +434,8 @@ fn serializable_histories_have_a_serial_order() {
     let least = all.len();
     assert!(commits > 16 * least, "{commits} commits");
     assert!(conflicts > 3 * least, "{conflicts} conflicts");
+    let rebases = sum(|it| it.rebases);
+    assert!(rebases > 3 * least, "{rebases} rebases");
 }
 
 /// Snapshot isolation is serializability without the validation of reads: the checks find what it

@@ -4,7 +4,7 @@ use super::random::shown;
 use super::*;
 use ConflictKind::{Inode, Name};
 use stitch_base::clock::Timestamp;
-use stitch_fs::{Side, TransactionIsolation, TransactionLife, TransactionState};
+use stitch_fs::{Side, TransactionLife, TransactionState};
 
 fn rebase(setup: &Setup, view: &TransactionView) -> Arc<TransactionView> {
     let rebased = setup.fs.rebase_transaction(view);
@@ -86,22 +86,6 @@ fn a_rebase_that_conflicts_changes_nothing() {
     assert_eq!(paths, [b"f", b"g"]);
     assert_eq!(shown(view.fs()), before);
     expect_conflicts(&setup, &view, &[("f", Inode), ("g", Name)]);
-    let serializable = BeginOptions {
-        isolation: TransactionIsolation::Serializable,
-        ..BeginOptions::default()
-    };
-    let reads = setup.fs.begin_transaction("reads", &serializable);
-    let reads = reads.expect("it begins");
-    for refused in [
-        setup.fs.rebase_transaction(&reads).map(drop),
-        setup.fs.transaction_conflicts(&reads).map(drop),
-        setup
-            .fs
-            .resolve_transaction(&reads, b"f", Side::Ours)
-            .map(drop),
-    ] {
-        assert!(matches!(refused, Err(FsError::Invalid(_))), "{refused:?}");
-    }
     let run = BeginOptions {
         life: TransactionLife::Run,
         ..BeginOptions::default()

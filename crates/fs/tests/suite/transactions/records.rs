@@ -5,7 +5,7 @@ use super::*;
 use std::collections::{BTreeMap, BTreeSet};
 use stitch_base::TreeId;
 use stitch_base::sync::Arc as SyncArc;
-use stitch_fs::{PausedRecords, RecordRules, RecordSides, TransactionLife};
+use stitch_fs::{PausedRecords, RecordKey, RecordRules, RecordSides, Side, TransactionLife};
 use stitch_kv::{Batch, CommitOptions, Direction, Engine, Guards, KeyRange, KvError, TreeOptions};
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -539,12 +539,153 @@ fn records_come_along_in_a_rebase() {
     let listed = setup.fs.transaction_conflicts(&view).expect("it is open");
     assert!(listed.len() == 1 && listed[0].0.record.is_some() && listed[0].1.is_none());
     expect_records(&setup, &view, &[("stock", b"c")]);
-    // So is a deleted range, which is not copied.
+}
+
+#[test]
+fn deleted_ranges_come_along_in_a_rebase() {
+    let (setup, engine, tree) = with_records();
     let view = begin(&setup, "range");
-    let clear = Write::Clear(b"a".to_vec(), b"z".to_vec());
+    let clear = Write::Clear(b"a".to_vec(), b"k".to_vec());
     clear.commit(&**view.records(), tree).expect("it is taken");
+    put_in(&**view.records(), tree, b"b", b"ours");
+    put_in(&*engine, tree, b"x", b"theirs");
+    let view = setup.fs.rebase_transaction(&view).expect("no conflict");
+    let rows = |pairs: &[(&str, &str)]| -> Rows {
+        let pair = |(key, row): &(&str, &str)| ((*key).into(), (*row).into());
+        pairs.iter().map(pair).collect()
+    };
+    assert_eq!(
+        rows_of(&**view.records(), tree),
+        rows(&[("b", "ours"), ("x", "theirs")])
+    );
+    // What others add to the range is a conflict still, of the next rebase, too.
+    put_in(&*engine, tree, b"c", b"theirs");
+    expect_records(&setup, &view, &[("stock", b"c")]);
     let refused = setup.fs.rebase_transaction(&view);
-    assert!(matches!(refused, Err(FsError::Invalid(_))));
+    assert!(matches!(refused, Err(FsError::Conflict(_))));
+    resolve(&setup, &view, "c", Side::Theirs).expect("it is in conflict");
+    let view = setup
+        .fs
+        .rebase_transaction(&view)
+        .expect("all are resolved");
+    let expected = rows(&[("b", "ours"), ("c", "theirs"), ("x", "theirs")]);
+    assert_eq!(rows_of(&**view.records(), tree), expected);
+    // It is not the transaction's any more, and the range around it is.
+    put_in(&*engine, tree, b"c", b"later");
+    put_in(&*engine, tree, b"d", b"later");
+    expect_records(&setup, &view, &[("stock", b"d")]);
+    resolve(&setup, &view, "d", Side::Ours).expect("it is in conflict");
     commit(&setup, &view);
-    assert_eq!(rows_of(&*engine, tree), Rows::new());
+    let expected = rows(&[("b", "ours"), ("c", "later"), ("x", "theirs")]);
+    assert_eq!(rows_of(&*engine, tree), expected);
+    assert_eq!(own_trees(&*engine), Vec::<String>::new());
+}
+
+fn key(tree: &str, key: &str) -> RecordKey {
+    RecordKey {
+        tree: tree.to_owned(),
+        key: key.into(),
+    }
+}
+
+fn resolve(setup: &Setup, view: &TransactionView, at: &str, side: Side) -> FsResult<()> {
+    setup.fs.resolve_record(view, &key("stock", at), side)
+}
+
+#[test]
+fn records_in_conflict_are_resolved_one_by_one() {
+    let (setup, engine, tree) = with_records();
+    let view = begin(&setup, "work");
+    let (records, gone) = (view.records(), Write::Delete(b"b".to_vec()));
+    file(view.fs(), ROOT, "f", b"ours");
+    for at in ["a", "c", "own"] {
+        put_in(&**records, tree, at.as_bytes(), b"ours");
+    }
+    gone.commit(&**records, tree).expect("it is taken");
+    file(&setup.fs, ROOT, "f", b"theirs");
+    for at in ["a", "b", "c"] {
+        put_in(&*engine, tree, at.as_bytes(), b"theirs");
+    }
+    for none in [key("stock", "own"), key("stock", "x"), key("other", "a")] {
+        let none = setup.fs.resolve_record(&view, &none, Side::Ours);
+        assert!(matches!(none, Err(FsError::NotFound)), "{none:?}");
+    }
+    for (at, side) in [("a", Side::Theirs), ("a", Side::Ours), ("b", Side::Ours)] {
+        resolve(&setup, &view, at, side).expect("it is in conflict");
+    }
+    let found = setup.fs.resolve_transaction(&view, b"", Side::Ours);
+    assert_eq!(found.ok(), Some(1), "paths are of files alone");
+    expect_records(&setup, &view, &[("stock", b"c")]);
+    resolve(&setup, &view, "c", Side::Theirs).expect("it is in conflict");
+    // They are kept, and hold for what was seen.
+    drop((view, engine));
+    let setup = setup.reopened();
+    let engine = store(&setup);
+    let view = setup.fs.open_transaction("work").expect("it is named");
+    put_in(&*engine, tree, b"b", b"again");
+    let sides = || {
+        let all = setup.fs.transaction_conflicts(&view).expect("it is open");
+        let records = all
+            .into_iter()
+            .filter_map(|(it, side)| Some((it.record?, side)));
+        records
+            .map(|(record, side)| (record.key, side))
+            .collect::<Vec<_>>()
+    };
+    let expected = [
+        (b"a".to_vec(), Some(Side::Ours)),
+        (b"b".to_vec(), None),
+        (b"c".to_vec(), Some(Side::Theirs)),
+    ];
+    assert_eq!(sides(), expected);
+    expect_records(&setup, &view, &[("stock", b"b")]);
+    resolve(&setup, &view, "b", Side::Ours).expect("it is in conflict");
+    commit(&setup, &view);
+    let expected = [("a", "ours"), ("c", "theirs"), ("own", "ours")];
+    let expected = expected.map(|(key, row)| (key.into(), row.into()));
+    assert_eq!(rows_of(&*engine, tree), Rows::from(expected));
+    assert_eq!(contents(&setup.fs, "f"), b"ours");
+}
+
+#[test]
+fn records_of_a_removed_tree_are_left() {
+    let (setup, engine, tree) = with_records();
+    let view = begin(&setup, "work");
+    put_in(&**view.records(), tree, b"a", b"ours");
+    file(view.fs(), ROOT, "f", b"");
+    engine.drop_tree(tree).expect("it is there");
+    let refused = resolve(&setup, &view, "a", Side::Ours);
+    assert!(
+        matches!(refused, Err(FsError::Unresolvable(_))),
+        "{refused:?}"
+    );
+    resolve(&setup, &view, "a", Side::Theirs).expect("it is in conflict");
+    commit(&setup, &view);
+    assert!(find(&setup.fs, "f").is_ok());
+    assert_eq!(own_trees(&*engine), Vec::<String>::new());
+}
+
+#[test]
+fn rules_join_records_of_a_rebase_and_rows_that_follow_are_resolved_last() {
+    let setup = setup_with(|options| options.records = SyncArc::new(Sums::default()));
+    let engine = store(&setup);
+    let tree = engine.create_tree("stock", &TreeOptions::default());
+    let tree = tree.expect("the name is free");
+    put_in(&*engine, tree, b"n", &[10]);
+    let view = begin(&setup, "work");
+    for (key, row) in [(&b"n"[..], 15), (b"x", 1), (b"hidden", 1)] {
+        put_in(&**view.records(), tree, key, &[row]);
+        put_in(&*engine, tree, key, &[row + 1]);
+    }
+    let resolve = |tree: &str, at: &str, side| {
+        let at = key(tree, at);
+        setup.fs.resolve_record(&view, &at, side)
+    };
+    expect_records(&setup, &view, &[("STOCK", b"x")]);
+    resolve("STOCK", "x", Side::Theirs).expect("it is in conflict");
+    expect_records(&setup, &view, &[("stock", b"hidden")]);
+    resolve("stock", "hidden", Side::Ours).expect("it is in conflict");
+    commit(&setup, &view);
+    let rows = rows_of(&*engine, tree).into_values().collect::<Vec<_>>();
+    assert_eq!(rows, [vec![1], vec![21], vec![2]], "hidden, n, x");
 }

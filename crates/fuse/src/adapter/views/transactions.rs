@@ -245,6 +245,9 @@ impl Views {
             TransactionRequest::Resolve(name, side, path) => {
                 self.resolve(asker, (name, path), side)
             }
+            TransactionRequest::ResolveRecord(name, side, record) => {
+                self.resolve_record(asker, (name, &record), side)
+            }
             TransactionRequest::Rebase(name) => self.begin_rebase(asker, name),
             TransactionRequest::Base(name, offset, path) => {
                 self.base_contents(asker, (name, path), offset)

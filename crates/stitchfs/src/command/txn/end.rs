@@ -19,6 +19,10 @@ const POLL: Duration = Duration::from_millis(2);
 /// What the engine says of a batch that is too large.
 const TOO_LARGE: &str = "is over the limit of";
 
+/// What to do where others have changed what a serializable transaction has read.
+pub(super) const READ_HAS_CHANGED: &str = "what it has read was changed: it decided by that, so \
+    no side can be chosen; copy from it what you need, and begin or run it again";
+
 /// Commit a transaction: exit code 75 and a list if others changed the same
 #[derive(Debug, Parser)]
 pub(super) struct TxnCommit {
@@ -132,14 +136,29 @@ fn conflict_text(
     for (kind, path) in told {
         text.push_str(&format!("\n  {}: {kind}", path_text(&path_of(path))));
     }
-    for RecordConflict { kind, tree, key } in records {
-        let key = key.escape_ascii();
-        text.push_str(&format!("\n  {key}: {kind} of {}", tree.escape_debug()));
+    for record in records {
+        text.push_str(&format!("\n  {}", record_line(record)));
     }
     if count > told_count {
         text.push_str(&format!("\n  and {} more", count - told_count));
     }
+    let mut kinds = told.iter().map(|(kind, _)| kind);
+    if kinds.any(|kind| is_read(kind)) || records.iter().any(|record| is_read(&record.kind)) {
+        text.push_str(&format!("\n{READ_HAS_CHANGED}"));
+    }
     text
+}
+
+/// Reports whether a kind of conflict is of what a serializable transaction has read.
+pub(super) fn is_read(kind: &str) -> bool {
+    kind.starts_with("read ") || kind.starts_with("perhaps read")
+}
+
+/// Returns a record in conflict as a line.
+pub(super) fn record_line(record: &RecordConflict) -> String {
+    let RecordConflict { kind, tree, key } = record;
+    let key = key.escape_ascii();
+    format!("{key}: {kind} of {}", tree.escape_debug())
 }
 
 /// Returns the outcome for programs.
@@ -172,13 +191,19 @@ pub(super) fn to_json(name: &str, outcome: &CommitOutcome) -> Value {
     out
 }
 
-/// A record in conflict, for programs. A key that is no text has `key` null.
-fn record_json(record: &RecordConflict) -> Value {
-    let digits = record.key.iter().map(|byte| format!("{byte:02x}"));
+/// Returns a record in conflict for programs.
+pub(super) fn record_json(record: &RecordConflict) -> Value {
+    let mut out = key_json(&record.tree, &record.key);
+    out["kind"] = json!(record.kind);
+    out
+}
+
+/// Returns a key of a record for programs. One that is no text has `key` null.
+pub(super) fn key_json(tree: &str, key: &[u8]) -> Value {
+    let digits = key.iter().map(|byte| format!("{byte:02x}"));
     json!({
-        "kind": record.kind,
-        "tree": record.tree,
-        "key": std::str::from_utf8(&record.key).ok(),
+        "tree": tree,
+        "key": std::str::from_utf8(key).ok(),
         "key_hex": digits.collect::<String>(),
     })
 }
@@ -229,8 +254,13 @@ mod tests {
         };
         let text = conflict_text("work", *count, (told, records), "stays open");
         let expected = "\n  a/b: name\n  .: attributes or contents\n  user:1: read record of \
-                        redis/rows\n  \\xff\\x00: record of stock\n  and 1 more";
-        assert!(text.ends_with(expected), "{text}");
+                        redis/rows\n  \\xff\\x00: record of stock\n  and 1 more\n";
+        assert!(
+            text.ends_with(&format!("{expected}{READ_HAS_CHANGED}")),
+            "{text}"
+        );
+        let written = conflict_text("work", 1, (&told[..1], &[]), "stays open");
+        assert!(written.ends_with("\n  a/b: name"), "{written}");
         let out = to_json("work", &conflict);
         assert_eq!(
             (&out["count"], &out["outcome"]),

@@ -64,7 +64,10 @@ impl Drop for MergeFiles {
 /// Merges a file, and returns the number of conflicts that are resolved by it.
 pub(super) fn run(target: &TxnMount, name: &str, path: &[u8], command: &str) -> Result<usize> {
     let shown = path_text(&path_of(path));
-    if !listed(target, name)?.iter().any(|one| one.path == path) {
+    if !listed(target, name)?
+        .iter()
+        .any(|one| one.path == path && one.record.is_none())
+    {
         return Err(no_conflict(name, &shown));
     }
     let inside = target.place(name).join(path_of(path));

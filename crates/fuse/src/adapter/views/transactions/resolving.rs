@@ -1,7 +1,7 @@
 //! Requests about conflicts of a transaction, its rebase and what it began with.
 
 use stitch_base::Ino;
-use stitch_fs::{Attr, DirName, FileKind, FileSystem, Side, TransactionLife};
+use stitch_fs::{Attr, DirName, FileKind, FileSystem, FsResult, RecordKey, Side, TransactionLife};
 
 use super::scope::Asker;
 use super::{REPLY_BYTES_MAX, ReplyWords, number_reply};
@@ -11,7 +11,7 @@ use crate::adapter::report::check_caller;
 use crate::adapter::views::Views;
 use crate::errno::Errno;
 use crate::handler::{Answer, Context};
-use crate::transactions::side_word;
+use crate::transactions::{record_word, side_word};
 
 /// Bits of others in a mode.
 const OTHERS_READ: u16 = 0o4;
@@ -31,8 +31,9 @@ impl Views {
         reply.add(&[all.len().to_string().as_bytes()]);
         for (conflict, side) in all.iter().skip(from) {
             let (kind, side) = (conflict.kind.to_string(), side_word(*side));
-            let record = conflict.record.as_ref().map(|it| shown(&it.to_string()));
-            let path = record.as_ref().map_or(&conflict.path[..], String::as_bytes);
+            let record = conflict.record.as_ref();
+            let record = record.map(|record| record_word(&record.tree, &record.key));
+            let path = record.as_ref().unwrap_or(&conflict.path);
             if !reply.add(&[kind.as_bytes(), side.as_bytes(), path]) {
                 return Ok(reply.0);
             }
@@ -50,13 +51,19 @@ impl Views {
         let number = self.owned_and_kept(asker, name)?;
         let open = self.transactions.table.by_number(number)?;
         let resolved = open.resolve(self.mainline.fs(), path, side);
-        match resolved {
-            Ok(count) => {
-                tracing::info!(name, count, "conflicts of a transaction were resolved");
-                Ok(ReplyWords::of(&[count.to_string().as_bytes()]))
-            }
-            Err(error) => Ok(super::commits::refusal_of(&error)),
-        }
+        Ok(resolved_reply(name, &resolved))
+    }
+
+    pub(super) fn resolve_record(
+        &self,
+        asker: &Asker<'_>,
+        (name, record): (&str, &RecordKey),
+        side: Side,
+    ) -> Answer<Vec<u8>> {
+        let number = self.owned_and_kept(asker, name)?;
+        let open = self.transactions.table.by_number(number)?;
+        let resolved = open.resolve_record(self.mainline.fs(), record, side);
+        Ok(resolved_reply(name, &resolved.map(|()| 1)))
     }
 
     pub(super) fn begin_rebase(&self, asker: &Asker<'_>, name: &str) -> Answer<Vec<u8>> {
@@ -109,9 +116,14 @@ impl Views {
     }
 }
 
-/// A word without zero bytes.
-fn shown(text: &str) -> String {
-    text.replace('\0', "\\0")
+fn resolved_reply(name: &str, resolved: &FsResult<usize>) -> Vec<u8> {
+    match resolved {
+        Ok(count) => {
+            tracing::info!(name, count, "conflicts of a transaction were resolved");
+            ReplyWords::of(&[count.to_string().as_bytes()])
+        }
+        Err(error) => super::commits::refusal_of(error),
+    }
 }
 
 /// The daemon reads what the caller may not: others see what everybody may, and what is theirs.

@@ -13,7 +13,7 @@ use stitch_base::Ino;
 use stitch_base::sync::atomic::{AtomicBool, Ordering};
 use stitch_base::sync::{Arc, Mutex};
 use stitch_fs::{
-    BeginOptions, Committed, Conflict, FileSystem, FsError, FsResult, PathChange, Side,
+    BeginOptions, Committed, Conflict, FileSystem, FsError, FsResult, PathChange, RecordKey, Side,
     TransactionInfo, TransactionView,
 };
 
@@ -123,6 +123,15 @@ impl OpenTransaction {
         side: Side,
     ) -> FsResult<usize> {
         mainline.resolve_transaction(&self.view, path, side)
+    }
+
+    pub(super) fn resolve_record(
+        &self,
+        mainline: &FileSystem,
+        record: &RecordKey,
+        side: Side,
+    ) -> FsResult<()> {
+        mainline.resolve_record(&self.view, record, side)
     }
 
     /// Returns the file system that it began with. `anew` if a file is read from its beginning.
