@@ -182,7 +182,6 @@ pub(crate) fn evict(path: &Path) -> Result<()> {
 }
 
 /// Bytes that the files below `path` take on their file system.
-#[cfg(any(test, feature = "peers"))]
 pub(crate) fn allocated_bytes(path: &Path) -> Result<u64> {
     use std::os::unix::fs::MetadataExt as _;
     let mut total = 0;
