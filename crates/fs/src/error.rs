@@ -70,6 +70,9 @@ pub enum FsError {
     /// A clone of a clone, and so on, too often.
     #[error("a clone of a clone of a clone, and so on, too often")]
     TooDeep,
+    /// The contents of the file belong to the atomic write of another process.
+    #[error("another process has an atomic write of the file: try again when it has ended")]
+    Busy,
     /// The inode has as many names as it can have.
     #[error("too many links")]
     TooManyLinks,
@@ -165,7 +168,7 @@ impl FsError {
             | Self::Unresolvable(_)
             | Self::TooBig
             | Self::TooManyLinks => ErrorKind::Invalid,
-            Self::Held(_) | Self::HasInner(_) => ErrorKind::Busy,
+            Self::Busy | Self::Held(_) | Self::HasInner(_) => ErrorKind::Busy,
             Self::NoSpace => ErrorKind::NoSpace,
             Self::ReadOnly => ErrorKind::ReadOnly,
             Self::Unsupported | Self::NumbersTooLarge | Self::TooDeep | Self::NestedTooDeep(_) => {
