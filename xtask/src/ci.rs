@@ -40,7 +40,7 @@ const fn part_of(name: &'static str, seconds: u64, more: &'static [&'static str]
 }
 
 /// The suites that run side by side with others, the longest first.
-const BESIDE: [Suite; 15] = [
+const BESIDE: [Suite; 16] = [
     suite("realwork", 1800),
     suite("fsx", 900),
     suite("kill9", 720),
@@ -55,12 +55,13 @@ const BESIDE: [Suite; 15] = [
     suite("send", 240),
     suite("rmtree", 240),
     suite("serve", 240),
+    suite("sqlite", 240),
     suite("faults", 120),
 ];
 
 /// The suites that run once more with `io_uring`, side by side with others: short ones that depend
 /// on the transport.
-const BESIDE_BY_RING: [Suite; 10] = [
+const BESIDE_BY_RING: [Suite; 11] = [
     part_of("fsx", 300, &["--seeds", "1", "--ops", "20000"]),
     part_of("kill9", 240, &["commits", "beside", "lent"]),
     suite("passthrough", 240),
@@ -68,6 +69,7 @@ const BESIDE_BY_RING: [Suite; 10] = [
     suite("rollback", 240),
     suite("history", 240),
     suite("rmtree", 240),
+    suite("sqlite", 240),
     part_of("differential", 240, &["--seeds", "1"]),
     part_of(
         "enospc",

@@ -44,6 +44,11 @@ const CARGO_DENY: (&str, &str) = ("cargo-deny", "0.20.2");
 /// The checker of public items and its version.
 const CARGO_SEMVER_CHECKS: (&str, &str) = ("cargo-semver-checks", "0.51.0");
 
+/// The crate that has the source of `SQLite`, and its version.
+const SQLITE: (&str, &str) = ("libsqlite3-sys", "0.30.1");
+/// The name under which programs load `SQLite`.
+const SQLITE_LIBRARY: &str = "libsqlite3.so.0";
+
 /// Settings of the release profile by which a program is built soon; it runs for seconds.
 const QUICK_BUILD: [(&str, &str); 4] = [
     ("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1"),
@@ -59,13 +64,18 @@ pub(crate) fn bin_dir(root: &Path) -> PathBuf {
     root.join("target/tools/bin")
 }
 
+/// Where libraries are installed that some mounted tests load.
+fn lib_dir(root: &Path) -> PathBuf {
+    root.join("target/tools/lib")
+}
+
 /// Installs what is missing.
 pub(crate) fn install(root: &Path) -> Result<()> {
     install_packages()?;
     for (program, version) in PROGRAMS {
         install_program(root, program, version)?;
     }
-    Ok(())
+    install_sqlite(root)
 }
 
 /// Installs cargo-deny if it is missing, and returns its path.
@@ -153,6 +163,56 @@ fn install_program(root: &Path, program: &str, version: &str) -> Result<()> {
     );
     fs::write(stamp, "")?;
     Ok(())
+}
+
+/// Builds an `SQLite` that commits by atomic writes where a file system has them. That of the
+/// system does not.
+fn install_sqlite(root: &Path) -> Result<()> {
+    let (package, version) = SQLITE;
+    let stamp = root.join(format!("target/tools/{package}-{version}.installed"));
+    let library = lib_dir(root).join(SQLITE_LIBRARY);
+    if stamp.exists() && library.exists() {
+        return Ok(());
+    }
+    println!("installing SQLite of {package} {version}");
+    let source = sqlite_source(root)?;
+    fs::create_dir_all(lib_dir(root))?;
+    let mut compiler = Command::new("gcc");
+    compiler
+        .args(["-O1", "-shared", "-fPIC"])
+        .arg(format!("-Wl,-soname,{SQLITE_LIBRARY}"))
+        .arg("-DSQLITE_ENABLE_BATCH_ATOMIC_WRITE");
+    compiler.arg("-o").arg(&library).arg(source);
+    ensure!(
+        succeeds(compiler.args(["-lpthread", "-ldl", "-lm"]))?,
+        "gcc failed to build SQLite"
+    );
+    fs::write(stamp, "")?;
+    Ok(())
+}
+
+/// Downloads the source of `SQLite`. Returns its only file.
+fn sqlite_source(root: &Path) -> Result<PathBuf> {
+    let (package, version) = SQLITE;
+    let dir = root.join("target/tools/build/sqlite");
+    fs::create_dir_all(dir.join("src"))?;
+    // A package of its own: the workspace does not need it.
+    let manifest = format!(
+        "[package]\nname = \"sqlite-source\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\
+         [dependencies]\n{package} = \"={version}\"\n[workspace]\n"
+    );
+    fs::write(dir.join("Cargo.toml"), manifest)?;
+    fs::write(dir.join("src/lib.rs"), "")?;
+    let mut command = cargo(root);
+    command
+        .args(["vendor", "--quiet", "--manifest-path"])
+        .arg(dir.join("Cargo.toml"))
+        .arg(dir.join("vendor"));
+    ensure!(
+        succeeds_in_time(&mut command, PAUSES)?,
+        "cargo vendor of {package} failed"
+    );
+    Ok(dir.join("vendor").join(package).join("sqlite3/sqlite3.c"))
 }
 
 #[cfg(test)]

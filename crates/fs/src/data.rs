@@ -18,6 +18,7 @@
 
 mod allocate;
 mod allocated;
+mod atomic;
 mod copy;
 mod extent_maps;
 mod extents;

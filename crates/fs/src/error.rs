@@ -73,6 +73,9 @@ pub enum FsError {
     /// More clones lie in the source of a clone than are made in one step.
     #[error("more than {0} clones lie in it; clone directories in it one by one")]
     TooManyClones(usize),
+    /// The contents of the file belong to the atomic write of another process.
+    #[error("another process has an atomic write of the file: try again when it has ended")]
+    Busy,
     /// The inode has as many names as it can have.
     #[error("too many links")]
     TooManyLinks,
@@ -168,7 +171,7 @@ impl FsError {
             | Self::Unresolvable(_)
             | Self::TooBig
             | Self::TooManyLinks => ErrorKind::Invalid,
-            Self::Held(_) | Self::HasInner(_) => ErrorKind::Busy,
+            Self::Busy | Self::Held(_) | Self::HasInner(_) => ErrorKind::Busy,
             Self::NoSpace => ErrorKind::NoSpace,
             Self::ReadOnly => ErrorKind::ReadOnly,
             Self::Unsupported

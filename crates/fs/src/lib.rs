@@ -15,6 +15,7 @@
 mod access;
 mod acl;
 mod aside;
+mod atomic;
 mod attr;
 mod back;
 mod change;
@@ -68,6 +69,7 @@ mod usage;
 mod views;
 mod xattr;
 
+pub use atomic::{AtomicWriter, Writer};
 pub use data::{FILE_BYTES_MAX, INLINE_BYTES_MAX};
 pub use difference::TouchedPaths;
 pub use error::{FsError, FsResult};

@@ -143,6 +143,8 @@ impl FileSystem {
                 continue;
             };
             plan.check_owner(&was, &now, owner)?;
+            // What they would write belongs to what was.
+            self.atomic_writes.end_all();
             let row = RollbackRow {
                 snapshot: pin,
                 dir,

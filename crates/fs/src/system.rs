@@ -1,6 +1,7 @@
 //! The file system as a whole: made, opened, synced, closed.
 
 use crate::aside::Aside;
+use crate::atomic::AtomicWrites;
 use crate::back::BackRows;
 use crate::change::Change;
 use crate::contents::Contents;
@@ -59,6 +60,7 @@ pub struct FileSystem {
     pub(crate) reads: Option<Arc<ReadSet>>,
     pub(crate) transactions: OpenTransactions,
     pub(crate) detached: Detached,
+    pub(crate) atomic_writes: AtomicWrites,
     pub(crate) externals: Externals,
     /// Some file was immutable or append-only.
     pub(crate) fixed: AtomicBool,
@@ -220,6 +222,7 @@ impl FileSystem {
             reads,
             transactions: OpenTransactions::default(),
             detached: Detached::default(),
+            atomic_writes: AtomicWrites::default(),
             externals,
             fixed: AtomicBool::new(is_fixed),
             room: Room::default(),
@@ -356,9 +359,11 @@ impl FileSystem {
     }
 
     pub(crate) fn let_go(&self, ino: Ino, hold: Hold) {
-        if let Some(inode) = self.residents.let_go(ino, hold)
-            && Contents::are_external(&inode.head)
-        {
+        let Some(inode) = self.residents.let_go(ino, hold) else {
+            return;
+        };
+        self.atomic_writes.remove(inode.head.ino);
+        if Contents::are_external(&inode.head) {
             self.externals.forget(inode.head.ino);
         }
     }
@@ -536,7 +541,7 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Attributes.
+    /// Attributes, with the size that an atomic write gives a file.
     ///
     /// # Errors
     /// [`FsError::Stale`].
@@ -547,7 +552,9 @@ impl FileSystem {
                 reads.note_own_inode(ino);
             }
         }
-        Ok(Attr::of(&self.residents.inodes.head(ino)?))
+        let mut attr = Attr::of(&self.residents.inodes.head(ino)?);
+        attr.size = self.staged_size(ino).unwrap_or(attr.size);
+        Ok(attr)
     }
 }
 

@@ -286,6 +286,16 @@ impl ClearSetId {
             Self::Executable | Self::All => perm & !(SET_UID | SET_GID),
         }
     }
+
+    /// Returns what clears the bits of both.
+    #[must_use]
+    pub const fn with(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::All, _) | (_, Self::All) => Self::All,
+            (Self::Executable, _) | (_, Self::Executable) => Self::Executable,
+            (Self::None, Self::None) => Self::None,
+        }
+    }
 }
 
 /// What `rename` does with the target.

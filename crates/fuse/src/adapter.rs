@@ -6,7 +6,7 @@
 //! - OPEN, OPENDIR, CREATE and FLUSH return `ENOSYS` (the trait's defaults), so that the kernel
 //!   stops sending them and RELEASE. Files live by their lookup counts, which the file system
 //!   keeps. See `docs/adr/0010-fuse-requests-avoided.md`. OPEN is served with passthrough and where
-//!   files are immutable (`lent`).
+//!   files are immutable (`lent`), FLUSH with atomic writes (`atomic`).
 //! - Names, negative entries and attributes never expire: nobody else changes them without a
 //!   notice.
 //! - The kernel keeps all locks.
@@ -20,6 +20,7 @@
 
 mod alarm;
 mod announced;
+mod atomic;
 mod chore;
 mod convert;
 mod flags;
@@ -56,8 +57,8 @@ use crate::handler::{Answer, Context, Handler};
 use crate::notify::Notifier;
 use crate::session::Negotiated;
 use crate::wire::args::{
-    CopyFileRange, Create, FSync, Fallocate, ForgetList, Ioctl, LSeek, MkDir, MkNod, Open, Read,
-    Release, Rename, SetAttr, SetXattr, Statx, Write,
+    CopyFileRange, Create, FSync, Fallocate, Flush, ForgetList, Ioctl, LSeek, MkDir, MkNod, Open,
+    Read, Release, Rename, SetAttr, SetXattr, Statx, Write,
 };
 use crate::wire::codec::Sink;
 use crate::wire::reply::{
@@ -92,6 +93,9 @@ pub struct AdapterOptions {
     /// file that is written. Stored attributes stay stored. Requests to the daemon that come as
     /// attributes are still accepted.
     pub xattrs: bool,
+    /// True to serve the ioctls for atomic writes of files. The kernel then sends a FLUSH for each
+    /// descriptor that is closed, and waits for it. Not in a mount that survives its daemon.
+    pub atomic_writes: bool,
 }
 
 impl Default for AdapterOptions {
@@ -99,6 +103,7 @@ impl Default for AdapterOptions {
         Self {
             kernel_checks: true,
             xattrs: true,
+            atomic_writes: false,
         }
     }
 }
@@ -446,6 +451,10 @@ impl Handler for Adapter {
         self.open_file(ino, args.flags)
     }
 
+    fn flush(&self, context: &Context<'_>, ino: Ino, _: &Flush) -> Answer<()> {
+        self.flush_request(context, ino)
+    }
+
     fn release(&self, _: &Context<'_>, ino: Ino, _: &Release) -> Answer<()> {
         if let Some(opens) = self.opens.get() {
             opens.release(ino);
@@ -579,14 +588,12 @@ impl Handler for Adapter {
         match args.command {
             crate::report::READ => return self.read_report(context, ino, args.input, out),
             trim::FITRIM => return self.trims.serve(context, args.input, out),
+            command if atomic::is_asked(command) => {
+                return self.atomic_ioctl(context, ino, args, out);
+            }
             _ => {}
         }
-        let result = flags::serve(&self.fs, &self.actor(context), ino, args, out)?;
-        if flags::is_change(args.command) {
-            // The change time has changed, and the kernel does not check that.
-            self.attr_cache.drop_attr(ino);
-        }
-        Ok(result)
+        self.flags_ioctl(context, ino, args, out)
     }
 
     fn fallocate(&self, context: &Context<'_>, ino: Ino, args: &Fallocate) -> Answer<()> {

@@ -87,6 +87,9 @@ pub enum SessionError {
     /// Passthrough was required and is not available.
     #[error("passthrough cannot be had: {0}")]
     NoPassthrough(NoPassthrough),
+    /// Atomic writes were required of a mount that survives its daemon.
+    #[error("a mount that survives its daemon has no atomic writes")]
+    HeldAtomicWrites,
     /// No thread could be started.
     #[error("cannot start a worker")]
     NoThread {
@@ -117,6 +120,7 @@ impl SessionError {
             | Self::NoRing(_)
             | Self::NoResend
             | Self::NoPassthrough(_)
+            | Self::HeldAtomicWrites
             | Self::NoIdlePoll { .. } => ErrorKind::Unsupported,
             Self::Malformed(_) | Self::Panicked => ErrorKind::Bug,
             Self::UnmountedEarly => ErrorKind::Conflict,
@@ -226,6 +230,7 @@ impl Session {
         config: &SessionConfig,
     ) -> Result<Self, SessionError> {
         config.check_passthrough()?;
+        config.check_atomic_writes()?;
         let mut config = config.clone();
         let mut route = Route::new(&mut config)?;
         let idle_polling = idle_polling(&config)?;

@@ -303,6 +303,7 @@ const fn served(default_permissions: bool, config: &SessionConfig) -> AdapterOpt
     AdapterOptions {
         kernel_checks: default_permissions,
         xattrs: config.xattrs,
+        atomic_writes: config.atomic_writes,
     }
 }
 

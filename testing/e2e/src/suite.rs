@@ -24,6 +24,7 @@ mod rollback;
 mod send;
 mod serve;
 mod snapshots;
+mod sqlite;
 mod txn;
 mod txn_kv;
 mod users;
@@ -57,5 +58,6 @@ pub(crate) const ALL: &[(&str, &[Case])] = &[
     ("passthrough", passthrough::CASES),
     ("rocksdb", rocksdb::CASES),
     ("serve", serve::CASES),
+    ("sqlite", sqlite::CASES),
     ("realwork", realwork::CASES),
 ];

@@ -49,6 +49,7 @@ impl FileSystem {
         let inode = self.residents.inodes.get(ino)?;
         check_regular(&inode)?;
         check_may_write(&inode, offset)?;
+        self.atomic_writes.check_none(ino)?;
         let grown = match mode {
             FallocateMode::Allocate { keep_size: false }
             | FallocateMode::ZeroRange { keep_size: false } => end,

@@ -9,7 +9,8 @@ use stitch_base::Ino;
 
 impl FileSystem {
     /// Copies bytes between files (or within one, where the ranges do not meet). Returns their
-    /// number, fewer only at the end of the source.
+    /// number, fewer only at the end of the source. Of a source with an atomic write, what is in
+    /// the file is copied.
     ///
     /// # Errors
     /// [`FsError::Invalid`] for ranges of one file that meet, and as [`Self::read`] and
@@ -22,6 +23,7 @@ impl FileSystem {
         check_regular(&from)?;
         check_regular(&to)?;
         check_may_write(&to, target.1)?;
+        self.atomic_writes.check_none(target.0)?;
         let len = len.min(from.head.size.saturating_sub(source.1));
         let end = target.1.checked_add(len);
         if end.is_none_or(|end| end > FILE_BYTES_MAX) {

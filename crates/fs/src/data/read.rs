@@ -25,7 +25,10 @@ impl FileSystem {
             let _inode = self.residents.locks.inode_read(ino);
             let inode = self.residents.inodes.get(ino)?;
             check_regular(&inode)?;
-            self.read_locked(&inode, offset, len, out)?
+            match self.atomic_writes.get(ino) {
+                Some(write) => self.read_staged(&inode, &write, (offset, len), out)?,
+                None => self.read_locked(&inode, offset, len, out)?,
+            }
         };
         if len > 0 {
             self.touch_atime(ino);

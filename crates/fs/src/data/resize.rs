@@ -20,6 +20,7 @@ impl FileSystem {
         clear_setid: ClearSetId,
     ) -> FsResult<()> {
         check_regular(&staged.inode)?;
+        self.atomic_writes.check_none(staged.head.ino)?;
         if size > FILE_BYTES_MAX {
             return Err(FsError::FileTooBig);
         }
@@ -54,7 +55,12 @@ impl FileSystem {
         Ok(())
     }
 
-    fn stage_cut(&self, change: &mut Change<'_>, staged: &mut Staged, size: u64) -> FsResult<()> {
+    pub(super) fn stage_cut(
+        &self,
+        change: &mut Change<'_>,
+        staged: &mut Staged,
+        size: u64,
+    ) -> FsResult<()> {
         debug_assert!(size < staged.head.size, "it is cut");
         let old_size = staged.head.size;
         self.residents.inodes.note_counted(staged.head.ino, None);

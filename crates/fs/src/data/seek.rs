@@ -26,11 +26,13 @@ impl FileSystem {
         let inode = self.residents.inodes.get(ino)?;
         check_regular(&inode)?;
         self.note_contents_read(ino);
-        let size = inode.head.size;
+        let staged = self.staged_size(ino);
+        let size = staged.unwrap_or(inode.head.size);
         if offset >= size {
             return Err(FsError::NoSeekTarget);
         }
-        let has_holes = inode.head.has(row_flag::HOLES);
+        // With an atomic write all is reported as data.
+        let has_holes = staged.is_none() && inode.head.has(row_flag::HOLES);
         match (what, Contents::of(&inode.head)) {
             (SeekFor::Data, _) if !has_holes => Ok(offset),
             (SeekFor::Hole, _) if !has_holes => Ok(size),

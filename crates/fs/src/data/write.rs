@@ -2,6 +2,7 @@
 
 use super::read::check_regular;
 use super::{FILE_BYTES_MAX, INLINE_BYTES_MAX, Staged, chunk_count, within};
+use crate::atomic::Writer;
 use crate::change::Change;
 use crate::contents::Contents;
 use crate::events::Event;
@@ -28,7 +29,8 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::FileTooBig`], [`FsError::Perm`] for what is immutable, or append-only and not
     /// written at its end, [`FsError::IsDir`], [`FsError::Invalid`], [`FsError::NoSpace`],
-    /// [`FsError::ReadOnly`], [`FsError::Stale`].
+    /// [`FsError::ReadOnly`], [`FsError::Busy`] if the file has an atomic write,
+    /// [`FsError::Stale`].
     ///
     /// # Durability
     /// One batch for each [`Self::write_step_bytes`]: of a longer write a crash may leave a
@@ -43,12 +45,31 @@ impl FileSystem {
         data: &[u8],
         options: WriteOptions,
     ) -> FsResult<Attr> {
+        self.write_by(Writer::Other, ino, offset, data, options)
+    }
+
+    /// As [`Self::write`], by a writer that may have an atomic write of the file.
+    ///
+    /// # Errors
+    /// As [`Self::write`]; [`FsError::Busy`] if another writer has an atomic write of the file,
+    /// [`FsError::FileTooBig`] also if this one's would take too much memory.
+    ///
+    /// # Durability
+    /// As [`Self::write`]; with the commit, of bytes that belong to an atomic write.
+    pub fn write_by(
+        &self,
+        writer: Writer,
+        ino: Ino,
+        offset: u64,
+        data: &[u8],
+        options: WriteOptions,
+    ) -> FsResult<Attr> {
         self.check_writable()?;
         let _inode = self.residents.locks.inode_write(ino);
         let inode = self.residents.inodes.get(ino)?;
         check_regular(&inode)?;
         let offset = if options.append {
-            inode.head.size
+            self.staged_size(ino).unwrap_or(inode.head.size)
         } else {
             offset
         };
@@ -56,6 +77,9 @@ impl FileSystem {
         let end = offset.checked_add(data.len() as u64);
         if end.is_none_or(|end| end > FILE_BYTES_MAX) {
             return Err(FsError::FileTooBig);
+        }
+        if self.is_staged(ino, writer, offset, data.len() as u64)? {
+            return self.write_staged(&inode, offset, data, options.clear_setid);
         }
         self.write_locked(inode, offset, data, options.clear_setid)
     }
@@ -169,7 +193,7 @@ impl FileSystem {
 
     /// Counts the chunks that a write may have added to a file with holes: all that it touches, but
     /// one that is known to be counted.
-    fn count_chunks(&self, staged: &mut Staged, at: u64, end: u64) {
+    pub(super) fn count_chunks(&self, staged: &mut Staged, at: u64, end: u64) {
         if !staged.head.has(row_flag::HOLES) {
             return;
         }
@@ -196,7 +220,12 @@ const fn is_borrowed(piece: &[u8]) -> bool {
 
 /// Stages the chunks of a write: a put where nothing of the old chunk stays, a patch elsewhere. The
 /// trailing partial chunk stays in the log.
-fn stage_chunks<'a>(change: &mut Change<'a>, staged: &mut Staged, at: u64, piece: &'a [u8]) {
+pub(super) fn stage_chunks<'a>(
+    change: &mut Change<'a>,
+    staged: &mut Staged,
+    at: u64,
+    piece: &'a [u8],
+) {
     let ino: Ino = staged.head.ino;
     let old_size = staged.head.size;
     let end = at + piece.len() as u64;

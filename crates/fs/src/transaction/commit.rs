@@ -206,6 +206,8 @@ impl FileSystem {
             lesson.release(self);
             return Err(error);
         }
+        // Their files may be among those that the transaction has changed.
+        self.atomic_writes.end_all();
         let committed = self.committed(&lesson);
         let applied = self.apply(std::mem::take(&mut lesson.events));
         lesson.apply_rest(self);

@@ -1,6 +1,7 @@
 //! The file system on the model engine, without a mount.
 
 mod allocated;
+mod atomic_writes;
 mod attributes;
 mod clones;
 mod clones_in_clones;

@@ -1,5 +1,6 @@
-//! The tests of the suite about transactions and views, on the VT-tree engine.
+//! The tests of the suite about atomic writes, transactions and views, on the VT-tree engine.
 
+mod atomic_writes;
 #[expect(
     dead_code,
     reason = "it is shared with the suite, which uses all of it"

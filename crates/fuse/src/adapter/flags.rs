@@ -3,10 +3,10 @@
 use stitch_base::Ino;
 use stitch_fs::{FileSystem, inode_flag};
 
-use super::OrErrno;
 use super::convert::Owner;
+use super::{Adapter, OrErrno};
 use crate::errno::Errno;
-use crate::handler::Answer;
+use crate::handler::{Answer, Context};
 use crate::wire::args::Ioctl;
 use crate::wire::codec::{Fields, Reader, Sink};
 
@@ -52,8 +52,26 @@ fn from_xflags(xflags: u32) -> Option<u32> {
 }
 
 /// Reports whether this command changes an inode.
-pub(super) const fn is_change(command: u32) -> bool {
+const fn is_change(command: u32) -> bool {
     matches!(command, SET_FLAGS | SET_XFLAGS)
+}
+
+impl Adapter {
+    /// Serves the ioctls of an inode's flags.
+    pub(super) fn flags_ioctl(
+        &self,
+        context: &Context<'_>,
+        ino: Ino,
+        args: &Ioctl<'_>,
+        out: &mut Sink<'_>,
+    ) -> Answer<i32> {
+        let result = serve(&self.fs, &self.actor(context), ino, args, out)?;
+        if is_change(args.command) {
+            // The change time has changed, and the kernel does not check that.
+            self.attr_cache.drop_attr(ino);
+        }
+        Ok(result)
+    }
 }
 
 pub(super) fn serve(

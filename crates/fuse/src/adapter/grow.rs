@@ -19,7 +19,7 @@
 use std::time::Duration;
 
 use stitch_base::Ino;
-use stitch_fs::{FallocateMode, SetAttr};
+use stitch_fs::{FallocateMode, SetAttr, Writer};
 
 use super::pages::PAGE_BYTES;
 use super::{Adapter, COPY_SIZE_MAX, OrErrno as _, convert, setid};
@@ -97,15 +97,24 @@ impl Adapter {
         args: &args::SetAttr,
     ) -> Answer<AttrReply> {
         let (clear_setid, _) = setid::taken(&self.fs, context, ino, args.kill_suidgid)?;
-        let set = convert::set_attr(args, clear_setid);
+        let mut set = convert::set_attr(args, clear_setid);
         let old_end = match set {
             SetAttr { size: None, .. } => None,
             _ => self.old_end(ino)?,
         };
+        let is_cut_to_nothing = set.size == Some(0);
+        if let Some(size) = set.size
+            && let Writer::Process(process) = self.writer(context, ino)
+        {
+            self.fs
+                .resize_staged(ino, process, size, clear_setid)
+                .or_errno()?;
+            set.size = None;
+        }
         let actor = self.actor(context);
         let attr = self.fs.set_attr(&actor.caller(), ino, &set).or_errno()?;
         self.fill_behind(ino, old_end, Growth::Size)?;
-        if set.size == Some(0) {
+        if is_cut_to_nothing {
             self.fs.note_uncached(ino);
         }
         Ok(self.attr_reply(&attr))

@@ -42,10 +42,15 @@ impl Adapter {
         told
     }
 
+    /// Sets the size that an atomic write gives a file: the kernel would cut its pages to another.
+    ///
     /// Adds a chunk to `st_blocks` of a file without blocks that was read. It may have pages that
     /// are dirty through a mapping, and programs take 0 blocks to mean that there is nothing to
     /// read.
     pub(super) fn with_mapped(&self, mut attr: reply::Attr) -> reply::Attr {
+        if let Some(size) = self.fs.staged_size(attr.ino) {
+            attr.size = size;
+        }
         let looks_empty = attr.blocks == 0 && attr.size > 0 && attr.mode & S_IFMT == S_IFREG;
         if looks_empty && self.fs.cached_pages(attr.ino).some {
             attr.blocks = CHUNK_UNITS;

@@ -13,6 +13,7 @@
 //! Requests to mainline cost one shift and one comparison more. The name `.stitchfs` in the root
 //! directory is looked for in mainline first.
 
+mod atomic;
 mod changes;
 mod clones;
 mod control;

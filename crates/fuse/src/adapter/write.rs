@@ -1,7 +1,7 @@
 //! WRITE: its offset, the bits it clears, and whether it is synchronous.
 
 use stitch_base::Ino;
-use stitch_fs::WriteOptions;
+use stitch_fs::{WriteOptions, Writer};
 
 use super::grow::Growth;
 use super::{Adapter, OrErrno as _, convert, setid};
@@ -33,8 +33,12 @@ impl Adapter {
             true => None,
             false => self.old_end(ino)?,
         };
+        let writer = match is_cached {
+            true => Writer::Cache,
+            false => self.writer(context, ino),
+        };
         self.fs
-            .write(ino, args.offset, args.data, options)
+            .write_by(writer, ino, args.offset, args.data, options)
             .or_errno()?;
         self.fill_behind(ino, old_end, Growth::Write(args.offset))?;
         if drops_attr {

@@ -32,7 +32,7 @@ impl From<&FsError> for Errno {
             FsError::Ended => Self::ESTALE,
             FsError::Unresolvable(_) => Self::EINVAL,
             FsError::NumbersTooLarge => Self::EOVERFLOW,
-            FsError::Held(_) | FsError::HasInner(_) => Self::EBUSY,
+            FsError::Busy | FsError::Held(_) | FsError::HasInner(_) => Self::EBUSY,
             FsError::TooDeep | FsError::NestedTooDeep(_) => Self::ELOOP,
             FsError::TooManyClones(_) => Self::EMFILE,
             FsError::TooManyLinks => Self::EMLINK,

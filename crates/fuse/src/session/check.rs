@@ -17,6 +17,7 @@ impl SessionConfig {
     /// Those of [`super::Session::mount`] before it mounts; none if there is a fallback.
     pub fn check(&self) -> Result<(), SessionError> {
         self.check_passthrough()?;
+        self.check_atomic_writes()?;
         match self.transport {
             TransportChoice::Auto => Ok(()),
             TransportChoice::Only(_) => Route::new(&mut self.clone()).map(drop),
@@ -26,6 +27,14 @@ impl SessionConfig {
     pub(super) const fn check_passthrough(&self) -> Result<(), SessionError> {
         if self.passthrough && self.held {
             return Err(SessionError::NoPassthrough(NoPassthrough::Held));
+        }
+        Ok(())
+    }
+
+    /// A daemon that dies takes staged bytes with it, which the kernel would go on to show.
+    pub(super) const fn check_atomic_writes(&self) -> Result<(), SessionError> {
+        if self.atomic_writes && self.held {
+            return Err(SessionError::HeldAtomicWrites);
         }
         Ok(())
     }

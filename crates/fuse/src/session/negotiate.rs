@@ -57,6 +57,8 @@ pub struct SessionConfig {
     /// Passthrough of files that the handler names. Not with [`Self::writeback_cache`] or
     /// [`Self::held`].
     pub passthrough: bool,
+    /// The handler serves FLUSH and atomic writes of files. Not with [`Self::held`].
+    pub atomic_writes: bool,
 }
 
 impl Default for SessionConfig {
@@ -79,6 +81,7 @@ impl Default for SessionConfig {
             held: false,
             idle_poll: IdlePollChoice::default(),
             passthrough: false,
+            atomic_writes: false,
         }
     }
 }

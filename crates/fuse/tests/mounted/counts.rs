@@ -96,6 +96,7 @@ fn a_mount_without_extended_attributes_is_not_asked_for_capabilities() {
         let served = AdapterOptions {
             kernel_checks,
             xattrs: false,
+            ..AdapterOptions::default()
         };
         let Some(mounted) = Mounted::served(served, SessionConfig::default()) else {
             return;

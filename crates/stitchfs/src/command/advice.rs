@@ -136,6 +136,9 @@ fn of_session(error: &SessionError) -> Option<String> {
         SessionError::NoPassthrough(NoPassthrough::Held) => {
             Some("leave out one of -o restart and -o passthrough".to_owned())
         }
+        SessionError::HeldAtomicWrites => {
+            Some("leave out one of -o restart and -o atomic_write".to_owned())
+        }
         SessionError::NoPassthrough(NoPassthrough::NoFiles) => Some(
             "give -o large_files=external too, for a store in a file, or leave out -o passthrough"
                 .to_owned(),
@@ -178,6 +181,12 @@ mod tests {
             assert!(advice(error).contains("instance list"));
         }
         assert_eq!(advice(anyhow::anyhow!("alone")), "");
+    }
+
+    #[test]
+    fn a_mount_that_survives_is_advised_to_have_no_atomic_writes() {
+        let advised = advice(SessionError::HeldAtomicWrites);
+        assert!(advised.contains("restart") && advised.contains("atomic_write"));
     }
 
     #[test]

@@ -167,6 +167,7 @@ fn config(words: &MountWords) -> SessionConfig {
         held: words.restart,
         idle_poll: words.idle_poll,
         passthrough: words.passthrough,
+        atomic_writes: words.atomic_write,
         xattrs: !words.no_xattr,
         id_mapped_mounts: stitchfs::sees_all_processes(),
         ..SessionConfig::default()

@@ -62,6 +62,8 @@ pub(super) enum MountOption {
     Restart(bool),
     /// `passthrough`, `nopassthrough`: the kernel reads large files beside the store itself.
     Passthrough(bool),
+    /// `atomic_write`, `noatomic_write`: programs can write to a file atomically.
+    AtomicWrite(bool),
     /// `noxattr`, `xattr`: no extended attributes, access lists and file capabilities.
     NoXattr(bool),
     /// `kv`, `kv=`, `nokv`: keys are served to Redis clients; when they are made durable.
@@ -118,6 +120,7 @@ pub(super) struct MountWords {
     pub(super) idle_poll: IdlePollChoice,
     pub(super) restart: bool,
     pub(super) passthrough: bool,
+    pub(super) atomic_write: bool,
     pub(super) no_xattr: bool,
     pub(super) keys: Option<SyncPolicy>,
     pub(super) instance: Option<String>,
@@ -165,6 +168,7 @@ impl MountWords {
             MountOption::IdlePoll(false) => self.idle_poll = IdlePollChoice::Never,
             MountOption::Restart(on) => self.restart = on,
             MountOption::Passthrough(on) => self.passthrough = on,
+            MountOption::AtomicWrite(on) => self.atomic_write = on,
             MountOption::Keys(sync) => self.keys = sync,
             MountOption::NoXattr(on) => self.no_xattr = on,
             MountOption::Instance(name) => self.instance = Some(name),
@@ -215,6 +219,8 @@ fn parse_word(word: &str) -> Result<MountOption, String> {
         "norestart" => MountOption::Restart(false),
         "passthrough" => MountOption::Passthrough(true),
         "nopassthrough" => MountOption::Passthrough(false),
+        "atomic_write" => MountOption::AtomicWrite(true),
+        "noatomic_write" => MountOption::AtomicWrite(false),
         "noxattr" => MountOption::NoXattr(true),
         "kv" => MountOption::Keys(Some(SyncPolicy::EverySecond)),
         "nokv" => MountOption::Keys(None),
@@ -395,6 +401,13 @@ mod tests {
     }
 
     #[test]
+    fn closes_are_not_served_unless_asked() {
+        assert!(!words("rw").atomic_write);
+        assert!(words("noatomic_write,atomic_write").atomic_write);
+        assert!(!words("atomic_write,noatomic_write").atomic_write);
+    }
+
+    #[test]
     fn large_files_are_read_by_the_daemon_unless_asked() {
         assert!(!words("large_files=external").passthrough);
         assert_eq!(words("kv").keys, Some(SyncPolicy::EverySecond));
@@ -471,6 +484,7 @@ mod tests {
             ("io", "--help"),
             ("restart=5", "restart"),
             ("passthrough=1", "passthrough"),
+            ("atomic_write=1", "atomic_write"),
             ("noxattr=1", "noxattr"),
             ("large_files=beside", "large_files=external:SIZE"),
             ("large_files=external:1K", "4K to 1G"),

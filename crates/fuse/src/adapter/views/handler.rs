@@ -13,8 +13,8 @@ use crate::handler::{Answer, Context, Handler};
 use crate::notify::Notifier;
 use crate::session::Negotiated;
 use crate::wire::args::{
-    CopyFileRange, Create, FSync, Fallocate, ForgetList, Ioctl, LSeek, MkDir, MkNod, Open, Read,
-    Release, Rename, SetAttr, SetXattr, Statx, Write,
+    CopyFileRange, Create, FSync, Fallocate, Flush, ForgetList, Ioctl, LSeek, MkDir, MkNod, Open,
+    Read, Release, Rename, SetAttr, SetXattr, Statx, Write,
 };
 use crate::wire::codec::Sink;
 use crate::wire::reply::{
@@ -297,6 +297,10 @@ impl Handler for Views {
         } else {
             Err(Errno::ENOSYS)
         }
+    }
+
+    fn flush(&self, context: &Context<'_>, ino: Ino, _: &Flush) -> Answer<()> {
+        self.flush_file(context, ino)
     }
 
     fn release(&self, context: &Context<'_>, ino: Ino, args: &Release) -> Answer<()> {

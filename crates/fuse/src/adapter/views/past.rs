@@ -6,7 +6,7 @@ use std::time::Duration;
 use stitch_base::Ino;
 use stitch_fs::{DirName, FileKind, FsError, FsResult, SnapshotPart, Taken};
 
-use super::super::{OrErrno as _, convert, flags, refused, xattr};
+use super::super::{OrErrno as _, atomic, convert, flags, refused, xattr};
 use super::node::ControlDir;
 use super::table::Past;
 use crate::adapter::convert::Owner;
@@ -277,6 +277,9 @@ impl Past {
         args: &Ioctl<'_>,
         out: &mut Sink<'_>,
     ) -> Answer<i32> {
+        if atomic::is_change(args.command) {
+            return Err(Errno::EROFS);
+        }
         let (part, ino) = self.part(ino)?;
         flags::serve(part.fs(), actor, ino, args, out)
     }

@@ -39,6 +39,10 @@ Options after -o:
                                 reads those plain files itself, unless they were
                                 open for writing first (Linux 6.9); not with
                                 restart
+  atomic_write                  SQLite built for it commits without a journal:
+                                the ioctls for atomic writes of F2FS work on
+                                files in the store. Each close of a file costs
+                                one request more; not with restart
   kv                            serve the store's keys to Redis clients, for who
                                 mounted: on the socket MNT/.stitchfs/kv.sock
                                 leads to; kv=always makes each command durable

@@ -1,0 +1,250 @@
+//! Atomic writes: changes of one file's contents that become part of it all at once.
+//!
+//! ```text
+//!   start -> [ writes, new sizes ] -> commit   one batch, synced
+//!               in memory         \-> end      readers see the file as before
+//!                                       -> remove, when no cache shows them any more
+//! ```
+//!
+//! One process has the atomic write of a file. Readers see what it has written, as they do with the
+//! `F2FS_IOC_START_ATOMIC_WRITE` of F2FS: the kernel's page cache has it. Other processes cannot
+//! change the contents meanwhile.
+//!
+//! Invariants:
+//! - an atomic write changes while the inode is locked exclusively, and is read while it is locked;
+//!   only its size may be asked for without a lock;
+//! - it stays in the table until its changes are in the file, so that the size never steps back.
+//!
+//! Locks: `open` is held for moments, below the locks of inodes.
+
+mod overlay;
+
+pub(crate) use overlay::Overlay;
+
+use crate::{ClearSetId, FsError, FsResult};
+use std::collections::HashMap;
+use std::ops::Range;
+use stitch_base::Ino;
+use stitch_base::sync::atomic::{AtomicUsize, Ordering};
+use stitch_base::sync::{Arc, Mutex};
+
+/// Most bytes in all atomic writes together.
+const TOTAL_BYTES_MAX: u64 = 32 << 20;
+/// Memory of an extent beside its bytes, with its node of the map.
+const EXTENT_BYTES: u64 = 64;
+
+/// The sender of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Writer {
+    /// A process, by its number.
+    Process(u32),
+    /// The cache above the file system: bytes that a program has changed in a mapping.
+    Cache,
+    /// Another one.
+    Other,
+}
+
+/// A process that has an atomic write, and the thread that started it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AtomicWriter {
+    /// Number of the process.
+    pub process: u32,
+    /// Number of the thread.
+    pub thread: u32,
+}
+
+/// The atomic write of one file.
+#[derive(Clone, Debug)]
+pub(crate) struct AtomicWrite {
+    writer: AtomicWriter,
+    pub(crate) overlay: Overlay,
+    /// Set-id bits that its writes take from the file.
+    pub(crate) clear_setid: ClearSetId,
+    /// It cannot be committed, and readers see the file without it.
+    is_ended: bool,
+}
+
+impl AtomicWrite {
+    fn bytes(&self) -> u64 {
+        let (extents, bytes) = self.overlay.usage();
+        bytes + extents * EXTENT_BYTES
+    }
+}
+
+/// Where a change of a file's contents goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Route {
+    /// Into the file.
+    File,
+    /// Into its atomic write.
+    Staged,
+}
+
+#[derive(Debug, Default)]
+struct OpenWrites {
+    by_ino: HashMap<Ino, Arc<AtomicWrite>>,
+    bytes: u64,
+}
+
+/// The atomic writes of a file system.
+#[derive(Debug, Default)]
+pub(crate) struct AtomicWrites {
+    open: Mutex<OpenWrites>,
+    /// Number of atomic writes, to find without a lock that there is none.
+    count: AtomicUsize,
+}
+
+impl AtomicWrites {
+    /// Reports whether there is one. With the inode locked this is exact.
+    pub(crate) fn any(&self) -> bool {
+        self.count.load(Ordering::Acquire) > 0
+    }
+
+    /// Starts the atomic write of a file of `size` bytes. One of the same process goes on.
+    pub(crate) fn start(&self, ino: Ino, writer: AtomicWriter, size: u64) -> FsResult<()> {
+        let mut open = self.open.lock();
+        if let Some(found) = open.by_ino.get(&ino) {
+            let is_own = found.writer.process == writer.process && !found.is_ended;
+            return if is_own { Ok(()) } else { Err(FsError::Busy) };
+        }
+        let write = AtomicWrite {
+            writer,
+            overlay: Overlay::new(size),
+            clear_setid: ClearSetId::None,
+            is_ended: false,
+        };
+        open.by_ino.insert(ino, Arc::new(write));
+        self.count.store(open.by_ino.len(), Ordering::Release);
+        Ok(())
+    }
+
+    /// Returns the atomic write of a file, unless it has ended.
+    pub(crate) fn get(&self, ino: Ino) -> Option<Arc<AtomicWrite>> {
+        if !self.any() {
+            return None;
+        }
+        let open = self.open.lock();
+        let found = open.by_ino.get(&ino).filter(|write| !write.is_ended);
+        found.map(Arc::clone)
+    }
+
+    /// Returns the atomic write that a process may commit.
+    pub(crate) fn of(&self, ino: Ino, process: u32) -> FsResult<Arc<AtomicWrite>> {
+        let found = self
+            .get(ino)
+            .ok_or(FsError::Invalid("no atomic write is open"))?;
+        match found.writer.process == process {
+            true => Ok(found),
+            false => Err(FsError::Busy),
+        }
+    }
+
+    /// Returns who has the atomic write of a file, ended or not.
+    pub(crate) fn writer(&self, ino: Ino) -> Option<AtomicWriter> {
+        if !self.any() {
+            return None;
+        }
+        self.open.lock().by_ino.get(&ino).map(|write| write.writer)
+    }
+
+    /// Returns the size that the atomic write of a file gives it.
+    pub(crate) fn size(&self, ino: Ino) -> Option<u64> {
+        if !self.any() {
+            return None;
+        }
+        let open = self.open.lock();
+        let found = open.by_ino.get(&ino).filter(|write| !write.is_ended);
+        found.map(|write| write.overlay.size())
+    }
+
+    /// Returns where a write of a range goes.
+    ///
+    /// # Errors
+    /// [`FsError::Busy`] if the file has an atomic write of another process, or an ended one.
+    pub(crate) fn route(&self, ino: Ino, writer: Writer, range: &Range<u64>) -> FsResult<Route> {
+        if !self.any() {
+            return Ok(Route::File);
+        }
+        let open = self.open.lock();
+        let Some(found) = open.by_ino.get(&ino) else {
+            return Ok(Route::File);
+        };
+        match writer {
+            // The page may have staged bytes in it.
+            Writer::Cache if found.overlay.touches(range) => Ok(Route::Staged),
+            Writer::Cache => Ok(Route::File),
+            Writer::Process(process) if process == found.writer.process && !found.is_ended => {
+                Ok(Route::Staged)
+            }
+            Writer::Process(_) | Writer::Other => Err(FsError::Busy),
+        }
+    }
+
+    /// Refuses a change of the contents of a file that has an atomic write.
+    pub(crate) fn check_none(&self, ino: Ino) -> FsResult<()> {
+        match self.writer(ino) {
+            None => Ok(()),
+            Some(_) => Err(FsError::Busy),
+        }
+    }
+
+    /// Changes the atomic write of a file, within the memory that is left. The inode is locked
+    /// exclusively, and `added` is at least the number of bytes that are added.
+    ///
+    /// # Errors
+    /// [`FsError::FileTooBig`]: nothing is changed.
+    pub(crate) fn change(
+        &self,
+        ino: Ino,
+        added: u64,
+        change: impl FnOnce(&mut AtomicWrite),
+    ) -> FsResult<()> {
+        let mut open = self.open.lock();
+        let OpenWrites { by_ino, bytes } = &mut *open;
+        let write = by_ino.get_mut(&ino);
+        let write = write.ok_or(FsError::Invalid("no atomic write is open"))?;
+        if *bytes + added > TOTAL_BYTES_MAX {
+            return Err(FsError::FileTooBig);
+        }
+        let write = Arc::make_mut(write);
+        let before = write.bytes();
+        change(write);
+        *bytes = *bytes - before + write.bytes();
+        Ok(())
+    }
+
+    /// Ends the atomic write of a file. Returns false if there is none.
+    pub(crate) fn end(&self, ino: Ino) -> bool {
+        let mut open = self.open.lock();
+        match open.by_ino.get_mut(&ino) {
+            Some(write) => {
+                Arc::make_mut(write).is_ended = true;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Ends all atomic writes.
+    pub(crate) fn end_all(&self) {
+        if !self.any() {
+            return;
+        }
+        for write in self.open.lock().by_ino.values_mut() {
+            Arc::make_mut(write).is_ended = true;
+        }
+    }
+
+    /// Removes the atomic write of a file, if there is one.
+    pub(crate) fn remove(&self, ino: Ino) {
+        if !self.any() {
+            return;
+        }
+        let mut open = self.open.lock();
+        if let Some(write) = open.by_ino.remove(&ino) {
+            open.bytes -= write.bytes();
+        }
+        debug_assert!(!open.by_ino.is_empty() || open.bytes == 0, "all is counted");
+        self.count.store(open.by_ino.len(), Ordering::Release);
+    }
+}
