@@ -42,6 +42,7 @@ use std::sync::Arc;
 use stitch_base::{Seqno, TableId, TreeId};
 
 mod branches;
+mod features;
 mod lengths;
 mod pins;
 mod shifts;
@@ -297,33 +298,6 @@ impl VersionEdit {
             && self.removed.is_empty()
             && self.moved.is_empty()
             && self.added.is_empty()
-    }
-
-    /// Reports whether only programs that know pins read it.
-    #[must_use]
-    pub fn has_pins(&self) -> bool {
-        self.pins != PinChanges::default()
-    }
-
-    /// Reports whether only programs that know pins of some trees read it.
-    #[must_use]
-    pub fn has_pin_scopes(&self) -> bool {
-        self.pins.new.iter().any(|pin| pin.trees.is_some())
-    }
-
-    /// Reports whether only programs that know branch trees read it: it lists a branch tree, or
-    /// hides a tree in a store that never had a pin.
-    #[must_use]
-    pub fn has_branches(&self) -> bool {
-        let mut trees = self.new_trees.iter().chain(&self.altered_trees);
-        let hides_for_branches = self.pins.is_without_pins() && !self.pins.hidden.is_empty();
-        hides_for_branches || trees.any(|tree| tree.branch.is_some())
-    }
-
-    /// Reports whether only programs that know shifts of tables read it.
-    #[must_use]
-    pub fn has_shifts(&self) -> bool {
-        self.added.iter().any(|(_, table)| table.shift > 0)
     }
 
     /// Reports whether programs that know only format 2.0 can read it.

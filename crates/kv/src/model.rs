@@ -35,7 +35,7 @@ use crate::{
 use bytes::Bytes;
 pub use fault::CommitFault;
 use fault::NextCommits;
-use holds::{Hold, Holds};
+use holds::Holds;
 use pins::Pins;
 use rows::Rows;
 use scan::ModelScan;
@@ -265,26 +265,6 @@ impl State {
         let hidden = self.hidden_rows();
         let hidden: u64 = hidden.values().map(|rows| rows.read().bytes()).sum();
         living + hidden + self.pins.bytes()
-    }
-
-    /// Refuses a tree of which the pin of a hold does not hold the moment, and a later branch of
-    /// such a tree.
-    fn check_held(&self, hold: &Hold, tree: TreeId) -> Result<(), KvError> {
-        let (_, last_tree) = hold.moment();
-        let of_moment = match self.trees.get(&tree) {
-            Some(found) => branches::first_of(tree, &found.rows, last_tree),
-            None => Some(tree).filter(|tree| *tree <= last_tree),
-        };
-        let is_held = of_moment.is_none_or(|tree| hold.has(tree));
-        is_held.then_some(()).ok_or(KvError::NotHeld(tree))
-    }
-
-    /// Drops a tree. Pins that see it keep it, and so do its branches.
-    fn remove(&mut self, tree: TreeId) -> Result<(), KvError> {
-        let removed = self.trees.remove(&tree);
-        let removed = removed.ok_or(KvError::NoTree(tree))?;
-        self.pins.keep_tree(&removed.info(tree), &removed.rows);
-        Ok(())
     }
 
     /// Room that the rows of a batch take beside their bytes.

@@ -19,7 +19,7 @@ use stitch_base::sync::{Apart, Mutex};
 use stitch_base::thread::JoinHandle;
 use stitch_base::{ErrorKind, Seqno, TreeId};
 use stitch_format::superblock::FEATURE_BRANCHES;
-use stitch_format::vt_manifest::{PinChanges, VersionEdit};
+use stitch_format::vt_manifest::VersionEdit;
 use stitch_kv::{
     Batch, Caching, Capabilities, ChangedKey, Coming, CommitOptions, Counters, DeletedRange,
     Direction, Engine, Guards, Holder, KeyRange, KvError, Limits, NewBranch, PinInfo, Scan,
@@ -585,25 +585,9 @@ impl Store {
             Err(error) => Err(error),
         }
     }
-
-    /// Writes everything out, and the whole version as one base.
-    fn close(&self) -> Result<(), VtError> {
-        if self.volume.is_poisoned() || self.gate.is_failed() {
-            return Err(VtError::Poisoned);
-        }
-        self.write_out_what_fits()?;
-        let installer = self.versions.lock();
-        let base = self
-            .versions
-            .whole_base(&self.version(), &PinChanges::default());
-        if base.len() as u64 <= self.volume.base_bytes_max() {
-            self.volume.commit_base(&base, installer.log_start)?;
-        }
-        self.volume.close()?;
-        Ok(())
-    }
 }
 
+mod close;
 mod export;
 #[cfg(test)]
 mod tests;

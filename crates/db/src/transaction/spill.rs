@@ -10,8 +10,8 @@
 //! to the branches. They are absorbed by the commit. A transaction that ends otherwise drops them,
 //! and those of a process that ended are dropped when the store is opened ([`drop_abandoned`]).
 //!
-//! Branches lie in **layers**: what is moved after a savepoint, and may be taken back alone, goes to
-//! branches of branches ([`super::frozen`]).
+//! Branches lie in **layers**: what is moved after a savepoint, and may be taken back alone, goes
+//! to branches of branches ([`super::frozen`]).
 //!
 //! ```text
 //! layer 1    branch b1 of branch a0   what was moved after a savepoint

@@ -219,3 +219,25 @@ impl ModelEngine {
         Ok(())
     }
 }
+
+impl super::State {
+    /// Drops a tree. Pins that see it keep it, and so do its branches.
+    pub(super) fn remove(&mut self, tree: TreeId) -> Result<(), KvError> {
+        let removed = self.trees.remove(&tree);
+        let removed = removed.ok_or(KvError::NoTree(tree))?;
+        self.pins.keep_tree(&removed.info(tree), &removed.rows);
+        Ok(())
+    }
+
+    /// Refuses a tree of which the pin of a hold does not hold the moment, and a later branch of
+    /// such a tree.
+    pub(super) fn check_held(&self, hold: &Hold, tree: TreeId) -> Result<(), KvError> {
+        let (_, last_tree) = hold.moment();
+        let of_moment = match self.trees.get(&tree) {
+            Some(found) => super::branches::first_of(tree, &found.rows, last_tree),
+            None => Some(tree).filter(|tree| *tree <= last_tree),
+        };
+        let is_held = of_moment.is_none_or(|tree| hold.has(tree));
+        is_held.then_some(()).ok_or(KvError::NotHeld(tree))
+    }
+}
