@@ -519,14 +519,13 @@ impl Store {
         self.install_trees(&mut installer, edit)
     }
 
-    /// Installs an edit that changes trees and no tables. Syncs the log before.
+    /// Installs an edit that changes trees and no tables. Installing syncs the log before: what is
+    /// on the medium stays the state after some commit.
     pub(crate) fn install_trees(
         &self,
         installer: &mut Installer,
         edit: VersionEdit,
     ) -> Result<(), KvError> {
-        // What is on the medium stays the state after some commit.
-        self.sync()?;
         if !edit.is_of_version_1() {
             let required = self.volume.require_format(FORMAT_OF_ALTERED_TREES);
             required.map_err(VtError::from)?;

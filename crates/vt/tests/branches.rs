@@ -86,6 +86,30 @@ fn features(device: &dyn Device) -> u64 {
 }
 
 #[test]
+fn a_branch_and_its_absorb_cost_two_syncs_each() {
+    let device = Arc::new(MemDevice::new(64 * MIB));
+    format(&*device, None);
+    let engine = open(device, options());
+    let parent = tree(&engine, "parent");
+    // The first one has the volume note that there are branches.
+    branch(&engine, parent, "first");
+    put(&engine, parent, 0..10, 1);
+    engine.sync().expect("it syncs");
+    let syncs = || engine.counters().get("device.syncs");
+    let before = syncs();
+    let branch = branch(&engine, parent, "second");
+    assert_eq!(syncs() - before, 2, "the log, then the version");
+    put(&engine, branch, 5..15, 2);
+    let moment = engine.branch_moment(branch).expect("it is a branch");
+    let (batch, guards) = (Batch::new(), Guards::since(&moment));
+    let before = syncs();
+    let absorbed = engine.absorb(&[branch], &batch, &guards, CommitOptions::default());
+    absorbed.expect("nothing else was written");
+    engine.sync().expect("it syncs");
+    assert_eq!(syncs() - before, 2, "its record is durable with the edit");
+}
+
+#[test]
 fn a_branch_costs_the_same_whatever_its_parent_holds() {
     let device = Arc::new(MemDevice::new(64 * MIB));
     format(&*device, None);

@@ -15,7 +15,8 @@ use stitch_fuse::transactions::{self, CommitOutcome, RecordConflict};
 use stitchfs::{path_text, set_path};
 
 /// Time between questions for the outcome of a commit.
-const POLL: Duration = Duration::from_millis(2);
+const POLL_FIRST: Duration = Duration::from_micros(250);
+const POLL_MAX: Duration = Duration::from_millis(4);
 /// What the engine says of a batch that is too large.
 const TOO_LARGE: &str = "is over the limit of";
 
@@ -73,10 +74,14 @@ pub(super) fn outcome_of(target: &TxnMount, name: &str) -> Result<CommitOutcome>
 /// Waits for the outcome of a commit or a rebase that was begun.
 pub(super) fn wait_for(target: &TxnMount, name: &str, number: u64) -> Result<CommitOutcome> {
     let clock = SystemClock::default();
+    let mut pause = POLL_FIRST;
     loop {
         let outcome = transactions::outcome(target.dir(), number);
         match outcome.map_err(|error| target.refused(name, &error))? {
-            CommitOutcome::Running => clock.sleep(POLL),
+            CommitOutcome::Running => {
+                clock.sleep(pause);
+                pause = (pause * 2).min(POLL_MAX);
+            }
             outcome => return Ok(outcome),
         }
     }
