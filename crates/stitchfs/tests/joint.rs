@@ -230,3 +230,105 @@ fn put_outside(files: &Files, key: &[u8], value: &[u8]) {
     let tree = files.database().tree("stock").unwrap();
     tree.put(key, value).unwrap();
 }
+
+/// Bytes that a store has in use after background work.
+fn used(db: &Database) -> u64 {
+    db.quiesce().unwrap();
+    let space = db.space();
+    space.total_bytes - space.free_bytes
+}
+
+const ROWS: u32 = 2000;
+
+fn contents(seed: u32) -> Vec<u8> {
+    let mut state = u64::from(seed) << 1 | 1;
+    let mut byte = || {
+        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        (state >> 56) as u8
+    };
+    (0..1000).map(|_| byte()).collect()
+}
+
+/// Overwrites all records ten times.
+fn overwrite_records(db: &Database) {
+    for round in 0..10 {
+        let stock = db.tree("stock").unwrap();
+        for first in (0..ROWS).step_by(100) {
+            let mut batch = Batch::new();
+            for row in first..first + 100 {
+                batch.put(&stock, &row.to_be_bytes(), &contents(round * ROWS + row));
+            }
+            db.commit(&batch).unwrap();
+        }
+        db.quiesce().unwrap();
+    }
+}
+
+/// Overwrites a file ten times.
+fn overwrite_file(files: &Files) {
+    for round in 0..10 {
+        let data: Vec<u8> = (0..ROWS).flat_map(|n| contents(round * ROWS + n)).collect();
+        files
+            .root()
+            .open_dir("dir")
+            .unwrap()
+            .write("large", &data)
+            .unwrap();
+        files.database().quiesce().unwrap();
+    }
+}
+
+#[test]
+fn a_snapshot_of_a_directory_keeps_no_replaced_records() {
+    let used = [true, false].map(|has_snapshot| {
+        let files = files();
+        let db = files.database();
+        files.root().make_dir("dir").unwrap();
+        files.root().write("dir/f", b"before").unwrap();
+        overwrite_records(&db);
+        if has_snapshot {
+            let dir = files.root().open_dir("dir").unwrap();
+            dir.create_snapshot("monday").unwrap();
+        }
+        files.root().write("dir/f", b"after").unwrap();
+        overwrite_records(&db);
+        let bytes = used(&db);
+        if has_snapshot {
+            let then = files.open_snapshot("monday").unwrap();
+            assert_eq!(then.read("f").unwrap(), b"before");
+        }
+        bytes
+    });
+    assert!(used[1] > u64::from(ROWS) * 1000, "the records take space");
+    assert!(used[0] <= used[1] + used[1] / 5, "{used:?}");
+}
+
+#[test]
+fn a_snapshot_of_the_database_keeps_no_replaced_contents_of_files() {
+    let used = [true, false].map(|has_snapshot| {
+        let files = files();
+        let db = files.database();
+        let stock = db.tree("stock").unwrap();
+        files.root().make_dir("dir").unwrap();
+        overwrite_file(&files);
+        if has_snapshot {
+            db.create_snapshot("monday").unwrap();
+        }
+        stock.put(b"a", b"2").unwrap();
+        overwrite_file(&files);
+        let bytes = used(&db);
+        if has_snapshot {
+            let then = db.open_snapshot("monday").unwrap();
+            assert_eq!(
+                stock.get_at(&then, b"a").unwrap().as_deref(),
+                Some(&b"1"[..])
+            );
+            let later = db.create_tree("later", &TreeOptions::default()).unwrap();
+            later.put(b"a", b"1").unwrap();
+            assert_eq!(later.get_at(&then, b"a").unwrap(), None, "made later");
+        }
+        bytes
+    });
+    assert!(used[1] > u64::from(ROWS) * 1000, "the file takes space");
+    assert!(used[0] <= used[1] + used[1] / 5, "{used:?}");
+}
