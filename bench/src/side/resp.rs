@@ -23,6 +23,9 @@ const START_MAX: Duration = Duration::from_secs(20);
 /// Time between two attempts to reach a server that starts.
 const START_PAUSE: Duration = Duration::from_millis(5);
 
+/// The least that `stitchfs serve` takes.
+const MEMORY_BYTES_MIN: u64 = 64 << 20;
+
 /// Why a side of servers cannot be run; `None` if it can.
 pub(super) fn why_not(name: &str) -> Option<String> {
     let server = match name {
@@ -115,7 +118,7 @@ fn ours(dir: &Path, options: &OpenOptions) -> Result<Command> {
     let size = options.volume_bytes.to_string();
     let mkfs = ["mkfs", "--size", &size, "store.stitch"];
     output(tool::stitchfs(&mkfs).current_dir(dir))?;
-    let memory = options.scale.memory_bytes.to_string();
+    let memory = options.scale.memory_bytes.max(MEMORY_BYTES_MIN).to_string();
     let mut run = ended_with_us(tool::stitchfs(&[]).get_program());
     run.args(["serve", "--socket", "kv.sock", "--memory", &memory]);
     run.args(["--appendfsync", when(options), "store.stitch"]);
