@@ -252,7 +252,9 @@ fn versions_of_a_key_may_span_blocks() {
     let mut model = numbered(0..10, 100);
     let key = b"key00000005".to_vec();
     for seqno in 100..2100 {
-        model.insert((key.clone(), std::cmp::Reverse(seqno)), Some(vec![1; 100]));
+        let mut value = vec![0; 100];
+        Rng::new(seqno).fill(&mut value);
+        model.insert((key.clone(), std::cmp::Reverse(seqno)), Some(value));
     }
     let table = bed.table(&model, &options(1024));
     let spanning = table.index_entries(&key, Some(b"key00000005\0")).unwrap();
@@ -321,8 +323,10 @@ fn versions_are_stitched_behind_one_that_was_merged() {
     let bed = Bed::new(16 << 20);
     let mut model = numbered(0..10, 100);
     let key = b"key00000005".to_vec();
-    for seqno in 100..140 {
-        model.insert((key.clone(), std::cmp::Reverse(seqno)), Some(vec![1; 100]));
+    for seqno in 100..200 {
+        let mut value = vec![0; 100];
+        Rng::new(seqno).fill(&mut value);
+        model.insert((key.clone(), std::cmp::Reverse(seqno)), Some(value));
     }
     let table = bed.table(&model, &options(1024));
     let blocks = table.index_entries(b"", None).expect("it reads");
@@ -331,7 +335,7 @@ fn versions_are_stitched_behind_one_that_was_merged() {
     assert!(later.len() > 1, "the versions of the key span blocks");
     // Of the block before these, one version is left.
     let mut writer = bed.writer(&options(1024));
-    let only: Model = [((key.clone(), std::cmp::Reverse(139)), Some(vec![1; 100]))].into();
+    let only: Model = [((key.clone(), std::cmp::Reverse(199)), Some(vec![1; 100]))].into();
     add_all(&mut writer, &only);
     writer.stitch(&later).expect("they are in order");
     let meta = writer.finish().expect("it is written").expect("a table");
