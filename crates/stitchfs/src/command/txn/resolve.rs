@@ -65,7 +65,7 @@ pub(super) struct TxnConflicts {
 #[command(after_help = AFTER)]
 #[command(
     override_usage = "stitchfs txn resolve --ours|--theirs|--merge CMD [--json] NAME PATH [MNT]
-       stitchfs txn resolve --ours|--theirs [--json] [--tree T] --key KEY NAME [MNT]"
+       stitchfs txn resolve --ours|--theirs [--json] --key KEY NAME [MNT]"
 )]
 pub(super) struct TxnResolve {
     #[command(flatten)]
