@@ -7,7 +7,7 @@ use stitch_sim::{campaign, systems};
 fn a_few_seeds_of_every_case_pass_and_every_canary_is_found() {
     let args = Args {
         seed: 1_000_000,
-        seeds: 8,
+        seeds: 4,
         limit: None,
         case: String::new(),
         jobs: 2,

@@ -3,7 +3,7 @@
 //! The index blocks of a table lie one after the other, and lead to far more bytes than they have.
 //! So a cold store soon has its index in the cache, while it has room, and a point read has one
 //! block to wait for and not two. A point read does not wait for those beside it where they are
-//! fetched behind it ([`super::rest`]).
+//! fetched behind it ([`super::index_prefetch`]).
 
 use super::block::{IndexBlock, Root};
 use super::index_prefetch::IndexPrefetches;

@@ -285,7 +285,7 @@ impl Loader {
     }
 
     /// Reads data blocks that are wanted once, in order: those that lie one after the other with
-    /// one request. They share a few buffers from then on ([`super::pieces`]).
+    /// one request. They share a few buffers from then on ([`super::coalesced`]).
     pub(super) fn read_data_once(&self, all: &[DataRef]) -> Result<Vec<Arc<DataBlock>>, VtError> {
         self.cache
             .counters()
