@@ -211,13 +211,17 @@ impl FileSystem {
         record.filter(is_open).ok_or(FsError::Ended)
     }
 
-    /// The records of transactions, but for those that were aborted in a full store: these have no
-    /// trees, and are removed at the next open.
+    /// The records of transactions, but for those that were aborted in a full store, and those that
+    /// were committed to one of these: they are removed at the next open.
     pub(super) fn live_records(&self) -> FsResult<Vec<(Ino, TransactionRecord)>> {
         let mut records = self.transaction_records()?;
         let branches = self.branches();
+        let mut live = BTreeSet::new();
         records.retain(|(number, record)| {
-            !is_open(record) || branches.iter().any(|(of, ..)| of == number)
+            let has_trees = || branches.iter().any(|(of, ..)| of == number);
+            // An outer one comes first.
+            let is_in_live = record.outer.is_none_or(|outer| live.contains(&Ino(outer)));
+            is_in_live && (!is_open(record) || has_trees()) && live.insert(*number)
         });
         Ok(records)
     }
