@@ -42,7 +42,7 @@ const fn part_of(name: &'static str, seconds: u64, more: &'static [&'static str]
 /// The suites that run side by side with others, the longest first.
 const BESIDE: [Suite; 16] = [
     suite("realwork", 1800),
-    suite("fsx", 900),
+    part_of("fsx", 900, &["--seeds", "2"]),
     suite("kill9", 720),
     suite("enospc", 480),
     suite("restart", 240),
