@@ -14,7 +14,7 @@
 //!
 //! Conflicts that were resolved are no obstacle: each inode in one is taken from one side
 //! ([`winners`]), links and counters follow from the rows ([`merged`]). Each record in one is taken
-//! from one side ([`RecordMerge`](super::RecordMerge)).
+//! from one side ([`BranchMerge`](stitch_db::BranchMerge)).
 //!
 //! A serializable transaction is rebased if all that it has read is at step 1 as it was when it
 //! began: then it is as if it had run there. What it has read stays read.
