@@ -209,8 +209,7 @@ impl<'a> Trial<'a> {
         let rows = self.judge()?.judge(resolutions)?;
         let rules = &*self.mainline.options.records;
         records.compare_with(self.number)?;
-        let plan = records.plan(&records.changed(None)?, rules)?;
-        let judged = records.judge(&plan, rules, resolutions)?;
+        let judged = records.judge_now(rules, resolutions)?;
         let mut open = open_rows(&rows);
         open.extend(open_records(&judged));
         self.add_changed_reads(records, &mut open)?;
@@ -219,6 +218,11 @@ impl<'a> Trial<'a> {
         }
         self.merged(&rows, |rows| rows.write())?;
         records.merge(&judged, rules)
+    }
+
+    /// Reports whether what the transaction has read counts.
+    pub(super) const fn has_reads(&self) -> bool {
+        self.fs.reads.is_some()
     }
 
     /// Adds what a serializable transaction has read and mainline has changed since, to conflicts

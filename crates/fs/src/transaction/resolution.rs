@@ -176,8 +176,7 @@ pub(super) fn listed(rows: &[JudgedRow<'_>]) -> Vec<(Conflict, Option<Side>)> {
 
 /// Returns the conflicts of rows that are open.
 pub(super) fn open_rows(rows: &[JudgedRow<'_>]) -> Vec<Conflict> {
-    let is_open = rows.iter().any(|judged| judged.side.is_none());
-    if !is_open {
+    if rows.iter().all(|judged| judged.side.is_some()) {
         return Vec::new();
     }
     let open = listed(rows).into_iter();
@@ -208,9 +207,9 @@ impl Trial<'_> {
     }
 
     /// Refuses to resolve anything of a transaction whose reads do not hold.
-    fn check_reads(&self) -> FsResult<()> {
+    fn check_reads(&self, records: &BranchRecords) -> FsResult<()> {
         let mut changed = Vec::new();
-        self.add_changed_reads(&self.records()?, &mut changed)?;
+        self.add_changed_reads(records, &mut changed)?;
         match changed.is_empty() {
             true => Ok(()),
             false => Err(READ_HAS_CHANGED),
@@ -222,9 +221,7 @@ impl Trial<'_> {
         let resolutions = &self.record.resolutions;
         let mut all = listed(&self.judge()?.judge(resolutions)?);
         let records = self.records()?;
-        let rules = &*self.mainline.options.records;
-        let plan = records.plan(&records.changed(None)?, rules)?;
-        let judged = records.judge(&plan, rules, resolutions)?;
+        let judged = records.judge_now(&*self.mainline.options.records, resolutions)?;
         all.extend(judged.iter().filter_map(|record| record.listed()));
         let mut changed = Vec::new();
         self.add_changed_reads(&records, &mut changed)?;
@@ -235,9 +232,8 @@ impl Trial<'_> {
     /// Returns what a resolution of a record is for, and the hash of what mainline has of it.
     fn see_record(&self, at: &RecordKey, side: Side) -> FsResult<[u8; 16]> {
         let records = self.records()?;
-        let rules = &*self.mainline.options.records;
-        let plan = records.plan(&records.changed(None)?, rules)?;
-        let judged = records.judge(&plan, rules, &[])?;
+        self.check_reads(&records)?;
+        let judged = records.judge_now(&*self.mainline.options.records, &[])?;
         let found = judged.iter().find(|record| record.shown == *at);
         let found = found.ok_or(FsError::NotFound)?;
         match found.is_lost && side == Side::Ours {
@@ -295,7 +291,9 @@ impl FileSystem {
             return Err(FsError::NameTooLong);
         }
         let count = self.with_trial(view, &record.clone(), |trial| {
-            trial.check_reads()?;
+            if trial.has_reads() {
+                trial.check_reads(&trial.records()?)?;
+            }
             let (count, seen) = trial.judge()?.seen(path)?;
             if count == 0 {
                 return Err(FsError::NotFound);
@@ -340,10 +338,7 @@ impl FileSystem {
         if !resolved.fits() {
             return Err(FsError::NameTooLong);
         }
-        let seen = self.with_trial(view, &record, |trial| {
-            trial.check_reads()?;
-            trial.see_record(at, side)
-        })?;
+        let seen = self.with_trial(view, &record, |trial| trial.see_record(at, side))?;
         let resolutions = &mut record.resolutions;
         resolutions.retain(|other| other.at != resolved);
         resolutions.push(Resolution {

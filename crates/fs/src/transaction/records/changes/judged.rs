@@ -85,9 +85,19 @@ impl BranchRecords {
         Ok(())
     }
 
+    /// Returns the conflicts with what mainline has now; see [`Self::judge`].
+    pub(in crate::transaction) fn judge_now(
+        &self,
+        rules: &dyn RecordRules,
+        resolutions: &[Resolution],
+    ) -> FsResult<Vec<JudgedRecord>> {
+        let plan = self.plan(&self.changed(None)?, rules)?;
+        self.judge(&plan, rules, resolutions)
+    }
+
     /// Returns the records in conflict, in the order of trees and keys. A resolution counts if
     /// mainline has still what it had when that was made.
-    pub(in crate::transaction) fn judge(
+    fn judge(
         &self,
         plan: &RecordPlan,
         rules: &dyn RecordRules,
@@ -231,7 +241,7 @@ fn side_of(resolutions: &[Resolution], shown: &RecordKey, seen: [u8; 16]) -> Opt
         ResolvedAt::Record { tree, key } => *tree == shown.tree && *key == shown.key,
         ResolvedAt::Path(_) => false,
     };
-    let found = resolutions.iter().filter(is_it);
-    let mut found = found.filter(|resolution| resolution.seen == seen);
-    found.next().map(|resolution| resolution.side)
+    let mut resolutions = resolutions.iter();
+    let found = resolutions.find(|resolution| is_it(resolution) && resolution.seen == seen);
+    found.map(|resolution| resolution.side)
 }
