@@ -71,19 +71,17 @@ impl AtomicWrite {
     }
 }
 
-/// Where a change of a file's contents goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Route {
-    /// Into the file.
-    File,
-    /// Into its atomic write.
-    Staged,
-}
-
 #[derive(Debug, Default)]
 struct OpenWrites {
     by_ino: HashMap<Ino, Arc<AtomicWrite>>,
     bytes: u64,
+}
+
+impl OpenWrites {
+    /// Returns the atomic write of a file, unless it has ended.
+    fn live(&self, ino: Ino) -> Option<&Arc<AtomicWrite>> {
+        self.by_ino.get(&ino).filter(|write| !write.is_ended)
+    }
 }
 
 /// The atomic writes of a file system.
@@ -123,9 +121,7 @@ impl AtomicWrites {
         if !self.any() {
             return None;
         }
-        let open = self.open.lock();
-        let found = open.by_ino.get(&ino).filter(|write| !write.is_ended);
-        found.map(Arc::clone)
+        self.open.lock().live(ino).map(Arc::clone)
     }
 
     /// Returns the atomic write that a process may commit.
@@ -152,29 +148,28 @@ impl AtomicWrites {
         if !self.any() {
             return None;
         }
+        // Not by a reference that is kept: a writer would copy what it changes.
         let open = self.open.lock();
-        let found = open.by_ino.get(&ino).filter(|write| !write.is_ended);
-        found.map(|write| write.overlay.size())
+        open.live(ino).map(|write| write.overlay.size())
     }
 
-    /// Returns where a write of a range goes.
+    /// Reports whether a write of a range goes into the atomic write of the file.
     ///
     /// # Errors
     /// [`FsError::Busy`] if the file has an atomic write of another process, or an ended one.
-    pub(crate) fn route(&self, ino: Ino, writer: Writer, range: &Range<u64>) -> FsResult<Route> {
+    pub(crate) fn takes(&self, ino: Ino, writer: Writer, range: &Range<u64>) -> FsResult<bool> {
         if !self.any() {
-            return Ok(Route::File);
+            return Ok(false);
         }
         let open = self.open.lock();
         let Some(found) = open.by_ino.get(&ino) else {
-            return Ok(Route::File);
+            return Ok(false);
         };
         match writer {
             // The page may have staged bytes in it.
-            Writer::Cache if found.overlay.touches(range) => Ok(Route::Staged),
-            Writer::Cache => Ok(Route::File),
+            Writer::Cache => Ok(found.overlay.touches(range)),
             Writer::Process(process) if process == found.writer.process && !found.is_ended => {
-                Ok(Route::Staged)
+                Ok(true)
             }
             Writer::Process(_) | Writer::Other => Err(FsError::Busy),
         }

@@ -3,7 +3,7 @@
 use super::read::check_regular;
 use super::write::{check_may_write, stage_chunks};
 use super::{INLINE_BYTES_MAX, Staged, chunk_count};
-use crate::atomic::{AtomicWrite, AtomicWriter, Writer};
+use crate::atomic::{AtomicWrite, AtomicWriter};
 use crate::change::Change;
 use crate::contents::Contents;
 use crate::events::Event;
@@ -287,13 +287,4 @@ const fn batch_bytes(extents: u64, bytes: u64) -> u64 {
     // An extent begins and ends within chunks.
     let messages = bytes / CHUNK_BYTES + 2 * extents;
     bytes + messages * MESSAGE_BYTES
-}
-
-impl FileSystem {
-    /// Refuses a writer of a range that has no part in the atomic write of the file. Returns
-    /// whether the range goes there.
-    pub(super) fn is_staged(&self, ino: Ino, writer: Writer, at: u64, len: u64) -> FsResult<bool> {
-        let route = self.atomic_writes.route(ino, writer, &(at..at + len))?;
-        Ok(route == crate::atomic::Route::Staged)
-    }
 }

@@ -78,7 +78,8 @@ impl FileSystem {
         if end.is_none_or(|end| end > FILE_BYTES_MAX) {
             return Err(FsError::FileTooBig);
         }
-        if self.is_staged(ino, writer, offset, data.len() as u64)? {
+        let range = offset..offset + data.len() as u64;
+        if self.atomic_writes.takes(ino, writer, &range)? {
             return self.write_staged(&inode, offset, data, options.clear_setid);
         }
         self.write_locked(inode, offset, data, options.clear_setid)

@@ -21,9 +21,15 @@ const OTHER: AtomicWriter = AtomicWriter {
 };
 const OWN: Writer = Writer::Process(WRITER.process);
 
+/// Commits the atomic write of a file.
+fn commit(setup: &Setup, ino: Ino) {
+    let done = setup.fs.commit_atomic_write(ino, WRITER.process);
+    done.expect("commits");
+}
+
 fn start(fs: &FileSystem, ino: Ino) {
     let started = fs.start_atomic_write(&SUPER, ino, WRITER);
-    started.expect("nobody has one");
+    started.expect("it has none");
 }
 
 fn write(fs: &FileSystem, writer: Writer, ino: Ino, at: u64, data: &[u8]) -> FsResult<()> {
@@ -181,18 +187,12 @@ fn it_follows_a_rename_and_an_unlink() {
     let (from, to) = (at(ROOT, "file"), at(ROOT, "moved"));
     let mode = stitch_fs::RenameMode::Replace;
     setup.fs.rename(&SUPER, from, to, mode).expect("it moves");
-    setup
-        .fs
-        .commit_atomic_write(ino, WRITER.process)
-        .expect("commits");
+    commit(&setup, ino);
     assert!(setup.contents(ino) == expected(2));
     start(&setup.fs, ino);
     write(&setup.fs, OWN, ino, 4096, &[3; 4096]).expect("it is staged");
     setup.fs.unlink(&SUPER, to).expect("it goes");
-    setup
-        .fs
-        .commit_atomic_write(ino, WRITER.process)
-        .expect("commits");
+    commit(&setup, ino);
     assert!(setup.contents(ino) == expected(3), "by who has it open");
     start(&setup.fs, ino);
     setup.fs.forget(ino, 1);
@@ -208,10 +208,7 @@ fn small_files_stay_in_their_rows_and_leave_them_when_they_grow() {
     start(&setup.fs, ino);
     write(&setup.fs, OWN, ino, 2, b"XY").expect("it is staged");
     write(&setup.fs, OWN, ino, 8, b"Z").expect("it is staged");
-    setup
-        .fs
-        .commit_atomic_write(ino, WRITER.process)
-        .expect("commits");
+    commit(&setup, ino);
     assert_eq!(setup.contents(ino), b"abXYef\0\0Z");
     assert_eq!(setup.rows("data"), 0);
     start(&setup.fs, ino);
@@ -219,10 +216,7 @@ fn small_files_stay_in_their_rows_and_leave_them_when_they_grow() {
     resize(&setup.fs, ino, 4);
     resize(&setup.fs, ino, 6000);
     write(&setup.fs, OWN, ino, 5000, b"x").expect("it is staged");
-    setup
-        .fs
-        .commit_atomic_write(ino, WRITER.process)
-        .expect("commits");
+    commit(&setup, ino);
     let mut contents = b"abXY".to_vec();
     contents.resize(6000, 0);
     contents[5000] = b'x';
@@ -230,10 +224,7 @@ fn small_files_stay_in_their_rows_and_leave_them_when_they_grow() {
     start(&setup.fs, ino);
     resize(&setup.fs, ino, 0);
     write(&setup.fs, OWN, ino, 0, b"new").expect("it is staged");
-    setup
-        .fs
-        .commit_atomic_write(ino, WRITER.process)
-        .expect("commits");
+    commit(&setup, ino);
     assert_eq!(setup.contents(ino), b"new");
     setup.check();
 }
@@ -328,10 +319,7 @@ fn set_id_bits_go_with_the_commit() {
     };
     let written = setup.fs.write_by(OWN, ino, 0, b"def", options);
     assert_eq!(written.expect("it is staged").size, 6);
-    setup
-        .fs
-        .commit_atomic_write(ino, WRITER.process)
-        .expect("commits");
+    commit(&setup, ino);
     assert_eq!(setup.contents(ino), b"abcdef");
     assert_eq!(setup.attr(ino).perm, 0o755);
 }
