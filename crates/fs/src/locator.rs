@@ -32,6 +32,14 @@ pub(crate) enum Tree {
 }
 
 impl Tree {
+    /// All of them: the trees of every view.
+    pub(crate) const ALL: [Self; 4] = [Self::Meta, Self::Data, Self::Xattr, Self::Sys];
+
+    /// Returns the name of the tree of a schema in the engine.
+    pub(crate) fn name_in(self, schema: &str) -> String {
+        format!("{schema}/{}", self.name())
+    }
+
     /// The name of its dictionary.
     pub(crate) const fn name(self) -> &'static str {
         match self {

@@ -1,6 +1,6 @@
 //! Commit of a transaction.
 
-use super::life::{TREES, is_open};
+use super::life::is_open;
 use super::memory::Lesson;
 use super::own::{BranchTrees, Own};
 use super::reads::Validation;
@@ -341,7 +341,7 @@ impl<'t> FrozenView<'t> {
     /// changes that need no lock.
     fn guards(&self, now: &Snapshot) -> Guards {
         let mut guards = Guards::since(now);
-        for tree in TREES {
+        for tree in Tree::ALL {
             let parent = self.trees.parent(tree);
             match tree {
                 Tree::Sys => {

@@ -27,8 +27,6 @@ use stitch_kv::NewBranch;
 
 /// Committed transactions that are remembered, the last ones.
 const OUTCOMES_MAX: usize = 256;
-/// The trees of a transaction.
-pub(super) const TREES: [Tree; 4] = [Tree::Meta, Tree::Data, Tree::Xattr, Tree::Sys];
 
 pub(super) fn schema_name(number: Ino) -> String {
     format!("{SCHEMA_PREFIX}{}", number.0)
@@ -150,10 +148,7 @@ impl FileSystem {
     ) -> FsResult<()> {
         let schema = schema_name(number);
         let parent = outer.map_or(self, |outer| &outer.fs);
-        let files = TREES.map(|tree| {
-            let name = format!("{schema}/{}", tree.name());
-            (parent.store.tree(tree), name)
-        });
+        let files = Tree::ALL.map(|tree| (parent.store.tree(tree), tree.name_in(&schema)));
         let records: Vec<(TreeId, TreeId)> = match outer {
             Some(outer) => outer.records.branches().collect(),
             None => record_trees(&self.engine().trees())
@@ -451,7 +446,7 @@ impl FileSystem {
             let of_files = |(of, _, part): &&(Ino, TreeId, TransactionTree)| {
                 *of == number && *part == TransactionTree::Files
             };
-            let is_whole = branches.iter().filter(of_files).count() == TREES.len();
+            let is_whole = branches.iter().filter(of_files).count() == Tree::ALL.len();
             let lives = record.life == TransactionLife::Named && record.expires_ns > now;
             if is_whole && lives && is_in_open {
                 open.push(number);

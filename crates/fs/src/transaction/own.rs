@@ -4,7 +4,6 @@
 //! A row of contents holds 4 KiB, so there may be millions: of these, and of extended attributes,
 //! only the keys are kept, one after the other. A gigabyte of contents takes 7 MB.
 
-use super::life::TREES;
 use super::resolve::Changed;
 use crate::locator::Tree;
 use crate::system::FileSystem;
@@ -30,7 +29,7 @@ struct BranchTree {
 /// The branch trees of a file system.
 pub(super) struct BranchTrees {
     engine: Arc<dyn Engine>,
-    /// In the order of [`TREES`].
+    /// In the order of [`Tree::ALL`].
     trees: Vec<BranchTree>,
 }
 
@@ -58,15 +57,15 @@ impl BranchTrees {
                 onto: None,
             })
         };
-        let trees: FsResult<Vec<BranchTree>> = TREES.into_iter().map(branch).collect();
+        let trees: FsResult<Vec<BranchTree>> = Tree::ALL.into_iter().map(branch).collect();
         let trees = trees?;
         Ok(Self { engine, trees })
     }
 
     /// Compares with later branches of the same parents from now on, which are given in the order
-    /// of [`TREES`].
+    /// of [`Tree::ALL`].
     pub(super) fn onto(mut self, trees: &[TreeId]) -> Self {
-        debug_assert_eq!(trees.len(), TREES.len(), "one for each");
+        debug_assert_eq!(trees.len(), Tree::ALL.len(), "one for each");
         for (branch, onto) in self.trees.iter_mut().zip(trees) {
             branch.onto = Some(*onto);
         }
@@ -74,13 +73,13 @@ impl BranchTrees {
     }
 
     fn find(&self, tree: Tree) -> &BranchTree {
-        let index = TREES.iter().position(|other| *other == tree);
+        let index = Tree::ALL.iter().position(|other| *other == tree);
         &self.trees[index.expect("all trees are there")]
     }
 
     /// The numbers of the branch trees.
     pub(super) fn ids(&self) -> Vec<TreeId> {
-        debug_assert_eq!(self.trees.len(), TREES.len(), "all of them");
+        debug_assert_eq!(self.trees.len(), Tree::ALL.len(), "all of them");
         self.trees.iter().map(|tree| tree.own).collect()
     }
 

@@ -24,7 +24,7 @@ mod merged;
 mod rings;
 mod winners;
 
-use super::life::{TREES, schema_name};
+use super::life::schema_name;
 use super::nested::life_within;
 use super::own::{BranchTrees, Own};
 use super::reads::Validation;
@@ -176,7 +176,7 @@ impl FileSystem {
         run: impl FnOnce(&Trial<'_>) -> FsResult<T>,
     ) -> FsResult<T> {
         let store = Store::open(self.engine(), &schema_name(number))?;
-        let trees = BranchTrees::of(&view.fs)?.onto(&TREES.map(|tree| store.tree(tree)));
+        let trees = BranchTrees::of(&view.fs)?.onto(&Tree::ALL.map(|tree| store.tree(tree)));
         let own = Own::read(&trees)?;
         let changed = own.changed(&trees, None)?;
         let mut plan = Plan::new(&trees, &own, &changed)?;

@@ -160,8 +160,7 @@ impl FileSystem {
         let mut names = Vec::with_capacity(parents.len());
         for number in plan.numbers() {
             let schema = view_schema(number);
-            let of = |tree: Tree| format!("{schema}/{}", tree.name());
-            names.extend(TREES.map(of));
+            names.extend(Tree::ALL.map(|tree| tree.name_in(&schema)));
         }
         debug_assert_eq!(parents.len(), names.len(), "four trees for each");
         let pairs = parents.iter().zip(&names);
@@ -174,7 +173,7 @@ impl FileSystem {
             // Of a clone that was removed since, which a snapshot shows.
             KvError::NoTree(_) if source.snapshot.is_some() => FsError::Unsupported,
             // Of a clone in the source that was removed a moment ago.
-            KvError::NoTree(tree) if !parents[..TREES.len()].contains(&tree) => {
+            KvError::NoTree(tree) if !parents[..Tree::ALL.len()].contains(&tree) => {
                 FsError::Stale(source.dir)
             }
             error => error.into(),
@@ -185,7 +184,7 @@ impl FileSystem {
 
     /// The trees that those of the views of a plan are branches of.
     fn parents_of(&self, source: &CloneSource<'_>, plan: &ClonePlan) -> FsResult<Vec<TreeId>> {
-        let own = TREES.map(|tree| source.fs.store.dictionary(tree).tree());
+        let own = Tree::ALL.map(|tree| source.fs.store.dictionary(tree).tree());
         let mut parents = own.to_vec();
         if plan.inner.is_empty() {
             return Ok(parents);
@@ -195,8 +194,8 @@ impl FileSystem {
             trees.iter().map(|info| (&*info.name, info.id)).collect();
         for inner in &plan.inner {
             let schema = view_schema(inner.info.number);
-            for tree in TREES {
-                let id = by_name.get(&*format!("{schema}/{}", tree.name()));
+            for tree in Tree::ALL {
+                let id = by_name.get(&*tree.name_in(&schema));
                 // It was removed a moment ago.
                 parents.push(*id.ok_or(FsError::Stale(source.dir))?);
             }
@@ -276,10 +275,7 @@ impl FileSystem {
     }
 }
 
-/// The trees of a view.
-const TREES: [Tree; 4] = [Tree::Meta, Tree::Data, Tree::Xattr, Tree::Sys];
-
-/// What is made in one step: a view, and those that lie in it.
+/// The views of one clone: its own, and those of the clones in it. All are made in one step.
 struct ClonePlan {
     /// Number of the outermost view. Those of the others follow.
     first: u64,

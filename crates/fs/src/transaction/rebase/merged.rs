@@ -3,7 +3,6 @@
 //! Links of directories and counters are not merged: they follow from the rows of names and inodes,
 //! by the difference to what the new branches hold before.
 
-use super::super::life::TREES;
 use super::super::own::BranchTrees;
 use super::super::places::{Places, carried};
 use crate::locator::{Locator, SysRow, Tree};
@@ -190,7 +189,7 @@ impl<'a> MergedRows<'a> {
             space: SpaceClass::Normal,
         };
         let mut batch = Batch::new();
-        for tree in TREES {
+        for tree in Tree::ALL {
             let to = self.trees.theirs_tree(tree);
             let (rows, keys) = match tree {
                 Tree::Meta => (Some(&self.meta), None),
