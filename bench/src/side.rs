@@ -133,14 +133,9 @@ pub(crate) trait Side: Send + Sync {
         bail!("this side has no transactions")
     }
 
-    /// Has clients of a server send commands; see [`Self::figures`].
-    fn load(&self, _load: &Load) -> Result<()> {
+    /// Has clients of a server send commands. Returns what they have measured, by names.
+    fn load(&self, _load: &Load) -> Result<BTreeMap<String, f64>> {
         bail!("this side is no server")
-    }
-
-    /// What the client of the last load has measured, by names.
-    fn figures(&self) -> BTreeMap<String, f64> {
-        BTreeMap::new()
     }
 
     /// Makes a branch: a store that begins with what this one holds, and goes its own way.

@@ -290,7 +290,6 @@ fn what_cannot_run_is_said() {
 fn servers_are_measured_or_left_out_with_the_reason() {
     let dir = out_dir();
     let sides = ["--sides", "redis,stitch-resp", "--workloads", "resp"];
-    let exe = env!("CARGO_BIN_EXE_stitch-bench");
     let listed = String::from_utf8(bench(&["list"]).stdout).unwrap();
     let is_there = |side: &str| {
         let line = listed
@@ -299,11 +298,8 @@ fn servers_are_measured_or_left_out_with_the_reason() {
         line.unwrap().ends_with("built in")
     };
     if !is_there("redis") && !is_there("stitch-resp") {
-        let none = Command::new(exe)
-            .args(["kv", "--quick"])
-            .args(sides)
-            .output();
-        let text = String::from_utf8(none.unwrap().stderr).unwrap();
+        let none = bench(&[&["kv", "--quick"], &sides[..]].concat());
+        let text = String::from_utf8(none.stderr).unwrap();
         assert!(text.contains("no side can run"), "{text}");
         return;
     }

@@ -70,8 +70,7 @@ fn run_load(context: &mut Context<'_>, name: &str, load: &Load) -> Result<()> {
     };
     let figures = context.phase(name, work, load.count, |bench, record| {
         let size = (load.count, load.count * ROW_BYTES);
-        record.time(op, size, || bench.side.load(load))?;
-        Ok(bench.side.figures())
+        record.time(op, size, || bench.side.load(load))
     })?;
     context.last().values.extend(figures);
     Ok(())

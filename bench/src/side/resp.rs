@@ -20,6 +20,8 @@ use stitch_base::sync::Mutex;
 
 /// A server that does not answer after so long has failed.
 const START_MAX: Duration = Duration::from_secs(20);
+/// The server's socket, in its directory: a path of a socket has at most 107 bytes.
+const SOCKET: &str = "kv.sock";
 /// Time between two attempts to reach a server that starts.
 const START_PAUSE: Duration = Duration::from_millis(5);
 
@@ -58,9 +60,6 @@ pub(crate) struct Load {
 pub(crate) struct RespServer {
     server: Mutex<Child>,
     dir: PathBuf,
-    socket: PathBuf,
-    /// Of the last load.
-    figures: Mutex<BTreeMap<String, f64>>,
 }
 
 impl RespServer {
@@ -68,8 +67,6 @@ impl RespServer {
     pub(crate) fn open(name: &str, options: &OpenOptions) -> Result<Self> {
         let dir = store_path(&options.dir, name);
         fs::create_dir_all(&dir)?;
-        // A path of a socket is short: this one is named from the server's own directory.
-        let socket = PathBuf::from("kv.sock");
         let mut start = match name {
             OURS_RESP => ours(&dir, options)?,
             _ => redis(options),
@@ -85,8 +82,6 @@ impl RespServer {
         let side = Self {
             server: Mutex::new(server),
             dir,
-            socket,
-            figures: Mutex::default(),
         };
         side.wait_until_it_answers()?;
         Ok(side)
@@ -94,11 +89,11 @@ impl RespServer {
 
     fn wait_until_it_answers(&self) -> Result<()> {
         let clock = SystemClock::default();
-        // A path of a socket has at most 107 bytes; the folder's may be longer.
+        // The path of the folder may be too long for a socket.
         let folder = fs::File::open(&self.dir)?;
         let number = std::os::fd::AsRawFd::as_raw_fd(&folder);
         let path = Path::new("/proc/self/fd").join(number.to_string());
-        while UnixStream::connect(path.join(&self.socket)).is_err() {
+        while UnixStream::connect(path.join(SOCKET)).is_err() {
             if let Some(status) = self.server.lock().try_wait()? {
                 bail!("the server ended: {status}: {}", self.log());
             }
@@ -120,7 +115,7 @@ fn ours(dir: &Path, options: &OpenOptions) -> Result<Command> {
     output(tool::stitchfs(&mkfs).current_dir(dir))?;
     let memory = options.scale.memory_bytes.max(MEMORY_BYTES_MIN).to_string();
     let mut run = ended_with_us(tool::stitchfs(&[]).get_program());
-    run.args(["serve", "--socket", "kv.sock", "--memory", &memory]);
+    run.args(["serve", "--socket", SOCKET, "--memory", &memory]);
     run.args(["--appendfsync", when(options), "store.stitch"]);
     Ok(run)
 }
@@ -129,7 +124,7 @@ fn ours(dir: &Path, options: &OpenOptions) -> Result<Command> {
 /// file, no snapshots beside it.
 fn redis(options: &OpenOptions) -> Command {
     let mut run = ended_with_us("redis-server".as_ref());
-    run.args(["--port", "0", "--unixsocket", "kv.sock", "--save", ""]);
+    run.args(["--port", "0", "--unixsocket", SOCKET, "--save", ""]);
     run.args(["--appendonly", "yes", "--appendfsync", when(options)]);
     run
 }
@@ -150,10 +145,10 @@ fn ended_with_us(program: &std::ffi::OsStr) -> Command {
 }
 
 impl Side for RespServer {
-    fn load(&self, load: &Load) -> Result<()> {
+    fn load(&self, load: &Load) -> Result<BTreeMap<String, f64>> {
         let text = |number: u64| number.to_string();
         let mut run = Command::new("redis-benchmark");
-        run.current_dir(&self.dir).arg("-s").arg(&self.socket);
+        run.current_dir(&self.dir).args(["-s", SOCKET]);
         run.args(["-t", load.command, "--csv"]);
         run.args(["-c", &text(load.clients), "-P", &text(load.pipeline)]);
         run.args(["-n", &text(load.count), "-r", &text(load.keys)]);
@@ -164,12 +159,7 @@ impl Side for RespServer {
         let peak = process::peak_rss_bytes_of(self.server.lock().id());
         #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
         figures.insert("server_peak_bytes".to_owned(), peak as f64);
-        *self.figures.lock() = figures;
-        Ok(())
-    }
-
-    fn figures(&self) -> BTreeMap<String, f64> {
-        self.figures.lock().clone()
+        Ok(figures)
     }
 
     fn write(&self, _writes: &[super::Write<'_>], _sync: bool) -> Result<()> {
