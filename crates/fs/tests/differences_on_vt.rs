@@ -77,7 +77,7 @@ fn at(parent: Ino, name: &str) -> DirName<'_> {
     DirName::new(parent, name.as_bytes())
 }
 
-/// What is read for two moments of a directory.
+/// A comparison of two moments of a directory.
 #[derive(Clone, Copy, Debug)]
 enum Asked {
     /// A list of differences.

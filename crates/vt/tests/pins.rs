@@ -189,15 +189,17 @@ fn a_store_that_is_open_for_reading_reads_its_pins_and_changes_none() {
     assert_eq!(device.counters().writes, writes);
 }
 
+/// The features that a program must know to open the volume.
+fn features_of(device: &MemDevice) -> u64 {
+    let found = Volume::identify(device).expect("it is a volume");
+    found.incompatible
+}
+
 #[test]
 fn a_store_without_a_pin_stays_readable_for_older_programs() {
     let device = Arc::new(MemDevice::new(32 * MIB));
     format(&*device, None);
-    let features = || {
-        Volume::identify(&*device)
-            .expect("it is a volume")
-            .incompatible
-    };
+    let features = || features_of(&device);
     let engine = open(device.clone(), options());
     put(&engine, tree(&engine, "tree"), 0..50, 1);
     assert!(engine.open_pin("pin").is_err() && engine.drop_pin("pin").is_err());
@@ -217,11 +219,7 @@ fn a_store_without_a_pin_stays_readable_for_older_programs() {
 fn only_a_pin_of_some_trees_needs_a_program_that_knows_it() {
     let device = Arc::new(MemDevice::new(32 * MIB));
     format(&*device, None);
-    let features = || {
-        Volume::identify(&*device)
-            .expect("it is a volume")
-            .incompatible
-    };
+    let features = || features_of(&device);
     let engine = open(device.clone(), options());
     let first = tree(&engine, "first");
     put(&engine, first, 0..50, 1);

@@ -20,7 +20,7 @@ impl Transaction {
     /// Marks a place to which later writes can be taken back.
     ///
     /// # Cost
-    /// Memory for what is written in place of earlier writes, while it is open. If writes after it
+    /// Memory for the log of changes after it, while it is open. If writes after it
     /// are moved out of memory, what was in memory at that time, at most twice
     /// [`TransactionOptions::spill_bytes`](super::TransactionOptions::spill_bytes), and a level of
     /// branch trees. On an engine without branch trees all of it fits a batch, or writes are

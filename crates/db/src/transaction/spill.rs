@@ -19,7 +19,7 @@
 //! ```
 //!
 //! Invariants: every branch of a tree begins, for who reads the tree itself, at the moment that its
-//! entry holds; nobody writes to a branch that has a branch.
+//! entry holds; a branch that has a branch gets no more writes.
 
 use super::settle::BranchTree;
 use super::writes::Writes;
@@ -124,7 +124,7 @@ impl Spill {
         let trees = dropped.flat_map(|layer| layer.trees.into_values());
         self.undropped.extend(trees.map(|branch| branch.tree));
         // An engine that takes no more writes keeps them. They are tried again at the end, and the
-        // next open drops them; nobody reads them.
+        // next open drops them; no read uses them.
         let _ = self.drop_undropped();
     }
 
