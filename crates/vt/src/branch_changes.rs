@@ -3,6 +3,7 @@
 use crate::VtError;
 use crate::entry::EntryIter;
 use crate::gaps::successor;
+use crate::iter::MergeIter;
 use crate::read::VtScan;
 use crate::snapshots::Hold;
 use crate::store::Store;
@@ -83,9 +84,14 @@ impl Store {
         let start = after.map(successor).unwrap_or_default();
         let mut keys = self.own_keys(&view, tree, &start, (seqno, count_max))?;
         let ranges = self.deleted_ranges(&view, tree, &start, seqno)?;
-        let found = self.parent_keys(&view, point, &ranges, (seqno, count_max))?;
-        keys.extend(found);
-        Ok(keys.into_iter().take(count_max).collect())
+        let below = self.parent_keys(&view, point, &ranges, (seqno, count_max))?;
+        if !below.is_empty() {
+            keys.extend(below);
+            keys.sort_unstable();
+            keys.dedup();
+            keys.truncate(count_max);
+        }
+        Ok(keys)
     }
 
     pub(crate) fn branch_deleted_ranges(
@@ -99,35 +105,30 @@ impl Store {
     }
 
     /// The first keys from `start` on of which a tree holds any version that a reader of `seqno`
-    /// sees.
+    /// sees, in order. Values with a block of their own stay unread.
     fn own_keys(
         &self,
         view: &View,
         tree: &TreeVersion,
         start: &[u8],
         (seqno, count_max): (Seqno, usize),
-    ) -> Result<BTreeSet<Vec<u8>>, VtError> {
-        let range = KeyRange::from(start);
-        let bounds = Arc::new(Bounds::of(range, false));
-        let mut keys = BTreeSet::new();
-        for mut source in self.reads.own_sources(view, tree, &bounds, seqno)? {
-            let entries = &mut source.entries;
-            entries.seek(start, Seqno(u64::MAX))?;
-            while let Some(entry) = entries.current() {
-                let is_full = keys.len() >= count_max;
-                if is_full && keys.last().is_none_or(|last: &Vec<u8>| entry.key > &**last) {
-                    break;
-                }
-                if entry.seqno <= seqno && !keys.contains(entry.key) {
-                    keys.insert(entry.key.to_vec());
-                    if is_full {
-                        keys.pop_last();
-                    }
-                }
-                entries.next()?;
+    ) -> Result<Vec<Vec<u8>>, VtError> {
+        let bounds = Arc::new(Bounds::of_keys(KeyRange::from(start)));
+        let sources = self.reads.own_sources(view, tree, &bounds, seqno)?;
+        let entries = sources.into_iter().map(|source| source.entries);
+        let mut entries = MergeIter::new(entries.collect());
+        entries.seek(start, Seqno(u64::MAX))?;
+        let mut keys: Vec<Vec<u8>> = Vec::new();
+        while keys.len() < count_max
+            && let Some(entry) = entries.current()
+        {
+            let is_new = keys.last().is_none_or(|last| last.as_slice() != entry.key);
+            if is_new && entry.seqno <= seqno {
+                keys.push(entry.key.to_vec());
             }
+            entries.next()?;
         }
-        debug_assert!(keys.len() <= count_max, "no more than was asked for");
+        debug_assert!(keys.is_sorted(), "sources are merged in order");
         Ok(keys)
     }
 

@@ -89,7 +89,7 @@ impl GarbageWalk {
         let bounds = Bounds {
             start: self.start.clone(),
             end: slice_end(tree, &self.start, weight_max),
-            is_whole: false,
+            ..Bounds::default()
         };
         Some((tree, bounds))
     }

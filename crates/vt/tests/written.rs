@@ -7,7 +7,7 @@ use stitch_base::TreeId;
 use stitch_base::random::Rng;
 use stitch_kv::conformance::Ending;
 use stitch_kv::conformance::functions::registry;
-use stitch_kv::{Batch, CommitOptions, Engine, TreeOptions};
+use stitch_kv::{Batch, CommitOptions, Engine, NewBranch, TreeOptions};
 use stitch_vt::counters::{DATA_BLOCKS_READ, MERGED_BYTES};
 
 const KIB: u64 = 1 << 10;
@@ -130,4 +130,34 @@ fn reads_again(caches_writes: bool) -> u64 {
 fn what_is_written_pushes_out_nothing_that_was_read() {
     let (with, without) = (reads_again(true), reads_again(false));
     assert!(with <= without + FILES / 20, "{with} and {without} reads");
+}
+
+#[test]
+fn keys_of_a_branch_are_read_without_their_long_values() {
+    let (mut store, parent) = store(&setup(false));
+    let made = (store.engine()).branch_trees(&[NewBranch::new(parent, "branch")], None);
+    let branch = made.expect("the branch is made")[0];
+    put_by_turns(&store, branch);
+    store.next_life(Ending::Closed);
+    let mut keys: Vec<Vec<u8>> = Vec::new();
+    loop {
+        let after = keys.last().map(Vec::as_slice);
+        let page = store.engine().branch_keys(branch, after, 500);
+        let page = page.expect("they can be read");
+        keys.extend(page.iter().cloned());
+        if page.len() < 500 {
+            break;
+        }
+    }
+    let chunks = |file| (0..=PAGES).map(move |chunk| key(file, chunk).to_vec());
+    let expected: Vec<Vec<u8>> = (0..FILES).flat_map(chunks).collect();
+    assert!(
+        keys == expected,
+        "{} of {} keys",
+        keys.len(),
+        expected.len()
+    );
+    let read = store.engine().counters().get("device.read_bytes");
+    let all = FILES * PAGES * 4096;
+    assert!(read < all / 5, "{read} of {all} bytes");
 }

@@ -220,8 +220,10 @@ impl ReadPath {
                 SourceDeletes::All(range_deletes)
             };
             let entries = buffer.memtable.iter(id);
-            let mut entries: BoxIter =
-                Box::new(Loading::new(entries, self.values(), Arc::clone(bounds)));
+            let mut entries = match bounds.is_of_keys {
+                true => entries,
+                false => Box::new(Loading::new(entries, self.values(), Arc::clone(bounds))),
+            };
             let runs = buffer.direct.overlapping(id, start, end);
             if !runs.is_empty() {
                 let mut all = vec![entries];

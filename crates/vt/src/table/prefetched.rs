@@ -380,6 +380,7 @@ fn bounds_of_run(
         start,
         end,
         is_whole,
+        is_of_keys: false,
     }))
 }
 

@@ -50,6 +50,8 @@ pub(crate) struct Bounds {
     pub(crate) end: Option<Vec<u8>>,
     /// All of them will be read: blocks are asked for together.
     pub(crate) is_whole: bool,
+    /// Only keys are read: an entry whose value has a block of its own comes without its value.
+    pub(crate) is_of_keys: bool,
 }
 
 impl Bounds {
@@ -59,6 +61,15 @@ impl Bounds {
             start: range.start.to_vec(),
             end: range.end.map(<[u8]>::to_vec),
             is_whole,
+            is_of_keys: false,
+        }
+    }
+
+    /// Those of a range of which only keys are read.
+    pub(crate) fn of_keys(range: KeyRange<'_>) -> Self {
+        Self {
+            is_of_keys: true,
+            ..Self::of(range, false)
         }
     }
 }
@@ -76,6 +87,16 @@ pub(crate) enum Carry {
 }
 
 impl Carry {
+    /// What a reader within bounds has no use for.
+    fn within(bounds: &Bounds) -> Self {
+        match bounds.is_of_keys {
+            true => Self::Values {
+                out_of: Arc::default(),
+            },
+            false => Self::Nothing,
+        }
+    }
+
     fn has(&self, data: &DataRef) -> bool {
         match self {
             Self::Nothing => false,
@@ -120,9 +141,9 @@ impl<L: BlockList + Clone> RunIter<L> {
         Self {
             loader,
             blocks,
+            carry: Carry::within(&bounds),
             bounds,
             keep,
-            carry: Carry::Nothing,
             data: None,
             data_addr: 0,
             ahead: VecDeque::new(),
@@ -265,6 +286,10 @@ impl<L: BlockList + Clone> RunIter<L> {
 
     /// Begins to read far ahead, with the block that it stands on.
     fn stream_from(&mut self, wanted: &DataRef, start: Start) -> Option<Arc<DataBlock>> {
+        if self.carry != Carry::Nothing {
+            // It would read what is carried, too.
+            return None;
+        }
         let scout = self.blocks.clone();
         self.stream = Stream::begin(&self.loader, scout, &self.bounds, start);
         self.read_ahead(wanted)

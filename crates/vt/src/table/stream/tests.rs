@@ -68,7 +68,7 @@ fn nothing_after_the_end_is_read_far_ahead() {
         Bounds {
             start: Vec::new(),
             end: Some(end),
-            is_whole: false,
+            ..Bounds::default()
         },
     );
     walked.unwrap();
@@ -222,6 +222,7 @@ fn prefetched_blocks_are_read_once_and_stay_only_where_they_are_used_again() {
             start: Vec::new(),
             end: Some(b"key00001000".to_vec()),
             is_whole: true,
+            ..Bounds::default()
         };
         let end = bounds().end;
         let blocks = table.index_entries(&[], end.as_deref()).unwrap().len() as u64;
@@ -242,6 +243,7 @@ fn keys(from: u32, to: u32) -> Bounds {
         start: format!("key{from:08}").into_bytes(),
         end: Some(format!("key{to:08}").into_bytes()),
         is_whole: true,
+        ..Bounds::default()
     }
 }
 
