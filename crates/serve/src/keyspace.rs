@@ -87,13 +87,15 @@ pub(crate) struct Keyspace {
 }
 
 impl Keyspace {
-    /// Opens the keys of a store, and makes their tree if there is none.
+    /// Opens the keys of a store, and makes their tree if there is none. So many bytes of rows are
+    /// kept in memory.
     ///
     /// # Errors
     /// Those of the store; a layout that is newer than this program, or damaged.
     pub(crate) fn open(
         engine: Arc<dyn Engine>,
         branch: Option<TreeId>,
+        recent_bytes: u64,
     ) -> Result<Self, ServeError> {
         let schema = match Schema::open(Arc::clone(&engine), SCHEMA) {
             Err(DbError::NoSchema(_)) => {
@@ -102,7 +104,7 @@ impl Keyspace {
             }
             other => other?,
         };
-        let mut rows = PendingRows::new(schema.now(), schema.dictionary(ROWS)?);
+        let mut rows = PendingRows::new(schema.now(), schema.dictionary(ROWS)?, recent_bytes);
         match rows.get(redis::VERSION_KEY)? {
             Some(version) => redis::check_version(&version)?,
             None => {
@@ -142,8 +144,16 @@ impl Keyspace {
     pub(crate) fn follow(&mut self, changes: &Changes) -> Result<(), ServeError> {
         debug_assert!(self.rows.is_empty(), "a round ends with its changes");
         match changes {
-            Changes::Keys(keys) => keys.iter().for_each(|key| self.watches.touch(key)),
-            Changes::All => self.watches.touch_all(),
+            Changes::Keys(keys) => {
+                for key in keys {
+                    self.watches.touch(key);
+                    self.rows.forget(&redis::key_row(key));
+                }
+            }
+            Changes::All => {
+                self.watches.touch_all();
+                self.rows.forget_all();
+            }
         }
         self.totals = totals_of(&self.rows, self.branch)?;
         self.committed_totals = self.totals;

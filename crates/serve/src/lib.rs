@@ -47,6 +47,7 @@ mod local;
 mod merged;
 mod number;
 mod pending;
+mod recent;
 mod remote;
 mod resp;
 mod server;

@@ -3,6 +3,7 @@
 //! ```text
 //! read of a key:  rows has it  -> that
 //!                 cleared has it -> absent
+//!                 recent has it -> that
 //!                 else          -> the store
 //! ```
 //!
@@ -11,7 +12,9 @@
 //! in `rows` was changed after the clearing of any range around it, since clearing takes the rows
 //! out.
 
+use crate::recent::RecentRows;
 use bytes::Bytes;
+use std::cell::RefCell;
 use std::collections::{BTreeMap, btree_map};
 use std::iter::Peekable;
 use std::ops::{Bound, ControlFlow};
@@ -55,17 +58,31 @@ pub(crate) struct PendingRows {
     /// Start and end of ranges without a row in the store; disjoint.
     cleared: BTreeMap<Vec<u8>, Vec<u8>>,
     bytes: usize,
+    /// What the store has, without the changes.
+    recent: RefCell<RecentRows>,
 }
 
 impl PendingRows {
-    pub(crate) const fn new(view: View, dictionary: Dictionary) -> Self {
+    /// Rows of `view`, of which so many bytes are kept in memory.
+    pub(crate) fn new(view: View, dictionary: Dictionary, recent_bytes: u64) -> Self {
         Self {
             view,
             dictionary,
             rows: BTreeMap::new(),
             cleared: BTreeMap::new(),
             bytes: 0,
+            recent: RefCell::new(RecentRows::new(recent_bytes)),
         }
+    }
+
+    /// Forgets what is known of a row that others have changed.
+    pub(crate) fn forget(&mut self, key: &[u8]) {
+        self.recent.get_mut().forget(key);
+    }
+
+    /// Forgets what is known of all rows.
+    pub(crate) fn forget_all(&mut self) {
+        self.recent.get_mut().forget_all();
     }
 
     /// Bytes of the batch that the changes would make, at most.
@@ -85,7 +102,12 @@ impl PendingRows {
         if self.is_cleared(key) {
             return Ok(None);
         }
-        self.view.get(self.dictionary, key)
+        if let Some(recent) = self.recent.borrow().get(key) {
+            return Ok(recent);
+        }
+        let row = self.view.get(self.dictionary, key)?;
+        self.recent.borrow_mut().note_read(key, row.as_ref());
+        Ok(row)
     }
 
     pub(crate) fn put(&mut self, key: Vec<u8>, value: impl Into<Bytes>) {
@@ -225,8 +247,24 @@ impl PendingRows {
         }
         let space = self.space_class();
         let committed = self.view.commit(&changes, CommitOptions { sync, space });
+        match &committed {
+            Ok(_) => self.note_committed(),
+            // It may have happened all the same.
+            Err(_) => self.forget_all(),
+        }
         self.discard();
         committed.map(drop)
+    }
+
+    /// Keeps what the store has now.
+    fn note_committed(&mut self) {
+        let recent = self.recent.get_mut();
+        for (start, end) in &self.cleared {
+            recent.note_cleared(start, end);
+        }
+        for (key, row) in std::mem::take(&mut self.rows) {
+            recent.note_written(key, row);
+        }
     }
 
     /// Changes that give back more than they take may use the space that is kept for that.

@@ -40,6 +40,9 @@ pub struct ServerOptions {
     pub branch: Option<TreeId>,
     /// What others pause to write the rows.
     pub gate: Arc<RoundGate>,
+    /// Bytes of memory for rows of keys that were met lately; 0, the default, for none. The store's
+    /// own memory is beside it. Of a branch none are to be kept where its reads are recorded.
+    pub recent_bytes: u64,
 }
 
 impl Default for ServerOptions {
@@ -51,6 +54,7 @@ impl Default for ServerOptions {
             clock: Arc::new(SystemClock::default()),
             branch: None,
             gate: Arc::default(),
+            recent_bytes: 0,
         }
     }
 }
@@ -62,6 +66,7 @@ impl fmt::Debug for ServerOptions {
             .field("has_password", &self.password.is_some())
             .field("clients_max", &self.clients_max)
             .field("branch", &self.branch)
+            .field("recent_bytes", &self.recent_bytes)
             .finish_non_exhaustive()
     }
 }

@@ -75,7 +75,7 @@ impl Service {
         options: &ServerOptions,
     ) -> Result<Self, ServeError> {
         let now_ms = now_ms(&*options.clock);
-        let mut keys = Keyspace::open(engine, options.branch)?;
+        let mut keys = Keyspace::open(engine, options.branch, options.recent_bytes)?;
         keys.begin_round(now_ms);
         let shared = Shared {
             password: options.password.clone(),

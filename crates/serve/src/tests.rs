@@ -31,12 +31,18 @@ impl Desk {
     }
 
     pub(crate) fn on(engine: Arc<ModelEngine>) -> Self {
+        Self::with_recent(engine, 1 << 20)
+    }
+
+    /// With so many bytes of rows in memory.
+    pub(crate) fn with_recent(engine: Arc<ModelEngine>, recent_bytes: u64) -> Self {
         let clock = Arc::new(ManualClock::default());
         clock.advance(Duration::from_secs(1000));
         let shared: Arc<dyn Engine> = Arc::clone(&engine) as _;
         let options = ServerOptions {
             sync: SyncPolicy::Always,
             clock: Arc::clone(&clock) as _,
+            recent_bytes,
             ..ServerOptions::default()
         };
         let mut service = Service::open(shared, &options).unwrap();

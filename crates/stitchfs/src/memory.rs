@@ -11,6 +11,19 @@ use std::path::{Path, PathBuf};
 /// No store gets less than this, in bytes.
 pub const BUDGET_BYTES_MIN: u64 = 64 << 20;
 
+/// Part of a budget for rows of keys where keys are all that is served: a half of what is above the
+/// least budget.
+#[must_use]
+pub const fn key_rows_of_server(budget_bytes: u64) -> u64 {
+    budget_bytes.saturating_sub(BUDGET_BYTES_MIN) / 2
+}
+
+/// The same where keys are served beside a mount: an eighth.
+#[must_use]
+pub const fn key_rows_of_mount(budget_bytes: u64) -> u64 {
+    budget_bytes.saturating_sub(BUDGET_BYTES_MIN) / 8
+}
+
 /// A quarter of this process's memory, at least [`BUDGET_BYTES_MIN`].
 #[must_use]
 pub fn default_budget() -> u64 {

@@ -29,6 +29,9 @@ pub struct StoreOptions {
     pub read_only: bool,
     /// Memory for buffers and caches together, in bytes.
     pub memory_bytes: u64,
+    /// Part of that memory which the engine leaves to the program, for rows of keys that it serves,
+    /// in bytes; 0 by default.
+    pub key_rows_bytes: u64,
     /// How often what was acknowledged is made durable: what a power cut may take.
     pub sync_interval: Duration,
     /// How long mounts keep the history of the file system, in whole seconds; `None` for not at
@@ -97,6 +100,7 @@ impl Default for StoreOptions {
         Self {
             read_only: false,
             memory_bytes: crate::memory::BUDGET_BYTES_MIN,
+            key_rows_bytes: 0,
             sync_interval: Duration::from_secs(5),
             history: None,
             atime: AtimePolicy::default(),
@@ -238,7 +242,7 @@ impl Store {
     /// # Errors
     /// See [`StoreError`].
     pub fn open(path: &Path, options: &StoreOptions) -> Result<Self, StoreError> {
-        let opened = engine::open(path, options, engine_bytes(options.memory_bytes))?;
+        let opened = engine::open(path, options, engine_bytes(options))?;
         Self::of(opened, options)
     }
 
@@ -247,7 +251,7 @@ impl Store {
     /// # Errors
     /// See [`StoreError`].
     pub fn on_device(device: Arc<dyn Device>, options: &StoreOptions) -> Result<Self, StoreError> {
-        let memory_bytes = engine_bytes(options.memory_bytes);
+        let memory_bytes = engine_bytes(options);
         let opened = engine::open_device(device, options, memory_bytes)?;
         Self::of(opened, options)
     }
@@ -574,6 +578,12 @@ impl Store {
         &self.gates
     }
 
+    /// Memory that the engine leaves for rows of keys, in bytes.
+    #[must_use]
+    pub const fn key_rows_bytes(&self) -> u64 {
+        self.options.key_rows_bytes
+    }
+
     /// What serves the keys of transactions.
     pub(crate) fn transaction_sockets(&self) -> Option<Arc<dyn TransactionSockets>> {
         self.keys.transactions()
@@ -617,8 +627,10 @@ pub(crate) fn format_file_system(
 }
 
 /// The part of a memory budget that the engine may take.
-const fn engine_bytes(memory_bytes: u64) -> u64 {
-    memory_bytes - inode_bytes(memory_bytes) - name_bytes(memory_bytes)
+const fn engine_bytes(options: &StoreOptions) -> u64 {
+    let memory_bytes = options.memory_bytes;
+    let left = memory_bytes - inode_bytes(memory_bytes) - name_bytes(memory_bytes);
+    left.saturating_sub(options.key_rows_bytes)
 }
 
 /// The part of a memory budget that inodes in use may take.

@@ -4,10 +4,24 @@ use stitch_base::sync::Arc;
 use stitch_db::{Schema, TreeOptions};
 use stitch_kv::{ModelEngine, UpsertRegistry};
 
-fn rows() -> PendingRows {
+/// With more or less of them in memory, or none.
+fn rows_with(recent_bytes: u64) -> PendingRows {
     let engine = Arc::new(ModelEngine::new(UpsertRegistry::default()));
     let schema = Schema::create(engine, "redis", &[("rows", TreeOptions::default())]).unwrap();
-    PendingRows::new(schema.now(), schema.dictionary("rows").unwrap())
+    PendingRows::new(
+        schema.now(),
+        schema.dictionary("rows").unwrap(),
+        recent_bytes,
+    )
+}
+
+/// The row of a key.
+fn row(key: u8) -> Vec<u8> {
+    stitch_format::redis::key_row(&[key])
+}
+
+fn rows() -> PendingRows {
+    rows_with(1 << 20)
 }
 
 fn all(rows: &PendingRows, direction: Direction) -> Vec<(Vec<u8>, Vec<u8>)> {
@@ -48,24 +62,26 @@ proptest! {
     #[test]
     fn reads_see_all_changes_and_commits_keep_them(
         steps in prop::collection::vec(step(), 0..60),
+        recent_bytes in prop::sample::select(vec![0, 800, 1 << 20]),
     ) {
-        let mut rows = rows();
+        let mut rows = rows_with(recent_bytes);
         let mut expected: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
         let mut committed = expected.clone();
         for step in steps {
             match step {
                 Step::Put(key, value) => {
-                    rows.put(vec![key], vec![value]);
-                    expected.insert(vec![key], vec![value]);
+                    rows.put(row(key), vec![value]);
+                    expected.insert(row(key), vec![value]);
                 }
                 Step::Delete(key) => {
-                    rows.delete(vec![key]);
-                    expected.remove(&vec![key]);
+                    rows.delete(row(key));
+                    expected.remove(&row(key));
                 }
                 Step::Clear(part) => {
                     let (start, end) = part.map_or((0, 64), |part| (16 * part, 16 * part + 16));
-                    rows.clear(RowRange { start: vec![start], end: vec![end] });
-                    expected.retain(|key, _| !(start..end).contains(&key[0]));
+                    let (start, end) = (row(start), row(end));
+                    expected.retain(|key, _| !(&start..&end).contains(&key));
+                    rows.clear(RowRange { start, end });
                 }
                 Step::Commit => {
                     rows.commit(false).unwrap();
@@ -81,8 +97,8 @@ proptest! {
             wanted.reverse();
             prop_assert_eq!(&all(&rows, Direction::Backward), &wanted);
             for key in 0..64 {
-                let value = rows.get(&[key]).unwrap();
-                prop_assert_eq!(value.as_deref(), expected.get(&vec![key]).map(Vec::as_slice));
+                let value = rows.get(&row(key)).unwrap();
+                prop_assert_eq!(value.as_deref(), expected.get(&row(key)).map(Vec::as_slice));
             }
         }
         rows.commit(false).unwrap();

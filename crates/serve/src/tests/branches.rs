@@ -127,6 +127,8 @@ fn desk(
         clock: Arc::clone(clock) as _,
         branch,
         gate: Arc::clone(gate),
+        // Mainline has rows in memory, which are to follow the commits.
+        recent_bytes: if branch.is_none() { 1 << 20 } else { 0 },
         ..ServerOptions::default()
     };
     let mut service = Service::open(served, &options).unwrap();
@@ -183,6 +185,22 @@ fn mainline_follows_what_two_branches_add() {
     let totals = Totals::decode(&totals.unwrap().unwrap()).unwrap();
     assert_eq!((totals.keys, totals.expiries), (7, 0));
     assert!(totals.next_collection < 1 << 32, "mainline's own numbers");
+}
+
+#[test]
+fn mainline_reads_again_what_a_transaction_changed() {
+    let mut sides = Sides::new(&["SET a 1", "SET gone 1", "HSET h f 1"]);
+    let (mut one, first) = sides.branch("one");
+    one.check(&[("SET a 2", "OK"), ("SET new 1", "OK"), ("DEL gone", "(1)")]);
+    one.check(&[("HSET h g 2", "(1)")]);
+    let before = [("GET a", "1"), ("GET new", "nil"), ("GET gone", "1")];
+    sides.mainline.check(&before);
+    sides.absorb(first);
+    let after = [("GET a", "2"), ("GET new", "1"), ("GET gone", "nil")];
+    sides.mainline.check(&after);
+    sides
+        .mainline
+        .check(&[("HLEN h", "(2)"), ("HGETALL h", "[f 1 g 2]")]);
 }
 
 #[test]

@@ -4,7 +4,9 @@
 use super::{Desk, rounds, run};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
+use stitch_base::sync::Arc;
 use stitch_format::redis::{self, Collection, HEAD_BYTES, KeyHead, Kind, Totals};
+use stitch_kv::{ModelEngine, UpsertRegistry};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -124,8 +126,13 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
     #[test]
-    fn where_rounds_end_changes_nothing(steps in prop::collection::vec(step(), 1..80)) {
-        let (mut single, mut joint) = (Desk::new(), Desk::new());
+    fn where_rounds_end_changes_nothing(
+        steps in prop::collection::vec(step(), 1..80),
+        recent_bytes in prop::sample::select(vec![0, 400, 1 << 20]),
+    ) {
+        let engine = || Arc::new(ModelEngine::new(UpsertRegistry::default()));
+        let mut single = Desk::with_recent(engine(), 0);
+        let mut joint = Desk::with_recent(engine(), recent_bytes);
         joint.service.begin_round();
         for step in steps {
             match step {

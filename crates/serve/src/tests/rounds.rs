@@ -99,7 +99,7 @@ fn a_layout_of_a_newer_program_is_refused() {
     desk.engine
         .commit(&batch, stitch_kv::CommitOptions::default())
         .unwrap();
-    let refused = crate::keyspace::Keyspace::open(desk.engine.clone(), None)
+    let refused = crate::keyspace::Keyspace::open(desk.engine.clone(), None, 0)
         .err()
         .unwrap();
     assert_eq!(refused.kind(), stitch_base::ErrorKind::Unsupported);

@@ -12,7 +12,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use stitch_base::sync::Arc;
 use stitch_serve::{Listener, Server, ServerOptions, SocketAddr, SyncPolicy};
-use stitchfs::{Store, StoreOptions};
+use stitchfs::{Store, StoreOptions, memory};
 
 /// Where Redis listens.
 const DEFAULT_ADDRESS: &str = "127.0.0.1:6379";
@@ -120,6 +120,7 @@ pub(super) fn run(args: &ServeArgs) -> Result<u8> {
     let options = ServerOptions {
         sync: args.appendfsync.into(),
         password,
+        recent_bytes: memory::key_rows_of_server(memory_bytes(args)),
         ..ServerOptions::default()
     };
     let server = Server::start(Arc::clone(store.engine()), listeners, &options)?;
@@ -142,9 +143,15 @@ fn tell_where(args: &ServeArgs, server: &Server) -> Result<()> {
     Ok(())
 }
 
+fn memory_bytes(args: &ServeArgs) -> u64 {
+    args.memory.unwrap_or_else(memory::default_budget)
+}
+
 fn open(args: &ServeArgs) -> Result<Store> {
+    let memory_bytes = memory_bytes(args);
     let options = StoreOptions {
-        memory_bytes: args.memory.unwrap_or_else(stitchfs::memory::default_budget),
+        memory_bytes,
+        key_rows_bytes: memory::key_rows_of_server(memory_bytes),
         instance: args.instance.clone(),
         ..StoreOptions::default()
     };

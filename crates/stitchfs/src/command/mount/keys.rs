@@ -42,6 +42,7 @@ pub(super) fn serve(store: &Store, words: &MountWords) -> Result<()> {
     let options = ServerOptions {
         sync,
         gate: Arc::clone(store.round_gates().mainline()),
+        recent_bytes: store.key_rows_bytes(),
         ..ServerOptions::default()
     };
     let engine = Arc::clone(store.engine());

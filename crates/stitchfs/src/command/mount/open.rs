@@ -10,7 +10,7 @@ use stitch_base::ErrorKind;
 use stitch_base::clock::{Clock, SystemClock};
 use stitchfs::{
     AtimePolicy, CompressOptions, Durability, MakeOptions, RootOwner, Store, StoreError,
-    StoreOptions,
+    StoreOptions, memory,
 };
 
 /// How long to wait for a store that is in use but not mounted.
@@ -57,9 +57,14 @@ pub(super) fn open(args: &Args, words: &MountWords) -> Result<Store> {
 
 fn store_options(args: &Args, words: &MountWords) -> StoreOptions {
     let memory = args.memory.or(words.memory_bytes);
+    let memory_bytes = memory.unwrap_or_else(memory::default_budget);
     StoreOptions {
         read_only: words.read_only,
-        memory_bytes: memory.unwrap_or_else(stitchfs::memory::default_budget),
+        memory_bytes,
+        key_rows_bytes: match words.keys {
+            Some(_) => memory::key_rows_of_mount(memory_bytes),
+            None => 0,
+        },
         history: words.history_s.map(Duration::from_secs),
         sync_interval: Duration::from_secs(u64::from(words.commit_s.unwrap_or(5))),
         atime: match words.access_times {
