@@ -169,14 +169,12 @@ fn task(root: &Path, suite: &Suite, transport: &str, option: &[&str]) -> Task {
 }
 
 /// Returns the command that builds the programs of the mounted tests and of the simulation, with
-/// the RocksDB engine if its library is installed.
+/// the RocksDB engine: its library is loaded at run time.
 fn build(root: &Path) -> Command {
     let mut command = check::cargo(root);
     command.args(["build", "--quiet", "--profile", "ci"]);
     command.args(["-p", "stitchfs", "-p", "stitch-e2e", "-p", "stitch-sim"]);
-    if check::has_rocksdb() {
-        command.args(["--features", "stitchfs/rocksdb"]);
-    }
+    command.args(["--features", "stitchfs/rocksdb"]);
     command
 }
 

@@ -14,8 +14,12 @@ use stitch_base::clock::{Clock as _, SystemClock};
 use crate::check::cargo;
 use crate::steps::succeeds;
 
-/// The header of RocksDB's C interface.
-pub(crate) const ROCKSDB_HEADER: &str = "/usr/include/rocksdb/c.h";
+/// The header of RocksDB's C interface, which the benchmark's package brings.
+const ROCKSDB_HEADER: &str = "/usr/include/rocksdb/c.h";
+/// The file names of RocksDB's library that `crates/rocks` tries to load.
+const ROCKSDB_LIBRARIES: [&str; 2] = ["librocksdb.so.7.8", "librocksdb.so"];
+/// Directories in which the dynamic loader finds libraries, beside that of the architecture.
+const LIBRARY_DIRS: [&str; 4] = ["/lib64", "/usr/lib64", "/usr/lib", "/usr/local/lib"];
 /// A Debian package and a file by which it is known to be there.
 const PACKAGES: [(&str, &str); 17] = [
     ("acl", "/usr/bin/setfacl"),
@@ -58,6 +62,14 @@ const QUICK_BUILD: [(&str, &str); 4] = [
 ];
 /// Pauses between the attempts of a command that downloads.
 const PAUSES: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(30)];
+
+/// Reports whether RocksDB's library is installed.
+pub(crate) fn has_rocksdb() -> bool {
+    let of_architecture = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
+    let dirs = [of_architecture.as_str()].into_iter().chain(LIBRARY_DIRS);
+    let mut dirs = dirs.map(Path::new);
+    dirs.any(|dir| ROCKSDB_LIBRARIES.iter().any(|name| dir.join(name).exists()))
+}
 
 /// Where the programs of crates.io are installed.
 pub(crate) fn bin_dir(root: &Path) -> PathBuf {

@@ -25,10 +25,10 @@ use crate::{ClearSetId, FsError, FsResult};
 use std::collections::HashMap;
 use std::ops::Range;
 use stitch_base::Ino;
-use stitch_base::sync::atomic::{AtomicUsize, Ordering};
+use stitch_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use stitch_base::sync::{Arc, Mutex};
 
-/// Most bytes in all atomic writes together.
+/// Most bytes in all atomic writes together: those of mainline and of its writable views.
 const TOTAL_BYTES_MAX: u64 = 32 << 20;
 /// Memory of an extent beside its bytes, with its node of the map.
 const EXTENT_BYTES: u64 = 64;
@@ -74,6 +74,7 @@ impl AtomicWrite {
 #[derive(Debug, Default)]
 struct OpenWrites {
     by_ino: HashMap<Ino, Arc<AtomicWrite>>,
+    /// Bytes in all of them.
     bytes: u64,
 }
 
@@ -88,11 +89,38 @@ impl OpenWrites {
 #[derive(Debug, Default)]
 pub(crate) struct AtomicWrites {
     open: Mutex<OpenWrites>,
+    /// Bytes in the atomic writes of all file systems that share their memory.
+    total_bytes: Arc<AtomicU64>,
     /// Number of atomic writes, to find without a lock that there is none.
     count: AtomicUsize,
 }
 
+impl Drop for AtomicWrites {
+    fn drop(&mut self) {
+        // A view may end with atomic writes open.
+        let bytes = self.open.lock().bytes;
+        self.total_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
 impl AtomicWrites {
+    /// None yet, within the memory of another file system's.
+    pub(crate) fn beside(other: &Self) -> Self {
+        Self {
+            open: Mutex::default(),
+            total_bytes: Arc::clone(&other.total_bytes),
+            count: AtomicUsize::new(0),
+        }
+    }
+
+    /// Reserves bytes within the memory of all atomic writes.
+    fn reserve(&self, bytes: u64) -> FsResult<()> {
+        let total = &self.total_bytes;
+        let more = |total: u64| (total + bytes <= TOTAL_BYTES_MAX).then_some(total + bytes);
+        let reserved = total.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        reserved.map(drop).map_err(|_| FsError::FileTooBig)
+    }
+
     /// Reports whether there is one. With the inode locked this is exact.
     pub(crate) fn any(&self) -> bool {
         self.count.load(Ordering::Acquire) > 0
@@ -198,13 +226,17 @@ impl AtomicWrites {
         let OpenWrites { by_ino, bytes } = &mut *open;
         let write = by_ino.get_mut(&ino);
         let write = write.ok_or(FsError::Invalid("no atomic write is open"))?;
-        if *bytes + added > TOTAL_BYTES_MAX {
-            return Err(FsError::FileTooBig);
-        }
+        self.reserve(added)?;
         let write = Arc::make_mut(write);
         let before = write.bytes();
         change(write);
-        *bytes = *bytes - before + write.bytes();
+        let after = write.bytes();
+        *bytes = *bytes - before + after;
+        self.total_bytes.fetch_add(after, Ordering::Relaxed);
+        let past = self
+            .total_bytes
+            .fetch_sub(before + added, Ordering::Relaxed);
+        debug_assert!(past >= before + added, "what was reserved is part of all");
         Ok(())
     }
 
@@ -238,6 +270,7 @@ impl AtomicWrites {
         let mut open = self.open.lock();
         if let Some(write) = open.by_ino.remove(&ino) {
             open.bytes -= write.bytes();
+            self.total_bytes.fetch_sub(write.bytes(), Ordering::Relaxed);
         }
         debug_assert!(!open.by_ino.is_empty() || open.bytes == 0, "all is counted");
         self.count.store(open.by_ino.len(), Ordering::Release);

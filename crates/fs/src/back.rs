@@ -248,7 +248,7 @@ impl FileSystem {
         }
         let moment = self.residents.inodes.moment();
         if let Some(reads) = &self.reads {
-            reads.note_own_inode(ino);
+            reads.note_own_inode(ino)?;
         }
         match self.store.own_row(ino)? {
             Some((head, _)) if head.nlink == 0 => Err(FsError::Stale(ino)),

@@ -103,7 +103,7 @@ impl FileSystem {
             return Ok(());
         };
         if let Some(reads) = &self.reads {
-            reads.note_list(ino);
+            reads.note_list(ino)?;
         }
         if offset == 0 {
             self.prefetcher().dir_listed(&dir);

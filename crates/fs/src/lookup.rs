@@ -72,7 +72,7 @@ impl FileSystem {
             if inode.head.kind != FileKind::Symlink {
                 return Err(FsError::Invalid("not a symbolic link"));
             }
-            self.note_contents_read(ino);
+            self.note_contents_read(ino)?;
             self.store.tail(&inode)?
         };
         self.touch_atime(ino);

@@ -70,18 +70,19 @@ impl<'fs> Namespace<'fs> {
 
 impl<'fs> Namespace<'fs> {
     /// Notes that a name is read, where that is wanted. Before anything in memory is asked.
-    fn note_name(&self, at: DirName<'_>) {
-        if let Some(reads) = self.reads {
-            reads.note_name(at.parent, self.store.keys.name_hash(at.name));
+    fn note_name(&self, at: DirName<'_>) -> FsResult<()> {
+        match self.reads {
+            Some(reads) => reads.note_name(at.parent, self.store.keys.name_hash(at.name)),
+            None => Ok(()),
         }
     }
 
     /// Notes that the attributes of the inode of a name are read, where that is wanted.
-    fn note_inode(&self, at: DirName<'_>, dentry: &Dentry) {
+    fn note_inode(&self, at: DirName<'_>, dentry: &Dentry) -> FsResult<()> {
         match (self.reads, &dentry.row) {
-            (None, _) => {}
+            (None, _) => Ok(()),
             (Some(reads), Some(_)) => {
-                reads.note_named_inode(at.parent, self.store.keys.name_hash(at.name));
+                reads.note_named_inode(at.parent, self.store.keys.name_hash(at.name))
             }
             (Some(reads), None) => reads.note_own_inode(dentry.ino),
         }
@@ -89,7 +90,7 @@ impl<'fs> Namespace<'fs> {
 
     /// The row of a name, if there is one. The directory is locked.
     pub(crate) fn find_dentry(&self, at: DirName<'_>) -> FsResult<Option<Dentry>> {
-        self.note_name(at);
+        self.note_name(at)?;
         let key = self.store.keys.dentry(at.parent, at.name);
         if self.residents.names.is_missing(&key) {
             self.confirm_missing(&key);
@@ -136,7 +137,7 @@ impl<'fs> Namespace<'fs> {
     /// Returns what a name leads to that must exist. So negative entries are not asked, and nothing
     /// is read where its whole row is known. The directory is locked.
     pub(crate) fn early(&self, at: DirName<'_>) -> FsResult<Early> {
-        self.note_name(at);
+        self.note_name(at)?;
         if let Some(known) = self.residents.hinted(at) {
             return Ok(Early::known(&known));
         }
@@ -161,14 +162,14 @@ impl<'fs> Namespace<'fs> {
                 Some(known) => {
                     self.confirm_row(at, &known)?;
                     let dentry = Dentry::of_known(&known);
-                    self.note_inode(at, &dentry);
+                    self.note_inode(at, &dentry)?;
                     return Ok((known, dentry));
                 }
                 None => self.dentry(at)?,
             },
         };
         debug_assert_eq!(dentry.ino, ino, "names do not change in a locked directory");
-        self.note_inode(at, &dentry);
+        self.note_inode(at, &dentry)?;
         if let Some(known) = self.residents.inodes.find(dentry.ino) {
             return Ok((known, dentry));
         }
@@ -208,7 +209,7 @@ impl<'fs> Namespace<'fs> {
 
     /// Counts a lookup of the inode of a name. The directory is locked.
     pub(crate) fn learn(&self, at: DirName<'_>, dentry: &Dentry, moment: Tick) -> FsResult<Attr> {
-        self.note_inode(at, dentry);
+        self.note_inode(at, dentry)?;
         self.residents.hint(at, dentry.ino);
         if let Some(head) = self.residents.inodes.look_up(dentry.ino) {
             return Ok(Attr::of(&head));
@@ -225,7 +226,7 @@ impl<'fs> Namespace<'fs> {
         loop {
             let moment = self.residents.inodes.moment();
             let dentry = self.dentry(at)?;
-            self.note_inode(at, &dentry);
+            self.note_inode(at, &dentry)?;
             let (head, location) = self.row_of(at, &dentry)?;
             if let Some(head) = self.residents.inodes.learn(&head, location, moment)? {
                 return Ok(Attr::of(&head));
@@ -248,7 +249,7 @@ impl<'fs> Namespace<'fs> {
 
     /// Attributes of the inode of a name. The directory is locked.
     pub(crate) fn attr_of(&self, at: DirName<'_>, dentry: &Dentry) -> FsResult<Attr> {
-        self.note_inode(at, dentry);
+        self.note_inode(at, dentry)?;
         if let Ok(head) = self.residents.inodes.head(dentry.ino) {
             return Ok(Attr::of(&head));
         }
@@ -264,7 +265,7 @@ impl<'fs> Namespace<'fs> {
         if is_step && let Some(known) = self.residents.known_step(at) {
             // It is a directory, whose only name this is.
             if let Some(reads) = self.reads {
-                reads.note_named_inode(at.parent, self.store.keys.name_hash(at.name));
+                reads.note_named_inode(at.parent, self.store.keys.name_hash(at.name))?;
             }
             return Ok(known);
         }
@@ -280,7 +281,7 @@ impl<'fs> Namespace<'fs> {
     fn look_up_known(&self, ino: Ino) -> FsResult<Attr> {
         // All others were noted when they came to be known.
         if let Some(reads) = self.reads.filter(|_| ino == Ino::ROOT) {
-            reads.note_own_inode(ino);
+            reads.note_own_inode(ino)?;
         }
         let head = self
             .residents
@@ -325,7 +326,7 @@ impl<'fs> Namespace<'fs> {
     /// Refuses a directory with names. It is locked.
     pub(crate) fn check_empty(&self, dir: Ino) -> FsResult<()> {
         if let Some(reads) = self.reads {
-            reads.note_list(dir);
+            reads.note_list(dir)?;
         }
         if !self.residents.names.is_empty(dir) {
             return self.check_no_rows(dir);
@@ -353,7 +354,7 @@ impl<'fs> Namespace<'fs> {
     /// The name of an inode among those of one hash. The directory is locked.
     pub(crate) fn find_at(&self, place: Place, ino: Ino) -> FsResult<Option<(Vec<u8>, Dentry)>> {
         if let Some(reads) = self.reads {
-            reads.note_name(place.parent, place.hash);
+            reads.note_name(place.parent, place.hash)?;
         }
         let mut rows = self.store.scan(&self.store.keys.dentries_at(place))?;
         while let Some((key, row)) = rows.next()? {

@@ -549,7 +549,7 @@ impl FileSystem {
         if let Some(reads) = &self.reads {
             // All others were noted when they were looked up.
             if ino == Ino::ROOT {
-                reads.note_own_inode(ino);
+                reads.note_own_inode(ino)?;
             }
         }
         let mut attr = Attr::of(&self.residents.inodes.head(ino)?);

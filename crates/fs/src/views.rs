@@ -127,7 +127,8 @@ impl FileSystem {
         };
         let aside = Aside::beside(&self.aside);
         let engine = Arc::clone(self.engine());
-        Self::open_with(engine, options, &view_schema(number), standing, aside)
+        let view = Self::open_with(engine, options, &view_schema(number), standing, aside)?;
+        Ok(view.with_writes_beside(self))
     }
 
     /// Opens a clone as it is in the snapshot that this file system is of. Its directory is known.

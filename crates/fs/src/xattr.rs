@@ -89,7 +89,7 @@ impl FileSystem {
         let class = Class::of(name)?;
         let _inode = self.residents.locks.inode_read(ino);
         let head = self.residents.inodes.head(ino)?;
-        self.note_xattrs_read(ino);
+        self.note_xattrs_read(ino)?;
         let is_acl = matches!(class, Class::AccessAcl | Class::DefaultAcl);
         if is_acl && head.kind == FileKind::Symlink {
             return Err(FsError::Unsupported);
@@ -110,7 +110,7 @@ impl FileSystem {
     pub fn list_xattr(&self, caller: &Caller<'_>, ino: Ino) -> FsResult<Vec<u8>> {
         let _inode = self.residents.locks.inode_read(ino);
         let head = self.residents.inodes.head(ino)?;
-        self.note_xattrs_read(ino);
+        self.note_xattrs_read(ino)?;
         let mut out = Vec::new();
         if !head.has(row_flag::XATTRS) {
             return Ok(out);
@@ -193,7 +193,7 @@ impl FileSystem {
         if mode == XattrMode::Set {
             return Ok(());
         }
-        self.note_xattrs_read(head.ino);
+        self.note_xattrs_read(head.ino)?;
         let exists = head.has(class.row_flag(name)) && {
             let key = self.store.keys.xattr(head.ino, name);
             self.store.get(&key)?.is_some()
@@ -216,7 +216,7 @@ impl FileSystem {
         let _lock = self.residents.locks.inode_write(ino);
         let inode = self.residents.inodes.get(ino)?;
         check_may_change(class, caller, &inode.head)?;
-        self.note_xattrs_read(ino);
+        self.note_xattrs_read(ino)?;
         let is_acl = matches!(class, Class::AccessAcl | Class::DefaultAcl);
         let flag = class.row_flag(name);
         let key = self.store.keys.xattr(ino, name);
@@ -238,15 +238,16 @@ impl FileSystem {
     }
 
     /// Notes that extended attributes are read, in a serializable transaction.
-    fn note_xattrs_read(&self, ino: Ino) {
-        if let Some(reads) = &self.reads {
-            reads.note_xattrs(ino);
+    fn note_xattrs_read(&self, ino: Ino) -> FsResult<()> {
+        match &self.reads {
+            Some(reads) => reads.note_xattrs(ino),
+            None => Ok(()),
         }
     }
 
     /// An ACL of an inode that has one.
     pub(crate) fn read_acl(&self, ino: Ino, name: &[u8]) -> FsResult<Option<Acl>> {
-        self.note_xattrs_read(ino);
+        self.note_xattrs_read(ino)?;
         let key = self.store.keys.xattr(ino, name);
         let value = self.store.get(&key)?;
         value.map(|value| Acl::decode(&value)).transpose()

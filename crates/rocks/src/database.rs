@@ -1,6 +1,9 @@
 //! RocksDB's objects with owners: each is destroyed once, and before what it belongs to.
 //!
-//! Invariant: families, snapshots and iterators hold the database, so it closes after all of them.
+//! Invariants:
+//! - families, snapshots and iterators hold the database, so it closes after all of them;
+//! - the functions that make the first objects, [`family_names`] and [`Database::open`], load the
+//!   library.
 
 #![expect(unsafe_code, reason = "calls of a C library")]
 
@@ -181,6 +184,7 @@ fn c_path(path: &Path) -> Result<CString, KvError> {
 
 /// Returns the names of all column families of a database.
 pub(crate) fn family_names(path: &Path) -> Result<Vec<CString>, KvError> {
+    c_api::load()?;
     let path = c_path(path)?;
     let mut count = 0;
     // SAFETY: fresh options that are destroyed here; the list is copied before it is freed.
@@ -205,6 +209,7 @@ impl Database {
         opening: &Opening,
         names: &[CString],
     ) -> Result<(Arc<Self>, Vec<Family>), KvError> {
+        c_api::load()?;
         let options = Options::new(opening);
         let path = c_path(path)?;
         let name_ptrs: Vec<_> = names.iter().map(|name| name.as_ptr()).collect();

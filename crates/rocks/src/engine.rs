@@ -7,6 +7,7 @@
 //!
 //! Locks: `catalog`; those of RocksDB below it.
 
+use crate::c_api;
 use crate::catalog::{Catalog, Tree};
 use crate::database::{Database, Moment, Opening, ReadOptions, storage};
 use crate::guards;
@@ -63,6 +64,16 @@ impl Default for RocksOptions {
     }
 }
 
+/// Loads RocksDB's library, unless this process has done so. Opening or making a store does it too;
+/// call this before something is changed for a store that could not be opened.
+///
+/// # Errors
+/// [`KvError::Storage`] of kind `Unsupported` if the library cannot be loaded. It names the package
+/// to install.
+pub fn load_library() -> Result<(), KvError> {
+    c_api::load()
+}
+
 /// What was done since the store was opened.
 #[derive(Debug, Default)]
 struct Counts {
@@ -94,7 +105,8 @@ impl RocksEngine {
     /// Makes a store in a directory, which is made if missing, and opens it.
     ///
     /// # Errors
-    /// [`KvError::Invalid`] if the directory holds a database, [`KvError::Storage`].
+    /// [`KvError::Invalid`] if the directory holds a database, [`KvError::Storage`]; see
+    /// [`load_library`].
     ///
     /// # Durability
     /// On the medium when this returns.
@@ -113,7 +125,7 @@ impl RocksEngine {
     ///
     /// # Errors
     /// [`KvError::Storage`] of kind `Busy` if it is open elsewhere, `Corrupt` if it is no store of
-    /// ours or damaged, `Unsupported` if a newer program made it, `Io` else.
+    /// ours or damaged, `Unsupported` if a newer program made it, `Io` else; see [`load_library`].
     pub fn open(path: &Path, options: &RocksOptions) -> Result<Self, KvError> {
         if !path.join("CURRENT").exists() {
             let what = format!("{} holds no RocksDB database", path.display());

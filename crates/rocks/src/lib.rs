@@ -14,7 +14,8 @@
 //! A store is a directory. Its layout is in [`stitch_format::rocks`]. Space is that of the host's
 //! file system: there is no reserve, so a full host fails deletes too.
 //!
-//! The crate is empty without the feature `rocksdb`, which links the system's library.
+//! The crate is empty without the feature `rocksdb`. With it the system's library is loaded at run
+//! time, by the first store that is opened (ADR 0205).
 //!
 //! Paper: vkFS, a key-value file system on RocksDB (see `docs/papers.md`).
 
@@ -38,4 +39,4 @@ mod syncer;
 mod write;
 
 #[cfg(feature = "rocksdb")]
-pub use engine::{RocksEngine, RocksOptions};
+pub use engine::{RocksEngine, RocksOptions, load_library};

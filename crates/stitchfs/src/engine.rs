@@ -12,7 +12,8 @@
 //!
 //! What is at a path tells which engine opens it ([`EngineKind::at`]). What an engine lacks is
 //! [`StoreError::Lacks`], and an engine that this program was built without is
-//! [`StoreError::NoEngine`]: nothing that was asked for is ignored.
+//! [`StoreError::NoEngine`]; a library of an engine that is not installed is
+//! [`StoreError::NoLibrary`]. Nothing that was asked for is ignored.
 
 mod dir;
 #[cfg(feature = "rocksdb")]

@@ -108,7 +108,7 @@ pub enum StoreError {
     /// This program was built without the engine of the store.
     #[error(
         "{}: needs the {engine} engine, which this program was built without; build it with \
-         `--features stitchfs/{}`, for which librocksdb-dev is to be installed",
+         `--features stitchfs/{}`, and install librocksdb7.8 or librocksdb-dev",
         path.display(),
         engine.name()
     )]
@@ -117,6 +117,16 @@ pub enum StoreError {
         path: PathBuf,
         /// The engine.
         engine: EngineKind,
+    },
+    /// The library of the store's engine cannot be loaded: install it.
+    #[error("{}: needs the {engine} engine: {reason}", path.display())]
+    NoLibrary {
+        /// The store.
+        path: PathBuf,
+        /// The engine.
+        engine: EngineKind,
+        /// Which library is missing and what to install.
+        reason: String,
     },
     /// A handle of another store, or of another instance or opening of this one.
     #[error("{handle} is of {owner}, not of {asked}")]
@@ -198,7 +208,9 @@ impl StoreError {
                 _ => ErrorKind::Io,
             },
             Self::Identity { source, .. } => source.kind(),
-            Self::Lacks { .. } | Self::NoEngine { .. } => ErrorKind::Unsupported,
+            Self::Lacks { .. } | Self::NoEngine { .. } | Self::NoLibrary { .. } => {
+                ErrorKind::Unsupported
+            }
             Self::Conflict { .. } => ErrorKind::Conflict,
             Self::Transaction(error) => error.kind(),
             Self::Device(error) => error.kind(),

@@ -12,6 +12,7 @@
 
 mod cached_ref;
 mod counters;
+mod written;
 
 pub(crate) use cached_ref::{CachedRef, CountsHits, HitCount};
 pub(crate) use counters::{ReadCount, ReadCounters};
@@ -24,7 +25,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use stitch_base::TableId;
-use stitch_base::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use stitch_base::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use stitch_base::sync::{Apart, RwLock};
 
 /// Most shards. A power of two.
@@ -114,12 +115,38 @@ struct Slot {
     bytes: usize,
     /// Changed by those who find it, too. That one of two changes is lost does not matter.
     rounds: AtomicU8,
+    /// It was written, or read by a scan, and not found since.
+    is_probationary: AtomicBool,
 }
 
 impl Slot {
+    fn new(key: BlockKey, block: CachedBlock, expectation: Expectation) -> Self {
+        let rounds = match expectation {
+            Expectation::Often => ROUNDS_MAX,
+            Expectation::Normal => 1,
+            Expectation::Scan => 0,
+        };
+        Self {
+            key,
+            bytes: block.bytes(),
+            block,
+            rounds: AtomicU8::new(rounds),
+            is_probationary: AtomicBool::new(rounds == 0),
+        }
+    }
+
+    /// The same, not found since it came.
+    fn on_probation(mut self) -> Self {
+        *self.is_probationary.get_mut() = true;
+        self
+    }
+
     /// It was found: it gets so many rounds more. Mostly it has all of them, and nothing is
     /// written.
     fn note(&self, rounds: u8) {
+        if rounds > 0 && self.is_probationary.load(Ordering::Relaxed) {
+            self.is_probationary.store(false, Ordering::Relaxed);
+        }
         let before = self.rounds.load(Ordering::Relaxed);
         let after = (before + rounds).min(ROUNDS_MAX);
         if after != before {
@@ -133,6 +160,8 @@ struct Shard {
     by_key: HashMap<BlockKey, usize, BuildHasherDefault<KeyHasher>>,
     slots: Vec<Slot>,
     hand: usize,
+    /// Where blocks that were written look for the next that they may displace.
+    displacer: usize,
     bytes: usize,
 }
 
@@ -354,7 +383,8 @@ impl BlockCache {
 
     /// Keeps a block. One that is too large for a shard is not kept.
     pub(crate) fn insert(&self, key: BlockKey, block: CachedBlock, expectation: Expectation) {
-        let bytes = block.bytes();
+        let slot = Slot::new(key, block, expectation);
+        let bytes = slot.bytes;
         let mut out = Vec::new();
         let mut shard = self.shard(&key).write();
         // With the lock held: who lowers it comes to this shard then, too.
@@ -362,19 +392,9 @@ impl BlockCache {
         if bytes > bytes_max / 2 || shard.by_key.contains_key(&key) {
             return;
         }
-        let rounds = match expectation {
-            Expectation::Often => ROUNDS_MAX,
-            Expectation::Normal => 1,
-            Expectation::Scan => 0,
-        };
         self.change(&mut shard, |shard| {
             shard.shrink(bytes_max - bytes, &mut out);
-            shard.add(Slot {
-                key,
-                block,
-                bytes,
-                rounds: AtomicU8::new(rounds),
-            });
+            shard.add(slot);
         });
         drop(shard);
     }

@@ -38,7 +38,7 @@ use stitch_base::{ErrorKind, Lsn, Seqno, TreeId};
 use stitch_format::logged_commit::{self, HEAD_BYTES, LoggedRun};
 use stitch_format::vt_index::value_block_bytes;
 use stitch_kv::{
-    Batch, CommitOptions, Guards, KvError, Limits, Message, SpaceClass, Stretch, TreeOptions,
+    Batch, CommitOptions, Guards, KvError, Limits, Message, SpaceClass, Stretch, TreeInfo,
 };
 use stitch_volume::{PAGE_BYTES, Stream, VolumeError};
 
@@ -372,8 +372,8 @@ impl Store {
                     runs.push(self.write_stream(committer, stream, messages, (seqno, class))?);
                 }
                 Some(direct) => {
-                    let options = version.trees[&direct.tree].info.options.clone();
-                    runs.push(self.write_run(direct.tree, options, messages, seqno)?);
+                    let tree = &version.trees[&direct.tree].info;
+                    runs.push(self.write_run(tree, messages, seqno)?);
                 }
                 None => {}
             }
@@ -385,17 +385,17 @@ impl Store {
     /// Writes puts as the data blocks of a table.
     fn write_run(
         &self,
-        tree: TreeId,
-        options: TreeOptions,
+        tree: &TreeInfo,
         messages: Stretch<'_>,
         first: Seqno,
     ) -> Result<WrittenBlocks, VtError> {
         let table = NewTable {
             id: self.tables.new_id(),
-            tree,
-            options,
+            tree: tree.id,
+            options: tree.options.clone(),
             stream: DIRECT_STREAM,
             precision: self.tables.precision(0),
+            is_of_branch: tree.branch.is_some(),
         };
         // As what goes through the log, it is durable, or known not to be, with the next sync.
         let mut writer = self.tables.writer(table).behind();

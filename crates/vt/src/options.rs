@@ -75,7 +75,8 @@ pub struct VtOptions {
     /// so many bytes as a batch. All else is moved, table by table. 0: nothing is copied.
     pub absorb_copy_bytes_max: u64,
     /// Indexes, small data and short values go into the block cache as they are written, where it
-    /// has room. False: only what is read does.
+    /// has room; those of branches also take the place of blocks that were not found since they
+    /// came. False: only what is read does.
     pub caches_writes: bool,
     /// The whole structure is checked after each install, and a broken rule is a panic. For tests
     /// and simulations: each install walks all tables.

@@ -137,6 +137,7 @@ impl<'a> Outputs<'a> {
                 options: self.tree.options.clone(),
                 stream: self.rules.stream,
                 precision: self.rules.precision,
+                is_of_branch: self.tree.branch.is_some(),
             };
             let writer = self
                 .tables

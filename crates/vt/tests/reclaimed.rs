@@ -65,6 +65,51 @@ fn rows(engine: &VtEngine, tree: TreeId, at: Option<&Snapshot>) -> Rows {
     rows
 }
 
+/// Both stores show the same.
+fn assert_same_rows(engines: &[Arc<VtEngine>; 2], trees: &[TreeId]) {
+    for tree in trees {
+        let [with, without] = engines.each_ref().map(|engine| rows(engine, *tree, None));
+        assert!(with == without, "tree {tree} lost something");
+    }
+}
+
+/// What a store takes after its holds were dropped is what one takes that never had any.
+fn assert_came_back(with: u64, without: u64) {
+    assert!(
+        with <= without + slack(without),
+        "{with} bytes left, {without} without holds"
+    );
+}
+
+/// Drops a holder of the first versions of [`ROWS`] rows: what was told of it comes back.
+fn assert_told(engine: &VtEngine, holder: Holder<'_>, end: impl FnOnce() -> Result<(), KvError>) {
+    let held = owned(engine);
+    let told = engine.exclusive_space(&[holder], &mut |_, _| true);
+    let told = told.expect("it reads").expect("nobody ended it")[0];
+    end().expect("it goes");
+    let came = held - owned(engine);
+    println!("{held} held, {told} told, {came} came");
+    assert!(came > ROWS * 200, "one version of each row");
+    assert!(
+        told.abs_diff(came) <= slack(came),
+        "{told} told, {came} came"
+    );
+}
+
+/// Bytes that a store with a hold of another tree owns, and its garbage, beside those of a store
+/// without; the first may own `more` bytes more.
+fn assert_keeps_nothing(left: &[(u64, u64)], more: impl FnOnce(u64) -> u64) {
+    println!("{left:?} with a hold of another tree, and without");
+    let [(with, its_garbage), (without, other_garbage)] = left[..] else {
+        unreachable!("there are two stores");
+    };
+    assert!(with <= without + more(without), "{with} of {without}");
+    assert!(
+        its_garbage <= other_garbage + slack(0),
+        "{its_garbage} of {other_garbage}"
+    );
+}
+
 /// Two stores with the same writes: one with holds over them, and one without.
 struct Pair {
     devices: [Arc<CrashDevice>; 2],
@@ -249,10 +294,7 @@ fn holds_dropped_in_any_order_leave_what_a_store_without_them_takes() {
             counter(&pair.engines[0], SWEPT_BYTES),
             counter(&pair.engines[0], GARBAGE_BYTES),
         );
-        for tree in pair.trees {
-            let [with, without] = pair.engines.each_ref().map(|e| rows(e, tree, None));
-            assert!(with == without, "tree {tree} lost something");
-        }
+        assert_same_rows(&pair.engines, &pair.trees);
         assert_eq!(
             pair.engines[0].check(&mut |_, _| {}).expect("it goes on"),
             []
@@ -261,10 +303,7 @@ fn holds_dropped_in_any_order_leave_what_a_store_without_them_takes() {
             held > without + without / 2,
             "{held} bytes held of {without}"
         );
-        assert!(
-            with <= without + slack(without),
-            "seed {seed}: {with} bytes left, {without} without holds"
-        );
+        assert_came_back(with, without);
     }
 }
 
@@ -294,14 +333,8 @@ fn a_sweep_is_made_up_for_after_an_open() {
         held > without + without / 3,
         "{held} bytes held of {without}"
     );
-    assert!(
-        with <= without + slack(without),
-        "{with} bytes left, {without} without holds"
-    );
-    for tree in pair.trees {
-        let [with, without] = reopened.each_ref().map(|e| rows(e, tree, None));
-        assert!(with == without, "tree {tree} lost something");
-    }
+    assert_came_back(with, without);
+    assert_same_rows(&reopened, &pair.trees);
     assert_eq!(
         counter(&reopened[1], SWEPT_BYTES),
         0,
@@ -486,27 +519,10 @@ fn a_branch_of_one_tree_keeps_nothing_of_another() {
         };
         overwrite(&engine, branched, &mut rng);
         assert!(rows(&engine, branch, None) == first, "the branch changed");
-        let held = owned(&engine);
-        let told = engine.exclusive_space(&[Holder::Trees(&[branch])], &mut |_, _| true);
-        let told = told.expect("it reads").expect("nobody ended it")[0];
-        engine.drop_tree(branch).expect("it goes");
-        let came = held - owned(&engine);
-        println!("{held} held, {told} told, {came} came");
-        assert!(came > ROWS * 200, "one version of each row");
-        assert!(
-            told.abs_diff(came) <= slack(came),
-            "{told} told, {came} came"
-        );
+        let holder = Holder::Trees(&[branch]);
+        assert_told(&engine, holder, || engine.drop_tree(branch));
     }
-    println!("{left:?} with a branch of another tree, and without");
-    let [(with, its_garbage), (without, other_garbage)] = left[..] else {
-        unreachable!("there are two stores");
-    };
-    assert!(with <= without + slack(0), "{with} of {without}");
-    assert!(
-        its_garbage <= other_garbage + slack(0),
-        "{its_garbage} of {other_garbage}"
-    );
+    assert_keeps_nothing(&left, |_| slack(0));
 }
 
 #[test]
@@ -544,27 +560,9 @@ fn a_pin_of_one_tree_keeps_nothing_of_another() {
         let at = engine.open_pin("pin").expect("it opens");
         assert!(rows(&engine, pinned, Some(&at)) == seen, "the pin changed");
         drop(at);
-        let held = owned(&engine);
-        let told = engine.exclusive_space(&[Holder::Pin("pin")], &mut |_, _| true);
-        let told = told.expect("it reads").expect("nobody ended it")[0];
-        engine.drop_pin("pin").expect("it goes");
-        let came = held - owned(&engine);
-        println!("{held} held, {told} told, {came} came");
-        assert!(came > ROWS * 200, "one version of each row");
-        assert!(
-            told.abs_diff(came) <= slack(came),
-            "{told} told, {came} came"
-        );
+        assert_told(&engine, Holder::Pin("pin"), || engine.drop_pin("pin"));
     }
-    println!("{left:?} with a pin of another tree, and without");
-    let [(with, its_garbage), (without, other_garbage)] = left[..] else {
-        unreachable!("there are two stores");
-    };
-    assert!(with <= without + without / 5, "{with} of {without}");
-    assert!(
-        its_garbage <= other_garbage + slack(0),
-        "{its_garbage} of {other_garbage}"
-    );
+    assert_keeps_nothing(&left, |without| without / 5);
 }
 
 #[test]

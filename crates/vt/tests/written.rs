@@ -7,7 +7,7 @@ use stitch_base::TreeId;
 use stitch_base::random::Rng;
 use stitch_kv::conformance::Ending;
 use stitch_kv::conformance::functions::registry;
-use stitch_kv::{Batch, CommitOptions, Engine, NewBranch, TreeOptions};
+use stitch_kv::{Batch, CommitOptions, Engine, Guards, NewBranch, TreeOptions};
 use stitch_vt::counters::{DATA_BLOCKS_READ, MERGED_BYTES};
 
 const KIB: u64 = 1 << 10;
@@ -103,16 +103,9 @@ fn what_was_just_written_is_in_memory() {
     }
 }
 
-/// Reads of the device for rows that were read before, after so much was written that it would fill
-/// the memory.
-fn reads_again(caches_writes: bool) -> u64 {
-    let mut setup = setup(caches_writes);
-    setup.options.memory_bytes = 4 * MIB;
-    let (mut store, tree) = store(&setup);
-    put_by_turns(&store, tree);
-    store.next_life(Ending::Closed);
-    (0..FILES).for_each(|file| check_end(&store, tree, file));
-    for file in FILES..FILES + 100 {
+/// A hundred short rows of each of these files.
+fn put_rows(store: &Store, tree: TreeId, files: std::ops::Range<u64>) {
+    for file in files {
         let mut batch = Batch::new();
         for chunk in 0..100 {
             batch.put(tree, &key(file, chunk), &value(chunk, 600));
@@ -121,6 +114,28 @@ fn reads_again(caches_writes: bool) -> u64 {
         put.expect("there is space");
         while store.engine().step().expect("background work succeeds") {}
     }
+}
+
+fn branch_of(store: &Store, tree: TreeId) -> TreeId {
+    let new = [NewBranch::new(tree, "branch")];
+    let made = store.engine().branch_trees(&new, None);
+    made.expect("the branch is made")[0]
+}
+
+/// Reads of the device for rows that were read before, after so much was written, to the tree or to
+/// a branch of it, that it would fill the memory.
+fn reads_again(caches_writes: bool, in_branch: bool) -> u64 {
+    let mut setup = setup(caches_writes);
+    setup.options.memory_bytes = 4 * MIB;
+    let (mut store, tree) = store(&setup);
+    put_by_turns(&store, tree);
+    store.next_life(Ending::Closed);
+    (0..FILES).for_each(|file| check_end(&store, tree, file));
+    let written = match in_branch {
+        true => branch_of(&store, tree),
+        false => tree,
+    };
+    put_rows(&store, written, FILES..FILES + 100);
     let before = store.engine().counters().get("device.reads");
     (0..FILES).for_each(|file| check_end(&store, tree, file));
     store.engine().counters().get("device.reads") - before
@@ -128,15 +143,66 @@ fn reads_again(caches_writes: bool) -> u64 {
 
 #[test]
 fn what_is_written_pushes_out_nothing_that_was_read() {
-    let (with, without) = (reads_again(true), reads_again(false));
-    assert!(with <= without + FILES / 20, "{with} and {without} reads");
+    for in_branch in [false, true] {
+        let [with, without] = [true, false].map(|caches| reads_again(caches, in_branch));
+        assert!(
+            with <= without + FILES / 20,
+            "{with} and {without} reads, in a branch: {in_branch}"
+        );
+    }
+}
+
+/// Data blocks and requests that are read from the device while a branch is written beside a full
+/// cache, absorbed, and read through its parent.
+fn reads_of_branch(caches_writes: bool) -> [u64; 2] {
+    let mut setup = setup(caches_writes).moving();
+    setup.options.memory_bytes = 16 * MIB;
+    let (store, tree) = store(&setup);
+    put_rows(&store, tree, 0..300);
+    let engine = store.engine();
+    engine.quiesce().expect("background work succeeds");
+    let count = |name| engine.counters().get(name);
+    let (bytes, bytes_max) = (
+        count("vt.cache_memory_bytes"),
+        count("vt.cache_memory_bytes_max"),
+    );
+    assert!(
+        !caches_writes || bytes > bytes_max / 10 * 9,
+        "the cache is full: {bytes} of {bytes_max}"
+    );
+    let branch = branch_of(&store, tree);
+    let reads = || [DATA_BLOCKS_READ, "device.reads"].map(count);
+    let before = reads();
+    put_rows(&store, branch, 1000..1080);
+    let moment = engine.branch_moment(branch).expect("it is a branch");
+    let absorbed = engine.absorb(
+        &[branch],
+        &Batch::new(),
+        &Guards::since(&moment),
+        CommitOptions::default(),
+    );
+    absorbed.expect("nothing else was written");
+    for file in 1000..1080 {
+        let found = engine.get(tree, &key(file, 99), None).expect("it reads");
+        assert_eq!(found.as_deref(), Some(&value(99, 600)[..]), "file {file}");
+    }
+    let after = reads();
+    [after[0] - before[0], after[1] - before[1]]
+}
+
+#[test]
+fn a_branch_beside_a_full_cache_is_absorbed_from_memory() {
+    let [with, without] = [true, false].map(reads_of_branch);
+    println!("{with:?} and {without:?} blocks and requests");
+    assert!(without[0] > 50, "{without:?} without");
+    assert!(with[0] <= without[0] / 20, "{with:?} and {without:?}");
+    assert!(with[1] <= without[1] / 20, "{with:?} and {without:?}");
 }
 
 #[test]
 fn keys_of_a_branch_are_read_without_their_long_values() {
     let (mut store, parent) = store(&setup(false));
-    let made = (store.engine()).branch_trees(&[NewBranch::new(parent, "branch")], None);
-    let branch = made.expect("the branch is made")[0];
+    let branch = branch_of(&store, parent);
     put_by_turns(&store, branch);
     store.next_life(Ending::Closed);
     let mut keys: Vec<Vec<u8>> = Vec::new();

@@ -1,11 +1,13 @@
 //! The file system on any engine as a system under test.
 
+mod atomic;
 pub(crate) mod fault;
 mod ops;
 mod past;
 mod tree;
 pub mod views;
 
+pub use atomic::StagedWrites;
 pub use ops::{FsOp, What};
 pub use tree::{Node, Tree, read};
 
@@ -40,6 +42,8 @@ pub struct FsSystem<H> {
     lends: bool,
     /// Half of all operations write some pages.
     writes_much: bool,
+    /// A third of all operations are atomic writes.
+    writes_atomically: bool,
 }
 
 impl<H> std::fmt::Debug for FsSystem<H> {
@@ -181,6 +185,7 @@ impl<H: Host> FsSystem<H> {
             external_from: None,
             lends: false,
             writes_much: false,
+            writes_atomically: false,
         }
     }
 
@@ -188,6 +193,13 @@ impl<H: Host> FsSystem<H> {
     #[must_use]
     pub fn with_many_writes(mut self) -> Self {
         self.writes_much = true;
+        self
+    }
+
+    /// With atomic writes of files.
+    #[must_use]
+    pub fn with_atomic_writes(mut self) -> Self {
+        self.writes_atomically = true;
         self
     }
 
@@ -235,7 +247,11 @@ impl<H: Host> FsSystem<H> {
         while live.held.len() > HELD_MAX {
             live.fs.close_handle(live.held.remove(0));
         }
-        let is_sync = matches!(op.what, What::Sync | What::SyncFile { .. });
+        let is_sync = match &op.what {
+            What::Sync | What::SyncFile { .. } => true,
+            What::AtomicWrite(write) => write.is_committed,
+            _ => false,
+        };
         live.audited(match done {
             Ok(()) if is_sync => Ack::Durable,
             Ok(()) => Ack::Done,
@@ -346,9 +362,12 @@ impl<H: Host> System for FsSystem<H> {
 
     fn generate(&self, model: &FsModel, rng: &mut Rng) -> FsOp {
         let at = model.seconds + 1;
-        let write = match self.writes_much && rng.one_in(2) {
-            true => ops::write_some(&model.tree, at, rng),
-            false => None,
+        let write = if self.writes_much && rng.one_in(2) {
+            ops::write_some(&model.tree, at, rng)
+        } else if self.writes_atomically && rng.one_in(3) {
+            atomic::generate(&model.tree, at, rng)
+        } else {
+            None
         };
         write.unwrap_or_else(|| ops::generate(&model.tree, at, rng))
     }

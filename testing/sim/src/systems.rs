@@ -70,9 +70,23 @@ pub fn cases() -> Vec<Case> {
     cases.push(of_short("fs", SIZE, move |refusals| {
         FsSystem::new(short.clone().with_refusals(refusals), "fs")
     }));
+    cases.extend(of_atomic_writes());
     cases.extend(of_views());
     cases.extend(beside_the_store());
     cases.extend(short_of_space());
+    cases
+}
+
+/// Atomic writes of files, with allocated extents and without.
+fn of_atomic_writes() -> Vec<Case> {
+    let name = "fs-atomic";
+    let host = VtHost::new(name, FILES, 64 << 10, 32 << 10).with_direct(8 << 10);
+    let short = host.clone();
+    let mut cases = of_system(FsSystem::new(host, name).with_atomic_writes(), SIZE);
+    cases.retain(|case| case.name.ends_with("/crash") || case.name.ends_with("/fault"));
+    cases.push(of_short(name, SIZE, move |refusals| {
+        FsSystem::new(short.clone().with_refusals(refusals), name).with_atomic_writes()
+    }));
     cases
 }
 

@@ -232,6 +232,69 @@ impl FileSystem {
         Ok(())
     }
 
+    /// Stages that chunks from `cut` on have no blocks, and then that those of `written`, which are
+    /// in order and apart, are written. The size is staged, of a file with rows of extents.
+    ///
+    /// ```text
+    /// old       |-----U-----|     |--W--|   |--U--|
+    /// written        |==|                              cut
+    /// new       |-U-||W-|-U-|     |--W--|               |
+    /// ```
+    ///
+    /// # Errors
+    /// [`FsError::FileTooBig`] if more than [`BATCH_EXTENTS_MAX`] extents are concerned.
+    pub(super) fn stage_rewritten(
+        &self,
+        change: &mut Change<'_>,
+        staged: &mut Staged,
+        cut: Option<u64>,
+        written: &[Range<u64>],
+    ) -> FsResult<()> {
+        debug_assert!(staged.head.has(row_flag::ALLOCATED), "it has extents");
+        let first = written.first().map_or(LAST, |range| range.start);
+        let last = written.last().map_or(0, |range| range.end);
+        let range = match cut {
+            Some(cut) => first.min(cut)..LAST,
+            None => first..last,
+        };
+        if range.is_empty() {
+            return Ok(());
+        }
+        let extents = self.some_extents_at(staged.head.ino, &range)?;
+        let mut new = match cut {
+            Some(cut) => cleared_of(&extents, &Self::chunks_from(cut)).unwrap_or_default(),
+            None => extents.clone(),
+        };
+        if !written.is_empty() && written.iter().all(|range| cover(&new, range)) {
+            change.fill_allocated();
+        }
+        for range in written {
+            new = edited(&new, range, Edit::Write);
+        }
+        let before = Before {
+            extents,
+            are_rows: true,
+        };
+        self.put_extents(change, staged, &before, &new);
+        if cut.is_some() {
+            staged.head.chunks = staged.head.chunks.min(chunk_count(staged.head.size));
+        }
+        Ok(())
+    }
+
+    /// Does what [`Self::extents_at`] does, for a batch that may change all of them.
+    fn some_extents_at(&self, ino: Ino, range: &Range<u64>) -> FsResult<Vec<Extent>> {
+        let mut extents = Vec::new();
+        self.visit_extents(ino, range, |extent| {
+            extents.push(extent);
+            extents.len() as u64 <= BATCH_EXTENTS_MAX
+        })?;
+        match extents.len() as u64 <= BATCH_EXTENTS_MAX {
+            true => Ok(extents),
+            false => Err(FsError::FileTooBig),
+        }
+    }
+
     /// Stages that the chunks of `range` have no blocks.
     pub(super) fn stage_cleared(
         &self,

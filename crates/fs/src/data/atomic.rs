@@ -1,15 +1,17 @@
 //! Atomic writes: started, written, committed, ended; see `atomic`.
 
 use super::read::check_regular;
+use super::resize::cut_chunks;
 use super::write::{check_may_write, stage_chunks};
 use super::{INLINE_BYTES_MAX, Staged, chunk_count};
-use crate::atomic::{AtomicWrite, AtomicWriter};
+use crate::atomic::{AtomicWrite, AtomicWriter, AtomicWrites};
 use crate::change::Change;
 use crate::contents::Contents;
 use crate::events::Event;
 use crate::inode::Inode;
 use crate::system::FileSystem;
 use crate::{Attr, Caller, ClearSetId, FsError, FsResult};
+use std::ops::Range;
 use stitch_base::Ino;
 use stitch_format::fs_inode::{FileKind, row_flag};
 use stitch_format::fs_key::CHUNK_BYTES;
@@ -18,17 +20,21 @@ use stitch_format::fs_key::CHUNK_BYTES;
 const MESSAGE_BYTES: u64 = 64;
 
 impl FileSystem {
-    /// Reports whether a file can have an atomic write: a regular file in the store, without
-    /// allocated extents, not in a transaction.
+    /// Shares the memory of atomic writes with another file system of the engine.
+    pub(crate) fn with_writes_beside(mut self, other: &Self) -> Self {
+        debug_assert!(!self.atomic_writes.any(), "none has started");
+        self.atomic_writes = AtomicWrites::beside(&other.atomic_writes);
+        self
+    }
+
+    /// Reports whether a file can have an atomic write: a regular file in the store.
     ///
     /// # Errors
     /// [`FsError::Stale`].
     pub fn takes_atomic_writes(&self, ino: Ino) -> FsResult<bool> {
         let head = self.residents.inodes.head(ino)?;
-        let is_stored = head.kind == FileKind::Regular
-            && Contents::of(&head) != Contents::External
-            && !head.has(row_flag::ALLOCATED);
-        Ok(is_stored && self.branch.is_none() && !self.is_read_only())
+        let is_stored = head.kind == FileKind::Regular && Contents::of(&head) != Contents::External;
+        Ok(is_stored && !self.is_read_only())
     }
 
     /// Starts an atomic write of a file. What `writer` writes to the file from now on, and sizes
@@ -66,15 +72,17 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::Invalid`] if none is open, also after one was ended by a rollback or the commit
     /// of a transaction; [`FsError::Busy`] if it is of another process; [`FsError::NoSpace`],
-    /// [`FsError::FileTooBig`], [`FsError::Perm`]: the file is as before, and the atomic write
-    /// stays open until [`Self::end_atomic_write`]. [`FsError::Storage`].
+    /// [`FsError::Perm`], [`FsError::FileTooBig`] (also if thousands of allocated extents lie
+    /// between its first and its last byte): the file is as before, and the atomic write stays open
+    /// until [`Self::end_atomic_write`]. [`FsError::Storage`].
     ///
     /// # Durability
     /// On the medium when this returns; after a crash before that the file is as before, or as
-    /// committed.
+    /// committed. In a run, which the crash ends, nothing is synced.
     ///
     /// # Cost
-    /// One batch, and one sync of the log, shared with other callers.
+    /// One batch, and one sync of the log, shared with other callers. Reads the allocated extents
+    /// between its first and its last byte, if the file has any.
     pub fn commit_atomic_write(&self, ino: Ino, process: u32) -> FsResult<Attr> {
         self.check_writable()?;
         let attr = {
@@ -226,6 +234,7 @@ impl FileSystem {
             return Err(FsError::FileTooBig);
         }
         if staged.head.has(row_flag::HOLES)
+            && !staged.head.has(row_flag::ALLOCATED)
             && let Some((at, bytes)) = write.overlay.extents().last()
         {
             let last = chunk_count(at + bytes.len() as u64) - 1;
@@ -243,8 +252,16 @@ impl FileSystem {
         write: &'a AtomicWrite,
     ) -> FsResult<()> {
         let overlay = &write.overlay;
-        if overlay.kept() < staged.head.size {
-            self.stage_cut(change, staged, overlay.kept())?;
+        let cut = (overlay.kept() < staged.head.size).then_some(overlay.kept());
+        match cut {
+            Some(kept) if kept > 0 && staged.head.has(row_flag::ALLOCATED) => {
+                // Its extents follow below, with those that are written.
+                self.residents.inodes.note_counted(staged.head.ino, None);
+                cut_chunks(change, &staged.head, kept);
+                staged.head.size = kept;
+            }
+            Some(kept) => self.stage_cut(change, staged, kept)?,
+            None => {}
         }
         if staged.head.size == 0 {
             // The row may have other contents behind it.
@@ -255,12 +272,21 @@ impl FileSystem {
             return self.stage_inline_overlay(staged, write);
         }
         staged.leave_row(self, change, false)?;
+        let has_extents = staged.head.has(row_flag::ALLOCATED);
         for (at, bytes) in overlay.extents() {
             stage_chunks(change, staged, at, bytes);
-            self.count_chunks(staged, at, at + bytes.len() as u64);
+            if !has_extents {
+                self.count_chunks(staged, at, at + bytes.len() as u64);
+            }
         }
         if overlay.size() > staged.head.size {
             self.stage_growth(change, staged, overlay.size())?;
+        }
+        if has_extents {
+            let written = overlay
+                .extents()
+                .map(|(at, bytes)| at / CHUNK_BYTES..chunk_count(at + bytes.len() as u64));
+            self.stage_rewritten(change, staged, cut.map(chunk_count), &joined(written))?;
         }
         debug_assert_eq!(staged.head.size, overlay.size(), "all is staged");
         Ok(())
@@ -280,6 +306,18 @@ impl FileSystem {
         staged.set_tail(tail);
         Ok(())
     }
+}
+
+/// Joins ranges that come in order and may overlap.
+fn joined(ranges: impl Iterator<Item = Range<u64>>) -> Vec<Range<u64>> {
+    let mut joined: Vec<Range<u64>> = Vec::new();
+    for range in ranges {
+        match joined.last_mut() {
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => joined.push(range),
+        }
+    }
+    joined
 }
 
 /// Returns the bytes of a batch with these extents, at most, where they lie within the file.

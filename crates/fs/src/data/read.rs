@@ -37,9 +37,10 @@ impl FileSystem {
     }
 
     /// Notes that contents are read, in a serializable transaction.
-    pub(crate) fn note_contents_read(&self, ino: Ino) {
-        if let Some(reads) = &self.reads {
-            reads.note_contents(ino);
+    pub(crate) fn note_contents_read(&self, ino: Ino) -> FsResult<()> {
+        match &self.reads {
+            Some(reads) => reads.note_contents(ino),
+            None => Ok(()),
         }
     }
 
@@ -52,7 +53,7 @@ impl FileSystem {
         out: &mut Vec<u8>,
     ) -> FsResult<usize> {
         let head = &inode.head;
-        self.note_contents_read(head.ino);
+        self.note_contents_read(head.ino)?;
         let left = head.size.saturating_sub(offset);
         let len = len.min(usize::try_from(left).unwrap_or(usize::MAX));
         if len == 0 {

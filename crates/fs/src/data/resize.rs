@@ -7,7 +7,7 @@ use crate::contents::Contents;
 use crate::system::FileSystem;
 use crate::{ClearSetId, FsError, FsResult};
 use stitch_format::fs_chunk::ChunkDelta;
-use stitch_format::fs_inode::row_flag;
+use stitch_format::fs_inode::{InodeHead, row_flag};
 use stitch_format::fs_key::CHUNK_BYTES;
 
 impl FileSystem {
@@ -87,8 +87,12 @@ impl FileSystem {
         size: u64,
         old_size: u64,
     ) -> FsResult<()> {
-        let ino = staged.head.ino;
-        change.delete_chunks(ino, chunk_count(size), chunk_count(old_size));
+        debug_assert_eq!(staged.head.size, size, "the size is staged");
+        let old = InodeHead {
+            size: old_size,
+            ..staged.head
+        };
+        cut_chunks(change, &old, size);
         self.stage_cleared(change, staged, &Self::chunks_from(chunk_count(size)))?;
         if size == 0 {
             let gone = row_flag::HOLES | row_flag::ALLOCATED;
@@ -96,11 +100,17 @@ impl FileSystem {
             staged.head.chunks = 0;
             return Ok(());
         }
-        let len = within(size);
-        if len > 0 {
-            change.chunk(ino, size / CHUNK_BYTES, ChunkDelta::Cut { len });
-        }
         staged.head.chunks = staged.head.chunks.min(chunk_count(size));
         Ok(())
+    }
+}
+
+/// Stages that what lies in chunks beyond a smaller size goes. Counts nothing.
+pub(super) fn cut_chunks(change: &mut Change<'_>, head: &InodeHead, size: u64) {
+    debug_assert!(size < head.size, "it is cut");
+    change.delete_chunks(head.ino, chunk_count(size), chunk_count(head.size));
+    let len = within(size);
+    if len > 0 {
+        change.chunk(head.ino, size / CHUNK_BYTES, ChunkDelta::Cut { len });
     }
 }

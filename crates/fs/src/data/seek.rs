@@ -25,7 +25,7 @@ impl FileSystem {
         let _inode = self.residents.locks.inode_read(ino);
         let inode = self.residents.inodes.get(ino)?;
         check_regular(&inode)?;
-        self.note_contents_read(ino);
+        self.note_contents_read(ino)?;
         let staged = self.staged_size(ino);
         let size = staged.unwrap_or(inode.head.size);
         if offset >= size {

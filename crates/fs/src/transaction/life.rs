@@ -327,14 +327,15 @@ impl FileSystem {
             views: Arc::new(ViewSet::none()),
         };
         let engine = Arc::clone(self.engine());
-        Self::of_store(
+        let view = Self::of_store(
             engine,
             options,
             store,
             standing,
             Aside::default(),
             Some(branch),
-        )
+        )?;
+        Ok(view.with_writes_beside(self))
     }
 
     /// Changes when an open transaction may be aborted unasked; `None` for never.

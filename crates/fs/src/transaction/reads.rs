@@ -12,6 +12,10 @@
 //! A first access is enough: what caches above keep is as it was then. What the transaction has
 //! made itself is not noted.
 //!
+//! A rebase ends the set ([`ClosedReads`]): what is noted up to there was checked and is copied to
+//! the set of the transaction that goes on. A later read of the old file system that would add to
+//! the set fails.
+//!
 //! Invariants:
 //! - nothing is ever taken out: entries are replaced by coarser ones only, which refuse more;
 //! - the number of entries is bounded (see [`coarse`]).
@@ -26,9 +30,10 @@ pub(super) use records::RecordReads;
 pub(super) use validate::Validation;
 
 use super::TransactionView;
+use crate::{FsError, FsResult};
 use coarse::Reads;
 use stitch_base::Ino;
-use stitch_base::sync::{Arc, Mutex};
+use stitch_base::sync::{Arc, Mutex, MutexGuard};
 use stitch_format::fs_reads::{ReadEntry, read_of};
 
 /// What a transaction has read.
@@ -36,12 +41,47 @@ use stitch_format::fs_reads::{ReadEntry, read_of};
 pub(crate) struct ReadSet {
     /// Inodes from here on were made in the transaction.
     first_made: u64,
-    reads: Mutex<Reads>,
+    noted: Mutex<NotedReads>,
     records: Mutex<RecordReads>,
     /// Some of it is not known: all of it counts as read.
     is_unknown: bool,
     /// That of the transaction that this one began in: what is read here is read there.
     outer: Option<Arc<ReadSet>>,
+}
+
+/// What was noted of files.
+#[derive(Debug, Default)]
+struct NotedReads {
+    reads: Reads,
+    /// Number of notes that have added something.
+    added: u64,
+    /// The transaction goes on with another set.
+    is_ended: bool,
+}
+
+/// A read set that is closed: who notes something waits until this is dropped.
+pub(super) struct ClosedReads<'r> {
+    set: &'r ReadSet,
+    noted: MutexGuard<'r, NotedReads>,
+}
+
+impl ClosedReads<'_> {
+    /// Returns the set of the transaction that goes on from a later moment, where all that was read
+    /// holds.
+    pub(super) fn rebased(&self, first_made: u64) -> ReadSet {
+        debug_assert!(self.set.first_made <= first_made, "a later moment");
+        ReadSet {
+            records: Mutex::new(self.set.record_reads()),
+            is_unknown: self.set.is_unknown,
+            ..ReadSet::of(first_made, Reads::of(&self.noted.reads.entries()))
+        }
+    }
+
+    /// Refuses all later notes.
+    pub(super) fn end(mut self) {
+        debug_assert!(!self.noted.is_ended, "a set ends once");
+        self.noted.is_ended = true;
+    }
 }
 
 impl ReadSet {
@@ -54,7 +94,10 @@ impl ReadSet {
         debug_assert!(first_made > 0, "0 is no inode number");
         Self {
             first_made,
-            reads: Mutex::new(reads),
+            noted: Mutex::new(NotedReads {
+                reads,
+                ..NotedReads::default()
+            }),
             records: Mutex::default(),
             is_unknown: false,
             outer: None,
@@ -73,16 +116,6 @@ impl ReadSet {
         std::iter::successors(Some(self), |set| set.outer.as_deref())
     }
 
-    /// What was read by a transaction that goes on from a later moment, where all of it holds.
-    pub(super) fn rebased(before: &Self, first_made: u64) -> Self {
-        debug_assert!(before.first_made <= first_made, "a later moment");
-        Self {
-            records: Mutex::new(before.record_reads()),
-            is_unknown: before.is_unknown,
-            ..Self::of(first_made, Reads::of(&before.entries()))
-        }
-    }
-
     /// What was read is not known: everything counts.
     pub(super) fn unknown(first_made: u64) -> Self {
         Self {
@@ -99,46 +132,96 @@ impl ReadSet {
 
     /// Returns what was read, in order.
     fn entries(&self) -> Vec<ReadEntry> {
-        self.reads.lock().entries()
+        self.noted.lock().reads.entries()
     }
 
-    fn note_inode(&self, ino: Ino, what: u8) {
+    /// Returns the number of notes of files that have added something.
+    pub(super) fn added(&self) -> u64 {
+        self.noted.lock().added
+    }
+
+    /// Closes the set, unless something was added to it since [`Self::added`] returned `added`.
+    pub(super) fn close(&self, added: u64) -> Option<ClosedReads<'_>> {
+        let noted = self.noted.lock();
+        debug_assert!(added <= noted.added, "the number only grows");
+        (noted.added == added).then_some(ClosedReads { set: self, noted })
+    }
+
+    /// Notes something about an inode in this set and in those that it is in. `add` reports whether
+    /// that is new.
+    fn note(&self, ino: Ino, add: impl Fn(&mut Reads) -> bool) -> FsResult<()> {
         for set in self.all_outwards().take_while(|set| ino.0 < set.first_made) {
-            set.reads.lock().note_inode(ino, what);
+            let noted = &mut *set.noted.lock();
+            if noted.is_ended {
+                return Err(FsError::Stale(ino));
+            }
+            noted.added += u64::from(add(&mut noted.reads));
         }
+        Ok(())
     }
 
-    fn note_row(&self, dir: Ino, hash: u64, what: u8) {
-        for set in self.all_outwards().take_while(|set| dir.0 < set.first_made) {
-            set.reads.lock().note_name(dir, hash, what);
-        }
+    fn note_inode(&self, ino: Ino, what: u8) -> FsResult<()> {
+        self.note(ino, |reads| reads.note_inode(ino, what))
+    }
+
+    fn note_row(&self, dir: Ino, hash: u64, what: u8) -> FsResult<()> {
+        self.note(dir, |reads| reads.note_name(dir, hash, what))
     }
 
     /// Notes which inode a name stands for, or that it is missing.
-    pub(crate) fn note_name(&self, dir: Ino, hash: u64) {
-        self.note_row(dir, hash, read_of::NAMES);
+    ///
+    /// # Errors
+    /// [`FsError::Stale`] after a rebase of the transaction, as for all notes.
+    pub(crate) fn note_name(&self, dir: Ino, hash: u64) -> FsResult<()> {
+        self.note_row(dir, hash, read_of::NAMES)
     }
 
     /// Notes the attributes of the inode whose row is under a name.
-    pub(crate) fn note_named_inode(&self, dir: Ino, hash: u64) {
-        self.note_row(dir, hash, read_of::NAMES | read_of::NAMED_INODES);
+    pub(crate) fn note_named_inode(&self, dir: Ino, hash: u64) -> FsResult<()> {
+        self.note_row(dir, hash, read_of::NAMES | read_of::NAMED_INODES)
     }
 
     /// Notes the attributes of an inode whose row is under its number.
-    pub(crate) fn note_own_inode(&self, ino: Ino) {
-        self.note_inode(ino, read_of::OWN_INODE);
+    pub(crate) fn note_own_inode(&self, ino: Ino) -> FsResult<()> {
+        self.note_inode(ino, read_of::OWN_INODE)
     }
 
     /// Notes all names of a directory.
-    pub(crate) fn note_list(&self, dir: Ino) {
-        self.note_inode(dir, read_of::NAMES);
+    pub(crate) fn note_list(&self, dir: Ino) -> FsResult<()> {
+        self.note_inode(dir, read_of::NAMES)
     }
 
-    pub(crate) fn note_contents(&self, ino: Ino) {
-        self.note_inode(ino, read_of::CONTENTS);
+    pub(crate) fn note_contents(&self, ino: Ino) -> FsResult<()> {
+        self.note_inode(ino, read_of::CONTENTS)
     }
 
-    pub(crate) fn note_xattrs(&self, ino: Ino) {
-        self.note_inode(ino, read_of::XATTRS);
+    pub(crate) fn note_xattrs(&self, ino: Ino) -> FsResult<()> {
+        self.note_inode(ino, read_of::XATTRS)
+    }
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_is_closed_only_if_nothing_was_added_since_it_was_checked() {
+        let set = ReadSet::new(100);
+        let checked = set.added();
+        set.note_list(Ino(7)).expect("it is open");
+        assert!(set.close(checked).is_none(), "the list was not checked");
+        let checked = set.added();
+        set.note_list(Ino(7)).expect("it is open");
+        let closed = set.close(checked).expect("nothing was added");
+        assert_eq!(closed.rebased(200).entries().len(), 1);
+        drop(closed);
+        set.note_list(Ino(8)).expect("the rebase has failed");
+        let closed = set.close(set.added()).expect("nothing was added");
+        closed.end();
+        for refused in [set.note_name(Ino(7), 3), set.note_contents(Ino(9))] {
+            assert!(matches!(refused, Err(FsError::Stale(_))), "{refused:?}");
+        }
+        set.note_contents(Ino(100))
+            .expect("it was made in the transaction");
     }
 }

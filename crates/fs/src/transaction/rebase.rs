@@ -17,7 +17,8 @@
 //! from one side ([`BranchMerge`](stitch_db::BranchMerge)).
 //!
 //! A serializable transaction is rebased if all that it has read is at step 1 as it was when it
-//! began: then it is as if it had run there. What it has read stays read.
+//! began: then it is as if it had run there. What it has read stays read. Its read set is closed
+//! between steps 2 and 3, so a read is checked in step 2, or waits and fails after step 4.
 
 mod merged;
 
@@ -27,7 +28,7 @@ mod winners;
 use super::life::schema_name;
 use super::nested::life_within;
 use super::own::{BranchTrees, Own};
-use super::reads::Validation;
+use super::reads::{ClosedReads, Validation};
 use super::records::{BranchRecords, open_records};
 use super::resolution::{Judge, JudgedRow, open_rows};
 use super::resolve::Plan;
@@ -113,17 +114,26 @@ impl FileSystem {
             resolutions: Vec::new(),
             ..record.clone()
         };
-        let merged = self.on_branches(view, number, record, |trial| trial.merge(&mut records));
-        if let (Ok(()), Some(reads)) = (&merged, &view.fs.reads) {
+        let reads = view.fs.reads.as_deref();
+        let merge = |trial: &Trial<'_>| trial.merge(&mut records, reads);
+        let merged = self.on_branches(view, number, record, merge);
+        if let Ok(Some(reads)) = &merged {
             // Before the record: from then on they are asked for.
-            let reads = ReadSet::rebased(reads, rebased.first_ino).within(view.outer.as_deref());
+            let reads = reads.rebased(rebased.first_ino);
+            let reads = reads.within(view.outer.as_deref());
             self.transactions.reads.keep(number, reads);
         }
-        let moved = merged.and_then(|()| self.move_record(view.number, number, &rebased));
-        if let Err(error) = moved {
-            self.transactions.reads.forget(number);
-            self.drop_branches(&[number])?;
-            return Err(error);
+        let moved = merged.and_then(|reads| {
+            self.move_record(view.number, number, &rebased)?;
+            Ok(reads)
+        });
+        match moved {
+            Ok(reads) => reads.into_iter().for_each(ClosedReads::end),
+            Err(error) => {
+                self.transactions.reads.forget(number);
+                self.drop_branches(&[number])?;
+                return Err(error);
+            }
         }
         *records_end = true;
         self.path_locks()
@@ -203,8 +213,12 @@ impl<'a> Trial<'a> {
     }
 
     /// Puts what the transaction has written into the new branches, if no conflict is open and all
-    /// that it has read holds.
-    fn merge(&self, records: &mut BranchRecords) -> FsResult<()> {
+    /// that it has read holds. Returns what it has read, closed before that is written.
+    fn merge<'r>(
+        &self,
+        records: &mut BranchRecords,
+        reads: Option<&'r ReadSet>,
+    ) -> FsResult<Option<ClosedReads<'r>>> {
         let resolutions = &self.record.resolutions;
         let rows = self.judge()?.judge(resolutions)?;
         let rules = &*self.mainline.options.records;
@@ -212,12 +226,25 @@ impl<'a> Trial<'a> {
         let judged = records.judge_now(rules, resolutions)?;
         let mut open = open_rows(&rows);
         open.extend(open_records(&judged));
-        self.add_changed_reads(records, &mut open)?;
-        if !open.is_empty() {
-            return Err(FsError::Conflict(open.into()));
-        }
+        let closed = loop {
+            let added = reads.map(ReadSet::added);
+            self.add_changed_reads(records, &mut open)?;
+            if !open.is_empty() {
+                return Err(FsError::Conflict(open.into()));
+            }
+            // Reads that need no lock come meanwhile: these are checked, too.
+            match reads.zip(added) {
+                None => break None,
+                Some((reads, added)) => {
+                    if let Some(closed) = reads.close(added) {
+                        break Some(closed);
+                    }
+                }
+            }
+        };
         self.merged(&rows, |rows| rows.write())?;
-        records.merge(&judged, rules)
+        records.merge(&judged, rules)?;
+        Ok(closed)
     }
 
     /// Reports whether what the transaction has read counts.

@@ -4,10 +4,11 @@ mod random;
 
 use crate::common::*;
 use crate::engine::dynamic;
+use std::sync::Arc;
 use stitch_base::Ino;
 use stitch_fs::{
-    AtomicWriter, ClearSetId, FallocateMode, FileSystem, FsError, FsResult, SeekFor, WriteOptions,
-    Writer,
+    AtomicWriter, ClearSetId, FallocateMode, FileSystem, FsError, FsResult, SeekFor,
+    TransactionView, WriteOptions, Writer,
 };
 use stitch_kv::counters::SYNCS;
 
@@ -325,21 +326,129 @@ fn set_id_bits_go_with_the_commit() {
 }
 
 #[test]
-fn files_with_allocated_extents_have_none() {
+fn it_writes_into_allocated_extents_and_keeps_their_count() {
     let setup = setup();
-    let ino = file(&setup, "file", &[1; 5000]);
+    let ino = setup.file(ROOT, "file").ino;
     let allocate = FallocateMode::Allocate { keep_size: false };
-    setup
-        .fs
-        .fallocate(ino, allocate, 0, 50_000)
-        .expect("there is room");
-    assert!(!setup.fs.takes_atomic_writes(ino).expect("is known"));
-    let refused = setup.fs.start_atomic_write(&SUPER, ino, WRITER);
-    assert!(matches!(refused, Err(FsError::Unsupported)));
+    let allocated = setup.fs.fallocate(ino, allocate, 0, 64 * 4096);
+    let blocks = allocated.expect("there is room").blocks;
+    start(&setup.fs, ino);
+    // Two extents of it lie within one that is allocated; the last begins within a chunk.
+    for (at, len) in [(4096, 8192), (40_960, 4096), (100_000, 100)] {
+        write(&setup.fs, OWN, ino, at, &vec![2; len]).expect("it is staged");
+    }
+    commit(&setup, ino);
+    assert_eq!(setup.attr(ino).blocks, blocks, "writes add none");
+    let found = setup.contents(ino);
+    let written = found.iter().filter(|byte| **byte == 2).count();
+    assert_eq!((found.len(), written), (64 * 4096, 8192 + 4096 + 100));
+    setup.check();
+    start(&setup.fs, ino);
+    resize(&setup.fs, ino, 50_000);
+    write(&setup.fs, OWN, ino, 90_000, &[3; 10_000]).expect("it is staged");
+    commit(&setup, ino);
+    // Those up to the cut, and those that were written: chunks 0 to 12 and 21 to 24.
+    assert_eq!(setup.attr(ino).blocks, (13 + 4) * 8);
+    assert_eq!(setup.attr(ino).size, 100_000);
+    setup.check();
+    start(&setup.fs, ino);
+    resize(&setup.fs, ino, 0);
+    write(&setup.fs, OWN, ino, 0, &[4; 5000]).expect("it is staged");
+    commit(&setup, ino);
+    assert!(setup.contents(ino) == [4; 5000]);
+    let setup = setup.reopened();
+    let found = setup.lookup(ROOT, "file").expect("it is there").ino;
+    assert!(setup.contents(found) == [4; 5000]);
+    setup.check();
+}
+
+/// A transaction with an atomic write of the file, and the file's number in it.
+fn started_within(setup: &Setup) -> (Arc<TransactionView>, Ino) {
+    let options = stitch_fs::BeginOptions::default();
+    let view = setup.fs.begin_transaction("work", &options);
+    let view = view.expect("it begins");
+    let inner = view.fs().lookup(at(ROOT, "file")).expect("it is there").ino;
+    start(view.fs(), inner);
+    write(view.fs(), OWN, inner, 4096, &[2; 4096]).expect("it is staged");
+    (view, inner)
 }
 
 #[test]
-fn transactions_have_none_and_their_commit_ends_those_outside() {
+fn in_a_transaction_it_is_whole_within_the_view_and_leaves_with_the_view() {
+    let setup = setup();
+    let ino = file(&setup, "file", &expected(1));
+    let (view, inner) = started_within(&setup);
+    assert!(contents_of(view.fs(), inner) == expected(2));
+    assert!(
+        setup.contents(ino) == expected(1),
+        "mainline does not see it"
+    );
+    assert!(end(view.fs(), inner));
+    assert!(contents_of(view.fs(), inner) == expected(1));
+    start(view.fs(), inner);
+    write(view.fs(), OWN, inner, 4096, &[3; 4096]).expect("it is staged");
+    let done = view.fs().commit_atomic_write(inner, WRITER.process);
+    done.expect("it is in the view");
+    assert!(contents_of(view.fs(), inner) == expected(3));
+    assert!(setup.contents(ino) == expected(1), "mainline sees it later");
+    // One that is open when the transaction is committed is no part of it.
+    start(view.fs(), inner);
+    write(view.fs(), OWN, inner, 0, &[4; 4096]).expect("it is staged");
+    setup
+        .fs
+        .commit_transaction(&view)
+        .expect("mainline has not changed");
+    assert!(setup.contents(ino) == expected(3));
+    let refused = view.fs().commit_atomic_write(inner, WRITER.process);
+    assert!(matches!(refused, Err(FsError::Ended)), "{refused:?}");
+    drop(view);
+    setup.check();
+}
+
+#[test]
+fn an_aborted_transaction_takes_its_atomic_writes_with_it() {
+    let (setup, ino) = started();
+    assert!(end(&setup.fs, ino));
+    for commits in [false, true] {
+        let (view, inner) = started_within(&setup);
+        if commits {
+            let done = view.fs().commit_atomic_write(inner, WRITER.process);
+            done.expect("it is in the view");
+        }
+        setup.fs.abort_transaction("work").expect("it ends");
+        assert!(setup.contents(ino) == expected(1));
+    }
+    setup.check();
+}
+
+#[test]
+fn the_memory_of_all_views_together_is_bounded() {
+    let setup = setup();
+    let piece = vec![2; 1 << 20];
+    let fill = |fs: &FileSystem, name: &str| {
+        let ino = fs.create(&SUPER, at(ROOT, name), &new(0o644));
+        let ino = ino.expect("there is space").ino;
+        start(fs, ino);
+        let written = (0..4).map(|at| write(fs, OWN, ino, at << 20, &piece));
+        written.take_while(Result::is_ok).count()
+    };
+    let options = stitch_fs::BeginOptions::default();
+    let mut views: Vec<_> = (0..40)
+        .map(|number| setup.fs.begin_transaction(&format!("{number}"), &options))
+        .map(|view| view.expect("it begins"))
+        .collect();
+    let total: usize = views.iter().map(|view| fill(view.fs(), "file")).sum();
+    assert!((8..=32).contains(&total), "{total} MiB");
+    assert_eq!(fill(&setup.fs, "one"), 0, "all views count");
+    for view in views.drain(..) {
+        let ended = setup.fs.abort_transaction(&view.info().name);
+        ended.expect("it was open");
+    }
+    assert!(fill(&setup.fs, "two") > 0, "views that are gone do not");
+}
+
+#[test]
+fn the_commit_of_a_transaction_ends_those_outside() {
     let (setup, ino) = started();
     let options = stitch_fs::BeginOptions::default();
     let view = setup
@@ -347,8 +456,6 @@ fn transactions_have_none_and_their_commit_ends_those_outside() {
         .begin_transaction("work", &options)
         .expect("it begins");
     let inner = view.fs().lookup(at(ROOT, "file")).expect("it is there").ino;
-    let refused = view.fs().start_atomic_write(&SUPER, inner, WRITER);
-    assert!(matches!(refused, Err(FsError::Unsupported)));
     view.fs()
         .write(inner, 0, &[5; 100], WriteOptions::default())
         .expect("it is written");

@@ -4,7 +4,7 @@ use crate::common::*;
 use std::sync::Arc;
 use stitch_base::Ino;
 use stitch_base::clock::Clock;
-use stitch_fs::{FallocateMode, FsError, FsResult, MemFiles, WriteOptions};
+use stitch_fs::{AtomicWriter, FallocateMode, FsError, FsResult, MemFiles, WriteOptions, Writer};
 use stitch_kv::{Engine, ModelEngine};
 
 const BIG: usize = 400_000;
@@ -181,5 +181,41 @@ fn plain_files_of_a_removed_tree_make_room_on_the_host() {
     assert!(setup.fs.make_room(mark).unwrap());
     write(&setup, other, 0, &[8; 150_000]).expect("there is room");
     assert_eq!(setup.contents(other), [8; 150_000]);
+    setup.check();
+}
+
+#[test]
+fn a_commit_of_an_atomic_write_leaves_the_file_and_works_after_room_was_made() {
+    let (setup, big) = full();
+    let writer = AtomicWriter {
+        process: 10,
+        thread: 10,
+    };
+    let stage = |len: usize| {
+        let started = setup.fs.start_atomic_write(&SUPER, big, writer);
+        started.expect("it has none");
+        let own = Writer::Process(writer.process);
+        let options = WriteOptions::default();
+        let staged = setup.fs.write_by(own, big, 5000, &vec![3; len], options);
+        staged.expect("of memory there is enough");
+    };
+    stage(200_000);
+    let refused = setup.fs.commit_atomic_write(big, writer.process);
+    assert!(matches!(refused, Err(FsError::NoSpace)), "{refused:?}");
+    assert!(setup.fs.end_atomic_write(big), "it is open");
+    setup.fs.remove_atomic_write(big);
+    assert!(setup.contents(big) == [1; BIG]);
+    setup.check();
+    let rest = setup.lookup(ROOT, "rest").expect("it is there").ino;
+    unlink(&setup, "rest");
+    setup.fs.forget(rest, 2);
+    stage(200_000);
+    let done = setup.fs.commit_atomic_write(big, writer.process);
+    done.expect("there is space");
+    let setup = setup.reopened();
+    let big = setup.lookup(ROOT, "big").expect("it is there").ino;
+    let mut expected = vec![1; BIG];
+    expected[5000..205_000].fill(3);
+    assert!(setup.contents(big) == expected);
     setup.check();
 }

@@ -2,7 +2,7 @@
 
 mod dir;
 
-use super::{Fill, Instance, Opened, lacks};
+use super::{EngineKind, Fill, Instance, Opened, lacks};
 use crate::StoreError;
 use crate::make::MakeOptions;
 use crate::store::StoreOptions;
@@ -49,13 +49,15 @@ impl RocksStore {
 /// Opens the store in a directory.
 ///
 /// # Errors
-/// [`StoreError::Lacks`] for options that the engine does not have; see [`StoreError`].
+/// [`StoreError::Lacks`] for options that the engine does not have, [`StoreError::NoLibrary`]; see
+/// [`StoreError`].
 pub(super) fn open(
     path: &Path,
     options: &StoreOptions,
     memory_bytes: u64,
 ) -> Result<Opened, StoreError> {
     check_options(path, options)?;
+    load_library(path)?;
     let dir = StoreDir::open(path, options.read_only)?;
     let rocks_options = RocksOptions {
         memory_bytes,
@@ -75,8 +77,9 @@ pub(super) fn open(
 /// beginning.
 ///
 /// # Errors
-/// [`StoreError::Lacks`] for options that the engine does not have, [`StoreError::Occupied`],
-/// [`StoreError::Directory`]; see [`StoreError`]. Nothing is left behind where there was nothing.
+/// [`StoreError::Lacks`] for options that the engine does not have, [`StoreError::NoLibrary`],
+/// [`StoreError::Occupied`], [`StoreError::Directory`]; see [`StoreError`]. Nothing is left behind
+/// where there was nothing.
 ///
 /// # Durability
 /// The store is durable when this returns.
@@ -95,6 +98,7 @@ pub(super) fn make(
     ] {
         refuse(path, is_given, what)?;
     }
+    load_library(path)?;
     let making = Making::begin(path, options)?;
     let rocks_options = RocksOptions {
         memory_bytes: MAKE_MEMORY_BYTES,
@@ -109,6 +113,18 @@ pub(super) fn make(
     let made = (making.path.clone(), making.identity.clone());
     making.finish()?;
     Ok(made)
+}
+
+/// Loads the engine's library, for the store at `path`.
+///
+/// # Errors
+/// [`StoreError::NoLibrary`].
+fn load_library(path: &Path) -> Result<(), StoreError> {
+    stitch_rocks::load_library().map_err(|error| StoreError::NoLibrary {
+        path: path.to_owned(),
+        engine: EngineKind::RocksDb,
+        reason: error.to_string(),
+    })
 }
 
 /// Refuses what only a store on a volume can be opened with.

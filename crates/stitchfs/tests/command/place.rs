@@ -20,13 +20,21 @@ impl Place {
 
     /// Runs `program` in the directory.
     pub(crate) fn run_as(&self, program: &Path, args: &[&str]) -> Ended {
-        let output = Command::new(program)
-            .args(args)
-            .current_dir(self.0.path())
-            .stdin(Stdio::null())
-            .output()
-            .expect("the program starts");
-        Ended(output)
+        self.ended(Command::new(program).args(args))
+    }
+
+    /// Runs a command in the directory.
+    fn ended(&self, command: &mut Command) -> Ended {
+        let command = command.current_dir(self.0.path()).stdin(Stdio::null());
+        Ended(command.output().expect("the program starts"))
+    }
+
+    /// Runs the program with one more variable in its environment.
+    #[cfg(feature = "rocksdb")]
+    pub(crate) fn run_with(&self, (name, value): (&str, &Path), args: &[&str]) -> Ended {
+        let mut command = Command::new(STITCHFS);
+        command.args(args).env(name, value);
+        self.ended(&mut command)
     }
 
     pub(crate) fn run(&self, args: &[&str]) -> Ended {

@@ -169,3 +169,34 @@ fn others_who_may_enter_are_warned_of() {
         place.run(&["umount", "mnt"]).code(0);
     }
 }
+
+/// Finds files that are no libraries by the names of RocksDB's, as a machine without them finds
+/// none.
+#[cfg(feature = "rocksdb")]
+#[test]
+fn a_machine_without_the_library_lacks_these_stores_alone() {
+    let place = Place::new();
+    made(&place);
+    let libraries = place.path("libraries");
+    fs::create_dir(&libraries).unwrap();
+    for name in ["librocksdb.so.7.8", "librocksdb.so"] {
+        fs::write(libraries.join(name), b"no library").unwrap();
+    }
+    let run = |args: &[&str]| place.run_with(("LD_LIBRARY_PATH", &libraries), args);
+    for (args, code) in [
+        (&["mkfs", "--engine", "rocksdb", "b"][..], 1),
+        (&["mount", "a", "mnt"], 1),
+        (&["fsck", "a"], 8),
+    ] {
+        run(args)
+            .code(code)
+            .says("cannot load the RocksDB library")
+            .says("librocksdb.so.7.8: ")
+            .says("install the package librocksdb7.8");
+    }
+    assert!(!place.path("b").exists() && !place.path("mnt").exists());
+    assert_eq!(run(&["info", "--json", "a"]).code(0).json()["label"], "box");
+    run(&["mkfs", "--size", "16M", "c"]).code(0);
+    run(&["fsck", "c"]).code(0);
+    place.run(&["fsck", "a"]).code(0);
+}

@@ -80,6 +80,68 @@ fn what_is_wanted_often_outlives_what_was_read_once() {
     assert!(kept[1] < 1900, "not for ever: {kept:?}");
 }
 
+/// Numbers of those blocks that are in the cache.
+fn kept(cache: &BlockCache, numbers: std::ops::Range<u64>) -> usize {
+    numbers.filter(|n| cache.glance(&key(*n)).is_some()).count()
+}
+
+/// Inserts blocks as a writer of a branch does.
+fn insert_written(cache: &BlockCache, numbers: std::ops::Range<u64>) {
+    for n in numbers {
+        cache.insert_written(key(n), block(10_000), Expectation::Scan, true);
+    }
+}
+
+#[test]
+fn written_blocks_displace_probationary_blocks_alone() {
+    let cache = BlockCache::new(1 << 20);
+    for n in 0..50 {
+        cache.insert(key(n), block(10_000), Expectation::Normal);
+        cache.insert(key(100 + n), block(10_000), Expectation::Scan);
+    }
+    assert!(cache.get(&key(100)).is_some(), "it was found again");
+    insert_written(&cache, 200..400);
+    assert_eq!(kept(&cache, 0..50), 50, "what was read stays");
+    assert_eq!(kept(&cache, 100..150), 1, "what was scanned once goes");
+    assert!(kept(&cache, 350..400) >= 45, "the newest are there");
+    cache.assert_sound();
+    // Rounds are as they were: one more turn of the clock leaves all that were read.
+    cache.insert(key(500), block(10_000), Expectation::Scan);
+    assert_eq!(kept(&cache, 0..50), 50);
+}
+
+#[test]
+fn written_blocks_stay_out_where_all_blocks_were_read() {
+    let cache = BlockCache::new(1 << 20);
+    (0..103).for_each(|n| cache.insert(key(n), block(10_000), Expectation::Normal));
+    let read = kept(&cache, 0..103);
+    // The clock has taken all rounds.
+    cache.shards.iter().for_each(|shard| {
+        let shard = shard.read();
+        let slots = shard.slots.iter();
+        slots.for_each(|slot| slot.rounds.store(0, Ordering::Relaxed));
+    });
+    insert_written(&cache, 200..300);
+    assert_eq!(kept(&cache, 0..103), read, "nothing went");
+    assert_eq!(kept(&cache, 200..300), 0);
+    cache.insert_written(key(300), block(1 << 20), Expectation::Scan, true);
+    assert_eq!(kept(&cache, 0..103), read, "what is too large stays out");
+}
+
+#[test]
+fn without_displacing_they_need_room() {
+    let cache = BlockCache::new(1 << 20);
+    (0..200).for_each(|n| {
+        cache.insert_written(key(n), block(10_000), Expectation::Often, false);
+    });
+    assert_eq!(kept(&cache, 0..100), 100, "those that came first");
+    assert_eq!(kept(&cache, 105..200), 0);
+    // Those of a branch take the place of what nobody has found.
+    insert_written(&cache, 200..400);
+    assert_eq!(kept(&cache, 0..200), 0);
+    cache.assert_sound();
+}
+
 #[test]
 fn a_block_larger_than_a_shard_is_not_kept() {
     let cache = BlockCache::new(1 << 20);

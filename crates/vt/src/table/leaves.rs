@@ -164,12 +164,20 @@ impl Loader {
         ptr: &BlockPtr,
         payload: Bytes,
     ) -> Result<Arc<IndexBlock>, VtError> {
-        let index = IndexBlock::new(payload, ptr.len_bytes as usize);
-        let index = Arc::new(index.map_err(|e| self.damaged(ptr.addr, e))?);
+        let index = self.open_index(ptr, payload)?;
         let cached = CachedBlock::Index(Arc::clone(&index));
         self.cache
             .insert(self.own_key(ptr.addr), cached, Expectation::Often);
         Ok(index)
+    }
+
+    pub(super) fn open_index(
+        &self,
+        ptr: &BlockPtr,
+        payload: Bytes,
+    ) -> Result<Arc<IndexBlock>, VtError> {
+        let index = IndexBlock::new(payload, ptr.len_bytes as usize);
+        Ok(Arc::new(index.map_err(|e| self.damaged(ptr.addr, e))?))
     }
 }
 

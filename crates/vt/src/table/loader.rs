@@ -160,14 +160,16 @@ impl Loader {
 
     /// Puts the root into the cache.
     pub(super) fn keep_root(&self, addr: u64, payload: &Bytes) -> Result<Arc<Root>, VtError> {
-        let root = self
-            .decode_root(payload)
-            .map_err(|e| self.damaged(addr, e))?;
-        let root = Arc::new(root);
+        let root = self.open_root(addr, payload)?;
         let cached = CachedBlock::Root(Arc::clone(&root));
         self.cache
             .insert(self.own_key(addr), cached, Expectation::Often);
         Ok(root)
+    }
+
+    pub(super) fn open_root(&self, addr: u64, payload: &Bytes) -> Result<Arc<Root>, VtError> {
+        let root = self.decode_root(payload);
+        Ok(Arc::new(root.map_err(|e| self.damaged(addr, e))?))
     }
 
     fn decode_root(&self, payload: &Bytes) -> Result<Root, FormatError> {

@@ -56,6 +56,7 @@ impl Bed {
             options: options.clone(),
             stream: Stream(0),
             precision: Precision::Normal,
+            is_of_branch: false,
         };
         TableWriter::new(&self.volume, table)
     }

@@ -72,6 +72,8 @@ pub(crate) struct NewTable {
     pub(crate) stream: Stream,
     /// How seldom filters of its blocks are to be wrong.
     pub(crate) precision: stitch_filter::Precision,
+    /// Its tree is a branch.
+    pub(crate) is_of_branch: bool,
 }
 
 /// A block in the buffer.
@@ -147,9 +149,10 @@ impl TableWriter {
     }
 
     /// The same; indexes, data blocks and short values go into `cache` too, where it has room.
+    /// Those of a branch make room.
     pub(crate) fn cached_in(mut self, cache: &Arc<BlockCache>) -> Self {
         debug_assert!(self.is_empty(), "nothing was added yet");
-        self.cached = Cached::within(cache, &self.volume, self.table.id);
+        self.cached = Cached::within(cache, &self.volume, &self.table);
         self
     }
 

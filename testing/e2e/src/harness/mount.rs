@@ -149,6 +149,9 @@ impl<'a> Mount<'a> {
                     (1, said) if said.contains("was built without") => {
                         Err(Skip("the command was built without RocksDB".to_owned()).into())
                     }
+                    (1, said) if said.contains("cannot load the RocksDB library") => {
+                        Err(Skip("librocksdb7.8 is not installed".to_owned()).into())
+                    }
                     (code, said) => bail!("mkfs: {code}\n{said}"),
                 }
             }

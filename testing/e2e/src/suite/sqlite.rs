@@ -2,7 +2,8 @@
 //! all whoever is killed, and with fewer syncs of the device.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
@@ -12,7 +13,7 @@ use stitch_base::random::Rng;
 use crate::harness::context::Context;
 use crate::harness::guardian;
 use crate::harness::mount::{Mount, Spec, command_of};
-use crate::harness::process::{run, text};
+use crate::harness::process::{output, run, text};
 use crate::harness::report::{Case, Skip};
 use crate::harness::stats::Stats;
 use crate::harness::views;
@@ -37,6 +38,18 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "large",
         run: a_large_transaction_goes_through_the_journal,
+    },
+    Case {
+        name: "full",
+        run: a_full_store_leaves_the_database_and_works_after_room_was_made,
+    },
+    Case {
+        name: "allocated",
+        run: a_database_with_allocated_space_has_atomic_writes,
+    },
+    Case {
+        name: "in-transactions",
+        run: a_transaction_has_what_sqlite_commits_in_it,
     },
     Case {
         name: "views",
@@ -136,6 +149,34 @@ fn value(program: &Program<'_>, db: &str) -> Result<u64> {
     Ok(least.parse()?)
 }
 
+/// Counts transactions up from `committed`, at least one and at most `most`, until `kill` ends the
+/// program, and the daemon where that is killed. Returns the number in the database then: that of
+/// the last transaction that was acknowledged, or one more.
+fn counted(
+    (program, db, committed): (&Program<'_>, &str, u64),
+    (rng, most): (&mut Rng, u64),
+    kill: impl FnOnce(Beside) -> Result<Option<String>>,
+) -> Result<u64> {
+    let first = (committed + 1).to_string();
+    let mut command = program.atomic(&["count", db, &first, "100000"])?;
+    let mut counter = Beside::start(command.stderr(Stdio::null()))?;
+    let mut last = committed;
+    for _ in 0..=rng.below(most) {
+        last = counter.line()?.parse()?;
+    }
+    let acknowledged = match kill(counter)? {
+        Some(line) => line.parse()?,
+        None => last,
+    };
+    ensure!(!Path::new(&format!("{db}-journal")).exists(), "a journal");
+    let committed = value(program, db)?;
+    ensure!(
+        committed == acknowledged || committed == acknowledged + 1,
+        "{committed} is there, {acknowledged} was acknowledged"
+    );
+    Ok(committed)
+}
+
 /// What a number of transactions cost.
 struct Cost {
     syncs: u64,
@@ -229,26 +270,8 @@ fn a_killed_program_leaves_the_file_as_it_was(context: &Context) -> Result<()> {
     let mut rng = Rng::new(context.seed.unwrap_or(1));
     let mut committed = 0;
     for _ in 0..10 {
-        let first = (committed + 1).to_string();
-        let mut counter = Beside::start(&mut program.atomic(&["count", &db, &first, "100000"])?)?;
-        let mut last = committed;
-        for _ in 0..=rng.below(20) {
-            last = counter.line()?.parse()?;
-        }
-        let acknowledged = match counter.kill()? {
-            Some(line) => line.parse()?,
-            None => last,
-        };
-        committed = value(&program, &db)?;
-        ensure!(
-            committed == acknowledged || committed == acknowledged + 1,
-            "{committed} is there, {acknowledged} was acknowledged"
-        );
+        committed = counted((&program, &db, committed), (&mut rng, 20), Beside::kill)?;
     }
-    ensure!(
-        !mount.dir().join("db-journal").exists(),
-        "there is a journal"
-    );
     mount.unmount()?;
     mount.fsck()
 }
@@ -262,28 +285,12 @@ fn a_killed_daemon_leaves_transactions_whole(context: &Context) -> Result<()> {
     let mut rng = Rng::new(context.seed.unwrap_or(1));
     let mut committed = 0;
     for _ in 0..4 {
-        let first = (committed + 1).to_string();
-        let mut counter = Beside::start(
-            program
-                .atomic(&["count", &db, &first, "100000"])?
-                .stderr(Stdio::null()),
-        )?;
-        let mut last = committed;
-        for _ in 0..=rng.below(60) {
-            last = counter.line()?.parse()?;
-        }
-        mount.kill()?;
-        let acknowledged = match counter.kill()? {
-            Some(line) => line.parse()?,
-            None => last,
-        };
-        mount.mount_again()?;
-        ensure!(!Path::new(&format!("{db}-journal")).exists(), "a journal");
-        committed = value(&program, &db)?;
-        ensure!(
-            committed == acknowledged || committed == acknowledged + 1,
-            "{committed} is there, {acknowledged} was acknowledged"
-        );
+        committed = counted((&program, &db, committed), (&mut rng, 60), |counter| {
+            mount.kill()?;
+            let last = counter.kill()?;
+            mount.mount_again()?;
+            Ok(last)
+        })?;
     }
     mount.unmount()?;
     mount.fsck()
@@ -335,7 +342,118 @@ fn a_large_transaction_goes_through_the_journal(context: &Context) -> Result<()>
     mount.fsck()
 }
 
-/// Clones have them, snapshots and transactions have none, nor have mounts without the option.
+/// Fills the store until no page is written any more.
+fn fill(path: &Path) -> Result<()> {
+    let mut file = fs::File::create(path)?;
+    for len in [1 << 20, PAGE] {
+        let piece = vec![b'F'; len];
+        let error = loop {
+            if let Err(error) = file.write_all(&piece).and_then(|()| file.sync_data()) {
+                break error;
+            }
+        };
+        ensure!(
+            error.kind() == std::io::ErrorKind::StorageFull,
+            "the store is not full: {error}"
+        );
+    }
+    Ok(())
+}
+
+/// `SQLite` reports that the store is full, and nothing of the transaction is there.
+fn a_full_store_leaves_the_database_and_works_after_room_was_made(context: &Context) -> Result<()> {
+    let program = Program::new(context)?;
+    let mut mount = Mount::create(context, &spec("sql-full", "64M"))?;
+    let db = text(&mount.dir().join("db"));
+    run(&mut program.atomic(&["make", &db])?)?;
+    run(&mut program.atomic(&["count", &db, "1", "7"])?)?;
+    let filler = mount.dir().join("filler");
+    for round in 0..3 {
+        let (committed, before) = (value(&program, &db)?, fs::read(&db)?);
+        fill(&filler)?;
+        let said = run(&mut program.atomic(&["full", &db])?)?;
+        ensure!(
+            said.trim() == "database or disk is full",
+            "round {round}: {said}"
+        );
+        // SQLite has tried its journal, and may need room to roll that back.
+        fs::remove_file(&filler)?;
+        let found = value(&program, &db)?;
+        ensure!(found == committed, "round {round}: {found} is there");
+        ensure!(fs::read(&db)? == before, "round {round}: the file changed");
+        ensure!(!Path::new(&format!("{db}-journal")).exists(), "a journal");
+        let next = (committed + 1).to_string();
+        run(&mut program.atomic(&["count", &db, &next, "1"])?)?;
+    }
+    ensure!(value(&program, &db)? == 10, "after room was made");
+    mount.remount()?;
+    ensure!(value(&program, &db)? == 10, "after a remount");
+    mount.unmount()?;
+    mount.fsck()
+}
+
+/// Commits make no journal, before and after the space is written.
+fn a_database_with_allocated_space_has_atomic_writes(context: &Context) -> Result<()> {
+    let program = Program::new(context)?;
+    let mut mount = Mount::create(context, &spec("sql-allocated", "256M"))?;
+    let db = text(&mount.dir().join("db"));
+    run(&mut program.atomic(&["make", &db])?)?;
+    run(&mut program.plain(&["allocate", &db, "1048576"]))?;
+    let blocks = fs::metadata(&db)?.blocks();
+    ensure!(blocks == 2048, "{blocks} sectors are allocated");
+    let before = mount.stats()?;
+    run(&mut program.atomic(&["count", &db, "1", "10"])?)?;
+    let made = cost(&mount, &before)?.files;
+    ensure!(made == 0, "{made} files were made");
+    ensure!(fs::metadata(&db)?.blocks() == blocks, "writes added blocks");
+    mount.kill()?;
+    mount.mount_again()?;
+    ensure!(value(&program, &db)? == 10, "after a kill");
+    mount.unmount()?;
+    mount.fsck()
+}
+
+/// `SQLite` commits to the view without a journal; mainline has it with the transaction.
+fn a_transaction_has_what_sqlite_commits_in_it(context: &Context) -> Result<()> {
+    let program = Program::new(context)?;
+    let mut mount = Mount::create(context, &spec("sql-txn", "256M"))?;
+    let (dir, db) = (text(mount.dir()), text(&mount.dir().join("db")));
+    run(&mut program.atomic(&["make", &db])?)?;
+    let inner = text(&views::begin(context, &mount)?.join("db"));
+    let before = mount.stats()?;
+    run(&mut program.atomic(&["count", &inner, "1", "20"])?)?;
+    let made = cost(&mount, &before)?.files;
+    ensure!(made == 0, "{made} files were made");
+    let mut rng = Rng::new(context.seed.unwrap_or(1));
+    let mut committed = 20;
+    for _ in 0..5 {
+        committed = counted((&program, &inner, committed), (&mut rng, 20), Beside::kill)?;
+    }
+    ensure!(value(&program, &db)? == 0, "mainline does not have it yet");
+    command_of(context, &["txn", "commit", "t", &dir])?;
+    ensure!(value(&program, &db)? == committed, "mainline has it");
+    // In a run, whose end gives up what it has written.
+    let count = text(&program.path);
+    let script = format!("{PYTHON} {count} count db 1000 3; exit 9");
+    let mut refused = Command::new(&context.stitchfs);
+    refused.args(["txn", "run", "--", "sh", "-c", &script]);
+    let library = program.atomic(&[])?;
+    for (name, value) in library.get_envs() {
+        refused.env(name, value.unwrap_or_default());
+    }
+    let ended = output(refused.current_dir(mount.dir()))?;
+    ensure!(ended.status.code() == Some(9), "{ended:?}");
+    ensure!(
+        value(&program, &db)? == committed,
+        "what the run has written is gone"
+    );
+    mount.remount()?;
+    ensure!(value(&program, &db)? == committed, "after a remount");
+    mount.unmount()?;
+    mount.fsck()
+}
+
+/// Clones and transactions have them, snapshots have none, nor have mounts without the option.
 fn views_tell_whether_they_have_atomic_writes(context: &Context) -> Result<()> {
     let program = Program::new(context)?;
     let mut mount = Mount::create(context, &spec("sql-views", "256M"))?;
@@ -348,7 +466,7 @@ fn views_tell_whether_they_have_atomic_writes(context: &Context) -> Result<()> {
     let expected = [
         (mount.dir().join("source/of-the-source"), "4 ok ok"),
         (clone.join("of-the-source"), "4 ok ok"),
-        (transaction.join("source/of-the-source"), "0 ENOTSUP ok"),
+        (transaction.join("source/of-the-source"), "4 ok ok"),
         (past.join("source/of-the-source"), "ENOTTY EROFS EROFS"),
     ];
     for (path, expected) in expected {

@@ -1,5 +1,6 @@
 //! Operations on a file system: made from seeds, done on any [`FileSystem`].
 
+use super::atomic::{self, StagedWrites};
 use super::past::Pages;
 use super::tree::{Tree, join, with_name, with_path};
 use std::collections::BTreeSet;
@@ -110,6 +111,8 @@ pub enum What {
     SyncFile {
         path: String,
     },
+    /// Changes of a file that are committed together, or given up.
+    AtomicWrite(StagedWrites),
     Sync,
     Reclaim,
     Step,
@@ -132,7 +135,7 @@ const LONG_WRITE_BYTES_MAX: u64 = 100_000;
 const EMPTIED: u64 = 2;
 const XATTRS: [&str; 3] = ["user.one", "user.two", "trusted.three"];
 
-fn small(rng: &mut Rng, bound: u64) -> usize {
+pub(super) fn small(rng: &mut Rng, bound: u64) -> usize {
     usize::try_from(rng.below(bound)).expect("a small number")
 }
 
@@ -142,7 +145,7 @@ fn one_of(bounds: &[u64], rng: &mut Rng) -> usize {
     small(rng, bound)
 }
 
-fn pick<'a>(items: &[&'a String], rng: &mut Rng) -> &'a String {
+pub(super) fn pick<'a>(items: &[&'a String], rng: &mut Rng) -> &'a String {
     items[small(rng, items.len() as u64)]
 }
 
@@ -330,7 +333,7 @@ fn change_names(path: String, other: String, new: String, rng: &mut Rng) -> What
     }
 }
 
-fn bytes(len: usize, seed: u64) -> Vec<u8> {
+pub(super) fn bytes(len: usize, seed: u64) -> Vec<u8> {
     let mut out = vec![0; len];
     // A third is random, the rest repeats.
     let byte = seed.to_le_bytes()[0] | 1;
@@ -400,6 +403,7 @@ pub(super) fn run(fs: &FileSystem, op: &FsOp, held: &mut Vec<stitch_base::Ino>) 
         }),
         What::Sync => fs.sync(),
         What::SyncFile { path } => with_path(fs, path, |ino| fs.sync_inode(ino)),
+        What::AtomicWrite(writes) => atomic::run(fs, writes),
         What::Reclaim => {
             fs.reclaim()?;
             fs.empty_detached(EMPTIED).map(drop)

@@ -58,7 +58,7 @@ impl Reads {
             match entry.hash {
                 0 => reads.note_inode(Ino(number), entry.what),
                 hash => reads.note_name(Ino(number), hash, entry.what),
-            }
+            };
         }
         reads
     }
@@ -88,33 +88,39 @@ impl Reads {
         ino.0 >> self.shift
     }
 
-    /// Notes something about an inode, or about all names of a directory.
-    pub(super) fn note_inode(&mut self, ino: Ino, what: u8) {
+    /// Notes something about an inode, or about all names of a directory. Reports whether that was
+    /// not noted before.
+    pub(super) fn note_inode(&mut self, ino: Ino, what: u8) -> bool {
         debug_assert!(what != 0 && what & !read_of::ALL == 0, "it is something");
         let group = self.group(ino);
-        *self.groups.entry(group).or_default() |= what;
+        let known = self.groups.entry(group).or_default();
+        let is_new = *known & what != what;
+        *known |= what;
         while self.groups.len() > GROUPS_MAX {
             self.double_groups();
         }
+        is_new
     }
 
-    /// Notes something about one name of a directory.
-    pub(super) fn note_name(&mut self, dir: Ino, hash: u64, what: u8) {
+    /// Notes something about one name of a directory. Reports whether that was not noted before.
+    pub(super) fn note_name(&mut self, dir: Ino, hash: u64, what: u8) -> bool {
         debug_assert!(hash != 0, "a name has a hash");
         let known = self.groups.get(&self.group(dir)).copied();
         if known.is_some_and(|known| known & what == what) {
-            return;
+            return false;
         }
         let name = self.names.entry((dir.0, hash)).or_default();
         if *name == 0 {
             *self.counts.entry(dir.0).or_default() += 1;
         }
+        let is_new = *name & what != what;
         *name |= what;
         if self.counts[&dir.0] > NAMES_PER_DIR_MAX {
             self.fold_names(|of| of == dir.0);
         } else if self.names.len() > NAMES_MAX {
             self.fold_names(|_| true);
         }
+        is_new
     }
 
     /// Puts directories instead of their names.
@@ -161,11 +167,12 @@ mod tests {
             reads.note_name(Ino(7), hash, read_of::NAMES);
         }
         assert!(reads.groups.is_empty() && !has(&reads, 7, count + 1, read_of::NAMES));
-        reads.note_name(Ino(7), count + 1, read_of::NAMED_INODES);
+        assert!(!reads.note_name(Ino(7), 1, read_of::NAMES), "it is known");
+        assert!(reads.note_name(Ino(7), count + 1, read_of::NAMED_INODES));
         assert!(reads.names.is_empty() && reads.counts.is_empty());
         let both = read_of::NAMES | read_of::NAMED_INODES;
         assert_eq!(reads.groups, HashMap::from([(7, both)]));
-        reads.note_name(Ino(7), 3, both);
+        assert!(!reads.note_name(Ino(7), 3, both), "it is known");
         assert!(reads.names.is_empty(), "it is known already");
     }
 
@@ -178,7 +185,7 @@ mod tests {
             match index % 3 {
                 0 => reads.note_inode(Ino(ino), read_of::CONTENTS),
                 _ => reads.note_name(Ino(ino), hash, read_of::NAMES),
-            }
+            };
             assert!(reads.names.len() <= NAMES_MAX && reads.groups.len() <= GROUPS_MAX);
         }
         let again = Reads::of(&reads.entries());

@@ -12,6 +12,8 @@ enum Step {
     /// Written back from a mapping.
     WriteBack(u64, usize, u8),
     Resize(u64),
+    /// Refused while an atomic write is open.
+    Allocate(u64, usize, bool),
     Commit,
     End,
     Crash,
@@ -28,6 +30,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => range.prop_map(|(at, len, byte)| Step::WriteBack(at, len, byte)),
         2 => (0..SPAN).prop_map(Step::Resize),
         1 => Just(Step::Resize(0)),
+        2 => (0..SPAN, 1..9000_usize, any::<bool>())
+            .prop_map(|(at, len, keeps)| Step::Allocate(at, len, keeps)),
         3 => Just(Step::Commit),
         2 => Just(Step::End),
         1 => Just(Step::Crash),
@@ -127,6 +131,15 @@ fn step(setup: &mut Setup, ino: &mut Ino, twin: &mut Twin, step: &Step) {
                 None => cut(setup, *ino, size).expect("it is resized"),
             }
             twin.resize(place(size));
+        }
+        Step::Allocate(at, len, keep_size) => {
+            let mode = FallocateMode::Allocate { keep_size };
+            let done = setup.fs.fallocate(*ino, mode, at, len as u64);
+            assert_eq!(is_busy(done), twin.open.is_some());
+            let end = place(at) + len;
+            if twin.open.is_none() && !keep_size && end > twin.bytes.len() {
+                twin.bytes.resize(end, 0);
+            }
         }
         Step::Commit => {
             let committed = setup.fs.commit_atomic_write(*ino, WRITER.process);

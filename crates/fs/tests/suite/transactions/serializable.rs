@@ -127,6 +127,64 @@ fn what_was_read_before_a_rebase_is_checked_after_it() {
     }
 }
 
+/// The root's attributes are in memory, and no lock is taken to read them.
+fn read_root(view: &TransactionView) -> stitch_fs::FsResult<()> {
+    view.fs().get_attr(ROOT).map(drop)
+}
+
+#[test]
+fn a_read_in_the_old_view_is_refused_after_a_rebase() {
+    let setup = setup();
+    let view = begin_ser(&setup, "work");
+    let made = file(view.fs(), ROOT, "made", b"inside");
+    let rebased = setup
+        .fs
+        .rebase_transaction(&view)
+        .expect("nothing has changed");
+    assert!(matches!(read_root(&view), Err(FsError::Stale(ROOT))));
+    let listed = view.fs().read_dir(ROOT, 0, &mut |_| stitch_fs::Taken::More);
+    assert!(matches!(listed, Err(FsError::Stale(ROOT))), "{listed:?}");
+    view.fs()
+        .get_attr(made)
+        .expect("its own inode is no read of mainline");
+    read_root(&rebased).expect("it goes on there");
+    commit(&setup, &rebased);
+}
+
+#[test]
+fn a_read_beside_a_rebase_is_checked_by_it_or_refused() {
+    let (mut served, mut refused) = (0, 0);
+    for round in 0..200 {
+        let setup = setup();
+        dir(&setup.fs, ROOT, "d");
+        let view = begin_ser(&setup, "work");
+        let within = view.fs().lookup(at(ROOT, "d")).expect("it is there").ino;
+        file(view.fs(), within, "made", b"inside");
+        let set = stitch_fs::SetAttr {
+            perm: Some(0o711),
+            ..Default::default()
+        };
+        setup
+            .fs
+            .set_attr(&SUPER, ROOT, &set)
+            .expect("it is changed");
+        let beside = Arc::clone(&view);
+        let reader = stitch_base::thread::spawn("reader", move || {
+            (0..round * 500).for_each(|_| std::hint::spin_loop());
+            read_root(&beside)
+        });
+        let rebased = setup.fs.rebase_transaction(&view);
+        let read = reader.expect("there are threads").join().expect("it ends");
+        match (&read, &rebased) {
+            // It came first, or waited for a rebase that failed.
+            (Ok(()), Err(FsError::Conflict(_))) => served += 1,
+            (Err(FsError::Stale(_)), Ok(_)) => refused += 1,
+            other => panic!("round {round}: {other:?}"),
+        }
+    }
+    println!("{served} were served, {refused} refused");
+}
+
 #[test]
 fn what_is_not_known_after_a_crash_is_not_known_after_a_rebase() {
     let setup = setup();

@@ -2,7 +2,10 @@
 //! put a moment ago, and indexes, are asked for more often than others, and who compacts them reads
 //! them again.
 //!
-//! - They never push out what somebody has read: where the cache has no room, they stay out.
+//! - They push out no block that a reader may want again: where the cache has no room, they stay
+//!   out.
+//! - Blocks of a branch displace probationary blocks ([`BlockCache::insert_written`]): the absorb
+//!   of the branch reads them soon. They stay out where there are none.
 //! - Values of a page or more do, too. Whoever reads those keeps them himself, as the kernel does
 //!   above a mount, or reads more of them than there is room for.
 //! - A block's key in the cache is its address, which a data block gets with all blocks of the
@@ -10,51 +13,59 @@
 
 use crate::cache::{BlockCache, BlockKey, CachedBlock, Expectation};
 use crate::table::loader::Loader;
-use crate::table::{DataBlock, IndexBlock};
+use crate::table::{DataBlock, IndexBlock, NewTable};
 use bytes::Bytes;
 use std::sync::Arc;
-use stitch_base::TableId;
 use stitch_format::vt_index::{BlockPtr, IndexEntry};
 use stitch_volume::{PAGE_BYTES, Volume};
+
+/// What waits takes at most this part of the cache where it may displace other blocks.
+const WAITING_PART: usize = 8;
 
 #[derive(Debug, Default)]
 pub(super) struct Cached {
     /// `None`: nothing goes into the cache.
     loader: Option<Loader>,
+    /// Probationary blocks make room.
+    displaces: bool,
     /// Payloads of data blocks, each with its number in the index.
     waiting: Vec<(usize, Bytes)>,
     waiting_bytes: usize,
 }
 
 impl Cached {
-    /// Puts blocks of table `id` into `cache`.
-    pub(super) fn within(cache: &Arc<BlockCache>, volume: &Arc<Volume>, id: TableId) -> Self {
+    /// Puts blocks of `table` into `cache`.
+    pub(super) fn within(cache: &Arc<BlockCache>, volume: &Arc<Volume>, table: &NewTable) -> Self {
         let loader = Loader {
             volume: Arc::clone(volume),
             cache: Arc::clone(cache),
-            id,
+            id: table.id,
             shift: 0,
         };
         Self {
             loader: Some(loader),
+            displaces: table.is_of_branch,
             ..Self::default()
         }
     }
 
-    /// Where a block goes, if there is room for so many bytes beside those that wait.
+    /// Where a block goes, if there may be room for so many bytes beside those that wait.
     fn with_room(&self, len_bytes: usize) -> Option<&Loader> {
-        let has_room =
-            |cache: &BlockCache| cache.bytes() + self.waiting_bytes + len_bytes <= cache.capacity();
-        self.loader
-            .as_ref()
-            .filter(|loader| has_room(&loader.cache))
+        let loader = self.loader.as_ref()?;
+        let (cache, bytes) = (&loader.cache, self.waiting_bytes + len_bytes);
+        let has_room = match self.displaces {
+            true => bytes <= cache.capacity() / WAITING_PART,
+            false => cache.bytes() + bytes <= cache.capacity(),
+        };
+        has_room.then_some(loader)
     }
 
     /// As [`Self::with_room`], for a block of the index, which has its place.
     fn with_room_at(&self, addr: u64, len_bytes: usize) -> Option<&Loader> {
         let bytes = IndexBlock::memory_bytes_of(len_bytes);
+        let has_room = |loader: &Loader| loader.cache.has_room(&loader.own_key(addr), bytes);
         self.with_room(bytes)
-            .filter(|loader| loader.cache.has_room(&loader.own_key(addr), bytes))
+            .filter(|loader| self.displaces || has_room(loader))
     }
 
     /// Takes note of the payload of data block `number`, before it is compressed.
@@ -68,13 +79,13 @@ impl Cached {
     /// All data blocks that wait have their places, which `index` says.
     pub(super) fn cache_waiting(&mut self, index: &[IndexEntry]) {
         self.waiting_bytes = 0;
-        let Some(loader) = &self.loader else { return };
-        for (number, payload) in self.waiting.drain(..) {
+        let waiting = std::mem::take(&mut self.waiting);
+        for (number, payload) in waiting {
             let entry = &index[number];
             assert_eq!(payload.len(), entry.raw_bytes as usize, "the whole payload");
             let memory_bytes = payload.len();
             let block = DataBlock::new(payload, memory_bytes).expect("it was just made");
-            keep(loader, entry, block);
+            self.keep(entry, block);
         }
     }
 
@@ -82,39 +93,48 @@ impl Cached {
     pub(super) fn value(&self, entry: &IndexEntry, value: &[u8]) {
         debug_assert!(entry.is_value, "a value block");
         let len_bytes = value.len();
-        if (len_bytes as u64) < PAGE_BYTES
-            && let Some(loader) = self.with_room(len_bytes)
-        {
+        if (len_bytes as u64) < PAGE_BYTES && self.with_room(len_bytes).is_some() {
             let block = DataBlock::value(Bytes::copy_from_slice(value), len_bytes);
-            keep(loader, entry, block);
+            self.keep(entry, block);
         }
     }
 
     /// An index block that has its place.
     pub(super) fn index(&self, block: &BlockPtr, payload: &[u8]) {
         if let Some(loader) = self.with_room_at(block.addr, payload.len()) {
-            let kept = loader.keep_index(block, Bytes::copy_from_slice(payload));
-            debug_assert!(kept.is_ok(), "it was just made");
+            let index = loader.open_index(block, Bytes::copy_from_slice(payload));
+            let index = index.expect("it was just made");
+            self.insert_leading(loader, block.addr, CachedBlock::Index(index));
         }
     }
 
     /// The root, which has its place.
     pub(super) fn root(&self, addr: u64, payload: &[u8]) {
         if let Some(loader) = self.with_room_at(addr, payload.len()) {
-            let kept = loader.keep_root(addr, &Bytes::copy_from_slice(payload));
-            debug_assert!(kept.is_ok(), "it was just made");
+            let root = loader.open_root(addr, &Bytes::copy_from_slice(payload));
+            let root = root.expect("it was just made");
+            self.insert_leading(loader, addr, CachedBlock::Root(root));
         }
     }
-}
 
-fn keep(loader: &Loader, entry: &IndexEntry, block: DataBlock) {
-    debug_assert!(entry.block.addr > 0, "it has its place");
-    let cache = &loader.cache;
-    let key = BlockKey {
-        origin: entry.origin,
-        addr: entry.block.addr,
-    };
-    if cache.has_room(&key, block.memory_bytes()) {
-        cache.insert(key, CachedBlock::Data(Arc::new(block)), Expectation::Scan);
+    /// Puts a block that leads to others into the cache, if it has room there.
+    fn insert_leading(&self, loader: &Loader, addr: u64, block: CachedBlock) {
+        let (key, often) = (loader.own_key(addr), Expectation::Often);
+        loader
+            .cache
+            .insert_written(key, block, often, self.displaces);
+    }
+
+    /// Puts a data block that has its place into the cache, if it has room there.
+    fn keep(&self, entry: &IndexEntry, block: DataBlock) {
+        debug_assert!(entry.block.addr > 0, "it has its place");
+        let Some(loader) = &self.loader else { return };
+        let key = BlockKey {
+            origin: entry.origin,
+            addr: entry.block.addr,
+        };
+        let block = CachedBlock::Data(Arc::new(block));
+        let cache = &loader.cache;
+        cache.insert_written(key, block, Expectation::Scan, self.displaces);
     }
 }

@@ -305,22 +305,27 @@ pub(super) fn the_run_waits_if_it_is_told_to(context: &Context) -> Result<()> {
 /// Signals reach the command, and SIGKILL takes it along.
 pub(super) fn signals_are_passed_on(context: &Context) -> Result<()> {
     let mut scene = Stage::new(context, "snap-run-signals")?;
-    let (id, fifo) = (scene.outside("id"), fifo(&scene)?);
+    let (id, reader, fifo) = (scene.outside("id"), scene.outside("reader"), fifo(&scene)?);
     let tell = format!("echo $$ > {}", text(&id));
     // Nobody writes to the pipe, so nothing ends the wait but a signal.
     let read = format!("cat {} >/dev/null", text(&fifo));
+    let tell_reader = format!("echo $! > {}", text(&reader));
     for (signal, name) in [
         (Signal::TERM, "TERM"),
         (Signal::INT, "INT"),
         (Signal::HUP, "HUP"),
     ] {
-        let script = format!("trap 'exit 7' {name}; {tell}; {read} & wait");
+        let script = format!("trap 'exit 7' {name}; {read} & {tell_reader}; {tell}; wait");
         let mut child = scene.start(&["bash", "-c", &script])?;
         scene.number_in(&id)?;
+        // If the case fails here, the guardian ends it.
+        let reader_number = scene.number_in(&reader)?;
         kill_process(Pid::from_child(&child), signal)?;
         let status = scene.end_of(&mut child)?;
         ensure!(status.code() == Some(7), "{name}: {status}");
+        ensure!(!is_running(reader_number), "{name}: the reader goes on");
         fs::remove_file(&id)?;
+        fs::remove_file(&reader)?;
     }
     let mut child = scene.start(&["bash", "-c", &format!("{tell}; exec {read}")])?;
     let number = scene.number_in(&id)?;

@@ -1,5 +1,6 @@
 """SQLite transactions, and atomic writes of files by their ioctls."""
 
+import ctypes
 import errno
 import fcntl
 import os
@@ -44,6 +45,26 @@ def check(path):
     db = connect(path)
     result = db.execute("PRAGMA integrity_check").fetchone()[0]
     print(result, *db.execute("SELECT min(value), max(value) FROM t").fetchone())
+
+
+def full(path):
+    """Changes all rows where that does not fit the store; prints the error."""
+    db = connect(path)
+    try:
+        db.execute("BEGIN IMMEDIATE")
+        db.execute("UPDATE t SET value = -1, pad = randomblob(60000)")
+        db.execute("COMMIT")
+        print("committed")
+    except sqlite3.OperationalError as error:
+        print(error)
+
+
+def allocate(path, length):
+    """Allocates space for a file, which keeps its size."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    descriptor = os.open(path, os.O_RDWR)
+    if libc.fallocate(descriptor, 1, ctypes.c_long(0), ctypes.c_long(int(length))):
+        raise OSError(ctypes.get_errno(), "fallocate")
 
 
 def large(path, mebibytes):

@@ -35,6 +35,7 @@ pub(super) fn paths_mut(what: &mut What) -> Vec<&mut String> {
         What::Link { source, target }
         | What::Rename { source, target, .. }
         | What::Copy { source, target, .. } => vec![source, target],
+        What::AtomicWrite(staged) => vec![&mut staged.path],
         What::Sync | What::Reclaim | What::Step => Vec::new(),
     }
 }
