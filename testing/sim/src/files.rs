@@ -1,6 +1,7 @@
 //! The file system on any engine as a system under test.
 
 pub(crate) mod fault;
+pub(crate) mod lengths;
 mod ops;
 mod past;
 mod tree;
@@ -40,6 +41,8 @@ pub struct FsSystem<H> {
     lends: bool,
     /// Half of all operations write some pages.
     writes_much: bool,
+    /// Operations are those of [`lengths`], with writes of so many bytes at most.
+    longest_write: Option<u64>,
 }
 
 impl<H> std::fmt::Debug for FsSystem<H> {
@@ -181,6 +184,7 @@ impl<H: Host> FsSystem<H> {
             external_from: None,
             lends: false,
             writes_much: false,
+            longest_write: None,
         }
     }
 
@@ -188,6 +192,13 @@ impl<H: Host> FsSystem<H> {
     #[must_use]
     pub fn with_many_writes(mut self) -> Self {
         self.writes_much = true;
+        self
+    }
+
+    /// With a few files whose lengths change all the time, by writes of at most `longest` bytes.
+    #[must_use]
+    pub fn with_lengths(mut self, longest: u64) -> Self {
+        self.longest_write = Some(longest);
         self
     }
 
@@ -346,6 +357,9 @@ impl<H: Host> System for FsSystem<H> {
 
     fn generate(&self, model: &FsModel, rng: &mut Rng) -> FsOp {
         let at = model.seconds + 1;
+        if let Some(longest) = self.longest_write {
+            return lengths::generate(&model.tree, at, longest, rng);
+        }
         let write = match self.writes_much && rng.one_in(2) {
             true => ops::write_some(&model.tree, at, rng),
             false => None,

@@ -132,7 +132,7 @@ const LONG_WRITE_BYTES_MAX: u64 = 100_000;
 const EMPTIED: u64 = 2;
 const XATTRS: [&str; 3] = ["user.one", "user.two", "trusted.three"];
 
-fn small(rng: &mut Rng, bound: u64) -> usize {
+pub(super) fn small(rng: &mut Rng, bound: u64) -> usize {
     usize::try_from(rng.below(bound)).expect("a small number")
 }
 
@@ -142,7 +142,7 @@ fn one_of(bounds: &[u64], rng: &mut Rng) -> usize {
     small(rng, bound)
 }
 
-fn pick<'a>(items: &[&'a String], rng: &mut Rng) -> &'a String {
+pub(super) fn pick<'a>(items: &[&'a String], rng: &mut Rng) -> &'a String {
     items[small(rng, items.len() as u64)]
 }
 
