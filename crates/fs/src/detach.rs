@@ -147,7 +147,9 @@ impl FileSystem {
                 self.detached.push(ino);
             }
             self.detached.done();
-            let count = slice? as u64;
+            let count = slice?;
+            self.room.note_given_back(count);
+            let count = count as u64;
             self.detached.removed.fetch_add(count, Ordering::Relaxed);
             gone += count;
         }

@@ -11,13 +11,17 @@
 //!
 //! Several threads may give space back at the same time. So an operation takes a mark before it
 //! begins, and is tried again if anything was given back since the mark, by any thread.
+//!
+//! Mainline, clones and transactions take their space from one store. So they share the count of
+//! what was given back ([`SharedRoom`]), and `make_room` of mainline works in open clones as well.
 
 use crate::rows::RowBatch;
 use crate::system::FileSystem;
+use crate::views::LiveView;
 use crate::{FsError, FsResult};
 use std::time::Duration;
-use stitch_base::sync::Mutex;
 use stitch_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use stitch_base::sync::{Arc, Mutex};
 use stitch_db::SpaceClass;
 
 /// Entries of removed trees that are removed before the operation is tried again, about.
@@ -28,24 +32,45 @@ const COMMIT_TRIES: usize = 4;
 const WAITS: usize = 20;
 const WAIT: Duration = Duration::from_millis(5);
 
-/// What was given back, and what may be soon.
+/// What was given back, and what may be soon, in all open file systems of a store.
 #[derive(Debug, Default)]
-pub(crate) struct Room {
-    /// One thread reclaims at a time: others wait for what it gives back.
-    pub(crate) reclaiming: Mutex<()>,
-    /// Forgotten files and plain files that were removed since the file system was opened.
+pub(crate) struct SharedRoom {
+    /// Forgotten files, entries of removed trees, plain files and moments that were removed since
+    /// the store was opened.
     given_back: AtomicU64,
     /// A file lost its last name while it was known. It is forgotten soon, unless it is open.
     is_awaited: AtomicBool,
 }
 
+/// The part of it that one file system has.
+#[derive(Debug, Default)]
+pub(crate) struct Room {
+    /// One thread reclaims at a time: others wait for what it gives back.
+    pub(crate) reclaiming: Mutex<()>,
+    shared: Arc<SharedRoom>,
+}
+
 impl Room {
+    pub(crate) fn of(shared: &Arc<SharedRoom>) -> Self {
+        Self {
+            reclaiming: Mutex::default(),
+            shared: Arc::clone(shared),
+        }
+    }
+
     pub(crate) fn note_given_back(&self, count: usize) {
-        self.given_back.fetch_add(count as u64, Ordering::Release);
+        self.shared
+            .given_back
+            .fetch_add(count as u64, Ordering::Release);
     }
 
     pub(crate) fn await_forget(&self) {
-        self.is_awaited.store(true, Ordering::Relaxed);
+        self.shared.is_awaited.store(true, Ordering::Relaxed);
+    }
+
+    /// Reports whether a file may be forgotten soon, once.
+    fn take_awaited(&self) -> bool {
+        self.shared.is_awaited.swap(false, Ordering::Relaxed)
     }
 }
 
@@ -57,17 +82,26 @@ pub(crate) fn unless_full<T>(done: FsResult<T>) -> FsResult<()> {
     }
 }
 
+/// Gives back what waits in clones. What cannot be given back now comes later.
+fn give_back_in(clones: &[Arc<LiveView>]) {
+    for view in clones {
+        if let Err(error) = view.fs().give_back() {
+            tracing::debug!(%error, "a clone gives its space back later");
+        }
+    }
+}
+
 impl FileSystem {
     /// Returns a mark for [`Self::make_room`], to be taken before an operation begins.
     #[must_use]
     pub fn room_mark(&self) -> u64 {
-        let given_back = self.room.given_back.load(Ordering::Acquire);
-        given_back.wrapping_add(self.detached_removed())
+        self.room.shared.given_back.load(Ordering::Acquire)
     }
 
     /// Gives back space that is on its way, after an operation was refused with
     /// [`FsError::NoSpace`]. Returns true if any was given back since `mark`: the operation may
-    /// succeed if it is tried again. To be called without any lock.
+    /// succeed if it is tried again. That of mainline works in open clones as well. To be
+    /// called without any lock.
     ///
     /// # Errors
     /// [`FsError::Storage`], [`FsError::Corrupt`].
@@ -77,10 +111,12 @@ impl FileSystem {
     /// of a second at most, once after a file in use was removed, or while another thread removes a
     /// tree.
     pub fn make_room(&self, mark: u64) -> FsResult<bool> {
-        let mut is_awaited = self.room.is_awaited.swap(false, Ordering::Relaxed);
+        let clones = self.open_clones();
+        let mut is_awaited = self.room.take_awaited();
         for _ in 0..WAITS {
-            unless_full(self.empty_detached(SLICE))?;
+            self.give_back()?;
             unless_full(self.makes_room_beside())?;
+            give_back_in(&clones);
             if self.room_mark() != mark {
                 // The next operation may have to wait for it as well.
                 if is_awaited {
@@ -88,14 +124,31 @@ impl FileSystem {
                 }
                 return Ok(true);
             }
-            if !is_awaited && self.detached_dirs() == 0 {
+            let has_detached = clones.iter().any(|view| view.fs().detached_dirs() > 0);
+            if !is_awaited && self.detached_dirs() == 0 && !has_detached {
                 // The history is there for want of better use.
                 return self.yield_history();
             }
             self.options.clock.sleep(WAIT);
-            is_awaited |= self.room.is_awaited.swap(false, Ordering::Relaxed);
+            is_awaited |= self.room.take_awaited();
         }
         Ok(false)
+    }
+
+    /// Removes forgotten files, and a slice of the removed trees.
+    fn give_back(&self) -> FsResult<()> {
+        unless_full(self.reclaim())?;
+        if self.is_removed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        unless_full(self.empty_detached(SLICE))
+    }
+
+    /// Returns the clones that are open, but for this one.
+    fn open_clones(&self) -> Vec<Arc<LiveView>> {
+        let mut clones = self.standing.views.opened();
+        clones.retain(|view| view.info().number != self.view_number());
+        clones
     }
 
     /// Commits. What needs space is tried again while forgotten files give some back. The caller

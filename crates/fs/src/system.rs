@@ -147,6 +147,7 @@ impl FileSystem {
         let standing = Standing {
             number: 0,
             views: Arc::new(views),
+            room: Arc::default(),
         };
         let fs = Self::of_store(engine, options, store, standing, Aside::default(), None)?;
         if is_writable && fs.store.header.has_views {
@@ -166,6 +167,7 @@ impl FileSystem {
         let standing = Standing {
             number: 0,
             views: Arc::new(ViewSet::read_past(&store)?),
+            room: Arc::default(),
         };
         Self::of_store(engine, options, store, standing, Aside::default(), None)
     }
@@ -225,7 +227,7 @@ impl FileSystem {
             atomic_writes: AtomicWrites::default(),
             externals,
             fixed: AtomicBool::new(is_fixed),
-            room: Room::default(),
+            room: Room::of(&standing.room),
             back_rows,
             aside,
             extents: ExtentMaps::default(),

@@ -29,6 +29,7 @@ mod remove;
 mod set;
 
 use crate::aside::Aside;
+use crate::room::SharedRoom;
 use crate::schema::view_schema;
 use crate::system::FileSystem;
 use crate::{FsError, FsOptions, FsResult};
@@ -47,6 +48,7 @@ pub(crate) struct Standing {
     /// Number of the view, 0 for mainline; of a snapshot, that of the view whose past it is.
     pub(crate) number: u64,
     pub(crate) views: Arc<ViewSet>,
+    pub(crate) room: Arc<SharedRoom>,
 }
 
 /// A clone of a directory.
@@ -124,6 +126,7 @@ impl FileSystem {
         let standing = Standing {
             number,
             views: Arc::clone(&self.standing.views),
+            room: Arc::clone(&self.standing.room),
         };
         let aside = Aside::beside(&self.aside);
         let engine = Arc::clone(self.engine());

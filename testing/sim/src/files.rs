@@ -2,6 +2,7 @@
 
 mod atomic;
 pub(crate) mod fault;
+pub(crate) mod lengths;
 mod ops;
 mod past;
 mod tree;
@@ -44,6 +45,8 @@ pub struct FsSystem<H> {
     writes_much: bool,
     /// A third of all operations are atomic writes.
     writes_atomically: bool,
+    /// Operations are those of [`lengths`], with writes of so many bytes at most.
+    longest_write: Option<u64>,
 }
 
 impl<H> std::fmt::Debug for FsSystem<H> {
@@ -186,6 +189,7 @@ impl<H: Host> FsSystem<H> {
             lends: false,
             writes_much: false,
             writes_atomically: false,
+            longest_write: None,
         }
     }
 
@@ -200,6 +204,13 @@ impl<H: Host> FsSystem<H> {
     #[must_use]
     pub fn with_atomic_writes(mut self) -> Self {
         self.writes_atomically = true;
+        self
+    }
+
+    /// With a few files whose lengths change all the time, by writes of at most `longest` bytes.
+    #[must_use]
+    pub fn with_lengths(mut self, longest: u64) -> Self {
+        self.longest_write = Some(longest);
         self
     }
 
@@ -362,6 +373,9 @@ impl<H: Host> System for FsSystem<H> {
 
     fn generate(&self, model: &FsModel, rng: &mut Rng) -> FsOp {
         let at = model.seconds + 1;
+        if let Some(longest) = self.longest_write {
+            return lengths::generate(&model.tree, at, longest, rng);
+        }
         let write = if self.writes_much && rng.one_in(2) {
             ops::write_some(&model.tree, at, rng)
         } else if self.writes_atomically && rng.one_in(3) {

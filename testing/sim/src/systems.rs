@@ -3,6 +3,7 @@
 use crate::beside::Beside;
 use crate::cases::{Case, Size, of_instances, of_plain_files, of_short, of_system};
 use crate::files::FsSystem;
+use crate::files::lengths::STEP_BYTES;
 use crate::files::views::ViewsSystem;
 use crate::kv::{Host, KvSystem, Shape};
 use crate::log_engine::LogHost;
@@ -71,6 +72,7 @@ pub fn cases() -> Vec<Case> {
         FsSystem::new(short.clone().with_refusals(refusals), "fs")
     }));
     cases.extend(of_atomic_writes());
+    cases.extend(of_lengths());
     cases.extend(of_views());
     cases.extend(beside_the_store());
     cases.extend(short_of_space());
@@ -88,6 +90,20 @@ fn of_atomic_writes() -> Vec<Case> {
         FsSystem::new(short.clone().with_refusals(refusals), name).with_atomic_writes()
     }));
     cases
+}
+
+/// Power cuts and errors beside files whose lengths change all the time.
+fn of_lengths() -> Vec<Case> {
+    let mut cases = of_system(lengths(STEP_BYTES), SIZE);
+    cases.retain(|case| case.name.ends_with("/crash") || case.name.ends_with("/fault"));
+    cases
+}
+
+/// Files whose lengths change all the time, by writes of at most `longest` bytes.
+pub(crate) fn lengths(longest: u64) -> FsSystem<VtHost> {
+    let name = "fs-lengths";
+    let host = VtHost::new(name, FILES, 64 << 10, 32 << 10).with_direct(8 << 10);
+    FsSystem::new(host.with_unsynced(16 << 10), name).with_lengths(longest)
 }
 
 /// Large files beside the store, which the scenarios of crashes know of, and errors of theirs.

@@ -27,6 +27,7 @@ impl FileSystem {
         let standing = Standing {
             number: 0,
             views: Arc::new(ViewSet::none()),
+            room: Arc::default(),
         };
         Self::open_with(
             Arc::new(past),

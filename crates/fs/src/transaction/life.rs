@@ -325,6 +325,7 @@ impl FileSystem {
         let standing = Standing {
             number: 0,
             views: Arc::new(ViewSet::none()),
+            room: Arc::clone(&self.standing.room),
         };
         let engine = Arc::clone(self.engine());
         let view = Self::of_store(

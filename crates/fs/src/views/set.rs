@@ -305,6 +305,12 @@ impl ViewSet {
         Some(CloneInfo::of(number, &records.by_number[&number]))
     }
 
+    /// Returns those that are open.
+    pub(crate) fn opened(&self) -> Vec<Arc<LiveView>> {
+        let opened = self.open.lock();
+        opened.values().filter_map(Weak::upgrade).collect()
+    }
+
     /// Returns the view of a number, opened unless it is open.
     pub(super) fn open_once(
         &self,

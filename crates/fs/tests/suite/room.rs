@@ -4,7 +4,10 @@ use crate::common::*;
 use std::sync::Arc;
 use stitch_base::Ino;
 use stitch_base::clock::Clock;
-use stitch_fs::{AtomicWriter, FallocateMode, FsError, FsResult, MemFiles, WriteOptions, Writer};
+use stitch_fs::{
+    AtomicWriter, CloneSource, FallocateMode, FileSystem, FsError, FsResult, LiveView, MemFiles,
+    WriteOptions, Writer,
+};
 use stitch_kv::{Engine, ModelEngine};
 
 const BIG: usize = 400_000;
@@ -218,4 +221,91 @@ fn a_commit_of_an_atomic_write_leaves_the_file_and_works_after_room_was_made() {
     expected[5000..205_000].fill(3);
     assert!(setup.contents(big) == expected);
     setup.check();
+}
+/// A store of 1 MiB with two clones, open.
+fn with_clones() -> (Setup, [Arc<LiveView>; 2]) {
+    let engine = Arc::new(ModelEngine::with_space(registry(), 1 << 20));
+    let setup = setup_on(engine, |_| {});
+    let dir = setup.dir(ROOT, "dir").ino;
+    let clones = ["one", "two"].map(|name| {
+        let source = CloneSource {
+            fs: &setup.fs,
+            dir,
+            snapshot: None,
+        };
+        let made = setup.fs.make_clone(&SUPER, &source, at(ROOT, name));
+        let number = made.expect("there is space").number;
+        setup.fs.open_clone(number).expect("it opens")
+    });
+    (setup, clones)
+}
+
+fn make(fs: &FileSystem, dir: Ino, name: &str) -> Ino {
+    let made = fs.create(&SUPER, at(dir, name), &new(0o644));
+    made.expect("a name finds space").ino
+}
+
+fn put(fs: &FileSystem, ino: Ino, bytes: &[u8]) -> FsResult<()> {
+    fs.write(ino, 0, bytes, WriteOptions::default()).map(drop)
+}
+
+/// Fills a store, removes a big file in one file system of it, and writes in another.
+fn replace_across(removed_in: usize, written_in: usize) {
+    let (setup, clones) = with_clones();
+    let [one, two] = &clones;
+    let all: [(&FileSystem, Ino); 3] = [
+        (&setup.fs, ROOT),
+        (one.fs(), one.info().root),
+        (two.fs(), two.info().root),
+    ];
+    let ((remover, from), (writer, to)) = (all[removed_in], all[written_in]);
+    let big = make(remover, from, "big");
+    put(remover, big, &[1; BIG]).expect("there is space");
+    let next = make(writer, to, "next");
+    let rest = setup.file(ROOT, "rest").ino;
+    let mut end = 0;
+    while write(&setup, rest, end, &[2; 4096]).is_ok() {
+        end += 4096;
+    }
+    // As a front end does, which asks mainline.
+    let mark = setup.fs.room_mark();
+    remover.unlink(&SUPER, at(from, "big")).expect("it goes");
+    let refused = put(writer, next, &[3; BIG / 2]);
+    assert!(matches!(refused, Err(FsError::NoSpace)), "it is in use");
+    remover.forget(big, 1);
+    if put(writer, next, &[3; BIG / 2]).is_err() {
+        assert!(setup.fs.make_room(mark).expect("no failure"), "it waits");
+        put(writer, next, &[3; BIG / 2]).expect("the space is there");
+    }
+    assert_eq!(contents_of(writer, next), [3; BIG / 2]);
+    let mark = setup.fs.room_mark();
+    assert!(!setup.fs.make_room(mark).expect("no failure"), "no more");
+    setup.check();
+}
+
+#[test]
+fn what_is_removed_in_one_view_makes_room_in_all() {
+    for removed_in in 0..3 {
+        for written_in in 0..3 {
+            replace_across(removed_in, written_in);
+        }
+    }
+}
+
+#[test]
+fn a_file_in_use_that_is_removed_in_a_clone_is_waited_for() {
+    let (setup, [clone, _]) = with_clones();
+    let (fs, root) = (clone.fs(), clone.info().root);
+    let big = make(fs, root, "big");
+    let waited = || {
+        let before = setup.clock.monotonic();
+        let mark = setup.fs.room_mark();
+        assert!(!setup.fs.make_room(mark).expect("no failure"));
+        (setup.clock.monotonic() - before).as_millis()
+    };
+    assert_eq!(waited(), 0, "nothing is on its way");
+    fs.unlink(&SUPER, at(root, "big")).expect("it goes");
+    assert_eq!(waited(), 100, "it may be forgotten soon");
+    assert_eq!(waited(), 0, "it is in use");
+    fs.forget(big, 1);
 }

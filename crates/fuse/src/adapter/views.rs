@@ -37,7 +37,7 @@ use std::time::Duration;
 use stitch_base::Ino;
 use stitch_base::clock::Timestamp;
 use stitch_base::sync::{Arc, Mutex};
-use stitch_fs::{CloneInfo, DirName, MomentInfo, SnapshotInfo};
+use stitch_fs::{CloneInfo, DirName, FileSystem, MomentInfo, SnapshotInfo, inode_flag};
 
 use super::alarm::Alarm;
 use super::announced::Announcements;
@@ -165,6 +165,14 @@ impl Views {
         match Node::of(number) {
             node @ (Node::Control(_) | Node::Link) if self.has_control() => node,
             _ => Node::Mainline,
+        }
+    }
+
+    /// Marks mainline if a view has an immutable or append-only file: whether OPEN is served is
+    /// decided once, for the whole mount.
+    fn note_fixed(&self, view: &FileSystem) {
+        if view.has_fixed_files() {
+            self.mainline.fs().note_flags(inode_flag::IMMUTABLE);
         }
     }
 

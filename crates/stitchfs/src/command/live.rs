@@ -128,6 +128,7 @@ pub(super) fn refusal(mount_point: &Path, error: Errno) -> anyhow::Error {
         Errno::ACCESS | Errno::PERM => {
             anyhow!("{shown}: only root and the user who mounted it may ask")
         }
+        Errno::NOSPC => anyhow!("{shown}: there is no space left in the store"),
         Errno::TOOBIG => anyhow!("{shown}: its daemon has more to say than can be asked for"),
         error => anyhow::Error::new(error).context(format!("{shown}: its daemon does not say")),
     }
@@ -146,5 +147,16 @@ pub(super) fn mount_entry(path: &str, root: &str, device: u32, kind: &str) -> Mo
         source: "x".into(),
         options: String::new(),
         super_options: String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_store_is_named_as_the_reason() {
+        let said = refusal(Path::new("/srv"), Errno::NOSPC).to_string();
+        assert_eq!(said, "/srv: there is no space left in the store");
     }
 }

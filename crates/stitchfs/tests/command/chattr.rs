@@ -79,6 +79,29 @@ fn immutable_and_append_only_files_are_refused_at_open() {
 }
 
 #[test]
+fn files_that_became_immutable_in_a_clone_are_refused_at_open() {
+    let Some(mut mounted) = Mounted::new(&[]) else {
+        return;
+    };
+    let (source, clone) = (mounted.path("source"), mounted.path("clone"));
+    fs::create_dir(&source).unwrap();
+    for name in ["immutable", "log"] {
+        fs::write(source.join(name), b"x").unwrap();
+    }
+    let place = &mounted.place;
+    place.run(&["clone", "mnt/source", "mnt/clone"]).code(0);
+    chattr("+i", &clone.join("immutable"));
+    chattr("+a", &clone.join("log"));
+    mounted.umount();
+    mounted.mount(&[]);
+    // The reply to the first open holds for all of the mount.
+    drop(File::open(source.join("log")).unwrap());
+    expect_refused_by_flag(&clone);
+    fs::write(source.join("immutable"), b"y").unwrap();
+    mounted.umount();
+}
+
+#[test]
 fn a_tree_with_an_immutable_file_in_it_is_not_removed() {
     let Some(mounted) = Mounted::new(&[]) else {
         return;

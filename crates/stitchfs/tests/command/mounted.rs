@@ -311,6 +311,21 @@ fn a_read_only_mount_changes_nothing() {
 }
 
 #[test]
+fn a_store_that_one_may_only_read_is_answered_with_the_option() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::with_store("a");
+    fs::set_permissions(place.path("a"), fs::Permissions::from_mode(0o400)).unwrap();
+    // Root without a capability has the rights of an owner.
+    let args = ["--bounding-set=-all", STITCHFS, "mount", "a", "mnt"];
+    let refused = place.run_as(Path::new("setpriv"), &args);
+    refused.code(1).says("mount it with -o ro");
+    let mounted = Mounted::of(place, &["-o", "ro"]);
+    mounted.umount();
+}
+
+#[test]
 fn remount_changes_the_flags_of_a_writable_store_only() {
     let Some(mut mounted) = Mounted::new(&[]) else {
         return;

@@ -29,11 +29,16 @@ pub(crate) fn begin(context: &Context, mount: &Mount<'_>) -> Result<PathBuf> {
     Ok(mount.dir().join(".stitchfs/txn").join(TRANSACTION))
 }
 
+/// Commits the transaction of [`begin`].
+pub(crate) fn commit(context: &Context, mount: &Mount<'_>) -> Result<()> {
+    let dir = text(mount.dir());
+    command_of(context, &["txn", "commit", TRANSACTION, &dir]).map(drop)
+}
+
 /// Commits the transaction of [`begin`]. Expects that mainline then shows what it has shown.
 pub(crate) fn commit_and_compare(context: &Context, mount: &Mount<'_>) -> Result<()> {
     let view = mount.dir().join(".stitchfs/txn").join(TRANSACTION);
     let before = copy(context, &view, &format!("{}-copy", mount.name()))?;
-    let dir = text(mount.dir());
-    command_of(context, &["txn", "commit", TRANSACTION, &dir])?;
+    commit(context, mount)?;
     expect_equal(&before, mount.dir()).context("mainline, after the commit")
 }

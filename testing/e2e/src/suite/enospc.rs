@@ -35,6 +35,14 @@ pub(super) const CASES: &[Case] = &[
         run: removed::a_file_is_replaced_at_once,
     },
     Case {
+        name: "removed-views",
+        run: removed::a_file_is_replaced_at_once_in_views,
+    },
+    Case {
+        name: "removed-commit",
+        run: removed::a_commit_has_the_space_of_a_file_removed_in_a_clone,
+    },
+    Case {
         name: "removed-tree",
         run: removed::a_removed_tree_is_replaced_at_once,
     },

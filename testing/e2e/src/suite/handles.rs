@@ -13,8 +13,10 @@ use stitch_base::thread;
 
 use crate::harness::context::Context;
 use crate::harness::file_handle::{CONNECTABLE, FileHandle, drop_inodes, path_of};
-use crate::harness::mount::{Mount, Spec};
+use crate::harness::mount::{Mount, Spec, command_of};
+use crate::harness::process::text;
 use crate::harness::report::{Case, Skip};
+use crate::harness::views;
 use crate::suite::restart;
 
 pub(super) const CASES: &[Case] = &[
@@ -45,6 +47,10 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "other-store",
         run: a_handle_of_another_store_is_stale,
+    },
+    Case {
+        name: "clones",
+        run: handles_in_clones_outlive_caches_remounts_and_a_kill,
     },
     Case {
         name: "overlay",
@@ -142,6 +148,59 @@ fn handles_outlive_caches_remounts_and_a_kill(context: &Context) -> Result<()> {
         }
         // Found by name and by number, it is the same inode.
         ensure!(FileHandle::of(&paths[3])? == handles[3].1, "another handle");
+    }
+    mount.unmount()?;
+    mount.fsck()
+}
+
+/// In a clone, and in a clone that lies in it; files of a snapshot, too.
+fn handles_in_clones_outlive_caches_remounts_and_a_kill(context: &Context) -> Result<()> {
+    context.needs_stitch()?;
+    let mut mount = Mount::create(context, &Spec::new("handles-clones", "128M"))?;
+    let dir = mount.dir().to_owned();
+    let clone = views::clone(context, &mount)?;
+    fs::create_dir_all(clone.join("a/b"))?;
+    let inner = clone.join("a/inner");
+    command_of(
+        context,
+        &["clone", &text(&dir.join("source")), &text(&inner)],
+    )?;
+    fs::create_dir(inner.join("c"))?;
+    let past = file(dir.join("source/past"))?;
+    // A snapshot has the back rows that there are when it is created.
+    let (handle, number) = (FileHandle::of(&past)?, ino(&past)?);
+    mount.remount()?;
+    expect(&dir, handle, number, Some(b"past"))?;
+    command_of(context, &["snapshot", "create", &text(&dir), "s"])?;
+    let paths = [
+        clone.clone(),
+        clone.join("a/b"),
+        file(clone.join("a/b/one"))?,
+        inner.clone(),
+        inner.join("c"),
+        file(inner.join("c/two"))?,
+        dir.join(".stitchfs/snap/s/source/past"),
+    ];
+    let mut handles = Vec::new();
+    for path in &paths {
+        handles.push((path, FileHandle::of(path)?, ino(path)?));
+    }
+    for what in ALL {
+        forget(&mut mount, what)?;
+        for &(path, handle, ino) in &handles {
+            let name = path.file_name().map(|name| name.as_encoded_bytes());
+            let contents = name.filter(|_| path.is_file());
+            forget(&mut mount, Forgotten::Caches)?;
+            let opened = expect(&dir, handle, ino, contents)
+                .with_context(|| format!("{what:?}: {}", path.display()))?;
+            if contents.is_none() {
+                ensure!(path_of(&opened)? == **path, "{what:?}: not connected");
+            }
+        }
+    }
+    command_of(context, &["destroy", &text(&clone)])?;
+    for &(_, handle, _) in &handles[..6] {
+        expect_stale(&dir, handle)?;
     }
     mount.unmount()?;
     mount.fsck()

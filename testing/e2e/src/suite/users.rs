@@ -55,6 +55,10 @@ pub(super) const CASES: &[Case] = &[
         run: a_line_in_fstab,
     },
     Case {
+        name: "mount-table",
+        run: a_line_of_the_mount_table,
+    },
+    Case {
         name: "tags",
         run: tags::stores_are_found_by_label_and_uuid,
     },
@@ -185,7 +189,7 @@ fn a_line_in_fstab(context: &Context) -> Result<()> {
          mount {dir}
          cat {dir}/file
          umount {dir}
-         ! findmnt {dir}
+         if findmnt {dir}; then exit 1; fi
          if test -d /run/mount; then {command} fsck -n {store}; fi",
         command = text(&context.stitchfs),
         store = text(&store),
@@ -206,6 +210,47 @@ fn a_line_in_fstab(context: &Context) -> Result<()> {
         "fsck: {}",
         stitchfs(context, &["fsck", "-n", &text(&store)])?.1
     );
+    Ok(())
+}
+
+/// A line that was copied from /proc/mounts does as a line of fstab, and mount(8) remounts: it
+/// starts `mount.fuse.stitchfs` for the type that the table shows.
+fn a_line_of_the_mount_table(context: &Context) -> Result<()> {
+    context.needs_stitch()?;
+    let (store, dir) = (context.work.join("table.store"), context.dir("table")?);
+    let (code, said) = stitchfs(context, &["mkfs", "--size", "64M", &text(&store)])?;
+    ensure!(code == 0, "mkfs: {said}");
+    let helpers = (
+        Helper::install(context, "mount.fuse.stitchfs")?,
+        Helper::install(context, "umount.fuse.stitchfs")?,
+    );
+    let script = format!(
+        "{command} mount -o noatime,nosuid {store} {dir}
+         grep ' {dir} fuse.stitchfs ' /proc/mounts > {fstab}
+         umount -c {dir}
+         mount --bind {fstab} /etc/fstab
+         mount {dir}
+         findmnt -n -o FSTYPE,OPTIONS {dir}
+         echo kept > {dir}/file
+         mount -o remount,ro {dir}
+         if touch {dir}/refused; then exit 1; fi
+         mount -o remount,rw {dir}
+         cat {dir}/file
+         touch {dir}/taken
+         umount -c {dir}
+         {command} fsck -n {store}",
+        command = text(&context.stitchfs),
+        store = text(&store),
+        fstab = text(&context.work.join("table.txt")),
+        dir = text(&dir)
+    );
+    let mut command = Command::new("unshare");
+    let said = run(command.args(["--mount", "bash", "-euc", &script]));
+    drop(helpers);
+    let said = said?;
+    for expected in ["fuse.stitchfs", "noatime", "nosuid", "kept"] {
+        ensure!(said.contains(expected), "no {expected}: {said}");
+    }
     Ok(())
 }
 

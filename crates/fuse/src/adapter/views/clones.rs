@@ -1,7 +1,7 @@
 //! Requests that make and remove clones; see [`crate::clones`] and `trees`.
 
 use stitch_base::{Ino, PinId};
-use stitch_fs::{Caller, CloneSource, DirName, FileKind, FileSystem, FsError};
+use stitch_fs::{Caller, CloneInfo, CloneSource, DirName, FileKind, FileSystem, FsError};
 
 use super::changes::check_owner;
 use super::live;
@@ -146,9 +146,47 @@ impl Views {
         let clone = self.clones.by_number(info.number);
         if let Ok(clone) = &clone {
             clone.hold_graft(home.fs());
+            self.note_fixed(clone.adapter().fs());
         }
         home.fs().forget(graft, 1);
         Ok(live::found(clone?.lookup_root()?))
+    }
+
+    /// Looks up the directory that a clone lies in. The kernel asks for it on the way up from a
+    /// directory that it has by a file handle.
+    pub(super) fn above_clone(&self, info: &CloneInfo) -> Answer<Lookup> {
+        let find = |home: &Adapter| {
+            home.fs().look_up_number(info.graft).or_errno()?;
+            let found = home.find(info.graft, b"..");
+            home.fs().forget(info.graft, 1);
+            found
+        };
+        match info.home {
+            0 => find(&self.mainline),
+            home => find(self.clones.by_number(home)?.adapter()),
+        }
+    }
+
+    /// Serves an ioctl in a clone or a transaction.
+    pub(super) fn ioctl_in_view(
+        &self,
+        context: &Context<'_>,
+        (slot, ino): (Slot, Ino),
+        args: &Ioctl<'_>,
+        out: &mut Sink<'_>,
+    ) -> Answer<i32> {
+        if slot.is_transaction() {
+            return self.live(slot, |adapter| {
+                let result = adapter.ioctl(context, ino, args, out);
+                self.note_fixed(adapter.fs());
+                result
+            });
+        }
+        self.clones.within(slot, |clone| {
+            let result = clone.ioctl(context, ino, args, out);
+            self.note_fixed(clone.adapter().fs());
+            result
+        })
     }
 
     /// Announces the removal of a clone and all that is in it: the next RMDIR of the thread is of

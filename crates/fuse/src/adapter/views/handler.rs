@@ -87,6 +87,9 @@ impl Handler for Views {
                 Ok(self.found_in_transaction((slot, ino), name, found))
             }
             Node::Live(slot, ino) => self.clones.within(slot, |clone| {
+                if name == b".." && ino == clone.info().root {
+                    return self.above_clone(clone.info());
+                }
                 let found = clone.lookup(ino, name)?;
                 self.enter_clone(clone.adapter(), found)
             }),
@@ -495,13 +498,8 @@ impl Handler for Views {
                 return self.announce_clone(context, ino, args.input).map(|()| 0);
             }
             (_, crate::snapshots::CHANGE) => return Err(Errno::EROFS),
-            (Node::Live(slot, ino), _) if slot.is_transaction() => {
-                return self.live(slot, |adapter| adapter.ioctl(context, ino, args, out));
-            }
             (Node::Live(slot, ino), _) => {
-                return self
-                    .clones
-                    .within(slot, |clone| clone.ioctl(context, ino, args, out));
+                return self.ioctl_in_view(context, (slot, ino), args, out);
             }
             (Node::Mainline, _) => return self.mainline.ioctl(context, ino, args, out),
             _ => {}

@@ -81,7 +81,7 @@ impl OpenClone {
         Ok(self.adapter().entry(&attr))
     }
 
-    /// Looks up a name. What is above the clone's directory is not in it.
+    /// Looks up a name. What is above the clone's directory is in its home.
     pub(super) fn lookup(&self, parent: Ino, name: &[u8]) -> Answer<Lookup> {
         self.served.lookup(self.info().root, parent, name)
     }

@@ -12,6 +12,7 @@ use super::{content, write};
 use crate::harness::context::Context;
 use crate::harness::mount::{Mount, Spec, stitchfs};
 use crate::harness::tree::expect_content;
+use crate::harness::views;
 
 const BIG: usize = 24 << 20;
 const ROUNDS: u64 = 3;
@@ -34,9 +35,17 @@ fn fill(mount: &Mount<'_>) -> Result<()> {
 
 /// A big file is removed, and half as much is written or allocated at once.
 fn replace_big(mount: &mut Mount<'_>, is_allocated: bool) -> Result<()> {
+    let dir = mount.dir().to_owned();
+    replace_big_in(mount, (&dir, &dir), is_allocated)?;
+    mount.unmount()?;
+    mount.fsck()
+}
+
+/// The big file is in one directory, what takes its space in another.
+fn replace_big_in(mount: &Mount<'_>, dirs: (&Path, &Path), is_allocated: bool) -> Result<()> {
     for round in 0..ROUNDS {
-        let big = mount.dir().join("big");
-        let next = mount.dir().join("next");
+        let big = dirs.0.join("big");
+        let next = dirs.1.join("next");
         write(&big, &content(round, BIG))?;
         let file = File::create(&next)?;
         fill(mount)?;
@@ -54,8 +63,7 @@ fn replace_big(mount: &mut Mount<'_>, is_allocated: bool) -> Result<()> {
         fs::remove_file(&next)?;
         fs::remove_file(mount.dir().join("rest"))?;
     }
-    mount.unmount()?;
-    mount.fsck()
+    Ok(())
 }
 
 pub(super) fn a_file_is_replaced_at_once(context: &Context) -> Result<()> {
@@ -70,6 +78,44 @@ pub(super) fn a_removed_file_makes_room_for_an_allocation(context: &Context) -> 
         &mut Mount::create(context, &Spec::new("gone-alloc", "64M"))?,
         true,
     )
+}
+
+/// Within a clone, and across its edge.
+pub(super) fn a_file_is_replaced_at_once_in_views(context: &Context) -> Result<()> {
+    context.needs_stitch()?;
+    let mut mount = Mount::create(context, &Spec::new("gone-views", "64M"))?;
+    let clone = views::clone(context, &mount)?;
+    let dir = mount.dir().to_owned();
+    for (from, to) in [(&clone, &clone), (&clone, &dir), (&dir, &clone)] {
+        let what = || format!("{} to {}", from.display(), to.display());
+        replace_big_in(&mount, (from, to), false).with_context(what)?;
+    }
+    mount.unmount()?;
+    mount.fsck()
+}
+
+/// A commit sets room aside for what was allocated in its transaction.
+pub(super) fn a_commit_has_the_space_of_a_file_removed_in_a_clone(context: &Context) -> Result<()> {
+    context.needs_stitch()?;
+    let mut mount = Mount::create(context, &Spec::new("gone-commit", "64M"))?;
+    let clone = views::clone(context, &mount)?;
+    let view = views::begin(context, &mount)?;
+    let big = clone.join("big");
+    write(&big, &content(1, BIG))?;
+    let file = File::create(view.join("next"))?;
+    fallocate(&file, FallocateFlags::empty(), 0, BIG as u64 / 2).context("in the transaction")?;
+    drop(file);
+    fill(&mount)?;
+    fs::remove_file(&big)?;
+    views::commit(context, &mount)?;
+    let half = content(2, BIG / 2);
+    let next = mount.dir().join("next");
+    let mut file = OpenOptions::new().write(true).open(&next)?;
+    file.write_all(&half).context("into what was allocated")?;
+    drop(file);
+    expect_content(&next, &half)?;
+    mount.unmount()?;
+    mount.fsck()
 }
 
 /// A tree of small files, of [`BIG`] bytes together.

@@ -13,6 +13,7 @@ use stitch_fs::{Committed, FsError, FsResult};
 use super::ReplyWords;
 use super::table::{OpenTransaction, TransactionTable};
 use crate::adapter::chore::{Chore, Left, Round};
+use crate::adapter::reclaim;
 use crate::adapter::views::node::{ControlDir, Slot};
 use crate::errno::Errno;
 use crate::handler::Answer;
@@ -238,15 +239,13 @@ impl CommitQueue {
 
     fn commit_where_room(&self, open: &OpenTransaction) -> FsResult<Committed> {
         let mainline = self.table.mainline();
-        let mut mark = mainline.room_mark();
         loop {
+            let mark = mainline.room_mark();
             let done = self.table.commit(open);
-            let given_back = mainline.room_mark();
-            // What was removed gives its space back a little later.
-            if !matches!(done, Err(FsError::NoSpace)) || given_back == mark {
+            let is_full = matches!(done, Err(FsError::NoSpace));
+            if !is_full || !reclaim::make_room(mainline, mark) {
                 return done;
             }
-            mark = given_back;
         }
     }
 
