@@ -38,6 +38,8 @@ use stitch_format::fs_inode::{InodeHead, MetaRow};
 
 /// Rows of the meta tree that the pass looks at in one go.
 const SLICE_ROWS: usize = 512;
+/// Slices that the pass does in one go in the background.
+const SLICES_AHEAD: usize = 8;
 /// How often directories may be found to be in each other before their rows are taken to be
 /// damaged.
 const RINGS_MAX: u32 = 16;
@@ -317,20 +319,39 @@ impl FileSystem {
 
     /// Runs the pass, or waits until another caller has.
     pub(crate) fn complete_back_rows(&self) -> FsResult<()> {
+        let is_complete = self.put_back_rows_in(usize::MAX)?;
+        debug_assert!(is_complete, "no slice is left");
+        Ok(())
+    }
+
+    /// Puts some of the back rows that are missing. Returns whether there are more. A caller that
+    /// needs all of them waits for these alone.
+    pub(crate) fn put_some_back_rows(&self) -> FsResult<bool> {
+        Ok(!self.put_back_rows_in(SLICES_AHEAD)?)
+    }
+
+    /// Goes on with the pass for so many slices. Reports whether it has come to its end.
+    fn put_back_rows_in(&self, slices: usize) -> FsResult<bool> {
         let mut progress = self.back_rows.progress.lock();
         if self.back_rows.are_complete() {
-            return Ok(());
+            return Ok(true);
         }
         if self.back_rows.are_damaged.swap(false, Ordering::AcqRel) {
             *progress = Place::FIRST;
         }
         self.keep_back_rows()?;
-        while *progress != Place::END {
+        for _ in 0..slices {
+            if *progress == Place::END {
+                break;
+            }
             *progress = self.put_back_rows(*progress, SLICE_ROWS)?;
         }
-        self.back_rows.are_complete.store(true, Ordering::Release);
-        tracing::info!("every inode can be found by its number now, as file handles need it");
-        Ok(())
+        let is_complete = *progress == Place::END;
+        if is_complete {
+            self.back_rows.are_complete.store(true, Ordering::Release);
+            tracing::info!("every inode can be found by its number now, as file handles need it");
+        }
+        Ok(is_complete)
     }
 
     /// From now on every change of a name writes back rows.

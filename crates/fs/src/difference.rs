@@ -1,4 +1,5 @@
-//! What is different below a directory at two moments, by the rows that were written between.
+//! What is different below a directory on two sides, by the rows that were written between: one
+//! directory at two moments, or in a clone and in what that is a clone of.
 //!
 //! ```text
 //!   keys written between   meta: (d, f) (d, g) (16, -)        data: (40, 0)
@@ -6,87 +7,129 @@
 //!   the way up             (d, f) -> d -> e -> the directory: below it at this moment, or not
 //! ```
 //!
-//! 1. *Rows*: the engine lists the keys that may hold something else; both values of each are read.
+//! 1. *Rows*: the engine lists the keys that may hold something else ([`spans`]); both values of
+//!    each are read.
 //! 2. *The way up*: a directory is found by its row, if that was written, and otherwise by its back
 //!    row. Of some moment all back rows must be there: the first call puts them.
 //! 3. *Edges*: below a directory that was moved into or out of the directory, no row was written.
 //!    Its names are scanned at the moment at which it is below.
 //! 4. *Compare*: names, then heads of inodes, then contents where the head is the same.
+//! 5. *Clones* that lie below the directory on both sides: the same again, in their trees
+//!    ([`inner`]).
 //!
 //! The result is that of a walk through both sides, which compares names, attributes and times.
 //!
-//! Everything is read at two snapshots, so nothing is locked.
+//! Everything is read at snapshots, so nothing is locked.
 
+mod comparison;
+mod inner;
 mod moment;
 mod names;
 mod rows;
 mod side;
+mod spans;
 mod touched;
+mod views;
 
 use crate::system::FileSystem;
-use crate::transaction::{PathChange, is_changed};
+use crate::transaction::PathChange;
 use crate::unchanged::{TreeState, is_same_below, is_same_inode};
 use crate::{FsError, FsResult};
+use comparison::{Comparison, Reach};
+use inner::InnerClones;
 use moment::Moment;
-use names::{Name, NameSet};
-use rows::{ROWS_MAX, WrittenRows, written_contents};
-use side::{Anchor, Side};
-use std::collections::{BTreeMap, BTreeSet};
+use side::{Anchor, Reached};
+use spans::Relation;
 use stitch_base::{Ino, PinId};
-use stitch_format::fs_inode::FileKind;
 use stitch_kv::Snapshot;
 pub use touched::TouchedPaths;
+use views::ViewsAt;
 
 /// A directory with fewer names below it is better walked: the walk reads a few blocks, whatever
 /// was written elsewhere.
 const NAMES_MIN: usize = 512;
 
+/// A directory of mainline or a clone at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DirAt {
+    /// Number of the clone that it is in, 0 for mainline.
+    pub view: u64,
+    /// The directory, in that file system.
+    pub dir: Ino,
+    /// The moment is that of this pin; the present for `None`.
+    pub pin: Option<PinId>,
+}
+
+/// What is to be compared.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    old: DirAt,
+    new: DirAt,
+    /// All directories that hold what is different must belong to this user.
+    owner: Option<u32>,
+    /// Fewer names than these are left to a walk.
+    names_min: usize,
+    /// Back rows may be put.
+    may_put: bool,
+}
+
+impl Asked {
+    const fn new(old: DirAt, new: DirAt, owner: Option<u32>) -> Self {
+        Self {
+            old,
+            new,
+            owner,
+            names_min: NAMES_MIN,
+            may_put: true,
+        }
+    }
+}
+
+/// The store at the moments of a comparison.
+struct Moments<'f> {
+    old: ViewsAt<'f>,
+    new: ViewsAt<'f>,
+}
+
 impl FileSystem {
-    /// Returns what is different below a directory at a later moment, in the order of paths, which
-    /// begin at the directory. The moments are those of pins, the second one the present for
-    /// `None`. With `owner`, all directories that hold what is different must belong to this user,
-    /// who may list them.
+    /// Returns what is different below a directory on the second of two sides, in the order of
+    /// paths, which begin at the directory. The sides are one directory at two moments, or in two
+    /// views of which one is a clone of the other, or of a clone of it and so on, or that are
+    /// clones of one source. Of clones that lie below the directory at both moments it is returned
+    /// what is different in them. Others are names and nothing else. This file system is mainline.
+    /// With `owner`, all directories that hold what is different must belong to this user, who may
+    /// list them.
     ///
     /// # Errors
     /// [`FsError::Unsupported`] where a walk through both sides does it better or alone: for a
-    /// directory with few names, one with a clone below it, more changes than are held in memory,
-    /// in clones and transactions, and of an engine that does not list changed keys.
-    /// [`FsError::NotFound`] if a pin was dropped; [`FsError::Invalid`] if the second moment is
-    /// before the first; [`FsError::Stale`] for a directory that was not there; [`FsError::Perm`];
-    /// those of a read.
+    /// directory with few names, more changes than are held in memory, two views with a clone below
+    /// the directory, or that have no source in common, and of an engine that does not list changed
+    /// keys. [`FsError::NotFound`] if a pin or a clone is not there; [`FsError::Invalid`] if the
+    /// second moment is before the first, or the directories are not the same one;
+    /// [`FsError::Stale`] for a directory that was not there; [`FsError::Perm`]; those of a read.
     ///
     /// # Cost
-    /// That of reading what was written in the whole store between the moments, and the directories
-    /// above it. A scan of all names below directories that were moved in or out, and of all names
-    /// below the directory if a changed file has several names. The first call in the life of a
-    /// store runs a pass over all names, as the first file handle does.
+    /// That of reading what was written in the views between the moments, or since the clone was
+    /// made, and the directories above it. A few point reads for each clone of the views. A scan of
+    /// all names below directories that were moved in or out, and of all names below the directory
+    /// if a changed file has several names. The first call in the life of a store runs a pass over
+    /// all names, as the first file handle does.
     pub fn differences(
         &self,
-        dir: Ino,
-        from: PinId,
-        to: Option<PinId>,
+        (old, new): (DirAt, DirAt),
         owner: Option<u32>,
     ) -> FsResult<Vec<PathChange>> {
-        self.between_moments(dir, (from, to), owner, |found| found.run())
+        self.differences_of(&Asked::new(old, new, owner))
     }
 
-    /// Calls `compare` with a directory at two moments, those of pins or the present.
-    fn between_moments<T>(
-        &self,
-        dir: Ino,
-        (from, to): (PinId, Option<PinId>),
-        owner: Option<u32>,
-        compare: impl FnOnce(&Comparison<'_>) -> FsResult<T>,
-    ) -> FsResult<T> {
-        self.check_differences()?;
-        let from = self.moment_of(from)?;
-        let to = to.map(|to| self.moment_of(to)).transpose()?;
-        let now = self.engine().snapshot();
-        let later = Moment::new(self, to.as_ref().unwrap_or(&now));
-        if !later.has_names_below(dir, NAMES_MIN)? {
-            return Err(FsError::Unsupported);
-        }
-        self.by_rows(dir, (&from, to.as_ref()), owner, compare)
+    fn differences_of(&self, asked: &Asked) -> FsResult<Vec<PathChange>> {
+        let mut changes = Vec::new();
+        self.compare_sides(asked, &mut |comparison, inner, _| {
+            changes.extend(comparison.changes(&inner.grafts)?);
+            Ok(true)
+        })?;
+        changes.sort_by(|a, b| (a.path(), a).cmp(&(b.path(), b)));
+        Ok(changes)
     }
 
     /// Reports whether a directory and all below it is the same at two pins, or a pin and now, but
@@ -102,16 +145,13 @@ impl FileSystem {
         if !is_same_inode(&head(then)?, &head(now)?) {
             return Ok(false);
         }
-        let from = self.moment_of(from)?;
-        let to = to.map(|to| self.moment_of(to)).transpose()?;
-        let present = self.engine().snapshot();
-        let later = Moment::new(self, to.as_ref().unwrap_or(&present));
-        let is_walked = self.check_differences().is_err()
-            || then.base().view_number() != 0
-            || !self.is_anchored(&from, to.as_ref())?
-            || !later.has_names_below(dir, NAMES_MIN)?;
-        if !is_walked {
-            match self.is_same_by_rows(dir, &from, to.as_ref()) {
+        if then.base().view_number() == 0 {
+            let at = |pin| DirAt { view: 0, dir, pin };
+            let asked = Asked {
+                may_put: false,
+                ..Asked::new(at(Some(from)), at(to), None)
+            };
+            match self.is_same_of(&asked) {
                 Err(FsError::Unsupported) => {}
                 other => return other,
             }
@@ -119,8 +159,51 @@ impl FileSystem {
         is_same_below(then, now, dir)
     }
 
-    fn is_same_by_rows(&self, dir: Ino, from: &Snapshot, to: Option<&Snapshot>) -> FsResult<bool> {
-        self.with_comparison(dir, (from, to), None, |comparison| comparison.is_same())
+    fn is_same_of(&self, asked: &Asked) -> FsResult<bool> {
+        let mut is_same = true;
+        self.compare_sides(asked, &mut |comparison, inner, _| {
+            let has_same_clones = inner.old.is_empty() && inner.new.is_empty();
+            is_same = has_same_clones && comparison.is_same()?;
+            Ok(is_same)
+        })?;
+        Ok(is_same)
+    }
+
+    /// Calls `visit` with the directory on both sides, then with each clone that lies below it on
+    /// both, and the clones in it, until it returns false.
+    fn compare_sides(
+        &self,
+        asked: &Asked,
+        visit: &mut dyn FnMut(&Comparison<'_>, &InnerClones, &Moments<'_>) -> FsResult<bool>,
+    ) -> FsResult<()> {
+        self.check_differences()?;
+        let (old, new) = (asked.old, asked.new);
+        if old.dir != new.dir {
+            return Err(FsError::Invalid("the directories are not the same one"));
+        }
+        let moments = Moments {
+            old: ViewsAt::read(self, &self.moment_of(old.pin)?)?,
+            new: ViewsAt::read(self, &self.moment_of(new.pin)?)?,
+        };
+        let top = (new.view, new.dir);
+        if !moments.new.has_names_below(top, asked.names_min)? {
+            return Err(FsError::Unsupported);
+        }
+        let mut waiting = vec![Reach {
+            dir: new.dir,
+            views: (old.view, new.view),
+            old: Reached::first(),
+            new: Reached::first(),
+        }];
+        while let Some(reach) = waiting.pop() {
+            let comparison = self.read_sides(&moments, reach, asked)?;
+            let inner = comparison.inner_clones((&moments.old, &moments.new))?;
+            if !visit(&comparison, &inner, &moments)? {
+                break;
+            }
+            waiting.extend(inner.both);
+        }
+        Ok(())
     }
 
     fn check_differences(&self) -> FsResult<()> {
@@ -131,201 +214,71 @@ impl FileSystem {
         Ok(())
     }
 
-    fn moment_of(&self, id: PinId) -> FsResult<Snapshot> {
+    fn moment_of(&self, pin: Option<PinId>) -> FsResult<Snapshot> {
+        let Some(id) = pin else {
+            return Ok(self.engine().snapshot());
+        };
         let pins = self.engine().pins()?;
         let pin = pins.into_iter().find(|pin| pin.id == id);
         let pin = pin.ok_or(FsError::NotFound)?;
         Ok(self.engine().open_pin(&pin.name)?)
     }
 
-    /// As [`Self::between_moments`], however few names there are.
-    fn by_rows<T>(
-        &self,
-        dir: Ino,
-        (from, to): (&Snapshot, Option<&Snapshot>),
-        owner: Option<u32>,
-        compare: impl FnOnce(&Comparison<'_>) -> FsResult<T>,
-    ) -> FsResult<T> {
-        if !self.is_anchored(from, to)? {
-            self.check_writable()?;
-            self.complete_back_rows()?;
-        }
-        self.with_comparison(dir, (from, to), owner, compare)
+    /// Reads what was written on both sides of a view, or of two.
+    fn read_sides<'f>(
+        &'f self,
+        moments: &Moments<'f>,
+        reach: Reach,
+        asked: &Asked,
+    ) -> FsResult<Comparison<'f>> {
+        let old = moments.old.moment(reach.views.0)?;
+        let new = moments.new.moment(reach.views.1)?;
+        let relation = Relation::of(&old, &new)?;
+        let anchor = self.anchor((&old, &new), reach.views.1, asked.may_put)?;
+        Comparison::read(reach, relation, anchor, (old, new), asked.owner)
     }
 
-    /// Reports whether all back rows are there at one of two moments, or now for `None`.
-    fn is_anchored(&self, from: &Snapshot, to: Option<&Snapshot>) -> FsResult<bool> {
-        let now = self.engine().snapshot();
-        for at in [Some(from), to, Some(&now)].into_iter().flatten() {
-            if Moment::new(self, at).has_all_back_rows()? {
-                return Ok(true);
-            }
+    /// Finds a moment with all back rows, and puts them if there is none. The second side is of
+    /// `view`.
+    fn anchor<'f>(
+        &'f self,
+        sides: (&Moment<'f>, &Moment<'f>),
+        view: u64,
+        may_put: bool,
+    ) -> FsResult<Anchor<'f>> {
+        if let Some(anchor) = Anchor::choose(sides, None)? {
+            return Ok(anchor);
         }
-        Ok(false)
+        let mut present = self.present_of(view)?;
+        if may_put && !present.has_all_back_rows()? {
+            self.put_back_rows_of(view)?;
+            present = self.present_of(view)?;
+        }
+        Anchor::choose(sides, Some(&present))?.ok_or(FsError::Unsupported)
     }
 
-    fn with_comparison<T>(
-        &self,
-        dir: Ino,
-        (from, to): (&Snapshot, Option<&Snapshot>),
-        owner: Option<u32>,
-        compare: impl FnOnce(&Comparison<'_>) -> FsResult<T>,
-    ) -> FsResult<T> {
-        let now = self.engine().snapshot();
-        let later = to.unwrap_or(&now);
-        if from.seqno() > later.seqno() {
-            return Err(FsError::Invalid("the second moment is before the first"));
-        }
-        let anchor = Anchor::choose(self, from, later, &now)?;
-        let (old, new) = WrittenRows::between(self, from, later)?;
-        let side = |at, rows| Side::new(Moment::new(self, at), rows, &anchor, dir, owner);
-        let comparison = Comparison {
-            fs: self,
-            dir,
-            old: side(from, old)?,
-            new: side(later, new)?,
-        };
-        if comparison.has_clones()? {
-            return Err(FsError::Unsupported);
-        }
-        compare(&comparison)
-    }
-}
-
-/// A directory at two moments.
-struct Comparison<'f> {
-    fs: &'f FileSystem,
-    dir: Ino,
-    old: Side<'f>,
-    new: Side<'f>,
-}
-
-impl Comparison<'_> {
-    /// Reports whether a clone lies below the directory at one of the moments. Its rows are in
-    /// other trees.
-    fn has_clones(&self) -> FsResult<bool> {
-        for side in [&self.old, &self.new] {
-            for graft in side.moment.grafts()? {
-                if side.has_dir(graft)? {
-                    return Ok(true);
-                }
-            }
-        }
-        Ok(false)
+    /// Returns a view as it is.
+    ///
+    /// # Errors
+    /// [`FsError::Unsupported`] for a clone that was removed: back rows cannot be put in it.
+    fn present_of(&self, view: u64) -> FsResult<Moment<'_>> {
+        let views = ViewsAt::read(self, &self.engine().snapshot())?;
+        views.moment(view).map_err(|error| match error {
+            FsError::NotFound => FsError::Unsupported,
+            other => other,
+        })
     }
 
-    fn run(&self) -> FsResult<Vec<PathChange>> {
-        let mut changes = self.names_changed(&self.names()?)?;
-        let written = written_contents(self.fs, &self.old, &self.new)?;
-        let inodes = self.new.rows.inodes().chain(written.iter().copied());
-        for ino in inodes.collect::<BTreeSet<Ino>>() {
-            if ino != self.dir
-                && let Some(path) = self.modified(ino, written.contains(&ino))?
-            {
-                changes.push(PathChange::Modified(path));
-            }
+    fn put_back_rows_of(&self, view: u64) -> FsResult<()> {
+        self.check_writable()?;
+        if view == 0 {
+            return self.complete_back_rows();
         }
-        if is_changed(&self.old.dir_head()?, &self.new.dir_head()?, false) {
-            changes.push(PathChange::Modified(Vec::new()));
-        }
-        changes.sort_by(|a, b| (a.path(), a).cmp(&(b.path(), b)));
-        Ok(changes)
-    }
-
-    /// Reports whether all below the directory is the same, but for times of access.
-    fn is_same(&self) -> FsResult<bool> {
-        for name in &self.names()? {
-            if self.old.ino_of(name)? != self.new.ino_of(name)? {
-                return Ok(false);
-            }
-        }
-        for ino in self.new.rows.inodes().filter(|ino| *ino != self.dir) {
-            let (Some(old), Some(new)) = (self.old.row(ino)?, self.new.row(ino)?) else {
-                continue;
-            };
-            let is_same = is_same_inode(&old.head, &new.head) && old.tail == new.tail;
-            if !is_same && !self.new.names_of(ino, &new)?.is_empty() {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    /// The names that may be different: those whose rows were written, and those in directories
-    /// that are below the directory at one of the moments alone.
-    fn names(&self) -> FsResult<NameSet> {
-        let mut names = NameSet::new();
-        names.extend(self.old.rows.names().chain(self.new.rows.names()).cloned());
-        let dirs = self.old.rows.dirs().chain(self.new.rows.dirs());
-        for dir in dirs.collect::<BTreeSet<Ino>>() {
-            match (self.old.has_dir(dir)?, self.new.has_dir(dir)?) {
-                (true, false) => self.old.moment.names_below(dir, &mut names)?,
-                (false, true) => self.new.moment.names_below(dir, &mut names)?,
-                _ => {}
-            }
-            if names.len() > 2 * ROWS_MAX {
-                return Err(FsError::Unsupported);
-            }
-        }
-        Ok(names)
-    }
-
-    /// Names that came and went. Of an inode with both, the first ones are a rename.
-    fn names_changed(&self, names: &NameSet) -> FsResult<Vec<PathChange>> {
-        let mut gone: BTreeMap<Ino, Vec<&Name>> = BTreeMap::new();
-        let mut come: Vec<(Ino, &Name)> = Vec::new();
-        for name in names {
-            let (old, new) = (self.old.ino_of(name)?, self.new.ino_of(name)?);
-            if old == new {
-                continue;
-            }
-            if let Some(ino) = old {
-                gone.entry(ino).or_default().push(name);
-            }
-            come.extend(new.map(|ino| (ino, name)));
-        }
-        let mut changes = Vec::new();
-        for (ino, name) in come {
-            let to = self.new.path_of(name)?;
-            let names = gone.get_mut(&ino).filter(|names| !names.is_empty());
-            changes.push(match names {
-                Some(names) => PathChange::Renamed {
-                    from: self.old.path_of(names.remove(0))?,
-                    to,
-                },
-                None => PathChange::Added(to),
-            });
-        }
-        for name in gone.values().flatten() {
-            changes.push(PathChange::Removed(self.old.path_of(name)?));
-        }
-        Ok(changes)
-    }
-
-    /// Returns the path of an inode that is below the directory at both moments, and another one
-    /// now. `is_written`: its contents are other ones.
-    fn modified(&self, ino: Ino, is_written: bool) -> FsResult<Option<Vec<u8>>> {
-        let (Some(old), Some(new)) = (self.old.row(ino)?, self.new.row(ino)?) else {
-            return Ok(None);
-        };
-        let is_other = |has_moved| {
-            let has_contents = new.head.kind == FileKind::Regular;
-            let is_other = is_written || old.tail != new.tail;
-            is_changed(&old.head, &new.head, has_moved) || (has_contents && is_other)
-        };
-        // A move explains a part of the changes, and no others.
-        if !is_other(false) {
-            return Ok(None);
-        }
-        let names = self.new.names_of(ino, &new)?;
-        let Some(first) = names.first() else {
-            return Ok(None);
-        };
-        let has_moved = self.old.ino_of(first)? != Some(ino);
-        let was_below = !has_moved || !self.old.names_of(ino, &old)?.is_empty();
-        match was_below && is_other(has_moved) {
-            true => Ok(Some(self.new.path_of(first)?)),
-            false => Ok(None),
+        match self.open_clone(view) {
+            Ok(clone) => clone.fs().complete_back_rows(),
+            // It was removed a moment ago.
+            Err(FsError::NotFound) => Err(FsError::Unsupported),
+            Err(error) => Err(error),
         }
     }
 }

@@ -71,7 +71,7 @@ mod xattr;
 
 pub use atomic::{AtomicWriter, Writer};
 pub use data::{FILE_BYTES_MAX, INLINE_BYTES_MAX};
-pub use difference::TouchedPaths;
+pub use difference::{DirAt, TouchedPaths};
 pub use error::{FsError, FsResult};
 pub use external::{
     EXTERNAL_FROM_BYTES, External, ExternalError, ExternalFiles, ExternalName, ExternalResult,

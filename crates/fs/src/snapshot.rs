@@ -18,6 +18,7 @@
 //! A view of the past does no background work and writes nothing, not even times of access. An
 //! inode has the number that it has in the present.
 
+mod follow;
 mod hold;
 mod in_clone;
 mod parts;
@@ -25,7 +26,8 @@ mod scope;
 mod view;
 
 use crate::system::FileSystem;
-use crate::{Attr, DirName, FsError, FsResult};
+use crate::{FsError, FsResult};
+use follow::follow_path;
 use std::collections::BTreeSet;
 use stitch_base::clock::Timestamp;
 use stitch_base::{Ino, PinId};
@@ -272,28 +274,8 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::Stale`] if the path does not lead there.
     pub(crate) fn walk_path(&self, root: Ino, path: &[u8]) -> FsResult<bool> {
-        let elsewhere = || FsError::Stale(root);
-        let mut at: Attr = self.get_attr(Ino::ROOT)?;
-        let mut is_private = false;
-        for name in path.split(|byte| *byte == b'/') {
-            if name.is_empty() {
-                break;
-            }
-            is_private |= at.perm & OTHERS_EXECUTE == 0;
-            let found = self.lookup(DirName::new(at.ino, name));
-            // What was passed stays known as long as what is below it.
-            self.forget(at.ino, 1);
-            at = found.map_err(|error| match error {
-                FsError::NotFound | FsError::NotDir => elsewhere(),
-                other => other,
-            })?;
-        }
-        if at.ino != root {
-            return Err(elsewhere());
-        }
-        // Kept as an open file is: no lookup that is taken back makes it unknown.
-        self.open_handle(at.ino)?;
-        self.forget(at.ino, 1);
+        let dir = (self.view_number(), root);
+        let (_, is_private) = follow_path(self, path, dir, |_, _| Ok(None))?;
         Ok(is_private)
     }
 

@@ -23,6 +23,7 @@
 //!
 //! Locks: `making` before all others. Of a removal, those of the view before those of its home.
 
+mod ahead;
 mod inner;
 mod make;
 mod remove;

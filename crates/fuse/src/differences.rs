@@ -1,7 +1,8 @@
 //! Asking a daemon what is different below a directory at two moments, by ioctl(2).
 //!
-//! The request is for the directory at the later moment, which is open: as it is, or in a snapshot.
-//! The other one is named by its inode number in the mount, which says which snapshot it is in.
+//! The request is for the directory on the second side, which is open: as it is, or in a snapshot.
+//! The other one is named by its inode number in the mount, which says which clone or snapshot it
+//! is in.
 //!
 //! ```text
 //!   in:   words, each with a zero byte behind
@@ -10,6 +11,7 @@
 //!   list OLD             NUMBER COUNT (SIGN PATH FROM)...   begins a list for people
 //!   paths OLD            NUMBER COUNT (SIGN PATH FROM)...   begins a list for a copy
 //!   more NUMBER FROM     NUMBER COUNT (SIGN PATH FROM)...   goes on from the one with this index
+//!   parts FROM           BITS HOME COUNT BASE...            which numbers inodes of clones have
 //! ```
 //!
 //! Paths begin at the directory. That of the directory itself is empty. In a list for a copy `-` is
@@ -32,6 +34,7 @@ pub(crate) const ASK: Opcode = opcode::read_write::<[u8; ROOM]>(b'S', 5);
 const LIST: &str = "list";
 const PATHS: &str = "paths";
 const MORE: &str = "more";
+const PARTS: &str = "parts";
 
 /// What a daemon is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +45,8 @@ pub(crate) enum DifferenceRequest {
     Paths(u64),
     /// Those of the list of this number, from an index on.
     More(u64, usize),
+    /// How the inodes of clones are numbered in the directory's snapshot, from a part on.
+    Parts(usize),
 }
 
 impl DifferenceRequest {
@@ -51,6 +56,7 @@ impl DifferenceRequest {
         let mut word = || std::str::from_utf8(input.name().ok()?).ok();
         match (word()?, word()?) {
             (LIST, old) => Some(Self::List(old.parse().ok()?)),
+            (PARTS, from) => Some(Self::Parts(from.parse().ok()?)),
             (PATHS, old) => Some(Self::Paths(old.parse().ok()?)),
             (MORE, number) => Some(Self::More(number.parse().ok()?, word()?.parse().ok()?)),
             _ => None,
@@ -59,14 +65,16 @@ impl DifferenceRequest {
 }
 
 /// Returns what is different below `dir` in comparison with the directory whose number in the mount
-/// is `old`, in the order of paths: the same directory in an earlier snapshot or moment.
+/// is `old`, in the order of paths: the same directory in an earlier snapshot or moment, or in a
+/// clone or its source.
 ///
 /// # Errors
 /// All mean that a walk through both directories tells. `EOPNOTSUPP` where that is better: for a
-/// directory with few names, or with a clone below it; `EPERM` if something different is in a
-/// directory that is not the caller's; `EINVAL` if the directories are not the same one, or `old`
-/// is the later one; `ESTALE` if the snapshot was deleted, or the daemon has forgotten the list;
-/// `ENOTTY` of a daemon that is older than this.
+/// directory with few names, or for a clone with another clone in it and its source; `EPERM` if
+/// something different is in a directory that is not the caller's, or the caller is an ordinary
+/// user and the directories are in two clones; `EINVAL` if the directories are not the same one, or
+/// `old` is the later one; `ESTALE` if the snapshot was deleted, or the daemon has forgotten the
+/// list; `ENOTTY` of a daemon that is older than this.
 ///
 /// # Cost
 /// See [`stitch_fs::FileSystem::differences`].
@@ -93,6 +101,50 @@ pub fn paths(dir: impl AsFd, old: u64) -> io::Result<TouchedPaths> {
         side.insert(change.path);
     }
     Ok(paths)
+}
+
+/// How inodes are numbered where a directory is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SnapshotParts {
+    /// The low bits of a number in a snapshot that are the inode's, in its file system.
+    pub ino_bits: u32,
+    /// What the numbers of the directory's file system have beside the inode's where it is shown as
+    /// it is.
+    pub home: u64,
+    /// The same of each clone of the snapshot. The bits above `ino_bits` count them from 1.
+    pub clones: Vec<u64>,
+}
+
+/// Returns how inodes are numbered in the clone or snapshot that `dir` is in.
+///
+/// # Errors
+/// `EINVAL` or `ENOTTY` of a daemon that is older than this; `EOPNOTSUPP` in a transaction.
+pub fn parts(dir: impl AsFd) -> io::Result<SnapshotParts> {
+    let mut clones = Vec::new();
+    loop {
+        let reply = report::ask::<ASK>(&dir, &[PARTS, &clones.len().to_string()])?;
+        let listed = words(&reply);
+        let [bits, home, count, bases @ ..] = &listed[..] else {
+            return Err(nonsense());
+        };
+        let ino_bits: u32 = number_of(bits).ok_or_else(nonsense)?;
+        let home: u64 = number_of(home).ok_or_else(nonsense)?;
+        let count: usize = number_of(count).ok_or_else(nonsense)?;
+        let before = clones.len();
+        for base in bases {
+            clones.push(number_of(base).ok_or_else(nonsense)?);
+        }
+        if clones.len() >= count {
+            return Ok(SnapshotParts {
+                ino_bits,
+                home,
+                clones,
+            });
+        }
+        if clones.len() == before {
+            return Err(nonsense());
+        }
+    }
 }
 
 fn all_of(dir: impl AsFd, what: &str, old: u64) -> io::Result<Vec<ListedChange>> {
@@ -143,6 +195,7 @@ mod tests {
             Some(DifferenceRequest::List(u64::MAX))
         );
         assert_eq!(parsed(&[PATHS, "7"]), Some(DifferenceRequest::Paths(7)));
+        assert_eq!(parsed(&[PARTS, "9"]), Some(DifferenceRequest::Parts(9)));
         assert_eq!(
             parsed(&[MORE, "7", "9"]),
             Some(DifferenceRequest::More(7, 9))

@@ -13,6 +13,7 @@ mod beneath;
 mod error;
 mod export;
 mod extents;
+mod numbers;
 mod plan;
 mod receive;
 mod same;
@@ -24,6 +25,7 @@ mod xattrs;
 
 pub use error::SendError;
 pub use export::{Exported, export};
+pub use numbers::InodeNumbers;
 pub use receive::{Left, RECEIVED_XATTR, ReceiveOptions, Received, receive, token_of};
 pub use sender::{Sender, Sent, Side};
 pub use stitch_format::send_stream::{SendHead, SendId, SendPosition, SendToken};

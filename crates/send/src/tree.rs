@@ -1,7 +1,7 @@
 //! Names and attributes of a directory and all below it.
 
-use crate::SendError;
 use crate::beneath::Root;
+use crate::{InodeNumbers, SendError};
 use rustix::fs::{Access, AtFlags, Dir, FileType, Stat};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -15,8 +15,8 @@ pub(crate) const STAGING: &str = ".stitchfs-receive";
 /// How a tree is read.
 #[derive(Clone, Debug, Default)]
 pub struct TreeOptions {
-    /// Bits of `st_ino` that are the inode number, the same in all snapshots; 0 is for all.
-    pub ino_mask: u64,
+    /// How inodes are numbered.
+    pub numbers: InodeNumbers,
     /// Leaves out files and directories that the caller cannot read, instead of failing.
     pub skip_unreadable: bool,
 }
@@ -70,8 +70,8 @@ impl Node {
 
 /// What is the same for all names of a tree that is read.
 struct Reading<'o> {
-    /// Bits of `st_ino` that are the inode number.
-    mask: u64,
+    /// `st_ino` of the root.
+    root: u64,
     device: u64,
     options: &'o TreeOptions,
 }
@@ -81,8 +81,6 @@ struct Reading<'o> {
 pub struct Tree {
     pub(crate) root: Root,
     pub(crate) root_ino: u64,
-    /// The other bits of the root's `st_ino`.
-    root_view: u64,
     pub(crate) names: BTreeMap<Name, u64>,
     pub(crate) nodes: HashMap<u64, Node>,
     /// The name of each directory but the root.
@@ -146,24 +144,18 @@ impl Tree {
         let stat = root
             .stat(b"")
             .map_err(|errno| root.error("stat", b"", errno))?;
-        let mask = if options.ino_mask == 0 {
-            u64::MAX
-        } else {
-            options.ino_mask
-        };
         let mut tree = Self {
             root,
-            root_ino: stat.st_ino & mask,
-            root_view: stat.st_ino & !mask,
+            root_ino: options.numbers.of(stat.st_ino, stat.st_ino),
             names: BTreeMap::new(),
             nodes: HashMap::new(),
             dirs: HashMap::new(),
             skipped: Vec::new(),
         };
         tree.nodes.insert(tree.root_ino, Node::of(&stat));
-        let device = stat.st_dev;
+        let (root, device) = (stat.st_ino, stat.st_dev);
         let reading = Reading {
-            mask,
+            root,
             device,
             options,
         };
@@ -222,7 +214,8 @@ impl Tree {
 
     /// Adds a name. Returns the number of its inode if that is a directory.
     fn insert(&mut self, name: Name, stat: &Stat, reading: &Reading<'_>) -> Option<u64> {
-        let (node, number) = (Node::of(stat), self.number(stat.st_ino, reading.mask));
+        let number = reading.options.numbers.of(reading.root, stat.st_ino);
+        let node = Node::of(stat);
         let is_dir = node.is_dir();
         if is_dir {
             self.dirs.insert(number, name.clone());
@@ -261,15 +254,6 @@ impl Tree {
             "{}: holds a part of a stream that was received; finish that first",
             self.root.shown(b"").display()
         ))
-    }
-
-    /// The number of an inode. What is of another view than the root, such as a clone in it, keeps
-    /// all bits: the others are numbers of the root's view.
-    const fn number(&self, ino: u64, mask: u64) -> u64 {
-        if ino & !mask == self.root_view {
-            return ino & mask;
-        }
-        ino
     }
 
     /// Path of a directory from the root on.
@@ -333,7 +317,6 @@ impl Tree {
         Self {
             root: Root::open(&self.root.shown(b"")).expect("it is there"),
             root_ino: self.root_ino,
-            root_view: self.root_view,
             names,
             nodes,
             dirs,

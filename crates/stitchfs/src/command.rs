@@ -29,6 +29,7 @@ mod live;
 mod log;
 mod mkfs;
 mod mount;
+mod numbers;
 mod options;
 mod output;
 mod period;

@@ -2,12 +2,13 @@
 
 use super::names::{Name, NameSet};
 use crate::FsResult;
-use crate::locator::{Locator, RowKey, RowRange, Tree};
+use crate::locator::{Locator, RowKey, RowRange, SysRow, Tree};
 use crate::schema::Store;
-use crate::system::FileSystem;
 use bytes::Bytes;
-use std::collections::BTreeSet;
-use stitch_base::Ino;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+use std::rc::Rc;
+use stitch_base::{Ino, TreeId};
 use stitch_format::fs_back::Place;
 use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow};
 use stitch_format::fs_sys::FsHeader;
@@ -18,7 +19,7 @@ use stitch_kv::{Direction, Engine, Scan, Snapshot};
 #[derive(Clone)]
 pub(super) struct Moment<'f> {
     engine: &'f dyn Engine,
-    store: &'f Store,
+    store: Rc<Store>,
     at: Snapshot,
 }
 
@@ -31,25 +32,37 @@ pub(super) struct NameTarget {
 }
 
 impl<'f> Moment<'f> {
-    pub(super) fn new(fs: &'f FileSystem, at: &Snapshot) -> Self {
-        Self {
-            engine: &**fs.engine(),
-            store: &fs.store,
-            at: at.clone(),
-        }
+    pub(super) fn new(engine: &'f dyn Engine, store: Rc<Store>, at: &Snapshot) -> Self {
+        let at = at.clone();
+        Self { engine, store, at }
+    }
+
+    pub(super) const fn engine(&self) -> &'f dyn Engine {
+        self.engine
+    }
+
+    pub(super) fn tree(&self, tree: Tree) -> TreeId {
+        self.store.tree(tree)
     }
 
     pub(super) const fn at(&self) -> &Snapshot {
         &self.at
     }
 
-    pub(super) const fn keys(&self) -> Locator {
+    pub(super) fn keys(&self) -> Locator {
         self.store.keys
     }
 
     pub(super) fn get(&self, tree: Tree, key: &[u8]) -> FsResult<Option<Bytes>> {
-        let tree = self.store.tree(tree);
-        Ok(self.engine.get(tree, key, Some(&self.at))?)
+        Ok(self.engine.get(self.tree(tree), key, Some(&self.at))?)
+    }
+
+    pub(super) fn get_many(&self, tree: Tree, keys: &[&[u8]]) -> FsResult<Vec<Option<Bytes>>> {
+        let values = self
+            .engine
+            .get_many(self.tree(tree), keys, Some(&self.at))?;
+        debug_assert_eq!(values.len(), keys.len(), "one for each key");
+        Ok(values)
     }
 
     fn row(&self, key: &RowKey) -> FsResult<Option<Bytes>> {
@@ -75,20 +88,39 @@ impl<'f> Moment<'f> {
         Ok(progress == Some(Place::END))
     }
 
-    /// The directories of mainline that clones lie at.
-    pub(super) fn grafts(&self) -> FsResult<Vec<Ino>> {
-        let mut grafts = Vec::new();
+    /// The records of clones in use, by number. These are the trees of mainline.
+    pub(super) fn clones(&self) -> FsResult<BTreeMap<u64, ViewRecord>> {
+        let mut clones = BTreeMap::new();
         let mut rows = self.scan(&self.keys().views())?;
-        while let Some((_, row)) = rows.next()? {
+        while let Some((key, row)) = rows.next()? {
             // A record that cannot be read shows no clone.
-            if let Ok(record) = ViewRecord::decode(row)
+            if let Some(SysRow::View(number)) = Locator::sys_row(key)
+                && let Ok(record) = ViewRecord::decode(row)
                 && record.state == ViewState::Live
-                && record.home == 0
             {
-                grafts.push(record.graft);
+                clones.insert(number, record);
             }
         }
-        Ok(grafts)
+        Ok(clones)
+    }
+
+    /// The head of the directory at a path.
+    pub(super) fn head_at(&self, path: &[u8]) -> FsResult<Option<InodeHead>> {
+        let mut head = self.own_head(Ino::ROOT)?;
+        for name in path
+            .split(|byte| *byte == b'/')
+            .filter(|name| !name.is_empty())
+        {
+            let Some(above) = head else {
+                break;
+            };
+            let row = self.row(&self.keys().dentry(above.ino, name))?;
+            head = match row.as_deref().map(MetaRow::decode).transpose()? {
+                Some(MetaRow::Inode(head, _)) => Some(head),
+                Some(MetaRow::Link { .. }) | None => None,
+            };
+        }
+        Ok(head)
     }
 
     /// Where the row of an inode is, if it stands under a name.
@@ -135,27 +167,41 @@ impl<'f> Moment<'f> {
         }))
     }
 
-    /// Calls `visit` with each name below a directory and its row, until it returns false.
-    fn walk(&self, dir: Ino, mut visit: impl FnMut(Name, &MetaRow<'_>) -> bool) -> FsResult<()> {
+    /// Calls `visit` with each name in a directory and its row, until it breaks.
+    pub(super) fn each_name(
+        &self,
+        dir: Ino,
+        mut visit: impl FnMut(Name, &MetaRow<'_>) -> FsResult<ControlFlow<()>>,
+    ) -> FsResult<ControlFlow<()>> {
+        let mut rows = self.scan(&self.keys().dentries(dir))?;
+        while let Some((key, row)) = rows.next()? {
+            let Some(name) = Name::of_key(key) else {
+                continue;
+            };
+            debug_assert_eq!(name.dir, dir, "the range is of one directory");
+            if visit(name, &MetaRow::decode(row)?)?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Calls `visit` with each name below a directory and its row.
+    fn walk(&self, dir: Ino, mut visit: impl FnMut(Name, &MetaRow<'_>)) -> FsResult<()> {
         // Damaged rows may form a ring.
         let (mut waiting, mut seen) = (vec![dir], BTreeSet::from([dir]));
         while let Some(dir) = waiting.pop() {
-            let mut rows = self.scan(&self.keys().dentries(dir))?;
-            while let Some((key, row)) = rows.next()? {
-                let Some(name) = Name::of_key(key) else {
-                    continue;
-                };
-                let row = MetaRow::decode(row)?;
-                if let MetaRow::Inode(head, _) = &row
+            let flow = self.each_name(dir, |name, row| {
+                if let MetaRow::Inode(head, _) = row
                     && head.kind == FileKind::Directory
                     && seen.insert(head.ino)
                 {
                     waiting.push(head.ino);
                 }
-                if !visit(name, &row) {
-                    return Ok(());
-                }
-            }
+                visit(name, row);
+                Ok(ControlFlow::Continue(()))
+            })?;
+            debug_assert!(flow.is_continue(), "all names are visited");
         }
         Ok(())
     }
@@ -164,7 +210,6 @@ impl<'f> Moment<'f> {
     pub(super) fn names_below(&self, dir: Ino, names: &mut NameSet) -> FsResult<()> {
         self.walk(dir, |name, _| {
             names.insert(name);
-            true
         })
     }
 
@@ -174,17 +219,6 @@ impl<'f> Moment<'f> {
             if let MetaRow::Link { ino, .. } = row {
                 visit(*ino, name);
             }
-            true
         })
-    }
-
-    /// Reports whether there are at least so many names below a directory.
-    pub(super) fn has_names_below(&self, dir: Ino, count: usize) -> FsResult<bool> {
-        let mut found = 0;
-        self.walk(dir, |_, _| {
-            found += 1;
-            found < count
-        })?;
-        Ok(found >= count)
     }
 }

@@ -1,21 +1,19 @@
-//! Rows that were written between two moments, as each of them has them.
+//! Rows that may be others on two sides, as each of them has them.
 
-use super::names::Name;
+use super::moment::Moment;
+use super::names::{Name, NameSet};
 use super::side::Side;
+use super::spans::{Relation, Span, for_each_page};
 use crate::locator::{Locator, Tree};
-use crate::system::FileSystem;
 use crate::{FsError, FsResult};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use stitch_base::Ino;
 use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow};
-use stitch_kv::{KeyRange, Snapshot};
 
 /// Rows of one comparison that are held in memory, about 500 bytes each; fewer in tests. With more
 /// changes a walk reads little more than what is needed, in the memory of whoever asks.
 pub(super) const ROWS_MAX: usize = if cfg!(test) { 2048 } else { 1 << 18 };
-/// Keys that the engine is asked for at a time.
-const PAGE: usize = 4096;
 
 /// An inode's row at a moment.
 #[derive(Clone, Debug)]
@@ -27,44 +25,47 @@ pub(super) struct InodeRow {
     pub(super) name: Option<Name>,
 }
 
-/// What one moment has in the rows of the meta tree that were written between two.
+/// What one side has in the rows of the meta tree that were written in some spans.
 #[derive(Debug, Default)]
 pub(super) struct WrittenRows {
     inodes: BTreeMap<Ino, InodeRow>,
     /// Names of inodes that may have several.
-    links: BTreeMap<Ino, Vec<Name>>,
-    names: Vec<Name>,
+    links: BTreeMap<Ino, NameSet>,
+    names: NameSet,
 }
 
 impl WrittenRows {
-    /// Reads them at both moments.
+    /// Reads them on both sides.
     ///
     /// # Errors
     /// [`FsError::Unsupported`] if there are too many; those of a read.
-    pub(super) fn between(
-        fs: &FileSystem,
-        from: &Snapshot,
-        to: &Snapshot,
+    pub(super) fn of_spans(
+        spans: &[Span],
+        (before, after): (&Moment<'_>, &Moment<'_>),
     ) -> FsResult<(Self, Self)> {
         let (mut old, mut new) = (Self::default(), Self::default());
-        let tree = fs.store.tree(Tree::Meta);
-        let all = |_: &[u8]| Ok(None);
         let mut count = 0;
-        for_each_page(fs, Tree::Meta, (from, to), all, |page| {
-            count += page.len();
-            if count > ROWS_MAX {
-                return Err(FsError::Unsupported);
-            }
-            for (rows, at) in [(&mut old, from), (&mut new, to)] {
-                let values = fs.engine().get_many(tree, page, Some(at))?;
-                for (key, value) in page.iter().zip(values) {
-                    if let Some(value) = value {
-                        rows.take(key, &MetaRow::decode(&value)?);
+        for_each_page(
+            after.engine(),
+            spans,
+            Tree::Meta,
+            |_| None,
+            |page| {
+                count += page.len();
+                if count > ROWS_MAX {
+                    return Err(FsError::Unsupported);
+                }
+                for (rows, moment) in [(&mut old, before), (&mut new, after)] {
+                    let values = moment.get_many(Tree::Meta, page)?;
+                    for (key, value) in page.iter().zip(values) {
+                        if let Some(value) = value {
+                            rows.take(key, &MetaRow::decode(&value)?);
+                        }
                     }
                 }
-            }
-            Ok(())
-        })?;
+                Ok(())
+            },
+        )?;
         Ok((old, new))
     }
 
@@ -77,7 +78,7 @@ impl WrittenRows {
                 self.inodes.insert(head.ino, InodeRow { head, tail, name });
             }
             (MetaRow::Link { ino, .. }, Some(name)) => {
-                self.links.entry(*ino).or_default().push(name);
+                self.links.entry(*ino).or_default().insert(name);
             }
             (MetaRow::Link { .. }, None) => {}
         }
@@ -105,8 +106,9 @@ impl WrittenRows {
     }
 
     /// The names of an inode under its number that were written.
-    pub(super) fn links(&self, ino: Ino) -> &[Name] {
-        self.links.get(&ino).map_or(&[], Vec::as_slice)
+    pub(super) fn links(&self, ino: Ino) -> impl ExactSizeIterator<Item = &Name> {
+        static NONE: NameSet = NameSet::new();
+        self.links.get(&ino).unwrap_or(&NONE).iter()
     }
 }
 
@@ -116,38 +118,21 @@ fn hash_of(tail: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// Calls `visit` with the keys of a tree that may hold something else, a page at a time. `skip`
-/// returns from where on the list is to go on after a page with this last key, if not right behind
-/// it.
-fn for_each_page(
-    fs: &FileSystem,
-    tree: Tree,
-    (from, to): (&Snapshot, &Snapshot),
-    skip: impl Fn(&[u8]) -> FsResult<Option<Vec<u8>>>,
-    mut visit: impl FnMut(&[&[u8]]) -> FsResult<()>,
-) -> FsResult<()> {
-    let (tree, mut start) = (fs.store.tree(tree), Vec::new());
-    loop {
-        let range = KeyRange::from(&start);
-        let moments = (from, Some(to));
-        let page = fs.engine().keys_between(tree, range, moments, PAGE)?;
-        let keys: Vec<&[u8]> = page.iter().map(Vec::as_slice).collect();
-        visit(&keys)?;
-        let Some(last) = page.last().filter(|_| page.len() == PAGE) else {
-            return Ok(());
-        };
-        start = skip(last)?.unwrap_or_else(|| [last, &[0][..]].concat());
-    }
+/// The first key of the inodes behind that of a key, in the trees whose keys begin with an inode.
+fn behind_inode(moment: &Moment<'_>, key: &[u8]) -> Option<Vec<u8>> {
+    let ino = Locator::ino_of(key)?;
+    Some(moment.keys().own(Ino(ino.0 + 1)).to_vec())
 }
 
 /// Returns the inodes with other contents whose heads tell nothing of it: those that were written
 /// within one tick of the clock. A chunk that is not there is one of zeros.
 pub(super) fn written_contents(
-    fs: &FileSystem,
+    relation: &Relation,
     old: &Side<'_>,
     new: &Side<'_>,
 ) -> FsResult<BTreeSet<Ino>> {
     let is_known = |ino| match (old.rows.inode(ino), new.rows.inode(ino)) {
+        _ if !relation.has_ino(ino) => true,
         (None, None) => false,
         (Some(old), Some(new)) => {
             (old.head.mtime, old.head.size) != (new.head.mtime, new.head.size)
@@ -158,43 +143,45 @@ pub(super) fn written_contents(
     let written = std::cell::RefCell::new(BTreeSet::new());
     let is_done = |ino| is_known(ino) || written.borrow().contains(&ino);
     let skip = |last: &[u8]| {
-        let ino = Locator::ino_of(last).filter(|ino| is_done(*ino));
-        Ok(ino.map(|ino| fs.store.keys.own(Ino(ino.0 + 1)).to_vec()))
+        let is_done = Locator::ino_of(last).is_some_and(&is_done);
+        is_done.then(|| behind_inode(&new.moment, last)).flatten()
     };
-    let moments = (old.moment.at(), new.moment.at());
-    for_each_page(fs, Tree::Data, moments, skip, |page| {
-        for key in page {
-            let Some(ino) = Locator::ino_of(key).filter(|ino| !is_done(*ino)) else {
-                continue;
-            };
-            let value = |side: &Side<'_>| side.moment.get(Tree::Data, key);
-            let (old, new) = (
-                value(old)?.unwrap_or_default(),
-                value(new)?.unwrap_or_default(),
-            );
-            if without_zeros(&old) != without_zeros(&new) {
-                written.borrow_mut().insert(ino);
+    for_each_page(
+        new.moment.engine(),
+        &relation.spans,
+        Tree::Data,
+        skip,
+        |page| {
+            for key in page {
+                let Some(ino) = Locator::ino_of(key).filter(|ino| !is_done(*ino)) else {
+                    continue;
+                };
+                let value = |side: &Side<'_>| side.moment.get(Tree::Data, key);
+                let (old, new) = (
+                    value(old)?.unwrap_or_default(),
+                    value(new)?.unwrap_or_default(),
+                );
+                if without_zeros(&old) != without_zeros(&new) {
+                    written.borrow_mut().insert(ino);
+                }
             }
-        }
-        Ok(())
-    })?;
+            Ok(())
+        },
+    )?;
     Ok(written.into_inner())
 }
 
 /// Returns the inodes with other contents or extended attributes whose heads may tell nothing of
 /// it. Others may be among them.
 pub(super) fn written_inodes(
-    fs: &FileSystem,
+    relation: &Relation,
     old: &Side<'_>,
     new: &Side<'_>,
 ) -> FsResult<BTreeSet<Ino>> {
-    let mut written = written_contents(fs, old, new)?;
-    let last_ino = |last: &[u8]| {
-        let ino = Locator::ino_of(last);
-        Ok(ino.map(|ino| fs.store.keys.own(Ino(ino.0 + 1)).to_vec()))
-    };
-    let moments = (old.moment.at(), new.moment.at());
-    for_each_page(fs, Tree::Xattr, moments, last_ino, |page| {
+    let mut written = written_contents(relation, old, new)?;
+    let last_ino = |last: &[u8]| behind_inode(&new.moment, last);
+    let engine = new.moment.engine();
+    for_each_page(engine, &relation.spans, Tree::Xattr, last_ino, |page| {
         written.extend(page.iter().filter_map(|key| Locator::ino_of(key)));
         match written.len() > ROWS_MAX {
             true => Err(FsError::Unsupported),

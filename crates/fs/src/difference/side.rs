@@ -1,17 +1,16 @@
-//! The directory at one of the two moments: what is below it, and by which path.
+//! The directory on one of the two sides: what is below it, and by which path.
 
 use super::moment::{Moment, NameTarget};
-use super::names::Name;
+use super::names::{Name, NameSet};
 use super::rows::{InodeRow, WrittenRows};
-use crate::system::FileSystem;
+use super::spans::Relation;
 use crate::{FsError, FsResult};
 use std::cell::{OnceCell, RefCell};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::rc::Rc;
 use stitch_base::Ino;
 use stitch_format::fs_back::Place;
 use stitch_format::fs_inode::{FileKind, InodeHead};
-use stitch_kv::Snapshot;
 
 /// Directories above a name: more are a ring, which damaged rows may form.
 const DEPTH_MAX: usize = 4096;
@@ -19,7 +18,7 @@ const DEPTH_MAX: usize = 4096;
 const OWNER_LISTS: u16 = 0o500;
 
 /// A moment at which every inode with one name has a back row. A directory whose row was not
-/// written between it and another moment has the same name at both.
+/// written between it and the two sides has the same name on both.
 pub(super) struct Anchor<'f> {
     moment: Moment<'f>,
     /// Of an anchor after both moments: what the second one has in rows that were written since.
@@ -27,26 +26,29 @@ pub(super) struct Anchor<'f> {
 }
 
 impl<'f> Anchor<'f> {
-    /// Chooses the moment with the fewest writes to look at.
+    /// Chooses the moment with the fewest writes to look at: that of a side, or else the present of
+    /// the second one. Returns `None` if none has all back rows.
     pub(super) fn choose(
-        fs: &'f FileSystem,
-        from: &Snapshot,
-        to: &Snapshot,
-        now: &Snapshot,
-    ) -> FsResult<Self> {
-        for at in [to, from] {
-            let moment = Moment::new(fs, at);
+        (old, new): (&Moment<'f>, &Moment<'f>),
+        present: Option<&Moment<'f>>,
+    ) -> FsResult<Option<Self>> {
+        for moment in [new, old] {
             if moment.has_all_back_rows()? {
-                let since = WrittenRows::default();
-                return Ok(Self { moment, since });
+                let (moment, since) = (moment.clone(), WrittenRows::default());
+                return Ok(Some(Self { moment, since }));
             }
         }
-        let moment = Moment::new(fs, now);
-        if !moment.has_all_back_rows()? {
-            return Err(FsError::Unsupported);
+        let Some(present) = present else {
+            return Ok(None);
+        };
+        if !present.has_all_back_rows()? {
+            return Ok(None);
         }
-        let (since, _) = WrittenRows::between(fs, to, now)?;
-        Ok(Self { moment, since })
+        let relation = Relation::of(new, present)?;
+        debug_assert!(relation.is_one_view(), "the present is of the second side");
+        let (since, _) = WrittenRows::of_spans(&relation.spans, (new, present))?;
+        let moment = present.clone();
+        Ok(Some(Self { moment, since }))
     }
 
     /// Where the row of an inode is at a moment at which it was not written apart from the other.
@@ -72,39 +74,60 @@ struct DirBelow {
     is_listed: bool,
 }
 
-/// The directory that is compared, at one moment.
+/// Where the directory of a view is found that is compared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Reached {
+    /// Its path; empty for the first one.
+    pub(super) path: Vec<u8>,
+    /// Whoever asks may list the directories above it, from the first one on.
+    pub(super) is_listed: bool,
+    /// The directory that has its name, in the view above; `None` for the first one.
+    pub(super) name: Option<Name>,
+}
+
+impl Reached {
+    /// The first directory.
+    pub(super) const fn first() -> Self {
+        Self {
+            path: Vec::new(),
+            is_listed: true,
+            name: None,
+        }
+    }
+}
+
+/// The directory that is compared, on one side.
 pub(super) struct Side<'f> {
     pub(super) moment: Moment<'f>,
     pub(super) rows: WrittenRows,
-    anchor: &'f Anchor<'f>,
+    anchor: Rc<Anchor<'f>>,
     dir: Ino,
     owner: Option<u32>,
     dirs: RefCell<HashMap<Ino, Option<Rc<DirBelow>>>>,
     /// Names below the directory that are one of several of an inode; scanned on demand.
-    links: OnceCell<HashMap<Ino, BTreeSet<Name>>>,
+    links: OnceCell<HashMap<Ino, NameSet>>,
 }
 
 impl<'f> Side<'f> {
     pub(super) fn new(
-        moment: Moment<'f>,
-        rows: WrittenRows,
-        anchor: &'f Anchor<'f>,
-        dir: Ino,
-        owner: Option<u32>,
+        (moment, rows): (Moment<'f>, WrittenRows),
+        anchor: &Rc<Anchor<'f>>,
+        (dir, owner): (Ino, Option<u32>),
+        reached: &Reached,
     ) -> FsResult<Self> {
         let side = Self {
             moment,
             rows,
-            anchor,
+            anchor: Rc::clone(anchor),
             dir,
             owner,
             dirs: RefCell::default(),
             links: OnceCell::new(),
         };
         let base = DirBelow {
-            path: Vec::new(),
+            path: reached.path.clone(),
             name: None,
-            is_listed: side.is_listed(&side.dir_head()?),
+            is_listed: reached.is_listed && side.may_list(&side.dir_head()?),
         };
         side.dirs.borrow_mut().insert(dir, Some(Rc::new(base)));
         Ok(side)
@@ -119,7 +142,8 @@ impl<'f> Side<'f> {
         }
     }
 
-    fn is_listed(&self, head: &InodeHead) -> bool {
+    /// Reports whether whoever asks may list a directory.
+    pub(super) fn may_list(&self, head: &InodeHead) -> bool {
         let lists = |owner| head.uid == owner && head.perm & OWNER_LISTS == OWNER_LISTS;
         self.owner.is_none_or(lists)
     }
@@ -173,7 +197,7 @@ impl<'f> Side<'f> {
             found = found.map(|above| {
                 Rc::new(DirBelow {
                     path: join(&above.path, &name.name),
-                    is_listed: above.is_listed && self.is_listed(&head),
+                    is_listed: above.is_listed && self.may_list(&head),
                     name: Some(name),
                 })
             });
@@ -185,6 +209,22 @@ impl<'f> Side<'f> {
     /// Reports whether a directory is below the one that is compared, or is that one.
     pub(super) fn has_dir(&self, ino: Ino) -> FsResult<bool> {
         Ok(self.dir_below(ino)?.is_some())
+    }
+
+    /// Where a directory is found that is below the one that is compared; `None` if it is not.
+    pub(super) fn reach(&self, ino: Ino) -> FsResult<Option<Reached>> {
+        let Some(dir) = self.dir_below(ino)?.filter(|dir| dir.name.is_some()) else {
+            return Ok(None);
+        };
+        let above = match &dir.name {
+            Some(name) => self.dir_below(name.dir)?,
+            None => None,
+        };
+        Ok(Some(Reached {
+            path: dir.path.clone(),
+            is_listed: above.is_some_and(|above| above.is_listed),
+            name: dir.name.clone(),
+        }))
     }
 
     /// The name of a directory that is below the one that is compared.
@@ -222,16 +262,14 @@ impl<'f> Side<'f> {
     }
 
     /// The names of an inode that are below the directory, in order.
-    pub(super) fn names_of(&self, ino: Ino, row: &InodeRow) -> FsResult<BTreeSet<Name>> {
-        let known = match &row.name {
-            Some(name) => std::slice::from_ref(name),
-            None => self.rows.links(ino),
-        };
-        if row.name.is_none() && known.len() as u64 != u64::from(row.head.nlink) {
+    pub(super) fn names_of(&self, ino: Ino, row: &InodeRow) -> FsResult<NameSet> {
+        let links = self.rows.links(ino);
+        if row.name.is_none() && links.len() as u64 != u64::from(row.head.nlink) {
             return Ok(self.links()?.get(&ino).cloned().unwrap_or_default());
         }
-        let mut names = BTreeSet::new();
-        for name in known {
+        let mut names = NameSet::new();
+        let links = links.filter(|_| row.name.is_none());
+        for name in row.name.iter().chain(links) {
             if self.has_dir(name.dir)? {
                 names.insert(name.clone());
             }
@@ -239,11 +277,11 @@ impl<'f> Side<'f> {
         Ok(names)
     }
 
-    fn links(&self) -> FsResult<&HashMap<Ino, BTreeSet<Name>>> {
+    fn links(&self) -> FsResult<&HashMap<Ino, NameSet>> {
         if let Some(links) = self.links.get() {
             return Ok(links);
         }
-        let mut links: HashMap<Ino, BTreeSet<Name>> = HashMap::new();
+        let mut links: HashMap<Ino, NameSet> = HashMap::new();
         let visit = |ino, name| {
             links.entry(ino).or_default().insert(name);
         };
@@ -252,7 +290,7 @@ impl<'f> Side<'f> {
     }
 }
 
-fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
+pub(super) fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
     match dir {
         b"" => name.to_vec(),
         _ => [dir, b"/", name].concat(),

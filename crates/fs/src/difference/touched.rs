@@ -11,18 +11,23 @@
 //! 1. Each name that leads to another inode, or to none, at the other moment.
 //! 2. All names of each inode with another row, other attributes or other contents.
 //! 3. The directories above these, at both moments.
+//! 4. Of a clone that one side alone shows, all paths in it. The directories that lead to other
+//!    clones are always listed.
 //!
 //! What is not listed has the same names, attributes and contents at both moments.
 
-use super::Comparison;
+use super::inner::{InnerClones, ShownClone};
 use super::names::{Name, NameSet};
 use super::rows::written_inodes;
 use super::side::Side;
-use crate::FsResult;
+use super::views::ViewsAt;
+use super::{Asked, Comparison, DirAt};
 use crate::system::FileSystem;
 use crate::unchanged::is_same_inode;
+use crate::{FsError, FsResult};
 use std::collections::BTreeSet;
-use stitch_base::{Ino, PinId};
+use std::ops::ControlFlow;
+use stitch_base::Ino;
 
 /// Paths below a directory at two moments, each in order: a directory is before what is in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,23 +40,58 @@ pub struct TouchedPaths {
 
 impl FileSystem {
     /// Returns the paths below a directory that lead to something else at the later of two moments,
-    /// and the directories above them. All names of an inode that is another one are listed. The
-    /// moments, `owner`, errors and costs are those of [`Self::differences`].
+    /// and the directories above them. All names of an inode that is another one are listed. Of a
+    /// clone that lies below the directory at one moment alone, all paths are. The sides, which are
+    /// of one view, `owner`, errors and costs are those of [`Self::differences`].
     ///
     /// # Errors
-    /// Those of [`Self::differences`].
+    /// Those of [`Self::differences`]; [`FsError::Unsupported`] also for two views.
     ///
     /// # Cost
     /// That of [`Self::differences`], and one read for each directory above a change.
     pub fn touched_paths(
         &self,
-        dir: Ino,
-        from: PinId,
-        to: Option<PinId>,
+        (old, new): (DirAt, DirAt),
         owner: Option<u32>,
     ) -> FsResult<TouchedPaths> {
-        self.between_moments(dir, (from, to), owner, |found| found.touched())
+        self.touched_of(&Asked::new(old, new, owner))
     }
+
+    pub(super) fn touched_of(&self, asked: &Asked) -> FsResult<TouchedPaths> {
+        if asked.old.view != asked.new.view {
+            return Err(FsError::Unsupported);
+        }
+        let mut paths = TouchedPaths::default();
+        self.compare_sides(asked, &mut |comparison, inner, moments| {
+            comparison.add_touched(inner, &mut paths)?;
+            for clone in &inner.old {
+                add_all(clone, &moments.old, &comparison.old, &mut paths.old)?;
+            }
+            for clone in &inner.new {
+                add_all(clone, &moments.new, &comparison.new, &mut paths.new)?;
+            }
+            Ok(true)
+        })?;
+        Ok(paths)
+    }
+}
+
+/// Adds all paths in a clone.
+fn add_all(
+    clone: &ShownClone,
+    views: &ViewsAt<'_>,
+    side: &Side<'_>,
+    paths: &mut BTreeSet<Vec<u8>>,
+) -> FsResult<()> {
+    let may_list = |head: &_| side.may_list(head);
+    if !(clone.reached.is_listed && may_list(&views.root_head(clone.view)?)) {
+        return Err(FsError::Perm);
+    }
+    let (dir, base) = ((clone.view, clone.root), &clone.reached.path);
+    views.walk(dir, base, &may_list, &mut |path| {
+        paths.insert(path);
+        ControlFlow::Continue(())
+    })
 }
 
 /// Names of both moments, as they are found.
@@ -109,10 +149,12 @@ impl Touched {
 }
 
 impl Comparison<'_> {
-    pub(super) fn touched(&self) -> FsResult<TouchedPaths> {
+    /// Adds the paths of one view.
+    fn add_touched(&self, inner: &InnerClones, paths: &mut TouchedPaths) -> FsResult<()> {
         let (old, new) = (&self.old, &self.new);
         let mut touched = Touched::default();
         let mut inodes = self.inodes_touched()?;
+        inodes.extend(&inner.grafts);
         for name in &self.names()? {
             let (before, after) = (old.target(name)?, new.target(name)?);
             if before.map(|target| target.ino) == after.map(|target| target.ino) {
@@ -130,21 +172,22 @@ impl Comparison<'_> {
         for ino in inodes {
             touched.add_inode(ino, old, new)?;
         }
-        touched.add_dirs(self.dir, old, new)?;
-        let paths = |side: &Side<'_>, names: &NameSet| {
-            let paths = names.iter().map(|name| side.path_of(name));
-            paths.collect::<FsResult<BTreeSet<Vec<u8>>>>()
-        };
-        Ok(TouchedPaths {
-            old: paths(old, &touched.old)?,
-            new: paths(new, &touched.new)?,
-        })
+        touched.add_dirs(self.reach.dir, old, new)?;
+        for (side, names, paths) in [
+            (old, &touched.old, &mut paths.old),
+            (new, &touched.new, &mut paths.new),
+        ] {
+            for name in names {
+                paths.insert(side.path_of(name)?);
+            }
+        }
+        Ok(())
     }
 
     /// The inodes of both moments that are other ones, but for times of access. The directory
     /// itself is not among them.
     fn inodes_touched(&self) -> FsResult<BTreeSet<Ino>> {
-        let mut inodes = written_inodes(self.fs, &self.old, &self.new)?;
+        let mut inodes = written_inodes(&self.relation, &self.old, &self.new)?;
         for ino in self.new.rows.inodes() {
             let (before, after) = (self.old.rows.inode(ino), self.new.rows.inode(ino));
             let is_same = before.zip(after).is_some_and(|(before, after)| {
@@ -154,7 +197,7 @@ impl Comparison<'_> {
                 inodes.insert(ino);
             }
         }
-        inodes.remove(&self.dir);
+        inodes.remove(&self.reach.dir);
         Ok(inodes)
     }
 }

@@ -223,6 +223,14 @@ impl super::SnapshotView {
         found.map(|info| self.part_of(info.number)).transpose()
     }
 
+    /// Returns the low bits of a number that are the inode's in its file system, and the clones
+    /// that the bits above stand for: 1 for the first one, and 0 for the file system of the
+    /// snapshot.
+    #[must_use]
+    pub fn numbered_clones(&self) -> (u32, &[u64]) {
+        (self.numbers.ino_bits, &self.numbers.clones)
+    }
+
     /// Returns the number of the directory of the clone that lies at a directory of a part, if one
     /// does and numbers have room for it. Opens nothing.
     #[must_use]

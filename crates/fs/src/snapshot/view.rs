@@ -1,10 +1,10 @@
 //! A snapshot that is open.
 
+use super::follow::follow_path;
 use super::parts::{PartNumbers, PastViews};
-use super::{OTHERS_EXECUTE, SnapshotInfo, pin_name};
+use super::{SnapshotInfo, pin_name};
 use crate::system::FileSystem;
-use crate::{Attr, DirName, FsError, FsOptions, FsResult};
-use stitch_base::Ino;
+use crate::{CloneInfo, FsOptions, FsResult};
 use stitch_base::sync::Arc;
 use stitch_kv::{Engine, SnapshotEngine};
 
@@ -18,13 +18,6 @@ pub struct SnapshotView {
     is_private: bool,
     pub(super) views: PastViews,
     pub(super) numbers: PartNumbers,
-}
-
-/// A directory of a moment, on the way along a path.
-struct PathStep {
-    fs: Arc<FileSystem>,
-    view: u64,
-    attr: Attr,
 }
 
 impl SnapshotView {
@@ -80,67 +73,20 @@ impl SnapshotView {
         let at = engine.open_pin(pin)?;
         let past = SnapshotEngine::new(Arc::clone(engine), at);
         let views = PastViews::new(FileSystem::open_past(Arc::new(past), options.of_past())?);
-        let (found, is_private) = walk(&views, &info)?;
+        let (mainline, dir) = (Arc::clone(views.mainline()), (info.view, info.root));
+        let (fs, is_private) = follow_path(mainline, &info.path, dir, |fs, at| {
+            let clone = fs.clone_at(at);
+            let enter = |info: CloneInfo| FsResult::Ok((views.open(info.number)?, info.root));
+            clone.map(enter).transpose()
+        })?;
         let clones = views.mainline().clones();
         let clones = clones.iter().map(|info| info.number).collect();
         Ok(Self {
-            numbers: PartNumbers::new(info.view, found.fs.next_number(), clones),
-            fs: found.fs,
+            numbers: PartNumbers::new(info.view, fs.next_number(), clones),
+            fs,
             info,
             is_private,
             views,
         })
     }
-}
-
-/// Looks up the directory of a snapshot along its path, through clones, so that it is known.
-/// Reports whether some directory above it does not let everybody pass.
-fn walk(views: &PastViews, info: &SnapshotInfo) -> FsResult<(PathStep, bool)> {
-    let elsewhere = || FsError::Stale(info.root);
-    let mainline = views.mainline();
-    let mut at = PathStep {
-        fs: Arc::clone(mainline),
-        view: 0,
-        attr: mainline.get_attr(Ino::ROOT)?,
-    };
-    let mut is_private = false;
-    let names = info.path.split(|byte| *byte == b'/');
-    for name in names.filter(|name| !name.is_empty()) {
-        is_private |= at.attr.perm & OTHERS_EXECUTE == 0;
-        at = step(views, &at, name).map_err(|error| match error {
-            FsError::NotFound | FsError::NotDir => elsewhere(),
-            other => other,
-        })?;
-    }
-    if (at.view, at.attr.ino) != (info.view, info.root) {
-        return Err(elsewhere());
-    }
-    // Kept as an open file is: no lookup that is taken back makes it unknown.
-    at.fs.open_handle(at.attr.ino)?;
-    at.fs.forget(at.attr.ino, 1);
-    Ok((at, is_private))
-}
-
-/// Looks up a name in a directory, and enters the clone that lies there.
-fn step(views: &PastViews, at: &PathStep, name: &[u8]) -> FsResult<PathStep> {
-    let found = at.fs.lookup(DirName::new(at.attr.ino, name));
-    // What was passed stays known as long as what is below it.
-    at.fs.forget(at.attr.ino, 1);
-    let attr = found?;
-    let Some(info) = at.fs.clone_at(attr.ino) else {
-        return Ok(PathStep {
-            fs: Arc::clone(&at.fs),
-            view: at.view,
-            attr,
-        });
-    };
-    at.fs.forget(attr.ino, 1);
-    let fs = views.open(info.number)?;
-    let attr = fs.lookup(DirName::new(info.root, b"."))?;
-    debug_assert_eq!(attr.ino, info.root, "a directory is its own `.`");
-    Ok(PathStep {
-        fs,
-        view: info.number,
-        attr,
-    })
 }

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! 1. *Choose*: the records name the grafts of each file system, and back rows lead from a graft up
-//!    to the directory. Without back rows the names below the directory are scanned.
+//!    to the directory. Without back rows the names below the directory are scanned, and the back
+//!    rows are put in the background ([`super::ahead`]).
 //! 2. *Branch* all trees in one step, so of one moment.
 //! 3. *Verify*: in the new trees, which do not change, the same grafts are below. If not, a
 //!    directory was moved between 1 and 2: all is begun again.
@@ -68,14 +69,6 @@ pub(super) fn in_view(all: &[CloneInfo], home: u64) -> Vec<CloneInfo> {
 }
 
 impl CloneSource<'_> {
-    /// Has back rows lead to the clones in the source's file system, if there are any.
-    pub(super) fn find_places(&self) -> FsResult<()> {
-        match in_view(&self.fs.clones(), self.fs.view_number()).is_empty() {
-            true => Ok(()),
-            false => self.fs.find_places(),
-        }
-    }
-
     /// Returns the clones below the directory, and those in them, each after the one that it lies
     /// in. `all` are those of the source's moment.
     pub(super) fn inner_clones(&self, all: &[CloneInfo]) -> FsResult<Vec<InnerClone>> {
@@ -97,7 +90,7 @@ impl CloneSource<'_> {
                 0 => SourceView::Given(self.fs),
                 _ => open(self, home)?,
             };
-            view.fs().find_places()?;
+            view.fs().want_back_rows();
             let grafts = view.fs().grafts_below(top, &here)?;
             here.retain(|info| grafts.contains(&info.graft) && seen.insert(info.number));
             let above = at;
@@ -129,18 +122,6 @@ impl FileSystem {
             return Ok(chosen.is_empty());
         }
         Ok(self.grafts_below(top, candidates)? == *chosen)
-    }
-
-    /// Has back rows lead from every inode to its name, where they can be written.
-    fn find_places(&self) -> FsResult<()> {
-        if self.is_read_only() {
-            return Ok(());
-        }
-        match self.complete_back_rows() {
-            // Without room for them the names are scanned.
-            Err(FsError::NoSpace) => Ok(()),
-            other => other,
-        }
     }
 
     /// Returns the grafts of some clones that lie below a directory.

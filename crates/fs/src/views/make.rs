@@ -51,9 +51,9 @@ impl FileSystem {
     /// # Cost
     /// Two syncs of the log, a record for each clone, and a point read for each name of the path.
     /// If clones lie in the file system of the source: a few point reads for each directory above
-    /// each of them, and in the life of a store once a pass over all names, as of
-    /// [`FileSystem::look_up_number`]. In a snapshot of before that pass, a scan of the names below
-    /// the directory. Reads of a clone look at its own tables, then at those of its source.
+    /// each of them. Before all back rows are there ([`FileSystem::put_back_rows_ahead`]), and in a
+    /// snapshot of that time, two scans of the names below the directory. Reads of a clone look at
+    /// its own tables, then at those of its source.
     pub fn make_clone(
         &self,
         caller: &Caller<'_>,
@@ -67,7 +67,6 @@ impl FileSystem {
         if self.standing.number == 0 {
             self.mark_header(|header| header.has_views = true)?;
         }
-        source.find_places()?;
         let mut tried = Err(FsError::NotFound);
         for _ in 0..TRIES {
             tried = self.try_clone(caller, source, at);

@@ -34,6 +34,8 @@ pub(crate) struct ViewSet {
     open: Mutex<HashMap<u64, Weak<LiveView>>>,
     /// Held while trees are dropped.
     dropping: Mutex<()>,
+    /// File systems whose back rows were asked for.
+    without_back_rows: Mutex<BTreeSet<u64>>,
 }
 
 #[derive(Debug, Default)]
@@ -128,7 +130,23 @@ impl ViewSet {
             making: Mutex::default(),
             open: Mutex::default(),
             dropping: Mutex::default(),
+            without_back_rows: Mutex::default(),
         }
+    }
+
+    /// Notes that the back rows of a file system are asked for.
+    pub(super) fn want_back_rows(&self, view: u64) {
+        self.without_back_rows.lock().insert(view);
+    }
+
+    /// Returns a file system whose back rows were asked for.
+    pub(super) fn wanted_back_rows(&self) -> Option<u64> {
+        self.without_back_rows.lock().first().copied()
+    }
+
+    /// Notes that the back rows of a file system are not asked for any more.
+    pub(super) fn have_back_rows(&self, view: u64) {
+        self.without_back_rows.lock().remove(&view);
     }
 
     /// Keeps others from making views, and gives the number of the next one. So many may follow.

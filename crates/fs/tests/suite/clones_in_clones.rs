@@ -213,8 +213,9 @@ fn those_of_a_snapshot_begin_at_its_moment_with_back_rows_and_without() {
         let grown = grown();
         let fs = &grown.setup.fs;
         if has_back_rows {
-            // The first one notes where every inode is.
+            // The first one has the place of every inode noted.
             grown.clone_all("first").expect("is made");
+            while fs.put_back_rows_ahead().expect("they are put") {}
         }
         fs.create_snapshot(grown.dir, "mon").expect("creates it");
         grown.put_in(&grown.copy, "f", b"later");

@@ -23,6 +23,7 @@ mod live;
 mod node;
 mod notices;
 mod past;
+mod places;
 mod policies;
 mod rollback;
 mod served;
@@ -41,6 +42,7 @@ use stitch_fs::{CloneInfo, DirName, FileSystem, MomentInfo, SnapshotInfo, inode_
 
 use super::alarm::Alarm;
 use super::announced::Announcements;
+use super::chore::Chore;
 use super::report::put_framed;
 use super::{Adapter, OrErrno as _};
 use crate::clones::Target;
@@ -87,6 +89,8 @@ pub struct Views {
     policies: Alarm,
     rollbacks: Rollbacks,
     difference_lists: DifferenceLists,
+    /// The thread that puts back rows.
+    places: Chore,
     /// Held while snapshots are created and deleted.
     changing: Mutex<()>,
     describe: Describe,
@@ -125,6 +129,7 @@ impl Views {
             policies: Alarm::new("fuse-policies"),
             rollbacks: Rollbacks::new(),
             difference_lists: DifferenceLists::default(),
+            places: places::chore(),
             changing: Mutex::default(),
             mainline,
             describe,

@@ -1,4 +1,5 @@
-//! `stitchfs diff`: what changed between a snapshot and another one, or the directory as it is.
+//! `stitchfs diff`: what changed between a snapshot and another one, or the directory as it is, and
+//! between a clone and its source.
 //!
 //! The daemon tells it by the rows that were written between. Where it leaves that to a walk, or is
 //! older, both sides are walked; both ways find the same.
@@ -6,16 +7,16 @@
 mod compare;
 mod listing;
 
-use super::{live, output, snapshot, sync};
+use super::{live, numbers, output, snapshot, sync};
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 pub(super) use compare::Change;
 use compare::compare;
-use listing::Listing;
+use listing::{InnerClones, Listing};
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use stitch_fuse::adapter::CLONE_XATTR;
 use stitch_fuse::differences;
 use stitchfs::{path_text, set_path};
 
@@ -28,17 +29,24 @@ One line for each change, with paths from the directory on:
 Files are known by their inode number, whatever their name. Of a directory whose
 entries changed, the entries are shown. It takes as long as what was written
 since. The first time in the life of a store it takes as long as `find`. Both
-sides are walked, as by `find`, for a directory of fewer than 512 names, one with
-a clone below it, after some 260,000 changes in the store, and if a directory
-with changes is not the caller's own. A clone that lies in the directory is left
-out; compare it by a snapshot of its own. Exit code 0, whether anything changed
-or not.
+sides are walked, as by `find`, for a directory of fewer than 512 names, after
+some 260,000 changes, and if a directory with changes is not the caller's own.
+Changes in a clone that lies in the directory on both sides are shown, too; of a
+clone that one side alone has, the name is.
+
+A clone is compared with what it is a clone of, a snapshot of that, or another
+clone of the same. Such a comparison takes as long as what was written since the
+clone was made. Clones that lie in the two are names and nothing else; where
+there are any, and for an ordinary user, both sides are walked. Exit code 0,
+whether anything changed or not.
 
 Examples:
   stitchfs diff mnt/.stitchfs/snap/mon
-  stitchfs diff mnt/.stitchfs/snap/mon mnt/.stitchfs/snap/tue";
+  stitchfs diff mnt/.stitchfs/snap/mon mnt/.stitchfs/snap/tue
+  stitchfs diff mnt/project mnt/project-test
+  stitchfs diff mnt/.stitchfs/snap/mon mnt/made-of-mon";
 
-/// Show what changed since a snapshot, or between two
+/// Show what changed since a snapshot, between two, or in a clone
 #[derive(Debug, Parser)]
 #[command(after_help = AFTER)]
 pub(super) struct DiffArgs {
@@ -50,22 +58,30 @@ pub(super) struct DiffArgs {
     #[arg(long)]
     walk: bool,
 
-    /// Directory of the snapshot: MNT/.stitchfs/snap/NAME
-    #[arg(value_name = "SNAP")]
+    /// Directory of the snapshot: MNT/.stitchfs/snap/NAME, or with a second directory a clone or its
+    /// source
+    #[arg(value_name = "SNAP|DIR")]
     old: PathBuf,
 
-    /// The later snapshot or directory; by default the directory as it is now
-    #[arg(value_name = "SNAP2|DIR")]
+    /// The later snapshot or directory; by default the directory of the snapshot as it is now
+    #[arg(value_name = "SNAP2|DIR2")]
     new: Option<PathBuf>,
 }
 
 pub(super) fn run(args: &DiffArgs) -> Result<u8> {
     let old = canonical(&args.old)?;
     let (mount, _) = live::around(&old)?;
-    let info = snapshot::information(&args.old, &old, &mount)?;
-    let new = match &args.new {
-        Some(new) => canonical(new)?,
-        None => snapshot::present(&mount, &info, "give the directory to compare with")?,
+    let (new, info) = match &args.new {
+        None => {
+            let info = snapshot::information(&args.old, &old, &mount)?;
+            let new = snapshot::present(&mount, &info, "give the directory to compare with")?;
+            (new, info)
+        }
+        Some(new) => {
+            let new = canonical(new)?;
+            let info = since(args, (&old, &new), &mount)?;
+            (new, info)
+        }
     };
     let (other, _) = live::around(&new)?;
     if other != mount {
@@ -82,6 +98,37 @@ pub(super) fn run(args: &DiffArgs) -> Result<u8> {
         return Ok(0);
     }
     show(&old, &new, &info, args.json)
+}
+
+/// Returns since when two directories may be different: since the snapshot or since a clone was
+/// made, whichever is earlier.
+fn since(args: &DiffArgs, (old, new): (&Path, &Path), mount: &Path) -> Result<Value> {
+    let snapshot = snapshot::about(old);
+    let of_snapshot = snapshot.as_ref().and_then(|info| info["created"].as_i64());
+    let made = [old, new].map(|dir| clone_made(dir, mount));
+    if let Some(snapshot) = snapshot
+        && made == [None, None]
+    {
+        return Ok(snapshot);
+    }
+    let created = of_snapshot.into_iter().chain(made.into_iter().flatten());
+    let created = created.min().with_context(|| {
+        format!(
+            "{}: is neither the directory of a snapshot nor in a clone, and {} is in none; \
+             `stitchfs snapshot list {}` lists snapshots",
+            args.old.display(),
+            new.display(),
+            mount.display()
+        )
+    })?;
+    Ok(json!({ "created": created }))
+}
+
+/// Returns when the clone was made that a directory is in; `None` if it is in none.
+fn clone_made(dir: &Path, mount: &Path) -> Option<i64> {
+    let above = dir.ancestors().take_while(|above| above.starts_with(mount));
+    let mut told = above.filter_map(|above| live::ask_for(above, CLONE_XATTR).ok());
+    told.next()?["created_ns"].as_i64()
 }
 
 /// Prints what changed from the snapshot that `info` tells of.
@@ -109,9 +156,19 @@ fn asked(old: &Path, new: &Path) -> Option<Vec<Change>> {
 
 /// Walks both sides.
 fn walked(old: &Path, new: &Path, info: &Value) -> Result<Vec<Change>> {
-    let after = Listing::read(new, &BTreeSet::new())?;
-    let before = Listing::read(old, &after.clones)?;
     let created = info["created"].as_i64().unwrap_or(i64::MIN);
+    let (of_old, of_new) = (numbers::of(old), numbers::of(new));
+    let is_one_view = of_old.home.is_none() || of_old.home == of_new.home;
+    if is_one_view {
+        let mut before = Listing::read(old, &of_old.numbers, InnerClones::Entered(None))?;
+        let inner = InnerClones::Entered(Some(&before.views));
+        let after = Listing::read(new, &of_new.numbers, inner)?;
+        before.leave_out_views(&after.views);
+        return compare(&before, &after, created);
+    }
+    let before = Listing::read(old, &of_old.numbers, InnerClones::Named)?;
+    let mut after = Listing::read(new, &of_new.numbers, InnerClones::Named)?;
+    after.set_apart(&before);
     compare(&before, &after, created)
 }
 

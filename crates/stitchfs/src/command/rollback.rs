@@ -190,9 +190,9 @@ fn refused(dir: &Path, name: &str, error: &io::Error) -> anyhow::Error {
              no file in it may be immutable or append-only (lsattr)"
         ),
         Some(Errno::OPNOTSUPP) => anyhow!(
-            "{shown}: a clone lies in it (remove it first) or in the snapshot (copy or clone from \
-             there), which a rollback cannot move; or it is in a clone, or its store has large \
-             files beside it"
+            "{shown}: is in a clone (clone the snapshot instead: `stitchfs clone SNAP NEW`), or a \
+             clone lies in it (remove it first) or in the snapshot (copy or clone from there), \
+             which a rollback cannot move; or its store has large files beside it"
         ),
         Some(Errno::NOSPC) => anyhow!(
             "{shown}: there is no room for what would be restored; delete a snapshot or files, and \

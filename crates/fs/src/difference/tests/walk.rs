@@ -3,7 +3,7 @@
 
 use super::{Ino, PathChange, at};
 use crate::transaction::is_changed;
-use crate::{Attr, FileKind, FileSystem, Taken};
+use crate::{Attr, FileKind, FileSystem, Taken, VIEW_INO_BITS};
 use std::collections::{BTreeMap, BTreeSet};
 use stitch_format::fs_inode::InodeHead;
 
@@ -31,27 +31,35 @@ fn node(fs: &FileSystem, attr: Attr) -> Node {
     Node { attr, bytes }
 }
 
+fn names_in(fs: &FileSystem, dir: Ino) -> Vec<String> {
+    let mut names = Vec::new();
+    let listed = fs.read_dir(dir, 0, &mut |entry| {
+        names.push(String::from_utf8_lossy(entry.name).into_owned());
+        Taken::More
+    });
+    listed.expect("it is known");
+    names.retain(|name| name != "." && name != "..");
+    names
+}
+
 impl Listing {
-    pub(super) fn read(fs: &FileSystem) -> Self {
+    /// Reads a directory of one file system. Clones that lie in it are left out.
+    pub(super) fn read(fs: &FileSystem, root: Ino) -> Self {
         let mut listing = Self {
-            root: Ino::ROOT,
+            root,
             names: BTreeMap::new(),
             nodes: BTreeMap::new(),
         };
-        let root = fs.get_attr(Ino::ROOT).expect("it is there");
-        listing.nodes.insert(Ino::ROOT, node(fs, root));
-        let mut waiting = vec![Ino::ROOT];
+        let top = fs.get_attr(root).expect("it is there");
+        listing.nodes.insert(root, node(fs, top));
+        let mut waiting = vec![root];
         while let Some(dir) = waiting.pop() {
-            let mut names = Vec::new();
-            let listed = fs.read_dir(dir, 0, &mut |entry| {
-                names.push(String::from_utf8_lossy(entry.name).into_owned());
-                Taken::More
-            });
-            listed.expect("it is known");
-            names.retain(|name| name != "." && name != "..");
-            for name in names {
+            for name in names_in(fs, dir) {
                 let attr = fs.lookup(at(dir, &name)).expect("it is listed");
                 if attr.kind == FileKind::Directory {
+                    if fs.clone_at(attr.ino).is_some() {
+                        continue;
+                    }
                     waiting.push(attr.ino);
                 }
                 listing.names.insert((dir, name), attr.ino);
@@ -59,6 +67,82 @@ impl Listing {
             }
         }
         listing
+    }
+
+    /// Reads all from the root of mainline, through clones. An inode of a clone has the clone's
+    /// number above [`VIEW_INO_BITS`].
+    pub(super) fn read_views(mainline: &FileSystem) -> Self {
+        let mut listing = Self {
+            root: Ino::ROOT,
+            names: BTreeMap::new(),
+            nodes: BTreeMap::new(),
+        };
+        listing.read_view(mainline, (0, Ino::ROOT));
+        listing
+    }
+
+    fn read_view(&mut self, fs: &FileSystem, (view, root): (u64, Ino)) {
+        let number = |ino: Ino| Ino(view << VIEW_INO_BITS | ino.0);
+        let node = |mut attr: Attr| {
+            let bytes = node(fs, attr).bytes;
+            attr.ino = number(attr.ino);
+            Node { attr, bytes }
+        };
+        let top = fs.get_attr(root).expect("it is there");
+        self.nodes.insert(number(root), node(top));
+        let mut waiting = vec![root];
+        while let Some(dir) = waiting.pop() {
+            for name in names_in(fs, dir) {
+                let attr = fs.lookup(at(dir, &name)).expect("it is listed");
+                if let Some(info) = fs.clone_at(attr.ino) {
+                    let inner = fs.open_clone(info.number).expect("it opens");
+                    let leads_to = Ino(info.number << VIEW_INO_BITS | info.root.0);
+                    self.names.insert((number(dir), name), leads_to);
+                    self.read_view(inner.fs(), (info.number, info.root));
+                    continue;
+                }
+                if attr.kind == FileKind::Directory {
+                    waiting.push(attr.ino);
+                }
+                self.names.insert((number(dir), name), number(attr.ino));
+                self.nodes.insert(number(attr.ino), node(attr));
+            }
+        }
+    }
+
+    /// The views that are reached, by their numbers.
+    pub(super) fn views(&self) -> BTreeSet<u64> {
+        self.nodes
+            .keys()
+            .map(|ino| ino.0 >> VIEW_INO_BITS)
+            .collect()
+    }
+
+    /// Leaves out what is in other views than these.
+    pub(super) fn in_views(mut self, views: &BTreeSet<u64>) -> Self {
+        let in_views = |(dir, _): &(Ino, String)| views.contains(&(dir.0 >> VIEW_INO_BITS));
+        self.names.retain(|name, _| in_views(name));
+        self
+    }
+
+    /// Gives other numbers to all inodes but some.
+    pub(super) fn renumbered(&self, but: &BTreeSet<Ino>) -> Self {
+        let number = |ino: Ino| match but.contains(&ino) {
+            true => ino,
+            false => Ino(ino.0 | 1 << VIEW_INO_BITS),
+        };
+        let names = self.names.iter();
+        let names = names.map(|((dir, name), ino)| ((number(*dir), name.clone()), number(*ino)));
+        let node = |(ino, node): (&Ino, &Node)| {
+            let mut node = node.clone();
+            node.attr.ino = number(*ino);
+            (number(*ino), node)
+        };
+        Self {
+            root: number(self.root),
+            names: names.collect(),
+            nodes: self.nodes.iter().map(node).collect(),
+        }
     }
 
     /// The directories, in order.

@@ -94,3 +94,37 @@ fn a_clone_that_is_removed_meanwhile_is_noticed() {
     let is_stale = matches!(found, Err(FsError::Stale(ino)) if ino == grown.dir);
     assert!(is_stale, "{found:?}");
 }
+
+/// The first clone over clones scans; back rows come later.
+#[test]
+fn back_rows_are_put_behind_the_clone_that_asks_for_them() {
+    let grown = grown();
+    let fs = &grown.fs;
+    assert!(!fs.put_back_rows_ahead().expect("nothing is asked for"));
+    assert!(!fs.has_all_places());
+    for number in 0..6_000 {
+        let made = fs.make_dir(&SUPER, at(grown.other, &number.to_string()), &NEW);
+        fs.forget(made.expect("is made").ino, 1);
+    }
+    let made = fs.make_clone(&SUPER, &source(fs, grown.dir), at(Ino::ROOT, "all"));
+    let all = made.expect("is made");
+    assert_eq!(fs.clones().len(), 3, "the one in it was found");
+    assert!(!fs.has_all_places(), "the request puts none");
+    assert!(fs.put_back_rows_ahead().expect("some are put"));
+    assert!(!fs.has_all_places(), "some at a time");
+    while fs.put_back_rows_ahead().expect("they are put") {}
+    assert!(fs.has_all_places());
+    let again = fs.make_clone(&SUPER, &source(fs, grown.dir), at(Ino::ROOT, "again"));
+    again.expect("is made");
+    assert!(!fs.put_back_rows_ahead().expect("nothing is asked for"));
+
+    // A clone in which one lies asks for its own, and is removed before they are put.
+    let live = fs.open_clone(all.number).expect("it opens");
+    assert!(!live.fs().has_all_places(), "it was made before");
+    let made = fs.make_clone(&SUPER, &source(live.fs(), all.root), at(Ino::ROOT, "third"));
+    made.expect("is made");
+    drop(live);
+    let removed = fs.remove_tree(&SUPER, at(Ino::ROOT, "all"), Some(all.graft));
+    removed.expect("it goes");
+    assert!(!fs.put_back_rows_ahead().expect("it is gone"));
+}

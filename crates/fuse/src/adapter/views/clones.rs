@@ -125,6 +125,7 @@ impl Views {
             made => made.or_errno()?,
         };
         tracing::info!(number = info.number, "made a clone");
+        self.places.note();
         let clone = self.clones.by_number(info.number)?;
         // The kernel does not look up what it has made.
         if let Ok(graft) = home.fs().lookup(at) {

@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
+use stitch_base::Ino;
 use stitch_base::sync::{Arc, Mutex};
-use stitch_base::{Ino, PinId};
-use stitch_fs::{FileSystem, FsResult, PathChange, TouchedPaths};
+use stitch_fs::{DirAt, FileSystem, FsResult, PathChange, TouchedPaths, VIEW_INO_BITS};
 
 use super::Views;
 use super::node::{Node, Slot};
@@ -94,17 +94,16 @@ impl Views {
         let request = DifferenceRequest::parse(input).ok_or(Errno::EINVAL)?;
         let (number, changes, from) = match request {
             DifferenceRequest::List(old) => {
-                let changes = self.compare(dir, Ino(old), |fs, dir, (from, to)| {
-                    fs.differences(dir, from, to, owner)
-                })?;
+                let compare = |fs: &FileSystem, sides| fs.differences(sides, owner);
+                let changes = self.compare((Ino(old), dir), owner, compare)?;
                 self.difference_lists.begin(owner, changes)
             }
             DifferenceRequest::Paths(old) => {
-                let paths = self.compare(dir, Ino(old), |fs, dir, (from, to)| {
-                    fs.touched_paths(dir, from, to, owner)
-                })?;
+                let compare = |fs: &FileSystem, sides| fs.touched_paths(sides, owner);
+                let paths = self.compare((Ino(old), dir), owner, compare)?;
                 self.difference_lists.begin(owner, by_side(paths))
             }
+            DifferenceRequest::Parts(from) => return self.tell_parts(dir, from, out),
             DifferenceRequest::More(number, from) => {
                 (number, self.difference_lists.find(number, owner)?, from)
             }
@@ -116,42 +115,82 @@ impl Views {
         put_framed(&reply.0, out).map(|()| 0)
     }
 
-    /// Compares a directory at two moments.
+    /// Compares a directory on two sides.
     fn compare<T>(
         &self,
-        dir: Ino,
-        old: Ino,
-        compare: impl FnOnce(&FileSystem, Ino, (PinId, Option<PinId>)) -> FsResult<T>,
+        (old, new): (Ino, Ino),
+        owner: Option<u32>,
+        compare: impl FnOnce(&FileSystem, (DirAt, DirAt)) -> FsResult<T>,
     ) -> Answer<T> {
-        let Node::Past(slot, number) = self.node(old) else {
-            return Err(Errno::EINVAL);
-        };
-        let (from, ino) = self.mainline_dir(slot, number)?;
-        let (to, new) = match self.node(dir) {
-            Node::Mainline => (None, dir),
-            Node::Past(slot, number) => {
-                let (to, new) = self.mainline_dir(slot, number)?;
-                (Some(to), new)
-            }
-            _ => return Err(Errno::ENOTSUP),
-        };
-        if new != ino {
+        let (old, new) = (self.dir_at(old)?, self.dir_at(new)?);
+        let is_one_view = old.view == new.view;
+        if old.dir != new.dir || (is_one_view && old.pin.is_none()) {
             return Err(Errno::EINVAL);
         }
-        compare(self.mainline.fs(), ino, (from, to)).or_errno()
+        // Only one side is open: the way to the other view may be closed to the caller.
+        if owner.is_some() && !is_one_view {
+            return Err(Errno::EPERM);
+        }
+        compare(self.mainline.fs(), (old, new)).or_errno()
     }
 
-    /// Returns the pin of a snapshot, and the number in mainline of a directory in it. Clones are
-    /// left to a walk.
-    fn mainline_dir(&self, slot: Slot, number: Ino) -> Answer<(PinId, Ino)> {
-        self.table.within(slot, |past| {
-            let (part, ino) = past.part(number)?;
-            match part.fs().view_number() {
-                0 => Ok((past.view().info().id, ino)),
-                _ => Err(Errno::ENOTSUP),
+    /// Returns the view and the moment that a number is of, and the number in it.
+    fn dir_at(&self, number: Ino) -> Answer<DirAt> {
+        match self.node(number) {
+            Node::Mainline => Ok(DirAt {
+                view: 0,
+                dir: number,
+                pin: None,
+            }),
+            Node::Past(slot, number) => self.table.within(slot, |past| {
+                let (part, dir) = past.part(number)?;
+                Ok(DirAt {
+                    view: part.fs().view_number(),
+                    dir,
+                    pin: Some(past.view().info().id),
+                })
+            }),
+            Node::Live(slot, _) if slot.is_transaction() => Err(Errno::ENOTSUP),
+            Node::Live(slot, dir) => Ok(DirAt {
+                view: self.clones.by_slot(slot)?.info().number,
+                dir,
+                pin: None,
+            }),
+            Node::Control(_) | Node::Link | Node::TransactionLink(_) | Node::Unknown => {
+                Err(Errno::EINVAL)
             }
-        })
+        }
     }
+
+    /// Tells how inodes are numbered where a directory is, and in which view it is; the clones of
+    /// its snapshot from a part on.
+    fn tell_parts(&self, dir: Ino, from: usize, out: &mut Sink<'_>) -> Answer<i32> {
+        let home = self.dir_at(dir)?.view;
+        let (ino_bits, clones) = match self.node(dir) {
+            Node::Past(slot, _) => self.table.within(slot, |past| {
+                let (ino_bits, clones) = past.view().numbered_clones();
+                Ok((ino_bits, clones.to_vec()))
+            })?,
+            _ => (VIEW_INO_BITS, Vec::new()),
+        };
+        let home = if home == 0 { 0 } else { base_of(home) };
+        let words = [u64::from(ino_bits), home, clones.len() as u64];
+        let words = words.map(|word| word.to_string());
+        let mut reply = ReplyWords::default();
+        let fits = reply.add(&words.each_ref().map(String::as_bytes));
+        debug_assert!(fits, "three short words");
+        for number in clones.iter().skip(from) {
+            if !reply.add(&[base_of(*number).to_string().as_bytes()]) {
+                break;
+            }
+        }
+        put_framed(&reply.0, out).map(|()| 0)
+    }
+}
+
+/// What the numbers of a clone have in a mount beside the inode's.
+fn base_of(clone: u64) -> u64 {
+    Slot::of_clone(clone).base()
 }
 
 /// The paths of both moments as one list: those that go, and those that come.

@@ -5,7 +5,7 @@ use std::io;
 use stitch_base::Ino;
 
 use super::node::Node;
-use super::{SNAPSHOT_XATTR, Views};
+use super::{SNAPSHOT_XATTR, Views, places};
 use crate::adapter::{REMOVE_TREE_XATTR, opens};
 use crate::backing::BackingFiles;
 use crate::errno::Errno;
@@ -50,6 +50,7 @@ impl Handler for Views {
         if !self.mainline.fs().is_read_only() {
             self.transactions.start(notifier);
             self.rollbacks.start(self.mainline.fs(), notifier);
+            places::start(&self.places, self.mainline.fs());
             let runner = self.policy_runner(notifier);
             self.policies.start(move || runner.run());
         }
@@ -69,6 +70,7 @@ impl Handler for Views {
 
     fn destroy(&self) {
         self.policies.stop();
+        self.places.stop();
         self.rollbacks.stop();
         self.transactions.stop();
         self.notices.stop();

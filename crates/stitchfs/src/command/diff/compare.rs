@@ -80,6 +80,8 @@ pub(super) fn compare(old: &Listing, new: &Listing, created: i64) -> Result<Vec<
     }
     let clones = new.clones.difference(&old.clones);
     changes.extend(clones.map(|name| Change::Added(new.path(name))));
+    let clones = old.clones.difference(&new.clones);
+    changes.extend(clones.map(|name| Change::Removed(old.path(name))));
     let removed = gone.values().flatten();
     changes.extend(removed.map(|name| Change::Removed(old.path(name))));
     changes.extend(modified(old, new, created)?);
@@ -169,6 +171,7 @@ fn is_same_content(old: &Path, new: &Path) -> Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     const ROOT: u64 = 1;
 
@@ -180,6 +183,7 @@ mod tests {
             rdev: 0,
             mtime: time,
             ctime: time,
+            born: None,
             nlink: 1,
             is_dir,
             is_file: !is_dir,
@@ -219,13 +223,37 @@ mod tests {
     }
 
     #[test]
-    fn equal_trees_have_no_differences_whatever_view_they_are_in() {
-        let slot = 5 << 44;
-        let mut new = tree();
-        new.insert(named(ROOT, "d"), node(true, 0), slot | 2);
-        new.insert(named(2, "f"), node(false, 0), slot | 3);
-        new.insert(named(ROOT, "g"), node(false, 0), slot | 4);
-        assert_eq!(changes(&new), []);
+    fn equal_trees_have_no_differences() {
+        assert_eq!(changes(&before()), []);
+    }
+
+    /// A clone and its source have both made something of the number 4.
+    #[test]
+    fn inodes_that_were_made_apart_are_others() {
+        let born = |second| Some(std::time::UNIX_EPOCH + std::time::Duration::from_secs(second));
+        let (mut old, mut new) = (before(), before());
+        new.set_apart(&old);
+        assert_eq!(compare(&old, &new, i64::MAX).unwrap(), []);
+        for (tree, second) in [(&mut old, 1), (&mut new, 2)] {
+            tree.nodes.get_mut(&4).unwrap().born = born(second);
+        }
+        new.set_apart(&old);
+        let (removed, added) = (Change::Removed("g".into()), Change::Added("g".into()));
+        assert_eq!(compare(&old, &new, i64::MAX).unwrap(), [removed, added]);
+    }
+
+    #[test]
+    fn what_is_in_a_clone_is_compared_if_both_sides_have_it() {
+        let clone = 9 << 44;
+        let (mut old, mut new) = (before(), before());
+        for tree in [&mut old, &mut new] {
+            tree.insert(named(2, "clone"), node(true, 0), clone | 2);
+        }
+        new.insert(named(clone | 2, "x"), node(false, 0), clone | 3);
+        let added = Change::Added("d/clone/x".into());
+        assert_eq!(compare(&old, &new, i64::MAX).unwrap(), [added]);
+        new.leave_out_views(&BTreeSet::from([0]));
+        assert_eq!(compare(&old, &new, i64::MAX).unwrap(), []);
     }
 
     #[test]
@@ -301,5 +329,8 @@ mod tests {
         assert_eq!(changes, [Change::Added(PathBuf::from("d/clone"))]);
         old.clones.insert(named(2, "clone"));
         assert_eq!(compare(&old, &new, i64::MAX).unwrap(), []);
+        new.clones.clear();
+        let changes = compare(&old, &new, i64::MAX).unwrap();
+        assert_eq!(changes, [Change::Removed(PathBuf::from("d/clone"))]);
     }
 }

@@ -1,15 +1,26 @@
 //! A directory as `diff` sees it: names, and what stands for them.
 
+use super::super::numbers::INO_MASK;
 use anyhow::{Context, Result};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use stitch_fs::VIEW_INO_BITS;
+use std::time::SystemTime;
+use stitch_send::InodeNumbers;
 
-/// Bits of `st_ino` that say which inode it is, in any snapshot.
-const INO_MASK: u64 = (1 << VIEW_INO_BITS) - 1;
+/// Stands for inodes that one side alone has, although the other has their number.
+const OWN: u64 = 1 << 63;
+
+/// What is done with clones that lie in a directory.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum InnerClones<'v> {
+    /// They are names and nothing else.
+    Named,
+    /// They are walked through: all, or those in which the other side has anything.
+    Entered(Option<&'v BTreeSet<u64>>),
+}
 
 /// A name in a directory that has this inode number.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,6 +39,8 @@ pub(super) struct Node {
     /// Nanoseconds since 1970.
     pub(super) mtime: i64,
     pub(super) ctime: i64,
+    /// When it was made; `None` if that is not told.
+    pub(super) born: Option<SystemTime>,
     /// Number of names.
     pub(super) nlink: u64,
     pub(super) is_dir: bool,
@@ -44,6 +57,7 @@ impl Node {
             rdev: metadata.rdev(),
             mtime: nanos(metadata.mtime(), metadata.mtime_nsec()),
             ctime: nanos(metadata.ctime(), metadata.ctime_nsec()),
+            born: metadata.created().ok(),
             nlink: metadata.nlink(),
             is_dir: metadata.is_dir(),
             is_file: metadata.is_file(),
@@ -61,20 +75,25 @@ pub(super) struct Listing {
     pub(super) nodes: HashMap<u64, Node>,
     /// The name of each directory but the root.
     pub(super) dirs: HashMap<u64, Name>,
-    /// Names of clones, which are left out with all in them.
+    /// Names of clones, where those are names and nothing else.
     pub(super) clones: BTreeSet<Name>,
+    /// Bits that stand for the views that were walked through, 0 for that of the root.
+    pub(super) views: BTreeSet<u64>,
 }
 
 impl Listing {
-    /// Reads a directory with all below it, but not what is mounted in it, and not the clones that
-    /// lie in it: their inodes have numbers of their own. In a snapshot these numbers do not tell
-    /// which directory is a clone, so the names of clones are given.
-    pub(super) fn read(place: &Path, clones: &BTreeSet<Name>) -> Result<Self> {
+    /// Reads a directory with all below it, but not what is mounted in it.
+    pub(super) fn read(
+        place: &Path,
+        numbers: &InodeNumbers,
+        inner: InnerClones<'_>,
+    ) -> Result<Self> {
         let shown = || place.display().to_string();
         let root = place.symlink_metadata().with_context(shown)?;
         let mut tree = Self {
-            root: root.ino() & INO_MASK,
+            root: numbers.of(root.ino(), root.ino()),
             place: place.to_owned(),
+            views: BTreeSet::from([0]),
             ..Self::default()
         };
         tree.nodes.insert(tree.root, Node::of(&root));
@@ -99,13 +118,8 @@ impl Listing {
                     dir,
                     name: entry.file_name(),
                 };
-                let is_other_view = metadata.ino() & !INO_MASK != root.ino() & !INO_MASK;
-                if is_other_view || clones.contains(&name) {
-                    tree.clones.insert(name);
-                    continue;
-                }
-                let ino = tree.insert(name, Node::of(&metadata), metadata.ino());
-                if metadata.is_dir() {
+                let ino = numbers.of(root.ino(), metadata.ino());
+                if tree.take(name, (ino, &metadata), inner) {
                     waiting.push((ino, path));
                 }
             }
@@ -113,15 +127,78 @@ impl Listing {
         Ok(tree)
     }
 
-    /// Adds a name, and returns the number of what it stands for.
-    pub(super) fn insert(&mut self, name: Name, node: Node, number: u64) -> u64 {
-        let ino = number & INO_MASK;
+    /// Adds a name that was read. Reports whether it is that of a directory to be read.
+    fn take(
+        &mut self,
+        name: Name,
+        (ino, metadata): (u64, &Metadata),
+        inner: InnerClones<'_>,
+    ) -> bool {
+        let view = ino & !INO_MASK;
+        let is_entered = match inner {
+            _ if view == name.dir & !INO_MASK => true,
+            InnerClones::Named => {
+                self.clones.insert(name);
+                return false;
+            }
+            InnerClones::Entered(views) => views.is_none_or(|views| views.contains(&view)),
+        };
+        self.insert(name, Node::of(metadata), ino);
+        if is_entered {
+            self.views.insert(view);
+        }
+        is_entered && metadata.is_dir()
+    }
+
+    /// Leaves out what is in clones other than these.
+    pub(super) fn leave_out_views(&mut self, but: &BTreeSet<u64>) {
+        self.names
+            .retain(|name, _| but.contains(&(name.dir & !INO_MASK)));
+    }
+
+    /// Gives other numbers to inodes that were made in this directory's view alone: `other`, which
+    /// is a directory of another view, has the number for what was made at another time.
+    pub(super) fn set_apart(&mut self, other: &Self) {
+        let is_own = |ino: &u64| match (self.nodes.get(ino), other.nodes.get(ino)) {
+            (Some(node), Some(other)) => node.born != other.born,
+            _ => false,
+        };
+        let own: BTreeSet<u64> = self
+            .nodes
+            .keys()
+            .filter(|ino| is_own(ino))
+            .copied()
+            .collect();
+        let number = |ino: u64| if own.contains(&ino) { ino | OWN } else { ino };
+        let name = |name: &Name| Name {
+            dir: number(name.dir),
+            name: name.name.clone(),
+        };
+        self.names = self
+            .names
+            .iter()
+            .map(|(of, ino)| (name(of), number(*ino)))
+            .collect();
+        self.dirs = self
+            .dirs
+            .iter()
+            .map(|(ino, of)| (number(*ino), name(of)))
+            .collect();
+        self.clones = self.clones.iter().map(name).collect();
+        let nodes = std::mem::take(&mut self.nodes);
+        self.nodes = nodes
+            .into_iter()
+            .map(|(ino, node)| (number(ino), node))
+            .collect();
+    }
+
+    /// Adds a name of an inode.
+    pub(super) fn insert(&mut self, name: Name, node: Node, ino: u64) {
         if node.is_dir {
             self.dirs.insert(ino, name.clone());
         }
         self.names.insert(name, ino);
         self.nodes.insert(ino, node);
-        ino
     }
 
     /// Path of a name from the root on.

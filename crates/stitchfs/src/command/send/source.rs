@@ -1,12 +1,12 @@
 //! A snapshot that is sent or exported.
 
 use super::LEFT_OUT;
-use crate::command::{live, output, snapshot, sync};
+use crate::command::{live, numbers, output, snapshot, sync};
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use stitch_fs::{TouchedPaths, VIEW_INO_BITS};
+use stitch_fs::TouchedPaths;
 use stitch_fuse::differences;
 use stitch_send::{SendId, Side, Tree, TreeOptions};
 
@@ -70,7 +70,7 @@ impl FoundSnapshot {
 
     /// Reads all names and attributes.
     pub(super) fn read(self, skip_unreadable: bool) -> Result<Source> {
-        let tree = Tree::read(&self.place, &options(skip_unreadable));
+        let tree = Tree::read(&self.place, &options(&self.place, skip_unreadable));
         let tree = tree.map_err(super::explained)?;
         for left in tree.skipped() {
             output::note(&format!("{}: left out, you cannot read it", left.display()));
@@ -81,16 +81,16 @@ impl FoundSnapshot {
 
     /// Reads the names and attributes of some paths.
     pub(super) fn read_paths(self, paths: &BTreeSet<Vec<u8>>) -> Result<Source> {
-        let tree = Tree::read_paths(&self.place, &options(false), paths);
+        let tree = Tree::read_paths(&self.place, &options(&self.place, false), paths);
         let tree = tree.map_err(super::explained)?;
         let snapshot = self;
         Ok(Source { tree, snapshot })
     }
 }
 
-fn options(skip_unreadable: bool) -> TreeOptions {
+fn options(place: &Path, skip_unreadable: bool) -> TreeOptions {
     TreeOptions {
-        ino_mask: (1 << VIEW_INO_BITS) - 1,
+        numbers: numbers::of(place).numbers,
         skip_unreadable,
     }
 }

@@ -87,6 +87,11 @@ pub(super) fn set(
                 "{prefix:?}: is no prefix of names: one has 1 to 200 bytes and no slash; or the \
                  daemon is of an older stitchfs"
             ),
+            Some(Errno::OPNOTSUPP) => anyhow!(
+                "{}: no policy can be set on it: it is in a clone (`stitchfs snapshot create` \
+                 creates its snapshots) or in a transaction, or its store keeps no snapshots",
+                dir.display()
+            ),
             _ => super::refused(&dir, prefix, &error),
         }
     })?;

@@ -123,3 +123,47 @@ fn paths_for_a_copy_are_told_of_both_moments() {
     let refused = setup.differences(OTHER, dir, &paths);
     assert_eq!(refused, Err(Errno::EPERM), "another user");
 }
+
+/// A source, a clone of it that is changed, and a clone that lies in another directory.
+#[test]
+fn clones_are_compared_with_their_sources_for_root_alone() {
+    let (setup, dir) = many();
+    let copy = setup.clone_to(dir, ROOT, b"copy").unwrap().ino;
+    setup.mkdir(0, copy, b"new").unwrap();
+    let list = |old: Ino| format!("list {}", old.0);
+    let told = setup.differences(0, copy, &list(dir)).unwrap();
+    assert_eq!(told[1..], ["1", "+", "new", ""]);
+    let told = setup.differences(0, dir, &list(copy)).unwrap();
+    assert_eq!(told[1..], ["1", "-", "new", ""]);
+    let told = setup
+        .differences(0, copy, &list(setup.place("old")))
+        .unwrap();
+    assert_eq!(told[1..], ["1", "+", "new", ""]);
+    let refused = setup.differences(OTHER, copy, &list(dir));
+    assert_eq!(refused, Err(Errno::EPERM), "another user");
+    let refused = setup.differences(0, copy, &list(copy));
+    assert_eq!(refused, Err(Errno::EINVAL), "there is one side");
+    let paths = format!("paths {}", dir.0);
+    let refused = setup.differences(0, copy, &paths);
+    assert_eq!(refused, Err(Errno::ENOTSUP), "a copy is of one view");
+}
+
+#[test]
+fn numbers_of_clones_in_a_snapshot_are_told() {
+    let (setup, dir) = many();
+    let parts = |dir| setup.differences(0, dir, "parts 0").unwrap();
+    assert_eq!(parts(dir), ["44", "0", "0"]);
+    let copy = setup.clone_to(dir, ROOT, b"copy").unwrap().ino;
+    let base = |ino: Ino| (ino.0 >> 44 << 44).to_string();
+    assert_eq!(parts(copy), ["44", &*base(copy), "0"]);
+    setup.create(0, ROOT, "all").unwrap();
+    let all = setup.place("all");
+    assert_eq!(parts(all), ["43", "0", "1", &*base(copy)]);
+    let inner = setup.lookup(all, b"copy").unwrap().unwrap().ino;
+    assert_eq!(inner.0 >> 43 & 1, 1, "it is part 1");
+    assert_eq!(parts(inner), ["43", &*base(copy), "1", &*base(copy)]);
+    assert_eq!(
+        setup.differences(0, all, "parts 7").unwrap(),
+        ["43", "0", "1"]
+    );
+}

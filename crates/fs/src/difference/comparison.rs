@@ -1,0 +1,201 @@
+//! One view on both sides: which names and inodes are others.
+//!
+//! 1. *Names*: those whose rows were written, and those in directories that are below the directory
+//!    on one side alone.
+//! 2. *Inodes*: those whose rows were written, by their heads; then contents where these are the
+//!    same.
+
+use super::moment::Moment;
+use super::names::{Name, NameSet};
+use super::rows::{ROWS_MAX, WrittenRows, written_contents};
+use super::side::{Anchor, Reached, Side};
+use super::spans::Relation;
+use crate::transaction::{PathChange, is_changed};
+use crate::unchanged::is_same_inode;
+use crate::{FsError, FsResult};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use stitch_base::Ino;
+use stitch_format::fs_inode::FileKind;
+
+/// A directory of two views, or of one at two moments, and where both are found.
+#[derive(Clone, Debug)]
+pub(super) struct Reach {
+    pub(super) dir: Ino,
+    /// Numbers of both views.
+    pub(super) views: (u64, u64),
+    pub(super) old: Reached,
+    pub(super) new: Reached,
+}
+
+impl Reach {
+    fn has_moved(&self) -> bool {
+        self.old.name != self.new.name
+    }
+}
+
+/// A directory on both sides.
+pub(super) struct Comparison<'f> {
+    pub(super) reach: Reach,
+    pub(super) relation: Relation,
+    pub(super) old: Side<'f>,
+    pub(super) new: Side<'f>,
+}
+
+impl<'f> Comparison<'f> {
+    /// Reads what was written.
+    ///
+    /// # Errors
+    /// [`FsError::Unsupported`] for too many rows; [`FsError::Stale`] if one side does not have the
+    /// directory; those of a read.
+    pub(super) fn read(
+        reach: Reach,
+        relation: Relation,
+        anchor: Anchor<'f>,
+        (old, new): (Moment<'f>, Moment<'f>),
+        owner: Option<u32>,
+    ) -> FsResult<Self> {
+        let (old_rows, new_rows) = WrittenRows::of_spans(&relation.spans, (&old, &new))?;
+        let (anchor, of) = (Rc::new(anchor), (reach.dir, owner));
+        Ok(Self {
+            old: Side::new((old, old_rows), &anchor, of, &reach.old)?,
+            new: Side::new((new, new_rows), &anchor, of, &reach.new)?,
+            reach,
+            relation,
+        })
+    }
+
+    /// Returns what is different in the view, in no order. `grafts` are directories of it at which
+    /// clones lie: they are compared as views.
+    pub(super) fn changes(&self, grafts: &BTreeSet<Ino>) -> FsResult<Vec<PathChange>> {
+        let mut changes = self.names_changed(&self.names()?)?;
+        let written = written_contents(&self.relation, &self.old, &self.new)?;
+        let inodes = self.new.rows.inodes().chain(written.iter().copied());
+        for ino in inodes.collect::<BTreeSet<Ino>>() {
+            if ino != self.reach.dir
+                && !grafts.contains(&ino)
+                && let Some(path) = self.modified(ino, written.contains(&ino))?
+            {
+                changes.push(PathChange::Modified(path));
+            }
+        }
+        let heads = (self.old.dir_head()?, self.new.dir_head()?);
+        if is_changed(&heads.0, &heads.1, self.reach.has_moved()) {
+            changes.push(PathChange::Modified(self.reach.new.path.clone()));
+        }
+        Ok(changes)
+    }
+
+    /// Reports whether all below the directory is the same, but for times of access, and, in a
+    /// clone, the directory itself. What is in clones that lie there is not looked at.
+    pub(super) fn is_same(&self) -> FsResult<bool> {
+        debug_assert!(self.relation.is_one_view(), "of two moments");
+        let is_inner = self.reach.new.name.is_some();
+        if is_inner && !is_same_inode(&self.old.dir_head()?, &self.new.dir_head()?) {
+            return Ok(false);
+        }
+        for name in &self.names()? {
+            if self.old.ino_of(name)? != self.new.ino_of(name)? {
+                return Ok(false);
+            }
+        }
+        for ino in self.new.rows.inodes().filter(|ino| *ino != self.reach.dir) {
+            let (Some(old), Some(new)) = (self.old.row(ino)?, self.new.row(ino)?) else {
+                continue;
+            };
+            let is_same = is_same_inode(&old.head, &new.head) && old.tail == new.tail;
+            if !is_same && !self.new.names_of(ino, &new)?.is_empty() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The names that may be different: those whose rows were written, and those in directories
+    /// that are below the directory at one of the moments alone.
+    pub(super) fn names(&self) -> FsResult<NameSet> {
+        let mut names = NameSet::new();
+        names.extend(self.old.rows.names().chain(self.new.rows.names()).cloned());
+        let dirs = self.old.rows.dirs().chain(self.new.rows.dirs());
+        for dir in dirs.collect::<BTreeSet<Ino>>() {
+            match (self.old.has_dir(dir)?, self.new.has_dir(dir)?) {
+                (true, false) => self.old.moment.names_below(dir, &mut names)?,
+                (false, true) => self.new.moment.names_below(dir, &mut names)?,
+                _ => {}
+            }
+            if names.len() > 2 * ROWS_MAX {
+                return Err(FsError::Unsupported);
+            }
+        }
+        Ok(names)
+    }
+
+    /// Reports whether a name leads to the same inode, or to none, on both sides.
+    fn is_same_name(&self, name: &Name, (old, new): (Option<Ino>, Option<Ino>)) -> bool {
+        let has = |ino| self.relation.has_ino(ino);
+        old == new && old.is_none_or(|ino| has(ino) && has(name.dir))
+    }
+
+    /// Names that came and went. Of an inode with both, the first ones are a rename.
+    fn names_changed(&self, names: &NameSet) -> FsResult<Vec<PathChange>> {
+        let mut gone: BTreeMap<Ino, Vec<&Name>> = BTreeMap::new();
+        let mut come: Vec<(Ino, &Name)> = Vec::new();
+        for name in names {
+            let (old, new) = (self.old.ino_of(name)?, self.new.ino_of(name)?);
+            if self.is_same_name(name, (old, new)) {
+                continue;
+            }
+            if let Some(ino) = old {
+                gone.entry(ino).or_default().push(name);
+            }
+            come.extend(new.map(|ino| (ino, name)));
+        }
+        let mut changes = Vec::new();
+        for (ino, name) in come {
+            let to = self.new.path_of(name)?;
+            let names = gone.get_mut(&ino).filter(|_| self.relation.has_ino(ino));
+            let names = names.filter(|names| !names.is_empty());
+            changes.push(match names {
+                Some(names) => PathChange::Renamed {
+                    from: self.old.path_of(names.remove(0))?,
+                    to,
+                },
+                None => PathChange::Added(to),
+            });
+        }
+        for name in gone.values().flatten() {
+            changes.push(PathChange::Removed(self.old.path_of(name)?));
+        }
+        Ok(changes)
+    }
+
+    /// Returns the path of an inode that is below the directory at both moments, and another one
+    /// now. `is_written`: its contents are other ones.
+    fn modified(&self, ino: Ino, is_written: bool) -> FsResult<Option<Vec<u8>>> {
+        if !self.relation.has_ino(ino) {
+            return Ok(None);
+        }
+        let (Some(old), Some(new)) = (self.old.row(ino)?, self.new.row(ino)?) else {
+            return Ok(None);
+        };
+        let is_other = |has_moved| {
+            let has_contents = new.head.kind == FileKind::Regular;
+            let is_other = is_written || old.tail != new.tail;
+            is_changed(&old.head, &new.head, has_moved) || (has_contents && is_other)
+        };
+        // A move explains a part of the changes, and no others.
+        if !is_other(false) {
+            return Ok(None);
+        }
+        let names = self.new.names_of(ino, &new)?;
+        let Some(first) = names.first() else {
+            return Ok(None);
+        };
+        let has_moved = !self.is_same_name(first, (self.old.ino_of(first)?, Some(ino)));
+        let was_below = !has_moved || !self.old.names_of(ino, &old)?.is_empty();
+        match was_below && is_other(has_moved) {
+            true => Ok(Some(self.new.path_of(first)?)),
+            false => Ok(None),
+        }
+    }
+}

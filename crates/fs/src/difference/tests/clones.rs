@@ -1,0 +1,397 @@
+//! Differences where clones lie below the directory, and between a clone and its source.
+
+use super::walk::Listing;
+use super::*;
+use crate::CloneInfo;
+
+impl Changer {
+    fn clone_dir(&self, dir: Ino, to: DirName<'_>) -> CloneInfo {
+        let source = CloneSource {
+            fs: &self.fs,
+            dir,
+            snapshot: None,
+        };
+        let made = self.fs.make_clone(&SUPER, &source, to);
+        made.expect("it is made")
+    }
+
+    /// Runs `body` in the file system of a clone, or of mainline for 0.
+    fn within<T>(&mut self, view: u64, body: impl FnOnce(&mut Self) -> T) -> T {
+        if view == 0 {
+            return body(self);
+        }
+        let live = self.fs.open_clone(view).expect("it opens");
+        let (fs, top) = (Arc::clone(live.fs()), live.info().root);
+        let fs = std::mem::replace(&mut self.fs, fs);
+        let top = std::mem::replace(&mut self.top, top);
+        let done = body(self);
+        (self.fs, self.top) = (fs, top);
+        done
+    }
+
+    /// Mainline, for 0, or one of its clones.
+    fn any_view(&mut self) -> u64 {
+        let clones = self.fs.clones();
+        let index = self.below(clones.len() + 1);
+        clones.get(index).map_or(0, |info| info.number)
+    }
+
+    /// Clones a directory of some view to a name in some view. Many fail, and change nothing.
+    fn clone_any(&mut self) {
+        if self.fs.clones().len() >= 5 {
+            return;
+        }
+        let (from, home) = (self.any_view(), self.any_view());
+        let any_dir = |changer: &mut Self| {
+            let dirs = Listing::read(&changer.fs, changer.top).dirs();
+            let dir = dirs[changer.below(dirs.len())];
+            (Arc::clone(&changer.fs), dir)
+        };
+        let (fs, dir) = self.within(from, any_dir);
+        let (home, to) = self.within(home, any_dir);
+        let source = CloneSource {
+            fs: &fs,
+            dir,
+            snapshot: None,
+        };
+        let name = NAMES[self.below(6)];
+        drop(home.make_clone(&SUPER, &source, at(to, name)));
+    }
+
+    fn step_anywhere(&mut self) {
+        match self.below(14) {
+            0 => self.clone_any(),
+            1 => drop(self.fs.reclaim()),
+            _ => {
+                let view = self.any_view();
+                self.within(view, Self::step);
+            }
+        }
+    }
+}
+
+/// Random lives of mainline and of clones in it, and in each other.
+#[test]
+fn rows_of_all_views_tell_what_a_walk_through_them_finds() {
+    let (mut clones, mut both) = (0, 0);
+    for seed in 0..24 {
+        let mut changer = Changer::new(1_000 + seed);
+        if seed % 3 == 0 {
+            changer.fs.complete_back_rows().expect("there is room");
+        }
+        for round in 0..10 {
+            for _ in 0..14 {
+                changer.step_anywhere();
+            }
+            if round % 2 == 0 {
+                changer.keep();
+            }
+            if round > 2 {
+                let count = changer.moments.len();
+                let from = changer.below(count);
+                let to = from + changer.below(count - from);
+                changer.compare(from, Some(to));
+                changer.compare(from, None);
+                let shown = |index: usize| changer.moments[index].1.views();
+                both += shown(from).intersection(&shown(to)).count() - 1;
+                clones += changer.fs.clones().len();
+            }
+        }
+    }
+    assert!(
+        clones > 100 && both > 30,
+        "{clones} clones, {both} at both moments"
+    );
+}
+
+#[test]
+fn what_changed_in_a_clone_is_told_below_its_name() {
+    let mut changer = Changer::new(10);
+    let dir = changer.make_dir(ROOT, "dir");
+    let source = changer.make_dir(ROOT, "source");
+    changer.make_file(source, "x");
+    let inner = changer.clone_dir(source, at(dir, "inner"));
+    changer.keep();
+    changer.clock.set(2_000);
+    changer.within(inner.number, |clone| {
+        clone.make_file(clone.top, "y");
+        let file = clone.fs.lookup(at(clone.top, "x")).expect("it is there");
+        clone.write(file.ino, b"written");
+    });
+    let from = changer.moments[0].0;
+    assert_eq!(text(&changer.by_rows(dir, from, None)), "Minner/x +inner/y");
+    let paths = changer.touched(dir, from, None);
+    let shown = |paths: &BTreeSet<Vec<u8>>| {
+        let paths = paths.iter().map(|path| String::from_utf8_lossy(path));
+        paths.collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(shown(&paths.old), "inner inner/x");
+    assert_eq!(shown(&paths.new), "inner inner/x inner/y");
+
+    changer.rename((dir, "inner"), (dir, "moved"));
+    let late = changer.clone_dir(source, at(dir, "late"));
+    let found = changer.by_rows(dir, from, None);
+    assert_eq!(text(&found), "+late inner>moved Mmoved/x +moved/y");
+    let paths = changer.touched(dir, from, None);
+    assert_eq!(shown(&paths.new), "late late/x moved moved/x moved/y");
+    let removed = changer
+        .fs
+        .remove_tree(&SUPER, at(dir, "moved"), Some(inner.graft));
+    removed.expect("it is there");
+    assert_eq!(text(&changer.by_rows(dir, from, None)), "-inner +late");
+    assert_eq!(
+        shown(&changer.touched(dir, from, None).old),
+        "inner inner/x"
+    );
+    changer.compare(0, None);
+    assert_eq!(changer.fs.clone_of(late.number).expect("it is there"), late);
+}
+
+#[test]
+fn a_clone_of_another_user_is_told_to_root_alone() {
+    let mut changer = Changer::new(11);
+    let own = |changer: &Changer, ino, uid| {
+        let set = SetAttr {
+            uid: Some(uid),
+            ..SetAttr::default()
+        };
+        changer.fs.set_attr(&SUPER, ino, &set).expect("it is known");
+    };
+    let dir = changer.make_dir(ROOT, "dir");
+    let source = changer.make_dir(ROOT, "source");
+    own(&changer, dir, 7);
+    own(&changer, source, 8);
+    let inner = changer.clone_dir(source, at(dir, "inner"));
+    changer.keep();
+    changer.within(inner.number, |clone| clone.make_file(clone.top, "y"));
+    let asked = small(dir, changer.moments[0].0, None);
+    let ask = |owner| changer.fs.differences_of(&Asked { owner, ..asked });
+    assert!(matches!(ask(Some(7)), Err(FsError::Perm)), "it is of 8");
+    assert_eq!(text(&ask(None).expect("root may")), "+inner/y");
+    let late = changer.clone_dir(source, at(dir, "late"));
+    assert_eq!(late.home, 0);
+    let paths = changer.fs.touched_of(&Asked {
+        owner: Some(7),
+        ..asked
+    });
+    assert!(
+        matches!(paths, Err(FsError::Perm)),
+        "all in it would be told"
+    );
+}
+
+/// A source, its clone, and both at some moments.
+struct Twins {
+    changer: Changer,
+    source: Ino,
+    clone: CloneInfo,
+    /// What both had when the clone was made.
+    shared: BTreeSet<Ino>,
+    moments: Vec<(PinId, Listing, Listing)>,
+}
+
+impl Twins {
+    /// Some operations, a moment before the clone, and the clone.
+    fn new(seed: u64) -> Self {
+        let mut changer = Changer::new(seed);
+        if seed.is_multiple_of(2) {
+            changer.fs.complete_back_rows().expect("there is room");
+        }
+        let source = changer.make_dir(ROOT, "source");
+        changer.top = source;
+        for _ in 0..30 {
+            changer.step();
+        }
+        let clone = changer.clone_dir(source, at(ROOT, "clone"));
+        let listing = Listing::read(&changer.fs, source);
+        Self {
+            source,
+            clone,
+            shared: listing.nodes.keys().copied().collect(),
+            moments: Vec::new(),
+            changer,
+        }
+    }
+
+    fn step(&mut self) {
+        let is_in_clone = self.changer.rng.one_in(2);
+        let view = if is_in_clone { self.clone.number } else { 0 };
+        self.changer.within(view, Changer::step);
+    }
+
+    /// The source and the clone as they are.
+    fn listings(&mut self) -> (Listing, Listing) {
+        let source = Listing::read(&self.changer.fs, self.source);
+        let read = |clone: &mut Changer| Listing::read(&clone.fs, clone.top);
+        (source, self.changer.within(self.clone.number, read))
+    }
+
+    fn keep(&mut self) {
+        let (source, clone) = self.listings();
+        let name = format!("m{}", self.moments.len());
+        let info = self.changer.fs.create_snapshot(ROOT, &name);
+        let id = info.expect("it is created").id;
+        self.moments.push((id, source, clone));
+    }
+
+    /// Compares each directory that both have, both ways.
+    fn compare(&self, source: (Option<PinId>, &Listing), clone: (Option<PinId>, &Listing)) {
+        let of_clone = clone.1.renumbered(&self.shared);
+        let is_dir = |ino: &&Ino| {
+            let nodes = (source.1.nodes.get(ino), of_clone.nodes.get(ino));
+            let is_dir = |node: &walk::Node| node.attr.kind == FileKind::Directory;
+            nodes.0.is_some_and(is_dir) && nodes.1.is_some_and(is_dir)
+        };
+        for dir in self.shared.iter().filter(is_dir).copied() {
+            let at = |view, pin| DirAt { view, dir, pin };
+            let (one, other) = (at(0, source.0), at(self.clone.number, clone.0));
+            let below = (source.1.below(dir), of_clone.below(dir));
+            self.check((one, &below.0), (other, &below.1));
+            self.check((other, &below.1), (one, &below.0));
+        }
+    }
+
+    fn check(&self, old: (DirAt, &Listing), new: (DirAt, &Listing)) {
+        let asked = Asked {
+            names_min: 0,
+            ..Asked::new(old.0, new.0, None)
+        };
+        let found = self.changer.fs.differences_of(&asked);
+        let expected = walk::differences(old.1, new.1);
+        assert_eq!(found.expect("it is read"), expected, "{asked:?}");
+        let paths = self.changer.fs.touched_of(&asked);
+        assert!(matches!(paths, Err(FsError::Unsupported)), "of one view");
+    }
+}
+
+/// Random lives of a source and its clone, compared at moments of both.
+#[test]
+fn rows_since_a_clone_was_made_tell_what_a_walk_finds() {
+    for seed in 0..16 {
+        let mut twins = Twins::new(2_000 + seed);
+        for _ in 0..6 {
+            twins.keep();
+            for _ in 0..12 {
+                twins.step();
+            }
+            let count = twins.moments.len();
+            let (one, other) = (twins.changer.below(count), twins.changer.below(count));
+            let now = twins.listings();
+            let (then, source, _) = &twins.moments[one];
+            let (later, _, clone) = &twins.moments[other];
+            twins.compare((Some(*then), source), (Some(*later), clone));
+            twins.compare((Some(*then), source), (None, &now.1));
+            twins.compare((None, &now.0), (Some(*later), clone));
+            twins.compare((None, &now.0), (None, &now.1));
+        }
+    }
+}
+
+/// The moment that the clone was made from may be before it.
+#[test]
+fn a_clone_of_a_snapshot_is_compared_with_it_and_with_later_ones() {
+    let mut changer = Changer::new(12);
+    let dir = changer.make_dir(ROOT, "dir");
+    changer.make_file(dir, "x");
+    changer.keep();
+    let from = changer.moments[0].0;
+    changer.clock.set(2_000);
+    changer.make_file(dir, "later");
+    let past = changer.fs.open_snapshot("m0").expect("it opens");
+    let found = past.fs().lookup(at(ROOT, "dir"));
+    assert_eq!(found.expect("it is there").ino, dir);
+    let source = CloneSource {
+        fs: past.fs(),
+        dir,
+        snapshot: Some("m0"),
+    };
+    let made = changer.fs.make_clone(&SUPER, &source, at(ROOT, "clone"));
+    let clone = made.expect("it is made");
+    let at = |view, pin| DirAt { view, dir, pin };
+    let ask = |changer: &Changer, old, new| {
+        let asked = Asked {
+            names_min: 0,
+            ..Asked::new(old, new, None)
+        };
+        text(&changer.fs.differences_of(&asked).expect("it is read"))
+    };
+    let (past, now, copy) = (at(0, Some(from)), at(0, None), at(clone.number, None));
+    assert_eq!(ask(&changer, past, copy), "");
+    assert_eq!(ask(&changer, now, copy), "-later");
+    changer.within(clone.number, |clone| {
+        let file = clone.fs.lookup(super::at(dir, "x")).expect("it is there");
+        clone.write(file.ino, b"written");
+        clone.make_file(dir, "new");
+    });
+    assert_eq!(ask(&changer, past, copy), "+new Mx");
+    assert_eq!(ask(&changer, copy, now), "+later -new Mx");
+}
+
+/// Both have made an inode of the same number, with the same name.
+#[test]
+fn inodes_that_were_made_in_both_are_others() {
+    let mut changer = Changer::new(13);
+    let dir = changer.make_dir(ROOT, "dir");
+    let file = changer.make_file(dir, "x");
+    let clone = changer.clone_dir(dir, at(ROOT, "clone"));
+    let second = changer.clone_dir(dir, at(ROOT, "second"));
+    let make = |changer: &mut Changer| {
+        let made = changer.make_dir(dir, "made");
+        changer.rename((dir, "x"), (made, "x"));
+        made
+    };
+    let one = changer.within(clone.number, make);
+    let other = changer.within(second.number, make);
+    assert_eq!(one, other, "numbers go on in each");
+    let at = |view| DirAt {
+        view,
+        dir,
+        pin: None,
+    };
+    let asked = Asked {
+        names_min: 0,
+        ..Asked::new(at(clone.number), at(second.number), None)
+    };
+    let found = changer.fs.differences_of(&asked).expect("it is read");
+    assert_eq!(text(&found), "-made +made made/x>made/x");
+    assert!(changer.fs.get_attr(file).is_ok());
+}
+
+#[test]
+fn views_without_a_common_source_and_with_clones_are_left_to_a_walk() {
+    let changer = Changer::new(14);
+    let dir = changer.make_dir(ROOT, "dir");
+    let inner = changer.clone_dir(dir, at(dir, "inner"));
+    let clone = changer.clone_dir(dir, at(ROOT, "clone"));
+    let at = |view, dir| DirAt {
+        view,
+        dir,
+        pin: None,
+    };
+    let ask = |old, new| {
+        let asked = Asked {
+            names_min: 0,
+            ..Asked::new(old, new, None)
+        };
+        changer.fs.differences_of(&asked)
+    };
+    let found = ask(at(0, dir), at(clone.number, dir));
+    assert!(
+        matches!(found, Err(FsError::Unsupported)),
+        "a clone in both"
+    );
+    let found = ask(at(0, ROOT), at(clone.number, dir));
+    assert!(
+        matches!(found, Err(FsError::Invalid(_))),
+        "another directory"
+    );
+    let found = ask(at(0, dir), at(99, dir));
+    assert!(matches!(found, Err(FsError::NotFound)), "no such clone");
+    let removed = changer
+        .fs
+        .remove_tree(&SUPER, super::at(dir, "inner"), Some(inner.graft));
+    removed.expect("it is there");
+    // The clone has its own copy of it.
+    let found = ask(at(0, dir), at(clone.number, dir));
+    assert!(matches!(found, Err(FsError::Unsupported)), "a clone in one");
+}

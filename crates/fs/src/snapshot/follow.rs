@@ -1,0 +1,53 @@
+//! Looking up a directory along a path.
+
+use super::OTHERS_EXECUTE;
+use crate::system::FileSystem;
+use crate::{DirName, FsError, FsResult};
+use std::ops::Deref;
+use stitch_base::Ino;
+
+/// Looks up a directory of a view along a path from the root of `start`, so that it is known.
+/// `enter` returns the file system of the clone that lies at a directory, with its own directory;
+/// the path goes on in that. Returns the file system of the directory, and whether some directory
+/// above it does not let everybody pass.
+///
+/// # Errors
+/// [`FsError::Stale`] if the path does not lead to `(view, dir)`.
+pub(super) fn follow_path<F: Deref<Target = FileSystem>>(
+    start: F,
+    path: &[u8],
+    (view, dir): (u64, Ino),
+    enter: impl Fn(&F, Ino) -> FsResult<Option<(F, Ino)>>,
+) -> FsResult<(F, bool)> {
+    let elsewhere = |error| match error {
+        FsError::NotFound | FsError::NotDir => FsError::Stale(dir),
+        other => other,
+    };
+    let mut at = start.get_attr(Ino::ROOT)?;
+    let (mut fs, mut is_private) = (start, false);
+    for name in path
+        .split(|byte| *byte == b'/')
+        .filter(|name| !name.is_empty())
+    {
+        is_private |= at.perm & OTHERS_EXECUTE == 0;
+        let found = fs.lookup(DirName::new(at.ino, name));
+        // What was passed stays known as long as what is below it.
+        fs.forget(at.ino, 1);
+        at = found.map_err(elsewhere)?;
+        let clone = enter(&fs, at.ino).map_err(elsewhere)?;
+        if let Some((clone, root)) = clone {
+            fs.forget(at.ino, 1);
+            at = clone.lookup(DirName::new(root, b"."))?;
+            debug_assert_eq!(at.ino, root, "a directory is its own `.`");
+            fs = clone;
+        }
+    }
+    if (fs.view_number(), at.ino) != (view, dir) {
+        fs.forget(at.ino, 1);
+        return Err(FsError::Stale(dir));
+    }
+    // Kept as an open file is: no lookup that is taken back makes it unknown.
+    fs.open_handle(at.ino)?;
+    fs.forget(at.ino, 1);
+    Ok((fs, is_private))
+}

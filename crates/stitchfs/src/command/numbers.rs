@@ -1,0 +1,39 @@
+//! How inodes are numbered in a directory of a mount.
+
+use super::snapshot;
+use std::path::Path;
+use stitch_fs::VIEW_INO_BITS;
+use stitch_fuse::differences::{self, SnapshotParts};
+use stitch_send::InodeNumbers;
+
+/// Bits of `st_ino` that say which inode of a view it is.
+pub(super) const INO_MASK: u64 = (1 << VIEW_INO_BITS) - 1;
+
+/// The numbers of inodes in a directory.
+#[derive(Clone, Debug)]
+pub(super) struct DirNumbers {
+    pub(super) numbers: InodeNumbers,
+    /// Stands for the clone that the directory is in, also of a snapshot; 0 for none. `None` of a
+    /// daemon that does not tell.
+    pub(super) home: Option<u64>,
+}
+
+/// Returns how inodes are numbered in a directory, which may be in a snapshot. Of an older daemon
+/// the numbers in clones of a snapshot are those of the snapshot.
+pub(super) fn of(dir: &Path) -> DirNumbers {
+    let told = snapshot::open_dir(dir).and_then(differences::parts).ok();
+    let home = told.as_ref().map(|parts| parts.home);
+    let parts = told.unwrap_or(SnapshotParts {
+        ino_bits: VIEW_INO_BITS,
+        home: 0,
+        clones: Vec::new(),
+    });
+    // The directory's own file system has no other bits, whichever part it is.
+    let base = |base: u64| if base == parts.home { 0 } else { base };
+    let numbers = InodeNumbers {
+        mask: INO_MASK,
+        part_bits: parts.ino_bits,
+        parts: parts.clones.into_iter().map(base).collect(),
+    };
+    DirNumbers { numbers, home }
+}
