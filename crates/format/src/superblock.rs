@@ -32,8 +32,12 @@ pub const FEATURES_COMPATIBLE: u64 = 0;
 /// Features that this program knows; a volume with others is opened for reading only.
 pub const FEATURES_READ_ONLY: u64 = 0;
 /// Features that this program knows; a volume with others is refused.
-pub const FEATURES_INCOMPATIBLE: u64 =
-    FEATURE_INSTANCES | FEATURE_PINS | FEATURE_BRANCHES | FEATURE_SHIFTS | FEATURE_PIN_SCOPES;
+pub const FEATURES_INCOMPATIBLE: u64 = FEATURE_INSTANCES
+    | FEATURE_PINS
+    | FEATURE_BRANCHES
+    | FEATURE_SHIFTS
+    | FEATURE_PIN_SCOPES
+    | FEATURE_PIN_RANGES;
 /// The volume has further instances: engines with logs of their own in the same zones.
 pub const FEATURE_INSTANCES: u64 = 1;
 /// A version log of the volume has, or had, a pin. Set before the first pin is made.
@@ -44,6 +48,9 @@ pub const FEATURE_BRANCHES: u64 = 4;
 pub const FEATURE_SHIFTS: u64 = 8;
 /// A version log of the volume has, or had, a pin of some trees. Set before the first one is made.
 pub const FEATURE_PIN_SCOPES: u64 = 16;
+/// A version log of the volume has, or had, a pin of key ranges. Set before the first one is
+/// narrowed.
+pub const FEATURE_PIN_RANGES: u64 = 32;
 
 const ALIGN: u64 = 4096;
 const LOG_BYTES_MIN: u64 = 32 << 10;

@@ -5,7 +5,7 @@
 //!
 //! | part of an edit | layout |
 //! |---|---|
-//! | version | u8: 1 to 6, the lowest that the edit needs |
+//! | version | u8: 1 to 7, the lowest that the edit needs |
 //! | counters | last seqno, next table number, next tree number |
 //! | dropped trees | count, tree numbers; every table of theirs goes with them |
 //! | new trees | count, tree descriptions |
@@ -18,7 +18,8 @@
 //! Parts are applied in this order.
 //!
 //! Version 1 is that of format 2.0. Version 2 adds altered trees, value blocks and Zstandard, 3
-//! adds pins, 4 adds branch trees, 5 adds shifts of tables, 6 adds pins of some trees.
+//! adds pins, 4 adds branch trees, 5 adds shifts of tables, 6 adds pins of some trees, 7 adds pins
+//! of key ranges.
 //!
 //! A tree description: number, name, block bytes, stitching threshold, compression (u8), and in
 //! version 2 value block threshold. From version 4 on its parent follows: see [`BranchRecord`].
@@ -37,6 +38,7 @@ use crate::codec::{Reader, put_bytes, put_varint, varint_bytes};
 pub use branches::BranchRecord;
 use branches::{put_branch, read_branch};
 pub use lengths::BaseBytes;
+pub use pin_ranges::{NarrowedPin, RangeRecord, TreeRanges};
 pub use pins::{HIDDEN_TREE_BYTES_MAX, PinChanges, PinRecord};
 use std::sync::Arc;
 use stitch_base::{Seqno, TableId, TreeId};
@@ -44,6 +46,7 @@ use stitch_base::{Seqno, TableId, TreeId};
 mod branches;
 mod features;
 mod lengths;
+mod pin_ranges;
 mod pins;
 mod shifts;
 
@@ -58,7 +61,9 @@ const VERSION_BRANCHES: u8 = 4;
 /// With shifts of tables.
 const VERSION_SHIFTS: u8 = 5;
 /// With pins of some trees.
-const VERSION: u8 = 6;
+const VERSION_SCOPES: u8 = 6;
+/// With pins of key ranges.
+const VERSION: u8 = 7;
 const SECTOR_BYTES: u64 = ALIGN;
 const LARGEST_EXCLUDED: u8 = 1;
 const COMPRESSION_MAX_VERSION_1: u8 = 1;
@@ -272,8 +277,11 @@ impl VersionEdit {
     }
 
     fn version(&self) -> u8 {
-        if self.has_pin_scopes() {
+        if self.has_pin_ranges() {
             return VERSION;
+        }
+        if self.has_pin_scopes() {
+            return VERSION_SCOPES;
         }
         if self.has_shifts() {
             return VERSION_SHIFTS;
@@ -325,7 +333,7 @@ impl VersionEdit {
             });
         }
         if version < VERSION_PLAIN {
-            return Err(reader.field("version", "1 to 6", version.to_string()));
+            return Err(reader.field("version", "1 to 7", version.to_string()));
         }
         let tree = |r: &mut Reader<'_>| read_tree(r, version);
         let r = &mut reader;
@@ -349,7 +357,8 @@ impl VersionEdit {
         };
         let is_lowest = match version {
             VERSION_SHIFTS => edit.has_shifts(),
-            VERSION => edit.has_pin_scopes(),
+            VERSION_SCOPES => edit.has_pin_scopes(),
+            VERSION => edit.has_pin_ranges(),
             _ => true,
         };
         if !is_lowest {

@@ -10,6 +10,9 @@ pub struct Capabilities {
     /// chosen alone, by an engine that has pins. Without it, such a pin holds more than was asked
     /// for: all trees.
     pub pins_of_trees: bool,
+    /// [`Engine::narrow_pin`](crate::Engine::narrow_pin) narrows a pin to ranges of keys, by an
+    /// engine that has pins of some trees. Without it, the pin holds what it did.
+    pub pins_of_ranges: bool,
     /// [`Engine::commit_guarded`](crate::Engine::commit_guarded) and
     /// [`Engine::changed_keys`](crate::Engine::changed_keys).
     pub guards: bool,

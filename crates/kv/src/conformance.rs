@@ -14,6 +14,7 @@ mod keys_between;
 mod limits;
 mod many_keys;
 mod messages;
+mod pin_ranges;
 mod pin_scopes;
 mod pins;
 pub mod random;
@@ -108,6 +109,13 @@ pub const CHECKS: &[(&str, Check)] = &[
     ("pins_of_trees_branched", pin_scopes::branches),
     ("pins_of_trees_space", pin_scopes::space),
     ("pins_of_trees_shares", pin_scopes::shares),
+    ("pins_of_ranges", pin_ranges::listed),
+    ("pins_of_ranges_refused", pin_ranges::refused),
+    ("pins_of_ranges_messages", pin_ranges::messages),
+    ("pins_of_ranges_dropped", pin_ranges::hidden_trees),
+    ("pins_of_ranges_branched", pin_ranges::branches),
+    ("pins_of_ranges_space", pin_ranges::space),
+    ("pins_of_ranges_shares", pin_ranges::shares),
     ("branches_unsupported", branches::unsupported),
     ("branches", branches::isolation),
     ("branches_deletes", branches::deletes),

@@ -2,7 +2,7 @@
 
 use crate::{
     Batch, Capabilities, ChangedKey, Counters, DeletedRange, Guards, Holder, KvError, Limits,
-    NewBranch, PinInfo, Snapshot, SpaceShare, TreeInfo, TreeOptions, UpsertRegistry,
+    NewBranch, PinInfo, PinRanges, Snapshot, SpaceShare, TreeInfo, TreeOptions, UpsertRegistry,
 };
 use stitch_base::{Seqno, TreeId};
 
@@ -412,13 +412,45 @@ pub trait Engine: Send + Sync {
         Err(KvError::Unsupported("pins"))
     }
 
+    /// Narrows a pin: of each tree in `ranges` it holds these keys alone from now on, of its other
+    /// trees what it held. What is replaced beside the ranges takes no space for its sake any more.
+    /// Returns the pin as it is listed then; one of all trees lists the trees that it sees. Once a
+    /// tree is narrowed, its next ranges lie within those before.
+    ///
+    /// A snapshot that [`Self::open_pin`] returns afterwards reads these keys. Reads, scans, guards
+    /// and [`Self::keys_between`] of a key or range that is not within one of the ranges are
+    /// refused as [`KvError::KeysNotHeld`], and so are branches of a tree with such keys: they
+    /// would hold all of it. Snapshots that were opened before go on and hold what they did.
+    ///
+    /// An engine without [`Capabilities::pins_of_ranges`] leaves the pin as it is.
+    ///
+    /// # Errors
+    /// [`KvError::PinNotFound`], [`KvError::NotHeld`] (a tree that the pin does not hold),
+    /// [`KvError::Invalid`] (more than [`PIN_RANGES_MAX`](crate::PIN_RANGES_MAX) ranges of a tree,
+    /// or a key that the pin does not hold), [`KvError::TooLarge`] (more than
+    /// [`PIN_RANGES_BYTES_MAX`](crate::PIN_RANGES_BYTES_MAX) bytes of keys of a tree), and as
+    /// [`Self::create_pin`]; then the pin is as it was.
+    ///
+    /// # Durability
+    /// On the medium when this returns.
+    fn narrow_pin(&self, name: &str, ranges: &PinRanges) -> Result<PinInfo, KvError> {
+        let _ = ranges;
+        debug_assert!(
+            !self.capabilities().pins_of_ranges,
+            "an engine with them narrows pins"
+        );
+        let found = self.pins()?.into_iter().find(|pin| pin.name == name);
+        found.ok_or_else(|| KvError::PinNotFound(name.to_owned()))
+    }
+
     /// Makes branch trees: each begins with what its parent holds now, or held at `at`, and has the
     /// parent's options. All of them are made, in one step and of one moment, or none. Copies
     /// nothing; returns their numbers in the order of `branches`.
     ///
     /// # Errors
     /// [`KvError::Unsupported`], [`KvError::NoTree`] (a parent that is not alive, or was not at
-    /// `at`), [`KvError::NotHeld`], [`KvError::TooDeep`], and as [`Self::create_tree`].
+    /// `at`), [`KvError::NotHeld`], [`KvError::KeysNotHeld`], [`KvError::TooDeep`], and as
+    /// [`Self::create_tree`].
     ///
     /// # Durability
     /// On the medium when this returns, with every commit that the branches see.

@@ -22,6 +22,10 @@ pub enum KvError {
     /// The pin of a snapshot does not hold this tree: see [`crate::Engine::create_pin_of`].
     #[error("the snapshot does not hold tree {0}: its pin was created for other trees")]
     NotHeld(TreeId),
+    /// The pin of a snapshot does not hold these keys of a tree: see
+    /// [`crate::Engine::narrow_pin`].
+    #[error("the snapshot does not hold these keys of tree {0}: its pin was narrowed to others")]
+    KeysNotHeld(TreeId),
     /// The engine lacks this part of the contract: see [`crate::Capabilities`].
     #[error("this engine does not support {0}")]
     Unsupported(&'static str),
@@ -102,9 +106,11 @@ impl KvError {
             Self::NoTree(_) | Self::PinNotFound(_) => ErrorKind::NotFound,
             Self::TreeExists(_) | Self::PinExists(_) => ErrorKind::Exists,
             Self::Unsupported(_) => ErrorKind::Unsupported,
-            Self::TooLarge { .. } | Self::TooDeep | Self::NotHeld(_) | Self::Invalid(_) => {
-                ErrorKind::Invalid
-            }
+            Self::TooLarge { .. }
+            | Self::TooDeep
+            | Self::NotHeld(_)
+            | Self::KeysNotHeld(_)
+            | Self::Invalid(_) => ErrorKind::Invalid,
             Self::NoSpace { .. } => ErrorKind::NoSpace,
             Self::ReadOnly => ErrorKind::ReadOnly,
             Self::Conflict { .. } => ErrorKind::Conflict,

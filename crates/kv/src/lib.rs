@@ -19,6 +19,7 @@ pub mod counters;
 mod engine;
 mod error;
 mod guards;
+mod key_ranges;
 mod limits;
 mod model;
 mod pin;
@@ -41,12 +42,14 @@ pub use engine::{
 };
 pub use error::KvError;
 pub use guards::{ChangedKey, Guard, Guarded, Guards};
+pub use key_ranges::{KeyRanges, OwnedKeyRange};
 pub use limits::{
-    Limits, PIN_NAME_BYTES_MAX, PIN_USER_BYTES_MAX, TREE_NAME_BYTES_MAX, check_free,
-    check_pin_name, check_pin_user, check_tree_name,
+    Limits, PIN_NAME_BYTES_MAX, PIN_RANGES_BYTES_MAX, PIN_RANGES_MAX, PIN_USER_BYTES_MAX,
+    TREE_NAME_BYTES_MAX, check_free, check_pin_name, check_pin_ranges, check_pin_user,
+    check_tree_name,
 };
 pub use model::{CommitFault, Dump, ModelEngine};
-pub use pin::{PinInfo, PinScope};
+pub use pin::{PinInfo, PinRanges, PinScope};
 pub use snapshot::Snapshot;
 pub use snapshot_engine::SnapshotEngine;
 pub use space_share::{Holder, SpaceShare, check_holders};

@@ -1,6 +1,7 @@
 //! What an engine can take, and the checks that every engine makes alike.
 
-use crate::{Batch, Guards, KvError, Message, UpsertRegistry};
+use crate::{Batch, Guards, KeyRanges, KvError, Message, UpsertRegistry};
+use stitch_base::TreeId;
 
 /// What an engine can take. Layers above keep within it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,4 +124,39 @@ pub fn check_pin_name(name: &str) -> Result<(), KvError> {
 pub const fn check_pin_user(user: &[u8]) -> Result<(), KvError> {
     let (len_bytes, limit_bytes) = (user.len() as u64, PIN_USER_BYTES_MAX as u64);
     within("user bytes of a pin", len_bytes, limit_bytes)
+}
+
+/// Most ranges of keys that a pin holds of one tree.
+pub const PIN_RANGES_MAX: usize = 256;
+/// Most bytes that the bounds of these ranges have together.
+pub const PIN_RANGES_BYTES_MAX: usize = 64 << 10;
+
+/// Refuses ranges of a tree that a pin cannot be narrowed to. `before` has those that it holds, if
+/// it does not hold all keys.
+///
+/// # Errors
+/// [`KvError::TooLarge`] for bounds that are too long together; [`KvError::Invalid`] for too many
+/// ranges, or a key that the pin does not hold.
+pub fn check_pin_ranges(
+    tree: TreeId,
+    before: Option<&KeyRanges>,
+    ranges: &KeyRanges,
+) -> Result<(), KvError> {
+    if ranges.count() > PIN_RANGES_MAX {
+        return Err(KvError::Invalid(format!(
+            "a pin has at most {PIN_RANGES_MAX} ranges of a tree; these are {} of tree {tree}",
+            ranges.count()
+        )));
+    }
+    let bounds = ranges.iter().map(|range| {
+        let end_bytes = range.end.map_or(0, <[u8]>::len);
+        (range.start.len() + end_bytes) as u64
+    });
+    let limit_bytes = PIN_RANGES_BYTES_MAX as u64;
+    within("bounds of the ranges of a pin", bounds.sum(), limit_bytes)?;
+    if before.is_none_or(|before| ranges.is_within(before)) {
+        return Ok(());
+    }
+    let what = format!("a pin is narrowed to keys that it holds; it lacks some of tree {tree}");
+    Err(KvError::Invalid(what))
 }

@@ -6,8 +6,8 @@
 //! 2. A commit checks the whole batch, then applies each message at once: a range delete visits
 //!    every key of the range, an upsert is folded when it is written.
 //! 3. A read takes the newest version that is not newer than its snapshot.
-//! 4. A pin is a snapshot of all trees or of some that `reopened` takes along. A tree that is
-//!    dropped moves to the pins that see it.
+//! 4. A pin is a snapshot of all trees, of some, or of ranges of their keys, that `reopened` takes
+//!    along. A tree that is dropped moves to the pins that see it.
 //! 5. A branch tree has rows of its own for every key that was written to it, and shares the rows
 //!    of its parent for the others. It keeps every message to it as well: `absorb` commits them.
 //!
@@ -19,6 +19,7 @@
 //! Locks: `state`, then `holds`, then what a pin keeps, then a tree's rows, then its parent's.
 
 mod branches;
+mod changes;
 mod fault;
 mod holds;
 mod pins;
@@ -28,9 +29,9 @@ mod space_share;
 
 use crate::{
     Batch, BranchPoint, Capabilities, ChangedKey, CommitOptions, Counters, DeletedRange, Direction,
-    Engine, Guard, Guards, Holder, KeyRange, KvError, Limits, NewBranch, PinInfo, Scan, Snapshot,
-    SpaceClass, SpaceShare, SpaceUsage, TreeInfo, TreeOptions, UpsertRegistry, Violation,
-    check_free, check_tree_name, counters,
+    Engine, Guarded, Guards, Holder, KeyRange, KvError, Limits, NewBranch, PinInfo, PinRanges,
+    Scan, Snapshot, SpaceClass, SpaceShare, SpaceUsage, TreeInfo, TreeOptions, UpsertRegistry,
+    Violation, check_free, check_tree_name, counters,
 };
 use bytes::Bytes;
 pub use fault::CommitFault;
@@ -162,17 +163,18 @@ impl ModelEngine {
             .collect()
     }
 
-    /// The rows of a living tree, or of a dropped one that the snapshot's pin or branch sees.
+    /// The rows of a living tree, or of a dropped one that the snapshot's pin or branch sees, for
+    /// reads of these keys.
     fn rows(
         &self,
         state: &State,
-        tree: TreeId,
+        (tree, on): (TreeId, Guarded<'_>),
         at: Option<&Snapshot>,
     ) -> Result<Arc<RwLock<Rows>>, KvError> {
         debug_assert!(tree.0 > 0, "tree 0 is never given out");
         let hold = at.map(|snapshot| self.holds.own(snapshot));
         if let Some(hold) = hold {
-            state.check_held(hold, tree)?;
+            state.check_held(hold, (tree, on))?;
         }
         if let Some(found) = state.trees.get(&tree) {
             return Ok(Arc::clone(&found.rows));
@@ -212,19 +214,6 @@ impl ModelEngine {
         check_free(batch.len_bytes() as u64 + state.overhead(batch), free_bytes)
     }
 
-    /// The keys under a guard that changed since its moment, in order.
-    fn changed(
-        &self,
-        state: &State,
-        guard: &Guard<'_>,
-        count_max: usize,
-    ) -> Result<Vec<Vec<u8>>, KvError> {
-        state.check_held(self.holds.own(guard.since), guard.tree)?;
-        let rows = self.rows(state, guard.tree, None)?;
-        let rows = rows.read();
-        Ok(rows.changed(guard.on, guard.since.seqno(), count_max))
-    }
-
     /// Applies what was admitted, or fails as it is told to.
     fn apply_or_fail(
         &self,
@@ -246,7 +235,7 @@ impl ModelEngine {
         let mut held = BTreeMap::new();
         for (tree, message) in batch.messages() {
             state.seqno = state.seqno.next();
-            let rows = self.rows(state, tree, None)?;
+            let rows = self.rows(state, (tree, Guarded::Key(message.key())), None)?;
             let held = held.entry(tree).or_insert_with(|| self.holds.of(tree));
             let bytes = rows
                 .write()
@@ -308,6 +297,7 @@ impl Engine for ModelEngine {
         Capabilities {
             pins: true,
             pins_of_trees: true,
+            pins_of_ranges: true,
             guards: true,
             branches: true,
             absorb: true,
@@ -398,20 +388,10 @@ impl Engine for ModelEngine {
         &self,
         tree: TreeId,
         range: KeyRange<'_>,
-        (from, to): (&Snapshot, Option<&Snapshot>),
+        moments: (&Snapshot, Option<&Snapshot>),
         count_max: usize,
     ) -> Result<Vec<Vec<u8>>, KvError> {
-        let state = self.state.read();
-        let rows = self.rows(&state, tree, to)?;
-        let from_hold = self.holds.own(from);
-        state.check_held(from_hold, tree)?;
-        let (_, last_tree) = from_hold.moment();
-        if tree > last_tree {
-            return Err(KvError::NoTree(tree));
-        }
-        let seqnos = (from.seqno(), to.map_or(state.seqno, Snapshot::seqno));
-        let rows = rows.read();
-        Ok(rows.changed_between(range, seqnos, count_max))
+        self.listed_between(tree, range, moments, count_max)
     }
 
     fn upserts(&self) -> &UpsertRegistry {
@@ -462,6 +442,10 @@ impl Engine for ModelEngine {
         self.set_pin_user(name, user)
     }
 
+    fn narrow_pin(&self, name: &str, ranges: &PinRanges) -> Result<PinInfo, KvError> {
+        self.narrow(name, ranges)
+    }
+
     fn branch_trees(
         &self,
         branches: &[NewBranch<'_>],
@@ -505,7 +489,7 @@ impl Engine for ModelEngine {
     ) -> Result<Option<Bytes>, KvError> {
         self.gets.fetch_add(1, Ordering::Relaxed);
         let state = self.state.read();
-        let rows = self.rows(&state, tree, at)?;
+        let rows = self.rows(&state, (tree, Guarded::Key(key)), at)?;
         let seqno = at.map_or(state.seqno, Snapshot::seqno);
         let value = rows.read().get(key, seqno);
         Ok(value)
@@ -520,7 +504,8 @@ impl Engine for ModelEngine {
     ) -> Result<Box<dyn Scan + '_>, KvError> {
         self.scans.fetch_add(1, Ordering::Relaxed);
         let snapshot = at.cloned().unwrap_or_else(|| self.snapshot());
-        let rows = self.rows(&self.state.read(), tree, Some(&snapshot))?;
+        let of = (tree, Guarded::Range(range));
+        let rows = self.rows(&self.state.read(), of, Some(&snapshot))?;
         Ok(Box::new(ModelScan::new(rows, range, direction, snapshot)))
     }
 

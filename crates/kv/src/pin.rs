@@ -1,6 +1,8 @@
 //! Moments of a store that outlive the process.
 
+use crate::KeyRanges;
 use bytes::Bytes;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use stitch_base::{PinId, Seqno, TreeId};
 
@@ -56,6 +58,10 @@ impl PinScope {
     }
 }
 
+/// Trees of which a pin holds ranges of keys alone: see
+/// [`Engine::narrow_pin`](crate::Engine::narrow_pin).
+pub type PinRanges = BTreeMap<TreeId, KeyRanges>;
+
 /// A pin as a store lists it: a moment of its trees, held in the store itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PinInfo {
@@ -67,6 +73,8 @@ pub struct PinInfo {
     pub seqno: Seqno,
     /// The trees that it holds.
     pub scope: PinScope,
+    /// Of some of these trees, the keys that it holds. It holds every key of the others.
+    pub ranges: PinRanges,
     /// Bytes of the user, which the engine stores and does not read.
     pub user: Bytes,
 }

@@ -2,8 +2,8 @@
 
 use crate::{
     Batch, Caching, Capabilities, ChangedKey, Coming, CommitOptions, Counters, DeletedRange,
-    Direction, Engine, Guards, Holder, KeyRange, KvError, Limits, NewBranch, PinInfo, Scan,
-    Snapshot, SpaceShare, SpaceUsage, TreeInfo, TreeOptions, UpsertRegistry, Violation,
+    Direction, Engine, Guards, Holder, KeyRange, KvError, Limits, NewBranch, PinInfo, PinRanges,
+    Scan, Snapshot, SpaceShare, SpaceUsage, TreeInfo, TreeOptions, UpsertRegistry, Violation,
 };
 use bytes::Bytes;
 use stitch_base::{Seqno, TreeId};
@@ -84,6 +84,7 @@ wrapped_engine! {
     fn open_pin(&self, name: &str) -> Result<Snapshot, KvError>;
     fn drop_pin(&self, name: &str) -> Result<(), KvError>;
     fn alter_pin(&self, name: &str, user: &[u8]) -> Result<(), KvError>;
+    fn narrow_pin(&self, name: &str, ranges: &PinRanges) -> Result<PinInfo, KvError>;
     fn branch_trees(
         &self,
         branches: &[NewBranch<'_>],

@@ -14,8 +14,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use stitch_base::{Seqno, TreeId};
 use stitch_kv::{
-    BranchPoint, DeletedRange, Direction, KeyRange, KvError, NewBranch, Scan, Snapshot, TreeInfo,
-    check_branch_depth, check_tree_name, join_ranges,
+    BranchPoint, DeletedRange, Direction, Guarded, KeyRange, KvError, NewBranch, Scan, Snapshot,
+    TreeInfo, check_branch_depth, check_tree_name, join_ranges,
 };
 
 impl Store {
@@ -200,7 +200,9 @@ fn new_branches(
     let mut id = version.next_tree;
     for NewBranch { parent, name } in branches {
         if version.is_living(*parent) && moment.saw(*parent) {
-            moment.check_held(version, *parent)?;
+            // The branch holds all of it.
+            let all = Guarded::Range(KeyRange::all());
+            moment.check_held(version, (*parent, all))?;
         }
         let was_there = version.is_living(*parent) && moment.has(*parent);
         if !was_there {

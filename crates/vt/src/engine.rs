@@ -10,7 +10,7 @@ use crate::signals::Worker;
 use crate::store::Store;
 use crate::table::Bounds;
 use crate::version::tree_record;
-use crate::view::{View, Views};
+use crate::view::Views;
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,9 +22,9 @@ use stitch_format::superblock::FEATURE_BRANCHES;
 use stitch_format::vt_manifest::VersionEdit;
 use stitch_kv::{
     Batch, Caching, Capabilities, ChangedKey, Coming, CommitOptions, Counters, DeletedRange,
-    Direction, Engine, Guards, Holder, KeyRange, KvError, Limits, NewBranch, PinInfo, Scan,
-    Snapshot, SpaceShare, SpaceUsage, TreeInfo, TreeOptions, UpsertRegistry, Violation,
-    check_tree_name,
+    Direction, Engine, Guarded, Guards, Holder, KeyRange, KvError, Limits, NewBranch, PinInfo,
+    PinRanges, Scan, Snapshot, SpaceShare, SpaceUsage, TreeInfo, TreeOptions, UpsertRegistry,
+    Violation, check_tree_name,
 };
 use stitch_volume::{Opened, Volume};
 
@@ -116,25 +116,6 @@ impl VtEngine {
         }
         self.store.close()
     }
-
-    /// The view to read in, and the newest write to see. The view is taken first: what it holds is
-    /// then at least as old as the number, never newer than a compaction would keep for it.
-    fn reading(&self, tree: TreeId, at: Option<&Snapshot>) -> Result<(Arc<View>, Seqno), KvError> {
-        let view = self.views.get();
-        let Some(snapshot) = at else {
-            let seqno = Seqno(self.visible.load(Ordering::Acquire));
-            let is_living = view.version.is_living(tree);
-            return is_living
-                .then_some((view, seqno))
-                .ok_or(KvError::NoTree(tree));
-        };
-        let hold = self.store.snapshots.own(snapshot);
-        let hold =
-            hold.ok_or_else(|| KvError::Invalid("a snapshot of another store".to_owned()))?;
-        hold.check_held(&view.version, tree)?;
-        let view = hold.view_of(view, tree).ok_or(KvError::NoTree(tree))?;
-        Ok((view, snapshot.seqno()))
-    }
 }
 
 impl VtEngine {
@@ -146,7 +127,7 @@ impl VtEngine {
         at: Option<&Snapshot>,
     ) -> Result<Box<dyn Scan + '_>, KvError> {
         let complete = Seqno(self.visible.load(Ordering::Acquire));
-        let (view, seqno) = self.reading(tree, at)?;
+        let (view, seqno) = self.reading((tree, Guarded::Range(range)), at)?;
         self.store.cache.counters().add(ReadCount::Scans, 1);
         let seqnos = (seqno, complete);
         let scan = VtScan::new(&self.store.reads, view, tree, range, way, seqnos)?;
@@ -169,6 +150,7 @@ impl Engine for VtEngine {
         Capabilities {
             pins: true,
             pins_of_trees: true,
+            pins_of_ranges: true,
             guards: true,
             branches: true,
             absorb: true,
@@ -230,7 +212,7 @@ impl Engine for VtEngine {
         count_max: usize,
     ) -> Result<Vec<Vec<u8>>, KvError> {
         let complete = Seqno(self.visible.load(Ordering::Acquire));
-        let (view, up_to) = self.reading(tree, to)?;
+        let (view, up_to) = self.reading((tree, Guarded::Range(range)), to)?;
         let (of, seqnos) = ((&view, tree), (up_to, complete));
         self.store.keys_between(of, range, from, seqnos, count_max)
     }
@@ -279,6 +261,10 @@ impl Engine for VtEngine {
         self.store.alter_pin(name, user)
     }
 
+    fn narrow_pin(&self, name: &str, ranges: &PinRanges) -> Result<PinInfo, KvError> {
+        self.store.narrow_pin(name, ranges)
+    }
+
     fn branch_trees(
         &self,
         branches: &[NewBranch<'_>],
@@ -324,7 +310,7 @@ impl Engine for VtEngine {
         key: &[u8],
         at: Option<&Snapshot>,
     ) -> Result<Option<Bytes>, KvError> {
-        let (view, seqno) = self.reading(tree, at)?;
+        let (view, seqno) = self.reading((tree, Guarded::Key(key)), at)?;
         self.store.cache.counters().add(ReadCount::Gets, 1);
         Ok(self.store.reads.get_in(&view, tree, key, seqno)?)
     }
@@ -335,7 +321,8 @@ impl Engine for VtEngine {
         keys: &[&[u8]],
         at: Option<&Snapshot>,
     ) -> Result<Vec<Option<Bytes>>, KvError> {
-        let (view, seqno) = self.reading(tree, at)?;
+        let on = keys.iter().map(|key| Guarded::Key(key));
+        let (view, seqno) = self.reading_all(tree, on, at)?;
         let gets = &self.store.cache.counters();
         gets.add(ReadCount::Gets, keys.len() as u64);
         Ok(self.store.reads.get_many_in(&view, tree, keys, seqno)?)
@@ -370,7 +357,7 @@ impl Engine for VtEngine {
         if !self.store.cache.readers().may_read_ahead() {
             return false;
         }
-        let Ok((view, _)) = self.reading(tree, None) else {
+        let Ok((view, _)) = self.reading((tree, Guarded::Range(range)), None) else {
             return false;
         };
         let bounds = Bounds::of(range, true);
@@ -401,7 +388,8 @@ impl Engine for VtEngine {
         ranges: &[KeyRange<'_>],
         at: Option<&Snapshot>,
     ) -> Result<SpaceShare, KvError> {
-        let (view, seqno) = self.reading(tree, at)?;
+        let on = ranges.iter().map(|range| Guarded::Range(*range));
+        let (view, seqno) = self.reading_all(tree, on, at)?;
         let reader = (seqno, at.is_none());
         Ok(self.store.range_space(&view, tree, ranges, reader)?)
     }
@@ -588,5 +576,6 @@ impl Store {
 
 mod close;
 mod export;
+mod reading;
 #[cfg(test)]
 mod tests;

@@ -1,15 +1,17 @@
 //! The moments that are held of a store, and of each tree.
 //!
-//! A reader holds its moment of every tree, a pin of every tree or of some. A branch tree holds its
-//! moment of its parent alone: the parents of that one are held by the branch that the parent
-//! itself is.
+//! A reader holds its moment of every tree, a pin of every tree or of some, and of ranges of keys
+//! of others. A branch tree holds its moment of its parent alone: the parents of that one are held
+//! by the branch that the parent itself is.
 //!
 //! A moment that nothing holds any more is noted if a write-out or a compaction kept versions for
 //! it. Most snapshots are dropped before any of these begins.
 
 use crate::dropped::{DroppedByTree, DroppedMoments};
+use crate::key_moments::KeyMoments;
 use std::collections::BTreeMap;
 use stitch_base::{Seqno, TreeId};
+use stitch_kv::{KeyRanges, PinRanges};
 
 /// Moments that are held, of every tree or of one.
 #[derive(Debug, Default)]
@@ -26,6 +28,8 @@ struct ScopeMoments {
 pub(crate) struct HeldMoments {
     of_store: ScopeMoments,
     of_trees: BTreeMap<TreeId, ScopeMoments>,
+    /// For each tree of which pins hold ranges alone: their moments, once for each pin.
+    of_ranges: BTreeMap<TreeId, Vec<(Seqno, KeyRanges)>>,
     /// Moments that something was kept for, and nothing holds any more.
     pub(crate) dropped: DroppedByTree,
     /// Number of the first tree that was not made yet.
@@ -37,25 +41,27 @@ pub(crate) struct HeldMoments {
 pub(crate) struct HeldSeqnos {
     of_store: Vec<Seqno>,
     of_trees: BTreeMap<TreeId, Vec<Seqno>>,
+    of_ranges: BTreeMap<TreeId, Vec<(Seqno, KeyRanges)>>,
 }
 
 impl HeldSeqnos {
-    /// Returns the moments that are held of a tree, in ascending order.
-    pub(crate) fn of(&self, tree: TreeId) -> Vec<Seqno> {
-        let mut all = self.of_store.clone();
-        if let Some(own) = self.of_trees.get(&tree) {
-            all.extend(own);
-            all.sort_unstable();
-            all.dedup();
-        }
-        debug_assert!(all.is_sorted(), "moments are in order");
-        all
+    /// Returns the moments that are held of a tree.
+    pub(crate) fn of(&self, tree: TreeId) -> KeyMoments {
+        let mut whole = self.of_store.clone();
+        whole.extend(self.of_trees.get(&tree).into_iter().flatten());
+        let ranged = self.of_ranges.get(&tree).cloned();
+        KeyMoments::new(whole, ranged.unwrap_or_default())
     }
 
-    /// Returns the oldest moment that is held of a tree.
-    pub(crate) fn oldest_of(&self, tree: TreeId) -> Option<Seqno> {
+    /// Returns the oldest moment that is held of any key of a tree from the first to the last of
+    /// `keys`, both included.
+    pub(crate) fn oldest_of(&self, tree: TreeId, (first, last): (&[u8], &[u8])) -> Option<Seqno> {
         let own = self.of_trees.get(&tree).and_then(|own| own.first());
-        self.of_store.first().into_iter().chain(own).min().copied()
+        let ranged = self.of_ranges.get(&tree).into_iter().flatten();
+        let ranged = ranged.filter(|(_, ranges)| ranges.meets_keys(first, last));
+        let ranged = ranged.map(|(seqno, _)| seqno);
+        let whole = self.of_store.first().into_iter().chain(own);
+        whole.chain(ranged).min().copied()
     }
 
     /// Moments of every tree.
@@ -63,7 +69,7 @@ impl HeldSeqnos {
     pub(crate) fn of_store(seqnos: &[Seqno]) -> Self {
         Self {
             of_store: seqnos.to_vec(),
-            of_trees: BTreeMap::new(),
+            ..Self::default()
         }
     }
 }
@@ -132,6 +138,31 @@ impl HeldMoments {
         }
     }
 
+    /// Holds a moment once more, of the keys in ranges of some trees.
+    pub(crate) fn add_ranges(&mut self, ranges: &PinRanges, seqno: Seqno) {
+        for (tree, ranges) in ranges {
+            let of_tree = self.of_ranges.entry(*tree).or_default();
+            of_tree.push((seqno, ranges.clone()));
+        }
+    }
+
+    /// Gives up a moment that is held so. It is noted in any case: there are few of them.
+    ///
+    /// # Panics
+    /// Panics if it is not held.
+    pub(crate) fn remove_ranges(&mut self, ranges: &PinRanges, seqno: Seqno) {
+        for (tree, ranges) in ranges {
+            let of_tree = self.of_ranges.entry(*tree).or_default();
+            let is_it = |(held, of): &(Seqno, KeyRanges)| *held == seqno && of == ranges;
+            let at = of_tree.iter().position(is_it);
+            of_tree.swap_remove(at.expect("what is held is listed"));
+            if of_tree.is_empty() {
+                self.of_ranges.remove(tree);
+            }
+            self.dropped.add(Some(*tree), DroppedMoments::one(seqno));
+        }
+    }
+
     /// Returns all that are held.
     pub(crate) fn list(&self) -> HeldSeqnos {
         let seqnos = |scope: &ScopeMoments| scope.counts.keys().copied().collect();
@@ -139,6 +170,7 @@ impl HeldMoments {
         HeldSeqnos {
             of_store: seqnos(&self.of_store),
             of_trees: trees.map(|(tree, scope)| (*tree, seqnos(scope))).collect(),
+            of_ranges: self.of_ranges.clone(),
         }
     }
 
@@ -176,11 +208,11 @@ mod tests {
         held.add(Some(&[TREE]), Seqno(3));
         held.add(Some(&[TREE]), Seqno(5));
         let list = held.list();
-        assert_eq!(list.of(TREE), [Seqno(3), Seqno(5)]);
-        assert_eq!(list.of(OTHER), [Seqno(5)]);
+        assert_eq!(list.of(TREE).all(), [Seqno(3), Seqno(5)]);
+        assert_eq!(list.of(OTHER).all(), [Seqno(5)]);
         held.remove(Some(&[TREE]), Seqno(3));
         held.remove(Some(&[TREE]), Seqno(5));
-        assert_eq!(held.list().of(TREE), [Seqno(5)]);
+        assert_eq!(held.list().of(TREE).all(), [Seqno(5)]);
         assert!(held.dropped.is_empty(), "nothing was written");
     }
 
@@ -190,16 +222,36 @@ mod tests {
         held.add(Some(&[TREE, OTHER]), Seqno(3));
         held.add(Some(&[]), Seqno(4));
         let list = held.list();
-        assert_eq!(
-            (list.of(TREE), list.of(OTHER)),
-            (vec![Seqno(3)], vec![Seqno(3)])
-        );
-        assert_eq!(list.of(TreeId(9)), []);
+        assert_eq!(list.of(TREE).all(), [Seqno(3)]);
+        assert_eq!(list.of(OTHER).all(), [Seqno(3)]);
+        assert_eq!(list.of(TreeId(9)).all(), []);
         held.keep(&list, TREE);
         held.remove(Some(&[TREE, OTHER]), Seqno(3));
         assert_eq!(held.dropped.of(TREE), one(3));
         assert_eq!(held.dropped.of(OTHER), None, "it was not written");
-        assert_eq!(held.list().of(TREE), []);
+        assert_eq!(held.list().of(TREE).all(), []);
+    }
+
+    #[test]
+    fn a_moment_of_ranges_is_held_of_their_keys_alone() {
+        let mut held = HeldMoments::default();
+        let ranges = KeyRanges::new([(b"c".to_vec(), Some(b"e".to_vec()))]);
+        let ranges = PinRanges::from([(TREE, ranges)]);
+        held.add(Some(&[TREE]), Seqno(5));
+        held.add_ranges(&ranges, Seqno(3));
+        held.add_ranges(&ranges, Seqno(3));
+        let list = held.list();
+        assert_eq!(*list.of(TREE).of(b"d"), [Seqno(3), Seqno(5)]);
+        assert_eq!(*list.of(TREE).of(b"e"), [Seqno(5)]);
+        assert_eq!(list.oldest_of(TREE, (b"a", b"c")), Some(Seqno(3)));
+        assert_eq!(list.oldest_of(TREE, (b"e", b"z")), Some(Seqno(5)));
+        assert_eq!(list.oldest_of(OTHER, (b"", b"z")), None);
+        held.remove_ranges(&ranges, Seqno(3));
+        assert_eq!(*held.list().of(TREE).of(b"d"), [Seqno(3), Seqno(5)]);
+        held.remove_ranges(&ranges, Seqno(3));
+        assert_eq!(held.list().of(TREE).all(), [Seqno(5)]);
+        assert_eq!(held.dropped.of(TREE), one(3));
+        assert!(held.of_ranges.is_empty(), "nothing is left of it");
     }
 
     #[test]

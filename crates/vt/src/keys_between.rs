@@ -28,7 +28,7 @@ use crate::view::View;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use stitch_base::{Seqno, TreeId};
-use stitch_kv::{Direction, KeyRange, KvError, Scan, Snapshot, join_ranges};
+use stitch_kv::{Direction, Guarded, KeyRange, KvError, Scan, Snapshot, join_ranges};
 
 /// The smallest of some keys, in order, at most `count_max`.
 pub(crate) struct SmallestKeys {
@@ -88,7 +88,7 @@ impl Store {
         let hold = self.snapshots.own(from);
         let hold =
             hold.ok_or_else(|| KvError::Invalid("a snapshot of another store".to_owned()))?;
-        hold.check_held(&view.version, tree)?;
+        hold.check_held(&view.version, (tree, Guarded::Range(range)))?;
         if !hold.has(tree) {
             return Err(KvError::NoTree(tree));
         }

@@ -35,6 +35,7 @@ mod instances;
 mod interleavings;
 mod iter;
 mod key_heads;
+mod key_moments;
 mod key_order;
 mod keys_between;
 mod maintenance;

@@ -4,13 +4,13 @@
 use crate::VtError;
 use crate::compaction::Kept;
 use crate::entry::{EntryRef, RangeDelete};
+use crate::key_moments::KeyMoments;
 use crate::range_delete::note_steps;
 use crate::table::{NewTable, TableWriter};
 use crate::tables::Tables;
 use crate::under_way::UnderWay;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use stitch_base::Seqno;
 use stitch_filter::Precision;
 use stitch_format::vt_index::IndexEntry;
 use stitch_format::vt_manifest::{Run, TableMeta};
@@ -40,8 +40,8 @@ pub(crate) struct OutputRules {
     pub(crate) precision: Precision,
     /// Weight at which a table ends and the next begins.
     pub(crate) table_bytes: u64,
-    /// Snapshots that are held, in ascending order.
-    pub(crate) snapshots: Arc<[Seqno]>,
+    /// Moments that are held.
+    pub(crate) moments: KeyMoments,
     /// Keys, in order, that no table has keys on both sides of.
     pub(crate) cuts: Vec<Vec<u8>>,
     /// Runs that belong to the inputs, sorted: not given back with outputs that stitched them.
@@ -139,10 +139,8 @@ impl<'a> Outputs<'a> {
                 precision: self.rules.precision,
                 is_of_branch: self.tree.branch.is_some(),
             };
-            let writer = self
-                .tables
-                .writer(table)
-                .under(Arc::clone(&self.rules.snapshots));
+            let writer = self.tables.writer(table);
+            let writer = writer.under(self.rules.moments.clone());
             match &self.rules.under_way {
                 Some(under_way) => writer.counting(Arc::clone(under_way)),
                 None => writer,
@@ -237,6 +235,7 @@ fn split(delete: RangeDelete, at: Option<&[u8]>) -> (RangeDelete, Option<RangeDe
 mod tests {
     use super::*;
     use crate::{VtEngine, VtOptions};
+    use stitch_base::Seqno;
     use stitch_device::{Device, MemDevice};
     use stitch_format::superblock::{COPIES, COPY_BYTES, Superblock, VERSION};
     use stitch_volume::{FormatOptions, OpenOptions};

@@ -1,4 +1,4 @@
-//! Making, changing and dropping pins.
+//! Making, changing, narrowing and dropping pins.
 
 use crate::VtError;
 use crate::install::{Install, Installer};
@@ -11,9 +11,12 @@ use crate::view::View;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use stitch_base::TreeId;
-use stitch_format::superblock::{FEATURE_PIN_SCOPES, FEATURE_PINS};
-use stitch_format::vt_manifest::{PinRecord, VersionEdit};
-use stitch_kv::{KvError, PinInfo, PinScope, TreeInfo, check_pin_name, check_pin_user};
+use stitch_format::superblock::{FEATURE_PIN_RANGES, FEATURE_PIN_SCOPES, FEATURE_PINS};
+use stitch_format::vt_manifest::{NarrowedPin, PinRecord, VersionEdit};
+use stitch_kv::{
+    KvError, PinInfo, PinRanges, PinScope, TreeInfo, check_pin_name, check_pin_ranges,
+    check_pin_user,
+};
 
 impl Store {
     /// Creates a pin of the living trees for which `is_held` returns true.
@@ -38,7 +41,7 @@ impl Store {
         let scope = PinScope::chosen(living, |tree| tree.id, |tree| is_held(tree));
         let trees = scope.trees().map(<[TreeId]>::to_vec);
         // First of all: from now on compactions keep what the pin sees.
-        let sight = Sight::new(id, version.next_tree, scope);
+        let sight = Sight::new(id, version.next_tree, (scope, PinRanges::new()));
         let hold = self.snapshots.take_for_pin(&self.visible, sight);
         edit.pins.new.push(PinRecord {
             id,
@@ -47,6 +50,7 @@ impl Store {
             next_tree: version.next_tree,
             user: user.to_vec(),
             trees,
+            ranges: Vec::new(),
         });
         drop(version);
         self.versions.check_trees_fit(&edit)?;
@@ -70,6 +74,43 @@ impl Store {
         self.install_pins(&mut installer, edit, None)
     }
 
+    /// Narrows a pin to ranges of the keys of some of its trees.
+    pub(crate) fn narrow_pin(&self, name: &str, ranges: &PinRanges) -> Result<PinInfo, KvError> {
+        self.check_writable()?;
+        let mut installer = self.versions.lock();
+        let (pin, hold) = self.pins.find(name)?;
+        let version = self.version();
+        let sight = hold.sight().expect("the hold of a pin has its sight");
+        let trees = match pin.scope.trees() {
+            Some(trees) => trees.to_vec(),
+            None => sight.trees_in(&version),
+        };
+        let all = narrower(&pin, &trees, ranges)?;
+        if all == pin.ranges {
+            return Ok(pin);
+        }
+        let mut edit = version.edit();
+        edit.pins.narrowed.push(NarrowedPin {
+            id: pin.id,
+            trees: trees.clone(),
+            ranges: all
+                .iter()
+                .map(|(tree, ranges)| (*tree, ranges.as_slice().to_vec()))
+                .collect(),
+        });
+        drop(version);
+        self.versions.check_trees_fit(&edit)?;
+        // The moment is held before as after.
+        let scope = PinScope::Trees(trees.into());
+        let narrow = Sight::new(pin.id, sight.next_tree(), (scope, all));
+        let narrow = self.snapshots.take_again(pin.seqno, narrow);
+        self.install_pins(&mut installer, edit, Some(narrow))?;
+        drop(hold);
+        // What it holds no more can be compacted away now.
+        self.signals.wake(Worker::Compaction);
+        Ok(self.pins.find(name)?.0)
+    }
+
     pub(crate) fn drop_pin(&self, name: &str) -> Result<(), KvError> {
         self.check_writable()?;
         let mut installer = self.versions.lock();
@@ -79,17 +120,20 @@ impl Store {
         edit.pins.dropped.push(pin.id);
         version.note_dropped(&mut edit, &BTreeSet::new(), (&self.pins, Some(pin.id)));
         let mut readers = self.pins.lingering();
-        readers.push(Arc::clone(&hold));
+        readers.push(hold);
+        // Those also that snapshots have from before it was narrowed.
+        let is_own = |hold: &&Arc<Hold>| hold.sight().is_some_and(|sight| sight.is_of(pin.id));
+        let own: Vec<_> = readers.iter().filter(is_own).map(Arc::clone).collect();
         let kept = self.keep_for(readers, &edit.dropped_trees);
         let installed = self.install_pins(&mut installer, edit, None);
         match &installed {
-            Ok(()) => hold
-                .sight()
-                .into_iter()
-                .for_each(|sight| sight.end(&version)),
+            Ok(()) => {
+                let sights = own.iter().filter_map(|hold| hold.sight());
+                sights.for_each(|sight| sight.end(&version));
+            }
             Err(_) => kept.take_back(),
         }
-        drop((kept, hold, version));
+        drop((kept, own, version));
         // What only the pin saw can be compacted away now.
         self.signals.wake(Worker::Compaction);
         installed
@@ -105,6 +149,9 @@ impl Store {
         let mut features = FEATURE_PINS;
         if edit.has_pin_scopes() {
             features |= FEATURE_PIN_SCOPES;
+        }
+        if edit.has_pin_ranges() {
+            features |= FEATURE_PIN_RANGES;
         }
         let required = self.volume.require_feature(features);
         required.map_err(VtError::from)?;
@@ -132,6 +179,20 @@ impl Store {
         }
         Kept(readers)
     }
+}
+
+/// Returns all ranges of a pin of these trees after it was narrowed to some.
+fn narrower(pin: &PinInfo, trees: &[TreeId], ranges: &PinRanges) -> Result<PinRanges, KvError> {
+    debug_assert!(trees.is_sorted(), "trees are in order");
+    let mut all = pin.ranges.clone();
+    for (tree, ranges) in ranges {
+        if trees.binary_search(tree).is_err() {
+            return Err(KvError::NotHeld(*tree));
+        }
+        check_pin_ranges(*tree, pin.ranges.get(tree), ranges)?;
+        all.insert(*tree, ranges.clone());
+    }
+    Ok(all)
 }
 
 /// Readers that were given a view.

@@ -3,7 +3,9 @@
 //! - A pin holds its moment like a snapshot ([`crate::snapshots`]), from before its edit is logged
 //!   until after the edit that drops it: compactions keep what it sees, and nothing else changes
 //!   for them.
-//! - A pin holds all trees or some, by their numbers. Of the others it sees nothing.
+//! - A pin holds all trees or some, by their numbers. Of the others it sees nothing. Once it is
+//!   narrowed, it holds ranges of the keys of some of these: it gets another hold, and snapshots
+//!   that were opened before keep the one it had.
 //! - A tree that is dropped while a pin sees it stays in the version, *hidden*: it takes no writes
 //!   and is not listed. The edit that drops the last pin that sees it drops the tree, unless a
 //!   branch reads it ([`crate::branches`]).
@@ -35,7 +37,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use stitch_base::sync::Mutex;
 use stitch_base::{PinId, Seqno, TreeId};
 use stitch_format::vt_manifest::{PinChanges, PinRecord, VersionEdit};
-use stitch_kv::{KvError, PinInfo, PinScope, TreeInfo};
+use stitch_kv::{KeyRanges, KvError, PinInfo, PinRanges, PinScope, TreeInfo};
 
 /// The dropped trees that a pin sees.
 pub(crate) struct Sight {
@@ -44,6 +46,8 @@ pub(crate) struct Sight {
     next_tree: TreeId,
     /// The trees that it holds, of those before.
     scope: PinScope,
+    /// The trees of which it holds ranges of keys alone.
+    ranges: PinRanges,
     /// Views of trees that went while a snapshot of this pin was open.
     kept: Mutex<Vec<Arc<View>>>,
     /// Of a pin that was dropped: the hidden trees that it saw then. It sees no further one.
@@ -57,11 +61,16 @@ impl std::fmt::Debug for Sight {
 }
 
 impl Sight {
-    pub(crate) const fn new(id: PinId, next_tree: TreeId, scope: PinScope) -> Self {
+    pub(crate) fn new(
+        id: PinId,
+        next_tree: TreeId,
+        (scope, ranges): (PinScope, PinRanges),
+    ) -> Self {
         Self {
             id,
             next_tree,
             scope,
+            ranges,
             kept: Mutex::new(Vec::new()),
             last: OnceLock::new(),
         }
@@ -75,6 +84,25 @@ impl Sight {
     /// Returns the trees that it holds.
     pub(crate) const fn scope(&self) -> &PinScope {
         &self.scope
+    }
+
+    /// Returns the trees of which it holds ranges of keys alone, with these.
+    pub(crate) const fn ranges(&self) -> &PinRanges {
+        &self.ranges
+    }
+
+    /// Reports whether it is of a pin.
+    pub(crate) fn is_of(&self, pin: PinId) -> bool {
+        self.id == pin
+    }
+
+    /// Returns the trees that it sees in a version, in ascending order.
+    pub(crate) fn trees_in(&self, version: &Version) -> Vec<TreeId> {
+        let is_seen = |tree: &TreeId| match version.is_living(*tree) {
+            true => *tree < self.next_tree && self.scope.has(*tree),
+            false => self.sees_in(version, *tree),
+        };
+        version.trees.keys().copied().filter(is_seen).collect()
     }
 
     /// Reports whether the pin sees a tree that was dropped before pin `unseen_by` was made.
@@ -165,7 +193,7 @@ struct State {
     records: PinRecords,
     /// One for each record.
     holds: BTreeMap<PinId, Arc<Hold>>,
-    /// What snapshots hold of pins that were dropped.
+    /// What snapshots hold of pins that were dropped or narrowed since.
     lingering: Vec<Weak<Hold>>,
 }
 
@@ -176,8 +204,15 @@ fn scope(record: &PinRecord) -> PinScope {
     }
 }
 
+fn ranges(record: &PinRecord) -> PinRanges {
+    let of_trees = record.ranges.iter();
+    let of_trees = of_trees.map(|(tree, ranges)| (*tree, KeyRanges::new(ranges.iter().cloned())));
+    of_trees.collect()
+}
+
 fn info(record: &PinRecord) -> PinInfo {
     PinInfo {
+        ranges: ranges(record),
         id: record.id,
         name: record.name.clone(),
         seqno: record.seqno,
@@ -192,7 +227,8 @@ impl Pins {
         let mut state = self.state.lock();
         debug_assert!(state.holds.is_empty(), "pins are restored once");
         for record in records.iter() {
-            let sight = Sight::new(record.id, record.next_tree, scope(record));
+            let of = (scope(record), ranges(record));
+            let sight = Sight::new(record.id, record.next_tree, of);
             let hold = snapshots.take_again(record.seqno, sight);
             state.holds.insert(record.id, hold);
         }
@@ -215,17 +251,26 @@ impl Pins {
         Ok((info(record), Arc::clone(&state.holds[&record.id])))
     }
 
-    /// Returns every pin with its moment and its trees.
-    pub(crate) fn moments(&self) -> Vec<(PinId, Seqno, PinScope)> {
+    /// Returns the hold of every pin, by number.
+    pub(crate) fn holds(&self) -> Vec<(PinId, Arc<Hold>)> {
         let state = self.state.lock();
-        let records = state.records.iter();
-        let moment = |record: &PinRecord| (record.id, record.seqno, scope(record));
-        records.map(moment).collect()
+        let holds = state.holds.iter();
+        holds.map(|(id, hold)| (*id, Arc::clone(hold))).collect()
     }
 
-    /// Returns the newest moment of a tree that a pin holds; 0 without any.
-    pub(crate) fn newest_seqno_of(&self, tree: TreeId) -> Seqno {
-        self.state.lock().records.newest_seqno_of(tree)
+    /// Returns the newest moment that a pin holds of every key of a tree, 0 without any; and newer
+    /// ones that pins hold of ranges of it.
+    pub(crate) fn newest_seqnos_of(&self, tree: TreeId) -> (Seqno, Vec<(Seqno, KeyRanges)>) {
+        let state = self.state.lock();
+        let mut ranged = Vec::new();
+        for id in state.records.newest_first(tree) {
+            let hold = &state.holds[&id];
+            match hold.ranges().and_then(|ranges| ranges.get(&tree)) {
+                Some(ranges) => ranged.push((hold.seqno(), ranges.clone())),
+                None => return (hold.seqno(), ranged),
+            }
+        }
+        (Seqno(0), ranged)
     }
 
     /// Returns the newest moment that a pin sees; 0 without any pin.
@@ -263,7 +308,7 @@ impl Pins {
         base.pins.new = records.into_vec();
     }
 
-    /// Takes over a change that is in the log, with what holds a new pin.
+    /// Takes over a change that is in the log, with what holds a new pin or one that was narrowed.
     ///
     /// # Panics
     /// Panics if the change does not belong to these pins.
@@ -271,21 +316,22 @@ impl Pins {
         let mut state = self.state.lock();
         let applied = state.records.apply(changes);
         applied.expect("a change is made from the pins that are there");
-        let ids = changes.new.iter().map(|record| record.id);
-        state.holds.extend(ids.zip(new));
         state.lingering.retain(|hold| hold.strong_count() > 0);
-        let gone: Vec<_> = changes.dropped.iter().collect();
-        let gone: Vec<_> = gone
-            .into_iter()
-            .filter_map(|id| state.holds.remove(id))
-            .collect();
+        let dropped = changes.dropped.iter();
+        let mut gone: Vec<_> = dropped.filter_map(|id| state.holds.remove(id)).collect();
+        let narrowed = changes.narrowed.iter().map(|narrowed| narrowed.id);
+        let ids = changes.new.iter().map(|record| record.id).chain(narrowed);
+        for (id, hold) in ids.zip(new) {
+            gone.extend(state.holds.insert(id, hold));
+        }
         state.lingering.extend(gone.iter().map(Arc::downgrade));
         drop(state);
         // Their moments are let go without the lock.
         drop(gone);
     }
 
-    /// Returns the holds of dropped pins that snapshots still have.
+    /// Returns the holds of dropped pins, and of pins before they were narrowed, that snapshots
+    /// still have.
     pub(crate) fn lingering(&self) -> Vec<Arc<Hold>> {
         let state = self.state.lock();
         state.lingering.iter().filter_map(Weak::upgrade).collect()

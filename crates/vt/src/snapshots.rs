@@ -1,6 +1,7 @@
 //! Moments that are held open: by readers, by pins and by branch trees.
 //!
-//! A reader holds its moment of every tree, a pin of all or of some, a branch tree of its parent.
+//! A reader holds its moment of every tree, a pin of all, of some, or of ranges of their keys, a
+//! branch tree of its parent.
 
 use crate::dropped::{DroppedByTree, DroppedMoments};
 use crate::held::{HeldMoments, HeldSeqnos};
@@ -10,7 +11,7 @@ use std::sync::Arc;
 use stitch_base::sync::Mutex;
 use stitch_base::sync::atomic::{AtomicU64, Ordering};
 use stitch_base::{Seqno, TreeId};
-use stitch_kv::{KvError, PinScope, Snapshot};
+use stitch_kv::{Guarded, KvError, PinRanges, PinScope, Snapshot};
 
 /// The moments of a store that are held open.
 #[derive(Debug, Default)]
@@ -36,25 +37,87 @@ pub(crate) struct Hold {
 pub(crate) enum HeldTrees {
     /// Of a reader: all. Of a pin: all, or some.
     Scope(PinScope),
+    /// Of a narrowed pin.
+    Narrow(Arc<NarrowScope>),
     /// Of a branch tree: its parent, which may be hidden.
     Parent(TreeId),
+}
+
+/// What a narrowed pin holds.
+#[derive(Debug)]
+pub(crate) struct NarrowScope {
+    scope: PinScope,
+    /// The trees of it that are held whole.
+    whole: Vec<TreeId>,
+    /// The keys that are held of the others.
+    ranges: PinRanges,
 }
 
 impl HeldTrees {
     pub(crate) const ALL: Self = Self::Scope(PinScope::AllTrees);
 
+    /// What a pin holds.
+    fn of_pin(sight: &Sight) -> Self {
+        let (scope, ranges) = (sight.scope().clone(), sight.ranges().clone());
+        if ranges.is_empty() {
+            return Self::Scope(scope);
+        }
+        let trees = scope.trees();
+        let trees = trees
+            .expect("a pin that was narrowed lists its trees")
+            .iter();
+        let whole = trees.filter(|tree| !ranges.contains_key(tree));
+        let whole = whole.copied().collect();
+        Self::Narrow(Arc::new(NarrowScope {
+            scope,
+            whole,
+            ranges,
+        }))
+    }
+
     fn has(&self, tree: TreeId) -> bool {
         match self {
             Self::Scope(scope) => scope.has(tree),
+            Self::Narrow(narrow) => narrow.scope.has(tree),
             Self::Parent(parent) => *parent == tree,
         }
     }
 
-    /// Returns each tree of which the moment is held alone; `None` of all trees at once.
+    /// Reports whether the moment is held of the keys that a guard is on, of a held tree.
+    fn covers(&self, tree: TreeId, on: Guarded<'_>) -> bool {
+        debug_assert!(self.has(tree), "the tree is held");
+        match self {
+            Self::Narrow(narrow) => {
+                let ranges = narrow.ranges.get(&tree);
+                ranges.is_none_or(|ranges| ranges.covers(on))
+            }
+            Self::Scope(_) | Self::Parent(_) => true,
+        }
+    }
+
+    /// Returns each tree of which the moment is held alone, of every key; `None` of all trees at
+    /// once.
     fn each(&self) -> Option<&[TreeId]> {
         match self {
             Self::Scope(scope) => scope.trees(),
+            Self::Narrow(narrow) => Some(narrow.whole.as_slice()),
             Self::Parent(parent) => Some(std::slice::from_ref(parent)),
+        }
+    }
+
+    /// Counts a moment that is held so.
+    fn hold(&self, held: &mut HeldMoments, seqno: Seqno) {
+        held.add(self.each(), seqno);
+        if let Self::Narrow(narrow) = self {
+            held.add_ranges(&narrow.ranges, seqno);
+        }
+    }
+
+    /// Counts it no more.
+    fn give_up(&self, held: &mut HeldMoments, seqno: Seqno) {
+        held.remove(self.each(), seqno);
+        if let Self::Narrow(narrow) = self {
+            held.remove_ranges(&narrow.ranges, seqno);
         }
     }
 }
@@ -68,7 +131,7 @@ impl Snapshots {
 
     /// Holds the moment that `visible` names for a pin, of its trees.
     pub(crate) fn take_for_pin(self: &Arc<Self>, visible: &AtomicU64, sight: Sight) -> Arc<Hold> {
-        let of = HeldTrees::Scope(sight.scope().clone());
+        let of = HeldTrees::of_pin(&sight);
         self.take_of(visible, of, Some(sight))
     }
 
@@ -80,16 +143,17 @@ impl Snapshots {
     ) -> Arc<Hold> {
         let mut held = self.held.lock();
         let seqno = Seqno(visible.load(Ordering::Acquire));
-        held.add(of.each(), seqno);
+        of.hold(&mut held, seqno);
         let next_tree = held.next_tree;
         drop(held);
         self.held_by(seqno, sight, of, next_tree)
     }
 
-    /// Holds a moment of an earlier life for its pin, before anything is compacted.
+    /// Holds the moment of a pin that is there: one of an earlier life, before anything is
+    /// compacted, or one that is held already.
     pub(crate) fn take_again(self: &Arc<Self>, seqno: Seqno, sight: Sight) -> Arc<Hold> {
-        let of = HeldTrees::Scope(sight.scope().clone());
-        self.held.lock().add(of.each(), seqno);
+        let of = HeldTrees::of_pin(&sight);
+        of.hold(&mut self.held.lock(), seqno);
         let next_tree = sight.next_tree();
         self.held_by(seqno, Some(sight), of, next_tree)
     }
@@ -98,13 +162,13 @@ impl Snapshots {
     /// or nothing was compacted yet.
     pub(crate) fn take_for_branch(self: &Arc<Self>, seqno: Seqno, parent: TreeId) -> Arc<Hold> {
         let of = HeldTrees::Parent(parent);
-        self.held.lock().add(of.each(), seqno);
+        of.hold(&mut self.held.lock(), seqno);
         self.held_by(seqno, None, of, parent.next())
     }
 
     /// Holds the moment of a hold once more, of the same trees.
     pub(crate) fn take_as(self: &Arc<Self>, hold: &Hold) -> Arc<Hold> {
-        self.held.lock().add(hold.of.each(), hold.seqno);
+        hold.of.hold(&mut self.held.lock(), hold.seqno);
         self.held_by(hold.seqno, None, hold.of.clone(), hold.next_tree)
     }
 
@@ -180,29 +244,51 @@ impl Hold {
         tree < self.next_tree
     }
 
-    /// Refuses a tree that was there at the moment of a pin of other trees, and a later branch of
-    /// such a tree, in a version.
+    /// Refuses keys that a pin does not hold: those of a tree that was there at its moment and is
+    /// not in its scope, or beside its ranges; and those of a later branch of the tree, in a
+    /// version.
     ///
     /// # Errors
-    /// [`KvError::NotHeld`].
-    pub(crate) fn check_held(&self, version: &Version, tree: TreeId) -> Result<(), KvError> {
-        let HeldTrees::Scope(PinScope::Trees(_)) = &self.of else {
+    /// [`KvError::NotHeld`], [`KvError::KeysNotHeld`].
+    pub(crate) fn check_held(
+        &self,
+        version: &Version,
+        (tree, on): (TreeId, Guarded<'_>),
+    ) -> Result<(), KvError> {
+        if let HeldTrees::Scope(PinScope::AllTrees) | HeldTrees::Parent(_) = &self.of {
             return Ok(());
-        };
+        }
         let mut of_moment = Some(tree).filter(|tree| *tree < self.next_tree);
         if of_moment.is_none() {
             let mut lineage = version.lineage(tree).map(|tree| tree.info.id);
             of_moment = lineage.find(|tree| *tree < self.next_tree);
         }
-        let is_held = of_moment.is_none_or(|tree| self.of.has(tree));
-        is_held.then_some(()).ok_or(KvError::NotHeld(tree))
+        let Some(of_moment) = of_moment else {
+            return Ok(());
+        };
+        match (self.of.has(of_moment), on) {
+            (false, _) => Err(KvError::NotHeld(tree)),
+            (true, on) if self.of.covers(of_moment, on) => Ok(()),
+            (true, _) => Err(KvError::KeysNotHeld(tree)),
+        }
+    }
+
+    /// Returns each tree of which the moment is held alone, of every key; `None` of all trees at
+    /// once.
+    pub(crate) fn each_tree(&self) -> Option<&[TreeId]> {
+        self.of.each()
+    }
+
+    /// Returns the trees of which a pin holds ranges alone, with these.
+    pub(crate) fn ranges(&self) -> Option<&PinRanges> {
+        self.sight.as_ref().map(Sight::ranges)
     }
 
     /// Of a branch tree: its parent, which may be hidden.
     pub(crate) const fn parent(&self) -> Option<TreeId> {
         match self.of {
             HeldTrees::Parent(parent) => Some(parent),
-            HeldTrees::Scope(_) => None,
+            HeldTrees::Scope(_) | HeldTrees::Narrow(_) => None,
         }
     }
 
@@ -224,8 +310,7 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        let held = &mut *self.snapshots.held.lock();
-        held.remove(self.of.each(), self.seqno);
+        self.of.give_up(&mut self.snapshots.held.lock(), self.seqno);
     }
 }
 
@@ -241,11 +326,12 @@ mod tests {
         let clone = first.clone();
         visible.store(9, Ordering::Release);
         let second = snapshots.take(&visible).snapshot();
-        assert_eq!(snapshots.held().of(TreeId(1)), [Seqno(7), Seqno(9)]);
+        let held = || snapshots.held().of(TreeId(1)).all().to_vec();
+        assert_eq!(held(), [Seqno(7), Seqno(9)]);
         drop(first);
-        assert_eq!(snapshots.held().of(TreeId(1)), [Seqno(7), Seqno(9)]);
+        assert_eq!(held(), [Seqno(7), Seqno(9)]);
         drop(clone);
-        assert_eq!(snapshots.held().of(TreeId(1)), [Seqno(9)]);
+        assert_eq!(held(), [Seqno(9)]);
         assert!(snapshots.own(&second).is_some());
         assert!(Arc::new(Snapshots::default()).own(&second).is_none());
     }

@@ -11,7 +11,9 @@
 //! - So a table that was just written holds none that could go, and nobody rewrites it in vain.
 
 use crate::held::HeldSeqnos;
+use crate::key_moments::KeyMoments;
 use crate::version::TableHandle;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use stitch_base::sync::Mutex;
@@ -29,8 +31,8 @@ pub(crate) type Holders = (Seqno, Seqno);
 /// The superseded versions of one table.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Superseded {
-    /// The snapshots that were held when the table was begun, in ascending order.
-    snapshots: Arc<[Seqno]>,
+    /// The moments that were held when the table was begun.
+    moments: KeyMoments,
     /// How many there are, by the snapshots that hold them.
     held: BTreeMap<Holders, u64>,
     /// How many were held by none already.
@@ -46,11 +48,36 @@ pub(crate) struct SupersededVersions {
 #[derive(Debug, Default)]
 struct State {
     /// Of tables that hold some.
-    known: BTreeMap<TableId, (TreeId, Superseded)>,
+    known: BTreeMap<TableId, OfTable>,
     /// Tables from before the store was opened that nobody has looked at.
     unknown: BTreeMap<TableId, Weak<TableHandle>>,
     /// Of these, tables that somebody looks at now.
     looked_at: BTreeSet<TableId>,
+}
+
+/// The superseded versions of a table, with its tree and its keys.
+#[derive(Debug)]
+struct OfTable {
+    tree: TreeId,
+    smallest: Vec<u8>,
+    largest: Vec<u8>,
+    superseded: Superseded,
+}
+
+impl OfTable {
+    fn new(table: &TableMeta, superseded: Superseded) -> Self {
+        Self {
+            tree: table.tree,
+            smallest: table.smallest.clone(),
+            largest: table.largest.clone(),
+            superseded,
+        }
+    }
+
+    /// Returns those of the tree's moments that a key of the table may have.
+    fn moments<'a>(&self, of_tree: &'a KeyMoments) -> Cow<'a, [Seqno]> {
+        of_tree.of_keys(&self.smallest, &self.largest)
+    }
 }
 
 /// True if one of `snapshots` is among these.
@@ -59,30 +86,30 @@ fn is_any_of(snapshots: &[Seqno], (first, last): Holders) -> bool {
     snapshots.get(next).is_some_and(|s| *s <= last)
 }
 
+/// Returns the first and the last of some moments that see `older` and not `newer`.
+fn holders(moments: &[Seqno], older: Seqno, newer: Seqno) -> Option<Holders> {
+    let first = moments.partition_point(|s| *s < older);
+    let end = moments.partition_point(|s| *s < newer);
+    let among = moments.get(first..end)?;
+    Some((*among.first()?, *among.last()?))
+}
+
 impl Superseded {
-    /// None yet, of a table that is written while these snapshots are held.
-    pub(crate) fn new(snapshots: Arc<[Seqno]>) -> Self {
-        debug_assert!(snapshots.is_sorted(), "snapshots are in order");
+    /// None yet, of a table that is written while these moments are held.
+    pub(crate) fn new(moments: KeyMoments) -> Self {
         Self {
-            snapshots,
+            moments,
             ..Self::default()
         }
     }
 
-    /// The snapshots that see `older` and not `newer`.
-    fn holders(&self, older: Seqno, newer: Seqno) -> Option<Holders> {
-        let first = self.snapshots.partition_point(|s| *s < older);
-        let end = self.snapshots.partition_point(|s| *s < newer);
-        let among = self.snapshots.get(first..end)?;
-        Some((*among.first()?, *among.last()?))
-    }
-
-    /// Notes a version that is written, and the next newer one. Where no snapshot comes between
-    /// them, it is there for another reason: an upsert stands on it.
-    pub(crate) fn add(&mut self, older: Seqno, newer: Seqno) {
+    /// Notes a version of a key that is written, and the next newer one. Where no moment of the
+    /// key comes between them, it is there for another reason: an upsert stands on it.
+    pub(crate) fn add(&mut self, key: &[u8], older: Seqno, newer: Seqno) {
         debug_assert!(older < newer, "versions come newest first");
-        if let Some(holders) = self.holders(older, newer) {
-            self.hold(holders, 1);
+        let held_by = holders(&self.moments.of(key), older, newer);
+        if let Some(held_by) = held_by {
+            self.hold(held_by, 1);
         }
     }
 
@@ -97,8 +124,12 @@ impl Superseded {
             false => QuotientFilterRef::of_checked(&block.filter).key_count() as u64,
         };
         let versions = u64::from(block.entry_count).saturating_sub(keys);
-        match self.holders(block.min_seqno, block.max_seqno) {
-            Some(holders) => self.hold(holders, versions),
+        let held_by = {
+            let own = self.moments.of_keys(&block.first, &block.last);
+            holders(&own, block.min_seqno, block.max_seqno)
+        };
+        match held_by {
+            Some(held_by) => self.hold(held_by, versions),
             None => self.unheld += versions,
         }
     }
@@ -157,7 +188,7 @@ impl SupersededVersions {
     pub(crate) fn note(&self, table: &TableMeta, superseded: Superseded) {
         if !superseded.is_empty() {
             let known = &mut self.state.lock().known;
-            known.insert(table.id, (table.tree, superseded));
+            known.insert(table.id, OfTable::new(table, superseded));
         }
     }
 
@@ -182,10 +213,12 @@ impl SupersededVersions {
     /// How many of each table nobody needs any more, where there are any, while these are held.
     pub(crate) fn released(&self, held: &HeldSeqnos) -> BTreeMap<TableId, u64> {
         let state = self.state.lock();
-        let mut of_trees: BTreeMap<TreeId, Vec<Seqno>> = BTreeMap::new();
-        let counts = state.known.iter().map(|(table, (tree, superseded))| {
-            let snapshots = of_trees.entry(*tree).or_insert_with(|| held.of(*tree));
-            (*table, superseded.released_count(snapshots))
+        let mut of_trees: BTreeMap<TreeId, KeyMoments> = BTreeMap::new();
+        let counts = state.known.iter().map(|(table, known)| {
+            let of_tree = of_trees.entry(known.tree);
+            let of_tree = of_tree.or_insert_with(|| held.of(known.tree));
+            let released = known.superseded.released_count(&known.moments(of_tree));
+            (*table, released)
         });
         counts.filter(|(_, count)| *count > 0).collect()
     }
@@ -194,12 +227,16 @@ impl SupersededVersions {
     pub(crate) fn released_of(
         &self,
         tables: impl Iterator<Item = TableId>,
-        snapshots: &[Seqno],
+        moments: &KeyMoments,
     ) -> BTreeSet<Holders> {
         let state = self.state.lock();
-        let known = tables.filter_map(|table| state.known.get(&table));
-        let released = known.flat_map(|(_, superseded)| superseded.released(snapshots));
-        released.map(|(holders, _)| holders).collect()
+        let mut all = BTreeSet::new();
+        for known in tables.filter_map(|table| state.known.get(&table)) {
+            let own = known.moments(moments);
+            let released = known.superseded.released(&own);
+            all.extend(released.map(|(holders, _)| holders));
+        }
+        all
     }
 
     /// A table to look at. What it holds is to be told by [`Self::found`].
@@ -218,7 +255,8 @@ impl SupersededVersions {
     pub(crate) fn found(&self, table: &TableMeta, superseded: Superseded) {
         let mut state = self.state.lock();
         if state.looked_at.remove(&table.id) && !superseded.is_empty() {
-            state.known.insert(table.id, (table.tree, superseded));
+            let known = OfTable::new(table, superseded);
+            state.known.insert(table.id, known);
         }
     }
 }

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use stitch_base::random::Rng;
 use stitch_base::{ErrorKind, TreeId};
 use stitch_device::{Device, MemDevice};
-use stitch_format::superblock::{FEATURE_PIN_SCOPES, FEATURE_PINS};
+use stitch_format::superblock::{FEATURE_PIN_RANGES, FEATURE_PIN_SCOPES, FEATURE_PINS};
 use stitch_kv::conformance::Ending;
 use stitch_kv::conformance::functions::registry;
 use stitch_kv::{
-    Batch, CommitOptions, Direction, Engine, KeyRange, KvError, PIN_USER_BYTES_MAX, PinScope,
-    Snapshot, TreeInfo, TreeOptions,
+    Batch, CommitOptions, Direction, Engine, KeyRange, KeyRanges, KvError, PIN_USER_BYTES_MAX,
+    PinRanges, PinScope, Snapshot, TreeInfo, TreeOptions,
 };
 use stitch_volume::{FormatOptions, InstanceOptions, OpenOptions, Volume};
 use stitch_vt::{VtEngine, VtOptions};
@@ -241,6 +241,71 @@ fn only_a_pin_of_some_trees_needs_a_program_that_knows_it() {
     drop(engine);
     drop(open(device.clone(), options()));
     assert_eq!(features(), both, "its version log had one");
+}
+
+#[test]
+fn only_a_pin_of_key_ranges_needs_a_program_that_knows_it() {
+    let device = Arc::new(MemDevice::new(32 * MIB));
+    format(&*device, None);
+    let engine = open(device.clone(), options());
+    let first = tree(&engine, "first");
+    put(&engine, first, 0..50, 1);
+    engine.create_pin("pin", b"user").expect("it is made");
+    let none = engine.narrow_pin("pin", &PinRanges::new());
+    assert_eq!(none.expect("nothing changes").scope, PinScope::AllTrees);
+    assert_eq!(features_of(&device), FEATURE_PINS);
+    let ranges = KeyRanges::new([(b"a".to_vec(), None)]);
+    let ranges = PinRanges::from([(first, ranges)]);
+    let narrowed = engine.narrow_pin("pin", &ranges).expect("it is narrowed");
+    let again = engine.narrow_pin("pin", &ranges);
+    assert_eq!(again.expect("nothing changes"), narrowed);
+    let all = FEATURE_PINS | FEATURE_PIN_SCOPES | FEATURE_PIN_RANGES;
+    assert_eq!(features_of(&device), all);
+    engine.close().expect("it closes");
+    drop(engine);
+    let engine = open(device.clone(), options());
+    assert_eq!(engine.pins().expect("they are listed"), [narrowed]);
+    engine.drop_pin("pin").expect("it goes");
+    engine.close().expect("it closes");
+    drop(engine);
+    drop(open(device.clone(), options()));
+    assert_eq!(features_of(&device), all, "its version log had one");
+}
+
+#[test]
+fn pins_are_narrowed_until_the_version_log_is_full_of_ranges() {
+    let device = Arc::new(MemDevice::new(32 * MIB));
+    format(&*device, None);
+    let engine = open(device.clone(), options());
+    let first = tree(&engine, "first");
+    put(&engine, first, 0..50, 1);
+    let key = |number: u32| [&number.to_be_bytes()[..], &[7; 20]].concat();
+    let range = |number: u32| (key(2 * number), Some(key(2 * number + 1)));
+    let ranges = KeyRanges::new((0..256).map(range));
+    let ranges = PinRanges::from([(first, ranges)]);
+    let mut count = 0;
+    let full = loop {
+        let name = format!("{count}");
+        engine
+            .create_pin(&name, b"")
+            .expect("there is room for one");
+        match engine.narrow_pin(&name, &ranges) {
+            Ok(_) => count += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(full.kind(), ErrorKind::NoSpace, "{full}");
+    assert!(count > 1, "{count} pins");
+    let pins = engine.pins().expect("they are listed");
+    assert!(pins[count].ranges.is_empty(), "the last one is as it was");
+    put(&engine, first, 0..50, 2);
+    engine.quiesce().expect("background work succeeds");
+    drop(engine);
+    let engine = open(device.clone(), options());
+    assert_eq!(engine.pins().expect("they are listed"), pins);
+    engine.drop_pin("0").expect("it goes");
+    let narrowed = engine.narrow_pin(&format!("{count}"), &ranges);
+    narrowed.expect("there is room again");
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! A crash at every sync and at many writes of a life that makes and drops pins beside compactions.
+//! A crash at every sync and at many writes of a life that makes, narrows and drops pins beside
+//! compactions.
 
 mod common;
 
@@ -9,7 +10,8 @@ use stitch_base::TreeId;
 use stitch_base::random::Rng;
 use stitch_device::{CrashDevice, CrashPlan, MemDevice};
 use stitch_kv::{
-    Batch, CommitOptions, Direction, Engine, KeyRange, KvError, Snapshot, TreeInfo, TreeOptions,
+    Batch, CommitOptions, Direction, Engine, KeyRange, KeyRanges, KvError, PinInfo, PinRanges,
+    Snapshot, TreeInfo, TreeOptions,
 };
 use stitch_vt::{VtEngine, VtOptions};
 
@@ -50,6 +52,27 @@ fn rows(engine: &VtEngine, tree: TreeId, at: Option<&Snapshot>) -> Result<Rows, 
         rows.insert(key.to_vec(), value.to_vec());
     }
     Ok(rows)
+}
+
+/// The rows that a pin holds of a tree.
+fn held_rows(engine: &VtEngine, tree: TreeId, pin: &PinInfo) -> Result<Rows, KvError> {
+    let at = engine.open_pin(&pin.name)?;
+    let Some(ranges) = pin.ranges.get(&tree) else {
+        return rows(engine, tree, Some(&at));
+    };
+    let mut rows = Rows::new();
+    for range in ranges.iter() {
+        let mut scan = engine.scan(tree, range, Direction::Forward, Some(&at))?;
+        while let Some((key, value)) = scan.next()? {
+            rows.insert(key.to_vec(), value.to_vec());
+        }
+    }
+    Ok(rows)
+}
+
+/// The name of a pin without the star that it has here once it was narrowed.
+fn plain(name: &str) -> &str {
+    name.trim_end_matches('*')
 }
 
 /// What each pin sees, by its name: the rows of trees.
@@ -96,7 +119,30 @@ impl Life<'_> {
         let mut next = self.pins.last().cloned().unwrap_or_default();
         next.retain(|other| *other != name);
         self.pins.push(next);
-        self.engine.drop_pin(name)?;
+        self.engine.drop_pin(plain(name))?;
+        self.done += 1;
+        Ok(())
+    }
+
+    /// Narrows a pin to some keys of a tree. From then on it has the second name.
+    fn narrow(
+        &mut self,
+        (name, narrowed): (&'static str, &'static str),
+        tree: TreeId,
+        keys: std::ops::Range<u64>,
+    ) -> Result<(), KvError> {
+        let [start, end] = [keys.start, keys.end].map(|key| key.to_be_bytes().to_vec());
+        let ranges = KeyRanges::new([(start, Some(end))]);
+        let mut sees = self.seen[name].clone();
+        let rows = sees.get_mut(&tree).expect("a tree of the pin");
+        rows.retain(|key, _| ranges.has(key));
+        self.seen.insert(narrowed, sees);
+        let mut next = self.pins.last().cloned().unwrap_or_default();
+        let is_it = |other: &&mut &'static str| **other == name;
+        *next.iter_mut().find(is_it).expect("it is there") = narrowed;
+        self.pins.push(next);
+        let ranges = PinRanges::from([(tree, ranges)]);
+        self.engine.narrow_pin(name, &ranges)?;
         self.done += 1;
         Ok(())
     }
@@ -110,6 +156,8 @@ impl Life<'_> {
         self.engine.quiesce()?;
         self.create("second")?;
         put(self.engine, other, 12)?;
+        self.narrow(("second", "second*"), other, 30..60)?;
+        self.engine.quiesce()?;
         self.engine.drop_tree(other)?;
         put(self.engine, tree, 13)?;
         self.engine.quiesce()?;
@@ -124,12 +172,14 @@ impl Life<'_> {
         self.drop_pin("of other")?;
         put(self.engine, tree, 17)?;
         self.engine.drop_tree(more)?;
-        self.drop_pin("second")?;
+        self.drop_pin("second*")?;
         put(self.engine, tree, 15)?;
         self.engine.quiesce()?;
         self.drop_pin("third")?;
+        self.narrow(("of tree", "of tree*"), tree, 0..40)?;
+        put(self.engine, tree, 18)?;
         self.engine.quiesce()?;
-        self.drop_pin("of tree")?;
+        self.drop_pin("of tree*")?;
         self.engine.quiesce()
     }
 }
@@ -159,20 +209,19 @@ fn check(image: MemDevice, seen: &Seen, pins: &[Vec<&'static str>]) {
     let device = Arc::new(image);
     for is_again in [false, true] {
         let engine = open(device.clone(), options());
-        let found: Vec<String> = engine
-            .pins()
-            .expect("they are listed")
-            .into_iter()
-            .map(|pin| pin.name)
-            .collect();
+        let listed = engine.pins().expect("they are listed");
+        let name = |pin: &PinInfo| match pin.ranges.is_empty() {
+            true => pin.name.clone(),
+            false => format!("{}*", pin.name),
+        };
+        let found: Vec<String> = listed.iter().map(name).collect();
         assert!(
             pins.iter().any(|names| *names == found),
             "{found:?} is not of {pins:?}"
         );
-        for name in &found {
-            let at = engine.open_pin(name).expect("it opens");
+        for (name, pin) in found.iter().zip(&listed) {
             for (tree, expected) in &seen[name.as_str()] {
-                let now = rows(&engine, *tree, Some(&at)).expect("it reads");
+                let now = held_rows(&engine, *tree, pin).expect("it reads");
                 assert!(now == *expected, "tree {tree} of pin {name:?} changed");
             }
         }
@@ -187,7 +236,7 @@ fn check(image: MemDevice, seen: &Seen, pins: &[Vec<&'static str>]) {
 /// Nothing but the newest rows is left when the pins are gone.
 fn drop_all(engine: &VtEngine, pins: &[String]) {
     for name in pins {
-        engine.drop_pin(name).expect("it goes");
+        engine.drop_pin(plain(name)).expect("it goes");
     }
     let trees: Vec<TreeId> = engine.trees().iter().map(|tree| tree.id).collect();
     for tree in trees {
@@ -241,8 +290,8 @@ fn crash(plan: fn(u64) -> CrashPlan, step: usize) -> usize {
     states.len()
 }
 
-/// None, and after each of ten changes, the last of which leaves none.
-const STATES: usize = 10;
+/// None, and after each of twelve changes, the last of which leaves none.
+const STATES: usize = 12;
 
 #[test]
 fn at_every_sync() {

@@ -5,11 +5,13 @@ mod common;
 use common::{MIB, Setup, open};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use stitch_base::TreeId;
 use stitch_base::random::Rng;
+use stitch_base::{ErrorKind, TreeId};
 use stitch_device::{CrashDevice, CrashPlan, Device};
 use stitch_kv::conformance::functions::{APPEND, registry};
-use stitch_kv::{Batch, CommitOptions, Engine, Holder, KeyRange, NewBranch, TreeOptions};
+use stitch_kv::{
+    Batch, CommitOptions, Engine, Holder, KeyRange, KeyRanges, NewBranch, PinRanges, TreeOptions,
+};
 use stitch_vt::{VtEngine, VtOptions};
 
 const KIB: u64 = 1 << 10;
@@ -72,6 +74,8 @@ struct History {
     pins: Vec<String>,
     clones: BTreeMap<u64, Vec<TreeId>>,
     made: u64,
+    /// Number of times that a pin was narrowed.
+    narrowed: u64,
 }
 
 const ROWS: u64 = 3000;
@@ -87,6 +91,7 @@ impl History {
             pins: Vec::new(),
             clones: BTreeMap::new(),
             made: 0,
+            narrowed: 0,
         };
         for (source, is_large) in sources.into_iter().zip([false, true]) {
             for first in (0..ROWS).step_by(50) {
@@ -153,7 +158,27 @@ impl History {
             }
             1 if self.clones.len() < 4 => self.branch(),
             2 => drop(owned(&self.engine)),
+            3 => self.narrow(),
             _ => self.write(),
+        }
+    }
+
+    /// Narrows a pin to some rows of a source, if it holds these.
+    fn narrow(&mut self) {
+        let (which, start) = (self.rng.below(5), self.rng.below(ROWS));
+        let source = self.sources[usize::try_from(self.rng.below(2)).expect("small")];
+        let ranges = [start, start + 1200].map(|start| {
+            let [start, end] = [start, start + 800].map(|row| row.to_be_bytes().to_vec());
+            (start, Some(end))
+        });
+        let ranges = PinRanges::from([(source, KeyRanges::new(ranges))]);
+        let which = usize::try_from(which).expect("small");
+        let Some(name) = self.pins.get(which) else {
+            return;
+        };
+        match self.engine.narrow_pin(name, &ranges) {
+            Ok(_) => self.narrowed += 1,
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Invalid, "{error}"),
         }
     }
 
@@ -216,13 +241,14 @@ fn assert_exact(device: &CrashDevice, holders: &[Holder<'_>], seed: u64) -> u64 
 
 #[test]
 fn a_drop_gives_back_what_was_said() {
-    let mut sum = 0;
+    let (mut sum, mut narrowed) = (0, 0);
     for seed in 0..6 {
         let device = device(256 * MIB);
         let mut history = History::new(&device, seed);
         for _ in 0..400 {
             history.step();
         }
+        narrowed += history.narrowed;
         assert!(
             history.holders().len() >= 3,
             "there is something to compare"
@@ -231,6 +257,7 @@ fn a_drop_gives_back_what_was_said() {
         history.engine.close().expect("it closes");
         sum += assert_exact(&device, &history.holders(), seed);
     }
+    assert!(narrowed > 5, "pins were narrowed {narrowed} times");
     assert!(
         sum > 8 * MIB,
         "{sum} bytes are more than what the comparison lets pass"

@@ -49,6 +49,8 @@ fn images() -> Result<(), Box<dyn Error>> {
         (Clean::Killed, "pins-killed"),
         (Clean::Closed, "scopes-closed"),
         (Clean::Killed, "scopes-killed"),
+        (Clean::Closed, "ranges-closed"),
+        (Clean::Killed, "ranges-killed"),
         (Clean::Closed, "branches-closed"),
         (Clean::Killed, "branches-killed"),
     ] {
@@ -56,6 +58,7 @@ fn images() -> Result<(), Box<dyn Error>> {
             Some(("instances", _)) => sample::make_instances(clean)?,
             Some(("pins", _)) => sample::make_pins(clean)?,
             Some(("scopes", _)) => sample::make_scopes(clean)?,
+            Some(("ranges", _)) => sample::make_ranges(clean)?,
             Some(("branches", _)) => sample::make_branches(clean)?,
             Some(("handles", _)) => sample::make_with_back_rows(clean)?,
             Some(_) => sample::make_allocated(clean)?,

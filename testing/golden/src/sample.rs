@@ -1,13 +1,15 @@
 //! A store with something of everything, as it is kept for each version of the format.
 
 use crate::store::{self, Clean};
-use stitch_base::Ino;
+use stitch_base::{Ino, TreeId};
 use stitch_device::MemDevice;
 use stitch_fs::{
     Caller, DirName, FallocateMode, FileKind, FileSystem, FsResult, NewNode, RenameMode, SetAttr,
     WriteOptions, XattrMode,
 };
-use stitch_kv::{Batch, CommitOptions, NewBranch, TreeOptions};
+use stitch_kv::{
+    Batch, CommitOptions, KeyRanges, NewBranch, OwnedKeyRange, PinRanges, TreeOptions,
+};
 
 const ROOT: &Caller<'static> = &Caller::ROOT;
 
@@ -111,6 +113,48 @@ pub fn make_scopes(clean: Clean) -> Result<MemDevice, Box<dyn std::error::Error>
         engine.create_pin("of all", b"fourth")?;
         engine.drop_trees(&[kept, other])?;
         engine.drop_pin("of all")?;
+        engine.alter_pin("of one", b"altered")?;
+        Ok(())
+    })
+}
+
+/// A new store with pins of key ranges, of two trees of which one was dropped, closed in good order
+/// or left as by a crash.
+///
+/// # Errors
+/// Whatever the store says.
+pub fn make_ranges(clean: Clean) -> Result<MemDevice, Box<dyn std::error::Error>> {
+    store::with_engine(clean, &[], |fs, engine| {
+        brief(fs, "main")?;
+        let tree = engine.create_tree("kept", &TreeOptions::default())?;
+        let dropped = engine.create_tree("dropped", &TreeOptions::default())?;
+        let put = |count: u8| {
+            let mut batch = Batch::new();
+            for tree in [tree, dropped] {
+                for number in 0..count {
+                    batch.put(tree, &[number], &text(usize::from(number) * 10));
+                }
+            }
+            engine.commit(&batch, CommitOptions::default())
+        };
+        let range = |start: u8, end: Option<u8>| (vec![start], end.map(|end| vec![end]));
+        let narrow = |name: &str, tree: TreeId, ranges: Vec<OwnedKeyRange>| {
+            let ranges = PinRanges::from([(tree, KeyRanges::new(ranges))]);
+            engine.narrow_pin(name, &ranges)
+        };
+        put(9)?;
+        engine.create_pin_of("of one", b"first", &|info| info.id == tree)?;
+        engine.create_pin("of both", b"second")?;
+        put(12)?;
+        narrow("of one", tree, vec![range(2, Some(5)), range(7, None)])?;
+        narrow(
+            "of both",
+            dropped,
+            vec![range(0, Some(4)), range(6, Some(8))],
+        )?;
+        engine.drop_tree(dropped)?;
+        narrow("of both", dropped, vec![range(1, Some(3))])?;
+        narrow("of both", tree, Vec::new())?;
         engine.alter_pin("of one", b"altered")?;
         Ok(())
     })

@@ -399,8 +399,10 @@ fn pins() -> PinChanges {
             next_tree: TreeId(2),
             user: b"user".to_vec(),
             trees: None,
+            ranges: Vec::new(),
         }],
         altered: vec![(PinId(2), b"other".to_vec())],
+        narrowed: Vec::new(),
     }
 }
 

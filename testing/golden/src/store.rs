@@ -227,7 +227,15 @@ pub fn pins(medium: &MemDevice) -> Result<Vec<String>, Box<dyn Error>> {
             });
         }
         let user = String::from_utf8_lossy(&pin.user).into_owned();
-        out.push(format!("{} {user} {rows:?}", pin.name));
+        let mut line = format!("{} {user} {rows:?}", pin.name);
+        for (tree, ranges) in &pin.ranges {
+            let counts = ranges
+                .iter()
+                .map(|range| count_in(&*engine, *tree, range, &at));
+            let counts = counts.collect::<Result<Vec<_>, _>>()?;
+            line.push_str(&format!(" {tree}: {counts:?}"));
+        }
+        out.push(line);
     }
     Ok(out)
 }
@@ -255,7 +263,16 @@ pub fn branches(medium: &MemDevice) -> Result<Vec<String>, Box<dyn Error>> {
 const TREES_MAX: u32 = 8;
 
 fn count(engine: &dyn Engine, tree: TreeId, at: &Snapshot) -> Result<usize, Box<dyn Error>> {
-    let mut scan = engine.scan(tree, KeyRange::all(), Direction::Forward, Some(at))?;
+    count_in(engine, tree, KeyRange::all(), at)
+}
+
+fn count_in(
+    engine: &dyn Engine,
+    tree: TreeId,
+    range: KeyRange<'_>,
+    at: &Snapshot,
+) -> Result<usize, Box<dyn Error>> {
+    let mut scan = engine.scan(tree, range, Direction::Forward, Some(at))?;
     let mut count = 0;
     while scan.next()?.is_some() {
         count += 1;

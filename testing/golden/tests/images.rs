@@ -210,6 +210,32 @@ fn a_sample_of_pins_of_some_trees_has_what_they_saw() {
 }
 
 #[test]
+fn a_sample_of_pins_of_key_ranges_has_what_they_saw() {
+    for (clean, kind) in [(Clean::Closed, "closed"), (Clean::Killed, "killed")] {
+        let new = sample::make_ranges(clean).expect("the sample is made");
+        let (major, minor) = VERSION;
+        let name = format!("images/{major}.{minor}-ranges-{kind}.img");
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
+        let packed = std::fs::read(path).expect("the image is checked in");
+        let stored = image::unpack(&packed).expect("the image is whole");
+        let expected = store::pins(&new).expect("it opens");
+        let sees = [
+            ("of one altered [None, ", ": [3, 2]"),
+            ("of both second [Some(", " 5: [] 6: [2]"),
+        ];
+        assert_eq!(expected.len(), sees.len(), "{expected:?}");
+        for (pin, (start, end)) in expected.iter().zip(sees) {
+            assert!(pin.starts_with(start) && pin.ends_with(end), "{pin}");
+        }
+        for device in [new, stored] {
+            assert_eq!(store::pins(&device).expect("it opens"), expected);
+            store::exercise(&device).expect("it passes its checks");
+            assert_eq!(store::pins(&device).expect("it opens"), expected);
+        }
+    }
+}
+
+#[test]
 fn a_sample_of_branches_has_what_they_hold() {
     for (clean, kind) in [(Clean::Closed, "closed"), (Clean::Killed, "killed")] {
         let new = sample::make_branches(clean).expect("the sample is made");

@@ -194,7 +194,12 @@ impl LiveKv {
             if self.trees.get(&name) != Some(&id) {
                 continue;
             }
-            let map = scan(&*self.engine, id, Direction::Forward, Some(&held.snapshot))?;
+            let map = scan(
+                &*self.engine,
+                id,
+                (KeyRange::all(), Direction::Forward),
+                Some(&held.snapshot),
+            )?;
             if map != expected {
                 let found = Trees::from([(name.clone(), map)]);
                 let difference = model::difference(&found, &Trees::from([(name, expected)]));
@@ -205,18 +210,16 @@ impl LiveKv {
     }
 }
 
-/// A whole tree.
+/// A range of a tree.
 fn scan(
     engine: &dyn Engine,
     tree: TreeId,
-    direction: Direction,
+    (range, direction): (KeyRange<'_>, Direction),
     at: Option<&Snapshot>,
 ) -> Result<Map, SystemError> {
     let mut map = Map::new();
     let mut last: Option<Vec<u8>> = None;
-    let mut scan = engine
-        .scan(tree, KeyRange::all(), direction, at)
-        .map_err(error)?;
+    let mut scan = engine.scan(tree, range, direction, at).map_err(error)?;
     while let Some((key, value)) = scan.next().map_err(error)? {
         let is_in_order = last.as_deref().is_none_or(|last| match direction {
             Direction::Forward => last < key,
@@ -233,8 +236,8 @@ fn scan(
 
 /// A tree, read in both directions and by single keys, which must agree.
 fn read_tree(engine: &dyn Engine, name: &str, tree: TreeId) -> Result<Map, SystemError> {
-    let map = scan(engine, tree, Direction::Forward, None)?;
-    let back = scan(engine, tree, Direction::Backward, None)?;
+    let map = scan(engine, tree, (KeyRange::all(), Direction::Forward), None)?;
+    let back = scan(engine, tree, (KeyRange::all(), Direction::Backward), None)?;
     if map != back {
         let one = Trees::from([(name.to_owned(), back)]);
         let other = Trees::from([(name.to_owned(), map)]);
@@ -340,6 +343,10 @@ impl<H: Host> System for KvSystem<H> {
                 altered.map(|()| Ack::Done)
             }
             KvOp::CreatePin(name, of) => live.create_pin(name, of).map(|()| Ack::Durable),
+            KvOp::NarrowPin(pin, tree, ranges) => {
+                let narrowed = live.narrow_pin(pin, tree, ranges);
+                narrowed.map(|()| Ack::Durable)
+            }
             KvOp::DropPin(name) => live.engine.drop_pin(name).map(|()| Ack::Durable),
             KvOp::Settle => live.engine.quiesce().map(|()| Ack::Done),
             KvOp::Step => return (live.step)().and_then(|_| live.audited(Ack::Done)),
@@ -360,7 +367,7 @@ impl<H: Host> System for KvSystem<H> {
         match op {
             KvOp::Commit { messages, .. } => !messages.is_empty(),
             KvOp::CreateTree(_) | KvOp::BranchTree(..) | KvOp::DropTree(_) => true,
-            KvOp::CreatePin(..) | KvOp::DropPin(_) => true,
+            KvOp::CreatePin(..) | KvOp::DropPin(_) | KvOp::NarrowPin(..) => true,
             // One that changes nothing writes nothing.
             KvOp::AlterTree(..) => false,
             KvOp::Sync | KvOp::Settle | KvOp::Step | KvOp::Snapshot | KvOp::Chore(_) => false,

@@ -12,7 +12,15 @@ impl VersionEdit {
     /// Reports whether only programs that know pins of some trees read it.
     #[must_use]
     pub fn has_pin_scopes(&self) -> bool {
-        self.pins.new.iter().any(|pin| pin.trees.is_some())
+        let is_scoped = self.pins.new.iter().any(|pin| pin.trees.is_some());
+        is_scoped || !self.pins.narrowed.is_empty()
+    }
+
+    /// Reports whether only programs that know pins of key ranges read it.
+    #[must_use]
+    pub fn has_pin_ranges(&self) -> bool {
+        let has_ranges = self.pins.new.iter().any(|pin| !pin.ranges.is_empty());
+        has_ranges || !self.pins.narrowed.is_empty()
     }
 
     /// Reports whether only programs that know branch trees read it: it lists a branch tree, or

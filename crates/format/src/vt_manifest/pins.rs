@@ -1,6 +1,7 @@
 //! Pins: moments of the store that a version keeps.
 
-use super::{VERSION_PINS, VERSION_SHIFTS, counter, list, tree_id};
+use super::pin_ranges::{NarrowedPin, TreeRanges, put_ranges, read_ranges};
+use super::{VERSION_PINS, VERSION_SCOPES, VERSION_SHIFTS, counter, list, tree_id};
 use crate::FormatError;
 use crate::codec::{Reader, put_bytes, put_varint, varint_bytes};
 use stitch_base::{PinId, Seqno, TreeId};
@@ -23,6 +24,8 @@ pub struct PinRecord {
     pub user: Vec<u8>,
     /// The trees whose moment it holds, in ascending order; `None` for all that it sees.
     pub trees: Option<Vec<TreeId>>,
+    /// Those of them of which it holds ranges of keys alone, in ascending order.
+    pub ranges: Vec<TreeRanges>,
 }
 
 /// What an edit changes of the pins. In the order of the layout:
@@ -36,7 +39,8 @@ pub struct PinRecord {
 /// | altered pins | count, of each: number, bytes of the user |
 ///
 /// From version 6 on the trees of a new pin follow its user bytes: 0 for all that it sees;
-/// otherwise their count plus 1, and their numbers in ascending order.
+/// otherwise their count plus 1, and their numbers in ascending order. From version 7 on its ranges
+/// follow these, and narrowed pins follow the altered ones: count, of each see [`NarrowedPin`].
 ///
 /// A hidden tree was dropped while a pin saw it or a branch tree read it. Its tables stay until the
 /// edit that drops the last of these drops the tree too. A base lists hidden trees among its new
@@ -55,6 +59,8 @@ pub struct PinChanges {
     pub new: Vec<PinRecord>,
     /// Pins that are there and have other bytes of the user from now on.
     pub altered: Vec<(PinId, Vec<u8>)>,
+    /// Pins that are there and hold less from now on.
+    pub narrowed: Vec<NarrowedPin>,
 }
 
 impl PinRecord {
@@ -74,18 +80,19 @@ impl PinRecord {
         (10 + 10 + 5 + texts) as u64 + self.scope_bytes()
     }
 
-    /// What a base takes to list its trees, where any pin is one of some trees.
+    /// What a base takes to list its trees and ranges, where any pin has some.
     fn scope_bytes(&self) -> u64 {
         let mut out = Vec::new();
         put_trees(&mut out, self.trees.as_deref());
+        put_ranges(&mut out, &self.ranges);
         out.len() as u64
     }
 }
 
 impl PinChanges {
     /// The most that a base takes for all but the pins and hidden trees themselves: a number and
-    /// four counts.
-    pub const HEAD_BYTES_MAX: u64 = 10 + 4 * 10;
+    /// five counts.
+    pub const HEAD_BYTES_MAX: u64 = 10 + 5 * 10;
 
     pub(super) fn put(&self, out: &mut Vec<u8>, version: u8) {
         put_varint(out, self.last.0);
@@ -108,17 +115,25 @@ impl PinChanges {
             if version > VERSION_SHIFTS {
                 put_trees(out, pin.trees.as_deref());
             }
+            if version > VERSION_SCOPES {
+                put_ranges(out, &pin.ranges);
+            }
         }
         put_varint(out, self.altered.len() as u64);
         for (pin, user) in &self.altered {
             put_varint(out, pin.0);
             put_bytes(out, user);
         }
+        if version > VERSION_SCOPES {
+            put_varint(out, self.narrowed.len() as u64);
+            self.narrowed.iter().for_each(|pin| pin.put(out));
+        }
     }
 
     /// Reports whether it is of a store that never had a pin.
     pub(super) fn is_without_pins(&self) -> bool {
-        let names_any = self.dropped.len() + self.new.len() + self.altered.len() > 0;
+        let changed = self.altered.len() + self.narrowed.len();
+        let names_any = self.dropped.len() + self.new.len() + changed > 0;
         self.last == PinId(0) && !names_any
     }
 
@@ -129,6 +144,10 @@ impl PinChanges {
             hidden: list(r, |r| Ok((tree_id(r)?, pin_id(r)?)))?,
             new: list(r, |r| read_pin(r, version))?,
             altered: list(r, |r| Ok((pin_id(r)?, r.bytes()?.to_vec())))?,
+            narrowed: match version > VERSION_SCOPES {
+                true => list(r, NarrowedPin::read)?,
+                false => Vec::new(),
+            },
         };
         let may_lack_pins = version > VERSION_PINS && changes.is_without_pins();
         match changes.last {
@@ -138,11 +157,11 @@ impl PinChanges {
     }
 }
 
-fn pin_id(r: &mut Reader<'_>) -> Result<PinId, FormatError> {
+pub(super) fn pin_id(r: &mut Reader<'_>) -> Result<PinId, FormatError> {
     Ok(PinId(counter(r)?))
 }
 
-fn put_trees(out: &mut Vec<u8>, trees: Option<&[TreeId]>) {
+pub(super) fn put_trees(out: &mut Vec<u8>, trees: Option<&[TreeId]>) {
     let Some(trees) = trees else {
         return put_varint(out, 0);
     };
@@ -154,7 +173,10 @@ fn put_trees(out: &mut Vec<u8>, trees: Option<&[TreeId]>) {
 }
 
 /// Reads the trees of a pin, which sees those before `next_tree`. The count is not trusted.
-fn read_trees(r: &mut Reader<'_>, next_tree: TreeId) -> Result<Option<Vec<TreeId>>, FormatError> {
+pub(super) fn read_trees(
+    r: &mut Reader<'_>,
+    next_tree: TreeId,
+) -> Result<Option<Vec<TreeId>>, FormatError> {
     let Some(count) = r.varint()?.checked_sub(1) else {
         return Ok(None);
     };
@@ -185,9 +207,13 @@ fn read_pin(r: &mut Reader<'_>, version: u8) -> Result<PinRecord, FormatError> {
         next_tree: tree_id(r)?,
         user: r.bytes()?.to_vec(),
         trees: None,
+        ranges: Vec::new(),
     };
     if version > VERSION_SHIFTS {
         record.trees = read_trees(r, record.next_tree)?;
+    }
+    if version > VERSION_SCOPES {
+        record.ranges = read_ranges(r, record.trees.as_deref())?;
     }
     Ok(record)
 }

@@ -170,9 +170,9 @@ fn version_2_is_written_only_where_it_is_needed() {
     assert_eq!(VersionEdit::decode(&bytes), Ok(zstd));
     bytes[0] = 1;
     assert!(VersionEdit::decode(&bytes).is_err());
-    bytes[0] = 7;
+    bytes[0] = 8;
     let newer = VersionEdit::decode(&bytes);
-    assert!(matches!(newer, Err(FormatError::Newer { found: 7, .. })));
+    assert!(matches!(newer, Err(FormatError::Newer { found: 8, .. })));
 }
 
 fn sample_with_values() -> VersionEdit {

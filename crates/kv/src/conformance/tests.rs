@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::{
-    Counters, DeletedRange, Guarded, Guards, Holder, Message, ModelEngine, NewBranch, PinInfo,
-    SpaceShare, WrappedEngine,
+    Counters, DeletedRange, Guarded, Guards, Holder, KeyRanges, Message, ModelEngine, NewBranch,
+    PinInfo, PinRanges, SpaceShare, WrappedEngine,
 };
 use bytes::Bytes;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -83,6 +83,9 @@ enum Fault {
     PinsEndWithTheProcess,
     PinsHoldAllTrees,
     PinsReadAllTrees,
+    NarrowedPinsHoldAll,
+    NarrowedPinsReadAll,
+    NarrowedPinsKeepNothing,
     BranchesBeginNow,
     BranchesEndWithTheirParent,
     BranchesMissDeletes,
@@ -99,7 +102,7 @@ enum Fault {
     KeysBetweenEndWithTheirPage,
 }
 
-const FAULTS: [(Fault, &str); 49] = [
+const FAULTS: [(Fault, &str); 55] = [
     (Fault::IgnoresRangeDeletes, "random"),
     (Fault::RangeDeletesTakeTheEnd, "random"),
     (Fault::UpsertsOnNothingAreLost, "random"),
@@ -133,6 +136,12 @@ const FAULTS: [(Fault, &str); 49] = [
     (Fault::PinsHoldAllTrees, "pins_of_trees_space"),
     (Fault::PinsHoldAllTrees, "pins_of_trees_shares"),
     (Fault::PinsReadAllTrees, "pins_of_trees"),
+    (Fault::NarrowedPinsHoldAll, "pins_of_ranges"),
+    (Fault::NarrowedPinsHoldAll, "pins_of_ranges_space"),
+    (Fault::NarrowedPinsHoldAll, "pins_of_ranges_shares"),
+    (Fault::NarrowedPinsReadAll, "pins_of_ranges_refused"),
+    (Fault::NarrowedPinsKeepNothing, "pins_of_ranges"),
+    (Fault::NarrowedPinsKeepNothing, "random"),
     (Fault::BranchesBeginNow, "branches_moments"),
     (
         Fault::BranchesEndWithTheirParent,
@@ -451,12 +460,21 @@ impl WrappedEngine for Canary {
         }
     }
 
+    fn narrow_pin(&self, name: &str, ranges: &PinRanges) -> Result<PinInfo, KvError> {
+        let none = ranges.keys().map(|tree| (*tree, KeyRanges::default()));
+        match self.fault {
+            Fault::NarrowedPinsHoldAll => self.inner.narrow_pin(name, &PinRanges::new()),
+            Fault::NarrowedPinsKeepNothing => self.inner.narrow_pin(name, &none.collect()),
+            _ => self.inner.narrow_pin(name, ranges),
+        }
+    }
+
     fn open_pin(&self, name: &str) -> Result<Snapshot, KvError> {
         let pin = self.inner.open_pin(name)?;
         let now = self.inner.snapshot();
         match self.fault {
             Fault::PinsSeeNow => Ok(now),
-            Fault::PinsLoseTrees | Fault::PinsReadAllTrees => {
+            Fault::PinsLoseTrees | Fault::PinsReadAllTrees | Fault::NarrowedPinsReadAll => {
                 Ok(Snapshot::new(pin.seqno(), Arc::clone(now.hold())))
             }
             _ => Ok(pin),

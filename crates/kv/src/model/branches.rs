@@ -6,8 +6,8 @@ use super::pins::KeptTrees;
 use super::rows::{Bounds, Rows};
 use super::{AllRows, LIMITS, ModelEngine, State, Tree};
 use crate::{
-    Batch, BranchPoint, CommitOptions, DeletedRange, Direction, Guards, KvError, Message,
-    NewBranch, Snapshot, check_branch_depth, check_tree_name, join_ranges,
+    Batch, BranchPoint, CommitOptions, DeletedRange, Direction, Guarded, Guards, KeyRange, KvError,
+    Message, NewBranch, Snapshot, check_branch_depth, check_tree_name, join_ranges,
 };
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -190,6 +190,10 @@ impl State {
             let found = found.ok_or(KvError::NoTree(*parent))?;
             if at.is_some_and(|at| !at.has(*parent)) {
                 return Err(KvError::NotHeld(*parent));
+            }
+            let all = Guarded::Range(KeyRange::all());
+            if at.is_some_and(|at| !at.covers(*parent, all)) {
+                return Err(KvError::KeysNotHeld(*parent));
             }
             check_branch_depth(1 + depth(&found.rows))?;
         }

@@ -4,7 +4,8 @@ use super::holds::{Hold, Holds};
 use super::rows::{ROW_BYTES, Rows};
 use super::{AllRows, ModelEngine, State};
 use crate::{
-    KvError, PinInfo, PinScope, Snapshot, TreeInfo, check_free, check_pin_name, check_pin_user,
+    Guarded, KvError, PinInfo, PinRanges, PinScope, Snapshot, TreeInfo, check_free, check_pin_name,
+    check_pin_ranges, check_pin_user,
 };
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -63,11 +64,11 @@ fn pin_bytes(name: &str, user: &[u8]) -> u64 {
 }
 
 impl Pin {
-    fn new(info: PinInfo, last_tree: TreeId, kept: KeptTrees, holds: &Arc<Holds>) -> Self {
-        let kept = Arc::new(kept);
-        let (moment, scope) = ((info.seqno, last_tree), info.scope.clone());
+    fn new(info: PinInfo, last_tree: TreeId, kept: Arc<KeptTrees>, holds: &Arc<Holds>) -> Self {
+        let moment = (info.seqno, last_tree);
+        let of = (info.scope.clone(), info.ranges.clone());
         Self {
-            hold: holds.hold_of(moment, Some(Arc::clone(&kept)), scope),
+            hold: holds.hold_of(moment, Some(Arc::clone(&kept)), of),
             info,
             last_tree,
             kept,
@@ -124,7 +125,7 @@ impl Pins {
                 let info = kept.info.clone();
                 (*tree, KeptTree { rows, info })
             });
-            let kept = KeptTrees(RwLock::new(kept.collect()));
+            let kept = Arc::new(KeptTrees(RwLock::new(kept.collect())));
             (*id, Pin::new(pin.info.clone(), pin.last_tree, kept, holds))
         };
         Self {
@@ -183,9 +184,10 @@ impl ModelEngine {
             name: name.to_owned(),
             seqno: state.seqno,
             scope,
+            ranges: PinRanges::new(),
             user: Bytes::copy_from_slice(user),
         };
-        let kept = KeptTrees::default();
+        let kept = Arc::default();
         let pin = Pin::new(info.clone(), state.last_tree, kept, &self.holds);
         state.pins.last = id;
         let before = state.pins.by_id.insert(id, pin);
@@ -203,6 +205,34 @@ impl ModelEngine {
             "a pin that was found"
         );
         Ok(())
+    }
+
+    pub(super) fn narrow(&self, name: &str, ranges: &PinRanges) -> Result<PinInfo, KvError> {
+        let mut state = self.state.write();
+        state.check_open()?;
+        let id = state.pins.find(name)?;
+        let pin = &state.pins.by_id[&id];
+        if ranges.is_empty() {
+            return Ok(pin.info.clone());
+        }
+        let mut info = pin.info.clone();
+        let trees = match pin.info.scope.trees() {
+            Some(trees) => trees.to_vec(),
+            None => state.trees_of(pin),
+        };
+        for (tree, ranges) in ranges {
+            if !trees.contains(tree) {
+                return Err(KvError::NotHeld(*tree));
+            }
+            check_pin_ranges(*tree, info.ranges.get(tree), ranges)?;
+            info.ranges.insert(*tree, ranges.clone());
+        }
+        info.scope = PinScope::Trees(trees.into());
+        let (last_tree, kept) = (pin.last_tree, Arc::clone(&pin.kept));
+        let narrowed = Pin::new(info.clone(), last_tree, kept, &self.holds);
+        let before = state.pins.by_id.insert(id, narrowed);
+        debug_assert!(before.is_some(), "a pin that was found");
+        Ok(info)
     }
 
     pub(super) fn set_pin_user(&self, name: &str, user: &[u8]) -> Result<(), KvError> {
@@ -229,15 +259,34 @@ impl super::State {
         Ok(())
     }
 
-    /// Refuses a tree of which the pin of a hold does not hold the moment, and a later branch of
-    /// such a tree.
-    pub(super) fn check_held(&self, hold: &Hold, tree: TreeId) -> Result<(), KvError> {
+    /// Returns the trees that a pin of all trees sees, in ascending order.
+    fn trees_of(&self, pin: &Pin) -> Vec<TreeId> {
+        debug_assert_eq!(pin.info.scope, PinScope::AllTrees);
+        let living = self.trees.range(..=pin.last_tree).map(|(id, _)| *id);
+        let kept = pin.kept.infos().into_iter().map(|info| info.id);
+        let mut trees: Vec<TreeId> = living.chain(kept).collect();
+        trees.sort_unstable();
+        trees
+    }
+
+    /// Refuses keys of which the pin of a hold does not hold the moment: those of a tree that it
+    /// does not hold, or beside the ranges that it holds; and those of a later branch of the tree.
+    pub(super) fn check_held(
+        &self,
+        hold: &Hold,
+        (tree, on): (TreeId, Guarded<'_>),
+    ) -> Result<(), KvError> {
         let (_, last_tree) = hold.moment();
         let of_moment = match self.trees.get(&tree) {
             Some(found) => super::branches::first_of(tree, &found.rows, last_tree),
             None => Some(tree).filter(|tree| *tree <= last_tree),
         };
-        let is_held = of_moment.is_none_or(|tree| hold.has(tree));
-        is_held.then_some(()).ok_or(KvError::NotHeld(tree))
+        if of_moment.is_some_and(|tree| !hold.has(tree)) {
+            return Err(KvError::NotHeld(tree));
+        }
+        match of_moment.is_none_or(|of| hold.covers(of, on)) {
+            true => Ok(()),
+            false => Err(KvError::KeysNotHeld(tree)),
+        }
     }
 }

@@ -2,6 +2,7 @@
 //! branch tree has those keys that were written to it, and reads the others in its parent.
 
 use super::branches::Base;
+use super::holds::TreeMoments;
 use crate::{Direction, Folded, Guarded, KeyRange, Message, SpaceShare, UpsertRegistry, Violation};
 use bytes::Bytes;
 use std::cmp::Ordering;
@@ -95,12 +96,12 @@ impl Rows {
     }
 
     /// What the rows of the bounds take that a reader at `seqno` sees; of these, what was written
-    /// here after the moment `held`.
+    /// here after the moment that `held` returns for their key.
     pub(super) fn share(
         &self,
         (start, end): (&[u8], Option<&[u8]>),
         seqno: Seqno,
-        held: Option<Seqno>,
+        held: &dyn Fn(&[u8]) -> Option<Seqno>,
     ) -> SpaceShare {
         let mut sum = SpaceShare::default();
         for (key, value) in self.dump(seqno) {
@@ -108,6 +109,7 @@ impl Rows {
                 continue;
             }
             let own = self.map.get(&key).and_then(|own| newest(own, seqno));
+            let held = held(&key);
             let is_exclusive = own.is_some_and(|own| held.is_none_or(|held| own.seqno > held));
             let bytes = ROW_BYTES + (key.len() + value.len()) as u64;
             sum.add(SpaceShare {
@@ -195,7 +197,7 @@ impl Rows {
         &mut self,
         message: Message<'_>,
         seqno: Seqno,
-        holds: &[Seqno],
+        holds: &TreeMoments,
         registry: &UpsertRegistry,
     ) -> u64 {
         if let Some(base) = &mut self.base {
@@ -240,7 +242,7 @@ impl Rows {
         keys
     }
 
-    fn set(&mut self, key: &[u8], seqno: Seqno, value: Option<Bytes>, holds: &[Seqno]) {
+    fn set(&mut self, key: &[u8], seqno: Seqno, value: Option<Bytes>, holds: &TreeMoments) {
         let mut versions = self.map.remove(key).unwrap_or_default();
         self.bytes -= versions.iter().map(|v| version_bytes(key, v)).sum::<u64>();
         debug_assert!(versions.last().is_none_or(|last| last.seqno < seqno));
@@ -249,7 +251,8 @@ impl Rows {
     }
 
     /// Puts back those versions of a key that somebody can see.
-    fn keep(&mut self, key: &[u8], mut versions: Vec<Version>, holds: &[Seqno]) {
+    fn keep(&mut self, key: &[u8], mut versions: Vec<Version>, holds: &TreeMoments) {
+        let holds = holds.of(key);
         let ends: Vec<Option<Seqno>> = (1..=versions.len())
             .map(|next| versions.get(next).map(|v| v.seqno))
             .collect();
@@ -272,7 +275,7 @@ impl Rows {
     }
 
     /// Drops every version that nobody can see.
-    pub(super) fn prune(&mut self, holds: &[Seqno]) {
+    pub(super) fn prune(&mut self, holds: &TreeMoments) {
         self.bytes = 0;
         for (key, versions) in std::mem::take(&mut self.map) {
             self.keep(&key, versions, holds);

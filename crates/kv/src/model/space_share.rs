@@ -1,7 +1,7 @@
 //! Shares of the space of the model engine: a copy tells what a drop gives back.
 
 use super::{ModelEngine, State};
-use crate::{Engine, Holder, KeyRange, KvError, Snapshot, SpaceShare, check_holders};
+use crate::{Engine, Guarded, Holder, KeyRange, KvError, Snapshot, SpaceShare, check_holders};
 use stitch_base::{Seqno, TreeId};
 
 impl State {
@@ -46,18 +46,22 @@ impl ModelEngine {
         ranges: &[KeyRange<'_>],
         at: Option<&Snapshot>,
     ) -> Result<SpaceShare, KvError> {
-        let held = match at {
+        let moments = self.reopened().holds.of(tree);
+        let held = |key: &[u8]| match at {
             // All of it is older, so nothing is exclusive.
             Some(_) => Some(Seqno(u64::MAX)),
-            None => self.reopened().holds.of(tree).pop(),
+            None => moments.of(key).pop(),
         };
         let state = self.state.read();
-        let rows = self.rows(&state, tree, at)?;
-        let rows = rows.read();
         let seqno = at.map_or(state.seqno, Snapshot::seqno);
         let mut sum = SpaceShare::default();
+        if ranges.is_empty() {
+            let none = Guarded::Range(KeyRange::new(b"", b""));
+            self.rows(&state, (tree, none), at)?;
+        }
         for range in ranges {
-            sum.add(rows.share((range.start, range.end), seqno, held));
+            let rows = self.rows(&state, (tree, Guarded::Range(*range)), at)?;
+            sum.add(rows.read().share((range.start, range.end), seqno, &held));
         }
         Ok(sum)
     }

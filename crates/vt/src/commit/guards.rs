@@ -79,7 +79,7 @@ impl Store {
     ) -> Result<SmallestKeys, KvError> {
         let hold = self.snapshots.own(guard.since);
         let hold = hold.ok_or_else(|| KvError::Invalid("a guard of another store".to_owned()))?;
-        hold.check_held(&view.version, guard.tree)?;
+        hold.check_held(&view.version, (guard.tree, guard.on))?;
         let tree = view.version.trees.get(&guard.tree);
         let tree = tree.filter(|tree| tree.hidden.is_none());
         let tree = tree.ok_or(KvError::NoTree(guard.tree))?;

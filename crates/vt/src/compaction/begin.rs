@@ -5,11 +5,11 @@ use super::exclusions::Exclusions;
 use super::picker::{Moments, Plan, Pressure, is_in, pick, pick_evacuation};
 use super::scheduler::SchedulerState;
 use crate::VtError;
+use crate::key_moments::KeyMoments;
 use crate::signals::Worker;
 use crate::version::Version;
 use crate::victims::{MIN_HOLE_PART_IDLE, MIN_HOLE_PART_ROOM, is_victim, run_of, weight};
 use std::sync::Arc;
-use stitch_base::Seqno;
 use stitch_format::vt_manifest::Run;
 use stitch_volume::Candidate;
 
@@ -19,8 +19,8 @@ const EVACUATION_ZONES_MIN: u64 = 2;
 /// A plan, and what it was made for.
 pub(super) struct Picked {
     pub(super) version: Arc<Version>,
-    /// Moments of its tree that were held when it was picked, in ascending order.
-    pub(super) snapshots: Vec<Seqno>,
+    /// Moments of its tree that were held when it was picked.
+    pub(super) moments: KeyMoments,
     pub(super) plan: Plan,
 }
 
@@ -107,7 +107,7 @@ impl Compactor {
         }
         Some(Picked {
             version,
-            snapshots: held.of(plan.tree),
+            moments: held.of(plan.tree),
             plan,
         })
     }
@@ -142,7 +142,7 @@ impl Compactor {
         self.snapshots.keep_versions(&held, [plan.tree]);
         let picked = Picked {
             version,
-            snapshots: held.of(plan.tree),
+            moments: held.of(plan.tree),
             plan,
         };
         self.carry_out(&picked, &slot)?;

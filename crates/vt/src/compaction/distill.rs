@@ -17,6 +17,7 @@
 
 use super::fragments::Fragments;
 use crate::entry::{EntryIter, EntryRef, Op};
+use crate::key_moments::{KeyMoments, MomentCursor};
 use crate::{VtError, fold};
 use bytes::Bytes;
 use stitch_base::Seqno;
@@ -28,10 +29,10 @@ const CHAIN_COUNT_MAX: usize = 8;
 
 /// What distilling goes by.
 pub(crate) struct DistillRules<'a> {
-    /// Moments held open, in ascending order.
-    pub(crate) snapshots: &'a [Seqno],
-    /// Range deletes of all inputs.
-    pub(crate) range_deletes: &'a Fragments<'a>,
+    /// Moments held open.
+    pub(crate) moments: &'a KeyMoments,
+    /// Range deletes of all inputs, cut for these moments.
+    pub(crate) range_deletes: &'a Fragments,
     /// True if nothing below the output holds this key.
     pub(crate) is_bottom: &'a dyn Fn(&[u8]) -> bool,
     /// Upsert functions.
@@ -175,6 +176,8 @@ fn out_of_order() -> VtError {
 /// The versions of one key.
 struct Group<'a> {
     rules: &'a DistillRules<'a>,
+    /// The moments of the key.
+    moments: MomentCursor<'a>,
     key: Vec<u8>,
     /// Newest first; in each stripe, none older than its newest put or delete. Upserts that follow
     /// each other in a stripe are joined where their function can.
@@ -185,6 +188,7 @@ impl<'a> Group<'a> {
     fn new(rules: &'a DistillRules<'a>) -> Self {
         Self {
             rules,
+            moments: MomentCursor::new(rules.moments),
             key: Vec::new(),
             versions: Vec::new(),
         }
@@ -193,6 +197,7 @@ impl<'a> Group<'a> {
     fn begin(&mut self, entry: &EntryRef<'_>, carried: Option<&IndexEntry>) {
         self.key.clear();
         self.key.extend_from_slice(entry.key);
+        self.moments.seek(entry.key);
         self.versions.clear();
         self.versions.push(Version::of(entry, carried));
     }
@@ -226,12 +231,13 @@ impl<'a> Group<'a> {
 
     /// Number of the stripe that holds a sequence number.
     fn stripe(&self, seqno: Seqno) -> usize {
-        self.rules.snapshots.partition_point(|s| *s < seqno)
+        self.moments.seqnos().partition_point(|s| *s < seqno)
     }
 
     /// The newest range delete over the key in a stripe.
     fn range_delete(&self, stripe: usize) -> Option<Seqno> {
-        self.rules.range_deletes.newest(&self.key, stripe)
+        let own = self.moments.seqnos();
+        self.rules.range_deletes.newest(own, &self.key, stripe)
     }
 
     fn finish(
@@ -290,7 +296,8 @@ impl<'a> Group<'a> {
     /// Those of range deletes alone matter to newer stripes. There may be thousands of others.
     fn next_stripe(&self, from: usize, versions: &[Version], newest: usize) -> Option<usize> {
         let of_version = versions.last().map(|oldest| self.stripe(oldest.seqno));
-        let of_delete = self.rules.range_deletes.next_filled(from);
+        let own = self.moments.seqnos();
+        let of_delete = self.rules.range_deletes.next_filled(own, from);
         let next = of_version.into_iter().chain(of_delete).min();
         next.filter(|stripe| *stripe <= newest)
     }

@@ -23,10 +23,13 @@
 
 use super::stitch::holds_any;
 use crate::entry::RangeDelete;
+use crate::key_moments::KeyMoments;
 use crate::range_delete::note_steps;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::ops::Range;
 use stitch_base::Seqno;
+use stitch_kv::KeyRange;
 
 /// Which of some entries range deletes hide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,29 +42,32 @@ pub(crate) enum Hidden {
 }
 
 /// The fragments of each stripe.
-pub(crate) struct Fragments<'a> {
-    /// Moments held open, in ascending order.
-    snapshots: &'a [Seqno],
-    /// One stripe for each snapshot and one for what is newer than all of them.
+///
+/// Stripes here are those between the moments of any key. Keys of a tree may have fewer moments
+/// ([`crate::key_moments`]): then a stripe of such a key is one or several of these.
+pub(crate) struct Fragments {
+    /// Moments held open.
+    moments: KeyMoments,
+    /// One stripe for each moment of any key and one for what is newer than all of them.
     stripes: Vec<Vec<RangeDelete>>,
-    /// Numbers of the stripes that have any, in order: few, however many snapshots there are.
+    /// Numbers of the stripes that have any, in order: few, however many moments there are.
     filled: Vec<usize>,
 }
 
-impl<'a> Fragments<'a> {
-    /// Cuts range deletes for readers of these snapshots and of later states.
+impl Fragments {
+    /// Cuts range deletes for readers of these moments and of later states.
     pub(crate) fn new<'d>(
         deletes: impl IntoIterator<Item = &'d RangeDelete>,
-        snapshots: &'a [Seqno],
+        moments: &KeyMoments,
     ) -> Self {
-        let mut whole: Vec<Vec<&RangeDelete>> = vec![Vec::new(); snapshots.len() + 1];
+        let mut whole: Vec<Vec<&RangeDelete>> = vec![Vec::new(); moments.all().len() + 1];
         for delete in deletes {
-            whole[stripe_of(snapshots, delete.seqno)].push(delete);
+            whole[stripe_of(moments.all(), delete.seqno)].push(delete);
         }
         let stripes: Vec<_> = whole.into_iter().map(newest_of_each_key).collect();
         let has_any = |stripe: &usize| !stripes[*stripe].is_empty();
         Self {
-            snapshots,
+            moments: moments.clone(),
             filled: (0..stripes.len()).filter(has_any).collect(),
             stripes,
         }
@@ -72,16 +78,53 @@ impl<'a> Fragments<'a> {
         self.filled.is_empty()
     }
 
-    /// Returns the first stripe with range deletes that is not before `stripe`.
-    pub(super) fn next_filled(&self, stripe: usize) -> Option<usize> {
-        let at = self.filled.partition_point(|filled| *filled < stripe);
-        self.filled.get(at).copied()
+    /// Returns the moments that they were cut for.
+    pub(crate) const fn moments(&self) -> &KeyMoments {
+        &self.moments
     }
 
-    /// Returns the stripes with range deletes that are not before `stripe`, in order.
-    pub(crate) fn filled_from(&self, stripe: usize) -> impl Iterator<Item = usize> {
-        let at = self.filled.partition_point(|filled| *filled < stripe);
-        self.filled[at..].iter().copied()
+    /// Returns the stripes that make up stripe number `stripe` of a key with the moments `own`.
+    fn stripes_within(&self, own: &[Seqno], stripe: usize) -> Range<usize> {
+        if self.moments.is_even() {
+            return stripe..stripe + 1;
+        }
+        let (all, count) = (self.moments.all(), self.stripes.len());
+        let before = stripe.checked_sub(1).map(|before| own.get(before));
+        let start = before.map_or(0, |before| {
+            before.map_or(count, |before| stripe_of(all, before.next()))
+        });
+        let last = own.get(stripe);
+        let end = last.map_or(count, |last| stripe_of(all, *last) + 1);
+        debug_assert!(start <= end, "a stripe ends after it begins");
+        start..end
+    }
+
+    /// Returns the number of the stripe of a key with the moments `own` that one of these is in.
+    fn stripe_around(&self, own: &[Seqno], stripe: usize) -> usize {
+        let last = self.moments.all().get(stripe);
+        last.map_or(own.len(), |last| stripe_of(own, *last))
+    }
+
+    /// Returns those of some stripes that have range deletes.
+    fn filled_in(&self, stripes: Range<usize>) -> &[usize] {
+        let place = |stripe: usize| self.filled.partition_point(|filled| *filled < stripe);
+        &self.filled[place(stripes.start)..place(stripes.end)]
+    }
+
+    /// Returns the first stripe with range deletes that is not before `stripe`, for a key with the
+    /// moments `own`.
+    pub(super) fn next_filled(&self, own: &[Seqno], stripe: usize) -> Option<usize> {
+        self.filled_from(own, stripe).next()
+    }
+
+    /// Returns the stripes with range deletes that are not before `stripe`, in order, for a key
+    /// with the moments `own`. One may come several times.
+    pub(crate) fn filled_from(&self, own: &[Seqno], stripe: usize) -> impl Iterator<Item = usize> {
+        let start = self.stripes_within(own, stripe).start;
+        let filled = self.filled_in(start..usize::MAX);
+        filled
+            .iter()
+            .map(move |filled| self.stripe_around(own, *filled))
     }
 
     /// Returns all fragments, by start, then newest first.
@@ -91,8 +134,14 @@ impl<'a> Fragments<'a> {
         all
     }
 
-    /// Returns the newest range delete of a stripe over a key.
-    pub(crate) fn newest(&self, key: &[u8], stripe: usize) -> Option<Seqno> {
+    /// Returns the newest range delete of a stripe over a key with the moments `own`.
+    pub(crate) fn newest(&self, own: &[Seqno], key: &[u8], stripe: usize) -> Option<Seqno> {
+        let filled = self.filled_in(self.stripes_within(own, stripe));
+        let mut newest_first = filled.iter().rev();
+        newest_first.find_map(|stripe| self.newest_in(key, *stripe))
+    }
+
+    fn newest_in(&self, key: &[u8], stripe: usize) -> Option<Seqno> {
         let fragments = &self.stripes[stripe];
         let at = fragments.partition_point(|f| f.end.as_slice() <= key);
         let found = fragments.get(at)?;
@@ -100,7 +149,8 @@ impl<'a> Fragments<'a> {
     }
 
     /// Reports whether the range deletes hide all entries with keys and sequence numbers in these
-    /// ranges, ends included, from every reader that could see any of them.
+    /// ranges, ends included, from every reader that could see any of them. Where keys have
+    /// different moments, it may report false although they do.
     ///
     /// The oldest of these readers sees no range delete of a later stripe. What hides the entries
     /// from it hides them from all others too, so one stripe decides.
@@ -110,11 +160,16 @@ impl<'a> Fragments<'a> {
         (min_seqno, max_seqno): (Seqno, Seqno),
     ) -> bool {
         debug_assert!(first <= last, "a range of keys is in order");
-        let stripe = stripe_of(self.snapshots, max_seqno);
-        if self.is_empty() || stripe != stripe_of(self.snapshots, min_seqno) {
+        if self.is_empty() {
             return false;
         }
-        self.cover(stripe, (first, last), max_seqno)
+        let own = self.moments.of_keys(first, last);
+        let stripe = stripe_of(&own, max_seqno);
+        if stripe != stripe_of(&own, min_seqno) {
+            return false;
+        }
+        let mut filled = self.filled_in(self.stripes_within(&own, stripe)).iter();
+        filled.any(|stripe| self.cover(*stripe, (first, last), max_seqno))
     }
 
     /// Reports whether range deletes of a stripe that are newer than `seqno` cover all these keys.
@@ -130,18 +185,21 @@ impl<'a> Fragments<'a> {
     }
 
     /// Returns which of the entries with keys and sequence numbers in these ranges, ends included,
-    /// are hidden from some readers.
+    /// are hidden from some readers. A stripe that it names is one of a key with the moments of any
+    /// of these keys.
     pub(crate) fn hidden(
         &self,
         (first, last): (&[u8], &[u8]),
         (min_seqno, max_seqno): (Seqno, Seqno),
     ) -> Hidden {
         debug_assert!(min_seqno <= max_seqno, "a range of numbers is in order");
-        for stripe in self.filled_from(stripe_of(self.snapshots, min_seqno)) {
-            let mut touching = self.touching(stripe, first, last);
+        let from = stripe_of(self.moments.all(), min_seqno);
+        for stripe in self.filled_in(from..usize::MAX) {
+            let mut touching = self.touching(*stripe, first, last);
             if touching.any(|fragment| fragment.seqno > min_seqno) {
-                return match self.cover(stripe, (first, last), max_seqno) {
-                    true => Hidden::All(stripe),
+                let own = self.moments.of_keys(first, last);
+                return match self.cover(*stripe, (first, last), max_seqno) {
+                    true => Hidden::All(self.stripe_around(&own, *stripe)),
                     false => Hidden::Some,
                 };
             }
@@ -150,21 +208,32 @@ impl<'a> Fragments<'a> {
     }
 
     /// Reports whether a range delete may hide an entry with a key and a sequence number in these
-    /// ranges from all readers of a stripe.
+    /// ranges from all readers of a stripe. Where it reports false, none does: a compaction that
+    /// leaves such an entry as it is may leave out the range delete.
     pub(crate) fn hide_any(
         &self,
         (first, last): (&[u8], &[u8]),
         (min_seqno, max_seqno): (Seqno, Seqno),
     ) -> bool {
-        let stripe = |seqno: Seqno| stripe_of(self.snapshots, seqno);
-        let (oldest, newest) = (stripe(min_seqno), stripe(max_seqno));
-        let begin = self.filled.partition_point(|filled| *filled < oldest);
-        let filled = self.filled[begin..].iter().copied();
-        filled.take_while(|stripe| *stripe <= newest).any(|stripe| {
-            let before = stripe.checked_sub(1).map(|at| self.snapshots[at].next());
+        if self.is_empty() {
+            return false;
+        }
+        if self.moments.differ(first, last) {
+            // Its stripes are those of no one key: any newer range delete counts.
+            let from = stripe_of(self.moments.all(), min_seqno);
+            let mut filled = self.filled_in(from..usize::MAX).iter();
+            let is_newer = |fragment: &RangeDelete| fragment.seqno > min_seqno;
+            return filled.any(|stripe| self.touching(*stripe, first, last).any(is_newer));
+        }
+        let own = self.moments.of_keys(first, last);
+        let within = |seqno: Seqno| self.stripes_within(&own, stripe_of(&own, seqno));
+        let stripes = within(min_seqno).start..within(max_seqno).end;
+        self.filled_in(stripes).iter().any(|stripe| {
+            let around = self.stripe_around(&own, *stripe);
+            let before = around.checked_sub(1).map(|at| own[at].next());
             // The oldest entry there that is of the stripe.
             let oldest = min_seqno.max(before.unwrap_or_default());
-            let mut touching = self.touching(stripe, first, last);
+            let mut touching = self.touching(*stripe, first, last);
             touching.any(|fragment| fragment.seqno > oldest)
         })
     }
@@ -236,14 +305,17 @@ fn push(out: &mut Vec<RangeDelete>, start: &[u8], end: &[u8], seqno: Seqno) {
 
 /// Returns the fragments that still matter.
 ///
-/// Where nothing is below and no snapshot is older, a range delete has hidden all that it ever
-/// will, and goes.
+/// Where nothing is below and no moment of its keys is older, a range delete has hidden all that it
+/// ever will, and goes.
 pub(super) fn surviving(
     mut fragments: Vec<RangeDelete>,
-    snapshots: &[Seqno],
+    moments: &KeyMoments,
     is_bottom: &dyn Fn(&[u8], &[u8]) -> bool,
 ) -> Vec<RangeDelete> {
-    fragments.retain(|f| holds_any(snapshots, Seqno(0), f.seqno) || !is_bottom(&f.start, &f.end));
+    fragments.retain(|f| {
+        let own = moments.of_range(KeyRange::new(&f.start, &f.end));
+        holds_any(&own, Seqno(0), f.seqno) || !is_bottom(&f.start, &f.end)
+    });
     fragments
 }
 

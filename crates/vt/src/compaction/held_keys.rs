@@ -91,7 +91,7 @@ impl HeldKeys {
     }
 
     /// Returns the parts of fragments whose keys stay, or those whose keys do not, by start.
-    pub(crate) fn parts(&self, fragments: &Fragments<'_>, staying: bool) -> Vec<RangeDelete> {
+    pub(crate) fn parts(&self, fragments: &Fragments, staying: bool) -> Vec<RangeDelete> {
         let deletes = fragments.sorted();
         if self.points.is_empty() {
             return if staying { Vec::new() } else { deletes };
@@ -125,6 +125,7 @@ impl HeldKeys {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::key_moments::KeyMoments;
     use stitch_base::Seqno;
 
     fn held_keys(ranges: &[(&str, &str)]) -> HeldKeys {
@@ -155,7 +156,7 @@ mod tests {
             end: b"k".to_vec(),
             seqno: Seqno(7),
         }];
-        let all = Fragments::new(&all, &[]);
+        let all = Fragments::new(&all, &KeyMoments::default());
         let parts = |staying: bool| -> Vec<(Vec<u8>, Vec<u8>)> {
             let parts = held_keys.parts(&all, staying);
             parts.into_iter().map(|d| (d.start, d.end)).collect()

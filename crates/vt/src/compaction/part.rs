@@ -16,7 +16,6 @@ use crate::VtError;
 use crate::output::{OutputRules, Outputs};
 use crate::version::TreeVersion;
 use std::ops::Range;
-use stitch_base::Seqno;
 use stitch_format::vt_index::IndexEntry;
 use stitch_format::vt_manifest::TableMeta;
 
@@ -45,12 +44,12 @@ impl Compactor {
             stream: stream(plan.to_level, 0),
             precision: self.tables.precision(plan.to_level),
             table_bytes: u64::MAX,
-            snapshots: stored_moments(&self.snapshots.held().of(tree.info.id), shift).into(),
+            moments: self.snapshots.held().of(tree.info.id).stored(shift),
             cuts,
             input_runs: input_runs(plan),
             under_way: None,
         };
-        let deletes = Fragments::new(deletes.iter(), &rules.snapshots).sorted();
+        let deletes = Fragments::new(deletes.iter(), &rules.moments).sorted();
         let mut outputs = Outputs::new(&self.tables, &tree.info, rules, deletes);
         outputs.stitch(&index)?;
         let mut tables = outputs.finish()?;
@@ -76,14 +75,6 @@ impl Compactor {
             ..Made::default()
         })
     }
-}
-
-/// Moments as a table with a shift stores them, in ascending order.
-fn stored_moments(moments: &[Seqno], shift: u64) -> Vec<Seqno> {
-    let stored = moments.iter().map(|s| Seqno(s.0.saturating_sub(shift)));
-    let mut stored: Vec<Seqno> = stored.collect();
-    stored.dedup();
-    stored
 }
 
 /// Blocks that must stay together, around those that cannot be read.
@@ -120,7 +111,7 @@ fn after(key: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use stitch_base::TableId;
+    use stitch_base::{Seqno, TableId};
     use stitch_format::vt_index::BlockPtr;
 
     fn block(first: &str, last: &str) -> IndexEntry {
@@ -138,13 +129,6 @@ mod tests {
             is_value: false,
             filter: Vec::new(),
         }
-    }
-
-    #[test]
-    fn moments_are_those_of_the_stored_numbers() {
-        let moments = |shift| stored_moments(&[3, 5, 8].map(Seqno), shift);
-        assert_eq!(moments(0), [3, 5, 8].map(Seqno));
-        assert_eq!(moments(5), [0, 3].map(Seqno));
     }
 
     #[test]

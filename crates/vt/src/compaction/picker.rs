@@ -390,18 +390,20 @@ fn pick_deletes(
         are_many(meta.delete_count, meta, pressure) || meta.range_delete_count > 0
     };
     for tree in version.trees.values() {
-        let oldest = moments.held.oldest_of(tree.info.id);
+        let is_seen = |meta: &TableMeta| {
+            let keys = (meta.smallest.as_slice(), meta.largest.as_slice());
+            let oldest = moments.held.oldest_of(tree.info.id, keys);
+            oldest.is_some_and(|oldest| oldest < meta.max_seqno)
+        };
         let in_level0 = tree.levels[0].tables.iter().any(|t| is_rich(t.meta()));
         if in_level0 && let Some(plan) = plan_level0(tree, options, "deletes", exclusions) {
             return Some(as_copy(plan));
         }
         for n in 1..LEVELS {
             let may_go = |t: &TableHandle| {
-                let below = has_below(tree, n, t.meta());
-                let is_seen = oldest.is_some_and(|s| s < t.meta().max_seqno);
                 // Below a branch is its parent: deletes stay in its deepest level.
-                let may_vanish = !is_seen && !tree.is_branch();
-                is_rich(t.meta()) && (below || may_vanish)
+                let may_vanish = || !tree.is_branch() && !is_seen(t.meta());
+                is_rich(t.meta()) && (has_below(tree, n, t.meta()) || may_vanish())
             };
             let Some(table) = cheapest(tree, n, exclusions, may_go) else {
                 continue;

@@ -16,6 +16,7 @@ use crate::VtError;
 use crate::entry::{BoxIter, EntryIter, RangeDelete};
 use crate::install::Install;
 use crate::iter::MergeIter;
+use crate::key_moments::KeyMoments;
 use crate::options::COMPACTIONS_MAX;
 use crate::output::{OutputRules, Outputs};
 use crate::range_delete::RangeDeletes;
@@ -112,7 +113,7 @@ impl Compactor {
     fn run_plan(&self, picked: &Picked, slot: &Slot<'_>) -> Result<Ran, VtError> {
         let Picked {
             version,
-            snapshots,
+            moments,
             plan,
         } = picked;
         let tree = &version.trees[&plan.tree];
@@ -124,7 +125,7 @@ impl Compactor {
             PlanKind::Compact | PlanKind::Join | PlanKind::Order => Job {
                 is_in_pieces,
                 slot: slot.number(),
-                ..Job::new(self, tree, plan, snapshots, &under_way)?
+                ..Job::new(self, tree, plan, moments, &under_way)?
             }
             .run()?,
             PlanKind::Part => self.part(tree, plan)?,
@@ -213,10 +214,10 @@ struct Job<'a> {
     compactor: &'a Compactor,
     tree: &'a TreeVersion,
     plan: &'a Plan,
-    snapshots: &'a [Seqno],
+    moments: &'a KeyMoments,
     /// The number of its slot.
     slot: usize,
-    range_deletes: Fragments<'a>,
+    range_deletes: Fragments,
     /// A base version would take half of its room to list what tables own.
     is_in_pieces: bool,
     /// What stays in its level.
@@ -235,7 +236,7 @@ impl<'a> Job<'a> {
         compactor: &'a Compactor,
         tree: &'a TreeVersion,
         plan: &'a Plan,
-        snapshots: &'a [Seqno],
+        moments: &'a KeyMoments,
         under_way: &Arc<UnderWay>,
     ) -> Result<Self, VtError> {
         let mut deletes: Vec<Arc<RangeDeletes>> = Vec::new();
@@ -244,7 +245,7 @@ impl<'a> Job<'a> {
                 deletes.push(compactor.tables.reader(handle).range_deletes()?);
             }
         }
-        let range_deletes = Fragments::new(deletes.iter().flat_map(|set| set.iter()), snapshots);
+        let range_deletes = Fragments::new(deletes.iter().flat_map(|set| set.iter()), moments);
         let (dropped, around): (Vec<_>, Vec<_>) = plan
             .around
             .iter()
@@ -263,11 +264,11 @@ impl<'a> Job<'a> {
         }
         let ids = plan.inputs().map(|t| t.meta().id);
         Ok(Self {
-            released: compactor.tables.superseded.released_of(ids, snapshots),
+            released: compactor.tables.superseded.released_of(ids, moments),
             compactor,
             tree,
             plan,
-            snapshots,
+            moments,
             slot: 0,
             range_deletes,
             is_in_pieces: false,
@@ -298,7 +299,7 @@ impl<'a> Job<'a> {
         let is_bottom = |start: &[u8], end: &[u8]| self.is_bottom(start, end);
         let rules = StitchRules {
             threshold: &|first| self.stitch_bytes(first),
-            snapshots: self.snapshots,
+            moments: self.moments,
             range_deletes: &self.range_deletes,
             is_bottom: &is_bottom,
         };
@@ -389,7 +390,7 @@ impl<'a> Job<'a> {
                 stream: stream(level, self.slot),
                 precision: self.compactor.tables.precision(level),
                 table_bytes,
-                snapshots: self.snapshots.into(),
+                moments: self.moments.clone(),
                 cuts: self.held_keys.points().to_vec(),
                 input_runs: input_runs(self.plan),
                 under_way: Some(Arc::clone(&self.under_way)),
@@ -398,9 +399,9 @@ impl<'a> Job<'a> {
         };
         let is_bottom = |start: &[u8], end: &[u8]| self.is_bottom_before(start, end);
         let down = self.held_keys.parts(&self.range_deletes, false);
-        let down = surviving(down, self.snapshots, &is_bottom);
+        let down = surviving(down, self.moments, &is_bottom);
         let rest = self.held_keys.parts(&self.range_deletes, true);
-        let rest = surviving(rest, self.snapshots, &|_, _| false);
+        let rest = surviving(rest, self.moments, &|_, _| false);
         LevelOutputs {
             held_keys: &self.held_keys,
             down: outputs(self.plan.to_level, down, self.table_bytes()),
@@ -446,7 +447,7 @@ impl<'a> Job<'a> {
         let mut source = MergeIter::new(sources);
         source.seek(&[], Seqno(u64::MAX))?;
         let rules = DistillRules {
-            snapshots: self.snapshots,
+            moments: self.moments,
             range_deletes: &self.range_deletes,
             is_bottom: &|key| self.is_bottom(key, key),
             upserts: &self.compactor.options.upserts,
@@ -528,7 +529,7 @@ impl<'a> Job<'a> {
 }
 
 /// True if newer range deletes hide a whole table from everyone.
-fn is_hidden(meta: &TableMeta, range_deletes: &Fragments<'_>) -> bool {
+fn is_hidden(meta: &TableMeta, range_deletes: &Fragments) -> bool {
     if meta.range_delete_count > 0 || range_deletes.is_empty() {
         return false;
     }
@@ -544,7 +545,7 @@ fn is_hidden(meta: &TableMeta, range_deletes: &Fragments<'_>) -> bool {
 
 /// True if newer range deletes hide an unreadable table from everyone. They hide what is below it
 /// too, so its own range deletes are not missed.
-fn is_unreadable_hidden(meta: &TableMeta, range_deletes: &Fragments<'_>) -> bool {
+fn is_unreadable_hidden(meta: &TableMeta, range_deletes: &Fragments) -> bool {
     // The last key of a range that ends before the first key after it.
     let last = match meta.largest.split_last() {
         Some((0, last)) if meta.largest_excluded => last,

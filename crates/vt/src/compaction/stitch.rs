@@ -25,6 +25,7 @@ mod planner;
 pub(crate) use planner::Planner;
 
 use super::fragments::Fragments;
+use crate::key_moments::KeyMoments;
 use std::fmt;
 use std::ops::Range;
 use stitch_base::Seqno;
@@ -105,10 +106,10 @@ pub(crate) struct StitchRules<'a> {
     /// Shortest span that is stitched, in bytes, for a block that begins with this key.
     /// `u64::MAX`: stitch nothing.
     pub(crate) threshold: &'a dyn Fn(&[u8]) -> u64,
-    /// Moments held open, in ascending order.
-    pub(crate) snapshots: &'a [Seqno],
+    /// Moments held open.
+    pub(crate) moments: &'a KeyMoments,
     /// Range deletes of all inputs.
-    pub(crate) range_deletes: &'a Fragments<'a>,
+    pub(crate) range_deletes: &'a Fragments,
     /// True if nothing below the output holds a key of this range.
     pub(crate) is_bottom: &'a dyn Fn(&[u8], &[u8]) -> bool,
 }
@@ -168,10 +169,18 @@ fn fate(block: &BlockInfo<'_>, rules: &StitchRules<'_>) -> Fate {
     if block.has_deletes && (rules.is_bottom)(block.first, block.last) {
         return Fate::Merge;
     }
-    if block.has_versions && !holds_any(rules.snapshots, block.min_seqno, block.max_seqno) {
+    if block.has_versions && !needs_versions(block, rules) {
         return Fate::Merge;
     }
     Fate::Stitch
+}
+
+/// Reports whether every key of a block may need all its versions. Where keys have different
+/// moments, some may not.
+fn needs_versions(block: &BlockInfo<'_>, rules: &StitchRules<'_>) -> bool {
+    let own = rules.moments.of_keys(block.first, block.last);
+    let is_held = holds_any(&own, block.min_seqno, block.max_seqno);
+    is_held && !rules.moments.differ(block.first, block.last)
 }
 
 /// True if any of `snapshots` is in `[low, high)`: it sees `low` and not `high`.

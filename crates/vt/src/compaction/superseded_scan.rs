@@ -46,7 +46,7 @@ impl Compactor {
     /// Counts by the index alone.
     fn superseded_of(&self, handle: &TableHandle) -> Result<Superseded, VtError> {
         // Of the snapshots of now only pins are older than anything in it.
-        let mut superseded = Superseded::new(self.snapshots.held().of(handle.meta().tree).into());
+        let mut superseded = Superseded::new(self.snapshots.held().of(handle.meta().tree));
         if handle.meta().min_seqno == handle.meta().max_seqno {
             return Ok(superseded);
         }

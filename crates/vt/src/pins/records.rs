@@ -3,8 +3,8 @@
 use crate::VtError;
 use crate::version::Version;
 use std::collections::{BTreeMap, BTreeSet};
-use stitch_base::{PinId, Seqno, TreeId};
-use stitch_format::vt_manifest::{PinChanges, PinRecord};
+use stitch_base::{PinId, TreeId};
+use stitch_format::vt_manifest::{NarrowedPin, PinChanges, PinRecord};
 use stitch_kv::{check_pin_name, check_pin_user};
 
 /// Records by number and by name.
@@ -61,12 +61,12 @@ impl PinRecords {
         of_all.max(of_tree)
     }
 
-    /// Returns the newest moment of a tree that a pin holds; 0 without any.
-    pub(super) fn newest_seqno_of(&self, tree: TreeId) -> Seqno {
-        let of_all = self.of_all_trees.last();
-        let of_tree = self.of_trees.get(&tree).and_then(BTreeSet::last);
-        let newest = of_all.max(of_tree);
-        newest.map_or(Seqno(0), |id| self.by_id[id].seqno)
+    /// Returns the pins that hold a moment of a tree, newest first, up to the newest of all trees.
+    pub(super) fn newest_first(&self, tree: TreeId) -> impl Iterator<Item = PinId> {
+        let of_all = self.of_all_trees.last().copied();
+        let of_tree = self.of_trees.get(&tree).into_iter().flatten().rev();
+        let newer = of_tree.copied().take_while(move |id| Some(*id) > of_all);
+        newer.chain(of_all)
     }
 
     /// Applies the changes of an edit. Edits come from the medium: nothing in them is trusted.
@@ -92,7 +92,19 @@ impl PinRecords {
             found.user.clone_from(user);
             self.base_bytes += found.base_bytes();
         }
+        for narrowed in &changes.narrowed {
+            self.narrow(narrowed)?;
+        }
         Ok(())
+    }
+
+    fn narrow(&mut self, narrowed: &NarrowedPin) -> Result<(), VtError> {
+        let id = narrowed.id;
+        let found = self.by_id.remove(&id);
+        let found = found.ok_or_else(|| wrong(format!("pin {id} is narrowed but not there")))?;
+        self.base_bytes -= found.base_bytes();
+        self.leave(&found);
+        self.enter(narrowed_record(&found, narrowed))
     }
 
     fn add(&mut self, record: &PinRecord, last: PinId) -> Result<(), VtError> {
@@ -109,12 +121,14 @@ impl PinRecords {
         if self.by_name.insert(record.name.clone(), id).is_some() {
             return Err(wrong(format!("pin {id} has the name of another")));
         }
-        if record
-            .trees
-            .iter()
-            .flatten()
-            .any(|tree| *tree >= record.next_tree)
-        {
+        self.enter(record.clone())
+    }
+
+    /// A pin holds its trees from now on.
+    fn enter(&mut self, record: PinRecord) -> Result<(), VtError> {
+        let id = record.id;
+        let mut trees = record.trees.iter().flatten();
+        if trees.any(|tree| *tree >= record.next_tree) {
             return Err(wrong(format!("pin {id} holds a tree that it does not see")));
         }
         self.base_bytes += record.base_bytes();
@@ -126,7 +140,7 @@ impl PinRecords {
                 }
             }
         }
-        self.by_id.insert(id, record.clone());
+        self.by_id.insert(id, record);
         Ok(())
     }
 
@@ -147,7 +161,8 @@ impl PinRecords {
         let is_scoped = |id: &&PinId| self.by_id.get(id).is_some_and(|pin| pin.trees.is_some());
         let gone = changes.dropped.iter().filter(is_scoped).count();
         let scoped = self.by_id.len() - self.of_all_trees.len();
-        scoped > gone || changes.new.iter().any(|pin| pin.trees.is_some())
+        let is_new = changes.new.iter().any(|pin| pin.trees.is_some());
+        scoped > gone || is_new || !changes.narrowed.is_empty()
     }
 
     /// Returns what a base takes to list them after a change, in bytes.
@@ -162,6 +177,13 @@ impl PinRecords {
                 continue;
             };
             bytes += record.bytes_with_user(user.len());
+            bytes -= record.base_bytes();
+        }
+        for narrowed in &changes.narrowed {
+            let Some(record) = of(&narrowed.id) else {
+                continue;
+            };
+            bytes += narrowed_record(record, narrowed).base_bytes();
             bytes -= record.base_bytes();
         }
         bytes
@@ -195,6 +217,16 @@ impl PinRecords {
             return Err(wrong(format!("pin {id} has a number not given out yet")));
         }
         Ok(())
+    }
+}
+
+/// Returns the record of a pin after it was narrowed.
+fn narrowed_record(record: &PinRecord, narrowed: &NarrowedPin) -> PinRecord {
+    debug_assert_eq!(record.id, narrowed.id, "the record of the pin");
+    PinRecord {
+        trees: Some(narrowed.trees.clone()),
+        ranges: narrowed.ranges.clone(),
+        ..record.clone()
     }
 }
 

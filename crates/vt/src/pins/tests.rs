@@ -1,5 +1,6 @@
 use super::*;
 use crate::testing::{Small, walks};
+use stitch_format::vt_manifest::NarrowedPin;
 use stitch_kv::{Engine, Snapshot, TreeOptions};
 
 fn record(id: u64, name: &str, next_tree: u32) -> PinRecord {
@@ -10,6 +11,7 @@ fn record(id: u64, name: &str, next_tree: u32) -> PinRecord {
         next_tree: TreeId(next_tree),
         user: vec![1; 7],
         trees: None,
+        ranges: Vec::new(),
     }
 }
 
@@ -91,7 +93,7 @@ fn a_tree_is_seen_by_pins_between_its_making_and_its_drop() {
     assert_eq!(seer(3, 3, Some(2)), None);
     assert_eq!(seer(5, 7, Some(3)), None, "pin 2 is older than tree 5");
     assert_eq!(seer(6, 8, None), None);
-    let sight = Sight::new(PinId(3), TreeId(6), PinScope::AllTrees);
+    let sight = Sight::new(PinId(3), TreeId(6), (PinScope::AllTrees, PinRanges::new()));
     assert!(sight.sees(TreeId(5), PinId(4)));
     assert!(!sight.sees(TreeId(5), PinId(3)) && !sight.sees(TreeId(6), PinId(4)));
 }
@@ -130,13 +132,18 @@ fn a_tree_is_seen_by_the_pins_that_hold_it() {
         None,
         "no pin of it, and no older one of all"
     );
-    let newest = |tree| records.newest_seqno_of(TreeId(tree));
-    assert_eq!([newest(1), newest(3), newest(5)], [50, 70, 30].map(Seqno));
+    let newest = |records: &PinRecords, tree| {
+        let ids = records.newest_first(TreeId(tree));
+        ids.map(|id| id.0).collect::<Vec<_>>()
+    };
+    assert_eq!(newest(&records, 1), [5, 3]);
+    assert_eq!(newest(&records, 3), [7, 3]);
+    assert_eq!(newest(&records, 5), [3]);
     let mut dropped = changes(Vec::new());
     dropped.dropped = vec![PinId(2), PinId(5)];
     assert!(records.has_scopes_after(&dropped));
     records.apply(&dropped).expect("they are there");
-    assert_eq!(records.newest_seqno_of(TreeId(1)), Seqno(30));
+    assert_eq!(newest(&records, 1), [3]);
     dropped.dropped = vec![PinId(7)];
     assert!(!records.has_scopes_after(&dropped));
     records.apply(&dropped).expect("it is there");
@@ -146,6 +153,45 @@ fn a_tree_is_seen_by_the_pins_that_hold_it() {
         records.apply(&wrong),
         Err(VtError::Version { .. })
     ));
+}
+
+fn narrowed(id: u64, trees: &[u32], ranges_of: &[u32]) -> PinChanges {
+    let ids = |trees: &[u32]| -> Vec<TreeId> { trees.iter().map(|tree| TreeId(*tree)).collect() };
+    let range = (b"b".to_vec(), Some(b"c".to_vec()));
+    let with_range = |tree: TreeId| (tree, vec![range.clone()]);
+    let mut changes = changes(Vec::new());
+    changes.narrowed = vec![NarrowedPin {
+        id: PinId(id),
+        trees: ids(trees),
+        ranges: ids(ranges_of).into_iter().map(with_range).collect(),
+    }];
+    changes
+}
+
+#[test]
+fn a_narrowed_pin_is_one_of_its_trees() {
+    let mut records = three();
+    let narrow = narrowed(3, &[1, 5], &[5]);
+    let bytes = records.base_bytes_after(&narrow);
+    assert!(!records.has_scopes_after(&PinChanges::default()) && records.has_scopes_after(&narrow));
+    records.apply(&narrow).expect("it is there");
+    assert_eq!(records.base_bytes_after(&PinChanges::default()), bytes);
+    let found = records.find("b").expect("it keeps its name");
+    assert_eq!(found.trees, Some(vec![TreeId(1), TreeId(5)]));
+    assert_eq!(found.ranges, narrow.narrowed[0].ranges);
+    let seer = |tree| records.newest_seer(TreeId(tree), PinId(7), None);
+    assert_eq!([seer(5), seer(2)], [Some(PinId(3)), Some(PinId(2))]);
+    let again = narrowed(3, &[1, 5], &[1, 5]);
+    records.apply(&again).expect("it is there");
+    let mut dropped = changes(Vec::new());
+    dropped.dropped = vec![PinId(3)];
+    assert!(!records.has_scopes_after(&dropped));
+    records.apply(&dropped).expect("it is there");
+    assert_eq!(records.newest_seer(TreeId(5), PinId(7), None), None);
+    for wrong in [narrowed(4, &[1], &[1]), narrowed(2, &[4], &[4])] {
+        let refused = records.clone().apply(&wrong);
+        assert!(matches!(refused, Err(VtError::Version { .. })), "{wrong:?}");
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //! 2. Its moments are those of its pin, and of the branch trees among these.
 //! 3. Of the trees that stay, a sweep finds the versions that only its moments need.
 
-use super::moments::{HolderNumber, MomentHold, OwnedMoments};
+use super::moments::{HolderNumber, MomentHold, OwnedCursor, OwnedMoments, TreeHolds};
 use super::sweep::{Sweep, all_of_one};
 use super::{Kind, SweepSpan, SweepVisit, VersionCost};
 use crate::VtError;
@@ -23,9 +23,10 @@ use stitch_kv::{Holder, KvError, check_holders};
 struct Drops {
     view: Arc<View>,
     /// Moments that are held of all trees.
-    moments: OwnedMoments,
-    /// For each tree of which further moments are held: for its branches, or by pins of some trees.
-    of_trees: BTreeMap<TreeId, OwnedMoments>,
+    of_store: TreeHolds,
+    /// For each tree of which further moments are held, for its branches or by pins of some trees:
+    /// all that are held of it.
+    of_trees: BTreeMap<TreeId, TreeHolds>,
     /// Trees that go, each with the holder that they go with.
     trees: BTreeMap<TreeId, HolderNumber>,
     /// Counts what no moment and not the present needs.
@@ -97,14 +98,11 @@ impl Store {
                 "a tree goes with one holder"
             );
         }
-        let (held, of_trees) = self.held_moments(&view.version, &pins, &trees);
+        let (of_store, of_trees) = self.held_moments(&view.version, &pins, &trees);
         drop(installer);
         Ok(Drops {
-            moments: OwnedMoments::new(held),
-            of_trees: of_trees
-                .into_iter()
-                .map(|(tree, held)| (tree, OwnedMoments::new(held)))
-                .collect(),
+            of_store,
+            of_trees,
             view,
             trees,
             garbage: holders.iter().position(|holder| *holder == Holder::Garbage),
@@ -118,31 +116,37 @@ impl Store {
         version: &Version,
         pins: &BTreeMap<PinId, HolderNumber>,
         trees: &BTreeMap<TreeId, HolderNumber>,
-    ) -> (Vec<MomentHold>, BTreeMap<TreeId, Vec<MomentHold>>) {
-        let mut held = Vec::new();
-        let mut of_trees: BTreeMap<TreeId, Vec<MomentHold>> = BTreeMap::new();
-        for (id, seqno, scope) in self.pins.moments() {
-            let ended_by = pins.get(&id).copied();
+    ) -> (TreeHolds, BTreeMap<TreeId, TreeHolds>) {
+        let mut of_store = TreeHolds::default();
+        let mut of_trees: BTreeMap<TreeId, TreeHolds> = BTreeMap::new();
+        for (id, pin) in self.pins.holds() {
+            let (seqno, ended_by) = (pin.seqno(), pins.get(&id).copied());
             let hold = MomentHold { seqno, ended_by };
-            match scope.trees() {
-                None => held.push(hold),
+            match pin.each_tree() {
+                None => of_store.whole.push(hold),
                 Some(trees) => {
                     for tree in trees {
-                        of_trees.entry(*tree).or_default().push(hold);
+                        of_trees.entry(*tree).or_default().whole.push(hold);
                     }
                 }
+            }
+            for (tree, ranges) in pin.ranges().into_iter().flatten() {
+                let own = of_trees.entry(*tree).or_default();
+                own.ranged.push((hold, ranges.clone()));
             }
         }
         for (id, tree) in &version.trees {
             if let Some(branch) = tree.info.branch {
-                of_trees.entry(branch.parent).or_default().push(MomentHold {
+                let own = of_trees.entry(branch.parent).or_default();
+                own.whole.push(MomentHold {
                     seqno: branch.seqno,
                     ended_by: trees.get(id).copied(),
                 });
             }
         }
-        of_trees.values_mut().for_each(|own| own.extend(&held));
-        (held, of_trees)
+        let all = &of_store.whole;
+        of_trees.values_mut().for_each(|own| own.whole.extend(all));
+        (of_store, of_trees)
     }
 
     /// The trees that would go with a pin or with these trees.
@@ -170,8 +174,9 @@ impl Store {
         (bytes, passed): (&mut [u64], &mut dyn FnMut(u64) -> bool),
     ) -> Result<bool, VtError> {
         let oldest = tree.tables().map(|(_, table)| table.meta().min_seqno).min();
-        let moments = drops.moments_of(tree.info.id);
-        let newest_moment = moments.seqnos().last().copied();
+        let holds = drops.holds_of(tree.info.id);
+        let moments = holds.moments();
+        let newest_moment = moments.all().last().copied();
         // All was written after the last moment: memtables are newer than tables.
         let is_newer =
             newest_moment.is_none_or(|newest| oldest.is_some_and(|oldest| oldest > newest));
@@ -182,8 +187,8 @@ impl Store {
         sweep.add((&drops.view, tree), &all_of_one(), &self.tables)?;
         let range_deletes = sweep.take_range_deletes();
         let mut visit = OfMoments {
-            range_deletes: Fragments::new(&range_deletes, moments.seqnos()),
-            moments,
+            range_deletes: Fragments::new(&range_deletes, &moments),
+            moments: OwnedCursor::new(holds, &moments),
             garbage: drops.garbage,
             bytes,
             costs: Vec::new(),
@@ -193,8 +198,8 @@ impl Store {
 }
 
 impl Drops {
-    fn moments_of(&self, tree: TreeId) -> &OwnedMoments {
-        self.of_trees.get(&tree).unwrap_or(&self.moments)
+    fn holds_of(&self, tree: TreeId) -> &TreeHolds {
+        self.of_trees.get(&tree).unwrap_or(&self.of_store)
     }
 
     fn keeps(&self, tree: &TreeVersion) -> bool {
@@ -228,8 +233,8 @@ impl SweepVisit for All {
 
 /// Adds versions to the holders that alone need them.
 struct OfMoments<'a> {
-    moments: &'a OwnedMoments,
-    range_deletes: Fragments<'a>,
+    moments: OwnedCursor<'a>,
+    range_deletes: Fragments,
     /// Gets what nothing needs.
     garbage: Option<HolderNumber>,
     /// For each holder.
@@ -239,10 +244,15 @@ struct OfMoments<'a> {
 }
 
 impl OfMoments<'_> {
+    /// Returns the moments of the current key.
+    const fn owned(&self) -> &OwnedMoments {
+        self.moments.owned()
+    }
+
     /// Adds bytes that the moments from place `start` on before `end` need.
     fn charge(&mut self, start: usize, end: usize, bytes: u64) {
         let holder = match start < end {
-            true => self.moments.owner_of(start, end),
+            true => self.owned().owner_of(start, end),
             false => self.garbage,
         };
         if let Some(holder) = holder {
@@ -253,21 +263,25 @@ impl OfMoments<'_> {
     /// Returns the place of the first moment that sees a range delete over a version; one after
     /// all where there is none.
     fn deleted_at(&self, key: &[u8], seqno: Seqno) -> usize {
-        let from = self.moments.place(seqno);
+        let (from, own) = (self.owned().place(seqno), self.owned().seqnos());
         let hides = |place: &usize| {
-            let newest = self.range_deletes.newest(key, *place);
+            let newest = self.range_deletes.newest(own, key, *place);
             newest.is_some_and(|delete| delete > seqno)
         };
-        let found = self.range_deletes.filled_from(from).find(hides);
-        found.unwrap_or_else(|| self.moments.after_present())
+        let found = self.range_deletes.filled_from(own, from).find(hides);
+        found.unwrap_or_else(|| self.owned().after_present())
     }
 }
 
 impl SweepVisit for OfMoments<'_> {
     fn takes_whole(&mut self, span: &SweepSpan<'_>) -> bool {
+        if self.moments.differ(span.first, span.last) {
+            return false;
+        }
+        self.moments.seek(span.first);
         let (start, newest) = (
-            self.moments.place(span.min_seqno),
-            self.moments.place(span.max_seqno),
+            self.owned().place(span.min_seqno),
+            self.owned().place(span.max_seqno),
         );
         // No moment tells its writes apart.
         let is_one = start == newest;
@@ -288,9 +302,10 @@ impl SweepVisit for OfMoments<'_> {
     fn key(&mut self, key: &[u8], versions: &[VersionCost]) {
         let mut costs = std::mem::take(&mut self.costs);
         costs_of(versions, &mut costs);
-        let mut end = self.moments.after_present();
+        self.moments.seek(key);
+        let mut end = self.owned().after_present();
         for (version, cost) in versions.iter().zip(&costs) {
-            let start = self.moments.place(version.seqno);
+            let start = self.owned().place(version.seqno);
             let deleted = match self.range_deletes.is_empty() {
                 true => end,
                 false => self.deleted_at(key, version.seqno),

@@ -18,12 +18,12 @@
 //! ```
 
 use super::exclusive::costs_of;
-use super::moments::{MomentHold, OwnedMoments};
 use super::sweep::Sweep;
 use super::{Kind, SweepPlace, SweepSpan, SweepVisit, VersionCost, input::SweepScope};
 use crate::VtError;
 use crate::compaction::{Fragments, Hidden};
 use crate::dropped::DroppedMoments;
+use crate::key_moments::{KeyMoments, MomentCursor};
 use crate::store::Store;
 use crate::table::Bounds;
 use crate::version::TreeVersion;
@@ -35,8 +35,8 @@ use stitch_base::{Seqno, TableId};
 /// Where to look for garbage.
 #[derive(Clone, Debug)]
 pub(crate) struct GarbageScope<'a> {
-    /// Moments that are held, in ascending order.
-    pub(crate) held: &'a [Seqno],
+    /// Moments that are held.
+    pub(crate) held: &'a KeyMoments,
     pub(crate) dropped: DroppedMoments,
     pub(crate) bounds: Arc<Bounds>,
 }
@@ -77,11 +77,6 @@ impl Store {
         if !may_see || !may_miss {
             return Ok(FoundGarbage::default());
         }
-        let held = scope.held.iter().map(|seqno| MomentHold {
-            seqno: *seqno,
-            ended_by: None,
-        });
-        let moments = OwnedMoments::new(held.collect());
         let mut sweep = Sweep::default();
         let seen = SweepScope {
             ceiling: Seqno(u64::MAX),
@@ -92,8 +87,8 @@ impl Store {
         let range_deletes = sweep.take_range_deletes();
         let with_deletes = tables().filter(|meta| meta.range_delete_count > 0);
         let mut visit = OfDropped {
-            range_deletes: Fragments::new(&range_deletes, moments.seqnos()),
-            moments: &moments,
+            range_deletes: Fragments::new(&range_deletes, scope.held),
+            moments: MomentCursor::new(scope.held),
             scope,
             with_range_deletes: with_deletes.map(|meta| meta.id).collect(),
             found: FoundGarbage::default(),
@@ -110,8 +105,8 @@ impl Store {
 
 /// Finds versions that dropped moments alone have needed.
 struct OfDropped<'a> {
-    moments: &'a OwnedMoments,
-    range_deletes: Fragments<'a>,
+    moments: MomentCursor<'a>,
+    range_deletes: Fragments,
     scope: &'a GarbageScope<'a>,
     with_range_deletes: BTreeSet<TableId>,
     found: FoundGarbage,
@@ -161,14 +156,19 @@ impl OfDropped<'_> {
         }
     }
 
+    /// Returns the number of the current key's moments that do not see a write.
+    fn place(&self, seqno: Seqno) -> usize {
+        self.moments.seqnos().partition_point(|s| *s < seqno)
+    }
+
     /// Returns the place of the first moment that sees a range delete over a version.
     fn deleted_at(&self, key: &[u8], seqno: Seqno) -> Option<usize> {
-        let from = self.moments.place(seqno);
+        let (from, own) = (self.place(seqno), self.moments.seqnos());
         let hides = |place: &usize| {
-            let newest = self.range_deletes.newest(key, *place);
+            let newest = self.range_deletes.newest(own, key, *place);
             newest.is_some_and(|delete| delete > seqno)
         };
-        self.range_deletes.filled_from(from).find(hides)
+        self.range_deletes.filled_from(own, from).find(hides)
     }
 }
 
@@ -191,10 +191,11 @@ impl SweepVisit for OfDropped<'_> {
         }
         let mut costs = std::mem::take(&mut self.costs);
         costs_of(versions, &mut costs);
+        self.moments.seek(key);
         let mut newer: Option<&VersionCost> = None;
         for (version, cost) in versions.iter().zip(&costs) {
-            let start = self.moments.place(version.seqno);
-            let replaced = newer.filter(|newer| self.moments.place(newer.seqno) == start);
+            let start = self.place(version.seqno);
+            let replaced = newer.filter(|newer| self.place(newer.seqno) == start);
             let is_left = |newer: &VersionCost| self.scope.dropped.may_miss(newer.seqno);
             if !self.scope.dropped.may_see(version.seqno) {
                 // It came later.

@@ -1,6 +1,8 @@
-//! The moments that pins and branch trees hold, and who gives each of them up.
+//! The moments that pins and branch trees hold, and the holder that gives each of them up.
 
+use crate::key_moments::{KeyMoments, MomentCursor};
 use stitch_base::Seqno;
+use stitch_kv::KeyRanges;
 
 /// Number of a holder among those that are asked about.
 pub(super) type HolderNumber = usize;
@@ -87,6 +89,69 @@ impl OwnedMoments {
     }
 }
 
+/// What holds moments of a tree.
+#[derive(Clone, Debug, Default)]
+pub(super) struct TreeHolds {
+    /// Of every key.
+    pub(super) whole: Vec<MomentHold>,
+    /// Of the keys in ranges alone.
+    pub(super) ranged: Vec<(MomentHold, KeyRanges)>,
+}
+
+impl TreeHolds {
+    /// Returns the moments, by key.
+    pub(super) fn moments(&self) -> KeyMoments {
+        let ranged = self.ranged.iter();
+        KeyMoments::new(
+            self.whole.iter().map(|hold| hold.seqno).collect(),
+            ranged.map(|(hold, of)| (hold.seqno, of.clone())).collect(),
+        )
+    }
+
+    /// Returns the moments of a key.
+    fn of(&self, key: &[u8]) -> OwnedMoments {
+        let ranged = self.ranged.iter().filter(|(_, ranges)| ranges.has(key));
+        let held = self.whole.iter().chain(ranged.map(|(hold, _)| hold));
+        OwnedMoments::new(held.copied().collect())
+    }
+}
+
+/// The moments of one key after the other, with their owners.
+#[derive(Debug)]
+pub(super) struct OwnedCursor<'a> {
+    holds: &'a TreeHolds,
+    keys: MomentCursor<'a>,
+    owned: OwnedMoments,
+}
+
+impl<'a> OwnedCursor<'a> {
+    /// Stands on the first key of all. `moments` are those of `holds`.
+    pub(super) fn new(holds: &'a TreeHolds, moments: &'a KeyMoments) -> Self {
+        Self {
+            holds,
+            keys: MomentCursor::new(moments),
+            owned: holds.of(&[]),
+        }
+    }
+
+    /// Moves to a key.
+    pub(super) fn seek(&mut self, key: &[u8]) {
+        if self.keys.seek(key) {
+            self.owned = self.holds.of(key);
+        }
+    }
+
+    /// Reports whether keys from `first` to `last`, both included, may have different moments.
+    pub(super) fn differ(&self, first: &[u8], last: &[u8]) -> bool {
+        self.keys.moments().differ(first, last)
+    }
+
+    /// Returns the moments of the current key.
+    pub(super) const fn owned(&self) -> &OwnedMoments {
+        &self.owned
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,5 +195,33 @@ mod tests {
         assert_eq!(all.owner_of(0, 1), None);
         assert_eq!(all.owner_of(1, 2), Some(0), "held twice by one");
         assert_eq!(all.owner_of(2, 3), None, "it stays");
+    }
+
+    #[test]
+    fn a_key_has_the_moments_of_the_ranges_that_it_is_in() {
+        let hold = |seqno: u64, ended_by| MomentHold {
+            seqno: Seqno(seqno),
+            ended_by,
+        };
+        let ranges = KeyRanges::new([(b"c".to_vec(), Some(b"f".to_vec()))]);
+        let holds = TreeHolds {
+            whole: vec![hold(5, None)],
+            ranged: vec![
+                (hold(9, Some(1)), ranges.clone()),
+                (hold(5, Some(1)), ranges),
+            ],
+        };
+        let moments = holds.moments();
+        let mut cursor = OwnedCursor::new(&holds, &moments);
+        let mut owner = |key: &[u8], (a, b): (u64, u64)| {
+            cursor.seek(key);
+            let owned = cursor.owned();
+            owned.owner_of(owned.place(Seqno(a)), owned.place(Seqno(b)))
+        };
+        assert_eq!(owner(b"a", (6, 10)), None, "nothing holds it here");
+        assert_eq!(owner(b"c", (6, 10)), Some(1));
+        assert_eq!(owner(b"d", (4, 6)), None, "another holds it of every key");
+        assert_eq!(owner(b"f", (6, 10)), None);
+        assert!(cursor.differ(b"a", b"c") && !cursor.differ(b"c", b"e"));
     }
 }

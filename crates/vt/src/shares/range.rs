@@ -5,6 +5,7 @@ use super::sweep::Sweep;
 use super::{Kind, SweepSpan, SweepVisit, VersionCost};
 use crate::VtError;
 use crate::compaction::{Fragments, Hidden};
+use crate::key_moments::{KeyMoments, MomentCursor};
 use crate::store::Store;
 use crate::table::Bounds;
 use crate::view::View;
@@ -22,9 +23,12 @@ impl Store {
         ranges: &[KeyRange<'_>],
         (seqno, is_now): (Seqno, bool),
     ) -> Result<SpaceShare, VtError> {
-        let of_pins = self.pins.newest_seqno_of(tree);
+        let (of_pins, ranged) = self.pins.newest_seqnos_of(tree);
         let held = of_pins.max(self.branches.newest_seqno_of(tree));
-        let held = if is_now { held } else { Seqno(u64::MAX) };
+        let held = match is_now {
+            true => KeyMoments::new(vec![held], ranged),
+            false => KeyMoments::of_every_key(&[Seqno(u64::MAX)]),
+        };
         let mut share = SpaceShare::default();
         for range in ranges
             .iter()
@@ -34,10 +38,10 @@ impl Store {
             let (mut sweep, ceilings) = self.lineage_sweep(view, tree, &bounds, seqno)?;
             let range_deletes = sweep.take_range_deletes();
             let mut visit = OfRange {
-                range_deletes: Fragments::new(&range_deletes, &[]),
+                range_deletes: Fragments::new(&range_deletes, &KeyMoments::default()),
                 bounds,
                 ceilings,
-                held,
+                held: MomentCursor::new(&held),
                 share,
             };
             sweep.run(&self.tables, &mut visit, &mut |_| true)?;
@@ -73,12 +77,12 @@ impl Store {
 
 /// Adds up the versions that one reader sees.
 struct OfRange<'a> {
-    range_deletes: Fragments<'a>,
+    range_deletes: Fragments,
     bounds: Arc<Bounds>,
     /// The newest write that is seen in the tree and in each of its parents.
     ceilings: Vec<Seqno>,
-    /// The newest moment that something else sees.
-    held: Seqno,
+    /// The newest moments of each key that something else sees.
+    held: MomentCursor<'a>,
     share: SpaceShare,
 }
 
@@ -96,8 +100,9 @@ impl OfRange<'_> {
     }
 
     /// What a parent has is seen by its branch, and so is never exclusive.
-    const fn is_exclusive(&self, depth: usize, seqno: Seqno) -> bool {
-        depth == 0 && seqno.0 > self.held.0
+    fn is_exclusive(&self, depth: usize, seqno: Seqno) -> bool {
+        let newest = self.held.seqnos().last();
+        depth == 0 && newest.is_none_or(|newest| seqno > *newest)
     }
 }
 
@@ -107,6 +112,10 @@ impl SweepVisit for OfRange<'_> {
         if span.has_versions || !is_within || span.max_seqno > self.ceilings[span.depth] {
             return false;
         }
+        if self.held.moments().differ(span.first, span.last) {
+            return false;
+        }
+        self.held.seek(span.first);
         let is_exclusive = self.is_exclusive(span.depth, span.min_seqno);
         if is_exclusive != self.is_exclusive(span.depth, span.max_seqno) {
             return false;
@@ -123,7 +132,8 @@ impl SweepVisit for OfRange<'_> {
         if !self.holds(key) {
             return;
         }
-        let deleted = self.range_deletes.newest(key, 0);
+        self.held.seek(key);
+        let deleted = self.range_deletes.newest(&[], key, 0);
         for version in versions {
             if deleted.is_some_and(|deleted| deleted > version.seqno) {
                 return;

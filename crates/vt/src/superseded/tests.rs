@@ -2,11 +2,17 @@ use super::*;
 use crate::VtOptions;
 use crate::compaction::Pressure;
 use crate::held::HeldSeqnos;
+use crate::key_moments::tests::of_range;
 use crate::testing::{MIB, Small, walks};
 use stitch_kv::Engine;
 
 fn seqnos(numbers: &[u64]) -> Arc<[Seqno]> {
     numbers.iter().map(|n| Seqno(*n)).collect()
+}
+
+/// None yet, while these moments are held of every key.
+fn held(snapshots: &[u64]) -> Superseded {
+    Superseded::new(KeyMoments::of_every_key(&seqnos(snapshots)))
 }
 
 /// Versions that nobody needs while these snapshots are held.
@@ -16,10 +22,10 @@ fn released(superseded: &Superseded, snapshots: &[u64]) -> u64 {
 
 #[test]
 fn a_version_goes_with_the_last_snapshot_between_it_and_the_next() {
-    let mut superseded = Superseded::new(seqnos(&[10, 20, 30]));
-    superseded.add(Seqno(5), Seqno(15));
-    superseded.add(Seqno(10), Seqno(21));
-    superseded.add(Seqno(25), Seqno(35));
+    let mut superseded = held(&[10, 20, 30]);
+    superseded.add(b"k", Seqno(5), Seqno(15));
+    superseded.add(b"k", Seqno(10), Seqno(21));
+    superseded.add(b"k", Seqno(25), Seqno(35));
     assert_eq!(released(&superseded, &[10, 20, 30]), 0);
     assert_eq!(released(&superseded, &[10, 20, 40]), 1);
     assert_eq!(released(&superseded, &[20, 30]), 1);
@@ -29,19 +35,32 @@ fn a_version_goes_with_the_last_snapshot_between_it_and_the_next() {
 }
 
 #[test]
+fn a_version_is_held_by_the_moments_of_its_key() {
+    let ranged = vec![of_range("10", ("c", "f")), of_range("20", ("a", "d"))];
+    let mut superseded = Superseded::new(KeyMoments::new(Vec::new(), ranged));
+    superseded.add(b"b", Seqno(5), Seqno(15));
+    assert!(superseded.is_empty(), "an upsert stands on it");
+    superseded.add(b"c", Seqno(5), Seqno(25));
+    superseded.add(b"e", Seqno(5), Seqno(25));
+    assert_eq!(released(&superseded, &[10]), 0);
+    assert_eq!(released(&superseded, &[20]), 1);
+    assert_eq!(released(&superseded, &[]), 2);
+}
+
+#[test]
 fn a_version_that_no_snapshot_holds_is_there_for_another_reason() {
-    let mut superseded = Superseded::new(seqnos(&[10]));
-    superseded.add(Seqno(11), Seqno(12));
-    superseded.add(Seqno(8), Seqno(10));
+    let mut superseded = held(&[10]);
+    superseded.add(b"k", Seqno(11), Seqno(12));
+    superseded.add(b"k", Seqno(8), Seqno(10));
     assert!(superseded.is_empty());
 }
 
 #[test]
 fn many_sets_of_holders_are_taken_together_and_none_is_lost() {
     let all: Vec<u64> = (1..=100).map(|n| 10 * n).collect();
-    let mut superseded = Superseded::new(seqnos(&all));
+    let mut superseded = held(&all);
     for n in 1..=100 {
-        superseded.add(Seqno(10 * n - 1), Seqno(10 * n + 1));
+        superseded.add(b"k", Seqno(10 * n - 1), Seqno(10 * n + 1));
     }
     assert_eq!(superseded.held.len(), HOLDERS_MAX);
     assert_eq!(released(&superseded, &all), 0);
@@ -65,7 +84,7 @@ fn a_block_is_counted_by_its_entries_and_its_keys() {
         filter,
         ..IndexEntry::default()
     };
-    let mut superseded = Superseded::new(seqnos(&[10, 20, 30]));
+    let mut superseded = held(&[10, 20, 30]);
     superseded.add_block(&block);
     assert_eq!(released(&superseded, &[20, 30]), 0);
     assert_eq!(released(&superseded, &[30]), 4);

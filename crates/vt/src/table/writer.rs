@@ -23,6 +23,7 @@ use super::writer::facts::BlockFacts;
 use crate::VtError;
 use crate::cache::BlockCache;
 use crate::entry::{EntryRef, Op, RangeDelete};
+use crate::key_moments::KeyMoments;
 use crate::page_buffers::PageBuffers;
 use crate::superseded::Superseded;
 use crate::under_way::UnderWay;
@@ -156,10 +157,10 @@ impl TableWriter {
         self
     }
 
-    /// The same, while these snapshots are held.
-    pub(crate) fn under(mut self, snapshots: Arc<[Seqno]>) -> Self {
+    /// The same, while these moments are held.
+    pub(crate) fn under(mut self, moments: KeyMoments) -> Self {
         debug_assert!(self.is_empty(), "nothing was added yet");
-        self.superseded = Superseded::new(snapshots);
+        self.superseded = Superseded::new(moments);
         self
     }
 
@@ -192,7 +193,7 @@ impl TableWriter {
     pub(crate) fn add(&mut self, entry: &EntryRef<'_>) -> Result<(), VtError> {
         let is_version = self.is_version(entry.key, entry.seqno)?;
         if is_version {
-            self.superseded.add(entry.seqno, self.last_seqno);
+            self.superseded.add(entry.key, entry.seqno, self.last_seqno);
         }
         if let Op::Put(value) = entry.op
             && self.table.options.has_value_block(value.len())

@@ -111,7 +111,7 @@ pub(super) fn write(
         &StitchRules {
             // Nothing is written twice.
             threshold: &|_| 0,
-            snapshots: rules.snapshots,
+            moments: rules.moments,
             range_deletes: rules.range_deletes,
             is_bottom: &|_, _| false,
         },

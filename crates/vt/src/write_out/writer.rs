@@ -106,16 +106,16 @@ impl MemtableWriter<'_> {
 
     /// The table of a layer, with the range deletes of its time.
     fn table_of_layer(&self, tree: &TreeInfo, layer: &Layer) -> Result<Vec<TableMeta>, VtError> {
-        let snapshots = &*self.held.of(tree.id);
+        let moments = self.held.of(tree.id);
         // Newer ones too: what an older one hides may lie between this layer and them.
         let deletes = layer.memtable.range_deletes(tree.id);
         let deletes = || {
             let all = deletes.iter().chain(&*layer.emptied);
             all.filter(|d| layer.from <= d.seqno)
         };
-        let range_deletes = Fragments::new(deletes(), snapshots);
+        let range_deletes = Fragments::new(deletes(), &moments);
         let rules = DistillRules {
-            snapshots,
+            moments: &moments,
             range_deletes: &range_deletes,
             is_bottom: &|_| false,
             upserts: self.upserts,
@@ -125,7 +125,7 @@ impl MemtableWriter<'_> {
             stream: STREAM,
             precision: self.tables.precision(0),
             table_bytes: u64::MAX,
-            snapshots: snapshots.into(),
+            moments: moments.clone(),
             cuts: Vec::new(),
             input_runs: self.buffer.direct.extents(),
             // Its space is promised.
@@ -133,7 +133,7 @@ impl MemtableWriter<'_> {
         };
         let own = match layer.to {
             Seqno(u64::MAX) => range_deletes.sorted(),
-            to => Fragments::new(deletes().filter(|d| d.seqno <= to), snapshots).sorted(),
+            to => Fragments::new(deletes().filter(|d| d.seqno <= to), &moments).sorted(),
         };
         let mut outputs = Outputs::new(self.tables, tree, output, own);
         stitched::write(layer, &rules, &mut outputs)?;

@@ -7,7 +7,7 @@ use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
 use stitch_base::random::Rng;
-use stitch_kv::{Folded, UpsertRegistry};
+use stitch_kv::{Folded, KeyRanges, UpsertRegistry};
 
 /// Trees that may exist, by slot.
 const SLOTS: u64 = 3;
@@ -90,6 +90,8 @@ pub enum KvOp {
     Chore(Chore),
     /// Makes a pin of some trees.
     CreatePin(String, BTreeSet<String>),
+    /// Narrows a pin to ranges of a tree.
+    NarrowPin(String, String, KeyRanges),
     /// Removes a pin.
     DropPin(String),
 }
@@ -133,6 +135,8 @@ pub struct Model {
     pub trees: Trees,
     /// What its pins see, by name.
     pub(super) pins: BTreeMap<String, Trees>,
+    /// Trees that pins hold ranges of alone: the name of the pin, and of the tree.
+    pub(super) narrowed: BTreeSet<(String, String)>,
     functions: Arc<UpsertRegistry>,
 }
 
@@ -149,6 +153,7 @@ impl Default for Model {
         Self {
             trees: BTreeMap::new(),
             pins: BTreeMap::new(),
+            narrowed: BTreeSet::new(),
             functions: Arc::new(registry()),
         }
     }
@@ -189,6 +194,14 @@ impl Model {
             KvOp::DropPin(name) => {
                 let gone = self.pins.remove(name);
                 gone.expect("generated for a pin that is there");
+                self.narrowed.retain(|(pin, _)| pin != name);
+            }
+            KvOp::NarrowPin(pin, tree, ranges) => {
+                let trees = self.pins.get_mut(pin);
+                let map = trees.and_then(|trees| trees.get_mut(tree));
+                let map = map.expect("generated for a tree of a pin");
+                map.retain(|key, _| ranges.has(key));
+                self.narrowed.insert((pin.clone(), tree.clone()));
             }
             KvOp::AlterTree(..) | KvOp::Chore(_) => {}
             KvOp::Sync | KvOp::Settle | KvOp::Step | KvOp::Snapshot => {}

@@ -1,5 +1,6 @@
 //! Pins in the workloads. What a pin sees is part of the state: `@pin/tree` beside the trees, and
-//! an empty `@pin`. Which number a tree had then is in the pin's bytes of the user.
+//! an empty `@pin`; and an empty `@pin/tree!` where it holds ranges of a tree alone. Which number a
+//! tree had then is in the pin's bytes of the user.
 
 use super::model::{self, KvOp, Map, Model, Trees};
 use super::{LiveKv, error, scan, wrong};
@@ -7,15 +8,18 @@ use crate::SystemError;
 use std::collections::BTreeSet;
 use stitch_base::TreeId;
 use stitch_base::random::Rng;
-use stitch_kv::{Direction, Engine, KvError, PinInfo, TreeInfo};
+use stitch_kv::{
+    Direction, Engine, KeyRange, KeyRanges, KvError, PinInfo, PinRanges, Snapshot, TreeInfo,
+};
 
 /// Pins at the same time.
 const SLOTS: u64 = 3;
 
-/// Makes a pin or drops one.
+/// Makes a pin, narrows one or drops it.
 pub(super) fn generate(model: &Model, rng: &mut Rng) -> KvOp {
     let name = format!("@pin-{}", rng.below(SLOTS));
     match model.pins.contains_key(&name) {
+        true if rng.one_in(2) => narrow(model, name, rng),
         true => KvOp::DropPin(name),
         false => {
             let trees = model.trees.keys().cloned();
@@ -25,6 +29,25 @@ pub(super) fn generate(model: &Model, rng: &mut Rng) -> KvOp {
             KvOp::CreatePin(name, chosen)
         }
     }
+}
+
+/// Narrows a pin to ranges of a tree that it holds whole; drops it if there is none.
+fn narrow(model: &Model, pin: String, rng: &mut Rng) -> KvOp {
+    let is_whole = |tree: &&String| !model.narrowed.contains(&(pin.clone(), (*tree).clone()));
+    let whole: Vec<&String> = model.pins[&pin].keys().filter(is_whole).collect();
+    let Some(last) = whole.len().checked_sub(1) else {
+        return KvOp::DropPin(pin);
+    };
+    let tree = whole[model::small(rng, last as u64 + 1)].clone();
+    // Keys that the tree has, so that the ranges hold something.
+    let keys: Vec<&Vec<u8>> = model.pins[&pin][&tree].keys().collect();
+    let key = |rng: &mut Rng| match keys.is_empty() {
+        true => vec![0, u8::try_from(rng.below(256)).unwrap_or(0)],
+        false => keys[model::small(rng, keys.len() as u64)].clone(),
+    };
+    let range = |_| (key(rng), Some(key(rng)).filter(|_| !rng.one_in(8)));
+    let ranges = (0..3).map(range).collect::<Vec<_>>();
+    KvOp::NarrowPin(pin, tree, KeyRanges::new(ranges))
 }
 
 /// Reports whether a tree of a state is of a pin.
@@ -40,6 +63,8 @@ pub(super) fn state(model: &Model) -> Trees {
         let named = |(name, map): (&String, &Map)| (format!("{pin}/{name}"), map.clone());
         all.extend(trees.iter().map(named));
     }
+    let narrowed = model.narrowed.iter();
+    all.extend(narrowed.map(|(pin, tree)| (format!("{pin}/{tree}!"), Map::new())));
     all
 }
 
@@ -50,6 +75,24 @@ impl LiveKv {
         let (user, is_held) = (trees.join(" "), |tree: &TreeInfo| of.contains(&tree.name));
         let made = self.engine.create_pin_of(name, user.as_bytes(), &is_held);
         made.map(drop)
+    }
+
+    /// Narrows a pin to ranges of the tree that had this name when it was created.
+    pub(super) fn narrow_pin(
+        &self,
+        name: &str,
+        tree: &str,
+        ranges: &KeyRanges,
+    ) -> Result<(), KvError> {
+        let pins = self.engine.pins()?;
+        let pin = pins.iter().find(|pin| pin.name == name);
+        let trees = pin.and_then(|pin| trees_of(pin).ok());
+        let full_name = format!("{name}/{tree}");
+        let mut trees = trees.into_iter().flatten();
+        let found = trees.find(|(named, _)| *named == full_name);
+        let (_, id) = found.ok_or_else(|| KvError::PinNotFound(full_name))?;
+        let ranges = PinRanges::from([(id, ranges.clone())]);
+        self.engine.narrow_pin(name, &ranges).map(drop)
     }
 }
 
@@ -109,18 +152,46 @@ pub(super) fn read(engine: &dyn Engine, all: &mut Trees) -> Result<(), SystemErr
         let held = trees_of(&pin)?;
         check_scope(engine, &pin, &held)?;
         for (name, tree) in held {
-            let map = scan(engine, tree, Direction::Forward, Some(&at))?;
-            let back = scan(engine, tree, Direction::Backward, Some(&at))?;
+            let map = scan_held(engine, (&pin, tree), Direction::Forward, &at)?;
+            let back = scan_held(engine, (&pin, tree), Direction::Backward, &at)?;
             if map != back {
                 let [found, other] = [map, back].map(|map| Trees::from([(name.clone(), map)]));
                 let difference = model::difference(&other, &found);
                 return Err(wrong(format!("a backward scan differs: {difference}")));
+            }
+            if pin.ranges.contains_key(&tree) {
+                all.insert(format!("{name}!"), Map::new());
             }
             all.insert(name, map);
         }
         all.insert(pin.name, Map::new());
     }
     Ok(())
+}
+
+/// All that a pin holds of a tree. It refuses to show any other key.
+fn scan_held(
+    engine: &dyn Engine,
+    (pin, tree): (&PinInfo, TreeId),
+    direction: Direction,
+    at: &Snapshot,
+) -> Result<Map, SystemError> {
+    let Some(ranges) = pin.ranges.get(&tree) else {
+        return scan(engine, tree, (KeyRange::all(), direction), Some(at));
+    };
+    let mut map = Map::new();
+    for range in ranges.iter() {
+        map.extend(scan(engine, tree, (range, direction), Some(at))?);
+    }
+    let key: &[u8] = &[0xff; 40];
+    match engine.get(tree, key, Some(at)) {
+        Ok(None) if ranges.has(key) => Ok(map),
+        Err(KvError::KeysNotHeld(_)) if !ranges.has(key) => Ok(map),
+        other => Err(wrong(format!(
+            "pin {:?} shows {key:02x?}: {other:?}",
+            pin.name
+        ))),
+    }
 }
 
 /// Compares what can be read of pins with a state; returns the number of reads that failed.
@@ -141,6 +212,9 @@ pub(super) fn compare_readable(engine: &dyn Engine, expected: &Trees) -> Result<
                     Ok(_) => return Err(format!("get of {key:02x?} in {name:?} is wrong")),
                     Err(_) => errors += 1,
                 }
+            }
+            if pin.ranges.contains_key(&tree) {
+                found.insert(format!("{name}!"), Map::new());
             }
             found.insert(name, Map::new());
         }

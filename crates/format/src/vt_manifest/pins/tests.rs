@@ -18,8 +18,10 @@ fn sample() -> VersionEdit {
                 next_tree: TreeId(4),
                 user: vec![1, 2],
                 trees: None,
+                ranges: Vec::new(),
             }],
             altered: vec![(PinId(5), vec![6])],
+            narrowed: Vec::new(),
         },
         ..VersionEdit::default()
     }
@@ -153,6 +155,7 @@ fn the_length_of_pins_in_a_base_is_known_without_encoding_it() {
             next_tree: TreeId(1 << (number % 32)),
             user: vec![0; 60 * usize::try_from(number).unwrap()],
             trees: None,
+            ranges: Vec::new(),
         };
         let most = record.base_bytes();
         edit.pins.new = vec![record];

@@ -16,6 +16,7 @@ use crate::commit::insert_message;
 use crate::compaction::{DistillRules, Fragments, Kept, distill};
 use crate::entry::{EntryIter, EntryRef, RangeDelete};
 use crate::iter::MergeIter;
+use crate::key_moments::KeyMoments;
 use crate::memtable::Memtable;
 use crate::output::{OutputRules, Outputs};
 use crate::store::Store;
@@ -104,7 +105,7 @@ impl Store {
         memtable: &Memtable,
     ) -> Result<Vec<TableMeta>, VtError> {
         let deletes = memtable.range_deletes(tree.id);
-        let deletes = Fragments::new(deletes.iter(), &[]);
+        let deletes = Fragments::new(deletes.iter(), &KeyMoments::default());
         let rules = self.distill_rules(&deletes);
         let output = output_rules(BATCH_STREAM, self.tables.precision(0), u64::MAX);
         let mut outputs = Outputs::new(&self.tables, tree, output, deletes.sorted());
@@ -114,9 +115,9 @@ impl Store {
         outputs.finish()
     }
 
-    fn distill_rules<'a>(&'a self, range_deletes: &'a Fragments<'a>) -> DistillRules<'a> {
+    fn distill_rules<'a>(&'a self, range_deletes: &'a Fragments) -> DistillRules<'a> {
         DistillRules {
-            snapshots: &[],
+            moments: range_deletes.moments(),
             range_deletes,
             is_bottom: &|_| false,
             upserts: &self.options.upserts,
@@ -158,7 +159,7 @@ impl Store {
             .own_sources(view, tree, &bounds, Seqno(u64::MAX))?;
         let mut source = MergeIter::new(sources.into_iter().map(|s| s.entries).collect());
         source.seek(&[], Seqno(u64::MAX))?;
-        let deletes = Fragments::new(deletes.iter(), &[]);
+        let deletes = Fragments::new(deletes.iter(), &KeyMoments::default());
         let numbered = |delete: RangeDelete| RangeDelete {
             seqno: Seqno(1),
             ..delete
@@ -199,7 +200,7 @@ fn output_rules(
         stream,
         precision,
         table_bytes,
-        snapshots: Arc::default(),
+        moments: KeyMoments::default(),
         cuts: Vec::new(),
         input_runs: Vec::new(),
         under_way: None,

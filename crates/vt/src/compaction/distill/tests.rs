@@ -1,5 +1,6 @@
 use super::*;
 use crate::entry::RangeDelete;
+use crate::key_moments::tests::of_range;
 use crate::testing::run_script;
 use std::fmt::Write;
 use std::sync::Arc;
@@ -140,13 +141,14 @@ fn run(text: &str) -> String {
     upserts.register(Arc::new(Append(1)));
     upserts.register(Arc::new(Append(2)));
     let mut entries = Vec::new();
-    let mut snapshots = Vec::new();
+    let (mut snapshots, mut ranged) = (Vec::new(), Vec::new());
     let mut deletes = Vec::new();
     let mut bottom = false;
     for line in text.lines() {
         match line.split_whitespace().collect::<Vec<_>>().as_slice() {
             ["bottom"] => bottom = true,
             ["snapshot", at] => snapshots.push(Seqno(at.parse().expect("a number"))),
+            ["snapshot", at, start, end] => ranged.push(of_range(at, (start, end))),
             ["delete", start, end, at] => deletes.push(RangeDelete {
                 start: start.as_bytes().to_vec(),
                 end: end.as_bytes().to_vec(),
@@ -156,9 +158,10 @@ fn run(text: &str) -> String {
             other => panic!("no such line: {other:?}"),
         }
     }
+    let moments = KeyMoments::new(snapshots, ranged);
     let rules = DistillRules {
-        snapshots: &snapshots,
-        range_deletes: &Fragments::new(&deletes, &snapshots),
+        moments: &moments,
+        range_deletes: &Fragments::new(&deletes, &moments),
         is_bottom: &|_| bottom,
         upserts: &upserts,
         load: &|block| Ok(Some(Bytes::from(block.filter.clone()))),
@@ -181,15 +184,16 @@ fn what_is_left_is_as_written() {
 fn upserts_of_a_busy_key_are_joined_as_they_come() {
     let mut upserts = UpsertRegistry::default();
     upserts.register(Arc::new(Append(1)));
+    let moments = KeyMoments::of_every_key(&[Seqno(500)]);
     let rules = DistillRules {
-        snapshots: &[Seqno(500)],
+        moments: &moments,
         range_deletes: &Fragments::new(
             &[RangeDelete {
                 start: b"a".to_vec(),
                 end: b"b".to_vec(),
                 seqno: Seqno(200),
             }],
-            &[Seqno(500)],
+            &moments,
         ),
         is_bottom: &|_| false,
         upserts: &upserts,
@@ -221,8 +225,8 @@ fn upserts_of_a_busy_key_are_joined_as_they_come() {
 #[test]
 fn entries_out_of_order_are_an_error() {
     let rules = DistillRules {
-        snapshots: &[],
-        range_deletes: &Fragments::new(&[], &[]),
+        moments: &KeyMoments::default(),
+        range_deletes: &Fragments::new(&[], &KeyMoments::default()),
         is_bottom: &|_| false,
         upserts: &UpsertRegistry::default(),
         load: &|_| Ok(None),
@@ -260,9 +264,10 @@ fn of_many_stripes_only_those_with_something_are_looked_at() {
         end: b"b".to_vec(),
         seqno: Seqno(500_001),
     }];
+    let moments = KeyMoments::of_every_key(&snapshots);
     let rules = DistillRules {
-        snapshots: &snapshots,
-        range_deletes: &Fragments::new(&deletes, &snapshots),
+        moments: &moments,
+        range_deletes: &Fragments::new(&deletes, &moments),
         is_bottom: &|_| false,
         upserts: &UpsertRegistry::default(),
         load: &|_| Ok(None),

@@ -1,5 +1,6 @@
 use super::*;
 use crate::entry::RangeDelete;
+use crate::key_moments::tests::of_range;
 use crate::testing::run_script;
 
 struct TextBlock {
@@ -45,7 +46,7 @@ fn block(line: &str) -> TextBlock {
 fn run(text: &str) -> String {
     let mut inputs: Vec<Vec<TextBlock>> = Vec::new();
     let mut deletes = Vec::new();
-    let mut snapshots = Vec::new();
+    let (mut snapshots, mut ranged) = (Vec::new(), Vec::new());
     let mut bottom = false;
     let mut threshold = 0;
     let mut by_key: Vec<(&[u8], u64)> = Vec::new();
@@ -55,6 +56,7 @@ fn run(text: &str) -> String {
             ["input"] => inputs.push(Vec::new()),
             ["bottom"] => bottom = true,
             ["snapshot", at] => snapshots.push(Seqno(at.parse().expect("a number"))),
+            ["snapshot", at, start, end] => ranged.push(of_range(at, (start, end))),
             ["delete", start, end, at] => deletes.push(RangeDelete {
                 start: start.as_bytes().to_vec(),
                 end: end.as_bytes().to_vec(),
@@ -72,13 +74,14 @@ fn run(text: &str) -> String {
         .iter()
         .map(|blocks| blocks.iter().map(info).collect())
         .collect();
+    let moments = KeyMoments::new(snapshots, ranged);
     let rules = StitchRules {
         threshold: &|first| {
             let given = by_key.iter().rfind(|(from, _)| *from <= first);
             given.map_or(threshold, |(_, bytes)| *bytes)
         },
-        snapshots: &snapshots,
-        range_deletes: &Fragments::new(&deletes, &snapshots),
+        moments: &moments,
+        range_deletes: &Fragments::new(&deletes, &moments),
         is_bottom: &|_, _| bottom,
     };
     let steps = plan_steps(&infos, &rules);
@@ -148,8 +151,8 @@ fn snapshots_between_are_found() {
 fn steps_go_out_when_they_are_large() {
     let rules = StitchRules {
         threshold: &|_| 50,
-        snapshots: &[],
-        range_deletes: &Fragments::new(&[], &[]),
+        moments: &KeyMoments::default(),
+        range_deletes: &Fragments::new(&[], &KeyMoments::default()),
         is_bottom: &|_, _| false,
     };
     let mut planner = Planner::new(&rules, 16);

@@ -143,7 +143,8 @@ impl TableWriter {
         debug_assert!(entry.is_value, "a value block");
         let is_version = self.is_version(&entry.last, entry.max_seqno)?;
         if is_version {
-            self.superseded.add(entry.max_seqno, self.last_seqno);
+            self.superseded
+                .add(&entry.last, entry.max_seqno, self.last_seqno);
         }
         self.cut()?;
         self.check_live(entry)?;

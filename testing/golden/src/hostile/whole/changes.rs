@@ -8,7 +8,7 @@ use stitch_format::block::{ALIGN, BlockKind};
 use stitch_format::vt_data::DataLayout;
 use stitch_format::vt_index::{BlockPtr, IndexBuilder, IndexEntry, IndexLayout};
 use stitch_format::vt_manifest::{
-    BranchRecord, PinChanges, PinRecord, Run, TableMeta, TreeRecord, VersionEdit,
+    BranchRecord, NarrowedPin, PinChanges, PinRecord, Run, TableMeta, TreeRecord, VersionEdit,
 };
 use stitch_format::vt_range_delete;
 use stitch_format::vt_root::{RootIndex, TableRoot};
@@ -178,6 +178,17 @@ fn pins(pins: &mut PinChanges, by: &mut Choices<'_>) {
         2 => pins.altered.push((PinId(by.number(1)), vec![1; 9])),
         3 => pins.hidden.push((TreeId(by.small(1)), PinId(by.number(1)))),
         4 => shuffle(&mut pins.new, by),
+        5 => {
+            let tree = TreeId(by.small(1));
+            let (mut start, mut end) = (Vec::new(), Vec::new());
+            by.key(&mut start);
+            by.key(&mut end);
+            pins.narrowed.push(NarrowedPin {
+                id: PinId(by.number(1)),
+                trees: vec![tree],
+                ranges: vec![(tree, vec![(start, Some(end))])],
+            });
+        }
         _ => {
             pins.last = PinId(by.number(1));
             let mut name = b"pin".to_vec();
@@ -192,6 +203,7 @@ fn pins(pins: &mut PinChanges, by: &mut Choices<'_>) {
                 user: Vec::new(),
                 // The others hold all trees.
                 trees: by.byte().is_multiple_of(2).then(|| vec![tree]),
+                ranges: Vec::new(),
             });
         }
     }

@@ -1,0 +1,51 @@
+//! Begins reads: finds the view that has a tree at a moment, and refuses keys that a pin does not
+//! hold.
+
+use super::VtEngine;
+use crate::view::View;
+use std::sync::Arc;
+use stitch_base::sync::atomic::Ordering;
+use stitch_base::{Seqno, TreeId};
+use stitch_kv::{Guarded, KeyRange, KvError, Snapshot};
+
+impl VtEngine {
+    /// The view to read in, and the newest write to see. The view is taken first: what it holds is
+    /// then at least as old as the number, never newer than a compaction would keep for it.
+    pub(super) fn reading(
+        &self,
+        (tree, on): (TreeId, Guarded<'_>),
+        at: Option<&Snapshot>,
+    ) -> Result<(Arc<View>, Seqno), KvError> {
+        let view = self.views.get();
+        let Some(snapshot) = at else {
+            let seqno = Seqno(self.visible.load(Ordering::Acquire));
+            let is_living = view.version.is_living(tree);
+            return is_living
+                .then_some((view, seqno))
+                .ok_or(KvError::NoTree(tree));
+        };
+        let hold = self.store.snapshots.own(snapshot);
+        let hold =
+            hold.ok_or_else(|| KvError::Invalid("a snapshot of another store".to_owned()))?;
+        hold.check_held(&view.version, (tree, on))?;
+        let view = hold.view_of(view, tree).ok_or(KvError::NoTree(tree))?;
+        Ok((view, snapshot.seqno()))
+    }
+
+    /// As [`Self::reading`], of several keys or ranges.
+    pub(super) fn reading_all<'a>(
+        &self,
+        tree: TreeId,
+        on: impl Iterator<Item = Guarded<'a>>,
+        at: Option<&Snapshot>,
+    ) -> Result<(Arc<View>, Seqno), KvError> {
+        let none = Guarded::Range(KeyRange::new(&[], &[]));
+        let (view, seqno) = self.reading((tree, none), at)?;
+        if let Some(hold) = at.and_then(|at| self.store.snapshots.own(at)) {
+            for on in on {
+                hold.check_held(&view.version, (tree, on))?;
+            }
+        }
+        Ok((view, seqno))
+    }
+}
