@@ -19,14 +19,14 @@ const MESSAGE_BYTES: u64 = 64;
 
 impl FileSystem {
     /// Reports whether a file can have an atomic write: a regular file in the store, without
-    /// allocated extents, not in a transaction.
+    /// allocated extents and shared contents, not in a transaction.
     ///
     /// # Errors
     /// [`FsError::Stale`].
     pub fn takes_atomic_writes(&self, ino: Ino) -> FsResult<bool> {
         let head = self.residents.inodes.head(ino)?;
         let is_stored = head.kind == FileKind::Regular
-            && Contents::of(&head) != Contents::External
+            && !matches!(Contents::of(&head), Contents::External | Contents::Shared)
             && !head.has(row_flag::ALLOCATED);
         Ok(is_stored && self.branch.is_none() && !self.is_read_only())
     }
@@ -214,7 +214,7 @@ impl FileSystem {
             "a file with an atomic write stays in the store"
         );
         let mut change = Change::new(self);
-        let mut staged = Staged::new(inode);
+        let mut staged = self.stage(inode)?;
         let now = self.now();
         staged.head.mtime = now;
         staged.head.ctime = now;

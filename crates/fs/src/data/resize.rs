@@ -64,6 +64,7 @@ impl FileSystem {
         debug_assert!(size < staged.head.size, "it is cut");
         let old_size = staged.head.size;
         self.residents.inodes.note_counted(staged.head.ino, None);
+        staged.unshare(self, change, &(size..u64::MAX))?;
         staged.head.size = size;
         match Contents::of(&staged.head) {
             Contents::Inline => {
@@ -74,12 +75,15 @@ impl FileSystem {
                 staged.set_tail(tail);
                 Ok(())
             }
-            Contents::Chunked => self.stage_chunked_cut(change, staged, size, old_size),
+            Contents::Chunked | Contents::Shared => {
+                self.stage_chunked_cut(change, staged, size, old_size)
+            }
             Contents::External => self.stage_external_cut(change, staged, size),
         }
     }
 
-    /// Stages that chunks beyond a smaller size go. With 0 the contents are inline again.
+    /// Stages that chunks beyond a smaller size go. With 0 the contents are inline again, unless
+    /// the inode's number is one of shared contents.
     fn stage_chunked_cut(
         &self,
         change: &mut Change<'_>,
@@ -87,18 +91,21 @@ impl FileSystem {
         size: u64,
         old_size: u64,
     ) -> FsResult<()> {
-        let ino = staged.head.ino;
-        change.delete_chunks(ino, chunk_count(size), chunk_count(old_size));
+        let own = staged.number();
+        change.delete_chunks(own, chunk_count(size), chunk_count(old_size));
         self.stage_cleared(change, staged, &Self::chunks_from(chunk_count(size)))?;
         if size == 0 {
             let gone = row_flag::HOLES | row_flag::ALLOCATED;
-            staged.head.flags = Contents::Inline.mark(staged.head.flags & !gone);
+            staged.head.flags &= !gone;
+            if !staged.has_own_number() {
+                staged.head.flags = Contents::Inline.mark(staged.head.flags);
+            }
             staged.head.chunks = 0;
             return Ok(());
         }
         let len = within(size);
         if len > 0 {
-            change.chunk(ino, size / CHUNK_BYTES, ChunkDelta::Cut { len });
+            change.chunk(own, size / CHUNK_BYTES, ChunkDelta::Cut { len });
         }
         staged.head.chunks = staged.head.chunks.min(chunk_count(size));
         Ok(())
