@@ -2,14 +2,14 @@
 
 use crate::table::Table;
 use crate::{
-    block, fs_back, fs_inode, fs_moment, fs_policy, fs_reads, fs_resolution, fs_snapshot, fs_sys,
-    fs_transaction, fs_view, instance, log_record, send_stream, store_identity, superblock,
-    version_object,
+    block, fs_back, fs_inode, fs_moment, fs_policy, fs_reads, fs_resolution, fs_shared,
+    fs_snapshot, fs_sys, fs_transaction, fs_view, instance, log_record, send_stream,
+    store_identity, superblock, version_object,
 };
 use std::fmt::Write;
 
 /// All fixed records, in the order in which a reader meets them.
-pub const TABLES: [&Table; 25] = [
+pub const TABLES: [&Table; 26] = [
     &superblock::TABLE,
     &instance::TABLE,
     &version_object::TABLE,
@@ -20,6 +20,7 @@ pub const TABLES: [&Table; 25] = [
     &fs_sys::external::TABLE,
     &fs_sys::allocated::TABLE,
     &fs_sys::rollback::TABLE,
+    &fs_shared::TABLE,
     &fs_back::TABLE,
     &fs_inode::TABLE,
     &fs_snapshot::TABLE,

@@ -28,7 +28,8 @@ fields! {
         "In the meta tree; inline contents or a symlink's target follow.";
     ROW_KIND: u8 = 0, "1";
     FLAGS: u8 = 1, "1 inline contents, 2 extended attributes, 4 access ACL, 8 default ACL, \
-        16 capabilities, 32 holes, 64 contents in an external file, 128 rows of allocated extents";
+        16 capabilities, 32 holes, 64 contents in an external file, 128 rows of allocated \
+        extents; 1 and 64 together: contents may be shared (see `shared contents`)";
     MODE: u16 = 2, "type and permissions as in `st_mode`";
     UID: u32 = 4, "owner";
     GID: u32 = 8, "group";
@@ -64,6 +65,8 @@ pub mod row_flag {
     pub const EXTERNAL: u8 = 64;
     /// It has, or had, rows of allocated extents. Set only beside `HOLES`.
     pub const ALLOCATED: u8 = 128;
+    /// Both together: contents may be shared; a row of the sys tree tells where they are.
+    pub const SHARED: u8 = INLINE | EXTERNAL;
 }
 
 /// Type of a file. The number is that of `d_type` and of the top bits of `st_mode`.

@@ -20,6 +20,9 @@
 //! | sys | `t`, number (8) | transaction, see `fs_transaction` |
 //! | sys | `s`, number (8), part (8) | what that transaction has read, see `fs_reads` |
 //! | sys | `p`, ino (8) | policy of snapshots of a directory, see `fs_policy` |
+//! | sys | `c`, ino (8) | where the contents of an inode are that shares them, see `fs_shared` |
+//! | sys | `k`, contents number (8) | shared contents: end of their chunk numbers (u64) |
+//! | sys | `k`, contents number (8), ino (8) | nothing: the inode uses them |
 //!
 //! The hash of a name gives directories an order that does not depend on their other names. So 63
 //! bits identify a position in a directory for ever: see [`name_hash`].
@@ -64,6 +67,10 @@ pub const SYS_TRANSACTION: u8 = b't';
 pub const SYS_READS: u8 = b's';
 /// First byte of the keys of policies of snapshots in the sys tree.
 pub const SYS_POLICY: u8 = b'p';
+/// First byte of the keys of inodes that share contents in the sys tree.
+pub const SYS_SHARED: u8 = b'c';
+/// First byte of the keys of shared contents, and of their users, in the sys tree.
+pub const SYS_CONTENTS: u8 = b'k';
 
 /// Key of the number of the next writable view in the sys tree.
 pub const SYS_NEXT_VIEW: &[u8] = b"v";
@@ -207,6 +214,25 @@ pub fn policy(dir: Ino) -> FsKey {
     FsKey::new(&[&[SYS_POLICY], &dir.0.to_be_bytes()])
 }
 
+/// Sys: an inode that shares contents.
+#[must_use]
+pub fn shared(ino: Ino) -> FsKey {
+    FsKey::new(&[&[SYS_SHARED], &ino.0.to_be_bytes()])
+}
+
+/// Sys: shared contents. Sorts before their users.
+#[must_use]
+pub fn contents(number: Ino) -> FsKey {
+    FsKey::new(&[&[SYS_CONTENTS], &number.0.to_be_bytes()])
+}
+
+/// Sys: a user of shared contents.
+#[must_use]
+pub fn contents_user(number: Ino, ino: Ino) -> FsKey {
+    let (number, ino) = (number.0.to_be_bytes(), ino.0.to_be_bytes());
+    FsKey::new(&[&[SYS_CONTENTS], &number, &ino])
+}
+
 /// Sys: an allocated extent of an inode that ends before this chunk.
 #[must_use]
 pub fn allocated(ino: Ino, end: u64) -> FsKey {
@@ -307,6 +333,27 @@ pub fn policy_of(key: &[u8]) -> Option<Ino> {
     sys_ino(SYS_POLICY, key)
 }
 
+/// The inode in the key of one that shares contents.
+#[must_use]
+pub fn shared_of(key: &[u8]) -> Option<Ino> {
+    sys_ino(SYS_SHARED, key)
+}
+
+/// The number in the key of shared contents.
+#[must_use]
+pub fn contents_of(key: &[u8]) -> Option<Ino> {
+    sys_ino(SYS_CONTENTS, key)
+}
+
+/// The contents and the inode in the key of a user of shared contents.
+#[must_use]
+pub fn contents_user_of(key: &[u8]) -> Option<(Ino, Ino)> {
+    let (head, ino) = key.split_at_checked(9)?;
+    let ino: [u8; 8] = ino.try_into().ok()?;
+    let ino = valid_ino(u64::from_be_bytes(ino))?;
+    Some((sys_ino(SYS_CONTENTS, head)?, ino))
+}
+
 /// Directory and hash of the key of a name in the meta tree; `None` for any other key.
 #[must_use]
 pub fn place_of(key: &[u8]) -> Option<(Ino, u64)> {
@@ -371,6 +418,20 @@ mod tests {
         assert_eq!(&policy(ino)[..], [b'p', 1, 2, 3, 4, 5, 6, 7, 8]);
         assert_eq!(policy_of(&policy(ino)), Some(ino));
         assert_eq!(policy_of(&back(ino)), None);
+        assert_eq!(&shared(ino)[..], [b'c', 1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(&contents(ino)[..], [b'k', 1, 2, 3, 4, 5, 6, 7, 8]);
+        let user = contents_user(ino, Ino(0x0a0b));
+        assert_eq!(user[..9], [b'k', 1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(user[9..], [0, 0, 0, 0, 0, 0, 0x0a, 0x0b]);
+        assert_eq!(shared_of(&shared(ino)), Some(ino));
+        assert_eq!(contents_of(&contents(ino)), Some(ino));
+        assert_eq!(
+            (contents_of(&user), contents_of(&shared(ino))),
+            (None, None)
+        );
+        assert_eq!(contents_user_of(&user), Some((ino, Ino(0x0a0b))));
+        assert_eq!(contents_user_of(&user[..16]), None);
+        assert_eq!(contents_user_of(&contents(ino)), None);
         assert_eq!(name_hash(0, b"name"), 0x0061_aa76_6e12_53be);
         let key = dentry(0, ino, b"name");
         assert_eq!(key[..8], number);

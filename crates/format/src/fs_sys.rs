@@ -35,7 +35,8 @@ fields! {
     FEATURES: u64 = 24, "from version 3 on, earlier headers end before it: 1 contents of some \
         files may be beside the store, 2 back rows are kept, 4 some files may have rows of \
         allocated extents, 8 some directories may be clones (see `writable view`), 16 a rollback \
-        is under way, 32 there may be transactions, 64 there may be policies of snapshots";
+        is under way, 32 there may be transactions, 64 there may be policies of snapshots, 128 \
+        some files may share contents (see `shared contents`)";
 }
 
 /// Bits of the header's features. A program opens no file system with a bit that it does not know.
@@ -47,7 +48,8 @@ mod feature {
     pub(super) const ROLLBACK: u64 = 16;
     pub(super) const TRANSACTIONS: u64 = 32;
     pub(super) const POLICIES: u64 = 64;
-    pub(super) const ALL: u64 = 127;
+    pub(super) const SHARED: u64 = 128;
+    pub(super) const ALL: u64 = 255;
 }
 
 /// Upsert function that changes a chunk.
@@ -78,6 +80,8 @@ pub struct FsHeader {
     pub has_transactions: bool,
     /// True if there may be policies of snapshots, see `fs_policy`.
     pub has_policies: bool,
+    /// True if some files may share contents, see `fs_shared`.
+    pub has_shared: bool,
 }
 
 impl FsHeader {
@@ -123,6 +127,7 @@ impl FsHeader {
             | bit(self.rolls_back, feature::ROLLBACK)
             | bit(self.has_transactions, feature::TRANSACTIONS)
             | bit(self.has_policies, feature::POLICIES)
+            | bit(self.has_shared, feature::SHARED)
     }
 
     /// The header in `bytes`.
@@ -171,6 +176,7 @@ impl FsHeader {
             rolls_back: features & feature::ROLLBACK != 0,
             has_transactions: features & feature::TRANSACTIONS != 0,
             has_policies: features & feature::POLICIES != 0,
+            has_shared: features & feature::SHARED != 0,
         };
         reader.finish()?;
         Ok(header)
@@ -460,6 +466,7 @@ mod tests {
             rolls_back: false,
             has_transactions: false,
             has_policies: false,
+            has_shared: false,
         };
         assert_eq!(header.encode(), GOLDEN);
         assert_eq!(FsHeader::decode(&GOLDEN), Ok(header));
@@ -502,7 +509,7 @@ mod tests {
 
     #[test]
     fn features_are_pinned() {
-        for features in 2..128_u8 {
+        for features in 2..=255_u8 {
             let header = FsHeader {
                 name_seed: 0x0807_0605_0403_0201,
                 created_ns: 0x100f_0e0d_0c0b_0a09,
@@ -513,6 +520,7 @@ mod tests {
                 rolls_back: features & 16 != 0,
                 has_transactions: features & 32 != 0,
                 has_policies: features & 64 != 0,
+                has_shared: features & 128 != 0,
             };
             let mut bytes = [&GOLDEN[..], &[features, 0, 0, 0, 0, 0, 0, 0]].concat();
             bytes[4] = 3;
@@ -521,7 +529,7 @@ mod tests {
             for cut in 0..bytes.len() {
                 assert!(FsHeader::decode(&bytes[..cut]).is_err());
             }
-            for bit in 7..64 {
+            for bit in 8..64 {
                 let mut unknown = bytes.clone();
                 unknown[24 + bit / 8] |= 1 << (bit % 8);
                 assert!(FsHeader::decode(&unknown).is_err(), "bit {bit}");

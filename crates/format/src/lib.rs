@@ -19,6 +19,7 @@ pub mod fs_moment;
 pub mod fs_policy;
 pub mod fs_reads;
 pub mod fs_resolution;
+pub mod fs_shared;
 pub mod fs_snapshot;
 pub mod fs_sys;
 pub mod fs_transaction;

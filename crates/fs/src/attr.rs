@@ -1,7 +1,7 @@
 //! Changing attributes.
 
 use crate::change::Change;
-use crate::data::{FILE_BYTES_MAX, Staged};
+use crate::data::FILE_BYTES_MAX;
 use crate::events::Event;
 use crate::fixed;
 use crate::inode::Inode;
@@ -87,7 +87,7 @@ impl FileSystem {
         } else {
             Change::new(self)
         };
-        let mut staged = Staged::new(inode);
+        let mut staged = self.stage(inode)?;
         if let Some(size) = set.size {
             self.stage_size(&mut change, &mut staged, size, set.clear_setid)?;
         }

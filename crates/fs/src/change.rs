@@ -9,6 +9,7 @@
 
 mod contents;
 mod names;
+mod shared;
 
 use crate::contents::Contents;
 use crate::events::Event;
@@ -183,16 +184,27 @@ impl<'fs> Change<'fs> {
     /// Deletes all rows of an inode but those of its names. After an error nothing was added.
     pub(crate) fn purge(&mut self, head: &InodeHead, has_own_row: bool) -> FsResult<()> {
         let ino = head.ino;
+        let shared = match Contents::of_inode(head) {
+            Some(Contents::Shared) => Some(self.fs.store.shared_row(ino)?),
+            _ => None,
+        };
         if head.has(row_flag::ALLOCATED) {
             self.fs
                 .delete_extents(self, ino, &FileSystem::chunks_from(0))?;
         }
         match Contents::of_inode(head) {
             None | Some(Contents::Inline) => {}
-            Some(Contents::Chunked) => {
-                self.delete_chunks(ino, 0, head.size.div_ceil(CHUNK_BYTES));
+            Some(Contents::Chunked | Contents::Shared) => {
+                let own = shared.as_ref().map_or(ino, |row| row.own);
+                self.delete_chunks(own, 0, head.size.div_ceil(CHUNK_BYTES));
             }
             Some(Contents::External) => self.delete_external(ino)?,
+        }
+        if let Some(row) = shared {
+            self.delete_shared(ino);
+            if let Some(contents) = row.contents {
+                self.leave_contents(contents, ino);
+            }
         }
         if has_own_row {
             let key = self.keys().own(ino);

@@ -5,22 +5,23 @@
 //! | inline | `INLINE` | bytes behind the head of the inode row, up to 4 KiB |
 //! | chunked | none | chunks of 4 KiB in the `data` tree |
 //! | external | `EXTERNAL` | a plain file beside the store, named by a row of the `sys` tree |
+//! | shared | both | chunks in the `data` tree; a row of the `sys` tree tells under which numbers |
 //!
 //! ```text
 //!   inline ---outgrows its row---> chunked ---grows past the threshold---> external
-//!      ^                              |                                        |
-//!      +------- is cut to nothing ----+------ is cut to nothing (not lent) ----+
+//!      ^                            ^ |                                        |
+//!      +------- is cut to nothing --|-+------ is cut to nothing (not lent) ----+
+//!                                   v
+//!                                 shared      is copied whole, or is the copy; see `shared`
 //! ```
 //!
-//! A file that grows past the threshold in one step leaves its row for a plain file directly.
-//!
-//! Invariant: a file has one of both flags at most. Of a damaged row with both the inline contents
-//! count.
+//! A file that grows past the threshold in one step leaves its row for a plain file directly. A
+//! shared one stays in the store.
 
 use stitch_format::fs_inode::{FileKind, InodeHead, row_flag};
 
 /// The flags that tell contents apart.
-const FLAGS: u8 = row_flag::INLINE | row_flag::EXTERNAL;
+const FLAGS: u8 = row_flag::SHARED;
 
 /// Where the contents of a regular file are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,17 +32,18 @@ pub(crate) enum Contents {
     Chunked,
     /// In a plain file.
     External,
+    /// In the `data` tree, some chunks under a number that other files use as well.
+    Shared,
 }
 
 impl Contents {
     /// Returns where the contents of a regular file with these row flags are.
     pub(crate) const fn of_flags(flags: u8) -> Self {
-        if flags & row_flag::INLINE != 0 {
-            Self::Inline
-        } else if flags & row_flag::EXTERNAL != 0 {
-            Self::External
-        } else {
-            Self::Chunked
+        match flags & FLAGS {
+            row_flag::INLINE => Self::Inline,
+            row_flag::EXTERNAL => Self::External,
+            row_flag::SHARED => Self::Shared,
+            _ => Self::Chunked,
         }
     }
 
@@ -71,8 +73,23 @@ impl Contents {
             Self::Inline => row_flag::INLINE,
             Self::Chunked => 0,
             Self::External => row_flag::EXTERNAL,
+            Self::Shared => row_flag::SHARED,
         };
         flags & !FLAGS | own
+    }
+
+    /// Reports whether they are in the `data` tree.
+    pub(crate) const fn are_chunks(self) -> bool {
+        matches!(self, Self::Chunked | Self::Shared)
+    }
+
+    /// Returns row flags that do not tell whether chunks are shared: that changes while the
+    /// contents do not.
+    pub(crate) const fn unshared(flags: u8) -> u8 {
+        match Self::of_flags(flags) {
+            Self::Shared => Self::Chunked.mark(flags),
+            Self::Inline | Self::Chunked | Self::External => flags,
+        }
     }
 }
 
@@ -80,7 +97,12 @@ impl Contents {
 mod tests {
     use super::*;
 
-    const ALL: [Contents; 3] = [Contents::Inline, Contents::Chunked, Contents::External];
+    const ALL: [Contents; 4] = [
+        Contents::Inline,
+        Contents::Chunked,
+        Contents::External,
+        Contents::Shared,
+    ];
 
     #[test]
     fn marks_are_read_back_and_change_no_other_flag() {
@@ -89,13 +111,20 @@ mod tests {
                 let flags = contents.mark(before);
                 assert_eq!(Contents::of_flags(flags), contents);
                 assert_eq!(flags & !FLAGS, before & !FLAGS);
-                assert_ne!(flags & FLAGS, FLAGS, "one of both at most");
             }
         }
     }
 
     #[test]
-    fn a_damaged_row_with_both_flags_is_inline() {
-        assert_eq!(Contents::of_flags(FLAGS), Contents::Inline);
+    fn flags_without_sharing_change_for_shared_chunks_alone() {
+        for contents in ALL {
+            let flags = contents.mark(row_flag::HOLES);
+            let expected = match contents {
+                Contents::Shared => Contents::Chunked,
+                other => other,
+            };
+            assert_eq!(Contents::unshared(flags), expected.mark(row_flag::HOLES));
+            assert_eq!(contents.are_chunks(), expected == Contents::Chunked);
+        }
     }
 }

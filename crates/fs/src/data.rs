@@ -6,8 +6,8 @@
 //! A write of a whole chunk is a put, of a part an upsert that patches it: neither reads. What is
 //! absent reads as zeros, and so does what lies behind the end of a short chunk.
 //!
-//! Large ones may be a plain file beside the store; see `external`. Which of the three it is:
-//! [`Contents`].
+//! Large ones may be a plain file beside the store; see `external`. Chunks may be shared with other
+//! files; see `shared`. Which of the four it is: [`Contents`].
 //!
 //! Invariants:
 //! - no chunk, and no byte of a chunk, lies at or beyond the size: cutting cuts the last chunk too,
@@ -26,11 +26,14 @@ mod external;
 mod read;
 mod resize;
 mod seek;
+mod share;
+mod shared;
 mod write;
 
 pub(crate) use extent_maps::ExtentMaps;
 pub(crate) use extents::Extent;
 
+use self::shared::Sharing;
 use crate::FsResult;
 use crate::change::Change;
 use crate::contents::Contents;
@@ -52,20 +55,14 @@ pub(crate) struct Staged {
     pub(crate) head: InodeHead,
     /// New inline contents.
     tail: Option<Vec<u8>>,
+    /// Of a file that shares contents, or begins to.
+    sharing: Option<Sharing>,
 }
 
 impl Staged {
-    pub(crate) const fn new(inode: Inode) -> Self {
-        let head = inode.head;
-        Self {
-            inode,
-            head,
-            tail: None,
-        }
-    }
-
-    /// Puts the row, whole only where it must.
-    pub(crate) fn finish(&self, change: &mut Change<'_>) -> FsResult<()> {
+    /// Puts the row, whole only where it must, and those of shared contents.
+    pub(crate) fn finish(&mut self, change: &mut Change<'_>) -> FsResult<()> {
+        self.finish_sharing(change);
         match &self.tail {
             Some(tail) => {
                 change.row(&self.inode, &self.head, tail);

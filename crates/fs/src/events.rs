@@ -19,6 +19,7 @@
 //! | extents changed | | | | extent map |
 //! | chunk counted | notes | | | |
 //! | stored beside, cut beside, removed beside | | | | plain files, announced |
+//! | contents left | | | | may be deleted soon |
 //! | fixed | | | | mark of immutable files |
 //!
 //! Invariant: locks that guard a change are held from its first event until all are applied. So no
@@ -72,6 +73,8 @@ pub(crate) enum Event<'a> {
     CutBeside(u64),
     /// The rows of a plain file are gone.
     RemovedBeside(Leaving),
+    /// Shared contents lost a user.
+    ContentsLeft(Ino),
     /// A file became immutable or append-only.
     Fixed,
 }
@@ -123,6 +126,7 @@ impl FileSystem {
                 Event::StoredBeside { name, len, size } => self.externals.enter(name, len, size),
                 Event::CutBeside(bytes) => self.externals.uncount(bytes),
                 Event::RemovedBeside(leaving) => self.externals.retire(&leaving),
+                Event::ContentsLeft(number) => self.left_contents.add(number),
                 Event::Fixed => self.set_fixed(),
                 Event::Linked { .. }
                 | Event::Unlinked { .. }

@@ -15,6 +15,7 @@ mod lost;
 mod moments;
 mod repair;
 mod scan;
+mod shared;
 mod views;
 
 pub use issue::{Issue, Owner};
@@ -143,6 +144,7 @@ fn check_trees(
     let mut issues = lost.issues(trees, &found)?;
     found.issues.extend(external::rows(&found));
     found.issues.extend(allocated::rows(&found));
+    found.issues.extend(shared::rows(&found));
     issues.extend(judge::judge(&mut found, &lost));
     if let Some(files) = files.filter(|_| found.is_readable) {
         issues.extend(external::folder(&found.externals, &lost, files)?);

@@ -53,6 +53,7 @@ mod rollback;
 mod room;
 mod rows;
 mod schema;
+mod shared;
 mod snapshot;
 mod spread;
 mod statfs;

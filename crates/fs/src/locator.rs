@@ -6,7 +6,7 @@
 //! | `data` | chunks of contents |
 //! | `xattr` | extended attributes |
 //! | `sys` | header, counters, orphans, external files, allocated extents, back rows, views,
-//! transactions and what they have read, policies of snapshots |
+//! transactions and what they have read, policies of snapshots, shared contents |
 //!
 //! Invariants:
 //! - keys are built and taken apart here and nowhere else in this crate: another layout is another
@@ -126,6 +126,12 @@ pub(crate) enum SysRow {
     Reads(Ino, u64),
     /// The policy of a directory.
     Policy(Ino),
+    /// Where the contents of an inode are that shares them.
+    Shared(Ino),
+    /// Shared contents.
+    Contents(Ino),
+    /// A user of shared contents: the contents, and the inode.
+    ContentsUser(Ino, Ino),
 }
 
 /// Maps what rows are about to their keys.
@@ -463,6 +469,14 @@ impl Locator {
                 SysRow::Reads(number, part)
             }
             [fs_key::SYS_POLICY, ..] => SysRow::Policy(fs_key::policy_of(key)?),
+            [fs_key::SYS_SHARED, ..] => SysRow::Shared(fs_key::shared_of(key)?),
+            [fs_key::SYS_CONTENTS, ..] => match fs_key::contents_of(key) {
+                Some(number) => SysRow::Contents(number),
+                None => {
+                    let (number, ino) = fs_key::contents_user_of(key)?;
+                    SysRow::ContentsUser(number, ino)
+                }
+            },
             [fs_key::SYS_ALLOCATED, ..] => {
                 let (ino, end) = fs_key::allocated_of(key)?;
                 SysRow::Extent(ino, end)
@@ -472,5 +486,6 @@ impl Locator {
     }
 }
 
+mod shared;
 #[cfg(test)]
 mod tests;

@@ -26,6 +26,7 @@ use siblings::Siblings;
 use stitch_base::Ino;
 use stitch_base::sync::atomic::{AtomicBool, Ordering};
 use stitch_db::{Caching, Coming};
+use stitch_format::fs_inode::InodeHead;
 use stitch_format::fs_key::CHUNK_BYTES;
 use walk::Walk;
 
@@ -77,22 +78,24 @@ impl<'fs> Prefetcher<'fs> {
         }
     }
 
-    /// Prefetches what comes after a read of `len` bytes of a file in chunks, and with a read of
-    /// its start the other files of its directory, where they are likely to be read.
-    pub(crate) fn file_read(&self, inode: &Inode, offset: u64, len: u64) {
-        self.read_on(inode.head.ino, offset, len, inode.head.size);
+    /// Prefetches what comes after a read of `len` bytes of a file in chunks, which are under
+    /// `number`, and with a read of its start the other files of its directory, where they are
+    /// likely to be read.
+    pub(crate) fn file_read(&self, inode: &Inode, number: Ino, offset: u64, len: u64) {
+        self.read_on(&inode.head, number, offset, len);
         if offset == 0 {
             self.siblings_of(inode);
         }
     }
 
     /// Prefetches the next range of a file whose reads follow each other.
-    fn read_on(&self, ino: Ino, offset: u64, len: u64, size: u64) {
-        let next = self.history.last_reads.note(ino, offset, len, size);
+    fn read_on(&self, head: &InodeHead, number: Ino, offset: u64, len: u64) {
+        let last_reads = &self.history.last_reads;
+        let next = last_reads.note(head.ino, offset, len, head.size);
         let caching = self.history.caching();
         for piece in LastReads::pieces(next) {
             let chunks = piece.start / CHUNK_BYTES..piece.end.div_ceil(CHUNK_BYTES);
-            let range = self.store.keys.chunks(ino, &chunks);
+            let range = self.store.keys.chunks(number, &chunks);
             self.store.read_ahead(&range, Coming::InOrder, caching);
         }
     }

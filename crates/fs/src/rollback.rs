@@ -23,7 +23,8 @@
 //! was interrupted: each step puts what the snapshot says, whatever the present says. No operation
 //! and no snapshot sees a part of it.
 //!
-//! Differs: room that was allocated and not written (`fallocate`) is not allocated again.
+//! Differs: room that was allocated and not written (`fallocate`) is not allocated again. A file
+//! that shared contents, or shares them now, gets chunks of its own.
 //!
 //! Locks: the records of snapshots, then all of the file system's.
 

@@ -21,6 +21,7 @@ use crate::room::Room;
 use crate::room::unless_full;
 use crate::rows::RowBatch;
 use crate::schema::{FIRST_INO, SCHEMA, Store};
+use crate::shared::LeftContents;
 use crate::transaction::{Branch, BranchRules, OpenTransactions, ReadSet};
 use crate::usage::SnapshotSizes;
 use crate::views::{Standing, ViewSet};
@@ -68,6 +69,7 @@ pub struct FileSystem {
     pub(crate) back_rows: BackRows,
     pub(crate) aside: Aside,
     pub(crate) extents: ExtentMaps,
+    pub(crate) left_contents: LeftContents,
     /// Held while the record of a snapshot is changed, or a snapshot is deleted.
     pub(crate) snapshot_change: Mutex<()>,
     pub(crate) snapshot_sizes: SnapshotSizes,
@@ -113,6 +115,7 @@ impl FileSystem {
             has_views: false,
             has_transactions: false,
             has_policies: false,
+            has_shared: false,
         };
         let root = InodeHead {
             ino: Ino::ROOT,
@@ -231,6 +234,7 @@ impl FileSystem {
             back_rows,
             aside,
             extents: ExtentMaps::default(),
+            left_contents: LeftContents::default(),
             snapshot_change: Mutex::default(),
             snapshot_sizes: SnapshotSizes::default(),
             rollbacks: Rollbacks::default(),
@@ -248,6 +252,8 @@ impl FileSystem {
         fs.finish_rollback()?;
         if !fs.options.read_only {
             fs.reclaim_after_crash()?;
+            fs.queue_unused_contents()?;
+            unless_full(fs.reclaim_contents())?;
         }
         Ok(fs)
     }
@@ -370,8 +376,9 @@ impl FileSystem {
         }
     }
 
-    /// Gives back the space of forgotten files without names; `forget` leaves that to this. To be
-    /// called now and then, and when idle. Returns the number of inodes reclaimed.
+    /// Gives back the space of forgotten files without names, and of shared contents that no file
+    /// uses any more; `forget` leaves that to this. To be called now and then, and when idle.
+    /// Returns the number of inodes reclaimed.
     ///
     /// # Errors
     /// [`FsError::Storage`]; what was not reclaimed is still queued.
@@ -381,6 +388,14 @@ impl FileSystem {
         if self.is_removed.load(Ordering::Acquire) {
             return Ok(done);
         }
+        done += self.reclaim_forgotten()?;
+        let contents = self.reclaim_contents()?;
+        self.room.note_given_back(contents);
+        Ok(done)
+    }
+
+    fn reclaim_forgotten(&self) -> FsResult<usize> {
+        let mut done = 0;
         loop {
             let heads = self.residents.take_forgotten(RECLAIM_BATCH);
             if heads.is_empty() {

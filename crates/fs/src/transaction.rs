@@ -44,6 +44,7 @@ mod records;
 mod resolution;
 mod resolve;
 mod rmtree;
+mod shared;
 
 pub use commit::Committed;
 pub use conflict::{Conflict, ConflictKind, ReadKind};

@@ -11,6 +11,7 @@
 //! has the time of the change. Where a clone lies, the same one must lie on the other side, and is
 //! entered.
 
+use crate::contents::Contents;
 use crate::schema::Store;
 use crate::snapshot::SnapshotView;
 use crate::system::FileSystem;
@@ -112,10 +113,15 @@ pub(crate) fn is_same_below(then: TreeState<'_>, now: TreeState<'_>, dir: Ino) -
     Ok(true)
 }
 
-/// Reports whether an inode is the same, but for the time of access.
+/// Reports whether an inode is the same, but for the time of access. A copy of a file may make its
+/// contents shared ones: that changes none of them.
 pub(crate) fn is_same_inode(then: &InodeHead, now: &InodeHead) -> bool {
-    let atime = now.atime;
-    InodeHead { atime, ..*then } == *now
+    let same = |head: &InodeHead| InodeHead {
+        atime: 0,
+        flags: Contents::unshared(head.flags),
+        ..*head
+    };
+    same(then) == same(now)
 }
 
 impl SteppedWalk<'_> {

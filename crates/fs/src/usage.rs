@@ -11,7 +11,8 @@
 //!   c       inode 40        data [40, 41)   xattr [40, 41)
 //! ```
 //!
-//! Rows of the `sys` tree are nobody's.
+//! Contents that several files share are referred to by each directory with one of them, and are
+//! never exclusive. Rows of the `sys` tree are nobody's.
 
 use crate::contents::Contents;
 use crate::locator::{Locator, RowRange, Tree};
@@ -19,7 +20,7 @@ use crate::schema::view_of_tree;
 use crate::snapshot::pin_name;
 use crate::system::FileSystem;
 use crate::{CloneInfo, FsError, FsResult, SnapshotInfo};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use stitch_base::sync::Mutex;
 use stitch_base::{Ino, PinId, TreeId};
 use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow, row_flag};
@@ -135,6 +136,7 @@ impl FileSystem {
             dirs: vec![dir],
             linked: HashSet::new(),
             inodes: Vec::new(),
+            contents: BTreeSet::new(),
             share: SpaceShare::default(),
         };
         let (mut seen, total) = (0, self.residents.inode_count());
@@ -145,6 +147,7 @@ impl FileSystem {
             seen += walk.directory(dir)?;
         }
         walk.count_inodes()?;
+        walk.count_contents()?;
         Ok(Some(walk.share))
     }
 
@@ -186,6 +189,8 @@ struct SpaceWalk<'fs> {
     linked: HashSet<Ino>,
     /// Inodes with rows in the `data` or the `xattr` tree, not counted yet.
     inodes: Vec<(Tree, Ino)>,
+    /// Shared contents of these inodes and of earlier ones.
+    contents: BTreeSet<Ino>,
     share: SpaceShare,
 }
 
@@ -201,7 +206,7 @@ impl SpaceWalk<'_> {
             debug_assert_eq!(Locator::ino_of(key), Some(dir), "a row of the directory");
             names += 1;
             match MetaRow::decode(row)? {
-                MetaRow::Inode(head, _) => self.note(&head),
+                MetaRow::Inode(head, _) => self.note(&head)?,
                 MetaRow::Link { ino, .. } if self.linked.insert(ino) => links.push(ino),
                 MetaRow::Link { .. } => {}
             }
@@ -214,7 +219,7 @@ impl SpaceWalk<'_> {
                 )));
             };
             self.count(&[store.keys.directory(ino)])?;
-            self.note(&head);
+            self.note(&head)?;
         }
         if self.inodes.len() >= INODES_AT_ONCE {
             self.count_inodes()?;
@@ -222,9 +227,14 @@ impl SpaceWalk<'_> {
         Ok(names)
     }
 
-    fn note(&mut self, head: &InodeHead) {
+    fn note(&mut self, head: &InodeHead) -> FsResult<()> {
         match Contents::of_inode(head) {
             Some(Contents::Chunked) if head.size > 0 => self.inodes.push((Tree::Data, head.ino)),
+            Some(Contents::Shared) => {
+                let row = self.fs.store.shared_row(head.ino)?;
+                self.inodes.push((Tree::Data, row.own));
+                self.contents.extend(row.contents);
+            }
             // Its plain file is its own.
             Some(Contents::External) => self.share.add(SpaceShare {
                 referenced_bytes: head.size,
@@ -238,6 +248,21 @@ impl SpaceWalk<'_> {
         if head.kind == FileKind::Directory {
             self.dirs.push(head.ino);
         }
+        Ok(())
+    }
+
+    /// Counts contents that files below the directory share with each other or with other files.
+    fn count_contents(&mut self) -> FsResult<()> {
+        let (keys, exclusive_bytes) = (self.fs.store.keys, self.share.exclusive_bytes);
+        let ranges: Vec<RowRange> = std::mem::take(&mut self.contents)
+            .into_iter()
+            .map(|number| keys.chunks_from(number, 0))
+            .collect();
+        for ranges in ranges.chunks(INODES_AT_ONCE) {
+            self.count(ranges)?;
+        }
+        self.share.exclusive_bytes = exclusive_bytes;
+        Ok(())
     }
 
     /// Counts the rows of the inodes that were noted. Neighbours are one range.

@@ -81,8 +81,9 @@ pub use views::{
     number_of_source, number_within,
 };
 
-/// Most bytes of one COPY_FILE_RANGE: the caller repeats it, so no worker is blocked for long.
-const COPY_SIZE_MAX: u64 = 64 << 20;
+/// Most bytes of one COPY_FILE_RANGE: its short reply has 32 bits. The file system copies less at a
+/// time, unless contents are shared.
+const COPY_SIZE_MAX: u64 = (4 << 30) - (2 << 20);
 
 /// How a file system is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -45,6 +45,8 @@ fn images() -> Result<(), Box<dyn Error>> {
         (Clean::Killed, "instances-killed"),
         (Clean::Closed, "allocated-closed"),
         (Clean::Killed, "allocated-killed"),
+        (Clean::Closed, "shared-closed"),
+        (Clean::Killed, "shared-killed"),
         (Clean::Closed, "pins-closed"),
         (Clean::Killed, "pins-killed"),
         (Clean::Closed, "scopes-closed"),
@@ -56,6 +58,7 @@ fn images() -> Result<(), Box<dyn Error>> {
     ] {
         let device = match kind.split_once('-') {
             Some(("instances", _)) => sample::make_instances(clean)?,
+            Some(("shared", _)) => sample::make_shared(clean)?,
             Some(("pins", _)) => sample::make_pins(clean)?,
             Some(("scopes", _)) => sample::make_scopes(clean)?,
             Some(("ranges", _)) => sample::make_ranges(clean)?,

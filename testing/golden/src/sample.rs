@@ -217,6 +217,39 @@ pub fn make_allocated(clean: Clean) -> Result<MemDevice, Box<dyn std::error::Err
     })
 }
 
+/// A new store with files that share contents, closed in good order or left as by a crash.
+///
+/// # Errors
+/// Whatever the store says.
+pub fn make_shared(clean: Clean) -> Result<MemDevice, Box<dyn std::error::Error>> {
+    store::with_new(clean, &[], |fs| {
+        let new = NewNode {
+            perm: 0o600,
+            umask: 0,
+        };
+        let make =
+            |name: &'static str| FsResult::Ok(fs.create(ROOT, at(Ino::ROOT, name), &new)?.ino);
+        let copy = |from, name| {
+            let to = make(name)?;
+            fs.copy_range((from, 0), (to, 0), 1 << 20)?;
+            FsResult::Ok(to)
+        };
+        let source = make("source")?;
+        fs.write(source, 0, &text(70_000), WriteOptions::default())?;
+        let copied = copy(source, "copy")?;
+        copy(source, "second copy")?;
+        fs.sync()?;
+        fs.write(copied, 5_000, b"a patch", WriteOptions::default())?;
+        fs.fallocate(copied, FallocateMode::PunchHole, 16_384, 8_192)?;
+        fs.write(source, 60_000, &text(20_000), WriteOptions::default())?;
+        copy(copied, "copy of a copy")?;
+        // Removed while it is open: a crash leaves it, and the next life gives up what it uses.
+        let open = copy(source, "open")?;
+        fs.open_handle(open)?;
+        fs.unlink(ROOT, at(Ino::ROOT, "open"))
+    })
+}
+
 /// Little enough to be stored several times over.
 pub(crate) fn brief(fs: &FileSystem, name: &str) -> FsResult<()> {
     let new = NewNode {

@@ -224,6 +224,7 @@ fn header(has_back_rows: bool) -> FsHeader {
         has_views: false,
         has_transactions: has_back_rows,
         has_policies: has_back_rows,
+        has_shared: has_back_rows,
     }
 }
 

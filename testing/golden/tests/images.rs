@@ -65,6 +65,7 @@ fn the_current_version_has_its_images() {
         "handles-",
         "instances-",
         "allocated-",
+        "shared-",
         "pins-",
         "branches-",
         "scopes-",
@@ -133,6 +134,17 @@ fn a_sample_of_allocated_extents_has_their_blocks() {
             store::exercise(&device).expect("it passes its checks");
             assert_eq!(blocks(), expected, "after another life");
         }
+    }
+}
+
+#[test]
+fn a_new_sample_of_shared_contents_is_as_the_stored_one() {
+    for (clean, kind) in [(Clean::Closed, "closed"), (Clean::Killed, "killed")] {
+        let tree = store::exercise(&sample::make_shared(clean).unwrap()).unwrap();
+        let (major, minor) = VERSION;
+        let name = format!("images/{major}.{minor}-shared-{kind}.tree");
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
+        assert_eq!(store::text(&tree), std::fs::read_to_string(path).unwrap());
     }
 }
 

@@ -11,7 +11,7 @@ use crate::{Attr, FallocateMode, FsError, FsResult};
 use std::ops::Range;
 use stitch_base::Ino;
 use stitch_format::fs_chunk::ChunkDelta;
-use stitch_format::fs_inode::{InodeHead, row_flag};
+use stitch_format::fs_inode::row_flag;
 use stitch_format::fs_key::CHUNK_BYTES;
 
 /// Chunks that a punch counts at most: 128 MiB, the longest discard of an ext4 in an image file.
@@ -29,7 +29,8 @@ impl FileSystem {
     /// beginning.
     ///
     /// # Cost
-    /// Few messages, whatever the range. Reads the row of a small file, extents in the range, once
+    /// Few messages, whatever the range, but that a file which shares contents copies all of them
+    /// where more than holes come or go. Reads the row of a small file, extents in the range, once
     /// up to 4 MiB of a sparse file, and what is stored in a range of up to 128 MiB that is punched
     /// from a file with holes, to count it.
     pub fn fallocate(
@@ -55,7 +56,8 @@ impl FileSystem {
             | FallocateMode::ZeroRange { keep_size: false } => end,
             _ => inode.head.size,
         };
-        let mut inode = self.with_room_for(inode, grown)?;
+        let inode = self.with_room_for(inode, grown)?;
+        let mut inode = self.with_own_chunks(inode, mode, end)?;
         if matches!(mode, FallocateMode::Allocate { .. }) {
             self.check_room(&inode, offset, end)?;
         }
@@ -83,7 +85,7 @@ impl FileSystem {
         mode: FallocateMode,
         range: &Range<u64>,
     ) -> FsResult<Attr> {
-        let mut staged = Staged::new(inode);
+        let mut staged = self.stage(inode)?;
         let (mut change, keeps_size) = match mode {
             FallocateMode::PunchHole => (Change::giving_back(self), true),
             FallocateMode::Allocate { keep_size } | FallocateMode::ZeroRange { keep_size } => {
@@ -134,7 +136,7 @@ impl FileSystem {
                 staged.extend_tail(range.end);
                 return Ok(());
             }
-            Contents::Inline | Contents::Chunked => {}
+            Contents::Inline | Contents::Chunked | Contents::Shared => {}
         }
         staged.leave_row(self, change, false)?;
         let chunks = range.start / CHUNK_BYTES..chunk_count(range.end);
@@ -165,14 +167,14 @@ impl FileSystem {
         is_room.then_some(()).ok_or(FsError::NoSpace)
     }
 
-    /// Returns the number of chunks in a range that are stored, at least as far as
+    /// Returns the number of chunks in a range that are stored as its own, at least as far as
     /// [`COUNTED_CHUNKS_MAX`]. In a file without holes the size tells.
     fn stored_chunks(&self, staged: &Staged, range: &Range<u64>) -> FsResult<u64> {
         if !staged.head.has(row_flag::HOLES) {
             return Ok(0);
         }
-        let ino = staged.head.ino;
-        let mut scan = self.store.scan(&self.store.keys.chunks(ino, range))?;
+        let own = staged.number();
+        let mut scan = self.store.scan(&self.store.keys.chunks(own, range))?;
         let mut count = 0;
         while count < COUNTED_CHUNKS_MAX && scan.next()?.is_some() {
             count += 1;
@@ -193,7 +195,7 @@ impl FileSystem {
         }
         match Contents::of(&staged.head) {
             Contents::Inline => self.zero_inline(staged, &range),
-            Contents::Chunked => self.zero_chunks(change, staged, &range),
+            Contents::Chunked | Contents::Shared => self.zero_chunks(change, staged, &range),
             Contents::External => {
                 self.residents.inodes.note_counted(staged.head.ino, None);
                 self.zero_external(staged, &range)
@@ -219,8 +221,9 @@ impl FileSystem {
         staged: &mut Staged,
         range: &Range<u64>,
     ) -> FsResult<()> {
-        let ino = staged.head.ino;
-        self.residents.inodes.note_counted(ino, None);
+        self.residents.inodes.note_counted(staged.head.ino, None);
+        staged.unshare(self, change, range)?;
+        let own = staged.number();
         let whole = zeroed(range, staged.head.size);
         if !whole.is_empty() {
             // Of a file with rows of extents, these are counted.
@@ -228,28 +231,28 @@ impl FileSystem {
                 let removed = self.stored_chunks(staged, &whole)?;
                 staged.head.chunks = staged.head.chunks.saturating_sub(removed);
             }
-            change.delete_chunks(ino, whole.start, whole.end);
+            change.delete_chunks(own, whole.start, whole.end);
             staged.note_absent(&whole);
         }
-        zero_edges(change, &staged.head, range);
+        zero_edges(change, own, staged.head.size, range);
         Ok(())
     }
 }
 
 /// Stages zeros in the chunks that a range begins and ends in, where it has a part of them.
-fn zero_edges(change: &mut Change<'_>, head: &InodeHead, range: &Range<u64>) {
+fn zero_edges(change: &mut Change<'_>, own: Ino, size: u64, range: &Range<u64>) {
     let (first, last) = (range.start / CHUNK_BYTES, range.end / CHUNK_BYTES);
     let (start, end) = (within(range.start), within(range.end));
     if first == last && start > 0 {
-        change.chunk(head.ino, first, ChunkDelta::Zero { start, end });
+        change.chunk(own, first, ChunkDelta::Zero { start, end });
         return;
     }
     if start > 0 {
         let end = u16::try_from(CHUNK_BYTES).expect("4096");
-        change.chunk(head.ino, first, ChunkDelta::Zero { start, end });
+        change.chunk(own, first, ChunkDelta::Zero { start, end });
     }
-    if end > 0 && range.end != head.size {
-        change.chunk(head.ino, last, ChunkDelta::Zero { start: 0, end });
+    if end > 0 && range.end != size {
+        change.chunk(own, last, ChunkDelta::Zero { start: 0, end });
     }
 }
 

@@ -194,7 +194,8 @@ impl FileSystem {
             push(&mut extents, 0, full, ExtentState::Written);
             staged.head.chunks = full;
         } else if (1..=SCANNED_MAX).contains(&staged.head.chunks) {
-            let mut scan = self.store.scan(&self.store.keys.chunks_from(ino, 0))?;
+            let own = staged.number();
+            let mut scan = self.store.scan(&self.store.keys.chunks_from(own, 0))?;
             while let Some((key, _)) = scan.next()? {
                 let number = Locator::chunk_of(key).ok_or(FsError::Corrupt(format!(
                     "inode {ino} has a chunk without number"

@@ -27,13 +27,16 @@ impl FileSystem {
         self
     }
 
-    /// Reports whether a file can have an atomic write: a regular file in the store.
+    /// Reports whether a file can have an atomic write: a regular file in the store whose contents
+    /// are not shared.
     ///
     /// # Errors
     /// [`FsError::Stale`].
     pub fn takes_atomic_writes(&self, ino: Ino) -> FsResult<bool> {
         let head = self.residents.inodes.head(ino)?;
-        let is_stored = head.kind == FileKind::Regular && Contents::of(&head) != Contents::External;
+        let contents = Contents::of(&head);
+        let is_stored = head.kind == FileKind::Regular
+            && !matches!(contents, Contents::External | Contents::Shared);
         Ok(is_stored && !self.is_read_only())
     }
 
@@ -222,7 +225,7 @@ impl FileSystem {
             "a file with an atomic write stays in the store"
         );
         let mut change = Change::new(self);
-        let mut staged = Staged::new(inode);
+        let mut staged = self.stage(inode)?;
         let now = self.now();
         staged.head.mtime = now;
         staged.head.ctime = now;
@@ -257,7 +260,7 @@ impl FileSystem {
             Some(kept) if kept > 0 && staged.head.has(row_flag::ALLOCATED) => {
                 // Its extents follow below, with those that are written.
                 self.residents.inodes.note_counted(staged.head.ino, None);
-                cut_chunks(change, &staged.head, kept);
+                cut_chunks(change, staged.number(), (staged.head.size, kept));
                 staged.head.size = kept;
             }
             Some(kept) => self.stage_cut(change, staged, kept)?,

@@ -20,11 +20,14 @@ use stitch_format::fs_sys::ExternalRow;
 const COPY_BYTES: u64 = 1 << 20;
 
 impl FileSystem {
-    /// The inode, whose contents have left the store if a size of `end` makes them. The inode is
-    /// locked.
+    /// The inode, whose contents have left the store if a size of `end` makes them. Those that are
+    /// shared stay. The inode is locked.
     pub(crate) fn with_room_for(&self, inode: Inode, end: u64) -> FsResult<Inode> {
-        let is_outside = Contents::are_external(&inode.head);
-        if is_outside || !self.externals.wants(inode.head.size, end) {
+        let stays = matches!(
+            Contents::of_inode(&inode.head),
+            Some(Contents::External | Contents::Shared)
+        );
+        if stays || !self.externals.wants(inode.head.size, end) {
             return Ok(inode);
         }
         check_regular(&inode)?;

@@ -68,6 +68,7 @@ impl FileSystem {
                 extend_padded(out, &tail, offset, len);
             }
             Contents::Chunked => self.read_chunked(inode, offset, len, out)?,
+            Contents::Shared => self.read_shared(inode, offset, len, out)?,
             Contents::External => self.read_external(inode, offset, len, out)?,
         }
         Ok(len)
@@ -87,8 +88,37 @@ impl FileSystem {
         if first == last {
             return self.read_chunk(head.ino, offset, len, out);
         }
-        self.prefetcher().file_read(inode, offset, len as u64);
+        self.prefetcher()
+            .file_read(inode, head.ino, offset, len as u64);
         self.read_chunks(head.ino, offset, len, out)
+    }
+
+    /// Reads from chunks that are under several numbers, and prefetches under that of the last.
+    fn read_shared(
+        &self,
+        inode: &Inode,
+        offset: u64,
+        len: usize,
+        out: &mut Vec<u8>,
+    ) -> FsResult<()> {
+        let end = offset + len as u64;
+        let chunks = offset / CHUNK_BYTES..super::chunk_count(end);
+        let pieces = self.pieces(inode, &chunks)?;
+        if let Some((number, _)) = pieces.last().filter(|_| chunks.end - chunks.start > 1) {
+            self.prefetcher()
+                .file_read(inode, *number, offset, len as u64);
+        }
+        for (number, piece) in pieces {
+            let start = offset.max(piece.start * CHUNK_BYTES);
+            let stop = end.min(piece.end * CHUNK_BYTES);
+            debug_assert!(start < stop, "a piece of the range");
+            let len = usize::try_from(stop - start).expect("within the read");
+            match piece.end - piece.start {
+                1 => self.read_chunk(number, start, len, out)?,
+                _ => self.read_chunks(number, start, len, out)?,
+            }
+        }
+        Ok(())
     }
 
     /// Notes that readers keep what they have read, as the kernel does above a mount. Prefetched

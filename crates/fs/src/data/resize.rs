@@ -6,8 +6,9 @@ use crate::change::Change;
 use crate::contents::Contents;
 use crate::system::FileSystem;
 use crate::{ClearSetId, FsError, FsResult};
+use stitch_base::Ino;
 use stitch_format::fs_chunk::ChunkDelta;
-use stitch_format::fs_inode::{InodeHead, row_flag};
+use stitch_format::fs_inode::row_flag;
 use stitch_format::fs_key::CHUNK_BYTES;
 
 impl FileSystem {
@@ -64,6 +65,7 @@ impl FileSystem {
         debug_assert!(size < staged.head.size, "it is cut");
         let old_size = staged.head.size;
         self.residents.inodes.note_counted(staged.head.ino, None);
+        staged.unshare(self, change, &(size..u64::MAX))?;
         staged.head.size = size;
         match Contents::of(&staged.head) {
             Contents::Inline => {
@@ -74,12 +76,15 @@ impl FileSystem {
                 staged.set_tail(tail);
                 Ok(())
             }
-            Contents::Chunked => self.stage_chunked_cut(change, staged, size, old_size),
+            Contents::Chunked | Contents::Shared => {
+                self.stage_chunked_cut(change, staged, size, old_size)
+            }
             Contents::External => self.stage_external_cut(change, staged, size),
         }
     }
 
-    /// Stages that chunks beyond a smaller size go. With 0 the contents are inline again.
+    /// Stages that chunks beyond a smaller size go. With 0 the contents are inline again, unless
+    /// the inode's number is one of shared contents.
     fn stage_chunked_cut(
         &self,
         change: &mut Change<'_>,
@@ -88,15 +93,14 @@ impl FileSystem {
         old_size: u64,
     ) -> FsResult<()> {
         debug_assert_eq!(staged.head.size, size, "the size is staged");
-        let old = InodeHead {
-            size: old_size,
-            ..staged.head
-        };
-        cut_chunks(change, &old, size);
+        cut_chunks(change, staged.number(), (old_size, size));
         self.stage_cleared(change, staged, &Self::chunks_from(chunk_count(size)))?;
         if size == 0 {
             let gone = row_flag::HOLES | row_flag::ALLOCATED;
-            staged.head.flags = Contents::Inline.mark(staged.head.flags & !gone);
+            staged.head.flags &= !gone;
+            if !staged.has_own_number() {
+                staged.head.flags = Contents::Inline.mark(staged.head.flags);
+            }
             staged.head.chunks = 0;
             return Ok(());
         }
@@ -105,12 +109,13 @@ impl FileSystem {
     }
 }
 
-/// Stages that what lies in chunks beyond a smaller size goes. Counts nothing.
-pub(super) fn cut_chunks(change: &mut Change<'_>, head: &InodeHead, size: u64) {
-    debug_assert!(size < head.size, "it is cut");
-    change.delete_chunks(head.ino, chunk_count(size), chunk_count(head.size));
+/// Stages that what lies in chunks beyond a smaller size goes, of the chunks under a number. Counts
+/// nothing.
+pub(super) fn cut_chunks(change: &mut Change<'_>, own: Ino, (old_size, size): (u64, u64)) {
+    debug_assert!(size < old_size, "it is cut");
+    change.delete_chunks(own, chunk_count(size), chunk_count(old_size));
     let len = within(size);
     if len > 0 {
-        change.chunk(head.ino, size / CHUNK_BYTES, ChunkDelta::Cut { len });
+        change.chunk(own, size / CHUNK_BYTES, ChunkDelta::Cut { len });
     }
 }

@@ -43,25 +43,32 @@ impl FileSystem {
     }
 
     fn seek_data(&self, inode: &Inode, offset: u64) -> FsResult<u64> {
-        let ino = inode.head.ino;
         let numbers = offset / CHUNK_BYTES..chunk_count(inode.head.size);
-        let mut scan = self.store.scan(&self.store.keys.chunks(ino, &numbers))?;
-        let found = scan.next()?.and_then(|(key, _)| Locator::chunk_of(key));
-        let number = found.ok_or(FsError::NoSeekTarget)?;
-        Ok(offset.max(number * CHUNK_BYTES))
+        for (owner, piece) in self.pieces(inode, &numbers)? {
+            let mut scan = self.store.scan(&self.store.keys.chunks(owner, &piece))?;
+            let found = scan.next()?.and_then(|(key, _)| Locator::chunk_of(key));
+            if let Some(number) = found {
+                return Ok(offset.max(number * CHUNK_BYTES));
+            }
+        }
+        Err(FsError::NoSeekTarget)
     }
 
     fn seek_hole(&self, inode: &Inode, offset: u64) -> FsResult<u64> {
-        let ino = inode.head.ino;
         let first = offset / CHUNK_BYTES;
         let numbers = first..chunk_count(inode.head.size);
-        let mut scan = self.store.scan(&self.store.keys.chunks(ino, &numbers))?;
         let mut expected = first;
-        while let Some((key, _)) = scan.next()? {
-            if Locator::chunk_of(key) != Some(expected) {
+        for (owner, piece) in self.pieces(inode, &numbers)? {
+            let mut scan = self.store.scan(&self.store.keys.chunks(owner, &piece))?;
+            while let Some((key, _)) = scan.next()? {
+                if Locator::chunk_of(key) != Some(expected) {
+                    break;
+                }
+                expected += 1;
+            }
+            if expected < piece.end {
                 break;
             }
-            expected += 1;
         }
         let hole = offset.max(expected.saturating_mul(CHUNK_BYTES));
         Ok(hole.min(inode.head.size))

@@ -104,7 +104,8 @@ impl FileSystem {
             // Pieces end where chunks end.
             let len = usize::try_from(piece_bytes - at % CHUNK_BYTES).expect("fits in memory");
             let (piece, after) = rest.split_at(len.min(rest.len()));
-            self.write_piece(inode, at, piece, clear_setid)?;
+            let inode_to_write = self.with_extents_to_spare(inode)?;
+            self.write_piece(inode_to_write, at, piece, clear_setid)?;
             at += piece.len() as u64;
             rest = after;
             inode = self.residents.inodes.get(ino)?;
@@ -130,7 +131,7 @@ impl FileSystem {
         clear_setid: ClearSetId,
     ) -> FsResult<()> {
         let mut change = Change::new(self);
-        let mut staged = Staged::new(inode);
+        let mut staged = self.stage(inode)?;
         let end = at + piece.len() as u64;
         let now = self.now();
         staged.head.mtime = now;
@@ -140,7 +141,7 @@ impl FileSystem {
         let fits_row = end.max(staged.head.size) <= INLINE_BYTES_MAX;
         match Contents::of(&staged.head) {
             Contents::Inline if fits_row => self.stage_inline_write(&mut staged, at, piece)?,
-            Contents::Inline | Contents::Chunked => {
+            Contents::Inline | Contents::Chunked | Contents::Shared => {
                 self.stage_chunked_write(&mut change, &mut staged, at, piece)?;
             }
             Contents::External => {
@@ -179,6 +180,7 @@ impl FileSystem {
         let end = at + piece.len() as u64;
         let is_first_whole = at == 0 && end >= staged.head.size.min(CHUNK_BYTES);
         staged.leave_row(self, change, is_first_whole)?;
+        staged.unshare(self, change, &(at..end))?;
         let chunks = piece.len() as u64 / CHUNK_BYTES + 2;
         let messages = usize::try_from(chunks * MESSAGE_BYTES).expect("a piece is bounded");
         let copied = if is_borrowed(piece) { 0 } else { piece.len() };
@@ -227,7 +229,7 @@ pub(super) fn stage_chunks<'a>(
     at: u64,
     piece: &'a [u8],
 ) {
-    let ino: Ino = staged.head.ino;
+    let ino: Ino = staged.number();
     let old_size = staged.head.size;
     let end = at + piece.len() as u64;
     let mut rest = piece;

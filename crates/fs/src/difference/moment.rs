@@ -11,6 +11,7 @@ use std::rc::Rc;
 use stitch_base::{Ino, TreeId};
 use stitch_format::fs_back::Place;
 use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow};
+use stitch_format::fs_shared::SharedRow;
 use stitch_format::fs_sys::FsHeader;
 use stitch_format::fs_view::{ViewRecord, ViewState};
 use stitch_kv::{Direction, Engine, Scan, Snapshot};
@@ -121,6 +122,18 @@ impl<'f> Moment<'f> {
             };
         }
         Ok(head)
+    }
+
+    /// The inodes that share contents, by the numbers under which their own chunks are.
+    pub(super) fn inodes_of_chunks(&self) -> FsResult<BTreeMap<Ino, Ino>> {
+        let mut inodes = BTreeMap::new();
+        let mut rows = self.scan(&self.keys().all_shared())?;
+        while let Some((key, row)) = rows.next()? {
+            if let Some(SysRow::Shared(ino)) = Locator::sys_row(key) {
+                inodes.insert(SharedRow::decode(row)?.own, ino);
+            }
+        }
+        Ok(inodes)
     }
 
     /// Where the row of an inode is, if it stands under a name.

@@ -124,6 +124,35 @@ fn behind_inode(moment: &Moment<'_>, key: &[u8]) -> Option<Vec<u8>> {
     Some(moment.keys().own(Ino(ino.0 + 1)).to_vec())
 }
 
+/// Whose chunks are under which number, at two moments.
+struct ChunkOwners {
+    by_number: BTreeMap<Ino, Ino>,
+    /// Inodes whose own chunks are under another number, or were.
+    elsewhere: BTreeSet<Ino>,
+}
+
+impl ChunkOwners {
+    fn of(old: &Side<'_>, new: &Side<'_>) -> FsResult<Self> {
+        let mut by_number = old.moment.inodes_of_chunks()?;
+        by_number.extend(new.moment.inodes_of_chunks()?);
+        let apart = by_number.iter().filter(|(number, ino)| number != ino);
+        let elsewhere = apart.map(|(_, ino)| *ino).collect();
+        Ok(Self {
+            by_number,
+            elsewhere,
+        })
+    }
+
+    /// The inode whose own chunks are, or were, under a number. Of chunks that others share there
+    /// is none: they never change.
+    fn find(&self, number: Ino) -> Option<Ino> {
+        match self.by_number.get(&number) {
+            Some(ino) => Some(*ino),
+            None => (!self.elsewhere.contains(&number)).then_some(number),
+        }
+    }
+}
+
 /// Returns the inodes with other contents whose heads tell nothing of it: those that were written
 /// within one tick of the clock. A chunk that is not there is one of zeros.
 pub(super) fn written_contents(
@@ -141,33 +170,33 @@ pub(super) fn written_contents(
         _ => true,
     };
     let written = std::cell::RefCell::new(BTreeSet::new());
-    let is_done = |ino| is_known(ino) || written.borrow().contains(&ino);
+    let owners = ChunkOwners::of(old, new)?;
+    let is_done = |number| match owners.find(number) {
+        Some(ino) => is_known(ino) || written.borrow().contains(&ino),
+        None => true,
+    };
     let skip = |last: &[u8]| {
         let is_done = Locator::ino_of(last).is_some_and(&is_done);
         is_done.then(|| behind_inode(&new.moment, last)).flatten()
     };
-    for_each_page(
-        new.moment.engine(),
-        &relation.spans,
-        Tree::Data,
-        skip,
-        |page| {
-            for key in page {
-                let Some(ino) = Locator::ino_of(key).filter(|ino| !is_done(*ino)) else {
-                    continue;
-                };
-                let value = |side: &Side<'_>| side.moment.get(Tree::Data, key);
-                let (old, new) = (
-                    value(old)?.unwrap_or_default(),
-                    value(new)?.unwrap_or_default(),
-                );
-                if without_zeros(&old) != without_zeros(&new) {
-                    written.borrow_mut().insert(ino);
-                }
+    let engine = new.moment.engine();
+    for_each_page(engine, &relation.spans, Tree::Data, skip, |page| {
+        for key in page {
+            let number = Locator::ino_of(key).filter(|number| !is_done(*number));
+            let Some(ino) = number.and_then(|number| owners.find(number)) else {
+                continue;
+            };
+            let value = |side: &Side<'_>| side.moment.get(Tree::Data, key);
+            let (old, new) = (
+                value(old)?.unwrap_or_default(),
+                value(new)?.unwrap_or_default(),
+            );
+            if without_zeros(&old) != without_zeros(&new) {
+                written.borrow_mut().insert(ino);
             }
-            Ok(())
-        },
-    )?;
+        }
+        Ok(())
+    })?;
     Ok(written.into_inner())
 }
 

@@ -140,9 +140,16 @@ impl Changer {
         let is_file = found.kind == FileKind::Regular;
         match choice {
             13 | 14 if is_file => {
-                let mut bytes = vec![0; if self.rng.one_in(2) { 100 } else { 9_000 }];
+                let mut bytes = vec![0; [100, 100, 9_000, 70_000][self.below(4)]];
                 self.rng.fill(&mut bytes);
                 self.write(found.ino, &bytes);
+            }
+            18 if is_file => {
+                if let Ok(made) = self.fs.create(&SUPER, to, &NEW) {
+                    let (from, to) = ((found.ino, 0), (made.ino, 0));
+                    let copied = self.fs.copy_range(from, to, 1 << 30);
+                    copied.expect("it is copied");
+                }
             }
             15 if is_file => drop(self.fs.link(&SUPER, found.ino, to)),
             16 if is_file => {

@@ -49,7 +49,8 @@ pub(super) fn rows(found: &Found) -> Vec<Issue> {
     for (&ino, sum) in &found.allocated {
         let has_extents = |inode: &&FoundInode| {
             let wanted = row_flag::ALLOCATED | row_flag::HOLES;
-            inode.contents() == Some(Contents::Chunked) && inode.flags & wanted == wanted
+            let are_chunks = inode.contents().is_some_and(Contents::are_chunks);
+            are_chunks && inode.flags & wanted == wanted
         };
         match found.inodes.get(&ino).filter(has_extents) {
             None => issues.push(Issue::LooseAllocated { ino }),

@@ -351,6 +351,50 @@ pub enum Issue {
     /// There are allocated extents, and the header does not say so.
     #[error("the header does not say that there are allocated extents")]
     UnmarkedAllocated,
+    /// An inode shares contents by its row, and no row says which.
+    #[error(
+        "inode {ino} shares contents, and no row says which; a repair takes those that it is \
+         listed as a user of, without what it has written since it was copied"
+    )]
+    NoSharedRow {
+        /// The inode.
+        ino: Ino,
+        /// Key of its row.
+        key: Vec<u8>,
+    },
+    /// A row says which contents an inode shares that does not exist, or shares none by its row.
+    #[error("inode {ino} shares no contents or does not exist, and a row says which it shares")]
+    LooseSharedRow {
+        /// The inode.
+        ino: Ino,
+    },
+    /// An inode uses shared contents and is not listed as a user: they might be deleted.
+    #[error("inode {ino} uses the shared contents {number}, and is not listed as a user of them")]
+    MissingUser {
+        /// The contents.
+        number: Ino,
+        /// The inode.
+        ino: Ino,
+    },
+    /// An inode is listed as a user of shared contents and uses none: they would never be deleted.
+    #[error("inode {ino} is listed as a user of the shared contents {number} and is none")]
+    FalseUser {
+        /// The contents.
+        number: Ino,
+        /// The inode.
+        ino: Ino,
+    },
+    /// A file shares chunks beyond its end: growing again would show them.
+    #[error("inode {ino} shares contents beyond its end")]
+    SharedBeyondEnd {
+        /// The inode.
+        ino: Ino,
+        /// Its size.
+        size: u64,
+    },
+    /// There are rows of shared contents, and the header does not say so.
+    #[error("the header does not say that files share contents")]
+    UnmarkedShared,
     /// The back row of an inode is missing, leads elsewhere, or is that of an inode without a row
     /// under a name.
     #[error("inode {ino} cannot be found by its number: {}", back_text(place))]

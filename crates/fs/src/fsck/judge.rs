@@ -82,17 +82,18 @@ fn inode(found: &Found, ino: Ino) -> Option<Issue> {
 /// What a row says of holes is what `SEEK_HOLE` and block counts are made of.
 fn chunks(found: &Found, ino: Ino) -> Option<Issue> {
     let inode = &found.inodes[&ino];
-    let is_chunked = inode.contents() == Some(Contents::Chunked);
+    let is_chunked = inode.contents().is_some_and(Contents::are_chunks);
+    let chunks = inode.chunks.saturating_add(found.shared.chunks(ino));
     let allocated = found.allocated.get(&ino).map_or(0, Sum::known_chunks);
     let is_wrong = match inode.chunks_most {
-        Some(most) => inode.chunks.max(allocated) > most,
-        None => inode.chunks < inode.size.div_ceil(CHUNK_BYTES),
+        Some(most) => chunks.max(allocated) > most,
+        None => chunks < inode.size.div_ceil(CHUNK_BYTES),
     };
     (is_chunked && is_wrong && !inode.is_odd).then(|| Issue::ChunkCount {
         ino,
         key: inode.key.to_vec(),
         // Which of them are the same is not known.
-        counted: inode.chunks.saturating_add(allocated),
+        counted: chunks.saturating_add(allocated),
     })
 }
 

@@ -156,6 +156,18 @@ impl Lost {
         left
     }
 
+    /// Reports whether rows that say which contents are shared may be lost.
+    fn has_lost_sharing(&self, found: &Found) -> bool {
+        found.has(|header| header.has_shared) && self.of("sys").next().is_some()
+    }
+
+    /// Reports whether chunks of an inode may be lost.
+    fn has_lost_chunks(&self, found: &Found, ino: Ino) -> bool {
+        let mut numbers = found.shared.numbers(ino).into_iter();
+        let is_lost = numbers.any(|number| self.touches(&self.keys.chunks_from(number, 0)));
+        is_lost || self.has_lost_sharing(found)
+    }
+
     /// Reports whether a lost row may be all that is wrong.
     fn explains(&self, found: &Found, issue: &Issue) -> bool {
         let has_lost_names = self.of("meta").next().is_some();
@@ -177,22 +189,26 @@ impl Lost {
                 may_have_more && counted < stored
             }
             Issue::UnlistedOrphan { ino } => self.has(&self.keys.orphan(*ino)),
-            Issue::FalseOrphan { ino } => has_lost_names && !found.inodes.contains_key(ino),
-            Issue::LooseData { ino } | Issue::LooseXattr { ino, key: None } => {
-                has_lost_names && !found.inodes.contains_key(ino)
+            Issue::LooseData { ino } => {
+                let is_elsewhere = has_lost_names && !found.inodes.contains_key(ino);
+                is_elsewhere || self.has_lost_sharing(found)
             }
-            Issue::ChunkCount { ino, .. } => self.touches(&self.keys.chunks_from(*ino, 0)),
+            Issue::FalseOrphan { ino }
+            | Issue::LooseXattr { ino, key: None }
+            | Issue::BackRow { ino, place: None }
+            | Issue::LooseExternal { ino }
+            | Issue::LooseAllocated { ino }
+            | Issue::FalsePolicy { ino } => has_lost_names && !found.inodes.contains_key(ino),
+            Issue::ChunkCount { ino, .. } => self.has_lost_chunks(found, *ino),
+            Issue::NoSharedRow { .. } | Issue::MissingUser { .. } | Issue::FalseUser { .. } => {
+                self.has_lost_sharing(found)
+            }
+            Issue::LooseSharedRow { .. } => has_lost_names,
             Issue::NoPlainFile { ino } => self.has(&self.keys.external(*ino)),
-            Issue::BackRow { ino, place: None } => {
-                has_lost_names && !found.inodes.contains_key(ino)
-            }
             Issue::BackRow { ino, .. } => self.has(&self.keys.back(*ino)),
-            Issue::LooseExternal { ino } => has_lost_names && !found.inodes.contains_key(ino),
-            Issue::LooseAllocated { ino } => has_lost_names && !found.inodes.contains_key(ino),
             Issue::UnwrittenCount { .. } => has_lost_names || self.of("sys").next().is_some(),
             Issue::NextIno { .. } => self.has(&self.keys.next_ino()),
             Issue::InodeCount { .. } => has_lost_names || self.has(&self.keys.inode_count()),
-            Issue::FalsePolicy { ino } => has_lost_names && !found.inodes.contains_key(ino),
             Issue::InClone { .. }
             | Issue::CloneAdrift { .. }
             | Issue::CloneWithoutTrees { .. }
@@ -212,6 +228,8 @@ impl Lost {
             | Issue::SettledBeyondEnd { .. }
             | Issue::Unmarked
             | Issue::UnmarkedAllocated
+            | Issue::SharedBeyondEnd { .. }
+            | Issue::UnmarkedShared
             | Issue::BadAllocated { .. }
             | Issue::MissingPlainFile { .. }
             | Issue::ShortPlainFile { .. }

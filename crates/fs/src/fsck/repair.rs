@@ -4,7 +4,7 @@
 use super::back;
 use super::views;
 use super::{Issue, Trees, is_unreadable};
-use super::{allocated, external};
+use super::{allocated, external, shared};
 use crate::contents::Contents;
 use crate::locator::{Locator, RowKey};
 use crate::{ExternalFiles, FsError, FsResult};
@@ -102,11 +102,7 @@ impl Repair<'_> {
             Issue::Unreachable { ino, key } => self.rehang(*ino, key)?,
             Issue::LooseData { ino } => self.delete_chunks(*ino, 0),
             Issue::DataBeyondEnd { ino, chunk } => self.delete_chunks(*ino, *chunk),
-            Issue::LongChunk {
-                ino,
-                chunk,
-                len_bytes,
-            } => self.cut_chunk(&trees.keys.chunk(*ino, *chunk), *len_bytes)?,
+            Issue::LongChunk { .. } => self.cut_long(issue)?,
             Issue::ChunkCount { key, counted, .. } => self.note_holes(key, *counted)?,
             Issue::LooseXattr { ino, key: None } => self.delete_xattrs(*ino),
             Issue::LooseXattr { key: Some(key), .. } => {
@@ -117,6 +113,12 @@ impl Repair<'_> {
             | Issue::BadAllocated { .. }
             | Issue::UnwrittenCount { .. }
             | Issue::UnmarkedAllocated => self.allocated(issue)?,
+            Issue::NoSharedRow { ino, key } => self.put_shared_row(*ino, key)?,
+            Issue::UnmarkedShared => self.mark_header(|header| header.has_shared = true)?,
+            Issue::LooseSharedRow { .. }
+            | Issue::MissingUser { .. }
+            | Issue::FalseUser { .. }
+            | Issue::SharedBeyondEnd { .. } => shared::repair(trees, &mut self.changes, issue)?,
             Issue::BackRow { ino, place } => back::put(trees, &mut self.changes, *ino, *place),
             Issue::NextIno { needed, .. } => self.put_number(&trees.keys.next_ino(), *needed),
             Issue::InodeCount { counted, .. } => {
@@ -220,10 +222,27 @@ impl Repair<'_> {
         Ok(())
     }
 
+    fn put_shared_row(&mut self, ino: Ino, key: &[u8]) -> FsResult<()> {
+        let new = self.new_number()?;
+        let size = self.head(key)?.map_or(0, |head| head.size);
+        shared::put_row(self.trees, &mut self.changes, ino, size, new)
+    }
+
     fn delete_xattrs(&mut self, ino: Ino) {
         let all = self.trees.keys.xattrs(ino);
         self.changes
             .delete_range(self.trees.xattr, all.start(), all.end());
+    }
+
+    fn cut_long(&mut self, issue: &Issue) -> FsResult<()> {
+        match issue {
+            Issue::LongChunk {
+                ino,
+                chunk,
+                len_bytes,
+            } => self.cut_chunk(&self.trees.keys.chunk(*ino, *chunk), *len_bytes),
+            _ => Ok(()),
+        }
     }
 
     fn cut_chunk(&mut self, key: &[u8], len_bytes: u64) -> FsResult<()> {

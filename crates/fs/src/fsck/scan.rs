@@ -3,6 +3,7 @@
 use super::allocated::Sums;
 use super::external::Rows;
 use super::lost::Lost;
+use super::shared::SharedRows;
 use super::{Issue, Trees, is_unreadable};
 use crate::contents::Contents;
 use crate::locator::{Locator, SysRow};
@@ -71,6 +72,7 @@ pub(super) struct Found {
     pub(super) inode_count: Option<u64>,
     pub(super) externals: Rows,
     pub(super) allocated: Sums,
+    pub(super) shared: SharedRows,
     /// Writable views that rows tell of.
     pub(super) views: BTreeMap<u64, ViewRecord>,
     /// Directories that have policies of snapshots.
@@ -111,6 +113,8 @@ pub(super) fn scan(trees: &Trees, lost: &Lost, progress: &mut dyn FnMut(u64)) ->
     walk.each(trees.sys, |found, key, value| {
         found.sys(key, value);
     })?;
+    let shared = walk.found.shared.largest();
+    walk.found.largest = walk.found.largest.max(shared);
     let mut chunks = Reported::default();
     walk.each(trees.data, |found, key, value| {
         found.data(&mut chunks, key, value)
@@ -351,6 +355,9 @@ impl Found {
                 let is_known = PolicyRow::decode(value).is_ok();
                 return is_known && self.has(|header| header.has_policies);
             }
+            SysRow::Shared(_) | SysRow::Contents(_) | SysRow::ContentsUser(..) => {
+                return self.shared.add(row, value);
+            }
             SysRow::External(ino) => {
                 let Ok(row) = ExternalRow::decode(value) else {
                     return false;
@@ -365,21 +372,27 @@ impl Found {
 
     fn data(&mut self, reported: &mut Reported, key: &[u8], value: &[u8]) {
         let place = Locator::ino_of(key).zip(Locator::chunk_of(key));
-        let Some((ino, chunk)) = place.filter(|_| value.len() as u64 <= CHUNK_BYTES) else {
+        let Some((number, chunk)) = place.filter(|_| value.len() as u64 <= CHUNK_BYTES) else {
             return self.issues.push(Issue::BadRow {
                 tree: "data",
                 key: key.to_vec(),
             });
         };
-        if reported.enter(ino) {
+        if self.shared.add_chunk(number, chunk) || reported.enter(number) {
             return;
         }
-        let inode = self.inodes.get_mut(&ino);
-        let holds = |inode: &&mut FoundInode| inode.contents() == Some(Contents::Chunked);
-        let Some(inode) = inode.filter(holds) else {
+        let contents = |ino: &Ino| self.inodes.get(ino).and_then(FoundInode::contents);
+        let is_shared = contents(&number) == Some(Contents::Shared);
+        let owner = self.shared.owner(number, is_shared);
+        let owner = owner.filter(|ino| contents(ino).is_some_and(Contents::are_chunks));
+        let Some(ino) = owner else {
             reported.is_reported = true;
-            return self.issues.push(Issue::LooseData { ino });
+            return self.issues.push(Issue::LooseData { ino: number });
         };
+        if self.shared.shares(ino, chunk) {
+            return;
+        }
+        let inode = self.inodes.get_mut(&ino).expect("it was found");
         let end = chunk
             .saturating_mul(CHUNK_BYTES)
             .saturating_add(value.len() as u64);
@@ -393,11 +406,12 @@ impl Found {
         self.issues.push(if start < inode.size {
             let len_bytes = inode.size - start;
             Issue::LongChunk {
-                ino,
+                ino: number,
                 chunk,
                 len_bytes,
             }
         } else {
+            let ino = number;
             Issue::DataBeyondEnd { ino, chunk }
         });
     }

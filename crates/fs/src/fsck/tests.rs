@@ -12,6 +12,8 @@ use stitch_format::fs_policy::{Keep, PolicyRow};
 use stitch_format::fs_sys::{AllocatedRow, ExtentState, ExternalRow, FsHeader, encode_number};
 use stitch_kv::{Engine, ModelEngine, UpsertRegistry};
 
+mod shared;
+
 const SEED: u64 = 7;
 
 pub(super) struct Sample {
@@ -58,6 +60,7 @@ impl Sample {
             has_external: false,
             has_transactions: false,
             has_policies: false,
+            has_shared: false,
             has_allocated: false,
             rolls_back: false,
             has_back_rows: false,
@@ -152,6 +155,7 @@ pub(super) fn keep_back_rows(sample: &Sample, progress: Place) {
         has_external: false,
         has_transactions: false,
         has_policies: false,
+        has_shared: false,
         has_allocated: false,
         rolls_back: false,
         has_back_rows: true,
@@ -650,6 +654,7 @@ fn with_allocated() -> Sample {
             has_external: false,
             has_transactions: false,
             has_policies: false,
+            has_shared: false,
             has_back_rows: false,
             has_views: false,
             has_allocated: true,
@@ -716,6 +721,7 @@ fn a_header_that_does_not_know_of_extents_is_written_anew() {
             has_external: false,
             has_transactions: false,
             has_policies: false,
+            has_shared: false,
             has_back_rows: false,
             has_views: false,
             has_allocated: false,
@@ -746,6 +752,7 @@ fn policies_of_what_is_no_directory_and_damaged_ones_go() {
                 has_external: false,
                 has_transactions: false,
                 has_policies: true,
+                has_shared: false,
                 has_back_rows: false,
                 has_views: false,
                 has_allocated: false,

@@ -30,6 +30,12 @@ fn rows_of_the_sys_tree_are_told_apart() {
         (keys.extent(INO, 9), SysRow::Extent(INO, 9)),
         (keys.transaction(INO), SysRow::Transaction(INO)),
         (keys.reads(INO, 9), SysRow::Reads(INO, 9)),
+        (keys.shared(INO), SysRow::Shared(INO)),
+        (keys.contents(INO), SysRow::Contents(INO)),
+        (
+            keys.contents_user(INO, Ino(9)),
+            SysRow::ContentsUser(INO, Ino(9)),
+        ),
     ];
     for (key, row) in rows {
         assert_eq!((key.tree(), Locator::sys_row(&key)), (Tree::Sys, Some(row)));
@@ -44,13 +50,16 @@ fn ranges_hold_the_rows_of_one_inode() {
     let keys = keys();
     let (before, after) = (Ino(INO.0 - 1), Ino(INO.0 + 1));
     type Case = (RowRange, fn(Ino) -> RowKey);
-    let cases: [Case; 6] = [
+    let cases: [Case; 7] = [
         (keys.dentries(INO), |ino| self::keys().dentry(ino, b"name")),
         (keys.directory(INO), |ino| self::keys().own(ino)),
         (keys.chunks_from(INO, 0), |ino| self::keys().chunk(ino, 0)),
         (keys.xattrs(INO), |ino| self::keys().xattr(ino, b"user.x")),
         (keys.extents_from(INO, 0), |ino| self::keys().extent(ino, 1)),
         (keys.reads_of(INO), |ino| self::keys().reads(ino, u64::MAX)),
+        (keys.contents_users(INO), |ino| {
+            self::keys().contents_user(ino, Ino(9))
+        }),
     ];
     for (range, key_of) in cases {
         assert!(holds(&range, &key_of(INO)), "{range:?}");
@@ -58,6 +67,9 @@ fn ranges_hold_the_rows_of_one_inode() {
         assert!(!holds(&range, &key_of(after)), "{range:?}");
     }
     assert!(!holds(&keys.dentries(INO), &keys.own(INO)), "only names");
+    assert!(!holds(&keys.contents_users(INO), &keys.contents(INO)));
+    assert!(holds(&keys.all_contents(), &keys.contents_user(INO, INO)));
+    assert!(holds(&keys.all_shared(), &keys.shared(INO)));
 }
 
 #[test]

@@ -8,6 +8,7 @@ use crate::{FsError, FsResult};
 use std::collections::{HashMap, HashSet};
 use stitch_base::Ino;
 use stitch_format::fs_inode::{FileKind, InodeHead, row_flag};
+use stitch_format::fs_shared::SharedRow;
 
 /// What an inode of the snapshot becomes.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +23,8 @@ pub(super) struct Target {
     pub(super) is_revived: bool,
     /// It has a row under its number, and no name: its head.
     pub(super) orphan: Option<InodeHead>,
+    /// The number under which its chunks will be.
+    pub(super) chunks: Ino,
 }
 
 /// Where an inode is that the directory does not have.
@@ -51,7 +54,7 @@ impl RollbackPlan {
                 return Err(FsError::Unsupported);
             }
             let target = match now.get(ino) {
-                Some(present) => in_both(seen, present),
+                Some(present) => in_both(fs, seen, present)?,
                 None => match whereabouts(fs, was.top, ino)? {
                     None => return Ok(None),
                     Some(found) => revived(fs, seen, &found)?,
@@ -106,8 +109,41 @@ fn is_own(head: &InodeHead) -> bool {
     head.kind != FileKind::Directory && head.nlink > 1
 }
 
+/// Returns the number under which a file gets its chunks: its own, unless others may share what is
+/// under it.
+fn number_of_chunks(fs: &FileSystem, head: &InodeHead, is_same: bool) -> FsResult<Ino> {
+    let (store, ino) = (&fs.store, head.ino);
+    if is_same || head.kind != FileKind::Regular || !fs.header.lock().has_shared {
+        return Ok(ino);
+    }
+    if let Some(row) = store.get(&store.keys.shared(ino))? {
+        return Ok(SharedRow::decode(&row)?.own);
+    }
+    match store.get(&store.keys.contents(ino))? {
+        Some(_) => fs.new_ino(),
+        None => Ok(ino),
+    }
+}
+
+/// Marks where the contents of a file will be: it shares none.
+fn mark_contents(head: &mut InodeHead, chunks: Ino) {
+    if head.kind != FileKind::Regular {
+        return;
+    }
+    if chunks == head.ino {
+        head.flags = Contents::unshared(head.flags);
+        return;
+    }
+    if Contents::of(head) == Contents::Inline && head.size > 0 {
+        // What the row has becomes a chunk, if it has anything.
+        head.flags |= row_flag::HOLES;
+        head.chunks = 1;
+    }
+    head.flags = Contents::Shared.mark(head.flags);
+}
+
 /// An inode that the directory has on both sides.
-fn in_both(seen: &SeenInode, present: &SeenInode) -> Target {
+fn in_both(fs: &FileSystem, seen: &SeenInode, present: &SeenInode) -> FsResult<Target> {
     let mut head = seen.head;
     let is_dir = head.kind == FileKind::Directory;
     if !is_dir {
@@ -116,17 +152,31 @@ fn in_both(seen: &SeenInode, present: &SeenInode) -> Target {
     }
     // A row that is under its number stays there.
     let is_own = is_own(&head) || present.is_own;
-    let is_same = head == present.head && is_own == present.is_own;
-    if !is_same {
+    let unshared = InodeHead {
+        flags: Contents::unshared(present.head.flags),
+        ..present.head
+    };
+    let is_same_head = unshared
+        == InodeHead {
+            flags: Contents::unshared(head.flags),
+            ..head
+        };
+    let is_same = is_same_head && is_own == present.is_own;
+    let chunks = number_of_chunks(fs, &head, is_same)?;
+    if is_same {
+        head = present.head;
+    } else {
         head.flags &= !row_flag::ALLOCATED;
+        mark_contents(&mut head, chunks);
     }
-    Target {
+    Ok(Target {
         head,
         is_own,
         is_same,
         is_revived: false,
         orphan: None,
-    }
+        chunks,
+    })
 }
 
 /// An inode that the directory has lost.
@@ -139,7 +189,10 @@ fn revived(fs: &FileSystem, seen: &SeenInode, found: &Whereabouts) -> FsResult<T
     if matches!(found, Whereabouts::Elsewhere) {
         head.ino = fs.new_ino()?;
     }
+    let chunks = number_of_chunks(fs, &head, false)?;
+    mark_contents(&mut head, chunks);
     Ok(Target {
+        chunks,
         head,
         is_own: is_own(&head),
         is_same: false,

@@ -6,10 +6,14 @@
 //! - a name that is put over another inode's drops that one in the same batch;
 //! - a directory is known before a known directory moves into it.
 
+mod shared;
+
+use self::shared::Scans;
 use super::plan::{RollbackPlan, Target};
 use super::tree::DirTree;
 use super::{RolledBack, moved_key};
 use crate::change::Change;
+use crate::contents::Contents;
 use crate::events::Event;
 use crate::inode::{CHAIN_UNKNOWN, Hold, Inode, Location};
 use crate::locator::RowRange;
@@ -130,23 +134,27 @@ impl Restore<'_> {
         }
         let (past, own) = (self.past.keys, self.fs.store.keys);
         let to = target.head.ino;
-        self.restore_rows(&past.xattrs(ino), &own.xattrs(to), to)?;
+        self.restore_rows(&[past.xattrs(ino)], &own.xattrs(to), to)?;
         if target.head.kind == FileKind::Regular {
-            self.restore_rows(&past.chunks_from(ino, 0), &own.chunks_from(to, 0), to)?;
+            let chunks = self.chunks_of(ino)?;
+            let number = target.chunks;
+            // First, so that a rollback that is finished later finds the number.
+            self.unshare(&target)?;
+            self.restore_rows(&chunks, &own.chunks_from(number, 0), number)?;
         }
         Ok(())
     }
 
-    /// Puts the rows of a range of the past that are different, and deletes all others.
-    fn restore_rows(&mut self, past: &RowRange, present: &RowRange, to: Ino) -> FsResult<()> {
+    /// Puts the rows of ranges of the past that are different, and deletes all others.
+    fn restore_rows(&mut self, past: &[RowRange], present: &RowRange, to: Ino) -> FsResult<()> {
         let keys = self.fs.store.keys;
         let is_data = present.tree() == crate::locator::Tree::Data;
         let (fs, was) = (self.fs, self.past);
-        let mut old = was.scan(past)?;
+        let mut old = Scans::new(was, past);
         let mut new = fs.store.scan(present)?;
         let owned =
             |row: Option<(&[u8], &[u8])>| row.map(|(key, value)| (key.to_vec(), value.to_vec()));
-        let (mut put, mut there) = (owned(old.next()?), owned(new.next()?));
+        let (mut put, mut there) = (old.next()?, owned(new.next()?));
         loop {
             // Behind the number of the inode.
             let order = match (&put, &there) {
@@ -170,7 +178,7 @@ impl Restore<'_> {
                 }
             }
             if order.is_le() {
-                put = owned(old.next()?);
+                put = old.next()?;
             }
             if order.is_ge() {
                 there = owned(new.next()?);
@@ -229,7 +237,7 @@ impl<'a> Restore<'a> {
         if !target.is_own || target.is_same || !self.placed.insert(ino) {
             return Ok(());
         }
-        let tail = self.tail(dir, at.name, ino)?;
+        let tail = self.tail_to_put(dir, at.name, ino, target)?;
         self.change.delete_back_row(target.head.ino);
         self.revive(target);
         self.change
@@ -240,7 +248,7 @@ impl<'a> Restore<'a> {
     /// Puts the row of an inode under its only name.
     fn put_entry(&mut self, dir: Ino, ino: Ino, target: &Target, at: DirName<'a>) -> FsResult<()> {
         let number = target.head.ino;
-        let tail = self.tail(dir, at.name, ino)?;
+        let tail = self.tail_to_put(dir, at.name, ino, target)?;
         let has_own = self.now.get(number).is_some_and(|seen| seen.is_own);
         if has_own || target.orphan.is_some() {
             let key = self.fs.store.keys.own(number);
@@ -278,6 +286,19 @@ impl<'a> Restore<'a> {
             chain: 0,
             is_temp: false,
         }
+    }
+
+    /// What will be behind the head of an inode. Contents that were there become a chunk, if the
+    /// inode's chunks are under another number.
+    fn tail_to_put(&mut self, dir: Ino, name: &[u8], ino: Ino, target: &Target) -> FsResult<Bytes> {
+        let tail = self.tail(dir, name, ino)?;
+        if Contents::of_inode(&target.head) != Some(Contents::Shared) || target.is_same {
+            return Ok(tail);
+        }
+        if !tail.is_empty() {
+            self.change.put_chunk(target.chunks, 0, &tail);
+        }
+        Ok(Bytes::new())
     }
 
     /// What was behind the head of an inode.

@@ -66,6 +66,20 @@ impl Tester {
         self.fs.forget(ino, 1);
     }
 
+    /// Copies a file, which shares its contents from then on.
+    fn copy(&self, parent: Ino, name: &str, to: &str) {
+        self.file(parent, to, b"");
+        let find = |name: &str| {
+            let found = self.fs.lookup(DirName::new(parent, name.as_bytes()));
+            found.expect("it is there").ino
+        };
+        let (from, to) = (find(name), find(to));
+        let copied = self.fs.copy_range((from, 0), (to, 0), 1 << 40);
+        assert_eq!(copied.expect("it is copied"), LARGE as u64);
+        self.fs.forget(from, 1);
+        self.fs.forget(to, 1);
+    }
+
     fn remove(&self, parent: Ino, name: &str) {
         let at = DirName::new(parent, name.as_bytes());
         self.fs.unlink(&SUPER, at).expect("it is there");
@@ -320,6 +334,7 @@ fn with_much_to_restore(tester: &Tester) -> (Ino, BTreeMap<String, Seen>) {
     tester.fs.create_snapshot(dir, "mon").unwrap();
     change_all(tester, dir);
     tester.overwrite(dir, "huge", &vec![8; LARGE]);
+    tester.copy(dir, "huge", "shared");
     (dir, before)
 }
 

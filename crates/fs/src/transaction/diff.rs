@@ -8,7 +8,7 @@ use super::TransactionView;
 use super::own::{BranchTrees, Own, OwnRow};
 use super::path::SidePaths;
 use crate::FsResult;
-use crate::locator::{Locator, Tree};
+use crate::locator::{Locator, SysRow, Tree};
 use crate::system::FileSystem;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -199,8 +199,19 @@ impl FileSystem {
             pairs.iter().map(|pair| (pair.row, pair.old.as_ref())),
         )?;
         let new = SidePaths::new(self, pairs.iter().map(|pair| (pair.row, pair.new.as_ref())))?;
-        let written = own.data.iter().chain(own.xattr.iter());
-        let written = written.filter_map(Locator::ino_of).collect();
+        // Shared contents change no more; they are deleted as a whole.
+        let contents = own
+            .sys
+            .iter()
+            .filter_map(|row| match Locator::sys_row(&row.key) {
+                Some(SysRow::Contents(number)) => Some(number),
+                _ => None,
+            });
+        let contents: BTreeSet<Ino> = contents.collect();
+        let written = own.data.iter().filter_map(Locator::ino_of);
+        let written = written.filter(|number| !contents.contains(number));
+        let xattrs = own.xattr.iter().filter_map(Locator::ino_of);
+        let written = written.chain(xattrs).collect();
         Gathered::of(&pairs)?.changes(&old, &new, &written)
     }
 }

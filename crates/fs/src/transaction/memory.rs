@@ -135,6 +135,9 @@ impl<'p> Lesson<'p> {
             Some(SysRow::Extent(ino, _)) => {
                 self.inodes.insert(ino);
             }
+            Some(SysRow::ContentsUser(number, _)) if new.is_none() => {
+                self.events.push(Event::ContentsLeft(number));
+            }
             _ => {}
         }
         Ok(())

@@ -71,6 +71,7 @@ impl Sides<'_> {
         let (ours, mut header) = (FsHeader::decode(ours)?, FsHeader::decode(theirs)?);
         header.has_external |= ours.has_external;
         header.has_allocated |= ours.has_allocated;
+        header.has_shared |= ours.has_shared;
         debug_assert!(
             header.has_back_rows || !ours.has_back_rows,
             "a transaction does not begin to keep back rows"

@@ -23,6 +23,7 @@
 mod merged;
 
 mod rings;
+mod shared;
 mod winners;
 
 use super::life::schema_name;
@@ -292,6 +293,10 @@ impl<'a> Trial<'a> {
             winners.choose(&sides, row, *side)?;
         }
         winners.complete(&sides)?;
+        if !rows.is_empty() {
+            self.plan
+                .check_contents(self.trees, self.store.keys, &winners.theirs)?;
+        }
         self.clear(&sides, &winners)?;
         // Mainline's side has changed.
         let sides = RebaseSides::new(self.trees, self.own, self.store.keys)?;
@@ -368,6 +373,9 @@ impl<'a> Trial<'a> {
                     is_left(ino)
                 }
                 Some(SysRow::Extent(ino, _)) => is_left(ino),
+                Some(SysRow::Shared(ino) | SysRow::ContentsUser(_, ino)) => is_left(ino),
+                // None of them is in a conflict, which was checked.
+                Some(SysRow::Contents(_)) => true,
                 // Counters follow; the others are mainline's.
                 _ => false,
             };
@@ -377,8 +385,15 @@ impl<'a> Trial<'a> {
             }
         }
         let left = |key: &&[u8]| Locator::ino_of(key).is_some_and(is_left);
+        let chunks_of = self.plan.inodes_of_chunks();
+        let of_chunk = |key: &&[u8]| {
+            let number = Locator::ino_of(key)?;
+            Some(chunks_of.get(&number).copied().unwrap_or(number))
+        };
+        let is_left_chunk = |key: &&[u8]| of_chunk(key).is_some_and(is_left);
         let (data, xattr) = (self.own.data.iter(), self.own.xattr.iter());
-        rows.data.extend(data.filter(left).map(<[u8]>::to_vec));
+        rows.data
+            .extend(data.filter(is_left_chunk).map(<[u8]>::to_vec));
         rows.xattr.extend(xattr.filter(left).map(<[u8]>::to_vec));
         for ino in winners.ours.difference(&winners.gone) {
             self.take_ours(sides, *ino, &mut rows)?;
@@ -415,7 +430,7 @@ impl<'a> Trial<'a> {
         let keys = self.store.keys;
         let written = |range: &RowRange| self.written(range, is_lost);
         rows.xattr.extend(written(&keys.xattrs(ino))?);
-        rows.data.extend(written(&keys.chunks_from(ino, 0))?);
+        self.take_chunks(ino, is_lost, rows)?;
         for key in written(&keys.extents_from(ino, 0))? {
             let row = self.trees.ours(Tree::Sys, &key)?;
             rows.sys.insert(key, row);

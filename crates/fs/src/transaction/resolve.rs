@@ -236,6 +236,7 @@ impl<'o> Plan<'o> {
         let of_sys = || match Locator::sys_row(key)? {
             SysRow::Orphan(ino) | SysRow::External(ino) | SysRow::Back(ino) => Some(ino),
             SysRow::Extent(ino, _) => Some(ino),
+            SysRow::Shared(ino) | SysRow::ContentsUser(_, ino) | SysRow::Contents(ino) => Some(ino),
             _ => None,
         };
         let of_name = || {
@@ -247,6 +248,7 @@ impl<'o> Plan<'o> {
         let ino = match tree {
             Tree::Sys => of_sys(),
             Tree::Meta if Locator::name_of(key).is_some() => of_name(),
+            Tree::Data => Locator::ino_of(key).map(|number| self.ino_of_chunks(number)),
             _ => Locator::ino_of(key),
         };
         ino.unwrap_or(Ino::ROOT)
@@ -278,6 +280,7 @@ fn join_sys(key: &[u8], sides: &Sides<'_>) -> FsResult<Option<Vec<u8>>> {
         Some(SysRow::Fixed) => theirs().or_else(ours),
         Some(SysRow::Orphan(_) | SysRow::External(_) | SysRow::Back(_) | SysRow::Extent(..))
         | Some(SysRow::Policy(_))
+        | Some(SysRow::Shared(_) | SysRow::Contents(_) | SysRow::ContentsUser(..))
         | None => None,
     })
 }

@@ -20,6 +20,7 @@ mod names;
 mod outcomes;
 mod positions;
 mod room;
+mod shared;
 mod snapshots;
 mod snapshots_of_clones;
 mod takeover;

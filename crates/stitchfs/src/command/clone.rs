@@ -1,5 +1,7 @@
-//! `stitchfs clone` and `stitchfs destroy`: directories that share their data with another one
-//! until either is changed.
+//! `stitchfs clone` and `stitchfs destroy`: directories and files that share their data with
+//! another one until either is changed.
+
+mod file;
 
 use super::rmtree::Tree;
 use super::{live, output, sync};
@@ -28,9 +30,15 @@ mv and ln between a clone and the rest of the mount
 work as between two file systems. `stitchfs destroy` removes a clone in one
 step, and `rm -r` file by file.
 
+If SRC is a file, DST is a copy of it with its attributes: an ordinary file that
+shares the contents until either is changed, as `cp -p` makes one in a mount of
+StitchFS. Files below 64 KiB, files with room set aside by `fallocate`, large
+files beside the store, and files of a snapshot, are copied byte by byte.
+
 Examples:
   stitchfs clone /srv/project /srv/project-test
   stitchfs clone /srv/.stitchfs/snap/monday /srv/monday
+  stitchfs clone /srv/disk.img /srv/disk-test.img
   stitchfs destroy /srv/project-test";
 
 const AFTER_DESTROY: &str = "\
@@ -38,7 +46,7 @@ The name goes at once, and the space that only the clone needed comes back in
 the background. Clones that lie in it go with it. Root, the user who mounted,
 and the one who made the clone may do this; `rm -r` is for everybody.";
 
-/// Make a directory that shares its data with another one
+/// Make a directory, or a file, that shares its data with another one
 #[derive(Debug, Parser)]
 #[command(after_help = AFTER_CLONE)]
 pub(super) struct CloneArgs {
@@ -46,7 +54,7 @@ pub(super) struct CloneArgs {
     #[arg(long)]
     json: bool,
 
-    /// Directory in a mount of StitchFS
+    /// Directory or file in a mount of StitchFS
     #[arg(value_name = "SRC")]
     source: PathBuf,
 
@@ -73,14 +81,11 @@ pub(super) fn run(args: &CloneArgs) -> Result<u8> {
     let source = source.with_context(|| shown(&args.source))?;
     let target = target_path(&args.target)?;
     let (mount, _) = live::around(&source)?;
-    if !source.is_dir() {
-        bail!(
-            "{}: is no directory, and files are not cloned; `cp` copies it",
-            shown(&args.source)
-        );
-    }
     let parent = target.parent().unwrap_or(Path::new("/"));
     let (parent_inode, name) = (inode_in(parent, &source)?, target.file_name());
+    if !source.is_dir() {
+        return file::run(&source, &target, args.json);
+    }
     let name = name.ok_or_else(|| anyhow!("{}: has no name", shown(&target)))?;
     let opened = open_dir(&source).with_context(|| shown(&source))?;
     sync::write_back(&mount)?;

@@ -58,6 +58,10 @@ pub(super) const CASES: &[Case] = &[
         run: compared::changes_in_clones_are_sent,
     },
     Case {
+        name: "files",
+        run: copied_files_share,
+    },
+    Case {
         name: "killed",
         run: a_kill_right_after_a_command_loses_nothing,
     },
@@ -65,6 +69,8 @@ pub(super) const CASES: &[Case] = &[
 
 const FILES: usize = 120;
 const LARGE_BYTES: usize = 4 << 20;
+/// Of a file that is copied.
+const SHARED_BYTES: usize = 40 << 20;
 
 fn clone(context: &Context, source: &Path, target: &Path) -> Result<()> {
     let args = ["clone", &text(source), &text(target)];
@@ -363,6 +369,75 @@ fn clones_in_the_source_are_cloned(context: &Context) -> Result<()> {
     for name in ["all", "again", "old"] {
         destroy(context, &root.join(name))?;
     }
+    mount.unmount()?;
+    mount.fsck()
+}
+
+/// Expects that what `work` does takes less than a tenth of the large file.
+fn expect_little_space(mount: &Mount, work: impl FnOnce() -> Result<()>) -> Result<()> {
+    mount.sync()?;
+    let before = mount.free_bytes()?;
+    work()?;
+    mount.sync()?;
+    let taken = before.saturating_sub(mount.free_bytes()?);
+    ensure!(taken < SHARED_BYTES as u64 / 10, "it took {taken} bytes");
+    Ok(())
+}
+
+/// Bytes that no compression and no hole makes less of.
+fn noise(len: usize) -> Vec<u8> {
+    let mut state = 7_u64;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    };
+    (0..len / 8).flat_map(|_| next()).collect()
+}
+
+/// `cp` and `clone` of a file share, and both sides change apart.
+fn copied_files_share(context: &Context) -> Result<()> {
+    context.needs_stitch()?;
+    let mut mount = Mount::create(context, &Spec::new("clone-files", "512M"))?;
+    let dir = mount.dir().to_owned();
+    let (source, by_cp, by_clone) = (dir.join("a"), dir.join("b"), dir.join("c"));
+    let mut in_source = noise(SHARED_BYTES);
+    fs::write(&source, &in_source)?;
+    expect_little_space(&mount, || {
+        run(&mut command("cp", &["-p", &text(&source), &text(&by_cp)]))?;
+        clone(context, &source, &by_clone)
+    })?;
+    for path in [&by_cp, &by_clone] {
+        ensure!(fs::read(path)? == in_source, "{}", path.display());
+        let times = (path.metadata()?.modified()?, source.metadata()?.modified()?);
+        ensure!(times.0 == times.1, "{times:?}");
+    }
+    let mut in_cp = in_source.clone();
+    expect_little_space(&mount, || {
+        let file = OpenOptions::new().write(true).open(&by_cp)?;
+        file.write_all_at(b"of the copy", 1_000_000)?;
+        file.set_len(SHARED_BYTES as u64 - 5000)?;
+        let file = OpenOptions::new().write(true).open(&source)?;
+        file.write_all_at(&[3; 10_000], 2_000_000)?;
+        Ok(())
+    })?;
+    in_cp.truncate(SHARED_BYTES - 5000);
+    in_cp[1_000_000..1_000_011].copy_from_slice(b"of the copy");
+    let in_clone = in_source.clone();
+    in_source[2_000_000..2_010_000].fill(3);
+    let expect = |mount: &Mount| -> Result<()> {
+        for (name, bytes) in [("a", &in_source), ("b", &in_cp), ("c", &in_clone)] {
+            ensure!(fs::read(mount.dir().join(name))? == *bytes, "{name}");
+        }
+        Ok(())
+    };
+    expect(&mount)?;
+    mount.remount()?;
+    expect(&mount)?;
+    fs::remove_file(&source)?;
+    fs::remove_file(&by_clone)?;
+    ensure!(fs::read(&by_cp)? == in_cp, "the copy, without the others");
     mount.unmount()?;
     mount.fsck()
 }

@@ -5,7 +5,7 @@ use stitch_base::Ino;
 use stitch_base::clock::ManualClock;
 use stitch_base::sync::Arc;
 use stitch_format::fs_inode::{self, AttrDelta, MetaRow, encode_link};
-use stitch_format::{fs_back, fs_chunk, fs_key, fs_sys};
+use stitch_format::{fs_back, fs_chunk, fs_key, fs_shared, fs_sys};
 use stitch_fs::{
     Caller, DirName, FileKind, FileSystem, FsOptions, NewNode, SeekFor, Taken, WriteOptions,
     XattrMode, fsck,
@@ -61,6 +61,9 @@ pub fn fs_row(bytes: &[u8]) {
     let _ = (fs_key::chunk_of(key), fs_key::orphan_of(key));
     let _ = (fs_key::allocated_of(key), fs_key::back_of(key));
     let _ = fs_sys::AllocatedRow::decode(bytes);
+    if let Ok(row) = fs_shared::SharedRow::decode(bytes) {
+        assert_eq!(fs_shared::SharedRow::decode(&row.encode()), Ok(row));
+    }
     if let Some(place) = fs_back::Place::of_key(key) {
         assert_eq!(fs_back::Place::decode(&place.encode()), Ok(place));
     }

@@ -242,6 +242,13 @@ fn change_content(path: String, other: String, rng: &mut Rng) -> What {
                 len,
             }
         }
+        // Contents are shared if the target is empty and the source is long.
+        3 if rng.one_in(2) => What::Copy {
+            source: other,
+            target: path,
+            offset: 0,
+            len: 400_000,
+        },
         3 => What::Copy {
             source: other,
             target: path,

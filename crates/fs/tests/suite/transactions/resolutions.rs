@@ -13,6 +13,9 @@ fn stage() -> Setup {
     let fs = &setup.fs;
     file(fs, ROOT, "f", b"before");
     file(fs, ROOT, "big", &[1; 100_000]);
+    let lent = file(fs, ROOT, "lent", &[3; 100_000]);
+    copy(fs, lent, "shared");
+    write(fs, lent, &[4; 5000]);
     let top = dir(fs, ROOT, "d");
     file(fs, top, "x", b"before");
     let below = dir(fs, top, "y");
@@ -97,6 +100,37 @@ const CHANGES: &[(&str, ChangeBy)] = &[
         let options = WriteOptions::default();
         let at = 150_000 + u64::from(byte) * 10_000;
         fs.write(big, at, &[byte; 9000], options).expect("known");
+    }),
+    ("copy big", |fs, byte| {
+        copy(fs, ino(fs, "big"), &format!("copy{byte}"));
+    }),
+    ("make and copy", |fs, byte| {
+        file(fs, ROOT, "made", &[byte; 100_000]);
+        copy(fs, ino(fs, "made"), &format!("copy{byte}"));
+        write(fs, ino(fs, "made"), &[7; 100]);
+    }),
+    ("copy and write big", |fs, byte| {
+        copy(fs, ino(fs, "big"), &format!("copy{byte}"));
+        write(fs, ino(fs, "big"), &[byte; 9000]);
+    }),
+    ("copy and unlink big", |fs, byte| {
+        copy(fs, ino(fs, "big"), &format!("copy{byte}"));
+        unlink(fs, ROOT, "big");
+    }),
+    ("write shared", |fs, byte| {
+        write(fs, ino(fs, "shared"), &[byte; 9000]);
+    }),
+    ("write shared whole", |fs, byte| {
+        write(fs, ino(fs, "lent"), &[byte; 100_000]);
+    }),
+    ("copy shared", |fs, byte| {
+        copy(fs, ino(fs, "shared"), &format!("copy{byte}"));
+    }),
+    ("unlink shared", |fs, _| {
+        ino(fs, "shared");
+        ino(fs, "lent");
+        unlink(fs, ROOT, "shared");
+        unlink(fs, ROOT, "lent");
     }),
     ("unlink big", |fs, _| {
         ino(fs, "big");

@@ -1,0 +1,206 @@
+//! Files that share contents: what a change does to their extents, and copies of their chunks.
+
+use super::{Staged, chunk_count, within};
+use crate::FsResult;
+use crate::change::Change;
+use crate::contents::Contents;
+use crate::inode::Inode;
+use crate::locator::Locator;
+use crate::shared::{has, pieces, without};
+use crate::system::FileSystem;
+use crate::{FallocateMode, FsError};
+use std::ops::Range;
+use stitch_base::Ino;
+use stitch_format::fs_inode::row_flag;
+use stitch_format::fs_key::CHUNK_BYTES;
+use stitch_format::fs_shared::{SHARED_EXTENTS_MAX, SharedRow};
+
+/// Where the contents of a file are that shares them: before a change, and after it.
+pub(super) struct Sharing {
+    pub(super) before: Option<SharedRow>,
+    pub(super) row: SharedRow,
+}
+
+impl FileSystem {
+    /// Begins a change of an inode.
+    pub(crate) fn stage(&self, inode: Inode) -> FsResult<Staged> {
+        let head = inode.head;
+        let sharing = match Contents::of_inode(&head) {
+            Some(Contents::Shared) => {
+                let row = self.store.shared_row(head.ino)?;
+                let before = Some(row.clone());
+                Some(Sharing { before, row })
+            }
+            _ => None,
+        };
+        Ok(Staged {
+            inode,
+            head,
+            tail: None,
+            sharing,
+        })
+    }
+
+    /// Splits a range of chunks of a file by the number under which they are.
+    pub(super) fn pieces(&self, inode: &Inode, range: &Range<u64>) -> FsResult<Vec<Piece>> {
+        let ino = inode.head.ino;
+        Ok(match Contents::of_inode(&inode.head) {
+            Some(Contents::Shared) => pieces(&self.store.shared_row(ino)?, range),
+            _ => vec![(ino, range.clone())],
+        })
+    }
+
+    /// Makes chunks of a file own ones, in several batches. The inode is locked.
+    fn copy_shared(&self, mut inode: Inode, range: &Range<u64>) -> FsResult<Inode> {
+        let step = (self.write_step_bytes() / CHUNK_BYTES).max(1);
+        let ino = inode.head.ino;
+        loop {
+            let mut staged = self.stage(inode)?;
+            let Some(next) = staged.first_shared(range) else {
+                return Ok(staged.inode);
+            };
+            let part = next.start..next.end.min(next.start.saturating_add(step));
+            let mut change = Change::new(self);
+            staged.copy_part(self, &mut change, &part)?;
+            staged.finish(&mut change)?;
+            change.commit()?;
+            inode = self.residents.inodes.get(ino)?;
+        }
+    }
+
+    /// Makes sure that a file may get one extent of shared contents more: the chunks of its
+    /// shortest one become its own, if it has very many.
+    pub(super) fn with_extents_to_spare(&self, inode: Inode) -> FsResult<Inode> {
+        if Contents::of(&inode.head) != Contents::Shared {
+            return Ok(inode);
+        }
+        let row = self.store.shared_row(inode.head.ino)?;
+        if row.extents.len() < SHARED_EXTENTS_MAX {
+            return Ok(inode);
+        }
+        let shortest = row.extents.iter().min_by_key(|one| one.end - one.start);
+        let shortest = shortest.expect("there are many").clone();
+        self.copy_shared(inode, &shortest)
+    }
+
+    /// Prepares a file for `fallocate`: one that may get rows of allocated extents shares nothing.
+    pub(super) fn with_own_chunks(
+        &self,
+        inode: Inode,
+        mode: FallocateMode,
+        end: u64,
+    ) -> FsResult<Inode> {
+        if Contents::of(&inode.head) != Contents::Shared {
+            return Ok(inode);
+        }
+        let full = chunk_count(inode.head.size);
+        let is_there = !inode.head.has(row_flag::HOLES) && chunk_count(end) <= full;
+        match mode {
+            FallocateMode::PunchHole => self.with_extents_to_spare(inode),
+            FallocateMode::Allocate { .. } if is_there => Ok(inode),
+            _ => self.copy_shared(inode, &(0..full)),
+        }
+    }
+}
+
+/// Chunks, and the number under which they are.
+pub(super) type Piece = (Ino, Range<u64>);
+
+impl Staged {
+    /// The number under which the chunks are that change.
+    pub(super) fn number(&self) -> Ino {
+        let sharing = self.sharing.as_ref();
+        sharing.map_or(self.head.ino, |sharing| sharing.row.own)
+    }
+
+    /// Reports whether its own chunks are under another number than the inode's. Then the inode's
+    /// number is, or was, one of shared contents: it is never used for own chunks again.
+    pub(super) fn has_own_number(&self) -> bool {
+        self.number() != self.head.ino
+    }
+
+    /// The first chunks of a range that are shared.
+    fn first_shared(&self, range: &Range<u64>) -> Option<Range<u64>> {
+        let extents = &self.sharing.as_ref()?.row.extents;
+        let part = |extent: &Range<u64>| extent.start.max(range.start)..extent.end.min(range.end);
+        extents.iter().map(part).find(|part| !part.is_empty())
+    }
+
+    /// Stages that shared chunks are own ones, with their contents.
+    fn copy_part(
+        &mut self,
+        fs: &FileSystem,
+        change: &mut Change<'_>,
+        part: &Range<u64>,
+    ) -> FsResult<()> {
+        let Some(sharing) = &mut self.sharing else {
+            return Ok(());
+        };
+        let contents = sharing.row.contents.unwrap_or_default();
+        let mut scan = fs.store.scan_whole(&fs.store.keys.chunks(contents, part))?;
+        while let Some((key, bytes)) = scan.next()? {
+            let number = Locator::chunk_of(key).ok_or_else(|| {
+                FsError::Corrupt(format!("contents {contents} have a chunk without number"))
+            })?;
+            change.put_chunk(sharing.row.own, number, bytes);
+        }
+        sharing.row.extents = without(&sharing.row.extents, part);
+        Ok(())
+    }
+
+    /// Stages that the chunks of a range of bytes, which is about to change, are own ones. Of those
+    /// at its edges a part stays, and is copied.
+    pub(super) fn unshare(
+        &mut self,
+        fs: &FileSystem,
+        change: &mut Change<'_>,
+        range: &Range<u64>,
+    ) -> FsResult<()> {
+        let chunks = range.start / CHUNK_BYTES..chunk_count(range.end);
+        let is_shared = |at: &u64| self.sharing.as_ref().is_some_and(|s| has(&s.row, *at));
+        let first = (within(range.start) > 0).then_some(chunks.start);
+        let has_rest = within(range.end) > 0 && range.end < self.head.size;
+        let last = has_rest.then(|| chunks.end - 1);
+        let mut edges: Vec<u64> = first.into_iter().chain(last).collect();
+        edges.dedup();
+        edges.retain(is_shared);
+        for edge in edges {
+            self.copy_part(fs, change, &(edge..edge + 1))?;
+        }
+        if let Some(sharing) = &mut self.sharing {
+            sharing.row.extents = without(&sharing.row.extents, &chunks);
+        }
+        Ok(())
+    }
+
+    /// Stages the rows of a file that shares contents, or has shared them.
+    pub(super) fn finish_sharing(&mut self, change: &mut Change<'_>) {
+        let Some(Sharing { before, mut row }) = self.sharing.take() else {
+            return;
+        };
+        let ino = self.head.ino;
+        let had = before.as_ref().is_some_and(|row| !row.extents.is_empty());
+        if had && row.extents.is_empty() {
+            row.contents = None;
+        }
+        let used = before.as_ref().and_then(|row| row.contents);
+        if used != row.contents {
+            if let Some(used) = used {
+                change.leave_contents(used, ino);
+            }
+            if let Some(contents) = row.contents {
+                change.use_contents(contents, ino);
+            }
+        }
+        if row.own == ino && row.contents.is_none() {
+            self.head.flags = Contents::unshared(self.head.flags);
+            change.delete_shared(ino);
+            return;
+        }
+        self.head.flags = Contents::Shared.mark(self.head.flags);
+        let tells_number = row.own != ino && change.keeps_track();
+        if before.as_ref() != Some(&row) || tells_number {
+            change.put_shared(ino, &row);
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! Keys of shared contents, and of the inodes that use them.
+
+use super::{Locator, RowKey, RowRange, Tree, in_tree, sys_rows};
+use stitch_base::Ino;
+use stitch_format::fs_key;
+
+impl Locator {
+    /// Where the contents of an inode are that shares them.
+    pub(crate) fn shared(&self, ino: Ino) -> RowKey {
+        in_tree(Tree::Sys, fs_key::shared(ino))
+    }
+
+    /// The rows of all inodes that share contents.
+    pub(crate) fn all_shared(&self) -> RowRange {
+        sys_rows(fs_key::SYS_SHARED)
+    }
+
+    /// The row of shared contents.
+    pub(crate) fn contents(&self, number: Ino) -> RowKey {
+        in_tree(Tree::Sys, fs_key::contents(number))
+    }
+
+    /// The row that an inode uses shared contents.
+    pub(crate) fn contents_user(&self, number: Ino, ino: Ino) -> RowKey {
+        in_tree(Tree::Sys, fs_key::contents_user(number, ino))
+    }
+
+    /// The rows of the users of shared contents.
+    pub(crate) fn contents_users(&self, number: Ino) -> RowRange {
+        let start = fs_key::contents_user(number, Ino(0));
+        RowRange::new(Tree::Sys, start, fs_key::contents(Ino(number.0 + 1)))
+    }
+
+    /// The rows of all shared contents, each before those of its users.
+    pub(crate) fn all_contents(&self) -> RowRange {
+        sys_rows(fs_key::SYS_CONTENTS)
+    }
+}
