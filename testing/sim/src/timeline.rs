@@ -98,12 +98,13 @@ impl<S: System> Timeline<S> {
                 shown.join(", ")
             );
         }
+        let differences = (low..=high).map(|at| (system.difference(state, &self.states[at]), at));
+        let nearest = differences.min_by_key(|(text, _)| text.len());
+        let (difference, at) = nearest.expect("the span has a state");
         format!(
-            "state is none that ever was (allowed: after {low} to {high} operations); against the \
-             last allowed: {}; against the first allowed: {}; the last operations:{}",
-            system.difference(state, &self.states[high]),
-            system.difference(state, &self.states[low]),
-            self.tail(12),
+            "state is none that ever was (allowed: after {low} to {high} operations); against that \
+             after {at}: {difference}; the last operations:{}",
+            self.tail((self.ops.len() - low + 4).max(12)),
         )
     }
 

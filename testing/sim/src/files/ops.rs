@@ -128,7 +128,8 @@ const PAGE: u64 = 4096;
 const NAMES: [&str; 7] = ["a", "b", "c", "d", "e", "f", LONG];
 const LONG: &str = "a name that is rather longer than others, as names of music and of papers are, \
     so that keys of very different lengths meet in one directory, and blocks hold few of them";
-/// Share of writes that are long, and their longest: one step of the smallest store here.
+/// Share of writes that are long, and their longest, of copies too: one step of the smallest store
+/// here.
 const LONG_WRITES_ONE_IN: u64 = 16;
 const LONG_WRITE_BYTES_MAX: u64 = 100_000;
 /// Entries of removed trees that one `Reclaim` removes, about: so that crashes find some left.
@@ -242,12 +243,12 @@ fn change_content(path: String, other: String, rng: &mut Rng) -> What {
                 len,
             }
         }
-        // Contents are shared if the target is empty and the source is long.
+        // Contents are shared if the target is empty and the source is long. Else it is written.
         3 if rng.one_in(2) => What::Copy {
             source: other,
             target: path,
             offset: 0,
-            len: 400_000,
+            len: LONG_WRITE_BYTES_MAX,
         },
         3 => What::Copy {
             source: other,
