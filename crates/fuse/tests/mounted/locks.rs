@@ -43,6 +43,8 @@ fn the_kernel_keeps_locks_without_a_request() {
         let posix = rustix::fs::FlockOperation::NonBlockingLockExclusive;
         rustix::fs::fcntl_lock(&first, posix).unwrap();
     });
+    // A command that another test starts has the descriptors until it closes them: that asks.
+    let counts = counts.without(Opcode::Flush);
     assert_eq!(counts.to_string(), "");
 }
 

@@ -4,10 +4,11 @@ use super::*;
 use stitch_format::fs_shared::SharedRow;
 
 fn row(own: u64, contents: u64, end: u64) -> SharedRow {
+    let extent = 0..end;
     SharedRow {
         own: Ino(own),
         contents: Some(Ino(contents)),
-        extents: vec![0..end],
+        extents: vec![extent],
     }
 }
 
@@ -112,7 +113,11 @@ fn a_file_without_a_row_gets_one() {
         let key = fs_key::shared(Ino(ino));
         let found = sample.trees.schema.now().get(sample.trees.sys, &key);
         let found = SharedRow::decode(&found.unwrap().expect("it was put")).unwrap();
-        assert_eq!((found.contents, found.extents), (Some(Ino(3)), vec![0..2]));
+        let extent = 0..2;
+        assert_eq!(
+            (found.contents, found.extents),
+            (Some(Ino(3)), vec![extent])
+        );
         assert_eq!(
             found.own == Ino(6),
             ino == 6,
