@@ -63,7 +63,7 @@ impl SnapshotView {
     /// Opens the directory that `info` tells of, as a pin shows it.
     ///
     /// # Errors
-    /// [`FsError::Stale`] if its path does not lead there.
+    /// [`crate::FsError::Stale`] if its path does not lead there.
     pub(crate) fn open_pin(
         engine: &Arc<dyn Engine>,
         options: &FsOptions,
