@@ -54,6 +54,7 @@ impl FileSystem {
                 && let Some(bytes) = self.share_step(&from, &to, &range)?
             {
                 done += bytes;
+                copied += bytes.min(self.write_step_bytes());
                 continue;
             }
             let left = usize::try_from(len - done).unwrap_or(usize::MAX);

@@ -50,7 +50,8 @@ impl FileSystem {
         })
     }
 
-    /// Makes chunks of a file own ones, in several batches. The inode is locked.
+    /// Makes chunks of a file own ones, in several batches. The inode is locked. Costs what there
+    /// is to copy: holes of any length cost nothing.
     fn copy_shared(&self, mut inode: Inode, range: &Range<u64>) -> FsResult<Inode> {
         let step = (self.write_step_bytes() / CHUNK_BYTES).max(1);
         let ino = inode.head.ino;
@@ -59,9 +60,8 @@ impl FileSystem {
             let Some(next) = staged.first_shared(range) else {
                 return Ok(staged.inode);
             };
-            let part = next.start..next.end.min(next.start.saturating_add(step));
             let mut change = Change::new(self);
-            staged.copy_part(self, &mut change, &part)?;
+            staged.copy_part(self, &mut change, &next, step)?;
             staged.finish(&mut change)?;
             change.commit()?;
             inode = self.residents.inodes.get(ino)?;
@@ -126,25 +126,34 @@ impl Staged {
         extents.iter().map(part).find(|part| !part.is_empty())
     }
 
-    /// Stages that shared chunks are own ones, with their contents.
+    /// Stages that the first shared chunks of a part are own ones, with their contents: so many of
+    /// those that are there, and the holes before and after them.
     fn copy_part(
         &mut self,
         fs: &FileSystem,
         change: &mut Change<'_>,
         part: &Range<u64>,
+        count_max: u64,
     ) -> FsResult<()> {
+        debug_assert!(count_max > 0, "a loop of these comes to an end");
         let Some(sharing) = &mut self.sharing else {
             return Ok(());
         };
         let contents = sharing.row.contents.unwrap_or_default();
         let mut scan = fs.store.scan_whole(&fs.store.keys.chunks(contents, part))?;
+        let (mut count, mut end) = (0, part.end);
         while let Some((key, bytes)) = scan.next()? {
             let number = Locator::chunk_of(key).ok_or_else(|| {
                 FsError::Corrupt(format!("contents {contents} have a chunk without number"))
             })?;
+            if count == count_max {
+                end = number;
+                break;
+            }
             change.put_chunk(sharing.row.own, number, bytes);
+            count += 1;
         }
-        sharing.row.extents = without(&sharing.row.extents, part);
+        sharing.row.extents = without(&sharing.row.extents, &(part.start..end));
         Ok(())
     }
 
@@ -165,7 +174,7 @@ impl Staged {
         edges.dedup();
         edges.retain(is_shared);
         for edge in edges {
-            self.copy_part(fs, change, &(edge..edge + 1))?;
+            self.copy_part(fs, change, &(edge..edge + 1), 1)?;
         }
         if let Some(sharing) = &mut self.sharing {
             sharing.row.extents = without(&sharing.row.extents, &chunks);

@@ -192,6 +192,31 @@ fn holes_stay_holes() {
 }
 
 #[test]
+fn a_copy_with_a_very_long_hole_gets_its_own_chunks_in_few_batches() {
+    let setup = setup();
+    let a = setup.file(ROOT, "a").ino;
+    setup.write(a, 0, &pattern(LEN));
+    let end = 1 << 40;
+    setup.write(a, end, b"end");
+    let b = copy(&setup, a, "b");
+    let written = || setup.engine.snapshot().seqno().0;
+    let (rows, before) = (setup.rows("data"), written());
+    // Allocated extents and shared contents do not go together.
+    let mode = FallocateMode::Allocate { keep_size: true };
+    setup.fs.fallocate(b, mode, end + 8192, 4096).unwrap();
+    assert!(setup.rows("data") >= rows + CHUNKS + 1, "they are its own");
+    assert!(written() - before < 1_000, "{} rows", written() - before);
+    let mut read = Vec::new();
+    setup.fs.read(b, 0, LEN, &mut read).unwrap();
+    assert!(read == pattern(LEN));
+    assert_eq!(
+        setup.fs.seek(b, LEN as u64 + 4096, SeekFor::Data).unwrap(),
+        end
+    );
+    setup.check();
+}
+
+#[test]
 fn a_file_that_is_cut_and_grows_shows_zeros() {
     let setup = setup();
     let a = source(&setup);
