@@ -85,6 +85,23 @@ pub struct FsHeader {
 }
 
 impl FsHeader {
+    /// The header of a new file system, without any of the features.
+    #[must_use]
+    pub const fn new(name_seed: u64, created_ns: i64) -> Self {
+        Self {
+            name_seed,
+            created_ns,
+            has_external: false,
+            has_back_rows: false,
+            has_allocated: false,
+            has_views: false,
+            rolls_back: false,
+            has_transactions: false,
+            has_policies: false,
+            has_shared: false,
+        }
+    }
+
     /// Encodes the header in the oldest version that can express it.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {

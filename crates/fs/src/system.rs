@@ -105,18 +105,7 @@ impl FileSystem {
         owner: (u32, u32),
     ) -> FsResult<()> {
         let now = options.clock.now().0;
-        let header = FsHeader {
-            name_seed: options.name_seed.map_or_else(random_seed, Ok)?,
-            created_ns: now,
-            has_external: false,
-            has_allocated: false,
-            rolls_back: false,
-            has_back_rows: false,
-            has_views: false,
-            has_transactions: false,
-            has_policies: false,
-            has_shared: false,
-        };
+        let header = FsHeader::new(options.name_seed.map_or_else(random_seed, Ok)?, now);
         let root = InodeHead {
             ino: Ino::ROOT,
             kind: FileKind::Directory,

@@ -54,18 +54,7 @@ impl Sample {
         Schema::create(Arc::clone(&engine), "fs", &names).unwrap();
         let trees = Trees::open(&engine, SCHEMA).unwrap();
         let sample = Self { engine, trees };
-        let header = FsHeader {
-            name_seed: SEED,
-            created_ns: 0,
-            has_external: false,
-            has_transactions: false,
-            has_policies: false,
-            has_shared: false,
-            has_allocated: false,
-            rolls_back: false,
-            has_back_rows: false,
-            has_views: false,
-        };
+        let header = FsHeader::new(SEED, 0);
         let chunked = InodeHead {
             size: 5000,
             flags: row_flag::XATTRS,
@@ -150,16 +139,8 @@ fn no_header_is_found_and_left_alone() {
 /// file 3.
 pub(super) fn keep_back_rows(sample: &Sample, progress: Place) {
     let header = FsHeader {
-        name_seed: SEED,
-        created_ns: 0,
-        has_external: false,
-        has_transactions: false,
-        has_policies: false,
-        has_shared: false,
-        has_allocated: false,
-        rolls_back: false,
         has_back_rows: true,
-        has_views: false,
+        ..FsHeader::new(SEED, 0)
     };
     sample.edit(|trees, changes| {
         changes.put(trees.sys, fs_key::SYS_HEADER, &header.encode());
@@ -649,16 +630,8 @@ fn with_allocated() -> Sample {
     extent(&sample, 3, 2, 10, ExtentState::Unwritten);
     sample.edit(|trees, changes| {
         let header = FsHeader {
-            name_seed: SEED,
-            created_ns: 0,
-            has_external: false,
-            has_transactions: false,
-            has_policies: false,
-            has_shared: false,
-            has_back_rows: false,
-            has_views: false,
             has_allocated: true,
-            rolls_back: false,
+            ..FsHeader::new(SEED, 0)
         };
         changes.put(trees.sys, fs_key::SYS_HEADER, &header.encode());
         changes.put(trees.sys, fs_key::SYS_UNWRITTEN, &encode_number(8));
@@ -715,18 +688,7 @@ fn a_wrong_number_of_unwritten_chunks_is_mended() {
 fn a_header_that_does_not_know_of_extents_is_written_anew() {
     let sample = with_allocated();
     sample.edit(|trees, changes| {
-        let header = FsHeader {
-            name_seed: SEED,
-            created_ns: 0,
-            has_external: false,
-            has_transactions: false,
-            has_policies: false,
-            has_shared: false,
-            has_back_rows: false,
-            has_views: false,
-            has_allocated: false,
-            rolls_back: false,
-        };
+        let header = FsHeader::new(SEED, 0);
         changes.put(trees.sys, fs_key::SYS_HEADER, &header.encode());
     });
     sample.expect(|issue| matches!(issue, Issue::UnmarkedAllocated));
@@ -747,16 +709,8 @@ fn policies_of_what_is_no_directory_and_damaged_ones_go() {
         let sample = Sample::new();
         sample.edit(|trees, changes| {
             let header = FsHeader {
-                name_seed: SEED,
-                created_ns: 0,
-                has_external: false,
-                has_transactions: false,
                 has_policies: true,
-                has_shared: false,
-                has_back_rows: false,
-                has_views: false,
-                has_allocated: false,
-                rolls_back: false,
+                ..FsHeader::new(SEED, 0)
             };
             changes.put(trees.sys, fs_key::SYS_HEADER, &header.encode());
             changes.put(trees.sys, &fs_key::policy(Ino(dir)), row);

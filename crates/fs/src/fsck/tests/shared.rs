@@ -40,16 +40,8 @@ fn with_shared() -> Sample {
     put_row(&sample, 6, &row(6, 3, 1));
     sample.edit(|trees, changes| {
         let header = FsHeader {
-            name_seed: SEED,
-            created_ns: 0,
-            has_external: false,
-            has_transactions: false,
-            has_policies: false,
             has_shared: true,
-            has_allocated: false,
-            rolls_back: false,
-            has_back_rows: false,
-            has_views: false,
+            ..FsHeader::new(SEED, 0)
         };
         changes.put(trees.sys, fs_key::SYS_HEADER, &header.encode());
         changes.put(trees.sys, &fs_key::contents(Ino(3)), &encode_number(2));
