@@ -67,34 +67,15 @@ impl FileSystem {
                 let offset = usize::try_from(offset).expect("within a row");
                 extend_padded(out, &tail, offset, len);
             }
-            Contents::Chunked => self.read_chunked(inode, offset, len, out)?,
-            Contents::Shared => self.read_shared(inode, offset, len, out)?,
+            Contents::Chunked | Contents::Shared => self.read_chunked(inode, offset, len, out)?,
             Contents::External => self.read_external(inode, offset, len, out)?,
         }
         Ok(len)
     }
 
-    /// Reads from chunks, and prefetches what is likely to be read next.
+    /// Reads from chunks, and prefetches what is likely to be read next. Chunks of a file that
+    /// shares contents are under several numbers: it prefetches under that of the last.
     fn read_chunked(
-        &self,
-        inode: &Inode,
-        offset: u64,
-        len: usize,
-        out: &mut Vec<u8>,
-    ) -> FsResult<()> {
-        let head = &inode.head;
-        let first = offset / CHUNK_BYTES;
-        let last = (offset + len as u64 - 1) / CHUNK_BYTES;
-        if first == last {
-            return self.read_chunk(head.ino, offset, len, out);
-        }
-        self.prefetcher()
-            .file_read(inode, head.ino, offset, len as u64);
-        self.read_chunks(head.ino, offset, len, out)
-    }
-
-    /// Reads from chunks that are under several numbers, and prefetches under that of the last.
-    fn read_shared(
         &self,
         inode: &Inode,
         offset: u64,

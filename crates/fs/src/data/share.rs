@@ -120,8 +120,7 @@ impl FileSystem {
             && are_plain
             && stays_inside
             && range.start.is_multiple_of(CHUNK_BYTES)
-            && self.atomic_writes.get(from.ino).is_none()
-            && self.atomic_writes.get(to.ino).is_none();
+            && self.atomic_writes.get(from.ino).is_none();
         let is_to_end = range.end == from.size && to.size <= range.end;
         let end = match is_to_end {
             true => chunk_count(range.end),
