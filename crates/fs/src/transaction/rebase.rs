@@ -386,10 +386,7 @@ impl<'a> Trial<'a> {
         }
         let left = |key: &&[u8]| Locator::ino_of(key).is_some_and(is_left);
         let chunks_of = self.plan.inodes_of_chunks();
-        let of_chunk = |key: &&[u8]| {
-            let number = Locator::ino_of(key)?;
-            Some(chunks_of.get(&number).copied().unwrap_or(number))
-        };
+        let of_chunk = |key: &&[u8]| Locator::ino_of(key).map(|number| chunks_of.find(number));
         let is_left_chunk = |key: &&[u8]| of_chunk(key).is_some_and(is_left);
         let (data, xattr) = (self.own.data.iter(), self.own.xattr.iter());
         rows.data

@@ -5,6 +5,7 @@ use super::conflict::{Conflict, ConflictKind};
 use super::merge::Sides;
 use super::own::{BranchTrees, Own, OwnRow};
 use super::path::SidePaths;
+use super::shared::ChunkInodes;
 use crate::FsResult;
 use crate::locator::{Locator, SysRow, Tree};
 use crate::system::FileSystem;
@@ -205,9 +206,10 @@ impl<'o> Plan<'o> {
     ) -> FsResult<Vec<ConflictingRow<'o>>> {
         let ours = SidePaths::new(fs, own.meta.iter().map(|row| (row, row.ours.as_ref())))?;
         let base = SidePaths::new(fs, own.meta.iter().map(|row| (row, row.base.as_ref())))?;
+        let chunks_of = self.inodes_of_chunks();
         let mut found = Vec::new();
         for (index, &(tree, key, kind)) in self.conflicts.iter().enumerate() {
-            let ino = self.ino_of(tree, key);
+            let ino = self.ino_of(tree, key, &chunks_of);
             let path_in = |paths: &SidePaths<'_>| match (tree, Locator::name_of(key)) {
                 (Tree::Meta, Some(_)) => paths.of_key(key),
                 _ => paths.of(ino),
@@ -232,7 +234,7 @@ impl<'o> Plan<'o> {
         Ok(found)
     }
 
-    fn ino_of(&self, tree: Tree, key: &[u8]) -> Ino {
+    fn ino_of(&self, tree: Tree, key: &[u8], chunks_of: &ChunkInodes) -> Ino {
         let of_sys = || match Locator::sys_row(key)? {
             SysRow::Orphan(ino) | SysRow::External(ino) | SysRow::Back(ino) => Some(ino),
             SysRow::Extent(ino, _) => Some(ino),
@@ -248,7 +250,7 @@ impl<'o> Plan<'o> {
         let ino = match tree {
             Tree::Sys => of_sys(),
             Tree::Meta if Locator::name_of(key).is_some() => of_name(),
-            Tree::Data => Locator::ino_of(key).map(|number| self.ino_of_chunks(number)),
+            Tree::Data => Locator::ino_of(key).map(|number| chunks_of.find(number)),
             _ => Locator::ino_of(key),
         };
         ino.unwrap_or(Ino::ROOT)

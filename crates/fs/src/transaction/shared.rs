@@ -31,15 +31,25 @@ pub(super) fn decode(row: Option<&Bytes>) -> Option<SharedRow> {
     row.and_then(|row| SharedRow::decode(row).ok())
 }
 
+/// Inodes whose own chunks are under other numbers than theirs, by these numbers.
+pub(super) struct ChunkInodes(BTreeMap<Ino, Ino>);
+
+impl ChunkInodes {
+    /// Returns the inode whose own chunks are under a number.
+    pub(super) fn find(&self, number: Ino) -> Ino {
+        self.0.get(&number).copied().unwrap_or(number)
+    }
+}
+
 impl Plan<'_> {
     fn sys_rows(&self) -> impl Iterator<Item = (SysRow, &OwnRow)> {
         let rows = self.sys.iter().map(|settled| settled.row);
         rows.filter_map(|row| Some((Locator::sys_row(&row.key)?, row)))
     }
 
-    /// Returns the inodes whose own chunks are under other numbers than theirs, by these numbers.
-    /// A transaction puts the rows of all such inodes that it writes to.
-    pub(super) fn inodes_of_chunks(&self) -> BTreeMap<Ino, Ino> {
+    /// Returns whose own chunks are under which number. A transaction puts the rows of all inodes
+    /// with another number that it writes to.
+    pub(super) fn inodes_of_chunks(&self) -> ChunkInodes {
         let mut inodes = BTreeMap::new();
         for (key, row) in self.sys_rows() {
             if let SysRow::Shared(ino) = key {
@@ -48,13 +58,7 @@ impl Plan<'_> {
                 inodes.extend(own.filter(|own| *own != ino).map(|own| (own, ino)));
             }
         }
-        inodes
-    }
-
-    /// Returns the inode whose own chunks are under a number.
-    pub(super) fn ino_of_chunks(&self, number: Ino) -> Ino {
-        let inodes = self.inodes_of_chunks();
-        inodes.get(&number).copied().unwrap_or(number)
+        ChunkInodes(inodes)
     }
 
     /// Refuses resolutions, if a file that the transaction made others share is `theirs`, or
