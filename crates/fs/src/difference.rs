@@ -60,7 +60,7 @@ pub struct DirAt {
     pub pin: Option<PinId>,
 }
 
-/// What is to be compared.
+/// The sides to compare.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     old: DirAt,

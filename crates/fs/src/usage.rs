@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Contents that several files share are referred to by each directory with one of them, and are
-//! never exclusive. Rows of the `sys` tree are nobody's.
+//! never exclusive. Rows of the `sys` tree are not counted for any owner.
 
 use crate::contents::Contents;
 use crate::locator::{Locator, RowRange, Tree};

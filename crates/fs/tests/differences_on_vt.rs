@@ -81,7 +81,7 @@ fn at(parent: Ino, name: &str) -> DirName<'_> {
 /// A directory on two sides.
 type Sides = (DirAt, DirAt);
 
-/// What is asked of two sides.
+/// The question to two sides.
 #[derive(Clone, Copy, Debug)]
 enum Asked {
     /// A list of differences.

@@ -1,7 +1,7 @@
 //! Shared contents against the inodes that use them, and their repair.
 //!
 //! Contents without users are no issue: a mount deletes them, or waits for a transaction that may
-//! use them. Chunks that are nobody's are one ([`Issue::LooseData`]).
+//! use them. Chunks without an owner are one ([`Issue::LooseData`]).
 
 use super::scan::{Found, FoundInode};
 use super::{Issue, Trees};

@@ -120,7 +120,7 @@ pub(super) fn run(args: &ServeArgs) -> Result<u8> {
     let options = ServerOptions {
         sync: args.appendfsync.into(),
         password,
-        recent_bytes: memory::key_rows_of_server(memory_bytes(args)),
+        recent_bytes: store.key_rows_bytes(),
         ..ServerOptions::default()
     };
     let server = Server::start(Arc::clone(store.engine()), listeners, &options)?;
@@ -143,12 +143,8 @@ fn tell_where(args: &ServeArgs, server: &Server) -> Result<()> {
     Ok(())
 }
 
-fn memory_bytes(args: &ServeArgs) -> u64 {
-    args.memory.unwrap_or_else(memory::default_budget)
-}
-
 fn open(args: &ServeArgs) -> Result<Store> {
-    let memory_bytes = memory_bytes(args);
+    let memory_bytes = args.memory.unwrap_or_else(memory::default_budget);
     let options = StoreOptions {
         memory_bytes,
         key_rows_bytes: memory::key_rows_of_server(memory_bytes),
