@@ -12,7 +12,7 @@ mod names;
 mod shared;
 
 use crate::contents::Contents;
-use crate::events::Event;
+use crate::events::{Event, Notices};
 use crate::inode::{CHAIN_UNKNOWN, Inode, Location};
 use crate::locator::{Locator, RowKey};
 use crate::rows::RowBatch;
@@ -269,6 +269,16 @@ impl<'fs> Change<'fs> {
         }
         self.fs.residents.count_inodes(self.inodes_added);
         self.fs.apply(self.events)
+    }
+
+    /// Commits a change that the kernel did not ask for, as [`Self::commit`] does. Adds what the
+    /// kernel has to drop to `notices`, also after an error: the rows may be on the medium.
+    ///
+    /// # Errors
+    /// As [`Self::commit`].
+    pub(crate) fn commit_unasked(self, notices: &mut Notices) -> FsResult<()> {
+        notices.extend(self.fs.notices_of(&self.events));
+        self.commit()
     }
 }
 

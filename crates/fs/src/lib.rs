@@ -74,6 +74,7 @@ pub use atomic::{AtomicWriter, Writer};
 pub use data::{FILE_BYTES_MAX, INLINE_BYTES_MAX};
 pub use difference::{DirAt, TouchedPaths};
 pub use error::{FsError, FsResult};
+pub use events::Notices;
 pub use external::{
     EXTERNAL_FROM_BYTES, External, ExternalError, ExternalFiles, ExternalName, ExternalResult,
     MemFiles, MemFilesPoint, PLAIN_OPS, PlainFault, PlainHit,
@@ -86,7 +87,6 @@ pub use names::NamesUsage;
 pub use policy::{
     Keep, POLICY_EVERY_S_MAX, POLICY_PREFIX_BYTES_MAX, PolicyInfo, PolicyRound, PolicyRule,
 };
-pub use rollback::RolledBack;
 pub use schema::{CompressOptions, has_external_files, set_compression};
 pub use snapshot::{
     SNAPSHOT_NAME_BYTES_MAX, SnapshotInfo, SnapshotPart, SnapshotView, VIEW_INO_BITS,
@@ -94,7 +94,7 @@ pub use snapshot::{
 pub use stitch_kv::SpaceShare;
 pub use system::FileSystem;
 pub use transaction::{
-    BeginOptions, Committed, Conflict, ConflictKind, LOCKED_PATHS_MAX, LockTicket,
+    BeginOptions, Conflict, ConflictKind, LOCKED_PATHS_MAX, LockTicket,
     NESTED_DEPTH_MAX, PathChange, PathLock, PathLocks, PausedRecords, ReadKind, RecordKey,
     RecordRules, RecordSides, Side, TRANSACTION_NAME_BYTES_MAX, TransactionInfo,
     TransactionIsolation, TransactionLife, TransactionRecords, TransactionState, TransactionView,

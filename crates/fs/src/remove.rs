@@ -164,7 +164,7 @@ impl FileSystem {
             Location::Entry { parent, name } => {
                 let tail = self.store.tail(inode)?;
                 change.move_to_number(inode, &new, &tail);
-                change.put_link(DirName::new(*parent, name), new.ino, new.kind);
+                change.put_link_again(DirName::new(*parent, name), new.ino, new.kind);
             }
         }
         change.put_link(at, new.ino, new.kind);

@@ -7,6 +7,7 @@ use crate::change::Change;
 use crate::contents::Contents;
 use crate::data::ExtentMaps;
 use crate::detach::Detached;
+use crate::events::Untold;
 use crate::external::Externals;
 use crate::history::History;
 use crate::inode::Hold;
@@ -61,6 +62,7 @@ pub struct FileSystem {
     pub(crate) reads: Option<Arc<ReadSet>>,
     pub(crate) transactions: OpenTransactions,
     pub(crate) detached: Detached,
+    pub(crate) untold: Untold,
     pub(crate) atomic_writes: AtomicWrites,
     pub(crate) externals: Externals,
     /// Some file was immutable or append-only.
@@ -207,6 +209,7 @@ impl FileSystem {
         let fs = Self {
             engine,
             residents,
+            untold: Untold::new(options.ledger.is_some()),
             options,
             header: Mutex::new(store.header),
             store,

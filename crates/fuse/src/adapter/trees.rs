@@ -16,8 +16,10 @@ use stitch_fs::{FileSystem, FsError, FsResult};
 
 use super::announced::Announcements;
 use super::chore::{Chore, Left, Round};
+use super::notices;
 use super::report::check_caller;
 use crate::handler::{Answer, Context};
+use crate::notify::Notifier;
 
 /// Name of the attribute of a directory that announces that its next `rmdir` removes everything
 /// below it. For root and the user of the daemon.
@@ -44,13 +46,17 @@ impl Trees {
         }
     }
 
-    /// Starts the thread, which also continues with trees of an earlier mount.
-    pub(super) fn start(&self, fs: &Arc<FileSystem>) {
-        let shared = Arc::clone(fs);
-        self.emptying.start(move |round| empty(&shared, round));
-        if fs.detached_dirs() > 0 {
-            self.emptying.note();
-        }
+    /// Starts the thread, which also continues with trees of an earlier mount. It tells the kernel
+    /// what was removed: a program may have files of the tree open, or be in it.
+    pub(super) fn start(&self, fs: &Arc<FileSystem>, notifier: &Notifier) {
+        let (shared, notifier) = (Arc::clone(fs), notifier.clone());
+        self.emptying.start(move |round| {
+            let left = empty(&shared, round);
+            notices::send(&shared.take_notices(), &notifier);
+            left
+        });
+        // Opening the file system may have left trees, and notices.
+        self.emptying.note();
     }
 
     pub(super) fn stop(&self) {
