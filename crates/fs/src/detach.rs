@@ -111,7 +111,7 @@ impl FileSystem {
         };
         // A walk up through it finds it with its parent, or without.
         let tree = self.residents.locks.tree();
-        self.take_dir(caller, at, expected, detach)?;
+        self.name_changes().take_dir(caller, at, expected, detach)?;
         drop(tree);
         Ok(())
     }
@@ -188,8 +188,9 @@ impl FileSystem {
         Ok(names)
     }
 
-    /// Removes one entry of a detached directory. A directory is detached and queued. The kernel did
-    /// not ask for it: a program in the directory, or with the file open, may have it cached.
+    /// Removes one entry of a detached directory. A directory is detached and queued. The kernel
+    /// did not ask for it: it may have the entry cached for a program in the directory, or with the
+    /// file open.
     fn take_entry(&self, at: DirName<'_>) -> FsResult<()> {
         let _names = self.residents.locks.dir_write(at.parent);
         let Some(early) = self.namespace().find_early(at)? else {

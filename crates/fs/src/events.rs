@@ -8,13 +8,13 @@
 //! 2. *Apply*, after the commit, in the order of the events.
 //! 3. *Retract*, instead, if the commit failed.
 //!
-//! | event | inode table | negative entries | name hints | others | kernel |
+//! | event | inode table | negative entries | hints | others | kernel |
 //! |---|---|---|---|---|---|
 //! | linked | | adds the hash, announced | notes, of an only name | | name |
 //! | unlinked | | removes the hash | removes | | name |
 //! | made | adds, one lookup counted | a directory is whole | | | |
-//! | changed (attributes, size, place) | updates, announced | | | fits a lent plain file | attributes |
-//! | directory removed or detached | | gives up | | detached: queued to be emptied | |
+//! | changed (attributes, place) | updates, announced | | | fits a lent plain file | attributes |
+//! | directory removed, detached | | gives up | | detached: queued | listing, attributes |
 //! | orphaned | | | | space may come back soon | |
 //! | extents changed | | | | extent map | |
 //! | chunk counted | notes | | | | |

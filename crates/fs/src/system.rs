@@ -12,7 +12,6 @@ use crate::external::Externals;
 use crate::history::History;
 use crate::inode::Hold;
 use crate::locator::{Locator, SysRow};
-use crate::namespace::Namespace;
 use crate::numbers::Numbers;
 use crate::policy::Policies;
 use crate::prefetch::{Prefetch, Prefetcher};
@@ -530,12 +529,6 @@ impl FileSystem {
 
     pub(crate) const fn prefetcher(&self) -> Prefetcher<'_> {
         Prefetcher::new(&self.prefetch, &self.store, &self.residents.inodes)
-    }
-
-    pub(crate) fn namespace(&self) -> Namespace<'_> {
-        let reads = self.reads.as_deref();
-        let confirms = self.options.confirm_names;
-        Namespace::new(&self.store, &self.residents, reads, confirms)
     }
 
     /// Nanoseconds since 1970.

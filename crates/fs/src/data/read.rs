@@ -6,6 +6,7 @@ use crate::inode::Inode;
 use crate::locator::Locator;
 use crate::system::FileSystem;
 use crate::{FsError, FsResult};
+use bytes::Bytes;
 use stitch_base::Ino;
 use stitch_format::fs_inode::FileKind;
 use stitch_format::fs_key::CHUNK_BYTES;
@@ -100,6 +101,24 @@ impl FileSystem {
             }
         }
         Ok(())
+    }
+
+    /// The target of a symbolic link.
+    ///
+    /// # Errors
+    /// [`FsError::Invalid`] if it is none; [`FsError::Stale`].
+    pub fn read_link(&self, ino: Ino) -> FsResult<Bytes> {
+        let target = {
+            let _inode = self.residents.locks.inode_read(ino);
+            let inode = self.residents.inodes.get(ino)?;
+            if inode.head.kind != FileKind::Symlink {
+                return Err(FsError::Invalid("not a symbolic link"));
+            }
+            self.note_contents_read(ino)?;
+            self.store.tail(&inode)?
+        };
+        self.touch_atime(ino);
+        Ok(target)
     }
 
     /// Notes that readers keep what they have read, as the kernel does above a mount. Prefetched

@@ -4,9 +4,9 @@
 //! | event | notice |
 //! |---|---|
 //! | linked, unlinked | the name, if the directory is known: the kernel may have it, or its lack |
-//! | entries replaced | all of the directory |
-//! | contents replaced | all of each inode: pages, attributes |
-//! | changed | attributes alone, unless all of the inode is dropped |
+//! | entries replaced, directory removed or detached | the directory: listing, attributes |
+//! | contents replaced | each inode: pages, attributes |
+//! | changed | attributes alone, unless the inode has a notice above |
 //! | all others | none: what they change comes with one of these, or the kernel has nothing of it |
 //!
 //! The kernel knows an inode only if it looked the inode up. So what is not in the inode table
@@ -49,7 +49,7 @@ impl Notices {
                     self.names.insert((at.parent, Box::from(at.name)));
                 }
             }
-            Event::EntriesReplaced(dir) => {
+            Event::EntriesReplaced(dir) | Event::DirRemoved(dir) | Event::DirDetached(dir) => {
                 self.inodes.extend(Some(*dir).filter(|dir| is_known(*dir)));
             }
             Event::ContentsReplaced(inos) => {
@@ -61,8 +61,6 @@ impl Notices {
                 self.attrs.extend(Some(ino).filter(|ino| is_known(*ino)));
             }
             Event::Made(_)
-            | Event::DirRemoved(_)
-            | Event::DirDetached(_)
             | Event::Orphaned
             | Event::ExtentsChanged(..)
             | Event::ChunkCounted(..)

@@ -136,7 +136,10 @@ fn a_rollback_that_fails_in_the_middle_keeps_its_notices() {
     let new = (dir, Box::from(&b"new"[..]));
     assert!(rest.names.contains(&new) && rest.inodes.contains(&dir));
     assert!(kept.inodes.contains(&first) || rest.inodes.contains(&first));
-    assert!(!rest.inodes.contains(&closed), "the kernel does not know it");
+    assert!(
+        !rest.inodes.contains(&closed),
+        "the kernel does not know it"
+    );
     assert!(fs.take_notices().is_empty(), "they were returned");
 }
 

@@ -5,9 +5,10 @@
 //! | a batch of a rollback that failed later | no result has them |
 //! | a rollback that was finished at open | the front end comes later |
 //! | entries of a removed tree, removed in the background or to make room | a thread sends them |
+//! | entries of a tree that is removed in a transaction | the request does not wait for them |
 //!
-//! Invariant: without a cache above the file system nothing is kept. With one, what is kept is about
-//! inodes that are known.
+//! Invariant: without a cache above the file system nothing is kept. With one, what is kept is
+//! about inodes that are known.
 
 use super::Notices;
 use stitch_base::sync::Mutex;
@@ -37,6 +38,14 @@ impl Untold {
         if !notices.is_empty() && self.has_cache.load(Ordering::Acquire) {
             self.notices.lock().extend(notices);
         }
+    }
+
+    /// Keeps which attributes are to be dropped, and nothing else.
+    pub(crate) fn keep_attrs(&self, notices: Notices) {
+        self.keep(Notices {
+            attrs: notices.attrs,
+            ..Notices::default()
+        });
     }
 
     pub(crate) fn take(&self) -> Notices {

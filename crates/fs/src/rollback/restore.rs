@@ -9,9 +9,9 @@
 mod shared;
 
 use self::shared::Scans;
+use super::moved_key;
 use super::plan::{RollbackPlan, Target};
 use super::tree::DirTree;
-use super::moved_key;
 use crate::change::Change;
 use crate::contents::Contents;
 use crate::events::Event;

@@ -88,11 +88,7 @@ impl FileSystem {
         self.commit_open(view, record)
     }
 
-    fn commit_open(
-        &self,
-        view: &TransactionView,
-        record: TransactionRecord,
-    ) -> FsResult<Notices> {
+    fn commit_open(&self, view: &TransactionView, record: TransactionRecord) -> FsResult<Notices> {
         let (number, target) = (view.number, self.target_of(view));
         let _frozen = view.fs.residents.locks.all_write();
         let trees = BranchTrees::of(&view.fs)?;
@@ -173,11 +169,7 @@ impl FileSystem {
         &*self.options.records
     }
 
-    fn try_commit(
-        &self,
-        frozen: &FrozenView<'_>,
-        before: &ChangedBefore<'_>,
-    ) -> FsResult<Notices> {
+    fn try_commit(&self, frozen: &FrozenView<'_>, before: &ChangedBefore<'_>) -> FsResult<Notices> {
         let _still = self.residents.locks.all_write();
         let _reclaims = self.room.reclaiming.lock();
         let now = self.engine().snapshot();
@@ -276,7 +268,6 @@ impl FileSystem {
             }
         }
     }
-
 }
 
 impl<'t> FrozenView<'t> {

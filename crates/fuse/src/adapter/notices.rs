@@ -3,8 +3,8 @@
 //! (`views/unasked.rs`).
 //!
 //! Not here, since a request waits for them or the kernel is only asked: pages that a request needs
-//! written back ([`super::pages`]), attributes that a request has changed ([`super::setid`]), inodes
-//! to forget ([`super::prune`]).
+//! written back ([`super::pages`]), attributes that a request has changed ([`super::setid`]),
+//! inodes to forget ([`super::prune`]).
 
 use stitch_fs::Notices;
 

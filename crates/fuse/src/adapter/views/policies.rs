@@ -80,7 +80,10 @@ impl PolicyRunner {
         let all = round.created.iter().chain(&round.deleted);
         let dirs: BTreeSet<Ino> = all.map(|info| info.root).collect();
         if !dirs.is_empty() {
-            notices::send(&UnaskedChange::SnapshotLists(dirs).notices(), &self.notifier);
+            notices::send(
+                &UnaskedChange::SnapshotLists(dirs).notices(),
+                &self.notifier,
+            );
         }
     }
 }

@@ -185,5 +185,8 @@ fn roll_back(job: &RollbackJob, fs: &FileSystem) -> FsResult<Notices> {
 
 /// Has the kernel drop what changed in mainline.
 fn tell(notices: Notices, notifier: &Notifier) {
-    notices::send(&UnaskedChange::Files { base: 0, notices }.notices(), notifier);
+    notices::send(
+        &UnaskedChange::Files { base: 0, notices }.notices(),
+        notifier,
+    );
 }

@@ -2,12 +2,12 @@
 //!
 //! | change | names | inodes: pages, listing, attributes |
 //! |---|---|---|
-//! | of a file system: a commit, a rollback, a removed tree | those that [`Notices`] has | likewise; attributes alone where it says so |
-//! | a view is gone: a snapshot or clone was removed, a transaction ended or was rebased | | all that are known in it |
-//! | a transaction is about to be committed: mapped pages are to be written back | | all that are known in it |
+//! | of a file system: a commit, a rollback | as [`Notices`] has them | likewise |
+//! | a view is gone: removed, ended, rebased | | all that are known in it |
+//! | a view's mapped pages are to be written back, for a commit | | all that are known in it |
 //! | a transaction ended | its name in `txn` | |
 //! | a WRITE to a snapshot was refused | | the inode |
-//! | snapshots of directories were created or deleted | | `snap` of the root and of each |
+//! | snapshots of directories came or went | | `snap` of the root and of each |
 //! | the history changed | | `history` |
 //!
 //! [`UnaskedChange::notices`] is that table and nothing else: it sends nothing and asks nothing. A

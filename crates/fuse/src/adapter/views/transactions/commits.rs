@@ -12,9 +12,9 @@ use stitch_fs::{FsError, FsResult, Notices};
 use super::ReplyWords;
 use super::table::{OpenTransaction, TransactionTable};
 use crate::adapter::chore::{Chore, Left, Round};
+use crate::adapter::views::node::Slot;
 use crate::adapter::views::unasked::UnaskedChange;
 use crate::adapter::{notices, reclaim};
-use crate::adapter::views::node::Slot;
 use crate::errno::Errno;
 use crate::handler::Answer;
 use crate::notify::Notifier;
@@ -198,7 +198,14 @@ impl CommitQueue {
         match committed {
             Ok(changed) => {
                 let base = open.info().outer.map_or(0, slot_base);
-                notices::send(&UnaskedChange::Files { base, notices: changed }.notices(), notifier);
+                notices::send(
+                    &UnaskedChange::Files {
+                        base,
+                        notices: changed,
+                    }
+                    .notices(),
+                    notifier,
+                );
                 self.clear(open, notifier);
                 tracing::info!(name, number, "committed a transaction");
             }
@@ -255,7 +262,10 @@ impl CommitQueue {
         notices::send(&UnaskedChange::View(open.numbers()).notices(), notifier);
         let outer = open.info().outer.map(Slot::of_transaction);
         let name = open.info().name.clone();
-        notices::send(&UnaskedChange::TransactionEnded { outer, name }.notices(), notifier);
+        notices::send(
+            &UnaskedChange::TransactionEnded { outer, name }.notices(),
+            notifier,
+        );
         open.stop();
         self.table.sweep();
     }

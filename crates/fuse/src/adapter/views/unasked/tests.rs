@@ -40,11 +40,7 @@ fn each_change_has_the_notices_of_the_table() {
     let table: [(UnaskedChange, Told); 9] = [
         (
             files(0),
-            (
-                vec![(Ino(20), b"a")],
-                vec![Ino(20), Ino(21)],
-                vec![Ino(22)],
-            ),
+            (vec![(Ino(20), b"a")], vec![Ino(20), Ino(21)], vec![Ino(22)]),
         ),
         (
             files(BASE),
@@ -58,18 +54,12 @@ fn each_change_has_the_notices_of_the_table() {
             UnaskedChange::View(vec![within(2), within(1), within(2)]),
             inodes(&[within(1), within(2)]),
         ),
-        (
-            ended(None),
-            work(ControlDir::Transactions.number()),
-        ),
+        (ended(None), work(ControlDir::Transactions.number())),
         (
             ended(Some(slot)),
             work(ControlDir::TransactionsIn(slot).number()),
         ),
-        (
-            UnaskedChange::WriteRefused(within(3)),
-            inodes(&[within(3)]),
-        ),
+        (UnaskedChange::WriteRefused(within(3)), inodes(&[within(3)])),
         (lists(&[1]), inodes(&[snapshots])),
         (lists(&[20]), inodes(&[of_dir, snapshots])),
         (
