@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
 use stitch_fuse::{MountOptions, Transport, mount};
-use stitchfs::MakeOptions;
+use stitchfs::{EngineKind, MakeOptions};
 
 /// A side, mounted.
 pub(crate) struct Ground<'a> {
@@ -73,6 +73,11 @@ impl<'a> Ground<'a> {
                 let _mount = Mount::new(self.disk.device(), &self.below)?;
                 self.make_beside()
             }
+            SideKind::Rocks(_) | SideKind::RocksLibrary => {
+                self.disk.make(side::EXT4)?;
+                let _mount = Mount::new(self.disk.device(), &self.below)?;
+                self.make_rocks()
+            }
             SideKind::Passthrough(_) => self.disk.make(side::EXT4),
             SideKind::JuiceFs => {
                 self.disk.make(side::EXT4)?;
@@ -94,6 +99,16 @@ impl<'a> Ground<'a> {
         Ok(())
     }
 
+    /// A store of the RocksDB engine in a directory; files larger than 4 KiB are plain files in it.
+    fn make_rocks(&self) -> Result<()> {
+        let options = MakeOptions {
+            engine: EngineKind::RocksDb,
+            ..MakeOptions::default()
+        };
+        stitchfs::make(&self.store_beside(), &options, &mut |_, _| ())?;
+        Ok(())
+    }
+
     fn store_beside(&self) -> PathBuf {
         self.below.join("store")
     }
@@ -102,14 +117,15 @@ impl<'a> Ground<'a> {
     fn set_up(&self) -> Result<Option<Held>> {
         let mount = match self.side.kind {
             SideKind::Kernel(_) => Some(Mount::new(self.disk.device(), &self.at)?),
-            SideKind::External(..) | SideKind::Passthrough(_) | SideKind::JuiceFs => {
-                Some(Mount::new(self.disk.device(), &self.below)?)
-            }
-            // Each step opens it anew.
-            SideKind::Library => return Ok(None),
-            SideKind::Store(..) | SideKind::Null(_) => None,
+            SideKind::External(..)
+            | SideKind::Rocks(_)
+            | SideKind::RocksLibrary
+            | SideKind::Passthrough(_)
+            | SideKind::JuiceFs => Some(Mount::new(self.disk.device(), &self.below)?),
+            SideKind::Library | SideKind::Store(..) | SideKind::Null(_) => None,
         };
-        let is_served = !matches!(self.side.kind, SideKind::Kernel(_));
+        // Each step opens a library anew.
+        let is_served = !self.side.is_library() && !matches!(self.side.kind, SideKind::Kernel(_));
         let daemon = is_served.then(|| self.serve()).transpose()?;
         Ok(Some(Held {
             daemon,
@@ -117,11 +133,12 @@ impl<'a> Ground<'a> {
         }))
     }
 
-    /// Where it is mounted, or its device.
-    pub(crate) fn path(&self) -> &Path {
+    /// Where it is mounted; of a library, its device or directory.
+    pub(crate) fn path(&self) -> PathBuf {
         match self.side.kind {
-            SideKind::Library => self.disk.device(),
-            _ => &self.at,
+            SideKind::Library => self.disk.device().to_owned(),
+            SideKind::RocksLibrary => self.store_beside(),
+            _ => self.at.clone(),
         }
     }
 
@@ -129,7 +146,11 @@ impl<'a> Ground<'a> {
     pub(crate) fn below(&self) -> Option<&Path> {
         let has_below = matches!(
             self.side.kind,
-            SideKind::External(..) | SideKind::Passthrough(_) | SideKind::JuiceFs
+            SideKind::External(..)
+                | SideKind::Rocks(_)
+                | SideKind::RocksLibrary
+                | SideKind::Passthrough(_)
+                | SideKind::JuiceFs
         );
         has_below.then_some(&*self.below)
     }
@@ -167,6 +188,14 @@ impl<'a> Ground<'a> {
                 memory_bytes: self.memory_bytes,
                 is_shared: users == Users::All,
                 has_xattrs: xattrs == Xattrs::Served,
+                beside: None,
+            },
+            // Where its large files are is as it was made.
+            SideKind::Rocks(_) => What::Store {
+                device: self.store_beside(),
+                memory_bytes: self.memory_bytes,
+                is_shared: true,
+                has_xattrs: true,
                 beside: None,
             },
             SideKind::External(_, reads) => What::Store {
