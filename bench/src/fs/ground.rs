@@ -5,13 +5,13 @@
 
 use super::juicefs;
 use super::serve::{Beside, Daemon, Serve, What};
-use super::side::{self, FsSide, LargeReads, SideKind, Users, Xattrs};
+use super::side::{self, FsSide, LargeReads, RocksFiles, SideKind, Users, Xattrs};
 use crate::disk::{Disk, Mount};
 use anyhow::{Context as _, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
 use stitch_fuse::{MountOptions, Transport, mount};
-use stitchfs::{EngineKind, MakeOptions};
+use stitchfs::{EngineKind, LargeFiles, MakeOptions};
 
 /// A side, mounted.
 pub(crate) struct Ground<'a> {
@@ -73,10 +73,10 @@ impl<'a> Ground<'a> {
                 let _mount = Mount::new(self.disk.device(), &self.below)?;
                 self.make_beside()
             }
-            SideKind::Rocks(_) | SideKind::RocksLibrary => {
+            SideKind::Rocks(_, files) | SideKind::RocksLibrary(files) => {
                 self.disk.make(side::EXT4)?;
                 let _mount = Mount::new(self.disk.device(), &self.below)?;
-                self.make_rocks()
+                self.make_rocks(files)
             }
             SideKind::Passthrough(_) => self.disk.make(side::EXT4),
             SideKind::JuiceFs => {
@@ -99,10 +99,14 @@ impl<'a> Ground<'a> {
         Ok(())
     }
 
-    /// A store of the RocksDB engine in a directory; files larger than 4 KiB are plain files in it.
-    fn make_rocks(&self) -> Result<()> {
+    /// A store of the RocksDB engine in a directory.
+    fn make_rocks(&self, files: RocksFiles) -> Result<()> {
         let options = MakeOptions {
             engine: EngineKind::RocksDb,
+            large_files: match files {
+                RocksFiles::Beside => LargeFiles::AsMade,
+                RocksFiles::Inside => LargeFiles::Inside,
+            },
             ..MakeOptions::default()
         };
         stitchfs::make(&self.store_beside(), &options, &mut |_, _| ())?;
@@ -118,8 +122,8 @@ impl<'a> Ground<'a> {
         let mount = match self.side.kind {
             SideKind::Kernel(_) => Some(Mount::new(self.disk.device(), &self.at)?),
             SideKind::External(..)
-            | SideKind::Rocks(_)
-            | SideKind::RocksLibrary
+            | SideKind::Rocks(..)
+            | SideKind::RocksLibrary(_)
             | SideKind::Passthrough(_)
             | SideKind::JuiceFs => Some(Mount::new(self.disk.device(), &self.below)?),
             SideKind::Library | SideKind::Store(..) | SideKind::Null(_) => None,
@@ -137,7 +141,7 @@ impl<'a> Ground<'a> {
     pub(crate) fn path(&self) -> PathBuf {
         match self.side.kind {
             SideKind::Library => self.disk.device().to_owned(),
-            SideKind::RocksLibrary => self.store_beside(),
+            SideKind::RocksLibrary(_) => self.store_beside(),
             _ => self.at.clone(),
         }
     }
@@ -147,8 +151,8 @@ impl<'a> Ground<'a> {
         let has_below = matches!(
             self.side.kind,
             SideKind::External(..)
-                | SideKind::Rocks(_)
-                | SideKind::RocksLibrary
+                | SideKind::Rocks(..)
+                | SideKind::RocksLibrary(_)
                 | SideKind::Passthrough(_)
                 | SideKind::JuiceFs
         );
@@ -191,7 +195,7 @@ impl<'a> Ground<'a> {
                 beside: None,
             },
             // Where its large files are is as it was made.
-            SideKind::Rocks(_) => What::Store {
+            SideKind::Rocks(..) => What::Store {
                 device: self.store_beside(),
                 memory_bytes: self.memory_bytes,
                 is_shared: true,

@@ -210,7 +210,7 @@ fn figures(traffic: Traffic) -> BTreeMap<String, f64> {
 
 fn open_target(side: &FsSide, spec: &StageSpec) -> Result<Arc<dyn Target>> {
     Ok(match side.kind {
-        SideKind::Library | SideKind::RocksLibrary => {
+        SideKind::Library | SideKind::RocksLibrary(_) => {
             Arc::new(Library::open(&spec.at, spec.scale.budget_bytes())?)
         }
         _ => Arc::new(Kernel::open(&spec.at, spec.below.as_deref())?),
