@@ -221,11 +221,11 @@ fn life_after(level: usize, harm: Harm, seed: u64) -> u64 {
         life.verify(&lost, &known);
         let version = life.engine.store.version();
         let tree = &version.trees[&life.tree];
-        let exclusions = &life.engine.store.compactor.scheduler.lock().exclusions;
+        let detours = &life.engine.store.compactor.scheduler.lock().exclusions.detours;
         let (mut unreadable, mut held) = (0, 0);
         for (n, table) in tree.tables() {
-            unreadable += usize::from(exclusions.is_unreadable(table));
-            held += usize::from(exclusions.is_held(tree, n, table));
+            unreadable += usize::from(detours.is_unreadable(table));
+            held += usize::from(detours.is_held(tree, n, table));
         }
         assert!(
             unreadable <= 1 && held <= 2,
