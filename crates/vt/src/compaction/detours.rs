@@ -20,7 +20,7 @@
 //! ```
 //!
 //! Nothing of this is stored: a store that is opened again finds it out again. So a read error that
-//! passes costs nothing for good.
+//! passes costs nothing for good (ADR 0211).
 
 mod held;
 mod part;
