@@ -31,10 +31,8 @@ pub(super) struct Lesson<'p> {
     places: BTreeMap<Ino, (InodeHead, Location)>,
     /// Inodes whose rows of names or attributes changed or went.
     rows: BTreeSet<Ino>,
-    /// These, and inodes with other contents or extended attributes.
-    pub(super) inodes: BTreeSet<Ino>,
-    /// Names that stand for another inode afterwards, or for none.
-    pub(super) names: Vec<DirName<'p>>,
+    /// Files with other allocated extents.
+    allocated: BTreeSet<Ino>,
     /// Inodes that have lost their last name.
     pub(super) orphans: Vec<InodeHead>,
     pub(super) inodes_added: i64,
@@ -54,8 +52,7 @@ impl<'p> Lesson<'p> {
             events: Vec::new(),
             places: BTreeMap::new(),
             rows: BTreeSet::new(),
-            inodes: BTreeSet::new(),
-            names: Vec::new(),
+            allocated: BTreeSet::new(),
             orphans: Vec::new(),
             inodes_added: 0,
             unwritten_added: 0,
@@ -68,12 +65,19 @@ impl<'p> Lesson<'p> {
         for settled in &plan.sys {
             lesson.take_sys(settled)?;
         }
-        let contents = own.data.iter().chain(own.xattr.iter());
-        let contents = contents.filter_map(Locator::ino_of);
-        lesson.inodes.extend(contents);
-        lesson.inodes.extend(&lesson.rows);
         lesson.take_inodes(fs);
+        lesson.take_contents(own);
         Ok(lesson)
+    }
+
+    /// The inodes with other contents, and those whose rows changed: a row has small contents.
+    fn take_contents(&mut self, own: &Own) {
+        let rows = own.data.iter().chain(own.xattr.iter());
+        let mut inodes: BTreeSet<Ino> = rows.filter_map(Locator::ino_of).collect();
+        inodes.extend(&self.rows);
+        inodes.extend(&self.allocated);
+        let inodes = inodes.into_iter().collect();
+        self.events.push(Event::ContentsReplaced(inodes));
     }
 
     fn take_meta(&mut self, fs: &FileSystem, settled: &'p Settled<'_>) -> FsResult<()> {
@@ -98,11 +102,9 @@ impl<'p> Lesson<'p> {
             return Ok(());
         };
         let at = DirName::new(dir, name);
-        if old.map(|row| row.ino()) != new.map(|row| row.ino()) {
-            self.names.push(at);
-        }
         match (old, new) {
             (Some(_), None) => self.events.push(Event::Unlinked { at, hash }),
+            (Some(old), Some(new)) if old.ino() == new.ino() => {}
             (_, Some(new)) => {
                 if old.is_none() {
                     miss(fs, key);
@@ -133,7 +135,7 @@ impl<'p> Lesson<'p> {
                 self.orphans.extend(place.map(|(head, _)| *head));
             }
             Some(SysRow::Extent(ino, _)) => {
-                self.inodes.insert(ino);
+                self.allocated.insert(ino);
             }
             Some(SysRow::ContentsUser(number, _)) if new.is_none() => {
                 self.events.push(Event::ContentsLeft(number));
@@ -238,10 +240,6 @@ impl<'p> Lesson<'p> {
         fs.residents.count_inodes(self.inodes_added);
         if let Some(header) = self.header {
             *fs.header.lock() = header;
-        }
-        for ino in &self.inodes {
-            fs.residents.inodes.note_counted(*ino, None);
-            fs.extents.set(*ino, None);
         }
         let inodes = &fs.residents.inodes;
         let forgotten = self.orphans.iter().copied();
