@@ -27,7 +27,8 @@
 //! - Level 0 counts tables, deeper levels weigh them. Each has `fanout` times the target of the
 //!   level above. Value blocks, which are carried over and not copied, weigh a quarter.
 //! - A *rich* table has one such entry in eight; at `Space` and `Room`, any.
-//! - At `Low`, the less space is left, the more a plan for space may cost (`PickOptions::cost_max`).
+//! - At `Low`, the less space is left, the more a plan for space may cost:
+//!   `PickOptions::cost_max`.
 //!
 //! One plan takes one table and what it overlaps (of level 0: the oldest few). Where that is more
 //! than `input_bytes_max`, it takes a slice: the lower tables up to some key, and of the upper

@@ -78,6 +78,9 @@ enum Harm {
     Root,
 }
 
+/// A key, and the sequence number of one of its versions.
+type KeyVersion = (Vec<u8>, Seqno);
+
 struct Life {
     device: Arc<BadSectors>,
     engine: Arc<VtEngine>,
@@ -190,11 +193,11 @@ impl Life {
     }
 
     /// Every data block, and the entries that levels above it have in its range.
-    fn blocks(&self) -> Vec<(IndexEntry, Vec<(Vec<u8>, Seqno)>)> {
+    fn blocks(&self) -> Vec<(IndexEntry, Vec<KeyVersion>)> {
         let version = self.engine.store.version();
         let tree = &version.trees[&self.tree];
         let mut blocks = Vec::new();
-        let mut above: Vec<(Vec<u8>, Seqno)> = Vec::new();
+        let mut above: Vec<KeyVersion> = Vec::new();
         for level in &tree.levels {
             let tables = level.tables.iter();
             let tables: Vec<_> = tables

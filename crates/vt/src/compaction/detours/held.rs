@@ -1,4 +1,4 @@
-//! Where unreadable tables stand in the way: what they hold above them, and what a plan goes around.
+//! Where unreadable tables stand in the way: what they hold above them, and what plans go around.
 
 use super::Detours;
 use crate::compaction::picker::{bounds, end_of};
