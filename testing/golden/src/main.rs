@@ -55,6 +55,8 @@ fn images() -> Result<(), Box<dyn Error>> {
         (Clean::Killed, "ranges-killed"),
         (Clean::Closed, "branches-closed"),
         (Clean::Killed, "branches-killed"),
+        (Clean::Closed, "clones-closed"),
+        (Clean::Killed, "clones-killed"),
     ] {
         let device = match kind.split_once('-') {
             Some(("instances", _)) => sample::make_instances(clean)?,
@@ -62,6 +64,7 @@ fn images() -> Result<(), Box<dyn Error>> {
             Some(("pins", _)) => sample::make_pins(clean)?,
             Some(("scopes", _)) => sample::make_scopes(clean)?,
             Some(("ranges", _)) => sample::make_ranges(clean)?,
+            Some(("clones", _)) => sample::make_clones(clean)?,
             Some(("branches", _)) => sample::make_branches(clean)?,
             Some(("handles", _)) => sample::make_with_back_rows(clean)?,
             Some(_) => sample::make_allocated(clean)?,

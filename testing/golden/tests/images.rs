@@ -69,6 +69,7 @@ fn the_current_version_has_its_images() {
         "pins-",
         "branches-",
         "scopes-",
+        "clones-",
     ]
     .map(|kind| ["closed", "killed"].map(|end| format!("{kind}{end}")));
     for kind in kinds.iter().flatten() {

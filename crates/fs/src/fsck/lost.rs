@@ -209,7 +209,8 @@ impl Lost {
             Issue::UnwrittenCount { .. } => has_lost_names || self.of("sys").next().is_some(),
             Issue::NextIno { .. } => self.has(&self.keys.next_ino()),
             Issue::InodeCount { .. } => has_lost_names || self.has(&self.keys.inode_count()),
-            Issue::InClone { .. }
+            Issue::FalseClonePolicy { .. }
+            | Issue::InClone { .. }
             | Issue::CloneAdrift { .. }
             | Issue::CloneWithoutTrees { .. }
             | Issue::BadMoment { .. }

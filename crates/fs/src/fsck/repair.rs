@@ -96,7 +96,12 @@ impl Repair<'_> {
             Issue::Nameless { ino } => self.rescue(*ino)?,
             Issue::UnlistedOrphan { ino } => self.list_orphan(*ino),
             Issue::FalseOrphan { ino } => self.unlist_orphan(*ino),
-            Issue::FalsePolicy { ino } => self.delete_policy(*ino),
+            Issue::FalsePolicy { ino } => {
+                self.changes.delete(trees.sys, &trees.keys.policy(0, *ino));
+            }
+            Issue::FalseClonePolicy { number, ino } => {
+                self.changes.delete(trees.sys, &trees.keys.policy(*number, *ino));
+            }
             Issue::MissingDirectory { ino } => self.remake(*ino)?,
             Issue::NotADirectory { ino } => self.move_entries(*ino)?,
             Issue::Unreachable { ino, key } => self.rehang(*ino, key)?,
@@ -361,11 +366,6 @@ impl Repair<'_> {
         let name = self.lost_name(ino)?;
         self.put_directory(&name, ino, 0o700);
         Ok(())
-    }
-
-    fn delete_policy(&mut self, dir: Ino) {
-        let trees = self.trees;
-        self.changes.delete(trees.sys, &trees.keys.policy(dir));
     }
 
     /// An issue of a clone's record.

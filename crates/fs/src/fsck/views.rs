@@ -21,6 +21,16 @@ pub(super) fn take(found: &mut Found) -> Views {
     views
 }
 
+/// Lists the policies of directories in views that have no record. Those of a removed view go with
+/// its record.
+pub(super) fn policies_of_none(mainline: &Found) -> Vec<Issue> {
+    let of_views = mainline.policies.iter().filter(|(view, _)| *view > 0);
+    of_views
+        .filter(|(view, _)| !mainline.views.contains_key(view))
+        .map(|&(number, ino)| Issue::FalseClonePolicy { number, ino })
+        .collect()
+}
+
 /// Lists the views that should lie at a directory of this file system, and lie nowhere. One with
 /// lost names says nothing.
 pub(super) fn adrift(found: &Found, issues: &[Issue], home: u64, views: &Views) -> Vec<Issue> {

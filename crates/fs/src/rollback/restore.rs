@@ -45,6 +45,8 @@ pub(super) struct Restore<'a> {
     leaving: HashMap<Ino, (Inode, bool)>,
     /// Files whose own row was put.
     placed: HashSet<Ino>,
+    /// Clones that the batch removes.
+    removed: Vec<u64>,
     /// Directories that are kept known until the end, by a handle or a lookup.
     kept: Vec<(Ino, Hold)>,
     done: RolledBack,
@@ -58,7 +60,8 @@ impl<'a> Restore<'a> {
         plan: &'a RollbackPlan,
         row: &'a RollbackRow,
     ) -> Self {
-        let limit = fs.engine().limits().batch_bytes_max / BATCH_SHARE;
+        let most = fs.engine().limits().batch_bytes_max / BATCH_SHARE;
+        let limit = fs.options.rollback_batch_bytes.unwrap_or(most).min(most);
         Self {
             fs,
             past,
@@ -70,6 +73,7 @@ impl<'a> Restore<'a> {
             batch_bytes: usize::try_from(limit).unwrap_or(usize::MAX),
             is_marked: fs.header.lock().rolls_back,
             leaving: HashMap::new(),
+            removed: Vec::new(),
             placed: HashSet::new(),
             kept: Vec::new(),
             done: RolledBack::default(),
@@ -391,6 +395,8 @@ impl<'a> Restore<'a> {
         let now = fs.now();
         if inode.is_dir() {
             self.change.detach(inode, now);
+            self.removed
+                .extend(fs.stage_clone_removed(&mut self.change, ino));
         } else {
             let tail = fs.store.tail(inode)?;
             self.change.drop_name(inode, now, tail)?;
@@ -421,7 +427,10 @@ impl<'a> Restore<'a> {
 
     fn commit(&mut self) -> FsResult<()> {
         let next = Change::new(self.fs);
-        std::mem::replace(&mut self.change, next).commit()
+        std::mem::replace(&mut self.change, next).commit()?;
+        let views = &self.fs.standing.views;
+        views.note_removed(&std::mem::take(&mut self.removed));
+        Ok(())
     }
 
     fn finish(&mut self) -> FsResult<()> {
