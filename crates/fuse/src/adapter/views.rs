@@ -31,6 +31,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod transactions;
+mod writable;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use stitch_base::sync::Arc;
-use stitch_fs::{FileSystem, PolicyRound};
+use stitch_fs::{FileSystem, PolicyRound, SnapshotInfo};
 
 use super::node::ControlDir;
 use super::notices::Notices;
@@ -77,7 +77,12 @@ impl PolicyRunner {
         }
         let mut lists = vec![ControlDir::Snapshots];
         let all = round.created.iter().chain(&round.deleted);
-        lists.extend(all.map(|info| ControlDir::snapshots_of(info.root)));
+        // A directory in a clone has no list of its own.
+        let listed = |info: &SnapshotInfo| match info.view {
+            0 => ControlDir::snapshots_of(info.root),
+            _ => ControlDir::Snapshots,
+        };
+        lists.extend(all.map(listed));
         let is_changed = lists.len() > 1;
         for list in lists.into_iter().filter(|_| is_changed) {
             if let Err(error) = self.notifier.invalidate_data(list.number(), 0, 0) {

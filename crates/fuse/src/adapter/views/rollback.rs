@@ -9,12 +9,12 @@
 //! No request waits for a notice: the kernel may need an answer of a worker before it is done with
 //! one.
 
-use stitch_base::Ino;
 use stitch_base::sync::{Arc, Mutex};
-use stitch_fs::{FileSystem, FsError, FsResult, MomentInfo, RolledBack};
+use stitch_fs::{FsError, FsResult, MomentInfo, RolledBack};
 
 use std::time::Duration;
 
+use super::writable::WritableDir;
 use crate::adapter::chore::{Chore, Left, Round};
 use crate::errno::Errno;
 use crate::handler::Answer;
@@ -42,7 +42,7 @@ impl RollbackTo {
 #[derive(Clone, Debug)]
 pub(super) struct RollbackJob {
     pub(super) to: RollbackTo,
-    pub(super) dir: Ino,
+    pub(super) dir: WritableDir,
     /// The user whose files alone may change; `None` for all.
     pub(super) owner: Option<u32>,
     /// The snapshot that was created before.
@@ -78,12 +78,12 @@ impl Rollbacks {
     }
 
     /// Starts the thread.
-    pub(super) fn start(&self, fs: &Arc<FileSystem>, notifier: &Notifier) {
-        let (fs, notifier) = (Arc::clone(fs), notifier.clone());
+    pub(super) fn start(&self, notifier: &Notifier) {
+        let notifier = notifier.clone();
         let progress = Arc::clone(&self.progress);
         self.running.start(move |round| {
             if round == Round::Due {
-                run_next(&progress, &fs, &notifier);
+                run_next(&progress, &notifier);
             }
             Left::Nothing
         });
@@ -95,8 +95,8 @@ impl Rollbacks {
 
     /// Runs what is queued without the thread.
     #[cfg(test)]
-    pub(super) fn run_now(&self, fs: &FileSystem, notifier: &Notifier) {
-        run_next(&self.progress, fs, notifier);
+    pub(super) fn run_now(&self, notifier: &Notifier) {
+        run_next(&self.progress, notifier);
     }
 
     /// Refuses a rollback while another one is to be run.
@@ -133,7 +133,7 @@ impl Rollbacks {
     }
 }
 
-fn run_next(progress: &Mutex<RollbackProgress>, fs: &FileSystem, notifier: &Notifier) {
+fn run_next(progress: &Mutex<RollbackProgress>, notifier: &Notifier) {
     let job = match &mut *progress.lock() {
         state @ RollbackProgress::Waiting(_) => {
             let RollbackProgress::Waiting(job) = std::mem::take(state) else {
@@ -144,14 +144,15 @@ fn run_next(progress: &Mutex<RollbackProgress>, fs: &FileSystem, notifier: &Noti
         }
         _ => return,
     };
-    let outcome = match roll_back(&job, fs) {
+    let outcome = match roll_back(&job) {
         Ok(done) => {
             tracing::info!(
                 name = job.to.name(),
                 before = job.before,
                 "rolled a directory back"
             );
-            tell(&done, notifier);
+            tell(&job.dir, &done, notifier);
+            job.dir.note_removed();
             Ok(())
         }
         Err(error) => {
@@ -163,12 +164,14 @@ fn run_next(progress: &Mutex<RollbackProgress>, fs: &FileSystem, notifier: &Noti
     *progress.lock() = RollbackProgress::Done { before, outcome };
 }
 
-fn roll_back(job: &RollbackJob, fs: &FileSystem) -> FsResult<RolledBack> {
+fn roll_back(job: &RollbackJob) -> FsResult<RolledBack> {
+    let (dir, owner) = (&job.dir, job.owner);
+    let fs = dir.fs();
     let mut mark = fs.room_mark();
     loop {
         let done = match &job.to {
-            RollbackTo::Snapshot(name) => fs.roll_back(name, job.dir, job.owner),
-            RollbackTo::Moment(moment) => fs.roll_back_to_moment(moment.id, job.dir, job.owner),
+            RollbackTo::Snapshot(name) => dir.roll_back(name, owner),
+            RollbackTo::Moment(moment) => dir.roll_back_to_moment(moment.id, owner),
         };
         let given_back = fs.room_mark();
         // What was removed gives its space back a little later.
@@ -180,14 +183,14 @@ fn roll_back(job: &RollbackJob, fs: &FileSystem) -> FsResult<RolledBack> {
 }
 
 /// Has the kernel drop what it has of names and inodes that changed.
-fn tell(done: &RolledBack, notifier: &Notifier) {
+fn tell(dir: &WritableDir, done: &RolledBack, notifier: &Notifier) {
     for (parent, name) in &done.names {
-        if let Err(error) = notifier.invalidate_entry(*parent, name) {
+        if let Err(error) = notifier.invalidate_entry(dir.number(*parent), name) {
             tracing::debug!(%error, parent = parent.0, "a name stays cached");
         }
     }
     for ino in &done.inodes {
-        if let Err(error) = notifier.invalidate_data(*ino, 0, 0) {
+        if let Err(error) = notifier.invalidate_data(dir.number(*ino), 0, 0) {
             tracing::debug!(%error, ino = ino.0, "pages stay cached");
         }
     }
