@@ -309,8 +309,8 @@ impl FileSystem {
         SnapshotView::open_pin(self.engine(), &self.options, &pin, info)
     }
 
-    /// Opens a moment with a directory of this view, by the path that the directory had in this file
-    /// system then.
+    /// Opens a moment with a directory of this view, by the path that the directory had in this
+    /// file system then.
     ///
     /// # Errors
     /// [`FsError::NotFound`] if the moment was dropped, or the view was made later;
@@ -364,8 +364,9 @@ impl FileSystem {
     }
 
     /// Reports whether a directory that is known, or anything below it, is different at two
-    /// moments, the second one being the present for `None`. This file system may be a clone's. Times of access make no difference. A
-    /// directory that had another path then counts as one that was not there.
+    /// moments, the second one being the present for `None`. This file system may be a clone's.
+    /// Times of access make no difference. A directory that had another path then counts as one
+    /// that was not there.
     ///
     /// # Errors
     /// [`FsError::NotFound`] if a moment was dropped; [`FsError::NotDir`]; those of a read.

@@ -193,8 +193,8 @@ impl FileSystem {
         Ok(self.engine().sync()?)
     }
 
-    /// Returns all policies, those of mainline first, by the numbers of their directories. One whose row cannot be read is
-    /// left out. Opens no clone.
+    /// Returns all policies, those of mainline first, by the numbers of their directories. One
+    /// whose row cannot be read is left out. Opens no clone.
     ///
     /// # Errors
     /// [`FsError::Storage`].

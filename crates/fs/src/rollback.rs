@@ -18,8 +18,8 @@
 //! | in the snapshot, and moved out of the directory | stays there; the directory gets a copy |
 //! | not in the snapshot | loses its names in the directory |
 //!
-//! A clone in the directory is what its graft is: it stays, as it is, where the snapshot has it, and
-//! is removed where not.
+//! A clone in the directory is what its graft is: it stays, as it is, where the snapshot has it,
+//! and is removed where not.
 //!
 //! All that fits one batch is committed as one. Otherwise the first batch puts a row that names the
 //! rollback, and a feature into the header; the last one deletes both. The next open finishes what
@@ -29,9 +29,9 @@
 //! Differs: room that was allocated and not written (`fallocate`) is not allocated again. A file
 //! that shared contents, or shares them now, gets chunks of its own.
 //!
-//! Each file system has its own row and feature. For a directory in a clone they are in the trees of
-//! the clone, and a second feature in the header of mainline has the next open finish the rollback
-//! ([`in_clone`]).
+//! Each file system has its own row and feature. For a directory in a clone they are in the trees
+//! of the clone, and a second feature in the header of mainline has the next open finish the
+//! rollback ([`in_clone`]).
 //!
 //! Locks: one rollback of a file system at a time; the records of snapshots, then all of the file
 //! system's.

@@ -112,7 +112,7 @@ impl FileSystem {
         self.standing.number
     }
 
-    /// Returns the directory that the view shows: what is above it, and beside, is reached by nobody.
+    /// Returns the directory that the view shows. Nothing above it, and beside it, is reached.
     pub(crate) fn shown_root(&self) -> Ino {
         let record = self.standing.views.record(self.standing.number);
         record.map_or(Ino::ROOT, |record| record.root)

@@ -203,14 +203,13 @@ impl Lost {
             Issue::NoSharedRow { .. } | Issue::MissingUser { .. } | Issue::FalseUser { .. } => {
                 self.has_lost_sharing(found)
             }
-            Issue::LooseSharedRow { .. } => has_lost_names,
+            Issue::LooseSharedRow { .. } | Issue::FalseClonePolicy { .. } => has_lost_names,
             Issue::NoPlainFile { ino } => self.has(&self.keys.external(*ino)),
             Issue::BackRow { ino, .. } => self.has(&self.keys.back(*ino)),
             Issue::UnwrittenCount { .. } => has_lost_names || self.of("sys").next().is_some(),
             Issue::NextIno { .. } => self.has(&self.keys.next_ino()),
             Issue::InodeCount { .. } => has_lost_names || self.has(&self.keys.inode_count()),
-            Issue::FalseClonePolicy { .. }
-            | Issue::InClone { .. }
+            Issue::InClone { .. }
             | Issue::CloneAdrift { .. }
             | Issue::CloneWithoutTrees { .. }
             | Issue::BadMoment { .. }

@@ -96,12 +96,7 @@ impl Repair<'_> {
             Issue::Nameless { ino } => self.rescue(*ino)?,
             Issue::UnlistedOrphan { ino } => self.list_orphan(*ino),
             Issue::FalseOrphan { ino } => self.unlist_orphan(*ino),
-            Issue::FalsePolicy { ino } => {
-                self.changes.delete(trees.sys, &trees.keys.policy(0, *ino));
-            }
-            Issue::FalseClonePolicy { number, ino } => {
-                self.changes.delete(trees.sys, &trees.keys.policy(*number, *ino));
-            }
+            Issue::FalsePolicy { .. } | Issue::FalseClonePolicy { .. } => self.delete_policy(issue),
             Issue::MissingDirectory { ino } => self.remake(*ino)?,
             Issue::NotADirectory { ino } => self.move_entries(*ino)?,
             Issue::Unreachable { ino, key } => self.rehang(*ino, key)?,
@@ -366,6 +361,11 @@ impl Repair<'_> {
         let name = self.lost_name(ino)?;
         self.put_directory(&name, ino, 0o700);
         Ok(())
+    }
+
+    fn delete_policy(&mut self, issue: &Issue) {
+        let row = views::policy_row(self.trees, issue);
+        self.changes.delete(self.trees.sys, &row);
     }
 
     /// An issue of a clone's record.

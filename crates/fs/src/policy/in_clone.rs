@@ -1,7 +1,7 @@
 //! Policies of directories in clones.
 //!
-//! The row is in mainline: what a clone has under its keys, it has from its source. It is deleted in
-//! one batch with the record of the clone.
+//! The row is in mainline: what a clone has under its keys, it has from its source. It is deleted
+//! in one batch with the record of the clone.
 
 use super::{PolicyInfo, PolicyRule};
 use crate::snapshot::{SnapshotInfo, follow_path};

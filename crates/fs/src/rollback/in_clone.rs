@@ -1,7 +1,7 @@
 //! Rollback of directories in clones.
 //!
-//! Clones are opened when they are needed, so an open of the store would not see that one of them is
-//! half rolled back. The header of mainline has a feature for as long as one may be:
+//! Clones are opened when they are needed, so an open of the store would not see that one of them
+//! is half rolled back. The header of mainline has a feature for as long as one may be:
 //!
 //! ```text
 //! mainline  feature: a rollback in a clone  ----------------------------------  none

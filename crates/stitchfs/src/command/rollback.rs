@@ -192,9 +192,9 @@ fn refused(dir: &Path, name: &str, error: &io::Error) -> anyhow::Error {
              no file in it may be immutable or append-only (lsattr)"
         ),
         Some(Errno::OPNOTSUPP) => anyhow!(
-            "{shown}: a clone that the snapshot shows was destroyed, or moved out of the directory \
-             (move it back); copy or clone what is needed from the snapshot. Or the directory is in \
-             a transaction, or its store has large files beside it"
+            "{shown}: a clone that the snapshot shows was destroyed, or moved out of the \
+             directory (move it back); copy or clone what is needed from the snapshot. Or the \
+             directory is in a transaction, or its store has large files beside it"
         ),
         Some(Errno::NOSPC) => anyhow!(
             "{shown}: there is no room for what would be restored; delete a snapshot or files, and \
