@@ -20,6 +20,7 @@
 //! | sys | `t`, number (8) | transaction, see `fs_transaction` |
 //! | sys | `s`, number (8), part (8) | what that transaction has read, see `fs_reads` |
 //! | sys | `p`, ino (8) | policy of snapshots of a directory, see `fs_policy` |
+//! | sys | `p`, view (8), ino (8) | policy of snapshots of a directory in a clone |
 //! | sys | `c`, ino (8) | where the contents of an inode are that shares them, see `fs_shared` |
 //! | sys | `k`, contents number (8) | shared contents: end of their chunk numbers (u64) |
 //! | sys | `k`, contents number (8), ino (8) | nothing: the inode uses them |
@@ -214,6 +215,12 @@ pub fn policy(dir: Ino) -> FsKey {
     FsKey::new(&[&[SYS_POLICY], &dir.0.to_be_bytes()])
 }
 
+/// Sys: a policy of snapshots of a directory in a clone.
+#[must_use]
+pub fn clone_policy(view: u64, dir: Ino) -> FsKey {
+    FsKey::new(&[&[SYS_POLICY], &view.to_be_bytes(), &dir.0.to_be_bytes()])
+}
+
 /// Sys: an inode that shares contents.
 #[must_use]
 pub fn shared(ino: Ino) -> FsKey {
@@ -333,6 +340,16 @@ pub fn policy_of(key: &[u8]) -> Option<Ino> {
     sys_ino(SYS_POLICY, key)
 }
 
+/// The clone, and the directory in it, in the key of a policy of snapshots.
+#[must_use]
+pub fn clone_policy_of(key: &[u8]) -> Option<(u64, Ino)> {
+    let (head, dir) = key.split_at_checked(9)?;
+    let view = u64::from_be_bytes(head.get(1..)?.try_into().ok()?);
+    let dir = u64::from_be_bytes(dir.try_into().ok()?);
+    let is_known = head[0] == SYS_POLICY && (1..=VIEW_NUMBER_MAX).contains(&view);
+    (is_known && (1..=INO_MAX).contains(&dir)).then_some((view, Ino(dir)))
+}
+
 /// The inode in the key of one that shares contents.
 #[must_use]
 pub fn shared_of(key: &[u8]) -> Option<Ino> {
@@ -418,6 +435,13 @@ mod tests {
         assert_eq!(&policy(ino)[..], [b'p', 1, 2, 3, 4, 5, 6, 7, 8]);
         assert_eq!(policy_of(&policy(ino)), Some(ino));
         assert_eq!(policy_of(&back(ino)), None);
+        let in_clone = clone_policy(0x0a0b, ino);
+        assert_eq!(in_clone[..9], [b'p', 0, 0, 0, 0, 0, 0, 0x0a, 0x0b]);
+        assert_eq!(in_clone[9..], [1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(clone_policy_of(&in_clone), Some((0x0a0b, ino)));
+        assert_eq!(policy_of(&in_clone), None);
+        let none = [clone_policy(0, ino), clone_policy(1, Ino(0)), policy(ino)];
+        assert!(none.iter().all(|key| clone_policy_of(key).is_none()));
         assert_eq!(&shared(ino)[..], [b'c', 1, 2, 3, 4, 5, 6, 7, 8]);
         assert_eq!(&contents(ino)[..], [b'k', 1, 2, 3, 4, 5, 6, 7, 8]);
         let user = contents_user(ino, Ino(0x0a0b));

@@ -1,5 +1,6 @@
 //! A policy of snapshots: how often one of a directory is created, and which are kept. A row of the
-//! sys tree under `p` and the directory's inode number.
+//! sys tree under `p` and the directory's inode number. Of a directory in a clone it is in the sys
+//! tree of mainline: under `p`, the number of the clone, and the inode number in the clone.
 
 use crate::FormatError;
 use crate::codec::Reader;
@@ -15,9 +16,11 @@ pub const POLICY_PREFIX_BYTES_MAX: usize = 200;
 fields! {
     /// Layout of the row, before prefix and path.
     TABLE = "policy of snapshots", HEAD_BYTES,
-        "In the sys tree, under `p` and the inode number of the directory. The prefix of the \
-         snapshots' names follows, then the path of the directory from the root of the file \
-         system, without a slash at either end; it is empty for the root.";
+        "In the sys tree, under `p` and the inode number of the directory. Of a directory in a \
+         clone it is in the sys tree of mainline: under `p`, the number of the clone and the inode \
+         number in it. The prefix of the snapshots' names follows, then the path of the directory \
+         from the root of mainline, through the directories that clones lie at, without a slash at \
+         either end; it is empty for the root.";
     EVERY: u64 = 0, "seconds from one snapshot to the next, 1 to 316224000";
     OWNER: u32 = 8, "user that owned the directory";
     RESERVED: u32 = 12, "0";

@@ -36,7 +36,9 @@ fields! {
         files may be beside the store, 2 back rows are kept, 4 some files may have rows of \
         allocated extents, 8 some directories may be clones (see `writable view`), 16 a rollback \
         is under way, 32 there may be transactions, 64 there may be policies of snapshots, 128 \
-        some files may share contents (see `shared contents`)";
+        some files may share contents (see `shared contents`), 256 a rollback of a directory in a \
+        clone may be under way: the header of the clone says so by 16, 512 there may be policies \
+        of snapshots of directories in clones";
 }
 
 /// Bits of the header's features. A program opens no file system with a bit that it does not know.
@@ -49,7 +51,9 @@ mod feature {
     pub(super) const TRANSACTIONS: u64 = 32;
     pub(super) const POLICIES: u64 = 64;
     pub(super) const SHARED: u64 = 128;
-    pub(super) const ALL: u64 = 255;
+    pub(super) const CLONE_ROLLBACK: u64 = 256;
+    pub(super) const CLONE_POLICIES: u64 = 512;
+    pub(super) const ALL: u64 = 1023;
 }
 
 /// Upsert function that changes a chunk.
@@ -82,6 +86,11 @@ pub struct FsHeader {
     pub has_policies: bool,
     /// True if some files may share contents, see `fs_shared`.
     pub has_shared: bool,
+    /// True in mainline while a rollback in a clone may be under way: then `rolls_back` is set in
+    /// the header of the clone, which has the [`RollbackRow`].
+    pub rolls_back_clone: bool,
+    /// True if there may be policies of snapshots of directories in clones, see `fs_policy`.
+    pub has_clone_policies: bool,
 }
 
 impl FsHeader {
@@ -99,6 +108,8 @@ impl FsHeader {
             has_transactions: false,
             has_policies: false,
             has_shared: false,
+            rolls_back_clone: false,
+            has_clone_policies: false,
         }
     }
 
@@ -145,6 +156,8 @@ impl FsHeader {
             | bit(self.has_transactions, feature::TRANSACTIONS)
             | bit(self.has_policies, feature::POLICIES)
             | bit(self.has_shared, feature::SHARED)
+            | bit(self.rolls_back_clone, feature::CLONE_ROLLBACK)
+            | bit(self.has_clone_policies, feature::CLONE_POLICIES)
     }
 
     /// The header in `bytes`.
@@ -194,6 +207,8 @@ impl FsHeader {
             has_transactions: features & feature::TRANSACTIONS != 0,
             has_policies: features & feature::POLICIES != 0,
             has_shared: features & feature::SHARED != 0,
+            rolls_back_clone: features & feature::CLONE_ROLLBACK != 0,
+            has_clone_policies: features & feature::CLONE_POLICIES != 0,
         };
         reader.finish()?;
         Ok(header)
@@ -345,8 +360,9 @@ pub mod rollback {
     fields! {
         /// Layout of the row.
         TABLE = "rollback", ROLLBACK_BYTES,
-            "In the sys tree, under the key `r`, while a rollback of several batches is under way. \
-             The path of the directory follows, as in a snapshot.";
+            "In the sys tree, of a clone where the directory is in one, under the key `r`, while a \
+             rollback of several batches is under way. The path of the directory in that file \
+             system follows, as in a snapshot.";
         SNAPSHOT: u64 = 0, "number of the pin of the snapshot";
         DIR: u64 = 8, "inode number of the directory";
     }
@@ -484,6 +500,8 @@ mod tests {
             has_transactions: false,
             has_policies: false,
             has_shared: false,
+            rolls_back_clone: false,
+            has_clone_policies: false,
         };
         assert_eq!(header.encode(), GOLDEN);
         assert_eq!(FsHeader::decode(&GOLDEN), Ok(header));
@@ -526,7 +544,7 @@ mod tests {
 
     #[test]
     fn features_are_pinned() {
-        for features in 2..=255_u8 {
+        for features in 2..=1023_u16 {
             let header = FsHeader {
                 name_seed: 0x0807_0605_0403_0201,
                 created_ns: 0x100f_0e0d_0c0b_0a09,
@@ -538,15 +556,18 @@ mod tests {
                 has_transactions: features & 32 != 0,
                 has_policies: features & 64 != 0,
                 has_shared: features & 128 != 0,
+                rolls_back_clone: features & 256 != 0,
+                has_clone_policies: features & 512 != 0,
             };
-            let mut bytes = [&GOLDEN[..], &[features, 0, 0, 0, 0, 0, 0, 0]].concat();
+            let [low, high] = features.to_le_bytes();
+            let mut bytes = [&GOLDEN[..], &[low, high, 0, 0, 0, 0, 0, 0]].concat();
             bytes[4] = 3;
             assert_eq!(header.encode(), bytes);
             assert_eq!(FsHeader::decode(&bytes), Ok(header));
             for cut in 0..bytes.len() {
                 assert!(FsHeader::decode(&bytes[..cut]).is_err());
             }
-            for bit in 8..64 {
+            for bit in 10..64 {
                 let mut unknown = bytes.clone();
                 unknown[24 + bit / 8] |= 1 << (bit % 8);
                 assert!(FsHeader::decode(&unknown).is_err(), "bit {bit}");

@@ -114,6 +114,8 @@ pub fn check_with_files(
     let trees = Trees::open(engine, SCHEMA)?;
     let (mut issues, mut found) = check_trees(&trees, lost, files, progress)?;
     issues.extend(moments::damaged(engine.as_ref())?);
+    issues.extend(views::policies_of_none(&found));
+    let policies = std::mem::take(&mut found.policies);
     let live = views::take(&mut found);
     issues.extend(views::adrift(&found, &issues, 0, &live));
     for (&number, record) in &live {
@@ -126,6 +128,7 @@ pub fn check_with_files(
         };
         let lost = views::lost_in(engine.as_ref(), &trees, lost);
         let (own, found) = check_trees(&trees, &lost, None, progress)?;
+        issues.extend(judge::false_policies(&policies, number, &found));
         issues.extend(views::adrift(&found, &own, number, &live));
         issues.extend(views::within(number, own));
     }

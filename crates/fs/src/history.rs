@@ -127,7 +127,17 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::NotFound`] if it was dropped.
     pub fn moment(&self, id: PinId) -> FsResult<MomentInfo> {
-        let found = self.moments()?.into_iter().find(|moment| moment.id == id);
+        self.pin_of_moment(id).map(|(moment, _)| moment)
+    }
+
+    /// Returns a moment, and the name of its pin. Clones find those of mainline.
+    fn pin_of_moment(&self, id: PinId) -> FsResult<(MomentInfo, String)> {
+        if !self.engine().capabilities().pins {
+            return Err(FsError::NotFound);
+        }
+        let pins = self.engine().pins()?;
+        let pin = pins.into_iter().find(|pin| pin.id == id);
+        let found = pin.and_then(|pin| Some((MomentInfo::of(&pin)?, pin.name)));
         found.ok_or(FsError::NotFound)
     }
 
@@ -170,10 +180,8 @@ impl FileSystem {
         let mut round = HistoryRound::default();
         let mut moments = self.moments()?;
         let now = Timestamp(self.now());
-        // The rollback is finished from its moment.
-        let may_drop = !self.header.lock().rolls_back;
         let is_short = self.is_space_short();
-        if is_short && may_drop {
+        if is_short {
             let count = moments.len().div_ceil(YIELDED_PART);
             for moment in moments.drain(..count) {
                 self.drop_moment(&moment, &mut round)?;
@@ -186,11 +194,7 @@ impl FileSystem {
         }
         let aged: Vec<Aged> = moments.iter().map(|moment| self.aged(moment)).collect();
         let old = thin::dropped(&aged, now.seconds());
-        for (moment, _) in moments
-            .iter()
-            .zip(old)
-            .filter(|(_, is_old)| *is_old && may_drop)
-        {
+        for (moment, _) in moments.iter().zip(old).filter(|(_, is_old)| *is_old) {
             self.drop_moment(moment, &mut round)?;
         }
         round.next_s = self.next_round_s(&moments, is_short);
@@ -228,7 +232,7 @@ impl FileSystem {
             keep_s,
         };
         // No moment shows half of a rollback.
-        let _changing = self.snapshot_change.lock();
+        let _changing = self.standing.views.snapshot_change.lock();
         let number = match last.map_or(Some(1), |last| last.number.checked_add(1)) {
             Some(number) => number,
             None => self.free_moment_number()?,
@@ -248,9 +252,14 @@ impl FileSystem {
         Ok(free.expect("fewer pins than numbers"))
     }
 
+    /// Drops a moment, unless a rollback goes back to it.
     fn drop_moment(&self, moment: &MomentInfo, round: &mut HistoryRound) -> FsResult<()> {
-        self.engine().drop_pin(&moment_pin(moment.number))?;
-        round.dropped.push(moment.clone());
+        let drop_pin = || self.engine().drop_pin(&moment_pin(moment.number));
+        let under_way = &self.standing.views.under_way;
+        if let Some(dropped) = under_way.drop_unless_used(moment.id, drop_pin) {
+            dropped?;
+            round.dropped.push(moment.clone());
+        }
         Ok(())
     }
 
@@ -263,7 +272,7 @@ impl FileSystem {
     /// Drops the older half of the moments, for an operation that found no space. Reports whether
     /// there were any.
     pub(crate) fn yield_history(&self) -> FsResult<bool> {
-        if self.is_read_only() || self.branch.is_some() || self.header.lock().rolls_back {
+        if self.is_read_only() || self.branch.is_some() {
             return Ok(false);
         }
         let _running = self.history.running.lock();
@@ -273,6 +282,7 @@ impl FileSystem {
         for moment in &moments[..count] {
             self.drop_moment(moment, &mut round)?;
         }
+        let count = round.dropped.len();
         self.room.note_given_back(count);
         Ok(count > 0)
     }
@@ -299,6 +309,26 @@ impl FileSystem {
         SnapshotView::open_pin(self.engine(), &self.options, &pin, info)
     }
 
+    /// Opens a moment with a directory of this view, by the path that the directory had in this
+    /// file system then.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`] if the moment was dropped, or the view was made later;
+    /// [`FsError::Stale`] if the path led elsewhere.
+    pub(crate) fn open_moment_of_view(
+        &self,
+        id: PinId,
+        root: Ino,
+        path: Vec<u8>,
+    ) -> FsResult<SnapshotView> {
+        let (moment, pin) = self.pin_of_moment(id)?;
+        let info = SnapshotInfo {
+            view: self.view_number(),
+            ..moment.as_snapshot_of(root, path)
+        };
+        SnapshotView::open_in_view(self.engine(), &self.options, &pin, info)
+    }
+
     /// Returns the numbers of the pins of all snapshots and moments, in rising order.
     ///
     /// # Errors
@@ -323,18 +353,20 @@ impl FileSystem {
     }
 
     /// Opens a moment with a directory that is known in the present; `None` if its path led
-    /// elsewhere then.
+    /// elsewhere then, or the clone that it is in was made later.
     fn open_dir_at(&self, id: PinId, dir: Ino, path: &[u8]) -> FsResult<Option<SnapshotView>> {
-        match self.open_moment_at(&self.moment(id)?, dir, path.to_vec()) {
+        self.moment(id)?;
+        match self.open_moment_of_view(id, dir, path.to_vec()) {
             Ok(view) => Ok(Some(view)),
-            Err(FsError::Stale(_)) => Ok(None),
+            Err(FsError::Stale(_) | FsError::NotFound) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
     /// Reports whether a directory that is known, or anything below it, is different at two
-    /// moments, the second one being the present for `None`. Times of access make no difference. A
-    /// directory that had another path then counts as one that was not there.
+    /// moments, the second one being the present for `None`. This file system may be a clone's.
+    /// Times of access make no difference. A directory that had another path then counts as one
+    /// that was not there.
     ///
     /// # Errors
     /// [`FsError::NotFound`] if a moment was dropped; [`FsError::NotDir`]; those of a read.
@@ -386,9 +418,9 @@ impl FileSystem {
         dir: Ino,
         owner: Option<u32>,
     ) -> FsResult<Notices> {
-        let moment = self.moment(id)?;
+        self.check_no_clone()?;
         let path = self.path_of(dir)?;
-        self.roll_back_with(dir, owner, || self.open_moment_at(&moment, dir, path))
+        self.roll_back_with(dir, owner, || self.open_moment_of_view(id, dir, path))
     }
 }
 

@@ -124,8 +124,8 @@ pub(crate) enum SysRow {
     Transaction(Ino),
     /// A part of what the transaction of this number has read.
     Reads(Ino, u64),
-    /// The policy of a directory.
-    Policy(Ino),
+    /// The policy of a directory: the clone that it is in, 0 for mainline, and its number there.
+    Policy(u64, Ino),
     /// Where the contents of an inode are that shares them.
     Shared(Ino),
     /// Shared contents.
@@ -356,15 +356,6 @@ impl Locator {
         RowRange::new(Tree::Sys, start, fs_key::reads(Ino(number.0 + 1), 0))
     }
 
-    /// The policy of snapshots of a directory.
-    pub(crate) fn policy(&self, dir: Ino) -> RowKey {
-        in_tree(Tree::Sys, fs_key::policy(dir))
-    }
-
-    pub(crate) fn policies(&self) -> RowRange {
-        sys_rows(fs_key::SYS_POLICY)
-    }
-
     pub(crate) fn orphans(&self) -> RowRange {
         sys_rows(fs_key::SYS_ORPHAN)
     }
@@ -468,7 +459,13 @@ impl Locator {
                 let (number, part) = fs_key::reads_of(key)?;
                 SysRow::Reads(number, part)
             }
-            [fs_key::SYS_POLICY, ..] => SysRow::Policy(fs_key::policy_of(key)?),
+            [fs_key::SYS_POLICY, ..] => match fs_key::policy_of(key) {
+                Some(dir) => SysRow::Policy(0, dir),
+                None => {
+                    let (view, dir) = fs_key::clone_policy_of(key)?;
+                    SysRow::Policy(view, dir)
+                }
+            },
             [fs_key::SYS_SHARED, ..] => SysRow::Shared(fs_key::shared_of(key)?),
             [fs_key::SYS_CONTENTS, ..] => match fs_key::contents_of(key) {
                 Some(number) => SysRow::Contents(number),
@@ -486,6 +483,7 @@ impl Locator {
     }
 }
 
+mod policy;
 mod shared;
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,8 @@
 //!                                                                | delete 12:15 (not 12:30)
 //! ```
 //!
-//! - A policy is a row of the sys tree. The first one sets a feature in the header.
+//! - A policy is a row of mainline's sys tree. The first one sets a feature in the header, and the
+//!   first one of a directory in a clone another. Those go with the clone ([`in_clone`]).
 //! - Nothing else is stored: the newest automatic snapshot of the directory says whether the next
 //!   one is due, so a policy goes on after a crash, or a time without a mount, where it was.
 //! - None is created while nothing below the directory has changed since the last one.
@@ -14,6 +15,7 @@
 //!
 //! Locks: one round at a time; `progress` is held for moments.
 
+mod in_clone;
 mod keep;
 
 use crate::locator::{Locator, SysRow};
@@ -29,6 +31,7 @@ use stitch_base::{ErrorKind, Ino};
 use stitch_db::SpaceClass;
 use stitch_format::fs_policy::{PolicyRow, is_prefix};
 
+use in_clone::HeldDir;
 pub use stitch_format::fs_policy::{Keep, POLICY_EVERY_S_MAX, POLICY_PREFIX_BYTES_MAX};
 
 /// Seconds until a policy that failed is tried again, at most.
@@ -48,9 +51,12 @@ pub struct PolicyRule {
 /// A policy of snapshots of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyInfo {
-    /// The directory.
+    /// Number of the clone that the directory is in, 0 for mainline.
+    pub view: u64,
+    /// The directory, in the file system that it is in.
     pub dir: Ino,
-    /// Its path when the policy last used it, from the root of the file system.
+    /// Its path when the policy last used it, from the root of mainline; through the directories
+    /// at which clones lie.
     pub path: Vec<u8>,
     /// User that owned it when the policy was set.
     pub owner: u32,
@@ -81,10 +87,13 @@ struct PolicyProgress {
     last_error: Option<String>,
 }
 
+/// What a policy is of: a view, 0 for mainline, and a directory in it.
+type PolicyKey = (u64, Ino);
+
 /// The policies' state in memory.
 #[derive(Debug, Default)]
 pub(crate) struct Policies {
-    progress: Mutex<HashMap<Ino, PolicyProgress>>,
+    progress: Mutex<HashMap<PolicyKey, PolicyProgress>>,
     /// Held for a round.
     running: Mutex<()>,
 }
@@ -102,6 +111,12 @@ impl PolicyProgress {
     }
 }
 
+impl PolicyInfo {
+    const fn key(&self) -> PolicyKey {
+        (self.view, self.dir)
+    }
+}
+
 impl FileSystem {
     /// Sets the policy of a directory that is known, instead of the one that it has. The automatic
     /// snapshots that the directory has are the policy's from then on.
@@ -114,6 +129,17 @@ impl FileSystem {
     /// # Durability
     /// On the medium when this returns.
     pub fn set_policy(&self, dir: Ino, rule: &PolicyRule) -> FsResult<()> {
+        let owner = self.residents.inodes.get_dir(dir)?.head.uid;
+        self.put_new_policy((0, dir), rule, owner, self.path_of(dir)?)
+    }
+
+    fn put_new_policy(
+        &self,
+        key: PolicyKey,
+        rule: &PolicyRule,
+        owner: u32,
+        path: Vec<u8>,
+    ) -> FsResult<()> {
         self.check_writable()?;
         self.check_takes_snapshots()?;
         if !(1..=POLICY_EVERY_S_MAX).contains(&rule.every_s) {
@@ -122,23 +148,25 @@ impl FileSystem {
         if !is_prefix(&rule.prefix) {
             return Err(FsError::Invalid("no prefix of names of snapshots"));
         }
-        let row = PolicyRow {
-            every_s: rule.every_s,
-            keep: rule.keep,
-            prefix: rule.prefix.clone(),
-            owner: self.residents.inodes.get_dir(dir)?.head.uid,
-            path: self.path_of(dir)?,
-        };
-        self.mark_header(|header| header.has_policies = true)?;
+        self.mark_header(|header| match key.0 {
+            0 => header.has_policies = true,
+            _ => header.has_clone_policies = true,
+        })?;
         let _running = self.policies.running.lock();
-        self.put_policy(dir, &row, SpaceClass::Normal)?;
-        self.policies.progress.lock().remove(&dir);
+        let row = rule.row(owner, path);
+        self.put_policy(key, &row, SpaceClass::Normal)?;
+        self.policies.progress.lock().remove(&key);
         Ok(self.engine().sync()?)
     }
 
-    fn put_policy(&self, dir: Ino, row: &PolicyRow, space: SpaceClass) -> FsResult<()> {
+    fn put_policy(
+        &self,
+        (view, dir): PolicyKey,
+        row: &PolicyRow,
+        space: SpaceClass,
+    ) -> FsResult<()> {
         let mut batch = self.store.batch();
-        batch.put(&self.store.keys.policy(dir), &row.encode());
+        batch.put(&self.store.keys.policy(view, dir), &row.encode());
         self.commit_where_room(&batch, space)
     }
 
@@ -152,46 +180,59 @@ impl FileSystem {
     pub fn delete_policy(&self, dir: Ino) -> FsResult<()> {
         self.check_writable()?;
         let _running = self.policies.running.lock();
-        self.drop_policy(dir)
+        self.drop_policy((0, dir))
     }
 
-    fn drop_policy(&self, dir: Ino) -> FsResult<()> {
-        let key = self.store.keys.policy(dir);
-        self.store.get(&key)?.ok_or(FsError::NotFound)?;
+    fn drop_policy(&self, key: PolicyKey) -> FsResult<()> {
+        let row = self.store.keys.policy(key.0, key.1);
+        self.store.get(&row)?.ok_or(FsError::NotFound)?;
         let mut batch = self.store.batch();
-        batch.delete(&key);
+        batch.delete(&row);
         self.commit_where_room(&batch, SpaceClass::Reserve)?;
-        self.policies.progress.lock().remove(&dir);
+        self.policies.progress.lock().remove(&key);
         Ok(self.engine().sync()?)
     }
 
-    /// Returns all policies, by the numbers of their directories. One whose row cannot be read is
-    /// left out.
+    /// Returns all policies, those of mainline first, by the numbers of their directories. One
+    /// whose row cannot be read is left out. Opens no clone.
     ///
     /// # Errors
     /// [`FsError::Storage`].
     pub fn policies(&self) -> FsResult<Vec<PolicyInfo>> {
+        let mut found = self.stored_policies()?;
+        found.retain(|policy| policy.view == 0 || self.clone_of(policy.view).is_ok());
+        Ok(found)
+    }
+
+    /// Returns all policies, also those in clones that were removed a moment ago.
+    fn stored_policies(&self) -> FsResult<Vec<PolicyInfo>> {
         let mut found = Vec::new();
-        if !self.header.lock().has_policies {
+        let header = *self.header.lock();
+        if !header.has_policies && !header.has_clone_policies {
             return Ok(found);
         }
         let now_s = Timestamp(self.now()).seconds();
         let mut scan = self.store.scan(&self.store.keys.policies())?;
         while let Some((key, row)) = scan.next()? {
             match (Locator::sys_row(key), PolicyRow::decode(row)) {
-                (Some(SysRow::Policy(dir)), Ok(row)) => found.push(self.info_of(dir, row, now_s)),
+                (Some(SysRow::Policy(view, dir)), Ok(row)) => {
+                    found.push(self.info_of((view, dir), row, now_s));
+                }
                 (_, row) => tracing::warn!(?row, "a policy cannot be read: fsck finds it"),
             }
         }
+        // Rows of both kinds are mixed.
+        found.sort_by_key(PolicyInfo::key);
         Ok(found)
     }
 
-    fn info_of(&self, dir: Ino, row: PolicyRow, now_s: i64) -> PolicyInfo {
-        let progress = self.policies.progress.lock().get(&dir).cloned();
+    fn info_of(&self, key: PolicyKey, row: PolicyRow, now_s: i64) -> PolicyInfo {
+        let progress = self.policies.progress.lock().get(&key).cloned();
         let progress = progress.unwrap_or_default();
         let next_s = progress.next_s(row.every_s, now_s);
         PolicyInfo {
-            dir,
+            view: key.0,
+            dir: key.1,
             path: row.path,
             owner: row.owner,
             rule: PolicyRule {
@@ -213,7 +254,8 @@ impl FileSystem {
     ///
     /// # Cost
     /// For each policy that is due, a walk through its directory now and in its last snapshot, up
-    /// to the first difference; none if nothing in the store has changed.
+    /// to the first difference; none if nothing in the store has changed. A clone is opened when a
+    /// policy in it is due.
     pub fn run_policies(&self) -> FsResult<PolicyRound> {
         let mut round = PolicyRound::default();
         // A clone shows the rows of its source.
@@ -222,7 +264,7 @@ impl FileSystem {
             return Ok(round);
         }
         let _running = self.policies.running.lock();
-        for policy in self.policies()? {
+        for policy in self.stored_policies()? {
             let done = self.run_policy(&policy, &mut round);
             self.note_outcome(&policy, done.err());
         }
@@ -239,7 +281,7 @@ impl FileSystem {
     fn note_outcome(&self, policy: &PolicyInfo, error: Option<FsError>) {
         let path = policy.path.escape_ascii();
         let mut all = self.policies.progress.lock();
-        let progress = all.entry(policy.dir).or_default();
+        let progress = all.entry(policy.key()).or_default();
         let error = error.map(|error| error.to_string());
         match &error {
             Some(error) if progress.last_error.as_ref() != Some(error) => {
@@ -257,10 +299,10 @@ impl FileSystem {
         let rule = &policy.rule;
         let now_s = Timestamp(self.now()).seconds();
         let interval = keep::interval_of(now_s, rule.every_s);
-        let last = self.automatic(policy.dir)?.pop();
+        let last = self.automatic(policy.key())?.pop();
         let done = {
             let all = self.policies.progress.lock();
-            all.get(&policy.dir).and_then(|progress| progress.done)
+            all.get(&policy.key()).and_then(|progress| progress.done)
         };
         let last_interval =
             |info: &SnapshotInfo| keep::interval_of(info.created.seconds(), rule.every_s);
@@ -273,18 +315,18 @@ impl FileSystem {
                         path = %policy.path.escape_ascii(),
                         "a directory is gone, and its policy of snapshots goes too"
                     );
-                    return self.drop_policy(policy.dir);
+                    return self.drop_policy(policy.key());
                 }
                 Err(error) => return Err(error),
             }
             let mut all = self.policies.progress.lock();
-            all.entry(policy.dir).or_default().done = Some(interval);
+            all.entry(policy.key()).or_default().done = Some(interval);
         }
         self.delete_aged(policy, round)
     }
 
     fn delete_aged(&self, policy: &PolicyInfo, round: &mut PolicyRound) -> FsResult<()> {
-        let mut all = self.automatic(policy.dir)?;
+        let mut all = self.automatic(policy.key())?;
         let last = all.last().map(|info| info.id);
         all.sort_by_key(|info| std::cmp::Reverse((info.created, info.id)));
         let seconds: Vec<i64> = all.iter().map(|info| info.created.seconds()).collect();
@@ -303,9 +345,9 @@ impl FileSystem {
     }
 
     /// Returns the automatic snapshots of a directory in the order of their creation.
-    fn automatic(&self, dir: Ino) -> FsResult<Vec<SnapshotInfo>> {
+    fn automatic(&self, key: PolicyKey) -> FsResult<Vec<SnapshotInfo>> {
         let mut all = self.snapshots()?;
-        all.retain(|info| info.is_automatic && info.view == 0 && info.root == dir);
+        all.retain(|info| info.is_automatic && (info.view, info.root) == key);
         Ok(all)
     }
 
@@ -316,57 +358,62 @@ impl FileSystem {
         last: Option<&SnapshotInfo>,
         now_s: i64,
     ) -> FsResult<Option<SnapshotInfo>> {
-        let dir = policy.dir;
-        // By its path, so that no back rows are needed unless it was renamed.
-        if self.walk_path(dir, &policy.path).is_err() {
-            self.look_up_number(dir)?;
-            let held = self.open_handle(dir);
-            self.forget(dir, 1);
-            held?;
-        }
-        let created = match last.map(|last| self.is_unchanged_since(last)) {
+        let known = self.known_dir(policy)?;
+        match last.map(|last| self.is_unchanged_since(last, known.fs())) {
             Some(Ok(true)) => Ok(None),
             // What cannot be compared is kept.
-            _ => self.create_automatic(policy, now_s).map(Some),
-        };
-        self.close_handle(dir);
-        created
+            _ => self.create_automatic(policy, &known, now_s).map(Some),
+        }
     }
 
     /// Reports whether nothing below the directory of a snapshot has changed since. The directory
-    /// is known.
-    fn is_unchanged_since(&self, last: &SnapshotInfo) -> FsResult<bool> {
+    /// is known in `now`.
+    fn is_unchanged_since(&self, last: &SnapshotInfo, now: &Self) -> FsResult<bool> {
         let pins = self.engine().pins()?;
         let pin = pins.iter().find(|pin| pin.id == last.id);
         if pin.is_some_and(|pin| pin.seqno == self.engine().snapshot().seqno()) {
             return Ok(true);
         }
         let view = self.open_snapshot(&last.name)?;
-        let states = (TreeState::Past(&view), TreeState::Now(self));
+        let states = (TreeState::Past(&view), TreeState::Now(now));
         self.is_same_tree(last.root, (last.id, None), states)
     }
 
-    fn create_automatic(&self, policy: &PolicyInfo, now_s: i64) -> FsResult<SnapshotInfo> {
-        let (dir, rule) = (policy.dir, &policy.rule);
-        let name = format!("{}-{}", rule.prefix, UtcTime::of(now_s).file_name());
-        let info = match self.create_marked(dir, &name, true) {
+    fn create_automatic(
+        &self,
+        policy: &PolicyInfo,
+        known: &HeldDir<'_>,
+        now_s: i64,
+    ) -> FsResult<SnapshotInfo> {
+        let name = format!("{}-{}", policy.rule.prefix, UtcTime::of(now_s).file_name());
+        let info = match self.create_of_policy(known, &name) {
             // One of another directory, or of before the clock was set back.
             Err(error) if error.kind() == ErrorKind::Exists => {
-                self.create_marked(dir, &format!("{name}-{dir}"), true)?
+                let name = match policy.view {
+                    0 => format!("{name}-{}", policy.dir),
+                    view => format!("{name}-{view}-{}", policy.dir),
+                };
+                self.create_of_policy(known, &name)?
             }
             other => other?,
         };
         if info.path != policy.path {
-            let row = PolicyRow {
-                every_s: rule.every_s,
-                keep: rule.keep,
-                prefix: rule.prefix.clone(),
-                owner: policy.owner,
-                path: info.path.clone(),
-            };
-            self.put_policy(dir, &row, SpaceClass::Normal)?;
+            let row = policy.rule.row(policy.owner, info.path.clone());
+            self.put_policy(policy.key(), &row, SpaceClass::Normal)?;
         }
         Ok(info)
+    }
+}
+
+impl PolicyRule {
+    fn row(&self, owner: u32, path: Vec<u8>) -> PolicyRow {
+        PolicyRow {
+            every_s: self.every_s,
+            keep: self.keep,
+            prefix: self.prefix.clone(),
+            owner,
+            path,
+        }
     }
 }
 

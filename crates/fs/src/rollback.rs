@@ -18,6 +18,9 @@
 //! | in the snapshot, and moved out of the directory | stays there; the directory gets a copy |
 //! | not in the snapshot | loses its names in the directory |
 //!
+//! A clone in the directory is what its graft is: it stays, as it is, where the snapshot has it,
+//! and is removed where not.
+//!
 //! All that fits one batch is committed as one. Otherwise the first batch puts a row that names the
 //! rollback, and a feature into the header; the last one deletes both. The next open finishes what
 //! was interrupted: each step puts what the snapshot says, whatever the present says. No operation
@@ -26,30 +29,49 @@
 //! Differs: room that was allocated and not written (`fallocate`) is not allocated again. A file
 //! that shared contents, or shares them now, gets chunks of its own.
 //!
-//! Locks: the records of snapshots, then all of the file system's.
+//! Each file system has its own row and feature. For a directory in a clone they are in the trees
+//! of the clone, and a second feature in the header of mainline has the next open finish the
+//! rollback ([`in_clone`]).
+//!
+//! Locks: one rollback of a file system at a time; the records of snapshots, then all of the file
+//! system's.
 
+mod in_clone;
 mod plan;
 mod restore;
 mod tree;
+mod under_way;
 
+use crate::change::Change;
 use crate::locator::Locator;
 use crate::snapshot::SnapshotView;
 use crate::system::FileSystem;
-use crate::{FsError, FsResult, Notices};
+use crate::{CloneInfo, FsError, FsResult, Notices};
 use plan::RollbackPlan;
 use restore::Restore;
 use std::collections::BTreeSet;
-use stitch_base::Ino;
 use stitch_base::sync::Mutex;
 use stitch_base::sync::atomic::{AtomicBool, Ordering};
+use stitch_base::{Ino, PinId};
 use stitch_format::fs_inode::InodeHead;
-use stitch_format::fs_sys::RollbackRow;
+use stitch_format::fs_sys::{FsHeader, RollbackRow};
 use tree::DirTree;
+
+pub(crate) use under_way::RollbacksUnderWay;
 
 /// How often a rollback is begun again because a removed tree was not empty.
 const TRIES: usize = 16;
 /// Entries of removed trees that are removed in one go.
 const SLICE: u64 = 1024;
+
+/// Whether anything may refuse a rollback.
+#[derive(Clone, Copy, Debug)]
+enum Mode {
+    /// All that changes must belong to this user, if there is one.
+    Begin { owner: Option<u32> },
+    /// A part is done: the rest must be.
+    Finish,
+}
 
 /// The rollback under way.
 #[derive(Debug, Default)]
@@ -58,11 +80,15 @@ pub(crate) struct Rollbacks {
     any: AtomicBool,
     /// Inodes that it restores: none of them is reclaimed.
     restored: Mutex<BTreeSet<Ino>>,
+    /// Held for a rollback of this file system.
+    running: Mutex<()>,
+    /// Of mainline: held while a directory in a clone is rolled back.
+    in_clone: Mutex<()>,
 }
 
 impl FileSystem {
     /// Makes a directory, and all below it, what a snapshot of it shows. `owner`: every inode that
-    /// changes must belong to this user.
+    /// changes must belong to this user. A directory in a clone: [`Self::roll_back_in`].
     ///
     /// No other operation runs meanwhile. Known inodes without names that the snapshot has get
     /// their names back. Those that it has not keep their contents until they are forgotten.
@@ -71,7 +97,7 @@ impl FileSystem {
     /// [`FsError::NotFound`] if there is no such snapshot; [`FsError::Invalid`] if it is of another
     /// directory; [`FsError::Perm`] where an immutable or append-only file is, or a file of another
     /// owner would change; [`FsError::Unsupported`] in a store with large files beside it, and
-    /// where a clone lies below the directory;
+    /// where a clone that the snapshot shows does not lie in the directory any more;
     /// [`FsError::NoSpace`]; [`FsError::ReadOnly`]. An error of the engine after the first of
     /// several batches leaves a part restored: the next rollback, or open, finishes it.
     ///
@@ -83,10 +109,20 @@ impl FileSystem {
     /// # Cost
     /// A walk through the directory on both sides, and the contents of files that are different.
     pub fn roll_back(&self, name: &str, dir: Ino, owner: Option<u32>) -> FsResult<Notices> {
+        self.check_no_clone()?;
         self.roll_back_with(dir, owner, || self.open_snapshot(name))
     }
 
-    /// Makes a directory that is known what a view of its past shows.
+    /// Refuses in a clone: the header of mainline would not say that it is rolled back.
+    pub(crate) fn check_no_clone(&self) -> FsResult<()> {
+        match self.view_number() {
+            0 => Ok(()),
+            _ => Err(FsError::Unsupported),
+        }
+    }
+
+    /// Makes a directory that is known what a view of its past shows. A rollback that was
+    /// interrupted is finished before.
     pub(crate) fn roll_back_with(
         &self,
         dir: Ino,
@@ -98,45 +134,100 @@ impl FileSystem {
             return Err(FsError::Unsupported);
         }
         self.residents.inodes.get_dir(dir)?;
+        let _running = self.rollbacks.running.lock();
+        let mut done = self.finish_rollback()?;
+        match self.begin_rollback(dir, owner, open) {
+            Ok(begun) => {
+                done.extend(begun);
+                Ok(done)
+            }
+            Err(error) => {
+                self.untold.keep(done);
+                Err(error)
+            }
+        }
+    }
+
+    fn begin_rollback(
+        &self,
+        dir: Ino,
+        owner: Option<u32>,
+        open: impl FnOnce() -> FsResult<SnapshotView>,
+    ) -> FsResult<Notices> {
         let view = open()?;
         if (view.info().view, view.info().root) != (self.view_number(), dir) {
             return Err(FsError::Invalid("the snapshot is of another directory"));
         }
-        let done = self.roll_back_to(&view, owner);
+        self.run_rollback(&view, Mode::Begin { owner })
+    }
+
+    /// Rolls back, and keeps the pin for as long as a part may be done.
+    fn run_rollback(&self, view: &SnapshotView, mode: Mode) -> FsResult<Notices> {
+        let (pin, number) = (view.info().id, self.view_number());
+        let under_way = &self.standing.views.under_way;
+        under_way.begin(number, pin);
+        let kept = self.check_is_kept(pin);
+        let done = kept.and_then(|()| self.roll_back_to(view, mode));
         self.rollbacks.restored.lock().clear();
+        let learned = done
+            .as_ref()
+            .map_or_else(|_| self.learn_outcome(), |_| Ok(()));
+        match self.header.lock().rolls_back {
+            true => under_way.interrupt(number),
+            false => under_way.end(number),
+        }
         let done = done?;
+        learned?;
         self.engine().sync()?;
         Ok(done)
     }
 
-    fn roll_back_to(&self, view: &SnapshotView, owner: Option<u32>) -> FsResult<Notices> {
+    /// Reads whether a part is done. A commit that failed may have been done.
+    fn learn_outcome(&self) -> FsResult<()> {
+        let mut header = self.header.lock();
+        // Until it is read: a part may be done.
+        header.rolls_back = true;
+        let row = self.store.get(&self.store.keys.header())?;
+        let row = row.ok_or_else(|| FsError::Corrupt("there is no header".to_owned()))?;
+        header.rolls_back = FsHeader::decode(&row)?.rolls_back;
+        Ok(())
+    }
+
+    /// Refuses a pin that was dropped before the rollback to it was noted.
+    fn check_is_kept(&self, pin: PinId) -> FsResult<()> {
+        let pins = self.engine().pins()?;
+        match pins.iter().any(|info| info.id == pin) {
+            true => Ok(()),
+            false => Err(FsError::NotFound),
+        }
+    }
+
+    fn roll_back_to(&self, view: &SnapshotView, mode: Mode) -> FsResult<Notices> {
         let (pin, dir) = (view.info().id, view.info().root);
         let past = &view.fs().store;
         let was = DirTree::read(past, view.fs().residents.inodes.head(dir)?)?;
-        // Its contents are in trees of their own, which may be gone.
-        if was.numbers().any(|ino| view.fs().clone_at(ino).is_some()) {
-            return Err(FsError::Unsupported);
-        }
         for _ in 0..TRIES {
             self.prepare(&was)?;
-            let _changing = self.snapshot_change.lock();
+            // The state of one that is finished is a part already, and whoever holds the lock may
+            // open a clone, which finishes it.
+            let begins = matches!(mode, Mode::Begin { .. });
+            let changes = begins.then(|| self.standing.views.snapshot_change.lock());
             let alone = self.residents.locks.all_write();
             // A tree that is being removed has files that the walk does not find.
             if self.detached_dirs() > 0 {
                 continue;
             }
-            self.check_tree(dir)?;
             let now = DirTree::read(&self.store, self.residents.inodes.get_dir(dir)?.head)?;
-            // Its record says where it lies.
-            if now.numbers().any(|ino| self.clone_at(ino).is_some()) {
-                return Err(FsError::Unsupported);
-            }
             let Some(plan) = RollbackPlan::new(self, &was, &now)? else {
-                drop(alone);
+                drop((alone, changes));
                 self.complete_back_rows()?;
                 continue;
             };
-            plan.check_owner(&was, &now, owner)?;
+            if let Mode::Begin { owner } = mode {
+                self.check_tree(dir)?;
+                self.check_clones((view.fs(), &was), &now, owner)?;
+                plan.check_owner(&was, &now, owner)?;
+            }
             // What they would write belongs to what was.
             self.atomic_writes.end_all();
             let row = RollbackRow {
@@ -147,6 +238,29 @@ impl FileSystem {
             return Restore::new(self, past, (&was, &now), &plan, &row).run();
         }
         Err(FsError::Stale(dir))
+    }
+
+    /// Refuses where a clone of the snapshot does not lie in the directory any more: its trees may
+    /// be gone. One that the snapshot has not is removed, by its owner alone.
+    fn check_clones(
+        &self,
+        (past, was): (&Self, &DirTree),
+        now: &DirTree,
+        owner: Option<u32>,
+    ) -> FsResult<()> {
+        let number = |clone: Option<CloneInfo>| clone.map(|info| info.number);
+        for ino in was.numbers() {
+            let present = self.clone_at(ino).filter(|_| now.has(ino));
+            if number(past.clone_at(ino)) != number(present) {
+                return Err(FsError::Unsupported);
+            }
+        }
+        let mut later = now.numbers().filter(|ino| !was.has(*ino));
+        let is_others = |clone: CloneInfo| owner.is_some_and(|owner| clone.owner != owner);
+        match later.any(|ino| self.clone_at(ino).is_some_and(is_others)) {
+            true => Err(FsError::Perm),
+            false => Ok(()),
+        }
     }
 
     /// Empties removed trees, and keeps what is to be restored from being reclaimed.
@@ -175,27 +289,60 @@ impl FileSystem {
     }
 
     /// Finishes a rollback that was interrupted.
-    pub(crate) fn finish_rollback(&self) -> FsResult<()> {
+    pub(crate) fn finish_rollback(&self) -> FsResult<Notices> {
         if !self.header.lock().rolls_back {
-            return Ok(());
+            return Ok(Notices::default());
         }
         let row = self.store.get(&self.store.keys.rollback())?;
         let row = row.ok_or_else(|| FsError::Corrupt("no row of the rollback".to_owned()))?;
         let row = RollbackRow::decode(&row)?;
+        let (under_way, number) = (&self.standing.views.under_way, self.view_number());
+        under_way.begin(number, row.snapshot);
+        under_way.interrupt(number);
         if self.options.read_only {
             return Err(FsError::Invalid(
                 "a rollback was interrupted: open it for writing once to finish it",
             ));
         }
         let view = self.past_of(&row)?;
-        self.walk_path(row.dir, &row.path)?;
+        match self.know_dir(row.dir, &row.path) {
+            Err(FsError::Stale(_)) => {
+                return self.forget_rollback().map(|()| Notices::default());
+            }
+            known => known?,
+        }
         tracing::info!(name = view.info().name, "finishes an interrupted rollback");
-        let done = self.roll_back_to(&view, None);
-        self.rollbacks.restored.lock().clear();
+        let done = self.run_rollback(&view, Mode::Finish);
         self.close_handle(row.dir);
-        self.engine().sync()?;
-        self.untold.keep(done?);
+        done
+    }
+
+    /// Deletes the row of a rollback whose directory was removed after the interruption.
+    fn forget_rollback(&self) -> FsResult<()> {
+        tracing::info!("the directory of an interrupted rollback was removed");
+        let mut marked = self.header.lock();
+        let mut header = *marked;
+        header.rolls_back = false;
+        let (keys, mut change) = (self.store.keys, Change::giving_back(self));
+        change.batch.put(&keys.header(), &header.encode());
+        change.batch.delete(&keys.rollback());
+        change.commit()?;
+        *marked = header;
+        self.standing.views.under_way.end(self.view_number());
         Ok(())
+    }
+
+    /// Makes a directory known by its path, or by its number where it was renamed since. A handle
+    /// holds it.
+    pub(crate) fn know_dir(&self, dir: Ino, path: &[u8]) -> FsResult<()> {
+        // By its path no back rows are needed.
+        if self.walk_path(dir, path).is_ok() {
+            return Ok(());
+        }
+        self.look_up_number(dir)?;
+        let held = self.open_handle(dir);
+        self.forget(dir, 1);
+        held
     }
 
     /// Opens what a rollback goes back to: a snapshot, or a moment of the history.
@@ -204,12 +351,11 @@ impl FileSystem {
         if let Some(info) = self.snapshots()?.into_iter().find(|info| info.id == pin) {
             return SnapshotView::open(self.engine(), &self.options, info);
         }
-        match self.moment(pin) {
-            Ok(moment) => self.open_moment_at(&moment, row.dir, row.path.clone()),
+        match self.open_moment_of_view(pin, row.dir, row.path.clone()) {
             Err(FsError::NotFound) => Err(FsError::Corrupt(format!(
                 "the snapshot of a rollback, pin {pin}"
             ))),
-            Err(error) => Err(error),
+            opened => opened,
         }
     }
 }

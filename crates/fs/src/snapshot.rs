@@ -27,13 +27,13 @@ mod view;
 
 use crate::system::FileSystem;
 use crate::{FsError, FsResult};
-use follow::follow_path;
 use std::collections::BTreeSet;
 use stitch_base::clock::Timestamp;
 use stitch_base::{Ino, PinId};
 use stitch_format::fs_snapshot::{PIN_PREFIX, SNAPSHOT_PATH_BYTES_MAX, SnapshotRecord};
 use stitch_kv::PinInfo;
 
+pub(crate) use follow::follow_path;
 pub use parts::SnapshotPart;
 pub use view::SnapshotView;
 
@@ -163,7 +163,7 @@ impl FileSystem {
         check_name(name)?;
         self.check_takes_snapshots()?;
         // No snapshot shows half of a rollback.
-        let _changing = self.snapshot_change.lock();
+        let _changing = self.standing.views.snapshot_change.lock();
         let mut tried = Err(FsError::NotFound);
         for _ in 0..TRIES {
             tried = create();
@@ -318,7 +318,8 @@ impl FileSystem {
     /// the background, once no [`SnapshotView`] of it is left. Works in a full store.
     ///
     /// # Errors
-    /// [`FsError::NotFound`], [`FsError::ReadOnly`]; [`FsError::Held`]: release it first.
+    /// [`FsError::NotFound`], [`FsError::ReadOnly`]; [`FsError::Held`]: release it first, or have
+    /// the rollback that goes back to it finished.
     ///
     /// # Durability
     /// On the medium when this returns.
@@ -327,13 +328,17 @@ impl FileSystem {
         if !self.engine().capabilities().pins {
             return Err(FsError::NotFound);
         }
-        let _changing = self.snapshot_change.lock();
-        // One whose record cannot be read can be deleted.
-        if let Ok(SnapshotInfo { tags, .. }) = self.snapshot(name)
-            && !tags.is_empty()
-        {
+        let _changing = self.standing.views.snapshot_change.lock();
+        let drop_pin = || Ok(self.engine().drop_pin(&pin_name(name))?);
+        let Ok(SnapshotInfo { id, tags, .. }) = self.snapshot(name) else {
+            // One whose record cannot be read can be deleted.
+            return drop_pin();
+        };
+        if !tags.is_empty() {
             return Err(FsError::Held(tags.join(", ")));
         }
-        Ok(self.engine().drop_pin(&pin_name(name))?)
+        let under_way = &self.standing.views.under_way;
+        let dropped = under_way.drop_unless_used(id, drop_pin);
+        dropped.unwrap_or_else(|| Err(FsError::Held("a rollback to it is under way".to_owned())))
     }
 }

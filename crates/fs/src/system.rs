@@ -71,8 +71,6 @@ pub struct FileSystem {
     pub(crate) aside: Aside,
     pub(crate) extents: ExtentMaps,
     pub(crate) left_contents: LeftContents,
-    /// Held while the record of a snapshot is changed, or a snapshot is deleted.
-    pub(crate) snapshot_change: Mutex<()>,
     pub(crate) snapshot_sizes: SnapshotSizes,
     pub(crate) rollbacks: Rollbacks,
     pub(crate) policies: Policies,
@@ -148,6 +146,7 @@ impl FileSystem {
             let engine = fs.engine().as_ref();
             unless_full(fs.standing.views.drop_unrecorded(engine))?;
             unless_full(fs.standing.views.drop_removed(engine))?;
+            fs.finish_rollbacks_in_clones()?;
         }
         fs.end_transactions_at_open()?;
         Ok(fs)
@@ -226,7 +225,6 @@ impl FileSystem {
             aside,
             extents: ExtentMaps::default(),
             left_contents: LeftContents::default(),
-            snapshot_change: Mutex::default(),
             snapshot_sizes: SnapshotSizes::default(),
             rollbacks: Rollbacks::default(),
             policies: Policies::default(),
@@ -240,7 +238,8 @@ impl FileSystem {
         fs.sweep()?;
         fs.take_over();
         // It may bring files back that were unlinked.
-        fs.finish_rollback()?;
+        let finished = fs.finish_rollback()?;
+        fs.untold.keep(finished);
         if !fs.options.read_only {
             fs.reclaim_after_crash()?;
             fs.queue_unused_contents()?;

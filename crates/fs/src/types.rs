@@ -51,6 +51,8 @@ pub struct FsOptions {
     /// Seconds for which the file system keeps its history, by rounds of
     /// [`crate::FileSystem::run_history`]; `None` keeps none.
     pub history_s: Option<u64>,
+    /// Bytes after which a rollback commits a batch; `None` is half of the engine's largest.
+    pub rollback_batch_bytes: Option<u64>,
     /// Where large files are, and go. One that has some does not open without.
     pub external: Option<External>,
     /// How records beside the file system are joined by commits of transactions. By default none
@@ -71,6 +73,7 @@ impl Default for FsOptions {
             name_seed: None,
             ledger: None,
             history_s: None,
+            rollback_batch_bytes: None,
             external: None,
             records: Arc::new(PlainRecords),
         }

@@ -112,6 +112,12 @@ impl FileSystem {
         self.standing.number
     }
 
+    /// Returns the directory that the view shows. Nothing above it, and beside it, is reached.
+    pub(crate) fn shown_root(&self) -> Ino {
+        let record = self.standing.views.record(self.standing.number);
+        record.map_or(Ino::ROOT, |record| record.root)
+    }
+
     /// Opens the file system of a writable view by the name of its schema. Nobody else may have it
     /// open.
     ///

@@ -5,8 +5,9 @@ use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
+use stitch_base::Ino;
 use stitch_fs::{Keep, PolicyInfo, SnapshotInfo};
-use stitch_fuse::adapter::number_of_source;
+use stitch_fuse::adapter::{number_in_clone, number_of_source};
 
 /// Returns what a snapshot is of, as commands print it and daemons answer it: `name`, `id`, `path`
 /// of the directory from the root of the file system, the inode number `root` that it has in the
@@ -32,19 +33,24 @@ pub fn snapshot_json(info: &SnapshotInfo) -> Value {
 pub const POLICIES_XATTR: &str = "stitchfs.policies";
 
 /// Returns policies as commands print them and daemons answer them: an object with the list
-/// `policies`, each with `path`, inode number `dir`, `owner`, `prefix`, `every_s`, `keep`, `next`
-/// in nanoseconds since 1970, and `last_error` if the last try failed.
+/// `policies`, each with `path` from the root of the file system, the inode number `dir` that the
+/// directory has in the mount, `owner`, `prefix`, `every_s`, `keep`, `next` in nanoseconds since
+/// 1970, `clone` with the number of the clone that the directory is in, if it is in one, and
+/// `last_error` if the last try failed.
 #[must_use]
 pub fn policies_json(policies: &[PolicyInfo]) -> Value {
     let each = |policy: &PolicyInfo| {
         let mut out = json!({
-            "dir": policy.dir.0,
+            "dir": policy_dir(policy).0,
             "owner": policy.owner,
             "prefix": policy.rule.prefix,
             "every_s": policy.rule.every_s,
             "keep": keep_text(&policy.rule.keep),
             "next": policy.next.0,
         });
+        if policy.view > 0 {
+            out["clone"] = json!(policy.view);
+        }
         if let Some(error) = &policy.last_error {
             out["last_error"] = json!(error);
         }
@@ -53,6 +59,14 @@ pub fn policies_json(policies: &[PolicyInfo]) -> Value {
         out
     };
     json!({ "policies": policies.iter().map(each).collect::<Vec<Value>>() })
+}
+
+/// Returns the number that the directory of a policy has in a mount.
+fn policy_dir(policy: &PolicyInfo) -> Ino {
+    match policy.view {
+        0 => policy.dir,
+        view => number_in_clone(view, policy.dir),
+    }
 }
 
 fn keep_text(keep: &Keep) -> String {
@@ -75,6 +89,32 @@ fn keep_text(keep: &Keep) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_policy_says_in_which_clone_its_directory_is() {
+        let mut policy = PolicyInfo {
+            view: 0,
+            dir: Ino(9),
+            path: b"d".to_vec(),
+            owner: 7,
+            rule: stitch_fs::PolicyRule {
+                every_s: 60,
+                keep: Keep::default(),
+                prefix: "auto".to_owned(),
+            },
+            next: stitch_base::clock::Timestamp(5),
+            last_error: None,
+        };
+        let told = policies_json(&[policy.clone()]);
+        let told = &told["policies"][0];
+        assert_eq!((&told["dir"], &told["path"]), (&json!(9), &json!("d")));
+        assert!(told.get("clone").is_none());
+        policy.view = 3;
+        let told = policies_json(&[policy]);
+        let told = &told["policies"][0];
+        let number = number_in_clone(3, Ino(9)).0;
+        assert_eq!((&told["dir"], &told["clone"]), (&json!(number), &json!(3)));
+    }
 
     #[test]
     fn what_is_kept_is_shown_as_it_is_asked_for() {

@@ -57,6 +57,8 @@ fn images() -> Result<(), Box<dyn Error>> {
         (Clean::Killed, "branches-killed"),
         (Clean::Closed, "shifts-closed"),
         (Clean::Killed, "shifts-killed"),
+        (Clean::Closed, "clones-closed"),
+        (Clean::Killed, "clones-killed"),
     ] {
         let device = match kind.split_once('-') {
             Some(("instances", _)) => sample::make_instances(clean)?,
@@ -64,6 +66,7 @@ fn images() -> Result<(), Box<dyn Error>> {
             Some(("pins", _)) => sample::make_pins(clean)?,
             Some(("scopes", _)) => sample::make_scopes(clean)?,
             Some(("ranges", _)) => sample::make_ranges(clean)?,
+            Some(("clones", _)) => sample::make_clones(clean)?,
             Some(("branches", _)) => sample::make_branches(clean)?,
             Some(("shifts", _)) => sample::make_shifts(clean)?,
             Some(("handles", _)) => sample::make_with_back_rows(clean)?,

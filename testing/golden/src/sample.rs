@@ -4,8 +4,8 @@ use crate::store::{self, Clean};
 use stitch_base::{Ino, TreeId};
 use stitch_device::MemDevice;
 use stitch_fs::{
-    Caller, DirName, FallocateMode, FileKind, FileSystem, FsResult, NewNode, RenameMode, SetAttr,
-    WriteOptions, XattrMode,
+    Caller, CloneSource, DirName, FallocateMode, FileKind, FileSystem, FsResult, Keep, NewNode,
+    PolicyRule, RenameMode, SetAttr, WriteOptions, XattrMode,
 };
 use stitch_kv::{
     Batch, CommitOptions, Guards, KeyRanges, NewBranch, OwnedKeyRange, PinRanges, TreeOptions,
@@ -289,6 +289,43 @@ pub fn make_shared(clean: Clean) -> Result<MemDevice, Box<dyn std::error::Error>
         let open = copy(source, "open")?;
         fs.open_handle(open)?;
         fs.unlink(ROOT, at(Ino::ROOT, "open"))
+    })
+}
+
+/// A new store with a clone, a snapshot of a directory in it, and policies of directories in both,
+/// closed in good order or left as by a crash.
+///
+/// # Errors
+/// Whatever the store says.
+pub fn make_clones(clean: Clean) -> Result<MemDevice, Box<dyn std::error::Error>> {
+    store::with_new(clean, &[], |fs| {
+        let new = NewNode {
+            perm: 0o755,
+            umask: 0,
+        };
+        let dir = fs.make_dir(ROOT, at(Ino::ROOT, "directory"), &new)?.ino;
+        let file = fs.create(ROOT, at(dir, "file"), &new)?.ino;
+        fs.write(file, 0, &text(6_000), WriteOptions::default())?;
+        let source = CloneSource {
+            fs,
+            dir,
+            snapshot: None,
+        };
+        let made = fs.make_clone(ROOT, &source, at(Ino::ROOT, "clone"))?;
+        let clone = fs.open_clone(made.number)?;
+        let rule = PolicyRule {
+            every_s: 900,
+            keep: Keep::default(),
+            prefix: "auto".to_owned(),
+        };
+        fs.set_policy(dir, &rule)?;
+        fs.set_policy_in(&clone, made.root, &rule)?;
+        fs.create_snapshot_in(&clone, made.root, "before")?;
+        let late = clone.fs().create(ROOT, at(made.root, "late"), &new)?.ino;
+        clone
+            .fs()
+            .write(late, 0, &text(300), WriteOptions::default())?;
+        Ok(())
     })
 }
 

@@ -225,6 +225,8 @@ fn header(has_back_rows: bool) -> FsHeader {
         has_transactions: has_back_rows,
         has_policies: has_back_rows,
         has_shared: has_back_rows,
+        rolls_back_clone: false,
+        has_clone_policies: has_back_rows,
     }
 }
 

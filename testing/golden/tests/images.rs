@@ -70,6 +70,7 @@ fn the_current_version_has_its_images() {
         "branches-",
         "scopes-",
         "shifts-",
+        "clones-",
     ]
     .map(|kind| ["closed", "killed"].map(|end| format!("{kind}{end}")));
     for kind in kinds.iter().flatten() {

@@ -144,6 +144,8 @@ fn options(clock: &Arc<SetClock>) -> FsOptions {
         // Room for a few directories, and each answer without reading is compared with a read.
         names_bytes: 1000,
         confirm_names: true,
+        // A power cut falls between batches, too.
+        rollback_batch_bytes: Some(600),
         ..FsOptions::default()
     }
 }

@@ -187,6 +187,14 @@ pub enum Issue {
         /// The inode.
         ino: Ino,
     },
+    /// A policy of snapshots is of what is, or was, no directory in a clone, or of no clone.
+    #[error("inode {ino} of clone {number} has a policy of snapshots and never was a directory")]
+    FalseClonePolicy {
+        /// Number of the clone.
+        number: u64,
+        /// The inode in it.
+        ino: Ino,
+    },
     /// The record of a moment of the history cannot be read, so it would never be dropped.
     #[error("the moment {pin} of the history is damaged: {detail}")]
     BadMoment {

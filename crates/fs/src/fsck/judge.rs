@@ -142,15 +142,35 @@ fn orphans(found: &Found) -> Vec<Issue> {
     wrong.map(|&ino| Issue::FalseOrphan { ino }).collect()
 }
 
-/// A directory that was removed may have its policy for a while.
+/// Those of directories in clones are compared with the clones; see [`false_policies`].
 fn policies(found: &Found) -> Vec<Issue> {
-    let end = found.next_ino.unwrap_or(INO_MAX);
-    let is_false = |ino: &&Ino| match found.inodes.get(ino) {
-        Some(inode) => inode.kind != FileKind::Directory,
-        None => ino.0 >= end,
-    };
-    let wrong = found.policies.iter().filter(is_false);
-    wrong.map(|&ino| Issue::FalsePolicy { ino }).collect()
+    let own = found.policies.iter().filter(|(view, _)| *view == 0);
+    let wrong = own.filter(|(_, dir)| !may_have_policy(found, *dir));
+    wrong.map(|&(_, ino)| Issue::FalsePolicy { ino }).collect()
+}
+
+/// Lists the policies in a clone, of which `found` was found, of what is no directory there.
+pub(super) fn false_policies(
+    policies: &BTreeSet<(u64, Ino)>,
+    number: u64,
+    found: &Found,
+) -> Vec<Issue> {
+    if !found.is_readable {
+        return Vec::new();
+    }
+    let own = policies.iter().filter(|(view, _)| *view == number);
+    let wrong = own.filter(|(_, dir)| !may_have_policy(found, *dir));
+    wrong
+        .map(|&(number, ino)| Issue::FalseClonePolicy { number, ino })
+        .collect()
+}
+
+/// A directory that was removed may have its policy for a while.
+fn may_have_policy(found: &Found, dir: Ino) -> bool {
+    match found.inodes.get(&dir) {
+        Some(inode) => inode.kind == FileKind::Directory,
+        None => dir.0 < found.next_ino.unwrap_or(INO_MAX),
+    }
 }
 
 fn numbers(found: &Found) -> Vec<Issue> {

@@ -203,7 +203,7 @@ impl Lost {
             Issue::NoSharedRow { .. } | Issue::MissingUser { .. } | Issue::FalseUser { .. } => {
                 self.has_lost_sharing(found)
             }
-            Issue::LooseSharedRow { .. } => has_lost_names,
+            Issue::LooseSharedRow { .. } | Issue::FalseClonePolicy { .. } => has_lost_names,
             Issue::NoPlainFile { ino } => self.has(&self.keys.external(*ino)),
             Issue::BackRow { ino, .. } => self.has(&self.keys.back(*ino)),
             Issue::UnwrittenCount { .. } => has_lost_names || self.of("sys").next().is_some(),

@@ -96,7 +96,7 @@ impl Repair<'_> {
             Issue::Nameless { ino } => self.rescue(*ino)?,
             Issue::UnlistedOrphan { ino } => self.list_orphan(*ino),
             Issue::FalseOrphan { ino } => self.unlist_orphan(*ino),
-            Issue::FalsePolicy { ino } => self.delete_policy(*ino),
+            Issue::FalsePolicy { .. } | Issue::FalseClonePolicy { .. } => self.delete_policy(issue),
             Issue::MissingDirectory { ino } => self.remake(*ino)?,
             Issue::NotADirectory { ino } => self.move_entries(*ino)?,
             Issue::Unreachable { ino, key } => self.rehang(*ino, key)?,
@@ -363,9 +363,9 @@ impl Repair<'_> {
         Ok(())
     }
 
-    fn delete_policy(&mut self, dir: Ino) {
-        let trees = self.trees;
-        self.changes.delete(trees.sys, &trees.keys.policy(dir));
+    fn delete_policy(&mut self, issue: &Issue) {
+        let row = views::policy_row(self.trees, issue);
+        self.changes.delete(self.trees.sys, &row);
     }
 
     /// An issue of a clone's record.

@@ -75,8 +75,8 @@ pub(super) struct Found {
     pub(super) shared: SharedRows,
     /// Writable views that rows tell of.
     pub(super) views: BTreeMap<u64, ViewRecord>,
-    /// Directories that have policies of snapshots.
-    pub(super) policies: BTreeSet<Ino>,
+    /// Directories that have policies of snapshots, each with the clone that it is in; 0 is none.
+    pub(super) policies: BTreeSet<(u64, Ino)>,
     /// Stored number of chunks in unwritten extents.
     pub(super) unwritten: Option<u64>,
     pub(super) header: Option<FsHeader>,
@@ -350,10 +350,14 @@ impl Found {
                 let is_known = fs_reads::decode(value).is_ok();
                 return is_known && self.has(|header| header.has_transactions);
             }
-            SysRow::Policy(dir) => {
-                self.policies.insert(dir);
+            SysRow::Policy(view, dir) => {
+                self.policies.insert((view, dir));
                 let is_known = PolicyRow::decode(value).is_ok();
-                return is_known && self.has(|header| header.has_policies);
+                return is_known
+                    && self.has(|header| match view {
+                        0 => header.has_policies,
+                        _ => header.has_clone_policies,
+                    });
             }
             SysRow::Shared(_) | SysRow::Contents(_) | SysRow::ContentsUser(..) => {
                 return self.shared.add(row, value);

@@ -3,6 +3,7 @@
 use super::scan::Found;
 use super::{Issue, Trees};
 use crate::FsResult;
+use crate::locator::RowKey;
 use crate::schema::view_schema;
 use std::collections::BTreeMap;
 use stitch_base::Ino;
@@ -19,6 +20,26 @@ pub(super) fn take(found: &mut Found) -> Views {
     let mut views = std::mem::take(&mut found.views);
     views.retain(|_, record| record.state == ViewState::Live);
     views
+}
+
+/// Lists the policies of directories in views that have no record. Those of a removed view go with
+/// its record.
+pub(super) fn policies_of_none(mainline: &Found) -> Vec<Issue> {
+    let of_views = mainline.policies.iter().filter(|(view, _)| *view > 0);
+    of_views
+        .filter(|(view, _)| !mainline.views.contains_key(view))
+        .map(|&(number, ino)| Issue::FalseClonePolicy { number, ino })
+        .collect()
+}
+
+/// Returns the key of the policy that an issue is about.
+pub(super) fn policy_row(mainline: &Trees, issue: &Issue) -> RowKey {
+    let (view, dir) = match issue {
+        Issue::FalseClonePolicy { number, ino } => (*number, *ino),
+        Issue::FalsePolicy { ino } => (0, *ino),
+        other => unreachable!("{other} is about no policy"),
+    };
+    mainline.keys.policy(view, dir)
 }
 
 /// Lists the views that should lie at a directory of this file system, and lie nowhere. One with

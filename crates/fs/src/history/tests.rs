@@ -191,6 +191,64 @@ fn a_directory_goes_back_to_a_moment() {
 }
 
 #[test]
+fn a_directory_in_a_clone_goes_back_to_a_moment() {
+    let tester = tester();
+    let (fs, dir) = (&tester.fs, tester.dir);
+    tester.write(b"one");
+    let early = tester.after(0).created.expect("it is due").id;
+    let source = crate::CloneSource {
+        fs,
+        dir,
+        snapshot: None,
+    };
+    let at = DirName::new(Ino::ROOT, b"clone");
+    let made = fs.make_clone(&SUPER, &source, at).expect("it is made");
+    let clone = fs.open_clone(made.number).expect("it opens");
+    let first = tester.after(5).created.expect("it is due").id;
+    let has_changed = |from| {
+        clone
+            .fs()
+            .has_changed(dir, from, None)
+            .expect("it is known")
+    };
+    assert!(has_changed(early) && !has_changed(first));
+    let later = DirName::new(dir, b"later");
+    let new = clone.fs().create(&SUPER, later, &NewNode::default());
+    new.expect("it is made");
+    assert!(has_changed(first));
+    assert!(!fs.has_changed(dir, first, None).expect("it is known"));
+    // The name that the clone lies at makes no difference.
+    let renamed = DirName::new(Ino::ROOT, b"renamed");
+    let moved = fs.rename(&SUPER, at, renamed, crate::RenameMode::Replace);
+    moved.expect("it is there");
+    let back = fs.roll_back_in_to_moment(&clone, first, dir, None);
+    back.expect("it is rolled back");
+    assert!(!has_changed(first));
+    let gone = clone.fs().lookup(later);
+    assert!(matches!(gone, Err(FsError::NotFound)), "{gone:?}");
+    let before = fs.roll_back_in_to_moment(&clone, early, dir, None);
+    assert!(matches!(before, Err(FsError::NotFound)), "{before:?}");
+    let direct = clone.fs().roll_back_to_moment(first, dir, None);
+    assert!(matches!(direct, Err(FsError::Unsupported)), "{direct:?}");
+}
+
+#[test]
+fn the_moment_of_an_interrupted_rollback_stays() {
+    let tester = tester();
+    tester.write(b"one");
+    let first = tester.after(0).created.expect("it is due").id;
+    let under_way = &tester.fs.standing.views.under_way;
+    under_way.begin(7, first);
+    tester.after(100_000);
+    assert!(tester.fs.moment(first).is_ok());
+    while tester.fs.yield_history().expect("it may") {}
+    assert!(tester.fs.moment(first).is_ok());
+    under_way.end(7);
+    assert!(tester.fs.yield_history().expect("it may"));
+    assert!(tester.fs.moment(first).is_err());
+}
+
+#[test]
 fn a_writer_without_space_gets_that_of_the_history() {
     let tester = tester();
     for _ in 0..8 {

@@ -1,5 +1,7 @@
 //! Policies, with a clock that the test sets, beside a plain twin.
 
+mod in_clone;
+
 use super::*;
 use crate::testing::{SetClock, formatted};
 use crate::{Caller, DirName, FsOptions, NewNode, RenameMode, SetAttr, SetTime};

@@ -216,7 +216,8 @@ fn whereabouts(fs: &FileSystem, top: Ino, ino: Ino) -> FsResult<Option<Whereabou
     match fs.store.own_row(ino)? {
         Some((head, _)) if head.nlink == 0 => Ok(Some(Whereabouts::Orphan(head))),
         Some(_) => Ok(Some(Whereabouts::Elsewhere)),
-        None if top == Ino::ROOT => Ok(Some(Whereabouts::Gone)),
+        // Nothing leaves the directory that the view shows.
+        None if top == fs.shown_root() => Ok(Some(Whereabouts::Gone)),
         None => Ok(fs.has_place(ino)?.map(|has_place| match has_place {
             true => Whereabouts::Elsewhere,
             false => Whereabouts::Gone,

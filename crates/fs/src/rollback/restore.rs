@@ -45,6 +45,8 @@ pub(super) struct Restore<'a> {
     leaving: HashMap<Ino, (Inode, bool)>,
     /// Files whose own row was put.
     placed: HashSet<Ino>,
+    /// Clones that the batch removes.
+    removed: Vec<u64>,
     /// Directories that are kept known until the end, by a handle or a lookup.
     kept: Vec<(Ino, Hold)>,
     /// What caches above have to drop, of the batches that were committed.
@@ -59,7 +61,8 @@ impl<'a> Restore<'a> {
         plan: &'a RollbackPlan,
         row: &'a RollbackRow,
     ) -> Self {
-        let limit = fs.engine().limits().batch_bytes_max / BATCH_SHARE;
+        let most = fs.engine().limits().batch_bytes_max / BATCH_SHARE;
+        let limit = fs.options.rollback_batch_bytes.unwrap_or(most).min(most);
         Self {
             fs,
             past,
@@ -71,6 +74,7 @@ impl<'a> Restore<'a> {
             batch_bytes: usize::try_from(limit).unwrap_or(usize::MAX),
             is_marked: fs.header.lock().rolls_back,
             leaving: HashMap::new(),
+            removed: Vec::new(),
             placed: HashSet::new(),
             kept: Vec::new(),
             notices: Notices::default(),
@@ -405,6 +409,8 @@ impl<'a> Restore<'a> {
         let now = fs.now();
         if inode.is_dir() {
             self.change.detach(inode, now);
+            self.removed
+                .extend(fs.stage_clone_removed(&mut self.change, ino));
         } else {
             let tail = fs.store.tail(inode)?;
             self.change.drop_name(inode, now, tail)?;
@@ -436,7 +442,10 @@ impl<'a> Restore<'a> {
     fn commit(&mut self) -> FsResult<()> {
         let next = Change::new(self.fs);
         let change = std::mem::replace(&mut self.change, next);
-        change.commit_unasked(&mut self.notices)
+        change.commit_unasked(&mut self.notices)?;
+        let views = &self.fs.standing.views;
+        views.note_removed(&std::mem::take(&mut self.removed));
+        Ok(())
     }
 
     fn finish(&mut self) -> FsResult<()> {

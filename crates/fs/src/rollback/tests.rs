@@ -1,8 +1,12 @@
 //! A directory is rolled back, and compared with what it was.
 
+mod clones;
+mod in_clone;
+mod interrupted;
+
 use crate::{
-    Caller, CloneSource, DirName, FileKind, FileSystem, FsError, FsOptions, NewNode, RenameMode,
-    SetAttr, Taken, WriteOptions, XattrMode, fsck,
+    Caller, DirName, FileKind, FileSystem, FsError, FsOptions, NewNode, RenameMode, SetAttr, Taken,
+    WriteOptions, XattrMode, fsck,
 };
 use std::collections::BTreeMap;
 use stitch_base::Ino;
@@ -18,7 +22,7 @@ const NEW: NewNode = NewNode {
 const LARGE: usize = 12 << 20;
 
 struct Tester {
-    fs: FileSystem,
+    fs: Arc<FileSystem>,
     model: Arc<ModelEngine>,
 }
 
@@ -32,7 +36,7 @@ fn tester() -> Tester {
 fn open(model: &Arc<ModelEngine>) -> Tester {
     let engine: Arc<dyn Engine> = Arc::clone(model) as _;
     let fs = FileSystem::open(engine, FsOptions::default()).expect("it opens");
-    let model = Arc::clone(model);
+    let (fs, model) = (Arc::new(fs), Arc::clone(model));
     Tester { fs, model }
 }
 
@@ -360,7 +364,7 @@ fn a_rollback_of_several_batches_is_finished_however_often_it_is_interrupted() {
         tester.model.mend_commits();
         if let Ok(fs) = opened {
             assert!(is_whole, "a part of a rollback is not shown");
-            tester.fs = fs;
+            tester.fs = Arc::new(fs);
             break;
         }
         interruptions += 1;
@@ -406,25 +410,4 @@ fn what_cannot_be_rolled_back_is_refused() {
     );
     assert_eq!(tester.contents(small), b"AFTER!", "nothing was done");
     tester.check();
-}
-
-#[test]
-fn a_directory_with_a_clone_in_it_is_left_alone() {
-    let tester = tester();
-    let dir = grow(&tester);
-    tester.fs.create_snapshot(dir, "mon").unwrap();
-    let source = CloneSource {
-        fs: &tester.fs,
-        dir,
-        snapshot: None,
-    };
-    let at = DirName::new(dir, b"clone");
-    tester.fs.make_clone(&SUPER, &source, at).unwrap();
-    let refused = tester.fs.roll_back("mon", dir, None);
-    assert!(matches!(refused, Err(FsError::Unsupported)), "{refused:?}");
-    assert!(tester.find(dir, "clone").is_some());
-    // What it is of can be rolled back where it lies elsewhere.
-    tester.rename((dir, "clone"), (ROOT, "clone"));
-    tester.fs.roll_back("mon", dir, None).unwrap();
-    assert!(tester.find(ROOT, "clone").is_some());
 }

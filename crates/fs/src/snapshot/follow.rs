@@ -13,7 +13,7 @@ use stitch_base::Ino;
 ///
 /// # Errors
 /// [`FsError::Stale`] if the path does not lead to `(view, dir)`.
-pub(super) fn follow_path<F: Deref<Target = FileSystem>>(
+pub(crate) fn follow_path<F: Deref<Target = FileSystem>>(
     start: F,
     path: &[u8],
     (view, dir): (u64, Ino),

@@ -59,7 +59,7 @@ impl FileSystem {
         change: impl FnOnce(&mut SnapshotRecord) -> FsResult<()>,
     ) -> FsResult<()> {
         self.check_writable()?;
-        let _changing = self.snapshot_change.lock();
+        let _changing = self.standing.views.snapshot_change.lock();
         let mut record = self.snapshot(name)?.into_record();
         change(&mut record)?;
         let user = record.encode();

@@ -27,18 +27,37 @@ impl FileSystem {
         dir: Ino,
         name: &str,
     ) -> FsResult<SnapshotInfo> {
-        clone.fs().check_numbers_leave_room()?;
-        self.create_with(name, || self.try_snapshot_in(clone, dir, name))
+        self.create_marked_in(clone, dir, name, false)
     }
 
-    fn try_snapshot_in(&self, clone: &LiveView, dir: Ino, name: &str) -> FsResult<SnapshotInfo> {
+    /// Creates a snapshot, which may be that of a policy.
+    pub(crate) fn create_marked_in(
+        &self,
+        clone: &LiveView,
+        dir: Ino,
+        name: &str,
+        is_automatic: bool,
+    ) -> FsResult<SnapshotInfo> {
+        clone.fs().check_numbers_leave_room()?;
+        self.create_with(name, || {
+            self.try_snapshot_in(clone, dir, name, is_automatic)
+        })
+    }
+
+    fn try_snapshot_in(
+        &self,
+        clone: &LiveView,
+        dir: Ino,
+        name: &str,
+        is_automatic: bool,
+    ) -> FsResult<SnapshotInfo> {
         let inode = clone.fs().residents.inodes.get_dir(dir)?;
         let record = SnapshotRecord {
             root: dir,
             view: clone.info().number,
             created_ns: self.now(),
             owner: inode.head.uid,
-            is_automatic: false,
+            is_automatic,
             tags: BTreeSet::new(),
             path: self.path_through(clone, dir)?,
         };
@@ -47,7 +66,7 @@ impl FileSystem {
     }
 
     /// Returns the path of a directory in a clone, from the root of mainline.
-    fn path_through(&self, clone: &LiveView, dir: Ino) -> FsResult<Vec<u8>> {
+    pub(crate) fn path_through(&self, clone: &LiveView, dir: Ino) -> FsResult<Vec<u8>> {
         debug_assert_eq!(self.view_number(), 0, "paths begin in mainline");
         let below = clone.fs().path_below(clone.info().root, dir)?;
         let mut info = self.clone_of(clone.info().number)?;

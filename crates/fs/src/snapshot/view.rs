@@ -70,23 +70,51 @@ impl SnapshotView {
         pin: &str,
         info: SnapshotInfo,
     ) -> FsResult<Self> {
-        let at = engine.open_pin(pin)?;
-        let past = SnapshotEngine::new(Arc::clone(engine), at);
-        let views = PastViews::new(FileSystem::open_past(Arc::new(past), options.of_past())?);
+        let views = views_at(engine, options, pin)?;
         let (mainline, dir) = (Arc::clone(views.mainline()), (info.view, info.root));
         let (fs, is_private) = follow_path(mainline, &info.path, dir, |fs, at| {
             let clone = fs.clone_at(at);
             let enter = |info: CloneInfo| FsResult::Ok((views.open(info.number)?, info.root));
             clone.map(enter).transpose()
         })?;
+        Ok(Self::new(views, fs, info, is_private))
+    }
+
+    /// Opens the directory that `info` tells of, as a pin shows it. The path of `info` is that in
+    /// the file system which has the directory.
+    ///
+    /// # Errors
+    /// [`crate::FsError::Stale`] if the path does not lead there; [`crate::FsError::NotFound`] if
+    /// there was no such view.
+    pub(crate) fn open_in_view(
+        engine: &Arc<dyn Engine>,
+        options: &FsOptions,
+        pin: &str,
+        info: SnapshotInfo,
+    ) -> FsResult<Self> {
+        let views = views_at(engine, options, pin)?;
+        let fs = views.open(info.view)?;
+        let is_private = fs.walk_path(info.root, &info.path)?;
+        Ok(Self::new(views, fs, info, is_private))
+    }
+
+    fn new(views: PastViews, fs: Arc<FileSystem>, info: SnapshotInfo, is_private: bool) -> Self {
         let clones = views.mainline().clones();
         let clones = clones.iter().map(|info| info.number).collect();
-        Ok(Self {
+        Self {
             numbers: PartNumbers::new(info.view, fs.next_number(), clones),
             fs,
             info,
             is_private,
             views,
-        })
+        }
     }
+}
+
+/// Opens the file systems of a store as a pin shows them.
+fn views_at(engine: &Arc<dyn Engine>, options: &FsOptions, pin: &str) -> FsResult<PastViews> {
+    let at = engine.open_pin(pin)?;
+    let past = SnapshotEngine::new(Arc::clone(engine), at);
+    let mainline = FileSystem::open_past(Arc::new(past), options.of_past())?;
+    Ok(PastViews::new(mainline))
 }

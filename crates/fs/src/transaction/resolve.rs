@@ -281,7 +281,7 @@ fn join_sys(key: &[u8], sides: &Sides<'_>) -> FsResult<Option<Vec<u8>>> {
         Some(SysRow::NextView | SysRow::View(_) | SysRow::Rollback) => theirs(),
         Some(SysRow::Fixed) => theirs().or_else(ours),
         Some(SysRow::Orphan(_) | SysRow::External(_) | SysRow::Back(_) | SysRow::Extent(..))
-        | Some(SysRow::Policy(_))
+        | Some(SysRow::Policy(..))
         | Some(SysRow::Shared(_) | SysRow::Contents(_) | SysRow::ContentsUser(..))
         | None => None,
     })

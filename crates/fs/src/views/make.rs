@@ -118,7 +118,7 @@ impl FileSystem {
         drop_trees(self.engine().as_ref(), |of| of >= first)?;
         let plan = {
             // No clone is of half a rollback.
-            let _whole = source.fs.snapshot_change.lock();
+            let _whole = source.fs.standing.views.snapshot_change.lock();
             let clones = source.fs.clones();
             let inner = source.inner_clones(&clones)?;
             self.check_are_there(source, &inner)?;
@@ -140,12 +140,19 @@ impl FileSystem {
     }
 
     /// Refuses a snapshot with a clone in it that was removed since: its trees may be gone.
+    /// In the present it refuses what a rollback has left a part of: the clone would keep it.
     fn check_are_there(&self, source: &CloneSource<'_>, inner: &[InnerClone]) -> FsResult<()> {
-        if source.snapshot.is_none() {
-            return Ok(());
-        }
         let views = &self.standing.views;
         let mut numbers = inner.iter().map(|inner| inner.info.number);
+        if source.snapshot.is_none() {
+            let mut all = std::iter::once(source.fs.view_number()).chain(numbers);
+            return match all.any(|number| views.under_way.is_interrupted(number)) {
+                true => Err(FsError::Invalid(
+                    "a rollback of it was interrupted: repeat it",
+                )),
+                false => Ok(()),
+            };
+        }
         match numbers.all(|number| views.record(number).is_some()) {
             true => Ok(()),
             false => Err(FsError::Unsupported),

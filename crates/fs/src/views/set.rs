@@ -5,6 +5,7 @@
 
 use super::{CloneInfo, LiveView};
 use crate::locator::{Locator, SysRow, Tree};
+use crate::rollback::RollbacksUnderWay;
 use crate::rows::RowBatch;
 use crate::schema::{Store, view_of_tree};
 use crate::{FsError, FsResult};
@@ -31,11 +32,17 @@ pub(crate) struct ViewSet {
     has_removed: AtomicBool,
     /// Held while a view is made: numbers are given out one by one.
     making: Mutex<()>,
+    /// Held while a view is opened, which may remove views: it finishes a rollback.
+    opening: Mutex<()>,
     open: Mutex<HashMap<u64, Weak<LiveView>>>,
     /// Held while trees are dropped.
     dropping: Mutex<()>,
     /// File systems whose back rows were asked for.
     without_back_rows: Mutex<BTreeSet<u64>>,
+    /// Held while a snapshot is created or deleted, its record is changed, or a directory of any
+    /// view is rolled back: a snapshot shows several views.
+    pub(crate) snapshot_change: Mutex<()>,
+    pub(crate) under_way: RollbacksUnderWay,
 }
 
 #[derive(Debug, Default)]
@@ -128,9 +135,12 @@ impl ViewSet {
             has_removed: AtomicBool::new(has_removed),
             records: Mutex::new(records),
             making: Mutex::default(),
+            opening: Mutex::default(),
             open: Mutex::default(),
             dropping: Mutex::default(),
             without_back_rows: Mutex::default(),
+            snapshot_change: Mutex::default(),
+            under_way: RollbacksUnderWay::default(),
         }
     }
 
@@ -269,6 +279,7 @@ impl ViewSet {
             drop_trees(engine, |of| of == *number)?;
             let mut batch = store.batch();
             batch.delete(&store.keys.view(*number));
+            delete_policies(store, *number, &mut batch)?;
             store.commit(&batch, SpaceClass::Reserve)?;
             self.records.lock().by_number.remove(number);
         }
@@ -335,16 +346,35 @@ impl ViewSet {
         number: u64,
         open: impl FnOnce(&ViewRecord) -> FsResult<LiveView>,
     ) -> FsResult<Arc<LiveView>> {
-        let mut opened = self.open.lock();
+        let _one_at_a_time = self.opening.lock();
         let record = self.record(number).ok_or(FsError::NotFound)?;
-        if let Some(view) = opened.get(&number).and_then(Weak::upgrade) {
+        let found = self.open.lock().get(&number).and_then(Weak::upgrade);
+        if let Some(view) = found {
             return Ok(view);
         }
         let view = Arc::new(open(&record)?);
+        let mut opened = self.open.lock();
         opened.retain(|_, view| view.strong_count() > 0);
         opened.insert(number, Arc::downgrade(&view));
+        drop(opened);
+        // Whoever removed it meanwhile has not found it among those that are open.
+        if self.record(number).is_none() {
+            view.fs().is_removed.store(true, Ordering::Release);
+        }
         Ok(view)
     }
+}
+
+/// Deletes the policies of directories in a view.
+fn delete_policies(store: &Store, number: u64, batch: &mut RowBatch<'_>) -> FsResult<()> {
+    let mut scan = store.scan(&store.keys.policies_in(number))?;
+    while let Some((key, _)) = scan.next()? {
+        if let Some(SysRow::Policy(view, dir)) = Locator::sys_row(key) {
+            debug_assert_eq!(view, number, "the range is of this view");
+            batch.delete(&store.keys.policy(view, dir));
+        }
+    }
+    Ok(())
 }
 
 /// Drops the trees of the views whose numbers are `wanted`.

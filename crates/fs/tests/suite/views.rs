@@ -6,7 +6,8 @@
 //!
 //! ```text
 //! mainline   ops -> plain copy           snapshot   a clone of mainline's copy, never changed
-//! clone      ops -> its plain copy       rollback   the rows of the snapshot's copy come back
+//! clone      ops -> its plain copy       rollback   the rows of the snapshot's copy come back,
+//!                                                   in mainline and in clones
 //! transaction: ops -> its plain copy, and kept; a commit does them again on mainline's copy
 //! ```
 //!
@@ -17,6 +18,7 @@ mod compare;
 mod ops;
 mod pasts;
 mod plain;
+mod rollbacks;
 mod works;
 mod world;
 

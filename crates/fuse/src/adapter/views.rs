@@ -32,6 +32,7 @@ mod table;
 mod tests;
 mod transactions;
 mod unasked;
+mod writable;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -49,12 +49,18 @@ impl CommitFault {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NextCommits {
     fault: CommitFault,
+    /// Commits that succeed before.
+    well: u32,
     left: u32,
 }
 
 impl NextCommits {
     pub(super) fn take(next: &mut Option<Self>) -> Option<CommitFault> {
         let this = next.as_mut()?;
+        if this.well > 0 {
+            this.well -= 1;
+            return None;
+        }
         let fault = this.fault;
         this.left = this.left.saturating_sub(1);
         if this.left == 0 {
@@ -71,8 +77,17 @@ impl ModelEngine {
     /// # Panics
     /// If `count` is 0.
     pub fn fail_commits(&self, fault: CommitFault, count: u32) {
+        self.fail_commits_after(0, fault, count);
+    }
+
+    /// Does the same after `well` commits that succeed.
+    ///
+    /// # Panics
+    /// If `count` is 0.
+    pub fn fail_commits_after(&self, well: u32, fault: CommitFault, count: u32) {
         assert!(count > 0, "at least one fails");
-        self.state.write().next_commits = Some(NextCommits { fault, left: count });
+        let left = count;
+        self.state.write().next_commits = Some(NextCommits { fault, well, left });
     }
 
     /// From now on no commit is made to fail.

@@ -102,6 +102,9 @@ fn commits_fail_as_they_are_told_to() {
     engine.fail_commits(CommitFault::Full, u32::MAX);
     assert_eq!(put(b"a"), Err(ErrorKind::NoSpace));
     engine.mend_commits();
+    engine.fail_commits_after(1, CommitFault::Full, 1);
+    put(b"a").unwrap();
+    assert_eq!(put(b"a"), Err(ErrorKind::NoSpace));
     put(b"a").unwrap();
 }
 

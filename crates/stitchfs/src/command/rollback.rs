@@ -22,7 +22,9 @@ const AFTER: &str = "\
 Contents, names, times, modes, owners, attributes and inode numbers become those
 of the snapshot. Open files show the restored content. Files made later are
 removed; programs that have them open read on. What was moved out of the
-directory stays where it is, and the directory gets a copy. Before that, a
+directory stays where it is, and the directory gets a copy. A clone in the
+directory keeps its contents, and is removed if it was made later. DIR may be in
+a clone. Before that, a
 snapshot before-rollback-TIME is created, to go back again. Other programs wait
 meanwhile. After a crash the directory is as before or as in the snapshot.
 Root, the user who mounted, and the owner of the directory may, the owner only
@@ -190,9 +192,9 @@ fn refused(dir: &Path, name: &str, error: &io::Error) -> anyhow::Error {
              no file in it may be immutable or append-only (lsattr)"
         ),
         Some(Errno::OPNOTSUPP) => anyhow!(
-            "{shown}: is in a clone (clone the snapshot instead: `stitchfs clone SNAP NEW`), or a \
-             clone lies in it (remove it first) or in the snapshot (copy or clone from there), \
-             which a rollback cannot move; or its store has large files beside it"
+            "{shown}: a clone that the snapshot shows was destroyed, or moved out of the \
+             directory (move it back); copy or clone what is needed from the snapshot. Or the \
+             directory is in a transaction, or its store has large files beside it"
         ),
         Some(Errno::NOSPC) => anyhow!(
             "{shown}: there is no room for what would be restored; delete a snapshot or files, and \

@@ -1,5 +1,6 @@
 //! `stitchfs clone` and `stitchfs destroy`: directories that share data and change apart.
 
+mod back;
 mod compared;
 
 use std::fs::{self, OpenOptions};
@@ -60,6 +61,14 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "files",
         run: copied_files_share,
+    },
+    Case {
+        name: "rollback",
+        run: back::a_directory_in_a_clone_is_rolled_back,
+    },
+    Case {
+        name: "rollback-killed",
+        run: back::a_kill_leaves_a_clone_as_before_or_as_in_the_snapshot,
     },
     Case {
         name: "killed",
@@ -310,7 +319,7 @@ fn snapshots_show_clones(context: &Context) -> Result<()> {
     clone(context, &mon.join("top"), &back)?;
     expect_equal(&before.join("top"), &back).context("a clone of a part")?;
     let args = ["rollback", "-y", "mon", &text(&dir)];
-    expect_refused(context, &args, "a clone")?;
+    expect_refused(context, &args, "was destroyed")?;
     command_of(context, &["snapshot", "delete", &text(mount.dir()), "mon"])?;
     expect_equal(&before.join("twin/d2/inner"), &of_inner).context("one is deleted")?;
     mount.unmount()?;

@@ -121,9 +121,11 @@ pub(super) fn plant_views(fs: &FileSystem) -> FsResult<()> {
         snapshot: None,
     };
     let clone = fs.make_clone(root, &source, at(Ino::ROOT, b"clone"))?;
-    fs.open_clone(clone.number)?
-        .fs()
-        .create(root, at(dir, b"own"), &NEW)?;
+    let view = fs.open_clone(clone.number)?;
+    fs.create_snapshot_in(&view, dir, "in clone")?;
+    fs.set_policy_in(&view, dir, &rule)?;
+    view.fs().create(root, at(dir, b"own"), &NEW)?;
+    drop(view);
     for (name, isolation) in [
         ("open", TransactionIsolation::Snapshot),
         ("conflict", TransactionIsolation::Snapshot),
@@ -199,6 +201,12 @@ pub(super) fn use_views(fs: &FileSystem) {
         let _ = fs.delete_policy(dir.ino);
         for moment in fs.moments().unwrap_or_default() {
             let _ = fs.roll_back_to_moment(moment.id, dir.ino, None);
+        }
+    }
+    for info in fs.clones() {
+        if let Ok(view) = fs.open_clone(info.number) {
+            let _ = fs.roll_back_in(&view, "in clone", info.root, None);
+            let _ = fs.delete_policy_in(info.number, info.root);
         }
     }
     let _ = fs.release_snapshot("held", "tag");

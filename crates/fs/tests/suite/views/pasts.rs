@@ -39,9 +39,10 @@ impl SnapshotTwin {
             .collect()
     }
 
-    /// Reports whether a clone lies in its directory.
-    pub(super) fn has_clone(&self) -> bool {
-        !self.within(self.view, &self.plain).is_empty()
+    /// Returns the clones that lie in its directory, not those in them.
+    pub(super) fn shown(&self) -> Vec<u64> {
+        let shown = self.within(self.view, &self.plain).into_iter();
+        shown.map(|(number, _)| number).collect()
     }
 }
 

@@ -34,6 +34,8 @@ pub(super) struct Counts {
     pub(super) cloned_clones: u64,
     pub(super) destroyed: u64,
     pub(super) rollbacks: u64,
+    pub(super) inner_rollbacks: u64,
+    pub(super) rolled_back_clones: u64,
     pub(super) commits: u64,
     pub(super) conflicts: u64,
     pub(super) aborts: u64,
@@ -42,7 +44,7 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    pub(super) fn list(&mut self) -> [&mut u64; 13] {
+    pub(super) fn list(&mut self) -> [&mut u64; 15] {
         [
             &mut self.snapshots,
             &mut self.inner_snapshots,
@@ -52,6 +54,8 @@ impl Counts {
             &mut self.cloned_clones,
             &mut self.destroyed,
             &mut self.rollbacks,
+            &mut self.inner_rollbacks,
+            &mut self.rolled_back_clones,
             &mut self.commits,
             &mut self.conflicts,
             &mut self.aborts,
@@ -425,52 +429,12 @@ impl World {
     }
 
     /// Empties removed trees, and drops those of removed clones.
-    fn empty(&self) {
+    pub(super) fn empty(&self) {
         let fs = self.fs();
         while fs.detached_dirs() > 0 {
             fs.empty_detached(u64::MAX).expect("there is room");
         }
         fs.reclaim().expect("there is room");
-    }
-
-    fn roll_back(&mut self) {
-        let of_mainline = self.snapshots.iter();
-        let of_mainline = of_mainline.filter(|(_, twin)| twin.view == MAINLINE);
-        let names: Vec<&'static str> = of_mainline.map(|(name, _)| *name).collect();
-        if names.is_empty() {
-            return;
-        }
-        let name = pick(&names, &mut self.rng);
-        let dir = self.snapshots[name].plain.root;
-        if !self.main.paths().contains_key(&dir) || self.grafts(MAINLINE).contains(&dir) {
-            return;
-        }
-        self.note(format!("roll {dir} back to {name}"));
-        let done = self.on(MAINLINE, |walker| {
-            walker.with(dir, |ino| walker.fs.roll_back(name, ino, None))
-        });
-        let below = self.main.at(dir).paths();
-        let has_clone = self.snapshots[name].has_clone()
-            || self
-                .grafts(MAINLINE)
-                .iter()
-                .any(|id| below.contains_key(id));
-        let expected = match has_clone {
-            true => Err(FsError::Unsupported),
-            false => Ok(()),
-        };
-        self.same(&done, &expected);
-        if has_clone {
-            return;
-        }
-        self.counts.rollbacks += 1;
-        self.version += 1;
-        let snapshot = self.snapshots[name].plain.clone();
-        let mut next = self.next;
-        self.main.roll_back(&snapshot, &mut next);
-        self.next = next;
-        self.empty();
-        self.compare_main();
     }
 
     pub(super) fn compare_main(&self) {
@@ -484,7 +448,7 @@ impl World {
         }
     }
 
-    fn compare_all(&mut self) {
+    pub(super) fn compare_all(&mut self) {
         self.compare_main();
         self.compare_snapshots();
         assert_eq!(

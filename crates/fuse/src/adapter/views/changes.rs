@@ -9,11 +9,12 @@ use stitch_base::Ino;
 use stitch_base::sync::Arc;
 use stitch_fs::{FileKind, FileSystem, FsError, FsResult, SnapshotInfo};
 
-use super::node::{ControlDir, Node, number_of_source};
+use super::node::{ControlDir, number_of_source};
 use super::policies::PolicyRunner;
 use super::rollback::{RollbackJob, RollbackTo};
 use super::table::Past;
 use super::unasked::UnaskedChange;
+use super::writable::WritableDir;
 use super::{Views, is_of};
 use crate::adapter::OrErrno as _;
 use crate::adapter::process::Process;
@@ -55,12 +56,10 @@ impl Views {
                 return self.has_changed(context, ino, (from, to));
             }
             Change::SetPolicy(rule) => {
-                let fs = self.mainline.fs();
-                return self.change_policy(context, ino, || fs.set_policy(ino, &rule));
+                return self.change_policy(context, ino, |dir| dir.set_policy(&rule));
             }
             Change::DeletePolicy => {
-                let fs = self.mainline.fs();
-                return self.change_policy(context, ino, || match fs.delete_policy(ino) {
+                return self.change_policy(context, ino, |dir| match dir.delete_policy() {
                     Err(FsError::NotFound) if is_resent(context.unique) => Ok(()),
                     other => other,
                 });
@@ -134,55 +133,30 @@ impl Views {
     fn change_policy(
         &self,
         context: &Context<'_>,
-        dir: Ino,
-        change: impl FnOnce() -> FsResult<()>,
+        number: Ino,
+        change: impl FnOnce(&WritableDir) -> FsResult<()>,
     ) -> Answer<()> {
-        self.check_mainline(dir)?;
-        let attr = self.mainline.fs().get_attr(dir).or_errno()?;
-        if attr.kind != FileKind::Directory {
-            return Err(Errno::ENOTDIR);
-        }
-        check_owner(context, attr.uid)?;
-        change().or_errno()?;
+        let dir = self.writable_dir(number)?;
+        check_dir(context, dir.fs(), dir.ino())?;
+        change(&dir).or_errno()?;
         self.policies.note();
         Ok(())
     }
 
-    /// Refuses what can be done in mainline only.
-    fn check_mainline(&self, dir: Ino) -> Answer<()> {
-        match self.node(dir) {
-            Node::Mainline => Ok(()),
-            Node::Live(..) => Err(Errno::ENOTSUP),
-            _ => Err(Errno::EROFS),
-        }
-    }
-
     /// Creates a snapshot of a directory of mainline or of a clone. Returns the directory of
     /// mainline whose list of snapshots it is in, beside that of all.
-    fn create(&self, context: &Context<'_>, dir: Ino, name: &str) -> Answer<Ino> {
-        let fs = self.mainline.fs();
-        let (created, list) = match self.node(dir) {
-            Node::Mainline => {
-                check_dir(context, fs, dir)?;
-                (fs.create_snapshot(dir, name), dir)
-            }
-            Node::Live(slot, ino) if !slot.is_transaction() => {
-                let clone = self.clones.by_slot(slot)?;
-                check_dir(context, clone.adapter().fs(), ino)?;
-                (fs.create_snapshot_in(clone.view(), ino, name), Ino::ROOT)
-            }
-            Node::Live(..) => return Err(Errno::ENOTSUP),
-            _ => return Err(Errno::EROFS),
-        };
-        let created = match created {
+    fn create(&self, context: &Context<'_>, number: Ino, name: &str) -> Answer<Ino> {
+        let dir = self.writable_dir(number)?;
+        check_dir(context, dir.fs(), dir.ino())?;
+        let created = match dir.create_snapshot(name) {
             // Perhaps this very request has done it, and only the answer is missing.
-            Err(FsError::Exists) if is_resent(context.unique) => self.is_made_of(name, dir),
+            Err(FsError::Exists) if is_resent(context.unique) => self.is_made_of(name, number),
             other => other,
         };
         let info = created.or_errno()?;
         let shown = OsString::from_vec(info.path);
         tracing::info!(name, path = ?shown, "created a snapshot");
-        Ok(list)
+        Ok(dir.list())
     }
 
     /// Creates the snapshot `before`, and begins a rollback.
@@ -190,7 +164,8 @@ impl Views {
         let fs = self.mainline.fs();
         self.rollbacks.check_idle()?;
         let info = fs.snapshot(name).or_errno()?;
-        if self.node(dir) == Node::Mainline && !is_of(&info, dir) {
+        self.writable_dir(dir)?;
+        if number_of_source(&info) != dir {
             return Err(Errno::EINVAL);
         }
         self.begin_rollback(context, dir, RollbackTo::Snapshot(name.to_owned()), before)
@@ -204,15 +179,14 @@ impl Views {
     }
 
     fn has_changed(&self, context: &Context<'_>, dir: Ino, of: (&str, Option<&str>)) -> Answer<()> {
-        self.check_mainline(dir)?;
-        let fs = self.mainline.fs();
-        check_owner(context, fs.get_attr(dir).or_errno()?.uid)?;
+        let dir = self.writable_dir(dir)?;
+        check_owner(context, dir.fs().get_attr(dir.ino()).or_errno()?.uid)?;
         let from = self.table.moment(of.0.as_bytes())?.id;
         let to = match of.1 {
             Some(name) => Some(self.table.moment(name.as_bytes())?.id),
             None => None,
         };
-        match fs.has_changed(dir, from, to).or_errno()? {
+        match dir.fs().has_changed(dir.ino(), from, to).or_errno()? {
             true => Ok(()),
             false => Err(Errno::ENODATA),
         }
@@ -221,13 +195,13 @@ impl Views {
     fn begin_rollback(
         &self,
         context: &Context<'_>,
-        dir: Ino,
+        number: Ino,
         to: RollbackTo,
         before: &str,
     ) -> Answer<Ino> {
-        self.check_mainline(dir)?;
+        let dir = self.writable_dir(number)?;
         // Checks the caller, too.
-        self.create(context, dir, before)?;
+        let list = self.create(context, number, before)?;
         let is_root = check_caller(context).is_ok();
         self.rollbacks.begin(RollbackJob {
             to,
@@ -239,7 +213,7 @@ impl Views {
             },
             before: before.to_owned(),
         });
-        Ok(dir)
+        Ok(list)
     }
 
     fn rolled_back(&self, before: &str) -> Answer<()> {
@@ -248,6 +222,8 @@ impl Views {
             // Some that were removed are to be emptied, others were not open.
             self.mainline.trees.note();
             self.mainline.reclaiming.note();
+            // Clones that were made after the snapshot.
+            self.leave_removed();
         }
         outcome
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use stitch_base::Ino;
 use stitch_base::sync::Arc;
-use stitch_fs::{FileSystem, PolicyRound};
+use stitch_fs::{FileSystem, PolicyRound, SnapshotInfo};
 
 use super::notices::NoticeQueue;
 use super::table::OpenSnapshots;
@@ -78,7 +78,12 @@ impl PolicyRunner {
             tracing::debug!(name = info.name, "a policy created a snapshot");
         }
         let all = round.created.iter().chain(&round.deleted);
-        let dirs: BTreeSet<Ino> = all.map(|info| info.root).collect();
+        // A directory in a clone has no list of its own.
+        let listed = |info: &SnapshotInfo| match info.view {
+            0 => info.root,
+            _ => Ino::ROOT,
+        };
+        let dirs: BTreeSet<Ino> = all.map(listed).collect();
         if !dirs.is_empty() {
             notices::send(
                 &UnaskedChange::SnapshotLists(dirs).notices(),

@@ -9,13 +9,13 @@
 //! No request waits for a notice: the kernel may need an answer of a worker before it is done with
 //! one.
 
-use stitch_base::Ino;
 use stitch_base::sync::{Arc, Mutex};
-use stitch_fs::{FileSystem, FsError, FsResult, MomentInfo, Notices};
+use stitch_fs::{FsError, FsResult, MomentInfo, Notices};
 
 use std::time::Duration;
 
 use super::unasked::UnaskedChange;
+use super::writable::WritableDir;
 use crate::adapter::chore::{Chore, Left, Round};
 use crate::adapter::notices;
 use crate::errno::Errno;
@@ -44,7 +44,7 @@ impl RollbackTo {
 #[derive(Clone, Debug)]
 pub(super) struct RollbackJob {
     pub(super) to: RollbackTo,
-    pub(super) dir: Ino,
+    pub(super) dir: WritableDir,
     /// The user whose files alone may change; `None` for all.
     pub(super) owner: Option<u32>,
     /// The snapshot that was created before.
@@ -80,12 +80,12 @@ impl Rollbacks {
     }
 
     /// Starts the thread.
-    pub(super) fn start(&self, fs: &Arc<FileSystem>, notifier: &Notifier) {
-        let (fs, notifier) = (Arc::clone(fs), notifier.clone());
+    pub(super) fn start(&self, notifier: &Notifier) {
+        let notifier = notifier.clone();
         let progress = Arc::clone(&self.progress);
         self.running.start(move |round| {
             if round == Round::Due {
-                run_next(&progress, &fs, &notifier);
+                run_next(&progress, &notifier);
             }
             Left::Nothing
         });
@@ -97,8 +97,8 @@ impl Rollbacks {
 
     /// Runs what is queued without the thread.
     #[cfg(test)]
-    pub(super) fn run_now(&self, fs: &FileSystem, notifier: &Notifier) {
-        run_next(&self.progress, fs, notifier);
+    pub(super) fn run_now(&self, notifier: &Notifier) {
+        run_next(&self.progress, notifier);
     }
 
     /// Refuses a rollback while another one is to be run.
@@ -135,7 +135,7 @@ impl Rollbacks {
     }
 }
 
-fn run_next(progress: &Mutex<RollbackProgress>, fs: &FileSystem, notifier: &Notifier) {
+fn run_next(progress: &Mutex<RollbackProgress>, notifier: &Notifier) {
     let job = match &mut *progress.lock() {
         state @ RollbackProgress::Waiting(_) => {
             let RollbackProgress::Waiting(job) = std::mem::take(state) else {
@@ -146,14 +146,15 @@ fn run_next(progress: &Mutex<RollbackProgress>, fs: &FileSystem, notifier: &Noti
         }
         _ => return,
     };
-    let outcome = match roll_back(&job, fs) {
+    let outcome = match roll_back(&job) {
         Ok(done) => {
             tracing::info!(
                 name = job.to.name(),
                 before = job.before,
                 "rolled a directory back"
             );
-            tell(done, notifier);
+            tell(&job.dir, done, notifier);
+            job.dir.note_removed();
             Ok(())
         }
         Err(error) => {
@@ -162,17 +163,19 @@ fn run_next(progress: &Mutex<RollbackProgress>, fs: &FileSystem, notifier: &Noti
         }
     };
     // Those of attempts that found no space after a part.
-    tell(fs.take_notices(), notifier);
+    tell(&job.dir, job.dir.fs().take_notices(), notifier);
     let before = job.before;
     *progress.lock() = RollbackProgress::Done { before, outcome };
 }
 
-fn roll_back(job: &RollbackJob, fs: &FileSystem) -> FsResult<Notices> {
+fn roll_back(job: &RollbackJob) -> FsResult<Notices> {
+    let (dir, owner) = (&job.dir, job.owner);
+    let fs = dir.fs();
     let mut mark = fs.room_mark();
     loop {
         let done = match &job.to {
-            RollbackTo::Snapshot(name) => fs.roll_back(name, job.dir, job.owner),
-            RollbackTo::Moment(moment) => fs.roll_back_to_moment(moment.id, job.dir, job.owner),
+            RollbackTo::Snapshot(name) => dir.roll_back(name, owner),
+            RollbackTo::Moment(moment) => dir.roll_back_to_moment(moment.id, owner),
         };
         let given_back = fs.room_mark();
         // What was removed gives its space back a little later.
@@ -183,10 +186,9 @@ fn roll_back(job: &RollbackJob, fs: &FileSystem) -> FsResult<Notices> {
     }
 }
 
-/// Has the kernel drop what changed in mainline.
-fn tell(notices: Notices, notifier: &Notifier) {
-    notices::send(
-        &UnaskedChange::Files { base: 0, notices }.notices(),
-        notifier,
-    );
+/// Has the kernel drop what changed in the file system of a directory.
+fn tell(dir: &WritableDir, notices: Notices, notifier: &Notifier) {
+    let base = dir.base();
+    let changed = UnaskedChange::Files { base, notices };
+    notices::send(&changed.notices(), notifier);
 }

@@ -467,7 +467,7 @@ fn a_rollback_is_begun_run_and_told_to_the_kernel() {
     assert_eq!(outcome("other"), Err(Errno::ENOENT));
     let kernel = Arc::new(Kernel::default());
     let notifier = crate::notify::Notifier::new(Arc::clone(&kernel) as _, 45);
-    setup.views.rollbacks.run_now(&setup.fs, &notifier);
+    setup.views.rollbacks.run_now(&notifier);
     assert_eq!(outcome("undo"), Ok(()));
     assert_eq!(setup.read(file).unwrap(), b"before");
     assert_eq!(setup.lookup(dir, b"later").unwrap(), None);

@@ -88,8 +88,8 @@ pub(super) fn set(
                  daemon is of an older stitchfs"
             ),
             Some(Errno::OPNOTSUPP) => anyhow!(
-                "{}: no policy can be set on it: it is in a clone (`stitchfs snapshot create` \
-                 creates its snapshots) or in a transaction, or its store keeps no snapshots",
+                "{}: no policy can be set on it: it is in a transaction, or its store keeps no \
+                 snapshots",
                 dir.display()
             ),
             _ => super::refused(&dir, prefix, &error),

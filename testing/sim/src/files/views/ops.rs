@@ -46,6 +46,7 @@ pub enum ViewWhat {
     },
     CreateSnapshot {
         name: String,
+        of: Chain,
         dir: String,
     },
     DeleteSnapshot {
@@ -53,6 +54,7 @@ pub enum ViewWhat {
     },
     RollBack {
         name: String,
+        of: Chain,
         dir: String,
     },
     /// A clone of a directory of mainline or of another clone.
@@ -203,18 +205,29 @@ fn snapshot(views: &Views, rng: &mut Rng) -> ViewWhat {
     let name = (*pick(&SNAPSHOTS, rng)).to_owned();
     match views.snapshots.contains_key(&name) {
         true => ViewWhat::DeleteSnapshot { name },
-        false => ViewWhat::CreateSnapshot {
-            name,
-            dir: any(dirs(&views.main), rng).unwrap_or_default(),
-        },
+        false => {
+            let of = place(views, rng);
+            let (tree, root) = views.of_chain(&of);
+            let here = dirs(tree).filter(|dir| below(dir, root).is_some());
+            let dir = any(here, rng).unwrap_or_default();
+            ViewWhat::CreateSnapshot { name, of, dir }
+        }
+    }
+}
+
+/// Mainline, or more seldom a clone.
+fn place(views: &Views, rng: &mut Rng) -> Chain {
+    match rng.one_in(3) {
+        true => any(views.clones.keys().cloned(), rng).unwrap_or_default(),
+        false => Chain::new(),
     }
 }
 
 fn roll_back(views: &Views, rng: &mut Rng) -> Option<ViewWhat> {
     let name = any(views.snapshots.keys().cloned(), rng)?;
     // Mostly it is where it was.
-    let dir = views.snapshots[&name].path.clone();
-    Some(ViewWhat::RollBack { name, dir })
+    let (of, dir) = views.snapshots[&name].place.clone();
+    Some(ViewWhat::RollBack { name, of, dir })
 }
 
 fn clone(views: &Views, rng: &mut Rng) -> Option<ViewWhat> {
@@ -234,19 +247,11 @@ fn clone(views: &Views, rng: &mut Rng) -> Option<ViewWhat> {
         let target = target(&views.main, "", rng);
         return Some(ViewWhat::CloneSnapshot { name, target });
     }
-    let place = |rng: &mut Rng| match rng.one_in(3) {
-        true => any(views.clones.keys().cloned(), rng).unwrap_or_default(),
-        false => Chain::new(),
-    };
-    let of_chain = |chain: &Chain| match views.clones.get(chain) {
-        Some(CloneTree { root, tree }) => (tree, root.as_str()),
-        None => (&views.main, ""),
-    };
-    let (of, home) = (place(rng), place(rng));
-    let (tree, root) = of_chain(&of);
+    let (of, home) = (place(views, rng), place(views, rng));
+    let (tree, root) = views.of_chain(&of);
     let sources = dirs(tree).filter(|dir| below(dir, root).is_some());
     let dir = any(sources, rng).unwrap_or_default();
-    let (tree, root) = of_chain(&home);
+    let (tree, root) = views.of_chain(&home);
     let target = target(tree, root, rng);
     Some(ViewWhat::Clone {
         of,
@@ -277,13 +282,21 @@ pub(super) fn run(fs: &FileSystem, op: &ViewOp, held: &mut Vec<Ino>) -> FsResult
             let view = fs.open_transaction_by_number(number_of(fs, name)?)?;
             run_and_close(view.fs(), at, what)
         }
-        ViewWhat::CreateSnapshot { name, dir } => {
-            tree::with_path(fs, dir, |ino| fs.create_snapshot(ino, name).map(drop))
-        }
+        ViewWhat::CreateSnapshot { name, of, dir } => in_view(fs, (of, dir), |clone, ino| {
+            let made = match clone {
+                Some(clone) => fs.create_snapshot_in(clone, ino, name),
+                None => fs.create_snapshot(ino, name),
+            };
+            made.map(drop)
+        }),
         ViewWhat::DeleteSnapshot { name } => fs.delete_snapshot(name),
-        ViewWhat::RollBack { name, dir } => {
-            tree::with_path(fs, dir, |ino| fs.roll_back(name, ino, None).map(drop))
-        }
+        ViewWhat::RollBack { name, of, dir } => in_view(fs, (of, dir), |clone, ino| {
+            let done = match clone {
+                Some(clone) => fs.roll_back_in(clone, name, ino, None),
+                None => fs.roll_back(name, ino, None),
+            };
+            done.map(drop)
+        }),
         ViewWhat::Clone {
             of,
             dir,
@@ -337,6 +350,17 @@ fn find(fs: &FileSystem, chain: &[String]) -> FsResult<Option<Arc<LiveView>>> {
         found = Some(next);
     }
     Ok(found)
+}
+
+/// Does something with a directory of mainline or of a clone.
+fn in_view(
+    fs: &FileSystem,
+    (of, dir): (&Chain, &str),
+    body: impl FnOnce(Option<&LiveView>, Ino) -> FsResult<()>,
+) -> FsResult<()> {
+    let clone = find(fs, of)?;
+    let view = clone.as_ref().map_or(fs, |clone| clone.fs());
+    tree::with_path(view, dir, |ino| body(clone.as_deref(), ino))
 }
 
 fn make(home: &FileSystem, source: &CloneSource<'_>, target: &str) -> FsResult<()> {

@@ -22,6 +22,8 @@ pub(super) struct CloneTree {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PastTree {
     pub(super) path: String,
+    /// The clone that has the directory now, and its path in that; empty for what is gone.
+    pub(super) place: (Chain, String),
     pub(super) tree: Tree,
     clones: BTreeMap<Chain, Tree>,
 }
@@ -43,7 +45,8 @@ impl Views {
     pub(super) fn read(fs: &FileSystem) -> FsResult<Self> {
         let main = tree::read(fs)?;
         let mut clones = BTreeMap::new();
-        read_clones(fs, &[], &main, &mut clones)?;
+        let mut chains = BTreeMap::new();
+        read_clones(fs, &[], &main, (&mut clones, &mut chains))?;
         let mut snapshots = BTreeMap::new();
         for info in fs.snapshots()? {
             let view = fs.open_snapshot(&info.name)?;
@@ -52,7 +55,13 @@ impl Views {
             let mut clones = BTreeMap::new();
             let (base, _) = view.part(info.root)?;
             read_past_clones(&view, &base, &[], &tree, &mut clones)?;
-            let past = PastTree { path, tree, clones };
+            let place = place_of(fs, &chains, &view)?;
+            let past = PastTree {
+                path,
+                place,
+                tree,
+                clones,
+            };
             snapshots.insert(info.name, past);
         }
         let (open, ended) = split(&fs.transactions()?);
@@ -68,6 +77,14 @@ impl Views {
             transactions,
             outcomes: ended.into_iter().map(|(_, name)| name).collect(),
         })
+    }
+
+    /// Returns the tree of mainline or of a clone, and the path of its directory.
+    pub(super) fn of_chain(&self, chain: &[String]) -> (&Tree, &str) {
+        match self.clones.get(chain) {
+            Some(CloneTree { root, tree }) => (tree, root),
+            None => (&self.main, ""),
+        }
     }
 
     /// Names every view, and its tree.
@@ -144,7 +161,7 @@ fn read_clones(
     fs: &FileSystem,
     above: &[String],
     tree: &Tree,
-    clones: &mut BTreeMap<Chain, CloneTree>,
+    (clones, chains): (&mut BTreeMap<Chain, CloneTree>, &mut BTreeMap<u64, Chain>),
 ) -> FsResult<()> {
     if fs.clones().is_empty() {
         return Ok(());
@@ -161,10 +178,28 @@ fn read_clones(
         let root = path_of(view.fs(), &tree, info.root)?;
         let mut chain = above.to_vec();
         chain.push(path.clone());
-        read_clones(view.fs(), &chain, &tree, clones)?;
+        read_clones(view.fs(), &chain, &tree, (clones, chains))?;
+        chains.insert(info.number, chain.clone());
         clones.insert(chain, CloneTree { root, tree });
     }
     Ok(())
+}
+
+/// Finds the directory of a snapshot: mostly it has the path of then, in the file system of then.
+fn place_of(
+    fs: &FileSystem,
+    chains: &BTreeMap<u64, Chain>,
+    view: &SnapshotView,
+) -> FsResult<(Chain, String)> {
+    let info = view.info();
+    let Some(chain) = chains.get(&info.view) else {
+        let path = String::from_utf8_lossy(&info.path).into_owned();
+        return Ok((Chain::new(), path));
+    };
+    let tree = tree::read(view.fs())?;
+    let path = path_of(view.fs(), &tree, info.root)?;
+    debug_assert!(fs.clone_of(info.view).is_ok(), "it is among the clones");
+    Ok((chain.clone(), path))
 }
 
 /// Reads the clones that a snapshot shows.

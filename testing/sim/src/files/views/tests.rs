@@ -43,6 +43,7 @@ fn a_state_has_every_view() {
             ViewWhat::Main(make_dir("d")),
             ViewWhat::CreateSnapshot {
                 name: "mon".to_owned(),
+                of: Vec::new(),
                 dir: "d".to_owned(),
             },
             clone(&[], "d", &[], "d/c"),

@@ -238,3 +238,57 @@ fn a_clone_tells_about_itself() {
     let file = setup.found(copy.ino, b"f").ino;
     assert_eq!(asked(file), Err(Errno::ENOTTY));
 }
+
+#[test]
+fn a_rollback_in_a_clone_is_begun_run_and_told_to_the_kernel() {
+    let setup = setup();
+    let (source, copy) = cloned(&setup);
+    let file = setup.found(copy.ino, b"f").ino;
+    setup.create(0, copy.ino, "mon").unwrap();
+    setup.create(0, source, "other").unwrap();
+    setup.write(file, b"AFTER!").unwrap();
+    setup.mkdir(0, copy.ino, b"later").unwrap();
+    let inner = setup.clone_to(source, copy.ino, b"inner").unwrap().ino;
+    let ask = |uid, ino, words| setup.ask(uid, ino, "rollback", words);
+    assert_eq!(ask(OTHER, copy.ino, "mon\0undo"), Err(Errno::EPERM));
+    assert_eq!(ask(0, copy.ino, "other\0undo"), Err(Errno::EINVAL));
+    assert_eq!(ask(0, source, "mon\0undo"), Err(Errno::EINVAL));
+    ask(0, copy.ino, "mon\0undo").unwrap();
+    let kernel = Arc::new(Kernel::default());
+    let notifier = crate::notify::Notifier::new(Arc::clone(&kernel) as _, 45);
+    setup.views.rollbacks.run_now(&notifier);
+    assert_eq!(setup.ask(0, ROOT, "rolled back", "undo"), Ok(()));
+    assert_eq!(setup.read(file).unwrap(), b"before");
+    assert_eq!(setup.lookup(copy.ino, b"later").unwrap(), None);
+    assert_eq!(setup.list(inner), Err(Errno::ESTALE), "made after it");
+    assert!(setup.lookup(source, b"f").unwrap().is_some());
+    let undo = setup.enter(b"undo").unwrap().ino;
+    assert!(setup.lookup(undo, b"later").unwrap().is_some());
+    let taken = kernel.taken.lock();
+    let has = |code: u8, ino: Ino, name: &[u8]| {
+        let number = ino.0.to_le_bytes();
+        let is_it = |notice: &&Vec<u8>| notice[4] == code && holds_bytes(notice, &number);
+        taken
+            .iter()
+            .filter(is_it)
+            .any(|notice| name.is_empty() || holds_bytes(notice, name))
+    };
+    assert!(has(3, copy.ino, b"later"), "the name is dropped");
+    assert!(has(2, file, b""), "the pages are dropped");
+}
+
+#[test]
+fn a_directory_in_a_clone_has_a_policy() {
+    let setup = setup();
+    let (source, copy) = cloned(&setup);
+    let set = |uid, words: &str| setup.ask(uid, copy.ino, "policy", words);
+    assert_eq!(set(OTHER, "auto\x0060 last=1"), Err(Errno::EPERM));
+    set(0, "auto\x0060 last=1").unwrap();
+    assert_eq!(setup.ask(0, source, "no policy", "-"), Err(Errno::ENOENT));
+    let round = setup.fs.run_policies().unwrap();
+    let name = round.created[0].name.as_bytes();
+    let root = setup.enter(name).unwrap().ino;
+    assert!(setup.lookup(root, b"f").unwrap().is_some());
+    setup.ask(0, copy.ino, "no policy", "-").unwrap();
+    assert!(setup.fs.policies().unwrap().is_empty());
+}

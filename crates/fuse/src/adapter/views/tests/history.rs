@@ -82,10 +82,30 @@ fn changes_are_told_and_undone_for_the_owner() {
     undo(0, &name).unwrap();
     let kernel = Arc::new(Kernel::default());
     let notifier = crate::notify::Notifier::new(Arc::clone(&kernel) as _, 45);
-    setup.views.rollbacks.run_now(&setup.fs, &notifier);
+    setup.views.rollbacks.run_now(&notifier);
     assert_eq!(setup.ask(0, dir, "rolled back", "before"), Ok(()));
     assert_eq!(setup.read(file).unwrap(), b"one");
     let kept = setup.enter(b"before").unwrap().ino;
     let kept = setup.lookup(kept, b"f").unwrap().unwrap().ino;
     assert_eq!(setup.read(kept).unwrap(), b"two");
+}
+
+#[test]
+fn a_directory_in_a_clone_goes_back_in_time() {
+    let setup = setup_with_history();
+    let (source, copy) = super::clones::cloned(&setup);
+    let file = setup.found(copy.ino, b"f").ino;
+    let name = setup.moment();
+    let changed = |dir| setup.ask(0, dir, "changed", &format!("{name}\0now"));
+    assert_eq!(changed(copy.ino), Err(Errno::ENODATA));
+    setup.write(file, b"AFTER!").unwrap();
+    assert_eq!(changed(copy.ino), Ok(()));
+    assert_eq!(changed(source), Err(Errno::ENODATA));
+    let undo = format!("{name}\0before");
+    setup.ask(0, copy.ino, "undo", &undo).unwrap();
+    let kernel = Arc::new(Kernel::default());
+    let notifier = crate::notify::Notifier::new(Arc::clone(&kernel) as _, 45);
+    setup.views.rollbacks.run_now(&notifier);
+    assert_eq!(setup.ask(0, copy.ino, "rolled back", "before"), Ok(()));
+    assert_eq!(setup.read(file).unwrap(), b"before");
 }

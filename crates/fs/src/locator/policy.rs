@@ -1,0 +1,28 @@
+//! Keys of policies of snapshots.
+
+use super::{Locator, RowKey, RowRange, Tree, in_tree, sys_rows};
+use stitch_base::Ino;
+use stitch_format::fs_key;
+
+impl Locator {
+    /// The policy of snapshots of a directory of a view, 0 for mainline.
+    pub(crate) fn policy(&self, view: u64, dir: Ino) -> RowKey {
+        let key = match view {
+            0 => fs_key::policy(dir),
+            view => fs_key::clone_policy(view, dir),
+        };
+        in_tree(Tree::Sys, key)
+    }
+
+    pub(crate) fn policies(&self) -> RowRange {
+        sys_rows(fs_key::SYS_POLICY)
+    }
+
+    /// All policies of directories in a clone.
+    pub(crate) fn policies_in(&self, view: u64) -> RowRange {
+        debug_assert!(view > 0, "a clone has a number");
+        let start = fs_key::clone_policy(view, Ino(0));
+        // The shorter key sorts before all of the next clone.
+        RowRange::new(Tree::Sys, start, fs_key::policy(Ino(view + 1)))
+    }
+}

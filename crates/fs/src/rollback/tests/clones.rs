@@ -1,0 +1,158 @@
+//! Clones lie in the directory.
+
+use super::{ROOT, SUPER, Tester, grow, tester};
+use crate::{Caller, CloneInfo, CloneSource, DirName, FsError, WriteOptions};
+use stitch_base::Ino;
+
+impl Tester {
+    /// Makes a clone of a directory.
+    fn clone(&self, of: Ino, (parent, name): (Ino, &str), owner: u32) -> CloneInfo {
+        let source = CloneSource {
+            fs: &self.fs,
+            dir: of,
+            snapshot: None,
+        };
+        let caller = Caller {
+            uid: owner,
+            ..Caller::ROOT
+        };
+        let at = DirName::new(parent, name.as_bytes());
+        let made = self.fs.make_clone(&caller, &source, at);
+        made.expect("it is made")
+    }
+
+    fn write_in(&self, clone: &CloneInfo, name: &str, bytes: &[u8]) {
+        let live = self.fs.open_clone(clone.number).expect("it opens");
+        let at = DirName::new(clone.root, name.as_bytes());
+        let ino = live.fs().lookup(at).expect("it is there").ino;
+        let written = live.fs().write(ino, 0, bytes, WriteOptions::default());
+        written.expect("it is written");
+        live.fs().forget(ino, 1);
+    }
+
+    fn read_in(&self, clone: &CloneInfo, name: &str) -> Vec<u8> {
+        let live = self.fs.open_clone(clone.number).expect("it opens");
+        let at = DirName::new(clone.root, name.as_bytes());
+        let (ino, mut out) = (live.fs().lookup(at).expect("it is there").ino, Vec::new());
+        let read = live.fs().read(ino, 0, 100, &mut out);
+        read.expect("it is read");
+        out
+    }
+}
+
+/// A directory, another one beside it, and a clone of that in the first one.
+fn with_clone(tester: &Tester) -> (Ino, Ino, CloneInfo) {
+    let dir = grow(tester);
+    let source = tester.dir(ROOT, "source");
+    tester.file(source, "file", b"v1");
+    let clone = tester.clone(source, (dir, "clone"), 0);
+    (dir, source, clone)
+}
+
+#[test]
+fn one_that_the_snapshot_has_stays_as_it_is_under_its_old_name() {
+    let tester = tester();
+    let (dir, _, clone) = with_clone(&tester);
+    let before = tester.listing(dir);
+    tester
+        .fs
+        .create_snapshot(dir, "mon")
+        .expect("it is created");
+    tester.write_in(&clone, "file", b"v2");
+    let new = tester.dir(dir, "new");
+    tester.rename((dir, "clone"), (new, "moved"));
+    tester.overwrite(dir, "small", b"AFTER!");
+    tester
+        .fs
+        .roll_back("mon", dir, None)
+        .expect("it is rolled back");
+    assert_eq!(tester.listing(dir), before);
+    assert_eq!(tester.find(dir, "clone"), Some(clone.graft));
+    assert_eq!(tester.fs.clone_at(clone.graft), Some(clone.clone()));
+    assert_eq!(tester.read_in(&clone, "file"), b"v2");
+    tester.check();
+}
+
+#[test]
+fn one_that_was_made_later_is_removed_with_those_in_it() {
+    let tester = tester();
+    let dir = grow(&tester);
+    let before = tester.listing(dir);
+    tester
+        .fs
+        .create_snapshot(dir, "mon")
+        .expect("it is created");
+    let new = tester.dir(dir, "new dir");
+    let deep = tester.clone(dir, (new, "deep"), 0);
+    let top = tester.clone(new, (dir, "top"), 0);
+    let open = tester.fs.open_clone(top.number).expect("it opens");
+    assert_eq!(tester.fs.clones().len(), 3, "`top` has a clone of `deep`");
+    tester
+        .fs
+        .roll_back("mon", dir, None)
+        .expect("it is rolled back");
+    assert_eq!(tester.listing(dir), before);
+    while tester.fs.detached_dirs() > 0 {
+        tester.fs.empty_detached(100).expect("it goes");
+    }
+    assert_eq!(tester.fs.clones(), []);
+    for number in [top.number, deep.number] {
+        let gone = tester.fs.open_clone(number);
+        assert!(matches!(gone, Err(FsError::NotFound)), "{gone:?}");
+    }
+    drop(open);
+    tester.check();
+}
+
+#[test]
+fn one_that_does_not_lie_there_any_more_is_not_made_up() {
+    for is_moved in [true, false] {
+        let tester = tester();
+        let (dir, _, clone) = with_clone(&tester);
+        tester
+            .fs
+            .create_snapshot(dir, "mon")
+            .expect("it is created");
+        tester.overwrite(dir, "small", b"AFTER!");
+        match is_moved {
+            true => tester.rename((dir, "clone"), (ROOT, "clone")),
+            false => {
+                let at = DirName::new(dir, b"clone");
+                let removed = tester.fs.remove_tree(&SUPER, at, Some(clone.graft));
+                removed.expect("it is removed");
+            }
+        }
+        let changed = tester.listing(dir);
+        let refused = tester.fs.roll_back("mon", dir, None);
+        assert!(matches!(refused, Err(FsError::Unsupported)), "{refused:?}");
+        assert_eq!(tester.listing(dir), changed, "nothing was done");
+        if is_moved {
+            tester.rename((ROOT, "clone"), (dir, "elsewhere in it"));
+            tester.fs.roll_back("mon", dir, None).expect("it is there");
+            assert_eq!(tester.find(dir, "clone"), Some(clone.graft));
+        }
+        tester.check();
+    }
+}
+
+#[test]
+fn a_user_removes_no_clone_of_another_one() {
+    let tester = tester();
+    let dir = grow(&tester);
+    let mode = crate::SetAttr {
+        perm: Some(0o777),
+        ..crate::SetAttr::default()
+    };
+    tester.fs.set_attr(&SUPER, dir, &mode).expect("it is set");
+    tester
+        .fs
+        .create_snapshot(dir, "mon")
+        .expect("it is created");
+    let clone = tester.clone(dir, (dir, "clone"), 7);
+    let refused = tester.fs.roll_back("mon", dir, Some(0));
+    assert!(matches!(refused, Err(FsError::Perm)), "{refused:?}");
+    assert_eq!(tester.fs.clone_at(clone.graft), Some(clone));
+    tester.fs.roll_back("mon", dir, None).expect("root may");
+    assert_eq!(tester.fs.clones(), []);
+    tester.check();
+}

@@ -1,0 +1,112 @@
+//! Something else happens after a rollback was interrupted, in the same life.
+
+use super::{ROOT, SUPER, Seen, Tester, open, tester, with_much_to_restore};
+use crate::{DirName, FsError};
+use std::collections::BTreeMap;
+use stitch_base::Ino;
+use stitch_base::sync::Arc;
+use stitch_kv::CommitFault;
+
+/// A directory of which a part is restored, and what it was.
+fn interrupted() -> (Tester, Ino, BTreeMap<String, Seen>) {
+    let tester = tester();
+    let (dir, before) = with_much_to_restore(&tester);
+    tester
+        .model
+        .fail_commits_after(1, CommitFault::Full, u32::MAX);
+    let failed = tester.fs.roll_back("mon", dir, None);
+    assert!(matches!(failed, Err(FsError::NoSpace)), "{failed:?}");
+    tester.model.mend_commits();
+    (tester, dir, before)
+}
+
+#[test]
+fn its_snapshot_cannot_be_deleted_until_it_is_finished() {
+    let (tester, dir, before) = interrupted();
+    let kept = tester.fs.delete_snapshot("mon");
+    assert!(matches!(kept, Err(FsError::Held(_))), "{kept:?}");
+    let again = open(&tester.model);
+    drop(tester);
+    let found = again.fs.lookup(DirName::new(ROOT, b"d")).unwrap().ino;
+    assert_eq!((found, again.listing(found)), (dir, before));
+    again.fs.delete_snapshot("mon").expect("it is not needed");
+    again.check();
+}
+
+#[test]
+fn a_rollback_of_another_directory_finishes_it() {
+    let (tester, dir, before) = interrupted();
+    let other = tester.dir(ROOT, "other");
+    tester.file(other, "file", b"before");
+    tester
+        .fs
+        .create_snapshot(other, "of other")
+        .expect_err("a part would be shown");
+    tester
+        .fs
+        .roll_back("mon", dir, None)
+        .expect("there is room");
+    tester
+        .fs
+        .create_snapshot(other, "of other")
+        .expect("all is whole");
+    tester.overwrite(other, "file", b"AFTER!");
+    tester.overwrite(dir, "huge", &vec![9; super::LARGE]);
+    tester
+        .model
+        .fail_commits_after(1, CommitFault::Full, u32::MAX);
+    tester
+        .fs
+        .roll_back("mon", dir, None)
+        .expect_err("it is interrupted");
+    tester.model.mend_commits();
+    let done = tester
+        .fs
+        .roll_back("of other", other, None)
+        .expect("both are done");
+    let huge = before["/huge"].0.ino;
+    assert!(done.inodes.contains(&huge), "of the first one, too");
+    assert_eq!(tester.listing(dir), before);
+    let again = open(&tester.model);
+    drop(tester);
+    let find = |name: &str| {
+        again
+            .fs
+            .lookup(DirName::new(ROOT, name.as_bytes()))
+            .unwrap()
+            .ino
+    };
+    assert_eq!(again.listing(find("d")), before);
+    assert_eq!(again.listing(find("other"))["/file"].1, b"before");
+    again.check();
+}
+
+#[test]
+fn it_is_finished_where_the_directory_was_renamed() {
+    let (tester, dir, before) = interrupted();
+    tester.rename((ROOT, "d"), (ROOT, "renamed"));
+    let again = open(&tester.model);
+    drop(tester);
+    let found = again.fs.lookup(DirName::new(ROOT, b"renamed")).unwrap().ino;
+    assert_eq!((found, again.listing(found)), (dir, before));
+    again.check();
+}
+
+#[test]
+fn it_goes_with_the_directory() {
+    let (tester, dir, _) = interrupted();
+    let at = DirName::new(ROOT, b"d");
+    let removed = tester.fs.remove_tree(&SUPER, at, Some(dir));
+    removed.expect("it is removed");
+    tester.fs.forget(dir, 1);
+    while tester.fs.detached_dirs() > 0 {
+        tester.fs.empty_detached(100).expect("it goes");
+    }
+    tester.fs.reclaim().expect("it is reclaimed");
+    let model = Arc::clone(&tester.model);
+    drop(tester);
+    let again = open(&model);
+    assert_eq!(again.find(ROOT, "d"), None);
+    again.fs.delete_snapshot("mon").expect("nothing needs it");
+    again.check();
+}

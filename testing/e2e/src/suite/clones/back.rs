@@ -1,0 +1,154 @@
+//! Directories in clones go back: to snapshots, by policies, and in the history.
+
+use super::{change_all, clone, expect_refused, grow};
+use crate::harness::context::Context;
+use crate::harness::copies::{copy, expect_equal};
+use crate::harness::mount::{Mount, Spec, command_of};
+use crate::harness::process::{command, text};
+use anyhow::{Context as _, Result, ensure};
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+/// Rolls back. Returns where the state before is kept.
+fn roll_back(context: &Context, name: &str, dir: &Path) -> Result<PathBuf> {
+    let said = command_of(context, &["rollback", "--yes", name, &text(dir)])?;
+    Ok(PathBuf::from(said.trim_end()))
+}
+
+fn create(context: &Context, dir: &Path, name: &str) -> Result<()> {
+    command_of(context, &["snapshot", "create", &text(dir), name]).map(drop)
+}
+
+pub(super) fn a_directory_in_a_clone_is_rolled_back(context: &Context) -> Result<()> {
+    context.needs_stitch()?;
+    let spec = Spec::new("clone-back", "512M").option("history=10m");
+    let mut mount = Mount::create(context, &spec)?;
+    let (top, twin) = (mount.dir().join("top"), mount.dir().join("twin"));
+    grow(&top)?;
+    let source = copy(context, &top, "clone-copy10")?;
+    clone(context, &top, &twin)?;
+    clone(context, &top, &twin.join("d2/inner"))?;
+    fs::write(twin.join("open"), b"before")?;
+    let before = copy(context, &twin, "clone-copy11")?;
+    create(context, &twin, "mon")?;
+    let mut both = OpenOptions::new();
+    let open = both.read(true).write(true).open(twin.join("open"))?;
+    let number = open.metadata()?.ino();
+    change_all(&twin)?;
+    open.write_all_at(b"AFTER, and longer", 0)?;
+    fs::remove_file(twin.join("open"))?;
+    ensure!(!twin.join("open").exists(), "it was removed");
+    clone(context, &top, &twin.join("later"))?;
+    let changed = copy(context, &twin, "clone-copy12")?;
+    let kept = roll_back(context, "mon", &twin)?;
+    let mut bytes = [0; 20];
+    let count = open.read_at(&mut bytes, 0)?;
+    ensure!(&bytes[..count] == b"before", "the open file");
+    drop(open);
+    ensure!(!twin.join("later").exists(), "a clone made later is there");
+    fs::write(twin.join("later"), b"anew")?;
+    fs::remove_file(twin.join("later"))?;
+    roll_back(context, "mon", &twin)?;
+    for round in ["before a remount", "after it"] {
+        expect_equal(&before, &twin).context(round)?;
+        expect_equal(&source, &top).context(round)?;
+        expect_equal(&changed, &kept).context(round)?;
+        ensure!(fs::metadata(twin.join("open"))?.ino() == number, "{round}");
+        mount.remount()?;
+    }
+    let args = ["rollback", "-y", &text(&kept), &text(&twin)];
+    expect_refused(context, &args, "was destroyed")?;
+    keep_by_policy(context, &mount, &twin)?;
+    undo(context, &twin)?;
+    mount.unmount()?;
+    mount.fsck()
+}
+
+fn keep_by_policy(context: &Context, mount: &Mount<'_>, twin: &Path) -> Result<()> {
+    let (root, dir) = (text(mount.dir()), text(&twin.join("d1")));
+    let list = |more: &[&str]| {
+        let args = [&["snapshot", "policy", "list", &root][..], more].concat();
+        command_of(context, &args)
+    };
+    let set = ["--every", "1s", "--keep", "last=2", &dir, "quick"];
+    command_of(context, &[&["snapshot", "create"][..], &set].concat())?;
+    let told = list(&["--json"])?;
+    ensure!(told.contains("\"clone\""), "{told}");
+    ensure!(
+        list(&[])?.starts_with("/twin/d1  quick  every 1s"),
+        "{told}"
+    );
+    let snapshots = mount.dir().join(".stitchfs/snap");
+    fs::write(twin.join("d1/kept"), b"by policy")?;
+    let found = || -> Result<Option<PathBuf>> {
+        for entry in fs::read_dir(&snapshots)? {
+            let place = entry?.path();
+            let is_automatic = text(&place).contains("/quick-");
+            if is_automatic && place.join("kept").exists() {
+                return Ok(Some(place));
+            }
+        }
+        Ok(None)
+    };
+    let is_kept = context.wait_until(Duration::from_secs(30), || Ok(found()?.is_some()))?;
+    ensure!(is_kept, "the policy creates no snapshot");
+    command_of(context, &["snapshot", "policy", "delete", &dir])?;
+    ensure!(list(&[])?.is_empty(), "the policy is still there");
+    Ok(())
+}
+
+fn undo(context: &Context, twin: &Path) -> Result<()> {
+    let file = twin.join("d1/kept");
+    let lines = || command_of(context, &["history", &text(&twin.join("d1"))]);
+    // A moment has it.
+    let is_kept = || Ok(!lines()?.starts_with("now"));
+    ensure!(
+        context.wait_until(Duration::from_secs(30), is_kept)?,
+        "no moment is created"
+    );
+    fs::write(&file, b"by mistake")?;
+    command_of(context, &["undo", "--yes", &text(&twin.join("d1"))])?;
+    ensure!(fs::read(&file)? == b"by policy", "it is not undone");
+    Ok(())
+}
+
+pub(super) fn a_kill_leaves_a_clone_as_before_or_as_in_the_snapshot(
+    context: &Context,
+) -> Result<()> {
+    context.needs_stitch()?;
+    let mut mount = Mount::create(context, &Spec::new("clone-back-kill", "512M"))?;
+    let (top, twin) = (mount.dir().join("top"), mount.dir().join("twin"));
+    grow(&top)?;
+    clone(context, &top, &twin)?;
+    fs::write(twin.join("large"), vec![1; 12 << 20])?;
+    let before = copy(context, &twin, "clone-copy13")?;
+    create(context, &twin, "mon")?;
+    change_all(&twin)?;
+    fs::write(twin.join("large"), vec![2; 12 << 20])?;
+    let changed = copy(context, &twin, "clone-copy14")?;
+    let args = ["rollback", "--yes", "mon", &text(&twin)];
+    let mut rolling = command(&context.stitchfs, &args);
+    rolling.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut rolling = rolling.spawn().context("cannot start a rollback")?;
+    // It is under way once the snapshot before is there.
+    let snapshots = mount.dir().join(".stitchfs/snap");
+    let has_begun = context.wait_until(Duration::from_secs(60), || {
+        Ok(fs::read_dir(&snapshots)?.count() > 1)
+    })?;
+    ensure!(has_begun, "it does not begin");
+    mount.kill()?;
+    rolling.wait()?;
+    mount.mount_again()?;
+    let is_back = expect_equal(&before, &twin).is_ok();
+    ensure!(
+        is_back || expect_equal(&changed, &twin).is_ok(),
+        "a part is restored"
+    );
+    roll_back(context, "mon", &twin)?;
+    expect_equal(&before, &twin)?;
+    mount.unmount()?;
+    mount.fsck()
+}
