@@ -107,6 +107,7 @@ pub(crate) fn all() -> Vec<FsWorkload> {
     all.push(git::workload());
     all.push(aging::workload());
     all.push(views::workload());
+    all.push(views::kept::workload());
     all.push(txn::workload());
     all
 }
@@ -160,7 +161,7 @@ mod tests {
         };
         let sustained = "small-files-sustained";
         let defaults = chosen(&[]);
-        assert_eq!(defaults.len() + 2, all().len());
+        assert_eq!(defaults.len() + 3, all().len());
         assert!(!defaults.contains(&sustained) && !defaults.contains(&"aging"));
         assert!(!chosen(&["small-files"]).contains(&sustained));
         assert_eq!(chosen(&[sustained]), [sustained]);

@@ -1,6 +1,6 @@
 //! Programs that a workload runs in a mount.
 
-use super::side::{FsSide, SideKind};
+use super::side::FsSide;
 use super::stage::{Ends, Stage};
 use crate::disk::output;
 use crate::measure::Op;
@@ -21,7 +21,8 @@ pub(super) fn phase(
 
 /// Why a side cannot be used by programs.
 pub(super) fn why_not(side: &FsSide) -> Option<String> {
-    (side.kind == SideKind::Library).then(|| "programs need a mount".to_owned())
+    side.is_library()
+        .then(|| "programs need a mount".to_owned())
 }
 
 /// Why this program cannot be run; `None` if it can.

@@ -196,7 +196,7 @@ impl Setting<'_> {
                 workload: run.workload.clone(),
                 step,
                 side: run.side.clone(),
-                at: ground.path().to_owned(),
+                at: ground.path(),
                 scratch: self.scratch.to_owned(),
                 below: ground.below().map(Path::to_owned),
                 disk_counters: ground.counters(),

@@ -5,13 +5,13 @@
 
 use super::juicefs;
 use super::serve::{Beside, Daemon, Serve, What};
-use super::side::{self, FsSide, LargeReads, SideKind, Users, Xattrs};
+use super::side::{self, FsSide, LargeReads, RocksFiles, SideKind, Users, Xattrs};
 use crate::disk::{Disk, Mount};
 use anyhow::{Context as _, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
 use stitch_fuse::{MountOptions, Transport, mount};
-use stitchfs::MakeOptions;
+use stitchfs::{EngineKind, LargeFiles, MakeOptions};
 
 /// A side, mounted.
 pub(crate) struct Ground<'a> {
@@ -73,6 +73,11 @@ impl<'a> Ground<'a> {
                 let _mount = Mount::new(self.disk.device(), &self.below)?;
                 self.make_beside()
             }
+            SideKind::Rocks(_, files) | SideKind::RocksLibrary(files) => {
+                self.disk.make(side::EXT4)?;
+                let _mount = Mount::new(self.disk.device(), &self.below)?;
+                self.make_rocks(files)
+            }
             SideKind::Passthrough(_) => self.disk.make(side::EXT4),
             SideKind::JuiceFs => {
                 self.disk.make(side::EXT4)?;
@@ -94,6 +99,20 @@ impl<'a> Ground<'a> {
         Ok(())
     }
 
+    /// A store of the RocksDB engine in a directory.
+    fn make_rocks(&self, files: RocksFiles) -> Result<()> {
+        let options = MakeOptions {
+            engine: EngineKind::RocksDb,
+            large_files: match files {
+                RocksFiles::Beside => LargeFiles::AsMade,
+                RocksFiles::Inside => LargeFiles::Inside,
+            },
+            ..MakeOptions::default()
+        };
+        stitchfs::make(&self.store_beside(), &options, &mut |_, _| ())?;
+        Ok(())
+    }
+
     fn store_beside(&self) -> PathBuf {
         self.below.join("store")
     }
@@ -102,14 +121,15 @@ impl<'a> Ground<'a> {
     fn set_up(&self) -> Result<Option<Held>> {
         let mount = match self.side.kind {
             SideKind::Kernel(_) => Some(Mount::new(self.disk.device(), &self.at)?),
-            SideKind::External(..) | SideKind::Passthrough(_) | SideKind::JuiceFs => {
-                Some(Mount::new(self.disk.device(), &self.below)?)
-            }
-            // Each step opens it anew.
-            SideKind::Library => return Ok(None),
-            SideKind::Store(..) | SideKind::Null(_) => None,
+            SideKind::External(..)
+            | SideKind::Rocks(..)
+            | SideKind::RocksLibrary(_)
+            | SideKind::Passthrough(_)
+            | SideKind::JuiceFs => Some(Mount::new(self.disk.device(), &self.below)?),
+            SideKind::Library | SideKind::Store(..) | SideKind::Null(_) => None,
         };
-        let is_served = !matches!(self.side.kind, SideKind::Kernel(_));
+        // Each step opens a library anew.
+        let is_served = !self.side.is_library() && !matches!(self.side.kind, SideKind::Kernel(_));
         let daemon = is_served.then(|| self.serve()).transpose()?;
         Ok(Some(Held {
             daemon,
@@ -117,11 +137,12 @@ impl<'a> Ground<'a> {
         }))
     }
 
-    /// Where it is mounted, or its device.
-    pub(crate) fn path(&self) -> &Path {
+    /// Where it is mounted; of a library, its device or directory.
+    pub(crate) fn path(&self) -> PathBuf {
         match self.side.kind {
-            SideKind::Library => self.disk.device(),
-            _ => &self.at,
+            SideKind::Library => self.disk.device().to_owned(),
+            SideKind::RocksLibrary(_) => self.store_beside(),
+            _ => self.at.clone(),
         }
     }
 
@@ -129,7 +150,11 @@ impl<'a> Ground<'a> {
     pub(crate) fn below(&self) -> Option<&Path> {
         let has_below = matches!(
             self.side.kind,
-            SideKind::External(..) | SideKind::Passthrough(_) | SideKind::JuiceFs
+            SideKind::External(..)
+                | SideKind::Rocks(..)
+                | SideKind::RocksLibrary(_)
+                | SideKind::Passthrough(_)
+                | SideKind::JuiceFs
         );
         has_below.then_some(&*self.below)
     }
@@ -167,6 +192,14 @@ impl<'a> Ground<'a> {
                 memory_bytes: self.memory_bytes,
                 is_shared: users == Users::All,
                 has_xattrs: xattrs == Xattrs::Served,
+                beside: None,
+            },
+            // Where its large files are is as it was made.
+            SideKind::Rocks(..) => What::Store {
+                device: self.store_beside(),
+                memory_bytes: self.memory_bytes,
+                is_shared: true,
+                has_xattrs: true,
                 beside: None,
             },
             SideKind::External(_, reads) => What::Store {

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use stitch_fuse::Transport;
 use stitch_fuse::transport::uring::Switch;
+use stitchfs::EngineKind;
 
 /// The users of a mounted store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +35,15 @@ pub(crate) enum LargeReads {
     Kernel,
 }
 
+/// Where the large files of our file system on RocksDB are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RocksFiles {
+    /// Those above 4 KiB are plain files beside it, as in vkFS.
+    Beside,
+    /// In RocksDB.
+    Inside,
+}
+
 /// The kind of a side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SideKind {
@@ -42,8 +52,12 @@ pub(crate) enum SideKind {
     /// Our store in a file on an ext4, with large files beside it; the kernel may read those
     /// itself.
     External(Transport, LargeReads),
+    /// Our file system on RocksDB in a directory of an ext4, mounted.
+    Rocks(Transport, RocksFiles),
     /// Our store, by the library.
     Library,
+    /// Our file system on RocksDB, by the library.
+    RocksLibrary(RocksFiles),
     /// A file system in memory that does nothing else, mounted: what FUSE itself costs.
     Null(Transport),
     /// ext4, through a FUSE file system of ours that hands every request on to it.
@@ -78,7 +92,7 @@ pub(super) const EXT4: &[&str] = &[
 const XFS: &[&str] = &["mkfs.xfs", "-q", "-f", "-K"];
 const BTRFS: &[&str] = &["mkfs.btrfs", "-q", "-f", "-K"];
 
-const ALL: [FsSide; 19] = [
+const ALL: [FsSide; 25] = [
     mount("stitchfs-uring", Transport::Uring, Users::All),
     mount("stitchfs-dev", Transport::Dev, Users::All),
     mount("owned-uring", Transport::Uring, Users::Root),
@@ -86,6 +100,12 @@ const ALL: [FsSide; 19] = [
     bare("noxattr-uring", Transport::Uring),
     bare("noxattr-dev", Transport::Dev),
     side("library", SideKind::Library),
+    rocks("rocks-uring", Transport::Uring, RocksFiles::Inside),
+    rocks("rocks-dev", Transport::Dev, RocksFiles::Inside),
+    side("rocks-library", SideKind::RocksLibrary(RocksFiles::Inside)),
+    rocks("vkfs-uring", Transport::Uring, RocksFiles::Beside),
+    rocks("vkfs-dev", Transport::Dev, RocksFiles::Beside),
+    side("vkfs-library", SideKind::RocksLibrary(RocksFiles::Beside)),
     side("null-uring", SideKind::Null(Transport::Uring)),
     side("null-dev", SideKind::Null(Transport::Dev)),
     side("ext4", SideKind::Kernel(EXT4)),
@@ -128,6 +148,10 @@ const fn external(name: &'static str, transport: Transport, reads: LargeReads) -
     side(name, SideKind::External(transport, reads))
 }
 
+const fn rocks(name: &'static str, transport: Transport, files: RocksFiles) -> FsSide {
+    side(name, SideKind::Rocks(transport, files))
+}
+
 const fn names() -> [&'static str; ALL.len()] {
     let mut names = [""; ALL.len()];
     let mut index = 0;
@@ -149,9 +173,13 @@ impl FsSide {
         match self.kind {
             SideKind::Store(transport, ..)
             | SideKind::External(transport, _)
+            | SideKind::Rocks(transport, _)
             | SideKind::Null(transport)
             | SideKind::Passthrough(transport) => Some(transport),
-            SideKind::Library | SideKind::JuiceFs | SideKind::Kernel(_) => None,
+            SideKind::Library
+            | SideKind::RocksLibrary(_)
+            | SideKind::JuiceFs
+            | SideKind::Kernel(_) => None,
         }
     }
 
@@ -161,30 +189,47 @@ impl FsSide {
             self.kind,
             SideKind::Store(.., Xattrs::Absent)
                 | SideKind::External(..)
+                | SideKind::Rocks(..)
+                | SideKind::RocksLibrary(_)
                 | SideKind::Passthrough(_)
                 | SideKind::JuiceFs
         )
+    }
+
+    /// Whether it is used by the library, without a mount.
+    pub(super) const fn is_library(&self) -> bool {
+        matches!(self.kind, SideKind::Library | SideKind::RocksLibrary(_))
     }
 
     /// Why it cannot run here; `None` if it can.
     fn why_not(&self, may_enable_uring: bool) -> Option<String> {
         match self.kind {
             SideKind::Library => None,
+            SideKind::RocksLibrary(_) => rocks_why_not(),
             SideKind::Kernel(make) => kernel_why_not(self.name, make[0]),
             SideKind::JuiceFs => fuse_why_not().or_else(juicefs::why_not),
+            SideKind::Rocks(transport, _) => {
+                rocks_why_not().or_else(|| transport_why_not(transport, may_enable_uring))
+            }
             SideKind::Store(transport, ..)
             | SideKind::External(transport, _)
             | SideKind::Null(transport)
-            | SideKind::Passthrough(transport) => {
-                if let Some(why) = fuse_why_not() {
-                    return Some(why);
-                }
-                (transport == Transport::Uring)
-                    .then(|| uring_why_not(may_enable_uring))
-                    .flatten()
-            }
+            | SideKind::Passthrough(transport) => transport_why_not(transport, may_enable_uring),
         }
     }
+}
+
+/// Why nothing can be mounted by this transport here; `None` if it can.
+fn transport_why_not(transport: Transport, may_enable_uring: bool) -> Option<String> {
+    fuse_why_not().or_else(|| match transport {
+        Transport::Uring => uring_why_not(may_enable_uring),
+        Transport::Dev => None,
+    })
+}
+
+fn rocks_why_not() -> Option<String> {
+    let is_built = EngineKind::RocksDb.is_built_in();
+    (!is_built).then(|| "built without the feature `rocksdb`".to_owned())
 }
 
 fn fuse_why_not() -> Option<String> {
@@ -260,15 +305,22 @@ pub(crate) fn floor_of(name: &str) -> Option<&'static str> {
     match side.kind {
         SideKind::Store(transport, ..)
         | SideKind::External(transport, _)
+        | SideKind::Rocks(transport, _)
         | SideKind::Passthrough(transport) => name_of(null(transport)),
-        SideKind::Library | SideKind::Null(_) | SideKind::JuiceFs | SideKind::Kernel(_) => None,
+        SideKind::Library
+        | SideKind::RocksLibrary(_)
+        | SideKind::Null(_)
+        | SideKind::JuiceFs
+        | SideKind::Kernel(_) => None,
     }
 }
 
 /// The side that hands on to ext4 by the same transport.
 pub(crate) fn passthrough_of(name: &str) -> Option<&'static str> {
     match FsSide::find(name)?.kind {
-        SideKind::Store(transport, ..) | SideKind::External(transport, _) => {
+        SideKind::Store(transport, ..)
+        | SideKind::External(transport, _)
+        | SideKind::Rocks(transport, _) => {
             name_of(|other| other.kind == SideKind::Passthrough(transport))
         }
         _ => None,
@@ -301,6 +353,8 @@ mod tests {
             "noxattr-dev",
             "external-uring",
             "lent-dev",
+            "rocks-uring",
+            "vkfs-dev",
         ] {
             let floor = floor_of(name).unwrap();
             let transport = |name: &str| FsSide::find(name).unwrap().transport();

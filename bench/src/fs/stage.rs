@@ -172,6 +172,13 @@ impl<'a> Stage<'a> {
         Ok(done)
     }
 
+    /// Adds a figure in bytes to the last phase, in megabytes.
+    #[expect(clippy::cast_precision_loss, reason = "megabytes for people")]
+    pub(crate) fn add_figure(&mut self, name: &str, bytes: u64) {
+        let phase = self.phases.last_mut().expect("a phase was measured");
+        phase.values.insert(name.to_owned(), bytes as f64 / 1e6);
+    }
+
     fn traffic(&self) -> Result<Traffic> {
         self.meter
             .as_ref()
@@ -203,7 +210,9 @@ fn figures(traffic: Traffic) -> BTreeMap<String, f64> {
 
 fn open_target(side: &FsSide, spec: &StageSpec) -> Result<Arc<dyn Target>> {
     Ok(match side.kind {
-        SideKind::Library => Arc::new(Library::open(&spec.at, spec.scale.budget_bytes())?),
+        SideKind::Library | SideKind::RocksLibrary(_) => {
+            Arc::new(Library::open(&spec.at, spec.scale.budget_bytes())?)
+        }
         _ => Arc::new(Kernel::open(&spec.at, spec.below.as_deref())?),
     })
 }

@@ -2,6 +2,7 @@
 //! removed. Btrfs does the same with a subvolume, XFS with a copy that shares extents.
 
 mod commands;
+pub(super) mod kept;
 
 use super::command::{self, phase};
 use super::stage::{Ends, Stage};

@@ -8,10 +8,11 @@ use crate::side::NAMES;
 use std::fmt::Write as _;
 
 /// One colour for each side of a suite, in the order of its names: no two sides look alike.
-pub(super) const COLOURS: [&str; 24] = [
+pub(super) const COLOURS: [&str; 25] = [
     "#d9480f", "#1c7ed6", "#2b8a3e", "#862e9c", "#868e96", "#f08c00", "#0b7285", "#5c940d",
     "#e64980", "#846358", "#5f3dc4", "#087f5b", "#a61e4d", "#364fc7", "#15aabf", "#be4bdb",
     "#c92a2a", "#66a80f", "#ff8787", "#74c0fc", "#8ce99a", "#b197fc", "#ffd43b", "#63e6be",
+    "#f783ac",
 ];
 const _: () = assert!(NAMES.len() <= COLOURS.len() && fs::side::NAMES.len() <= COLOURS.len());
 /// For a side without a name here, as in a report of an older version.

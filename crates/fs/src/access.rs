@@ -4,15 +4,28 @@
 //! it, and for users of the library, `FsOptions::check_permissions` makes the operations on names
 //! check, and [`FileSystem::access`] answers for opening.
 
-use crate::acl::Rights;
+use crate::acl::{Acl, Rights};
 use crate::inode::Inode;
+use crate::schema::Store;
 use crate::system::FileSystem;
+use crate::transaction::ReadSet;
 use crate::xattr::ACL_ACCESS;
 use crate::{Caller, FsError, FsResult, access_mask, inode_flag};
 use stitch_base::Ino;
 use stitch_format::fs_inode::row_flag;
 
 const STICKY: u16 = 0o1000;
+
+/// The rights of callers, as modes, ACLs and flags of inodes say.
+///
+/// Invariant: it reads nothing but ACLs, and those only of inodes that have one. A serializable
+/// transaction notes each as read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Permissions<'fs> {
+    store: &'fs Store,
+    reads: Option<&'fs ReadSet>,
+    are_checked: bool,
+}
 
 impl FileSystem {
     /// Reports whether the caller has all rights of `mask` (see [`crate::access_mask`]) by mode and
@@ -29,7 +42,31 @@ impl FileSystem {
                 return Err(FsError::Perm);
             }
         }
-        self.check_access(caller, &inode, mask)
+        self.permissions().check_access(caller, &inode, mask)
+    }
+}
+
+impl<'fs> Permissions<'fs> {
+    /// With `are_checked` operations on names are checked by mode and ACL.
+    pub(crate) const fn new(
+        store: &'fs Store,
+        reads: Option<&'fs ReadSet>,
+        are_checked: bool,
+    ) -> Self {
+        Self {
+            store,
+            reads,
+            are_checked,
+        }
+    }
+
+    /// An ACL of an inode that has one.
+    pub(crate) fn read_acl(&self, ino: Ino, name: &[u8]) -> FsResult<Option<Acl>> {
+        if let Some(reads) = self.reads {
+            reads.note_xattrs(ino)?;
+        }
+        let value = self.store.get(&self.store.keys.xattr(ino, name))?;
+        value.map(|value| Acl::decode(&value)).transpose()
     }
 
     fn check_access(&self, caller: &Caller<'_>, inode: &Inode, mask: u32) -> FsResult<()> {
@@ -60,7 +97,7 @@ impl FileSystem {
 
     /// Where permissions are checked here: whether the caller may change names in a directory.
     pub(crate) fn check_may_change(&self, caller: &Caller<'_>, dir: &Inode) -> FsResult<()> {
-        if !self.options.check_permissions {
+        if !self.are_checked {
             return Ok(());
         }
         self.check_access(caller, dir, access_mask::WRITE | access_mask::EXECUTE)
@@ -77,7 +114,7 @@ impl FileSystem {
         if inode.head.iflags & fixed != 0 || dir.head.iflags & inode_flag::APPEND != 0 {
             return Err(FsError::Perm);
         }
-        if !self.options.check_permissions || caller.is_privileged() {
+        if !self.are_checked || caller.is_privileged() {
             return Ok(());
         }
         let is_owner = caller.uid == inode.head.uid || caller.uid == dir.head.uid;

@@ -5,7 +5,7 @@ use crate::data::FILE_BYTES_MAX;
 use crate::events::Event;
 use crate::fixed;
 use crate::inode::Inode;
-use crate::make::low_bits;
+use crate::namespace::low_bits;
 use crate::system::FileSystem;
 use crate::{
     AtimePolicy, Attr, Caller, ClearSetId, DirName, FsError, FsResult, SetAttr, SetTime, inode_flag,

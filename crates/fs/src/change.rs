@@ -12,7 +12,7 @@ mod names;
 mod shared;
 
 use crate::contents::Contents;
-use crate::events::Event;
+use crate::events::{Event, Notices};
 use crate::inode::{CHAIN_UNKNOWN, Inode, Location};
 use crate::locator::{Locator, RowKey};
 use crate::rows::RowBatch;
@@ -36,6 +36,39 @@ const BARE_CHAIN_MAX: u8 = 8;
 const CHANGE_BYTES: usize = 384;
 /// Events of most operations.
 const EVENT_COUNT: usize = 4;
+
+/// Begins changes of a file system. A part of it that owns its fields has this, and so reaches no
+/// field of another part.
+#[derive(Clone, Copy)]
+pub(crate) struct Changes<'fs> {
+    fs: &'fs FileSystem,
+}
+
+impl<'fs> Changes<'fs> {
+    pub(crate) const fn of(fs: &'fs FileSystem) -> Self {
+        Self { fs }
+    }
+
+    /// Begins a change that needs space.
+    pub(crate) fn begin(self) -> Change<'fs> {
+        Change::new(self.fs)
+    }
+
+    /// Begins a change that gives space back.
+    pub(crate) fn begin_giving_back(self) -> Change<'fs> {
+        Change::giving_back(self.fs)
+    }
+
+    /// Takes a number that no inode ever had. May commit a change of the counter.
+    pub(crate) fn new_ino(self) -> FsResult<Ino> {
+        self.fs.new_ino()
+    }
+
+    /// Returns the time of a change, in nanoseconds since 1970.
+    pub(crate) fn now(self) -> i64 {
+        self.fs.now()
+    }
+}
 
 pub(crate) struct Change<'fs> {
     fs: &'fs FileSystem,
@@ -144,10 +177,13 @@ impl<'fs> Change<'fs> {
         }
     }
 
-    /// Writes to the rows of a directory and of those above it, and changes nothing in them. So the
-    /// commit of a transaction that moved a directory there learns whether mainline has moved one
-    /// of them. The tree is locked.
+    /// In a transaction, writes to the rows of a directory and of those above it, and changes
+    /// nothing in them. So the commit of one that moved a directory there learns whether mainline
+    /// has moved one of them. The tree is locked.
     pub(crate) fn touch_above(&mut self, dir: Ino) -> FsResult<()> {
+        if self.fs.branch.is_none() {
+            return Ok(());
+        }
         let mut at = dir;
         while at != Ino::ROOT {
             let inode = self.fs.residents.inodes.get(at)?;
@@ -269,6 +305,16 @@ impl<'fs> Change<'fs> {
         }
         self.fs.residents.count_inodes(self.inodes_added);
         self.fs.apply(self.events)
+    }
+
+    /// Commits a change that the kernel did not ask for, as [`Self::commit`] does. Adds what the
+    /// kernel has to drop to `notices`, also after an error: the rows may be on the medium.
+    ///
+    /// # Errors
+    /// As [`Self::commit`].
+    pub(crate) fn commit_unasked(self, notices: &mut Notices) -> FsResult<()> {
+        notices.extend(self.fs.notices_of(&self.events));
+        self.commit()
     }
 }
 

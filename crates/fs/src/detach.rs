@@ -16,7 +16,7 @@ use crate::events::Event;
 use crate::inode::{Inode, Location};
 use crate::locator::Locator;
 use crate::system::FileSystem;
-use crate::{Caller, DirName, FsError, FsResult};
+use crate::{Caller, DirName, FsError, FsResult, Notices};
 use bytes::Bytes;
 use stitch_base::Ino;
 use stitch_base::sync::Mutex;
@@ -111,7 +111,7 @@ impl FileSystem {
         };
         // A walk up through it finds it with its parent, or without.
         let tree = self.residents.locks.tree();
-        self.take_dir(caller, at, expected, detach)?;
+        self.name_changes().take_dir(caller, at, expected, detach)?;
         drop(tree);
         Ok(())
     }
@@ -188,7 +188,9 @@ impl FileSystem {
         Ok(names)
     }
 
-    /// Removes one entry of a detached directory. A directory is detached and queued.
+    /// Removes one entry of a detached directory. A directory is detached and queued. The kernel
+    /// did not ask for it: it may have the entry cached for a program in the directory, or with the
+    /// file open.
     fn take_entry(&self, at: DirName<'_>) -> FsResult<()> {
         let _names = self.residents.locks.dir_write(at.parent);
         let Some(early) = self.namespace().find_early(at)? else {
@@ -203,12 +205,19 @@ impl FileSystem {
         if inode.is_dir() {
             let clones = self.stage_clone_removed(&mut change, inode.head.ino);
             change.detach(&inode, now);
-            change.commit()?;
+            self.commit_untold(change)?;
             self.standing.views.note_removed(&clones);
             return Ok(());
         }
         change.drop_name(&inode, now, dentry.tail())?;
-        change.commit()
+        self.commit_untold(change)
+    }
+
+    fn commit_untold(&self, change: Change<'_>) -> FsResult<()> {
+        let mut notices = Notices::default();
+        let committed = change.commit_unasked(&mut notices);
+        self.untold.keep(notices);
+        committed
     }
 
     /// Removes what is left of a detached directory without entries. If it is known, it is

@@ -1,32 +1,43 @@
-//! What a change has done, as events, and the one place where events reach memory.
+//! What a change has done, as events, and the one place where events reach memory and the kernel.
 //!
-//! An operation stages rows and events together ([`crate::change`]). The same events would come
-//! from a commit of another view, a rollback or another mount: only this file would apply them.
+//! An operation stages rows and events together ([`crate::change`]). A commit of a transaction, a
+//! rollback and the emptying of a removed tree yield the same events. Only this file applies them.
 //!
 //! 1. *Announce*, just before the commit: negative entries learn of new names, the ledger of the
 //!    places that rows may move to, plain files that nothing is committed for them any more.
 //! 2. *Apply*, after the commit, in the order of the events.
 //! 3. *Retract*, instead, if the commit failed.
 //!
-//! | event | inode table | negative entries | name hints | others |
-//! |---|---|---|---|---|
-//! | linked | | adds the hash, announced | notes, of an only name | |
-//! | unlinked | | removes the hash | removes | |
-//! | made | adds, one lookup counted | a directory is whole | | |
-//! | changed (attributes, size, place) | updates, announced | | | fits a lent plain file |
-//! | directory removed or detached | | gives up | | detached: queued to be emptied |
-//! | orphaned | | | | space may come back soon |
-//! | extents changed | | | | extent map |
-//! | chunk counted | notes | | | |
-//! | stored beside, cut beside, removed beside | | | | plain files, announced |
-//! | contents left | | | | may be deleted soon |
-//! | fixed | | | | mark of immutable files |
+//! | event | inode table | negative entries | hints | others | kernel |
+//! |---|---|---|---|---|---|
+//! | linked | | adds the hash, announced | notes, of an only name | | name |
+//! | unlinked | | removes the hash | removes | | name |
+//! | made | adds, one lookup counted | a directory is whole | | | |
+//! | changed (attributes, place) | updates, announced | | | fits a lent plain file | attributes |
+//! | directory removed, detached | | gives up | | detached: queued | listing, attributes |
+//! | orphaned | | | | space may come back soon | |
+//! | extents changed | | | | extent map | |
+//! | chunk counted | notes | | | | |
+//! | contents replaced | counted chunk | | | extent map | pages, attributes |
+//! | entries replaced | | gives up | | | listing, attributes |
+//! | stored beside, cut beside, removed beside | | | | plain files, announced | |
+//! | contents left | | | | may be deleted soon | |
+//! | fixed | | | | mark of immutable files | |
+//!
+//! The last column is what the kernel drops after a change that it did not ask for ([`notices`]).
+//! After its own requests it knows what changed.
 //!
 //! Invariant: locks that guard a change are held from its first event until all are applied. So no
 //! other operation sees the rows without the events, nor a part of the events.
 //!
 //! What is learned by reading is no event: it is right before and after. Nor is an eviction, which
 //! is always allowed.
+
+mod notices;
+mod untold;
+
+pub use notices::Notices;
+pub(crate) use untold::Untold;
 
 use crate::contents::Contents;
 use crate::data::Extent;
@@ -39,7 +50,7 @@ use stitch_base::Ino;
 /// One thing that a change has done.
 #[derive(Debug)]
 pub(crate) enum Event<'a> {
-    /// A name was put, which has this hash and leads to this inode.
+    /// A name leads to this inode, which led to another one or to none. It has this hash.
     Linked {
         at: DirName<'a>,
         hash: u64,
@@ -63,6 +74,10 @@ pub(crate) enum Event<'a> {
     ExtentsChanged(Ino, Option<Vec<Extent>>),
     /// The chunk exists and was counted.
     ChunkCounted(Ino, u64),
+    /// Contents, allocated extents or extended attributes of these inodes were put from elsewhere.
+    ContentsReplaced(Vec<Ino>),
+    /// Names of the directory were put from elsewhere, without a lookup of each.
+    EntriesReplaced(Ino),
     /// Contents left the store for a new plain file.
     StoredBeside {
         name: ExternalName,
@@ -123,6 +138,7 @@ impl FileSystem {
                 }
                 Event::Orphaned => self.room.await_forget(),
                 Event::ExtentsChanged(ino, extents) => self.extents.set(ino, extents),
+                Event::ContentsReplaced(inos) => self.apply_replaced(&inos),
                 Event::StoredBeside { name, len, size } => self.externals.enter(name, len, size),
                 Event::CutBeside(bytes) => self.externals.uncount(bytes),
                 Event::RemovedBeside(leaving) => self.externals.retire(&leaving),
@@ -131,10 +147,42 @@ impl FileSystem {
                 Event::Linked { .. }
                 | Event::Unlinked { .. }
                 | Event::DirRemoved(_)
+                | Event::EntriesReplaced(_)
                 | Event::ChunkCounted(..) => self.residents.apply(&event),
             }
         }
         Ok(())
+    }
+
+    /// Applies the events of a change that the kernel did not ask for. Returns what it has to drop,
+    /// which is sent when no lock is held any more.
+    ///
+    /// # Errors
+    /// As [`Self::apply`].
+    pub(crate) fn apply_unasked(&self, events: Vec<Event<'_>>) -> FsResult<Notices> {
+        let notices = self.notices_of(&events);
+        self.apply(events)?;
+        Ok(notices)
+    }
+
+    /// Returns what the kernel has to drop after events that it did not ask for. They are not
+    /// applied yet.
+    pub(crate) fn notices_of(&self, events: &[Event<'_>]) -> Notices {
+        Notices::of(events, |ino| self.residents.inodes.is_known(ino))
+    }
+
+    /// Takes what the kernel has to drop after changes whose notices no call has returned: batches
+    /// of a rollback that failed later or was finished at open, entries of removed trees.
+    #[must_use]
+    pub fn take_notices(&self) -> Notices {
+        self.untold.take()
+    }
+
+    fn apply_replaced(&self, inos: &[Ino]) {
+        for ino in inos {
+            self.residents.inodes.note_counted(*ino, None);
+            self.extents.set(*ino, None);
+        }
     }
 
     fn apply_changed(&self, inode: Inode) {

@@ -14,7 +14,7 @@ mod thin;
 use crate::snapshot::{SnapshotInfo, SnapshotView};
 use crate::system::FileSystem;
 use crate::unchanged::TreeState;
-use crate::{FsError, FsResult, RolledBack};
+use crate::{FsError, FsResult, Notices};
 use std::collections::BTreeSet;
 use stitch_base::calendar::UtcTime;
 use stitch_base::clock::Timestamp;
@@ -385,7 +385,7 @@ impl FileSystem {
         id: PinId,
         dir: Ino,
         owner: Option<u32>,
-    ) -> FsResult<RolledBack> {
+    ) -> FsResult<Notices> {
         let moment = self.moment(id)?;
         let path = self.path_of(dir)?;
         self.roll_back_with(dir, owner, || self.open_moment_at(&moment, dir, path))

@@ -38,16 +38,12 @@ mod interleavings;
 mod ledger;
 mod locator;
 mod lock;
-mod lookup;
-mod make;
 mod names;
 mod namespace;
 mod numbers;
 mod outcome;
 mod policy;
 mod prefetch;
-mod remove;
-mod rename;
 mod residents;
 mod rollback;
 mod room;
@@ -74,6 +70,7 @@ pub use atomic::{AtomicWriter, Writer};
 pub use data::{FILE_BYTES_MAX, INLINE_BYTES_MAX};
 pub use difference::{DirAt, TouchedPaths};
 pub use error::{FsError, FsResult};
+pub use events::Notices;
 pub use external::{
     EXTERNAL_FROM_BYTES, External, ExternalError, ExternalFiles, ExternalName, ExternalResult,
     MemFiles, MemFilesPoint, PLAIN_OPS, PlainFault, PlainHit,
@@ -81,12 +78,11 @@ pub use external::{
 pub use history::{HISTORY_S_MAX, HistoryRound, MomentInfo};
 pub use inode::{CachedPages, INODE_BYTES};
 pub use ledger::{LEDGER_LOGS, Ledger};
-pub use make::SYMLINK_BYTES_MAX;
 pub use names::NamesUsage;
+pub use namespace::SYMLINK_BYTES_MAX;
 pub use policy::{
     Keep, POLICY_EVERY_S_MAX, POLICY_PREFIX_BYTES_MAX, PolicyInfo, PolicyRound, PolicyRule,
 };
-pub use rollback::RolledBack;
 pub use schema::{CompressOptions, has_external_files, set_compression};
 pub use snapshot::{
     SNAPSHOT_NAME_BYTES_MAX, SnapshotInfo, SnapshotPart, SnapshotView, VIEW_INO_BITS,
@@ -94,11 +90,10 @@ pub use snapshot::{
 pub use stitch_kv::SpaceShare;
 pub use system::FileSystem;
 pub use transaction::{
-    BeginOptions, Committed, Conflict, ConflictKind, LOCKED_PATHS_MAX, LockTicket,
-    NESTED_DEPTH_MAX, PathChange, PathLock, PathLocks, PausedRecords, ReadKind, RecordKey,
-    RecordRules, RecordSides, Side, TRANSACTION_NAME_BYTES_MAX, TransactionInfo,
-    TransactionIsolation, TransactionLife, TransactionRecords, TransactionState, TransactionView,
-    is_file_system_tree,
+    BeginOptions, Conflict, ConflictKind, LOCKED_PATHS_MAX, LockTicket, NESTED_DEPTH_MAX,
+    PathChange, PathLock, PathLocks, PausedRecords, ReadKind, RecordKey, RecordRules, RecordSides,
+    Side, TRANSACTION_NAME_BYTES_MAX, TransactionInfo, TransactionIsolation, TransactionLife,
+    TransactionRecords, TransactionState, TransactionView, is_file_system_tree,
 };
 pub use types::{
     AtimePolicy, Attr, Caller, ClearSetId, DirEntry, DirName, FallocateMode, FileKind, FsOptions,

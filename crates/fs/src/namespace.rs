@@ -9,12 +9,26 @@
 //! old until the inode is locked too: the table counts changes, and the row is read again only then
 //! ([`Namespace::inode_of`]).
 //!
-//! Nothing is changed here but what is remembered: changes of names are batches
-//! ([`crate::change`]).
+//! | part | has |
+//! |---|---|
+//! | [`Namespace`] | lookups: it reads rows, and changes only what is remembered of them |
+//! | [`changes::NameChanges`] | make, link, remove, rename: each is one batch ([`crate::change`]) |
+//! | `operations.rs` | what [`crate::FileSystem`] offers of both |
+//!
+//! Invariant: an answer of a locked directory is what the trees have. So memory is asked only
+//! through [`Residents`], which is right while the directory is locked, and in debug builds what it
+//! says is compared with the rows.
 
+mod changes;
 mod dentry;
+mod make;
+mod operations;
+mod remove;
+mod rename;
 
 pub(crate) use dentry::{Dentry, Early};
+pub use make::SYMLINK_BYTES_MAX;
+pub(crate) use make::low_bits;
 
 use crate::inode::{CHAIN_UNKNOWN, Inode, Location, Tick};
 use crate::locator::{Locator, RowKey};
@@ -276,6 +290,19 @@ impl<'fs> Namespace<'fs> {
             self.residents.keep_step(at, &attr);
         }
         Ok(attr)
+    }
+
+    /// Attributes of the inode of a name, which is neither `.` nor `..`. Counts no lookup.
+    fn stat(&self, at: DirName<'_>) -> FsResult<Attr> {
+        let _names = self.residents.locks.dir_read(at.parent);
+        let dentry = self.dentry(at)?;
+        self.attr_of(at, &dentry)
+    }
+
+    /// The number of the inode of a name, if there is one. Counts no lookup.
+    fn peek(&self, at: DirName<'_>) -> FsResult<Option<Ino>> {
+        let _names = self.residents.locks.dir_read(at.parent);
+        Ok(self.find_dentry(at)?.map(|dentry| dentry.ino))
     }
 
     fn look_up_known(&self, ino: Ino) -> FsResult<Attr> {

@@ -106,7 +106,7 @@ impl Residents {
                 self.names.remove((at.parent, hash));
                 self.drop_hint(at.parent, hash);
             }
-            Event::DirRemoved(ino) => self.names.give_up(ino),
+            Event::DirRemoved(ino) | Event::EntriesReplaced(ino) => self.names.give_up(ino),
             Event::ChunkCounted(ino, number) => self.inodes.note_counted(ino, Some(number)),
             _ => debug_assert!(false, "it is applied elsewhere"),
         }

@@ -35,7 +35,7 @@ mod tree;
 use crate::locator::Locator;
 use crate::snapshot::SnapshotView;
 use crate::system::FileSystem;
-use crate::{FsError, FsResult};
+use crate::{FsError, FsResult, Notices};
 use plan::RollbackPlan;
 use restore::Restore;
 use std::collections::BTreeSet;
@@ -50,15 +50,6 @@ use tree::DirTree;
 const TRIES: usize = 16;
 /// Entries of removed trees that are removed in one go.
 const SLICE: u64 = 1024;
-
-/// What a rollback has changed, for caches above the file system.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RolledBack {
-    /// Inodes with other contents, attributes or entries than before.
-    pub inodes: BTreeSet<Ino>,
-    /// Names that were put, deleted, or lead to another inode.
-    pub names: BTreeSet<(Ino, Box<[u8]>)>,
-}
 
 /// The rollback under way.
 #[derive(Debug, Default)]
@@ -84,12 +75,14 @@ impl FileSystem {
     /// [`FsError::NoSpace`]; [`FsError::ReadOnly`]. An error of the engine after the first of
     /// several batches leaves a part restored: the next rollback, or open, finishes it.
     ///
+    /// Returns what caches above the file system have to drop.
+    ///
     /// # Durability
     /// On the medium when this returns.
     ///
     /// # Cost
     /// A walk through the directory on both sides, and the contents of files that are different.
-    pub fn roll_back(&self, name: &str, dir: Ino, owner: Option<u32>) -> FsResult<RolledBack> {
+    pub fn roll_back(&self, name: &str, dir: Ino, owner: Option<u32>) -> FsResult<Notices> {
         self.roll_back_with(dir, owner, || self.open_snapshot(name))
     }
 
@@ -99,7 +92,7 @@ impl FileSystem {
         dir: Ino,
         owner: Option<u32>,
         open: impl FnOnce() -> FsResult<SnapshotView>,
-    ) -> FsResult<RolledBack> {
+    ) -> FsResult<Notices> {
         self.check_writable()?;
         if self.header.lock().has_external {
             return Err(FsError::Unsupported);
@@ -116,7 +109,7 @@ impl FileSystem {
         Ok(done)
     }
 
-    fn roll_back_to(&self, view: &SnapshotView, owner: Option<u32>) -> FsResult<RolledBack> {
+    fn roll_back_to(&self, view: &SnapshotView, owner: Option<u32>) -> FsResult<Notices> {
         let (pin, dir) = (view.info().id, view.info().root);
         let past = &view.fs().store;
         let was = DirTree::read(past, view.fs().residents.inodes.head(dir)?)?;
@@ -201,7 +194,8 @@ impl FileSystem {
         self.rollbacks.restored.lock().clear();
         self.close_handle(row.dir);
         self.engine().sync()?;
-        done.map(drop)
+        self.untold.keep(done?);
+        Ok(())
     }
 
     /// Opens what a rollback goes back to: a snapshot, or a moment of the history.

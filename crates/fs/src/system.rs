@@ -7,11 +7,11 @@ use crate::change::Change;
 use crate::contents::Contents;
 use crate::data::ExtentMaps;
 use crate::detach::Detached;
+use crate::events::Untold;
 use crate::external::Externals;
 use crate::history::History;
 use crate::inode::Hold;
 use crate::locator::{Locator, SysRow};
-use crate::namespace::Namespace;
 use crate::numbers::Numbers;
 use crate::policy::Policies;
 use crate::prefetch::{Prefetch, Prefetcher};
@@ -61,6 +61,7 @@ pub struct FileSystem {
     pub(crate) reads: Option<Arc<ReadSet>>,
     pub(crate) transactions: OpenTransactions,
     pub(crate) detached: Detached,
+    pub(crate) untold: Untold,
     pub(crate) atomic_writes: AtomicWrites,
     pub(crate) externals: Externals,
     /// Some file was immutable or append-only.
@@ -207,6 +208,7 @@ impl FileSystem {
         let fs = Self {
             engine,
             residents,
+            untold: Untold::new(options.ledger.is_some()),
             options,
             header: Mutex::new(store.header),
             store,
@@ -527,12 +529,6 @@ impl FileSystem {
 
     pub(crate) const fn prefetcher(&self) -> Prefetcher<'_> {
         Prefetcher::new(&self.prefetch, &self.store, &self.residents.inodes)
-    }
-
-    pub(crate) fn namespace(&self) -> Namespace<'_> {
-        let reads = self.reads.as_deref();
-        let confirms = self.options.confirm_names;
-        Namespace::new(&self.store, &self.residents, reads, confirms)
     }
 
     /// Nanoseconds since 1970.

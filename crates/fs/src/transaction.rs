@@ -46,7 +46,6 @@ mod resolve;
 mod rmtree;
 mod shared;
 
-pub use commit::Committed;
 pub use conflict::{Conflict, ConflictKind, ReadKind};
 pub use diff::PathChange;
 pub(crate) use diff::is_changed;

@@ -245,17 +245,9 @@ impl FileSystem {
         }
     }
 
-    /// An ACL of an inode that has one.
-    pub(crate) fn read_acl(&self, ino: Ino, name: &[u8]) -> FsResult<Option<Acl>> {
-        self.note_xattrs_read(ino)?;
-        let key = self.store.keys.xattr(ino, name);
-        let value = self.store.get(&key)?;
-        value.map(|value| Acl::decode(&value)).transpose()
-    }
-
     /// Changes the access ACL of an inode with its mode, as `chmod` does.
     pub(crate) fn mask_acl(&self, change: &mut Change<'_>, new: &InodeHead) -> FsResult<()> {
-        let Some(mut acl) = self.read_acl(new.ino, ACL_ACCESS)? else {
+        let Some(mut acl) = self.permissions().read_acl(new.ino, ACL_ACCESS)? else {
             return Ok(());
         };
         acl.set_mode(new.perm);

@@ -28,6 +28,7 @@ mod grow;
 mod handles;
 mod lent;
 mod listing;
+mod notices;
 mod opens;
 mod pages;
 mod process;
@@ -200,7 +201,7 @@ impl Adapter {
         prune::start(&self.pruning, &self.fs, notifier);
         if !self.fs.is_read_only() {
             self.pages.start(notifier);
-            self.trees.start(&self.fs);
+            self.trees.start(&self.fs, notifier);
         }
     }
 

@@ -55,6 +55,8 @@ fn images() -> Result<(), Box<dyn Error>> {
         (Clean::Killed, "ranges-killed"),
         (Clean::Closed, "branches-closed"),
         (Clean::Killed, "branches-killed"),
+        (Clean::Closed, "shifts-closed"),
+        (Clean::Killed, "shifts-killed"),
     ] {
         let device = match kind.split_once('-') {
             Some(("instances", _)) => sample::make_instances(clean)?,
@@ -63,6 +65,7 @@ fn images() -> Result<(), Box<dyn Error>> {
             Some(("scopes", _)) => sample::make_scopes(clean)?,
             Some(("ranges", _)) => sample::make_ranges(clean)?,
             Some(("branches", _)) => sample::make_branches(clean)?,
+            Some(("shifts", _)) => sample::make_shifts(clean)?,
             Some(("handles", _)) => sample::make_with_back_rows(clean)?,
             Some(_) => sample::make_allocated(clean)?,
             None => sample::make(clean)?,

@@ -8,7 +8,7 @@ use stitch_fs::{
     WriteOptions, XattrMode,
 };
 use stitch_kv::{
-    Batch, CommitOptions, KeyRanges, NewBranch, OwnedKeyRange, PinRanges, TreeOptions,
+    Batch, CommitOptions, Guards, KeyRanges, NewBranch, OwnedKeyRange, PinRanges, TreeOptions,
 };
 
 const ROOT: &Caller<'static> = &Caller::ROOT;
@@ -184,6 +184,48 @@ pub fn make_branches(clean: Clean) -> Result<MemDevice, Box<dyn std::error::Erro
         engine.commit(&batch, CommitOptions::default())?;
         engine.branch_trees(&[NewBranch::new(made[0], "of the first")], None)?;
         engine.drop_trees(&[parent, made[0]])?;
+        Ok(())
+    })
+}
+
+/// The tree of [`make_shifts`].
+pub const SHIFTED_TREE: &str = "parent";
+
+/// A new store whose tables were moved from branches to their parent, and so have shifts: one over
+/// the other, below and above rows of the parent. Closed in good order or left as by a crash.
+///
+/// # Errors
+/// Whatever the store says.
+pub fn make_shifts(clean: Clean) -> Result<MemDevice, Box<dyn std::error::Error>> {
+    store::with_engine(clean, &[], |fs, engine| {
+        brief(fs, "main")?;
+        let parent = engine.create_tree(SHIFTED_TREE, &TreeOptions::default())?;
+        let put = |tree: TreeId, keys: std::ops::Range<u8>, value: &str| {
+            let mut batch = Batch::new();
+            for key in keys {
+                batch.put(tree, &[key], value.as_bytes());
+            }
+            engine.commit(&batch, CommitOptions::default())
+        };
+        put(parent, 0..30, "the parent's first")?;
+        for (name, keys) in [("first", 5..20), ("second", 10..25)] {
+            let made = engine.branch_trees(&[NewBranch::new(parent, name)], None)?;
+            put(made[0], keys.clone(), name)?;
+            let mut batch = Batch::new();
+            batch.delete(made[0], &[keys.start]);
+            batch.delete_range(made[0], &[keys.start + 2], &[keys.start + 4]);
+            engine.commit(&batch, CommitOptions::default())?;
+            // While the branch is open: older than what the branch holds, once it is absorbed.
+            put(parent, keys.end..keys.end + 2, "meanwhile")?;
+            let batch = Batch::new();
+            engine.absorb(
+                &made,
+                &batch,
+                &Guards::since(&engine.snapshot()),
+                CommitOptions::default(),
+            )?;
+        }
+        put(parent, 18..19, "the parent's last")?;
         Ok(())
     })
 }

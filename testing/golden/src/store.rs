@@ -40,6 +40,8 @@ fn engine(device: Arc<dyn Device>) -> Result<Arc<VtEngine>, Box<dyn Error>> {
     let options = VtOptions {
         upserts,
         background: false,
+        // An absorb always moves tables.
+        absorb_copy_bytes_max: 0,
         ..VtOptions::default()
     };
     Ok(VtEngine::open(opened, options)?)
@@ -255,6 +257,23 @@ pub fn branches(medium: &MemDevice) -> Result<Vec<String>, Box<dyn Error>> {
         };
         let rows = count(&*engine, tree.id, &at)?;
         out.push(format!("{} of {}: {rows}", tree.name, point.parent));
+    }
+    Ok(out)
+}
+
+/// The rows of a tree as text: of each a line with its key and its value.
+///
+/// # Errors
+/// Whatever the store says; there is no such tree.
+pub fn rows(medium: &MemDevice, name: &str) -> Result<Vec<String>, Box<dyn Error>> {
+    let engine = engine(Arc::new(medium.clone()))?;
+    let trees = engine.trees();
+    let tree = trees.iter().find(|tree| tree.name == name);
+    let tree = tree.ok_or("there is no such tree")?.id;
+    let mut scan = engine.scan(tree, KeyRange::all(), Direction::Forward, None)?;
+    let mut out = Vec::new();
+    while let Some((key, value)) = scan.next()? {
+        out.push(format!("{key:?} {}", String::from_utf8_lossy(value)));
     }
     Ok(out)
 }

@@ -1,8 +1,8 @@
 //! Every stored image opens, passes its checks, and holds what it held.
 
 use std::path::{Path, PathBuf};
-use stitch_device::Device;
-use stitch_format::superblock::VERSION;
+use stitch_device::{Device, MemDevice};
+use stitch_format::superblock::{FEATURE_SHIFTS, SUPERBLOCK_BYTES, Superblock, VERSION};
 use stitch_golden::store::{self, Clean};
 use stitch_golden::{image, sample};
 
@@ -69,6 +69,7 @@ fn the_current_version_has_its_images() {
         "pins-",
         "branches-",
         "scopes-",
+        "shifts-",
     ]
     .map(|kind| ["closed", "killed"].map(|end| format!("{kind}{end}")));
     for kind in kinds.iter().flatten() {
@@ -265,6 +266,40 @@ fn a_sample_of_branches_has_what_they_hold() {
             assert_eq!(store::branches(&device).expect("it opens"), expected);
             store::exercise(&device).expect("it passes its checks");
             assert_eq!(store::branches(&device).expect("it opens"), expected);
+        }
+    }
+}
+
+#[test]
+fn a_sample_of_moved_tables_has_the_rows_of_all() {
+    for (clean, kind) in [(Clean::Closed, "closed"), (Clean::Killed, "killed")] {
+        let new = sample::make_shifts(clean).expect("the sample is made");
+        let (major, minor) = VERSION;
+        let name = format!("images/{major}.{minor}-shifts-{kind}.img");
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
+        let packed = std::fs::read(path).expect("the image is checked in");
+        let stored = image::unpack(&packed).expect("the image is whole");
+        let rows =
+            |device: &MemDevice| store::rows(device, sample::SHIFTED_TREE).expect("it opens");
+        let value = |key: u8| match key {
+            5 | 7 | 8 | 10 | 12 | 13 => None,
+            18 => Some("the parent's last"),
+            6 | 9 => Some("first"),
+            11..25 => Some("second"),
+            25 | 26 => Some("meanwhile"),
+            _ => Some("the parent's first"),
+        };
+        let expected = (0..30u8).filter_map(|key| Some(format!("{:?} {}", [key], value(key)?)));
+        let expected: Vec<String> = expected.collect();
+        for device in [new, stored] {
+            let mut bytes = [0; SUPERBLOCK_BYTES];
+            device.read_at(0, &mut bytes).expect("it is in memory");
+            let superblock = Superblock::decode(&bytes, 0).expect("it is valid");
+            let features = superblock.expect("there is one").incompatible;
+            assert_ne!(features & FEATURE_SHIFTS, 0, "tables have shifts");
+            assert_eq!(rows(&device), expected);
+            store::exercise(&device).expect("it passes its checks");
+            assert_eq!(rows(&device), expected);
         }
     }
 }

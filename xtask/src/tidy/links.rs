@@ -1,5 +1,5 @@
-//! Links of the documentation: each relative link leads to a file, and each decision record stands
-//! in the index of records.
+//! Links of the documentation: each relative link leads to a file, each path in code quotes exists,
+//! and each decision record stands in the index of records.
 
 use std::path::Path;
 
@@ -9,6 +9,8 @@ use crate::source::Source;
 const RECORDS: &str = "docs/adr/";
 const INDEX: &str = "docs/adr/README.md";
 const TEMPLATE: &str = "docs/adr/0000-template.md";
+/// Folders that a path in code quotes begins with.
+const FOLDERS: [&str; 6] = ["bench/", "crates/", "docs/", "fuzz/", "testing/", "xtask/"];
 
 /// Checks all Markdown files; `exists` reports whether a path from the root is there.
 pub(super) fn check(sources: &[Source], exists: &dyn Fn(&Path) -> bool) -> Vec<Finding> {
@@ -16,6 +18,9 @@ pub(super) fn check(sources: &[Source], exists: &dyn Fn(&Path) -> bool) -> Vec<F
     for source in sources {
         if source.path.ends_with(".md") {
             find_broken_links(source, exists, &mut findings);
+            if is_about_today(&source.path) {
+                find_missing_paths(source, exists, &mut findings);
+            }
         }
     }
     if let Some(index) = sources.iter().find(|source| source.path == INDEX) {
@@ -40,6 +45,32 @@ fn find_broken_links(source: &Source, exists: &dyn Fn(&Path) -> bool, findings: 
                 format!("no such file: `{target}`"),
             ));
         }
+    }
+}
+
+/// Records of decisions and changes name files as they were at their time.
+fn is_about_today(page: &str) -> bool {
+    !page.ends_with("CHANGELOG.md") && (!page.starts_with(RECORDS) || page == INDEX)
+}
+
+fn find_missing_paths(
+    source: &Source,
+    exists: &dyn Fn(&Path) -> bool,
+    findings: &mut Vec<Finding>,
+) {
+    let mut at = 0;
+    for (number, quoted) in source.text.split('`').enumerate() {
+        let is_path = number % 2 == 1
+            && FOLDERS.iter().any(|folder| quoted.starts_with(folder))
+            && !quoted.contains([' ', '*', '{', '<', '\n']);
+        if is_path && !exists(Path::new(quoted)) {
+            findings.push(Finding::new(
+                source,
+                at,
+                format!("no such file: `{quoted}`"),
+            ));
+        }
+        at += quoted.len() + 1;
     }
 }
 
@@ -75,6 +106,15 @@ mod tests {
         let known = ("docs/b.md", "# B\n");
         assert_eq!(findings(&[page, known]), ["no such file: `c.md`"]);
         assert!(findings(&[page, known, ("docs/c.md", "# C\n")]).is_empty());
+    }
+
+    #[test]
+    fn a_path_in_code_quotes_that_is_not_there_is_found() {
+        let page = ("ARCHITECTURE.md", "| a | `crates/a.rs`, `lib.rs` |\n");
+        assert_eq!(findings(&[page]), ["no such file: `crates/a.rs`"]);
+        assert!(findings(&[page, ("crates/a.rs", "")]).is_empty());
+        let news = ("CHANGELOG.md", "`crates/a.rs` was removed\n");
+        assert!(findings(&[news]).is_empty());
     }
 
     #[test]

@@ -35,6 +35,12 @@ pub(super) fn why_not(side: &FsSide) -> Option<String> {
     }
 }
 
+/// Returns the reason that a side has no snapshots; `None` if it has.
+pub(super) fn why_no_snapshots(side: &FsSide) -> Option<String> {
+    let has_clones_only = family_of(side) == Some(Family::Reflink);
+    why_not(side).or_else(|| has_clones_only.then(|| "it has no snapshots".to_owned()))
+}
+
 fn family_of(side: &FsSide) -> Option<Family> {
     match (side.kind, side.name) {
         (SideKind::Store(..), _) => Some(Family::Stitchfs),
@@ -75,7 +81,8 @@ impl SnapshotCommands {
         self.root.join(format!("clone-{number}"))
     }
 
-    fn snapshot_path(&self, number: u32) -> PathBuf {
+    /// The place of a snapshot.
+    pub(super) fn snapshot_path(&self, number: u32) -> PathBuf {
         let name = format!("snapshot-{number}");
         match self.family {
             Family::Stitchfs => self.root.join(".stitchfs/snap").join(name),

@@ -85,15 +85,26 @@ impl<'fs> Change<'fs> {
         after
     }
 
-    /// Puts the row of an inode under a name.
+    /// Puts the row of an inode under a name, which led to another inode or to none.
     pub(crate) fn put_entry(&mut self, at: DirName<'fs>, head: &InodeHead, tail: &[u8]) {
-        let key = self.keys().dentry(at.parent, at.name);
-        self.put_row(&key, head, tail);
-        self.put_back_row(head.ino, &key);
+        let key = self.put_entry_again(at, head, tail);
         self.linked(at, &key, head.ino, true);
     }
 
-    /// Notes that a name was put.
+    /// Puts the row of an inode under a name that leads to it already. Returns the key.
+    pub(crate) fn put_entry_again(
+        &mut self,
+        at: DirName<'_>,
+        head: &InodeHead,
+        tail: &[u8],
+    ) -> RowKey {
+        let key = self.keys().dentry(at.parent, at.name);
+        self.put_row(&key, head, tail);
+        self.put_back_row(head.ino, &key);
+        key
+    }
+
+    /// Notes that a name leads to another inode than before.
     fn linked(&mut self, at: DirName<'fs>, key: &RowKey, ino: Ino, is_only_name: bool) {
         let hash = hash_of(key);
         self.events.push(Event::Linked {
@@ -121,11 +132,19 @@ impl<'fs> Change<'fs> {
         }
     }
 
-    /// Puts a name of an inode whose row is under its number.
+    /// Puts a name of an inode whose row is under its number. The name led to another inode or to
+    /// none.
     pub(crate) fn put_link(&mut self, at: DirName<'fs>, ino: Ino, kind: FileKind) {
+        let key = self.put_link_again(at, ino, kind);
+        self.linked(at, &key, ino, false);
+    }
+
+    /// Puts a name that leads to the inode already, whose row is under its number from now on.
+    /// Returns the key.
+    pub(crate) fn put_link_again(&mut self, at: DirName<'_>, ino: Ino, kind: FileKind) -> RowKey {
         let key = self.keys().dentry(at.parent, at.name);
         self.batch.put(&key, &encode_link(ino, kind));
-        self.linked(at, &key, ino, false);
+        key
     }
 
     /// Deletes the row of a name.

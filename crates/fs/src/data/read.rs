@@ -6,6 +6,7 @@ use crate::inode::Inode;
 use crate::locator::Locator;
 use crate::system::FileSystem;
 use crate::{FsError, FsResult};
+use bytes::Bytes;
 use stitch_base::Ino;
 use stitch_format::fs_inode::FileKind;
 use stitch_format::fs_key::CHUNK_BYTES;
@@ -102,10 +103,30 @@ impl FileSystem {
         Ok(())
     }
 
+    /// The target of a symbolic link.
+    ///
+    /// # Errors
+    /// [`FsError::Invalid`] if it is none; [`FsError::Stale`].
+    pub fn read_link(&self, ino: Ino) -> FsResult<Bytes> {
+        let target = {
+            let _inode = self.residents.locks.inode_read(ino);
+            let inode = self.residents.inodes.get(ino)?;
+            if inode.head.kind != FileKind::Symlink {
+                return Err(FsError::Invalid("not a symbolic link"));
+            }
+            self.note_contents_read(ino)?;
+            self.store.tail(&inode)?
+        };
+        self.touch_atime(ino);
+        Ok(target)
+    }
+
     /// Notes that readers keep what they have read, as the kernel does above a mount. Prefetched
-    /// contents bypass the engine's cache from now on.
+    /// contents bypass the engine's cache from now on, and notices are kept for
+    /// [`Self::take_notices`].
     pub fn readers_keep_contents(&self) {
         self.prefetch.bypass_cache();
+        self.untold.begin();
     }
 
     fn read_chunk(&self, ino: Ino, offset: u64, len: usize, out: &mut Vec<u8>) -> FsResult<()> {

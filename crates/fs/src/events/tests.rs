@@ -1,6 +1,9 @@
 use crate::system::FileSystem;
 use crate::{Caller, DirName, FsOptions, NewNode, RenameMode, WriteOptions};
+use std::collections::BTreeSet;
 use stitch_base::Ino;
+use stitch_base::sync::Arc;
+use stitch_kv::{CommitFault, Engine};
 
 const NEW: NewNode = NewNode {
     perm: 0o755,
@@ -92,4 +95,79 @@ fn counts_follow_first_and_last_names() {
     assert_eq!(count(), 1);
     fs.forget(ino, 3);
     assert_eq!(fs.reclaim().expect("reclaims"), 1);
+}
+
+/// Contents that are restored by several batches.
+const HUGE: usize = 12 << 20;
+
+#[test]
+fn a_rollback_that_fails_in_the_middle_keeps_its_notices() {
+    let model = crate::testing::formatted(&FsOptions::default());
+    let engine: Arc<dyn Engine> = Arc::clone(&model) as _;
+    let fs = FileSystem::open(engine, FsOptions::default()).expect("opens");
+    fs.readers_keep_contents();
+    let dir = fs.make_dir(&Caller::ROOT, at(Ino::ROOT, "d"), &NEW);
+    let dir = dir.expect("makes").ino;
+    let file = |name| {
+        let made = fs.create(&Caller::ROOT, at(dir, name), &NEW);
+        made.expect("makes").ino
+    };
+    let write = |ino, byte, len| {
+        let written = fs.write(ino, 0, &vec![byte; len], WriteOptions::default());
+        written.expect("writes");
+    };
+    let (first, huge, closed) = (file("first"), file("huge"), file("closed"));
+    for (ino, len) in [(first, 5000), (huge, HUGE), (closed, 5000)] {
+        write(ino, 1, len);
+    }
+    fs.create_snapshot(dir, "mon").expect("creates");
+    for (ino, len) in [(first, 5000), (huge, HUGE), (closed, 5000)] {
+        write(ino, 2, len);
+    }
+    fs.forget(closed, 1);
+    file("new");
+    model.fail_commits(CommitFault::Done, 1);
+    assert!(fs.roll_back("mon", dir, None).is_err());
+    model.mend_commits();
+    let kept = fs.take_notices();
+    assert!(kept.inodes.contains(&huge), "{kept:?}");
+    assert!(fs.take_notices().is_empty(), "they are taken once");
+    let rest = fs.roll_back("mon", dir, None).expect("finishes");
+    let new = (dir, Box::from(&b"new"[..]));
+    assert!(rest.names.contains(&new) && rest.inodes.contains(&dir));
+    assert!(kept.inodes.contains(&first) || rest.inodes.contains(&first));
+    assert!(
+        !rest.inodes.contains(&closed),
+        "the kernel does not know it"
+    );
+    assert!(fs.take_notices().is_empty(), "they were returned");
+}
+
+#[test]
+fn what_is_known_of_a_removed_tree_gets_notices() {
+    for has_cache in [false, true] {
+        let fs = opened();
+        if has_cache {
+            fs.readers_keep_contents();
+        }
+        let dir = fs.make_dir(&Caller::ROOT, at(Ino::ROOT, "d"), &NEW);
+        let dir = dir.expect("makes").ino;
+        let make = |name| fs.create(&Caller::ROOT, at(dir, name), &NEW);
+        let open = make("open").expect("makes").ino;
+        let closed = make("closed").expect("makes").ino;
+        fs.forget(closed, 1);
+        fs.remove_tree(&Caller::ROOT, at(Ino::ROOT, "d"), None)
+            .expect("removes");
+        assert!(fs.take_notices().is_empty(), "the kernel asked for it");
+        fs.empty_detached(u64::MAX).expect("removes");
+        let notices = fs.take_notices();
+        if !has_cache {
+            assert!(notices.is_empty());
+            continue;
+        }
+        assert_eq!(notices.attrs, BTreeSet::from([open]));
+        let names: Vec<&[u8]> = notices.names.iter().map(|(_, name)| &name[..]).collect();
+        assert_eq!(names, [&b"closed"[..], b"open"]);
+        assert_eq!(fs.get_attr(open).expect("is known").nlink, 0);
+    }
 }

@@ -23,6 +23,11 @@ impl Inodes {
         self.count() > self.count_max
     }
 
+    /// Reports whether an inode is known.
+    pub(crate) fn is_known(&self, ino: Ino) -> bool {
+        self.shard(ino).lock().contains_key(&ino)
+    }
+
     fn numbers(&self) -> Vec<Ino> {
         let shards = self.shards.iter();
         shards

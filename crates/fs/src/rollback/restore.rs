@@ -9,9 +9,9 @@
 mod shared;
 
 use self::shared::Scans;
+use super::moved_key;
 use super::plan::{RollbackPlan, Target};
 use super::tree::DirTree;
-use super::{RolledBack, moved_key};
 use crate::change::Change;
 use crate::contents::Contents;
 use crate::events::Event;
@@ -19,7 +19,7 @@ use crate::inode::{CHAIN_UNKNOWN, Hold, Inode, Location};
 use crate::locator::RowRange;
 use crate::schema::Store;
 use crate::system::FileSystem;
-use crate::{DirName, FsError, FsResult};
+use crate::{DirName, FsError, FsResult, Notices};
 use bytes::Bytes;
 use std::collections::{HashMap, HashSet};
 use stitch_base::Ino;
@@ -47,7 +47,8 @@ pub(super) struct Restore<'a> {
     placed: HashSet<Ino>,
     /// Directories that are kept known until the end, by a handle or a lookup.
     kept: Vec<(Ino, Hold)>,
-    done: RolledBack,
+    /// What caches above have to drop, of the batches that were committed.
+    notices: Notices,
 }
 
 impl<'a> Restore<'a> {
@@ -72,19 +73,23 @@ impl<'a> Restore<'a> {
             leaving: HashMap::new(),
             placed: HashSet::new(),
             kept: Vec::new(),
-            done: RolledBack::default(),
+            notices: Notices::default(),
         }
     }
 
     /// Restores all. All locks are held.
-    pub(super) fn run(mut self) -> FsResult<RolledBack> {
+    pub(super) fn run(mut self) -> FsResult<Notices> {
         let restored = self.restore();
-        self.forget_memory();
+        self.queue_forgotten();
         for (ino, hold) in std::mem::take(&mut self.kept) {
             self.fs.let_go(ino, hold);
         }
-        restored?;
-        Ok(self.done)
+        if let Err(error) = restored {
+            // Some batches may have been committed.
+            self.fs.untold.keep(self.notices);
+            return Err(error);
+        }
+        Ok(self.notices)
     }
 
     fn restore(&mut self) -> FsResult<()> {
@@ -102,14 +107,8 @@ impl<'a> Restore<'a> {
         self.finish()
     }
 
-    /// What memory knows of contents and names that changed.
-    fn forget_memory(&self) {
-        for &ino in &self.done.inodes {
-            self.fs.residents.inodes.note_counted(ino, None);
-            self.fs.residents.names.give_up(ino);
-            self.fs.extents.set(ino, None);
-        }
-        // One that was forgotten while it lost its last name was not queued then.
+    /// One that was forgotten while it lost its last name was not queued then.
+    fn queue_forgotten(&self) {
         let orphans = self.leaving.values().filter(|(inode, was_known)| {
             let head = &inode.head;
             *was_known && head.nlink == 0 && self.fs.residents.inodes.find(head.ino).is_none()
@@ -126,7 +125,8 @@ impl Restore<'_> {
         if target.is_same {
             return Ok(());
         }
-        self.done.inodes.insert(target.head.ino);
+        let replaced = Event::ContentsReplaced(vec![target.head.ino]);
+        self.change.events.push(replaced);
         let present = self.now.get(ino).map(|seen| seen.head).or(target.orphan);
         if present.is_some_and(|head| head.has(row_flag::ALLOCATED)) {
             let all = FileSystem::chunks_from(0);
@@ -214,14 +214,19 @@ impl<'a> Restore<'a> {
         if let Some(old) = old.filter(|old| !self.was.has(*old)) {
             self.drop_inode(old, at)?;
         }
-        if old != Some(number) {
-            self.note_name(at);
+        let is_same_inode = old == Some(number);
+        if !is_same_inode {
+            self.note_entries(parent);
         }
-        if target.is_own {
-            self.place_own(dir, ino, &target, at)?;
-            self.change.put_link(at, number, target.head.kind);
+        if !target.is_own {
+            self.put_entry((dir, ino), &target, at, is_same_inode)?;
+            return self.commit_if_full();
+        }
+        self.place_own(dir, ino, &target, at)?;
+        if is_same_inode {
+            self.change.put_link_again(at, number, target.head.kind);
         } else {
-            self.put_entry(dir, ino, &target, at)?;
+            self.change.put_link(at, number, target.head.kind);
         }
         self.commit_if_full()
     }
@@ -245,8 +250,14 @@ impl<'a> Restore<'a> {
         Ok(())
     }
 
-    /// Puts the row of an inode under its only name.
-    fn put_entry(&mut self, dir: Ino, ino: Ino, target: &Target, at: DirName<'a>) -> FsResult<()> {
+    /// Puts the row of an inode, which was `ino` in `dir`, under its only name.
+    fn put_entry(
+        &mut self,
+        (dir, ino): (Ino, Ino),
+        target: &Target,
+        at: DirName<'a>,
+        is_same_inode: bool,
+    ) -> FsResult<()> {
         let number = target.head.ino;
         let tail = self.tail_to_put(dir, at.name, ino, target)?;
         let has_own = self.now.get(number).is_some_and(|seen| seen.is_own);
@@ -259,7 +270,11 @@ impl<'a> Restore<'a> {
         if let Some(known) = known.filter(Inode::is_dir) {
             self.fs.residents.drop_step(&known);
         }
-        self.change.put_entry(at, &target.head, &tail);
+        if is_same_inode {
+            self.change.put_entry_again(at, &target.head, &tail);
+        } else {
+            self.change.put_entry(at, &target.head, &tail);
+        }
         let inode = self.inode(target, at);
         self.change.events.push(Event::Changed(inode));
         Ok(())
@@ -330,14 +345,14 @@ impl<'a> Restore<'a> {
         }
         let inode = self.inode(target, at);
         self.change.events.push(Event::Made(inode));
+        // It has names, other than one that is made.
+        self.note_entries(number);
         self.kept.push((number, Hold::Lookups(1)));
-        self.done.inodes.insert(number);
         Ok(())
     }
 
-    fn note_name(&mut self, at: DirName<'_>) {
-        self.done.names.insert((at.parent, Box::from(at.name)));
-        self.done.inodes.insert(at.parent);
+    fn note_entries(&mut self, dir: Ino) {
+        self.change.events.push(Event::EntriesReplaced(dir));
     }
 }
 
@@ -358,7 +373,7 @@ impl<'a> Restore<'a> {
                     // It goes with the directory that it is in.
                     continue;
                 }
-                self.note_name(at);
+                self.note_entries(at.parent);
                 self.change.delete_entry(at);
                 if !is_restored {
                     self.drop_inode(ino, at)?;
@@ -372,7 +387,6 @@ impl<'a> Restore<'a> {
     /// Takes a name from an inode that the snapshot has not.
     fn drop_inode(&mut self, ino: Ino, at: DirName<'a>) -> FsResult<()> {
         let seen = self.now.get(ino).expect("a name leads to it");
-        self.done.inodes.insert(ino);
         let found = || Inode {
             head: seen.head,
             location: match seen.is_own {
@@ -421,7 +435,8 @@ impl<'a> Restore<'a> {
 
     fn commit(&mut self) -> FsResult<()> {
         let next = Change::new(self.fs);
-        std::mem::replace(&mut self.change, next).commit()
+        let change = std::mem::replace(&mut self.change, next);
+        change.commit_unasked(&mut self.notices)
     }
 
     fn finish(&mut self) -> FsResult<()> {

@@ -9,7 +9,7 @@ use super::resolve::{Changed, Plan};
 use super::{RecordRules, TransactionView};
 use crate::locator::Tree;
 use crate::system::FileSystem;
-use crate::{DirName, FsError, FsResult};
+use crate::{FsError, FsResult, Notices};
 use stitch_base::{Ino, TreeId};
 use stitch_format::fs_transaction::{TransactionRecord, TransactionState};
 use stitch_kv::{Batch, CommitOptions, Guards, KeyRange, KvError, Snapshot, SpaceClass};
@@ -19,15 +19,6 @@ use stitch_kv::{Batch, CommitOptions, Guards, KeyRange, KvError, Snapshot, Space
 const TRIES: usize = 16;
 /// Most guards on keys of one tree.
 const GUARDS_MAX: usize = 8192;
-
-/// What a commit has changed in mainline, for caches above it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Committed {
-    /// Inodes that are known and have other attributes, contents or extended attributes.
-    pub inodes: Vec<Ino>,
-    /// Names in known directories that stand for another inode, or for none: directory and name.
-    pub names: Vec<(Ino, Vec<u8>)>,
-}
 
 /// A transaction that is frozen, and what it has written.
 struct FrozenView<'t> {
@@ -80,7 +71,7 @@ impl FileSystem {
     /// is said of mainline here is true of its outer transaction. The path locks that it has are
     /// the outer one's afterwards.
     ///
-    /// Returns what caches above mainline have to forget.
+    /// Returns what caches above mainline have to drop.
     ///
     /// # Errors
     /// [`FsError::Conflict`] with all conflicts: the transaction stays open and whole, mainline is
@@ -97,7 +88,7 @@ impl FileSystem {
     /// of each range of keys that a serializable transaction has read. Mainline waits for the check
     /// of what it wrote since this call began, and for the engine's absorb, of which most was done
     /// before.
-    pub fn commit_transaction(&self, view: &TransactionView) -> FsResult<Committed> {
+    pub fn commit_transaction(&self, view: &TransactionView) -> FsResult<Notices> {
         self.check_writable()?;
         self.check_mainline()?;
         let _one_at_a_time = self.transactions.changing.lock();
@@ -111,11 +102,7 @@ impl FileSystem {
         self.commit_open(view, record)
     }
 
-    fn commit_open(
-        &self,
-        view: &TransactionView,
-        record: TransactionRecord,
-    ) -> FsResult<Committed> {
+    fn commit_open(&self, view: &TransactionView, record: TransactionRecord) -> FsResult<Notices> {
         let (number, target) = (view.number, self.target_of(view));
         let _frozen = view.fs.residents.locks.all_write();
         let trees = BranchTrees::of(&view.fs)?;
@@ -152,7 +139,7 @@ impl FileSystem {
         Ok(committed)
     }
 
-    fn commit_frozen(&self, frozen: &FrozenView<'_>) -> FsResult<Committed> {
+    fn commit_frozen(&self, frozen: &FrozenView<'_>) -> FsResult<Notices> {
         // What changed up to here is looked at while mainline goes on.
         let moment = self.engine().snapshot();
         let files = frozen.changed(None)?;
@@ -185,7 +172,7 @@ impl FileSystem {
         &self,
         frozen: &FrozenView<'t>,
         mut before: ChangedBefore<'t>,
-    ) -> FsResult<Committed> {
+    ) -> FsResult<Notices> {
         for _ in 0..TRIES {
             match self.try_commit(frozen, &mut before) {
                 Err(FsError::Storage(KvError::Conflict { .. })) => {}
@@ -203,7 +190,7 @@ impl FileSystem {
         &self,
         frozen: &FrozenView<'t>,
         before: &mut ChangedBefore<'t>,
-    ) -> FsResult<Committed> {
+    ) -> FsResult<Notices> {
         let _still = self.residents.locks.all_write();
         let _reclaims = self.room.reclaiming.lock();
         let now = self.engine().snapshot();
@@ -228,12 +215,10 @@ impl FileSystem {
         }
         // Their files may be among those that the transaction has changed.
         self.atomic_writes.end_all();
-        let committed = self.committed(&lesson);
-        let applied = self.apply(std::mem::take(&mut lesson.events));
+        let applied = self.apply_unasked(std::mem::take(&mut lesson.events));
         lesson.apply_rest(self);
         lesson.release(self);
-        applied?;
-        Ok(committed)
+        applied
     }
 
     /// The one commit of the engine.
@@ -305,17 +290,6 @@ impl FileSystem {
                 self.set_less_aside(chunks.unsigned_abs());
                 Ok(())
             }
-        }
-    }
-
-    fn committed(&self, lesson: &Lesson<'_>) -> Committed {
-        let known = |ino: &Ino| self.residents.inodes.find(*ino).is_some();
-        let inodes = lesson.inodes.iter().copied().filter(known).collect();
-        let names = lesson.names.iter().filter(|at| known(&at.parent));
-        let name = |at: &DirName<'_>| (at.parent, at.name.to_vec());
-        Committed {
-            inodes,
-            names: names.map(name).collect(),
         }
     }
 }

@@ -46,10 +46,8 @@ pub(super) struct Lesson<'p> {
     places: BTreeMap<Ino, Placed<'p>>,
     /// Inodes whose rows of names or attributes changed or went.
     rows: BTreeSet<Ino>,
-    /// These, and inodes with other contents or extended attributes.
-    pub(super) inodes: BTreeSet<Ino>,
-    /// Names that stand for another inode afterwards, or for none.
-    pub(super) names: Vec<DirName<'p>>,
+    /// Files with other allocated extents.
+    allocated: BTreeSet<Ino>,
     /// Inodes that have lost their last name.
     pub(super) orphans: Vec<InodeHead>,
     pub(super) inodes_added: i64,
@@ -69,8 +67,7 @@ impl<'p> Lesson<'p> {
             events: Vec::new(),
             places: BTreeMap::new(),
             rows: BTreeSet::new(),
-            inodes: BTreeSet::new(),
-            names: Vec::new(),
+            allocated: BTreeSet::new(),
             orphans: Vec::new(),
             inodes_added: 0,
             unwritten_added: 0,
@@ -82,16 +79,23 @@ impl<'p> Lesson<'p> {
         for settled in &plan.meta {
             lesson.take_meta(fs, settled, &mut rows)?;
         }
-        lesson.rows = rows.iter().copied().collect();
+        lesson.rows = rows.into_iter().collect();
         for settled in &plan.sys {
             lesson.take_sys(settled)?;
         }
-        // A write of contents changes the row of the inode, too.
-        rows.extend(own.xattr.iter().filter_map(Locator::ino_of));
-        rows.extend(&lesson.inodes);
-        lesson.inodes = rows.into_iter().collect();
         lesson.take_inodes(fs);
+        lesson.take_contents(own);
         Ok(lesson)
+    }
+
+    /// The inodes whose rows changed, which are all with other contents, and those with other
+    /// extended attributes or extents.
+    fn take_contents(&mut self, own: &Own) {
+        let mut inodes: BTreeSet<Ino> = own.xattr.iter().filter_map(Locator::ino_of).collect();
+        inodes.extend(&self.rows);
+        inodes.extend(&self.allocated);
+        let inodes = inodes.into_iter().collect();
+        self.events.push(Event::ContentsReplaced(inodes));
     }
 
     /// Takes a row of names or attributes, and adds the inodes that it is about to `rows`.
@@ -117,11 +121,9 @@ impl<'p> Lesson<'p> {
             return Ok(());
         };
         let at = DirName::new(dir, name);
-        if old.map(|row| row.ino()) != new.map(|row| row.ino()) {
-            self.names.push(at);
-        }
         match (old, new) {
             (Some(_), None) => self.events.push(Event::Unlinked { at, hash }),
+            (Some(old), Some(new)) if old.ino() == new.ino() => {}
             (_, Some(new)) => {
                 if old.is_none() {
                     miss(fs, key);
@@ -152,7 +154,7 @@ impl<'p> Lesson<'p> {
                 self.orphans.extend(place.map(|placed| placed.head));
             }
             Some(SysRow::Extent(ino, _)) => {
-                self.inodes.insert(ino);
+                self.allocated.insert(ino);
             }
             Some(SysRow::ContentsUser(number, _)) if new.is_none() => {
                 self.events.push(Event::ContentsLeft(number));
@@ -256,10 +258,6 @@ impl<'p> Lesson<'p> {
         fs.residents.count_inodes(self.inodes_added);
         if let Some(header) = self.header {
             *fs.header.lock() = header;
-        }
-        for ino in &self.inodes {
-            fs.residents.inodes.note_counted(*ino, None);
-            fs.extents.set(*ino, None);
         }
         let inodes = &fs.residents.inodes;
         let forgotten = self.orphans.iter().copied();

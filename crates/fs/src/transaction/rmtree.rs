@@ -1,7 +1,8 @@
 //! Removal of a tree in a transaction: entry by entry.
 //!
 //! A commit compares each entry that is gone with mainline's, so each is removed by itself. What is
-//! made in the tree meanwhile goes as well.
+//! made in the tree meanwhile goes as well. The kernel asked for the removal of the tree alone: of
+//! its files it has old numbers of links.
 
 use crate::system::FileSystem;
 use crate::{Caller, DirName, FsError, FsResult};
@@ -43,7 +44,7 @@ impl FileSystem {
         if matches!(at.name, b"." | b"..") {
             return Err(FsError::Invalid("no name of a directory in another"));
         }
-        let dir = self.dir_to_change(caller, at.parent)?;
+        let dir = self.name_changes().dir_to_change(caller, at.parent)?;
         let inode = self.residents.inodes.get(top)?;
         if inode.head.kind != FileKind::Directory {
             return Err(FsError::NotDir);
@@ -51,7 +52,7 @@ impl FileSystem {
         if expected.is_some_and(|expected| expected != top) {
             return Err(FsError::NotFound);
         }
-        self.check_may_remove(caller, &dir, &inode)?;
+        self.permissions().check_may_remove(caller, &dir, &inode)?;
         self.check_tree(top)
     }
 
@@ -83,7 +84,8 @@ impl FileSystem {
                 return Ok(());
             }
             let at = DirName::new(level.parent, &level.name);
-            match self.remove_dir(&Caller::ROOT, at) {
+            let names = self.unasked_name_changes();
+            match self.remove_dir_by(names, &Caller::ROOT, at) {
                 // Somebody has put a name into it, or taken it.
                 Err(FsError::NotEmpty) => continue,
                 Err(FsError::NotFound) => {}
@@ -99,7 +101,8 @@ impl FileSystem {
     fn unlink_some(&self, dir: Ino) -> FsResult<Option<Level>> {
         for name in self.some_names(dir)? {
             let at = DirName::new(dir, &name);
-            match self.unlink(&Caller::ROOT, at) {
+            let removed = self.unasked_name_changes().unlink(&Caller::ROOT, at);
+            match removed {
                 Err(FsError::IsDir) => match self.lookup(at) {
                     Ok(below) => {
                         return Ok(Some(Level {

@@ -42,7 +42,8 @@ impl FileSystem {
             removed = views.stage_removed(&mut change.batch, info.number);
             change.drop_name(graft, now, Bytes::new())
         };
-        self.take_dir(caller, at, Some(info.graft), take)?;
+        let names = self.name_changes();
+        names.take_dir(caller, at, Some(info.graft), take)?;
         views.note_removed(&removed);
         Ok(())
     }

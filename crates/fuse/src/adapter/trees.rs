@@ -16,8 +16,10 @@ use stitch_fs::{FileSystem, FsError, FsResult};
 
 use super::announced::Announcements;
 use super::chore::{Chore, Left, Round};
+use super::notices;
 use super::report::check_caller;
 use crate::handler::{Answer, Context};
+use crate::notify::Notifier;
 
 /// Name of the attribute of a directory that announces that its next `rmdir` removes everything
 /// below it. For root and the user of the daemon.
@@ -44,13 +46,17 @@ impl Trees {
         }
     }
 
-    /// Starts the thread, which also continues with trees of an earlier mount.
-    pub(super) fn start(&self, fs: &Arc<FileSystem>) {
-        let shared = Arc::clone(fs);
-        self.emptying.start(move |round| empty(&shared, round));
-        if fs.detached_dirs() > 0 {
-            self.emptying.note();
-        }
+    /// Starts the thread, which also continues with trees of an earlier mount. It tells the kernel
+    /// what was removed: a program may have files of the tree open, or be in it.
+    pub(super) fn start(&self, fs: &Arc<FileSystem>, notifier: &Notifier) {
+        let (shared, notifier) = (Arc::clone(fs), notifier.clone());
+        self.emptying.start(move |round| {
+            let left = empty(&shared, round);
+            notices::send(&shared.take_notices(), &notifier);
+            left
+        });
+        // Opening the file system may have left trees, and notices.
+        self.emptying.note();
     }
 
     pub(super) fn stop(&self) {
@@ -115,7 +121,12 @@ mod tests {
     use crate::adapter::announced::ANNOUNCED_MAX;
     use crate::errno::Errno;
     use crate::handler::Caller;
+    use crate::transport::ReplySender;
     use crate::wire::args::Groups;
+    use crate::wire::notice::Notice;
+    use stitch_base::sync::Mutex;
+    use stitch_fs::{DirName, FsOptions, NewNode, register_upserts};
+    use stitch_kv::{Engine, ModelEngine, UpsertRegistry};
 
     fn context(uid: u32, pid: u32) -> Context<'static> {
         Context {
@@ -135,6 +146,58 @@ mod tests {
         assert_eq!(trees.take(&context(0, 10)), Some(Ino(6)));
         assert_eq!(trees.take(&context(0, 10)), None);
         assert_eq!(trees.take(&context(0, 11)), Some(Ino(7)));
+    }
+
+    /// Records notices.
+    #[derive(Debug, Default)]
+    struct Kernel(Mutex<Vec<Vec<u8>>>);
+
+    impl ReplySender for Kernel {
+        fn send(&self, message: &[u8]) -> std::io::Result<()> {
+            self.0.lock().push(message.to_vec());
+            Ok(())
+        }
+    }
+
+    fn opened() -> Arc<FileSystem> {
+        let mut registry = UpsertRegistry::default();
+        register_upserts(&mut registry);
+        let engine: Arc<dyn Engine> = Arc::new(ModelEngine::new(registry));
+        FileSystem::format(&engine, &FsOptions::default(), (0, 0)).unwrap();
+        let fs = FileSystem::open(engine, FsOptions::default()).unwrap();
+        // As an adapter does.
+        fs.readers_keep_contents();
+        Arc::new(fs)
+    }
+
+    #[test]
+    fn the_kernel_drops_attributes_of_open_files_of_a_removed_tree() {
+        let fs = opened();
+        let root = stitch_fs::Caller::ROOT;
+        let (new, top) = (NewNode::default(), DirName::new(Ino::ROOT, b"d"));
+        let dir = fs.make_dir(&root, top, &new).unwrap().ino;
+        let at = DirName::new(dir, b"open");
+        let file = fs.create(&root, at, &new).unwrap().ino;
+        fs.remove_tree(&root, top, None).unwrap();
+        let kernel = Arc::new(Kernel::default());
+        let notifier = Notifier::new(Arc::clone(&kernel) as _, 45);
+        let trees = Trees::new();
+        trees.start(&fs, &notifier);
+        while fs.detached_dirs() > 0 {
+            std::thread::yield_now();
+        }
+        trees.stop();
+        let attrs = Notice::InvalidateInode {
+            ino: file,
+            offset: -1,
+            length: 0,
+        };
+        let name = Notice::InvalidateEntry {
+            parent: dir,
+            name: b"open",
+            expire_only: false,
+        };
+        assert_eq!(*kernel.0.lock(), [name.encode(), attrs.encode()]);
     }
 
     #[test]

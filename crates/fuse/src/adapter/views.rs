@@ -31,6 +31,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod transactions;
+mod unasked;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -57,7 +58,7 @@ use differences::DifferenceLists;
 use live::OpenClones;
 use node::{ControlDir, Node, Slot, transaction_link_number};
 pub use node::{number_in_clone, number_in_snapshot, number_of_source, number_within};
-use notices::Notices;
+use notices::NoticeQueue;
 use rollback::Rollbacks;
 use table::{OpenSnapshots, Past};
 pub use transactions::TransactionSockets;
@@ -84,7 +85,7 @@ pub struct Views {
     transactions: Transactions,
     /// Clones that the next MKDIR of a thread makes: source and target.
     announced: Announcements<(Ino, Target)>,
-    notices: Arc<Notices>,
+    notices: Arc<NoticeQueue>,
     /// The thread that keeps the policies of snapshots, and the history.
     policies: Alarm,
     rollbacks: Rollbacks,
@@ -125,7 +126,7 @@ impl Views {
             transactions: Transactions::new(Arc::clone(&fs), mainline.options),
             announced: Announcements::new(),
             table: Arc::new(OpenSnapshots::new(fs, generation)),
-            notices: Arc::new(Notices::new()),
+            notices: Arc::new(NoticeQueue::new()),
             policies: Alarm::new("fuse-policies"),
             rollbacks: Rollbacks::new(),
             difference_lists: DifferenceLists::default(),

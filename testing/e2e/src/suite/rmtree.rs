@@ -95,6 +95,7 @@ fn a_tree_goes_and_its_space_comes_back(context: &Context) -> Result<()> {
     let used = inodes_used(&mount)?;
     grow(&top, &linked)?;
     let open = File::open(top.join("d0/d1/large"))?;
+    ensure!(open.metadata()?.nlink() == 1, "it has one name");
     // Known to the kernel, all of it.
     run(&mut command("find", &[&text(&top), "-size", "+1k"]))?;
     let before = mount.stats()?;
@@ -116,6 +117,10 @@ fn a_tree_goes_and_its_space_comes_back(context: &Context) -> Result<()> {
         bytes.iter().all(|&byte| byte == 7),
         "an open file lost bytes"
     );
+    // The kernel is told a moment after the last entry is gone.
+    let limit = Duration::from_secs(20);
+    let is_nameless = context.wait_until(limit, || Ok(open.metadata()?.nlink() == 0))?;
+    ensure!(is_nameless, "an open file has a name that is gone");
     drop(open);
     wait_for_inodes(context, &mount, used)?;
     fs::create_dir(&top).context("the name is free")?;

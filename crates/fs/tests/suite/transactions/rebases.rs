@@ -288,3 +288,23 @@ fn a_tree_is_removed_in_a_transaction() {
     assert_eq!((setup.rows("meta"), setup.rows("data")), (1, 0));
     setup.check();
 }
+
+#[test]
+fn open_files_of_a_tree_that_a_transaction_removes_have_other_links() {
+    let setup = setup();
+    let top = dir(&setup.fs, ROOT, "top");
+    for name in ["open", "closed"] {
+        file(&setup.fs, top, name, b"");
+    }
+    let view = begin(&setup, "work");
+    view.fs().readers_keep_contents();
+    let look_up = |dir, name| view.fs().lookup(at(dir, name)).expect("it is there").ino;
+    look_up(ROOT, "top");
+    let open = look_up(top, "open");
+    let removed = view.fs().remove_tree(&SUPER, at(ROOT, "top"), None);
+    removed.expect("it may go");
+    let notices = view.fs().take_notices();
+    assert_eq!(notices.attrs.into_iter().collect::<Vec<_>>(), [open]);
+    assert!(notices.names.is_empty(), "the kernel has dropped them");
+    assert_eq!(view.fs().get_attr(open).expect("known").nlink, 0);
+}

@@ -13,6 +13,7 @@ use super::node::{ControlDir, Node, number_of_source};
 use super::policies::PolicyRunner;
 use super::rollback::{RollbackJob, RollbackTo};
 use super::table::Past;
+use super::unasked::UnaskedChange;
 use super::{Views, is_of};
 use crate::adapter::OrErrno as _;
 use crate::adapter::process::Process;
@@ -72,8 +73,8 @@ impl Views {
 
     /// Has the kernel drop its lists of snapshots, after one of a directory came or went.
     fn drop_lists(&self, dir: Ino) {
-        for list in BTreeSet::from([Ino::ROOT, dir]) {
-            let list = ControlDir::snapshots_of(list).number();
+        let changed = UnaskedChange::SnapshotLists(BTreeSet::from([dir]));
+        for list in changed.notices().inodes {
             if !self.mainline.pages.drop_range(list, 0..0, PATIENCE) {
                 tracing::debug!("the kernel may list snapshots as they were for a moment");
             }
@@ -299,7 +300,7 @@ impl Views {
         }
         let dir = info.as_ref().map_or(Ino::ROOT, listed_in);
         if let Some(past) = info.and_then(|info| self.table.take_deleted(&info)) {
-            self.notices.drop_all(past.numbers());
+            self.notices.queue(UnaskedChange::View(past.numbers()));
         }
         tracing::info!(name, "deleted a snapshot");
         Ok(dir)

@@ -6,6 +6,7 @@ use stitch_fs::{Caller, CloneInfo, CloneSource, DirName, FileKind, FileSystem, F
 use super::changes::check_owner;
 use super::live;
 use super::node::{Node, Slot};
+use super::unasked::UnaskedChange;
 use super::{Views, live::OpenClone};
 use crate::adapter::convert::Owner;
 use crate::adapter::report::put_framed;
@@ -224,8 +225,9 @@ impl Views {
             clone.let_graft_go();
             tracing::info!(number = clone.info().number, "removed a clone");
         }
-        let numbers = removed.iter().flat_map(|clone| clone.numbers());
-        self.notices.drop_all(numbers);
+        for clone in &removed {
+            self.notices.queue(UnaskedChange::View(clone.numbers()));
+        }
         self.notices.end(removed);
         self.mainline.reclaiming.note();
     }

@@ -5,6 +5,7 @@ use std::io;
 use stitch_base::Ino;
 
 use super::node::Node;
+use super::unasked::UnaskedChange;
 use super::{SNAPSHOT_XATTR, Views, places};
 use crate::adapter::{REMOVE_TREE_XATTR, opens};
 use crate::backing::BackingFiles;
@@ -329,7 +330,7 @@ impl Handler for Views {
         let refused = self.check_writable(ino);
         if refused.is_err() {
             // The kernel has the bytes in its cache.
-            self.notices.drop_all([ino]);
+            self.notices.queue(UnaskedChange::WriteRefused(ino));
         }
         refused?;
         self.change(ino, |adapter, ino| adapter.write(context, ino, args))

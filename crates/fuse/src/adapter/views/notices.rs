@@ -1,44 +1,41 @@
-//! What the kernel has to drop of snapshots, and is asked to forget.
+//! The thread that sends notices of changes that a request has found: views that were removed, and
+//! writes that were refused ([`UnaskedChange`]).
 //!
-//! - All of a snapshot that was deleted: what the kernel has cached would be read on.
-//! - Pages that a program wrote to in spite of it all, through a mapping or without OPEN. Their
-//!   WRITE was refused, and the kernel has them still.
-//! - Inodes that are not used, where a snapshot knows more than it is to.
-//! - All of a clone that was removed.
-//!
-//! The same thread closes clones that are not used or were removed.
+//! The same thread asks the kernel to forget unused inodes, where a snapshot knows more than it is
+//! to, and closes clones that are not used or were removed.
 //!
 //! A thread of its own sends the notices: the kernel may need an answer of a worker before it is
 //! done with one.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
-use stitch_base::Ino;
 use stitch_base::sync::{Arc, Mutex};
+use stitch_fs::Notices;
 
 use super::live::{OpenClone, OpenClones};
 use super::table::{OpenSnapshots, Past};
+use super::unasked::UnaskedChange;
 use crate::adapter::chore::{Chore, Left, Round};
+use crate::adapter::notices;
 use crate::notify::Notifier;
 use crate::wire::notice::PRUNE_COUNT_MAX;
 
 /// Inodes that one round asks the kernel to forget.
 const PRUNED_MAX: usize = 16 << 10;
 
-/// Numbers of inodes whose pages and attributes the kernel is to drop, and the thread that says so.
+/// Notices that are to be sent, each once, and the thread that sends them.
 #[derive(Debug)]
-pub(super) struct Notices {
-    dropped: Arc<Mutex<BTreeSet<Ino>>>,
+pub(super) struct NoticeQueue {
+    pending: Arc<Mutex<Notices>>,
     ended: Arc<Mutex<Vec<Arc<OpenClone>>>>,
     sending: Chore,
 }
 
-impl Notices {
+impl NoticeQueue {
     /// No thread runs yet.
     pub(super) fn new() -> Self {
         Self {
-            dropped: Arc::default(),
+            pending: Arc::default(),
             ended: Arc::default(),
             sending: Chore::new("fuse-views", Duration::ZERO),
         }
@@ -52,14 +49,15 @@ impl Notices {
         notifier: &Notifier,
     ) {
         let (ended, clones) = (Arc::clone(&self.ended), Arc::clone(clones));
-        let (dropped, table) = (Arc::clone(&self.dropped), Arc::clone(table));
+        let (pending, table) = (Arc::clone(&self.pending), Arc::clone(table));
         let notifier = notifier.clone();
         self.sending.start(move |round| {
             for clone in std::mem::take(&mut *ended.lock()) {
                 clone.stop();
             }
             if round == Round::Due {
-                drop_pages(&dropped, &notifier);
+                let due = std::mem::take(&mut *pending.lock());
+                notices::send(&due, &notifier);
                 for past in table.all() {
                     prune(&past, &notifier);
                 }
@@ -73,9 +71,9 @@ impl Notices {
         self.sending.stop();
     }
 
-    /// Has the kernel drop all that it has of these inodes, soon.
-    pub(super) fn drop_all(&self, numbers: impl IntoIterator<Item = Ino>) {
-        self.dropped.lock().extend(numbers);
+    /// Sends the notices of a change, soon.
+    pub(super) fn queue(&self, change: UnaskedChange) {
+        self.pending.lock().extend(change.notices());
         self.sending.note();
     }
 
@@ -93,15 +91,6 @@ impl Notices {
     /// Has the kernel forget what it does not use, if a snapshot knows more inodes than it is to.
     pub(super) fn prune(&self) {
         self.sending.note();
-    }
-}
-
-fn drop_pages(dropped: &Mutex<BTreeSet<Ino>>, notifier: &Notifier) {
-    let numbers = std::mem::take(&mut *dropped.lock());
-    for number in numbers {
-        if let Err(error) = notifier.invalidate_data(number, 0, 0) {
-            tracing::debug!(%error, ino = number.0, "pages of a snapshot stay cached");
-        }
     }
 }
 

@@ -4,14 +4,17 @@
 //! clock that is set, or a suspended machine, delays a snapshot by that. A policy that is set wakes
 //! it. The rounds themselves are the file system's, by its own clock.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
+use stitch_base::Ino;
 use stitch_base::sync::Arc;
 use stitch_fs::{FileSystem, PolicyRound};
 
-use super::node::ControlDir;
-use super::notices::Notices;
+use super::notices::NoticeQueue;
 use super::table::OpenSnapshots;
+use super::unasked::UnaskedChange;
+use crate::adapter::notices;
 use crate::notify::Notifier;
 
 /// Longest time between two rounds.
@@ -22,7 +25,7 @@ const ROUND_MAX: Duration = Duration::from_secs(60);
 pub(super) struct PolicyRunner {
     pub(super) fs: Arc<FileSystem>,
     pub(super) table: Arc<OpenSnapshots>,
-    pub(super) notices: Arc<Notices>,
+    pub(super) notices: Arc<NoticeQueue>,
     pub(super) notifier: Notifier,
 }
 
@@ -31,7 +34,7 @@ impl PolicyRunner {
     pub(super) fn run(&self) -> Option<Duration> {
         let next = [self.run_policies(), self.run_history()];
         for past in self.table.take_gone() {
-            self.notices.drop_all(past.numbers());
+            self.notices.queue(UnaskedChange::View(past.numbers()));
         }
         next.into_iter().flatten().min()
     }
@@ -43,9 +46,8 @@ impl PolicyRunner {
             Err(_) => return Some(ROUND_MAX),
         };
         let is_changed = round.created.is_some() || !round.dropped.is_empty();
-        let list = ControlDir::History.number();
-        if is_changed && let Err(error) = self.notifier.invalidate_data(list, 0, 0) {
-            tracing::debug!(%error, "the kernel may list moments as they were");
+        if is_changed {
+            notices::send(&UnaskedChange::History.notices(), &self.notifier);
         }
         let next = round.next_s.map(Duration::from_secs);
         next.map(|next| next.min(ROUND_MAX))
@@ -69,20 +71,19 @@ impl PolicyRunner {
         for info in &round.deleted {
             tracing::debug!(name = info.name, "a policy deleted a snapshot");
             if let Some(past) = self.table.take_deleted(info) {
-                self.notices.drop_all(past.numbers());
+                self.notices.queue(UnaskedChange::View(past.numbers()));
             }
         }
         for info in &round.created {
             tracing::debug!(name = info.name, "a policy created a snapshot");
         }
-        let mut lists = vec![ControlDir::Snapshots];
         let all = round.created.iter().chain(&round.deleted);
-        lists.extend(all.map(|info| ControlDir::snapshots_of(info.root)));
-        let is_changed = lists.len() > 1;
-        for list in lists.into_iter().filter(|_| is_changed) {
-            if let Err(error) = self.notifier.invalidate_data(list.number(), 0, 0) {
-                tracing::debug!(%error, "the kernel may list snapshots as they were");
-            }
+        let dirs: BTreeSet<Ino> = all.map(|info| info.root).collect();
+        if !dirs.is_empty() {
+            notices::send(
+                &UnaskedChange::SnapshotLists(dirs).notices(),
+                &self.notifier,
+            );
         }
     }
 }

@@ -11,11 +11,13 @@
 
 use stitch_base::Ino;
 use stitch_base::sync::{Arc, Mutex};
-use stitch_fs::{FileSystem, FsError, FsResult, MomentInfo, RolledBack};
+use stitch_fs::{FileSystem, FsError, FsResult, MomentInfo, Notices};
 
 use std::time::Duration;
 
+use super::unasked::UnaskedChange;
 use crate::adapter::chore::{Chore, Left, Round};
+use crate::adapter::notices;
 use crate::errno::Errno;
 use crate::handler::Answer;
 use crate::notify::Notifier;
@@ -151,7 +153,7 @@ fn run_next(progress: &Mutex<RollbackProgress>, fs: &FileSystem, notifier: &Noti
                 before = job.before,
                 "rolled a directory back"
             );
-            tell(&done, notifier);
+            tell(done, notifier);
             Ok(())
         }
         Err(error) => {
@@ -159,11 +161,13 @@ fn run_next(progress: &Mutex<RollbackProgress>, fs: &FileSystem, notifier: &Noti
             Err(crate::adapter::refused(&error))
         }
     };
+    // Those of attempts that found no space after a part.
+    tell(fs.take_notices(), notifier);
     let before = job.before;
     *progress.lock() = RollbackProgress::Done { before, outcome };
 }
 
-fn roll_back(job: &RollbackJob, fs: &FileSystem) -> FsResult<RolledBack> {
+fn roll_back(job: &RollbackJob, fs: &FileSystem) -> FsResult<Notices> {
     let mut mark = fs.room_mark();
     loop {
         let done = match &job.to {
@@ -179,16 +183,10 @@ fn roll_back(job: &RollbackJob, fs: &FileSystem) -> FsResult<RolledBack> {
     }
 }
 
-/// Has the kernel drop what it has of names and inodes that changed.
-fn tell(done: &RolledBack, notifier: &Notifier) {
-    for (parent, name) in &done.names {
-        if let Err(error) = notifier.invalidate_entry(*parent, name) {
-            tracing::debug!(%error, parent = parent.0, "a name stays cached");
-        }
-    }
-    for ino in &done.inodes {
-        if let Err(error) = notifier.invalidate_data(*ino, 0, 0) {
-            tracing::debug!(%error, ino = ino.0, "pages stay cached");
-        }
-    }
+/// Has the kernel drop what changed in mainline.
+fn tell(notices: Notices, notifier: &Notifier) {
+    notices::send(
+        &UnaskedChange::Files { base: 0, notices }.notices(),
+        notifier,
+    );
 }

@@ -6,15 +6,15 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use stitch_base::Ino;
 use stitch_base::sync::{Arc, Mutex};
-use stitch_fs::{Committed, FsError, FsResult};
+use stitch_fs::{FsError, FsResult, Notices};
 
 use super::ReplyWords;
 use super::table::{OpenTransaction, TransactionTable};
 use crate::adapter::chore::{Chore, Left, Round};
-use crate::adapter::reclaim;
-use crate::adapter::views::node::{ControlDir, Slot};
+use crate::adapter::views::node::Slot;
+use crate::adapter::views::unasked::UnaskedChange;
+use crate::adapter::{notices, reclaim};
 use crate::errno::Errno;
 use crate::handler::Answer;
 use crate::notify::Notifier;
@@ -192,9 +192,21 @@ impl CommitQueue {
             tracing::debug!(%error, number, "removed files of a transaction are committed");
         }
         let committed = self.commit_where_room(open);
-        match &committed {
+        let reply = match &committed {
+            Ok(_) => ReplyWords::of(&[COMMITTED.as_bytes()]),
+            Err(error) => refusal_of(error),
+        };
+        match committed {
             Ok(changed) => {
-                tell(changed, open.info().outer, notifier);
+                let base = open.info().outer.map_or(0, slot_base);
+                notices::send(
+                    &UnaskedChange::Files {
+                        base,
+                        notices: changed,
+                    }
+                    .notices(),
+                    notifier,
+                );
                 self.clear(open, notifier);
                 tracing::info!(name, number, "committed a transaction");
             }
@@ -205,10 +217,6 @@ impl CommitQueue {
                 }
             }
         }
-        let reply = match &committed {
-            Ok(_) => ReplyWords::of(&[COMMITTED.as_bytes()]),
-            Err(error) => refusal_of(error),
-        };
         self.tell_outcome(number, reply);
     }
 
@@ -238,7 +246,7 @@ impl CommitQueue {
         }
     }
 
-    fn commit_where_room(&self, open: &OpenTransaction) -> FsResult<Committed> {
+    fn commit_where_room(&self, open: &OpenTransaction) -> FsResult<Notices> {
         let mainline = self.table.mainline();
         loop {
             let mark = mainline.room_mark();
@@ -254,11 +262,11 @@ impl CommitQueue {
     fn clear(&self, open: &OpenTransaction, notifier: &Notifier) {
         drop_cached(open, notifier);
         let outer = open.info().outer.map(Slot::of_transaction);
-        let dir = outer.map_or(ControlDir::Transactions, ControlDir::TransactionsIn);
-        let dir = dir.number();
-        if let Err(error) = notifier.invalidate_entry(dir, open.info().name.as_bytes()) {
-            tracing::debug!(%error, "the name of a transaction stays cached");
-        }
+        let name = open.info().name.clone();
+        notices::send(
+            &UnaskedChange::TransactionEnded { outer, name }.notices(),
+            notifier,
+        );
         open.stop();
         self.table.sweep();
     }
@@ -278,28 +286,12 @@ fn drop_cached(open: &OpenTransaction, notifier: &Notifier) {
             }
         }
     }
-    drop_pages(open.numbers(), notifier);
+    notices::send(&UnaskedChange::View(open.numbers()).notices(), notifier);
 }
 
-fn drop_pages(numbers: Vec<Ino>, notifier: &Notifier) {
-    for number in numbers {
-        if let Err(error) = notifier.invalidate_data(number, 0, 0) {
-            tracing::debug!(%error, ino = number.0, "pages of a transaction stay cached");
-        }
-    }
-}
-
-/// Has the kernel drop what it has of names and inodes that a commit has changed: those of
-/// mainline, or of the transaction that the committed one began in.
-fn tell(committed: &Committed, outer: Option<u64>, notifier: &Notifier) {
-    let slot = outer.map(Slot::of_transaction);
-    let number = |ino: &Ino| slot.map_or(*ino, |slot| slot.number(*ino));
-    for (parent, name) in &committed.names {
-        if let Err(error) = notifier.invalidate_entry(number(parent), name) {
-            tracing::debug!(%error, parent = parent.0, "a name stays cached");
-        }
-    }
-    drop_pages(committed.inodes.iter().map(number).collect(), notifier);
+/// What the numbers of a transaction's inodes have in the mount.
+fn slot_base(number: u64) -> u64 {
+    Slot::of_transaction(number).base()
 }
 
 /// The words of an outcome that is none of those that were asked for.

@@ -13,7 +13,7 @@ use stitch_base::Ino;
 use stitch_base::sync::atomic::{AtomicBool, Ordering};
 use stitch_base::sync::{Arc, Mutex};
 use stitch_fs::{
-    BeginOptions, Committed, Conflict, FileSystem, FsError, FsResult, PathChange, RecordKey, Side,
+    BeginOptions, Conflict, FileSystem, FsError, FsResult, Notices, PathChange, RecordKey, Side,
     TransactionInfo, TransactionView,
 };
 
@@ -394,7 +394,7 @@ impl TransactionTable {
     }
 
     /// Commits a transaction. Its end is known to requests when this returns.
-    pub(super) fn commit(&self, open: &OpenTransaction) -> FsResult<Committed> {
+    pub(super) fn commit(&self, open: &OpenTransaction) -> FsResult<Notices> {
         let _one_at_a_time = self.opening.lock();
         if open.has_ended() {
             return Err(FsError::Ended);

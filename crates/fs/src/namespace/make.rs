@@ -1,35 +1,34 @@
 //! Making inodes.
 
+use super::changes::NameChanges;
+use super::check_name;
 use crate::acl::Acl;
 use crate::change::Change;
 use crate::contents::Contents;
 use crate::events::Event;
 use crate::inode::{Inode, Location};
-use crate::namespace::check_name;
-use crate::system::FileSystem;
 use crate::xattr::{ACL_ACCESS, ACL_DEFAULT};
-use crate::{Attr, Caller, DirName, FsError, FsResult, NewNode, inode_flag};
+use crate::{Attr, Caller, DirName, FsError, FsResult, NewNode};
 use stitch_base::Ino;
 use stitch_base::sync::Arc;
-use stitch_base::sync::atomic::Ordering;
 use stitch_format::fs_inode::{FileKind, InodeHead, row_flag};
 
 /// Most names that an inode can have, and directories that a directory can hold.
-pub(crate) const LINKS_MAX: u32 = 0x7fff_ffff;
+pub(super) const LINKS_MAX: u32 = 0x7fff_ffff;
 /// Longest target of a symbolic link, in bytes.
 pub const SYMLINK_BYTES_MAX: usize = 4095;
 const SET_GID: u16 = 0o2000;
 const GROUP_EXECUTE: u16 = 0o010;
 
 /// What a new inode is, beyond what the caller asks for.
-struct Kind<'a> {
-    kind: FileKind,
-    rdev: u32,
-    target: &'a [u8],
+pub(super) struct Kind<'a> {
+    pub(super) kind: FileKind,
+    pub(super) rdev: u32,
+    pub(super) target: &'a [u8],
 }
 
 impl<'a> Kind<'a> {
-    const fn of(kind: FileKind) -> Self {
+    pub(super) const fn of(kind: FileKind) -> Self {
         Self {
             kind,
             rdev: 0,
@@ -45,106 +44,10 @@ struct Made {
     default: Option<Acl>,
 }
 
-impl FileSystem {
-    /// Makes a regular file; counts a lookup.
-    ///
-    /// # Errors
-    /// [`FsError::Exists`], [`FsError::NameTooLong`], [`FsError::NotDir`], [`FsError::NotFound`] in
-    /// a directory that was removed, [`FsError::NoSpace`], [`FsError::ReadOnly`], [`FsError::Perm`]
-    /// in a directory that is immutable.
-    ///
-    /// # Cost
-    /// One point read of the name, unless it is known to be missing; one put, one upsert on the
-    /// directory.
-    pub fn create(&self, caller: &Caller<'_>, at: DirName<'_>, new: &NewNode) -> FsResult<Attr> {
-        self.make(caller, at, new, &Kind::of(FileKind::Regular))
-    }
-
-    /// Makes a directory; counts a lookup.
-    ///
-    /// # Errors
-    /// As [`Self::create`]; [`FsError::TooManyLinks`].
-    pub fn make_dir(&self, caller: &Caller<'_>, at: DirName<'_>, new: &NewNode) -> FsResult<Attr> {
-        self.make(caller, at, new, &Kind::of(FileKind::Directory))
-    }
-
-    /// As [`Self::make_dir`]; `also` stages more in the same batch, for the inode of this number.
-    pub(crate) fn make_dir_with(
-        &self,
-        caller: &Caller<'_>,
-        at: DirName<'_>,
-        new: &NewNode,
-        also: impl FnOnce(&mut Change<'_>, Ino),
-    ) -> FsResult<Attr> {
-        self.make_with(caller, at, new, &Kind::of(FileKind::Directory), also)
-    }
-
-    /// Makes a regular file, fifo, socket or device; counts a lookup.
-    ///
-    /// # Errors
-    /// As [`Self::create`]; [`FsError::Invalid`] for a kind that has its own operation.
-    pub fn make_node(
-        &self,
-        caller: &Caller<'_>,
-        at: DirName<'_>,
-        kind: FileKind,
-        rdev: u32,
-        new: &NewNode,
-    ) -> FsResult<Attr> {
-        let rdev = match kind {
-            FileKind::CharDevice | FileKind::BlockDevice => rdev,
-            FileKind::Regular | FileKind::Fifo | FileKind::Socket => 0,
-            FileKind::Directory | FileKind::Symlink => {
-                return Err(FsError::Invalid("not made by mknod"));
-            }
-        };
-        let kind = Kind {
-            kind,
-            rdev,
-            target: &[],
-        };
-        self.make(caller, at, new, &kind)
-    }
-
-    /// Makes a symbolic link to `target` (1 to 4095 bytes); counts a lookup.
-    ///
-    /// # Errors
-    /// As [`Self::create`]; [`FsError::NameTooLong`] for the target too.
-    pub fn make_symlink(
-        &self,
-        caller: &Caller<'_>,
-        at: DirName<'_>,
-        target: &[u8],
-    ) -> FsResult<Attr> {
-        match target {
-            b"" => return Err(FsError::NotFound),
-            _ if target.len() > SYMLINK_BYTES_MAX => return Err(FsError::NameTooLong),
-            _ if target.contains(&0) => return Err(FsError::Invalid("a target has no zero byte")),
-            _ => {}
-        }
-        let new = NewNode {
-            perm: 0o777,
-            umask: 0,
-        };
-        let kind = Kind {
-            kind: FileKind::Symlink,
-            rdev: 0,
-            target,
-        };
-        self.make(caller, at, &new, &kind)
-    }
-
-    fn make(
-        &self,
-        caller: &Caller<'_>,
-        at: DirName<'_>,
-        new: &NewNode,
-        kind: &Kind<'_>,
-    ) -> FsResult<Attr> {
-        self.make_with(caller, at, new, kind, |_, _| ())
-    }
-
-    fn make_with(
+impl NameChanges<'_> {
+    /// Makes an inode; counts a lookup. `also` stages more in the same batch, for the inode of this
+    /// number.
+    pub(super) fn make(
         &self,
         caller: &Caller<'_>,
         at: DirName<'_>,
@@ -152,16 +55,15 @@ impl FileSystem {
         kind: &Kind<'_>,
         also: impl FnOnce(&mut Change<'_>, Ino),
     ) -> FsResult<Attr> {
-        self.check_writable()?;
-        self.residents.inodes.get_dir(at.parent)?;
+        self.names.residents.inodes.get_dir(at.parent)?;
         if matches!(at.name, b"." | b"..") {
             return Err(FsError::Exists);
         }
         check_name(at.name)?;
-        let _names = self.residents.locks.dir_write(at.parent);
-        let _inodes = self.residents.locks.inode_write(at.parent);
+        let _names = self.locks().dir_write(at.parent);
+        let _inodes = self.locks().inode_write(at.parent);
         let dir = self.dir_to_change(caller, at.parent)?;
-        if self.namespace().find_dentry(at)?.is_some() {
+        if self.names.find_dentry(at)?.is_some() {
             return Err(FsError::Exists);
         }
         let is_dir = kind.kind == FileKind::Directory;
@@ -169,7 +71,7 @@ impl FileSystem {
             return Err(FsError::TooManyLinks);
         }
         let made = self.new_inode(caller, &dir, new, kind)?;
-        let mut change = Change::new(self);
+        let mut change = self.changes.begin();
         change.put_entry(at, &made.head, kind.target);
         self.put_acls(&mut change, &made);
         change.count_inodes(1);
@@ -181,21 +83,17 @@ impl FileSystem {
             is_temp: false,
         }));
         also(&mut change, made.head.ino);
-        change.commit()?;
+        self.commit(change)?;
         Ok(Attr::of(&made.head))
     }
 
-    /// Makes a regular file without a name, as of `O_TMPFILE`; counts a lookup. `link` can name it.
-    ///
-    /// # Errors
-    /// As [`Self::create`], except for the name.
-    pub fn make_temp_file(
+    /// Makes a regular file without a name.
+    pub(super) fn make_temp_file(
         &self,
         caller: &Caller<'_>,
         parent: Ino,
         new: &NewNode,
     ) -> FsResult<Attr> {
-        self.check_writable()?;
         let dir = self.dir_to_change(caller, parent)?;
         let mut made = self.new_inode(caller, &dir, new, &Kind::of(FileKind::Regular))?;
         made.head.nlink = 0;
@@ -205,18 +103,18 @@ impl FileSystem {
             chain: 0,
             is_temp: true,
         };
-        let mut change = Change::new(self);
+        let mut change = self.changes.begin();
         if made.access.is_some() {
             inode = change.put_orphan(&inode, &[]);
             self.put_acls(&mut change, &made);
         }
         change.events.push(Event::Made(inode));
-        change.commit()?;
+        self.commit(change)?;
         Ok(Attr::of(&made.head))
     }
 
     /// Puts a whiteout, a character device 0:0 that no bits allow, under a name.
-    pub(crate) fn put_whiteout<'a>(
+    pub(super) fn put_whiteout<'a>(
         &self,
         change: &mut Change<'a>,
         caller: &Caller<'_>,
@@ -229,19 +127,6 @@ impl FileSystem {
         self.put_acls(change, &made);
         change.count_inodes(1);
         Ok(())
-    }
-
-    /// A directory whose names may be changed by this caller. It is locked.
-    pub(crate) fn dir_to_change(&self, caller: &Caller<'_>, ino: Ino) -> FsResult<Inode> {
-        let dir = self.residents.inodes.get_dir(ino)?;
-        if dir.head.nlink == 0 || self.is_removed.load(Ordering::Acquire) {
-            return Err(FsError::NotFound);
-        }
-        if dir.head.iflags & inode_flag::IMMUTABLE != 0 {
-            return Err(FsError::Perm);
-        }
-        self.check_may_change(caller, &dir)?;
-        Ok(dir)
     }
 
     /// A new inode in a directory: its owner, group, mode and ACLs as it inherits them.
@@ -281,7 +166,7 @@ impl FileSystem {
             perm |= SET_GID;
         }
         let default = inherited.filter(|_| is_dir);
-        let now = self.now();
+        let now = self.changes.now();
         let mut flags = 0;
         if kind.kind == FileKind::Regular {
             flags = Contents::Inline.mark(flags);
@@ -293,7 +178,7 @@ impl FileSystem {
             flags |= row_flag::XATTRS | row_flag::DEFAULT_ACL;
         }
         let head = InodeHead {
-            ino: self.new_ino()?,
+            ino: self.changes.new_ino()?,
             kind: kind.kind,
             perm,
             flags,
@@ -320,14 +205,14 @@ impl FileSystem {
         if kind == FileKind::Symlink || !dir.head.has(row_flag::DEFAULT_ACL) {
             return Ok(None);
         }
-        self.read_acl(dir.head.ino, ACL_DEFAULT)
+        self.permissions.read_acl(dir.head.ino, ACL_DEFAULT)
     }
 
     fn put_acls(&self, change: &mut Change<'_>, made: &Made) {
         let ino = made.head.ino;
         for (name, acl) in [(ACL_ACCESS, &made.access), (ACL_DEFAULT, &made.default)] {
             if let Some(acl) = acl {
-                let key = self.store.keys.xattr(ino, name);
+                let key = self.names.store.keys.xattr(ino, name);
                 change.batch.put(&key, &acl.encode());
             }
         }

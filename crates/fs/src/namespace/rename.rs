@@ -8,12 +8,12 @@
 //!
 //! A directory's entries are keyed by its number, so moving it moves one row.
 
+use super::changes::NameChanges;
+use super::make::LINKS_MAX;
+use super::{Dentry, Early, Namespace, check_name};
 use crate::change::Change;
 use crate::inode::{Inode, Inodes, Location};
 use crate::lock::{Held, Locks};
-use crate::make::LINKS_MAX;
-use crate::namespace::{Dentry, Early, Namespace, check_name};
-use crate::system::FileSystem;
 use crate::{Caller, DirName, FsError, FsResult, RenameMode};
 use stitch_base::Ino;
 use stitch_base::sync::MutexGuard;
@@ -78,42 +78,28 @@ impl<'fs> LockedNames<'fs> {
     }
 }
 
-impl FileSystem {
+impl NameChanges<'_> {
     /// Moves a name.
-    ///
-    /// # Errors
-    /// [`FsError::NotFound`], [`FsError::Exists`] (with `NoReplace`), [`FsError::NotDir`],
-    /// [`FsError::IsDir`], [`FsError::NotEmpty`], [`FsError::Invalid`] for a directory into itself
-    /// or for `.` and `..`, [`FsError::TooManyLinks`], [`FsError::Perm`] for what is immutable or
-    /// append-only, [`FsError::NameTooLong`], [`FsError::NoSpace`], [`FsError::ReadOnly`].
-    pub fn rename(
+    pub(super) fn rename(
         &self,
         caller: &Caller<'_>,
         source: DirName<'_>,
         target: DirName<'_>,
         mode: RenameMode,
     ) -> FsResult<()> {
-        self.check_writable()?;
-        self.residents.inodes.get_dir(source.parent)?;
-        self.residents.inodes.get_dir(target.parent)?;
+        self.names.residents.inodes.get_dir(source.parent)?;
+        self.names.residents.inodes.get_dir(target.parent)?;
         check_name(source.name)?;
         check_name(target.name)?;
-        let names = LockedNames::lock(
-            self.namespace(),
-            &self.residents.locks,
-            source,
-            target,
-            mode,
-        )?;
+        let names = LockedNames::lock(self.names, self.locks(), source, target, mode)?;
         let old = names.old;
         let Some(new) = names.new else {
             if mode == RenameMode::Exchange {
                 return Err(FsError::NotFound);
             }
-            let _inodes =
-                self.residents
-                    .locks
-                    .inodes_write(&[source.parent, target.parent, old.ino()]);
+            let _inodes = self
+                .locks()
+                .inodes_write(&[source.parent, target.parent, old.ino()]);
             let dir = self.dir_to_change(caller, target.parent)?;
             let source = self.end(caller, source, old)?;
             return self.move_name(caller, &source, target, &dir, None, mode);
@@ -125,7 +111,7 @@ impl FileSystem {
             return Ok(());
         }
         let held = [source.parent, target.parent, old.ino(), new.ino()];
-        let _inodes = self.residents.locks.inodes_write(&held);
+        let _inodes = self.locks().inodes_write(&held);
         let source = self.end(caller, source, old)?;
         let target = self.end(caller, target, new)?;
         if mode == RenameMode::Exchange {
@@ -138,8 +124,8 @@ impl FileSystem {
 
     fn end<'a>(&self, caller: &Caller<'_>, at: DirName<'a>, early: Early) -> FsResult<End<'a>> {
         let dir = self.dir_to_change(caller, at.parent)?;
-        let (inode, dentry) = self.namespace().inode_of(at, early)?;
-        self.check_may_remove(caller, &dir, &inode)?;
+        let (inode, dentry) = self.names.inode_of(at, early)?;
+        self.permissions.check_may_remove(caller, &dir, &inode)?;
         Ok(End {
             at,
             dir,
@@ -154,12 +140,10 @@ impl FileSystem {
             (false, true) => Err(FsError::IsDir),
             (true, false) => Err(FsError::NotDir),
             // A clone has its entries elsewhere: it is removed by its own means.
-            (true, true) if self.clone_at(target.inode.head.ino).is_some() => {
-                Err(FsError::NotEmpty)
-            }
+            (true, true) if self.has_clone(target.inode.head.ino) => Err(FsError::NotEmpty),
             (true, true) => {
-                check_not_inside(&self.residents.inodes, target.at.parent, source)?;
-                self.namespace().check_empty(target.inode.head.ino)
+                check_not_inside(&self.names.residents.inodes, target.at.parent, source)?;
+                self.names.check_empty(target.inode.head.ino)
             }
         }
     }
@@ -176,16 +160,16 @@ impl FileSystem {
         let is_dir = source.inode.is_dir();
         let is_across = source.at.parent != target.parent;
         if is_dir {
-            check_not_inside(&self.residents.inodes, target.parent, source)?;
+            check_not_inside(&self.names.residents.inodes, target.parent, source)?;
             let grows = is_across && replaced.is_none();
             if grows && target_dir.head.nlink >= LINKS_MAX {
                 return Err(FsError::TooManyLinks);
             }
         }
-        let now = self.now();
+        let now = self.changes.now();
         let mut change = match replaced {
-            Some(_) if mode == RenameMode::Replace => Change::giving_back(self),
-            _ => Change::new(self),
+            Some(_) if mode == RenameMode::Replace => self.changes.begin_giving_back(),
+            _ => self.changes.begin(),
         };
         let mut old_links = -i64::from(is_dir);
         let mut new_links = i64::from(is_dir);
@@ -207,7 +191,7 @@ impl FileSystem {
         if is_across {
             change.touch_dir(target_dir, new_links, now)?;
         }
-        change.commit()
+        self.commit(change)
     }
 
     /// Puts the source's inode under the target's name.
@@ -219,7 +203,7 @@ impl FileSystem {
         now: i64,
     ) -> FsResult<()> {
         let inode = &source.inode;
-        if self.branch.is_some() && inode.is_dir() && source.at.parent != target.parent {
+        if inode.is_dir() && source.at.parent != target.parent {
             change.touch_above(target.parent)?;
         }
         let mut head = inode.head;
@@ -235,11 +219,11 @@ impl FileSystem {
     fn exchange(&self, source: &End<'_>, target: &End<'_>) -> FsResult<()> {
         for (end, other) in [(source, target), (target, source)] {
             if end.inode.is_dir() {
-                check_not_inside(&self.residents.inodes, other.at.parent, end)?;
+                check_not_inside(&self.names.residents.inodes, other.at.parent, end)?;
             }
         }
-        let now = self.now();
-        let mut change = Change::new(self);
+        let now = self.changes.now();
+        let mut change = self.changes.begin();
         self.put_name(&mut change, source, target.at, now)?;
         self.put_name(&mut change, target, source.at, now)?;
         if source.at.parent == target.at.parent {
@@ -249,7 +233,7 @@ impl FileSystem {
             change.touch_dir(&source.dir, gain, now)?;
             change.touch_dir(&target.dir, -gain, now)?;
         }
-        change.commit()
+        self.commit(change)
     }
 }
 
