@@ -2,7 +2,7 @@
 
 use crate::Dictionary;
 use stitch_base::TreeId;
-use stitch_kv::{Batch, Message};
+use stitch_kv::{Batch, Message, StreamName};
 
 /// Changes in their order, applied whole or not at all by [`crate::View::commit`]. `clear` keeps
 /// the memory, so that one serves many operations.
@@ -33,6 +33,11 @@ impl<'v> Changes<'v> {
     /// As [`Self::put`], of a value that is soon changed or put again: see [`Batch::put_partial`].
     pub fn put_partial(&mut self, dictionary: Dictionary, key: &[u8], value: &[u8]) {
         self.batch.put_partial(dictionary.tree(), key, value);
+    }
+
+    /// Names the write stream of the last change, a put: see [`Batch::name_stream`].
+    pub fn name_stream(&mut self, name: StreamName) {
+        self.batch.name_stream(name);
     }
 
     /// Removes a key, present or not.

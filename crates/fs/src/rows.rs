@@ -4,6 +4,7 @@ use crate::FsResult;
 use crate::locator::{RowKey, RowRange, Tree};
 use stitch_base::TreeId;
 use stitch_db::{Changes, Dictionary, Schema};
+use stitch_kv::StreamName;
 
 /// The dictionary of each tree.
 #[derive(Clone, Copy, Debug)]
@@ -97,6 +98,11 @@ impl<'v> RowBatch<'v> {
     pub(crate) fn put_partial(&mut self, key: &RowKey, value: &[u8]) {
         let tree = self.trees.of(key.tree());
         self.changes.put_partial(tree, key, value);
+    }
+
+    /// Names the write stream that the last change, a put, continues.
+    pub(crate) fn name_stream(&mut self, name: StreamName) {
+        self.changes.name_stream(name);
     }
 
     /// Folds a delta into a row by a registered function, without reading the row.

@@ -30,7 +30,7 @@ mod tree;
 mod upsert;
 mod wrapped_engine;
 
-pub use batch::Batch;
+pub use batch::{Batch, HintedMessage, StreamName};
 pub use branch::{
     BRANCH_DEPTH_MAX, BranchPoint, DeletedRange, NewBranch, check_branch_depth, join_ranges,
 };

@@ -6,21 +6,28 @@
 //!    the memtable, and published. With guards, what they name is checked first: see [`guards`].
 //! 3. Outside the lock, where asked for: the log is synced. Syncs of several commits are one.
 //!
-//! Long runs of puts go to their zone at once, and the log holds where they are: see
-//! [`crate::direct`].
+//! ```text
+//! batch -- Segments::of --> segments -- Placement::decide --> parts --> zones, log, memtable
+//!          one pass         state, write streams --^
+//! ```
+//!
+//! Values of direct runs and of long write streams go to their zone at once, and the log holds
+//! where they are: see [`placement`] and [`crate::direct`].
 
 mod absorb;
-mod divided;
+#[cfg(test)]
+mod batch_text;
 mod guards;
+mod placement;
 mod room;
+mod segments;
 mod write_stream;
 
 use crate::VtError;
-use crate::batch_trees::BatchTrees;
 use crate::buffer::{Buffer, TABLE_OVERHEAD_BYTES};
 use crate::committer::Committer;
 use crate::compaction::Pressure;
-use crate::direct::{Direct, DirectRun, Puts, divide};
+use crate::direct::DirectRun;
 use crate::entry::{EntryRef, Op, RangeDelete};
 use crate::memtable::Memtable;
 use crate::signals::Worker;
@@ -28,19 +35,18 @@ use crate::store::Store;
 use crate::table::{NewTable, WrittenBlocks};
 use crate::version::Version;
 use crate::view::View;
-use divided::{Divided, Parts};
-use room::is_value_block;
+use placement::{Continued, Destination, Parts, Placement, PlacementState};
+use segments::{Segments, Tally};
 use std::sync::Arc;
 use std::time::Duration;
 use stitch_base::sync::MutexGuard;
 use stitch_base::sync::atomic::Ordering;
 use stitch_base::{ErrorKind, Lsn, Seqno, TreeId};
 use stitch_format::logged_commit::{self, HEAD_BYTES, LoggedRun};
-use stitch_format::vt_index::value_block_bytes;
 use stitch_kv::{
     Batch, CommitOptions, Guards, KvError, Limits, Message, SpaceClass, Stretch, TreeInfo,
 };
-use stitch_volume::{PAGE_BYTES, Stream, VolumeError};
+use stitch_volume::{Stream, VolumeError};
 
 /// Longest key, in bytes.
 pub(crate) const KEY_BYTES_MAX: u64 = 4 << 10;
@@ -50,21 +56,6 @@ pub(crate) const VALUE_BYTES_MAX: u64 = 1 << 20;
 const BATCH_BYTES_MAX: u64 = 8 << 20;
 /// What commits write at once lies together.
 const DIRECT_STREAM: Stream = Stream(3);
-/// What a value block takes beyond its value: padding, and an index entry without the key.
-const VALUE_BLOCK_OVERHEAD_BYTES: u64 = 512 + 64;
-
-/// What a batch amounts to.
-struct Tally {
-    trees: BatchTrees,
-    data_bytes: u64,
-    has_deletes: bool,
-    /// Bytes that value blocks will take beyond what is put.
-    overhead_bytes: u64,
-    /// Bytes of value blocks that are of whole pages: they need no run longer than themselves.
-    page_bytes: u64,
-    /// The longest of these.
-    pages_run: u64,
-}
 
 impl Store {
     /// What the engine takes.
@@ -111,7 +102,7 @@ impl Store {
     ) -> Result<Seqno, KvError> {
         self.check_writable()?;
         let view = self.views.get();
-        let tally = self.tally(batch, &view.version)?;
+        let mut segments = self.segments(batch, &view.version)?;
         if options.sync {
             self.note_asked_sync();
         }
@@ -127,10 +118,10 @@ impl Store {
         }
         self.level0.set_quiet(false);
         self.slow_down(batch.len_bytes() as u64, options.space, view);
-        let (seqno, end) = self.apply(batch, &tally, checked, options)?;
+        let (seqno, end) = self.apply(batch, &mut segments, checked, options)?;
         self.counters.commits.add(1);
         self.counters.put_messages.add(batch.count() as u64);
-        self.counters.put_bytes.add(tally.data_bytes);
+        self.counters.put_bytes.add(segments.tally.data_bytes);
         if options.sync {
             self.volume.log().sync(end).map_err(VtError::from)?;
         }
@@ -151,45 +142,29 @@ impl Store {
         Ok(self.volume.log().sync(end)?)
     }
 
-    /// Checks everything that can be checked without a lock.
-    fn tally(&self, batch: &Batch, version: &Version) -> Result<Tally, KvError> {
+    /// Checks everything that can be checked without a lock, and divides the batch into segments.
+    fn segments<'b>(
+        &self,
+        batch: &'b Batch<'_>,
+        version: &Version,
+    ) -> Result<Segments<'b>, KvError> {
         let limits = self.limits();
         limits.check_batch(batch)?;
-        let mut tally = Tally {
-            trees: BatchTrees::new(),
-            data_bytes: 0,
-            has_deletes: false,
-            overhead_bytes: 0,
-            page_bytes: 0,
-            pages_run: 0,
-        };
-        // Of operands, those that go into blocks with others, or do not take whole pages.
-        let (mut longest_key, mut longest_operand) = (0, 0);
-        for (tree, message) in batch.messages() {
-            limits.check_message(message, &self.options.upserts)?;
-            let operand = message.operand();
-            let key_bytes = message.key().len() as u64;
-            longest_key = longest_key.max(key_bytes);
-            tally.data_bytes += (message.key().len() + operand.len()) as u64;
-            tally.has_deletes |= matches!(
-                message,
-                Message::Delete { .. } | Message::DeleteRange { .. }
-            );
-            let is_block = is_value_block(version, tree, &message);
-            if is_block {
-                tally.overhead_bytes += key_bytes + VALUE_BLOCK_OVERHEAD_BYTES;
-            }
-            let block_bytes = value_block_bytes(operand.len() as u64);
-            if is_block && block_bytes.is_multiple_of(PAGE_BYTES) {
-                tally.page_bytes += operand.len() as u64;
-                tally.pages_run = tally.pages_run.max(block_bytes);
-            } else {
-                longest_operand = longest_operand.max(operand.len() as u64);
-            }
-            tally.trees.insert(tree);
-        }
+        let options_of = |tree| Some(&version.trees.get(&tree)?.info.options);
+        let check = |message: Message<'_>| limits.check_message(message, &self.options.upserts);
+        let segments = Segments::of(batch, options_of, check)?;
+        let Tally {
+            longest_key,
+            longest_operand,
+            ..
+        } = segments.tally;
         self.space.note_longest(longest_key, longest_operand);
-        Ok(tally)
+        Ok(segments)
+    }
+
+    /// Checks a batch that goes to the log as a whole. Returns its figures.
+    fn tally(&self, batch: &Batch<'_>, version: &Version) -> Result<Tally, KvError> {
+        Ok(self.segments(batch, version)?.tally)
     }
 
     /// Takes the view, so that nothing is held while a commit waits.
@@ -211,23 +186,26 @@ impl Store {
         }
     }
 
-    /// Appends, inserts and publishes. Answers the last sequence number and the log's end.
+    /// Appends, inserts and publishes. Returns the last sequence number and the end of the log.
     fn apply(
         &self,
         batch: &Batch,
-        tally: &Tally,
+        segments: &mut Segments<'_>,
         checked: Option<(&Guards, Seqno)>,
         options: CommitOptions,
     ) -> Result<(Seqno, Lsn), KvError> {
         let class = options.space;
         let mut committer = self.committer.lock();
-        let mut divided = self.divided(&mut committer, batch, tally, options);
+        let mut state = self.gather(&mut committer, batch, segments, options);
+        let tally = &segments.tally;
+        let mut placement = Placement::decide(batch, segments, &state);
         loop {
-            if divided.run_bytes > 0 && !self.has_direct_room(divided.run_bytes, class) {
-                divided = Divided::whole(batch);
+            if placement.run_bytes > 0 && !self.has_direct_room(placement.run_bytes, class) {
+                state.has_zone_room = false;
+                placement = Placement::decide(batch, segments, &state);
             }
-            let active = self.make_room(&mut committer, divided.logged_bytes)?;
-            let promised = self.promise(&mut committer, &active, &divided, tally, class)?;
+            let active = self.make_room(&mut committer, placement.logged_bytes)?;
+            let promised = self.promise(&mut committer, &active, &placement, tally, class)?;
             let Some(room) = promised else {
                 continue;
             };
@@ -243,16 +221,17 @@ impl Store {
                 self.check_guards_from(guards, checked)?;
             }
             let first = committer.last_seqno.next();
-            let runs = match self.write_runs(&mut committer, batch, &divided, (first, class)) {
+            let runs = match self.write_runs(&mut committer, batch, &placement, (first, class)) {
                 Ok(runs) => runs,
                 Err(error) if error.kind() == ErrorKind::NoSpace => {
                     // Through the log it needs no long hole now.
-                    divided = Divided::whole(batch);
+                    state.has_zone_room = false;
+                    placement = Placement::decide(batch, segments, &state);
                     continue;
                 }
                 Err(other) => return Err(other.into()),
             };
-            let end = match self.log_commit(batch, &divided, first, &runs) {
+            let end = match self.log_commit(batch, &placement, first, &runs) {
                 Ok(end) => end,
                 Err(VolumeError::LogFull { .. }) => {
                     drop(runs);
@@ -261,7 +240,7 @@ impl Store {
                 }
                 Err(other) => return Err(VtError::from(other).into()),
             };
-            let last = self.insert(&active, first, batch, &divided, runs);
+            let last = self.insert(&active, first, batch, &placement, runs);
             committer.streams.note_followed(&active.memtable);
             active.note(&tally.trees, room, tally.has_deletes, last);
             self.note_gaps((&mut committer, &active), batch, tally, last);
@@ -271,39 +250,34 @@ impl Store {
         }
     }
 
-    /// Decides what of a batch goes to its zone at once.
-    fn divided(
+    /// Gathers what the placement of a batch depends on: the state of the store, and the write
+    /// streams that segments continue.
+    fn gather(
         &self,
         committer: &mut Committer,
         batch: &Batch,
-        tally: &Tally,
+        segments: &mut Segments<'_>,
         options: CommitOptions,
-    ) -> Divided {
+    ) -> PlacementState {
         committer.streams.begin();
-        let bytes_min = self.options.direct_bytes_min;
         let asked_syncs = self.asked_syncs.load(Ordering::Relaxed);
-        let unsynced_bytes = committer
-            .unsynced
-            .add(batch.len_bytes() as u64, asked_syncs);
-        // Who waits for a sync of a little waits for fewer writes where it is in the log.
-        let is_synced_soon = options.sync || unsynced_bytes < self.options.unsynced_bytes_min;
-        let follows_streams = tally.overhead_bytes > 0 && bytes_min < u64::MAX && !is_synced_soon;
-        if !follows_streams && (batch.len_bytes() as u64) < bytes_min {
-            return Divided::whole(batch);
-        }
-        let view = self.views.get();
-        let memtable = &view.active().memtable;
-        let mut follow = |puts: &Puts<'_>| {
-            let options = view.version.trees.get(&puts.tree).map(|t| &t.info.options);
-            let are_blocks = options.is_some_and(|o| o.has_value_block(puts.value_bytes_min));
-            if !follows_streams || !are_blocks {
-                return None;
-            }
-            let (stream, before) = committer.streams.follow(puts, memtable)?;
-            (before >= bytes_min).then_some(stream)
+        let batch_bytes = batch.len_bytes() as u64;
+        let unsynced_bytes = committer.unsynced.add(batch_bytes, asked_syncs);
+        let state = PlacementState {
+            run_bytes_min: self.options.direct_bytes_min,
+            is_synced_soon: options.sync || unsynced_bytes < self.options.unsynced_bytes_min,
+            has_zone_room: true,
         };
-        let parts = divide(batch, bytes_min, &mut follow);
-        Divided::of(batch, Parts::Some(parts))
+        if state.follows_streams(segments) {
+            let view = self.views.get();
+            let memtable = &view.active().memtable;
+            let streams = &mut committer.streams;
+            segments.continue_streams(|puts| {
+                let (stream, bytes) = streams.follow(&puts.puts, memtable)?;
+                Some(Continued { stream, bytes })
+            });
+        }
+        state
     }
 
     /// Notes gaps that range deletes make, parts those that the batch puts something into, and
@@ -353,29 +327,26 @@ impl Store {
         &self,
         committer: &mut Committer,
         batch: &Batch,
-        divided: &Divided,
+        placement: &Placement,
         (first, class): (Seqno, SpaceClass),
     ) -> Result<Vec<WrittenBlocks>, VtError> {
         let mut runs = Vec::new();
-        if divided.direct_bytes == 0 {
+        if placement.direct_bytes == 0 {
             return Ok(runs);
         }
         let mut seqno = first;
         let version = self.version();
-        for part in divided.parts.iter() {
-            let messages = batch.stretch().part(&part.place);
-            match part.direct {
-                Some(Direct {
-                    stream: Some(stream),
-                    ..
-                }) => {
-                    runs.push(self.write_stream(committer, stream, messages, (seqno, class))?);
-                }
-                Some(direct) => {
-                    let tree = &version.trees[&direct.tree].info;
+        for part in placement.parts.iter() {
+            let messages = batch.stretch().part(&part.range);
+            match part.destination {
+                Destination::Log => {}
+                Destination::Run { tree } => {
+                    let tree = &version.trees[&tree].info;
                     runs.push(self.write_run(tree, messages, seqno)?);
                 }
-                None => {}
+                Destination::Stream { stream, .. } => {
+                    runs.push(self.write_stream(committer, stream, messages, (seqno, class))?);
+                }
             }
             seqno = Seqno(seqno.0 + part.count);
         }
@@ -411,19 +382,19 @@ impl Store {
     fn log_commit(
         &self,
         batch: &Batch,
-        divided: &Divided,
+        placement: &Placement,
         first: Seqno,
         runs: &[WrittenBlocks],
     ) -> Result<Lsn, VolumeError> {
         let head = logged_commit::head(first);
-        if let (Parts::Whole(_), Some(bytes)) = (&divided.parts, batch.stretch().as_one()) {
-            return self.append(&[&head, bytes], divided);
+        if let (Parts::Logged(_), Some(bytes)) = (&placement.parts, batch.stretch().as_one()) {
+            return self.append(&[&head, bytes], placement);
         }
         let mut items: Vec<Vec<u8>> = Vec::with_capacity(runs.len());
-        let directs = divided
+        let directs = placement
             .parts
             .iter()
-            .filter_map(|p| p.direct.map(|direct| (direct.tree, p)));
+            .filter_map(|part| Some((part.destination.direct_tree()?, part)));
         for ((tree, part), run) in directs.zip(runs) {
             let (count, index) = (part.count, &run.index_payload());
             let mut item = Vec::new();
@@ -431,21 +402,21 @@ impl Store {
             items.push(item);
         }
         let mut items = items.iter();
-        let mut pieces: Vec<&[u8]> = Vec::with_capacity(divided.parts.len() + 1);
+        let mut pieces: Vec<&[u8]> = Vec::with_capacity(placement.parts.len() + 1);
         pieces.push(&head);
-        for part in divided.parts.iter() {
-            match part.direct {
+        for part in placement.parts.iter() {
+            match part.destination.direct_tree() {
                 Some(_) => pieces.push(items.next().expect("each run has an item")),
-                None => pieces.extend(batch.stretch().part(&part.place).pieces()),
+                None => pieces.extend(batch.stretch().part(&part.range).pieces()),
             }
         }
-        self.append(&pieces, divided)
+        self.append(&pieces, placement)
     }
 
     /// Appends a record to the log.
-    fn append(&self, pieces: &[&[u8]], divided: &Divided) -> Result<Lsn, VolumeError> {
+    fn append(&self, pieces: &[&[u8]], placement: &Placement) -> Result<Lsn, VolumeError> {
         let bytes: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
-        debug_assert!(bytes <= divided.record_bytes_max(), "as was foreseen");
+        debug_assert!(bytes <= placement.record_bytes_max(), "as was foreseen");
         let end = self.volume.log().append(pieces)?;
         self.counters.log_bytes.add(bytes);
         Ok(end)
@@ -472,19 +443,19 @@ impl Store {
         active: &Buffer,
         first: Seqno,
         batch: &Batch,
-        divided: &Divided,
+        placement: &Placement,
         runs: Vec<WrittenBlocks>,
     ) -> Seqno {
         let mut seqno = first;
         let mut runs = runs.into_iter();
-        for part in divided.parts.iter() {
-            if let Some(direct) = part.direct {
+        for part in placement.parts.iter() {
+            if let Some(tree) = part.destination.direct_tree() {
                 let entries = runs.next().expect("each run was written").keep();
-                let run = DirectRun::new(&self.volume, &self.cache, direct.tree, entries);
+                let run = DirectRun::new(&self.volume, &self.cache, tree, entries);
                 self.counters.direct_bytes.add(run.bytes());
                 active.add_run(run);
             } else {
-                let messages = batch.stretch().part(&part.place).messages();
+                let messages = batch.stretch().part(&part.range).messages();
                 for (message, seqno) in messages.zip(seqno.0..) {
                     let (tree, message) = message.expect("a batch encoded its own messages");
                     insert_message(&active.memtable, tree, Seqno(seqno), message);

@@ -10,6 +10,7 @@
 
 mod begin;
 mod claims;
+mod detours;
 mod distill;
 mod exclusions;
 mod fragments;
@@ -20,9 +21,7 @@ mod lazy;
 mod level_outputs;
 mod made;
 mod moving;
-mod part;
 mod picker;
-mod probe;
 mod run;
 mod scheduler;
 mod stitch;

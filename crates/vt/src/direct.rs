@@ -1,9 +1,9 @@
 //! Values that are written once: a long run of puts goes to data blocks in its zone at once.
 //!
-//! 1. Puts of a batch that follow each other, in one tree and in the order of their keys, with
-//!    enough bytes in all, are written as data blocks. The log record of the commit holds the index
-//!    entries of these blocks instead of the values. Puts that continue a long write stream,
-//!    commit after commit, do the same: see [`write_streams`].
+//! 1. The placement of a batch ([`crate::commit`]) names the puts that are written as data blocks
+//!    with their commit. The log record of the commit holds the index entries of these blocks
+//!    instead of the values. Puts that continue a long write stream, commit after commit, go to an
+//!    extent of that stream: see [`write_streams`].
 //! 2. Until its memtable is written out, a run is a part of it: reads look into both, and what is
 //!    newer is told by sequence numbers. Of a few value blocks the memtable has the places instead,
 //!    as puts. The write-out stitches the blocks into its table.
@@ -22,14 +22,12 @@ use crate::runs::{coalesce, subtract};
 use crate::table::DirectBlocks;
 use crate::version::{LeftBehind, TableHandle};
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 use std::sync::Arc;
 use stitch_base::sync::atomic::{AtomicUsize, Ordering};
 use stitch_base::sync::{Mutex, RwLock};
 use stitch_base::{Seqno, TreeId};
 use stitch_format::vt_index::IndexEntry;
 use stitch_format::vt_manifest::Run;
-use stitch_kv::{Batch, Message, Position};
 use stitch_volume::Volume;
 
 /// Most runs that belong to one memtable: a read may have to look at each one's keys.
@@ -40,162 +38,6 @@ const PLACED_COUNT_MAX: usize = 32;
 
 /// What an allocator takes beside the keys and the filter of an index entry.
 const ENTRY_OVERHEAD_BYTES: usize = 48;
-
-/// A value is long beside its key if it has four times its bytes, and these: then the index entry
-/// of a block is at most half as long as the messages in it.
-const VALUE_BYTES_MIN: usize = 256;
-
-/// A stretch of a batch.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
-    /// Where its messages are in the batch.
-    pub(crate) place: Range<Position>,
-    /// How many there are.
-    pub(crate) count: u64,
-    /// What they are, if they go to their zone at once.
-    pub(crate) direct: Option<Direct>,
-}
-
-impl Part {
-    /// Length of its messages.
-    pub(crate) const fn len_bytes(&self) -> u64 {
-        self.place.end.since(&self.place.start) as u64
-    }
-}
-
-/// Puts that go to their zone at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Direct {
-    pub(crate) tree: TreeId,
-    /// The write stream that they continue.
-    pub(crate) stream: Option<WriteStreamId>,
-}
-
-/// Divides a batch: runs of puts of long values with at least `bytes_min` bytes are parts of their
-/// own, and so are shorter ones that `follow` says to continue a write stream. It is told of all. A
-/// put that is not finished continues a write stream, but through the log.
-pub(crate) fn divide(
-    batch: &Batch<'_>,
-    bytes_min: u64,
-    follow: &mut dyn FnMut(&Puts<'_>) -> Option<WriteStreamId>,
-) -> Vec<Part> {
-    let mut divider = Divider {
-        parts: Vec::new(),
-        open: None,
-        unfinished: batch.unfinished(),
-        bytes_min,
-        follow,
-    };
-    let mut messages = batch.stretch().messages();
-    let mut start = messages.position();
-    while let Some(message) = messages.next() {
-        let (tree, message) = message.expect("a batch encoded its own messages");
-        let end = messages.position();
-        divider.add(tree, &message, start..end);
-        start = end;
-    }
-    divider.close();
-    divider.parts
-}
-
-/// Puts that may become a run.
-struct OpenRun<'a> {
-    puts: Puts<'a>,
-    place: Range<Position>,
-    count: u64,
-    /// Where the last of them begins, if it is not finished.
-    unfinished: Option<Position>,
-}
-
-struct Divider<'a, 'f> {
-    parts: Vec<Part>,
-    open: Option<OpenRun<'a>>,
-    unfinished: Option<Position>,
-    bytes_min: u64,
-    follow: &'f mut dyn FnMut(&Puts<'_>) -> Option<WriteStreamId>,
-}
-
-impl<'a> Divider<'a, '_> {
-    fn add(&mut self, tree: TreeId, message: &Message<'a>, place: Range<Position>) {
-        let (key, len) = match *message {
-            Message::Put { key, value } if value.len() >= 4 * key.len() + VALUE_BYTES_MIN => {
-                (key, value.len())
-            }
-            _ => {
-                self.close();
-                self.push(place, 1, None);
-                return;
-            }
-        };
-        let unfinished = self.unfinished.filter(|start| *start == place.start);
-        // Its length does not matter: it has no block.
-        let len = unfinished.map_or(len, |_| usize::MAX);
-        if let Some(open) = &mut self.open
-            && open.puts.tree == tree
-            && open.puts.last < key
-            && open.unfinished.is_none()
-        {
-            open.puts.last = key;
-            open.puts.value_bytes_min = open.puts.value_bytes_min.min(len);
-            open.place.end = place.end;
-            open.count += 1;
-            open.unfinished = unfinished;
-            return;
-        }
-        self.close();
-        let puts = Puts {
-            tree,
-            first: key,
-            last: key,
-            bytes: 0,
-            value_bytes_min: len,
-        };
-        self.open = Some(OpenRun {
-            puts,
-            place,
-            count: 1,
-            unfinished,
-        });
-    }
-
-    fn close(&mut self) {
-        if let Some(mut open) = self.open.take() {
-            let tree = open.puts.tree;
-            let bytes = open.place.end.since(&open.place.start) as u64;
-            open.puts.bytes = bytes;
-            let goes_on = (self.follow)(&open.puts);
-            let finished = open.place.start..open.unfinished.unwrap_or(open.place.end);
-            let is_long = finished.end.since(&finished.start) as u64 >= self.bytes_min;
-            let is_direct = is_long || goes_on.is_some();
-            let stream = goes_on.filter(|_| !is_long);
-            let direct = is_direct.then_some(Direct { tree, stream });
-            let rest = u64::from(open.unfinished.is_some());
-            if open.count > rest {
-                self.push(finished.clone(), open.count - rest, direct);
-            }
-            if rest > 0 {
-                self.push(finished.end..open.place.end, rest, None);
-            }
-        }
-    }
-
-    fn push(&mut self, place: Range<Position>, count: u64, direct: Option<Direct>) {
-        if let Some(last) = self.parts.last_mut()
-            && last.direct.is_none()
-            && direct.is_none()
-        {
-            debug_assert_eq!(last.place.end, place.start, "parts follow each other");
-            last.place.end = place.end;
-            last.count += count;
-            return;
-        }
-        self.parts.push(Part {
-            place,
-            count,
-            direct,
-        });
-    }
-}
 
 /// Puts of a commit that lie in data blocks of their own.
 pub(crate) struct DirectRun {
@@ -380,6 +222,3 @@ impl DirectRuns {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -137,8 +137,7 @@ impl KeyOrder {
             scattered_bytes: found.bytes,
             moved_bytes: found.kept_bytes,
         };
-        let state = self.compactor.scheduler.lock();
-        let plan = order_plan(version, (level, &table), found.extents, &state.exclusions);
+        let plan = order_plan(version, (level, &table), found.extents);
         Ok(plan.map(|plan| (step, plan)))
     }
 

@@ -9,7 +9,7 @@ use stitch_base::TreeId;
 use stitch_base::random::Rng;
 use stitch_kv::conformance::functions::{APPEND, registry};
 use stitch_kv::{
-    Batch, CommitOptions, Counters, Direction, Engine, KeyRange, TreeOptions, counters,
+    Batch, CommitOptions, Counters, Direction, Engine, KeyRange, StreamName, TreeOptions, counters,
 };
 use stitch_vt::counters::{DATA_BLOCKS_READ, MERGED_BYTES, STITCHED_BYTES};
 use stitch_vt::{StitchByKey, VtEngine};
@@ -161,6 +161,53 @@ fn pages_that_are_appended_to_ranges_are_written_once_after_the_first() {
         .collect();
     let cost = cost_of_pages(&keys);
     assert!(cost < 1.2, "{cost} bytes for one");
+}
+
+/// Puts every second page of 16 files, and then the others, all by turns. Returns bytes that went
+/// to the log for each byte of the others.
+fn logged_of_pages_between_others(is_named: bool) -> f64 {
+    // No memtable is sealed, so that all keys of before are in it.
+    let setup = Setup::sized(32 * MIB, 64 * MIB, false).direct(64 * KIB);
+    let store = Store::new(&setup, 192 * MIB, Some(64 * MIB), registry());
+    let engine = store.engine();
+    let tree = engine.create_tree("tree", &TreeOptions::default());
+    let tree = tree.expect("the tree is made");
+    let put = |first: u64| {
+        let before = engine.counters();
+        for number in 0..100 {
+            for file in 0..16u64 {
+                let key = (file << 32) + 2 * number + first;
+                let mut batch = Batch::new();
+                batch.put(tree, &key.to_be_bytes(), &page(key));
+                if is_named {
+                    batch.name_stream(StreamName(first << 8 | file));
+                }
+                let done = engine.commit(&batch, CommitOptions::default());
+                done.expect("there is space");
+            }
+        }
+        let grown = since(engine, &before);
+        grown(counters::LOG_BYTES) as f64 / grown(counters::PUT_BYTES) as f64
+    };
+    put(1);
+    let logged = put(0);
+    for key in (0..200).step_by(7) {
+        let found = engine.get(tree, &u64::to_be_bytes(key), None);
+        assert_eq!(found.expect("reads").as_deref(), Some(&*page(key)));
+    }
+    logged
+}
+
+#[test]
+fn named_streams_are_written_once_whatever_lies_between_their_keys() {
+    let unnamed = logged_of_pages_between_others(false);
+    assert!(
+        unnamed > 0.9,
+        "{unnamed}: a key lies between any two of a file"
+    );
+    // Of each file the first 16 pages of 100 go to the log.
+    let named = logged_of_pages_between_others(true);
+    assert!(named < 0.2, "{named}");
 }
 
 #[test]

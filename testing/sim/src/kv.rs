@@ -15,7 +15,7 @@ use stitch_base::{ErrorKind, TreeId};
 use stitch_device::{Device, MemDevice};
 use stitch_kv::{
     Batch, CommitOptions, Direction, Engine, KeyRange, KvError, NewBranch, Snapshot, SpaceClass,
-    TreeOptions, UpsertRegistry,
+    StreamName, TreeOptions, UpsertRegistry,
 };
 
 /// Runs one step of background work of an engine without threads. Returns whether there was any.
@@ -136,7 +136,8 @@ impl LiveKv {
         self.engine.close().map_err(error)
     }
 
-    /// Half of the values are lent to it, a quarter are not finished.
+    /// Makes a batch that borrows half of the values. A quarter are partial, and two of three puts
+    /// name their write stream, rightly or not.
     fn batch<'a>(&self, messages: &'a [(String, Message)]) -> Batch<'a> {
         let mut batch = Batch::new();
         for (tree, message) in messages {
@@ -152,6 +153,12 @@ impl LiveKv {
                 Message::Delete(key) => batch.delete(tree, key),
                 Message::DeleteRange(start, end) => batch.delete_range(tree, start, end),
                 Message::Upsert(key, function, delta) => batch.upsert(tree, key, *function, delta),
+            }
+            if let Message::Put(key, value) = message
+                && !value.len().is_multiple_of(3)
+            {
+                let name = key.first().map_or(0, |first| u64::from(first % 2));
+                batch.name_stream(StreamName(name));
             }
         }
         batch

@@ -7,6 +7,7 @@ use stitch_base::Ino;
 use stitch_format::fs_chunk::ChunkDelta;
 use stitch_format::fs_key::CHUNK_BYTES;
 use stitch_format::fs_sys::{AllocatedRow, ExternalRow, UPSERT_CHUNK};
+use stitch_kv::StreamName;
 
 /// Chunks up to which contents are deleted one by one: cheaper to read after than a range.
 const POINT_DELETES_MAX: u64 = 16;
@@ -15,6 +16,12 @@ const POINT_DELETES_MAX: u64 = 16;
 fn check_chunk(bytes: &[u8]) {
     debug_assert!(!bytes.is_empty(), "an empty chunk is absent");
     debug_assert!(bytes.len() as u64 <= CHUNK_BYTES, "a chunk has a bound");
+}
+
+/// Returns the write stream of the chunks of an inode. Views have trees of their own, so the inode
+/// number is enough.
+const fn stream_of(ino: Ino) -> StreamName {
+    StreamName(ino.0)
 }
 
 impl<'fs> Change<'fs> {
@@ -75,6 +82,7 @@ impl<'fs> Change<'fs> {
         check_chunk(bytes);
         let key = self.keys().chunk(ino, number);
         self.batch.put(&key, bytes);
+        self.batch.name_stream(stream_of(ino));
     }
 
     /// Puts a partial chunk, which is about to be put again.
@@ -82,6 +90,7 @@ impl<'fs> Change<'fs> {
         check_chunk(bytes);
         let key = self.keys().chunk(ino, number);
         self.batch.put_partial(&key, bytes);
+        self.batch.name_stream(stream_of(ino));
     }
 
     /// Puts one chunk without copying it.
@@ -89,5 +98,6 @@ impl<'fs> Change<'fs> {
         check_chunk(bytes);
         let key = self.keys().chunk(ino, number);
         self.batch.put_borrowed(&key, bytes);
+        self.batch.name_stream(stream_of(ino));
     }
 }

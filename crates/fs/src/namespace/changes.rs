@@ -9,7 +9,7 @@
 //! |---|---|---|---|
 //! | make (`make.rs`) | put | 1; 2 of a directory | + 1 for a directory |
 //! | link | put | + 1 | |
-//! | unlink, remove a directory (`remove.rs`) | delete | - 1; 0 of a directory | - 1 for a directory |
+//! | unlink, rmdir (`remove.rs`) | delete | - 1; 0 of a directory | - 1 for a directory |
 //! | rename (`rename.rs`) | put, delete | of a replaced inode as by unlink | both |
 //!
 //! Invariants:

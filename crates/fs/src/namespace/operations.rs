@@ -45,8 +45,8 @@ impl FileSystem {
         }
     }
 
-    /// Changes of names in a directory that the kernel has removed: files may be open, or have other
-    /// names.
+    /// Changes of names in a directory that the kernel has removed: files may be open, or have
+    /// other names.
     pub(crate) fn unasked_name_changes(&self) -> NameChanges<'_> {
         NameChanges {
             untold: Some(&self.untold),

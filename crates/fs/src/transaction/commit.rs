@@ -82,12 +82,11 @@ impl FileSystem {
     /// On the medium when this returns, unless it is in a run. A crash leaves all of it or nothing.
     ///
     /// # Cost
-    /// Reads the changed rows of names and inodes: about 500 bytes of memory for a name or an inode.
-    /// If mainline has written contents of the same inodes, reads the keys of the contents, too: 7 MB
-    /// for a gigabyte. Looks for changes
-    /// of each range of keys that a serializable transaction has read. Mainline waits for the check
-    /// of what it wrote since this call began, and for the engine's absorb, of which most was done
-    /// before.
+    /// Reads the changed rows of names and inodes: about 500 bytes of memory for each. If mainline
+    /// has written contents of the same inodes, reads the keys of the contents, too: 7 MB for a
+    /// gigabyte. Looks for changes of each range of keys that a serializable transaction has read.
+    /// Mainline waits for the check of what it wrote since this call began, and for the engine's
+    /// absorb, of which most was done before.
     pub fn commit_transaction(&self, view: &TransactionView) -> FsResult<Notices> {
         self.check_writable()?;
         self.check_mainline()?;

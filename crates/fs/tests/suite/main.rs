@@ -23,6 +23,7 @@ mod room;
 mod shared;
 mod snapshots;
 mod snapshots_of_clones;
+mod streams;
 mod takeover;
 mod threads;
 mod transactions;

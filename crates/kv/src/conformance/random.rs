@@ -7,7 +7,7 @@ use super::functions::{self, ADD, APPEND, HASH, REMOVE_IF};
 use super::{Ending, Factory, Rows, Store, drain, dump};
 use crate::{
     Batch, Caching, Coming, CommitOptions, Compression, Direction, Engine, KeyRange, Message,
-    ModelEngine, Snapshot, TreeOptions,
+    ModelEngine, Snapshot, StreamName, TreeOptions,
 };
 use pins::RunPins;
 use stitch_base::TreeId;
@@ -236,18 +236,24 @@ impl Run {
         modelled.expect("the model takes all");
     }
 
-    /// The same batch, to which some of its values are lent. Some others are not finished.
+    /// Returns the same batch with some values borrowed, some of the others partial, and some puts
+    /// in named write streams: few names, so that keys of a stream come in any order.
     fn lent<'a>(&mut self, batch: &'a Batch<'_>) -> Batch<'a> {
         let mut lent = Batch::new();
         for (tree, message) in batch.messages() {
-            match message {
-                Message::Put { key, value } if self.rng.one_in(2) => {
-                    lent.put_borrowed(tree, key, value);
-                }
-                Message::Put { key, value } if value.len() % 4 == 1 => {
-                    lent.put_partial(tree, key, value);
-                }
-                other => lent.push(tree, other),
+            let Message::Put { key, value } = message else {
+                lent.push(tree, message);
+                continue;
+            };
+            if self.rng.one_in(2) {
+                lent.put_borrowed(tree, key, value);
+            } else if value.len() % 4 == 1 {
+                lent.put_partial(tree, key, value);
+            } else {
+                lent.put(tree, key, value);
+            }
+            if self.tuning.one_in(2) {
+                lent.name_stream(StreamName(self.tuning.below(3)));
             }
         }
         lent

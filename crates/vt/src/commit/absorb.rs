@@ -21,7 +21,7 @@ mod moving;
 mod rewritten;
 
 use super::room::wanted;
-use super::{Divided, Tally, insert_message};
+use super::{Placement, Tally, insert_message};
 use crate::VtError;
 use crate::buffer::{Buffer, Room};
 use crate::committer::Committer;
@@ -282,7 +282,7 @@ impl Store {
         (tally, checked): (&Tally, Option<(&Guards, Seqno)>),
     ) -> Result<Logged, KvError> {
         let batch = absorbed.batch;
-        let Some((active, room)) = self.room_at_hand(&Divided::whole(batch), tally)? else {
+        let Some((active, room)) = self.room_at_hand(&Placement::logged(batch), tally)? else {
             return Ok(Logged::NoRoom);
         };
         if let Some((guards, checked)) = checked {
@@ -312,18 +312,18 @@ impl Store {
     /// memtable and promised space for its write-out.
     fn room_at_hand(
         &self,
-        divided: &Divided,
+        placement: &Placement,
         tally: &Tally,
     ) -> Result<Option<(Arc<Buffer>, Room)>, VtError> {
         let view = self.views.get();
         let active = Arc::clone(view.active());
         let log_bytes = self.volume.log().end()?.0 - active.log_start.0;
-        let is_full = active.is_full_for(divided.logged_bytes, &self.sizing.opened)
+        let is_full = active.is_full_for(placement.logged_bytes, &self.sizing.opened)
             || log_bytes > self.sizing.opened.log_share;
         if is_full && !active.is_empty() {
             return Ok(None);
         }
-        let used = wanted(&active, divided, tally);
+        let used = wanted(&active, placement, tally);
         let is_promised = used.bytes <= active.room_bytes();
         Ok(is_promised.then_some((active, used)))
     }
@@ -335,11 +335,11 @@ impl Store {
         tally: &Tally,
         lacks_log: bool,
     ) -> Result<(), KvError> {
-        let divided = Divided::whole(absorbed.batch);
+        let placement = Placement::logged(absorbed.batch);
         let mut committer = self.committer.lock();
-        let active = self.make_room(&mut committer, divided.logged_bytes)?;
+        let active = self.make_room(&mut committer, placement.logged_bytes)?;
         let class = absorbed.options.space;
-        self.promise(&mut committer, &active, &divided, tally, class)?;
+        self.promise(&mut committer, &active, &placement, tally, class)?;
         if lacks_log {
             self.make_log_room(&mut committer)?;
         }

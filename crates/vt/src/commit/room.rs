@@ -1,44 +1,33 @@
 //! Room for a commit: in the memtable, in the log, and in the zones once it is written out.
 
-use super::{Divided, Tally};
+use super::{Placement, Tally};
 use crate::VtError;
 use crate::buffer::{Buffer, Room, TABLE_OVERHEAD_BYTES};
 use crate::committer::Committer;
 use crate::options::SEALED_COUNT_MAX;
 use crate::store::Store;
-use crate::version::Version;
 use std::sync::Arc;
 use std::time::Duration;
-use stitch_base::TreeId;
 use stitch_base::sync::MutexGuard;
-use stitch_kv::{KvError, Message, SpaceClass};
+use stitch_kv::{KvError, SpaceClass};
 
 /// Space is promised in pieces of this size, so that few commits have to ask.
 const ROOM_BYTES: u64 = 256 << 10;
 /// What a message takes in a table beyond its bytes.
 const MESSAGE_OVERHEAD_BYTES: u64 = 24;
 
-/// True if a message is a put whose value gets a block of its own.
-pub(super) fn is_value_block(version: &Version, tree: TreeId, message: &Message<'_>) -> bool {
-    let Message::Put { value, .. } = message else {
-        return false;
-    };
-    let options = version.trees.get(&tree).map(|tree| &tree.info.options);
-    options.is_some_and(|options| options.has_value_block(value.len()))
-}
-
 /// What a batch will take when it is written out.
-pub(super) fn wanted(active: &Buffer, divided: &Divided, tally: &Tally) -> Room {
-    let bytes = divided.logged_bytes;
+pub(super) fn wanted(active: &Buffer, placement: &Placement, tally: &Tally) -> Room {
+    let bytes = placement.logged_bytes;
     let entries = bytes
         + bytes / 8
-        + divided.logged_count * MESSAGE_OVERHEAD_BYTES
-        + divided.index_bytes_max() / 8
+        + placement.logged_count * MESSAGE_OVERHEAD_BYTES
+        + placement.index_bytes_max() / 8
         + tally.overhead_bytes;
     let needed = entries + active.new_trees(&tally.trees) * TABLE_OVERHEAD_BYTES;
     Room {
         bytes: needed,
-        page_bytes: if divided.direct_bytes > 0 {
+        page_bytes: if placement.direct_bytes > 0 {
             0
         } else {
             tally.page_bytes
@@ -53,11 +42,11 @@ impl Store {
         &self,
         committer: &mut MutexGuard<'_, Committer>,
         active: &Buffer,
-        divided: &Divided,
+        placement: &Placement,
         tally: &Tally,
         class: SpaceClass,
     ) -> Result<Option<Room>, KvError> {
-        let used = wanted(active, divided, tally);
+        let used = wanted(active, placement, tally);
         let missing = used.bytes.saturating_sub(active.room_bytes());
         if missing == 0 {
             return Ok(Some(used));

@@ -2,7 +2,7 @@
 
 use super::Compactor;
 use super::exclusions::Exclusions;
-use super::picker::{Moments, Plan, Pressure, is_in, pick, pick_evacuation};
+use super::picker::{Moments, PickInput, PickRules, Plan, Pressure, pick, pick_evacuation};
 use super::scheduler::SchedulerState;
 use crate::VtError;
 use crate::key_moments::KeyMoments;
@@ -95,8 +95,13 @@ impl Compactor {
             held: &held,
             released: &self.tables.superseded.released(&held),
         };
-        let plan = pick(&version, &options, &moments, pressure, exclusions)
-            .or_else(|| self.pick_evacuation(&version, pressure, exclusions))?;
+        let input = PickInput {
+            version: &version,
+            moments,
+            pressure,
+            rules: PickRules::new(&options, exclusions),
+        };
+        let plan = pick(&input).or_else(|| self.pick_evacuation(&version, pressure, exclusions))?;
         if is_beside && plan.input_weight() > free_bytes - free_bytes / 8 {
             return None;
         }
@@ -177,9 +182,7 @@ impl Compactor {
     /// True if a table that cannot be read owns anything in a part of the device.
     pub(crate) fn has_unreadable_in(&self, part: Run) -> bool {
         let exclusions = &self.scheduler.lock().exclusions;
-        let version = self.views.version();
-        let mut tables = version.tables();
-        tables.any(|(_, t)| exclusions.has_unreadable(t) && is_in(t.meta(), &[part]))
+        exclusions.detours.are_in(&self.views.version(), part)
     }
 
     /// Lets compactions that found no space be tried again.

@@ -17,7 +17,7 @@
 //!   can get there only by a compaction of that key out of its own levels.
 
 use super::picker::{Plan, PlanKind, end_of};
-use crate::version::{Level, TableHandle, TreeVersion};
+use crate::version::TableHandle;
 use std::sync::Arc;
 use stitch_base::TreeId;
 
@@ -127,33 +127,18 @@ impl Claims {
         down.any(|(_, claim)| claim.meets(tree, level, start, Some(&end)))
     }
 
-    /// True if a table cannot be rewritten, or go down with what it meets there and the neighbours
-    /// of that.
-    pub(super) fn hinder(&self, tree: &TreeVersion, level: usize, table: &TableHandle) -> bool {
-        if self.is_empty() {
-            return false;
-        }
-        let (start, end) = (&table.meta().smallest, end_of(table.meta()));
-        if self.has(tree.info.id, level, (start, &end)) {
-            return true;
-        }
-        let Some(below) = tree.levels.get(level + 1) else {
-            return false;
-        };
-        let beside = beside(below, start, &end);
-        let first = beside.first().map(|t| &t.meta().smallest);
-        let last = beside.last().map(|t| end_of(t.meta()));
-        let start = first.map_or(start, |first| first.min(start));
-        let end = last.map_or(end.clone(), |last| last.max(end));
-        self.has(tree.info.id, level + 1, (start, &end))
+    /// Makes plans of candidates, the one with the least score first. Returns the first plan that
+    /// meets no claim.
+    pub(super) fn first_free<S: Ord, C>(
+        &self,
+        candidates: impl Iterator<Item = (S, C)>,
+        mut plan: impl FnMut(C) -> Option<Plan>,
+    ) -> Option<Plan> {
+        let mut candidates: Vec<(S, C)> = candidates.collect();
+        candidates.sort_by(|(a, _), (b, _)| a.cmp(b));
+        let mut plans = candidates.into_iter().filter_map(|(_, of)| plan(of));
+        plans.find(|plan| !self.meet(plan))
     }
-}
-
-/// The tables of a level that overlap `[start, end)`, and one more on either side.
-fn beside<'a>(level: &'a Level, start: &[u8], end: &[u8]) -> &'a [Arc<TableHandle>] {
-    let touched = level.overlapping(start, Some(end));
-    let last = level.tables.len().min(touched.end + 1);
-    &level.tables[touched.start.saturating_sub(1)..last]
 }
 
 fn claims_of(plan: &Plan) -> Vec<Claim> {

@@ -1,7 +1,7 @@
 //! Compactions that bring back what dropped moments have left ([`crate::garbage`]).
 
 use super::Compactor;
-use super::picker::{Plan, PlanKind, Pressure, garbage_in_place, garbage_plan_below};
+use super::picker::{PickRules, Plan, PlanKind, Pressure, garbage_in_place, garbage_plan_below};
 use crate::VtError;
 use std::collections::BTreeSet;
 use stitch_base::{TableId, TreeId};
@@ -43,7 +43,8 @@ impl Compactor {
             let free_bytes = self.unclaimed_bytes(exclusions.claims.weight());
             let options = self.pick_options(version, Pressure::Idle, free_bytes);
             let tree = version.trees.get(&tree);
-            let plan = tree.and_then(|tree| garbage_plan_below(tree, table, &options, exclusions));
+            let rules = PickRules::new(&options, exclusions);
+            let plan = tree.and_then(|tree| garbage_plan_below(tree, table, rules));
             let is_worth = |plan: &Plan| {
                 let is_move = plan.kind == PlanKind::Move;
                 is_move || bytes.saturating_mul(MIN_HOLE_PART) >= plan.input_weight()

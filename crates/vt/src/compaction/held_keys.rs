@@ -79,6 +79,11 @@ impl HeldKeys {
         self.is_held_at(self.place(key))
     }
 
+    /// Reports whether all keys from `start` up to `end` stay, in one range.
+    pub(crate) fn has_all(&self, start: &[u8], end: &[u8]) -> bool {
+        self.has(start) && !self.cuts_before(start, end)
+    }
+
     /// True if there is a point within these keys, both included: some are on either side of it.
     pub(crate) fn cuts(&self, first: &[u8], last: &[u8]) -> bool {
         self.place(first) != self.place(last)

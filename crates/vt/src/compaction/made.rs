@@ -63,7 +63,7 @@ impl Ran {
     pub(super) fn note(self, plan: &Plan, state: &mut SchedulerState) {
         let exclusions = &mut state.exclusions;
         if self.is_futile {
-            exclusions.tried.extend(upper_ids(plan));
+            exclusions.detours.note_futile(plan);
             return;
         }
         if self.left_in_zone.is_empty() {
@@ -72,11 +72,6 @@ impl Ran {
         state.is_short = false;
         // Two of them would take turns for ever if each let the other be tried again.
         exclusions.avoided.extend(self.left_in_zone);
-        exclusions.unreadable.extend(self.unreadable);
-        if plan.kind == PlanKind::Part {
-            for table in &plan.upper {
-                exclusions.to_part.remove(&table.meta().id);
-            }
-        }
+        exclusions.detours.note_installed(plan, self.unreadable);
     }
 }

@@ -16,7 +16,7 @@
 
 use super::Compactor;
 use super::exclusions::Exclusions;
-use super::picker::{Plan, Pressure, end_of, flatten_plan};
+use super::picker::{PickRules, Plan, Pressure, end_of, flatten_plan};
 use crate::VtError;
 use crate::version::{LEVELS, TableHandle, TreeVersion, Version};
 use std::sync::Arc;
@@ -103,7 +103,7 @@ impl Compactor {
         let exclusions: &Exclusions = &state.exclusions;
         let free_bytes = self.unclaimed_bytes(exclusions.claims.weight());
         let options = self.pick_options(version, Pressure::Shape, free_bytes);
-        flatten_plan(tree, &options, exclusions)
+        flatten_plan(tree, PickRules::new(&options, exclusions))
     }
 
     /// Gives each of the tables, oldest first, the level where it enters its tree.

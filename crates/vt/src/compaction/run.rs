@@ -2,6 +2,7 @@
 
 use super::Compactor;
 use super::begin::Picked;
+use super::detours::split_hidden;
 use super::distill::{DistillRules, distill};
 use super::fragments::{Fragments, surviving};
 use super::held_keys::HeldKeys;
@@ -9,7 +10,6 @@ use super::inputs::Inputs;
 use super::level_outputs::{Bytes, LevelOutputs};
 use super::made::{Made, Ran};
 use super::picker::{Plan, PlanKind, end_of};
-use super::probe::Unreadable;
 use super::scheduler::Slot;
 use super::stitch::{BlockInfo, Piece, Planner, Step, StitchRules};
 use crate::VtError;
@@ -77,28 +77,6 @@ impl Compactor {
             }
             Err(error) => self.go_around(plan, error),
         }
-    }
-
-    /// After a plan has failed: finds out whether there is a way around what it failed at.
-    fn go_around(&self, plan: &Plan, error: VtError) -> Result<(), VtError> {
-        // Nothing is picked before that is known.
-        let exclusions = &mut self.scheduler.lock().exclusions;
-        let found = match !self.gate.is_failed() && is_damage(&error) {
-            true => self.find_unreadable(plan, exclusions)?,
-            false => Unreadable::Nothing,
-        };
-        if found == Unreadable::New {
-            return Ok(());
-        }
-        let may_pass = found == Unreadable::Known || error.kind() == ErrorKind::Io;
-        if may_pass && self.gate.check_writable().is_ok() {
-            // All could be read now, or going around what cannot be failed; later it may not.
-            tracing::warn!(%error, %plan, "a compaction is put off");
-            exclusions.avoided.extend(upper_ids(plan));
-            return Ok(());
-        }
-        self.gate.fail(&error);
-        Err(error)
     }
 
     /// True if the store is in so many pieces that a plan copies the values that it meets, where
@@ -246,11 +224,7 @@ impl<'a> Job<'a> {
             }
         }
         let range_deletes = Fragments::new(deletes.iter().flat_map(|set| set.iter()), moments);
-        let (dropped, around): (Vec<_>, Vec<_>) = plan
-            .around
-            .iter()
-            .cloned()
-            .partition(|t| is_unreadable_hidden(t.meta(), &range_deletes));
+        let (dropped, around) = split_hidden(&plan.around, &range_deletes);
         let mut tables = Vec::new();
         for handle in plan.inputs() {
             if is_hidden(handle.meta(), &range_deletes) {
@@ -273,17 +247,17 @@ impl<'a> Job<'a> {
             range_deletes,
             is_in_pieces: false,
             held_keys: HeldKeys::new(plan, &around),
-            dropped: dropped.iter().map(|t| t.meta().id).collect(),
+            dropped,
             tables,
             under_way: Arc::clone(under_way),
         })
     }
 
-    /// True if nothing at all can go down.
+    /// Reports whether nothing at all can go down.
     fn is_futile(&self) -> bool {
         let stays = |t: &Arc<TableHandle>| {
             let (start, end) = (&t.meta().smallest, end_of(t.meta()));
-            self.held_keys.has(start) && !self.held_keys.cuts_before(start, &end)
+            self.held_keys.has_all(start, &end)
         };
         !self.plan.around.is_empty() && self.dropped.is_empty() && self.plan.upper.iter().all(stays)
     }
@@ -539,19 +513,6 @@ fn is_hidden(meta: &TableMeta, range_deletes: &Fragments) -> bool {
     );
     debug_assert!(end_of(meta) > meta.smallest, "a table holds something");
     let keys = (meta.smallest.as_slice(), meta.largest.as_slice());
-    let seqnos = (meta.min_seqno, meta.max_seqno);
-    range_deletes.hide_all(keys, seqnos)
-}
-
-/// True if newer range deletes hide an unreadable table from everyone. They hide what is below it
-/// too, so its own range deletes are not missed.
-fn is_unreadable_hidden(meta: &TableMeta, range_deletes: &Fragments) -> bool {
-    // The last key of a range that ends before the first key after it.
-    let last = match meta.largest.split_last() {
-        Some((0, last)) if meta.largest_excluded => last,
-        _ => &meta.largest,
-    };
-    let keys = (meta.smallest.as_slice(), last.max(&meta.smallest));
     let seqnos = (meta.min_seqno, meta.max_seqno);
     range_deletes.hide_all(keys, seqnos)
 }

@@ -55,11 +55,9 @@ impl SchedulerState {
         self.running.iter().flatten().count()
     }
 
-    /// True if what is due must be done alone, whatever it is.
+    /// Reports whether what is due must be done alone, whatever it is.
     pub(super) fn wants_one(&self) -> bool {
-        let exclusions = &self.exclusions;
-        let has_bad = !exclusions.unreadable.is_empty() || !exclusions.to_part.is_empty();
-        has_bad || self.is_short
+        !self.exclusions.detours.is_empty() || self.is_short
     }
 }
 

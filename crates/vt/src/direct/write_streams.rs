@@ -1,10 +1,11 @@
 //! Write streams: puts in the order of their keys, commit after commit, as a program that writes a
 //! file or a log makes them.
 //!
-//! A put continues a stream if its key follows the last key of the stream and the memtable has no
-//! key between the two. The values of a long stream go to a zone at once, one behind the other in
-//! an *append extent* that belongs to the stream alone. Keys in random order make no long streams:
-//! their values wait for the write-out, which sorts them.
+//! A put that names its stream continues it if its key is greater than the last key of the stream:
+//! see [`names`]. Any other put continues a stream if its key follows the last key of the stream
+//! and the memtable has no key between the two. The values of a long stream go to a zone at once,
+//! one behind the other in an *append extent* that belongs to the stream alone. Keys in random
+//! order make no long streams: their values wait for the write-out, which sorts them.
 //!
 //! ```text
 //! puts        k1   z7   k2   k3   b4   k4  ...  k40            streams: k1 k2 k3 k4 ... k40
@@ -19,13 +20,17 @@
 //! listed, each with the next key of the memtable; if there are more than [`ENDS_MAX`], only those
 //! of streams that were continued twice in this memtable.
 //!
-//! A wrong guess costs speed alone.
+//! A wrong guess or name costs speed alone: the values of a stream lie in key order in any case.
+
+mod names;
 
 use crate::memtable::{Memtable, Neighbour};
+use names::StreamNames;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 use stitch_base::{TableId, TreeId};
+use stitch_kv::StreamName;
 use stitch_volume::{Extent, PAGE_BYTES, Stream, Volume, VolumeError};
 
 /// Most streams that are followed. When there are more, those that were continued by the last
@@ -60,8 +65,8 @@ pub(crate) struct Puts<'a> {
     pub(crate) first: &'a [u8],
     pub(crate) last: &'a [u8],
     pub(crate) bytes: u64,
-    /// Length of the shortest value that is complete; `usize::MAX` if none is.
-    pub(crate) value_bytes_min: usize,
+    /// The write stream that they continue, if their writer has named one.
+    pub(crate) name: Option<StreamName>,
 }
 
 /// Number of a stream. It is reused when too many are followed.
@@ -72,6 +77,16 @@ impl WriteStreamId {
     /// Returns the note of the entry that ends the stream.
     const fn note(self) -> u32 {
         self.0 + 1
+    }
+
+    #[cfg(test)]
+    pub(crate) const fn numbered(number: u32) -> Self {
+        Self(number)
+    }
+
+    #[cfg(test)]
+    pub(crate) const fn number(self) -> u32 {
+        self.0
     }
 
     const fn of_note(note: u32) -> Option<Self> {
@@ -93,6 +108,8 @@ struct WriteStream {
     times: u32,
     /// The turn of the put that continued it last.
     turn: u64,
+    /// The name by which puts find it.
+    name: Option<StreamName>,
     flow: Flow,
     extent: Option<AppendExtent>,
 }
@@ -172,6 +189,7 @@ struct End {
 pub(crate) struct WriteStreams {
     /// By number.
     streams: Vec<WriteStream>,
+    names: StreamNames,
     /// Where the search for a number to reuse begins.
     hand: usize,
     turn: u64,
@@ -196,23 +214,39 @@ impl WriteStreams {
         puts: &Puts<'_>,
         memtable: &Memtable,
     ) -> Option<(WriteStreamId, u64)> {
+        debug_assert!(
+            puts.first <= puts.last,
+            "puts are in the order of their keys"
+        );
         self.turn += 1;
-        let around = memtable.around(puts.tree, puts.first);
-        if (!around.is_new || puts.first != puts.last)
-            && let Some(again) = memtable.oldest(puts.tree, puts.last)
+        let named = self.named(puts);
+        if let Some(id) = named
+            && self.streams[id.0 as usize].end[..] < *puts.first
         {
-            again.set_note(ALONE);
+            return Some((id, self.go_on(id, puts)));
         }
-        let id = self
-            .remembered(puts, around.before)
-            .or_else(|| self.passed(puts, around.before?));
-        let Some(id) = id else {
-            if self.begun.len() <= ENDS_MAX {
-                self.begun.push((puts.tree, puts.last.to_vec()));
+        let Some(id) = self.infer(puts, memtable) else {
+            match puts.name {
+                Some(name) if named.is_none() => self.begin_named(name, puts),
+                _ if self.begun.len() <= ENDS_MAX => {
+                    self.begun.push((puts.tree, puts.last.to_vec()));
+                }
+                _ => {}
             }
             return None;
         };
+        if let Some(name) = puts.name
+            && named.is_none()
+        {
+            self.set_name(id, Some(name));
+        }
+        Some((id, self.go_on(id, puts)))
+    }
+
+    /// Continues a stream with puts. Returns its length before.
+    fn go_on(&mut self, id: WriteStreamId, puts: &Puts<'_>) -> u64 {
         let stream = &mut self.streams[id.0 as usize];
+        debug_assert!(stream.end[..] < *puts.first, "a stream has rising keys");
         let before = stream.bytes;
         stream.end.clear();
         stream.end.extend_from_slice(puts.last);
@@ -221,7 +255,19 @@ impl WriteStreams {
         stream.flow.add(puts.bytes, self.turn - stream.turn);
         stream.turn = self.turn;
         self.followed.push(id);
-        Some((id, before))
+        before
+    }
+
+    /// Returns the stream that the memtables show to end next before puts.
+    fn infer(&mut self, puts: &Puts<'_>, memtable: &Memtable) -> Option<WriteStreamId> {
+        let around = memtable.around(puts.tree, puts.first);
+        if (!around.is_new || puts.first != puts.last)
+            && let Some(again) = memtable.oldest(puts.tree, puts.last)
+        {
+            again.set_note(ALONE);
+        }
+        self.remembered(puts, around.before)
+            .or_else(|| self.passed(puts, around.before?))
     }
 
     /// Returns the stream that ended before the puts in the sealed memtable, if neither memtable
@@ -244,11 +290,14 @@ impl WriteStreams {
     }
 
     /// Returns the stream that ends with the entry before the puts: a new one, if no put continued
-    /// that entry.
+    /// that entry. A stream that puts continue by name does not note that it has passed an entry.
     fn passed(&mut self, puts: &Puts<'_>, before: Neighbour<'_>) -> Option<WriteStreamId> {
         let note = before.note().filter(|note| *note != PASSED)?;
         before.set_note(PASSED);
         let known = WriteStreamId::of_note(note);
+        if known.is_some_and(|id| self.has_passed(id, puts.tree, before.key())) {
+            return None;
+        }
         known
             .filter(|id| self.ends_with(*id, puts.tree, before.key()))
             .or_else(|| self.new_stream(puts.tree, before.bytes()))
@@ -268,6 +317,7 @@ impl WriteStreams {
             bytes,
             times: 0,
             turn: self.turn,
+            name: None,
             flow: Flow::default(),
             extent: None,
         };
@@ -280,8 +330,10 @@ impl WriteStreams {
         while self.streams[self.hand].turn > oldest {
             self.hand = (self.hand + 1) % STREAMS_MAX;
         }
+        let id = WriteStreamId(u32::try_from(self.hand).ok()?);
+        self.set_name(id, None);
         self.streams[self.hand] = fresh;
-        Some(WriteStreamId(u32::try_from(self.hand).ok()?))
+        Some(id)
     }
 
     /// Notes the streams of this commit in the memtable, which has its puts now.
@@ -320,6 +372,7 @@ impl WriteStreams {
             let ends = self.ends.entry(stream.tree).or_default();
             ends.insert(stream.end.clone(), End { id, next });
         }
+        self.forget_idle_names();
         for stream in &mut self.streams {
             stream.times = 0;
         }

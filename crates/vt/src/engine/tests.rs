@@ -1,11 +1,14 @@
 //! Damage in a chosen place of a chosen level, and a life after it.
 
 use super::*;
+use crate::entry::EntryIter;
 use std::collections::BTreeMap;
 use stitch_base::ErrorKind;
+use stitch_base::Seqno;
 use stitch_base::random::{Rng, bytes16};
 use stitch_base::sync::RwLock;
 use stitch_device::{Device, DeviceCounters, DeviceError, Geometry, MemDevice};
+use stitch_format::vt_index::IndexEntry;
 use stitch_volume::{FormatOptions, OpenOptions};
 
 const KEYS: u64 = 4000;
@@ -74,6 +77,9 @@ enum Harm {
     /// A bit of the root block.
     Root,
 }
+
+/// A key, and the sequence number of one of its versions.
+type KeyVersion = (Vec<u8>, Seqno);
 
 struct Life {
     device: Arc<BadSectors>,
@@ -170,21 +176,53 @@ impl Life {
         if harm == Harm::Sector {
             *self.device.bad.write() = Some((addr, addr + 512));
         } else {
-            let mut byte = [0];
-            self.device
-                .inner
-                .read_at(addr + 100, &mut byte)
-                .expect("it is there");
-            byte[0] ^= 4;
-            self.device
-                .inner
-                .write_at(addr + 100, &[&byte])
-                .expect("it is there");
+            self.flip_bit(addr + 100);
         }
         let lost = (first.clone(), last.clone());
         drop(version);
         self.engine = open(&self.device);
         Some(lost)
+    }
+
+    fn flip_bit(&self, addr: u64) {
+        let inner = &self.device.inner;
+        let mut byte = [0];
+        inner.read_at(addr, &mut byte).expect("it is there");
+        byte[0] ^= 4;
+        inner.write_at(addr, &[&byte]).expect("it is there");
+    }
+
+    /// Every data block, and the entries that levels above it have in its range.
+    fn blocks(&self) -> Vec<(IndexEntry, Vec<KeyVersion>)> {
+        let version = self.engine.store.version();
+        let tree = &version.trees[&self.tree];
+        let mut blocks = Vec::new();
+        let mut above: Vec<KeyVersion> = Vec::new();
+        for level in &tree.levels {
+            let tables = level.tables.iter();
+            let tables: Vec<_> = tables
+                .map(|handle| self.engine.store.tables.reader(handle))
+                .collect();
+            for table in &tables {
+                for block in table.index_entries(&[], None).expect("the index is whole") {
+                    let is_in = |key: &[u8]| *block.first <= *key && *key <= *block.last;
+                    let newer = above.iter().filter(|(key, _)| is_in(key)).cloned();
+                    let newer = newer.collect();
+                    blocks.push((block, newer));
+                }
+            }
+            for table in &tables {
+                let mut entries = table.iter(Arc::default());
+                entries
+                    .seek(&[], Seqno(u64::MAX))
+                    .expect("the table is whole");
+                while let Some(entry) = entries.current() {
+                    above.push((entry.key.to_vec(), entry.seqno));
+                    entries.next().expect("the table is whole");
+                }
+            }
+        }
+        blocks
     }
 
     fn verify(&self, lost: &(Vec<u8>, Vec<u8>), known: &[Vec<u8>]) {
@@ -221,11 +259,18 @@ fn life_after(level: usize, harm: Harm, seed: u64) -> u64 {
         life.verify(&lost, &known);
         let version = life.engine.store.version();
         let tree = &version.trees[&life.tree];
-        let exclusions = &life.engine.store.compactor.scheduler.lock().exclusions;
+        let detours = &life
+            .engine
+            .store
+            .compactor
+            .scheduler
+            .lock()
+            .exclusions
+            .detours;
         let (mut unreadable, mut held) = (0, 0);
         for (n, table) in tree.tables() {
-            unreadable += usize::from(exclusions.is_unreadable(table));
-            held += usize::from(exclusions.is_held(tree, n, table));
+            unreadable += usize::from(detours.is_unreadable(table));
+            held += usize::from(detours.is_held(tree, n, table));
         }
         assert!(
             unreadable <= 1 && held <= 2,
@@ -255,5 +300,38 @@ fn life_goes_on_after_harm_in_each_level() {
             }
             assert!(met > 0, "{harm:?} in level {level} is met");
         }
+    }
+}
+
+/// A block is older than the levels above it, and yet may have later sequence numbers than entries
+/// there: of other keys. So its place is its level, and not a sequence number (ADR 0211).
+#[test]
+fn levels_above_an_unreadable_block_with_later_writes_are_read() {
+    let mut life = Life::new(1);
+    life.put(12_000);
+    let mut blocks = life.blocks();
+    let is_earlier = |block: &IndexEntry, seqno: &Seqno| *seqno <= block.max_seqno;
+    for (block, newer) in &mut blocks {
+        newer.retain(|(_, seqno)| is_earlier(block, seqno));
+    }
+    let (block, newer) = blocks
+        .iter()
+        .max_by_key(|(_, newer)| newer.len())
+        .expect("there are blocks");
+    assert!(
+        !newer.is_empty(),
+        "entries above a block are earlier than others in it"
+    );
+    life.engine.close().expect("the store closes");
+    life.flip_bit(block.block.addr + 100);
+    life.engine = open(&life.device);
+    let mut keys = (0..KEYS).map(|number| format!("key{number:05}").into_bytes());
+    let is_lost = |key: &Vec<u8>| life.engine.get(life.tree, key, None).is_err();
+    let lost = keys.find(is_lost).expect("the block is unreadable");
+    assert!(block.first <= lost && lost <= block.last);
+    for (key, _) in newer {
+        let found = life.engine.get(life.tree, key, None);
+        let found = found.expect("a level above the block has the key");
+        assert_eq!(found.as_deref(), life.rows.get(key).map(Vec::as_slice));
     }
 }

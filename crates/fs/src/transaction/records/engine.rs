@@ -145,9 +145,7 @@ impl TransactionRecords {
     fn translate(&self, batch: &Batch<'_>) -> Result<Batch<'static>, KvError> {
         let mut own = Batch::new();
         own.reserve(batch.len_bytes());
-        for (tree, message) in batch.messages() {
-            own.push(self.own(tree)?, message);
-        }
+        own.extend_hinted(batch, |tree| self.own(tree))?;
         Ok(own)
     }
 

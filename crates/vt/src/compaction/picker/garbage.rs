@@ -1,10 +1,8 @@
 //! Plans for tables that hold what dropped moments have left, or that replace it.
 
 use super::level0::plan_level0;
-use super::route::Route;
-use super::{Plan, PlanKind, without};
+use super::{PickRules, Plan, PlanKind};
 use crate::compaction::exclusions::Exclusions;
-use crate::options::PickOptions;
 use crate::version::{LEVELS, TableHandle, TreeVersion};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,27 +17,26 @@ pub(crate) fn garbage_in_place(
 ) -> Option<Plan> {
     let (level, table) = find(tree, table)?;
     let what = (PlanKind::Compact, "garbage");
-    let mut plan = Route::in_place(tree, (level, table), what, exclusions);
+    let mut plan = Plan::within(tree, level, what, vec![Arc::clone(table)]);
     plan.merged_blocks = Arc::new(blocks);
-    without(exclusions, plan)
+    exclusions.allowed(plan)
 }
 
 /// Plans to take a table to the next level; of level 0, those that have to go before it.
 pub(crate) fn garbage_plan_below(
     tree: &TreeVersion,
     table: TableId,
-    options: &PickOptions,
-    exclusions: &Exclusions,
+    rules: PickRules<'_>,
 ) -> Option<Plan> {
     let (level, table) = find(tree, table)?;
     if level == 0 {
-        return plan_level0(tree, options, "garbage", exclusions);
+        return plan_level0(tree, "garbage", rules);
     }
-    if level + 1 == LEVELS || exclusions.is_held(tree, level, table) {
+    if level + 1 == LEVELS || !rules.exclusions.lets_down(tree, level, table) {
         return None;
     }
-    let route = Route::below(tree, level, "garbage", exclusions);
-    without(exclusions, route.down(table, options))
+    let plan = rules.route(tree, level, "garbage").down(table);
+    rules.exclusions.allowed(plan)
 }
 
 fn find(tree: &TreeVersion, id: TableId) -> Option<(usize, &Arc<TableHandle>)> {
@@ -49,6 +46,7 @@ fn find(tree: &TreeVersion, id: TableId) -> Option<(usize, &Arc<TableHandle>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::PickOptions;
     use crate::testing::text_version;
     use stitch_base::TreeId;
 
@@ -70,12 +68,13 @@ mod tests {
             table_bytes: 100,
             input_bytes_max: 1000,
         };
-        let plan = garbage_plan_below(tree, TableId(1), &options, &none);
+        let plan = garbage_plan_below(tree, TableId(1), PickRules::new(&options, &none));
         let shown = plan.expect("it is above others").to_string();
         assert_eq!(shown, "compact tree 1 L1 1 + L2 2 3 -> L2 (garbage)");
         assert!(garbage_in_place(tree, TableId(9), blocks, &none).is_none());
         let mut exclusions = Exclusions::new();
         exclusions.avoided.insert(TableId(3));
-        assert!(garbage_plan_below(tree, TableId(1), &options, &exclusions).is_none());
+        let rules = PickRules::new(&options, &exclusions);
+        assert!(garbage_plan_below(tree, TableId(1), rules).is_none());
     }
 }

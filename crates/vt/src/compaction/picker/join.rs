@@ -24,38 +24,33 @@
 //!
 //! Paper: VT-trees, FAST 2013, section 2 (the number of tables is limited by what was inserted).
 
-use super::route::Route;
-use super::{Plan, PlanKind};
-use crate::compaction::exclusions::Exclusions;
+use super::{PickInput, PickRules, Plan, PlanKind};
 use crate::options::PickOptions;
-use crate::version::{LEVELS, Level, TableHandle, Version};
+use crate::version::{Level, TableHandle};
 use std::sync::Arc;
 
 /// Most tables that one join takes: all of them are open meanwhile.
 const TABLES_MAX: usize = 16;
 
-/// A join in a level that is over its bound.
-pub(super) fn pick_join(
-    version: &Version,
-    options: &PickOptions,
-    exclusions: &Exclusions,
-) -> Option<Plan> {
-    let has_unreadable = !exclusions.unreadable.is_empty() || !exclusions.to_part.is_empty();
-    if has_unreadable || !exclusions.claims.is_empty() {
+/// Picks the longest join in a level that is over its bound.
+pub(super) fn pick_join(input: &PickInput<'_>) -> Option<Plan> {
+    let PickRules {
+        options,
+        exclusions,
+    } = input.rules;
+    if !exclusions.detours.is_empty() || !exclusions.claims.is_empty() {
         return None;
     }
-    let levels = version
-        .trees
-        .values()
-        .flat_map(|tree| (1..LEVELS).map(move |n| (tree, n)));
+    let levels = input.levels().filter(|(_, n)| *n > 0);
     let mut over = levels.filter(|(tree, n)| is_over_bound(&tree.levels[*n], options));
     over.find_map(|(tree, n)| {
         let may_join = |t: &TableHandle| !exclusions.stops(t);
         let row = longest_row(&tree.levels[n].tables, options.table_bytes, may_join)?;
-        Some(Route::within(tree, n, "many", exclusions).plan(
-            PlanKind::Join,
+        Some(Plan::within(
+            tree,
+            n,
+            (PlanKind::Join, "many"),
             row.to_vec(),
-            Vec::new(),
         ))
     })
 }

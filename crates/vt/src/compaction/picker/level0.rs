@@ -1,35 +1,27 @@
 //! Plans for level 0, whose tables may overlap: only the oldest can go down.
-//!
-//! Unreadable tables of level 0 divide it into segments. What is newer than one goes around it;
-//! where nothing of the oldest segment can go down any more, the next one is due.
 
-use super::route::Route;
-use super::{Plan, PlanKind, are_disjoint, bounds, is_large, with_small_neighbours, without};
-use crate::compaction::exclusions::Exclusions;
-use crate::options::PickOptions;
-use crate::version::{TableHandle, TreeVersion, Version};
-use std::sync::Arc;
+use super::tables::{are_disjoint, bounds, is_large, with_small_neighbours};
+use super::{PickRules, Plan, PlanKind};
+use crate::version::TreeVersion;
 
-/// A plan for the oldest tables of level 0: as many as one compaction should take.
-pub(super) fn plan_level0(
+/// Makes a plan for the oldest tables of level 0: as many as one compaction should take. Returns
+/// `None` if it meets a claim, or takes a table that is to be avoided.
+pub(in crate::compaction) fn plan_level0(
     tree: &TreeVersion,
-    options: &PickOptions,
     reason: &'static str,
-    exclusions: &Exclusions,
+    rules: PickRules<'_>,
 ) -> Option<Plan> {
-    let segment = level0_segment(tree, exclusions)?;
-    let level0 = &tree.levels[0].tables[segment.start..segment.end];
+    let PickRules {
+        options,
+        exclusions,
+    } = rules;
+    let segment = exclusions.detours.level0_segment(tree)?;
+    let level0 = &tree.levels[0].tables[segment.tables];
     let below = &tree.levels[1];
     let least = level0.len() - segment.oldest_due;
     let most = options.level0_batch.max(1);
     let mut count = level0.len().min(most.max(least));
-    let route = Route {
-        tree,
-        reason,
-        from_level: 0,
-        to_level: 1,
-        exclusions,
-    };
+    let route = rules.route(tree, 0, reason);
     loop {
         let upper = level0[level0.len() - count..].to_vec();
         let (start, end) = bounds(&upper)?;
@@ -38,68 +30,18 @@ pub(super) fn plan_level0(
         let plan = if touched.is_empty() && all_large && are_disjoint(&upper) {
             route.plan(PlanKind::Move, upper, Vec::new())
         } else {
-            let lower = below.tables[with_small_neighbours(below, touched, options)].to_vec();
+            let lower = below.tables[with_small_neighbours(below, touched, rules)].to_vec();
             route.plan(PlanKind::Compact, upper, lower)
         };
         if plan.kind == PlanKind::Move || plan.input_weight() <= options.input_bytes_max {
-            return without(exclusions, plan);
+            return exclusions.allowed(plan);
         }
         if count == 1 {
-            return without(exclusions, route.down(&level0[level0.len() - 1], options));
+            return exclusions.allowed(route.down(&level0[level0.len() - 1]));
         }
         if count == least {
-            return without(exclusions, plan);
+            return exclusions.allowed(plan);
         }
         count = count.div_ceil(2).max(least);
     }
-}
-
-/// Tables of level 0 that follow each other, none of them unreadable.
-struct Segment {
-    start: usize,
-    end: usize,
-    /// The oldest one of which something can go down; counted from `start`.
-    oldest_due: usize,
-}
-
-/// The oldest tables of level 0 of which something can go down.
-fn level0_segment(tree: &TreeVersion, exclusions: &Exclusions) -> Option<Segment> {
-    let level0 = &tree.levels[0].tables;
-    let mut end = level0.len();
-    loop {
-        let before = level0[..end]
-            .iter()
-            .rposition(|t| exclusions.is_unreadable(t));
-        let start = before.map_or(0, |at| at + 1);
-        let is_due = |t: &Arc<TableHandle>| !exclusions.is_held(tree, 0, t);
-        if let Some(oldest_due) = level0[start..end].iter().rposition(is_due) {
-            return Some(Segment {
-                start,
-                end,
-                oldest_due,
-            });
-        }
-        end = before?;
-    }
-}
-
-/// Held tables of level 0 that overlap, if there are too many: they are compacted where they are.
-/// Only where every level below has an unreadable table of the same range.
-pub(super) fn pick_held(
-    version: &Version,
-    options: &PickOptions,
-    exclusions: &Exclusions,
-) -> Option<Plan> {
-    if exclusions.unreadable.is_empty() {
-        return None;
-    }
-    version.trees.values().find_map(|tree| {
-        let level0 = &tree.levels[0].tables;
-        let is_held = |t: &Arc<TableHandle>| !exclusions.stops(t) && exclusions.is_held(tree, 0, t);
-        // Only neighbours may be joined: what is between two tables is between them in age.
-        let mut rows = level0.chunk_by(|a, b| is_held(a) && is_held(b));
-        let row = rows.find(|row| row.len() >= options.level0_tables && !are_disjoint(row))?;
-        let route = Route::within(tree, 0, "held", exclusions);
-        Some(route.plan(PlanKind::Compact, row.to_vec(), Vec::new()))
-    })
 }

@@ -6,10 +6,9 @@
 //!    scattered windows are copied in key order, all others are stitched.
 
 use super::level0::plan_level0;
-use super::route::Route;
-use super::{Plan, PlanKind, are_disjoint, cheapest, end_of, has_below};
+use super::tables::{are_disjoint, end_of, has_below};
+use super::{PickInput, PickRules, Plan, PlanKind};
 use crate::compaction::exclusions::Exclusions;
-use crate::options::PickOptions;
 use crate::version::{LEVELS, TableHandle, TreeVersion, Version};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,35 +19,27 @@ use stitch_format::vt_manifest::Run;
 const WRITTEN_PART: u64 = 2;
 
 /// Picks values above others of the same keys, where merging them writes little.
-pub(super) fn pick_overlapping_values(
-    version: &Version,
-    options: &PickOptions,
-    exclusions: &Exclusions,
-) -> Option<Plan> {
-    version.trees.values().find_map(|tree| {
-        overlapping_level0(tree, options, exclusions).or_else(|| {
+pub(super) fn pick_overlapping_values(input: &PickInput<'_>) -> Option<Plan> {
+    let rules = input.rules;
+    input.trees().find_map(|tree| {
+        overlapping_level0(tree, rules).or_else(|| {
             (1..LEVELS - 1).find_map(|n| {
                 let may_go = |t: &TableHandle| has_below(tree, n, t.meta()) && pays(tree, n, t);
-                let table = cheapest(tree, n, exclusions, may_go)?;
-                Some(Route::below(tree, n, "order", exclusions).down(table, options))
+                rules.route(tree, n, "order").cheapest(may_go)
             })
         })
     })
 }
 
 /// Picks tables of level 0 that hold values and overlap anything.
-fn overlapping_level0(
-    tree: &TreeVersion,
-    options: &PickOptions,
-    exclusions: &Exclusions,
-) -> Option<Plan> {
+fn overlapping_level0(tree: &TreeVersion, rules: PickRules<'_>) -> Option<Plan> {
     let level0 = &tree.levels[0].tables;
     let has_values = level0.iter().any(|t| t.meta().value_bytes > 0);
     let overlaps = || level0.iter().any(|t| has_below(tree, 0, t.meta())) || !are_disjoint(level0);
     if !has_values || !overlaps() {
         return None;
     }
-    let plan = plan_level0(tree, options, "order", exclusions)?;
+    let plan = plan_level0(tree, "order", rules)?;
     is_paid(Sums::of(&plan.upper), Sums::of(&plan.lower)).then_some(plan)
 }
 
@@ -100,7 +91,7 @@ pub(crate) fn pick_scattered(
     let tables = version.tables();
     let worth = tables.filter(|(_, t)| bytes(t) > 0 && is_worth(t, bytes(t)));
     let (level, table) = worth
-        .filter(|(_, t)| !exclusions.has_unreadable(t) && !exclusions.stops(t))
+        .filter(|(_, t)| !exclusions.detours.has_unreadable(t) && !exclusions.stops(t))
         .max_by_key(|(_, t)| (bytes(t), t.meta().id))?;
     Some((level, Arc::clone(table)))
 }
@@ -110,11 +101,10 @@ pub(crate) fn order_plan(
     version: &Version,
     (level, table): (usize, &Arc<TableHandle>),
     extents: Vec<Run>,
-    exclusions: &Exclusions,
 ) -> Option<Plan> {
     let tree = version.trees.get(&table.meta().tree)?;
     let what = (PlanKind::Order, "scattered");
-    let mut plan = Route::in_place(tree, (level, table), what, exclusions);
+    let mut plan = Plan::within(tree, level, what, vec![Arc::clone(table)]);
     plan.evacuate = extents.into();
     Some(plan)
 }
@@ -141,7 +131,7 @@ mod tests {
         assert_eq!(picked(&scattered, &exclusions), Some((2, 3)));
         exclusions.avoided.insert(TableId(3));
         assert_eq!(picked(&scattered, &exclusions), Some((1, 1)));
-        exclusions.to_part.insert(TableId(1));
+        exclusions.detours.part_later(TableId(1));
         assert_eq!(picked(&scattered, &exclusions), Some((1, 2)));
         assert_eq!(picked(&[(2, 9), (7, 50)], &exclusions), None);
     }
@@ -154,7 +144,7 @@ mod tests {
             addr: 3_000_010,
             len_bytes: 20,
         }];
-        let plan = order_plan(&version, (2, &table), extents, &Exclusions::new()).unwrap();
+        let plan = order_plan(&version, (2, &table), extents).unwrap();
         assert!(plan.is_in_evacuated(table.meta()));
         let shown = "order tree 1 L2 3 -> L2 1 extents (scattered)";
         assert_eq!(plan.to_string(), shown);

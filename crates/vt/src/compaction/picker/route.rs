@@ -1,75 +1,79 @@
-//! From which level to which one: makes the plan for tables that go there, with what they overlap.
+//! The way of tables from a level to the next: makes the plan for tables that go down, with the
+//! tables that they overlap there.
 
-use super::{Plan, PlanKind, bounds, end_of, is_large, with_small_neighbours};
-use crate::compaction::exclusions::Exclusions;
-use crate::options::PickOptions;
+use super::tables::{cost, end_of, is_large, with_small_neighbours};
+use super::{PickRules, Plan, PlanKind};
 use crate::version::{TableHandle, TreeVersion};
 use std::sync::Arc;
 
-/// Where a plan leads, and why.
-pub(super) struct Route<'a> {
-    pub(super) tree: &'a TreeVersion,
-    pub(super) reason: &'static str,
-    pub(super) from_level: usize,
-    pub(super) to_level: usize,
-    pub(super) exclusions: &'a Exclusions,
+/// The way from `level` to the next, and the reason for it.
+#[derive(Clone, Copy)]
+pub(in crate::compaction) struct Route<'a> {
+    pub(in crate::compaction) tree: &'a TreeVersion,
+    pub(in crate::compaction) level: usize,
+    pub(in crate::compaction) reason: &'static str,
+    pub(in crate::compaction) rules: PickRules<'a>,
 }
 
 impl<'a> Route<'a> {
-    /// From a level to the next.
-    pub(super) const fn below(
-        tree: &'a TreeVersion,
-        level: usize,
-        reason: &'static str,
-        exclusions: &'a Exclusions,
-    ) -> Self {
-        Self {
-            tree,
-            reason,
-            from_level: level,
-            to_level: level + 1,
-            exclusions,
+    /// Picks, of the tables that `may_go`, the one with the least to rewrite below for what it
+    /// carries.
+    pub(super) fn cheapest(&self, may_go: impl Fn(&TableHandle) -> bool) -> Option<Plan> {
+        self.cheapest_by(may_go, |table| self.down(table))
+    }
+
+    /// Picks a table as [`Self::cheapest`] does, for a plan of the caller's.
+    pub(super) fn cheapest_by(
+        &self,
+        may_go: impl Fn(&TableHandle) -> bool,
+        plan: impl Fn(&Arc<TableHandle>) -> Plan,
+    ) -> Option<Plan> {
+        let exclusions = self.rules.exclusions;
+        let tables = self.tree.levels[self.level].tables.iter();
+        let candidates = tables
+            .filter(|t| may_go(t) && exclusions.lets_down(self.tree, self.level, t))
+            .filter(|t| !self.meets_avoided(t))
+            .map(|t| {
+                let one = std::slice::from_ref(t);
+                ((cost(self.tree, one, self.level + 1), t.meta().id), t)
+            });
+        exclusions
+            .claims
+            .first_free(candidates, |table| Some(plan(table)))
+    }
+
+    /// Reports whether a table overlaps one below that is to be avoided.
+    fn meets_avoided(&self, table: &TableHandle) -> bool {
+        let avoided = &self.rules.exclusions.avoided;
+        !avoided.is_empty() && {
+            let mut below = self.overlapped(table).iter();
+            below.any(|t| avoided.contains(&t.meta().id))
         }
     }
 
-    /// From a level to the same.
-    pub(super) const fn within(
-        tree: &'a TreeVersion,
-        level: usize,
-        reason: &'static str,
-        exclusions: &'a Exclusions,
-    ) -> Self {
-        Self {
-            to_level: level,
-            ..Self::below(tree, level, reason, exclusions)
-        }
+    /// The tables of the next level that a table overlaps.
+    fn overlapped(&self, table: &TableHandle) -> &'a [Arc<TableHandle>] {
+        let end = end_of(table.meta());
+        let below = self.tree.levels.get(self.level + 1);
+        below.map_or(&[], |below| {
+            &below.tables[below.overlapping(&table.meta().smallest, Some(&end))]
+        })
     }
 
-    /// A plan that writes one table anew in its level.
-    pub(super) fn in_place(
-        tree: &'a TreeVersion,
-        (level, table): (usize, &Arc<TableHandle>),
-        (kind, reason): (PlanKind, &'static str),
-        exclusions: &'a Exclusions,
-    ) -> Plan {
-        let route = Self::within(tree, level, reason, exclusions);
-        route.plan(kind, vec![Arc::clone(table)], Vec::new())
-    }
-
-    /// A plan that takes one table down, or a slice of it.
-    pub(super) fn down(&self, table: &Arc<TableHandle>, options: &PickOptions) -> Plan {
+    /// Makes a plan that takes one table down, or a slice of it.
+    pub(in crate::compaction) fn down(&self, table: &Arc<TableHandle>) -> Plan {
         let upper = vec![Arc::clone(table)];
-        let below = &self.tree.levels[self.to_level];
+        let below = &self.tree.levels[self.level + 1];
         let end = end_of(table.meta());
         let touched = below.overlapping(&table.meta().smallest, Some(&end));
-        if let Some(slice) = self.slice(table, &below.tables[touched.clone()], options) {
+        if let Some(slice) = self.slice(table, &below.tables[touched.clone()]) {
             return slice;
         }
         let is_free = touched.is_empty();
-        let joined = if is_large(table, options) {
+        let joined = if is_large(table, self.rules.options) {
             touched
         } else {
-            with_small_neighbours(below, touched, options)
+            with_small_neighbours(below, touched, self.rules)
         };
         let kind = if is_free && joined.is_empty() {
             PlanKind::Move
@@ -79,23 +83,18 @@ impl<'a> Route<'a> {
         self.plan(kind, upper, below.tables[joined].to_vec())
     }
 
-    /// A plan for the first of the tables that one touches, if all are too many.
-    fn slice(
-        &self,
-        table: &Arc<TableHandle>,
-        touched: &[Arc<TableHandle>],
-        options: &PickOptions,
-    ) -> Option<Plan> {
-        // Unreadable ones are not read, and cost nothing.
-        let is_read = |t: &Arc<TableHandle>| !self.exclusions.is_unreadable(t);
+    /// Makes a plan for the first of the tables that one touches, if all are too many.
+    fn slice(&self, table: &Arc<TableHandle>, touched: &[Arc<TableHandle>]) -> Option<Plan> {
+        let detours = &self.rules.exclusions.detours;
         let mut bytes = table.weight();
         let mut has_any = false;
         let is_too_much = |lower: &Arc<TableHandle>| {
-            if !is_read(lower) {
+            // Unreadable tables are not read, and cost nothing.
+            if detours.is_unreadable(lower) {
                 return false;
             }
             bytes += lower.weight();
-            std::mem::replace(&mut has_any, true) && bytes > options.input_bytes_max
+            std::mem::replace(&mut has_any, true) && bytes > self.rules.options.input_bytes_max
         };
         let count = touched.iter().position(is_too_much)?;
         let next = &touched[count];
@@ -109,50 +108,29 @@ impl<'a> Route<'a> {
         Some(plan)
     }
 
-    /// A plan, around the unreadable tables of `lower` and of level 0.
-    pub(super) fn plan(
+    /// Makes a plan for these tables, which goes around the unreadable ones in their way.
+    pub(in crate::compaction) fn plan(
         &self,
         kind: PlanKind,
         upper: Vec<Arc<TableHandle>>,
         mut lower: Vec<Arc<TableHandle>>,
     ) -> Plan {
         debug_assert!(!upper.is_empty(), "a plan takes something down");
-        let mut around = Vec::new();
-        if !self.exclusions.unreadable.is_empty() && self.from_level != self.to_level {
-            around = self.older_beside(&upper);
-            around.extend(lower.extract_if(.., |t| self.exclusions.is_unreadable(t)));
-        }
+        debug_assert!(
+            kind != PlanKind::Move || lower.is_empty(),
+            "a move reads nothing"
+        );
+        let detours = &self.rules.exclusions.detours;
+        let around = detours.take_around(self.tree, self.level, &upper, &mut lower);
         let kind = match kind {
             PlanKind::Move if !around.is_empty() => PlanKind::Compact,
             kind => kind,
         };
         Plan {
-            tree: self.tree.info.id,
-            kind,
-            reason: self.reason,
-            from_level: self.from_level,
-            to_level: self.to_level,
-            upper,
+            to_level: self.level + 1,
             lower,
             around,
-            until: None,
-            evacuate: Arc::default(),
-            merged_blocks: Arc::default(),
+            ..Plan::within(self.tree, self.level, (kind, self.reason), upper)
         }
-    }
-
-    /// Of level 0: unreadable tables that are older than `upper` and overlap it.
-    fn older_beside(&self, upper: &[Arc<TableHandle>]) -> Vec<Arc<TableHandle>> {
-        let level0 = &self.tree.levels[0].tables;
-        let last = upper.last().filter(|_| self.from_level == 0);
-        let at = last.and_then(|last| level0.iter().position(|t| Arc::ptr_eq(t, last)));
-        let (Some(at), Some((start, end))) = (at, bounds(upper)) else {
-            return Vec::new();
-        };
-        let older = level0[at + 1..].iter();
-        let is_around = |t: &&Arc<TableHandle>| {
-            self.exclusions.is_unreadable(t) && t.meta().overlaps(&start, Some(&end))
-        };
-        older.filter(is_around).cloned().collect()
     }
 }

@@ -35,9 +35,9 @@ fn run(input: &str) -> String {
                 released.insert(TableId(number), count.expect("a number"));
             }
             "avoid" => drop(exclusions.avoided.insert(TableId(number))),
-            "bad" => drop(exclusions.unreadable.insert(TableId(number))),
+            "bad" => drop(exclusions.detours.add_table(TableId(number))),
             "plans" => count = usize::try_from(number).expect("a few"),
-            "part" => drop(exclusions.to_part.insert(TableId(number))),
+            "part" => drop(exclusions.detours.part_later(TableId(number))),
             other => panic!("no such word: {other}"),
         }
     }
@@ -50,14 +50,19 @@ fn run(input: &str) -> String {
         table_bytes: 200,
         input_bytes_max,
     };
-    let moments = Moments {
-        held: &HeldSeqnos::of_store(&snapshots),
-        released: &released,
-    };
+    let held = HeldSeqnos::of_store(&snapshots);
     let mut plans = Vec::new();
     for slot in 0..count {
-        let plan = pick(&version, &options, &moments, pressure, &exclusions);
-        let Some(plan) = plan else {
+        let input = PickInput {
+            version: &version,
+            moments: Moments {
+                held: &held,
+                released: &released,
+            },
+            pressure,
+            rules: PickRules::new(&options, &exclusions),
+        };
+        let Some(plan) = pick(&input) else {
             plans.push("nothing".to_owned());
             break;
         };
@@ -70,4 +75,9 @@ fn run(input: &str) -> String {
 #[test]
 fn plans_are_as_written() {
     run_script("picker.txt", run);
+}
+
+#[test]
+fn plans_around_unreadable_data_are_as_written() {
+    run_script("detours.txt", run);
 }

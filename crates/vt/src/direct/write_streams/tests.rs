@@ -7,18 +7,18 @@ use stitch_base::random::Rng;
 use stitch_device::{CrashDevice, CrashPlan, Device, MemDevice};
 use stitch_volume::{FormatOptions, OpenOptions};
 
-const TREE: TreeId = TreeId(7);
+pub(super) const TREE: TreeId = TreeId(7);
 const VALUE: [u8; 4088] = [0; 4088];
 
 /// Write streams, and the memtable that their puts go to.
-struct Writer {
-    streams: WriteStreams,
+pub(super) struct Writer {
+    pub(super) streams: WriteStreams,
     memtable: Memtable,
     seqno: Seqno,
 }
 
 impl Writer {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             streams: WriteStreams::default(),
             memtable: Memtable::new(1 << 20),
@@ -27,19 +27,29 @@ impl Writer {
     }
 
     /// Puts a key, 4 KiB with its value. Returns the length of its stream in bytes.
-    fn put(&mut self, tree: TreeId, key: u64) -> u64 {
+    pub(super) fn put(&mut self, tree: TreeId, key: u64) -> u64 {
         self.follow(tree, key).map_or(0, |(_, bytes)| bytes)
     }
 
     /// As [`Self::put`], with the stream.
-    fn follow(&mut self, tree: TreeId, key: u64) -> Option<(WriteStreamId, u64)> {
+    pub(super) fn follow(&mut self, tree: TreeId, key: u64) -> Option<(WriteStreamId, u64)> {
+        self.follow_named(tree, key, None)
+    }
+
+    /// As [`Self::follow`], of a put that may name its stream.
+    pub(super) fn follow_named(
+        &mut self,
+        tree: TreeId,
+        key: u64,
+        name: Option<StreamName>,
+    ) -> Option<(WriteStreamId, u64)> {
         let key = key.to_be_bytes();
         let puts = Puts {
             tree,
             first: &key,
             last: &key,
             bytes: 4096,
-            value_bytes_min: 4096,
+            name,
         };
         self.streams.begin();
         let before = self.streams.follow(&puts, &self.memtable);
@@ -54,7 +64,7 @@ impl Writer {
         before
     }
 
-    fn seal(&mut self) {
+    pub(super) fn seal(&mut self) {
         self.streams.seal(&self.memtable);
         self.memtable = Memtable::new(1 << 20);
     }
@@ -143,7 +153,7 @@ fn a_reused_number_is_not_taken_for_the_stream_before() {
     assert!(before <= 4096, "the first are forgotten");
 }
 
-fn volume() -> Arc<Volume> {
+pub(super) fn volume() -> Arc<Volume> {
     let device: Arc<dyn Device> = Arc::new(MemDevice::new(64 << 20));
     Volume::format(&*device, &FormatOptions::default(), &mut |_, _| {}).expect("it formats");
     let opened = Volume::open(device, &OpenOptions::default());

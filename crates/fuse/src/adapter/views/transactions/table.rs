@@ -433,15 +433,17 @@ impl TransactionTable {
         let _one_at_a_time = self.opening.lock();
         let mut ended = Catalog::of(self.mainline.transactions()?).within(number);
         ended.push(number);
-        self.mainline.abort_transaction_by_number(number)?;
-        let mut in_use = Vec::new();
-        for number in ended {
-            if let Some(open) = self.find_number(number) {
-                open.has_ended.store(true, Ordering::Release);
-                in_use.push(open);
-            }
-            self.end_socket(number);
+        // Before they are listed as aborted: whoever reads that does not find them any more.
+        let in_use = ended.iter().filter_map(|number| self.find_number(*number));
+        let in_use: Vec<Arc<OpenTransaction>> = in_use.collect();
+        let set_ended =
+            |open: &Arc<OpenTransaction>, to| open.has_ended.store(to, Ordering::Release);
+        in_use.iter().for_each(|open| set_ended(open, true));
+        if let Err(error) = self.mainline.abort_transaction_by_number(number) {
+            in_use.iter().for_each(|open| set_ended(open, false));
+            return Err(error);
         }
+        ended.iter().for_each(|number| self.end_socket(*number));
         Ok(in_use)
     }
 

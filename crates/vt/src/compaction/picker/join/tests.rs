@@ -1,8 +1,10 @@
 use super::super::{Moments, Pressure, pick};
 use super::*;
+use crate::compaction::exclusions::Exclusions;
 use crate::counters::MERGED_BYTES;
 use crate::held::HeldSeqnos;
 use crate::testing::{MIB, Small, text_version};
+use crate::version::Version;
 use std::collections::BTreeMap;
 use stitch_base::random::Rng;
 use stitch_kv::{Batch, Engine, TreeOptions};
@@ -50,16 +52,16 @@ fn join_all(weights: &mut Vec<(u64, u64)>, exclusions: &Exclusions, overhead: u6
         held: &HeldSeqnos::default(),
         released: &BTreeMap::new(),
     };
+    let options = options(TABLE_BYTES);
     for joins in 0.. {
         let version = version_of(weights);
-        let plan = pick(
-            &version,
-            &options(TABLE_BYTES),
-            &moments,
-            Pressure::Shape,
-            exclusions,
-        );
-        let Some(plan) = plan else {
+        let input = PickInput {
+            version: &version,
+            moments,
+            pressure: Pressure::Shape,
+            rules: PickRules::new(&options, exclusions),
+        };
+        let Some(plan) = pick(&input) else {
             return joins;
         };
         assert_eq!(plan.kind, PlanKind::Join);

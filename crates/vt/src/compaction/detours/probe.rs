@@ -1,16 +1,17 @@
 //! Finds out what of a compaction's inputs cannot be read, after the compaction failed.
 
-use super::Compactor;
-use super::exclusions::Exclusions;
-use super::picker::Plan;
-use super::run::is_damage;
+use super::Detours;
 use crate::VtError;
+use crate::compaction::Compactor;
+use crate::compaction::picker::Plan;
+use crate::compaction::run::{is_damage, upper_ids};
 use crate::version::TableHandle;
+use stitch_base::ErrorKind;
 use stitch_format::vt_index::IndexEntry;
 
 /// What of a plan's inputs cannot be read. The later, the more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Unreadable {
+enum Unreadable {
     Nothing,
     /// Only what was known before: going around it must have failed.
     Known,
@@ -19,28 +20,50 @@ pub(super) enum Unreadable {
 }
 
 impl Compactor {
-    /// Reads all that goes into a plan, block by block, and notes what cannot be read.
-    pub(super) fn find_unreadable(
+    /// After a plan has failed: finds out whether there is a way around what it failed at. The
+    /// next plan takes it.
+    ///
+    /// # Errors
+    /// `error`, if there is no way around it; then the store takes no more writes.
+    pub(in crate::compaction) fn go_around(
         &self,
         plan: &Plan,
-        exclusions: &mut Exclusions,
-    ) -> Result<Unreadable, VtError> {
+        error: VtError,
+    ) -> Result<(), VtError> {
+        // Nothing is picked before that is known.
+        let exclusions = &mut self.scheduler.lock().exclusions;
+        let found = match !self.gate.is_failed() && is_damage(&error) {
+            true => self.find_unreadable(plan, &mut exclusions.detours)?,
+            false => Unreadable::Nothing,
+        };
+        if found == Unreadable::New {
+            return Ok(());
+        }
+        let may_pass = found == Unreadable::Known || error.kind() == ErrorKind::Io;
+        if may_pass && self.gate.check_writable().is_ok() {
+            // All could be read now, or going around what cannot be failed; later it may not.
+            tracing::warn!(%error, %plan, "a compaction is put off");
+            exclusions.avoided.extend(upper_ids(plan));
+            return Ok(());
+        }
+        self.gate.fail(&error);
+        Err(error)
+    }
+
+    /// Reads all that goes into a plan, block by block, and notes what cannot be read.
+    fn find_unreadable(&self, plan: &Plan, detours: &mut Detours) -> Result<Unreadable, VtError> {
         let mut found = Unreadable::Nothing;
         for table in plan.inputs() {
-            found = found.max(self.probe(table, exclusions)?);
+            found = found.max(self.probe(table, detours)?);
         }
         Ok(found)
     }
 
-    fn probe(
-        &self,
-        handle: &TableHandle,
-        exclusions: &mut Exclusions,
-    ) -> Result<Unreadable, VtError> {
+    fn probe(&self, handle: &TableHandle, detours: &mut Detours) -> Result<Unreadable, VtError> {
         let index = match self.index_of(handle) {
             Ok(index) => index,
             Err(error) if is_damage(&error) => {
-                if !exclusions.unreadable.insert(handle.meta().id) {
+                if !detours.add_table(handle.meta().id) {
                     return Ok(Unreadable::Known);
                 }
                 self.counters.unreadable_tables.add(1);
@@ -69,12 +92,12 @@ impl Compactor {
             if !is_damage(&error) {
                 return Err(error);
             }
-            let is_new = exclusions.to_part.insert(handle.meta().id);
+            let is_new = detours.part_later(handle.meta().id);
             found = found.max(match is_new {
                 true => Unreadable::New,
                 false => Unreadable::Known,
             });
-            if exclusions.add_block(&block) {
+            if detours.add_block(&block) {
                 found = Unreadable::New;
                 self.counters.unreadable_blocks.add(1);
                 tracing::error!(

@@ -7,12 +7,12 @@
 //! The parts of a table with a shift have that shift too: its blocks and range deletes go into them
 //! with the sequence numbers that are stored.
 
-use super::Compactor;
-use super::fragments::Fragments;
-use super::made::Made;
-use super::picker::Plan;
-use super::run::{input_runs, level_number, stream};
 use crate::VtError;
+use crate::compaction::Compactor;
+use crate::compaction::fragments::Fragments;
+use crate::compaction::made::Made;
+use crate::compaction::picker::Plan;
+use crate::compaction::run::{input_runs, level_number, stream};
 use crate::output::{OutputRules, Outputs};
 use crate::version::TreeVersion;
 use std::ops::Range;
@@ -21,7 +21,11 @@ use stitch_format::vt_manifest::TableMeta;
 
 impl Compactor {
     /// Makes the parts of a plan's only table.
-    pub(super) fn part(&self, tree: &TreeVersion, plan: &Plan) -> Result<Made, VtError> {
+    pub(in crate::compaction) fn part(
+        &self,
+        tree: &TreeVersion,
+        plan: &Plan,
+    ) -> Result<Made, VtError> {
         let [handle] = plan.upper.as_slice() else {
             unreachable!("one table is parted");
         };
@@ -30,8 +34,8 @@ impl Compactor {
         let index = table.index_entries(&[], None)?;
         let deletes = table.range_deletes()?;
         let units = {
-            let exclusions = &self.scheduler.lock().exclusions;
-            units(&index, |block| exclusions.has_block(block))
+            let detours = &self.scheduler.lock().exclusions.detours;
+            units(&index, |block| detours.has_block(block))
         };
         let mut cuts = Vec::new();
         for unit in &units {
