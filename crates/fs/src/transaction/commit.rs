@@ -40,7 +40,20 @@ struct FrozenView<'t> {
 struct ChangedBefore<'t> {
     moment: Snapshot,
     files: Changed<'t>,
+    /// By what `files` says, until it is used.
+    plan: Option<Plan<'t>>,
     records: ChangedRecords,
+}
+
+impl<'t> ChangedBefore<'t> {
+    /// Returns what a commit does, if mainline has written these keys since the moment.
+    fn plan(&mut self, frozen: &FrozenView<'t>, mut since: Changed<'t>) -> FsResult<Plan<'t>> {
+        if let Some(plan) = self.plan.take_if(|_| since.is_empty()) {
+            return Ok(plan);
+        }
+        since.add(&self.files);
+        Plan::new(frozen.trees, frozen.own, &since)
+    }
 }
 
 impl FileSystem {
@@ -69,11 +82,11 @@ impl FileSystem {
     /// On the medium when this returns, unless it is in a run. A crash leaves all of it or nothing.
     ///
     /// # Cost
-    /// Reads the changed rows of names and inodes, and the keys of those of contents: about 500
-    /// bytes of memory for a name or an inode, 7 MB for a gigabyte of contents. Looks for changes
-    /// of each range of keys that a serializable transaction has read. Mainline waits for the check
-    /// of what it wrote since this call began, and for the engine's absorb, of which most was done
-    /// before.
+    /// Reads the changed rows of names and inodes: about 500 bytes of memory for each. If mainline
+    /// has written contents of the same inodes, reads the keys of the contents, too: 7 MB for a
+    /// gigabyte. Looks for changes of each range of keys that a serializable transaction has read.
+    /// Mainline waits for the check of what it wrote since this call began, and for the engine's
+    /// absorb, of which most was done before.
     pub fn commit_transaction(&self, view: &TransactionView) -> FsResult<Notices> {
         self.check_writable()?;
         self.check_mainline()?;
@@ -128,20 +141,23 @@ impl FileSystem {
     fn commit_frozen(&self, frozen: &FrozenView<'_>) -> FsResult<Notices> {
         // What changed up to here is looked at while mainline goes on.
         let moment = self.engine().snapshot();
+        let files = frozen.changed(None)?;
+        let changed_records = frozen.records.changed(None)?;
+        let plan = Plan::new(frozen.trees, frozen.own, &files)?;
+        let records = frozen.records.plan(&changed_records, self.record_rules())?;
+        frozen.check(&plan, &records, None)?;
         let before = ChangedBefore {
             moment,
-            files: frozen.changed(None)?,
-            records: frozen.records.changed(None)?,
+            files,
+            plan: Some(plan),
+            records: changed_records,
         };
-        let plan = Plan::new(frozen.trees, frozen.own, &before.files)?;
-        let records = frozen.records.plan(&before.records, self.record_rules())?;
-        frozen.check(&plan, &records, None)?;
         self.engine().prepare_absorb(&frozen.absorbed())?;
         let written = frozen.records.names();
         let names: Vec<&str> = written.iter().map(|(name, _)| *name).collect();
         let outer = frozen.record.outer;
         let mut paused = self.record_rules().pause(outer, &names);
-        let committed = self.commit_again(frozen, &before);
+        let committed = self.commit_again(frozen, before);
         if committed.is_ok() {
             written
                 .iter()
@@ -151,36 +167,43 @@ impl FileSystem {
     }
 
     /// Tries a commit until nothing that needs no lock comes between its check and itself.
-    fn commit_again(
+    fn commit_again<'t>(
         &self,
-        frozen: &FrozenView<'_>,
-        before: &ChangedBefore<'_>,
+        frozen: &FrozenView<'t>,
+        mut before: ChangedBefore<'t>,
     ) -> FsResult<Notices> {
         for _ in 0..TRIES {
-            match self.try_commit(frozen, before) {
+            match self.try_commit(frozen, &mut before) {
                 Err(FsError::Storage(KvError::Conflict { .. })) => {}
                 done => return done,
             }
         }
-        self.try_commit(frozen, before)
+        self.try_commit(frozen, &mut before)
     }
 
     fn record_rules(&self) -> &dyn RecordRules {
         &*self.options.records
     }
 
-    fn try_commit(&self, frozen: &FrozenView<'_>, before: &ChangedBefore<'_>) -> FsResult<Notices> {
+    fn try_commit<'t>(
+        &self,
+        frozen: &FrozenView<'t>,
+        before: &mut ChangedBefore<'t>,
+    ) -> FsResult<Notices> {
         let _still = self.residents.locks.all_write();
         let _reclaims = self.room.reclaiming.lock();
         let now = self.engine().snapshot();
-        let mut changed = frozen.changed(Some(&before.moment))?;
-        changed.add(&before.files);
+        let changed = frozen.changed(Some(&before.moment))?;
         let mut records = frozen.records.changed(Some(&before.moment))?;
         records.extend(before.records.iter().cloned());
         let records = frozen.records.plan(&records, self.record_rules())?;
-        let mut plan = Plan::new(frozen.trees, frozen.own, &changed)?;
+        let mut plan = before.plan(frozen, changed)?;
         plan.check_clones(self)?;
         frozen.check(&plan, &records, Some(&before.moment))?;
+        debug_assert!(
+            frozen.own.names_contents(frozen.trees)?,
+            "a write of contents puts the row of the inode"
+        );
         let mut lesson = Lesson::of(self, frozen.own, &plan)?;
         let prepared = lesson.prepare(self);
         let absorbed =
@@ -315,7 +338,7 @@ impl<'t> FrozenView<'t> {
             let parent = self.trees.parent(tree);
             match tree {
                 Tree::Sys => {
-                    let keys: Vec<&[u8]> = self.own.keys(tree).collect();
+                    let keys: Vec<&[u8]> = self.own.sys_keys().collect();
                     guard_all(&mut guards, parent, &keys);
                 }
                 _ => guards.range(parent, KeyRange::all()),

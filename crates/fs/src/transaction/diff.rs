@@ -174,13 +174,13 @@ impl FileSystem {
         let _still = self.residents.locks.all_read();
         let trees = BranchTrees::of(self)?;
         let own = Own::read(&trees)?;
-        self.compare(&own, self, |row| Ok(row.base.clone()))
+        self.compare((&trees, &own), self, |row| Ok(row.base.clone()))
     }
 
     /// Compares the rows of its own with those of another side, whose other names are in `other`.
     fn compare(
         &self,
-        own: &Own,
+        (trees, own): (&BranchTrees, &Own),
         other: &Self,
         side: impl Fn(&OwnRow) -> FsResult<Option<Bytes>>,
     ) -> FsResult<Vec<PathChange>> {
@@ -208,7 +208,7 @@ impl FileSystem {
                 _ => None,
             });
         let contents: BTreeSet<Ino> = contents.collect();
-        let written = own.data.iter().filter_map(Locator::ino_of);
+        let written = own.data(trees)?.iter().filter_map(Locator::ino_of);
         let written = written.filter(|number| !contents.contains(number));
         let xattrs = own.xattr.iter().filter_map(Locator::ino_of);
         let written = written.chain(xattrs).collect();
@@ -239,6 +239,6 @@ impl TransactionView {
         let trees = BranchTrees::of(&self.fs)?;
         let own = Own::read(&trees)?;
         let theirs = |row: &OwnRow| trees.theirs(Tree::Meta, &row.key);
-        self.fs.compare(&own, mainline, theirs)
+        self.fs.compare((&trees, &own), mainline, theirs)
     }
 }

@@ -4,18 +4,21 @@
 //! A row of contents holds 4 KiB, so there may be millions: of these, and of extended attributes,
 //! only the keys are kept, one after the other. A gigabyte of contents takes 7 MB.
 
+mod contents;
+mod pages;
+
 use super::resolve::Changed;
 use crate::locator::Tree;
 use crate::system::FileSystem;
 use crate::{FsError, FsResult};
 use bytes::Bytes;
-use std::collections::HashSet;
+use std::cell::OnceCell;
 use stitch_base::TreeId;
 use stitch_base::sync::Arc;
 use stitch_kv::{Direction, Engine, Guards, KeyRange, Scan, Snapshot};
 
 /// Keys that the engine is asked for at a time.
-const PAGE: usize = 4096;
+const PAGE: usize = pages::KEYS_PER_LIST;
 
 /// A branch tree, and where it begins.
 struct BranchTree {
@@ -186,6 +189,11 @@ impl BranchTrees {
         Ok(self.engine.scan(tree.parent, range, forward, moment)?)
     }
 
+    fn has_keys(&self, tree: Tree) -> FsResult<bool> {
+        let own = self.find(tree).own;
+        Ok(!self.engine.branch_keys(own, None, 1)?.is_empty())
+    }
+
     fn keys(&self, tree: Tree) -> FsResult<OwnKeys> {
         let own = self.find(tree).own;
         let mut keys = OwnKeys::default();
@@ -197,40 +205,6 @@ impl BranchTrees {
                 return Ok(keys);
             }
             after = page.last().cloned();
-        }
-    }
-
-    /// Those of some keys that were written in the parent since a moment, or since the branch
-    /// began.
-    pub(super) fn changed<'k>(
-        &self,
-        tree: Tree,
-        mut keys: impl Iterator<Item = &'k [u8]>,
-        since: Option<&Snapshot>,
-    ) -> FsResult<HashSet<&'k [u8]>> {
-        let branch = self.find(tree);
-        let since = since.unwrap_or(&branch.moment);
-        let mut changed = HashSet::new();
-        loop {
-            let page: Vec<&[u8]> = keys.by_ref().take(PAGE).collect();
-            let Some(last) = page.last() else {
-                return Ok(changed);
-            };
-            // Mostly nobody else has written anything between the first and the last.
-            let mut guards = Guards::since(since);
-            let end = [last, &[0][..]].concat();
-            guards.range(branch.parent, KeyRange::new(page[0], &end));
-            if self.engine.changed_keys(&guards, 1)?.is_empty() {
-                continue;
-            }
-            let mut guards = Guards::since(since);
-            for key in &page {
-                guards.key(branch.parent, key);
-            }
-            for found in self.engine.changed_keys(&guards, page.len())? {
-                let place = page.binary_search_by(|key| (*key).cmp(&found.key));
-                changed.insert(page[place.expect("the key is guarded")]);
-            }
         }
     }
 }
@@ -278,12 +252,13 @@ pub(super) struct OwnRow {
 }
 
 /// All that was written in the branches of a file system. Values of contents and of extended
-/// attributes stay where they are.
+/// attributes stay where they are; keys of contents are listed when they are needed.
 #[derive(Debug)]
 pub(super) struct Own {
     pub(super) meta: Vec<OwnRow>,
     pub(super) sys: Vec<OwnRow>,
-    pub(super) data: OwnKeys,
+    data: OnceCell<OwnKeys>,
+    has_data: bool,
     pub(super) xattr: OwnKeys,
 }
 
@@ -292,17 +267,21 @@ impl Own {
     pub(super) fn read(trees: &BranchTrees) -> FsResult<Self> {
         let rows = |tree| {
             let keys = trees.keys(tree)?;
-            let row = |key: &[u8]| {
-                let (base, ours) = (trees.base(tree, key)?, trees.ours(tree, key)?);
+            let keys: Vec<&[u8]> = keys.iter().collect();
+            let bases = trees.bases(tree, &keys)?.into_iter();
+            let ours = trees.all_ours(tree, &keys)?.into_iter();
+            let row = |((key, base), ours): ((&[u8], _), _)| {
                 let key = key.to_vec();
-                Ok(OwnRow { key, base, ours })
+                OwnRow { key, base, ours }
             };
-            keys.iter().map(row).collect::<FsResult<Vec<OwnRow>>>()
+            let rows = keys.iter().copied().zip(bases).zip(ours).map(row);
+            FsResult::Ok(rows.collect::<Vec<OwnRow>>())
         };
         Ok(Self {
             meta: rows(Tree::Meta)?,
             sys: rows(Tree::Sys)?,
-            data: trees.keys(Tree::Data)?,
+            data: OnceCell::new(),
+            has_data: trees.has_keys(Tree::Data)?,
             xattr: trees.keys(Tree::Xattr)?,
         })
     }
@@ -310,7 +289,7 @@ impl Own {
     /// Reports whether nothing was written.
     pub(super) const fn is_empty(&self) -> bool {
         let has_rows = !self.meta.is_empty() || !self.sys.is_empty();
-        !has_rows && self.data.is_empty() && self.xattr.is_empty()
+        !has_rows && !self.has_data && self.xattr.is_empty()
     }
 
     /// Those of its keys that mainline has written since a moment, or since the branches began.
@@ -319,22 +298,17 @@ impl Own {
         trees: &BranchTrees,
         since: Option<&Snapshot>,
     ) -> FsResult<Changed<'_>> {
-        let of = |tree| trees.changed(tree, self.keys(tree), since);
+        let meta = self.meta.iter().map(|row| &row.key[..]);
         Ok(Changed {
-            meta: of(Tree::Meta)?,
-            sys: of(Tree::Sys)?,
-            data: of(Tree::Data)?,
-            xattr: of(Tree::Xattr)?,
+            meta: trees.changed(Tree::Meta, meta, since)?,
+            sys: trees.changed(Tree::Sys, self.sys_keys(), since)?,
+            data: self.changed_data(trees, since)?,
+            xattr: trees.changed(Tree::Xattr, self.xattr.iter(), since)?,
         })
     }
 
-    /// The keys of a tree, in order.
-    pub(super) fn keys(&self, tree: Tree) -> Box<dyn Iterator<Item = &[u8]> + '_> {
-        match tree {
-            Tree::Meta => Box::new(self.meta.iter().map(|row| &row.key[..])),
-            Tree::Sys => Box::new(self.sys.iter().map(|row| &row.key[..])),
-            Tree::Data => Box::new(self.data.iter()),
-            Tree::Xattr => Box::new(self.xattr.iter()),
-        }
+    /// The keys of the `sys` tree, in order.
+    pub(super) fn sys_keys(&self) -> impl Iterator<Item = &[u8]> {
+        self.sys.iter().map(|row| &row.key[..])
     }
 }

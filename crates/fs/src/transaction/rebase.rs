@@ -388,7 +388,7 @@ impl<'a> Trial<'a> {
         let chunks_of = self.plan.inodes_of_chunks();
         let of_chunk = |key: &&[u8]| Locator::ino_of(key).map(|number| chunks_of.find(number));
         let is_left_chunk = |key: &&[u8]| of_chunk(key).is_some_and(is_left);
-        let (data, xattr) = (self.own.data.iter(), self.own.xattr.iter());
+        let (data, xattr) = (self.own.data(self.trees)?.iter(), self.own.xattr.iter());
         rows.data
             .extend(data.filter(is_left_chunk).map(<[u8]>::to_vec));
         rows.xattr.extend(xattr.filter(left).map(<[u8]>::to_vec));

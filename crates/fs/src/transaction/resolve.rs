@@ -32,6 +32,11 @@ impl<'o> Changed<'o> {
         self.data.extend(&others.data);
         self.xattr.extend(&others.xattr);
     }
+
+    pub(super) fn is_empty(&self) -> bool {
+        let has_rows = !self.meta.is_empty() || !self.sys.is_empty();
+        !has_rows && self.data.is_empty() && self.xattr.is_empty()
+    }
 }
 
 /// A row with what mainline holds, and what it will hold.

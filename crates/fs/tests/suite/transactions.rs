@@ -2,6 +2,7 @@
 
 mod commits;
 mod conflicts;
+mod costs;
 mod differences;
 mod histories;
 mod lives;

@@ -2,6 +2,7 @@
 
 mod isolation;
 mod nested;
+mod notices;
 
 use super::*;
 use crate::adapter::views::node::{Node, Slot};

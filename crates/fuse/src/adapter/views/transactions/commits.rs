@@ -19,6 +19,7 @@ use crate::errno::Errno;
 use crate::handler::Answer;
 use crate::notify::Notifier;
 use crate::transactions::{COMMITTED, CONFLICT, REBASED, REFUSED, RUNNING, record_word};
+use crate::wire::notice::PRUNE_COUNT_MAX;
 
 /// Outcomes that are kept for those who ask.
 const OUTCOMES_MAX: usize = 64;
@@ -185,7 +186,7 @@ impl CommitQueue {
     fn commit(&self, open: &OpenTransaction, notifier: &Notifier) {
         let (name, number) = (&open.info().name, open.info().number);
         // What programs wrote through mappings is written back.
-        notices::send(&UnaskedChange::View(open.numbers()).notices(), notifier);
+        drop_cached(open, notifier);
         // What it has made and removed again need not be committed.
         if let Err(error) = open.adapter().fs().reclaim() {
             tracing::debug!(%error, number, "removed files of a transaction are committed");
@@ -221,7 +222,7 @@ impl CommitQueue {
 
     fn rebase(&self, open: &OpenTransaction, notifier: &Notifier) {
         let (name, number) = (&open.info().name, open.info().number);
-        notices::send(&UnaskedChange::View(open.numbers()).notices(), notifier);
+        drop_cached(open, notifier);
         let rebased = self.table.rebase(open);
         let reply = match &rebased {
             Ok(()) => ReplyWords::of(&[REBASED.as_bytes()]),
@@ -259,7 +260,7 @@ impl CommitQueue {
 
     /// Has the kernel drop what it has of a transaction that has ended, and ends its threads.
     fn clear(&self, open: &OpenTransaction, notifier: &Notifier) {
-        notices::send(&UnaskedChange::View(open.numbers()).notices(), notifier);
+        drop_cached(open, notifier);
         let outer = open.info().outer.map(Slot::of_transaction);
         let name = open.info().name.clone();
         notices::send(
@@ -269,6 +270,23 @@ impl CommitQueue {
         open.stop();
         self.table.sweep();
     }
+}
+
+/// Has the kernel write back and drop what it has of a transaction. Unused inodes need no notice of
+/// their own, if the kernel can be asked to forget hundreds at once: it wrote their pages back when
+/// they were closed.
+fn drop_cached(open: &OpenTransaction, notifier: &Notifier) {
+    if notifier.can_prune() {
+        let mut numbers = open.numbers();
+        // A directory is unused once the kernel has no names below it: these are mostly younger.
+        numbers.sort_unstable_by_key(|number| std::cmp::Reverse(*number));
+        for part in numbers.chunks(PRUNE_COUNT_MAX) {
+            if let Err(error) = notifier.prune(part) {
+                tracing::debug!(%error, "the kernel was not asked to forget");
+            }
+        }
+    }
+    notices::send(&UnaskedChange::View(open.numbers()).notices(), notifier);
 }
 
 /// What the numbers of a transaction's inodes have in the mount.

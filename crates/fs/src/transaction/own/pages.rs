@@ -1,0 +1,195 @@
+//! Reads of what belongs to written keys, by pages of these keys.
+//!
+//! The keys that a branch has written are in order, and so is what they are compared with. So a
+//! page costs one scan, not one search for each key:
+//!
+//! ```text
+//! written keys          d1 d2 d3 d4        e1 e2
+//! rows of the parent                d7 d9        e8       one scan: none of them has a value
+//! keys that the parent
+//! wrote since                       d9        e1          one list: e1 is in both
+//! ```
+//!
+//! A scan that meets many more rows than the page has keys is given up: the other keys are looked
+//! up one by one. So are the keys after a list that is full.
+//!
+//! A key counts that was written, even if it has the old value again: a directory whose row was
+//! written has other names.
+
+use super::{BranchTree, BranchTrees};
+use crate::FsResult;
+use crate::locator::Tree;
+use bytes::Bytes;
+use std::collections::HashSet;
+use stitch_base::TreeId;
+use stitch_kv::{Direction, Guards, KeyRange, Snapshot};
+
+/// Most keys that are compared with one list of changed keys.
+pub(super) const KEYS_PER_LIST: usize = 4096;
+/// Most keys whose values are read by one scan.
+const KEYS_PER_SCAN: usize = 256;
+/// With fewer keys, each is looked up: a scan costs more to begin than a lookup.
+const KEYS_PER_SCAN_MIN: usize = 8;
+/// Most rows for each key that a scan may meet.
+const ROWS_PER_KEY: usize = 4;
+
+/// The first key after `key`.
+fn after(key: &[u8]) -> Vec<u8> {
+    [key, &[0][..]].concat()
+}
+
+impl BranchTrees {
+    /// Returns the values of keys, which are in order, where the branch begins: one for each.
+    pub(super) fn bases(&self, tree: Tree, keys: &[&[u8]]) -> FsResult<Vec<Option<Bytes>>> {
+        let branch = self.find(tree);
+        self.values(branch.parent, Some(&branch.moment), keys)
+    }
+
+    /// Returns the values of keys, which are in order, in the branch: one for each.
+    pub(super) fn all_ours(&self, tree: Tree, keys: &[&[u8]]) -> FsResult<Vec<Option<Bytes>>> {
+        self.values(self.find(tree).own, None, keys)
+    }
+
+    fn values(
+        &self,
+        tree: TreeId,
+        at: Option<&Snapshot>,
+        keys: &[&[u8]],
+    ) -> FsResult<Vec<Option<Bytes>>> {
+        debug_assert!(keys.is_sorted(), "they are in order");
+        let mut values = Vec::with_capacity(keys.len());
+        for page in keys.chunks(KEYS_PER_SCAN) {
+            let known = values.len();
+            if page.len() >= KEYS_PER_SCAN_MIN {
+                self.scan_values(tree, at, page, &mut values)?;
+            }
+            let rest = &page[values.len() - known..];
+            if !rest.is_empty() {
+                values.extend(self.engine.get_many(tree, rest, at)?);
+            }
+        }
+        debug_assert_eq!(values.len(), keys.len(), "one value for each key");
+        Ok(values)
+    }
+
+    /// Adds the values of the first keys of a page: of all that one scan decides on.
+    fn scan_values(
+        &self,
+        tree: TreeId,
+        at: Option<&Snapshot>,
+        page: &[&[u8]],
+        values: &mut Vec<Option<Bytes>>,
+    ) -> FsResult<()> {
+        let (Some(first), Some(last)) = (page.first(), page.last()) else {
+            return Ok(());
+        };
+        let end = after(last);
+        let range = KeyRange::new(first, &end);
+        let mut scan = self.engine.scan(tree, range, Direction::Forward, at)?;
+        let mut keys = page.iter().peekable();
+        for _ in 0..page.len() * ROWS_PER_KEY {
+            let Some((key, value)) = scan.next()? else {
+                values.extend(keys.map(|_| None));
+                return Ok(());
+            };
+            while keys.next_if(|next| **next < key).is_some() {
+                values.push(None);
+            }
+            if keys.next_if(|next| **next == key).is_some() {
+                values.push(Some(Bytes::copy_from_slice(value)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns those of some keys, which are in order, that were written in the parent since a
+    /// moment, or since the branch began. A key that a range delete covers may be missing, if the
+    /// parent had no such key at the moment.
+    pub(in crate::transaction) fn changed<'k>(
+        &self,
+        tree: Tree,
+        mut keys: impl Iterator<Item = &'k [u8]>,
+        since: Option<&Snapshot>,
+    ) -> FsResult<HashSet<&'k [u8]>> {
+        let branch = self.find(tree);
+        let since = since.unwrap_or(&branch.moment);
+        let mut changed = HashSet::new();
+        loop {
+            let page: Vec<&[u8]> = keys.by_ref().take(KEYS_PER_LIST).collect();
+            let (Some(first), Some(last)) = (page.first(), page.last()) else {
+                return Ok(changed);
+            };
+            let end = after(last);
+            let (listed, is_all) =
+                self.list_changed(branch.parent, KeyRange::new(first, &end), since)?;
+            let places = listed.iter().map(|key| page.binary_search(&&key[..]));
+            changed.extend(places.filter_map(Result::ok).map(|place| page[place]));
+            if !is_all {
+                let known = listed.last().expect("the list is full");
+                let rest = &page[page.partition_point(|key| *key <= &known[..])..];
+                self.check_each(branch, rest, since, &mut changed)?;
+            }
+        }
+    }
+
+    /// Returns the first keys of a range, in order, that were written since a moment or that a
+    /// delete of a range has removed, and whether these are all.
+    fn list_changed(
+        &self,
+        tree: TreeId,
+        range: KeyRange<'_>,
+        since: &Snapshot,
+    ) -> FsResult<(Vec<Vec<u8>>, bool)> {
+        let mut guards = Guards::since(since);
+        guards.range(tree, range);
+        let written = self.engine.changed_keys(&guards, KEYS_PER_LIST)?;
+        if written.is_empty() {
+            return Ok((Vec::new(), true));
+        }
+        let mut written: Vec<Vec<u8>> = written.into_iter().map(|found| found.key).collect();
+        // A delete of a range is listed with its first key alone: these are all that it removed.
+        let window = (since, None);
+        let mut others = self
+            .engine
+            .keys_between(tree, range, window, KEYS_PER_LIST)?;
+        let mut is_all = true;
+        for list in [&written, &others] {
+            debug_assert!(list.is_sorted(), "they come in order");
+            is_all &= list.len() < KEYS_PER_LIST;
+        }
+        if !is_all {
+            // Up to here both have all.
+            let ends = [&written, &others].map(|list| list.get(KEYS_PER_LIST - 1));
+            let end = ends.into_iter().flatten().min().cloned();
+            let is_known = |key: &Vec<u8>| end.as_ref().is_none_or(|end| key <= end);
+            written.retain(is_known);
+            others.retain(is_known);
+        }
+        written.append(&mut others);
+        written.sort_unstable();
+        written.dedup();
+        Ok((written, is_all))
+    }
+
+    /// Adds those of some keys that were written in the parent since a moment.
+    fn check_each<'k>(
+        &self,
+        branch: &BranchTree,
+        keys: &[&'k [u8]],
+        since: &Snapshot,
+        changed: &mut HashSet<&'k [u8]>,
+    ) -> FsResult<()> {
+        let mut guards = Guards::since(since);
+        for key in keys {
+            guards.key(branch.parent, key);
+        }
+        for found in self.engine.changed_keys(&guards, keys.len())? {
+            let place = keys.binary_search_by(|key| (*key).cmp(&found.key));
+            changed.insert(keys[place.expect("the key is guarded")]);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,103 @@
+//! Notices to the kernel about a transaction that ends.
+
+use super::*;
+use crate::transport::ReplySender;
+use crate::wire::notice::{Notice, PRUNE_COUNT_MAX};
+use std::collections::BTreeSet;
+use std::sync::{OnceLock, Weak};
+
+const FILES: usize = 1500;
+
+/// A kernel that forgets unused inodes as soon as it is asked to, and counts notices.
+#[derive(Debug, Default)]
+struct ForgettingKernel {
+    setup: OnceLock<Weak<SharedSetup>>,
+    /// Inodes in use.
+    used: BTreeSet<Ino>,
+    prunes: Mutex<usize>,
+    /// Inodes that it was told to drop the pages of.
+    dropped: Mutex<Vec<Ino>>,
+}
+
+struct SharedSetup(Setup);
+
+impl std::fmt::Debug for SharedSetup {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SharedSetup")
+    }
+}
+
+fn word(message: &[u8], at: usize) -> Ino {
+    Ino(u64::from_le_bytes(message[at..at + 8].try_into().unwrap()))
+}
+
+impl ReplySender for ForgettingKernel {
+    fn send(&self, message: &[u8]) -> std::io::Result<()> {
+        let kind = |notice: Notice<'_>| notice.encode()[4..8].to_vec();
+        let ino = word(message, 16);
+        if message[4..8] == kind(Notice::Prune { inos: &[] }) {
+            *self.prunes.lock() += 1;
+            let setup = self.setup.get().and_then(Weak::upgrade).unwrap();
+            let inos = (32..message.len()).step_by(8).map(|at| word(message, at));
+            for ino in inos.filter(|ino| !self.used.contains(ino)) {
+                setup.0.views.forget(ino, 1);
+            }
+        }
+        let (offset, length) = (0, 0);
+        let all = Notice::InvalidateInode {
+            ino,
+            offset,
+            length,
+        };
+        if message == all.encode() {
+            self.dropped.lock().push(ino);
+        }
+        Ok(())
+    }
+}
+
+/// Ends a transaction with many new files, one of which is in use, by this verb. Returns the number
+/// of notices to forget unused inodes, the inodes whose pages were to be dropped, and the one that
+/// is in use. `minor` is the version of the kernel's protocol.
+fn end_of_many_files(verb: &str, minor: u32) -> (usize, Vec<Ino>, Ino) {
+    let setup = setup();
+    let (_, root) = setup.begun("work");
+    let dir = setup.make(root, b"dir").unwrap().ino;
+    let mut used = dir;
+    for index in 0..FILES {
+        let name = format!("new {index}");
+        used = setup.make(dir, name.as_bytes()).unwrap().ino;
+    }
+    let kernel = Arc::new(ForgettingKernel {
+        used: BTreeSet::from([root, dir, used]),
+        ..ForgettingKernel::default()
+    });
+    let shared = Arc::new(SharedSetup(setup));
+    kernel.setup.set(Arc::downgrade(&shared)).unwrap();
+    let notifier = Notifier::new(Arc::clone(&kernel) as _, minor);
+    shared.0.txn(&format!("{verb} work")).unwrap();
+    shared.0.views.transactions.run_now(&notifier);
+    let (prunes, dropped) = (*kernel.prunes.lock(), kernel.dropped.lock().clone());
+    (prunes, dropped, used)
+}
+
+#[test]
+fn unused_inodes_of_a_transaction_need_no_notice_of_their_own() {
+    for (verb, rounds) in [("commit", 2), ("abort", 1)] {
+        let (prunes, dropped, used) = end_of_many_files(verb, 45);
+        // The second time the kernel knows but those in use.
+        let most = FILES.div_ceil(PRUNE_COUNT_MAX) + rounds;
+        assert!((3..=most).contains(&prunes), "{verb}: {prunes}");
+        assert!(dropped.contains(&used), "{verb}: it may have pages");
+        assert!(dropped.len() <= 5 * rounds, "{verb}: {}", dropped.len());
+    }
+}
+
+#[test]
+fn an_older_kernel_is_told_of_each_inode() {
+    let (prunes, dropped, used) = end_of_many_files("commit", 44);
+    assert_eq!(prunes, 0, "it knows no such notice");
+    let dropped: BTreeSet<Ino> = dropped.into_iter().collect();
+    assert!(dropped.len() > FILES, "{}", dropped.len());
+    assert!(dropped.contains(&used));
+}
