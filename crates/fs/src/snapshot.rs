@@ -204,17 +204,26 @@ impl FileSystem {
             owner: inode.head.uid,
             is_automatic,
             tags: BTreeSet::new(),
-            path: self.path_outside_clones(dir)?,
+            path: self.path_outside_clones(Ino::ROOT, dir)?,
         };
         self.pin_directory(name, &record)
     }
 
-    /// Returns the path of a directory as [`Self::path_of`]. Fails if a clone lies at it or above
-    /// it: its path leads into the clone.
-    fn path_outside_clones(&self, dir: Ino) -> FsResult<Vec<u8>> {
-        self.path_through_dirs(Ino::ROOT, dir, |at| match self.clone_at(at) {
+    /// Returns the path of a directory as [`Self::path_below`]. Fails if a clone lies at it or
+    /// above it, below `top`: its path leads into the clone.
+    fn path_outside_clones(&self, top: Ino, dir: Ino) -> FsResult<Vec<u8>> {
+        self.path_through_dirs(top, dir, |at| match self.clone_at(at) {
             Some(_) => Err(FsError::Stale(dir)),
             None => Ok(()),
+        })
+    }
+
+    /// Returns the path of the directory at which a clone lies. Fails if another clone lies above
+    /// it.
+    fn path_of_clone(&self, top: Ino, graft: Ino) -> FsResult<Vec<u8>> {
+        self.path_through_dirs(top, graft, |at| match self.clone_at(at) {
+            Some(_) if at != graft => Err(FsError::Stale(graft)),
+            _ => Ok(()),
         })
     }
 

@@ -13,7 +13,8 @@ impl FileSystem {
     /// through the directories at which the clone, and those that it lies in, are found.
     ///
     /// # Errors
-    /// As [`Self::create_snapshot`]; [`FsError::NotFound`] for a clone that was removed.
+    /// As [`Self::create_snapshot`]; [`FsError::NotFound`] for a clone that was removed;
+    /// [`FsError::Stale`] for one that lies below the directory of another clone, which hides it.
     ///
     /// # Durability
     /// As [`Self::create_snapshot`].
@@ -68,7 +69,8 @@ impl FileSystem {
     /// Returns the path of a directory in a clone, from the root of mainline.
     pub(crate) fn path_through(&self, clone: &LiveView, dir: Ino) -> FsResult<Vec<u8>> {
         debug_assert_eq!(self.view_number(), 0, "paths begin in mainline");
-        let below = clone.fs().path_below(clone.info().root, dir)?;
+        let root = clone.info().root;
+        let below = clone.fs().path_outside_clones(root, dir)?;
         let mut info = self.clone_of(clone.info().number)?;
         let mut parts = vec![below];
         loop {
@@ -95,7 +97,7 @@ impl FileSystem {
     fn path_of_graft(&self, info: &CloneInfo, top: Ino) -> FsResult<Vec<u8>> {
         debug_assert_eq!(self.view_number(), info.home, "its home has the directory");
         self.look_up_number(info.graft)?;
-        let path = self.path_below(top, info.graft);
+        let path = self.path_of_clone(top, info.graft);
         self.forget(info.graft, 1);
         path
     }

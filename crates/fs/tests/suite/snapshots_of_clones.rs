@@ -203,6 +203,30 @@ fn a_closed_directory_above_the_clone_makes_its_snapshot_private() {
     assert!(fs.open_snapshot("mon").expect("opens").is_private());
 }
 
+/// The library reaches what the directory of a clone holds in its own file system; a mount does not.
+#[test]
+fn a_clone_below_another_one_has_no_snapshots_and_leaves_none_for_a_moment() {
+    let grown = grown();
+    let (setup, fs) = (&grown.setup, &grown.setup.fs);
+    let graft = fs.lookup(at(grown.dir, "copy")).expect("is there").ino;
+    let hidden = setup.dir(graft, "hidden").ino;
+    let source = live(fs, grown.src);
+    let below = fs.make_clone(&SUPER, &source, at(hidden, "below"));
+    let below = below.expect("makes a clone");
+    let pin = |name: &str| fs.create_snapshot(grown.src, name).expect("creates it").id;
+    let before = pin("before");
+    let clone = fs.open_clone(below.number).expect("opens");
+    let refused = fs.create_snapshot_in(&clone, below.root, "mon");
+    assert!(matches!(refused, Err(FsError::Stale(_))), "{refused:?}");
+    let copy = fs.open_clone(grown.copy.number).expect("opens");
+    let look_up = copy.fs().look_up_number(grown.inner.graft);
+    look_up.expect("is there");
+    let refused = fs.create_snapshot_in(&copy, grown.inner.graft, "mon");
+    assert!(matches!(refused, Err(FsError::Stale(_))), "{refused:?}");
+    copy.fs().forget(grown.inner.graft, 1);
+    assert_eq!(pin("after").0, before.0 + 1, "no pin came and went");
+}
+
 #[test]
 fn what_is_made_of_such_snapshots_is_refused_or_right() {
     let grown = grown();
