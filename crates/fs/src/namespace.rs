@@ -401,9 +401,22 @@ impl<'fs> Namespace<'fs> {
 
     /// Reports whether a known directory can be reached from another one, or is that one.
     pub(crate) fn is_below(&self, dir: Ino, top: Ino) -> bool {
+        self.is_below_through(dir, top, |_| true)
+    }
+
+    /// The same, if all directories between the two are `open`.
+    pub(crate) fn is_below_through(
+        &self,
+        dir: Ino,
+        top: Ino,
+        is_open: impl Fn(Ino) -> bool,
+    ) -> bool {
         let _tree = self.residents.locks.tree();
         let mut at = dir;
         while at != top {
+            if at != dir && !is_open(at) {
+                return false;
+            }
             let inode = self
                 .residents
                 .inodes

@@ -154,7 +154,8 @@ fn of_views() -> Vec<Case> {
     let mut cases = of_system(ViewsSystem::new(host, "fs-views"), SIZE);
     cases.retain(|case| !case.name.ends_with("/damage") && !case.name.ends_with("/nonsense"));
     cases.push(of_short("fs-views", SIZE, move |refusals| {
-        ViewsSystem::new(short.clone().with_refusals(refusals), "fs-views")
+        let host = short.clone().with_refusals(refusals);
+        ViewsSystem::new(host, "fs-views").with_whole_rollbacks()
     }));
     cases
 }

@@ -124,35 +124,39 @@ impl FileSystem {
         Ok(self.grafts_below(top, candidates)? == *chosen)
     }
 
-    /// Returns the grafts of some clones that lie below a directory.
+    /// Returns the grafts of some clones that lie below a directory, without those below another
+    /// one of them, which hides what its directory holds.
     fn grafts_below(&self, top: Ino, clones: &[CloneInfo]) -> FsResult<BTreeSet<Ino>> {
-        let mut found = BTreeSet::new();
-        let wanted = clones.iter().map(|info| info.graft);
+        let grafts: BTreeSet<Ino> = clones.iter().map(|info| info.graft).collect();
         if !self.has_all_places() {
-            return self.grafts_by_scan(top, &wanted.collect());
+            return self.grafts_by_scan(top, &grafts);
         }
-        for graft in wanted {
-            if self.lies_below(graft, top)? {
+        let mut found = BTreeSet::new();
+        for &graft in &grafts {
+            if self.lies_below(graft, top, &grafts)? {
                 found.insert(graft);
             }
         }
         Ok(found)
     }
 
-    /// Reports whether a directory lies below another one, by back rows.
-    fn lies_below(&self, dir: Ino, top: Ino) -> FsResult<bool> {
+    /// Reports whether a graft lies below a directory, and none of the others between, by back
+    /// rows.
+    fn lies_below(&self, dir: Ino, top: Ino, grafts: &BTreeSet<Ino>) -> FsResult<bool> {
         match self.look_up_number(dir) {
             // It was removed, or is below a tree that was.
             Err(FsError::Stale(_)) => return Ok(false),
             known => known?,
         };
-        let is_below = dir != top && self.namespace().is_below(dir, top);
+        let names = self.namespace();
+        let is_shown = |at: Ino| !grafts.contains(&at);
+        let is_below = dir != top && names.is_below_through(dir, top, is_shown);
         self.forget(dir, 1);
         Ok(is_below)
     }
 
-    /// Returns which of some directories lie below another one, by a scan of all names below it up
-    /// to the last of them.
+    /// Returns which of some directories lie below another one, and not below each other, by a scan
+    /// of all names below it up to the last of them.
     fn grafts_by_scan(&self, top: Ino, wanted: &BTreeSet<Ino>) -> FsResult<BTreeSet<Ino>> {
         let mut found = BTreeSet::new();
         // Damaged rows may form a ring.

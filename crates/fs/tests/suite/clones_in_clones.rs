@@ -126,6 +126,23 @@ impl Grown {
     }
 }
 
+/// The library reaches what the directory of a clone holds in its own file system; a mount does not.
+#[test]
+fn a_hidden_clone_is_not_cloned_with_or_without_back_rows() {
+    let grown = grown();
+    let fs = &grown.setup.fs;
+    let graft = fs.lookup(at(grown.deep, "copy")).expect("is there").ino;
+    make(fs, &live(fs, grown.src), at(graft, "hidden")).expect("is made");
+    let count = |name: &str| {
+        let before = fs.clones().len();
+        grown.clone_all(name).expect("clones");
+        fs.clones().len() - before
+    };
+    assert_eq!(count("by-names"), 3, "the clone, `copy` and `inner`");
+    while fs.put_back_rows_ahead().expect("puts them") {}
+    assert_eq!(count("by-back-rows"), 3, "the same");
+}
+
 #[test]
 fn clones_in_the_source_are_clones_in_the_clone() {
     let grown = grown();

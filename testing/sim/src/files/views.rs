@@ -25,13 +25,14 @@ use stitch_base::random::Rng;
 use stitch_base::sync::Arc;
 use stitch_base::sync::atomic::Ordering;
 use stitch_device::{Device, MemDevice};
-use stitch_fs::{FileSystem, FsError};
+use stitch_fs::{FileSystem, FsError, FsOptions};
 use stitch_kv::{Engine, ModelEngine};
 
 /// A file system with views, on engines of one kind.
 #[derive(Debug)]
 pub struct ViewsSystem<H> {
     files: FsSystem<H>,
+    rolls_back_at_once: bool,
 }
 
 /// The file system on the model engine.
@@ -50,6 +51,25 @@ impl<H: Host> ViewsSystem<H> {
     pub fn new(host: H, name: &'static str) -> Self {
         Self {
             files: FsSystem::new(host, name),
+            rolls_back_at_once: false,
+        }
+    }
+
+    /// The same, with rollbacks in one batch: one that is refused has done no part.
+    #[must_use]
+    pub fn with_whole_rollbacks(self) -> Self {
+        Self {
+            rolls_back_at_once: true,
+            ..self
+        }
+    }
+
+    fn options(&self, clock: &Arc<SetClock>) -> FsOptions {
+        let all = options(clock);
+        let few_bytes = all.rollback_batch_bytes;
+        FsOptions {
+            rollback_batch_bytes: few_bytes.filter(|_| !self.rolls_back_at_once),
+            ..all
         }
     }
 }
@@ -120,7 +140,7 @@ impl<H: Host> System for ViewsSystem<H> {
             ..
         } = self.files.host.open(device, registry())?;
         let clock = Arc::new(SetClock::default());
-        let fs = FileSystem::open(engine, options(&clock)).map_err(error)?;
+        let fs = FileSystem::open(engine, self.options(&clock)).map_err(error)?;
         Ok(LiveFs {
             fs,
             step,
