@@ -11,7 +11,7 @@ mod shared;
 use self::shared::Scans;
 use super::moved_key;
 use super::plan::{RollbackPlan, Target};
-use super::tree::DirTree;
+use super::tree::{DirTree, SeenInode};
 use crate::change::Change;
 use crate::contents::Contents;
 use crate::events::Event;
@@ -43,6 +43,10 @@ pub(super) struct Restore<'a> {
     /// Inodes that lose names, as they are after the names that were dropped, and whether they were
     /// known.
     leaving: HashMap<Ino, (Inode, bool)>,
+    /// Directories that go with one that they are in, and their places.
+    inner: HashMap<Ino, DirName<'a>>,
+    /// Those of them that directories were taken out of, as they are in the batch.
+    thinned: HashMap<Ino, Inode>,
     /// Files whose own row was put.
     placed: HashSet<Ino>,
     /// Clones that the batch removes.
@@ -74,6 +78,8 @@ impl<'a> Restore<'a> {
             batch_bytes: usize::try_from(limit).unwrap_or(usize::MAX),
             is_marked: fs.header.lock().rolls_back,
             leaving: HashMap::new(),
+            inner: HashMap::new(),
+            thinned: HashMap::new(),
             removed: Vec::new(),
             placed: HashSet::new(),
             kept: Vec::new(),
@@ -373,14 +379,18 @@ impl<'a> Restore<'a> {
                     continue;
                 }
                 let is_restored = self.was.has(ino);
+                let is_dir = now.get(ino).is_some_and(SeenInode::is_dir);
                 if !stays && !is_restored {
                     // It goes with the directory that it is in.
+                    self.inner.extend(is_dir.then_some((ino, at)));
                     continue;
                 }
                 self.note_entries(at.parent);
                 self.change.delete_entry(at);
-                if !is_restored {
-                    self.drop_inode(ino, at)?;
+                match is_restored {
+                    true if is_dir && !stays => self.thin_out(dir)?,
+                    true => {}
+                    false => self.drop_inode(ino, at)?,
                 }
                 self.commit_if_full()?;
             }
@@ -388,23 +398,32 @@ impl<'a> Restore<'a> {
         Ok(())
     }
 
+    /// Notes that a directory which goes has one directory less in it, which is restored elsewhere.
+    fn thin_out(&mut self, dir: Ino) -> FsResult<()> {
+        let Some(&at) = self.inner.get(&dir) else {
+            // It is detached: nothing counts its links any more.
+            return Ok(());
+        };
+        let seen = self.now.get(dir).expect("a name leads to it");
+        let inodes = &self.fs.residents.inodes;
+        let found = || inodes.find(dir).unwrap_or_else(|| inode_at(seen, at));
+        let inode = self.thinned.entry(dir).or_insert_with(found);
+        let mut new = inode.head;
+        debug_assert!(new.nlink > 2, "a directory is in it");
+        new.nlink = new.nlink.saturating_sub(1);
+        self.change.attrs(inode, &new)?;
+        (inode.head, inode.chain) = (new, CHAIN_UNKNOWN);
+        Ok(())
+    }
+
     /// Takes a name from an inode that the snapshot has not.
     fn drop_inode(&mut self, ino: Ino, at: DirName<'a>) -> FsResult<()> {
         let seen = self.now.get(ino).expect("a name leads to it");
-        let found = || Inode {
-            head: seen.head,
-            location: match seen.is_own {
-                true => Location::Own,
-                false => Location::entry(at.parent, at.name),
-            },
-            chain: CHAIN_UNKNOWN,
-            is_temp: false,
-        };
         let fs = self.fs;
         let (inode, _) = self.leaving.entry(ino).or_insert_with(|| {
             let known = fs.residents.inodes.find(ino);
             let was_known = known.is_some();
-            (known.unwrap_or_else(found), was_known)
+            (known.unwrap_or_else(|| inode_at(seen, at)), was_known)
         });
         let now = fs.now();
         if inode.is_dir() {
@@ -417,6 +436,19 @@ impl<'a> Restore<'a> {
             inode.head.nlink = inode.head.nlink.saturating_sub(1);
         }
         Ok(())
+    }
+}
+
+/// An inode as it was read, with its row at a name if it has none of its own.
+fn inode_at(seen: &SeenInode, at: DirName<'_>) -> Inode {
+    Inode {
+        head: seen.head,
+        location: match seen.is_own {
+            true => Location::Own,
+            false => Location::entry(at.parent, at.name),
+        },
+        chain: CHAIN_UNKNOWN,
+        is_temp: false,
     }
 }
 

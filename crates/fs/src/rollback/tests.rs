@@ -411,3 +411,25 @@ fn what_cannot_be_rolled_back_is_refused() {
     assert_eq!(tester.contents(small), b"AFTER!", "nothing was done");
     tester.check();
 }
+
+/// A crash comes before the removed directories are emptied.
+#[test]
+fn a_directory_that_goes_counts_no_directory_that_was_taken_out_of_it() {
+    let tester = tester();
+    tester.dir(ROOT, "one");
+    tester.dir(ROOT, "two");
+    let made = tester.fs.create_snapshot(ROOT, "mon");
+    made.expect("it is made");
+    let outer = tester.dir(ROOT, "outer");
+    let inner = tester.dir(outer, "inner");
+    tester.dir(inner, "goes");
+    tester.rename((ROOT, "one"), (inner, "one"));
+    tester.rename((ROOT, "two"), (inner, "two"));
+    let done = tester.fs.roll_back("mon", ROOT, None);
+    done.expect("it is rolled back");
+    assert!(tester.fs.detached_dirs() > 0, "`outer` is not emptied yet");
+    let engine = Arc::clone(&tester.model) as Arc<dyn Engine>;
+    let issues = fsck::check(&engine, &mut |_| ()).expect("it can be read");
+    assert!(issues.is_empty(), "{issues:?}");
+    tester.check();
+}

@@ -20,6 +20,12 @@ pub(super) struct SeenInode {
     pub(super) is_own: bool,
 }
 
+impl SeenInode {
+    pub(super) fn is_dir(&self) -> bool {
+        self.head.kind == FileKind::Directory
+    }
+}
+
 /// All inodes and names of the tree.
 #[derive(Debug)]
 pub(super) struct DirTree {
