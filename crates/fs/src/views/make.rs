@@ -143,7 +143,7 @@ impl FileSystem {
     /// In the present it refuses what a rollback has left a part of: the clone would keep it.
     fn check_are_there(&self, source: &CloneSource<'_>, inner: &[InnerClone]) -> FsResult<()> {
         let views = &self.standing.views;
-        let mut numbers = inner.iter().map(|inner| inner.info.number);
+        let numbers = inner.iter().map(|inner| inner.info.number);
         if source.snapshot.is_none() {
             let mut all = std::iter::once(source.fs.view_number()).chain(numbers);
             return match all.any(|number| views.under_way.is_interrupted(number)) {
@@ -153,7 +153,11 @@ impl FileSystem {
                 false => Ok(()),
             };
         }
-        match numbers.all(|number| views.record(number).is_some()) {
+        let own = Some(source.fs.view_number()).filter(|number| *number > 0);
+        match numbers
+            .chain(own)
+            .all(|number| views.record(number).is_some())
+        {
             true => Ok(()),
             false => Err(FsError::Unsupported),
         }

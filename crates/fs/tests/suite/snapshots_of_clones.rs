@@ -265,6 +265,37 @@ fn what_is_made_of_such_snapshots_is_refused_or_right() {
 }
 
 #[test]
+fn a_snapshot_of_a_removed_clone_is_not_cloned_while_its_trees_are_left() {
+    let grown = grown();
+    let fs = &grown.setup.fs;
+    let copy = fs.open_clone(grown.copy.number).expect("opens");
+    fs.create_snapshot_in(&copy, grown.copy.root, "mon")
+        .expect("creates it");
+    drop(copy);
+    let clone = |name: &str| {
+        let view = fs.open_snapshot("mon").expect("opens");
+        let source = CloneSource {
+            fs: view.fs(),
+            dir: grown.copy.root,
+            snapshot: Some("mon"),
+        };
+        fs.make_clone(&SUPER, &source, at(ROOT, name))
+    };
+    clone("present").expect("it is there");
+    fs.remove_tree(&SUPER, at(ROOT, "d"), None)
+        .expect("removes it");
+    while fs.detached_dirs() > 0 {
+        fs.empty_detached(100).expect("goes");
+    }
+    let refused = clone("removed");
+    assert!(
+        matches!(refused, Err(FsError::Unsupported)),
+        "no reclaim dropped its trees yet: {refused:?}"
+    );
+    grown.setup.check();
+}
+
+#[test]
 fn a_policy_notices_what_changes_in_a_clone() {
     let grown = grown();
     let fs = &grown.setup.fs;
