@@ -126,7 +126,8 @@ impl Grown {
     }
 }
 
-/// The library reaches what the directory of a clone holds in its own file system; a mount does not.
+/// The library reaches what the directory of a clone holds in its own file system; a mount does
+/// not.
 #[test]
 fn a_hidden_clone_is_not_cloned_with_or_without_back_rows() {
     let grown = grown();

@@ -203,7 +203,8 @@ fn a_closed_directory_above_the_clone_makes_its_snapshot_private() {
     assert!(fs.open_snapshot("mon").expect("opens").is_private());
 }
 
-/// The library reaches what the directory of a clone holds in its own file system; a mount does not.
+/// The library reaches what the directory of a clone holds in its own file system; a mount does
+/// not.
 #[test]
 fn a_clone_below_another_one_has_no_snapshots_and_leaves_none_for_a_moment() {
     let grown = grown();
