@@ -3,11 +3,14 @@
 //! Invariants:
 //! - a name is put before another name of the same inode is deleted: after a crash each inode of
 //!   the snapshot is found below the directory, or it has no name;
-//! - a name that is put over another inode's drops that one in the same batch;
+//! - a name that is put over another inode's drops that one in the same batch, or makes it an
+//!   orphan until its own name is put ([`overwritten`]);
 //! - a directory is known before a known directory moves into it.
 
+mod overwritten;
 mod shared;
 
+use self::overwritten::Overwritten;
 use self::shared::Scans;
 use super::moved_key;
 use super::plan::{RollbackPlan, Target};
@@ -49,6 +52,7 @@ pub(super) struct Restore<'a> {
     thinned: HashMap<Ino, Inode>,
     /// Files whose own row was put.
     placed: HashSet<Ino>,
+    overwritten: Overwritten,
     /// Clones that the batch removes.
     removed: Vec<u64>,
     /// Directories that are kept known until the end, by a handle or a lookup.
@@ -81,6 +85,7 @@ impl<'a> Restore<'a> {
             inner: HashMap::new(),
             thinned: HashMap::new(),
             removed: Vec::new(),
+            overwritten: Overwritten::default(),
             placed: HashSet::new(),
             kept: Vec::new(),
             notices: Notices::default(),
@@ -221,8 +226,11 @@ impl<'a> Restore<'a> {
         if old == Some(number) && (target.is_same || self.is_link_already(&target)) {
             return self.place_own(dir, ino, &target, at);
         }
-        if let Some(old) = old.filter(|old| !self.was.has(*old)) {
-            self.drop_inode(old, at)?;
+        if let Some(old) = old.filter(|old| *old != number) {
+            match self.was.has(old) {
+                true => self.keep_overwritten(old, at)?,
+                false => self.drop_inode(old, at)?,
+            }
         }
         let is_same_inode = old == Some(number);
         if !is_same_inode {
@@ -270,8 +278,7 @@ impl<'a> Restore<'a> {
     ) -> FsResult<()> {
         let number = target.head.ino;
         let tail = self.tail_to_put(dir, at.name, ino, target)?;
-        let has_own = self.now.get(number).is_some_and(|seen| seen.is_own);
-        if has_own || target.orphan.is_some() {
+        if self.has_own_row(target) {
             let key = self.fs.store.keys.own(number);
             self.change.batch.delete(&key);
         }
@@ -288,17 +295,6 @@ impl<'a> Restore<'a> {
         let inode = self.inode(target, at);
         self.change.events.push(Event::Changed(inode));
         Ok(())
-    }
-
-    /// Counts an inode that gets its first name.
-    fn revive(&mut self, target: &Target) {
-        if target.is_revived {
-            self.change.count_inodes(1);
-        }
-        if target.orphan.is_some() {
-            let key = self.fs.store.keys.orphan(target.head.ino);
-            self.change.batch.delete(&key);
-        }
     }
 
     fn inode(&self, target: &Target, at: DirName<'_>) -> Inode {

@@ -1,11 +1,11 @@
 //! Something else happens after a rollback was interrupted, in the same life.
 
 use super::{ROOT, SUPER, Seen, Tester, open, tester, with_much_to_restore};
-use crate::{DirName, FsError};
+use crate::{DirName, FileSystem, FsError, FsOptions, RenameMode};
 use std::collections::BTreeMap;
 use stitch_base::Ino;
 use stitch_base::sync::Arc;
-use stitch_kv::CommitFault;
+use stitch_kv::{CommitFault, Engine};
 
 /// A directory of which a part is restored, and what it was.
 fn interrupted() -> (Tester, Ino, BTreeMap<String, Seen>) {
@@ -109,4 +109,44 @@ fn it_goes_with_the_directory() {
     assert_eq!(again.find(ROOT, "d"), None);
     again.fs.delete_snapshot("mon").expect("nothing needs it");
     again.check();
+}
+
+#[test]
+fn inodes_that_lose_their_names_to_each_other_are_found_and_counted_once() {
+    for batches in 0..8 {
+        let tester = tester();
+        let dir = tester.dir(ROOT, "d");
+        tester.file(dir, "a", b"first");
+        tester.file(dir, "b", &[2; 10_000]);
+        tester.dir(dir, "c");
+        let before = tester.listing(dir);
+        let made = tester.fs.create_snapshot(dir, "mon");
+        made.expect("it is made");
+        for (one, other) in [(b"a", b"b"), (b"b", b"c")] {
+            let (one, other) = (DirName::new(dir, one), DirName::new(dir, other));
+            let exchanged = tester.fs.rename(&SUPER, one, other, RenameMode::Exchange);
+            exchanged.expect("both are there");
+        }
+        tester.fs.close().expect("it closes");
+        let options = FsOptions {
+            rollback_batch_bytes: Some(1),
+            ..FsOptions::default()
+        };
+        let engine = Arc::clone(&tester.model) as Arc<dyn Engine>;
+        let small = FileSystem::open(engine, options).expect("it opens");
+        let dir = small.lookup(DirName::new(ROOT, b"d")).unwrap().ino;
+        tester
+            .model
+            .fail_commits_after(batches, CommitFault::Full, u32::MAX);
+        // The last of them has room for all.
+        let _ = small.roll_back("mon", dir, None);
+        tester.model.mend_commits();
+        drop(small);
+        let again = open(&tester.model);
+        let found = again.fs.lookup(DirName::new(ROOT, b"d")).unwrap().ino;
+        if batches > 0 {
+            assert_eq!(again.listing(found), before, "{batches} batches");
+        }
+        again.check();
+    }
 }

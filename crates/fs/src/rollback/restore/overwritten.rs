@@ -1,0 +1,79 @@
+//! Inodes whose only name is given to another inode before they get the one of the snapshot.
+//!
+//! ```text
+//! present    x: inode 1, row     y: inode 2, row         x and y were exchanged
+//! snapshot   x: inode 2          y: inode 1
+//!
+//! x is put   x: inode 2, row     y: inode 2, row         inode 1 is an orphan
+//! y is put   x: inode 2, row     y: inode 1, row         and has a name again
+//! ```
+//!
+//! Invariant: each inode of the snapshot that was there has a row after each batch. So a rollback
+//! that is finished later finds it, and counts it once.
+
+use super::{Restore, Target, inode_at};
+use crate::inode::Location;
+use crate::{DirName, FsResult};
+use std::collections::HashSet;
+use stitch_base::Ino;
+
+/// Which inodes have lost their row to another one, and which cannot any more.
+#[derive(Debug, Default)]
+pub(super) struct Overwritten {
+    orphans: HashSet<Ino>,
+    /// Their row is where the snapshot has it.
+    settled: HashSet<Ino>,
+}
+
+impl Overwritten {
+    /// Notes that the row of an inode is put where it stays. Reports whether it was an orphan.
+    pub(super) fn settle(&mut self, ino: Ino) -> bool {
+        self.settled.insert(ino);
+        self.orphans.remove(&ino)
+    }
+}
+
+impl<'a> Restore<'a> {
+    /// Keeps an inode that the snapshot has, and whose name is about to lead to another one, as an
+    /// orphan, unless its row is elsewhere.
+    pub(super) fn keep_overwritten(&mut self, ino: Ino, at: DirName<'a>) -> FsResult<()> {
+        let seen = *self.now.get(ino).expect("a name leads to it");
+        // With two names it is where the snapshot has it, too: that one was put by an earlier life.
+        let has_row = seen.is_own || seen.names > 1 || self.overwritten.settled.contains(&ino);
+        if has_row || !self.overwritten.orphans.insert(ino) {
+            return Ok(());
+        }
+        let known = self.fs.residents.inodes.find(ino);
+        let mut orphan = known.unwrap_or_else(|| inode_at(&seen, at));
+        let tail = self.fs.store.tail(&orphan)?;
+        if orphan.is_dir() {
+            self.fs.residents.drop_step(&orphan);
+        }
+        orphan.head.nlink = 0;
+        orphan.location = Location::Own;
+        let keys = self.fs.store.keys;
+        self.change.batch.put(&keys.orphan(ino), &[]);
+        self.change.row(&orphan, &orphan.head, &tail);
+        self.change.count_inodes(-1);
+        Ok(())
+    }
+
+    /// Counts an inode that gets its first name.
+    pub(super) fn revive(&mut self, target: &Target) {
+        let was_overwritten = self.overwritten.settle(target.head.ino);
+        if target.is_revived || was_overwritten {
+            self.change.count_inodes(1);
+        }
+        if target.orphan.is_some() || was_overwritten {
+            let key = self.fs.store.keys.orphan(target.head.ino);
+            self.change.batch.delete(&key);
+        }
+    }
+
+    /// Reports whether the row of an inode is under its number.
+    pub(super) fn has_own_row(&self, target: &Target) -> bool {
+        let number = target.head.ino;
+        let is_own = self.now.get(number).is_some_and(|seen| seen.is_own);
+        is_own || target.orphan.is_some() || self.overwritten.orphans.contains(&number)
+    }
+}
