@@ -142,6 +142,9 @@ impl Restore<'_> {
         }
         let replaced = Event::ContentsReplaced(vec![target.head.ino]);
         self.change.events.push(replaced);
+        if target.head.ino != ino {
+            self.announce(&target);
+        }
         let present = self.now.get(ino).map(|seen| seen.head).or(target.orphan);
         if present.is_some_and(|head| head.has(row_flag::ALLOCATED)) {
             let all = FileSystem::chunks_from(0);

@@ -1,4 +1,5 @@
-//! Inodes whose only name is given to another inode before they get the one of the snapshot.
+//! Inodes that are orphans until they get the name of the snapshot: their only name is given to
+//! another inode before, or they get a new number.
 //!
 //! ```text
 //! present    x: inode 1, row     y: inode 2, row         x and y were exchanged
@@ -12,7 +13,7 @@
 //! that is finished later finds it, and counts it once.
 
 use super::{Restore, Target, inode_at};
-use crate::inode::Location;
+use crate::inode::{Inode, Location};
 use crate::{DirName, FsResult};
 use std::collections::HashSet;
 use stitch_base::Ino;
@@ -56,6 +57,26 @@ impl<'a> Restore<'a> {
         self.change.row(&orphan, &orphan.head, &tail);
         self.change.count_inodes(-1);
         Ok(())
+    }
+
+    /// Puts an inode that gets a new number as an orphan, before any of its contents: a rollback
+    /// that is finished later gives it another number, and this one is reclaimed.
+    pub(super) fn announce(&mut self, target: &Target) {
+        let number = target.head.ino;
+        debug_assert_eq!(target.chunks, number, "nothing is under a new number");
+        if !self.overwritten.orphans.insert(number) {
+            return;
+        }
+        let mut orphan = Inode {
+            head: target.head,
+            location: Location::Own,
+            chain: 0,
+            is_temp: false,
+        };
+        orphan.head.nlink = 0;
+        let key = self.fs.store.keys.orphan(number);
+        self.change.batch.put(&key, &[]);
+        self.change.row(&orphan, &orphan.head, &[]);
     }
 
     /// Counts an inode that gets its first name.
