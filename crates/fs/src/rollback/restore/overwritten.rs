@@ -47,14 +47,8 @@ impl<'a> Restore<'a> {
         let known = self.fs.residents.inodes.find(ino);
         let mut orphan = known.unwrap_or_else(|| inode_at(&seen, at));
         let tail = self.fs.store.tail(&orphan)?;
-        if orphan.is_dir() {
-            self.fs.residents.drop_step(&orphan);
-        }
         orphan.head.nlink = 0;
-        orphan.location = Location::Own;
-        let keys = self.fs.store.keys;
-        self.change.batch.put(&keys.orphan(ino), &[]);
-        self.change.row(&orphan, &orphan.head, &tail);
+        self.change.put_orphan(&orphan, &tail);
         self.change.count_inodes(-1);
         Ok(())
     }
@@ -74,9 +68,7 @@ impl<'a> Restore<'a> {
             is_temp: false,
         };
         orphan.head.nlink = 0;
-        let key = self.fs.store.keys.orphan(number);
-        self.change.batch.put(&key, &[]);
-        self.change.row(&orphan, &orphan.head, &[]);
+        self.change.put_orphan(&orphan, &[]);
     }
 
     /// Counts an inode that gets its first name.
