@@ -332,19 +332,6 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Makes a directory known by its path, or by its number where it was renamed since. A handle
-    /// holds it.
-    pub(crate) fn know_dir(&self, dir: Ino, path: &[u8]) -> FsResult<()> {
-        // By its path no back rows are needed.
-        if self.walk_path(dir, path).is_ok() {
-            return Ok(());
-        }
-        self.look_up_number(dir)?;
-        let held = self.open_handle(dir);
-        self.forget(dir, 1);
-        held
-    }
-
     /// Opens what a rollback goes back to: a snapshot, or a moment of the history.
     fn past_of(&self, row: &RollbackRow) -> FsResult<SnapshotView> {
         let pin = row.snapshot;

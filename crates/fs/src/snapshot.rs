@@ -288,6 +288,24 @@ impl FileSystem {
         Ok(is_private)
     }
 
+    /// Makes a directory known by its path, or by its number where it was renamed since. A handle
+    /// holds it.
+    pub(crate) fn know_dir(&self, dir: Ino, path: &[u8]) -> FsResult<()> {
+        // By its path no back rows are needed.
+        if self.walk_path(dir, path).is_ok() {
+            return Ok(());
+        }
+        self.know_dir_by_number(dir)
+    }
+
+    /// The same, by its number alone.
+    pub(crate) fn know_dir_by_number(&self, dir: Ino) -> FsResult<()> {
+        self.look_up_number(dir)?;
+        let held = self.open_handle(dir);
+        self.forget(dir, 1);
+        held
+    }
+
     /// Returns the snapshots in the order of their creation. An engine without pins has none. Reads
     /// nothing from the medium.
     ///

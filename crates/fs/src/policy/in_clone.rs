@@ -33,16 +33,18 @@ impl std::ops::Deref for OpenView<'_> {
 /// the clones on its path lie at: a snapshot finds its path without back rows.
 #[derive(Debug)]
 pub(super) struct HeldDir<'a> {
-    view: OpenView<'a>,
-    dir: Ino,
-    /// All that handles hold.
+    /// All that handles hold; the directory is the last.
     held: Vec<(OpenView<'a>, Ino)>,
 }
 
-impl HeldDir<'_> {
+impl<'a> HeldDir<'a> {
+    fn last(&self) -> &(OpenView<'a>, Ino) {
+        self.held.last().expect("the directory is held")
+    }
+
     /// Returns the file system that has the directory.
     pub(super) fn fs(&self) -> &FileSystem {
-        &self.view
+        &self.last().0
     }
 }
 
@@ -92,9 +94,8 @@ impl FileSystem {
         let dir = policy.dir;
         if policy.view == 0 {
             self.know_dir(dir, &policy.path)?;
-            let view = OpenView::Main(self);
-            let held = vec![(view.clone(), dir)];
-            return Ok(HeldDir { view, dir, held });
+            let held = vec![(OpenView::Main(self), dir)];
+            return Ok(HeldDir { held });
         }
         match self.follow_into_clone(policy) {
             Err(FsError::Stale(_)) => {}
@@ -105,35 +106,30 @@ impl FileSystem {
             FsError::NotFound => FsError::Stale(dir),
             other => other,
         })?;
-        let view = OpenView::Clone(clone);
-        view.look_up_number(dir)?;
-        let opened = view.open_handle(dir);
-        view.forget(dir, 1);
-        opened?;
-        let held = vec![(view.clone(), dir)];
-        Ok(HeldDir { view, dir, held })
+        clone.fs().know_dir_by_number(dir)?;
+        let held = vec![(OpenView::Clone(clone), dir)];
+        Ok(HeldDir { held })
     }
 
     /// Follows the path of a policy through clones.
     fn follow_into_clone(&self, policy: &PolicyInfo) -> FsResult<HeldDir<'_>> {
-        let (start, dir) = (OpenView::Main(self), policy.dir);
-        let mut known = HeldDir {
-            view: start.clone(),
-            dir,
-            held: Vec::new(),
-        };
+        let mut known = HeldDir { held: Vec::new() };
         let grafts = RefCell::new(&mut known.held);
-        let (view, _) = follow_path(start, &policy.path, policy.key(), |fs, at| {
-            let Some(info) = fs.clone_at(at) else {
-                return Ok(None);
-            };
-            let clone = fs.open_clone(info.number)?;
-            fs.open_handle(at)?;
-            grafts.borrow_mut().push((fs.clone(), at));
-            Ok(Some((OpenView::Clone(clone), info.root)))
-        })?;
-        known.held.push((view.clone(), dir));
-        known.view = view;
+        let (view, _) = follow_path(
+            OpenView::Main(self),
+            &policy.path,
+            policy.key(),
+            |fs, at| {
+                let Some(info) = fs.clone_at(at) else {
+                    return Ok(None);
+                };
+                let clone = fs.open_clone(info.number)?;
+                fs.open_handle(at)?;
+                grafts.borrow_mut().push((fs.clone(), at));
+                Ok(Some((OpenView::Clone(clone), info.root)))
+            },
+        )?;
+        known.held.push((view, policy.dir));
         Ok(known)
     }
 
@@ -143,9 +139,9 @@ impl FileSystem {
         known: &HeldDir<'_>,
         name: &str,
     ) -> FsResult<SnapshotInfo> {
-        match &known.view {
-            OpenView::Main(fs) => fs.create_marked(known.dir, name, true),
-            OpenView::Clone(clone) => self.create_marked_in(clone, known.dir, name, true),
+        match known.last() {
+            (OpenView::Main(fs), dir) => fs.create_marked(*dir, name, true),
+            (OpenView::Clone(clone), dir) => self.create_marked_in(clone, *dir, name, true),
         }
     }
 }

@@ -139,27 +139,20 @@ impl FileSystem {
         made
     }
 
-    /// Refuses a snapshot with a clone in it that was removed since: its trees may be gone.
-    /// In the present it refuses what a rollback has left a part of: the clone would keep it.
+    /// Refuses a snapshot of a clone, or with a clone in it, that was removed since: its trees may
+    /// be gone. In the present it refuses what a rollback has left a part of: the clone would keep
+    /// it.
     fn check_are_there(&self, source: &CloneSource<'_>, inner: &[InnerClone]) -> FsResult<()> {
         let views = &self.standing.views;
-        let numbers = inner.iter().map(|inner| inner.info.number);
-        if source.snapshot.is_none() {
-            let mut all = std::iter::once(source.fs.view_number()).chain(numbers);
-            return match all.any(|number| views.under_way.is_interrupted(number)) {
-                true => Err(FsError::Invalid(
-                    "a rollback of it was interrupted: repeat it",
-                )),
-                false => Ok(()),
-            };
-        }
-        let own = Some(source.fs.view_number()).filter(|number| *number > 0);
-        match numbers
-            .chain(own)
-            .all(|number| views.record(number).is_some())
-        {
-            true => Ok(()),
-            false => Err(FsError::Unsupported),
+        let inner = inner.iter().map(|inner| inner.info.number);
+        let mut all = std::iter::once(source.fs.view_number()).chain(inner);
+        let is_there = |number: u64| number == 0 || views.record(number).is_some();
+        match source.snapshot {
+            None if all.any(|number| views.under_way.is_interrupted(number)) => Err(
+                FsError::Invalid("a rollback of it was interrupted: repeat it"),
+            ),
+            Some(_) if !all.all(is_there) => Err(FsError::Unsupported),
+            _ => Ok(()),
         }
     }
 
