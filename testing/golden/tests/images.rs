@@ -24,6 +24,15 @@ fn images_in(folder: &str) -> Vec<PathBuf> {
     paths
 }
 
+/// The stored image of a kind, of the current version.
+fn stored(kind: &str) -> MemDevice {
+    let (major, minor) = VERSION;
+    let name = format!("images/{major}.{minor}-{kind}.img");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
+    let packed = std::fs::read(path).expect("the image is checked in");
+    image::unpack(&packed).expect("the image is whole")
+}
+
 #[test]
 fn every_image_opens_and_holds_what_it_held() {
     assert!(!images().is_empty());
@@ -123,11 +132,7 @@ fn a_new_sample_with_back_rows_is_as_the_stored_one() {
 fn a_sample_of_allocated_extents_has_their_blocks() {
     for (clean, kind) in [(Clean::Closed, "closed"), (Clean::Killed, "killed")] {
         let new = sample::make_allocated(clean).expect("the sample is made");
-        let (major, minor) = VERSION;
-        let name = format!("images/{major}.{minor}-allocated-{kind}.img");
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
-        let packed = std::fs::read(path).expect("the image is checked in");
-        let stored = image::unpack(&packed).expect("the image is whole");
+        let stored = stored(&format!("allocated-{kind}"));
         for device in [new, stored] {
             // Of the second, blocks 0 to 40, without four of a hole.
             let expected = [100 * 8, 37 * 8];
@@ -166,11 +171,7 @@ fn a_new_sample_of_instances_is_as_the_stored_one() {
 fn a_sample_of_pins_has_what_they_saw() {
     for (clean, kind) in [(Clean::Closed, "closed"), (Clean::Killed, "killed")] {
         let new = sample::make_pins(clean).expect("the sample is made");
-        let (major, minor) = VERSION;
-        let name = format!("images/{major}.{minor}-pins-{kind}.img");
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
-        let packed = std::fs::read(path).expect("the image is checked in");
-        let stored = image::unpack(&packed).expect("the image is whole");
+        let stored = stored(&format!("pins-{kind}"));
         let expected = store::pins(&new).expect("it opens");
         let names = [
             "empty of extras first ",
@@ -194,11 +195,7 @@ fn a_sample_of_pins_has_what_they_saw() {
 fn a_sample_of_pins_of_some_trees_has_what_they_saw() {
     for (clean, kind) in [(Clean::Closed, "closed"), (Clean::Killed, "killed")] {
         let new = sample::make_scopes(clean).expect("the sample is made");
-        let (major, minor) = VERSION;
-        let name = format!("images/{major}.{minor}-scopes-{kind}.img");
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
-        let packed = std::fs::read(path).expect("the image is checked in");
-        let stored = image::unpack(&packed).expect("the image is whole");
+        let stored = stored(&format!("scopes-{kind}"));
         let expected = store::pins(&new).expect("it opens");
         let sees = [
             (
@@ -227,11 +224,7 @@ fn a_sample_of_pins_of_some_trees_has_what_they_saw() {
 fn a_sample_of_pins_of_key_ranges_has_what_they_saw() {
     for (clean, kind) in [(Clean::Closed, "closed"), (Clean::Killed, "killed")] {
         let new = sample::make_ranges(clean).expect("the sample is made");
-        let (major, minor) = VERSION;
-        let name = format!("images/{major}.{minor}-ranges-{kind}.img");
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
-        let packed = std::fs::read(path).expect("the image is checked in");
-        let stored = image::unpack(&packed).expect("the image is whole");
+        let stored = stored(&format!("ranges-{kind}"));
         let expected = store::pins(&new).expect("it opens");
         let sees = [
             ("of one altered [None, ", ": [3, 2]"),
@@ -253,11 +246,7 @@ fn a_sample_of_pins_of_key_ranges_has_what_they_saw() {
 fn a_sample_of_branches_has_what_they_hold() {
     for (clean, kind) in [(Clean::Closed, "closed"), (Clean::Killed, "killed")] {
         let new = sample::make_branches(clean).expect("the sample is made");
-        let (major, minor) = VERSION;
-        let name = format!("images/{major}.{minor}-branches-{kind}.img");
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
-        let packed = std::fs::read(path).expect("the image is checked in");
-        let stored = image::unpack(&packed).expect("the image is whole");
+        let stored = stored(&format!("branches-{kind}"));
         let expected = store::branches(&new).expect("it opens");
         assert_eq!(expected.len(), 2, "{expected:?}");
         let ends = |line: &str, end: &str| line.ends_with(end);
@@ -275,11 +264,7 @@ fn a_sample_of_branches_has_what_they_hold() {
 fn a_sample_of_moved_tables_has_the_rows_of_all() {
     for (clean, kind) in [(Clean::Closed, "closed"), (Clean::Killed, "killed")] {
         let new = sample::make_shifts(clean).expect("the sample is made");
-        let (major, minor) = VERSION;
-        let name = format!("images/{major}.{minor}-shifts-{kind}.img");
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
-        let packed = std::fs::read(path).expect("the image is checked in");
-        let stored = image::unpack(&packed).expect("the image is whole");
+        let stored = stored(&format!("shifts-{kind}"));
         let rows =
             |device: &MemDevice| store::rows(device, sample::SHIFTED_TREE).expect("it opens");
         let value = |key: u8| match key {

@@ -38,12 +38,12 @@ pub(super) const CASES: &[Case] = &[
 const FILES: usize = 120;
 const LARGE_BYTES: usize = 12 << 20;
 
-fn create(context: &Context, dir: &Path, name: &str) -> Result<()> {
+pub(super) fn create(context: &Context, dir: &Path, name: &str) -> Result<()> {
     command_of(context, &["snapshot", "create", &text(dir), name]).map(drop)
 }
 
 /// Rolls back. Returns where the state before is kept.
-fn roll_back(context: &Context, name: &str, dir: &Path) -> Result<PathBuf> {
+pub(super) fn roll_back(context: &Context, name: &str, dir: &Path) -> Result<PathBuf> {
     let said = command_of(context, &["rollback", "--yes", name, &text(dir)])?;
     Ok(PathBuf::from(said.trim_end()))
 }
@@ -231,19 +231,10 @@ fn owners_roll_back_what_is_theirs(context: &Context) -> Result<()> {
     mount.unmount()
 }
 
-fn a_kill_leaves_it_as_before_or_as_in_the_snapshot(context: &Context) -> Result<()> {
-    context.needs_stitch()?;
-    let mut mount = Mount::create(context, &Spec::new("roll-killed", "512M"))?;
-    let top = mount.dir().join("top");
-    grow(&top)?;
-    let before = copy(context, &top, "roll-copy3")?;
-    create(context, &top, "mon")?;
-    change_all(&top)?;
-    let changed = copy(context, &top, "roll-copy4")?;
-    let mut rolling = command(
-        &context.stitchfs,
-        &["rollback", "--yes", "mon", &text(&top)],
-    );
+/// Rolls a directory back to `mon`, and kills the daemon while the rollback is under way.
+pub(super) fn kill_under_way(context: &Context, mount: &mut Mount, dir: &Path) -> Result<()> {
+    let args = ["rollback", "--yes", "mon", &text(dir)];
+    let mut rolling = command(&context.stitchfs, &args);
     rolling.stdout(Stdio::null()).stderr(Stdio::null());
     let mut rolling = rolling.spawn().context("cannot start a rollback")?;
     // It is under way once the snapshot before is there.
@@ -254,6 +245,19 @@ fn a_kill_leaves_it_as_before_or_as_in_the_snapshot(context: &Context) -> Result
     ensure!(has_begun, "it does not begin");
     mount.kill()?;
     rolling.wait()?;
+    Ok(())
+}
+
+fn a_kill_leaves_it_as_before_or_as_in_the_snapshot(context: &Context) -> Result<()> {
+    context.needs_stitch()?;
+    let mut mount = Mount::create(context, &Spec::new("roll-killed", "512M"))?;
+    let top = mount.dir().join("top");
+    grow(&top)?;
+    let before = copy(context, &top, "roll-copy3")?;
+    create(context, &top, "mon")?;
+    change_all(&top)?;
+    let changed = copy(context, &top, "roll-copy4")?;
+    kill_under_way(context, &mut mount, &top)?;
     mount.mount_again()?;
     let is_back = are_equal(&before, &top);
     ensure!(is_back || are_equal(&changed, &top), "a part is restored");

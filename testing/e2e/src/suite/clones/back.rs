@@ -1,26 +1,16 @@
 //! Directories in clones go back: to snapshots, by policies, and in the history.
 
+use super::super::rollback::{create, kill_under_way, roll_back};
 use super::{change_all, clone, expect_refused, grow};
 use crate::harness::context::Context;
 use crate::harness::copies::{copy, expect_equal};
 use crate::harness::mount::{Mount, Spec, command_of};
-use crate::harness::process::{command, text};
+use crate::harness::process::text;
 use anyhow::{Context as _, Result, ensure};
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::Duration;
-
-/// Rolls back. Returns where the state before is kept.
-fn roll_back(context: &Context, name: &str, dir: &Path) -> Result<PathBuf> {
-    let said = command_of(context, &["rollback", "--yes", name, &text(dir)])?;
-    Ok(PathBuf::from(said.trim_end()))
-}
-
-fn create(context: &Context, dir: &Path, name: &str) -> Result<()> {
-    command_of(context, &["snapshot", "create", &text(dir), name]).map(drop)
-}
 
 pub(super) fn a_directory_in_a_clone_is_rolled_back(context: &Context) -> Result<()> {
     context.needs_stitch()?;
@@ -129,18 +119,7 @@ pub(super) fn a_kill_leaves_a_clone_as_before_or_as_in_the_snapshot(
     change_all(&twin)?;
     fs::write(twin.join("large"), vec![2; 12 << 20])?;
     let changed = copy(context, &twin, "clone-copy14")?;
-    let args = ["rollback", "--yes", "mon", &text(&twin)];
-    let mut rolling = command(&context.stitchfs, &args);
-    rolling.stdout(Stdio::null()).stderr(Stdio::null());
-    let mut rolling = rolling.spawn().context("cannot start a rollback")?;
-    // It is under way once the snapshot before is there.
-    let snapshots = mount.dir().join(".stitchfs/snap");
-    let has_begun = context.wait_until(Duration::from_secs(60), || {
-        Ok(fs::read_dir(&snapshots)?.count() > 1)
-    })?;
-    ensure!(has_begun, "it does not begin");
-    mount.kill()?;
-    rolling.wait()?;
+    kill_under_way(context, &mut mount, &twin)?;
     mount.mount_again()?;
     let is_back = expect_equal(&before, &twin).is_ok();
     ensure!(
