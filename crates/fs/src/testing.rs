@@ -2,9 +2,11 @@
 
 use crate::{FileSystem, FsOptions, register_upserts};
 use std::time::Duration;
+use stitch_base::Ino;
 use stitch_base::clock::{Clock, Timestamp};
 use stitch_base::sync::Arc;
 use stitch_base::sync::atomic::{AtomicI64, Ordering};
+use stitch_format::fs_inode::{FileKind, InodeHead};
 use stitch_kv::{Engine, ModelEngine, UpsertRegistry};
 
 /// Returns an engine with a new file system.
@@ -15,6 +17,27 @@ pub(crate) fn formatted(options: &FsOptions) -> Arc<ModelEngine> {
     let shared: Arc<dyn Engine> = Arc::clone(&engine) as _;
     FileSystem::format(&shared, options, (0, 0)).expect("formats");
     engine
+}
+
+/// Returns the head of an inode with one link, and zeros where nothing is said.
+pub(crate) const fn head(ino: Ino, kind: FileKind) -> InodeHead {
+    InodeHead {
+        ino,
+        kind,
+        perm: 0o644,
+        flags: 0,
+        uid: 0,
+        gid: 0,
+        nlink: 1,
+        size: 0,
+        atime: 0,
+        mtime: 0,
+        ctime: 0,
+        btime: 0,
+        rdev: 0,
+        iflags: 0,
+        chunks: 0,
+    }
 }
 
 /// A clock that a test sets, also back.

@@ -129,7 +129,7 @@ pub(crate) fn gap_at<'a>(gaps: &'a [Gap], key: &[u8], seqno: Seqno) -> Option<&'
     (gap.holds(key) && gap.seqno <= seqno).then_some(gap)
 }
 
-/// What is known of a store's gaps.
+/// The known gaps of a store.
 #[derive(Debug)]
 pub(crate) struct Gaps {
     /// False if commits have nothing to look for. Set under the committer's lock.

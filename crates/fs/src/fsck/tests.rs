@@ -23,21 +23,8 @@ pub(super) struct Sample {
 
 fn head(ino: u64, kind: FileKind, nlink: u32) -> InodeHead {
     InodeHead {
-        ino: Ino(ino),
-        kind,
-        perm: 0o644,
-        flags: 0,
-        uid: 0,
-        gid: 0,
         nlink,
-        size: 0,
-        atime: 0,
-        mtime: 0,
-        ctime: 0,
-        btime: 0,
-        rdev: 0,
-        iflags: 0,
-        chunks: 0,
+        ..crate::testing::head(Ino(ino), kind)
     }
 }
 

@@ -102,28 +102,12 @@ mod tests {
     use super::*;
     use crate::hints::HINT_BYTES;
     use crate::inode::{Hold, Inode, Location};
-    use stitch_format::fs_inode::{FileKind, InodeHead};
+    use crate::testing::head;
+    use stitch_format::fs_inode::FileKind;
 
     fn inode(ino: u64, kind: FileKind, parent: Ino) -> Inode {
-        let head = InodeHead {
-            ino: Ino(ino),
-            kind,
-            perm: 0o755,
-            flags: 0,
-            uid: 0,
-            gid: 0,
-            nlink: 1,
-            size: 0,
-            atime: 0,
-            mtime: 0,
-            ctime: 0,
-            btime: 0,
-            rdev: 0,
-            iflags: 0,
-            chunks: 0,
-        };
         Inode {
-            head,
+            head: head(Ino(ino), kind),
             location: Location::entry(parent, b"name"),
             chain: 0,
             is_temp: false,

@@ -34,7 +34,7 @@ pub(super) struct BatchSegment<'a> {
     pub(super) puts: Option<SegmentPuts<'a>>,
 }
 
-/// What is known of a segment of puts.
+/// The puts of a segment, and the facts that decide where they go.
 #[derive(Debug)]
 pub(super) struct SegmentPuts<'a> {
     /// The puts, as a write stream sees them.

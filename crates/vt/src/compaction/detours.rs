@@ -38,7 +38,7 @@ use stitch_format::vt_manifest::{Run, TableMeta};
 
 pub(super) use plans::pick_detour;
 
-/// What is known to be unreadable.
+/// The unreadable data that was met.
 ///
 /// - Tables that are gone stay until [`Detours::forget`]. Their numbers are not given again.
 #[derive(Debug, Default)]

@@ -1,31 +1,15 @@
 use super::*;
 use crate::DirName;
 use crate::inode::{Inode, Location};
-use stitch_format::fs_inode::{FileKind, InodeHead};
+use crate::testing::head;
+use stitch_format::fs_inode::FileKind;
 
 const KNOWN: Ino = Ino(20);
 const UNKNOWN: Ino = Ino(21);
 
 fn inode(ino: Ino) -> Inode {
-    let head = InodeHead {
-        ino,
-        kind: FileKind::Regular,
-        perm: 0o644,
-        flags: 0,
-        uid: 0,
-        gid: 0,
-        nlink: 1,
-        size: 0,
-        atime: 0,
-        mtime: 0,
-        ctime: 0,
-        btime: 0,
-        rdev: 0,
-        iflags: 0,
-        chunks: 0,
-    };
     Inode {
-        head,
+        head: head(ino, FileKind::Regular),
         location: Location::Own,
         chain: 0,
         is_temp: false,
