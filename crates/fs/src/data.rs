@@ -23,6 +23,7 @@ mod copy;
 mod extent_maps;
 mod extents;
 mod external;
+mod operations;
 mod read;
 mod resize;
 mod seek;
@@ -35,10 +36,16 @@ pub(crate) use extents::Extent;
 
 use self::shared::Sharing;
 use crate::FsResult;
+use crate::atomic::AtomicWrites;
 use crate::change::Change;
 use crate::contents::Contents;
+use crate::external::PlainFiles;
 use crate::inode::{Inode, Location};
+use crate::prefetch::Prefetcher;
+use crate::residents::Residents;
+use crate::schema::Store;
 use crate::system::FileSystem;
+use crate::transaction::ReadSet;
 use bytes::Bytes;
 use std::ops::Range;
 use stitch_format::fs_inode::{InodeHead, row_flag};
@@ -48,6 +55,19 @@ use stitch_format::fs_key::CHUNK_BYTES;
 pub const INLINE_BYTES_MAX: u64 = 4096;
 /// Largest size of a file, and end of any range of one.
 pub const FILE_BYTES_MAX: u64 = i64::MAX.unsigned_abs();
+
+/// The contents of the files of a file system, to be read: rows, plain files, and the atomic writes
+/// above them.
+#[derive(Clone, Copy)]
+pub(crate) struct FileContents<'fs> {
+    store: &'fs Store,
+    residents: &'fs Residents,
+    /// Where a serializable transaction notes what it reads.
+    reads: Option<&'fs ReadSet>,
+    prefetcher: Prefetcher<'fs>,
+    plain_files: PlainFiles<'fs>,
+    atomic_writes: &'fs AtomicWrites,
+}
 
 /// An inode whose contents are changing, in one batch with its row.
 pub(crate) struct Staged {

@@ -39,7 +39,7 @@ mod lent;
 mod mem;
 mod operations;
 mod sweep;
-
+pub(crate) use files::PlainFiles;
 pub use mem::{MemFiles, MemFilesPoint, PLAIN_OPS, PlainFault, PlainHit};
 
 use crate::{FsError, FsResult, SeekFor};

@@ -3,7 +3,7 @@
 use super::read::check_regular;
 use super::resize::cut_chunks;
 use super::write::{check_may_write, stage_chunks};
-use super::{INLINE_BYTES_MAX, Staged, chunk_count};
+use super::{FileContents, INLINE_BYTES_MAX, Staged, chunk_count};
 use crate::atomic::{AtomicWrite, AtomicWriter, AtomicWrites};
 use crate::change::Change;
 use crate::contents::Contents;
@@ -18,6 +18,28 @@ use stitch_format::fs_key::CHUNK_BYTES;
 
 /// What a message of a batch takes beside its bytes.
 const MESSAGE_BYTES: u64 = 64;
+
+impl FileContents<'_> {
+    /// Reads from a file with an atomic write. The inode is locked.
+    pub(super) fn read_staged(
+        &self,
+        inode: &Inode,
+        write: &AtomicWrite,
+        (offset, len): (u64, usize),
+        out: &mut Vec<u8>,
+    ) -> FsResult<usize> {
+        let overlay = &write.overlay;
+        let left = overlay.size().saturating_sub(offset);
+        let len = len.min(usize::try_from(left).unwrap_or(usize::MAX));
+        let kept = overlay.kept().saturating_sub(offset);
+        let kept = len.min(usize::try_from(kept).unwrap_or(usize::MAX));
+        let start = out.len();
+        self.read_locked(inode, offset, kept, out)?;
+        out.resize(start + len, 0);
+        overlay.patch(offset, &mut out[start..]);
+        Ok(len)
+    }
+}
 
 impl FileSystem {
     /// Shares the memory of atomic writes with another file system of the engine.
@@ -195,26 +217,6 @@ impl FileSystem {
     /// it.
     fn staged_max(&self) -> u64 {
         self.engine().limits().batch_bytes_max / 8 * 7
-    }
-
-    /// Reads from a file with an atomic write. The inode is locked.
-    pub(super) fn read_staged(
-        &self,
-        inode: &Inode,
-        write: &AtomicWrite,
-        (offset, len): (u64, usize),
-        out: &mut Vec<u8>,
-    ) -> FsResult<usize> {
-        let overlay = &write.overlay;
-        let left = overlay.size().saturating_sub(offset);
-        let len = len.min(usize::try_from(left).unwrap_or(usize::MAX));
-        let kept = overlay.kept().saturating_sub(offset);
-        let kept = len.min(usize::try_from(kept).unwrap_or(usize::MAX));
-        let start = out.len();
-        self.read_locked(inode, offset, kept, out)?;
-        out.resize(start + len, 0);
-        overlay.patch(offset, &mut out[start..]);
-        Ok(len)
     }
 
     /// Commits an atomic write as one batch. The inode is locked.

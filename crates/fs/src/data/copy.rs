@@ -60,7 +60,9 @@ impl FileSystem {
             let left = usize::try_from(len - done).unwrap_or(usize::MAX);
             buffer.clear();
             let count = left.min(piece_bytes);
-            let count = self.read_locked(&from, source.1 + done, count, &mut buffer)?;
+            let count =
+                self.file_contents()
+                    .read_locked(&from, source.1 + done, count, &mut buffer)?;
             self.write_locked(to, target.1 + done, &buffer, ClearSetId::None)?;
             done += count as u64;
             copied += count as u64;

@@ -2,7 +2,7 @@
 
 use super::allocate::zeroed;
 use super::read::check_regular;
-use super::{Staged, chunk_count};
+use super::{FileContents, Staged, chunk_count};
 use crate::change::Change;
 use crate::contents::Contents;
 use crate::events::Event;
@@ -18,6 +18,54 @@ use stitch_format::fs_sys::ExternalRow;
 
 /// Bytes that are copied at once when a file leaves the store.
 const COPY_BYTES: u64 = 1 << 20;
+
+impl FileContents<'_> {
+    /// Appends `len` bytes from `offset` on, which are within the size.
+    pub(super) fn read_external(
+        &self,
+        inode: &Inode,
+        offset: u64,
+        len: usize,
+        out: &mut Vec<u8>,
+    ) -> FsResult<()> {
+        let base = out.len();
+        let plain = self.plain_files.open(inode.head.ino, inode.head.size)?;
+        let have = usize::try_from(plain.len().saturating_sub(offset)).unwrap_or(usize::MAX);
+        let have = have.min(len);
+        if have > 0 {
+            let files = self.plain_files.externals.files()?;
+            let count = files.read_at(plain.name, offset, have, out)?;
+            if count < have && !plain.is_failed() {
+                let found = files.len(plain.name)?;
+                return Err(self.plain_files.too_short(plain.name, plain.len(), found));
+            }
+        }
+        out.resize(base + len, 0);
+        Ok(())
+    }
+
+    /// As `seek`, of an external file with holes; `offset` is below the size.
+    pub(super) fn seek_external(&self, inode: &Inode, offset: u64, what: SeekFor) -> FsResult<u64> {
+        let size = inode.head.size;
+        let plain = self.plain_files.open(inode.head.ino, size)?;
+        let len = plain.len().min(size);
+        if offset >= len {
+            return match what {
+                SeekFor::Data => Err(FsError::NoSeekTarget),
+                SeekFor::Hole => Ok(offset),
+            };
+        }
+        let found = self
+            .plain_files
+            .externals
+            .files()?
+            .seek(plain.name, offset, what)?;
+        match what {
+            SeekFor::Data => found.filter(|&at| at < len).ok_or(FsError::NoSeekTarget),
+            SeekFor::Hole => Ok(found.unwrap_or(len).min(len)),
+        }
+    }
+}
 
 impl FileSystem {
     /// The inode, whose contents have left the store if a size of `end` makes them. Those that are
@@ -83,7 +131,8 @@ impl FileSystem {
             let count = COPY_BYTES.min(size - at);
             piece.clear();
             let count = usize::try_from(count).expect("a small piece");
-            self.read_locked(inode, at, count, &mut piece)?;
+            self.file_contents()
+                .read_locked(inode, at, count, &mut piece)?;
             for (index, bytes) in piece
                 .chunks(usize::try_from(CHUNK_BYTES).expect("4096"))
                 .enumerate()
@@ -127,30 +176,6 @@ impl FileSystem {
         change.row(&inode, &head, &[]);
         change.events.push(Event::StoredBeside { name, len, size });
         change.commit()
-    }
-
-    /// Appends `len` bytes from `offset` on, which are within the size.
-    pub(super) fn read_external(
-        &self,
-        inode: &Inode,
-        offset: u64,
-        len: usize,
-        out: &mut Vec<u8>,
-    ) -> FsResult<()> {
-        let base = out.len();
-        let plain = self.plain_files().open(inode.head.ino, inode.head.size)?;
-        let have = usize::try_from(plain.len().saturating_sub(offset)).unwrap_or(usize::MAX);
-        let have = have.min(len);
-        if have > 0 {
-            let files = self.externals.files()?;
-            let count = files.read_at(plain.name, offset, have, out)?;
-            if count < have && !plain.is_failed() {
-                let found = files.len(plain.name)?;
-                return Err(self.plain_files().too_short(plain.name, plain.len(), found));
-            }
-        }
-        out.resize(base + len, 0);
-        Ok(())
     }
 
     /// Puts bytes into the plain file and stages the new size.
@@ -233,23 +258,5 @@ impl FileSystem {
             }
         }
         Ok(())
-    }
-
-    /// As `seek`, of an external file with holes; `offset` is below the size.
-    pub(super) fn seek_external(&self, inode: &Inode, offset: u64, what: SeekFor) -> FsResult<u64> {
-        let size = inode.head.size;
-        let plain = self.plain_files().open(inode.head.ino, size)?;
-        let len = plain.len().min(size);
-        if offset >= len {
-            return match what {
-                SeekFor::Data => Err(FsError::NoSeekTarget),
-                SeekFor::Hole => Ok(offset),
-            };
-        }
-        let found = self.externals.files()?.seek(plain.name, offset, what)?;
-        match what {
-            SeekFor::Data => found.filter(|&at| at < len).ok_or(FsError::NoSeekTarget),
-            SeekFor::Hole => Ok(found.unwrap_or(len).min(len)),
-        }
     }
 }

@@ -221,13 +221,14 @@ impl FileSystem {
 
     /// Reads what has to be written of a copy.
     fn contents_to_copy(&self, source: &Inode, pieces: &[CopyPiece]) -> FsResult<Vec<Vec<u8>>> {
-        self.note_contents_read(source.head.ino)?;
+        self.file_contents().note_read(source.head.ino)?;
         let mut all = Vec::new();
         for piece in pieces {
             if let CopyPiece::Copied(range) = piece {
                 let mut bytes = Vec::new();
                 let len = usize::try_from(range.end - range.start).expect("a step");
-                self.read_locked(source, range.start, len, &mut bytes)?;
+                self.file_contents()
+                    .read_locked(source, range.start, len, &mut bytes)?;
                 debug_assert_eq!(bytes.len(), len, "it is within the size");
                 all.push(bytes);
             }

@@ -1,6 +1,6 @@
 //! Files that share contents: what a change does to their extents, and copies of their chunks.
 
-use super::{Staged, chunk_count, within};
+use super::{FileContents, Staged, chunk_count, within};
 use crate::FsResult;
 use crate::change::Change;
 use crate::contents::Contents;
@@ -21,6 +21,17 @@ pub(super) struct Sharing {
     pub(super) row: SharedRow,
 }
 
+impl FileContents<'_> {
+    /// Splits a range of chunks of a file by the number under which they are.
+    pub(super) fn pieces(&self, inode: &Inode, range: &Range<u64>) -> FsResult<Vec<Piece>> {
+        let ino = inode.head.ino;
+        Ok(match Contents::of_inode(&inode.head) {
+            Some(Contents::Shared) => pieces(&self.store.shared_row(ino)?, range),
+            _ => vec![(ino, range.clone())],
+        })
+    }
+}
+
 impl FileSystem {
     /// Begins a change of an inode.
     pub(crate) fn stage(&self, inode: Inode) -> FsResult<Staged> {
@@ -38,15 +49,6 @@ impl FileSystem {
             head,
             tail: None,
             sharing,
-        })
-    }
-
-    /// Splits a range of chunks of a file by the number under which they are.
-    pub(super) fn pieces(&self, inode: &Inode, range: &Range<u64>) -> FsResult<Vec<Piece>> {
-        let ino = inode.head.ino;
-        Ok(match Contents::of_inode(&inode.head) {
-            Some(Contents::Shared) => pieces(&self.store.shared_row(ino)?, range),
-            _ => vec![(ino, range.clone())],
         })
     }
 

@@ -14,7 +14,7 @@ pub(crate) type MakeRoom<'a> = &'a dyn Fn() -> FsResult<bool>;
 /// The plain files with their rows, and the engine that makes rows durable.
 #[derive(Clone, Copy)]
 pub(crate) struct PlainFiles<'fs> {
-    pub(super) externals: &'fs Externals,
+    pub(crate) externals: &'fs Externals,
     pub(super) store: &'fs Store,
     pub(super) engine: &'fs dyn Engine,
     pub(super) read_only: bool,

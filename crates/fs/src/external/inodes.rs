@@ -13,7 +13,7 @@ use stitch_base::{ErrorKind, Ino};
 /// itself.
 #[derive(Clone, Copy)]
 pub(crate) struct ExternalContents<'fs> {
-    pub(super) plain: PlainFiles<'fs>,
+    pub(super) plain_files: PlainFiles<'fs>,
     pub(super) residents: &'fs Residents,
     /// Counts the plain files that were removed.
     pub(super) room: &'fs Room,
@@ -24,7 +24,7 @@ pub(crate) struct ExternalContents<'fs> {
 impl ExternalContents<'_> {
     /// Makes the plain file of an inode durable, if it has one.
     pub(crate) fn sync(&self, ino: Ino) -> FsResult<()> {
-        debug_assert!(!self.plain.read_only, "there is nothing to sync");
+        debug_assert!(!self.plain_files.read_only, "there is nothing to sync");
         self.note_mapped_writes(ino)?;
         // As it is by now: its size may have changed, and it may be gone.
         let _inode = self.residents.locks.inode_read(ino);
@@ -32,15 +32,15 @@ impl ExternalContents<'_> {
         if !Contents::are_external(&head) {
             return Ok(());
         }
-        let plain = self.plain.open(ino, head.size)?;
-        self.plain.sync_plain(&plain)
+        let plain = self.plain_files.open(ino, head.size)?;
+        self.plain_files.sync_plain(&plain)
     }
 
     /// Makes all plain files durable, also those of inodes that are not known any more.
     pub(crate) fn sync_all(&self) -> FsResult<()> {
-        debug_assert!(!self.plain.read_only, "there is nothing to sync");
+        debug_assert!(!self.plain_files.read_only, "there is nothing to sync");
         let mut first = Ok(());
-        for (ino, plain) in self.plain.externals.all() {
+        for (ino, plain) in self.plain_files.externals.all() {
             let settled = self.sync_one(ino, &plain);
             // One that failed long ago hides no other.
             let is_old = |e: &FsError| e.kind() == ErrorKind::Poisoned;
@@ -59,23 +59,23 @@ impl ExternalContents<'_> {
         }
         let settled = {
             let _inode = self.residents.locks.inode_read(ino);
-            self.plain.sync_plain(plain)
+            self.plain_files.sync_plain(plain)
         };
         if self.residents.inodes.find(ino).is_none() {
-            self.plain.externals.forget(ino);
+            self.plain_files.externals.forget(ino);
         }
         settled
     }
 
     /// After the engine was synced: gives back what was cut off.
     pub(crate) fn trim_all(&self) {
-        for (ino, plain) in self.plain.externals.all() {
+        for (ino, plain) in self.plain_files.externals.all() {
             if !plain.status.lock().is_too_long() {
                 continue;
             }
             let _inode = self.residents.locks.inode_write(ino);
             let is_there = !plain.status.lock().is_gone;
-            if is_there && let Err(error) = self.plain.trim(&plain) {
+            if is_there && let Err(error) = self.plain_files.trim(&plain) {
                 tracing::debug!(%error, name = %plain.name, "it is cut later");
             }
         }
@@ -83,13 +83,13 @@ impl ExternalContents<'_> {
 
     /// Removes plain files whose rows are gone, after that is durable. Returns their number.
     pub(crate) fn remove_retired(&self) -> FsResult<usize> {
-        let externals = self.plain.externals;
+        let externals = self.plain_files.externals;
         let _one_at_a_time = externals.removing.lock();
         let names = std::mem::take(&mut *externals.retired.lock());
         if names.is_empty() {
             return Ok(0);
         }
-        if let Err(error) = self.plain.engine.sync() {
+        if let Err(error) = self.plain_files.engine.sync() {
             externals.retired.lock().extend(names);
             return Err(error.into());
         }

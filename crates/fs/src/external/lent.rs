@@ -43,10 +43,10 @@ impl ExternalContents<'_> {
             return Ok(None);
         }
         loop {
-            let plain = self.plain.open(ino, head.size)?;
-            if plain.len() < head.size && !self.plain.read_only {
-                self.plain.trim(&plain)?;
-                self.plain.stretch(&plain, head.size)?;
+            let plain = self.plain_files.open(ino, head.size)?;
+            if plain.len() < head.size && !self.plain_files.read_only {
+                self.plain_files.trim(&plain)?;
+                self.plain_files.stretch(&plain, head.size)?;
             }
             let mut status = plain.status.lock();
             if status.is_gone {
@@ -61,13 +61,13 @@ impl ExternalContents<'_> {
     /// Notes that a lent file may be changed through mappings.
     pub(super) fn lend_to_writer(&self, ino: Ino) -> FsResult<()> {
         let _inode = self.residents.locks.inode_write(ino);
-        let Some(plain) = self.plain.externals.find(ino) else {
+        let Some(plain) = self.plain_files.externals.find(ino) else {
             return Ok(());
         };
         let mut status = plain.status.lock();
         debug_assert!(status.is_lent, "it is lent to readers first");
-        if status.mapped.is_none() && !self.plain.read_only {
-            status.mapped = Some(self.plain.externals.files()?.modified(plain.name)?);
+        if status.mapped.is_none() && !self.plain_files.read_only {
+            status.mapped = Some(self.plain_files.externals.files()?.modified(plain.name)?);
             status.is_dirty = true;
         }
         Ok(())
@@ -75,7 +75,7 @@ impl ExternalContents<'_> {
 
     /// Ends a loan.
     pub(super) fn take_back(&self, ino: Ino) {
-        let externals = self.plain.externals;
+        let externals = self.plain_files.externals;
         if let Some(plain) = externals.find(ino) {
             let mut status = plain.status.lock();
             status.is_lent = false;
@@ -88,7 +88,7 @@ impl ExternalContents<'_> {
 
     /// Sets the times of a file that was changed through mappings. Reports whether it was.
     pub(super) fn note_mapped_writes(&self, ino: Ino) -> FsResult<bool> {
-        let externals = self.plain.externals;
+        let externals = self.plain_files.externals;
         let Some(plain) = externals.find(ino) else {
             return Ok(false);
         };

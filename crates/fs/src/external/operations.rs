@@ -18,7 +18,7 @@ impl FileSystem {
 
     pub(crate) fn external_contents(&self) -> ExternalContents<'_> {
         ExternalContents {
-            plain: self.plain_files(),
+            plain_files: self.plain_files(),
             residents: &self.residents,
             room: &self.room,
             changes: Changes::of(self),
