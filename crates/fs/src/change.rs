@@ -12,9 +12,11 @@ mod names;
 mod shared;
 
 use crate::contents::Contents;
+use crate::data::chunks_from;
 use crate::events::{Event, Notices};
 use crate::inode::{CHAIN_UNKNOWN, Inode, Location};
 use crate::locator::{Locator, RowKey};
+use crate::room::unless_full;
 use crate::rows::RowBatch;
 use crate::system::FileSystem;
 use crate::{FsError, FsResult};
@@ -225,8 +227,8 @@ impl<'fs> Change<'fs> {
             _ => None,
         };
         if head.has(row_flag::ALLOCATED) {
-            self.fs
-                .delete_extents(self, ino, &FileSystem::chunks_from(0))?;
+            let extents = self.fs.extent_rows();
+            extents.delete(self, ino, &chunks_from(0))?;
         }
         match Contents::of_inode(head) {
             None | Some(Contents::Inline) => {}
@@ -277,15 +279,32 @@ impl<'fs> Change<'fs> {
     /// after for others.
     fn commit_aside(&self) -> FsResult<()> {
         let chunks = self.unwritten_added.unsigned_abs();
+        // Of those in a transaction its commit does.
+        if chunks == 0 || self.fs.branch.is_some() {
+            return self.commit_rows();
+        }
         let is_added = self.unwritten_added > 0;
         if is_added {
-            self.fs.set_more_aside(chunks)?;
+            self.set_more_aside(chunks)?;
         }
         let committed = self.commit_rows();
-        if chunks > 0 && is_added == committed.is_err() {
-            self.fs.set_less_aside(chunks);
+        if is_added == committed.is_err() {
+            self.fs.aside.set_less(self.fs.engine().as_ref(), chunks);
         }
         committed
+    }
+
+    /// Sets room aside for more chunks; once more, if forgotten files could be removed.
+    fn set_more_aside(&self, chunks: u64) -> FsResult<()> {
+        let engine = self.fs.engine().as_ref();
+        match self.fs.aside.set_more(engine, chunks) {
+            // Their removal takes the lock of what is set aside.
+            Err(FsError::NoSpace) => {
+                unless_full(self.fs.reclaim())?;
+                self.fs.aside.set_more(engine, chunks)
+            }
+            done => done,
+        }
     }
 
     /// Commits all rows as one, then applies the events.

@@ -21,6 +21,7 @@ mod allocated;
 mod atomic;
 mod copy;
 mod extent_maps;
+mod extent_rows;
 mod extents;
 mod external;
 mod operations;
@@ -32,6 +33,7 @@ mod shared;
 mod write;
 
 pub(crate) use extent_maps::ExtentMaps;
+pub(crate) use extent_rows::ExtentRows;
 pub(crate) use extents::Extent;
 
 use self::shared::Sharing;
@@ -170,6 +172,11 @@ impl Staged {
 /// Number of chunks of a file of this size without holes.
 pub(crate) const fn chunk_count(size: u64) -> u64 {
     size.div_ceil(CHUNK_BYTES)
+}
+
+/// Every chunk of a file from this one on.
+pub(crate) const fn chunks_from(start: u64) -> Range<u64> {
+    start..u64::MAX
 }
 
 /// An offset within its chunk.

@@ -233,7 +233,8 @@ impl FileSystem {
             is_removed: AtomicBool::new(false),
         };
         if !fs.options.read_only && fs.branch.is_none() {
-            fs.set_aside_at_open()?;
+            let unwritten = fs.store.number(&fs.store.keys.unwritten())?;
+            fs.aside.set_at_open(fs.engine().as_ref(), unwritten)?;
         }
         let has_external = fs.header.lock().has_external;
         fs.plain_files().sweep(has_external)?;
@@ -243,8 +244,10 @@ impl FileSystem {
         fs.untold.keep(finished);
         if !fs.options.read_only {
             fs.reclaim_after_crash()?;
-            fs.queue_unused_contents()?;
-            unless_full(fs.reclaim_contents())?;
+            if fs.header.lock().has_shared {
+                fs.shared_contents().queue_unused()?;
+            }
+            unless_full(fs.shared_contents().reclaim())?;
         }
         Ok(fs)
     }
@@ -374,7 +377,7 @@ impl FileSystem {
             return Ok(done);
         }
         done += self.reclaim_forgotten()?;
-        let contents = self.reclaim_contents()?;
+        let contents = self.shared_contents().reclaim()?;
         self.room.note_given_back(contents);
         Ok(done)
     }

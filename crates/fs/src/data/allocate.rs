@@ -66,7 +66,11 @@ impl FileSystem {
             let chunks = at / CHUNK_BYTES..chunk_count(end);
             let stop = match mode {
                 FallocateMode::PunchHole => chunks.end,
-                _ => self.extents_stop(&inode, &chunks)?,
+                _ => self.extent_rows().stop(
+                    &inode,
+                    &chunks,
+                    self.engine().limits().batch_bytes_max,
+                )?,
             };
             let stop = end.min(stop.saturating_mul(CHUNK_BYTES));
             let attr = self.fallocate_batch(inode, mode, &(at..stop))?;

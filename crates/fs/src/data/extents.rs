@@ -124,6 +124,33 @@ pub(super) fn cover(extents: &[Extent], range: &Range<u64>) -> bool {
     extents.iter().map(within).sum::<u64>() == range.end - range.start
 }
 
+/// Returns all extents, with `new` instead of `old`, which is a part of them.
+pub(super) fn replaced(all: &[Extent], old: &[Extent], new: &[Extent]) -> Vec<Extent> {
+    let at = match (old.first(), new.first()) {
+        (Some(first), _) | (None, Some(first)) => {
+            all.partition_point(|extent| extent.start < first.start)
+        }
+        (None, None) => 0,
+    };
+    [&all[..at], new, &all[at + old.len()..]].concat()
+}
+
+/// Returns the extents without `range`; `None` if none is left.
+pub(super) fn cleared_of(all: &[Extent], range: &Range<u64>) -> Option<Vec<Extent>> {
+    let mut left = Vec::with_capacity(all.len() + 1);
+    for extent in all {
+        let (start, end) = (extent.start, extent.end);
+        push(&mut left, start, end.min(range.start), extent.state);
+        push(&mut left, start.max(range.end), end, extent.state);
+    }
+    (!left.is_empty()).then_some(left)
+}
+
+/// Returns a number of chunks as a difference.
+pub(super) fn signed(chunks: u64) -> i64 {
+    i64::try_from(chunks).expect("fewer than 2^51 chunks in a file")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,7 +2,7 @@
 
 use super::allocate::zeroed;
 use super::read::check_regular;
-use super::{FileContents, Staged, chunk_count};
+use super::{FileContents, Staged, chunk_count, chunks_from};
 use crate::change::Change;
 use crate::contents::Contents;
 use crate::events::Event;
@@ -169,7 +169,8 @@ impl FileSystem {
         };
         change.put_external(head.ino, &row);
         if head.has(row_flag::ALLOCATED) {
-            self.delete_extents(&mut change, head.ino, &Self::chunks_from(0))?;
+            self.extent_rows()
+                .delete(&mut change, head.ino, &chunks_from(0))?;
             head.flags &= !row_flag::ALLOCATED;
             head.chunks = head.chunks.min(chunk_count(size));
         }
@@ -251,7 +252,7 @@ impl FileSystem {
             return Ok(());
         }
         let files = self.externals.files()?;
-        for extent in self.extents_at(inode.head.ino, &Self::chunks_from(0))? {
+        for extent in self.extent_rows().at(inode.head.ino, &chunks_from(0))? {
             if extent.unwritten() > 0 {
                 let bytes = extent.unwritten() * CHUNK_BYTES;
                 files.allocate(name, extent.start * CHUNK_BYTES, bytes)?;

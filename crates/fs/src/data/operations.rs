@@ -1,7 +1,9 @@
 //! What a file system offers of the contents of files. Each operation refuses what a whole file
 //! system refuses, and leaves the rest to [`FileContents`].
 
-use super::FileContents;
+use super::{ExtentRows, FileContents};
+use crate::change::Changes;
+use crate::shared::SharedContents;
 use crate::system::FileSystem;
 use crate::{FsResult, SeekFor};
 use bytes::Bytes;
@@ -16,6 +18,23 @@ impl FileSystem {
             prefetcher: self.prefetcher(),
             plain_files: self.plain_files(),
             atomic_writes: &self.atomic_writes,
+        }
+    }
+
+    pub(crate) const fn extent_rows(&self) -> ExtentRows<'_> {
+        ExtentRows {
+            store: &self.store,
+            maps: &self.extents,
+        }
+    }
+
+    pub(crate) fn shared_contents(&self) -> SharedContents<'_> {
+        SharedContents {
+            store: &self.store,
+            engine: self.engine().as_ref(),
+            left: &self.left_contents,
+            branch: self.branch,
+            changes: Changes::of(self),
         }
     }
 

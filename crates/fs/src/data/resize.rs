@@ -1,7 +1,7 @@
 //! Cutting files and letting them grow.
 
 use super::read::check_regular;
-use super::{FILE_BYTES_MAX, INLINE_BYTES_MAX, Staged, chunk_count, within};
+use super::{FILE_BYTES_MAX, INLINE_BYTES_MAX, Staged, chunk_count, chunks_from, within};
 use crate::change::Change;
 use crate::contents::Contents;
 use crate::system::FileSystem;
@@ -36,7 +36,7 @@ impl FileSystem {
             self.stage_cut(change, staged, size)
         } else {
             // What is allocated beyond the end goes, as on ext4.
-            self.stage_cleared(change, staged, &Self::chunks_from(chunk_count(size)))
+            self.stage_cleared(change, staged, &chunks_from(chunk_count(size)))
         }
     }
 
@@ -94,7 +94,7 @@ impl FileSystem {
     ) -> FsResult<()> {
         debug_assert_eq!(staged.head.size, size, "the size is staged");
         cut_chunks(change, staged.number(), (old_size, size));
-        self.stage_cleared(change, staged, &Self::chunks_from(chunk_count(size)))?;
+        self.stage_cleared(change, staged, &chunks_from(chunk_count(size)))?;
         if size == 0 {
             let gone = row_flag::HOLES | row_flag::ALLOCATED;
             staged.head.flags &= !gone;

@@ -156,7 +156,7 @@ impl FileSystem {
             }
             Contents::Inline | Contents::External => return Ok(None),
         };
-        if !self.may_begin_to_share(head.ino) {
+        if !self.shared_contents().may_begin(head.ino) {
             return Ok(None);
         }
         let all = 0..chunk_count(head.size);
