@@ -19,6 +19,7 @@ use crate::locator::{Locator, RowKey};
 use crate::room::unless_full;
 use crate::rows::RowBatch;
 use crate::system::FileSystem;
+use crate::xattr::CAPABILITY;
 use crate::{FsError, FsResult};
 use bytes::Bytes;
 use stitch_base::Ino;
@@ -26,7 +27,7 @@ use stitch_base::sync::Arc;
 use stitch_db::SpaceClass;
 use stitch_format::fs_inode::{AttrDelta, InodeHead, row_flag};
 use stitch_format::fs_key::{CHUNK_BYTES, INO_MAX};
-use stitch_format::fs_sys::{UPSERT_ADD, UPSERT_ATTR};
+use stitch_format::fs_sys::{FsHeader, UPSERT_ADD, UPSERT_ATTR};
 
 /// Upserts on one row before it is put whole.
 const CHAIN_MAX: u8 = 64;
@@ -64,6 +65,17 @@ impl<'fs> Changes<'fs> {
     /// Takes a number that no inode ever had. May commit a change of the counter.
     pub(crate) fn new_ino(self) -> FsResult<Ino> {
         self.fs.new_ino()
+    }
+
+    /// Changes the header, before the first row that earlier programs do not know.
+    pub(crate) fn mark_header(self, mark: impl FnOnce(&mut FsHeader)) -> FsResult<()> {
+        self.fs.mark_header(mark)
+    }
+
+    /// Removes plain files of forgotten files at once, since the host is full. Reports whether
+    /// there were any. The caller may have an inode locked.
+    pub(crate) fn make_room_beside(self) -> FsResult<bool> {
+        self.fs.makes_room_beside()
     }
 
     /// Returns the time of a change, in nanoseconds since 1970.
@@ -148,6 +160,15 @@ impl<'fs> Change<'fs> {
         }
         self.events.push(Event::Changed(after));
         Ok(())
+    }
+
+    /// Takes file capabilities from an inode, as every write and change of owner does.
+    pub(crate) fn drop_capabilities(&mut self, new: &mut InodeHead) {
+        if new.has(row_flag::CAPS) {
+            let key = self.keys().xattr(new.ino, CAPABILITY);
+            self.batch.delete(&key);
+            new.flags &= !row_flag::CAPS;
+        }
     }
 
     /// Stages that names of a directory have changed, with `links` directories more in it.

@@ -19,6 +19,7 @@
 mod allocate;
 mod allocated;
 mod atomic;
+mod changes;
 mod copy;
 mod extent_maps;
 mod extent_rows;
@@ -32,9 +33,11 @@ mod share;
 mod shared;
 mod write;
 
+pub(crate) use changes::ContentChanges;
 pub(crate) use extent_maps::ExtentMaps;
 pub(crate) use extent_rows::ExtentRows;
 pub(crate) use extents::Extent;
+pub(crate) use resize::frees_space;
 
 use self::shared::Sharing;
 use crate::FsResult;
@@ -46,7 +49,6 @@ use crate::inode::{Inode, Location};
 use crate::prefetch::Prefetcher;
 use crate::residents::Residents;
 use crate::schema::Store;
-use crate::system::FileSystem;
 use crate::transaction::ReadSet;
 use bytes::Bytes;
 use std::ops::Range;
@@ -98,7 +100,7 @@ impl Staged {
     /// whole.
     fn leave_row(
         &mut self,
-        fs: &FileSystem,
+        store: &Store,
         change: &mut Change<'_>,
         is_replaced: bool,
     ) -> FsResult<()> {
@@ -107,7 +109,7 @@ impl Staged {
         }
         let tail = match self.tail.take() {
             Some(staged) => Bytes::from(staged),
-            None => fs.store.tail(&self.inode)?,
+            None => store.tail(&self.inode)?,
         };
         if matches!(self.inode.location, Location::Memory(_)) {
             self.inode = change.put_orphan(&self.inode, &[]);

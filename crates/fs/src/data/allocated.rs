@@ -13,11 +13,10 @@
 
 use super::extent_maps::KnownExtents;
 use super::extents::{Edit, Extent, cleared_of, cover, edited, push, replaced, signed, totals};
-use super::{Staged, chunk_count, chunks_from};
+use super::{ContentChanges, Staged, chunk_count, chunks_from};
 use crate::change::Change;
 use crate::events::Event;
 use crate::locator::Locator;
-use crate::system::FileSystem;
 use crate::{FsError, FsResult};
 use std::ops::Range;
 use stitch_format::fs_inode::row_flag;
@@ -32,7 +31,7 @@ struct Before {
     are_rows: bool,
 }
 
-impl FileSystem {
+impl ContentChanges<'_> {
     /// Stages that chunks of `range` have blocks, and that those of `unwritten`, which is within
     /// it, have none of what was in them.
     pub(super) fn stage_allocated(
@@ -46,7 +45,8 @@ impl FileSystem {
         if !staged.head.has(row_flag::HOLES) && range.end <= full && unwritten.is_empty() {
             return Ok(());
         }
-        self.mark_header(|header| header.has_allocated = true)?;
+        self.changes
+            .mark_header(|header| header.has_allocated = true)?;
         let before = self.first_extents(staged, range)?;
         let new = edited(&before.extents, unwritten, Edit::Unwrite);
         let new = edited(&new, range, Edit::Allocate);
@@ -60,7 +60,7 @@ impl FileSystem {
         if before.are_rows && range.start == 0 && range.end >= full {
             // No chunk is elsewhere.
             let mut chunks = 0;
-            self.extent_rows()
+            self.extents
                 .visit(staged.head.ino, &chunks_from(0), |extent| {
                     chunks += extent.chunks();
                     true
@@ -75,7 +75,7 @@ impl FileSystem {
     fn first_extents(&self, staged: &mut Staged, range: &Range<u64>) -> FsResult<Before> {
         let ino = staged.head.ino;
         if staged.head.has(row_flag::ALLOCATED) {
-            let extents = self.extent_rows().at(ino, range)?;
+            let extents = self.extents.at(ino, range)?;
             return Ok(Before {
                 extents,
                 are_rows: true,
@@ -88,7 +88,10 @@ impl FileSystem {
             staged.head.chunks = full;
         } else if (1..=SCANNED_MAX).contains(&staged.head.chunks) {
             let own = staged.number();
-            let mut scan = self.store.scan(&self.store.keys.chunks_from(own, 0))?;
+            let mut scan = self
+                .contents
+                .store
+                .scan(&self.contents.store.keys.chunks_from(own, 0))?;
             while let Some((key, _)) = scan.next()? {
                 let number = Locator::chunk_of(key).ok_or(FsError::Corrupt(format!(
                     "inode {ino} has a chunk without number"
@@ -97,7 +100,7 @@ impl FileSystem {
             }
             (staged.head.chunks, _) = totals(&extents);
         }
-        self.residents.inodes.note_counted(ino, None);
+        self.contents.residents.inodes.note_counted(ino, None);
         staged.head.flags |= row_flag::HOLES | row_flag::ALLOCATED;
         Ok(Before {
             extents,
@@ -113,7 +116,7 @@ impl FileSystem {
         range: &Range<u64>,
     ) -> FsResult<()> {
         debug_assert!(staged.head.has(row_flag::ALLOCATED), "it has extents");
-        let extents = self.extent_rows().at(staged.head.ino, range)?;
+        let extents = self.extents.at(staged.head.ino, range)?;
         if cover(&extents, range) {
             change.fill_allocated();
         }
@@ -154,7 +157,7 @@ impl FileSystem {
         if range.is_empty() {
             return Ok(());
         }
-        let extents = self.extent_rows().some_at(staged.head.ino, &range)?;
+        let extents = self.extents.some_at(staged.head.ino, &range)?;
         let mut new = match cut {
             Some(cut) => cleared_of(&extents, &chunks_from(cut)).unwrap_or_default(),
             None => extents.clone(),
@@ -187,7 +190,7 @@ impl FileSystem {
             return Ok(());
         }
         let ino = staged.head.ino;
-        let cleared = self.extent_rows().delete(change, ino, range)?;
+        let cleared = self.extents.delete(change, ino, range)?;
         staged.head.chunks = staged.head.chunks.saturating_sub(cleared);
         Ok(())
     }
@@ -203,7 +206,7 @@ impl FileSystem {
     ) {
         let ino = staged.head.ino;
         let is_ordinary = put_rows(change, staged, before, new);
-        let left = match self.extents.get(ino) {
+        let left = match self.extents.maps.get(ino) {
             _ if is_ordinary => None,
             _ if !before.are_rows => Some(new.to_vec()),
             Some(KnownExtents::All(all)) => Some(replaced(&all, &before.extents, new)),

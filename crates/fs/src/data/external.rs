@@ -2,13 +2,12 @@
 
 use super::allocate::zeroed;
 use super::read::check_regular;
-use super::{FileContents, Staged, chunk_count, chunks_from};
+use super::{ContentChanges, FileContents, Staged, chunk_count, chunks_from};
 use crate::change::Change;
 use crate::contents::Contents;
 use crate::events::Event;
 use crate::external::ExternalName;
 use crate::inode::{Inode, Location};
-use crate::system::FileSystem;
 use crate::{FsError, FsResult, SeekFor};
 use std::ops::Range;
 use stitch_base::ErrorKind;
@@ -67,7 +66,7 @@ impl FileContents<'_> {
     }
 }
 
-impl FileSystem {
+impl ContentChanges<'_> {
     /// The inode, whose contents have left the store if a size of `end` makes them. Those that are
     /// shared stay. The inode is locked.
     pub(crate) fn with_room_for(&self, inode: Inode, end: u64) -> FsResult<Inode> {
@@ -75,16 +74,22 @@ impl FileSystem {
             Contents::of_inode(&inode.head),
             Some(Contents::External | Contents::Shared)
         );
-        if stays || !self.externals.wants(inode.head.size, end) {
+        if stays
+            || !self
+                .contents
+                .plain_files
+                .externals
+                .wants(inode.head.size, end)
+        {
             return Ok(inode);
         }
         check_regular(&inode)?;
         let mut left = self.move_out(&inode);
-        if matches!(left, Err(FsError::NoSpace)) && self.makes_room_beside()? {
+        if matches!(left, Err(FsError::NoSpace)) && self.changes.make_room_beside()? {
             left = self.move_out(&inode);
         }
         left?;
-        self.residents.inodes.get(inode.head.ino)
+        self.contents.residents.inodes.get(inode.head.ino)
     }
 
     /// Makes the contents a plain file. After an error they are where they were, and there is none.
@@ -97,7 +102,7 @@ impl FileSystem {
         let is_open = matches!(&left, Err(FsError::Storage(_)));
         if left.is_err() && !is_open {
             // If it stays, the next open removes it.
-            if let Err(error) = self.externals.files()?.remove(name) {
+            if let Err(error) = self.contents.plain_files.externals.files()?.remove(name) {
                 tracing::warn!(%error, "a plain file that is not needed is left");
             }
         }
@@ -105,11 +110,11 @@ impl FileSystem {
     }
 
     fn new_plain(&self, inode: &Inode) -> FsResult<ExternalName> {
-        let files = self.externals.files()?;
+        let files = self.contents.plain_files.externals.files()?;
         loop {
             let name = ExternalName {
                 ino: inode.head.ino,
-                number: self.new_ino()?.0,
+                number: self.changes.new_ino()?.0,
             };
             match files.create(name) {
                 Ok(()) => return Ok(name),
@@ -122,7 +127,7 @@ impl FileSystem {
 
     /// Copies the contents to a new plain file and makes it durable. Returns its length.
     fn fill_plain(&self, inode: &Inode, name: ExternalName) -> FsResult<u64> {
-        let files = self.externals.files()?;
+        let files = self.contents.plain_files.externals.files()?;
         let size = inode.head.size;
         let mut len = 0;
         let mut at = 0;
@@ -131,8 +136,7 @@ impl FileSystem {
             let count = COPY_BYTES.min(size - at);
             piece.clear();
             let count = usize::try_from(count).expect("a small piece");
-            self.file_contents()
-                .read_locked(inode, at, count, &mut piece)?;
+            self.contents.read_locked(inode, at, count, &mut piece)?;
             for (index, bytes) in piece
                 .chunks(usize::try_from(CHUNK_BYTES).expect("4096"))
                 .enumerate()
@@ -151,8 +155,9 @@ impl FileSystem {
 
     /// The batch that says where the contents are from now on.
     fn leave_store(&self, inode: &Inode, name: ExternalName, len: u64) -> FsResult<()> {
-        self.mark_header(|header| header.has_external = true)?;
-        let mut change = Change::new(self);
+        self.changes
+            .mark_header(|header| header.has_external = true)?;
+        let mut change = self.changes.begin();
         let mut inode = inode.clone();
         if matches!(inode.location, Location::Memory(_)) {
             inode = change.put_orphan(&inode, &[]);
@@ -169,7 +174,7 @@ impl FileSystem {
         };
         change.put_external(head.ino, &row);
         if head.has(row_flag::ALLOCATED) {
-            self.extent_rows()
+            self.extents
                 .delete(&mut change, head.ino, &chunks_from(0))?;
             head.flags &= !row_flag::ALLOCATED;
             head.chunks = head.chunks.min(chunk_count(size));
@@ -186,13 +191,18 @@ impl FileSystem {
         at: u64,
         piece: &[u8],
     ) -> FsResult<()> {
-        let plain = self.plain_files().open(staged.head.ino, staged.head.size)?;
+        let plain = self
+            .contents
+            .plain_files
+            .open(staged.head.ino, staged.head.size)?;
         let end = at + piece.len() as u64;
         if end > staged.head.size {
-            self.plain_files().trim(&plain)?;
+            self.contents.plain_files.trim(&plain)?;
         }
-        let make_room = || self.makes_room_beside();
-        self.plain_files().write(&plain, at, piece, &make_room)?;
+        let make_room = || self.changes.make_room_beside();
+        self.contents
+            .plain_files
+            .write(&plain, at, piece, &make_room)?;
         staged.grow(end, at);
         Ok(())
     }
@@ -200,10 +210,13 @@ impl FileSystem {
     /// Before a file grows to `size` by a hole.
     pub(super) fn prepare_growth(&self, staged: &Staged, size: u64) -> FsResult<()> {
         if Contents::of(&staged.head) == Contents::External {
-            let plain = self.plain_files().open(staged.head.ino, staged.head.size)?;
-            self.plain_files().trim(&plain)?;
+            let plain = self
+                .contents
+                .plain_files
+                .open(staged.head.ino, staged.head.size)?;
+            self.contents.plain_files.trim(&plain)?;
             if plain.is_lent() {
-                self.plain_files().stretch(&plain, size)?;
+                self.contents.plain_files.stretch(&plain, size)?;
             }
         }
         Ok(())
@@ -217,13 +230,13 @@ impl FileSystem {
         size: u64,
     ) -> FsResult<()> {
         let ino = staged.head.ino;
-        if size == 0 && !self.externals.is_lent(ino) {
+        if size == 0 && !self.contents.plain_files.externals.is_lent(ino) {
             change.delete_external(ino)?;
             staged.head.flags = Contents::Inline.mark(staged.head.flags & !row_flag::HOLES);
             staged.head.chunks = 0;
             return Ok(());
         }
-        if let Some((row, less)) = self.plain_files().unsettled_row(ino, size)? {
+        if let Some((row, less)) = self.contents.plain_files.unsettled_row(ino, size)? {
             change.put_external(ino, &row);
             change.events.push(Event::CutBeside(less));
         }
@@ -233,17 +246,27 @@ impl FileSystem {
 
     /// Zeros a range of the plain file, which is below the size.
     pub(super) fn zero_external(&self, staged: &mut Staged, range: &Range<u64>) -> FsResult<()> {
-        let plain = self.plain_files().open(staged.head.ino, staged.head.size)?;
-        self.plain_files().punch(&plain, range.start, range.end)?;
+        let plain = self
+            .contents
+            .plain_files
+            .open(staged.head.ino, staged.head.size)?;
+        self.contents
+            .plain_files
+            .punch(&plain, range.start, range.end)?;
         staged.note_absent(&zeroed(range, staged.head.size));
         Ok(())
     }
 
     /// Gives `[offset, end)` of the plain file the host's space.
     pub(super) fn allocate_external(&self, staged: &Staged, offset: u64, end: u64) -> FsResult<()> {
-        let plain = self.plain_files().open(staged.head.ino, staged.head.size)?;
-        let make_room = || self.makes_room_beside();
-        self.plain_files().allocate(&plain, offset, end, &make_room)
+        let plain = self
+            .contents
+            .plain_files
+            .open(staged.head.ino, staged.head.size)?;
+        let make_room = || self.changes.make_room_beside();
+        self.contents
+            .plain_files
+            .allocate(&plain, offset, end, &make_room)
     }
 
     /// Gives a new plain file the host's space for what the file has allocated and not written.
@@ -251,8 +274,8 @@ impl FileSystem {
         if !inode.head.has(row_flag::ALLOCATED) {
             return Ok(());
         }
-        let files = self.externals.files()?;
-        for extent in self.extent_rows().at(inode.head.ino, &chunks_from(0))? {
+        let files = self.contents.plain_files.externals.files()?;
+        for extent in self.extents.at(inode.head.ino, &chunks_from(0))? {
             if extent.unwritten() > 0 {
                 let bytes = extent.unwritten() * CHUNK_BYTES;
                 files.allocate(name, extent.start * CHUNK_BYTES, bytes)?;

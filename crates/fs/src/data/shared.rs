@@ -1,13 +1,13 @@
 //! Files that share contents: what a change does to their extents, and copies of their chunks.
 
-use super::{FileContents, Staged, chunk_count, within};
+use super::{ContentChanges, FileContents, Staged, chunk_count, within};
 use crate::FsResult;
 use crate::change::Change;
 use crate::contents::Contents;
 use crate::inode::Inode;
 use crate::locator::Locator;
+use crate::schema::Store;
 use crate::shared::{has, pieces, without};
-use crate::system::FileSystem;
 use crate::{FallocateMode, FsError};
 use std::ops::Range;
 use stitch_base::Ino;
@@ -32,26 +32,7 @@ impl FileContents<'_> {
     }
 }
 
-impl FileSystem {
-    /// Begins a change of an inode.
-    pub(crate) fn stage(&self, inode: Inode) -> FsResult<Staged> {
-        let head = inode.head;
-        let sharing = match Contents::of_inode(&head) {
-            Some(Contents::Shared) => {
-                let row = self.store.shared_row(head.ino)?;
-                let before = Some(row.clone());
-                Some(Sharing { before, row })
-            }
-            _ => None,
-        };
-        Ok(Staged {
-            inode,
-            head,
-            tail: None,
-            sharing,
-        })
-    }
-
+impl ContentChanges<'_> {
     /// Makes chunks of a file own ones, in several batches. The inode is locked. Costs what there
     /// is to copy: holes of any length cost nothing.
     fn copy_shared(&self, mut inode: Inode, range: &Range<u64>) -> FsResult<Inode> {
@@ -62,11 +43,11 @@ impl FileSystem {
             let Some(next) = staged.first_shared(range) else {
                 return Ok(staged.inode);
             };
-            let mut change = Change::new(self);
-            staged.copy_part(self, &mut change, &next, step)?;
+            let mut change = self.changes.begin();
+            staged.copy_part(self.contents.store, &mut change, &next, step)?;
             staged.finish(&mut change)?;
             change.commit()?;
-            inode = self.residents.inodes.get(ino)?;
+            inode = self.contents.residents.inodes.get(ino)?;
         }
     }
 
@@ -76,7 +57,7 @@ impl FileSystem {
         if Contents::of(&inode.head) != Contents::Shared {
             return Ok(inode);
         }
-        let row = self.store.shared_row(inode.head.ino)?;
+        let row = self.contents.store.shared_row(inode.head.ino)?;
         if row.extents.len() < SHARED_EXTENTS_MAX {
             return Ok(inode);
         }
@@ -132,7 +113,7 @@ impl Staged {
     /// those that are there, and the holes before and after them.
     fn copy_part(
         &mut self,
-        fs: &FileSystem,
+        store: &Store,
         change: &mut Change<'_>,
         part: &Range<u64>,
         count_max: u64,
@@ -142,7 +123,7 @@ impl Staged {
             return Ok(());
         };
         let contents = sharing.row.contents.unwrap_or_default();
-        let mut scan = fs.store.scan_whole(&fs.store.keys.chunks(contents, part))?;
+        let mut scan = store.scan_whole(&store.keys.chunks(contents, part))?;
         let (mut count, mut end) = (0, part.end);
         while let Some((key, bytes)) = scan.next()? {
             let number = Locator::chunk_of(key).ok_or_else(|| {
@@ -163,7 +144,7 @@ impl Staged {
     /// at its edges a part stays, and is copied.
     pub(super) fn unshare(
         &mut self,
-        fs: &FileSystem,
+        store: &Store,
         change: &mut Change<'_>,
         range: &Range<u64>,
     ) -> FsResult<()> {
@@ -176,7 +157,7 @@ impl Staged {
         edges.dedup();
         edges.retain(is_shared);
         for edge in edges {
-            self.copy_part(fs, change, &(edge..edge + 1), 1)?;
+            self.copy_part(store, change, &(edge..edge + 1), 1)?;
         }
         if let Some(sharing) = &mut self.sharing {
             sharing.row.extents = without(&sharing.row.extents, &chunks);
