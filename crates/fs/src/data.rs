@@ -9,6 +9,16 @@
 //! Large ones may be a plain file beside the store; see `external`. Chunks may be shared with other
 //! files; see `shared`. Which of the four it is: [`Contents`].
 //!
+//! | part | has |
+//! |---|---|
+//! | [`FileContents`] | reads: rows, chunks, plain files, holes, and atomic writes above them |
+//! | [`ContentChanges`] | write, new size, `fallocate`, copy, atomic writes ([`changes`]) |
+//! | [`ExtentRows`] | rows of allocated extents, with [`ExtentMaps`], those of a few files in memory |
+//! | [`SharedContents`](crate::shared::SharedContents) | which files may share, which contents go |
+//! | [`PlainFiles`] | contents beside the store, one file at a time ([`crate::external`]) |
+//! | [`AtomicWrites`] | changes that are not in their files yet ([`crate::atomic`]) |
+//! | `operations.rs` | what [`crate::FileSystem`] offers of all of them |
+//!
 //! Invariants:
 //! - no chunk, and no byte of a chunk, lies at or beyond the size: cutting cuts the last chunk too,
 //!   so that growing again shows zeros;
@@ -62,6 +72,9 @@ pub const FILE_BYTES_MAX: u64 = i64::MAX.unsigned_abs();
 
 /// The contents of the files of a file system, to be read: rows, plain files, and the atomic writes
 /// above them.
+///
+/// Invariant: a read changes nothing but the access history and what is known of plain files. The
+/// inode is locked from the read of its attributes to that of its last byte.
 #[derive(Clone, Copy)]
 pub(crate) struct FileContents<'fs> {
     store: &'fs Store,

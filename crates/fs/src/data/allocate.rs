@@ -30,11 +30,11 @@ impl ContentChanges<'_> {
         }
         let end = offset.checked_add(len).filter(|&end| end <= FILE_BYTES_MAX);
         let end = end.ok_or(FsError::FileTooBig)?;
-        let _inode = self.contents.residents.locks.inode_write(ino);
-        let inode = self.contents.residents.inodes.get(ino)?;
+        let _inode = self.locks().inode_write(ino);
+        let inode = self.inodes().get(ino)?;
         check_regular(&inode)?;
         check_may_write(&inode, offset)?;
-        self.contents.atomic_writes.check_none(ino)?;
+        self.atomic_writes().check_none(ino)?;
         let grown = match mode {
             FallocateMode::Allocate { keep_size: false }
             | FallocateMode::ZeroRange { keep_size: false } => end,
@@ -58,7 +58,7 @@ impl ContentChanges<'_> {
                 return Ok(attr);
             }
             at = stop;
-            inode = self.contents.residents.inodes.get(ino)?;
+            inode = self.inodes().get(ino)?;
         }
     }
 
@@ -119,7 +119,7 @@ impl ContentChanges<'_> {
             }
             Contents::Inline | Contents::Chunked | Contents::Shared => {}
         }
-        staged.leave_row(self.contents.store, change, false)?;
+        staged.leave_row(self.store(), change, false)?;
         let chunks = range.start / CHUNK_BYTES..chunk_count(range.end);
         let zeroed = match is_zeroing && !is_inline {
             true => zeroed(range, size),
@@ -140,7 +140,7 @@ impl ContentChanges<'_> {
         } else {
             end.saturating_sub(offset.max(head.size))
         };
-        let files = self.contents.plain_files.externals.files()?;
+        let files = self.plain_files().files()?;
         let mut is_room = new <= files.free_bytes()?;
         if !is_room && self.changes.make_room_beside()? {
             is_room = new <= files.free_bytes()?;
@@ -155,10 +155,7 @@ impl ContentChanges<'_> {
             return Ok(0);
         }
         let own = staged.number();
-        let mut scan = self
-            .contents
-            .store
-            .scan(&self.contents.store.keys.chunks(own, range))?;
+        let mut scan = self.store().scan(&self.store().keys.chunks(own, range))?;
         let mut count = 0;
         while count < COUNTED_CHUNKS_MAX && scan.next()?.is_some() {
             count += 1;
@@ -181,10 +178,7 @@ impl ContentChanges<'_> {
             Contents::Inline => self.zero_inline(staged, &range),
             Contents::Chunked | Contents::Shared => self.zero_chunks(change, staged, &range),
             Contents::External => {
-                self.contents
-                    .residents
-                    .inodes
-                    .note_counted(staged.head.ino, None);
+                self.inodes().note_counted(staged.head.ino, None);
                 self.zero_external(staged, &range)
             }
         }
@@ -192,7 +186,7 @@ impl ContentChanges<'_> {
 
     /// Stages zeros in the row.
     fn zero_inline(&self, staged: &mut Staged, range: &Range<u64>) -> FsResult<()> {
-        let mut tail = Vec::from(self.contents.store.tail(&staged.inode)?);
+        let mut tail = Vec::from(self.store().tail(&staged.inode)?);
         let within_row = |at: u64| usize::try_from(at).expect("within a row");
         let stop = within_row(range.end).min(tail.len());
         let start = within_row(range.start).min(stop);
@@ -208,11 +202,8 @@ impl ContentChanges<'_> {
         staged: &mut Staged,
         range: &Range<u64>,
     ) -> FsResult<()> {
-        self.contents
-            .residents
-            .inodes
-            .note_counted(staged.head.ino, None);
-        staged.unshare(self.contents.store, change, range)?;
+        self.inodes().note_counted(staged.head.ino, None);
+        staged.unshare(self.store(), change, range)?;
         let own = staged.number();
         let whole = zeroed(range, staged.head.size);
         if !whole.is_empty() {

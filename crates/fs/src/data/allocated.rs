@@ -88,10 +88,7 @@ impl ContentChanges<'_> {
             staged.head.chunks = full;
         } else if (1..=SCANNED_MAX).contains(&staged.head.chunks) {
             let own = staged.number();
-            let mut scan = self
-                .contents
-                .store
-                .scan(&self.contents.store.keys.chunks_from(own, 0))?;
+            let mut scan = self.store().scan(&self.store().keys.chunks_from(own, 0))?;
             while let Some((key, _)) = scan.next()? {
                 let number = Locator::chunk_of(key).ok_or(FsError::Corrupt(format!(
                     "inode {ino} has a chunk without number"
@@ -100,7 +97,7 @@ impl ContentChanges<'_> {
             }
             (staged.head.chunks, _) = totals(&extents);
         }
-        self.contents.residents.inodes.note_counted(ino, None);
+        self.inodes().note_counted(ino, None);
         staged.head.flags |= row_flag::HOLES | row_flag::ALLOCATED;
         Ok(Before {
             extents,

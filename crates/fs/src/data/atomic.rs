@@ -48,8 +48,8 @@ impl ContentChanges<'_> {
         ino: Ino,
         writer: AtomicWriter,
     ) -> FsResult<()> {
-        let _inode = self.contents.residents.locks.inode_write(ino);
-        let inode = self.contents.residents.inodes.get(ino)?;
+        let _inode = self.locks().inode_write(ino);
+        let inode = self.inodes().get(ino)?;
         check_regular(&inode)?;
         if !caller.is_privileged() && caller.uid != inode.head.uid {
             return Err(FsError::Access);
@@ -58,35 +58,33 @@ impl ContentChanges<'_> {
         if !takes_atomic_writes(&inode.head) {
             return Err(FsError::Unsupported);
         }
-        self.contents
-            .atomic_writes
-            .start(ino, writer, inode.head.size)
+        self.atomic_writes().start(ino, writer, inode.head.size)
     }
 
     /// Puts the changes of an atomic write into the file, all of them or none, and ends it. They are
     /// not durable yet.
     pub(super) fn commit_atomic_write(&self, ino: Ino, process: u32) -> FsResult<Attr> {
-        let _inode = self.contents.residents.locks.inode_write(ino);
-        let write = self.contents.atomic_writes.of(ino, process)?;
-        let inode = self.contents.residents.inodes.get(ino)?;
+        let _inode = self.locks().inode_write(ino);
+        let write = self.atomic_writes().of(ino, process)?;
+        let inode = self.inodes().get(ino)?;
         self.put_atomic_write(inode, &write)?;
-        self.contents.atomic_writes.remove(ino);
-        Ok(Attr::of(&self.contents.residents.inodes.head(ino)?))
+        self.atomic_writes().remove(ino);
+        Ok(Attr::of(&self.inodes().head(ino)?))
     }
 
     /// Ends the atomic write of a file. Returns whether there is one.
     pub(super) fn end_atomic_write(&self, ino: Ino) -> bool {
-        if !self.contents.atomic_writes.any() {
+        if !self.atomic_writes().any() {
             return false;
         }
-        let _inode = self.contents.residents.locks.inode_write(ino);
-        self.contents.atomic_writes.end(ino)
+        let _inode = self.locks().inode_write(ino);
+        self.atomic_writes().end(ino)
     }
 
     /// Drops an atomic write that was ended.
     pub(super) fn remove_atomic_write(&self, ino: Ino) {
-        let _inode = self.contents.residents.locks.inode_write(ino);
-        self.contents.atomic_writes.remove(ino);
+        let _inode = self.locks().inode_write(ino);
+        self.atomic_writes().remove(ino);
     }
 
     /// Sets the size of a file in its atomic write.
@@ -97,19 +95,13 @@ impl ContentChanges<'_> {
         size: u64,
         clear_setid: ClearSetId,
     ) -> FsResult<()> {
-        let _inode = self.contents.residents.locks.inode_write(ino);
-        let inode = self.contents.residents.inodes.get(ino)?;
-        self.contents.atomic_writes.of(ino, process)?;
-        if size > super::FILE_BYTES_MAX
-            || self
-                .contents
-                .plain_files
-                .externals
-                .wants(inode.head.size, size)
-        {
+        let _inode = self.locks().inode_write(ino);
+        let inode = self.inodes().get(ino)?;
+        self.atomic_writes().of(ino, process)?;
+        if size > super::FILE_BYTES_MAX || self.plain_files().wants(inode.head.size, size) {
             return Err(FsError::FileTooBig);
         }
-        self.contents.atomic_writes.change(ino, 0, |write| {
+        self.atomic_writes().change(ino, 0, |write| {
             write.overlay.resize(size);
             write.clear_setid = clear_setid.with(write.clear_setid);
         })
@@ -125,28 +117,23 @@ impl ContentChanges<'_> {
     ) -> FsResult<Attr> {
         let ino = inode.head.ino;
         let end = offset + data.len() as u64;
-        let Some(write) = self.contents.atomic_writes.get(ino) else {
+        let Some(write) = self.atomic_writes().get(ino) else {
             // It has ended: the page is about to be dropped.
             return Ok(Attr::of(&inode.head));
         };
         let (extents, bytes) = write.overlay.usage();
         drop(write);
-        let is_outside = self
-            .contents
-            .plain_files
-            .externals
-            .wants(inode.head.size, end);
+        let is_outside = self.plain_files().wants(inode.head.size, end);
         if is_outside || batch_bytes(extents + 1, bytes + data.len() as u64) > self.staged_max() {
             return Err(FsError::FileTooBig);
         }
-        self.contents
-            .atomic_writes
+        self.atomic_writes()
             .change(ino, data.len() as u64, |write| {
                 write.overlay.write(offset, data);
                 write.clear_setid = clear_setid.with(write.clear_setid);
             })?;
         let mut attr = Attr::of(&inode.head);
-        attr.size = self.contents.atomic_writes.size(ino).unwrap_or(attr.size);
+        attr.size = self.atomic_writes().size(ino).unwrap_or(attr.size);
         Ok(attr)
     }
 
@@ -194,10 +181,7 @@ impl ContentChanges<'_> {
         match cut {
             Some(kept) if kept > 0 && staged.head.has(row_flag::ALLOCATED) => {
                 // Its extents follow below, with those that are written.
-                self.contents
-                    .residents
-                    .inodes
-                    .note_counted(staged.head.ino, None);
+                self.inodes().note_counted(staged.head.ino, None);
                 cut_chunks(change, staged.number(), (staged.head.size, kept));
                 staged.head.size = kept;
             }
@@ -212,7 +196,7 @@ impl ContentChanges<'_> {
         if Contents::of(&staged.head) == Contents::Inline && fits_row {
             return self.stage_inline_overlay(staged, write);
         }
-        staged.leave_row(self.contents.store, change, false)?;
+        staged.leave_row(self.store(), change, false)?;
         let has_extents = staged.head.has(row_flag::ALLOCATED);
         for (at, bytes) in overlay.extents() {
             stage_chunks(change, staged, at, bytes);
@@ -238,7 +222,7 @@ impl ContentChanges<'_> {
         let overlay = &write.overlay;
         let mut tail = match staged.tail.take() {
             Some(tail) => tail,
-            None => Vec::from(self.contents.store.tail(&staged.inode)?),
+            None => Vec::from(self.store().tail(&staged.inode)?),
         };
         let size = usize::try_from(overlay.size()).expect("within a row");
         tail.resize(size, 0);

@@ -20,11 +20,15 @@
 //! for bytes of a plain file ([`crate::external`]): those are written before the change is
 //! committed, and are not of the file until then.
 
+use super::shared::Sharing;
 use super::{ExtentRows, FileContents, Staged};
+use crate::atomic::AtomicWrites;
 use crate::change::{Change, Changes};
 use crate::contents::Contents;
-use crate::data::shared::Sharing;
-use crate::inode::Inode;
+use crate::external::PlainFiles;
+use crate::inode::{Inode, Inodes};
+use crate::lock::Locks;
+use crate::schema::Store;
 use crate::shared::SharedContents;
 use crate::{ClearSetId, FsResult};
 use stitch_kv::Engine;
@@ -40,7 +44,27 @@ pub(crate) struct ContentChanges<'fs> {
     pub(super) engine: &'fs dyn Engine,
 }
 
-impl ContentChanges<'_> {
+impl<'fs> ContentChanges<'fs> {
+    pub(super) const fn store(&self) -> &'fs Store {
+        self.contents.store
+    }
+
+    pub(super) const fn inodes(&self) -> &'fs Inodes {
+        &self.contents.residents.inodes
+    }
+
+    pub(super) const fn locks(&self) -> &'fs Locks {
+        &self.contents.residents.locks
+    }
+
+    pub(super) const fn plain_files(&self) -> PlainFiles<'fs> {
+        self.contents.plain_files
+    }
+
+    pub(super) const fn atomic_writes(&self) -> &'fs AtomicWrites {
+        self.contents.atomic_writes
+    }
+
     /// Longest batch of the engine, in bytes.
     pub(super) fn batch_bytes_max(&self) -> u64 {
         self.engine.limits().batch_bytes_max
@@ -51,7 +75,7 @@ impl ContentChanges<'_> {
         let head = inode.head;
         let sharing = match Contents::of_inode(&head) {
             Some(Contents::Shared) => {
-                let row = self.contents.store.shared_row(head.ino)?;
+                let row = self.store().shared_row(head.ino)?;
                 let before = Some(row.clone());
                 Some(Sharing { before, row })
             }

@@ -18,17 +18,13 @@ impl ContentChanges<'_> {
         target: (Ino, u64),
         len: u64,
     ) -> FsResult<u64> {
-        let _inodes = self
-            .contents
-            .residents
-            .locks
-            .inodes_write(&[source.0, target.0]);
-        let from = self.contents.residents.inodes.get(source.0)?;
-        let to = self.contents.residents.inodes.get(target.0)?;
+        let _inodes = self.locks().inodes_write(&[source.0, target.0]);
+        let from = self.inodes().get(source.0)?;
+        let to = self.inodes().get(target.0)?;
         check_regular(&from)?;
         check_regular(&to)?;
         check_may_write(&to, target.1)?;
-        self.contents.atomic_writes.check_none(target.0)?;
+        self.atomic_writes().check_none(target.0)?;
         let len = len.min(from.head.size.saturating_sub(source.1));
         let end = target.1.checked_add(len);
         if end.is_none_or(|end| end > FILE_BYTES_MAX) {
@@ -41,8 +37,8 @@ impl ContentChanges<'_> {
         let mut buffer = Vec::new();
         let (mut done, mut copied) = (0, 0);
         while done < len && copied < COPIED_BYTES_MAX {
-            let from = self.contents.residents.inodes.get(source.0)?;
-            let to = self.contents.residents.inodes.get(target.0)?;
+            let from = self.inodes().get(source.0)?;
+            let to = self.inodes().get(target.0)?;
             let range = source.1 + done..source.1 + len;
             if source.1 == target.1
                 && let Some(bytes) = self.share_step(&from, &to, &range)?

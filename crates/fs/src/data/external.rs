@@ -6,11 +6,12 @@ use super::{ContentChanges, FileContents, Staged, chunk_count, chunks_from};
 use crate::change::Change;
 use crate::contents::Contents;
 use crate::events::Event;
-use crate::external::ExternalName;
+use crate::external::{ExternalName, Plain};
 use crate::inode::{Inode, Location};
 use crate::{FsError, FsResult, SeekFor};
 use std::ops::Range;
 use stitch_base::ErrorKind;
+use stitch_base::sync::Arc;
 use stitch_format::fs_inode::row_flag;
 use stitch_format::fs_key::CHUNK_BYTES;
 use stitch_format::fs_sys::ExternalRow;
@@ -32,7 +33,7 @@ impl FileContents<'_> {
         let have = usize::try_from(plain.len().saturating_sub(offset)).unwrap_or(usize::MAX);
         let have = have.min(len);
         if have > 0 {
-            let files = self.plain_files.externals.files()?;
+            let files = self.plain_files.files()?;
             let count = files.read_at(plain.name, offset, have, out)?;
             if count < have && !plain.is_failed() {
                 let found = files.len(plain.name)?;
@@ -54,11 +55,7 @@ impl FileContents<'_> {
                 SeekFor::Hole => Ok(offset),
             };
         }
-        let found = self
-            .plain_files
-            .externals
-            .files()?
-            .seek(plain.name, offset, what)?;
+        let found = self.plain_files.files()?.seek(plain.name, offset, what)?;
         match what {
             SeekFor::Data => found.filter(|&at| at < len).ok_or(FsError::NoSeekTarget),
             SeekFor::Hole => Ok(found.unwrap_or(len).min(len)),
@@ -74,13 +71,7 @@ impl ContentChanges<'_> {
             Contents::of_inode(&inode.head),
             Some(Contents::External | Contents::Shared)
         );
-        if stays
-            || !self
-                .contents
-                .plain_files
-                .externals
-                .wants(inode.head.size, end)
-        {
+        if stays || !self.plain_files().wants(inode.head.size, end) {
             return Ok(inode);
         }
         check_regular(&inode)?;
@@ -89,7 +80,7 @@ impl ContentChanges<'_> {
             left = self.move_out(&inode);
         }
         left?;
-        self.contents.residents.inodes.get(inode.head.ino)
+        self.inodes().get(inode.head.ino)
     }
 
     /// Makes the contents a plain file. After an error they are where they were, and there is none.
@@ -102,7 +93,7 @@ impl ContentChanges<'_> {
         let is_open = matches!(&left, Err(FsError::Storage(_)));
         if left.is_err() && !is_open {
             // If it stays, the next open removes it.
-            if let Err(error) = self.contents.plain_files.externals.files()?.remove(name) {
+            if let Err(error) = self.plain_files().files()?.remove(name) {
                 tracing::warn!(%error, "a plain file that is not needed is left");
             }
         }
@@ -110,7 +101,7 @@ impl ContentChanges<'_> {
     }
 
     fn new_plain(&self, inode: &Inode) -> FsResult<ExternalName> {
-        let files = self.contents.plain_files.externals.files()?;
+        let files = self.plain_files().files()?;
         loop {
             let name = ExternalName {
                 ino: inode.head.ino,
@@ -127,7 +118,7 @@ impl ContentChanges<'_> {
 
     /// Copies the contents to a new plain file and makes it durable. Returns its length.
     fn fill_plain(&self, inode: &Inode, name: ExternalName) -> FsResult<u64> {
-        let files = self.contents.plain_files.externals.files()?;
+        let files = self.plain_files().files()?;
         let size = inode.head.size;
         let mut len = 0;
         let mut at = 0;
@@ -184,6 +175,12 @@ impl ContentChanges<'_> {
         change.commit()
     }
 
+    /// Returns the plain file of an external file that is changing.
+    fn plain_of(&self, staged: &Staged) -> FsResult<Arc<Plain>> {
+        debug_assert_eq!(Contents::of(&staged.head), Contents::External, "it has one");
+        self.plain_files().open(staged.head.ino, staged.head.size)
+    }
+
     /// Puts bytes into the plain file and stages the new size.
     pub(super) fn stage_external_write(
         &self,
@@ -191,18 +188,13 @@ impl ContentChanges<'_> {
         at: u64,
         piece: &[u8],
     ) -> FsResult<()> {
-        let plain = self
-            .contents
-            .plain_files
-            .open(staged.head.ino, staged.head.size)?;
+        let plain = self.plain_of(staged)?;
         let end = at + piece.len() as u64;
         if end > staged.head.size {
-            self.contents.plain_files.trim(&plain)?;
+            self.plain_files().trim(&plain)?;
         }
         let make_room = || self.changes.make_room_beside();
-        self.contents
-            .plain_files
-            .write(&plain, at, piece, &make_room)?;
+        self.plain_files().write(&plain, at, piece, &make_room)?;
         staged.grow(end, at);
         Ok(())
     }
@@ -210,13 +202,10 @@ impl ContentChanges<'_> {
     /// Before a file grows to `size` by a hole.
     pub(super) fn prepare_growth(&self, staged: &Staged, size: u64) -> FsResult<()> {
         if Contents::of(&staged.head) == Contents::External {
-            let plain = self
-                .contents
-                .plain_files
-                .open(staged.head.ino, staged.head.size)?;
-            self.contents.plain_files.trim(&plain)?;
+            let plain = self.plain_of(staged)?;
+            self.plain_files().trim(&plain)?;
             if plain.is_lent() {
-                self.contents.plain_files.stretch(&plain, size)?;
+                self.plain_files().stretch(&plain, size)?;
             }
         }
         Ok(())
@@ -230,13 +219,13 @@ impl ContentChanges<'_> {
         size: u64,
     ) -> FsResult<()> {
         let ino = staged.head.ino;
-        if size == 0 && !self.contents.plain_files.externals.is_lent(ino) {
+        if size == 0 && !self.plain_files().is_lent(ino) {
             change.delete_external(ino)?;
             staged.head.flags = Contents::Inline.mark(staged.head.flags & !row_flag::HOLES);
             staged.head.chunks = 0;
             return Ok(());
         }
-        if let Some((row, less)) = self.contents.plain_files.unsettled_row(ino, size)? {
+        if let Some((row, less)) = self.plain_files().unsettled_row(ino, size)? {
             change.put_external(ino, &row);
             change.events.push(Event::CutBeside(less));
         }
@@ -246,27 +235,17 @@ impl ContentChanges<'_> {
 
     /// Zeros a range of the plain file, which is below the size.
     pub(super) fn zero_external(&self, staged: &mut Staged, range: &Range<u64>) -> FsResult<()> {
-        let plain = self
-            .contents
-            .plain_files
-            .open(staged.head.ino, staged.head.size)?;
-        self.contents
-            .plain_files
-            .punch(&plain, range.start, range.end)?;
+        let plain = self.plain_of(staged)?;
+        self.plain_files().punch(&plain, range.start, range.end)?;
         staged.note_absent(&zeroed(range, staged.head.size));
         Ok(())
     }
 
     /// Gives `[offset, end)` of the plain file the host's space.
     pub(super) fn allocate_external(&self, staged: &Staged, offset: u64, end: u64) -> FsResult<()> {
-        let plain = self
-            .contents
-            .plain_files
-            .open(staged.head.ino, staged.head.size)?;
+        let plain = self.plain_of(staged)?;
         let make_room = || self.changes.make_room_beside();
-        self.contents
-            .plain_files
-            .allocate(&plain, offset, end, &make_room)
+        self.plain_files().allocate(&plain, offset, end, &make_room)
     }
 
     /// Gives a new plain file the host's space for what the file has allocated and not written.
@@ -274,7 +253,7 @@ impl ContentChanges<'_> {
         if !inode.head.has(row_flag::ALLOCATED) {
             return Ok(());
         }
-        let files = self.contents.plain_files.externals.files()?;
+        let files = self.plain_files().files()?;
         for extent in self.extents.at(inode.head.ino, &chunks_from(0))? {
             if extent.unwritten() > 0 {
                 let bytes = extent.unwritten() * CHUNK_BYTES;

@@ -32,7 +32,7 @@ impl ContentChanges<'_> {
         clear_setid: ClearSetId,
     ) -> FsResult<()> {
         check_regular(&staged.inode)?;
-        self.contents.atomic_writes.check_none(staged.head.ino)?;
+        self.atomic_writes().check_none(staged.head.ino)?;
         if size > FILE_BYTES_MAX {
             return Err(FsError::FileTooBig);
         }
@@ -56,7 +56,7 @@ impl ContentChanges<'_> {
     ) -> FsResult<()> {
         debug_assert!(size > staged.head.size, "it grows");
         if size > INLINE_BYTES_MAX {
-            staged.leave_row(self.contents.store, change, false)?;
+            staged.leave_row(self.store(), change, false)?;
         }
         self.prepare_growth(staged, size)?;
         staged.grow(size, chunk_count(size) * CHUNK_BYTES);
@@ -71,17 +71,14 @@ impl ContentChanges<'_> {
     ) -> FsResult<()> {
         debug_assert!(size < staged.head.size, "it is cut");
         let old_size = staged.head.size;
-        self.contents
-            .residents
-            .inodes
-            .note_counted(staged.head.ino, None);
-        staged.unshare(self.contents.store, change, &(size..u64::MAX))?;
+        self.inodes().note_counted(staged.head.ino, None);
+        staged.unshare(self.store(), change, &(size..u64::MAX))?;
         staged.head.size = size;
         match Contents::of(&staged.head) {
             Contents::Inline => {
                 let tail = match size {
                     0 => Vec::new(),
-                    _ => Vec::from(self.contents.store.tail(&staged.inode)?),
+                    _ => Vec::from(self.store().tail(&staged.inode)?),
                 };
                 staged.set_tail(tail);
                 Ok(())

@@ -44,10 +44,10 @@ impl ContentChanges<'_> {
                 return Ok(staged.inode);
             };
             let mut change = self.changes.begin();
-            staged.copy_part(self.contents.store, &mut change, &next, step)?;
+            staged.copy_part(self.store(), &mut change, &next, step)?;
             staged.finish(&mut change)?;
             change.commit()?;
-            inode = self.contents.residents.inodes.get(ino)?;
+            inode = self.inodes().get(ino)?;
         }
     }
 
@@ -57,7 +57,7 @@ impl ContentChanges<'_> {
         if Contents::of(&inode.head) != Contents::Shared {
             return Ok(inode);
         }
-        let row = self.contents.store.shared_row(inode.head.ino)?;
+        let row = self.store().shared_row(inode.head.ino)?;
         if row.extents.len() < SHARED_EXTENTS_MAX {
             return Ok(inode);
         }

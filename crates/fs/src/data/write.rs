@@ -32,14 +32,11 @@ impl ContentChanges<'_> {
         data: &[u8],
         options: WriteOptions,
     ) -> FsResult<Attr> {
-        let _inode = self.contents.residents.locks.inode_write(ino);
-        let inode = self.contents.residents.inodes.get(ino)?;
+        let _inode = self.locks().inode_write(ino);
+        let inode = self.inodes().get(ino)?;
         check_regular(&inode)?;
         let offset = if options.append {
-            self.contents
-                .atomic_writes
-                .size(ino)
-                .unwrap_or(inode.head.size)
+            self.atomic_writes().size(ino).unwrap_or(inode.head.size)
         } else {
             offset
         };
@@ -49,7 +46,7 @@ impl ContentChanges<'_> {
             return Err(FsError::FileTooBig);
         }
         let range = offset..offset + data.len() as u64;
-        if self.contents.atomic_writes.takes(ino, writer, &range)? {
+        if self.atomic_writes().takes(ino, writer, &range)? {
             return self.write_staged(&inode, offset, data, options.clear_setid);
         }
         self.write_locked(inode, offset, data, options.clear_setid)
@@ -78,7 +75,7 @@ impl ContentChanges<'_> {
             self.write_piece(inode_to_write, at, piece, clear_setid)?;
             at += piece.len() as u64;
             rest = after;
-            inode = self.contents.residents.inodes.get(ino)?;
+            inode = self.inodes().get(ino)?;
         }
         Ok(Attr::of(&inode.head))
     }
@@ -124,7 +121,7 @@ impl ContentChanges<'_> {
 
     /// Stages a write into the row, which it fits.
     fn stage_inline_write(&self, staged: &mut Staged, at: u64, piece: &[u8]) -> FsResult<()> {
-        let mut tail = Vec::from(self.contents.store.tail(&staged.inode)?);
+        let mut tail = Vec::from(self.store().tail(&staged.inode)?);
         let start = usize::try_from(at).expect("within a row");
         tail.resize(tail.len().max(start + piece.len()), 0);
         tail[start..start + piece.len()].copy_from_slice(piece);
@@ -143,8 +140,8 @@ impl ContentChanges<'_> {
     ) -> FsResult<()> {
         let end = at + piece.len() as u64;
         let is_first_whole = at == 0 && end >= staged.head.size.min(CHUNK_BYTES);
-        staged.leave_row(self.contents.store, change, is_first_whole)?;
-        staged.unshare(self.contents.store, change, &(at..end))?;
+        staged.leave_row(self.store(), change, is_first_whole)?;
+        staged.unshare(self.store(), change, &(at..end))?;
         let chunks = piece.len() as u64 / CHUNK_BYTES + 2;
         let messages = usize::try_from(chunks * MESSAGE_BYTES).expect("a piece is bounded");
         let copied = if is_borrowed(piece) { 0 } else { piece.len() };
@@ -165,11 +162,7 @@ impl ContentChanges<'_> {
             return;
         }
         let touched = at / CHUNK_BYTES..chunk_count(end);
-        let counted = self
-            .contents
-            .residents
-            .inodes
-            .counted_chunk(staged.head.ino);
+        let counted = self.inodes().counted_chunk(staged.head.ino);
         let is_there = counted.is_some_and(|number| touched.contains(&number));
         let added = touched.end - touched.start - u64::from(is_there);
         let full = chunk_count(staged.head.size);

@@ -10,8 +10,9 @@
 //! [`ExternalContents::lend_to_writer`] the contents always count as not synced, and the host's time of
 //! change moves the file's.
 
+use super::files::PlainFiles;
 use super::inodes::ExternalContents;
-use super::{ExternalName, Externals, Plain};
+use super::{ExternalName, Plain};
 use crate::FsResult;
 use crate::contents::Contents;
 use stitch_base::Ino;
@@ -23,10 +24,12 @@ impl Plain {
     }
 }
 
-impl Externals {
+impl PlainFiles<'_> {
     /// Reports whether the plain file of this inode is lent.
     pub(crate) fn is_lent(&self, ino: Ino) -> bool {
-        self.find(ino).is_some_and(|plain| plain.is_lent())
+        self.externals
+            .find(ino)
+            .is_some_and(|plain| plain.is_lent())
     }
 }
 
