@@ -12,7 +12,7 @@ use crate::inode::Inode;
 use crate::{Attr, Caller, ClearSetId, FsError, FsResult};
 use std::ops::Range;
 use stitch_base::Ino;
-use stitch_format::fs_inode::{FileKind, InodeHead, row_flag};
+use stitch_format::fs_inode::{InodeHead, row_flag};
 use stitch_format::fs_key::CHUNK_BYTES;
 
 /// What a message of a batch takes beside its bytes.
@@ -61,8 +61,8 @@ impl ContentChanges<'_> {
         self.atomic_writes().start(ino, writer, inode.head.size)
     }
 
-    /// Puts the changes of an atomic write into the file, all of them or none, and ends it. They are
-    /// not durable yet.
+    /// Puts the changes of an atomic write into the file, all of them or none, and ends it. They
+    /// are not durable yet.
     pub(super) fn commit_atomic_write(&self, ino: Ino, process: u32) -> FsResult<Attr> {
         let _inode = self.locks().inode_write(ino);
         let write = self.atomic_writes().of(ino, process)?;
@@ -235,9 +235,10 @@ impl ContentChanges<'_> {
 
 /// Reports whether a file can have an atomic write, where the file system can be changed.
 pub(super) fn takes_atomic_writes(head: &InodeHead) -> bool {
-    let contents = Contents::of(head);
-    let is_stored = matches!(contents, Contents::Inline | Contents::Chunked);
-    head.kind == FileKind::Regular && is_stored
+    matches!(
+        Contents::of_inode(head),
+        Some(Contents::Inline | Contents::Chunked)
+    )
 }
 
 /// Joins ranges that come in order and may overlap.
