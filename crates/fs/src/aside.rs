@@ -13,6 +13,7 @@
 //! 1. an allocation sets room aside, then commits its rows;
 //! 2. a write commits chunks and rows, then releases the room.
 
+use crate::schema::Store;
 use crate::{FsError, FsResult};
 use stitch_base::ErrorKind;
 use stitch_base::sync::atomic::{AtomicU64, Ordering};
@@ -48,14 +49,22 @@ impl Aside {
         others.unwrap_or(0).checked_add(own)
     }
 
+    /// Checks that its own chunks are a part of the sum, which is locked.
+    fn check(&self, all: u64) {
+        let own = self.own_chunks.load(Ordering::Relaxed);
+        debug_assert!(own <= all, "its own are part of the sum");
+    }
+
     /// Sets aside what the stored number of chunks asks for, as far as it is free.
-    pub(crate) fn set_at_open(&self, engine: &dyn Engine, stored: u64) -> FsResult<()> {
+    pub(crate) fn set_at_open(&self, engine: &dyn Engine, store: &Store) -> FsResult<()> {
+        let stored = store.number(&store.keys.unwritten())?;
         let mut all = self.all_chunks.lock();
         if stored == 0 && *all > 0 {
             return Ok(());
         }
         *all = self.sum_with(*all, stored).ok_or(FsError::NoSpace)?;
         self.own_chunks.store(stored, Ordering::Relaxed);
+        self.check(*all);
         match engine.set_aside(room(*all)) {
             Err(error) if error.kind() == ErrorKind::NoSpace => {
                 let free_bytes = engine.space().free_bytes;
@@ -84,6 +93,7 @@ impl Aside {
         engine.set_aside(room(more))?;
         *all = more;
         self.own_chunks.fetch_add(added, Ordering::Relaxed);
+        self.check(*all);
         Ok(())
     }
 
@@ -94,6 +104,7 @@ impl Aside {
         let left = own.saturating_sub(removed);
         *all = self.sum_with(*all, left).unwrap_or(left);
         self.own_chunks.store(left, Ordering::Relaxed);
+        self.check(*all);
         // Refused only where less is set aside already.
         drop(engine.set_aside(room(*all)));
     }

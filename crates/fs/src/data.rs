@@ -13,7 +13,7 @@
 //! |---|---|
 //! | [`FileContents`] | reads: rows, chunks, plain files, holes, and atomic writes above them |
 //! | [`ContentChanges`] | write, new size, `fallocate`, copy, atomic writes ([`changes`]) |
-//! | [`ExtentRows`] | rows of allocated extents, with [`ExtentMaps`], those of a few files in memory |
+//! | [`ExtentRows`] | rows of allocated extents, through [`ExtentMaps`] of a few files in memory |
 //! | [`SharedContents`](crate::shared::SharedContents) | which files may share, which contents go |
 //! | [`PlainFiles`] | contents beside the store, one file at a time ([`crate::external`]) |
 //! | [`AtomicWrites`] | changes that are not in their files yet ([`crate::atomic`]) |

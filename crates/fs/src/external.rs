@@ -21,9 +21,9 @@
 //!
 //! | part | has |
 //! |---|---|
-//! | [`Externals`] | what is known of each plain file in use, those to be removed, and their number |
+//! | [`Externals`] | what is known of each plain file in use, those to be removed, their number |
 //! | [`PlainFiles`] | one plain file: opened by its row, read, written, cut, made durable |
-//! | [`inodes::ExternalContents`] | all of them, with their inodes: synced, trimmed, lent, removed |
+//! | [`inodes::ExternalContents`] | all, with their inodes: synced, trimmed, lent, removed |
 //! | `operations.rs` | what [`crate::FileSystem`] offers of them |
 //!
 //! Invariants, on the medium at any time:

@@ -180,8 +180,10 @@ impl SharedContents<'_> {
 
     /// Queues all contents that no inode uses: those that a crash has left.
     pub(crate) fn queue_unused(&self) -> FsResult<()> {
-        let unused = self.store.unused_contents()?;
-        self.left.0.lock().extend(unused);
+        if self.store.header.has_shared {
+            let unused = self.store.unused_contents()?;
+            self.left.0.lock().extend(unused);
+        }
         Ok(())
     }
 

@@ -233,20 +233,16 @@ impl FileSystem {
             is_removed: AtomicBool::new(false),
         };
         if !fs.options.read_only && fs.branch.is_none() {
-            let unwritten = fs.store.number(&fs.store.keys.unwritten())?;
-            fs.aside.set_at_open(fs.engine().as_ref(), unwritten)?;
+            fs.aside.set_at_open(fs.engine().as_ref(), &fs.store)?;
         }
-        let has_external = fs.header.lock().has_external;
-        fs.plain_files().sweep(has_external)?;
+        fs.plain_files().sweep()?;
         fs.take_over();
         // It may bring files back that were unlinked.
         let finished = fs.finish_rollback()?;
         fs.untold.keep(finished);
         if !fs.options.read_only {
             fs.reclaim_after_crash()?;
-            if fs.header.lock().has_shared {
-                fs.shared_contents().queue_unused()?;
-            }
+            fs.shared_contents().queue_unused()?;
             unless_full(fs.shared_contents().reclaim())?;
         }
         Ok(fs)

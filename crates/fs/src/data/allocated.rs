@@ -12,7 +12,9 @@
 //!   unwritten extents of all files.
 
 use super::extent_maps::KnownExtents;
-use super::extents::{Edit, Extent, cleared_of, cover, edited, push, replaced, signed, totals};
+use super::extents::{
+    Edit, Extent, are_apart, cleared_of, cover, edited, push, replaced, signed, totals,
+};
 use super::{ContentChanges, Staged, chunk_count, chunks_from};
 use crate::change::Change;
 use crate::events::Event;
@@ -201,6 +203,7 @@ impl ContentChanges<'_> {
         before: &Before,
         new: &[Extent],
     ) {
+        debug_assert!(are_apart(new), "the next read of the rows refuses others");
         let ino = staged.head.ino;
         let is_ordinary = put_rows(change, staged, before, new);
         let left = match self.extents.maps.get(ino) {

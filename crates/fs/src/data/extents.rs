@@ -109,6 +109,12 @@ pub(super) fn push(extents: &mut Vec<Extent>, start: u64, end: u64, state: Exten
     }
 }
 
+/// Reports whether extents are as the invariant says, but for the states of those that touch.
+pub(super) fn are_apart(extents: &[Extent]) -> bool {
+    let is_in_order = |two: &[Extent]| two[0].end <= two[1].start;
+    extents.iter().all(|extent| extent.chunks() > 0) && extents.windows(2).all(is_in_order)
+}
+
 /// Returns the number of chunks in extents, and of those in unwritten ones.
 pub(super) fn totals(extents: &[Extent]) -> (u64, u64) {
     let sum = |of: fn(&Extent) -> u64| extents.iter().map(of).sum();

@@ -54,6 +54,7 @@ impl FileContents<'_> {
         }
         debug_assert!(offset < FILE_BYTES_MAX, "below the size");
         out.reserve(len);
+        let base = out.len();
         match Contents::of(head) {
             Contents::Inline => {
                 let tail = self.store.tail(inode)?;
@@ -63,6 +64,7 @@ impl FileContents<'_> {
             Contents::Chunked | Contents::Shared => self.read_chunked(inode, offset, len, out)?,
             Contents::External => self.read_external(inode, offset, len, out)?,
         }
+        debug_assert_eq!(out.len() - base, len, "holes are zeros");
         Ok(len)
     }
 

@@ -24,13 +24,15 @@ impl FileContents<'_> {
         }
         // With an atomic write all is reported as data.
         let has_holes = staged.is_none() && inode.head.has(row_flag::HOLES);
-        match (what, Contents::of(&inode.head)) {
-            (SeekFor::Data, _) if !has_holes => Ok(offset),
-            (SeekFor::Hole, _) if !has_holes => Ok(size),
-            (what, Contents::External) => self.seek_external(&inode, offset, what),
-            (SeekFor::Data, _) => self.seek_data(&inode, offset),
-            (SeekFor::Hole, _) => self.seek_hole(&inode, offset),
-        }
+        let found = match (what, Contents::of(&inode.head)) {
+            (SeekFor::Data, _) if !has_holes => offset,
+            (SeekFor::Hole, _) if !has_holes => size,
+            (what, Contents::External) => self.seek_external(&inode, offset, what)?,
+            (SeekFor::Data, _) => self.seek_data(&inode, offset)?,
+            (SeekFor::Hole, _) => self.seek_hole(&inode, offset)?,
+        };
+        debug_assert!((offset..=size).contains(&found), "it is within the file");
+        Ok(found)
     }
 
     fn seek_data(&self, inode: &Inode, offset: u64) -> FsResult<u64> {

@@ -95,6 +95,11 @@ impl ContentChanges<'_> {
         piece: &[u8],
         clear_setid: ClearSetId,
     ) -> FsResult<()> {
+        debug_assert!(!piece.is_empty(), "it writes something");
+        debug_assert!(
+            piece.len() as u64 <= self.write_step_bytes(),
+            "it fits a batch"
+        );
         let mut change = self.changes.begin();
         let mut staged = self.stage(inode)?;
         let end = at + piece.len() as u64;

@@ -1,14 +1,14 @@
 //! Passthrough files: plain files that the kernel reads itself, instead of asking for their
 //! contents.
 //!
-//! From [`ExternalContents::lend`] to [`ExternalContents::take_back`] a plain file is as long as its file
-//! whenever no operation on it is under way, and the file does not come back into the store. So a
-//! program that has it open or mapped sees the file's contents and its end. A file that is cut to
-//! nothing stays a plain file.
+//! From [`ExternalContents::lend`] to [`ExternalContents::take_back`] a plain file is as long as
+//! its file whenever no operation on it is under way, and the file does not come back into the
+//! store. So a program that has it open or mapped sees the file's contents and its end. A file that
+//! is cut to nothing stays a plain file.
 //!
 //! A mapping of a lent file is one of the plain file. Writes through it send no request. So after
-//! [`ExternalContents::lend_to_writer`] the contents always count as not synced, and the host's time of
-//! change moves the file's.
+//! [`ExternalContents::lend_to_writer`] the contents always count as not synced, and the host's
+//! time of change moves the file's.
 
 use super::files::PlainFiles;
 use super::inodes::ExternalContents;

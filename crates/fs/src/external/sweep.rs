@@ -8,9 +8,8 @@ use std::collections::BTreeSet;
 
 impl PlainFiles<'_> {
     /// Counts the external files, and removes plain files that no row names: a crash has left them.
-    /// `has_rows`: the header says that there may be rows of external files.
-    pub(crate) fn sweep(&self, has_rows: bool) -> FsResult<()> {
-        if !has_rows {
+    pub(crate) fn sweep(&self) -> FsResult<()> {
+        if !self.store.header.has_external {
             return self.remove_unnamed(&BTreeSet::new());
         }
         if !self.externals.is_there() {
