@@ -145,6 +145,9 @@ impl Store {
 }
 
 /// The shared contents of a file system: which files may begin to share, and which contents go.
+///
+/// Invariant: contents go only while no row of a user names them and no transaction is open. One
+/// thread at a time deletes them.
 #[derive(Clone, Copy)]
 pub(crate) struct SharedContents<'fs> {
     pub(crate) store: &'fs Store,

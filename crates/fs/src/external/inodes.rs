@@ -11,6 +11,9 @@ use stitch_base::{ErrorKind, Ino};
 
 /// The plain files of a file system, and the inodes that have them. It takes the locks of inodes
 /// itself.
+///
+/// Invariant: a plain file is synced while its inode is locked, and cut while it is locked
+/// exclusively. One whose rows are gone is removed only after that is durable.
 #[derive(Clone, Copy)]
 pub(crate) struct ExternalContents<'fs> {
     pub(super) plain_files: PlainFiles<'fs>,
