@@ -7,6 +7,7 @@
 //! bytes more. That is so for every directory, whose row changes with every name in it and is read
 //! by every path through it. An inode that is in memory alone changes there, without a row.
 
+mod absorbed;
 mod contents;
 mod names;
 mod shared;
@@ -24,7 +25,7 @@ use stitch_base::sync::Arc;
 use stitch_db::SpaceClass;
 use stitch_format::fs_inode::{AttrDelta, InodeHead, row_flag};
 use stitch_format::fs_key::{CHUNK_BYTES, INO_MAX};
-use stitch_format::fs_sys::{UPSERT_ADD, UPSERT_ATTR};
+use stitch_format::fs_sys::{FsHeader, UPSERT_ADD, UPSERT_ATTR};
 
 /// Upserts on one row before it is put whole.
 const CHAIN_MAX: u8 = 64;
@@ -62,6 +63,21 @@ impl<'fs> Changes<'fs> {
     /// Takes a number that no inode ever had. May commit a change of the counter.
     pub(crate) fn new_ino(self) -> FsResult<Ino> {
         self.fs.new_ino()
+    }
+
+    /// Refuses what puts inodes with numbers above these, if too few are left.
+    pub(crate) fn check_numbers_leave_room(self) -> FsResult<()> {
+        self.fs.check_numbers_leave_room()
+    }
+
+    /// Changes the header, before the first row that earlier programs do not know.
+    pub(crate) fn mark_header(self, mark: impl FnOnce(&mut FsHeader)) -> FsResult<()> {
+        self.fs.mark_header(mark)
+    }
+
+    /// Commits rows that nothing in memory is about, as a [`Change`] commits its own.
+    pub(crate) fn commit_rows(self, batch: &RowBatch<'_>, space: SpaceClass) -> FsResult<()> {
+        self.fs.commit_where_room(batch, space)
     }
 
     /// Returns the time of a change, in nanoseconds since 1970.

@@ -107,7 +107,7 @@ impl OpenTransaction {
         if let Some(conflicts) = kept.as_ref().filter(|_| !anew) {
             return Ok(Arc::clone(conflicts));
         }
-        let conflicts = Arc::new(mainline.transaction_conflicts(&self.view)?);
+        let conflicts = Arc::new(mainline.transactions().conflicts(&self.view)?);
         *kept = Some(Arc::clone(&conflicts));
         Ok(conflicts)
     }
@@ -122,7 +122,7 @@ impl OpenTransaction {
         path: &[u8],
         side: Side,
     ) -> FsResult<usize> {
-        mainline.resolve_transaction(&self.view, path, side)
+        mainline.transactions().resolve(&self.view, path, side)
     }
 
     pub(super) fn resolve_record(
@@ -131,7 +131,9 @@ impl OpenTransaction {
         record: &RecordKey,
         side: Side,
     ) -> FsResult<()> {
-        mainline.resolve_record(&self.view, record, side)
+        mainline
+            .transactions()
+            .resolve_record(&self.view, record, side)
     }
 
     /// Returns the file system that it began with. `anew` if a file is read from its beginning.
@@ -140,7 +142,7 @@ impl OpenTransaction {
         if let Some(base) = kept.as_ref().filter(|_| !anew) {
             return Ok(Arc::clone(base));
         }
-        let base = Arc::new(mainline.open_transaction_base(&self.view)?);
+        let base = Arc::new(mainline.transactions().open_base(&self.view)?);
         *kept = Some(Arc::clone(&base));
         Ok(base)
     }
@@ -252,14 +254,19 @@ impl TransactionTable {
             self.check_user(&catalog, options.owner)?;
         }
         for _ in 0..TRIES {
-            let view = self.mainline.begin_transaction(name, options).or_errno()?;
+            let view = self
+                .mainline
+                .transactions()
+                .begin(name, options)
+                .or_errno()?;
             let number = view.info().number;
             if self.find(Slot::of_transaction(number)).is_none() {
                 return Ok(self.enter(view));
             }
             // The next one has the next number.
             self.mainline
-                .abort_transaction_by_number(number)
+                .transactions()
+                .abort_number(number)
                 .or_errno()?;
         }
         Err(Errno::ENFILE)
@@ -312,7 +319,7 @@ impl TransactionTable {
             };
         }
         let _one_at_a_time = self.opening.lock();
-        let all = self.mainline.transactions().or_errno()?;
+        let all = self.mainline.transactions().list().or_errno()?;
         let mut open = all.iter().filter(|info| info.is_open());
         let info = open.find(|info| Slot::of_transaction(info.number) == slot);
         match self.find(slot) {
@@ -345,7 +352,8 @@ impl TransactionTable {
     fn open(&self, number: u64) -> Answer<Arc<OpenTransaction>> {
         let view = self
             .mainline
-            .open_transaction_by_number(number)
+            .transactions()
+            .open_number(number)
             .or_errno()?;
         match self.find(Slot::of_transaction(view.info().number)) {
             Some(_) => Err(Errno::ENFILE),
@@ -399,7 +407,7 @@ impl TransactionTable {
         if open.has_ended() {
             return Err(FsError::Ended);
         }
-        let committed = self.mainline.commit_transaction(&open.view);
+        let committed = self.mainline.transactions().commit(&open.view);
         // With resolutions it is rebased first: then it goes on under another number.
         if committed.is_ok() || self.is_renumbered(open) {
             open.has_ended.store(true, Ordering::Release);
@@ -409,7 +417,7 @@ impl TransactionTable {
     }
 
     fn is_renumbered(&self, open: &OpenTransaction) -> bool {
-        let all = self.mainline.transactions().unwrap_or_default();
+        let all = self.mainline.transactions().list().unwrap_or_default();
         let mut others = all.iter().filter(|info| info.is_open());
         let name = |info: &TransactionInfo| (info.outer, info.name.clone());
         others.any(|info| name(info) == name(open.info()) && info.number != open.info().number)
@@ -421,7 +429,7 @@ impl TransactionTable {
         if open.has_ended() {
             return Err(FsError::Ended);
         }
-        let rebased = self.mainline.rebase_transaction(&open.view)?;
+        let rebased = self.mainline.transactions().rebase(&open.view)?;
         debug_assert_ne!(rebased.info().number, open.info().number, "another one");
         open.has_ended.store(true, Ordering::Release);
         self.end_socket(open.info().number);
@@ -431,7 +439,7 @@ impl TransactionTable {
     /// Aborts the transaction of a number, and those in it. Returns those that were in use.
     pub(super) fn abort(&self, number: u64) -> FsResult<Vec<Arc<OpenTransaction>>> {
         let _one_at_a_time = self.opening.lock();
-        let mut ended = Catalog::of(self.mainline.transactions()?).within(number);
+        let mut ended = Catalog::of(self.mainline.transactions().list()?).within(number);
         ended.push(number);
         // Before they are listed as aborted: whoever reads that does not find them any more.
         let in_use = ended.iter().filter_map(|number| self.find_number(*number));
@@ -439,7 +447,7 @@ impl TransactionTable {
         let set_ended =
             |open: &Arc<OpenTransaction>, to| open.has_ended.store(to, Ordering::Release);
         in_use.iter().for_each(|open| set_ended(open, true));
-        if let Err(error) = self.mainline.abort_transaction_by_number(number) {
+        if let Err(error) = self.mainline.transactions().abort_number(number) {
             in_use.iter().for_each(|open| set_ended(open, false));
             return Err(error);
         }
