@@ -25,6 +25,7 @@
 //! | [`target::CommitTarget`] | the file system that is committed to, and its memory |
 //! | [`rebase`], [`resolution`] | a transaction goes on from a later moment; which side wins |
 //! | [`reads`], [`path_locks`] | what a serializable transaction has read; what it has locked |
+//! | [`rmtree::EntryRemoval`] | removal of a tree, entry by entry |
 //!
 //! Invariants:
 //! - a transaction never purges an inode that mainline has: mainline may have it open. It puts the
@@ -73,6 +74,7 @@ pub(crate) use records::PlainRecords;
 pub use records::{
     PausedRecords, RecordKey, RecordRules, RecordSides, TransactionRecords, is_file_system_tree,
 };
+pub(crate) use rmtree::EntryRemoval;
 pub(crate) use table::OpenTransactions;
 
 use self::branch::BranchOpener;
