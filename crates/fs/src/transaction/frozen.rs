@@ -1,5 +1,5 @@
-//! A transaction that a commit has frozen: what it has written and read, what of that conflicts, and
-//! what must not change until the commit.
+//! A transaction that a commit has frozen: what it has written and read, what of that conflicts,
+//! and what must not change until the commit.
 //!
 //! Invariant: nothing is written in the transaction as long as this is there. Its files are locked,
 //! and the gate of its records is closed.

@@ -312,7 +312,7 @@ fn open_files_of_a_tree_that_a_transaction_removes_have_other_links() {
     let open = look_up(top, "open");
     let removed = view.fs().remove_tree(&SUPER, at(ROOT, "top"), None);
     removed.expect("it may go");
-    let notices = view.fs().take_notices();
+    let notices = view.fs().send_notices(|kept| kept);
     assert_eq!(notices.attrs.into_iter().collect::<Vec<_>>(), [open]);
     assert!(notices.names.is_empty(), "the kernel has dropped them");
     assert_eq!(view.fs().get_attr(open).expect("known").nlink, 0);
