@@ -12,6 +12,7 @@
 mod begin;
 mod commits;
 mod expiry;
+mod open;
 mod resolving;
 mod scope;
 mod sockets;
