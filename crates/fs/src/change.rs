@@ -7,6 +7,7 @@
 //! bytes more. That is so for every directory, whose row changes with every name in it and is read
 //! by every path through it. An inode that is in memory alone changes there, without a row.
 
+mod absorbed;
 mod contents;
 mod names;
 mod shared;
@@ -67,6 +68,11 @@ impl<'fs> Changes<'fs> {
         self.fs.new_ino()
     }
 
+    /// Refuses what puts inodes with numbers above these, if too few are left.
+    pub(crate) fn check_numbers_leave_room(self) -> FsResult<()> {
+        self.fs.check_numbers_leave_room()
+    }
+
     /// Changes the header, before the first row that earlier programs do not know.
     pub(crate) fn mark_header(self, mark: impl FnOnce(&mut FsHeader)) -> FsResult<()> {
         self.fs.mark_header(mark)
@@ -76,6 +82,11 @@ impl<'fs> Changes<'fs> {
     /// there were any. The caller may have an inode locked.
     pub(crate) fn make_room_beside(self) -> FsResult<bool> {
         self.fs.makes_room_beside()
+    }
+
+    /// Commits rows that nothing in memory is about, as a [`Change`] commits its own.
+    pub(crate) fn commit_rows(self, batch: &RowBatch<'_>, space: SpaceClass) -> FsResult<()> {
+        self.fs.commit_where_room(batch, space)
     }
 
     /// Returns the time of a change, in nanoseconds since 1970.

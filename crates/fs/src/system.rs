@@ -148,7 +148,7 @@ impl FileSystem {
             unless_full(fs.standing.views.drop_removed(engine))?;
             fs.finish_rollbacks_in_clones()?;
         }
-        fs.end_transactions_at_open()?;
+        fs.transactions().end_at_open()?;
         Ok(fs)
     }
 
@@ -326,7 +326,7 @@ impl FileSystem {
         if self.branch.is_none() {
             let give_back = |batch: &RowBatch<'_>| self.store.commit(batch, SpaceClass::Reserve);
             self.numbers.give_back(give_back)?;
-            self.write_reads()?;
+            self.transactions().write_reads()?;
         }
         self.sync()
     }

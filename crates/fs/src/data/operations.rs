@@ -80,7 +80,7 @@ impl FileSystem {
 
     /// Notes that readers keep what they have read, as the kernel does above a mount. Prefetched
     /// contents bypass the engine's cache from now on, and notices are kept for
-    /// [`Self::take_notices`].
+    /// [`Self::send_notices`].
     pub fn readers_keep_contents(&self) {
         self.prefetch.bypass_cache();
         self.untold.begin();
