@@ -77,7 +77,7 @@ pub struct SnapshotInfo {
 impl SnapshotInfo {
     /// Returns the snapshot that a pin is; `None` for a pin of something else, and for one whose
     /// record is damaged or newer than this program.
-    fn of(pin: &PinInfo) -> Option<Self> {
+    pub(crate) fn of(pin: &PinInfo) -> Option<Self> {
         let name = pin.name.strip_prefix(PIN_PREFIX)?;
         match SnapshotRecord::decode(&pin.user) {
             Ok(record) => Some(Self {

@@ -208,11 +208,13 @@ impl Lost {
             Issue::BackRow { ino, .. } => self.has(&self.keys.back(*ino)),
             Issue::UnwrittenCount { .. } => has_lost_names || self.of("sys").next().is_some(),
             Issue::NextIno { .. } => self.has(&self.keys.next_ino()),
+            Issue::BrokenRollback { .. } => self.has(&self.keys.rollback()),
             Issue::InodeCount { .. } => has_lost_names || self.has(&self.keys.inode_count()),
             Issue::InClone { .. }
             | Issue::CloneAdrift { .. }
             | Issue::CloneWithoutTrees { .. }
             | Issue::BadMoment { .. }
+            | Issue::InterruptedRollback { .. }
             | Issue::NoHeader { .. }
             | Issue::BadMetaRow { .. }
             | Issue::WrongHash { .. }
@@ -335,14 +337,14 @@ fn has_lost_chunk(trees: &Trees, range: &Range, ino: Ino, inode: &FoundInode) ->
 }
 
 /// Finds paths of inodes.
-struct Paths<'a> {
+pub(super) struct Paths<'a> {
     found: &'a Found,
     /// A name of each inode that has its own row.
     links: HashMap<Ino, &'a [u8]>,
 }
 
 impl<'a> Paths<'a> {
-    fn new(found: &'a Found) -> Self {
+    pub(super) fn new(found: &'a Found) -> Self {
         let links = found
             .links
             .iter()
@@ -354,7 +356,7 @@ impl<'a> Paths<'a> {
     }
 
     /// A path from the root; `None` if a name on the way is not known.
-    fn of(&self, ino: Ino) -> Option<PathBuf> {
+    pub(super) fn of(&self, ino: Ino) -> Option<PathBuf> {
         let mut names: Vec<&[u8]> = Vec::new();
         let mut at = ino;
         while at != Ino::ROOT {
