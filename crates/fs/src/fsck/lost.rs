@@ -36,6 +36,15 @@ struct Range {
     end: Vec<u8>,
 }
 
+impl Range {
+    /// Reports whether keys of a number may be in it.
+    fn is_near(&self, number: Ino) -> bool {
+        let first = Locator::ino_of(&self.start).unwrap_or_default();
+        let last = Locator::ino_of(&self.end).unwrap_or(Ino(u64::MAX));
+        first <= number && number <= last
+    }
+}
+
 /// All lost ranges of a file system.
 #[derive(Debug, Default)]
 pub(super) struct Lost {
@@ -260,25 +269,22 @@ fn can_read(trees: &Trees, dictionary: Dictionary, start: &[u8], end: &[u8]) -> 
 
 /// Whose rows are in a range.
 fn owners(trees: &Trees, found: &Found, paths: &Paths<'_>, range: &Range) -> FsResult<Vec<Owner>> {
-    let first = Locator::ino_of(&range.start).unwrap_or_default();
-    let last = Locator::ino_of(&range.end).unwrap_or(Ino(u64::MAX));
-    let is_near = |(ino, _): &(&Ino, &FoundInode)| first <= **ino && **ino <= last;
+    let numbers = |ino: Ino| match range.tree {
+        "data" => found.shared.numbers(ino),
+        _ => vec![ino],
+    };
+    let is_near = |ino: Ino| numbers(ino).into_iter().any(|number| range.is_near(number));
     let mut near: Vec<(Ino, &FoundInode)> = Vec::new();
     if range.tree != "sys" {
-        near.extend(
-            found
-                .inodes
-                .iter()
-                .filter(is_near)
-                .map(|(ino, inode)| (*ino, inode)),
-        );
+        let all = found.inodes.iter().map(|(ino, inode)| (*ino, inode));
+        near.extend(all.filter(|(ino, _)| is_near(*ino)));
         near.sort_unstable_by_key(|(ino, _)| *ino);
     }
     let mut owners = Vec::new();
     for (ino, inode) in near {
         let is_owner = match (range.tree, inode.kind) {
             ("data", FileKind::Regular) if inode.contents() != Some(Contents::Inline) => {
-                has_lost_chunk(trees, range, ino, inode)?
+                has_lost_contents(trees, found, range, (ino, inode.size))?
             }
             ("meta", FileKind::Directory) => {
                 has_lost_row(trees, range, &trees.keys.directory(ino))?
@@ -305,23 +311,45 @@ fn has_lost_row(trees: &Trees, range: &Range, rows: &RowRange) -> FsResult<bool>
     Ok(start < end && !can_read(trees, range.dictionary, start, end)?)
 }
 
-/// Reports whether a chunk of a file cannot be read. A filter may know of each that it was not in
-/// the block.
-fn has_lost_chunk(trees: &Trees, range: &Range, ino: Ino, inode: &FoundInode) -> FsResult<bool> {
+/// Reports whether some contents of a file of this size cannot be read: its own, or shared ones that
+/// it uses.
+fn has_lost_contents(
+    trees: &Trees,
+    found: &Found,
+    range: &Range,
+    (ino, size): (Ino, u64),
+) -> FsResult<bool> {
+    for number in found.shared.numbers(ino) {
+        let is_used = |chunk| found.shared.number_of(ino, chunk) == Some(number);
+        if range.is_near(number) && has_lost_chunk(trees, range, (number, size), &is_used)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Reports whether a chunk under a number that is used cannot be read, of a file of this size. A
+/// filter may know of each that it was not in the block.
+fn has_lost_chunk(
+    trees: &Trees,
+    range: &Range,
+    (number, size): (Ino, u64),
+    is_used: &dyn Fn(u64) -> bool,
+) -> FsResult<bool> {
     let chunk_at = |key: &[u8]| {
-        let is_same = Locator::ino_of(key) == Some(ino);
+        let is_same = Locator::ino_of(key) == Some(number);
         is_same.then(|| Locator::chunk_before(key)).flatten()
     };
     let first = chunk_at(&range.start).unwrap_or(0);
-    let count = inode.size.div_ceil(CHUNK_BYTES);
+    let count = size.div_ceil(CHUNK_BYTES);
     // The end is a key and a zero byte.
     let end = chunk_at(&range.end).map_or(count, |last| count.min(last.saturating_add(1)));
     if end.saturating_sub(first) > CHUNKS_TRIED_MAX {
-        return has_lost_row(trees, range, &trees.keys.chunks_from(ino, 0));
+        return has_lost_row(trees, range, &trees.keys.chunks_from(number, 0));
     }
     let view = trees.schema.now();
-    for chunk in first..end {
-        match view.get(range.dictionary, &trees.keys.chunk(ino, chunk)) {
+    for chunk in (first..end).filter(|chunk| is_used(*chunk)) {
+        match view.get(range.dictionary, &trees.keys.chunk(number, chunk)) {
             Ok(_) => {}
             Err(error) => {
                 let error = error.into();
