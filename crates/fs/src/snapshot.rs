@@ -130,9 +130,9 @@ impl FileSystem {
     /// directory that was removed; [`FsError::NameTooLong`] for a name over
     /// [`SNAPSHOT_NAME_BYTES_MAX`] or a path over 4000 bytes; [`FsError::Invalid`] for what is no
     /// name, and where a rollback was interrupted in the file system of the directory or in a clone
-    /// that lies in it; [`FsError::Unsupported`] of an engine without pins, or a store with large files
-    /// beside it, which are written in place, and in a transaction; [`FsError::NumbersTooLarge`];
-    /// [`FsError::ReadOnly`].
+    /// that lies in it; [`FsError::Unsupported`] of an engine without pins, or a store with large
+    /// files beside it, which are written in place, and in a transaction;
+    /// [`FsError::NumbersTooLarge`]; [`FsError::ReadOnly`].
     ///
     /// # Durability
     /// The snapshot, and all that it shows, are on the medium when this returns.

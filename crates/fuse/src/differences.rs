@@ -80,9 +80,9 @@ impl DifferenceRequest {
 /// All mean that a walk through both directories tells. `EOPNOTSUPP` where that is better: for a
 /// directory with few names, or for a clone with another clone in it and its source; `EPERM` if
 /// something different is in a directory that is not the caller's, or the caller is an ordinary
-/// user, the directories are in two clones and the other one was not told by [`show`]; `EINVAL` if the directories are not the same one, or
-/// `old` is the later one; `ESTALE` if the snapshot was deleted, or the daemon has forgotten the
-/// list; `ENOTTY` of a daemon that is older than this.
+/// user, the directories are in two clones and the other one was not told by [`show`]; `EINVAL` if
+/// the directories are not the same one, or `old` is the later one; `ESTALE` if the snapshot was
+/// deleted, or the daemon has forgotten the list; `ENOTTY` of a daemon that is older than this.
 ///
 /// # Cost
 /// See [`stitch_fs::FileSystem::differences`].
@@ -90,8 +90,8 @@ pub fn list(dir: impl AsFd, old: u64) -> io::Result<Vec<ListedChange>> {
     all_of(dir, LIST, old)
 }
 
-/// Tells the daemon that `dir` is open, so that the next [`list`] of this user may compare it with a
-/// directory of another clone, or of what it is a clone of.
+/// Tells the daemon that `dir` is open, so that the next [`list`] of this user may compare it with
+/// a directory of another clone, or of what it is a clone of.
 ///
 /// # Errors
 /// `EINVAL` or `ENOTTY` of a daemon that is older than this.

@@ -120,8 +120,8 @@ fn formatted() -> Result<(Arc<CrashDevice>, Arc<VtEngine>), Box<dyn Error>> {
 }
 
 /// A new store of the smallest size, after `prepare`, whose process was killed while `change` ran:
-/// its `write`-th write to the device, from 1, fails. Each batch of a rollback is as small as it can
-/// be.
+/// its `write`-th write to the device, from 1, fails. Each batch of a rollback is as small as it
+/// can be.
 ///
 /// # Errors
 /// Whatever the store says before `change`; that `change` came to its end.
@@ -387,8 +387,8 @@ pub fn issues(medium: &MemDevice) -> Result<Vec<String>, Box<dyn Error>> {
     Ok(issues.iter().map(ToString::to_string).collect())
 }
 
-/// The first bytes of a file in the directory of a store's only clone, and in that of mainline which
-/// it is a clone of.
+/// The first bytes of a file in the directory of a store's only clone, and in that of mainline
+/// which it is a clone of.
 ///
 /// # Errors
 /// Whatever the store says.

@@ -177,6 +177,14 @@ impl Lost {
         is_lost || self.has_lost_sharing(found)
     }
 
+    /// Reports whether names that count as links of an inode may be lost.
+    fn may_have_names_of(&self, found: &Found, ino: Ino) -> bool {
+        match found.is_directory(ino) {
+            true => self.touches(&self.keys.directory(ino)),
+            false => self.is_any_of("meta"),
+        }
+    }
+
     /// Reports whether a lost row may be all that is wrong.
     fn explains(&self, found: &Found, issue: &Issue) -> bool {
         let has_lost_names = self.of("meta").next().is_some();
@@ -189,14 +197,7 @@ impl Lost {
                 stored,
                 counted,
                 ..
-            } => {
-                let is_directory = found.is_directory(*ino);
-                let may_have_more = match is_directory {
-                    true => self.touches(&self.keys.directory(*ino)),
-                    false => has_lost_names,
-                };
-                may_have_more && counted < stored
-            }
+            } => counted < stored && self.may_have_names_of(found, *ino),
             Issue::UnlistedOrphan { ino } => self.has(&self.keys.orphan(*ino)),
             Issue::LooseData { ino } => {
                 let is_elsewhere = has_lost_names && !found.inodes.contains_key(ino);
@@ -311,8 +312,8 @@ fn has_lost_row(trees: &Trees, range: &Range, rows: &RowRange) -> FsResult<bool>
     Ok(start < end && !can_read(trees, range.dictionary, start, end)?)
 }
 
-/// Reports whether some contents of a file of this size cannot be read: its own, or shared ones that
-/// it uses.
+/// Reports whether some contents of a file of this size cannot be read: its own, or shared ones
+/// that it uses.
 fn has_lost_contents(
     trees: &Trees,
     found: &Found,

@@ -88,12 +88,7 @@ impl Repair<'_> {
             Issue::WrongHash { parent, name, key } => self.rehash(*parent, name, key)?,
             Issue::BadRow { tree, key } => self.delete_bad_row(tree, key),
             Issue::NoRoot => self.put_directory(&trees.keys.own(Ino::ROOT), Ino::ROOT, 0o755),
-            Issue::WrongType { key, ino } => {
-                if let Some(head) = self.head(&trees.keys.own(*ino))? {
-                    self.changes
-                        .put(trees.meta, key, &encode_link(*ino, head.kind));
-                }
-            }
+            Issue::WrongType { key, ino } => self.put_type(key, *ino)?,
             Issue::LinkCount { key, counted, .. } => {
                 self.change(key, |head| head.nlink = *counted)?;
             }
@@ -141,6 +136,14 @@ impl Repair<'_> {
             _ => trees.sys,
         };
         self.changes.delete(tree, key);
+    }
+
+    fn put_type(&mut self, key: &[u8], ino: Ino) -> FsResult<()> {
+        if let Some(head) = self.head(&self.trees.keys.own(ino))? {
+            let row = encode_link(ino, head.kind);
+            self.changes.put(self.trees.meta, key, &row);
+        }
+        Ok(())
     }
 
     fn put_number(&mut self, key: &[u8], number: u64) {
