@@ -165,8 +165,8 @@ fn check_trees(
 /// Repairs what `check` found. Returns the number of issues repaired; check again afterwards, since
 /// a repair can bring new issues to light. What cannot be read stays as it is.
 ///
-/// A rollback that was interrupted stays: call [`finish_rollbacks`] before, and check again. The end
-/// of the rollback puts right what a repair would move to `lost+found`.
+/// A rollback that was interrupted stays: call [`finish_rollbacks`] before, and check again. What
+/// is left of the rollback may put right what a repair would change.
 ///
 /// # Errors
 /// What the engine cannot write; issues before that are repaired.
