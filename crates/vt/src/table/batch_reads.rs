@@ -1,7 +1,7 @@
 //! Blocks that a batch of point reads needs, read side by side.
 //!
-//! A lookup of a batch does not wait for a block that is not in memory: it notes the block and ends
-//! unfinished. One request, a *round*, reads all noted blocks. Then the unfinished lookups begin
+//! A lookup of a batch does not wait for a block that is neither in the cache nor in the page cache
+//! of the host: it notes the block and ends unfinished. One request, a *round*, reads all noted blocks. Then the unfinished lookups begin
 //! again.
 //!
 //! ```text
@@ -313,7 +313,7 @@ impl BlockSource for BatchReads {
             Some(Some(Block::Data(block))) => return Ok(Arc::clone(block)),
             Some(Some(_)) => {}
             Some(None) => {
-                if let Some(block) = loader.cached_data(data) {
+                if let Some(block) = loader.resident_data(data)? {
                     return Ok(block);
                 }
                 self.note(loader, Content::Data(*data));

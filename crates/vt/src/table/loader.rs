@@ -251,6 +251,22 @@ impl Loader {
         self.cache.insert(data.key(), cached, expectation);
     }
 
+    /// A data block, if it is in the cache or the device gives it without waiting for the medium. It
+    /// is in the cache then.
+    pub(super) fn resident_data(&self, data: &DataRef) -> Result<Option<Arc<DataBlock>>, VtError> {
+        if let Some(block) = self.cached_data(data) {
+            return Ok(Some(block));
+        }
+        let mut buffer = vec![0; data.block.len_bytes as usize];
+        if !self.volume.read_resident(data.block.addr, &mut buffer) {
+            return Ok(None);
+        }
+        self.cache.counters().add(ReadCount::DataBlocksRead, 1);
+        let block = self.open_data(data, buffer.into())?;
+        self.keep_data(data, &block, Expectation::Normal);
+        Ok(Some(block))
+    }
+
     /// Reads a data block past the cache.
     pub(super) fn read_data(&self, data: &DataRef) -> Result<Arc<DataBlock>, VtError> {
         self.cache.counters().add(ReadCount::DataBlocksRead, 1);
