@@ -19,7 +19,7 @@ use stitch_vt::VtEngine;
 use stitch_vt::counters::DATA_BLOCKS_READ;
 
 const KIB: u64 = 1 << 10;
-const BATCH_ROUNDS: &str = "vt.batch_rounds";
+const READ_ROUNDS: &str = "vt.read_rounds";
 /// Most blocks and bytes of one request: the bounds of `BatchReads`, and one block more.
 const ROUND_BLOCKS_MAX: u64 = 64;
 const ROUND_BYTES_MAX: u64 = MIB + 128 * KIB;
@@ -205,7 +205,7 @@ fn a_hundred_cold_keys_take_a_few_requests() {
     let (single, several) = bed.device.take();
     assert_eq!(single, 0, "no block is read alone");
     assert!(several <= 12, "{several} requests: roots, indexes, data");
-    assert_eq!(bed.grown(&before, BATCH_ROUNDS), several);
+    assert_eq!(bed.grown(&before, READ_ROUNDS), several);
     let read = bed.grown(&before, DATA_BLOCKS_READ);
     assert!((90..120).contains(&read), "{read} data blocks");
     assert!(bed.device.pieces_max.load(Ordering::Relaxed) <= ROUND_BLOCKS_MAX);
@@ -240,7 +240,7 @@ fn what_is_in_the_cache_is_not_read_again() {
     let before = bed.engine.counters();
     bed.assert_read(&keys, 1000);
     assert_eq!(bed.device.take(), (0, 0));
-    assert_eq!(bed.grown(&before, BATCH_ROUNDS), 0);
+    assert_eq!(bed.grown(&before, READ_ROUNDS), 0);
     let found = bed.get_many(&[]).expect("nothing is asked");
     assert!(found.is_empty());
 }
@@ -383,7 +383,7 @@ fn batches_find_what_single_reads_find() {
                 .filter(|_| tree == bed.tree && round % 3 == 0);
             assert_as_singles(&bed.engine, tree, &keys, at);
         }
-        let rounds = bed.grown(&before, BATCH_ROUNDS);
+        let rounds = bed.grown(&before, READ_ROUNDS);
         assert!(memory_bytes > 4 * MIB || rounds > 40, "{rounds} rounds");
     }
 }

@@ -193,7 +193,7 @@ fn count(loader: &Loader, noted: &[Noted]) {
     let data_blocks = noted.iter().filter(is_data).count() as u64;
     loader.cache.counters().add_all([
         (ReadCount::DataBlocksRead, data_blocks),
-        (ReadCount::BatchRounds, 1),
+        (ReadCount::ReadRounds, 1),
     ]);
 }
 
