@@ -136,7 +136,7 @@ impl WriteOutDuty {
     pub(crate) fn look(&mut self, store: &Store) {
         // A failure has poisoned the store, and whoever calls next is told; or there was no space,
         // and it is tried again.
-        while let Ok(true) = store.write_out_one() {
+        while let Ok(true) = store.member.write_out_one() {
             if store.signals.is_stopped() {
                 return;
             }
@@ -170,7 +170,7 @@ impl WriteOutDuty {
         let since = *self.deletes_since.get_or_insert(now);
         if is_quiet || now.saturating_sub(since) >= DELETES_AFTER {
             self.deletes_since = None;
-            if let Err(error) = store.seal_deletes() {
+            if let Err(error) = store.write_outs.seal_deletes() {
                 store.gate.fail(&error);
             }
         }
@@ -250,7 +250,7 @@ impl CompactionDuty {
             }
             // As above. What is brought into order leaves whole zones, which need not be evacuated.
             if !matches!(self.order.look(store), Ok(true)) {
-                drop(self.defrag.look(store));
+                drop(self.defrag.look(&store.member));
             }
         }
         store.volume.discard_freed(DISCARD_ZONES);
@@ -264,18 +264,6 @@ impl Store {
             return self.sync();
         }
         Ok(log.mark_apart()?)
-    }
-
-    /// Seals the active memtable if something in it removes something: what that hides is given
-    /// back only by compactions.
-    pub(crate) fn seal_deletes(&self) -> Result<(), VtError> {
-        let mut committer = self.committer.lock();
-        let view = self.views.get();
-        if view.active().has_deletes() && view.sealed_count() == 0 {
-            drop(view);
-            self.seal(&mut committer)?;
-        }
-        Ok(())
     }
 }
 

@@ -25,7 +25,7 @@ mod write_stream;
 
 use crate::VtError;
 use crate::buffer::{Buffer, TABLE_OVERHEAD_BYTES};
-use crate::committer::Committer;
+use crate::commit_lock::CommitState;
 use crate::compaction::Pressure;
 use crate::direct::DirectRun;
 use crate::entry::{EntryRef, Op, RangeDelete};
@@ -254,7 +254,7 @@ impl Store {
     /// streams that segments continue.
     fn gather(
         &self,
-        committer: &mut Committer,
+        committer: &mut CommitState,
         batch: &Batch,
         segments: &mut Segments<'_>,
         options: CommitOptions,
@@ -284,7 +284,7 @@ impl Store {
     /// follows rows of deletes.
     fn note_gaps(
         &self,
-        (committer, active): (&mut Committer, &Buffer),
+        (committer, active): (&mut CommitState, &Buffer),
         batch: &Batch,
         tally: &Tally,
         last: Seqno,
@@ -325,7 +325,7 @@ impl Store {
     /// Writes the runs of a batch to their zones.
     fn write_runs(
         &self,
-        committer: &mut Committer,
+        committer: &mut CommitState,
         batch: &Batch,
         placement: &Placement,
         (first, class): (Seqno, SpaceClass),
@@ -422,21 +422,6 @@ impl Store {
         Ok(end)
     }
 
-    /// Seals the active memtable. The caller holds the committer's lock.
-    pub(crate) fn seal(&self, committer: &mut Committer) -> Result<(), VtError> {
-        let end = self.volume.log().end()?;
-        let active = Arc::clone(self.views.get().active());
-        committer.streams.seal(&active.memtable);
-        let fresh = Arc::new(Buffer::new(active.memtable.fresh(), end));
-        let view = self.views.change(|view| {
-            debug_assert!(!view.active().is_empty(), "something is sealed");
-            view.buffers.insert(0, fresh);
-        });
-        self.pace.update(&view, &self.sizing.now());
-        self.signals.wake(Worker::WriteOut);
-        Ok(())
-    }
-
     /// Inserts the messages of a batch, the first with `first`. Answers the last sequence number.
     fn insert(
         &self,
@@ -469,7 +454,7 @@ impl Store {
 
     /// What the threads would do, so that level 0 stays bounded without them.
     pub(crate) fn work_inline(&self) -> Result<(), VtError> {
-        self.write_out_one()?;
+        self.member.write_out_one()?;
         let bound =
             2 * self.sizing.opened.pick.level0_tables + self.sizing.opened.level0_tables_max;
         let version = self.version();
@@ -487,7 +472,7 @@ impl Store {
     /// does.
     fn wait_for_write_out(
         &self,
-        committer: &mut MutexGuard<'_, Committer>,
+        committer: &mut MutexGuard<'_, CommitState>,
         sealed: usize,
     ) -> Result<(), VtError> {
         if !self.options.background {
@@ -497,9 +482,9 @@ impl Store {
         debug_assert!(sealed > 0, "something is waited for");
         while self.views.get().sealed_count() >= sealed {
             self.check_writable()?;
-            if self.lacks_space.load(Ordering::Relaxed) {
+            if self.write_outs.lacks_space() {
                 // Not for ever: this succeeds, or says that there is none.
-                MutexGuard::unlocked(committer, || self.write_out_one())?;
+                MutexGuard::unlocked(committer, || self.member.write_out_one())?;
                 continue;
             }
             self.signals.wake(Worker::WriteOut);

@@ -18,7 +18,7 @@
 use crate::VtError;
 use crate::compaction::Pressure;
 use crate::key_order::StepRules;
-use crate::store::Store;
+use crate::member::Member;
 use crate::victims::{
     MIN_HOLE_PART, MIN_HOLE_PART_IDLE, MIN_HOLE_PART_ROOM, batch, can_free_any, candidates,
     hole_bytes, run_of,
@@ -74,7 +74,7 @@ impl Drop for Closed<'_> {
     }
 }
 
-impl Store {
+impl Member {
     pub(crate) fn defrag(&self, watch: &mut Watch<'_>) -> Result<Defragged, VtError> {
         let _one_at_a_time = self.pool.evacuation.lock();
         self.check_writable()?;
@@ -253,8 +253,8 @@ impl IdleDefrag {
     }
 
     /// Evacuates one zone, if it is time to and one is worth it.
-    pub(crate) fn look(&mut self, store: &Store) -> Result<(), VtError> {
-        let clock = &store.options.clock;
+    pub(crate) fn look(&mut self, store: &Member) -> Result<(), VtError> {
+        let clock = &*store.clock;
         let begin = clock.monotonic();
         if begin < self.rest_until {
             return Ok(());

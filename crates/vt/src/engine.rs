@@ -5,7 +5,7 @@ use crate::cache::ReadCount;
 use crate::install::{Install, Installer};
 use crate::instances;
 use crate::options::VtOptions;
-use crate::read::VtScan;
+use crate::read::{ReadPath, VtScan};
 use crate::signals::Worker;
 use crate::store::Store;
 use crate::table::Bounds;
@@ -38,6 +38,7 @@ pub struct VtEngine {
     /// The store's: a read goes through nothing else to come to them.
     views: Arc<Views>,
     visible: Arc<Apart<AtomicU64>>,
+    reads: Arc<ReadPath>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// The volume's other engines, if this is the first.
     pub(crate) further: Mutex<Vec<Arc<Self>>>,
@@ -66,6 +67,7 @@ impl VtEngine {
         Self {
             views: Arc::clone(&store.views),
             visible: Arc::clone(&store.visible),
+            reads: Arc::clone(&store.reads),
             store,
             threads: Mutex::new(threads),
             further: Mutex::new(Vec::new()),
@@ -85,7 +87,7 @@ impl VtEngine {
     /// Its failure.
     pub fn step(&self) -> Result<bool, VtError> {
         self.store.volume.discard_freed(1);
-        if self.store.write_out_one()? {
+        if self.store.member.write_out_one()? {
             return Ok(true);
         }
         let pressure = self.store.compactor.pressure(false);
@@ -93,7 +95,7 @@ impl VtEngine {
             return Ok(true);
         }
         // What cannot be read is told to whoever scans there.
-        Ok(self.store.reads.look_for_gaps().unwrap_or(true))
+        Ok(self.reads.look_for_gaps().unwrap_or(true))
     }
 
     pub(crate) fn stop_threads(&self) {
@@ -130,7 +132,7 @@ impl VtEngine {
         let (view, seqno) = self.reading((tree, Guarded::Range(range)), at)?;
         self.store.cache.counters().add(ReadCount::Scans, 1);
         let seqnos = (seqno, complete);
-        let scan = VtScan::new(&self.store.reads, view, tree, range, way, seqnos)?;
+        let scan = VtScan::new(&self.reads, view, tree, range, way, seqnos)?;
         Ok(Box::new(scan))
     }
 }
@@ -312,7 +314,7 @@ impl Engine for VtEngine {
     ) -> Result<Option<Bytes>, KvError> {
         let (view, seqno) = self.reading((tree, Guarded::Key(key)), at)?;
         self.store.cache.counters().add(ReadCount::Gets, 1);
-        Ok(self.store.reads.get_in(&view, tree, key, seqno)?)
+        Ok(self.reads.get_in(&view, tree, key, seqno)?)
     }
 
     fn get_many(
@@ -325,7 +327,7 @@ impl Engine for VtEngine {
         let (view, seqno) = self.reading_all(tree, on, at)?;
         let gets = &self.store.cache.counters();
         gets.add(ReadCount::Gets, keys.len() as u64);
-        Ok(self.store.reads.get_many_in(&view, tree, keys, seqno)?)
+        Ok(self.reads.get_many_in(&view, tree, keys, seqno)?)
     }
 
     fn scan(
@@ -361,8 +363,7 @@ impl Engine for VtEngine {
             return false;
         };
         let bounds = Bounds::of(range, true);
-        self.store
-            .reads
+        self.reads
             .read_ahead(&view, tree, bounds, (coming, caching))
     }
 
@@ -395,7 +396,7 @@ impl Engine for VtEngine {
     }
 
     fn set_aside(&self, bytes: u64) -> Result<(), KvError> {
-        self.store.set_aside(bytes)
+        self.store.member.set_aside(bytes)
     }
 
     fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Vec<Violation>, KvError> {
@@ -530,19 +531,6 @@ impl Store {
         Ok(())
     }
 
-    /// Seals and writes out everything.
-    pub(crate) fn write_all_out(&self) -> Result<(), VtError> {
-        {
-            let mut committer = self.committer.lock();
-            committer.streams.give_back();
-            if !self.views.get().active().is_empty() {
-                self.seal(&mut committer)?;
-            }
-        }
-        while self.write_out_one()? {}
-        Ok(())
-    }
-
     /// Does all work that gives space back.
     fn quiesce(&self) -> Result<(), VtError> {
         let is_written = self.write_out_what_fits()?;
@@ -559,14 +547,14 @@ impl Store {
         match is_written {
             true => Ok(()),
             // There may be room now.
-            false => self.write_all_out(),
+            false => self.member.write_all_out(),
         }
     }
 
     /// Seals and writes out everything. Returns false if some of it finds no space: that stays in
     /// memory and in the log.
     fn write_out_what_fits(&self) -> Result<bool, VtError> {
-        match self.write_all_out() {
+        match self.member.write_all_out() {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == ErrorKind::NoSpace && !self.gate.is_failed() => Ok(false),
             Err(error) => Err(error),

@@ -15,8 +15,8 @@ use crate::buffer::{Buffer, Room};
 use crate::commit::insert_message;
 use crate::direct::DirectRun;
 use crate::dropped::DroppedMoments;
+use crate::member::{Member, explain};
 use crate::options::{SEALED_COUNT_MAX, VtOptions};
-use crate::others::explain;
 use crate::pins::PinRecords;
 use crate::pool::Pool;
 use crate::sizing::Sizing;
@@ -45,7 +45,7 @@ impl Store {
     pub(crate) fn prepare(
         opened: Opened,
         options: VtOptions,
-        pool: Arc<Pool<Store>>,
+        pool: Arc<Pool<Member>>,
     ) -> Result<Self, VtError> {
         let Opened {
             volume,
@@ -88,7 +88,7 @@ impl Store {
             // Before a write-out: then the log may lose the record that says so.
             self.finish_absorbs()?;
             while self.views.get().sealed_count() > SEALED_COUNT_MAX {
-                match self.write_out_one() {
+                match self.member.write_out_one() {
                     // They stay in memory and in the log, until something is deleted.
                     Err(error) if error.kind() == ErrorKind::NoSpace && !self.gate.is_failed() => {
                         break;
@@ -97,7 +97,7 @@ impl Store {
                 };
             }
         }
-        self.hint_replayed();
+        self.write_outs.hint_replayed();
         self.versions.fit_cache();
         self.pace.update(&self.views.get(), &self.sizing.opened);
         Ok(())
@@ -266,7 +266,7 @@ impl Store {
         for run in &runs {
             let wanted = extents(&run.extents);
             let adopted = self.volume.zones().adopt(&wanted).map_err(VtError::from);
-            adopted.map_err(|e| explain(&self.pool, e, self.volume.name(), &wanted))?;
+            adopted.map_err(|e| explain(&self.member.pool, e, self.volume.name(), &wanted))?;
         }
         Ok(Some(runs))
     }
@@ -360,7 +360,7 @@ fn version_of(edits: &[Vec<u8>]) -> Result<(Version, PinRecords), VtError> {
     Ok((version, pins))
 }
 
-fn adopt(volume: &Volume, version: &Version, pool: &Pool<Store>) -> Result<(), VtError> {
+fn adopt(volume: &Volume, version: &Version, pool: &Pool<Member>) -> Result<(), VtError> {
     // All at once, so that each zone is gone through in order, and once.
     let runs = version.tables().flat_map(|(_, t)| extents(&t.meta().runs));
     let wanted = runs.collect::<Vec<_>>();

@@ -24,7 +24,7 @@ use super::room::wanted;
 use super::{Placement, Tally, insert_message};
 use crate::VtError;
 use crate::buffer::{Buffer, Room};
-use crate::committer::Committer;
+use crate::commit_lock::CommitState;
 use crate::entry::{EntryIter, Op, RangeDelete};
 use crate::install::Installer;
 use crate::iter::MergeIter;
@@ -124,7 +124,7 @@ impl Store {
         if self.written(branches, &Batch::new())?.is_some() {
             return Ok(());
         }
-        self.write_all_out()?;
+        self.member.write_all_out()?;
         for branch in branches {
             self.compactor.flatten(*branch)?;
         }
@@ -278,7 +278,7 @@ impl Store {
     fn log_absorbed(
         &self,
         absorbed: &Absorbed<'_>,
-        mut committer: MutexGuard<'_, Committer>,
+        mut committer: MutexGuard<'_, CommitState>,
         (tally, checked): (&Tally, Option<(&Guards, Seqno)>),
     ) -> Result<Logged, KvError> {
         let batch = absorbed.batch;

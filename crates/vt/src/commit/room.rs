@@ -3,7 +3,7 @@
 use super::{Placement, Tally};
 use crate::VtError;
 use crate::buffer::{Buffer, Room, TABLE_OVERHEAD_BYTES};
-use crate::committer::Committer;
+use crate::commit_lock::CommitState;
 use crate::options::SEALED_COUNT_MAX;
 use crate::store::Store;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ impl Store {
     /// was promised; `None` if the lock was given up meanwhile to make some.
     pub(super) fn promise(
         &self,
-        committer: &mut MutexGuard<'_, Committer>,
+        committer: &mut MutexGuard<'_, CommitState>,
         active: &Buffer,
         placement: &Placement,
         tally: &Tally,
@@ -73,7 +73,7 @@ impl Store {
             // A write-out may take less space than was reserved for it, and a compaction frees
             // the space of overwritten entries.
             let has_more = self.wait_for_space(committer, || {
-                Ok(self.finish_write_outs()? || self.make_room_of_garbage()?)
+                Ok(self.member.finish_write_outs()? || self.member.make_room_of_garbage()?)
             })?;
             // A compaction that ended since the refusal has given back what it held.
             let has_more = has_more || missing <= self.space.free_bytes(class);
@@ -90,7 +90,8 @@ impl Store {
                 true => self.space.roomy_bytes(reserve),
                 false => pages_room(reserve),
             };
-            let has_more = self.wait_for_space(committer, || self.make_room_of_holes(&bytes))?;
+            let has_more =
+                self.wait_for_space(committer, || self.member.make_room_of_holes(&bytes))?;
             return has_more.then_some(None).ok_or(refused);
         }
         let wanted = match class {
@@ -106,7 +107,7 @@ impl Store {
     /// Lets others commit while this one makes space, and counts that it had to.
     fn wait_for_space(
         &self,
-        committer: &mut MutexGuard<'_, Committer>,
+        committer: &mut MutexGuard<'_, CommitState>,
         make: impl FnOnce() -> Result<bool, VtError>,
     ) -> Result<bool, VtError> {
         let begin = self.options.clock.monotonic();
@@ -127,7 +128,7 @@ impl Store {
     /// waits while too many sealed ones wait.
     pub(super) fn make_room(
         &self,
-        committer: &mut MutexGuard<'_, Committer>,
+        committer: &mut MutexGuard<'_, CommitState>,
         batch_bytes: u64,
     ) -> Result<Arc<Buffer>, VtError> {
         loop {
@@ -143,7 +144,7 @@ impl Store {
             }
             if view.sealed_count() < SEALED_COUNT_MAX {
                 drop(view);
-                self.seal(committer)?;
+                self.write_outs.seal(committer)?;
             } else {
                 drop(view);
                 self.wait_for_write_out(committer, SEALED_COUNT_MAX)?;
@@ -154,7 +155,7 @@ impl Store {
     /// The log is full: its start must move on.
     pub(super) fn make_log_room(
         &self,
-        committer: &mut MutexGuard<'_, Committer>,
+        committer: &mut MutexGuard<'_, CommitState>,
     ) -> Result<(), VtError> {
         self.check_writable()?;
         let view = self.views.get();
@@ -169,6 +170,6 @@ impl Store {
             return Err(VtError::Version { what });
         }
         drop(view);
-        self.seal(committer)
+        self.write_outs.seal(committer)
     }
 }

@@ -3,7 +3,7 @@
 
 use super::puts;
 use crate::VtError;
-use crate::committer::Committer;
+use crate::commit_lock::CommitState;
 use crate::direct::WriteStreamId;
 use crate::store::Store;
 use crate::table::WrittenBlocks;
@@ -28,7 +28,7 @@ impl Store {
     /// of the first. Space is reserved where an append extent ends.
     pub(super) fn write_stream(
         &self,
-        committer: &mut Committer,
+        committer: &mut CommitState,
         stream: WriteStreamId,
         messages: Stretch<'_>,
         (first, class): (Seqno, SpaceClass),

@@ -7,7 +7,7 @@
 
 use super::FoldedValues;
 use crate::cache::BlockCache;
-use crate::committer::CommitLock;
+use crate::commit_lock::CommitLock;
 use crate::compaction::Level0Debt;
 use crate::counters::VtCounters;
 use crate::gaps::Gaps;

@@ -2,7 +2,7 @@
 
 use crate::branches::Branches;
 use crate::cache::BlockCache;
-use crate::committer::{CommitLock, Committer};
+use crate::commit_lock::{CommitLock, CommitState};
 use crate::compaction::{Compactor, Level0Debt, Scheduler};
 use crate::counters::VtCounters;
 use crate::gate::Gate;
@@ -18,9 +18,10 @@ use crate::snapshots::Snapshots;
 use crate::space::SpaceLedger;
 use crate::tables::Tables;
 use crate::view::{View, Views};
+use crate::write_out::WriteOuts;
 use std::sync::Arc;
 use stitch_base::Lsn;
-use stitch_base::sync::atomic::AtomicU64;
+use stitch_base::sync::atomic::{AtomicBool, AtomicU64};
 use stitch_base::sync::{Apart, Mutex};
 use stitch_volume::Volume;
 
@@ -73,7 +74,7 @@ impl SharedParts {
             pins: Arc::default(),
             branches: Arc::default(),
             visible: Arc::new(Apart(AtomicU64::new(version.last_seqno.0))),
-            committer: Arc::new(Apart(Mutex::new(Committer::new(&version)))),
+            committer: Arc::new(Apart(Mutex::new(CommitState::new(&version)))),
             gate: Arc::new(Gate::new(&volume)),
             signals: Arc::default(),
             pace: Arc::default(),
@@ -137,6 +138,31 @@ impl SharedParts {
             pace: Arc::clone(&self.pace),
             level0: Arc::clone(&self.level0),
             scheduler: Scheduler::new(self.options.compactors),
+        }
+    }
+
+    pub(super) fn write_outs(
+        &self,
+        versions: &Arc<VersionLog>,
+        reads: &Arc<ReadPath>,
+    ) -> WriteOuts {
+        WriteOuts {
+            volume: Arc::clone(&self.volume),
+            clock: Arc::clone(&self.options.clock),
+            upserts: self.options.upserts.clone(),
+            sizing: Arc::clone(&self.sizing),
+            counters: Arc::clone(&self.counters),
+            snapshots: Arc::clone(&self.snapshots),
+            views: Arc::clone(&self.views),
+            commits: Arc::clone(&self.committer),
+            tables: Arc::clone(&self.tables),
+            versions: Arc::clone(versions),
+            reads: Arc::clone(reads),
+            gate: Arc::clone(&self.gate),
+            signals: Arc::clone(&self.signals),
+            pace: Arc::clone(&self.pace),
+            running: Mutex::new(()),
+            lacks_space: AtomicBool::new(false),
         }
     }
 }

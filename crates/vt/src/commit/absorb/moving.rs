@@ -31,7 +31,7 @@ use super::rewritten::OWN_LEVEL;
 use super::{Absorbed, Frozen, check_absorbed};
 use crate::VtError;
 use crate::buffer::Buffer;
-use crate::committer::Committer;
+use crate::commit_lock::CommitState;
 use crate::compaction::{MovedTable, Placing};
 use crate::install::{Install, Installer};
 use crate::store::Store;
@@ -111,14 +111,14 @@ impl Store {
             // Tables of earlier absorbs.
             self.work_inline()?;
         }
-        self.write_all_out()?;
+        self.member.write_all_out()?;
         for _ in 0..TRIES {
             let mut prepared = self.prepare_move(absorbed)?;
             // As late as may be: what is newer is looked at while commits wait.
             let checked = absorbed.guards.map(|guards| self.check_guards(guards));
             let checked = checked.transpose()?;
             let _paused = self.pause();
-            self.write_all_out()?;
+            self.member.write_all_out()?;
             if let (Some(guards), Some(checked)) = (absorbed.guards, checked) {
                 self.check_guards_from(guards, checked)?;
             }
@@ -140,7 +140,7 @@ impl Store {
     /// Waits while tables are moved into trees.
     pub(in crate::commit) fn wait_while_paused(
         &self,
-        committer: &mut MutexGuard<'_, Committer>,
+        committer: &mut MutexGuard<'_, CommitState>,
     ) -> Result<(), VtError> {
         let begin = self.options.clock.monotonic();
         while committer.is_paused {

@@ -1,4 +1,4 @@
-//! What commits change, one at a time.
+//! The lock of commits, and the state that they change one at a time.
 //!
 //! Invariant: sequence numbers are given out in rising order, and a write is published only when
 //! all before it are.
@@ -12,10 +12,10 @@ use stitch_base::sync::{Apart, Mutex};
 use stitch_base::{Seqno, TreeId};
 
 /// The lock of commits. It changes with each of them: reads should not wait for that.
-pub(crate) type CommitLock = Apart<Mutex<Committer>>;
+pub(crate) type CommitLock = Apart<Mutex<CommitState>>;
 
 /// What commits change.
-pub(crate) struct Committer {
+pub(crate) struct CommitState {
     /// The last sequence number given out.
     pub(crate) last_seqno: Seqno,
     /// Trees that take writes.
@@ -24,13 +24,13 @@ pub(crate) struct Committer {
     pub(crate) is_paused: bool,
     /// Rows of deletes.
     pub(crate) deletes: DeleteRuns,
-    /// WriteStreams of puts.
+    /// Write streams of puts.
     pub(crate) streams: WriteStreams,
     /// Bytes since somebody asked for a sync.
     pub(crate) unsynced: Unsynced,
 }
 
-impl Committer {
+impl CommitState {
     /// Returns that of a store in which nothing was committed since this version.
     pub(crate) fn new(version: &Version) -> Self {
         Self {
