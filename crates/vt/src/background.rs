@@ -261,7 +261,7 @@ impl Store {
     fn sync_if_needed(&self) -> Result<(), VtError> {
         let log = self.volume.log();
         if log.end()? > log.durable_end() {
-            return self.sync();
+            return self.committer.sync();
         }
         Ok(log.mark_apart()?)
     }

@@ -34,6 +34,7 @@ mod instances;
 #[cfg(feature = "shuttle")]
 mod interleavings;
 mod iter;
+mod kept;
 mod key_heads;
 mod key_moments;
 mod key_order;
@@ -70,6 +71,7 @@ mod table;
 mod tables;
 #[cfg(test)]
 mod testing;
+mod tree_changes;
 mod under_way;
 mod unsynced;
 mod version;

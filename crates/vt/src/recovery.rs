@@ -86,7 +86,7 @@ impl Store {
     pub(crate) fn begin(&self) -> Result<(), VtError> {
         if !self.volume.is_read_only() {
             // Before a write-out: then the log may lose the record that says so.
-            self.finish_absorbs()?;
+            self.absorber.finish_replayed()?;
             while self.views.get().sealed_count() > SEALED_COUNT_MAX {
                 match self.member.write_out_one() {
                     // They stay in memory and in the log, until something is deleted.

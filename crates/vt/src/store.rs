@@ -1,13 +1,13 @@
 //! The state of an open store, shared by callers and background threads.
 //!
 //! Locks, in the order in which they may be taken:
-//! 0. `pool.evacuation`: one evacuation of many zones at a time, on one volume; `absorbing`: one
-//!    absorb that moves tables at a time; the sweep for garbage.
+//! 0. `member.pool.evacuation`: one evacuation of many zones at a time, on one volume;
+//!    `absorber.moving`: one absorb that moves tables at a time; the sweep for garbage.
 //! 1. A slot of the compaction scheduler (`compactor.scheduler`): one compaction at a time, or two
 //!    that do not overlap.
-//! 2. `write_out`: one write-out at a time.
+//! 2. `write_outs.running`: one write-out at a time.
 //! 3. `versions.installer`: one version edit at a time.
-//! 4. `committer`: one commit at a time.
+//! 4. `committer.state`, the lock of commits: one commit at a time.
 //! 5. the view's own locks; those of a buffer, the pins, the snapshots, the superseded versions,
 //!    the volume, and of `scheduler` while nothing is waited for, are leaves.
 //!
@@ -18,7 +18,7 @@ mod shared;
 use crate::VtError;
 use crate::branches::Branches;
 use crate::cache::BlockCache;
-use crate::commit_lock::CommitLock;
+use crate::commit::{Absorber, Committer};
 use crate::compaction::{Compactor, Level0Debt};
 use crate::counters::VtCounters;
 use crate::garbage::GarbageSweep;
@@ -37,14 +37,15 @@ use crate::snapshots::Snapshots;
 use crate::space::SpaceLedger;
 use crate::table::Table;
 use crate::tables::Tables;
+use crate::tree_changes::TreeChanges;
 use crate::version::{TableHandle, Version};
 use crate::view::{View, Views};
 use crate::write_out::WriteOuts;
 use shared::SharedParts;
 use std::sync::Arc;
 use stitch_base::Lsn;
+use stitch_base::sync::Apart;
 use stitch_base::sync::atomic::AtomicU64;
-use stitch_base::sync::{Apart, Mutex};
 use stitch_volume::Volume;
 
 /// An open store: parts that own what they change, and what they share.
@@ -61,10 +62,11 @@ pub(crate) struct Store {
     pub(crate) views: Arc<Views>,
     /// The newest write that readers may see.
     pub(crate) visible: Arc<Apart<AtomicU64>>,
-    /// Syncs that somebody has asked for.
-    pub(crate) asked_syncs: Apart<AtomicU64>,
-    pub(crate) committer: Arc<CommitLock>,
-    /// Whether the store takes writes. A commit that waits for room waits here, with `committer`.
+    pub(crate) committer: Arc<Committer>,
+    pub(crate) absorber: Absorber,
+    pub(crate) trees: Arc<TreeChanges>,
+    /// Whether the store takes writes. A commit that waits for room waits here, with the lock of
+    /// commits.
     pub(crate) gate: Arc<Gate>,
     pub(crate) signals: Arc<Signals>,
     pub(crate) pace: Arc<Pace>,
@@ -81,8 +83,6 @@ pub(crate) struct Store {
     pub(crate) garbage: GarbageSweep,
     /// What reads pay for level 0.
     pub(crate) level0: Arc<Level0Debt>,
-    /// One absorb at a time moves tables.
-    pub(crate) absorbing: Mutex<()>,
 }
 
 impl Store {
@@ -106,7 +106,7 @@ impl Store {
             clock: Arc::clone(&shared.options.clock),
             counters: Arc::clone(&shared.counters),
             views: Arc::clone(&shared.views),
-            commits: Arc::clone(&shared.committer),
+            commits: Arc::clone(&shared.commits),
             gate: Arc::clone(&shared.gate),
             signals: Arc::clone(&shared.signals),
             pool,
@@ -116,14 +116,16 @@ impl Store {
             key_order: Arc::clone(&key_order),
             write_outs: Arc::clone(&write_outs),
         });
+        let committer = shared.committer(&reads, shared.commit_room(&compactor, &member));
+        let committer = Arc::new(committer);
+        let trees = Arc::new(shared.tree_changes(&versions, &reads));
+        let absorber = shared.absorber(&committer, &member, &trees);
         Self {
             reads,
             key_order,
             member,
             write_outs,
             garbage: GarbageSweep::default(),
-            asked_syncs: Apart(AtomicU64::new(0)),
-            absorbing: Mutex::new(()),
             volume: shared.volume,
             cache: shared.cache,
             options: shared.options,
@@ -134,7 +136,9 @@ impl Store {
             branches: shared.branches,
             views: shared.views,
             visible: shared.visible,
-            committer: shared.committer,
+            committer,
+            absorber,
+            trees,
             gate: shared.gate,
             signals: shared.signals,
             pace: shared.pace,

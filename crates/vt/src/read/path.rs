@@ -66,7 +66,7 @@ impl ReadPath {
     }
 
     /// Returns a table's reader.
-    pub(super) fn table<'a>(&self, handle: &'a TableHandle) -> &'a Arc<Table> {
+    pub(crate) fn table<'a>(&self, handle: &'a TableHandle) -> &'a Arc<Table> {
         handle.table(&self.parts.volume, &self.parts.cache)
     }
 
