@@ -19,6 +19,7 @@ use crate::engine::VtEngine;
 use crate::member::Member;
 use crate::options::VtOptions;
 use crate::pool::Pool;
+use crate::recovery;
 use crate::store::Store;
 use crate::version::Version;
 use std::sync::Arc;
@@ -38,9 +39,7 @@ pub(crate) fn open(mut opened: Opened, options: &VtOptions) -> Result<Arc<VtEngi
         stores.push(prepare(opened, &options, &pool)?);
     }
     for store in &stores {
-        store
-            .begin()
-            .map_err(|error| of_instance(&store.volume, error))?;
+        recovery::begin(store).map_err(|error| of_instance(&store.volume, error))?;
     }
     let mut engines = Vec::new();
     for store in stores {
@@ -57,7 +56,7 @@ fn prepare(
     pool: &Arc<Pool<Member>>,
 ) -> Result<Arc<Store>, VtError> {
     let volume = Arc::clone(&opened.volume);
-    let store = Store::prepare(opened, options.clone(), Arc::clone(pool));
+    let store = recovery::prepare(opened, options.clone(), Arc::clone(pool));
     let store = store.map_err(|error| of_instance(&volume, error))?;
     let store = Arc::new(store);
     pool.add(&store.member);
@@ -139,7 +138,7 @@ impl VtEngine {
     /// Opens an instance that was just made.
     fn begin_made(&self, opened: Opened) -> Result<Arc<Self>, VtError> {
         let store = prepare(opened, &self.store.options, &self.store.member.pool)?;
-        let begun = store.begin();
+        let begun = recovery::begin(&store);
         let begun = begun.and_then(|()| start(Arc::clone(&store)));
         begun.inspect_err(|_| store.leave_pool())
     }
