@@ -142,6 +142,7 @@ impl WriteOutDuty {
             }
         }
         let now = store.options.clock.monotonic();
+        debug_assert!(now >= self.synced_at, "time goes on");
         if now.saturating_sub(self.synced_at) >= store.options.sync_interval {
             self.synced_at = now;
             if let Err(error) = store.sync_if_needed() {
@@ -180,6 +181,7 @@ impl WriteOutDuty {
     fn is_read(&mut self, store: &Store) -> bool {
         let misses = store.cache.counters().get(ReadCount::Misses);
         let before = std::mem::replace(&mut self.misses, misses);
+        debug_assert!(misses >= before, "counters rise");
         misses - before >= READ_MISSES_MIN
     }
 }
@@ -220,6 +222,7 @@ impl CompactionDuty {
             self.order.forget();
             store.compactor.forget_avoided();
         }
+        debug_assert!(now >= self.in_order_since, "time goes on");
         let is_idle = now.saturating_sub(self.in_order_since) >= IDLE_AFTER;
         let write_outs = store.counters.write_outs.get();
         if std::mem::replace(&mut self.write_outs, write_outs) != write_outs {

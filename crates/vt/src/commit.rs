@@ -249,6 +249,7 @@ impl Committer {
             if let Some((guards, checked)) = checked {
                 self.check_guards_from(guards, checked)?;
             }
+            debug_assert!(!commits.is_paused, "commits wait while tables are moved");
             let first = commits.last_seqno.next();
             let streams = &mut commits.streams;
             let of = (batch, &placement);
@@ -272,6 +273,10 @@ impl Committer {
                 Err(other) => return Err(VtError::from(other).into()),
             };
             let last = self.insert(&active, first, batch, &placement, runs);
+            debug_assert!(
+                active.log_start <= end,
+                "the record is in the memtable's log"
+            );
             commits.streams.note_followed(&active.memtable);
             active.note(&tally.trees, room, tally.has_deletes, last);
             self.note_gaps((&mut commits, &active), batch, tally, last);
@@ -369,6 +374,7 @@ impl Committer {
             LoggedRun { tree, count, index }.put(&mut item);
             items.push(item);
         }
+        debug_assert_eq!(items.len(), runs.len(), "each run has an item");
         let mut items = items.iter();
         let mut pieces: Vec<&[u8]> = Vec::with_capacity(placement.parts.len() + 1);
         pieces.push(&head);
@@ -417,6 +423,9 @@ impl Committer {
             seqno = Seqno(seqno.0 + part.count);
         }
         assert!(seqno > first, "a batch has messages");
+        assert!(runs.next().is_none(), "each run is in the memtable");
+        let count = seqno.0 - first.0;
+        debug_assert_eq!(count, batch.count() as u64, "a message has one number");
         Seqno(seqno.0 - 1)
     }
 }

@@ -62,6 +62,7 @@ impl IdleOrder {
         let clock = &store.options.clock;
         let begin = clock.monotonic();
         let commits = store.counters.commits.get();
+        debug_assert!(commits >= self.commits, "counters rise");
         if std::mem::replace(&mut self.commits, commits) != commits {
             self.quiet_since = begin;
         }

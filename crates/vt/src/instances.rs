@@ -203,6 +203,7 @@ impl Store {
         self.volume.remove_instance(&gone.volume)?;
         committer.trees.clear();
         committer.streams.give_back();
+        debug_assert!(gone.gate.is_closed(), "it takes no writes");
         gone.leave_all(installer.log_start);
         drop((committer, installer, write_out, compaction));
         gone.leave_pool();

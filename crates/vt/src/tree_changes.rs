@@ -68,6 +68,7 @@ impl TreeChanges {
         };
         let mut edit = version.edit();
         edit.next_tree = id.next();
+        debug_assert!(!version.trees.contains_key(&id), "the number is new");
         edit.new_trees.push(tree_record(&info));
         drop(version);
         self.versions.check_trees_fit(&edit)?;

@@ -153,6 +153,10 @@ impl WriteOuts {
             writer.write()?
         };
         let direct = buffer.direct.extents();
+        debug_assert!(
+            tables.iter().all(|t| t.max_seqno <= buffer.last_seqno()),
+            "tables are no newer than their memtable"
+        );
         let written: u64 = tables
             .iter()
             .flat_map(|table| subtract(&table.runs, &direct))
@@ -177,6 +181,10 @@ impl WriteOuts {
         self.versions
             .install(&mut installer, install)
             .inspect_err(|error| self.versions.discard_refused(error, &made, &direct))?;
+        debug_assert!(
+            installer.log_start >= log_start,
+            "the log begins after the memtable"
+        );
         self.counters.write_outs.add(1);
         self.counters.write_out_bytes.add(written);
         Ok(true)

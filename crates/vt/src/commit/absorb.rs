@@ -92,6 +92,10 @@ impl Drop for Frozen<'_> {
     fn drop(&mut self) {
         if !self.is_absorbed {
             let trees = &mut self.committer.lock().trees;
+            debug_assert!(
+                trees.is_disjoint(self.branches),
+                "frozen branches take no writes"
+            );
             trees.extend(self.branches.iter().copied());
         }
     }
@@ -163,6 +167,7 @@ impl Absorber {
 
     /// Ends writes to branches, if they can be absorbed.
     fn freeze<'a>(&'a self, branches: &'a BTreeSet<TreeId>) -> Result<Frozen<'a>, KvError> {
+        debug_assert!(!branches.is_empty(), "branches are absorbed");
         let installer = self.versions.lock();
         check_absorbed(&self.committer.views.version(), branches)?;
         let mut commits = self.committer.lock();
@@ -221,6 +226,7 @@ impl Absorber {
         let tree = tree.ok_or(KvError::NoTree(branch))?;
         let parent = tree.info.branch.ok_or(KvError::NoTree(branch))?.parent;
         let reads = &self.committer.reads;
+        debug_assert!(parent < branch, "a branch is made after its parent");
         let deletes = range_deletes(reads, view, branch)?;
         for delete in &deletes {
             whole.delete_range(parent, &delete.start, &delete.end);
@@ -315,6 +321,7 @@ impl Absorber {
             insert_message(&active.memtable, tree, Seqno(seqno), message);
         }
         let last = Seqno(first.0 + batch.count() as u64 - 1);
+        debug_assert!(room.bytes > 0, "what is inserted has its room");
         active.note(&tally.trees, room, tally.has_deletes, last);
         let committer = &self.committer;
         committer.note_gaps((&mut commits, &active), batch, tally, last);
@@ -362,6 +369,7 @@ impl Absorber {
         installer: &mut Installer,
         absorbed: &Absorbed<'_>,
     ) -> Result<(), KvError> {
+        debug_assert!(!absorbed.branches.is_empty(), "branches are absorbed");
         let removed = self.trees.remove(installer, absorbed.branches);
         if let Err(error) = &removed {
             let what = format!("absorbed branch trees cannot be dropped: {error}");

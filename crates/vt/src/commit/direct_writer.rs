@@ -50,6 +50,10 @@ impl DirectWriter {
         if placement.direct_bytes == 0 {
             return Ok(runs);
         }
+        debug_assert!(
+            placement.run_bytes <= placement.direct_bytes,
+            "runs are direct"
+        );
         let mut seqno = first;
         let version = self.views.version();
         for part in placement.parts.iter() {
@@ -66,6 +70,12 @@ impl DirectWriter {
             }
             seqno = Seqno(seqno.0 + part.count);
         }
+        debug_assert_eq!(
+            seqno.0 - first.0,
+            batch.count() as u64,
+            "a message has one number"
+        );
+        assert!(!runs.is_empty(), "what goes to zones is in runs");
         Ok(runs)
     }
 

@@ -134,6 +134,7 @@ impl CommitRoom {
         };
         let room = promising.promise(wanted).map_err(|_| refused)?;
         active.add_room(room);
+        debug_assert!(active.room_bytes() >= used.bytes, "the batch has its room");
         Ok(Some(used))
     }
 

@@ -45,6 +45,7 @@ impl DirectWriter {
                 (strip.start, strip.end) = (place.0, place.0);
             }
             strip.end += len;
+            debug_assert!(len >= value.len() as u64, "a block holds its value");
             let padding = usize::try_from(len).expect("a value is bounded") - value.len();
             strip.pieces.extend([value, &PADDING[..padding]]);
         }

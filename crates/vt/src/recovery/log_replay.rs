@@ -249,6 +249,7 @@ impl<'a> LogReplay<'a> {
     fn make_room(&self, at: Lsn, bytes: u64) {
         let view = self.committer.views.get();
         let active = view.active();
+        debug_assert!(active.log_start <= at, "memtables are in the log's order");
         if active.is_full_for(bytes, &self.sizing.opened) && !active.is_empty() {
             let fresh = Arc::new(Buffer::new(active.memtable.fresh(), at));
             self.committer

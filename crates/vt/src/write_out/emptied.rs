@@ -113,6 +113,7 @@ impl MemtableWriter<'_> {
                     (&start, &end),
                     self.reads.gap_look_count_min(),
                 )?;
+            debug_assert!(start < end, "a range is not empty");
             if is_long {
                 out.push(RangeDelete { start, end, seqno });
             }
@@ -219,6 +220,7 @@ fn pieces_of(memtable: &Memtable, tree: TreeId, lengths: Lengths) -> Result<Vec<
 
 impl Piece {
     fn new(tree: TreeId, first: Vec<u8>, last: &[u8], goes_on: bool) -> Self {
+        debug_assert!(first.as_slice() <= last, "keys are in order");
         let last = last.to_vec();
         Self {
             keys: Hint { tree, first, last },

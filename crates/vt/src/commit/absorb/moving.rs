@@ -84,7 +84,8 @@ struct Paused<'a>(&'a Committer);
 
 impl Drop for Paused<'_> {
     fn drop(&mut self) {
-        self.0.lock().is_paused = false;
+        let was_paused = std::mem::replace(&mut self.0.lock().is_paused, false);
+        debug_assert!(was_paused, "a pause ends once");
         self.0.gate.wake_commits();
     }
 }
@@ -154,7 +155,8 @@ impl Absorber {
             let tables = self
                 .writer
                 .rewrite(&view, *branch, absorbed.options.space)?;
-            prepared.rewritten.insert(*branch, tables);
+            let before = prepared.rewritten.insert(*branch, tables);
+            debug_assert!(before.is_none(), "a branch is copied once");
         }
         prepared.batch = self.write_batch(absorbed)?;
         Ok(prepared)

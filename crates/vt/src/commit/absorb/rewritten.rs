@@ -149,6 +149,12 @@ impl AbsorbWriter {
         branch: TreeId,
         class: SpaceClass,
     ) -> Result<Vec<TableMeta>, KvError> {
+        debug_assert!(
+            view.buffers
+                .iter()
+                .all(|buffer| !buffer.trees().contains(&branch)),
+            "all that was written to the branch is in tables"
+        );
         let tree = view.version.trees.get(&branch);
         let tree = tree.ok_or(KvError::NoTree(branch))?;
         let parent = tree.info.branch.ok_or(KvError::NoTree(branch))?.parent;
