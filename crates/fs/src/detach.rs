@@ -14,8 +14,8 @@
 use crate::change::Change;
 use crate::events::Event;
 use crate::inode::{Inode, Location};
-use crate::locator::Locator;
 use crate::system::FileSystem;
+use crate::transaction::EntryRemoval;
 use crate::{Caller, DirName, FsError, FsResult, Notices};
 use bytes::Bytes;
 use stitch_base::Ino;
@@ -92,7 +92,7 @@ impl FileSystem {
         self.check_writable()?;
         // A commit compares each entry that is gone with mainline's.
         if self.branch.is_some() {
-            return self.remove_by_entries(caller, at, expected);
+            return EntryRemoval::of(self).remove(caller, at, expected);
         }
         self.residents.inodes.get_dir(at.parent)?;
         if let Some(view) = self.clone_named(at)? {
@@ -159,7 +159,7 @@ impl FileSystem {
     /// Removes some entries of a detached directory, or the directory if there are none. Returns
     /// the number of entries. What is left is queued.
     fn empty_slice(&self, dir: Ino) -> FsResult<usize> {
-        let names = self.some_names(dir)?;
+        let names = self.namespace().some_names(dir, SLICE)?;
         if names.is_empty() {
             self.end_detached(dir)?;
             return Ok(0);
@@ -170,22 +170,6 @@ impl FileSystem {
             self.take_entry(DirName::new(dir, name))?;
         }
         Ok(names.len())
-    }
-
-    pub(crate) fn some_names(&self, dir: Ino) -> FsResult<Vec<Box<[u8]>>> {
-        let mut scan = self.store.scan(&self.store.keys.dentries(dir))?;
-        let mut names = Vec::new();
-        while names.len() < SLICE
-            && let Some((key, _)) = scan.next()?
-        {
-            let Some((_, name)) = Locator::name_of(key) else {
-                return Err(FsError::Corrupt(format!(
-                    "directory {dir} has a row without name"
-                )));
-            };
-            names.push(Box::from(name));
-        }
-        Ok(names)
     }
 
     /// Removes one entry of a detached directory. A directory is detached and queued. The kernel

@@ -171,11 +171,12 @@ impl FileSystem {
         Notices::of(events, |ino| self.residents.inodes.is_known(ino))
     }
 
-    /// Takes what the kernel has to drop after changes whose notices no call has returned: batches
-    /// of a rollback that failed later or was finished at open, entries of removed trees.
-    #[must_use]
-    pub fn take_notices(&self) -> Notices {
-        self.untold.take()
+    /// Passes to `send` what the kernel has to drop after changes whose notices no call has
+    /// returned: batches of a rollback that failed later or was finished at open, entries of
+    /// removed trees. One thread sends at a time: when this returns, all that was kept before the
+    /// call is sent. `send` must not call this.
+    pub fn send_notices<T>(&self, send: impl FnOnce(Notices) -> T) -> T {
+        self.untold.send(send)
     }
 
     fn apply_replaced(&self, inos: &[Ino]) {

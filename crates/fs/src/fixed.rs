@@ -6,10 +6,11 @@
 //! files without the mark: it is set when one of them is met.
 
 use crate::inode_flag;
+use crate::schema::Store;
 use crate::system::FileSystem;
 use crate::{FsError, FsResult};
 use stitch_base::Ino;
-use stitch_base::sync::atomic::Ordering;
+use stitch_base::sync::atomic::{AtomicBool, Ordering};
 use stitch_db::SpaceClass;
 use stitch_format::fs_inode::{FileKind, MetaRow};
 use stitch_format::fs_sys::encode_number;
@@ -25,30 +26,18 @@ pub(crate) const fn is_fixed(iflags: u32) -> bool {
 /// The mark.
 pub(crate) const MARK: [u8; 8] = encode_number(1);
 
-impl FileSystem {
-    /// Reports whether some file was ever immutable or append-only, as far as is known.
-    #[must_use]
-    pub fn has_fixed_files(&self) -> bool {
-        self.fixed.load(Ordering::Acquire)
-    }
+/// The immutable and append-only files of trees: the mark, and the rows that have the flags.
+#[derive(Clone, Copy)]
+pub(crate) struct FixedFiles<'fs> {
+    store: &'fs Store,
+    is_marked: &'fs AtomicBool,
+}
 
-    pub(crate) fn set_fixed(&self) {
-        self.fixed.store(true, Ordering::Release);
-    }
-
-    /// Takes note of the flags of an inode that was met. If it is the first immutable or
-    /// append-only one, the store is marked.
-    pub fn note_flags(&self, iflags: u32) {
-        if !is_fixed(iflags) || self.fixed.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        if self.options.read_only {
-            return;
-        }
-        let mut batch = self.store.batch();
-        batch.put(&self.store.keys.fixed(), &MARK);
-        if let Err(error) = self.store.commit(&batch, SpaceClass::Normal) {
-            tracing::debug!(%error, "the next life has to meet an immutable file again");
+impl<'fs> FixedFiles<'fs> {
+    pub(crate) const fn of(fs: &'fs FileSystem) -> Self {
+        Self {
+            store: &fs.store,
+            is_marked: &fs.fixed,
         }
     }
 
@@ -58,7 +47,7 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::Perm`]; those of a read.
     pub(crate) fn check_tree(&self, top: Ino) -> FsResult<()> {
-        if !self.has_fixed_files() {
+        if !self.is_marked.load(Ordering::Acquire) {
             return Ok(());
         }
         // Deepest first: no more wait than the directories on the way have.
@@ -90,6 +79,42 @@ impl FileSystem {
                 Ok((None, own.map_or(0, |(head, _)| head.iflags)))
             }
         }
+    }
+}
+
+impl FileSystem {
+    /// Reports whether some file was ever immutable or append-only, as far as is known.
+    #[must_use]
+    pub fn has_fixed_files(&self) -> bool {
+        self.fixed.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_fixed(&self) {
+        self.fixed.store(true, Ordering::Release);
+    }
+
+    /// Takes note of the flags of an inode that was met. If it is the first immutable or
+    /// append-only one, the store is marked.
+    pub fn note_flags(&self, iflags: u32) {
+        if !is_fixed(iflags) || self.fixed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        if self.options.read_only {
+            return;
+        }
+        let mut batch = self.store.batch();
+        batch.put(&self.store.keys.fixed(), &MARK);
+        if let Err(error) = self.store.commit(&batch, SpaceClass::Normal) {
+            tracing::debug!(%error, "the next life has to meet an immutable file again");
+        }
+    }
+
+    /// Refuses to remove a tree with an immutable or append-only inode in it.
+    ///
+    /// # Errors
+    /// As of [`FixedFiles::check_tree`].
+    pub(crate) fn check_tree(&self, top: Ino) -> FsResult<()> {
+        FixedFiles::of(self).check_tree(top)
     }
 
     /// Refuses what an immutable or append-only file may not be opened for.

@@ -93,7 +93,7 @@ pub use transaction::{
     BeginOptions, Conflict, ConflictKind, LOCKED_PATHS_MAX, LockTicket, NESTED_DEPTH_MAX,
     PathChange, PathLock, PathLocks, PausedRecords, ReadKind, RecordKey, RecordRules, RecordSides,
     Side, TRANSACTION_NAME_BYTES_MAX, TransactionInfo, TransactionIsolation, TransactionLife,
-    TransactionRecords, TransactionState, TransactionView, is_file_system_tree,
+    TransactionRecords, TransactionState, TransactionView, Transactions, is_file_system_tree,
 };
 pub use types::{
     AtimePolicy, Attr, Caller, ClearSetId, DirEntry, DirName, FallocateMode, FileKind, FsOptions,

@@ -26,6 +26,7 @@ mod operations;
 mod remove;
 mod rename;
 
+pub(crate) use changes::NameChanges;
 pub(crate) use dentry::{Dentry, Early};
 pub use make::SYMLINK_BYTES_MAX;
 pub(crate) use make::low_bits;
@@ -348,6 +349,23 @@ impl<'fs> Namespace<'fs> {
             drop(names);
             names = self.residents.locks.dirs_write(&[at.parent, early.ino()]);
         }
+    }
+
+    /// Returns the first names of a directory, at most `count_max`. It need not be locked.
+    pub(crate) fn some_names(&self, dir: Ino, count_max: usize) -> FsResult<Vec<Box<[u8]>>> {
+        let mut scan = self.store.scan(&self.store.keys.dentries(dir))?;
+        let mut names = Vec::new();
+        while names.len() < count_max
+            && let Some((key, _)) = scan.next()?
+        {
+            let Some((_, name)) = Locator::name_of(key) else {
+                return Err(FsError::Corrupt(format!(
+                    "directory {dir} has a row without name"
+                )));
+            };
+            names.push(Box::from(name));
+        }
+        Ok(names)
     }
 
     /// Refuses a directory with names. It is locked.

@@ -15,10 +15,23 @@
 //! abort:   drop the trees, delete the record
 //! ```
 //!
+//! | part | has |
+//! |---|---|
+//! | [`Transactions`] | what callers ask for: begin, open, list, commit, rebase, resolve, abort |
+//! | [`catalog::Catalog`] | records of transactions, and the names of their trees |
+//! | [`table::OpenTransactions`] | what is in memory of those that are in use |
+//! | [`branch::BranchOpener`] | opens a file system over branch trees |
+//! | [`frozen::FrozenView`] | the transaction in a commit: what it has written and read |
+//! | [`target::CommitTarget`] | the file system that is committed to, and its memory |
+//! | [`rebase`], [`resolution`] | a transaction goes on from a later moment; which side wins |
+//! | [`reads`], [`path_locks`] | what a serializable transaction has read; what it has locked |
+//! | [`rmtree::EntryRemoval`] | removal of a tree, entry by entry |
+//!
 //! Invariants:
 //! - a transaction never purges an inode that mainline has: mainline may have it open. It puts the
 //!   orphan's row, and mainline reclaims the inode after the commit, once it is forgotten;
 //! - a conflict changes nothing, in mainline and in the transaction;
+//! - one caller begins, changes or ends a transaction at a time ([`OpenTransactions::change`]);
 //! - mainline waits for nothing but the last check and the absorbing of a commit.
 //!
 //! A transaction that begins in another one is committed to that one: see [`nested`].
@@ -26,10 +39,12 @@
 //! Locks: all of the transaction's, the gate of its records, what holds back mainline's writers of
 //! records, then all of mainline's (see `lock`), then that of reclaiming.
 
-mod base;
+mod branch;
+mod catalog;
 mod commit;
 mod conflict;
 mod diff;
+mod frozen;
 mod life;
 mod memory;
 mod merge;
@@ -45,7 +60,10 @@ mod resolution;
 mod resolve;
 mod rmtree;
 mod shared;
+mod table;
+mod target;
 
+pub(crate) use branch::{Branch, BranchRules};
 pub use conflict::{Conflict, ConflictKind, ReadKind};
 pub use diff::PathChange;
 pub(crate) use diff::is_changed;
@@ -56,40 +74,23 @@ pub(crate) use records::PlainRecords;
 pub use records::{
     PausedRecords, RecordKey, RecordRules, RecordSides, TransactionRecords, is_file_system_tree,
 };
+pub(crate) use rmtree::EntryRemoval;
+pub(crate) use table::OpenTransactions;
 
-use self::reads::KeptReads;
-use crate::numbers::Numbers;
+use self::branch::BranchOpener;
+use self::catalog::Catalog;
+use self::target::CommitTarget;
 use crate::system::FileSystem;
 use crate::{FsError, FsResult};
-use std::collections::HashMap;
-use std::sync::Weak;
 use stitch_base::Ino;
 use stitch_base::clock::Timestamp;
-use stitch_base::sync::atomic::{AtomicBool, Ordering};
-use stitch_base::sync::{Arc, Mutex};
+use stitch_base::sync::Arc;
 use stitch_format::fs_transaction::TransactionRecord;
 
 pub use stitch_format::fs_resolution::Side;
 pub use stitch_format::fs_transaction::{
     TRANSACTION_NAME_BYTES_MAX, TransactionIsolation, TransactionLife, TransactionState,
 };
-
-/// Rules of a transaction's file system.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct BranchRules {
-    /// Inodes with smaller numbers are mainline's too.
-    first_ino: u64,
-    life: TransactionLife,
-}
-
-/// What a file system over branches of mainline's trees needs of mainline.
-#[derive(Debug)]
-pub(crate) struct Branch {
-    pub(crate) numbers: Arc<Numbers>,
-    pub(crate) rules: BranchRules,
-    /// What a serializable transaction has read.
-    pub(crate) reads: Option<Arc<ReadSet>>,
-}
 
 /// How a transaction begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -190,73 +191,88 @@ impl TransactionView {
     }
 }
 
-/// The transactions of mainline that are in use.
-#[derive(Debug, Default)]
-pub(crate) struct OpenTransactions {
-    /// One caller begins, commits or aborts at a time.
-    changing: Mutex<()>,
-    /// One was begun, or was there when the file system was opened.
-    may_be_open: AtomicBool,
-    views: Mutex<HashMap<Ino, Weak<TransactionView>>>,
-    /// What serializable transactions have read since the file system was opened.
-    reads: KeptReads,
-    locks: PathLocks,
+/// The transactions of a file system, which must be mainline: see [`FileSystem::transactions`].
+#[derive(Clone, Copy)]
+pub struct Transactions<'fs> {
+    catalog: Catalog<'fs>,
+    table: &'fs OpenTransactions,
+    opener: BranchOpener<'fs>,
+    /// What outermost transactions are committed to.
+    target: CommitTarget<'fs>,
+    is_mainline: bool,
+    is_read_only: bool,
 }
 
-impl OpenTransactions {
-    /// Reports whether a transaction may be open.
-    pub(crate) fn may_be_open(&self) -> bool {
-        self.may_be_open.load(Ordering::Acquire)
-    }
-
-    fn find(&self, number: Ino) -> Option<Arc<TransactionView>> {
-        self.views.lock().get(&number).and_then(Weak::upgrade)
-    }
-
-    fn enter(&self, view: &Arc<TransactionView>) {
-        let mut views = self.views.lock();
-        views.retain(|_, view| view.strong_count() > 0);
-        let before = views.insert(view.number, Arc::downgrade(view));
-        debug_assert!(before.is_none(), "a transaction is opened once");
-    }
-
-    fn forget(&self, number: Ino) {
-        self.views.lock().remove(&number);
-        self.reads.forget(number);
-        self.locks.release(number);
+impl std::fmt::Debug for Transactions<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Transactions")
+            .field("table", self.table)
+            .finish_non_exhaustive()
     }
 }
 
-impl FileSystem {
-    /// Reports whether an inode may be purged here: no other file system has it.
-    pub(crate) const fn owns(&self, ino: Ino) -> bool {
-        match self.branch {
-            Some(rules) => ino.0 >= rules.first_ino,
-            None => true,
-        }
-    }
-
-    /// Reports whether a sync reaches the medium. What a run has done is made durable by its
-    /// commit.
-    pub(crate) const fn syncs(&self) -> bool {
-        match self.branch {
-            Some(rules) => matches!(rules.life, TransactionLife::Named),
-            None => true,
-        }
-    }
-
+impl<'fs> Transactions<'fs> {
     /// Returns the locks on paths that transactions of this file system take before they begin.
     /// They are kept in memory.
     #[must_use]
-    pub const fn path_locks(&self) -> &PathLocks {
-        &self.transactions.locks
+    pub const fn path_locks(&self) -> &'fs PathLocks {
+        &self.table.locks
+    }
+
+    /// Opens mainline, or the transaction that one began in, as it was then, for reading: the base
+    /// of a merge of contents.
+    ///
+    /// # Errors
+    /// [`FsError::Ended`]; [`FsError::Storage`].
+    pub fn open_base(&self, view: &TransactionView) -> FsResult<FileSystem> {
+        self.check_mainline()?;
+        self.opener.open_base(view)
     }
 
     /// Refuses what mainline alone can do.
     const fn check_mainline(&self) -> FsResult<()> {
-        match self.branch {
-            None if self.standing.number == 0 => Ok(()),
-            _ => Err(FsError::Unsupported),
+        match self.is_mainline {
+            true => Ok(()),
+            false => Err(FsError::Unsupported),
         }
+    }
+
+    const fn check_writable(&self) -> FsResult<()> {
+        match self.is_read_only {
+            true => Err(FsError::ReadOnly),
+            false => Ok(()),
+        }
+    }
+
+    /// Refuses to change transactions here.
+    fn check_may_change(&self) -> FsResult<()> {
+        self.check_writable()?;
+        self.check_mainline()
+    }
+}
+
+impl FileSystem {
+    /// Returns the handle of this file system's transactions. It borrows what it uses: to take it
+    /// costs nothing.
+    #[must_use]
+    pub fn transactions(&self) -> Transactions<'_> {
+        Transactions {
+            catalog: Catalog::of(self),
+            table: &self.transactions,
+            opener: BranchOpener::of(self),
+            target: CommitTarget::of(self),
+            is_mainline: self.branch.is_none() && self.standing.number == 0,
+            is_read_only: self.is_read_only(),
+        }
+    }
+
+    /// Reports whether an inode may be purged here: no other file system has it.
+    pub(crate) fn owns(&self, ino: Ino) -> bool {
+        self.branch.is_none_or(|rules| rules.owns(ino))
+    }
+
+    /// Reports whether a sync reaches the medium.
+    pub(crate) fn syncs(&self) -> bool {
+        self.branch.is_none_or(BranchRules::syncs)
     }
 }

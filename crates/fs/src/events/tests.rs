@@ -1,8 +1,10 @@
 use crate::system::FileSystem;
-use crate::{Caller, DirName, FsOptions, NewNode, RenameMode, WriteOptions};
+use crate::{Caller, DirName, FsOptions, NewNode, Notices, RenameMode, WriteOptions};
 use std::collections::BTreeSet;
+use std::sync::{Barrier, mpsc};
+use std::time::Duration;
 use stitch_base::Ino;
-use stitch_base::sync::Arc;
+use stitch_base::sync::{Arc, Mutex};
 use stitch_kv::{CommitFault, Engine};
 
 const NEW: NewNode = NewNode {
@@ -129,9 +131,12 @@ fn a_rollback_that_fails_in_the_middle_keeps_its_notices() {
     model.fail_commits(CommitFault::Done, 1);
     assert!(fs.roll_back("mon", dir, None).is_err());
     model.mend_commits();
-    let kept = fs.take_notices();
+    let kept = fs.send_notices(|kept| kept);
     assert!(kept.inodes.contains(&huge), "{kept:?}");
-    assert!(fs.take_notices().is_empty(), "they are taken once");
+    assert!(
+        fs.send_notices(|kept| kept).is_empty(),
+        "they are taken once"
+    );
     let rest = fs.roll_back("mon", dir, None).expect("finishes");
     let new = (dir, Box::from(&b"new"[..]));
     assert!(rest.names.contains(&new) && rest.inodes.contains(&dir));
@@ -140,7 +145,10 @@ fn a_rollback_that_fails_in_the_middle_keeps_its_notices() {
         !rest.inodes.contains(&closed),
         "the kernel does not know it"
     );
-    assert!(fs.take_notices().is_empty(), "they were returned");
+    assert!(
+        fs.send_notices(|kept| kept).is_empty(),
+        "they were returned"
+    );
 }
 
 #[test]
@@ -158,9 +166,12 @@ fn what_is_known_of_a_removed_tree_gets_notices() {
         fs.forget(closed, 1);
         fs.remove_tree(&Caller::ROOT, at(Ino::ROOT, "d"), None)
             .expect("removes");
-        assert!(fs.take_notices().is_empty(), "the kernel asked for it");
+        assert!(
+            fs.send_notices(|kept| kept).is_empty(),
+            "the kernel asked for it"
+        );
         fs.empty_detached(u64::MAX).expect("removes");
-        let notices = fs.take_notices();
+        let notices = fs.send_notices(|kept| kept);
         if !has_cache {
             assert!(notices.is_empty());
             continue;
@@ -170,4 +181,33 @@ fn what_is_known_of_a_removed_tree_gets_notices() {
         assert_eq!(names, [&b"closed"[..], b"open"]);
         assert_eq!(fs.get_attr(open).expect("is known").nlink, 0);
     }
+}
+
+#[test]
+fn notices_are_sent_when_a_later_call_returns() {
+    let fs = opened();
+    fs.readers_keep_contents();
+    let kept = |ino| Notices {
+        attrs: BTreeSet::from([ino]),
+        ..Notices::default()
+    };
+    fs.untold.keep_attrs(kept(Ino(20)));
+    let sent = Mutex::new(Vec::new());
+    let (begun, (done, is_done)) = (Barrier::new(2), mpsc::channel());
+    let (fs, sent, begun) = (&fs, &sent, &begun);
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            fs.send_notices(|notices| {
+                begun.wait();
+                // The other call has the time to return before this is sent.
+                let _ = is_done.recv_timeout(Duration::from_millis(200));
+                sent.lock().extend(notices.attrs);
+            });
+        });
+        begun.wait();
+        fs.untold.keep_attrs(kept(Ino(21)));
+        fs.send_notices(|notices| sent.lock().extend(notices.attrs));
+        assert_eq!(*sent.lock(), [Ino(20), Ino(21)]);
+        let _ = done.send(());
+    });
 }

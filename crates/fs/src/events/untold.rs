@@ -7,6 +7,9 @@
 //! | entries of a removed tree, removed in the background or to make room | a thread sends them |
 //! | entries of a tree that is removed in a transaction | the request does not wait for them |
 //!
+//! One thread sends at a time. A rollback sends after its last batch, and then has an outcome: what
+//! a thread that empties trees has taken of its first batches comes before.
+//!
 //! Invariant: without a cache above the file system nothing is kept. With one, what is kept is
 //! about inodes that are known.
 
@@ -19,6 +22,8 @@ use stitch_base::sync::atomic::{AtomicBool, Ordering};
 pub(crate) struct Untold {
     has_cache: AtomicBool,
     notices: Mutex<Notices>,
+    /// Held while they are sent, by no request.
+    sending: Mutex<()>,
 }
 
 impl Untold {
@@ -26,6 +31,7 @@ impl Untold {
         Self {
             has_cache: AtomicBool::new(has_cache),
             notices: Mutex::default(),
+            sending: Mutex::default(),
         }
     }
 
@@ -48,7 +54,10 @@ impl Untold {
         });
     }
 
-    pub(crate) fn take(&self) -> Notices {
-        std::mem::take(&mut *self.notices.lock())
+    /// Passes what is kept to `send`. What another thread has taken is sent before.
+    pub(crate) fn send<T>(&self, send: impl FnOnce(Notices) -> T) -> T {
+        let _one_at_a_time = self.sending.lock();
+        let notices = std::mem::take(&mut *self.notices.lock());
+        send(notices)
     }
 }

@@ -33,8 +33,8 @@ use stitch_base::sync::atomic::{AtomicBool, Ordering};
 /// What operations that change names work on.
 #[derive(Clone, Copy)]
 pub(crate) struct NameChanges<'fs> {
-    pub(super) names: Namespace<'fs>,
-    pub(super) permissions: Permissions<'fs>,
+    pub(crate) names: Namespace<'fs>,
+    pub(crate) permissions: Permissions<'fs>,
     pub(super) changes: Changes<'fs>,
     /// Clones lie at directories of it.
     pub(super) standing: &'fs Standing,

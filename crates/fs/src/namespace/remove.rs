@@ -31,7 +31,7 @@ impl NameChanges<'_> {
     }
 
     /// Removes an empty directory that no clone lies at.
-    pub(super) fn remove_dir(&self, caller: &Caller<'_>, at: DirName<'_>) -> FsResult<()> {
+    pub(crate) fn remove_dir(&self, caller: &Caller<'_>, at: DirName<'_>) -> FsResult<()> {
         let drop_empty = |change: &mut Change<'_>, inode: &Inode, now: i64| {
             self.names.check_empty(inode.head.ino)?;
             // A directory has nothing in its row but itself.

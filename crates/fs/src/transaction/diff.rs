@@ -6,7 +6,7 @@
 
 use super::TransactionView;
 use super::own::{BranchTrees, Own, OwnRow};
-use super::path::SidePaths;
+use super::path::{NameSource, SidePaths};
 use crate::FsResult;
 use crate::locator::{Locator, SysRow, Tree};
 use crate::system::FileSystem;
@@ -172,16 +172,30 @@ impl FileSystem {
     /// not known.
     pub fn changes_since_begin(&self) -> FsResult<Vec<PathChange>> {
         let _still = self.residents.locks.all_read();
-        let trees = BranchTrees::of(self)?;
+        let ours = OurSide::read(self)?;
+        ours.compare(ours.names, |row| Ok(row.base.clone()))
+    }
+}
+
+/// What a file system over branch trees has written. It is locked.
+struct OurSide<'fs> {
+    names: NameSource<'fs>,
+    trees: BranchTrees,
+    own: Own,
+}
+
+impl<'fs> OurSide<'fs> {
+    fn read(fs: &'fs FileSystem) -> FsResult<Self> {
+        let trees = BranchTrees::of(fs)?;
         let own = Own::read(&trees)?;
-        self.compare((&trees, &own), self, |row| Ok(row.base.clone()))
+        let names = NameSource::of(fs);
+        Ok(Self { names, trees, own })
     }
 
     /// Compares the rows of its own with those of another side, whose other names are in `other`.
     fn compare(
         &self,
-        (trees, own): (&BranchTrees, &Own),
-        other: &Self,
+        other: NameSource<'_>,
         side: impl Fn(&OwnRow) -> FsResult<Option<Bytes>>,
     ) -> FsResult<Vec<PathChange>> {
         let pair = |row| {
@@ -192,15 +206,19 @@ impl FileSystem {
                 new,
             })
         };
-        let pairs: FsResult<Vec<Pair<'_>>> = own.meta.iter().map(pair).collect();
+        let pairs: FsResult<Vec<Pair<'_>>> = self.own.meta.iter().map(pair).collect();
         let pairs = pairs?;
         let old = SidePaths::new(
             other,
             pairs.iter().map(|pair| (pair.row, pair.old.as_ref())),
         )?;
-        let new = SidePaths::new(self, pairs.iter().map(|pair| (pair.row, pair.new.as_ref())))?;
+        let new = SidePaths::new(
+            self.names,
+            pairs.iter().map(|pair| (pair.row, pair.new.as_ref())),
+        )?;
         // Shared contents change no more; they are deleted as a whole.
-        let contents = own
+        let contents = self
+            .own
             .sys
             .iter()
             .filter_map(|row| match Locator::sys_row(&row.key) {
@@ -208,9 +226,13 @@ impl FileSystem {
                 _ => None,
             });
         let contents: BTreeSet<Ino> = contents.collect();
-        let written = own.data(trees)?.iter().filter_map(Locator::ino_of);
+        let written = self
+            .own
+            .data(&self.trees)?
+            .iter()
+            .filter_map(Locator::ino_of);
         let written = written.filter(|number| !contents.contains(number));
-        let xattrs = own.xattr.iter().filter_map(Locator::ino_of);
+        let xattrs = self.own.xattr.iter().filter_map(Locator::ino_of);
         let written = written.chain(xattrs).collect();
         Gathered::of(&pairs)?.changes(&old, &new, &written)
     }
@@ -236,9 +258,8 @@ impl TransactionView {
     /// [`crate::FsError::Ended`].
     pub fn changes_to(&self, mainline: &FileSystem) -> FsResult<Vec<PathChange>> {
         let _still = self.fs.residents.locks.all_read();
-        let trees = BranchTrees::of(&self.fs)?;
-        let own = Own::read(&trees)?;
-        let theirs = |row: &OwnRow| trees.theirs(Tree::Meta, &row.key);
-        self.fs.compare((&trees, &own), mainline, theirs)
+        let ours = OurSide::read(&self.fs)?;
+        let theirs = |row: &OwnRow| ours.trees.theirs(Tree::Meta, &row.key);
+        ours.compare(NameSource::of(mainline), theirs)
     }
 }

@@ -12,10 +12,12 @@
 
 use super::own::Own;
 use super::resolve::{Plan, Settled};
+use super::target::CommitTarget;
 use crate::events::Event;
 use crate::inode::{CHAIN_UNKNOWN, Hold, Inode, Location};
 use crate::locator::{Locator, SysRow};
-use crate::system::FileSystem;
+use crate::residents::Residents;
+use crate::schema::Store;
 use crate::{DirName, FsError, FsResult};
 use std::collections::{BTreeMap, BTreeSet};
 use stitch_base::Ino;
@@ -62,7 +64,7 @@ fn decode(row: Option<&bytes::Bytes>) -> FsResult<Option<MetaRow<'_>>> {
 }
 
 impl<'p> Lesson<'p> {
-    pub(super) fn of(fs: &FileSystem, own: &Own, plan: &'p Plan<'_>) -> FsResult<Self> {
+    pub(super) fn of(target: &CommitTarget<'_>, own: &Own, plan: &'p Plan<'_>) -> FsResult<Self> {
         let mut lesson = Self {
             events: Vec::new(),
             places: BTreeMap::new(),
@@ -77,13 +79,13 @@ impl<'p> Lesson<'p> {
         // Sets are made of all their members at once: that takes less time than to add each.
         let mut rows = Vec::with_capacity(plan.meta.len());
         for settled in &plan.meta {
-            lesson.take_meta(fs, settled, &mut rows)?;
+            lesson.take_meta(target.residents, settled, &mut rows)?;
         }
         lesson.rows = rows.into_iter().collect();
         for settled in &plan.sys {
             lesson.take_sys(settled)?;
         }
-        lesson.take_inodes(fs);
+        lesson.take_inodes(target.residents);
         lesson.take_contents(own);
         Ok(lesson)
     }
@@ -101,7 +103,7 @@ impl<'p> Lesson<'p> {
     /// Takes a row of names or attributes, and adds the inodes that it is about to `rows`.
     fn take_meta(
         &mut self,
-        fs: &FileSystem,
+        residents: &Residents,
         settled: &'p Settled<'_>,
         rows: &mut Vec<Ino>,
     ) -> FsResult<()> {
@@ -126,7 +128,7 @@ impl<'p> Lesson<'p> {
             (Some(old), Some(new)) if old.ino() == new.ino() => {}
             (_, Some(new)) => {
                 if old.is_none() {
-                    miss(fs, key);
+                    miss(residents, key);
                 }
                 self.events.push(Event::Linked {
                     at,
@@ -165,10 +167,10 @@ impl<'p> Lesson<'p> {
     }
 
     /// The inodes that are known and are other ones afterwards.
-    fn take_inodes(&mut self, fs: &FileSystem) {
+    fn take_inodes(&mut self, residents: &Residents) {
         for (ino, placed) in &self.places {
             let head = &placed.head;
-            let Some(known) = fs.residents.inodes.find(*ino) else {
+            let Some(known) = residents.inodes.find(*ino) else {
                 continue;
             };
             if head.nlink == 0 && known.head.nlink > 0 {
@@ -188,28 +190,28 @@ impl<'p> Lesson<'p> {
 
     /// Makes the new parents of known directories known, and lets the path cache forget what moves.
     /// Mainline is frozen.
-    pub(super) fn prepare(&mut self, fs: &FileSystem) -> FsResult<()> {
+    pub(super) fn prepare(&mut self, residents: &Residents) -> FsResult<()> {
         let dirs = self.places.values();
         let dirs = dirs.filter(|placed| placed.head.kind == FileKind::Directory);
         let known = dirs.filter_map(|placed| {
-            let known = fs.residents.inodes.find(placed.head.ino)?;
+            let known = residents.inodes.find(placed.head.ino)?;
             Some((known, placed.location()))
         });
         for (known, location) in known.collect::<Vec<_>>() {
             if known.location == location {
                 continue;
             }
-            fs.residents.drop_step(&known);
+            residents.drop_step(&known);
             if let Location::Entry { parent, .. } = location {
-                self.learn(fs, parent)?;
+                self.learn(residents, parent)?;
             }
         }
         Ok(())
     }
 
     /// Makes a directory and those above it known.
-    fn learn(&mut self, fs: &FileSystem, dir: Ino) -> FsResult<()> {
-        let inodes = &fs.residents.inodes;
+    fn learn(&mut self, residents: &Residents, dir: Ino) -> FsResult<()> {
+        let inodes = &residents.inodes;
         let (mut above, mut at) = (Vec::new(), dir);
         while inodes.find(at).is_none() {
             let place = self.places.get(&at);
@@ -228,19 +230,20 @@ impl<'p> Lesson<'p> {
         Ok(())
     }
 
-    /// Lets go of what was learned: what is below it holds it now.
-    pub(super) fn release(&mut self, fs: &FileSystem) {
+    /// Lets go of the directories that were learned: what is below them holds them now.
+    pub(super) fn release(&mut self, residents: &Residents) {
         for ino in self.learned.drain(..).rev() {
-            fs.let_go(ino, Hold::Lookups(1));
+            let gone = residents.let_go(ino, Hold::Lookups(1));
+            debug_assert!(gone.is_none_or(|gone| gone.is_dir()), "it has no contents");
         }
     }
 
     /// Puts and deletes the back rows that the transaction did not.
-    pub(super) fn put_back_rows(&self, fs: &FileSystem, batch: &mut Batch<'_>) {
-        let keys = fs.store.keys;
+    pub(super) fn put_back_rows(&self, store: &Store, batch: &mut Batch<'_>) {
+        let keys = store.keys;
         for ino in &self.rows {
             let key = keys.back(*ino);
-            let tree = fs.store.tree(key.tree());
+            let tree = store.tree(key.tree());
             match self.places.get(ino).and_then(|placed| placed.at) {
                 Some(at) => {
                     let place = Locator::place_of(&keys.dentry(at.parent, at.name));
@@ -254,12 +257,13 @@ impl<'p> Lesson<'p> {
     }
 
     /// Takes over what is no event, after the commit.
-    pub(super) fn apply_rest(&self, fs: &FileSystem) {
-        fs.residents.count_inodes(self.inodes_added);
+    pub(super) fn apply_rest(&self, target: &CommitTarget<'_>) {
+        let residents = target.residents;
+        residents.count_inodes(self.inodes_added);
         if let Some(header) = self.header {
-            *fs.header.lock() = header;
+            *target.header.lock() = header;
         }
-        let inodes = &fs.residents.inodes;
+        let inodes = &residents.inodes;
         let forgotten = self.orphans.iter().copied();
         let forgotten = forgotten.filter(|head| inodes.find(head.ino).is_none());
         // What has a name again must not be reclaimed.
@@ -268,15 +272,15 @@ impl<'p> Lesson<'p> {
                 .get(&ino)
                 .is_some_and(|placed| placed.head.nlink > 0)
         };
-        fs.residents.unqueue(is_named);
-        fs.residents.queue_forgotten(forgotten.collect());
+        residents.unqueue(is_named);
+        residents.queue_forgotten(forgotten.collect());
     }
 }
 
 /// Looks a name up that is to be made, as an operation that makes one does (see `names`).
-fn miss(fs: &FileSystem, key: &[u8]) {
-    if !fs.residents.names.is_missing(key) {
-        fs.residents.names.note_missing(key);
+fn miss(residents: &Residents, key: &[u8]) {
+    if !residents.names.is_missing(key) {
+        residents.names.note_missing(key);
     }
 }
 

@@ -15,9 +15,9 @@
 //! - a transaction with an open one in it is not committed and not rebased. It can be aborted:
 //!   then all in it end.
 
-use super::life::is_open;
-use super::{TransactionIsolation, TransactionView};
-use crate::system::FileSystem;
+use super::catalog::Records;
+use super::target::CommitTarget;
+use super::{TransactionIsolation, TransactionView, Transactions};
 use crate::{FsError, FsResult};
 use std::collections::BTreeSet;
 use stitch_base::Ino;
@@ -30,10 +30,7 @@ pub const NESTED_DEPTH_MAX: usize = 8;
 
 /// Returns those of all records that are of transactions in the one of a number, at any depth. They
 /// are in the order of numbers, and an inner one has a larger number than its outer one.
-pub(super) fn records_within(
-    records: Vec<(Ino, TransactionRecord)>,
-    number: Ino,
-) -> Vec<(Ino, TransactionRecord)> {
+pub(super) fn records_within(records: Records, number: Ino) -> Records {
     let mut numbers = BTreeSet::from([number]);
     let mut within = records;
     debug_assert!(within.is_sorted_by_key(|(number, _)| *number), "as scanned");
@@ -91,7 +88,7 @@ impl TransactionView {
     }
 }
 
-impl FileSystem {
+impl<'fs> Transactions<'fs> {
     /// Returns the transaction of a number for another one to begin in. One transaction is changed
     /// at a time.
     ///
@@ -106,30 +103,13 @@ impl FileSystem {
     }
 
     /// Returns what a transaction is committed to: the file system of its outer one, or mainline.
-    pub(super) fn target_of<'a>(&'a self, view: &'a TransactionView) -> &'a Self {
-        debug_assert!(self.branch.is_none(), "mainline is asked");
-        view.outer.as_ref().map_or(self, |outer| &outer.fs)
-    }
-
-    /// Refuses to end a transaction as long as others in it are open.
-    ///
-    /// # Errors
-    /// [`FsError::HasInner`] with their names.
-    pub(super) fn check_no_inner(&self, number: Ino) -> FsResult<()> {
-        let mut inner = records_within(self.live_records()?, number);
-        inner.retain(|(_, record)| is_open(record));
-        let names: Vec<String> = inner.into_iter().map(|(_, record)| record.name).collect();
-        match names.is_empty() {
-            true => Ok(()),
-            false => Err(FsError::HasInner(names.join(", "))),
-        }
-    }
-
-    /// Returns the numbers of the transactions in one, at any depth: those that are open, and those
-    /// that were committed to it.
-    pub(super) fn numbers_within(&self, number: Ino) -> FsResult<Vec<Ino>> {
-        let within = records_within(self.transaction_records()?, number);
-        Ok(within.into_iter().map(|(number, _)| number).collect())
+    pub(super) fn target_of<'a>(&self, view: &'a TransactionView) -> CommitTarget<'a>
+    where
+        'fs: 'a,
+    {
+        debug_assert!(self.is_mainline, "mainline is asked");
+        let outer = view.outer.as_ref();
+        outer.map_or(self.target, |outer| CommitTarget::of(&outer.fs))
     }
 }
 

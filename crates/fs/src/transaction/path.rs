@@ -7,6 +7,8 @@
 use super::own::OwnRow;
 use crate::FsResult;
 use crate::locator::Locator;
+use crate::residents::Residents;
+use crate::schema::Store;
 use crate::system::FileSystem;
 use bytes::Bytes;
 use std::cell::OnceCell;
@@ -20,9 +22,25 @@ const DEPTH_MAX: usize = 4096;
 
 type ParentMap = HashMap<Ino, (Ino, Vec<u8>)>;
 
+/// Where the names of a file system are looked up: in its rows, and in its inode table.
+#[derive(Clone, Copy)]
+pub(super) struct NameSource<'fs> {
+    store: &'fs Store,
+    residents: &'fs Residents,
+}
+
+impl<'fs> NameSource<'fs> {
+    pub(super) const fn of(fs: &'fs FileSystem) -> Self {
+        Self {
+            store: &fs.store,
+            residents: &fs.residents,
+        }
+    }
+}
+
 /// Where inodes are, as one side has them.
 pub(super) struct SidePaths<'a> {
-    fs: &'a FileSystem,
+    names: NameSource<'a>,
     /// From rows that are other ones on the other side.
     own: ParentMap,
     scanned: OnceCell<ParentMap>,
@@ -45,9 +63,9 @@ fn enter(names: &mut ParentMap, key: &[u8], row: &[u8], links_and_dirs: bool) ->
 }
 
 impl<'a> SidePaths<'a> {
-    /// SidePaths in `fs`, but for the rows whose values are given by `side`.
+    /// Paths by `names`, but for the rows whose values are given by `side`.
     pub(super) fn new<'r>(
-        fs: &'a FileSystem,
+        names: NameSource<'a>,
         rows: impl IntoIterator<Item = (&'r OwnRow, Option<&'r Bytes>)>,
     ) -> FsResult<Self> {
         let mut own = ParentMap::new();
@@ -57,7 +75,11 @@ impl<'a> SidePaths<'a> {
             }
         }
         let scanned = OnceCell::new();
-        Ok(Self { fs, own, scanned })
+        Ok(Self {
+            names,
+            own,
+            scanned,
+        })
     }
 
     fn scanned(&self) -> FsResult<&ParentMap> {
@@ -65,10 +87,8 @@ impl<'a> SidePaths<'a> {
             return Ok(names);
         }
         let mut names = ParentMap::new();
-        let mut scan = self
-            .fs
-            .store
-            .scan(&self.fs.store.keys.meta_from(Place::FIRST))?;
+        let store = self.names.store;
+        let mut scan = store.scan(&store.keys.meta_from(Place::FIRST))?;
         while let Some((key, row)) = scan.next()? {
             enter(&mut names, key, row, true)?;
         }
@@ -80,7 +100,7 @@ impl<'a> SidePaths<'a> {
         if let Some(name) = self.own.get(&ino) {
             return Ok(Some(name.clone()));
         }
-        let known = self.fs.residents.inodes.find(ino);
+        let known = self.names.residents.inodes.find(ino);
         if let Some((parent, name)) = known.and_then(|inode| inode.name()) {
             return Ok(Some((parent, name.to_vec())));
         }

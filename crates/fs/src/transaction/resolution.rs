@@ -9,15 +9,15 @@
 //! A serializable transaction of which mainline has changed what it read has no resolutions: it
 //! decided by values that are not true any more, whichever side wins elsewhere.
 
-use super::TransactionView;
 use super::conflict::Conflict;
 use super::own::{BranchTrees, Own};
+use super::path::NameSource;
 use super::places::{Places, about, carried};
 use super::rebase::Trial;
 use super::records::{BranchRecords, RecordKey};
 use super::resolve::{ConflictingRow, Plan};
+use super::{TransactionView, Transactions};
 use crate::locator::{Locator, Tree};
-use crate::system::FileSystem;
 use crate::{FsError, FsResult};
 use std::collections::BTreeSet;
 use stitch_base::Ino;
@@ -55,10 +55,10 @@ impl<'a, 'o> Judge<'a, 'o> {
         trees: &'a BranchTrees,
         keys: Locator,
         (plan, own): (&Plan<'o>, &Own),
-        fs: &FileSystem,
+        names: NameSource<'_>,
     ) -> FsResult<Self> {
         let mut rows = match plan.has_conflicts() {
-            true => plan.conflicting_rows(fs, own)?,
+            true => plan.conflicting_rows(names, own)?,
             false => Vec::new(),
         };
         rows.sort_by(|a, b| (a.tree.name(), a.key).cmp(&(b.tree.name(), b.key)));
@@ -203,7 +203,7 @@ impl Trial<'_> {
     /// Returns the records that the transaction has written. Writers wait.
     fn records(&self) -> FsResult<BranchRecords> {
         let _still = self.view.records.gate().close();
-        BranchRecords::read(self.mainline.engine(), self.view.number, &self.view.records)
+        BranchRecords::read(self.engine, self.view.number, &self.view.records)
     }
 
     /// Refuses to resolve anything of a transaction whose reads do not hold.
@@ -221,7 +221,7 @@ impl Trial<'_> {
         let resolutions = &self.record.resolutions;
         let mut all = listed(&self.judge()?.judge(resolutions)?);
         let records = self.records()?;
-        let judged = records.judge_now(&*self.mainline.options.records, resolutions)?;
+        let judged = records.judge_now(self.rules, resolutions)?;
         all.extend(judged.iter().filter_map(|record| record.listed()));
         let mut changed = Vec::new();
         self.add_changed_reads(&records, &mut changed)?;
@@ -233,7 +233,7 @@ impl Trial<'_> {
     fn see_record(&self, at: &RecordKey, side: Side) -> FsResult<[u8; 16]> {
         let records = self.records()?;
         self.check_reads(&records)?;
-        let judged = records.judge_now(&*self.mainline.options.records, &[])?;
+        let judged = records.judge_now(self.rules, &[])?;
         let found = judged.iter().find(|record| record.shown == *at);
         let found = found.ok_or(FsError::NotFound)?;
         match found.is_lost && side == Side::Ours {
@@ -243,23 +243,21 @@ impl Trial<'_> {
     }
 }
 
-impl FileSystem {
+impl Transactions<'_> {
     /// Returns the conflicts of a transaction with mainline as it is now: those of files in the
     /// order of paths, those of records in the order of trees and keys, each with the side that
-    /// wins if that was said by [`Self::resolve_transaction`] or [`Self::resolve_record`]; then
+    /// wins if that was said by [`Self::resolve`] or [`Self::resolve_record`]; then
     /// what a serializable transaction has read and mainline has changed.
     ///
     /// # Errors
-    /// [`FsError::Ended`]; those of [`Self::rebase_transaction`].
+    /// [`FsError::Ended`]; those of [`Self::rebase`].
     ///
     /// # Cost
     /// As of a rebase that finds conflicts.
-    pub fn transaction_conflicts(
-        &self,
-        view: &TransactionView,
-    ) -> FsResult<Vec<(Conflict, Option<Side>)>> {
-        let _one_at_a_time = self.transactions.changing.lock();
-        let record = self.open_record(view.number)?;
+    pub fn conflicts(&self, view: &TransactionView) -> FsResult<Vec<(Conflict, Option<Side>)>> {
+        self.check_may_change()?;
+        let _one_at_a_time = self.table.change();
+        let record = self.catalog.open_record(view.number)?;
         self.with_trial(view, &record, |trial| trial.all_conflicts())
     }
 
@@ -273,19 +271,14 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::NotFound`] if there is no conflict; [`FsError::Unresolvable`], also of a
     /// serializable transaction whose reads do not hold; [`FsError::TooBig`] if there are too many
-    /// resolutions; [`FsError::Ended`]; those of [`Self::rebase_transaction`].
+    /// resolutions; [`FsError::Ended`]; those of [`Self::rebase`].
     ///
     /// # Durability
     /// On the medium when this returns.
-    pub fn resolve_transaction(
-        &self,
-        view: &TransactionView,
-        path: &[u8],
-        side: Side,
-    ) -> FsResult<usize> {
-        self.check_writable()?;
-        let _one_at_a_time = self.transactions.changing.lock();
-        let mut record = self.open_record(view.number)?;
+    pub fn resolve(&self, view: &TransactionView, path: &[u8], side: Side) -> FsResult<usize> {
+        self.check_may_change()?;
+        let _one_at_a_time = self.table.change();
+        let mut record = self.catalog.open_record(view.number)?;
         let at = ResolvedAt::Path(path.to_vec());
         if !at.fits() {
             return Err(FsError::NameTooLong);
@@ -313,12 +306,12 @@ impl FileSystem {
         Ok(count)
     }
 
-    /// Stores which side wins for a record in conflict, as [`Self::resolve_transaction`] does for
+    /// Stores which side wins for a record in conflict, as [`Self::resolve`] does for
     /// files. `at` is as the conflict names it. The record is what that side has of it, with all
     /// that belongs to it: of a hash all fields.
     ///
     /// # Errors
-    /// As of [`Self::resolve_transaction`].
+    /// As of [`Self::resolve`].
     ///
     /// # Durability
     /// On the medium when this returns.
@@ -328,9 +321,9 @@ impl FileSystem {
         at: &RecordKey,
         side: Side,
     ) -> FsResult<()> {
-        self.check_writable()?;
-        let _one_at_a_time = self.transactions.changing.lock();
-        let mut record = self.open_record(view.number)?;
+        self.check_may_change()?;
+        let _one_at_a_time = self.table.change();
+        let mut record = self.catalog.open_record(view.number)?;
         let resolved = ResolvedAt::Record {
             tree: at.tree.clone(),
             key: at.key.clone(),
@@ -354,10 +347,6 @@ impl FileSystem {
         if len > RESOLUTIONS_BYTES_MAX {
             return Err(FsError::TooBig);
         }
-        let mut batch = self.store.batch();
-        batch.put(&self.store.keys.transaction(number), &record.encode());
-        self.commit_where_room(&batch, stitch_kv::SpaceClass::Normal)?;
-        self.engine().sync()?;
-        Ok(())
+        self.catalog.put(number, record)
     }
 }

@@ -4,11 +4,11 @@
 use super::conflict::{Conflict, ConflictKind};
 use super::merge::Sides;
 use super::own::{BranchTrees, Own, OwnRow};
-use super::path::SidePaths;
+use super::path::{NameSource, SidePaths};
 use super::shared::ChunkInodes;
 use crate::FsResult;
 use crate::locator::{Locator, SysRow, Tree};
-use crate::system::FileSystem;
+use crate::views::Standing;
 use bytes::Bytes;
 use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
@@ -155,8 +155,8 @@ impl<'o> Plan<'o> {
 
     /// Refuses what a transaction did to the directory of a clone, which is empty for it: names in
     /// it, and its removal.
-    pub(super) fn check_clones(&mut self, mainline: &FileSystem) -> FsResult<()> {
-        let is_clone = |ino: Ino| mainline.clone_at(ino).is_some();
+    pub(super) fn check_clones(&mut self, mainline: &Standing) -> FsResult<()> {
+        let is_clone = |ino: Ino| mainline.views.at(mainline.number, ino).is_some();
         let mut found = Vec::new();
         for settled in &self.meta {
             let key = &settled.row.key[..];
@@ -192,9 +192,9 @@ impl<'o> Plan<'o> {
         !self.conflicts.is_empty()
     }
 
-    /// The conflicts with their paths in `fs`, in the order of paths.
-    pub(super) fn conflicts(&self, fs: &FileSystem, own: &Own) -> FsResult<Vec<Conflict>> {
-        let found = self.conflicting_rows(fs, own)?;
+    /// The conflicts with their paths by `names`, in the order of paths.
+    pub(super) fn conflicts(&self, names: NameSource<'_>, own: &Own) -> FsResult<Vec<Conflict>> {
+        let found = self.conflicting_rows(names, own)?;
         // Rows of the sys tree follow from others: they are listed if nothing else is.
         let only_sys = found.iter().all(ConflictingRow::is_sys);
         let listed = found.into_iter().filter(|row| only_sys || !row.is_sys());
@@ -203,14 +203,14 @@ impl<'o> Plan<'o> {
         Ok(listed.into_iter().collect())
     }
 
-    /// The rows in conflict, each with its conflict. Paths are those in `fs`.
+    /// The rows in conflict, each with its conflict. Paths are those by `names`.
     pub(super) fn conflicting_rows(
         &self,
-        fs: &FileSystem,
+        names: NameSource<'_>,
         own: &Own,
     ) -> FsResult<Vec<ConflictingRow<'o>>> {
-        let ours = SidePaths::new(fs, own.meta.iter().map(|row| (row, row.ours.as_ref())))?;
-        let base = SidePaths::new(fs, own.meta.iter().map(|row| (row, row.base.as_ref())))?;
+        let ours = SidePaths::new(names, own.meta.iter().map(|row| (row, row.ours.as_ref())))?;
+        let base = SidePaths::new(names, own.meta.iter().map(|row| (row, row.base.as_ref())))?;
         let chunks_of = self.inodes_of_chunks();
         let mut found = Vec::new();
         for (index, &(tree, key, kind)) in self.conflicts.iter().enumerate() {

@@ -4,10 +4,17 @@
 //! made in the tree meanwhile goes as well. The kernel asked for the removal of the tree alone: of
 //! its files it has old numbers of links.
 
+use crate::fixed::FixedFiles;
+use crate::inode::Hold;
+use crate::namespace::NameChanges;
+use crate::residents::Residents;
 use crate::system::FileSystem;
 use crate::{Caller, DirName, FsError, FsResult};
 use stitch_base::Ino;
 use stitch_format::fs_inode::FileKind;
+
+/// Entries that one scan reads.
+const SLICE: usize = 128;
 
 /// A directory that is to be emptied, and its name.
 struct Level {
@@ -16,20 +23,42 @@ struct Level {
     ino: Ino,
 }
 
-impl FileSystem {
-    /// Removes a directory and all that is in it, as [`Self::remove_tree`] does in mainline.
-    pub(crate) fn remove_by_entries(
+/// Removes trees of a transaction's file system, in which no directory is a clone.
+///
+/// Invariant: the directories on the way down are known, each by one lookup that is taken back.
+pub(crate) struct EntryRemoval<'fs> {
+    residents: &'fs Residents,
+    fixed: FixedFiles<'fs>,
+    /// For the tree itself.
+    asked: NameChanges<'fs>,
+    /// For what is in it.
+    unasked: NameChanges<'fs>,
+}
+
+impl<'fs> EntryRemoval<'fs> {
+    /// Of the file system of a transaction.
+    pub(crate) fn of(fs: &'fs FileSystem) -> Self {
+        debug_assert!(fs.branch.is_some(), "mainline removes it in one step");
+        Self {
+            residents: &fs.residents,
+            fixed: FixedFiles::of(fs),
+            asked: fs.name_changes(),
+            unasked: fs.unasked_name_changes(),
+        }
+    }
+
+    /// Removes a directory and all that is in it, as [`FileSystem::remove_tree`] does in mainline.
+    pub(crate) fn remove(
         &self,
         caller: &Caller<'_>,
         at: DirName<'_>,
         expected: Option<Ino>,
     ) -> FsResult<()> {
-        debug_assert!(self.branch.is_some(), "mainline removes it in one step");
-        let top = self.lookup(at)?;
+        let top = self.asked.names.look_up(at, false)?;
         let removed = self.check_top(caller, at, top.ino, expected);
         let removed = removed.and_then(|()| self.empty_levels(at, top.ino));
-        let removed = removed.and_then(|()| self.remove_dir(caller, at));
-        self.forget(top.ino, 1);
+        let removed = removed.and_then(|()| self.remove_dir(self.asked, caller, at));
+        self.forget(top.ino);
         removed
     }
 
@@ -44,7 +73,7 @@ impl FileSystem {
         if matches!(at.name, b"." | b"..") {
             return Err(FsError::Invalid("no name of a directory in another"));
         }
-        let dir = self.name_changes().dir_to_change(caller, at.parent)?;
+        let dir = self.asked.dir_to_change(caller, at.parent)?;
         let inode = self.residents.inodes.get(top)?;
         if inode.head.kind != FileKind::Directory {
             return Err(FsError::NotDir);
@@ -52,8 +81,9 @@ impl FileSystem {
         if expected.is_some_and(|expected| expected != top) {
             return Err(FsError::NotFound);
         }
-        self.permissions().check_may_remove(caller, &dir, &inode)?;
-        self.check_tree(top)
+        let permissions = &self.asked.permissions;
+        permissions.check_may_remove(caller, &dir, &inode)?;
+        self.fixed.check_tree(top)
     }
 
     fn empty_levels(&self, at: DirName<'_>, top: Ino) -> FsResult<()> {
@@ -64,7 +94,7 @@ impl FileSystem {
         }];
         let emptied = self.empty_below(&mut levels);
         for level in levels.iter().skip(1) {
-            self.forget(level.ino, 1);
+            self.forget(level.ino);
         }
         emptied
     }
@@ -77,21 +107,20 @@ impl FileSystem {
                 levels.push(below);
                 continue;
             }
-            if !self.some_names(dir)?.is_empty() {
+            if !self.unasked.names.some_names(dir, SLICE)?.is_empty() {
                 continue;
             }
             if levels.len() == 1 {
                 return Ok(());
             }
             let at = DirName::new(level.parent, &level.name);
-            let names = self.unasked_name_changes();
-            match self.remove_dir_by(names, &Caller::ROOT, at) {
-                // Somebody has put a name into it, or taken it.
+            match self.remove_dir(self.unasked, &Caller::ROOT, at) {
+                // A program has put a name into it, or taken it.
                 Err(FsError::NotEmpty) => continue,
                 Err(FsError::NotFound) => {}
                 removed => removed?,
             }
-            self.forget(dir, 1);
+            self.forget(dir);
             levels.pop();
         }
         Ok(())
@@ -99,11 +128,11 @@ impl FileSystem {
 
     /// Removes some entries. Returns the first one that is a directory.
     fn unlink_some(&self, dir: Ino) -> FsResult<Option<Level>> {
-        for name in self.some_names(dir)? {
+        for name in self.unasked.names.some_names(dir, SLICE)? {
             let at = DirName::new(dir, &name);
-            let removed = self.unasked_name_changes().unlink(&Caller::ROOT, at);
+            let removed = self.unasked.unlink(&Caller::ROOT, at);
             match removed {
-                Err(FsError::IsDir) => match self.lookup(at) {
+                Err(FsError::IsDir) => match self.unasked.names.look_up(at, false) {
                     Ok(below) => {
                         return Ok(Some(Level {
                             parent: dir,
@@ -119,5 +148,20 @@ impl FileSystem {
             }
         }
         Ok(None)
+    }
+
+    fn remove_dir(
+        &self,
+        names: NameChanges<'_>,
+        caller: &Caller<'_>,
+        at: DirName<'_>,
+    ) -> FsResult<()> {
+        self.residents.inodes.get_dir(at.parent)?;
+        names.remove_dir(caller, at)
+    }
+
+    /// Takes back the lookup of what was found.
+    fn forget(&self, ino: Ino) {
+        self.residents.let_go(ino, Hold::Lookups(1));
     }
 }

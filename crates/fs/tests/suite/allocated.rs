@@ -395,7 +395,10 @@ fn an_allocation_in_a_transaction_needs_room_at_the_commit() {
     let taken = setup.file(ROOT, "taken").ino;
     setup.write(taken, 0, b"before");
     let before = free_bytes(&setup);
-    let view = setup.fs.begin_transaction("work", &BeginOptions::default());
+    let view = setup
+        .fs
+        .transactions()
+        .begin("work", &BeginOptions::default());
     let view = view.unwrap();
     let inner = view.fs();
     let found = inner.lookup(at(ROOT, "taken")).unwrap().ino;
@@ -410,14 +413,18 @@ fn an_allocation_in_a_transaction_needs_room_at_the_commit() {
         free_bytes(&setup) + 16 * BLOCK > before,
         "nothing is set aside"
     );
-    let refused = setup.fs.commit_transaction(&view);
+    let refused = setup.fs.transactions().commit(&view);
     assert!(matches!(refused, Err(FsError::NoSpace)), "{refused:?}");
     assert!(setup.lookup(ROOT, "big").is_err());
     assert_eq!(setup.contents(taken), b"before");
     inner.fallocate(big, PUNCH, 0, 64 << 20).unwrap();
     let most = 100 * BLOCK;
     inner.fallocate(big, GROW, 0, most).unwrap();
-    setup.fs.commit_transaction(&view).expect("there is room");
+    setup
+        .fs
+        .transactions()
+        .commit(&view)
+        .expect("there is room");
     assert_eq!(setup.contents(taken), b"AFTER!");
     assert!(free_bytes(&setup) < before - most, "it is set aside now");
     setup.check();

@@ -291,6 +291,8 @@ fn owners_alone_start_one_and_only_of_what_may_be_written() {
     assert!(end(&setup.fs, ino));
     let refused = setup.fs.start_atomic_write(&SUPER, ROOT, WRITER);
     assert!(matches!(refused, Err(FsError::IsDir)));
+    let takes = |ino| setup.fs.takes_atomic_writes(ino).expect("it is known");
+    assert_eq!((takes(ino), takes(ROOT)), (true, false));
     for flag in [
         stitch_fs::inode_flag::IMMUTABLE,
         stitch_fs::inode_flag::APPEND,
@@ -365,7 +367,7 @@ fn it_writes_into_allocated_extents_and_keeps_their_count() {
 /// A transaction with an atomic write of the file, and the file's number in it.
 fn started_within(setup: &Setup) -> (Arc<TransactionView>, Ino) {
     let options = stitch_fs::BeginOptions::default();
-    let view = setup.fs.begin_transaction("work", &options);
+    let view = setup.fs.transactions().begin("work", &options);
     let view = view.expect("it begins");
     let inner = view.fs().lookup(at(ROOT, "file")).expect("it is there").ino;
     start(view.fs(), inner);
@@ -396,7 +398,8 @@ fn in_a_transaction_it_is_whole_within_the_view_and_leaves_with_the_view() {
     write(view.fs(), OWN, inner, 0, &[4; 4096]).expect("it is staged");
     setup
         .fs
-        .commit_transaction(&view)
+        .transactions()
+        .commit(&view)
         .expect("mainline has not changed");
     assert!(setup.contents(ino) == expected(3));
     let refused = view.fs().commit_atomic_write(inner, WRITER.process);
@@ -415,7 +418,7 @@ fn an_aborted_transaction_takes_its_atomic_writes_with_it() {
             let done = view.fs().commit_atomic_write(inner, WRITER.process);
             done.expect("it is in the view");
         }
-        setup.fs.abort_transaction("work").expect("it ends");
+        setup.fs.transactions().abort("work").expect("it ends");
         assert!(setup.contents(ino) == expected(1));
     }
     setup.check();
@@ -434,14 +437,19 @@ fn the_memory_of_all_views_together_is_bounded() {
     };
     let options = stitch_fs::BeginOptions::default();
     let mut views: Vec<_> = (0..40)
-        .map(|number| setup.fs.begin_transaction(&format!("{number}"), &options))
+        .map(|number| {
+            setup
+                .fs
+                .transactions()
+                .begin(&format!("{number}"), &options)
+        })
         .map(|view| view.expect("it begins"))
         .collect();
     let total: usize = views.iter().map(|view| fill(view.fs(), "file")).sum();
     assert!((8..=32).contains(&total), "{total} MiB");
     assert_eq!(fill(&setup.fs, "one"), 0, "all views count");
     for view in views.drain(..) {
-        let ended = setup.fs.abort_transaction(&view.info().name);
+        let ended = setup.fs.transactions().abort(&view.info().name);
         ended.expect("it was open");
     }
     assert!(fill(&setup.fs, "two") > 0, "views that are gone do not");
@@ -453,7 +461,8 @@ fn the_commit_of_a_transaction_ends_those_outside() {
     let options = stitch_fs::BeginOptions::default();
     let view = setup
         .fs
-        .begin_transaction("work", &options)
+        .transactions()
+        .begin("work", &options)
         .expect("it begins");
     let inner = view.fs().lookup(at(ROOT, "file")).expect("it is there").ino;
     view.fs()
@@ -461,7 +470,8 @@ fn the_commit_of_a_transaction_ends_those_outside() {
         .expect("it is written");
     setup
         .fs
-        .commit_transaction(&view)
+        .transactions()
+        .commit(&view)
         .expect("mainline has not changed");
     let refused = setup.fs.commit_atomic_write(ino, WRITER.process);
     assert!(matches!(refused, Err(FsError::Invalid(_))));

@@ -26,7 +26,8 @@ fn begin(setup: &Setup, name: &str) -> Arc<TransactionView> {
     let options = BeginOptions::default();
     setup
         .fs
-        .begin_transaction(name, &options)
+        .transactions()
+        .begin(name, &options)
         .expect("it begins")
 }
 
@@ -91,7 +92,7 @@ fn chmod(fs: &FileSystem, ino: Ino, perm: u32) {
 }
 
 fn commit(setup: &Setup, view: &TransactionView) {
-    let committed = setup.fs.commit_transaction(view);
+    let committed = setup.fs.transactions().commit(view);
     committed.expect("nothing conflicts");
     setup.check();
 }
@@ -99,7 +100,7 @@ fn commit(setup: &Setup, view: &TransactionView) {
 /// Expects these conflicts, and that neither side changes by them.
 fn expect_conflicts(setup: &Setup, view: &TransactionView, expected: &[(&str, ConflictKind)]) {
     let before = (setup.engine.dump(), view.changes().expect("it is open"));
-    let Err(FsError::Conflict(found)) = setup.fs.commit_transaction(view) else {
+    let Err(FsError::Conflict(found)) = setup.fs.transactions().commit(view) else {
         panic!("it conflicts");
     };
     let plain = |conflict: &Conflict| {

@@ -52,7 +52,7 @@ impl Trees {
         let (shared, notifier) = (Arc::clone(fs), notifier.clone());
         self.emptying.start(move |round| {
             let left = empty(&shared, round);
-            notices::send(&shared.take_notices(), &notifier);
+            shared.send_notices(|kept| notices::send(&kept, &notifier));
             left
         });
         // Opening the file system may have left trees, and notices.

@@ -122,7 +122,7 @@ impl Views {
             .get_attr(Ino::ROOT)
             .map_or(Timestamp(0), |root| root.btime);
         Self {
-            has_slots: fs.takes_snapshots() || fs.takes_clones() || fs.takes_transactions(),
+            has_slots: fs.takes_snapshots() || fs.takes_clones() || fs.transactions().can_begin(),
             clones: Arc::new(OpenClones::new(Arc::clone(&fs), mainline.options)),
             transactions: Transactions::new(Arc::clone(&fs), mainline.options),
             announced: Announcements::new(),

@@ -83,7 +83,7 @@ impl Files {
     /// Two syncs of the log; nothing is copied.
     pub fn begin(&self, name: &str, options: &BeginOptions) -> Result<FileTransaction, StoreError> {
         self.open.life.store.instance.check_branches()?;
-        let view = self.open.fs.begin_transaction(name, options)?;
+        let view = self.open.fs.transactions().begin(name, options)?;
         Ok(FileTransaction::new(&self.open, view))
     }
 
@@ -92,7 +92,7 @@ impl Files {
     /// # Errors
     /// [`NotFound`](crate::ErrorKind::NotFound).
     pub fn join(&self, name: &str) -> Result<FileTransaction, StoreError> {
-        let view = self.open.fs.open_transaction(name)?;
+        let view = self.open.fs.transactions().open(name)?;
         Ok(FileTransaction::new(&self.open, view))
     }
 
@@ -101,7 +101,7 @@ impl Files {
     /// # Errors
     /// [`NotFound`](crate::ErrorKind::NotFound).
     pub fn join_number(&self, number: u64) -> Result<FileTransaction, StoreError> {
-        let view = self.open.fs.open_transaction_by_number(number)?;
+        let view = self.open.fs.transactions().open_number(number)?;
         Ok(FileTransaction::new(&self.open, view))
     }
 
@@ -110,7 +110,7 @@ impl Files {
     /// # Errors
     /// See [`StoreError`].
     pub fn transactions(&self) -> Result<Vec<TransactionInfo>, StoreError> {
-        Ok(self.open.fs.transactions()?)
+        Ok(self.open.fs.transactions().list()?)
     }
 }
 
@@ -147,7 +147,7 @@ impl FileTransaction {
             ..*options
         };
         let mainline = &self.inner.mainline;
-        let view = mainline.fs.begin_transaction(name, &options)?;
+        let view = mainline.fs.transactions().begin(name, &options)?;
         Ok(Self::new(mainline, view))
     }
 
@@ -192,7 +192,8 @@ impl FileTransaction {
         self.inner
             .mainline
             .fs
-            .commit_transaction(&self.inner.view)?;
+            .transactions()
+            .commit(&self.inner.view)?;
         self.inner.has_ended.store(true, Ordering::Release);
         Ok(())
     }
@@ -203,7 +204,7 @@ impl FileTransaction {
     /// If it was committed or aborted before; see [`StoreError`].
     pub fn abort(&self) -> Result<(), StoreError> {
         let fs = &self.inner.mainline.fs;
-        fs.abort_transaction_by_number(self.info().number)?;
+        fs.transactions().abort_number(self.info().number)?;
         self.inner.has_ended.store(true, Ordering::Release);
         Ok(())
     }
@@ -215,7 +216,7 @@ impl Drop for OpenFileTransaction {
         if *self.has_ended.get_mut() || info.life != TransactionLife::Run {
             return;
         }
-        if let Err(error) = self.mainline.fs.abort_transaction_by_number(info.number) {
+        if let Err(error) = self.mainline.fs.transactions().abort_number(info.number) {
             // Ended by another handle, or ended when the store is opened again.
             tracing::debug!(%error, name = info.name, "a transaction was not aborted");
         }

@@ -136,7 +136,7 @@ pub(super) fn plant_views(fs: &FileSystem) -> FsResult<()> {
             expires: Some(Timestamp(1 << 40)),
             ..BeginOptions::default()
         };
-        let view = fs.begin_transaction(name, &options)?;
+        let view = fs.transactions().begin(name, &options)?;
         let inner = view.fs();
         let inside = inner.lookup(at(Ino::ROOT, b"views"))?.ino;
         let there = inner.lookup(at(inside, b"file"))?.ino;
@@ -145,9 +145,10 @@ pub(super) fn plant_views(fs: &FileSystem) -> FsResult<()> {
         match name {
             "conflict" => {
                 fs.write(file, 100, b"mainline", WriteOptions::default())?;
-                fs.resolve_transaction(&view, b"views/file", Side::Theirs)?;
+                fs.transactions()
+                    .resolve(&view, b"views/file", Side::Theirs)?;
             }
-            "done" => drop(fs.commit_transaction(&view)?),
+            "done" => drop(fs.transactions().commit(&view)?),
             _ => {}
         }
     }
@@ -175,24 +176,24 @@ pub(super) fn read_views(fs: &FileSystem) {
         }
         let _ = fs.clone_path(&info);
     }
-    let _ = (fs.policies(), fs.transactions());
+    let _ = (fs.policies(), fs.transactions().list());
     let _ = fs.usage(&mut |_, _| true);
 }
 
 /// Does what a mount does with views, and ends them.
 pub(super) fn use_views(fs: &FileSystem) {
     let root = &Caller::ROOT;
-    for info in fs.transactions().unwrap_or_default() {
-        let Ok(view) = fs.open_transaction(&info.name) else {
+    for info in fs.transactions().list().unwrap_or_default() {
+        let Ok(view) = fs.transactions().open(&info.name) else {
             continue;
         };
-        let _ = (view.changes(), fs.transaction_conflicts(&view));
-        let _ = fs.resolve_transaction(&view, b"", Side::Ours);
-        let _ = fs.expire_transaction(info.number, Some(Timestamp(5)));
-        if fs.commit_transaction(&view).is_err() {
-            let _ = fs.rebase_transaction(&view);
+        let _ = (view.changes(), fs.transactions().conflicts(&view));
+        let _ = fs.transactions().resolve(&view, b"", Side::Ours);
+        let _ = fs.transactions().expire(info.number, Some(Timestamp(5)));
+        if fs.transactions().commit(&view).is_err() {
+            let _ = fs.transactions().rebase(&view);
             drop(view);
-            let _ = fs.abort_transaction(&info.name);
+            let _ = fs.transactions().abort(&info.name);
         }
     }
     let _ = (fs.run_policies(), fs.run_history());

@@ -126,7 +126,10 @@ mod tests {
         let fs = FileSystem::open(engine, options).unwrap();
         write(&fs, "a", 1);
         write(&fs, "b", 1);
-        let view = fs.begin_transaction("t", &BeginOptions::default()).unwrap();
+        let view = fs
+            .transactions()
+            .begin("t", &BeginOptions::default())
+            .unwrap();
         (fs, view)
     }
 

@@ -14,9 +14,8 @@ use super::ReadSet;
 use super::coarse::Reads;
 use crate::locator::{Locator, SysRow};
 use crate::rows::RowBatch;
-use crate::system::FileSystem;
 use crate::transaction::TransactionView;
-use crate::transaction::life::is_open;
+use crate::transaction::catalog::{Catalog, is_open};
 use crate::{FsError, FsResult};
 use std::collections::HashMap;
 use stitch_base::Ino;
@@ -47,31 +46,24 @@ impl KeptReads {
         self.sets.lock().get(&number).map(Arc::clone)
     }
 
-    /// Forgets the set of a transaction that has ended.
-    pub(in crate::transaction) fn forget(&self, number: Ino) {
-        self.sets.lock().remove(&number);
-    }
-}
-
-impl FileSystem {
     /// Returns the read set of an open transaction, if it is serializable. One transaction is
     /// changed at a time.
-    pub(in crate::transaction) fn reads_of(
+    pub(in crate::transaction) fn open(
         &self,
-        number: Ino,
-        record: &TransactionRecord,
+        catalog: &Catalog<'_>,
+        (number, record): (Ino, &TransactionRecord),
         outer: Option<&TransactionView>,
     ) -> FsResult<Option<Arc<ReadSet>>> {
         debug_assert!(is_open(record), "one that was committed reads nothing");
         if record.isolation != TransactionIsolation::Serializable {
             return Ok(None);
         }
-        if let Some(reads) = self.transactions.reads.find(number) {
+        if let Some(reads) = self.find(number) {
             return Ok(Some(reads));
         }
         let reads = match record.has_reads {
             true => {
-                let reads = ReadSet::of(record.first_ino, self.read_rows(number)?);
+                let reads = ReadSet::of(record.first_ino, catalog.read_rows(number)?);
                 reads.without_records()
             }
             false => {
@@ -83,11 +75,39 @@ impl FileSystem {
                 ReadSet::unknown(record.first_ino)
             }
         };
-        self.take_reads_from_rows(number, record)?;
-        let reads = reads.within(outer);
-        Ok(Some(self.transactions.reads.keep(number, reads)))
+        catalog.take_reads_from_rows(number, record)?;
+        Ok(Some(self.keep(number, reads.within(outer))))
     }
 
+    /// Writes the read sets of named transactions into rows. Nothing is read in them any more.
+    ///
+    /// # Errors
+    /// Those of the engine. Where there is no room, all counts as read afterwards.
+    pub(in crate::transaction) fn write(&self, catalog: &Catalog<'_>) -> FsResult<()> {
+        for (number, record) in catalog.records()? {
+            let reads = self.find(number);
+            let reads = reads.filter(|reads| !reads.is_unknown && is_open(&record));
+            let Some(reads) = reads.filter(|_| record.life == TransactionLife::Named) else {
+                continue;
+            };
+            match catalog.write_rows(number, &record, &reads) {
+                Err(FsError::NoSpace) => tracing::warn!(
+                    name = record.name,
+                    "there is no room for what this transaction has read: all counts as read"
+                ),
+                written => written?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets the set of a transaction that has ended.
+    pub(in crate::transaction) fn forget(&self, number: Ino) {
+        self.sets.lock().remove(&number);
+    }
+}
+
+impl Catalog<'_> {
     fn read_rows(&self, number: Ino) -> FsResult<Reads> {
         let mut entries = Vec::new();
         let mut scan = self.store.scan(&self.store.keys.reads_of(number))?;
@@ -128,33 +148,7 @@ impl FileSystem {
         };
         batch.put(&self.store.keys.transaction(number), &record.encode());
         self.store.commit(&batch, SpaceClass::Reserve)?;
-        Ok(self.engine().sync()?)
-    }
-
-    /// Writes the read sets of named transactions into rows. Nothing is read in them any more.
-    ///
-    /// # Errors
-    /// Those of the engine. Where there is no room, all counts as read afterwards.
-    pub(crate) fn write_reads(&self) -> FsResult<()> {
-        if !self.transactions.may_be_open() {
-            return Ok(());
-        }
-        let _one_at_a_time = self.transactions.changing.lock();
-        for (number, record) in self.transaction_records()? {
-            let reads = self.transactions.reads.find(number);
-            let reads = reads.filter(|reads| !reads.is_unknown && is_open(&record));
-            let Some(reads) = reads.filter(|_| record.life == TransactionLife::Named) else {
-                continue;
-            };
-            match self.write_rows(number, &record, &reads) {
-                Err(FsError::NoSpace) => tracing::warn!(
-                    name = record.name,
-                    "there is no room for what this transaction has read: all counts as read"
-                ),
-                written => written?,
-            }
-        }
-        Ok(())
+        Ok(self.engine.sync()?)
     }
 
     fn write_rows(&self, number: Ino, record: &TransactionRecord, reads: &ReadSet) -> FsResult<()> {

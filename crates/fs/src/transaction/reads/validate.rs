@@ -12,12 +12,11 @@
 
 use super::super::merge::{attributes, is_read};
 use super::super::own::BranchTrees;
-use super::super::path::SidePaths;
+use super::super::path::{NameSource, SidePaths};
 use super::super::records::{BranchRecords, RecordRules};
 use super::{ReadSet, RecordReads};
 use crate::FsResult;
 use crate::locator::{Locator, RowRange, Tree};
-use crate::system::FileSystem;
 use crate::transaction::conflict::{Conflict, ConflictKind, ReadKind};
 use bytes::Bytes;
 use std::collections::BTreeSet;
@@ -128,12 +127,12 @@ impl<'t> Validation<'t> {
     /// transaction began, to conflicts that are known. A path or a record is told of once.
     pub(in crate::transaction) fn add_all_conflicts(
         &self,
-        (fs, records): (&FileSystem, &BranchRecords),
+        (names, records): (NameSource<'_>, &BranchRecords),
         since: Option<&Snapshot>,
         rules: &dyn RecordRules,
         conflicts: &mut Vec<Conflict>,
     ) -> FsResult<()> {
-        self.add_conflicts(fs, since, conflicts)?;
+        self.add_conflicts(names, since, conflicts)?;
         let mut changed = records.changed_reads(&self.records, since, rules)?;
         changed.retain(|read| !conflicts.iter().any(|known| known.record == read.record));
         conflicts.extend(changed);
@@ -143,7 +142,7 @@ impl<'t> Validation<'t> {
     /// Adds what was read of files and is changed. A path is told of once.
     fn add_conflicts(
         &self,
-        fs: &FileSystem,
+        names: NameSource<'_>,
         since: Option<&Snapshot>,
         conflicts: &mut Vec<Conflict>,
     ) -> FsResult<()> {
@@ -151,7 +150,7 @@ impl<'t> Validation<'t> {
         if changed.is_empty() {
             return Ok(());
         }
-        let paths = SidePaths::new(fs, [])?;
+        let paths = SidePaths::new(names, [])?;
         let known = conflicts.iter().filter(|known| known.record.is_none());
         let known: BTreeSet<Vec<u8>> = known.map(|known| known.path.clone()).collect();
         let mut added = BTreeSet::new();

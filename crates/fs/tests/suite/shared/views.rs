@@ -14,7 +14,10 @@ fn write(fs: &FileSystem, ino: Ino, offset: u64, bytes: &[u8]) {
 }
 
 fn begin(setup: &Setup) -> Arc<TransactionView> {
-    let begun = setup.fs.begin_transaction("work", &BeginOptions::default());
+    let begun = setup
+        .fs
+        .transactions()
+        .begin("work", &BeginOptions::default());
     begun.expect("it begins")
 }
 
@@ -154,7 +157,7 @@ fn copies_of_a_transaction_are_committed() {
     let made = made.expect("the name is free").ino;
     write(fs, made, 0, &[5; LEN]);
     copy_in(fs, made, ROOT, "copy");
-    setup.fs.commit_transaction(&view).expect("no conflict");
+    setup.fs.transactions().commit(&view).expect("no conflict");
     drop(view);
     setup.check();
     let own = 2;
@@ -184,7 +187,7 @@ fn contents_stay_while_a_transaction_may_use_them() {
     remove(&setup, a, "a");
     remove(&setup, b, "b");
     assert_eq!(setup.rows("data"), CHUNKS);
-    setup.fs.commit_transaction(&view).expect("no conflict");
+    setup.fs.transactions().commit(&view).expect("no conflict");
     drop(view);
     setup.check();
     assert!(setup.contents(find(&setup.fs, "c")) == pattern(LEN));
@@ -201,7 +204,7 @@ fn contents_go_after_the_last_transaction() {
     remove(&setup, a, "a");
     remove(&setup, b, "b");
     assert_eq!(setup.rows("data"), CHUNKS);
-    setup.fs.abort_transaction("work").expect("aborts");
+    setup.fs.transactions().abort("work").expect("aborts");
     drop(view);
     setup.fs.reclaim().expect("reclaims");
     assert_eq!(setup.rows("data"), 0);
@@ -217,7 +220,7 @@ fn users_that_both_sides_remove_leave_nothing() {
     find(view.fs(), "a");
     view.fs().unlink(&SUPER, at(ROOT, "a")).expect("is there");
     remove(&setup, b, "b");
-    setup.fs.commit_transaction(&view).expect("no conflict");
+    setup.fs.transactions().commit(&view).expect("no conflict");
     drop(view);
     setup.fs.forget(a, u64::MAX);
     setup.fs.reclaim().expect("reclaims");
@@ -241,7 +244,7 @@ fn a_copy_is_no_conflict_with_a_write() {
         setup.write(ino, 0, &[1; 10]);
     }
     assert_eq!(setup.rows("data"), rows + CHUNKS + 1, "of the plain file");
-    setup.fs.commit_transaction(&view).expect("no conflict");
+    setup.fs.transactions().commit(&view).expect("no conflict");
     drop(view);
     setup.check();
     for name in ["a", "shared"] {

@@ -154,7 +154,7 @@ fn links_and_replaced_names_are_known_at_once() {
     ino(fs, "two");
     let new = file(fs, ROOT, "new", b"new");
     rename(fs, (ROOT, "new"), (ROOT, "two"));
-    let committed = setup.fs.commit_transaction(&view).expect("commits");
+    let committed = setup.fs.transactions().commit(&view).expect("commits");
     let names: Vec<&[u8]> = committed.names.iter().map(|(_, name)| &name[..]).collect();
     assert!(names.contains(&&b"again"[..]) && names.contains(&&b"two"[..]));
     assert!(

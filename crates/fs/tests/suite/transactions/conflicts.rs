@@ -17,7 +17,7 @@ fn one_name_made_twice() {
     // The transaction is whole: without what conflicts, it commits.
     rename(second.fs(), (ROOT, "same"), (ROOT, "same2"));
     expect_conflicts(&setup, &second, &[("same", Name)]);
-    setup.fs.abort_transaction("second").expect("it is open");
+    setup.fs.transactions().abort("second").expect("it is open");
     setup.check();
 }
 
@@ -96,7 +96,7 @@ fn a_file_with_several_names_linked_twice() {
     let view = begin(&setup, "work");
     unlink(view.fs(), ROOT, "f");
     unlink(&setup.fs, ROOT, "g");
-    let Err(FsError::Conflict(found)) = setup.fs.commit_transaction(&view) else {
+    let Err(FsError::Conflict(found)) = setup.fs.transactions().commit(&view) else {
         panic!("both count its names");
     };
     assert_eq!(

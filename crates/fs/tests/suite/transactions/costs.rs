@@ -26,7 +26,7 @@ fn reads_of_new_files(count: usize, meanwhile: impl FnOnce(&Setup, Ino)) -> [u64
     }
     meanwhile(&setup, shared);
     let cost = reads(&setup, || {
-        let committed = setup.fs.commit_transaction(&view);
+        let committed = setup.fs.transactions().commit(&view);
         committed.expect("nothing conflicts");
     });
     setup.check();

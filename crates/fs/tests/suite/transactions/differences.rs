@@ -67,7 +67,7 @@ fn names_that_are_not_known_any_more_are_found() {
     write(view.fs(), ino(view.fs(), "d/e/f"), b"other");
     write(view.fs(), ino(view.fs(), "d/k"), b"other");
     drop(view);
-    let view = setup.fs.open_transaction("work").expect("it is open");
+    let view = setup.fs.transactions().open("work").expect("it is open");
     assert_eq!(view.fs().known_inodes(), 1);
     let found = lines(&view.changes().expect("it is open"));
     assert_eq!(found.len(), 2, "{found:?}");

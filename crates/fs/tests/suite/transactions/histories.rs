@@ -298,7 +298,7 @@ impl History {
             ..BeginOptions::default()
         };
         let name = format!("work{number}");
-        let view = self.setup.fs.begin_transaction(&name, &options);
+        let view = self.setup.fs.transactions().begin(&name, &options);
         let view = view.expect("it begins");
         look_up_dirs(&view);
         Open {
@@ -310,7 +310,7 @@ impl History {
 
     /// Has a transaction go on from now, unless it conflicts.
     fn rebase(&mut self, open: &mut Open) {
-        let rebased = match self.setup.fs.rebase_transaction(&open.view) {
+        let rebased = match self.setup.fs.transactions().rebase(&open.view) {
             Ok(rebased) => rebased,
             Err(FsError::Conflict(_)) => return,
             Err(error) => panic!("{error}"),
@@ -332,7 +332,7 @@ impl History {
     }
 
     fn end(&mut self, open: &Open) {
-        match self.setup.fs.commit_transaction(&open.view) {
+        match self.setup.fs.transactions().commit(&open.view) {
             Ok(_) => {
                 self.note_commit(&open.work);
                 self.compare();
@@ -340,7 +340,7 @@ impl History {
             Err(FsError::Conflict(_)) => {
                 self.conflicts += 1;
                 let number = open.view.info().number;
-                let aborted = self.setup.fs.abort_transaction_by_number(number);
+                let aborted = self.setup.fs.transactions().abort_number(number);
                 aborted.expect("it is open");
             }
             Err(error) => panic!("{error}"),
@@ -387,7 +387,7 @@ impl History {
         };
         for open in open {
             let number = open.view.info().number;
-            let aborted = self.setup.fs.abort_transaction_by_number(number);
+            let aborted = self.setup.fs.transactions().abort_number(number);
             aborted.expect("it is open");
         }
         commit(&self.setup, &outer);

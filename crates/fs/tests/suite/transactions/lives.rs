@@ -5,7 +5,7 @@ use stitch_base::clock::Timestamp;
 use stitch_fs::{TRANSACTION_NAME_BYTES_MAX, TransactionLife, TransactionState};
 
 fn listed(setup: &Setup) -> Vec<(String, bool)> {
-    let all = setup.fs.transactions().expect("they are read");
+    let all = setup.fs.transactions().list().expect("they are read");
     all.into_iter()
         .map(|info| (info.name.clone(), info.is_open()))
         .collect()
@@ -23,15 +23,15 @@ fn an_aborted_transaction_leaves_nothing() {
     let view = begin(&setup, "work");
     file(view.fs(), ROOT, "f", &[1; 50_000]);
     let rows = setup.engine.dump();
-    setup.fs.abort_transaction("work").expect("it is open");
+    setup.fs.transactions().abort("work").expect("it is open");
     assert_eq!(setup.names(ROOT), Vec::<String>::new());
     assert_eq!((listed(&setup).len(), branch_trees(&setup)), (0, 0));
     assert!(rows.len() > setup.engine.dump().len(), "its trees are gone");
-    let ended = setup.fs.commit_transaction(&view);
+    let ended = setup.fs.transactions().commit(&view);
     assert!(matches!(ended, Err(FsError::Ended)));
     let ended = view.fs().create(&SUPER, at(ROOT, "g"), &new(0o644));
     assert!(matches!(ended, Err(FsError::Ended)));
-    let gone = setup.fs.abort_transaction("work");
+    let gone = setup.fs.transactions().abort("work");
     assert!(matches!(gone, Err(FsError::NotFound)));
     setup.check();
 }
@@ -42,13 +42,13 @@ fn a_number_names_one_transaction_for_ever() {
     let first = begin(&setup, "work");
     commit(&setup, &first);
     let second = begin(&setup, "work");
-    let stale = setup.fs.abort_transaction_by_number(first.info().number);
+    let stale = setup.fs.transactions().abort_number(first.info().number);
     assert!(matches!(stale, Err(FsError::Ended)));
     assert_eq!(branch_trees(&setup), 4, "the later one goes on");
     let number = second.info().number;
-    setup.fs.abort_transaction_by_number(number).expect("open");
+    setup.fs.transactions().abort_number(number).expect("open");
     assert_eq!(branch_trees(&setup), 0);
-    let again = setup.fs.abort_transaction_by_number(number);
+    let again = setup.fs.transactions().abort_number(number);
     assert!(matches!(again, Err(FsError::Ended)));
 }
 
@@ -59,9 +59,9 @@ fn a_committed_transaction_has_ended_and_is_remembered() {
     file(view.fs(), ROOT, "f", b"");
     setup.tick();
     commit(&setup, &view);
-    let again = setup.fs.commit_transaction(&view);
+    let again = setup.fs.transactions().commit(&view);
     assert!(matches!(again, Err(FsError::Ended)));
-    let infos = setup.fs.transactions().expect("they are read");
+    let infos = setup.fs.transactions().list().expect("they are read");
     assert_eq!(infos.len(), 1);
     let TransactionState::Committed(at) = infos[0].state else {
         panic!("it is committed");
@@ -90,7 +90,8 @@ fn named_transactions_survive_and_runs_do_not() {
     };
     let run = setup
         .fs
-        .begin_transaction("run", &options)
+        .transactions()
+        .begin("run", &options)
         .expect("it begins");
     file(run.fs(), ROOT, "g", b"bytes");
     let due = BeginOptions {
@@ -98,7 +99,11 @@ fn named_transactions_survive_and_runs_do_not() {
         owner: 1000,
         ..BeginOptions::default()
     };
-    let due = setup.fs.begin_transaction("due", &due).expect("it begins");
+    let due = setup
+        .fs
+        .transactions()
+        .begin("due", &due)
+        .expect("it begins");
     assert_eq!(
         (due.info().owner, due.info().expires.is_some()),
         (1000, true)
@@ -109,7 +114,7 @@ fn named_transactions_survive_and_runs_do_not() {
     assert_eq!(listed(&setup), [("named".to_owned(), true)]);
     assert_eq!(branch_trees(&setup), 4);
     setup.check();
-    let named = setup.fs.open_transaction("named").expect("it survived");
+    let named = setup.fs.transactions().open("named").expect("it survived");
     assert_eq!(contents(named.fs(), "f"), b"bytes");
     file(named.fs(), ROOT, "h", b"more");
     let other = setup.file(ROOT, "outside").ino;
@@ -122,10 +127,10 @@ fn named_transactions_survive_and_runs_do_not() {
 fn all_callers_share_the_file_system_of_a_transaction() {
     let setup = setup();
     let view = begin(&setup, "work");
-    let again = setup.fs.open_transaction("work").expect("it is open");
+    let again = setup.fs.transactions().open("work").expect("it is open");
     assert!(Arc::ptr_eq(&view, &again));
     drop((view, again));
-    let anew = setup.fs.open_transaction("work").expect("it is open");
+    let anew = setup.fs.transactions().open("work").expect("it is open");
     assert_eq!(anew.info().name, "work");
 }
 
@@ -133,10 +138,10 @@ fn all_callers_share_the_file_system_of_a_transaction() {
 fn names_and_places_are_checked() {
     let setup = setup();
     let begin = |fs: &FileSystem, name: &str| {
-        let begun = fs.begin_transaction(name, &BeginOptions::default());
+        let begun = fs.transactions().begin(name, &BeginOptions::default());
         begun.map(drop)
     };
-    assert!(setup.fs.takes_transactions());
+    assert!(setup.fs.transactions().can_begin());
     for name in ["", ".", "..", "a/b", "a\0"] {
         assert!(matches!(begin(&setup.fs, name), Err(FsError::Invalid(_))));
     }
@@ -145,13 +150,13 @@ fn names_and_places_are_checked() {
     begin(&setup.fs, &long[1..]).expect("it is as long as may be");
     begin(&setup.fs, "work").expect("the name is free");
     assert!(matches!(begin(&setup.fs, "work"), Err(FsError::Exists)));
-    let view = setup.fs.open_transaction("work").expect("it is open");
-    assert!(!view.fs().takes_transactions());
+    let view = setup.fs.transactions().open("work").expect("it is open");
+    assert!(!view.fs().transactions().can_begin());
     let nested = begin(view.fs(), "nested");
     assert!(matches!(nested, Err(FsError::Unsupported)));
     let snapshot = view.fs().create_snapshot(ROOT, "mon");
     assert!(matches!(snapshot, Err(FsError::Unsupported)));
-    let none = setup.fs.open_transaction("none");
+    let none = setup.fs.transactions().open("none");
     assert!(matches!(none, Err(FsError::NotFound)));
 }
 
@@ -159,8 +164,11 @@ fn names_and_places_are_checked() {
 fn a_store_with_files_beside_it_has_no_transactions() {
     let setup = setup_external();
     large(&setup, "large");
-    assert!(!setup.fs.takes_transactions());
-    let begun = setup.fs.begin_transaction("work", &BeginOptions::default());
+    assert!(!setup.fs.transactions().can_begin());
+    let begun = setup
+        .fs
+        .transactions()
+        .begin("work", &BeginOptions::default());
     assert!(matches!(begun, Err(FsError::Unsupported)));
     assert_eq!(branch_trees(&setup), 0);
 }

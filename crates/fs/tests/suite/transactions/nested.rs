@@ -18,7 +18,7 @@ fn options_in(outer: &TransactionView) -> BeginOptions {
 }
 
 pub(super) fn begin_in(setup: &Setup, outer: &TransactionView, name: &str) -> Arc<TransactionView> {
-    let begun = setup.fs.begin_transaction(name, &options_in(outer));
+    let begun = setup.fs.transactions().begin(name, &options_in(outer));
     begun.expect("it begins")
 }
 
@@ -34,12 +34,12 @@ fn begin_as(
         outer: outer.map(|outer| outer.info().number),
         ..BeginOptions::default()
     };
-    let begun = setup.fs.begin_transaction(name, &options);
+    let begun = setup.fs.transactions().begin(name, &options);
     begun.expect("it begins")
 }
 
 fn abort(setup: &Setup, view: &TransactionView) {
-    let aborted = setup.fs.abort_transaction_by_number(view.info().number);
+    let aborted = setup.fs.transactions().abort_number(view.info().number);
     aborted.expect("it is open");
 }
 
@@ -51,7 +51,7 @@ fn branch_trees(setup: &Setup) -> usize {
 
 /// Names of the transactions that are listed, and whether they are open.
 fn listed(setup: &Setup) -> Vec<(String, bool)> {
-    let all = setup.fs.transactions().expect("they are read");
+    let all = setup.fs.transactions().list().expect("they are read");
     all.into_iter()
         .map(|info| (info.name.clone(), info.is_open()))
         .collect()
@@ -114,7 +114,7 @@ fn an_inner_one_is_aborted_alone_and_an_outer_one_with_all_in_it() {
     write(inner.fs(), ino(inner.fs(), "f"), b"inner");
     abort(&setup, &inner);
     assert_eq!(contents(outer.fs(), "f"), b"outer");
-    assert!(is_ended(&setup.fs.commit_transaction(&inner)));
+    assert!(is_ended(&setup.fs.transactions().commit(&inner)));
     assert!(
         setup.engine.dump().len() == before.len(),
         "something of it is left"
@@ -127,7 +127,7 @@ fn an_inner_one_is_aborted_alone_and_an_outer_one_with_all_in_it() {
     commit(&setup, &other);
     abort(&setup, &outer);
     for view in [&outer, &inner, &innermost, &other] {
-        assert!(is_ended(&setup.fs.commit_transaction(view)));
+        assert!(is_ended(&setup.fs.transactions().commit(view)));
         let ended = view.fs().create(&SUPER, at(ROOT, "x"), &new(0o644));
         assert!(is_ended(&ended));
     }
@@ -146,13 +146,13 @@ fn an_outer_one_is_not_committed_while_others_in_it_are_open() {
         begin_in(&setup, &outer, "two"),
     );
     let innermost = begin_in(&setup, &one, "innermost");
-    let open_in = |view: &TransactionView| match setup.fs.commit_transaction(view) {
+    let open_in = |view: &TransactionView| match setup.fs.transactions().commit(view) {
         Err(FsError::HasInner(names)) => names,
         other => panic!("{other:?}"),
     };
     assert_eq!(open_in(&outer), "one, two, innermost");
     assert_eq!(open_in(&one), "innermost");
-    let rebased = setup.fs.rebase_transaction(&outer);
+    let rebased = setup.fs.transactions().rebase(&outer);
     assert!(matches!(rebased, Err(FsError::HasInner(_))));
     file(innermost.fs(), ROOT, "f", b"");
     commit(&setup, &innermost);
@@ -182,12 +182,13 @@ fn conflicts_of_an_inner_one_are_with_the_outer_one_alone() {
     let number = inner.info().number;
     let resolved = setup
         .fs
-        .resolve_transaction(&inner, b"f", stitch_fs::Side::Ours);
+        .transactions()
+        .resolve(&inner, b"f", stitch_fs::Side::Ours);
     assert_eq!(resolved.expect("there is one"), 1);
     commit(&setup, &inner);
     assert_eq!(contents(outer.fs(), "f"), b"inner!");
     assert_eq!(names_in(outer.fs(), ROOT), ["f", "g", "mine", "theirs"]);
-    assert!(setup.fs.abort_transaction_by_number(number).is_err());
+    assert!(setup.fs.transactions().abort_number(number).is_err());
     // What others did in mainline conflicts with the outer one, once it has the change.
     expect_conflicts(&setup, &outer, &[("g", ConflictKind::Inode)]);
     abort(&setup, &outer);
@@ -204,7 +205,7 @@ fn an_inner_one_is_rebased_on_the_outer_one() {
     file(inner.fs(), ROOT, "own", b"own");
     write(outer.fs(), ino(outer.fs(), "f"), b"after!");
     file(outer.fs(), ROOT, "later", b"later");
-    let rebased = setup.fs.rebase_transaction(&inner).expect("no conflict");
+    let rebased = setup.fs.transactions().rebase(&inner).expect("no conflict");
     assert_eq!(rebased.info().outer, Some(outer.info().number));
     assert_eq!(names_in(rebased.fs(), ROOT), ["f", "later", "own"]);
     assert_eq!(contents(rebased.fs(), "f"), b"after!");
@@ -212,7 +213,8 @@ fn an_inner_one_is_rebased_on_the_outer_one() {
     assert_eq!(changes.len(), 1, "{changes:?}");
     let base = setup
         .fs
-        .open_transaction_base(&rebased)
+        .transactions()
+        .open_base(&rebased)
         .expect("it is open");
     assert_eq!(names_in(&base, ROOT), ["f", "later"]);
     commit(&setup, &rebased);
@@ -230,20 +232,20 @@ fn names_are_those_of_one_outer_transaction_and_depth_has_a_limit() {
     }
     let last = all.last().expect("there is one");
     file(last.fs(), ROOT, "f", b"deep");
-    let deeper = setup.fs.begin_transaction("same", &options_in(last));
+    let deeper = setup.fs.transactions().begin("same", &options_in(last));
     assert!(
         matches!(deeper, Err(FsError::NestedTooDeep(8))),
         "{deeper:?}"
     );
-    let again = setup.fs.begin_transaction("same", &options_in(&all[0]));
+    let again = setup.fs.transactions().begin("same", &options_in(&all[0]));
     assert!(matches!(again, Err(FsError::Exists)));
-    let found = setup.fs.open_transaction("same").expect("it is open");
+    let found = setup.fs.transactions().open("same").expect("it is open");
     assert!(Arc::ptr_eq(&found, &all[0]), "that in mainline");
     for view in all.iter().rev() {
         commit(&setup, view);
     }
     assert_eq!(contents(&setup.fs, "f"), b"deep");
-    let none = setup.fs.begin_transaction("x", &options_in(&all[0]));
+    let none = setup.fs.transactions().begin("x", &options_in(&all[0]));
     assert!(is_ended(&none), "the outer one has ended");
 }
 
@@ -305,15 +307,15 @@ fn named_ones_survive_as_long_as_the_outer_one_does() {
     assert_eq!(listed(&setup), expected);
     assert_eq!(branch_trees(&setup), 8);
     // The inner one is found first, and opens the outer one.
-    let inner = setup.fs.open_transaction_by_number(number).expect("open");
-    let outer = setup.fs.open_transaction("outer").expect("it is open");
+    let inner = setup.fs.transactions().open_number(number).expect("open");
+    let outer = setup.fs.transactions().open("outer").expect("it is open");
     assert!(Arc::ptr_eq(inner.outer().expect("it has one"), &outer));
     assert_eq!(contents(inner.fs(), "f"), b"inner");
     assert_eq!(names_in(outer.fs(), ROOT), ["done"]);
     commit(&setup, &inner);
     commit(&setup, &outer);
     assert_eq!(setup.names(ROOT), ["done", "f"]);
-    let state = setup.fs.transactions().expect("they are read")[0].state;
+    let state = setup.fs.transactions().list().expect("they are read")[0].state;
     assert!(matches!(state, TransactionState::Committed(_)));
 }
 
@@ -326,7 +328,7 @@ fn an_expired_outer_one_takes_the_inner_ones_along_at_open() {
     commit(&setup, &done);
     drop((inner, done));
     let at = Some(stitch_base::clock::Timestamp(1));
-    let set = setup.fs.expire_transaction(outer.info().number, at);
+    let set = setup.fs.transactions().expire(outer.info().number, at);
     set.expect("it is open");
     drop(outer);
     let setup = setup.reopened();
@@ -421,7 +423,7 @@ fn records_go_along_and_conflict_with_the_outer_one() {
     commit(&setup, &inner);
     assert_eq!(get(&**outer.records(), b"b"), Some(b"3".to_vec()));
     assert_eq!(get(&*engine, b"b"), None);
-    let Err(FsError::Conflict(found)) = setup.fs.commit_transaction(&other) else {
+    let Err(FsError::Conflict(found)) = setup.fs.transactions().commit(&other) else {
         panic!("both have written b");
     };
     let record = found[0].record.as_ref().expect("it is about one");
@@ -438,7 +440,7 @@ fn records_go_along_and_conflict_with_the_outer_one() {
     file(outer.fs(), ROOT, "g", b"");
     put_record(&*engine, tree, b"a", b"5");
     assert!(matches!(
-        setup.fs.commit_transaction(&outer),
+        setup.fs.transactions().commit(&outer),
         Err(FsError::Conflict(_))
     ));
 }
@@ -446,7 +448,7 @@ fn records_go_along_and_conflict_with_the_outer_one() {
 #[test]
 fn path_locks_go_to_the_outer_one_at_the_commit() {
     let setup = setup();
-    let locks = setup.fs.path_locks();
+    let locks = setup.fs.transactions().path_locks();
     let begin_locked = |name: &str, path: &[u8], within: &[u64]| {
         let ticket = locks.request_within(name, &[path.to_vec()], within);
         let ticket = ticket.expect("it is a path");
@@ -456,7 +458,7 @@ fn path_locks_go_to_the_outer_one_at_the_commit() {
                 outer: within.last().copied(),
                 ..BeginOptions::default()
             };
-            let begun = setup.fs.begin_transaction(name, &options);
+            let begun = setup.fs.transactions().begin(name, &options);
             begun.expect("it begins")
         })
     };

@@ -283,7 +283,7 @@ impl History {
 
     fn end(&mut self, work: &Work) {
         let before = shown(work.view.fs());
-        match self.setup.fs.commit_transaction(&work.view) {
+        match self.setup.fs.transactions().commit(&work.view) {
             Ok(_) => {
                 self.commits += usize::from(!work.ops.is_empty());
                 for op in &work.ops {
@@ -296,7 +296,7 @@ impl History {
                 assert!(!conflicts.is_empty());
                 assert_eq!(shown(work.view.fs()), before);
                 let number = work.view.info().number;
-                let aborted = self.setup.fs.abort_transaction_by_number(number);
+                let aborted = self.setup.fs.transactions().abort_number(number);
                 aborted.expect("it is open");
             }
             Err(error) => panic!("{error}"),
@@ -347,7 +347,7 @@ impl History {
     fn end_outer(&mut self) {
         let outer = self.outer.take().expect("there is one");
         // Mainline knows what was done, as its own caches would.
-        let committed = self.setup.fs.commit_transaction(&outer);
+        let committed = self.setup.fs.transactions().commit(&outer);
         committed.expect("there are no conflicts");
         self.setup.check();
         assert_eq!(shown(&self.setup.fs), shown(&self.twin.fs));

@@ -17,7 +17,7 @@ fn begin_as(setup: &Setup, name: &str, isolation: TransactionIsolation) -> Arc<T
         isolation,
         ..BeginOptions::default()
     };
-    let begun = setup.fs.begin_transaction(name, &options);
+    let begun = setup.fs.transactions().begin(name, &options);
     begun.expect("it begins")
 }
 
@@ -218,7 +218,7 @@ fn extended_attributes() {
             false => commit(&setup, &view),
         }
         if reads {
-            setup.fs.abort_transaction("work").expect("open");
+            setup.fs.transactions().abort("work").expect("open");
         }
     }
 }
@@ -330,7 +330,7 @@ fn names_that_are_removed_together_are_all_seen() {
         make(view.fs(), "out", &name);
         unlink(&setup.fs, ino(&setup.fs, "d"), &path[2..]);
         expect_conflicts(&setup, &view, &[(&path, NAME)]);
-        setup.fs.abort_transaction(&name).expect("open");
+        setup.fs.transactions().abort(&name).expect("open");
     }
     let view = begin_ser(&setup, "work");
     ino(view.fs(), "d/f77");
@@ -354,7 +354,7 @@ fn reads_survive_a_close_and_all_counts_as_read_after_a_crash() {
         make(view.fs(), "out", "result");
         drop(view);
         // Another handle of the same life knows of it, too.
-        let view = setup.fs.open_transaction("work").expect("open");
+        let view = setup.fs.transactions().open("work").expect("open");
         contents(view.fs(), "f");
         view.fs().sync().expect("syncs");
         drop(view);
@@ -363,7 +363,7 @@ fn reads_survive_a_close_and_all_counts_as_read_after_a_crash() {
         }
         setup.check();
         let setup = setup.reopened();
-        let view = setup.fs.open_transaction("work").expect("it is named");
+        let view = setup.fs.transactions().open("work").expect("it is named");
         assert_eq!(view.info().isolation, TransactionIsolation::Serializable);
         chmod(&setup.fs, ino(&setup.fs, "e"), 0o700);
         match closes {
@@ -379,12 +379,12 @@ fn reads_survive_a_close_and_all_counts_as_read_after_a_crash() {
         let setup = setup.reopened();
         setup.fs.close().expect("closes");
         let setup = setup.reopened();
-        let view = setup.fs.open_transaction("work").expect("it is named");
-        let Err(FsError::Conflict(found)) = setup.fs.commit_transaction(&view) else {
+        let view = setup.fs.transactions().open("work").expect("it is named");
+        let Err(FsError::Conflict(found)) = setup.fs.transactions().commit(&view) else {
             panic!("it conflicts");
         };
         assert_eq!(found[0].kind == UNKNOWN, !closes);
-        setup.fs.abort_transaction("work").expect("open");
+        setup.fs.transactions().abort("work").expect("open");
         assert_eq!(setup.rows_of_reads(), 0);
         setup.check();
     }
@@ -400,7 +400,7 @@ fn nothing_is_unknown_if_nothing_was_changed() {
     view.fs().sync().expect("syncs");
     drop(view);
     let setup = setup.reopened();
-    let view = setup.fs.open_transaction("work").expect("it is named");
+    let view = setup.fs.transactions().open("work").expect("it is named");
     commit(&setup, &view);
 }
 
@@ -434,7 +434,7 @@ fn commit_records(isolation: TransactionIsolation, read: &[u8]) -> FsResult<()> 
     }
     put_record(&**records, tree, b"own", b"1");
     put_record(&*engine, tree, b"b", b"2");
-    let committed = setup.fs.commit_transaction(&view).map(drop);
+    let committed = setup.fs.transactions().commit(&view).map(drop);
     setup.check();
     committed
 }

@@ -7,14 +7,14 @@ use stitch_base::clock::Timestamp;
 use stitch_fs::{Side, TransactionLife, TransactionState};
 
 fn rebase(setup: &Setup, view: &TransactionView) -> Arc<TransactionView> {
-    let rebased = setup.fs.rebase_transaction(view);
+    let rebased = setup.fs.transactions().rebase(view);
     let rebased = rebased.expect("nothing conflicts");
     setup.check();
     rebased
 }
 
 fn open(setup: &Setup, name: &str) -> Arc<TransactionView> {
-    setup.fs.open_transaction(name).expect("it is open")
+    setup.fs.transactions().open(name).expect("it is open")
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn a_rebased_transaction_has_the_changes_of_both_sides() {
     assert!(rebased.info().number > number, "it is another one");
     let stale = view.fs().create(&SUPER, at(ROOT, "x"), &new_mode());
     assert!(matches!(stale, Err(FsError::Ended)));
-    let again = setup.fs.commit_transaction(&view);
+    let again = setup.fs.transactions().commit(&view);
     assert!(matches!(again, Err(FsError::Ended)));
     let fs = rebased.fs();
     assert_eq!(contents(fs, "later"), b"outside");
@@ -79,7 +79,7 @@ fn a_rebase_that_conflicts_changes_nothing() {
     write(&setup.fs, ino(&setup.fs, "f"), b"outside");
     file(&setup.fs, ROOT, "g", b"outside");
     let before = shown(view.fs());
-    let Err(FsError::Conflict(found)) = setup.fs.rebase_transaction(&view) else {
+    let Err(FsError::Conflict(found)) = setup.fs.transactions().rebase(&view) else {
         panic!("it conflicts");
     };
     let paths: Vec<&[u8]> = found.iter().map(|conflict| &conflict.path[..]).collect();
@@ -90,8 +90,12 @@ fn a_rebase_that_conflicts_changes_nothing() {
         life: TransactionLife::Run,
         ..BeginOptions::default()
     };
-    let run = setup.fs.begin_transaction("run", &run).expect("it begins");
-    let refused = setup.fs.rebase_transaction(&run);
+    let run = setup
+        .fs
+        .transactions()
+        .begin("run", &run)
+        .expect("it begins");
+    let refused = setup.fs.transactions().rebase(&run);
     assert!(matches!(refused, Err(FsError::Invalid(_))));
 }
 
@@ -162,7 +166,7 @@ fn a_resolution_holds_for_what_was_seen() {
         write(&setup.fs, ino(&setup.fs, &format!("d/{name}")), b"outside");
     }
     let resolve = |setup: &Setup, view: &TransactionView, path: &str, side| {
-        setup.fs.resolve_transaction(view, path.as_bytes(), side)
+        setup.fs.transactions().resolve(view, path.as_bytes(), side)
     };
     for path in ["d/x", "e", "d/f/g", "d/"] {
         let none = resolve(&setup, &view, path, Side::Ours);
@@ -177,7 +181,11 @@ fn a_resolution_holds_for_what_was_seen() {
         open(setup, name)
     };
     assert_eq!(resolve(&setup, &view, "d", Side::Theirs).ok(), Some(2));
-    let sides = setup.fs.transaction_conflicts(&view).expect("it is open");
+    let sides = setup
+        .fs
+        .transactions()
+        .conflicts(&view)
+        .expect("it is open");
     assert!(sides.iter().all(|(_, side)| *side == Some(Side::Theirs)));
     assert_eq!(resolve(&setup, &view, "d/f", Side::Ours).ok(), Some(1));
     // Others change it again.
@@ -202,12 +210,12 @@ fn what_others_put_below_is_seen() {
     let view = begin(&setup, "work");
     file(view.fs(), ROOT, "same", b"inside");
     let deep = dir(&setup.fs, dir(&setup.fs, ROOT, "same"), "deep");
-    let resolved = setup.fs.resolve_transaction(&view, b"same", Side::Ours);
+    let resolved = setup.fs.transactions().resolve(&view, b"same", Side::Ours);
     assert_eq!(resolved.ok(), Some(1));
     // Neither the name nor its directory changes.
     file(&setup.fs, deep, "new", b"outside");
     expect_conflicts(&setup, &view, &[("same", Name)]);
-    let resolved = setup.fs.resolve_transaction(&view, b"same", Side::Ours);
+    let resolved = setup.fs.transactions().resolve(&view, b"same", Side::Ours);
     assert_eq!(resolved.ok(), Some(1));
     commit(&setup, &view);
     assert_eq!(contents(&setup.fs, "same"), b"inside");
@@ -219,18 +227,19 @@ fn a_time_of_expiry_is_changed_and_kept() {
     let view = begin(&setup, "work");
     let number = view.info().number;
     let expires = |setup: &Setup| {
-        let all = setup.fs.transactions().expect("they are read");
+        let all = setup.fs.transactions().list().expect("they are read");
         all.iter().map(|info| info.expires).collect::<Vec<_>>()
     };
     assert_eq!(expires(&setup), [None]);
     let later = Timestamp(i64::MAX - 1);
     setup
         .fs
-        .expire_transaction(number, Some(later))
+        .transactions()
+        .expire(number, Some(later))
         .expect("it is open");
     let rebased = rebase(&setup, &view);
     assert_eq!(expires(&setup), [Some(later)]);
-    let gone = setup.fs.expire_transaction(number, None);
+    let gone = setup.fs.transactions().expire(number, None);
     assert!(matches!(gone, Err(FsError::Ended)));
     drop((view, rebased));
     let setup = setup.reopened();
@@ -238,7 +247,7 @@ fn a_time_of_expiry_is_changed_and_kept() {
     assert_eq!(view.info().expires, Some(later));
     let born = setup.fs.get_attr(ROOT).expect("known").btime;
     let number = view.info().number;
-    let due = setup.fs.expire_transaction(number, Some(born));
+    let due = setup.fs.transactions().expire(number, Some(born));
     due.expect("it is open");
     assert!(view.info().state == TransactionState::Open);
     drop(view);
@@ -275,7 +284,7 @@ fn a_tree_is_removed_in_a_transaction() {
     remove(&other);
     let changes = other.changes();
     assert!(changes.is_ok_and(|changes| changes.len() > 300));
-    setup.fs.abort_transaction("work").expect("it is open");
+    setup.fs.transactions().abort("work").expect("it is open");
     let again = begin(&setup, "again");
     remove(&again);
     commit(&setup, &again);
@@ -303,7 +312,7 @@ fn open_files_of_a_tree_that_a_transaction_removes_have_other_links() {
     let open = look_up(top, "open");
     let removed = view.fs().remove_tree(&SUPER, at(ROOT, "top"), None);
     removed.expect("it may go");
-    let notices = view.fs().take_notices();
+    let notices = view.fs().send_notices(|kept| kept);
     assert_eq!(notices.attrs.into_iter().collect::<Vec<_>>(), [open]);
     assert!(notices.names.is_empty(), "the kernel has dropped them");
     assert_eq!(view.fs().get_attr(open).expect("known").nlink, 0);

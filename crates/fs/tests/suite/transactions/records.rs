@@ -81,7 +81,7 @@ fn own_trees(engine: &dyn Engine) -> Vec<String> {
 }
 
 fn expect_records(setup: &Setup, view: &TransactionView, expected: &[(&str, &[u8])]) {
-    let Err(FsError::Conflict(found)) = setup.fs.commit_transaction(view) else {
+    let Err(FsError::Conflict(found)) = setup.fs.transactions().commit(view) else {
         panic!("it conflicts");
     };
     let found: Vec<(&str, &[u8])> = found
@@ -131,7 +131,7 @@ fn an_aborted_transaction_changes_no_record_and_leaves_no_tree() {
     let clear = Write::Clear(b"a".to_vec(), b"z".to_vec());
     clear.commit(&**view.records(), tree).expect("it is taken");
     assert_eq!(own_trees(&*engine).len(), 5, "files, records");
-    setup.fs.abort_transaction("work").expect("it is open");
+    setup.fs.transactions().abort("work").expect("it is open");
     assert_eq!(rows_of(&*engine, tree), before);
     assert_eq!(own_trees(&*engine), Vec::<String>::new());
     let put = Write::Put(b"a".to_vec(), b"3".to_vec());
@@ -167,7 +167,7 @@ fn files_and_records_in_conflict_are_listed_together() {
     put_in(&**view.records(), tree, b"a", b"ours");
     write(&setup.fs, name, b"theirs");
     put_in(&*engine, tree, b"a", b"theirs");
-    let Err(FsError::Conflict(found)) = setup.fs.commit_transaction(&view) else {
+    let Err(FsError::Conflict(found)) = setup.fs.transactions().commit(&view) else {
         panic!("it conflicts");
     };
     let shown: Vec<String> = found.iter().map(ToString::to_string).collect();
@@ -202,7 +202,7 @@ fn a_record_that_came_into_a_deleted_range_is_a_conflict() {
     clear.commit(&**view.records(), tree).expect("it is taken");
     put_in(&*engine, tree, b"c", b"theirs");
     expect_records(&setup, &view, &[("stock", b"c")]);
-    setup.fs.abort_transaction("work").expect("it is open");
+    setup.fs.transactions().abort("work").expect("it is open");
 
     let view = begin(&setup, "work");
     clear.commit(&**view.records(), tree).expect("it is taken");
@@ -225,20 +225,24 @@ fn named_transactions_keep_records_and_deleted_ranges_and_runs_leave_nothing() {
         life: TransactionLife::Run,
         ..BeginOptions::default()
     };
-    let run = setup.fs.begin_transaction("run", &run).expect("it begins");
+    let run = setup
+        .fs
+        .transactions()
+        .begin("run", &run)
+        .expect("it begins");
     put_in(&**run.records(), tree, b"r", b"run");
     engine.sync().expect("it syncs");
     drop((view, run, engine));
     let setup = setup.reopened();
     let engine = store(&setup);
     assert_eq!(own_trees(&*engine).len(), 5, "{:?}", own_trees(&*engine));
-    let view = setup.fs.open_transaction("kept").expect("it is open");
+    let view = setup.fs.transactions().open("kept").expect("it is open");
     clear
         .commit(&**view.records(), tree)
         .expect("a second range");
     put_in(&*engine, tree, b"a", b"theirs");
     expect_records(&setup, &view, &[("stock", b"a")]);
-    setup.fs.abort_transaction("kept").expect("it is open");
+    setup.fs.transactions().abort("kept").expect("it is open");
     assert_eq!(own_trees(&*engine), Vec::<String>::new());
     assert_eq!(rows_of(&*engine, tree).len(), 2);
     setup.check();
@@ -253,7 +257,7 @@ fn a_tree_that_was_dropped_is_a_conflict_if_it_was_written() {
     engine.drop_tree(tree).expect("it is there");
     commit(&setup, &unused);
     expect_records(&setup, &used, &[("stock", b"a")]);
-    setup.fs.abort_transaction("used").expect("it is open");
+    setup.fs.transactions().abort("used").expect("it is open");
     assert_eq!(own_trees(&*engine), Vec::<String>::new());
 }
 
@@ -352,7 +356,7 @@ fn rules_join_records_and_hear_of_a_commit_alone() {
     put_in(&*engine, tree, b"x", b"theirs");
     expect_records(&setup, &two, &[("STOCK", b"x")]);
     assert!(sums.told.lock().is_empty(), "there was no commit");
-    setup.fs.abort_transaction("two").expect("it is open");
+    setup.fs.transactions().abort("two").expect("it is open");
     let three = begin(&setup, "three");
     put_in(&**three.records(), tree, b"n", &[0]);
     commit(&setup, &three);
@@ -447,7 +451,7 @@ fn random_transactions_of_files_and_records_are_whole() {
                 let kept: Vec<_> = kept.collect();
                 setup = setup.reopened();
                 for (name, base, sees, writes, theirs) in kept {
-                    let view = setup.fs.open_transaction(&name).expect("it is named");
+                    let view = setup.fs.transactions().open(&name).expect("it is named");
                     open.push(Open {
                         view,
                         base,
@@ -476,7 +480,7 @@ fn random_transactions_of_files_and_records_are_whole() {
                 let differs = both
                     .iter()
                     .any(|(tree, key)| one.base[*tree].get(*key) != rows[*tree].get(*key));
-                match setup.fs.commit_transaction(&one.view) {
+                match setup.fs.transactions().commit(&one.view) {
                     Ok(_) => {
                         assert!(!differs, "seed {seed}: a lost update");
                         assert!(find(&setup.fs, &name).is_ok());
@@ -492,7 +496,7 @@ fn random_transactions_of_files_and_records_are_whole() {
                         assert!(!both.is_empty(), "seed {seed}: no conflict");
                         assert!(find(&setup.fs, &name).is_err());
                         conflicts += 1;
-                        setup.fs.abort_transaction(&name).expect("it is open");
+                        setup.fs.transactions().abort(&name).expect("it is open");
                     }
                     Err(error) => panic!("seed {seed}: {error}"),
                 }
@@ -516,7 +520,7 @@ fn records_come_along_in_a_rebase() {
     let gone = Write::Delete(b"a".to_vec());
     gone.commit(&**view.records(), tree).expect("it is taken");
     put_in(&*engine, tree, b"d", b"3");
-    let rebased = setup.fs.rebase_transaction(&view).expect("no conflict");
+    let rebased = setup.fs.transactions().rebase(&view).expect("no conflict");
     let stale = gone.commit(&**view.records(), tree);
     assert!(stale.is_err(), "the old view has ended");
     let rows = |pairs: &[(&[u8], &[u8])]| -> Rows {
@@ -534,9 +538,13 @@ fn records_come_along_in_a_rebase() {
     let view = begin(&setup, "again");
     put_in(&**view.records(), tree, b"c", b"4");
     put_in(&*engine, tree, b"c", b"5");
-    let refused = setup.fs.rebase_transaction(&view);
+    let refused = setup.fs.transactions().rebase(&view);
     assert!(matches!(refused, Err(FsError::Conflict(_))));
-    let listed = setup.fs.transaction_conflicts(&view).expect("it is open");
+    let listed = setup
+        .fs
+        .transactions()
+        .conflicts(&view)
+        .expect("it is open");
     assert!(listed.len() == 1 && listed[0].0.record.is_some() && listed[0].1.is_none());
     expect_records(&setup, &view, &[("stock", b"c")]);
 }
@@ -549,7 +557,7 @@ fn deleted_ranges_come_along_in_a_rebase() {
     clear.commit(&**view.records(), tree).expect("it is taken");
     put_in(&**view.records(), tree, b"b", b"ours");
     put_in(&*engine, tree, b"x", b"theirs");
-    let view = setup.fs.rebase_transaction(&view).expect("no conflict");
+    let view = setup.fs.transactions().rebase(&view).expect("no conflict");
     let rows = |pairs: &[(&str, &str)]| -> Rows {
         let pair = |(key, row): &(&str, &str)| ((*key).into(), (*row).into());
         pairs.iter().map(pair).collect()
@@ -561,12 +569,13 @@ fn deleted_ranges_come_along_in_a_rebase() {
     // What others add to the range is a conflict still, of the next rebase, too.
     put_in(&*engine, tree, b"c", b"theirs");
     expect_records(&setup, &view, &[("stock", b"c")]);
-    let refused = setup.fs.rebase_transaction(&view);
+    let refused = setup.fs.transactions().rebase(&view);
     assert!(matches!(refused, Err(FsError::Conflict(_))));
     resolve(&setup, &view, "c", Side::Theirs).expect("it is in conflict");
     let view = setup
         .fs
-        .rebase_transaction(&view)
+        .transactions()
+        .rebase(&view)
         .expect("all are resolved");
     let expected = rows(&[("b", "ours"), ("c", "theirs"), ("x", "theirs")]);
     assert_eq!(rows_of(&**view.records(), tree), expected);
@@ -589,7 +598,10 @@ fn key(tree: &str, key: &str) -> RecordKey {
 }
 
 fn resolve(setup: &Setup, view: &TransactionView, at: &str, side: Side) -> FsResult<()> {
-    setup.fs.resolve_record(view, &key("stock", at), side)
+    setup
+        .fs
+        .transactions()
+        .resolve_record(view, &key("stock", at), side)
 }
 
 #[test]
@@ -607,13 +619,16 @@ fn records_in_conflict_are_resolved_one_by_one() {
         put_in(&*engine, tree, at.as_bytes(), b"theirs");
     }
     for none in [key("stock", "own"), key("stock", "x"), key("other", "a")] {
-        let none = setup.fs.resolve_record(&view, &none, Side::Ours);
+        let none = setup
+            .fs
+            .transactions()
+            .resolve_record(&view, &none, Side::Ours);
         assert!(matches!(none, Err(FsError::NotFound)), "{none:?}");
     }
     for (at, side) in [("a", Side::Theirs), ("a", Side::Ours), ("b", Side::Ours)] {
         resolve(&setup, &view, at, side).expect("it is in conflict");
     }
-    let found = setup.fs.resolve_transaction(&view, b"", Side::Ours);
+    let found = setup.fs.transactions().resolve(&view, b"", Side::Ours);
     assert_eq!(found.ok(), Some(1), "paths are of files alone");
     expect_records(&setup, &view, &[("stock", b"c")]);
     resolve(&setup, &view, "c", Side::Theirs).expect("it is in conflict");
@@ -621,10 +636,14 @@ fn records_in_conflict_are_resolved_one_by_one() {
     drop((view, engine));
     let setup = setup.reopened();
     let engine = store(&setup);
-    let view = setup.fs.open_transaction("work").expect("it is named");
+    let view = setup.fs.transactions().open("work").expect("it is named");
     put_in(&*engine, tree, b"b", b"again");
     let sides = || {
-        let all = setup.fs.transaction_conflicts(&view).expect("it is open");
+        let all = setup
+            .fs
+            .transactions()
+            .conflicts(&view)
+            .expect("it is open");
         let records = all
             .into_iter()
             .filter_map(|(it, side)| Some((it.record?, side)));
@@ -679,7 +698,7 @@ fn rules_join_records_of_a_rebase_and_rows_that_follow_are_resolved_last() {
     }
     let resolve = |tree: &str, at: &str, side| {
         let at = key(tree, at);
-        setup.fs.resolve_record(&view, &at, side)
+        setup.fs.transactions().resolve_record(&view, &at, side)
     };
     expect_records(&setup, &view, &[("STOCK", b"x")]);
     resolve("STOCK", "x", Side::Theirs).expect("it is in conflict");

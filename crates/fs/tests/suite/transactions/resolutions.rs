@@ -208,7 +208,7 @@ const CHANGES: &[(&str, ChangeBy)] = &[
 ];
 
 fn conflicts_of(setup: &Setup, view: &TransactionView) -> Vec<(Conflict, Option<Side>)> {
-    let all = setup.fs.transaction_conflicts(view);
+    let all = setup.fs.transactions().conflicts(view);
     all.expect("it is open")
 }
 
@@ -229,7 +229,7 @@ fn resolve_all(
 ) -> Result<Vec<String>, &'static str> {
     let mut paths = Vec::new();
     for (conflict, _) in conflicts_of(setup, view) {
-        match setup.fs.resolve_transaction(view, &conflict.path, side) {
+        match setup.fs.transactions().resolve(view, &conflict.path, side) {
             Ok(count) => assert!(count > 0),
             Err(FsError::Unresolvable(why)) => return Err(why),
             Err(error) => panic!("{error}"),
@@ -259,7 +259,7 @@ fn try_pair(ours: ChangeBy, theirs: ChangeBy, side: Side) -> Outcome {
     setup.tick();
     let (inside, outside) = (shown(view.fs()), shown(&setup.fs));
     let paths = resolve_all(&setup, &view, side);
-    let committed = paths.and_then(|paths| match setup.fs.commit_transaction(&view) {
+    let committed = paths.and_then(|paths| match setup.fs.transactions().commit(&view) {
         Ok(_) => Ok(paths),
         Err(FsError::Unresolvable(why)) => Err(why),
         Err(error) => panic!("{error}"),

@@ -12,7 +12,7 @@ fn begin_ser(setup: &Setup, name: &str) -> Arc<TransactionView> {
         isolation: TransactionIsolation::Serializable,
         ..BeginOptions::default()
     };
-    let begun = setup.fs.begin_transaction(name, &options);
+    let begun = setup.fs.transactions().begin(name, &options);
     begun.expect("it begins")
 }
 
@@ -45,7 +45,7 @@ fn skewed() -> (Setup, Arc<TransactionView>) {
 }
 
 fn kinds(setup: &Setup, view: &TransactionView) -> Vec<(String, ConflictKind, Option<Side>)> {
-    let all = setup.fs.transaction_conflicts(view).expect("it is open");
+    let all = setup.fs.transactions().conflicts(view).expect("it is open");
     let plain = |(it, side): (Conflict, _)| {
         (
             String::from_utf8_lossy(&it.path).into_owned(),
@@ -73,21 +73,24 @@ fn write_skew_is_refused_by_commit_rebase_and_resolution() {
     );
     for path in ["bob", "d", ""] {
         for side in [Side::Ours, Side::Theirs] {
-            let refused = setup.fs.resolve_transaction(&view, path.as_bytes(), side);
+            let refused = setup
+                .fs
+                .transactions()
+                .resolve(&view, path.as_bytes(), side);
             let Err(FsError::Unresolvable(why)) = refused else {
                 panic!("{path:?}: {refused:?}");
             };
             assert!(why.contains("begin it again"), "{why}");
         }
     }
-    let Err(FsError::Conflict(found)) = setup.fs.rebase_transaction(&view) else {
+    let Err(FsError::Conflict(found)) = setup.fs.transactions().rebase(&view) else {
         panic!("what it has read is changed");
     };
     assert!(
         found.iter().any(|it| it.path == b"bob" && it.kind == INODE),
         "{found:?}"
     );
-    assert!(setup.fs.commit_transaction(&view).is_err());
+    assert!(setup.fs.transactions().commit(&view).is_err());
     assert_eq!(contents(&setup.fs, "ada"), b"on call");
     setup.check();
 }
@@ -103,7 +106,7 @@ fn what_was_read_before_a_rebase_is_checked_after_it() {
         assert_eq!(contents(view.fs(), "bob"), b"on call");
         write(view.fs(), ino(view.fs(), "ada"), b"at home");
         file(&setup.fs, ROOT, "later", b"outside");
-        let mut view = setup.fs.rebase_transaction(&view).expect("all holds");
+        let mut view = setup.fs.transactions().rebase(&view).expect("all holds");
         assert_eq!(view.info().isolation, TransactionIsolation::Serializable);
         // What came meanwhile is not its own.
         assert_eq!(contents(view.fs(), "later"), b"outside");
@@ -112,14 +115,17 @@ fn what_was_read_before_a_rebase_is_checked_after_it() {
             drop(view);
             setup.fs.close().expect("closes");
             setup = setup.reopened();
-            view = setup.fs.open_transaction("work").expect("it is named");
+            view = setup.fs.transactions().open("work").expect("it is named");
         }
         write(&setup.fs, ino(&setup.fs, "bob"), b"at home");
         expect_conflicts(&setup, &view, &[("bob", INODE)]);
-        assert!(setup.fs.rebase_transaction(&view).is_err(), "as the commit");
+        assert!(
+            setup.fs.transactions().rebase(&view).is_err(),
+            "as the commit"
+        );
         write(&setup.fs, ino(&setup.fs, "bob"), b"on call");
         write(&setup.fs, ino(&setup.fs, "later"), b"changed");
-        let Err(FsError::Conflict(found)) = setup.fs.commit_transaction(&view) else {
+        let Err(FsError::Conflict(found)) = setup.fs.transactions().commit(&view) else {
             panic!("it has read what came before the rebase");
         };
         assert!(found.iter().any(|it| it.path == b"later"), "{found:?}");
@@ -139,7 +145,8 @@ fn a_read_in_the_old_view_is_refused_after_a_rebase() {
     let made = file(view.fs(), ROOT, "made", b"inside");
     let rebased = setup
         .fs
-        .rebase_transaction(&view)
+        .transactions()
+        .rebase(&view)
         .expect("nothing has changed");
     assert!(matches!(read_root(&view), Err(FsError::Stale(ROOT))));
     let listed = view.fs().read_dir(ROOT, 0, &mut |_| stitch_fs::Taken::More);
@@ -173,7 +180,7 @@ fn a_read_beside_a_rebase_is_checked_by_it_or_refused() {
             (0..round * 500).for_each(|_| std::hint::spin_loop());
             read_root(&beside)
         });
-        let rebased = setup.fs.rebase_transaction(&view);
+        let rebased = setup.fs.transactions().rebase(&view);
         let read = reader.expect("there are threads").join().expect("it ends");
         match (&read, &rebased) {
             // It came first, or waited for a rebase that failed.
@@ -195,15 +202,16 @@ fn what_is_not_known_after_a_crash_is_not_known_after_a_rebase() {
     view.fs().sync().expect("syncs");
     drop(view);
     let setup = setup.reopened();
-    let view = setup.fs.open_transaction("work").expect("it is named");
+    let view = setup.fs.transactions().open("work").expect("it is named");
     let view = setup
         .fs
-        .rebase_transaction(&view)
+        .transactions()
+        .rebase(&view)
         .expect("nothing was changed");
     write(&setup.fs, ino(&setup.fs, "f"), b"after");
     let unknown = ConflictKind::Read(ReadKind::Unknown);
     expect_conflicts(&setup, &view, &[("f", unknown)]);
-    let refused = setup.fs.resolve_transaction(&view, b"f", Side::Ours);
+    let refused = setup.fs.transactions().resolve(&view, b"f", Side::Ours);
     assert!(matches!(refused, Err(FsError::Unresolvable(_))));
 }
 
@@ -222,7 +230,7 @@ fn conflicts_of_writes_are_resolved_while_all_reads_hold() {
         file(view.fs(), ROOT, "own", b"inside");
         set_xattr(&setup.fs, "d", b"outside");
         expect_conflicts(&setup, &view, &[("d", ConflictKind::Xattr)]);
-        let resolved = setup.fs.resolve_transaction(&view, b"d", side);
+        let resolved = setup.fs.transactions().resolve(&view, b"d", side);
         assert_eq!(resolved.expect("all that was read holds"), 1);
         let listed = kinds(&setup, &view);
         assert_eq!(listed, [("d".to_owned(), ConflictKind::Xattr, Some(side))]);
@@ -230,7 +238,7 @@ fn conflicts_of_writes_are_resolved_while_all_reads_hold() {
         write(&setup.fs, ino(&setup.fs, "f"), b"after");
         expect_conflicts(&setup, &view, &[("f", INODE)]);
         write(&setup.fs, ino(&setup.fs, "f"), b"before");
-        let view = match setup.fs.rebase_transaction(&view) {
+        let view = match setup.fs.transactions().rebase(&view) {
             Ok(rebased) => rebased,
             Err(error) => panic!("a value that is back is no change: {error}"),
         };
@@ -273,17 +281,22 @@ fn records_that_were_written_are_resolved_while_those_that_were_read_hold() {
         tree: "stock".to_owned(),
         key: key.into(),
     };
-    let resolve = |view: &TransactionView, key, side| setup.fs.resolve_record(view, &at(key), side);
+    let resolve = |view: &TransactionView, key, side| {
+        setup.fs.transactions().resolve_record(view, &at(key), side)
+    };
     resolve(&view, "both", Side::Ours).expect("all that was read holds");
     put(&*engine, tree, b"read", b"2");
     let kind = ConflictKind::Read(ReadKind::Record);
     let refused = |view: &TransactionView| {
-        let Err(FsError::Conflict(found)) = setup.fs.commit_transaction(view) else {
+        let Err(FsError::Conflict(found)) = setup.fs.transactions().commit(view) else {
             panic!("what was read is changed");
         };
         assert_eq!((found.len(), found[0].kind), (1, kind));
         assert_eq!(found[0].record, Some(at("read")));
-        assert!(setup.fs.rebase_transaction(view).is_err(), "as the commit");
+        assert!(
+            setup.fs.transactions().rebase(view).is_err(),
+            "as the commit"
+        );
         for side in [Side::Ours, Side::Theirs] {
             for key in ["both", "read"] {
                 let refused = resolve(view, key, side);
@@ -296,14 +309,14 @@ fn records_that_were_written_are_resolved_while_those_that_were_read_hold() {
     };
     refused(&view);
     // Of records no value is compared: a new transaction.
-    setup.fs.abort_transaction("work").expect("it is open");
+    setup.fs.transactions().abort("work").expect("it is open");
     let view = begin_ser(&setup, "work");
     let records = view.records();
     records.get(tree, b"read", None).expect("the tree is there");
     put(&**records, tree, b"both", b"inside");
     put(&*engine, tree, b"both", b"outside");
     resolve(&view, "both", Side::Ours).expect("all that was read holds");
-    let rebased = setup.fs.rebase_transaction(&view).expect("all holds");
+    let rebased = setup.fs.transactions().rebase(&view).expect("all holds");
     let late = view.records().get(tree, b"read", None);
     assert!(
         late.is_err(),

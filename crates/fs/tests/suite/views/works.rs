@@ -27,7 +27,7 @@ impl World {
             life,
             ..BeginOptions::default()
         };
-        let begun = self.fs().begin_transaction(name, &options);
+        let begun = self.fs().transactions().begin(name, &options);
         let expected = match self.works.contains_key(name) {
             true => Err(FsError::Exists),
             false => Ok(()),
@@ -53,7 +53,7 @@ impl World {
         let fs = &self.setup.fs;
         let work = self.works.get_mut(name).expect("it is open");
         let view = work.view.take();
-        let view = view.unwrap_or_else(|| fs.open_transaction(name).expect("it is open"));
+        let view = view.unwrap_or_else(|| fs.transactions().open(name).expect("it is open"));
         work.view = keeps.then(|| Arc::clone(&view));
         view
     }
@@ -101,7 +101,7 @@ impl World {
 
     fn abort(&mut self, name: &'static str) {
         self.note(format!("abort {name}"));
-        self.fs().abort_transaction(name).expect("it is open");
+        self.fs().transactions().abort(name).expect("it is open");
         self.works.remove(name);
         self.counts.aborts += 1;
         self.compare_main();
@@ -111,7 +111,7 @@ impl World {
         self.note(format!("commit {name}"));
         let view = self.open_work(name);
         let is_alone = self.works[name].version == self.version && !self.moves_a_clone(name);
-        match self.setup.fs.commit_transaction(&view) {
+        match self.setup.fs.transactions().commit(&view) {
             Ok(_) => {
                 drop(view);
                 let work = self.works.remove(name).expect("it is open");

@@ -163,7 +163,8 @@ fn run_next(progress: &Mutex<RollbackProgress>, notifier: &Notifier) {
         }
     };
     // Those of attempts that found no space after a part.
-    tell(&job.dir, job.dir.fs().take_notices(), notifier);
+    let fs = job.dir.fs();
+    fs.send_notices(|kept| tell(&job.dir, kept, notifier));
     let before = job.before;
     *progress.lock() = RollbackProgress::Done { before, outcome };
 }

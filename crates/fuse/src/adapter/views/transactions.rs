@@ -12,6 +12,7 @@
 mod begin;
 mod commits;
 mod expiry;
+mod open;
 mod resolving;
 mod scope;
 mod sockets;
@@ -76,7 +77,12 @@ impl Transactions {
     pub(super) fn start(&self, notifier: &Notifier) {
         self.table.connect(notifier);
         self.commits.start(notifier);
-        let all = self.table.mainline().transactions().unwrap_or_default();
+        let all = self
+            .table
+            .mainline()
+            .transactions()
+            .list()
+            .unwrap_or_default();
         if all
             .iter()
             .any(|info| info.is_open() && info.expires.is_some())
@@ -91,7 +97,7 @@ impl Transactions {
             let (mainline, commits) =
                 (Arc::clone(self.table.mainline()), Arc::clone(&self.commits));
             expiry::start(
-                move || mainline.transactions(),
+                move || mainline.transactions().list(),
                 move |number| commits.abort_expired(number),
             )
         });
@@ -135,7 +141,12 @@ impl Transactions {
     /// Aborts the runs in a transaction whose processes have ended. They would be soon: but its
     /// commit, which follows, is refused while they are open.
     fn abort_ended_within(&self, number: u64) {
-        let all = self.table.mainline().transactions().unwrap_or_default();
+        let all = self
+            .table
+            .mainline()
+            .transactions()
+            .list()
+            .unwrap_or_default();
         for inner in Catalog::of(all).within(number) {
             if self
                 .watch
@@ -282,7 +293,7 @@ impl Views {
             self.mainline.reclaiming.note();
             return Ok(reply);
         }
-        let all = self.mainline.fs().transactions().or_errno()?;
+        let all = self.mainline.fs().transactions().list().or_errno()?;
         let info = all.into_iter().find(|info| info.number == number);
         match info.map(|info| info.state) {
             Some(TransactionState::Committed(_)) => {
@@ -321,7 +332,7 @@ impl Views {
             return Err(Errno::EINVAL);
         }
         let fs = self.mainline.fs();
-        fs.expire_transaction(info.number, at).or_errno()?;
+        fs.transactions().expire(info.number, at).or_errno()?;
         self.transactions.note_expiry();
         Ok(Vec::new())
     }

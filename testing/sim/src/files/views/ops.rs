@@ -279,7 +279,7 @@ pub(super) fn run(fs: &FileSystem, op: &ViewOp, held: &mut Vec<Ino>) -> FsResult
             run_and_close(view.fs(), at, what)
         }
         ViewWhat::InTransaction { name, what } => {
-            let view = fs.open_transaction_by_number(number_of(fs, name)?)?;
+            let view = fs.transactions().open_number(number_of(fs, name)?)?;
             run_and_close(view.fs(), at, what)
         }
         ViewWhat::CreateSnapshot { name, of, dir } => in_view(fs, (of, dir), |clone, ino| {
@@ -315,10 +315,10 @@ pub(super) fn run(fs: &FileSystem, op: &ViewOp, held: &mut Vec<Ino>) -> FsResult
         ViewWhat::Destroy { chain } => destroy(fs, chain),
         ViewWhat::Begin { name } => begin(fs, name, TransactionLife::Named),
         ViewWhat::Commit { name } => {
-            let view = fs.open_transaction_by_number(number_of(fs, name)?)?;
-            fs.commit_transaction(&view).map(drop)
+            let view = fs.transactions().open_number(number_of(fs, name)?)?;
+            fs.transactions().commit(&view).map(drop)
         }
-        ViewWhat::Abort { name } => fs.abort_transaction_by_number(number_of(fs, name)?),
+        ViewWhat::Abort { name } => fs.transactions().abort_number(number_of(fs, name)?),
         ViewWhat::Run { ops, commits } => run_whole(fs, at, ops, *commits),
     }
 }
@@ -411,7 +411,7 @@ fn begin(fs: &FileSystem, name: &str, life: TransactionLife) -> FsResult<()> {
         outer,
         ..BeginOptions::default()
     };
-    fs.begin_transaction(name, &options).map(drop)
+    fs.transactions().begin(name, &options).map(drop)
 }
 
 /// Operations that are refused are passed over.
@@ -419,13 +419,13 @@ fn run_whole(fs: &FileSystem, at: u64, ops: &[What], commits: bool) -> FsResult<
     begin(fs, RUN, TransactionLife::Run)?;
     let done = work(fs, at, ops, commits);
     if done.is_err() || !commits {
-        fs.abort_transaction(RUN)?;
+        fs.transactions().abort(RUN)?;
     }
     done
 }
 
 fn work(fs: &FileSystem, at: u64, ops: &[What], commits: bool) -> FsResult<()> {
-    let view = fs.open_transaction(RUN)?;
+    let view = fs.transactions().open(RUN)?;
     for what in ops {
         match run_and_close(view.fs(), at, what) {
             Err(e) if !super::is_refusal(&e) => return Err(e),
@@ -433,7 +433,7 @@ fn work(fs: &FileSystem, at: u64, ops: &[What], commits: bool) -> FsResult<()> {
         }
     }
     match commits {
-        true => fs.commit_transaction(&view).map(drop),
+        true => fs.transactions().commit(&view).map(drop),
         false => Ok(()),
     }
 }

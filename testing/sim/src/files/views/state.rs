@@ -64,10 +64,10 @@ impl Views {
             };
             snapshots.insert(info.name, past);
         }
-        let (open, ended) = split(&fs.transactions()?);
+        let (open, ended) = split(&fs.transactions().list()?);
         let mut transactions = BTreeMap::new();
         for (number, name) in open {
-            let view = fs.open_transaction_by_number(number)?;
+            let view = fs.transactions().open_number(number)?;
             transactions.insert(name, tree::read(view.fs())?);
         }
         Ok(Self {
@@ -151,7 +151,7 @@ fn full_name(infos: &[TransactionInfo], info: &TransactionInfo) -> String {
 
 /// The number of the open transaction of a name.
 pub(super) fn number_of(fs: &FileSystem, name: &str) -> FsResult<u64> {
-    let (open, _) = split(&fs.transactions()?);
+    let (open, _) = split(&fs.transactions().list()?);
     let found = open.into_iter().find(|(_, full)| full == name);
     found.map(|(number, _)| number).ok_or(FsError::NotFound)
 }
@@ -241,7 +241,8 @@ pub(super) fn loose_trees(fs: &FileSystem) -> FsResult<Vec<String>> {
     let mut known = BTreeSet::from(["fs".to_owned()]);
     known.extend(fs.clones().iter().map(|info| format!("fs~{}", info.number)));
     let open = fs
-        .transactions()?
+        .transactions()
+        .list()?
         .into_iter()
         .filter(TransactionInfo::is_open);
     known.extend(open.map(|info| format!("txn~{}", info.number)));

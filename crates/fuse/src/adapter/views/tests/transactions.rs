@@ -1,5 +1,6 @@
 //! Requests about transactions, and in them.
 
+mod ending;
 mod isolation;
 mod nested;
 mod notices;
@@ -219,7 +220,7 @@ fn a_run_needs_a_process_that_can_be_seen() {
     assert!(setup.txn("keep kept").is_ok());
     // The end of a mount ends runs, and keeps what is kept.
     setup.views.transactions.stop();
-    let left = setup.fs.transactions().unwrap();
+    let left = setup.fs.transactions().list().unwrap();
     let names: Vec<&str> = left.iter().map(|info| &*info.name).collect();
     assert_eq!(names, ["kept"]);
 }

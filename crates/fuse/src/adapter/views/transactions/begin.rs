@@ -132,7 +132,7 @@ impl Views {
         if let Some(outer) = others.find(|info| Some(info.number) == outer) {
             check_owner(asker.context, outer.owner)?;
         }
-        let locks = self.mainline.fs().path_locks();
+        let locks = self.mainline.fs().transactions().path_locks();
         let lock = match args.locks.is_empty() {
             true => None,
             false => {
@@ -223,7 +223,7 @@ impl Views {
     /// Tells of the isolation of open transactions, and of path locks.
     pub(super) fn list_details(&self, scope: Option<u64>, from: usize) -> Answer<Vec<u8>> {
         let fs = self.mainline.fs();
-        let locks = fs.path_locks();
+        let locks = fs.transactions().path_locks();
         LockLine::drop_ended(&mut self.transactions.line.waiting.lock(), locks);
         let catalog = Catalog::read(fs)?;
         let is_told =

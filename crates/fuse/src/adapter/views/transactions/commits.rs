@@ -10,7 +10,8 @@ use stitch_base::sync::{Arc, Mutex};
 use stitch_fs::{FsError, FsResult, Notices};
 
 use super::ReplyWords;
-use super::table::{OpenTransaction, TransactionTable};
+use super::open::OpenTransaction;
+use super::table::TransactionTable;
 use crate::adapter::chore::{Chore, Left, Round};
 use crate::adapter::views::node::Slot;
 use crate::adapter::views::unasked::UnaskedChange;

@@ -29,7 +29,7 @@ pub(super) struct Catalog {
 
 impl Catalog {
     pub(super) fn read(mainline: &FileSystem) -> Answer<Self> {
-        Ok(Self::of(mainline.transactions().or_errno()?))
+        Ok(Self::of(mainline.transactions().list().or_errno()?))
     }
 
     pub(super) fn of(all: Vec<TransactionInfo>) -> Self {

@@ -1,4 +1,4 @@
-//! The transactions that are open in a mount: each has an [`Adapter`] of its own.
+//! The transactions that are open in a mount: each has an adapter of its own.
 //!
 //! A slot is in use until the kernel has forgotten all inodes of its transaction, also after the
 //! end: what is still open in it must not lead into a later transaction.
@@ -10,23 +10,21 @@ use std::collections::HashMap;
 use std::sync::OnceLock;
 
 use stitch_base::Ino;
-use stitch_base::sync::atomic::{AtomicBool, Ordering};
 use stitch_base::sync::{Arc, Mutex};
 use stitch_fs::{
-    BeginOptions, Conflict, FileSystem, FsError, FsResult, Notices, PathChange, RecordKey, Side,
-    TransactionInfo, TransactionView,
+    BeginOptions, FileSystem, FsError, FsResult, Notices, TransactionInfo, TransactionView,
 };
 
 use super::TransactionSockets;
+use super::open::OpenTransaction;
 use super::scope::Catalog;
 use crate::adapter::views::control::ControlLink;
 use crate::adapter::views::node::Slot;
-use crate::adapter::views::served::{ServedView, ViewServer};
-use crate::adapter::{Adapter, AdapterOptions, OrErrno as _};
+use crate::adapter::views::served::ViewServer;
+use crate::adapter::{AdapterOptions, OrErrno as _};
 use crate::errno::Errno;
 use crate::handler::Answer;
 use crate::notify::Notifier;
-use crate::wire::reply::{Entry, Lookup};
 
 /// Most transactions that are open at a time.
 const OPEN_MAX: usize = 256;
@@ -37,127 +35,6 @@ const OPEN_PER_USER_MAX: usize = 32;
 const ENDED_PER_USER_MAX: usize = 256;
 /// How often a transaction is begun anew because its slot is in use.
 const TRIES: usize = 16;
-
-/// A transaction that is open, or has ended and is not forgotten by the kernel.
-#[derive(Debug)]
-pub(in crate::adapter::views) struct OpenTransaction {
-    view: Arc<TransactionView>,
-    served: ServedView,
-    has_ended: AtomicBool,
-    /// Its changes, while they are listed.
-    changes: Mutex<Option<Arc<Vec<PathChange>>>>,
-    /// Its conflicts, likewise.
-    conflicts: Mutex<Option<Arc<Vec<JudgedConflict>>>>,
-    /// What it began with, while a file of it is read.
-    base: Mutex<Option<Arc<FileSystem>>>,
-}
-
-/// A conflict, and the side that wins if that was said.
-type JudgedConflict = (Conflict, Option<Side>);
-
-impl OpenTransaction {
-    pub(in crate::adapter::views) const fn adapter(&self) -> &Adapter {
-        self.served.adapter()
-    }
-
-    pub(super) fn info(&self) -> &TransactionInfo {
-        self.view.info()
-    }
-
-    /// Looks up its root directory.
-    pub(super) fn lookup_root(&self) -> Answer<Entry> {
-        match self.adapter().find(Ino::ROOT, b".")? {
-            Lookup::Found(entry) => Ok(entry),
-            Lookup::Missing { .. } => Err(Errno::ESTALE),
-        }
-    }
-
-    /// Looks up a name. What is above the root directory is not in it.
-    pub(in crate::adapter::views) fn lookup(&self, parent: Ino, name: &[u8]) -> Answer<Lookup> {
-        self.served.lookup(Ino::ROOT, parent, name)
-    }
-
-    /// Returns the numbers of all its inodes that the kernel may know.
-    pub(super) fn numbers(&self) -> Vec<Ino> {
-        self.served.numbers()
-    }
-
-    /// Returns what it has changed since it began. `anew` if a list begins.
-    pub(super) fn changes(&self, anew: bool) -> FsResult<Arc<Vec<PathChange>>> {
-        let mut kept = self.changes.lock();
-        if let Some(changes) = kept.as_ref().filter(|_| !anew) {
-            return Ok(Arc::clone(changes));
-        }
-        let changes = Arc::new(self.view.changes()?);
-        *kept = Some(Arc::clone(&changes));
-        Ok(changes)
-    }
-
-    pub(super) fn forget_changes(&self) {
-        *self.changes.lock() = None;
-    }
-
-    /// Returns its conflicts. `anew` if a list begins.
-    pub(super) fn conflicts(
-        &self,
-        mainline: &FileSystem,
-        anew: bool,
-    ) -> FsResult<Arc<Vec<JudgedConflict>>> {
-        let mut kept = self.conflicts.lock();
-        if let Some(conflicts) = kept.as_ref().filter(|_| !anew) {
-            return Ok(Arc::clone(conflicts));
-        }
-        let conflicts = Arc::new(mainline.transaction_conflicts(&self.view)?);
-        *kept = Some(Arc::clone(&conflicts));
-        Ok(conflicts)
-    }
-
-    pub(super) fn forget_conflicts(&self) {
-        *self.conflicts.lock() = None;
-    }
-
-    pub(super) fn resolve(
-        &self,
-        mainline: &FileSystem,
-        path: &[u8],
-        side: Side,
-    ) -> FsResult<usize> {
-        mainline.resolve_transaction(&self.view, path, side)
-    }
-
-    pub(super) fn resolve_record(
-        &self,
-        mainline: &FileSystem,
-        record: &RecordKey,
-        side: Side,
-    ) -> FsResult<()> {
-        mainline.resolve_record(&self.view, record, side)
-    }
-
-    /// Returns the file system that it began with. `anew` if a file is read from its beginning.
-    pub(super) fn base(&self, mainline: &FileSystem, anew: bool) -> FsResult<Arc<FileSystem>> {
-        let mut kept = self.base.lock();
-        if let Some(base) = kept.as_ref().filter(|_| !anew) {
-            return Ok(Arc::clone(base));
-        }
-        let base = Arc::new(mainline.open_transaction_base(&self.view)?);
-        *kept = Some(Arc::clone(&base));
-        Ok(base)
-    }
-
-    pub(super) fn forget_base(&self) {
-        *self.base.lock() = None;
-    }
-
-    pub(super) fn has_ended(&self) -> bool {
-        self.has_ended.load(Ordering::Acquire)
-    }
-
-    /// Ends its threads. Not from inside a request.
-    pub(super) fn stop(&self) {
-        self.served.stop();
-    }
-}
 
 /// The transactions that are open, by slot.
 #[derive(Debug)]
@@ -200,7 +77,7 @@ impl TransactionTable {
     pub(in crate::adapter::views) fn socket_link(&self, slot: Slot) -> Answer<ControlLink> {
         let sockets = self.sockets.get().ok_or(Errno::ENOENT)?;
         let open = self.by_slot(slot)?;
-        let link = sockets.open(&open.view);
+        let link = sockets.open(open.view());
         if open.has_ended() {
             // It may have been too late to be ended with the transaction.
             sockets.end(open.info().number);
@@ -252,14 +129,19 @@ impl TransactionTable {
             self.check_user(&catalog, options.owner)?;
         }
         for _ in 0..TRIES {
-            let view = self.mainline.begin_transaction(name, options).or_errno()?;
+            let view = self
+                .mainline
+                .transactions()
+                .begin(name, options)
+                .or_errno()?;
             let number = view.info().number;
             if self.find(Slot::of_transaction(number)).is_none() {
                 return Ok(self.enter(view));
             }
             // The next one has the next number.
             self.mainline
-                .abort_transaction_by_number(number)
+                .transactions()
+                .abort_number(number)
                 .or_errno()?;
         }
         Err(Errno::ENFILE)
@@ -312,7 +194,7 @@ impl TransactionTable {
             };
         }
         let _one_at_a_time = self.opening.lock();
-        let all = self.mainline.transactions().or_errno()?;
+        let all = self.mainline.transactions().list().or_errno()?;
         let mut open = all.iter().filter(|info| info.is_open());
         let info = open.find(|info| Slot::of_transaction(info.number) == slot);
         match self.find(slot) {
@@ -326,12 +208,13 @@ impl TransactionTable {
         self.open.lock().get(&slot).map(Arc::clone)
     }
 
-    /// Returns the open transaction of a name that is in use, of those that began in `outer`.
+    /// Returns the open transaction of a name that is in use, of those that began in `outer`; `None`
+    /// also of one that may be ending, which the catalog tells.
     pub(super) fn find_name(&self, outer: Option<u64>, name: &str) -> Option<Arc<OpenTransaction>> {
         let open = self.open.lock();
         let is_it = |open: &&Arc<OpenTransaction>| {
             let info = open.info();
-            !open.has_ended() && info.outer == outer && info.name == name
+            !open.may_have_ended() && info.outer == outer && info.name == name
         };
         open.values().find(is_it).map(Arc::clone)
     }
@@ -345,7 +228,8 @@ impl TransactionTable {
     fn open(&self, number: u64) -> Answer<Arc<OpenTransaction>> {
         let view = self
             .mainline
-            .open_transaction_by_number(number)
+            .transactions()
+            .open_number(number)
             .or_errno()?;
         match self.find(Slot::of_transaction(view.info().number)) {
             Some(_) => Err(Errno::ENFILE),
@@ -356,14 +240,7 @@ impl TransactionTable {
     fn enter(&self, view: Arc<TransactionView>) -> Arc<OpenTransaction> {
         let slot = Slot::of_transaction(view.info().number);
         let served = self.server.serve(Arc::clone(view.fs()), slot);
-        let opened = Arc::new(OpenTransaction {
-            view,
-            served,
-            has_ended: AtomicBool::new(false),
-            changes: Mutex::default(),
-            conflicts: Mutex::default(),
-            base: Mutex::default(),
-        });
+        let opened = Arc::new(OpenTransaction::new(view, served));
         let before = self.open.lock().insert(slot, Arc::clone(&opened));
         debug_assert!(before.is_none(), "one is opened at a time");
         opened
@@ -386,8 +263,8 @@ impl TransactionTable {
         let Some(open) = self.find(slot) else {
             return;
         };
-        open.served.forget(ino, count);
-        if open.has_ended() && open.served.is_idle() {
+        open.forget(ino, count);
+        if open.is_gone() {
             drop(open);
             self.sweep();
         }
@@ -399,17 +276,19 @@ impl TransactionTable {
         if open.has_ended() {
             return Err(FsError::Ended);
         }
-        let committed = self.mainline.commit_transaction(&open.view);
-        // With resolutions it is rebased first: then it goes on under another number.
-        if committed.is_ok() || self.is_renumbered(open) {
-            open.has_ended.store(true, Ordering::Release);
-            self.end_socket(open.info().number);
-        }
-        committed
+        open.ending(|| {
+            let committed = self.mainline.transactions().commit(open.view());
+            // With resolutions it is rebased first: then it goes on under another number.
+            if committed.is_ok() || self.is_renumbered(open) {
+                open.set_ended(true);
+                self.end_socket(open.info().number);
+            }
+            committed
+        })
     }
 
     fn is_renumbered(&self, open: &OpenTransaction) -> bool {
-        let all = self.mainline.transactions().unwrap_or_default();
+        let all = self.mainline.transactions().list().unwrap_or_default();
         let mut others = all.iter().filter(|info| info.is_open());
         let name = |info: &TransactionInfo| (info.outer, info.name.clone());
         others.any(|info| name(info) == name(open.info()) && info.number != open.info().number)
@@ -421,26 +300,26 @@ impl TransactionTable {
         if open.has_ended() {
             return Err(FsError::Ended);
         }
-        let rebased = self.mainline.rebase_transaction(&open.view)?;
-        debug_assert_ne!(rebased.info().number, open.info().number, "another one");
-        open.has_ended.store(true, Ordering::Release);
-        self.end_socket(open.info().number);
-        Ok(())
+        open.ending(|| {
+            let rebased = self.mainline.transactions().rebase(open.view())?;
+            debug_assert_ne!(rebased.info().number, open.info().number, "another one");
+            open.set_ended(true);
+            self.end_socket(open.info().number);
+            Ok(())
+        })
     }
 
     /// Aborts the transaction of a number, and those in it. Returns those that were in use.
     pub(super) fn abort(&self, number: u64) -> FsResult<Vec<Arc<OpenTransaction>>> {
         let _one_at_a_time = self.opening.lock();
-        let mut ended = Catalog::of(self.mainline.transactions()?).within(number);
+        let mut ended = Catalog::of(self.mainline.transactions().list()?).within(number);
         ended.push(number);
         // Before they are listed as aborted: whoever reads that does not find them any more.
         let in_use = ended.iter().filter_map(|number| self.find_number(*number));
         let in_use: Vec<Arc<OpenTransaction>> = in_use.collect();
-        let set_ended =
-            |open: &Arc<OpenTransaction>, to| open.has_ended.store(to, Ordering::Release);
-        in_use.iter().for_each(|open| set_ended(open, true));
-        if let Err(error) = self.mainline.abort_transaction_by_number(number) {
-            in_use.iter().for_each(|open| set_ended(open, false));
+        in_use.iter().for_each(|open| open.set_ended(true));
+        if let Err(error) = self.mainline.transactions().abort_number(number) {
+            in_use.iter().for_each(|open| open.set_ended(false));
             return Err(error);
         }
         ended.iter().for_each(|number| self.end_socket(*number));
@@ -449,13 +328,12 @@ impl TransactionTable {
 
     /// Forgets those that have ended and that the kernel has forgotten.
     pub(super) fn sweep(&self) {
-        let is_gone = |open: &OpenTransaction| open.has_ended() && open.served.is_idle();
         let mut gone = Vec::new();
         {
             let mut table = self.open.lock();
             let slots: Vec<Slot> = table
                 .iter()
-                .filter_map(|(slot, open)| is_gone(open).then_some(*slot))
+                .filter_map(|(slot, open)| open.is_gone().then_some(*slot))
                 .collect();
             gone.extend(slots.iter().filter_map(|slot| table.remove(slot)));
         }
