@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_attributes_unless_somebody_does_without() {
+    fn there_are_attributes_unless_an_option_turns_them_off() {
         assert!(!words("rw").no_xattr);
         assert!(words("xattr,noxattr").no_xattr);
         assert!(!words("noxattr,xattr").no_xattr);

@@ -60,7 +60,7 @@ fn upgrade(mount_point: &Path) -> Result<Value> {
     let before = live::ask(mount_point)?;
     if before["restart"].is_null() {
         bail!(
-            "{shown}: nobody keeps this mount while its daemon is replaced; unmount it and mount it \
+            "{shown}: no holder keeps this mount while its daemon is replaced; unmount it and mount it \
              with -o restart"
         );
     }

@@ -45,8 +45,8 @@ impl Rights {
         let default_permissions = words.default_permissions.unwrap_or(!is_roots_alone);
         anyhow::ensure!(
             default_permissions || !allow_other,
-            "nodefault_permissions lets everybody who can enter do everything; give noallow_other \
-             as well, so that only who mounts can enter"
+            "nodefault_permissions lets all users who can enter do everything; give noallow_other \
+             as well, so that only the user who mounts can enter"
         );
         Ok(Self {
             allow_other,
