@@ -48,7 +48,7 @@ impl View {
         Ok(self.engine.scan(dictionary.tree(), range, direction, at)?)
     }
 
-    /// As [`Self::scan`] upward, for who will read all of a bounded range.
+    /// Scans upward like [`Self::scan`], for a caller that will read all of a bounded range.
     ///
     /// # Errors
     /// [`DbError::Kv`].

@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn who_wants_the_device_is_not_asked() {
         let wanted = TransportChoice::Only(Transport::Dev);
-        let (transport, refusal) = choose(wanted, || panic!("nobody asks")).unwrap();
+        let (transport, refusal) = choose(wanted, || panic!("io_uring is not tried")).unwrap();
         assert_eq!(transport, Transport::Dev);
         assert!(refusal.is_none());
     }

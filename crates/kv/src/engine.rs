@@ -106,10 +106,10 @@ pub enum Caching {
 pub enum Coming<'a> {
     /// All of it, in the order of keys.
     InOrder,
-    /// Short parts of it, in any order: the files of a directory. As long as there is memory for
-    /// it, what nobody has come for stays.
+    /// Short parts of it, in any order: the files of a directory. As long as there is memory,
+    /// blocks that were not read yet stay.
     InParts,
-    /// As `InParts`, after what was asked for before: it takes no place of what somebody comes for.
+    /// Like `InParts`, with less priority: it must not evict prefetched data that is in use.
     Later,
     /// As `InParts`, and what lies after the range and before this key as well, as far as it is
     /// read with it.
@@ -510,9 +510,10 @@ pub trait Engine: Send + Sync {
         Err(KvError::Unsupported("branch trees"))
     }
 
-    /// Does ahead what [`Self::absorb`] of these branches has to do and can be done while others
-    /// write. Whoever absorbs under locks of its own calls it before it takes them, once nobody
-    /// writes to the branches. It changes nothing that anybody reads, and may be left out.
+    /// Does in advance the part of [`Self::absorb`] of these branches that can run while others
+    /// write. A caller that absorbs under locks of its own calls this before it takes them, once
+    /// there are no more writes to the branches. It changes nothing that a reader sees. The call is
+    /// optional.
     ///
     /// # Errors
     /// As [`Self::absorb`]. None if the engine can do nothing ahead.
@@ -524,8 +525,8 @@ pub trait Engine: Send + Sync {
     /// Gives what was written to branch trees to their parents, then applies `batch`, and drops the
     /// branches: one commit, whole or not at all, if nothing that `guards` name has changed since
     /// their moments. Each message that was written to a branch is applied to what the parent holds
-    /// by then. Whoever wants to know that nobody else changed the same keys adds a guard on
-    /// each of [`Self::branch_keys`], as of [`Self::branch_moment`].
+    /// by then. To refuse the commit if another writer changed the same keys, add a guard on each
+    /// of [`Self::branch_keys`], as of [`Self::branch_moment`].
     ///
     /// # Errors
     /// [`KvError::Conflict`], [`KvError::NoTree`] (a branch or a parent that is not alive),
@@ -595,8 +596,8 @@ pub trait Engine: Send + Sync {
         at: Option<&Snapshot>,
     ) -> Result<Box<dyn Scan + '_>, KvError>;
 
-    /// As [`Self::scan`] upward, for who will read all of a bounded range: what it needs may be
-    /// read together.
+    /// Scans upward like [`Self::scan`], for a caller that will read all of a bounded range: the
+    /// engine may read its blocks together.
     ///
     /// # Errors
     /// As [`Self::scan`].

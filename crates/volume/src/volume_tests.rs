@@ -152,7 +152,7 @@ fn one_damaged_superblock_is_repaired_and_two_are_refused() {
 }
 
 #[test]
-fn another_file_system_is_named_and_nobody_is_told_to_overwrite_it() {
+fn another_file_system_is_named_without_advice_to_overwrite_it() {
     let device = MemDevice::new(16 << 20);
     device
         .write_at(0, &[&[0; 1080], b"\x53\xef", &[0; 3014]])
@@ -362,7 +362,7 @@ fn a_format_is_raised_when_it_is_needed_and_for_good() {
     let opened = open(&device).unwrap();
     opened.volume.close().unwrap();
     drop(opened);
-    assert_eq!(format(), ((2, 0), (2, 0)), "nobody needed another");
+    assert_eq!(format(), ((2, 0), (2, 0)), "no other format was required");
     let opened = open(&device).unwrap();
     opened.volume.require_format((2, 0)).unwrap();
     assert_eq!(format(), ((2, 0), (2, 0)));

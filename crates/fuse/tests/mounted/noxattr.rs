@@ -75,8 +75,8 @@ fn list(entries: &[(u16, u16, u32)]) -> Vec<u8> {
     out
 }
 
-/// An ACL by which the owner, user 65534 and the mask may read and write, and nobody else may do
-/// anything.
+/// An ACL by which the owner, user 65534 and the mask may read and write, and other users may do
+/// nothing.
 fn for_nobody() -> Vec<u8> {
     let none = u32::MAX;
     list(&[
@@ -177,7 +177,7 @@ fn reports_come_by_ioctl_of_every_mount() {
 }
 
 #[test]
-fn access_lists_bind_nobody_and_are_kept() {
+fn access_lists_have_no_effect_and_are_kept() {
     for xattrs in [true, false] {
         let Some(mounted) = mounted(xattrs) else {
             return;
