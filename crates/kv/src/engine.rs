@@ -97,7 +97,7 @@ pub enum Caching {
     /// It goes into the engine's cache, as far as that has room.
     #[default]
     IfRoom,
-    /// It goes past the cache: who asks keeps it.
+    /// Bypasses the cache: the caller keeps the data.
     Past,
 }
 
@@ -675,8 +675,8 @@ pub trait Engine: Send + Sync {
 
     /// Sets how many bytes commits of the other classes leave to those of
     /// [`SpaceClass::Allocated`], instead of the number set before. They are not free in
-    /// [`Self::space`]. Who commits with that class sets less afterwards. The number is not stored:
-    /// it is 0 at open.
+    /// [`Self::space`]. A caller that has committed with that class sets less afterwards. The
+    /// number is not stored: it is 0 at open.
     ///
     /// # Errors
     /// [`KvError::NoSpace`] if it is more than before, and as much more is not free: nothing is

@@ -110,7 +110,7 @@ fn a_half_made_volume_is_none() {
 }
 
 #[test]
-fn a_volume_says_who_it_is() {
+fn a_volume_has_an_identity() {
     let opened = open(&Arc::new(fresh())).unwrap();
     assert_eq!(&opened.volume.superblock().uuid, b"0123456789abcdef");
     assert_eq!(opened.volume.superblock().label, "test");
@@ -215,7 +215,7 @@ fn features_decide_what_an_unknown_program_may_do() {
 }
 
 #[test]
-fn versions_decide_who_may_read() {
+fn versions_decide_which_programs_may_read() {
     let newer_minor = with_superblock(|s| s.version = (2, 9));
     assert_eq!(
         open(&newer_minor).unwrap_err().kind(),

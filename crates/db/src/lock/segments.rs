@@ -1,4 +1,4 @@
-//! The locks on one tree: disjoint segments of keys in order, each with who holds it.
+//! The locks on one tree: disjoint segments of keys in order, each with its holders.
 //!
 //! A lock is cut at the ends of those that it overlaps:
 //!

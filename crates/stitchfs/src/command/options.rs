@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn who_stays_awake_is_left_to_the_machine_unless_said() {
+    fn idle_polling_is_automatic_unless_an_option_says_otherwise() {
         assert_eq!(words("rw").idle_poll, IdlePollChoice::Auto);
         let always = words("noidle_poll,idle_poll").idle_poll;
         assert_eq!(always, IdlePollChoice::Always);

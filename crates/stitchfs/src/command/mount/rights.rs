@@ -1,4 +1,4 @@
-//! The options that the kernel mounts with, and who can enter.
+//! The mount options of the kernel, and the users who can enter.
 
 use crate::command::options::{AccessTimes, MountWords};
 use anyhow::Result;
