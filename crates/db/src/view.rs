@@ -61,7 +61,7 @@ impl View {
         Ok(self.engine.scan_whole(dictionary.tree(), range, at)?)
     }
 
-    /// Says that [`Self::scan_whole`] will soon be asked for a range of about a megabyte; see
+    /// Prefetches a range of about a megabyte that a [`Self::scan_whole`] will soon read; see
     /// [`Engine::read_ahead`].
     pub fn read_ahead(
         &self,

@@ -610,9 +610,9 @@ pub trait Engine: Send + Sync {
         self.scan(tree, range, Direction::Forward, at)
     }
 
-    /// Says that [`Self::scan_whole`] will soon be asked for a range, at most about a megabyte
-    /// at a time and each part once. Returns at once, and promises nothing; answers whether it is
-    /// being read or at hand.
+    /// Prefetches a range that [`Self::scan_whole`] will soon read, at most about a megabyte at a
+    /// time and each part once. Returns without a wait; the engine may ignore the hint. Returns
+    /// whether the range is being read or in memory.
     fn read_ahead(
         &self,
         tree: TreeId,

@@ -112,7 +112,7 @@ impl Drop for Mounted {
     }
 }
 
-/// Says why a test was left out.
+/// Reports whether this process can mount; prints the reason for skipping a test if not.
 pub(crate) fn can_mount() -> bool {
     let reason = if !Path::new("/dev/fuse").exists() {
         "/dev/fuse is missing"
