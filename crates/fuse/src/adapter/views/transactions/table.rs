@@ -314,7 +314,7 @@ impl TransactionTable {
         let _one_at_a_time = self.opening.lock();
         let mut ended = Catalog::of(self.mainline.transactions().list()?).within(number);
         ended.push(number);
-        // Before they are listed as aborted: whoever reads that does not find them any more.
+        // Before they are listed as aborted: a reader of that list does not find them any more.
         let in_use = ended.iter().filter_map(|number| self.find_number(*number));
         let in_use: Vec<Arc<OpenTransaction>> = in_use.collect();
         in_use.iter().for_each(|open| open.set_ended(true));
