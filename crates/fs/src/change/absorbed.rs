@@ -46,11 +46,12 @@ impl Changes<'_> {
         if self.fs.branch.is_some() {
             return Ok(());
         }
+        let (aside, engine) = (&self.fs.aside, self.fs.engine().as_ref());
         match chunks {
             0 => Ok(()),
-            1.. => self.fs.try_more_aside(chunks.unsigned_abs()),
+            1.. => aside.set_more(engine, chunks.unsigned_abs()),
             _ => {
-                self.fs.set_less_aside(chunks.unsigned_abs());
+                aside.set_less(engine, chunks.unsigned_abs());
                 Ok(())
             }
         }

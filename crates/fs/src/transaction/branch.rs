@@ -26,7 +26,7 @@ pub(crate) struct BranchRules {
 
 impl BranchRules {
     /// Reports whether an inode was made in the transaction: no other file system has it.
-    pub(super) const fn owns(self, ino: Ino) -> bool {
+    pub(crate) const fn owns(self, ino: Ino) -> bool {
         ino.0 >= self.first_ino
     }
 

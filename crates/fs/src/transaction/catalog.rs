@@ -30,7 +30,7 @@ use stitch_kv::{Engine, NewBranch};
 /// Committed transactions that are remembered, the last ones.
 const OUTCOMES_MAX: usize = 256;
 
-/// RecordsByNumber, by number.
+/// Records, in the order of their numbers.
 pub(super) type RecordsByNumber = Vec<(Ino, TransactionRecord)>;
 
 pub(super) fn schema_name(number: Ino) -> String {
@@ -41,7 +41,7 @@ pub(super) const fn is_open(record: &TransactionRecord) -> bool {
     matches!(record.state, TransactionState::Open)
 }
 
-/// RecordsByNumber and trees of the transactions of a store.
+/// Records and trees of the transactions of a store.
 ///
 /// Invariant: it reads and writes no other rows of mainline than those of transactions.
 #[derive(Clone, Copy)]
