@@ -78,15 +78,15 @@ impl<'fs> Changes<'fs> {
         self.fs.mark_header(mark)
     }
 
-    /// Commits rows that nothing in memory is about, as a [`Change`] commits its own.
-    pub(crate) fn commit_rows(self, batch: &RowBatch<'_>, space: SpaceClass) -> FsResult<()> {
-        self.fs.commit_where_room(batch, space)
-    }
-
     /// Removes plain files of forgotten files at once, since the host is full. Reports whether
     /// there were any. The caller may have an inode locked.
     pub(crate) fn make_room_beside(self) -> FsResult<bool> {
         self.fs.makes_room_beside()
+    }
+
+    /// Commits rows that nothing in memory is about, as a [`Change`] commits its own.
+    pub(crate) fn commit_rows(self, batch: &RowBatch<'_>, space: SpaceClass) -> FsResult<()> {
+        self.fs.commit_where_room(batch, space)
     }
 
     /// Returns the time of a change, in nanoseconds since 1970.

@@ -46,12 +46,12 @@ impl Changes<'_> {
         if self.fs.branch.is_some() {
             return Ok(());
         }
-        let (aside, engine) = (&self.fs.aside, self.fs.engine().as_ref());
+        let engine = self.fs.engine().as_ref();
         match chunks {
             0 => Ok(()),
-            1.. => aside.set_more(engine, chunks.unsigned_abs()),
+            1.. => self.fs.aside.set_more(engine, chunks.unsigned_abs()),
             _ => {
-                aside.set_less(engine, chunks.unsigned_abs());
+                self.fs.aside.set_less(engine, chunks.unsigned_abs());
                 Ok(())
             }
         }
