@@ -208,8 +208,8 @@ impl TransactionTable {
         self.open.lock().get(&slot).map(Arc::clone)
     }
 
-    /// Returns the open transaction of a name that is in use, of those that began in `outer`; `None`
-    /// also of one that may be ending, which the catalog tells.
+    /// Returns the open transaction of a name that is in use, of those that began in `outer`;
+    /// `None` also of one that may be ending, which the catalog tells.
     pub(super) fn find_name(&self, outer: Option<u64>, name: &str) -> Option<Arc<OpenTransaction>> {
         let open = self.open.lock();
         let is_it = |open: &&Arc<OpenTransaction>| {
