@@ -14,11 +14,13 @@ mod judge;
 mod lost;
 mod moments;
 mod repair;
+mod rollback;
 mod scan;
 mod shared;
 mod views;
 
 pub use issue::{Issue, Owner};
+pub use rollback::finish_rollbacks;
 
 use crate::locator::{Locator, Tree};
 use crate::schema::SCHEMA;
@@ -112,12 +114,14 @@ pub fn check_with_files(
     progress: &mut dyn FnMut(u64),
 ) -> FsResult<Vec<Issue>> {
     let trees = Trees::open(engine, SCHEMA)?;
-    let (mut issues, mut found) = check_trees(&trees, lost, files, progress)?;
+    let (mut issues, mut found) = check_trees(engine.as_ref(), &trees, lost, files, progress)?;
     issues.extend(moments::damaged(engine.as_ref())?);
     issues.extend(views::policies_of_none(&found));
     let policies = std::mem::take(&mut found.policies);
     let live = views::take(&mut found);
     issues.extend(views::adrift(&found, &issues, 0, &live));
+    let mut shown = views::Shown::default();
+    shown.add(0, &found, &live);
     for (&number, record) in &live {
         if record.home != 0 && !live.contains_key(&record.home) {
             issues.push(Issue::CloneAdrift { number });
@@ -127,16 +131,18 @@ pub fn check_with_files(
             continue;
         };
         let lost = views::lost_in(engine.as_ref(), &trees, lost);
-        let (own, found) = check_trees(&trees, &lost, None, progress)?;
+        let (own, found) = check_trees(engine.as_ref(), &trees, &lost, None, progress)?;
         issues.extend(judge::false_policies(&policies, number, &found));
         issues.extend(views::adrift(&found, &own, number, &live));
-        issues.extend(views::within(number, own));
+        issues.extend(views::within(number, shown.paths(number, record, own)));
+        shown.add(number, &found, &live);
     }
     Ok(issues)
 }
 
 /// Checks one file system. What was found is returned as far as judging has left it.
 fn check_trees(
+    engine: &dyn Engine,
     trees: &Trees,
     lost: &[LostKeys],
     files: Option<&dyn ExternalFiles>,
@@ -145,6 +151,7 @@ fn check_trees(
     let lost = lost::Lost::new(trees, lost)?;
     let mut found = scan::scan(trees, &lost, progress)?;
     let mut issues = lost.issues(trees, &found)?;
+    found.issues.extend(rollback::interrupted(engine, &found)?);
     found.issues.extend(external::rows(&found));
     found.issues.extend(allocated::rows(&found));
     found.issues.extend(shared::rows(&found));
@@ -157,6 +164,9 @@ fn check_trees(
 
 /// Repairs what `check` found. Returns the number of issues repaired; check again afterwards, since
 /// a repair can bring new issues to light. What cannot be read stays as it is.
+///
+/// A rollback that was interrupted stays: call [`finish_rollbacks`] before, and check again. What
+/// is left of the rollback may put right what a repair would change.
 ///
 /// # Errors
 /// What the engine cannot write; issues before that are repaired.

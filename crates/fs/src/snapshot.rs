@@ -77,7 +77,7 @@ pub struct SnapshotInfo {
 impl SnapshotInfo {
     /// Returns the snapshot that a pin is; `None` for a pin of something else, and for one whose
     /// record is damaged or newer than this program.
-    fn of(pin: &PinInfo) -> Option<Self> {
+    pub(crate) fn of(pin: &PinInfo) -> Option<Self> {
         let name = pin.name.strip_prefix(PIN_PREFIX)?;
         match SnapshotRecord::decode(&pin.user) {
             Ok(record) => Some(Self {
@@ -129,9 +129,10 @@ impl FileSystem {
     /// [`FsError::Exists`] if the name is taken; [`FsError::NotDir`]; [`FsError::NotFound`] for a
     /// directory that was removed; [`FsError::NameTooLong`] for a name over
     /// [`SNAPSHOT_NAME_BYTES_MAX`] or a path over 4000 bytes; [`FsError::Invalid`] for what is no
-    /// name; [`FsError::Unsupported`] of an engine without pins, or a store with large files
-    /// beside it, which are written in place, and in a transaction; [`FsError::NumbersTooLarge`];
-    /// [`FsError::ReadOnly`].
+    /// name, and where a rollback was interrupted in the file system of the directory or in a clone
+    /// that lies in it; [`FsError::Unsupported`] of an engine without pins, or a store with large
+    /// files beside it, which are written in place, and in a transaction;
+    /// [`FsError::NumbersTooLarge`]; [`FsError::ReadOnly`].
     ///
     /// # Durability
     /// The snapshot, and all that it shows, are on the medium when this returns.
@@ -233,12 +234,29 @@ impl FileSystem {
         let engine = self.engine();
         let pin = self.pin_views(&pin_name(name), &record.encode(), record.view)?;
         let info = SnapshotInfo::of(&pin).ok_or(FsError::Invalid("no snapshot was made"))?;
-        match SnapshotView::open(engine, &self.options, info.clone()) {
-            Ok(_) => Ok(info),
+        let opened = SnapshotView::open(engine, &self.options, info.clone());
+        match opened.and_then(|view| self.check_is_whole(&view)) {
+            Ok(()) => Ok(info),
             Err(error) => {
                 engine.drop_pin(&pin.name)?;
                 Err(error)
             }
+        }
+    }
+
+    /// Refuses a snapshot with a clone in it of which a rollback has restored a part: the snapshot
+    /// could not show it.
+    fn check_is_whole(&self, view: &SnapshotView) -> FsResult<()> {
+        let under_way = &self.standing.views.under_way;
+        if !under_way.has_interrupted() {
+            return Ok(());
+        }
+        let inner = view.inner_clones()?;
+        match inner.iter().any(|clone| under_way.is_interrupted(*clone)) {
+            true => Err(FsError::Invalid(
+                "a rollback of a clone in it was interrupted: repeat it",
+            )),
+            false => Ok(()),
         }
     }
 

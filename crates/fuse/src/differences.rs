@@ -12,7 +12,11 @@
 //!   paths OLD            NUMBER COUNT (SIGN PATH FROM)...   begins a list for a copy
 //!   more NUMBER FROM     NUMBER COUNT (SIGN PATH FROM)...   goes on from the one with this index
 //!   parts FROM           BITS HOME COUNT BASE...            which numbers inodes of clones have
+//!   show 0               -                                  the caller has opened the directory
 //! ```
+//!
+//! An ordinary user compares a clone with its source, or two clones, after `show` for the first
+//! side: the way to it may be closed to the user, and its number alone opens nothing.
 //!
 //! Paths begin at the directory. That of the directory itself is empty. In a list for a copy `-` is
 //! a path at the earlier moment, and `+` one at the later.
@@ -35,6 +39,7 @@ const LIST: &str = "list";
 const PATHS: &str = "paths";
 const MORE: &str = "more";
 const PARTS: &str = "parts";
+const SHOW: &str = "show";
 
 /// What a daemon is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +52,8 @@ pub(crate) enum DifferenceRequest {
     More(u64, usize),
     /// How the inodes of clones are numbered in the directory's snapshot, from a part on.
     Parts(usize),
+    /// Nothing: the directory may be the first side of the caller's next comparison.
+    Show,
 }
 
 impl DifferenceRequest {
@@ -56,6 +63,7 @@ impl DifferenceRequest {
         let mut word = || std::str::from_utf8(input.name().ok()?).ok();
         match (word()?, word()?) {
             (LIST, old) => Some(Self::List(old.parse().ok()?)),
+            (SHOW, _) => Some(Self::Show),
             (PARTS, from) => Some(Self::Parts(from.parse().ok()?)),
             (PATHS, old) => Some(Self::Paths(old.parse().ok()?)),
             (MORE, number) => Some(Self::More(number.parse().ok()?, word()?.parse().ok()?)),
@@ -72,14 +80,23 @@ impl DifferenceRequest {
 /// All mean that a walk through both directories tells. `EOPNOTSUPP` where that is better: for a
 /// directory with few names, or for a clone with another clone in it and its source; `EPERM` if
 /// something different is in a directory that is not the caller's, or the caller is an ordinary
-/// user and the directories are in two clones; `EINVAL` if the directories are not the same one, or
-/// `old` is the later one; `ESTALE` if the snapshot was deleted, or the daemon has forgotten the
-/// list; `ENOTTY` of a daemon that is older than this.
+/// user, the directories are in two clones and the other one was not told by [`show`]; `EINVAL` if
+/// the directories are not the same one, or `old` is the later one; `ESTALE` if the snapshot was
+/// deleted, or the daemon has forgotten the list; `ENOTTY` of a daemon that is older than this.
 ///
 /// # Cost
 /// See [`stitch_fs::FileSystem::differences`].
 pub fn list(dir: impl AsFd, old: u64) -> io::Result<Vec<ListedChange>> {
     all_of(dir, LIST, old)
+}
+
+/// Tells the daemon that `dir` is open, so that the next [`list`] of this user may compare it with
+/// a directory of another clone, or of what it is a clone of.
+///
+/// # Errors
+/// `EINVAL` or `ENOTTY` of a daemon that is older than this.
+pub fn show(dir: impl AsFd) -> io::Result<()> {
+    report::ask::<ASK>(&dir, &[SHOW, "0"]).map(drop)
 }
 
 /// Returns the paths below `dir` that a copy of the directory whose number in the mount is `old`
@@ -194,6 +211,7 @@ mod tests {
             parsed(&[LIST, &old]),
             Some(DifferenceRequest::List(u64::MAX))
         );
+        assert_eq!(parsed(&[SHOW, "0"]), Some(DifferenceRequest::Show));
         assert_eq!(parsed(&[PATHS, "7"]), Some(DifferenceRequest::Paths(7)));
         assert_eq!(parsed(&[PARTS, "9"]), Some(DifferenceRequest::Parts(9)));
         assert_eq!(

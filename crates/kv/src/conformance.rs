@@ -58,7 +58,7 @@ pub trait Factory {
 
 /// A store under test: an open engine and what it lives on.
 pub trait Subject {
-    /// The open engine. Whoever calls `reopen` has dropped its clones and snapshots before.
+    /// Returns the open engine. The caller of `reopen` drops its clones and snapshots before.
     fn engine(&self) -> Arc<dyn Engine>;
 
     /// Ends the engine's life and opens the store anew, with the same registry. False if this

@@ -515,6 +515,11 @@ impl Store {
                 asked: self.path.display().to_string(),
             });
         }
+        let again = match self.finish_rollbacks(checked)? {
+            true => Some(self.check(&mut |_, _| ())?),
+            false => None,
+        };
+        let checked = again.as_ref().unwrap_or(checked);
         let mut count = 0;
         for (name, issues) in &checked.issues {
             let instance = self.first.find(Some(name))?;
@@ -523,6 +528,16 @@ impl Store {
             instance.engine.sync()?;
         }
         Ok(count)
+    }
+
+    /// Finishes rollbacks that a check found interrupted. Reports whether there were any.
+    fn finish_rollbacks(&self, checked: &Checked) -> Result<bool, StoreError> {
+        let mut has_any = false;
+        for (name, issues) in &checked.issues {
+            let instance = self.first.find(Some(name))?;
+            has_any |= fsck::finish_rollbacks(&instance.engine, issues)?;
+        }
+        Ok(has_any)
     }
 
     /// As [`Database::defrag`](crate::Database::defrag).

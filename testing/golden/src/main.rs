@@ -59,6 +59,8 @@ fn images() -> Result<(), Box<dyn Error>> {
         (Clean::Killed, "shifts-killed"),
         (Clean::Closed, "clones-closed"),
         (Clean::Killed, "clones-killed"),
+        (Clean::Killed, "rollback-killed"),
+        (Clean::Killed, "rollback-in-clone-killed"),
     ] {
         let device = match kind.split_once('-') {
             Some(("instances", _)) => sample::make_instances(clean)?,
@@ -66,6 +68,7 @@ fn images() -> Result<(), Box<dyn Error>> {
             Some(("pins", _)) => sample::make_pins(clean)?,
             Some(("scopes", _)) => sample::make_scopes(clean)?,
             Some(("ranges", _)) => sample::make_ranges(clean)?,
+            Some(("rollback", end)) => sample::make_rollback(end.starts_with("in-clone"))?,
             Some(("clones", _)) => sample::make_clones(clean)?,
             Some(("branches", _)) => sample::make_branches(clean)?,
             Some(("shifts", _)) => sample::make_shifts(clean)?,

@@ -1,5 +1,9 @@
 //! A store with something of everything, as it is kept for each version of the format.
 
+mod rollback;
+
+pub use rollback::make_rollback;
+
 use crate::store::{self, Clean};
 use stitch_base::{Ino, TreeId};
 use stitch_device::MemDevice;

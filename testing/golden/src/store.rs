@@ -82,17 +82,8 @@ pub fn with_engine(
     further: &[&str],
     fill: impl FnOnce(&FileSystem, &dyn Engine) -> Result<(), Box<dyn Error>>,
 ) -> Result<MemDevice, Box<dyn Error>> {
-    let medium = MemDevice::new(VOLUME_BYTES_MIN);
-    let format = FormatOptions {
-        label: "golden".to_owned(),
-        ..FormatOptions::default()
-    };
-    Volume::format(&medium, &format, &mut |_, _| ())?;
-    let device = Arc::new(CrashDevice::from_image(&medium, CrashPlan::NEVER));
-    let first = engine(Arc::clone(&device) as Arc<dyn Device>)?;
+    let (device, first) = formatted()?;
     let engine = Arc::clone(&first) as Arc<dyn Engine>;
-    FileSystem::format(&engine, &options(), (0, 0))?;
-    alter(&*engine)?;
     let fs = FileSystem::open(Arc::clone(&engine), options())?;
     fill(&fs, &*engine)?;
     for name in further {
@@ -110,6 +101,48 @@ pub fn with_engine(
         engine.close()?;
     }
     Ok(device.kill_image())
+}
+
+/// A device with a new store of the smallest size, and its engine.
+fn formatted() -> Result<(Arc<CrashDevice>, Arc<VtEngine>), Box<dyn Error>> {
+    let medium = MemDevice::new(VOLUME_BYTES_MIN);
+    let format = FormatOptions {
+        label: "golden".to_owned(),
+        ..FormatOptions::default()
+    };
+    Volume::format(&medium, &format, &mut |_, _| ())?;
+    let device = Arc::new(CrashDevice::from_image(&medium, CrashPlan::NEVER));
+    let first = engine(Arc::clone(&device) as Arc<dyn Device>)?;
+    let engine = Arc::clone(&first) as Arc<dyn Engine>;
+    FileSystem::format(&engine, &options(), (0, 0))?;
+    alter(&*engine)?;
+    Ok((device, first))
+}
+
+/// A new store of the smallest size, after `prepare`, whose process was killed while `change` ran:
+/// its `write`-th write to the device, from 1, fails. Each batch of a rollback is as small as it
+/// can be.
+///
+/// # Errors
+/// Whatever the store says before `change`; that `change` came to its end.
+pub fn killed_at<T>(
+    write: u64,
+    prepare: impl FnOnce(&FileSystem) -> FsResult<T>,
+    change: impl FnOnce(&FileSystem, T) -> FsResult<()>,
+) -> Result<MemDevice, Box<dyn Error>> {
+    let (device, engine) = formatted()?;
+    let options = FsOptions {
+        rollback_batch_bytes: Some(1),
+        ..options()
+    };
+    let fs = FileSystem::open(engine as Arc<dyn Engine>, options)?;
+    let prepared = prepare(&fs)?;
+    fs.sync()?;
+    device.set_plan(CrashPlan::at_write(write));
+    match change(&fs, prepared) {
+        Ok(()) => Err("it came to its end".into()),
+        Err(_) => Ok(device.kill_image()),
+    }
 }
 
 /// Opens a store, checks every rule, reads everything, changes it, closes it and opens it again:
@@ -342,4 +375,37 @@ pub fn text(tree: &Tree) -> String {
     tree.iter()
         .map(|(path, node)| format!("{path:?} {node:?}\n"))
         .collect()
+}
+
+/// What is wrong with a store, a line for each issue. Nothing is opened that would mend it.
+///
+/// # Errors
+/// Whatever the store says.
+pub fn issues(medium: &MemDevice) -> Result<Vec<String>, Box<dyn Error>> {
+    let engine = engine(Arc::new(medium.clone()))? as Arc<dyn Engine>;
+    let issues = fsck::check(&engine, &mut |_| ())?;
+    Ok(issues.iter().map(ToString::to_string).collect())
+}
+
+/// The first bytes of a file in the directory of a store's only clone, and in that of mainline
+/// which it is a clone of.
+///
+/// # Errors
+/// Whatever the store says.
+pub fn begins(medium: &MemDevice, dir: &str, name: &str) -> Result<[Vec<u8>; 2], Box<dyn Error>> {
+    let engine = engine(Arc::new(medium.clone()))? as Arc<dyn Engine>;
+    let fs = FileSystem::open(engine, options())?;
+    let clones = fs.clones();
+    let [info] = &clones[..] else {
+        return Err("there is not one clone".into());
+    };
+    let clone = fs.open_clone(info.number)?;
+    let dir = fs.lookup(DirName::new(Ino::ROOT, dir.as_bytes()))?.ino;
+    let read = |fs: &FileSystem, dir| {
+        let ino = fs.lookup(DirName::new(dir, name.as_bytes()))?.ino;
+        let mut bytes = Vec::new();
+        fs.read(ino, 0, 8, &mut bytes)?;
+        FsResult::Ok(bytes)
+    };
+    Ok([read(clone.fs(), info.root)?, read(&fs, dir)?])
 }

@@ -82,7 +82,8 @@ fn the_current_version_has_its_images() {
         "clones-",
     ]
     .map(|kind| ["closed", "killed"].map(|end| format!("{kind}{end}")));
-    for kind in kinds.iter().flatten() {
+    let killed = ["rollback-killed", "rollback-in-clone-killed"].map(str::to_owned);
+    for kind in kinds.iter().flatten().chain(&killed) {
         let name = format!("{major}.{minor}-{kind}.img");
         let is_there = images().iter().any(|path| path.ends_with(&name));
         assert!(
@@ -286,6 +287,35 @@ fn a_sample_of_moved_tables_has_the_rows_of_all() {
             assert_eq!(rows(&device), expected);
             store::exercise(&device).expect("it passes its checks");
             assert_eq!(rows(&device), expected);
+        }
+    }
+}
+
+#[test]
+fn a_sample_of_a_rollback_is_one_in_the_middle_and_is_finished() {
+    let was = b"What was".to_vec();
+    let changed = b"xxxxxxxx".to_vec();
+    let interrupted = "the rollback of directory";
+    for (in_clone, kind) in [(false, ""), (true, "in-clone-")] {
+        let new = sample::make_rollback(in_clone).expect("the sample is made");
+        let stored = stored(&format!("rollback-{kind}killed"));
+        for device in [new, stored] {
+            let issues = store::issues(&device).expect("it can be read");
+            let is_of_clone = |line: &String| line.starts_with("clone 1: ");
+            let found: Vec<_> = issues.iter().filter(|l| l.contains(interrupted)).collect();
+            assert!(
+                matches!(found[..], [one] if is_of_clone(one) == in_clone),
+                "{issues:?}"
+            );
+            let restored = match in_clone {
+                true => [was.clone(), changed.clone()],
+                false => [changed.clone(), was.clone()],
+            };
+            for name in ["a", "b", "c", "d"] {
+                let found = store::begins(&device, "directory", name).expect("it opens");
+                assert_eq!(found, restored, "{name} {in_clone}");
+            }
+            store::exercise(&device).expect("it passes its checks");
         }
     }
 }

@@ -1,11 +1,13 @@
 //! What can be wrong with a file system, one variant for each broken rule.
 
+mod text;
+
+use self::text::{back_text, lost_text};
 use crate::ExternalName;
-use crate::locator::Locator;
 use std::path::PathBuf;
 use stitch_base::Ino;
 
-/// An inode with rows that are lost.
+/// An inode that an issue is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
     /// Its number.
@@ -201,6 +203,27 @@ pub enum Issue {
         /// Name of its pin.
         pin: String,
         /// The fault.
+        detail: String,
+    },
+    /// A rollback was interrupted: a directory is restored in part.
+    #[error(
+        "the rollback of directory {} to {past} was interrupted; a mount finishes it, and so does \
+         a repair",
+        dir.ino
+    )]
+    InterruptedRollback {
+        /// The directory.
+        dir: Owner,
+        /// The snapshot or the moment of the history that it goes back to, for a person.
+        past: String,
+    },
+    /// A rollback was interrupted and cannot be finished: the file system cannot be opened.
+    #[error(
+        "a rollback was interrupted and cannot be finished: {detail}; a repair ends it, and what \
+         it has restored stays"
+    )]
+    BrokenRollback {
+        /// What is missing.
         detail: String,
     },
     /// Something is wrong in a clone.
@@ -423,18 +446,24 @@ pub enum Issue {
 }
 
 impl Issue {
-    /// Returns the inodes that have rows among what is lost.
+    /// Returns the inodes that have rows among what is lost, or the directory that is restored in
+    /// part.
     #[must_use]
     pub fn owners(&self) -> &[Owner] {
         match self {
             Self::Lost { owners, .. } => owners,
+            Self::InterruptedRollback { dir, .. } => std::slice::from_ref(dir),
+            Self::InClone { issue, .. } => issue.owners(),
             _ => &[],
         }
     }
 
     /// False for what no repair can bring back.
     #[must_use]
-    pub const fn is_repairable(&self) -> bool {
+    pub fn is_repairable(&self) -> bool {
+        if let Self::InClone { issue, .. } = self {
+            return issue.is_repairable();
+        }
         !matches!(
             self,
             Self::NoHeader { .. }
@@ -445,52 +474,4 @@ impl Issue {
                 | Self::MissingPlainFile { .. }
         )
     }
-}
-
-fn back_text(place: &Option<(Ino, u64)>) -> String {
-    match place {
-        Some((parent, _)) => {
-            format!("its back row is missing or does not lead to directory {parent}")
-        }
-        None => "it has a back row and no row under a name".to_owned(),
-    }
-}
-
-/// Reports whether all keys of a range of the sys tree are those of back rows.
-fn is_of_back_rows(first: &[u8], end: &[u8]) -> bool {
-    let all = Locator::default().back_rows();
-    all.start() <= first && end <= all.end()
-}
-
-/// What is lost, and what can be done about it.
-fn lost_text(tree: &str, first: &[u8], end: &[u8], owners: usize) -> String {
-    let these = |one: &str, many: &str| match owners {
-        1 => one.to_owned(),
-        count => format!("{count} {many}"),
-    };
-    let what = match (tree, owners) {
-        ("sys", _) if is_of_back_rows(first, end) => "a block of back rows cannot be read: the \
-             first file handle in it puts them anew; nothing else is lost"
-            .to_owned(),
-        ("sys", _) => "a block of counters and of the list of orphans cannot be read: restore the \
-             store from a copy"
-            .to_owned(),
-        (_, 0) => format!("a block of the {tree} tree cannot be read; whose it is is not known"),
-        ("data", _) => format!(
-            "a block with contents of {} cannot be read: restore them from a copy, or remove the \
-             file with all that is left of it",
-            these("a file", "files")
-        ),
-        ("meta", _) => format!(
-            "a block with entries of {} cannot be read: restore what is missing there from a copy",
-            these("a directory", "directories")
-        ),
-        (_, _) => format!(
-            "a block with extended attributes of {} cannot be read: restore them from a copy, or \
-             remove the file with its contents",
-            these("a file", "files")
-        ),
-    };
-    let (first, end) = (first.escape_ascii(), end.escape_ascii());
-    format!("{what}; a repair cannot bring it back (keys {first} to {end} of the {tree} tree)")
 }

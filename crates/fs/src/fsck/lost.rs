@@ -36,6 +36,15 @@ struct Range {
     end: Vec<u8>,
 }
 
+impl Range {
+    /// Reports whether keys of a number may be in it.
+    fn is_near(&self, number: Ino) -> bool {
+        let first = Locator::ino_of(&self.start).unwrap_or_default();
+        let last = Locator::ino_of(&self.end).unwrap_or(Ino(u64::MAX));
+        first <= number && number <= last
+    }
+}
+
 /// All lost ranges of a file system.
 #[derive(Debug, Default)]
 pub(super) struct Lost {
@@ -168,6 +177,14 @@ impl Lost {
         is_lost || self.has_lost_sharing(found)
     }
 
+    /// Reports whether names that count as links of an inode may be lost.
+    fn may_have_names_of(&self, found: &Found, ino: Ino) -> bool {
+        match found.is_directory(ino) {
+            true => self.touches(&self.keys.directory(ino)),
+            false => self.is_any_of("meta"),
+        }
+    }
+
     /// Reports whether a lost row may be all that is wrong.
     fn explains(&self, found: &Found, issue: &Issue) -> bool {
         let has_lost_names = self.of("meta").next().is_some();
@@ -180,14 +197,7 @@ impl Lost {
                 stored,
                 counted,
                 ..
-            } => {
-                let is_directory = found.is_directory(*ino);
-                let may_have_more = match is_directory {
-                    true => self.touches(&self.keys.directory(*ino)),
-                    false => has_lost_names,
-                };
-                may_have_more && counted < stored
-            }
+            } => counted < stored && self.may_have_names_of(found, *ino),
             Issue::UnlistedOrphan { ino } => self.has(&self.keys.orphan(*ino)),
             Issue::LooseData { ino } => {
                 let is_elsewhere = has_lost_names && !found.inodes.contains_key(ino);
@@ -208,11 +218,13 @@ impl Lost {
             Issue::BackRow { ino, .. } => self.has(&self.keys.back(*ino)),
             Issue::UnwrittenCount { .. } => has_lost_names || self.of("sys").next().is_some(),
             Issue::NextIno { .. } => self.has(&self.keys.next_ino()),
+            Issue::BrokenRollback { .. } => self.has(&self.keys.rollback()),
             Issue::InodeCount { .. } => has_lost_names || self.has(&self.keys.inode_count()),
             Issue::InClone { .. }
             | Issue::CloneAdrift { .. }
             | Issue::CloneWithoutTrees { .. }
             | Issue::BadMoment { .. }
+            | Issue::InterruptedRollback { .. }
             | Issue::NoHeader { .. }
             | Issue::BadMetaRow { .. }
             | Issue::WrongHash { .. }
@@ -258,25 +270,22 @@ fn can_read(trees: &Trees, dictionary: Dictionary, start: &[u8], end: &[u8]) -> 
 
 /// Whose rows are in a range.
 fn owners(trees: &Trees, found: &Found, paths: &Paths<'_>, range: &Range) -> FsResult<Vec<Owner>> {
-    let first = Locator::ino_of(&range.start).unwrap_or_default();
-    let last = Locator::ino_of(&range.end).unwrap_or(Ino(u64::MAX));
-    let is_near = |(ino, _): &(&Ino, &FoundInode)| first <= **ino && **ino <= last;
+    let numbers = |ino: Ino| match range.tree {
+        "data" => found.shared.numbers(ino),
+        _ => vec![ino],
+    };
+    let is_near = |ino: Ino| numbers(ino).into_iter().any(|number| range.is_near(number));
     let mut near: Vec<(Ino, &FoundInode)> = Vec::new();
     if range.tree != "sys" {
-        near.extend(
-            found
-                .inodes
-                .iter()
-                .filter(is_near)
-                .map(|(ino, inode)| (*ino, inode)),
-        );
+        let all = found.inodes.iter().map(|(ino, inode)| (*ino, inode));
+        near.extend(all.filter(|(ino, _)| is_near(*ino)));
         near.sort_unstable_by_key(|(ino, _)| *ino);
     }
     let mut owners = Vec::new();
     for (ino, inode) in near {
         let is_owner = match (range.tree, inode.kind) {
             ("data", FileKind::Regular) if inode.contents() != Some(Contents::Inline) => {
-                has_lost_chunk(trees, range, ino, inode)?
+                has_lost_contents(trees, found, range, (ino, inode.size))?
             }
             ("meta", FileKind::Directory) => {
                 has_lost_row(trees, range, &trees.keys.directory(ino))?
@@ -303,23 +312,45 @@ fn has_lost_row(trees: &Trees, range: &Range, rows: &RowRange) -> FsResult<bool>
     Ok(start < end && !can_read(trees, range.dictionary, start, end)?)
 }
 
-/// Reports whether a chunk of a file cannot be read. A filter may know of each that it was not in
-/// the block.
-fn has_lost_chunk(trees: &Trees, range: &Range, ino: Ino, inode: &FoundInode) -> FsResult<bool> {
+/// Reports whether some contents of a file of this size cannot be read: its own, or shared ones
+/// that it uses.
+fn has_lost_contents(
+    trees: &Trees,
+    found: &Found,
+    range: &Range,
+    (ino, size): (Ino, u64),
+) -> FsResult<bool> {
+    for number in found.shared.numbers(ino) {
+        let is_used = |chunk| found.shared.number_of(ino, chunk) == Some(number);
+        if range.is_near(number) && has_lost_chunk(trees, range, (number, size), &is_used)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Reports whether a chunk under a number that is used cannot be read, of a file of this size. A
+/// filter may know of each that it was not in the block.
+fn has_lost_chunk(
+    trees: &Trees,
+    range: &Range,
+    (number, size): (Ino, u64),
+    is_used: &dyn Fn(u64) -> bool,
+) -> FsResult<bool> {
     let chunk_at = |key: &[u8]| {
-        let is_same = Locator::ino_of(key) == Some(ino);
+        let is_same = Locator::ino_of(key) == Some(number);
         is_same.then(|| Locator::chunk_before(key)).flatten()
     };
     let first = chunk_at(&range.start).unwrap_or(0);
-    let count = inode.size.div_ceil(CHUNK_BYTES);
+    let count = size.div_ceil(CHUNK_BYTES);
     // The end is a key and a zero byte.
     let end = chunk_at(&range.end).map_or(count, |last| count.min(last.saturating_add(1)));
     if end.saturating_sub(first) > CHUNKS_TRIED_MAX {
-        return has_lost_row(trees, range, &trees.keys.chunks_from(ino, 0));
+        return has_lost_row(trees, range, &trees.keys.chunks_from(number, 0));
     }
     let view = trees.schema.now();
-    for chunk in first..end {
-        match view.get(range.dictionary, &trees.keys.chunk(ino, chunk)) {
+    for chunk in (first..end).filter(|chunk| is_used(*chunk)) {
+        match view.get(range.dictionary, &trees.keys.chunk(number, chunk)) {
             Ok(_) => {}
             Err(error) => {
                 let error = error.into();
@@ -335,14 +366,14 @@ fn has_lost_chunk(trees: &Trees, range: &Range, ino: Ino, inode: &FoundInode) ->
 }
 
 /// Finds paths of inodes.
-struct Paths<'a> {
+pub(super) struct Paths<'a> {
     found: &'a Found,
     /// A name of each inode that has its own row.
     links: HashMap<Ino, &'a [u8]>,
 }
 
 impl<'a> Paths<'a> {
-    fn new(found: &'a Found) -> Self {
+    pub(super) fn new(found: &'a Found) -> Self {
         let links = found
             .links
             .iter()
@@ -354,7 +385,7 @@ impl<'a> Paths<'a> {
     }
 
     /// A path from the root; `None` if a name on the way is not known.
-    fn of(&self, ino: Ino) -> Option<PathBuf> {
+    pub(super) fn of(&self, ino: Ino) -> Option<PathBuf> {
         let mut names: Vec<&[u8]> = Vec::new();
         let mut at = ino;
         while at != Ino::ROOT {

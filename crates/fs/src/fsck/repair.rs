@@ -1,8 +1,9 @@
 //! Repairs, one small step for each issue. Each is a batch of its own, so that a repair that stops
 //! half-way leaves a file system that is no worse than before.
 
+mod views;
+
 use super::back;
-use super::views;
 use super::{Issue, Trees, is_unreadable};
 use super::{allocated, external, shared};
 use crate::contents::Contents;
@@ -66,11 +67,14 @@ impl Repair<'_> {
             | Issue::Lost { .. }
             | Issue::LostUnused { .. }
             | Issue::Unchecked { .. }
+            // Finished by an open of the file system.
+            | Issue::InterruptedRollback { .. }
             // Repaired in the list of pins.
             | Issue::BadMoment { .. }
             // Repaired in the trees of the clone.
             | Issue::InClone { .. } => return Ok(false),
             Issue::CloneAdrift { .. } | Issue::CloneWithoutTrees { .. } => self.view(issue)?,
+            Issue::BrokenRollback { .. } => self.end_rollback()?,
             Issue::NoPlainFile { .. }
             | Issue::MissingPlainFile { .. }
             | Issue::LooseExternal { .. }
@@ -84,12 +88,7 @@ impl Repair<'_> {
             Issue::WrongHash { parent, name, key } => self.rehash(*parent, name, key)?,
             Issue::BadRow { tree, key } => self.delete_bad_row(tree, key),
             Issue::NoRoot => self.put_directory(&trees.keys.own(Ino::ROOT), Ino::ROOT, 0o755),
-            Issue::WrongType { key, ino } => {
-                if let Some(head) = self.head(&trees.keys.own(*ino))? {
-                    self.changes
-                        .put(trees.meta, key, &encode_link(*ino, head.kind));
-                }
-            }
+            Issue::WrongType { key, ino } => self.put_type(key, *ino)?,
             Issue::LinkCount { key, counted, .. } => {
                 self.change(key, |head| head.nlink = *counted)?;
             }
@@ -137,6 +136,14 @@ impl Repair<'_> {
             _ => trees.sys,
         };
         self.changes.delete(tree, key);
+    }
+
+    fn put_type(&mut self, key: &[u8], ino: Ino) -> FsResult<()> {
+        if let Some(head) = self.head(&self.trees.keys.own(ino))? {
+            let row = encode_link(ino, head.kind);
+            self.changes.put(self.trees.meta, key, &row);
+        }
+        Ok(())
     }
 
     fn put_number(&mut self, key: &[u8], number: u64) {
@@ -360,41 +367,6 @@ impl Repair<'_> {
     fn remake(&mut self, ino: Ino) -> FsResult<()> {
         let name = self.lost_name(ino)?;
         self.put_directory(&name, ino, 0o700);
-        Ok(())
-    }
-
-    fn delete_policy(&mut self, issue: &Issue) {
-        let row = views::policy_row(self.trees, issue);
-        self.changes.delete(self.trees.sys, &row);
-    }
-
-    /// An issue of a clone's record.
-    fn view(&mut self, issue: &Issue) -> FsResult<()> {
-        match issue {
-            Issue::CloneAdrift { number } => self.land(*number)?,
-            Issue::CloneWithoutTrees { number } => {
-                let trees = self.trees;
-                self.changes.delete(trees.sys, &trees.keys.view(*number));
-            }
-            _ => debug_assert!(false, "it is no issue of a record"),
-        }
-        Ok(())
-    }
-
-    /// Lays a clone at a new directory in `lost+found`.
-    fn land(&mut self, number: u64) -> FsResult<()> {
-        let (sys, keys) = (self.trees.sys, self.trees.keys);
-        let Some(mut record) = views::record(self.trees, number)? else {
-            return Ok(());
-        };
-        let graft = self.new_number()?;
-        // `lost+found` may need one, too.
-        self.commit()?;
-        let name = self.lost_name(graft)?;
-        self.put_directory(&name, graft, 0o700);
-        record.home = 0;
-        record.graft = graft;
-        self.changes.put(sys, &keys.view(number), &record.encode());
         Ok(())
     }
 

@@ -16,7 +16,7 @@ use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow, row_flag};
 use stitch_format::fs_key::CHUNK_BYTES;
 use stitch_format::fs_policy::PolicyRow;
 use stitch_format::fs_reads;
-use stitch_format::fs_sys::{AllocatedRow, ExternalRow, FsHeader, decode_number};
+use stitch_format::fs_sys::{AllocatedRow, ExternalRow, FsHeader, RollbackRow, decode_number};
 use stitch_format::fs_transaction::TransactionRecord;
 use stitch_format::fs_view::ViewRecord;
 
@@ -77,6 +77,8 @@ pub(super) struct Found {
     pub(super) views: BTreeMap<u64, ViewRecord>,
     /// Directories that have policies of snapshots, each with the clone that it is in; 0 is none.
     pub(super) policies: BTreeSet<(u64, Ino)>,
+    /// Row of a rollback that was interrupted, or what is wrong with it.
+    pub(super) rollback: Option<Result<RollbackRow, String>>,
     /// Stored number of chunks in unwritten extents.
     pub(super) unwritten: Option<u64>,
     pub(super) header: Option<FsHeader>,
@@ -312,8 +314,11 @@ impl Found {
     fn sys_row(&mut self, row: SysRow, value: &[u8]) -> bool {
         let number = decode_number(value).ok();
         match row {
-            // A rollback that was interrupted: the next mount finishes it.
-            SysRow::Header | SysRow::Rollback => return true,
+            SysRow::Header => return true,
+            SysRow::Rollback => {
+                self.rollback = Some(RollbackRow::decode(value).map_err(|e| e.to_string()));
+                return true;
+            }
             SysRow::Fixed => return number.is_some(),
             SysRow::NextIno => self.next_ino = number.or(self.next_ino),
             SysRow::InodeCount => self.inode_count = number.or(self.inode_count),

@@ -122,6 +122,15 @@ impl SharedRows {
         count
     }
 
+    /// The number under which a chunk of an inode is; `None` for a shared one without contents.
+    pub(super) fn number_of(&self, ino: Ino, chunk: u64) -> Option<Ino> {
+        match self.rows.get(&ino) {
+            Some(row) if has(row, chunk) => row.contents,
+            Some(row) => Some(row.own),
+            None => Some(ino),
+        }
+    }
+
     /// The numbers under which chunks of an inode are.
     pub(super) fn numbers(&self, ino: Ino) -> Vec<Ino> {
         match self.rows.get(&ino) {

@@ -12,7 +12,7 @@ use stitch_format::fs_policy::{Keep, PolicyRow};
 use stitch_format::fs_sys::{AllocatedRow, ExtentState, ExternalRow, FsHeader, encode_number};
 use stitch_kv::{Engine, ModelEngine, UpsertRegistry};
 
-mod shared;
+pub(super) mod shared;
 
 const SEED: u64 = 7;
 

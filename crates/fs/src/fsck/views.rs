@@ -1,11 +1,16 @@
 //! Writable views: each is a file system of its own, and lies at a directory of another one.
 
+use super::issue::Owner;
+use super::lost::Paths;
 use super::scan::Found;
 use super::{Issue, Trees};
 use crate::FsResult;
 use crate::locator::RowKey;
 use crate::schema::view_schema;
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use stitch_base::Ino;
 use stitch_base::sync::Arc;
 use stitch_format::fs_inode::FileKind;
@@ -85,6 +90,64 @@ pub(super) fn lost_in(engine: &dyn Engine, trees: &Trees, lost: &[LostKeys]) -> 
         }
     }
     all
+}
+
+/// The paths at which views are shown, from the root of mainline.
+#[derive(Default)]
+pub(super) struct Shown(BTreeMap<u64, PathBuf>);
+
+impl Shown {
+    /// Adds the views that lie in one that was scanned. A view has a larger number than the one
+    /// that it lies in.
+    pub(super) fn add(&mut self, home: u64, found: &Found, views: &Views) {
+        let paths = Paths::new(found);
+        for (&number, record) in views.iter().filter(|(_, record)| record.home == home) {
+            debug_assert!(number > home, "a view lies in one that was there before");
+            let own = paths.of(record.graft);
+            let shown = match home {
+                0 => own,
+                _ => own.and_then(|own| self.path(home, &views[&home], &own)),
+            };
+            self.0.extend(shown.map(|shown| (number, shown)));
+        }
+    }
+
+    /// Returns the path from the root of mainline of a path in the trees of a view; `None` if it is
+    /// not shown.
+    fn path(&self, number: u64, record: &ViewRecord, own: &Path) -> Option<PathBuf> {
+        let below = own.strip_prefix("/").ok()?;
+        let root = Path::new(OsStr::from_bytes(&record.path));
+        let below = below.strip_prefix(root).ok()?;
+        let shown = self.0.get(&number)?;
+        Some(shown.components().chain(below.components()).collect())
+    }
+
+    /// Gives the inodes that the issues of a view are about the paths at which they are shown, and
+    /// leaves those out that are not shown.
+    pub(super) fn paths(&self, number: u64, record: &ViewRecord, own: Vec<Issue>) -> Vec<Issue> {
+        let shown = |owner: Owner| match owner.path {
+            None => Some(owner),
+            Some(path) => self.path(number, record, &path).map(|path| Owner {
+                path: Some(path),
+                ..owner
+            }),
+        };
+        let with_paths = |mut issue: Issue| {
+            if let Issue::Lost { owners, .. } = &mut issue {
+                *owners = std::mem::take(owners)
+                    .into_iter()
+                    .filter_map(shown)
+                    .collect();
+            } else if let Issue::InterruptedRollback { dir, .. } = &mut issue {
+                dir.path = dir
+                    .path
+                    .take()
+                    .and_then(|path| self.path(number, record, &path));
+            }
+            issue
+        };
+        own.into_iter().map(with_paths).collect()
+    }
 }
 
 /// The issues of a view, told apart from those of mainline.

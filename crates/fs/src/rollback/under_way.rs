@@ -49,6 +49,12 @@ impl RollbacksUnderWay {
         all.get(&view).is_some_and(|begun| begun.is_interrupted)
     }
 
+    /// Reports whether some view shows a part of a rollback.
+    pub(crate) fn has_interrupted(&self) -> bool {
+        let all = self.by_view.lock();
+        all.values().any(|begun| begun.is_interrupted)
+    }
+
     /// Reports whether some rollback in a clone has not ended.
     pub(super) fn has_any_in_clones(&self) -> bool {
         self.by_view.lock().keys().any(|view| *view > 0)

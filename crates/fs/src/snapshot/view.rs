@@ -4,7 +4,7 @@ use super::follow::follow_path;
 use super::parts::{PartNumbers, PastViews};
 use super::{SnapshotInfo, pin_name};
 use crate::system::FileSystem;
-use crate::{CloneInfo, FsOptions, FsResult};
+use crate::{CloneInfo, CloneSource, FsOptions, FsResult};
 use stitch_base::sync::Arc;
 use stitch_kv::{Engine, SnapshotEngine};
 
@@ -45,6 +45,17 @@ impl SnapshotView {
     /// [`FileSystem::readers_keep_contents`].
     pub fn readers_keep_contents(&mut self) {
         self.views.readers_keep_contents();
+    }
+
+    /// Returns the numbers of the clones that the snapshot shows.
+    pub(crate) fn inner_clones(&self) -> FsResult<Vec<u64>> {
+        let source = CloneSource {
+            fs: &self.fs,
+            dir: self.info.root,
+            snapshot: Some(&self.info.name),
+        };
+        let inner = source.inner_clones(&self.views.mainline().clones())?;
+        Ok(inner.iter().map(|clone| clone.info.number).collect())
     }
 
     /// Returns the file system of a clone at that moment.

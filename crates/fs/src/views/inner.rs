@@ -28,8 +28,8 @@ pub const INNER_CLONES_MAX: usize = 1024;
 
 /// A clone that lies in the source, and is cloned with it.
 #[derive(Clone, Debug)]
-pub(super) struct InnerClone {
-    pub(super) info: CloneInfo,
+pub(crate) struct InnerClone {
+    pub(crate) info: CloneInfo,
     /// Index of the view that it lies in among those that are made; 0 is the outermost one.
     pub(super) above: usize,
 }
@@ -71,7 +71,7 @@ pub(super) fn in_view(all: &[CloneInfo], home: u64) -> Vec<CloneInfo> {
 impl CloneSource<'_> {
     /// Returns the clones below the directory, and those in them, each after the one that it lies
     /// in. `all` are those of the source's moment.
-    pub(super) fn inner_clones(&self, all: &[CloneInfo]) -> FsResult<Vec<InnerClone>> {
+    pub(crate) fn inner_clones(&self, all: &[CloneInfo]) -> FsResult<Vec<InnerClone>> {
         let mut found: Vec<InnerClone> = Vec::new();
         let mut seen = BTreeSet::from([self.fs.view_number()]);
         for at in 0.. {

@@ -158,7 +158,7 @@ pub(super) fn refused(factory: &dyn Factory) {
     let made = store.engine().create_pin_of("pin", b"", &only);
     made.expect("the pin is made");
     let held = ranges(&[(b"c", b"e"), (b"p", b"q")]);
-    let unknown = store.try_narrow("nobody", tree, held.clone());
+    let unknown = store.try_narrow("missing", tree, held.clone());
     assert!(
         matches!(unknown, Err(KvError::PinNotFound(_))),
         "{unknown:?}"
@@ -459,7 +459,9 @@ pub(super) fn shares(factory: &dyn Factory) {
     let exclusive = |store: &Store| {
         let holders = ["a", "b"].map(Holder::Pin);
         let found = store.engine().exclusive_space(&holders, &mut |_, _| true);
-        found.expect("the walk reads").expect("nobody ended it")
+        found
+            .expect("the walk reads")
+            .expect("the walk is not cancelled")
     };
     for ending in ENDINGS {
         let found = exclusive(&store);
@@ -497,5 +499,7 @@ pub(super) fn shares(factory: &dyn Factory) {
 fn exclusive_of(store: &Store, name: &str) -> u64 {
     let holders = [Holder::Pin(name)];
     let found = store.engine().exclusive_space(&holders, &mut |_, _| true);
-    found.expect("the walk reads").expect("nobody ended it")[0]
+    found
+        .expect("the walk reads")
+        .expect("the walk is not cancelled")[0]
 }

@@ -145,7 +145,7 @@ pub(super) fn copies_of(all: &AllRows, holds: &Arc<Holds>) -> AllRows {
 }
 
 impl State {
-    /// Returns the rows of every tree that somebody may read.
+    /// Returns the rows of every tree that can be read.
     pub(super) fn all_rows(&self) -> AllRows {
         let mut all = self.hidden_rows();
         let living = self.trees.iter();

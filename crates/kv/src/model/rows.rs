@@ -250,7 +250,7 @@ impl Rows {
         self.keep(key, versions, holds);
     }
 
-    /// Puts back those versions of a key that somebody can see.
+    /// Puts back those versions of a key that a reader can see.
     fn keep(&mut self, key: &[u8], mut versions: Vec<Version>, holds: &TreeMoments) {
         let holds = holds.of(key);
         let ends: Vec<Option<Seqno>> = (1..=versions.len())
@@ -274,7 +274,7 @@ impl Rows {
         }
     }
 
-    /// Drops every version that nobody can see.
+    /// Drops every version that no reader can see.
     pub(super) fn prune(&mut self, holds: &TreeMoments) {
         self.bytes = 0;
         for (key, versions) in std::mem::take(&mut self.map) {

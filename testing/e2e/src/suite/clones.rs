@@ -67,6 +67,10 @@ pub(super) const CASES: &[Case] = &[
         run: back::a_directory_in_a_clone_is_rolled_back,
     },
     Case {
+        name: "restore",
+        run: back::files_and_directories_of_clones_are_restored,
+    },
+    Case {
         name: "rollback-killed",
         run: back::a_kill_leaves_a_clone_as_before_or_as_in_the_snapshot,
     },

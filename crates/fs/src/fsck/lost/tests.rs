@@ -1,4 +1,5 @@
 use super::*;
+use crate::fsck::tests::shared::with_shared;
 use crate::fsck::tests::{Sample, keep_back_rows, name};
 use crate::fsck::{check_around, repair};
 use bytes::Bytes;
@@ -212,4 +213,24 @@ fn the_last_chunk_number_can_be_lost() {
     let (first, last) = (fs_key::chunk(Ino(3), 1), fs_key::chunk(Ino(3), u64::MAX));
     let issues = found("data", &first, &last);
     assert_eq!(owners_of(&issues[0]), [(3, Some("/d/f"))]);
+}
+
+#[test]
+fn lost_contents_that_are_shared_are_those_of_all_files_that_use_them() {
+    let lost_of = |first: &[u8], last: &[u8]| {
+        let (engine, lost) = holed_in(&with_shared(), "data", first, last);
+        let issues = check_around(&engine, &lost, &mut |_| {}).expect("all else can be read");
+        let [lost] = issues.as_slice() else {
+            panic!("more than what is lost: {issues:?}");
+        };
+        owners_of(lost)
+            .iter()
+            .map(|(ino, _)| *ino)
+            .collect::<Vec<_>>()
+    };
+    let chunk = |number: u64, chunk: u64| fs_key::chunk(Ino(number), chunk);
+    assert_eq!(lost_of(&chunk(3, 0), &chunk(3, 0)), [3, 6]);
+    assert_eq!(lost_of(&chunk(3, 1), &chunk(3, 1)), [3], "6 has its own");
+    assert_eq!(lost_of(&chunk(6, 0), &chunk(6, 1)), [6], "its own");
+    assert_eq!(lost_of(&chunk(3, 1), &chunk(6, 1)), [3, 6]);
 }

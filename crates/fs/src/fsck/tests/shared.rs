@@ -20,7 +20,7 @@ fn put_row(sample: &Sample, ino: u64, row: &SharedRow) {
 
 /// The sample, with file 3 and its copy 6 (`d/copy`), which has written chunk 1 since. The own
 /// number of file 3 is 7.
-fn with_shared() -> Sample {
+pub(in crate::fsck) fn with_shared() -> Sample {
     let sample = Sample::new();
     let shared = InodeHead {
         size: 5000,

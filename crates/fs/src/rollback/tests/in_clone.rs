@@ -1,5 +1,6 @@
 //! The directory lies in a clone.
 
+use super::interrupted::lines;
 use super::{LARGE, ROOT, SUPER, Seen, Tester, change_all, grow, open, tester};
 use crate::{CloneSource, DirName, FileSystem, FsError, FsOptions, LiveView};
 use std::collections::BTreeMap;
@@ -237,6 +238,56 @@ fn a_snapshot_is_opened_in_which_nothing_is_half_restored() {
     main.make_clone(&SUPER, &source, at).expect("it is whole");
     main.delete_snapshot("mon").expect("it is not needed");
     cloned.check();
+}
+
+#[test]
+fn a_snapshot_with_a_clone_in_it_that_is_half_restored_is_refused() {
+    let (cloned, before) = interrupted();
+    let (main, other) = (&cloned.main, cloned.main.dir(ROOT, "other"));
+    let refused = main.fs.create_snapshot(ROOT, "all");
+    assert!(matches!(refused, Err(FsError::Invalid(_))), "{refused:?}");
+    assert_eq!(main.fs.snapshots().expect("they are read").len(), 1);
+    // It shows nothing of the clone.
+    let made = main.fs.create_snapshot(other, "other");
+    made.expect("nothing in it is half restored");
+    main.rename((ROOT, "clone"), (other, "clone"));
+    let refused = main.fs.create_snapshot(other, "moved");
+    assert!(matches!(refused, Err(FsError::Invalid(_))), "{refused:?}");
+    cloned.roll_back("mon").expect("there is room again");
+    let made = main.fs.create_snapshot(ROOT, "all");
+    made.expect("all is whole");
+    let view = main.fs.open_snapshot("all").expect("it opens");
+    let past = view.open_view(cloned.live.info().number);
+    let past = Tester {
+        fs: past.expect("it is whole"),
+        model: Arc::clone(&main.model),
+    };
+    let names = |seen: &BTreeMap<String, Seen>| seen.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(&past.listing(cloned.dir)), names(&before));
+    drop((view, past));
+    cloned.check();
+}
+
+#[test]
+fn a_check_says_which_rollback_in_which_clone_is_to_be_finished() {
+    let (cloned, _) = interrupted();
+    let (number, dir) = (cloned.live.info().number, cloned.dir);
+    let at = cloned.main.dir(ROOT, "deep");
+    cloned.main.rename((ROOT, "clone"), (at, "moved"));
+    let engine: Arc<dyn Engine> = Arc::clone(&cloned.main.model) as _;
+    let model = Arc::clone(&cloned.main.model);
+    drop(cloned);
+    let expected = format!(
+        "clone {number}: the rollback of directory {dir} to the snapshot \"mon\" was interrupted; \
+         a mount finishes it, and so does a repair [\"/deep/moved\"]"
+    );
+    let found = lines(&engine);
+    assert!(found.contains(&expected), "{found:?}");
+    let issues = crate::fsck::check(&engine, &mut |_| ()).expect("it can be read");
+    let finished = crate::fsck::finish_rollbacks(&engine, &issues);
+    assert!(finished.expect("there is room"));
+    assert!(!is_marked(&model));
+    assert_eq!(lines(&engine), [""; 0]);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Something else happens after a rollback was interrupted, in the same life.
 
 use super::{ROOT, SUPER, Seen, Tester, open, tester, with_much_to_restore};
-use crate::{DirName, FileSystem, FsError, FsOptions, RenameMode};
+use crate::{DirName, FileSystem, FsError, FsOptions, RenameMode, fsck};
 use std::collections::BTreeMap;
 use stitch_base::Ino;
 use stitch_base::sync::Arc;
@@ -149,4 +149,87 @@ fn inodes_that_lose_their_names_to_each_other_are_found_and_counted_once() {
         }
         again.check();
     }
+}
+
+/// The issues of the engine, as lines with the paths of what they are about.
+pub(super) fn lines(engine: &Arc<dyn Engine>) -> Vec<String> {
+    let issues = fsck::check(engine, &mut |_| ()).expect("it can be read");
+    let line = |issue: &fsck::Issue| {
+        let paths = issue.owners().iter().filter_map(|owner| owner.path.clone());
+        format!("{issue} {:?}", paths.collect::<Vec<_>>())
+    };
+    issues.iter().map(line).collect()
+}
+
+#[test]
+fn a_check_says_which_rollback_is_to_be_finished() {
+    let (tester, dir, _) = interrupted();
+    tester.rename((ROOT, "d"), (ROOT, "renamed"));
+    let engine: Arc<dyn Engine> = Arc::clone(&tester.model) as _;
+    drop(tester);
+    let found = lines(&engine);
+    let expected = format!(
+        "the rollback of directory {dir} to the snapshot \"mon\" was interrupted; a mount finishes \
+         it, and so does a repair [\"/renamed\"]"
+    );
+    assert!(found.contains(&expected), "{found:?}");
+}
+
+/// What the rest of a rollback puts right is not repaired in another way before.
+#[test]
+fn a_repair_finishes_it() {
+    let mut count = 0;
+    for batches in 1..20 {
+        let tester = tester();
+        let (dir, before) = with_much_to_restore(&tester);
+        let options = FsOptions {
+            rollback_batch_bytes: Some(1),
+            ..FsOptions::default()
+        };
+        let engine: Arc<dyn Engine> = Arc::clone(&tester.model) as _;
+        tester.fs.close().expect("it closes");
+        let small = FileSystem::open(Arc::clone(&engine), options).expect("it opens");
+        small.know_dir(dir, b"d").expect("it is there");
+        tester
+            .model
+            .fail_commits_after(batches, CommitFault::Full, u32::MAX);
+        let is_done = small.roll_back("mon", dir, None).is_ok();
+        tester.model.mend_commits();
+        drop(small);
+        let issues = fsck::check(&engine, &mut |_| ()).expect("it can be read");
+        let finished = fsck::finish_rollbacks(&engine, &issues).expect("there is room");
+        if is_done || !finished {
+            continue;
+        }
+        count += 1;
+        assert_eq!(lines(&engine), [""; 0], "{batches}");
+        let again = open(&tester.model);
+        let found = again.fs.lookup(DirName::new(ROOT, b"d")).unwrap().ino;
+        assert_eq!(again.listing(found), before, "{batches}");
+        again.check();
+    }
+    assert!(count > 5, "{count} interruptions");
+}
+
+#[test]
+fn a_repair_ends_one_that_cannot_be_finished() {
+    let (tester, _, _) = interrupted();
+    let model = Arc::clone(&tester.model);
+    drop(tester);
+    let engine: Arc<dyn Engine> = Arc::clone(&model) as _;
+    let pins = engine.pins().expect("it has some");
+    engine.drop_pin(&pins[0].name).expect("it is dropped");
+    let opened = FileSystem::open(Arc::clone(&engine), FsOptions::default());
+    assert!(matches!(opened, Err(FsError::Corrupt(_))), "{opened:?}");
+    let mut issues = fsck::check(&engine, &mut |_| ()).expect("it can be read");
+    let is_broken = |issue: &fsck::Issue| matches!(issue, fsck::Issue::BrokenRollback { .. });
+    assert!(issues.iter().any(is_broken), "{issues:?}");
+    for _ in 0..4 {
+        fsck::repair(&engine, &issues).expect("it is repaired");
+        issues = fsck::check(&engine, &mut |_| ()).expect("it can be read");
+    }
+    assert!(issues.is_empty(), "{issues:?}");
+    let again = open(&model);
+    assert!(again.find(ROOT, "d").is_some(), "a part is restored");
+    again.check();
 }

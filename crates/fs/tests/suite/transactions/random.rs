@@ -3,13 +3,15 @@
 
 use super::*;
 use std::collections::BTreeMap;
-use stitch_fs::{FileKind, XattrMode};
+use stitch_fs::{DirName, FileKind, XattrMode};
 
 /// Numbers of what the operations are about, whatever its inode number is on a side.
 type Id = usize;
 
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 const STEPS: u64 = 40;
+/// Of a file whose contents are shared by a copy.
+const LONG: usize = 100_000;
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -22,6 +24,14 @@ enum Op {
         id: Id,
         byte: u8,
         len: usize,
+    },
+    /// A new file with the contents of another one, which it may share.
+    Copy {
+        from: Id,
+        at: Name,
+        id: Id,
+        /// What was copied: at a commit, the twin's source may have other contents.
+        bytes: Vec<u8>,
     },
     Chmod {
         id: Id,
@@ -91,7 +101,7 @@ fn op(rng: &mut Rng, inos: &Inos, next: &mut Id) -> Op {
         dir: rng.pick(&ids),
         name: rng.pick(&NAMES),
     };
-    match rng.below(16) {
+    match rng.below(19) {
         0..6 => {
             *next += 1;
             Op::Make {
@@ -103,7 +113,7 @@ fn op(rng: &mut Rng, inos: &Inos, next: &mut Id) -> Op {
         6..8 => Op::Write {
             id,
             byte: rng.byte(),
-            len: rng.pick(&[5, 10_000]),
+            len: rng.pick(&[5, 10_000, LONG]),
         },
         8 => Op::Chmod {
             id,
@@ -117,11 +127,53 @@ fn op(rng: &mut Rng, inos: &Inos, next: &mut Id) -> Op {
             to: name(rng),
             is_exchange: rng.below(4) == 0,
         },
-        _ => Op::Link { id, at: name(rng) },
+        15 => Op::Link { id, at: name(rng) },
+        _ => {
+            *next += 1;
+            Op::Copy {
+                from: id,
+                at: name(rng),
+                id: *next,
+                bytes: Vec::new(),
+            }
+        }
     }
 }
 
-fn run(fs: &FileSystem, inos: &mut Inos, op: &Op) -> FsResult<()> {
+/// Copies a file to a new name. Returns what was copied.
+fn copy(fs: &FileSystem, from: Ino, at: DirName<'_>) -> FsResult<(Ino, Vec<u8>)> {
+    let source = fs.get_attr(from)?;
+    if source.kind != FileKind::Regular {
+        return Err(FsError::Invalid("no regular file"));
+    }
+    let made = fs.create(&SUPER, at, &new(0o644))?.ino;
+    let copied = fs.copy_range((from, 0), (made, 0), u64::MAX)?;
+    assert_eq!(copied, source.size);
+    let mut bytes = Vec::new();
+    fs.read(from, 0, LONG + 1, &mut bytes)?;
+    Ok((made, bytes))
+}
+
+/// Runs an operation, and notes what it copies. The twin writes instead of copying.
+fn run(fs: &FileSystem, inos: &mut Inos, op: &mut Op) -> FsResult<()> {
+    let of = |id: &Id| inos.get(id).copied().ok_or(FsError::NotFound);
+    let Op::Copy {
+        from,
+        at: to,
+        id,
+        bytes,
+    } = op
+    else {
+        return run_plain(fs, inos, op);
+    };
+    let (made, copied) = copy(fs, of(from)?, at(of(&to.dir)?, to.name))?;
+    inos.insert(*id, made);
+    *bytes = copied;
+    Ok(())
+}
+
+/// Runs an operation without sharing contents.
+fn run_plain(fs: &FileSystem, inos: &mut Inos, op: &Op) -> FsResult<()> {
     let of = |id: &Id| inos.get(id).copied().ok_or(FsError::NotFound);
     let place = |name: &Name| Ok::<_, FsError>(at(of(&name.dir)?, name.name));
     match op {
@@ -135,6 +187,17 @@ fn run(fs: &FileSystem, inos: &mut Inos, op: &Op) -> FsResult<()> {
         }
         Op::Write { id, byte, len } => {
             fs.write(of(id)?, 0, &vec![*byte; *len], WriteOptions::default())?;
+        }
+        Op::Copy {
+            from,
+            at,
+            id,
+            bytes,
+        } => {
+            of(from)?;
+            let made = fs.create(&SUPER, place(at)?, &new(0o644))?.ino;
+            fs.write(made, 0, bytes, WriteOptions::default())?;
+            inos.insert(*id, made);
         }
         Op::Chmod { id, perm } => {
             let set = SetAttr {
@@ -166,7 +229,7 @@ fn run(fs: &FileSystem, inos: &mut Inos, op: &Op) -> FsResult<()> {
     Ok(())
 }
 
-/// What a path shows: type, mode, links, size and first and last byte of contents, attribute.
+/// What a path shows: type, mode, links, size and contents without repeated bytes, attribute.
 pub(super) type Shown = (FileKind, u16, u32, (usize, Vec<u8>), Vec<u8>);
 
 /// Looks everything up, so that it is known from then on. Returns it by path, with its number.
@@ -187,14 +250,15 @@ fn walk(fs: &FileSystem) -> BTreeMap<String, (Ino, Shown)> {
                 data.extend_from_slice(&target);
             }
             _ => {
-                fs.read(attr.ino, 0, 20_000, &mut data)
+                fs.read(attr.ino, 0, LONG + 1, &mut data)
                     .expect("it is known");
             }
         }
         let xattr = fs.get_xattr(&SUPER, attr.ino, b"user.x");
         let xattr = xattr.map(|value| value.to_vec()).unwrap_or_default();
-        let ends: Vec<u8> = data.iter().take(1).chain(data.last()).copied().collect();
-        let data = (data.len(), ends);
+        let len = data.len();
+        data.dedup();
+        let data = (len, data);
         let shown = (attr.kind, attr.perm, attr.nlink, data, xattr);
         found.insert(path, (attr.ino, shown));
     }
@@ -266,17 +330,20 @@ impl History {
     }
 
     fn step_mainline(&mut self) {
-        let op = op(&mut self.rng, &self.inos, &mut self.next);
+        let mut op = op(&mut self.rng, &self.inos, &mut self.next);
         let mut inos = std::mem::take(&mut self.inos);
-        let done = run(self.fs(), &mut inos, &op);
+        let done = run(self.fs(), &mut inos, &mut op);
         self.inos = inos;
-        let twin = run(&self.twin.fs, &mut self.twin_inos, &op);
+        if matches!(op, Op::Copy { .. }) && done.is_err() {
+            return;
+        }
+        let twin = run_plain(&self.twin.fs, &mut self.twin_inos, &op);
         assert_eq!(done.is_ok(), twin.is_ok(), "{op:?}: {done:?} {twin:?}");
     }
 
     fn step(&mut self, work: &mut Work) {
-        let op = op(&mut self.rng, &work.inos, &mut self.next);
-        if run(work.view.fs(), &mut work.inos, &op).is_ok() {
+        let mut op = op(&mut self.rng, &work.inos, &mut self.next);
+        if run(work.view.fs(), &mut work.inos, &mut op).is_ok() {
             work.ops.push(op);
         }
     }
@@ -287,7 +354,7 @@ impl History {
             Ok(_) => {
                 self.commits += usize::from(!work.ops.is_empty());
                 for op in &work.ops {
-                    let done = run(&self.twin.fs, &mut self.twin_inos, op);
+                    let done = run_plain(&self.twin.fs, &mut self.twin_inos, op);
                     done.unwrap_or_else(|error| panic!("{op:?}: {error}"));
                 }
             }
@@ -353,24 +420,41 @@ impl History {
         assert_eq!(shown(&self.setup.fs), shown(&self.twin.fs));
     }
 
-    /// Forgets everything, so that what has no name is reclaimed.
-    fn forget_all(setup: &Setup) -> [usize; 3] {
+    /// Forgets everything, so that what has no name is reclaimed. Returns numbers of rows.
+    fn forget_all(setup: &Setup) -> [usize; 2] {
         for ino in setup.fs.known_numbers() {
             setup.fs.forget(ino, u64::MAX);
         }
         setup.fs.reclaim().expect("there is room");
         setup.check();
-        ["meta", "data", "xattr"].map(|tree| setup.rows(tree))
+        ["meta", "xattr"].map(|tree| setup.rows(tree))
+    }
+
+    /// Removes everything. Returns the number of rows of contents that are left.
+    fn remove_all(setup: &Setup) -> usize {
+        for name in names_in(&setup.fs, ROOT) {
+            let at = at(ROOT, &name);
+            let removed = match setup.fs.lookup(at).expect("it is listed").kind {
+                FileKind::Directory => setup.fs.remove_tree(&SUPER, at, None).map(drop),
+                _ => setup.fs.unlink(&SUPER, at),
+            };
+            removed.expect("there is room");
+        }
+        while setup.fs.detached_dirs() > 0 {
+            setup.fs.empty_detached(1000).expect("there is room");
+        }
+        Self::forget_all(setup);
+        setup.rows("data")
     }
 }
 
-/// Compares a store with its twin after each of several histories. Returns the numbers of commits
-/// and of conflicts.
+/// Compares a store with its twin after each of several histories. Returns the numbers of commits,
+/// of conflicts, and of histories after which files share contents.
 fn compare_with_twins(
     seeds: std::ops::Range<u64>,
     history_of: impl Fn(u64) -> History,
-) -> (usize, usize) {
-    let (mut commits, mut conflicts) = (0, 0);
+) -> (usize, usize, usize) {
+    let (mut commits, mut conflicts, mut sharing) = (0, 0, 0);
     for seed in seeds {
         let history = history_of(seed);
         assert_eq!(
@@ -383,24 +467,29 @@ fn compare_with_twins(
         let expected = shown(&history.twin.fs);
         let setup = history.setup.reopened();
         assert_eq!(shown(&setup.fs), expected, "seed {seed}");
+        // The twin has all chunks of each file.
+        sharing += usize::from(setup.rows("data") < history.twin.rows("data"));
+        let left = History::remove_all(&setup);
+        assert_eq!(left, 0, "seed {seed}: contents are left");
     }
-    (commits, conflicts)
+    (commits, conflicts, sharing)
 }
 
 #[test]
 fn committed_transactions_are_as_if_done_at_their_commit() {
-    let (commits, conflicts) = compare_with_twins(1..40, |seed| {
+    let (commits, conflicts, sharing) = compare_with_twins(1..40, |seed| {
         let mut history = History::new(seed);
         history.rounds();
         history
     });
     assert!(commits > 20, "{commits} commits");
     assert!(conflicts > 20, "{conflicts} conflicts");
+    assert!(sharing > 0, "no history shares contents");
 }
 
 #[test]
 fn committed_inner_transactions_are_as_if_done_in_the_outer_one() {
-    let (commits, conflicts) = compare_with_twins(1..20, |seed| {
+    let (commits, conflicts, _) = compare_with_twins(1..20, |seed| {
         let mut history = History::in_transaction(seed);
         history.rounds();
         history.end_outer();

@@ -291,7 +291,7 @@ const fn listed_in(info: &SnapshotInfo) -> Ino {
     }
 }
 
-/// Refuses an inode that is no directory, and who may not create snapshots of it.
+/// Refuses an inode that is no directory, and callers that may not create snapshots of it.
 fn check_dir(context: &Context<'_>, fs: &FileSystem, dir: Ino) -> Answer<()> {
     let attr = fs.get_attr(dir).or_errno()?;
     if attr.kind != FileKind::Directory {

@@ -19,6 +19,8 @@ use crate::wire::codec::Sink;
 
 /// Lists that are kept until their callers have asked for the rest.
 const LISTS_MAX: usize = 4;
+/// Directories that are remembered until the users who opened them compare them.
+const SHOWN_MAX: usize = 64;
 
 /// Changes that did not fit in one answer.
 #[derive(Debug)]
@@ -40,6 +42,8 @@ pub(super) struct DifferenceLists(Mutex<Lists>);
 struct Lists {
     last: u64,
     kept: VecDeque<KeptList>,
+    /// Users, and directories that they have opened to compare them.
+    shown: VecDeque<(u32, Ino)>,
 }
 
 impl DifferenceLists {
@@ -73,6 +77,23 @@ impl DifferenceLists {
         Ok(Arc::clone(&found.changes))
     }
 
+    /// Notes that a user has opened a directory, and forgets the oldest note if there are too many.
+    fn show(&self, user: u32, dir: Ino) {
+        let mut lists = self.0.lock();
+        lists.shown.push_back((user, dir));
+        if lists.shown.len() > SHOWN_MAX {
+            lists.shown.pop_front();
+        }
+        debug_assert!(lists.shown.len() <= SHOWN_MAX, "one came, one went");
+    }
+
+    /// Takes the note that a user has opened a directory. Reports whether there was one.
+    fn take_shown(&self, user: u32, dir: Ino) -> bool {
+        let mut lists = self.0.lock();
+        let found = lists.shown.iter().position(|note| *note == (user, dir));
+        found.and_then(|at| lists.shown.remove(at)).is_some()
+    }
+
     fn forget(&self, number: u64) {
         self.0.lock().kept.retain(|list| list.number != number);
     }
@@ -104,6 +125,12 @@ impl Views {
                 self.difference_lists.begin(owner, by_side(paths))
             }
             DifferenceRequest::Parts(from) => return self.tell_parts(dir, from, out),
+            DifferenceRequest::Show => {
+                if let Some(user) = owner {
+                    self.difference_lists.show(user, dir);
+                }
+                return put_framed(b"", out).map(|()| 0);
+            }
             DifferenceRequest::More(number, from) => {
                 (number, self.difference_lists.find(number, owner)?, from)
             }
@@ -122,13 +149,14 @@ impl Views {
         owner: Option<u32>,
         compare: impl FnOnce(&FileSystem, (DirAt, DirAt)) -> FsResult<T>,
     ) -> Answer<T> {
+        // Only one side is open: the way to the other view may be closed to the caller.
+        let is_open = owner.is_none_or(|user| self.difference_lists.take_shown(user, old));
         let (old, new) = (self.dir_at(old)?, self.dir_at(new)?);
         let is_one_view = old.view == new.view;
         if old.dir != new.dir || (is_one_view && old.pin.is_none()) {
             return Err(Errno::EINVAL);
         }
-        // Only one side is open: the way to the other view may be closed to the caller.
-        if owner.is_some() && !is_one_view {
+        if !is_open && !is_one_view {
             return Err(Errno::EPERM);
         }
         compare(self.mainline.fs(), (old, new)).or_errno()
@@ -229,6 +257,18 @@ mod tests {
         assert!(lists.find(last, None).is_ok());
         lists.forget(last);
         assert_eq!(lists.find(last, None), Err(Errno::ESTALE));
+    }
+
+    #[test]
+    fn a_directory_is_shown_for_one_comparison_of_its_user() {
+        let lists = DifferenceLists::default();
+        lists.show(7, Ino(9));
+        assert!(!lists.take_shown(8, Ino(9)) && !lists.take_shown(7, Ino(8)));
+        assert!(lists.take_shown(7, Ino(9)));
+        assert!(!lists.take_shown(7, Ino(9)), "it was taken");
+        (0..=SHOWN_MAX).for_each(|dir| lists.show(7, Ino(dir as u64)));
+        assert!(!lists.take_shown(7, Ino(0)), "the oldest goes first");
+        assert!(lists.take_shown(7, Ino(1)));
     }
 
     #[test]

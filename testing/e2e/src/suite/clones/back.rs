@@ -131,3 +131,94 @@ pub(super) fn a_kill_leaves_a_clone_as_before_or_as_in_the_snapshot(
     mount.unmount()?;
     mount.fsck()
 }
+
+/// Waits until the last moment shows a file with these contents. Returns its name.
+fn wait_for_moment(context: &Context, mount: &Mount<'_>, file: &Path) -> Result<String> {
+    let history = mount.dir().join(".stitchfs/history");
+    let inside = file.strip_prefix(mount.dir())?;
+    let bytes = fs::read(file)?;
+    let mut last = String::new();
+    let is_kept = context.wait_until(Duration::from_secs(30), || {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&history)? {
+            names.push(entry?.file_name().to_string_lossy().into_owned());
+        }
+        last = names.into_iter().max().unwrap_or_default();
+        let past = fs::read(history.join(&last).join(inside));
+        Ok(past.is_ok_and(|past| past == bytes))
+    })?;
+    ensure!(is_kept, "no moment shows {}", file.display());
+    Ok(last)
+}
+
+pub(super) fn files_and_directories_of_clones_are_restored(context: &Context) -> Result<()> {
+    context.needs_stitch()?;
+    let spec = Spec::new("clone-restore", "512M").option("history=10m");
+    let mut mount = Mount::create(context, &spec)?;
+    let (top, twin) = (mount.dir().join("top"), mount.dir().join("twin"));
+    grow(&top)?;
+    clone(context, &top, &twin)?;
+    // A clone in a clone, of that clone.
+    let inner = twin.join("d2/inner");
+    clone(context, &twin, &inner)?;
+    let restore = |at: &str, args: &[&str]| {
+        command_of(context, &[&["restore", "--at", at][..], args].concat())
+    };
+    for place in [&twin, &inner] {
+        fs::write(place.join("d1/f1"), format!("kept {}", text(place)))?;
+        let first = wait_for_moment(context, &mount, &place.join("d1/f1"))?;
+        let (file, dir) = (place.join("d1/f1"), place.join("d1"));
+        let before = copy(
+            context,
+            &dir,
+            &format!("clone-copy-{}", place.components().count()),
+        )?;
+        fs::write(&file, b"by mistake")?;
+        // Beside it, and in another view.
+        for target in [place.join("then"), mount.dir().join("then")] {
+            restore(&first, &["--to", &text(&target), &text(&dir)])?;
+            expect_equal(&before, &target)?;
+            fs::remove_dir_all(&target)?;
+        }
+        restore(&first, &["--force", &text(&file)])?;
+        expect_equal(&before, &dir)?;
+        fs::write(dir.join("later"), b"later")?;
+        fs::remove_file(dir.join("f7"))?;
+        restore(&first, &["--force", &text(&dir)])?;
+        expect_equal(&before, &dir)?;
+        fs::remove_dir_all(&dir)?;
+        restore(&first, &[&text(&dir)])?;
+        expect_equal(&before, &dir)?;
+        mount.remount()?;
+        expect_equal(&before, &dir)?;
+    }
+    restore_whole_clones(context, &mount, &top, &inner)?;
+    mount.unmount()?;
+    mount.fsck()
+}
+
+/// The directory is that of a clone, or a clone lies in it.
+fn restore_whole_clones(
+    context: &Context,
+    mount: &Mount<'_>,
+    top: &Path,
+    inner: &Path,
+) -> Result<()> {
+    fs::write(inner.join("new"), b"kept")?;
+    let first = wait_for_moment(context, mount, &inner.join("new"))?;
+    let above = inner.parent().context("it lies in a directory")?;
+    let (before, around) = (
+        copy(context, inner, "clone-copy-inner")?,
+        copy(context, above, "clone-copy-around")?,
+    );
+    fs::write(inner.join("new"), b"by mistake")?;
+    let args = ["restore", "--at", &first, "--force"];
+    command_of(context, &[&args[..], &[&text(inner)]].concat())?;
+    expect_equal(&before, inner).context("a clone")?;
+    fs::remove_dir_all(inner.join("d0"))?;
+    command_of(context, &[&args[..], &[&text(above)]].concat())?;
+    expect_equal(&around, above).context("a directory with a clone in it")?;
+    let source = fs::read(top.join("d1/f1"))?;
+    ensure!(source == b"before 1", "the source");
+    Ok(())
+}

@@ -3,14 +3,16 @@
 
 use super::{clone, destroy, grow_with_clones};
 use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 
 use crate::harness::context::Context;
 use crate::harness::mount::{Mount, Spec, command_of};
-use crate::harness::process::{shell, text};
+use crate::harness::process::{command, run, shell, text};
 use crate::harness::tree::{Rules, expect_equal, scan};
+use crate::harness::user::{NOBODY, acting_as};
 
 const DIRS: usize = 12;
 const FILES_IN_DIR: usize = 60;
@@ -150,6 +152,7 @@ pub(super) fn a_clone_is_compared_with_its_source(context: &Context) -> Result<(
     diff(context, &[&second.join("many"), &twin.join("many")])?;
     expect_by_rows(context, &mut mount, &[&top, &twin])?;
     expect_by_rows(context, &mut mount, &[&mon, &second])?;
+    compare_as_owner(context, &mut mount, &top, &twin)?;
     // A clone in one of them is a name.
     clone(context, &top.join("many/1"), &twin.join("inner"))?;
     let told = diff(context, &[&top, &twin])?;
@@ -166,6 +169,36 @@ pub(super) fn a_clone_is_compared_with_its_source(context: &Context) -> Result<(
     ensure!(code == 1 && said.contains("in a clone"), "{code}: {said}");
     mount.unmount()?;
     mount.fsck()
+}
+
+/// An ordinary user who owns both sides.
+fn compare_as_owner(
+    context: &Context,
+    mount: &mut Mount<'_>,
+    top: &Path,
+    twin: &Path,
+) -> Result<()> {
+    let ids = format!("{}:{}", NOBODY.uid, NOBODY.gid);
+    for dir in [top, twin] {
+        run(&mut command("chown", &["-R", &ids, &text(dir)]))?;
+    }
+    let sides = [text(top), text(twin)];
+    let diff = |first: &[&str]| {
+        let words = [first, &[&sides[0], &sides[1]]].concat();
+        acting_as(Some(NOBODY), || command_of(context, &words))?
+    };
+    ensure!(diff(&["diff"])? == diff(&["diff", "--walk"])?, "a walk");
+    mount.remount()?;
+    let before = mount.stats()?;
+    diff(&["diff"])?;
+    let lookups = mount.stats()?.since(&before, "fuse.requests.lookup")?;
+    ensure!(lookups < 200, "{lookups} names were looked up by the owner");
+    // The way to one side is closed: neither by rows nor by a walk.
+    fs::set_permissions(top, fs::Permissions::from_mode(0o700))?;
+    chown(top, Some(0), Some(0))?;
+    ensure!(diff(&["diff"]).is_err(), "it cannot be opened");
+    fs::set_permissions(top, fs::Permissions::from_mode(0o755))?;
+    Ok(())
 }
 
 pub(super) fn changes_in_clones_are_sent(context: &Context) -> Result<()> {

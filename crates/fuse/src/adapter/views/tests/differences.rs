@@ -126,7 +126,7 @@ fn paths_for_a_copy_are_told_of_both_moments() {
 
 /// A source, a clone of it that is changed, and a clone that lies in another directory.
 #[test]
-fn clones_are_compared_with_their_sources_for_root_alone() {
+fn clones_are_compared_with_their_sources() {
     let (setup, dir) = many();
     let copy = setup.clone_to(dir, ROOT, b"copy").unwrap().ino;
     setup.mkdir(0, copy, b"new").unwrap();
@@ -146,6 +146,33 @@ fn clones_are_compared_with_their_sources_for_root_alone() {
     let paths = format!("paths {}", dir.0);
     let refused = setup.differences(0, copy, &paths);
     assert_eq!(refused, Err(Errno::ENOTSUP), "a copy is of one view");
+}
+
+#[test]
+fn a_user_compares_clones_after_both_sides_were_shown() {
+    let (setup, dir) = many();
+    let own = SetAttr {
+        uid: Some(OTHER),
+        ..SetAttr::default()
+    };
+    setup.fs.set_attr(&SUPER, dir, &own).unwrap();
+    let copy = setup.clone_to(dir, ROOT, b"copy").unwrap().ino;
+    setup.mkdir(OTHER, copy, b"new").unwrap();
+    let list = format!("list {}", dir.0);
+    let ask = |uid| setup.differences(uid, copy, &list);
+    let show = |uid, dir| setup.differences(uid, dir, "show 0").unwrap();
+    assert_eq!(ask(OTHER), Err(Errno::EPERM), "one side is open");
+    assert_eq!(show(OTHER, dir), [""; 0]);
+    assert_eq!(ask(OTHER + 1), Err(Errno::EPERM), "another user");
+    assert_eq!(ask(OTHER).unwrap()[1..], ["1", "+", "new", ""]);
+    assert_eq!(ask(OTHER), Err(Errno::EPERM), "it was for one comparison");
+    show(OTHER, copy);
+    assert_eq!(ask(OTHER), Err(Errno::EPERM), "the other directory");
+    // What is different is in a directory of another user.
+    let inner = setup.mkdir(0, copy, b"inner").unwrap().ino;
+    setup.mkdir(0, inner, b"hidden").unwrap();
+    show(OTHER, dir);
+    assert_eq!(ask(OTHER), Err(Errno::EPERM));
 }
 
 #[test]

@@ -1,0 +1,50 @@
+//! Repairs of clones, of policies, and of rollbacks.
+
+use super::Repair;
+use crate::FsResult;
+use crate::fsck::{Issue, views};
+
+impl Repair<'_> {
+    pub(super) fn delete_policy(&mut self, issue: &Issue) {
+        let row = views::policy_row(self.trees, issue);
+        self.changes.delete(self.trees.sys, &row);
+    }
+
+    /// An issue of a clone's record.
+    pub(super) fn view(&mut self, issue: &Issue) -> FsResult<()> {
+        match issue {
+            Issue::CloneAdrift { number } => self.land(*number)?,
+            Issue::CloneWithoutTrees { number } => {
+                let trees = self.trees;
+                self.changes.delete(trees.sys, &trees.keys.view(*number));
+            }
+            _ => debug_assert!(false, "it is no issue of a record"),
+        }
+        Ok(())
+    }
+
+    /// Lays a clone at a new directory in `lost+found`.
+    fn land(&mut self, number: u64) -> FsResult<()> {
+        let (sys, keys) = (self.trees.sys, self.trees.keys);
+        let Some(mut record) = views::record(self.trees, number)? else {
+            return Ok(());
+        };
+        let graft = self.new_number()?;
+        // `lost+found` may need one, too.
+        self.commit()?;
+        let name = self.lost_name(graft)?;
+        self.put_directory(&name, graft, 0o700);
+        record.home = 0;
+        record.graft = graft;
+        self.changes.put(sys, &keys.view(number), &record.encode());
+        Ok(())
+    }
+
+    /// Ends a rollback that cannot be finished.
+    pub(super) fn end_rollback(&mut self) -> FsResult<()> {
+        let trees = self.trees;
+        self.mark_header(|header| header.rolls_back = false)?;
+        self.changes.delete(trees.sys, &trees.keys.rollback());
+        Ok(())
+    }
+}
