@@ -46,7 +46,7 @@ impl Store {
         let hold = |parent| self.snapshots.take_for_branch(moment.seqno(), parent);
         let holds: Vec<_> = parents.map(hold).collect();
         // Syncs the log: every write that the branches see is in it.
-        self.install_trees(&mut installer, edit)?;
+        self.trees.install(&mut installer, edit)?;
         self.branches.add(ids.iter().copied().zip(holds));
         self.committer.lock().trees.extend(ids.iter().copied());
         Ok(ids)

@@ -173,6 +173,11 @@ impl Version {
 
     /// Returns this version with the counters of an edit that changes neither trees nor tables.
     pub(crate) fn counted(&self, edit: &VersionEdit) -> Self {
+        debug_assert!(edit.keeps_trees(), "only counters change");
+        debug_assert!(edit.last_seqno >= self.last_seqno, "sequence numbers rise");
+        debug_assert!(edit.next_table >= self.next_table, "numbers of tables rise");
+        debug_assert!(edit.next_tree >= self.next_tree, "numbers of trees rise");
+        debug_assert!(edit.pins.last >= self.last_pin, "numbers of pins rise");
         Self {
             last_seqno: edit.last_seqno,
             next_table: edit.next_table,
