@@ -18,13 +18,13 @@ use stitch_base::sync::atomic::{AtomicU64, Ordering};
 use stitch_base::sync::{Apart, Mutex};
 use stitch_base::thread::JoinHandle;
 use stitch_base::{ErrorKind, Seqno, TreeId};
-use stitch_format::superblock::FEATURE_BRANCHES;
+use stitch_format::superblock::{FEATURE_BRANCH_RANGES, FEATURE_BRANCHES};
 use stitch_format::vt_manifest::VersionEdit;
 use stitch_kv::{
     Batch, Caching, Capabilities, ChangedKey, Coming, CommitOptions, Counters, DeletedRange,
-    Direction, Engine, Guarded, Guards, Holder, KeyRange, KvError, Limits, NewBranch, PinInfo,
-    PinRanges, Scan, Snapshot, SpaceShare, SpaceUsage, TreeInfo, TreeOptions, UpsertRegistry,
-    Violation, check_tree_name,
+    Direction, Engine, Guarded, Guards, Holder, KeyRange, KeyRanges, KvError, Limits, NewBranch,
+    PinInfo, PinRanges, Scan, Snapshot, SpaceShare, SpaceUsage, TreeInfo, TreeOptions,
+    UpsertRegistry, Violation, check_tree_name,
 };
 use stitch_volume::{Opened, Volume};
 
@@ -169,6 +169,12 @@ impl Engine for VtEngine {
         debug_assert!(hold.is_some(), "a snapshot is asked about in its store");
         let version = self.store.version();
         hold.map_or_else(Vec::new, |hold| hold.trees(&version))
+    }
+
+    fn held_ranges(&self, tree: TreeId, at: &Snapshot) -> Option<KeyRanges> {
+        let hold = self.store.snapshots.own(at);
+        debug_assert!(hold.is_some(), "a snapshot is asked about in its store");
+        hold.and_then(|hold| hold.ranges_of(tree)).cloned()
     }
 
     fn create_tree(&self, name: &str, options: &TreeOptions) -> Result<TreeId, KvError> {
@@ -430,6 +436,7 @@ impl Store {
             name: name.to_owned(),
             options: options.clone(),
             branch: None,
+            branch_ranges: None,
         };
         let mut edit = version.edit();
         edit.next_tree = id.next();
@@ -519,7 +526,11 @@ impl Store {
             required.map_err(VtError::from)?;
         }
         if edit.has_branches() {
-            let required = self.volume.require_feature(FEATURE_BRANCHES);
+            let features = match edit.has_branch_ranges() {
+                true => FEATURE_BRANCHES | FEATURE_BRANCH_RANGES,
+                false => FEATURE_BRANCHES,
+            };
+            let required = self.volume.require_feature(features);
             required.map_err(VtError::from)?;
         }
         let install = Install {
