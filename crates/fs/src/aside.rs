@@ -7,17 +7,19 @@
 //! The file systems of an engine (mainline and its writable views) share one sum: the engine knows
 //! one number. A view takes part while it is open.
 //!
+//! A transaction sets nothing aside: its commit does, in mainline.
+//!
 //! Order, so that the room is never promised twice:
 //! 1. an allocation sets room aside, then commits its rows;
 //! 2. a write commits chunks and rows, then releases the room.
 
-use crate::room::unless_full;
-use crate::system::FileSystem;
+use crate::schema::Store;
 use crate::{FsError, FsResult};
 use stitch_base::ErrorKind;
 use stitch_base::sync::atomic::{AtomicU64, Ordering};
 use stitch_base::sync::{Arc, Mutex};
 use stitch_format::fs_key::CHUNK_BYTES;
+use stitch_kv::Engine;
 
 /// Room for a chunk: its bytes, and an eighth for what an engine keeps of it beside them.
 const ROOM_BYTES: u64 = CHUNK_BYTES + CHUNK_BYTES / 8;
@@ -46,21 +48,26 @@ impl Aside {
         debug_assert!(others.is_some(), "its own are part of the sum");
         others.unwrap_or(0).checked_add(own)
     }
-}
 
-impl FileSystem {
+    /// Checks that its own chunks are a part of the sum, which is locked.
+    fn check(&self, all: u64) {
+        let own = self.own_chunks.load(Ordering::Relaxed);
+        debug_assert!(own <= all, "its own are part of the sum");
+    }
+
     /// Sets aside what the stored number of chunks asks for, as far as it is free.
-    pub(crate) fn set_aside_at_open(&self) -> FsResult<()> {
-        let stored = self.store.number(&self.store.keys.unwritten())?;
-        let mut all = self.aside.all_chunks.lock();
+    pub(crate) fn set_at_open(&self, engine: &dyn Engine, store: &Store) -> FsResult<()> {
+        let stored = store.number(&store.keys.unwritten())?;
+        let mut all = self.all_chunks.lock();
         if stored == 0 && *all > 0 {
             return Ok(());
         }
-        *all = self.aside.sum_with(*all, stored).ok_or(FsError::NoSpace)?;
-        self.aside.own_chunks.store(stored, Ordering::Relaxed);
-        match self.engine().set_aside(room(*all)) {
+        *all = self.sum_with(*all, stored).ok_or(FsError::NoSpace)?;
+        self.own_chunks.store(stored, Ordering::Relaxed);
+        self.check(*all);
+        match engine.set_aside(room(*all)) {
             Err(error) if error.kind() == ErrorKind::NoSpace => {
-                let free_bytes = self.engine().space().free_bytes;
+                let free_bytes = engine.space().free_bytes;
                 tracing::warn!(
                     allocated_bytes = room(stored),
                     free_bytes,
@@ -68,7 +75,7 @@ impl FileSystem {
                 );
                 // What others take meanwhile is taken. What other file systems were promised stays.
                 if *all == stored {
-                    drop(self.engine().set_aside(free_bytes));
+                    drop(engine.set_aside(free_bytes));
                 }
                 Ok(())
             }
@@ -80,50 +87,33 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`FsError::NoSpace`]: nothing is changed.
-    pub(crate) fn set_more_aside(&self, added: u64) -> FsResult<()> {
-        // A commit sets aside what a transaction has allocated.
-        if self.branch.is_some() {
-            return Ok(());
-        }
-        match self.try_more_aside(added) {
-            // Forgotten files may give back as much. Their removal takes the lock of what is set
-            // aside.
-            Err(FsError::NoSpace) => {
-                unless_full(self.reclaim())?;
-                self.try_more_aside(added)
-            }
-            done => done,
-        }
-    }
-
-    pub(crate) fn try_more_aside(&self, added: u64) -> FsResult<()> {
-        let mut all = self.aside.all_chunks.lock();
+    pub(crate) fn set_more(&self, engine: &dyn Engine, added: u64) -> FsResult<()> {
+        let mut all = self.all_chunks.lock();
         let more = all.checked_add(added).ok_or(FsError::NoSpace)?;
-        self.engine().set_aside(room(more))?;
+        engine.set_aside(room(more))?;
         *all = more;
-        self.aside.own_chunks.fetch_add(added, Ordering::Relaxed);
+        self.own_chunks.fetch_add(added, Ordering::Relaxed);
+        self.check(*all);
         Ok(())
     }
 
     /// Releases the room of chunks.
-    pub(crate) fn set_less_aside(&self, removed: u64) {
-        if self.branch.is_some() {
-            return;
-        }
-        let mut all = self.aside.all_chunks.lock();
-        let own = self.aside.own_chunks.load(Ordering::Relaxed);
+    pub(crate) fn set_less(&self, engine: &dyn Engine, removed: u64) {
+        let mut all = self.all_chunks.lock();
+        let own = self.own_chunks.load(Ordering::Relaxed);
         let left = own.saturating_sub(removed);
-        *all = self.aside.sum_with(*all, left).unwrap_or(left);
-        self.aside.own_chunks.store(left, Ordering::Relaxed);
+        *all = self.sum_with(*all, left).unwrap_or(left);
+        self.own_chunks.store(left, Ordering::Relaxed);
+        self.check(*all);
         // Refused only where less is set aside already.
-        drop(self.engine().set_aside(room(*all)));
+        drop(engine.set_aside(room(*all)));
     }
 
     /// Releases the room of all chunks: the file system is closed, others of the engine go on.
-    pub(crate) fn release_aside(&self) {
-        let own = self.aside.own_chunks.load(Ordering::Relaxed);
+    pub(crate) fn release(&self, engine: &dyn Engine) {
+        let own = self.own_chunks.load(Ordering::Relaxed);
         if own > 0 {
-            self.set_less_aside(own);
+            self.set_less(engine, own);
         }
     }
 }

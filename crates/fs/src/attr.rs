@@ -1,7 +1,7 @@
 //! Changing attributes.
 
 use crate::change::Change;
-use crate::data::FILE_BYTES_MAX;
+use crate::data::frees_space;
 use crate::events::Event;
 use crate::fixed;
 use crate::inode::Inode;
@@ -71,25 +71,20 @@ impl FileSystem {
         if *set == SetAttr::default() {
             return Ok(Attr::of(&inode.head));
         }
-        let grown = set.size.filter(|&size| size <= FILE_BYTES_MAX);
-        let inode = match grown {
-            Some(size) if inode.head.kind == FileKind::Regular => {
-                self.with_room_for(inode, size)?
-            }
-            _ => inode,
+        let contents = self.content_changes();
+        let inode = match set.size {
+            Some(size) => contents.with_room_for_size(inode, size)?,
+            None => inode,
         };
-        let is_allocated = inode.head.has(row_flag::ALLOCATED);
-        let gives_back = set.size.is_some_and(|size| {
-            size < inode.head.size || (is_allocated && size == inode.head.size)
-        });
-        let mut change = if gives_back {
+        let gives_back = |size| frees_space(&inode.head, size);
+        let mut change = if set.size.is_some_and(gives_back) {
             Change::giving_back(self)
         } else {
             Change::new(self)
         };
-        let mut staged = self.stage(inode)?;
+        let mut staged = contents.stage(inode)?;
         if let Some(size) = set.size {
-            self.stage_size(&mut change, &mut staged, size, set.clear_setid)?;
+            contents.stage_size(&mut change, &mut staged, size, set.clear_setid)?;
         }
         self.set_owner(&mut change, caller, set, &mut staged.head);
         self.set_perm(&mut change, caller, set, &mut staged.head)?;
@@ -119,7 +114,7 @@ impl FileSystem {
                 ClearSetId::Executable
             };
             new.perm = cleared.apply(new.perm);
-            self.drop_capabilities(change, new);
+            change.drop_capabilities(new);
         }
         new.gid = set.gid.unwrap_or(new.gid);
     }
@@ -152,15 +147,6 @@ impl FileSystem {
         new.atime = set.atime.map_or(new.atime, time);
         new.mtime = set.mtime.map_or(new.mtime, time);
         new.ctime = set.ctime.map_or(now, |at| at.0);
-    }
-
-    /// Takes file capabilities from an inode, as every write and change of owner does.
-    pub(crate) fn drop_capabilities(&self, change: &mut Change<'_>, new: &mut InodeHead) {
-        if new.has(row_flag::CAPS) {
-            let key = self.store.keys.xattr(new.ino, crate::xattr::CAPABILITY);
-            change.batch.delete(&key);
-            new.flags &= !row_flag::CAPS;
-        }
     }
 
     /// Flags as of `chattr`, see [`crate::inode_flag`]; others are dropped.

@@ -12,11 +12,14 @@ mod names;
 mod shared;
 
 use crate::contents::Contents;
+use crate::data::chunks_from;
 use crate::events::{Event, Notices};
 use crate::inode::{CHAIN_UNKNOWN, Inode, Location};
 use crate::locator::{Locator, RowKey};
+use crate::room::unless_full;
 use crate::rows::RowBatch;
 use crate::system::FileSystem;
+use crate::xattr::CAPABILITY;
 use crate::{FsError, FsResult};
 use bytes::Bytes;
 use stitch_base::Ino;
@@ -24,7 +27,7 @@ use stitch_base::sync::Arc;
 use stitch_db::SpaceClass;
 use stitch_format::fs_inode::{AttrDelta, InodeHead, row_flag};
 use stitch_format::fs_key::{CHUNK_BYTES, INO_MAX};
-use stitch_format::fs_sys::{UPSERT_ADD, UPSERT_ATTR};
+use stitch_format::fs_sys::{FsHeader, UPSERT_ADD, UPSERT_ATTR};
 
 /// Upserts on one row before it is put whole.
 const CHAIN_MAX: u8 = 64;
@@ -62,6 +65,17 @@ impl<'fs> Changes<'fs> {
     /// Takes a number that no inode ever had. May commit a change of the counter.
     pub(crate) fn new_ino(self) -> FsResult<Ino> {
         self.fs.new_ino()
+    }
+
+    /// Changes the header, before the first row that earlier programs do not know.
+    pub(crate) fn mark_header(self, mark: impl FnOnce(&mut FsHeader)) -> FsResult<()> {
+        self.fs.mark_header(mark)
+    }
+
+    /// Removes plain files of forgotten files at once, since the host is full. Reports whether
+    /// there were any. The caller may have an inode locked.
+    pub(crate) fn make_room_beside(self) -> FsResult<bool> {
+        self.fs.makes_room_beside()
     }
 
     /// Returns the time of a change, in nanoseconds since 1970.
@@ -148,6 +162,15 @@ impl<'fs> Change<'fs> {
         Ok(())
     }
 
+    /// Takes file capabilities from an inode, as every write and change of owner does.
+    pub(crate) fn drop_capabilities(&mut self, new: &mut InodeHead) {
+        if new.has(row_flag::CAPS) {
+            let key = self.keys().xattr(new.ino, CAPABILITY);
+            self.batch.delete(&key);
+            new.flags &= !row_flag::CAPS;
+        }
+    }
+
     /// Stages that names of a directory have changed, with `links` directories more in it.
     pub(crate) fn touch_dir(&mut self, dir: &Inode, links: i64, now: i64) -> FsResult<()> {
         debug_assert!(dir.is_dir(), "names are in directories");
@@ -225,8 +248,8 @@ impl<'fs> Change<'fs> {
             _ => None,
         };
         if head.has(row_flag::ALLOCATED) {
-            self.fs
-                .delete_extents(self, ino, &FileSystem::chunks_from(0))?;
+            let extents = self.fs.extent_rows();
+            extents.delete(self, ino, &chunks_from(0))?;
         }
         match Contents::of_inode(head) {
             None | Some(Contents::Inline) => {}
@@ -277,15 +300,32 @@ impl<'fs> Change<'fs> {
     /// after for others.
     fn commit_aside(&self) -> FsResult<()> {
         let chunks = self.unwritten_added.unsigned_abs();
+        // Of those in a transaction its commit does.
+        if chunks == 0 || self.fs.branch.is_some() {
+            return self.commit_rows();
+        }
         let is_added = self.unwritten_added > 0;
         if is_added {
-            self.fs.set_more_aside(chunks)?;
+            self.set_more_aside(chunks)?;
         }
         let committed = self.commit_rows();
-        if chunks > 0 && is_added == committed.is_err() {
-            self.fs.set_less_aside(chunks);
+        if is_added == committed.is_err() {
+            self.fs.aside.set_less(self.fs.engine().as_ref(), chunks);
         }
         committed
+    }
+
+    /// Sets room aside for more chunks; once more, if forgotten files could be removed.
+    fn set_more_aside(&self, chunks: u64) -> FsResult<()> {
+        let engine = self.fs.engine().as_ref();
+        match self.fs.aside.set_more(engine, chunks) {
+            // Their removal takes the lock of what is set aside.
+            Err(FsError::NoSpace) => {
+                unless_full(self.fs.reclaim())?;
+                self.fs.aside.set_more(engine, chunks)
+            }
+            done => done,
+        }
     }
 
     /// Commits all rows as one, then applies the events.

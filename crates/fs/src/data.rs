@@ -9,6 +9,16 @@
 //! Large ones may be a plain file beside the store; see `external`. Chunks may be shared with other
 //! files; see `shared`. Which of the four it is: [`Contents`].
 //!
+//! | part | has |
+//! |---|---|
+//! | [`FileContents`] | reads: rows, chunks, plain files, holes, and atomic writes above them |
+//! | [`ContentChanges`] | write, new size, `fallocate`, copy, atomic writes ([`changes`]) |
+//! | [`ExtentRows`] | rows of allocated extents, through [`ExtentMaps`] of a few files in memory |
+//! | [`SharedContents`](crate::shared::SharedContents) | which files may share, which contents go |
+//! | [`PlainFiles`] | contents beside the store, one file at a time ([`crate::external`]) |
+//! | [`AtomicWrites`] | changes that are not in their files yet ([`crate::atomic`]) |
+//! | `operations.rs` | what [`crate::FileSystem`] offers of all of them |
+//!
 //! Invariants:
 //! - no chunk, and no byte of a chunk, lies at or beyond the size: cutting cuts the last chunk too,
 //!   so that growing again shows zeros;
@@ -19,10 +29,13 @@
 mod allocate;
 mod allocated;
 mod atomic;
+mod changes;
 mod copy;
 mod extent_maps;
+mod extent_rows;
 mod extents;
 mod external;
+mod operations;
 mod read;
 mod resize;
 mod seek;
@@ -30,15 +43,23 @@ mod share;
 mod shared;
 mod write;
 
+pub(crate) use changes::ContentChanges;
 pub(crate) use extent_maps::ExtentMaps;
+pub(crate) use extent_rows::ExtentRows;
 pub(crate) use extents::Extent;
+pub(crate) use resize::frees_space;
 
 use self::shared::Sharing;
 use crate::FsResult;
+use crate::atomic::AtomicWrites;
 use crate::change::Change;
 use crate::contents::Contents;
+use crate::external::PlainFiles;
 use crate::inode::{Inode, Location};
-use crate::system::FileSystem;
+use crate::prefetch::Prefetcher;
+use crate::residents::Residents;
+use crate::schema::Store;
+use crate::transaction::ReadSet;
 use bytes::Bytes;
 use std::ops::Range;
 use stitch_format::fs_inode::{InodeHead, row_flag};
@@ -48,6 +69,22 @@ use stitch_format::fs_key::CHUNK_BYTES;
 pub const INLINE_BYTES_MAX: u64 = 4096;
 /// Largest size of a file, and end of any range of one.
 pub const FILE_BYTES_MAX: u64 = i64::MAX.unsigned_abs();
+
+/// The contents of the files of a file system, to be read: rows, plain files, and the atomic writes
+/// above them.
+///
+/// Invariant: a read changes nothing but the access history and what is known of plain files. The
+/// inode is locked from the read of its attributes to that of its last byte.
+#[derive(Clone, Copy)]
+pub(crate) struct FileContents<'fs> {
+    store: &'fs Store,
+    residents: &'fs Residents,
+    /// Where a serializable transaction notes what it reads.
+    reads: Option<&'fs ReadSet>,
+    prefetcher: Prefetcher<'fs>,
+    plain_files: PlainFiles<'fs>,
+    atomic_writes: &'fs AtomicWrites,
+}
 
 /// An inode whose contents are changing, in one batch with its row.
 pub(crate) struct Staged {
@@ -76,7 +113,7 @@ impl Staged {
     /// whole.
     fn leave_row(
         &mut self,
-        fs: &FileSystem,
+        store: &Store,
         change: &mut Change<'_>,
         is_replaced: bool,
     ) -> FsResult<()> {
@@ -85,7 +122,7 @@ impl Staged {
         }
         let tail = match self.tail.take() {
             Some(staged) => Bytes::from(staged),
-            None => fs.store.tail(&self.inode)?,
+            None => store.tail(&self.inode)?,
         };
         if matches!(self.inode.location, Location::Memory(_)) {
             self.inode = change.put_orphan(&self.inode, &[]);
@@ -150,6 +187,11 @@ impl Staged {
 /// Number of chunks of a file of this size without holes.
 pub(crate) const fn chunk_count(size: u64) -> u64 {
     size.div_ceil(CHUNK_BYTES)
+}
+
+/// Every chunk of a file from this one on.
+pub(crate) const fn chunks_from(start: u64) -> Range<u64> {
+    start..u64::MAX
 }
 
 /// An offset within its chunk.

@@ -19,6 +19,13 @@
 //! 5. *Lent*: while the kernel may read the plain file itself, it is as long as the file, and stays
 //!    (`lent`).
 //!
+//! | part | has |
+//! |---|---|
+//! | [`Externals`] | what is known of each plain file in use, those to be removed, their number |
+//! | [`PlainFiles`] | one plain file: opened by its row, read, written, cut, made durable |
+//! | [`inodes::ExternalContents`] | all, with their inodes: synced, trimmed, lent, removed |
+//! | `operations.rs` | what [`crate::FileSystem`] offers of them |
+//!
 //! Invariants, on the medium at any time:
 //! - `settled` is at most the size, and the plain file is at least `settled` bytes long;
 //! - a plain file with a row has no bytes between its size and its end that a later growth could
@@ -27,11 +34,12 @@
 //! Locks: what is kept of a file is guarded by its inode's lock; `files` and `retired` are leaves.
 
 mod files;
+mod inodes;
 mod lent;
 mod mem;
-mod plain;
+mod operations;
 mod sweep;
-
+pub(crate) use files::PlainFiles;
 pub use mem::{MemFiles, MemFilesPoint, PLAIN_OPS, PlainFault, PlainHit};
 
 use crate::{FsError, FsResult, SeekFor};
@@ -423,6 +431,16 @@ impl Externals {
             drop(status);
             known.remove(&ino);
         }
+    }
+
+    /// Reports whether a sync would do something for one of them.
+    fn are_unsettled(&self) -> bool {
+        if !self.is_there() {
+            return false;
+        }
+        // One that is locked is being written or settled.
+        let is_open = |plain: &Arc<Plain>| plain.status.try_lock().is_none_or(|s| s.is_unsettled());
+        !self.retired.lock().is_empty() || self.known.lock().values().any(is_open)
     }
 
     fn all(&self) -> Vec<(Ino, Arc<Plain>)> {

@@ -135,6 +135,17 @@ impl FileSystem {
         Ok(false)
     }
 
+    /// Removes plain files of forgotten files at once, since the host is full. Reports whether
+    /// there were any. The caller may have an inode locked.
+    pub(crate) fn makes_room_beside(&self) -> FsResult<bool> {
+        let mark = self.room_mark();
+        // The store may be full itself, and other plain files be retired already.
+        unless_full(self.reclaim())?;
+        // Another thread may have removed some meanwhile.
+        let removed = self.external_contents().remove_retired()?;
+        Ok(removed > 0 || self.room_mark() != mark)
+    }
+
     /// Removes forgotten files, and a slice of the removed trees.
     fn give_back(&self) -> FsResult<()> {
         unless_full(self.reclaim())?;

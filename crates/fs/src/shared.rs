@@ -19,10 +19,10 @@
 //! - contents without users stay without users, so they can be deleted at any later time. While
 //!   there are transactions they stay: one may have copied a file that mainline has removed since.
 
-use crate::change::Change;
+use crate::change::Changes;
 use crate::locator::{Locator, SysRow, Tree};
 use crate::schema::{Store, view_of_tree};
-use crate::system::FileSystem;
+use crate::transaction::BranchRules;
 use crate::{FsError, FsResult};
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -30,7 +30,7 @@ use stitch_base::Ino;
 use stitch_base::sync::Mutex;
 use stitch_format::fs_shared::SharedRow;
 use stitch_format::fs_sys::decode_number;
-use stitch_kv::TreeInfo;
+use stitch_kv::{Engine, TreeInfo};
 
 /// Numbers of contents that lost a user, and may have none.
 #[derive(Debug, Default)]
@@ -144,21 +144,36 @@ impl Store {
     }
 }
 
-impl FileSystem {
+/// The shared contents of a file system: which files may begin to share, and which contents go.
+///
+/// Invariant: contents go only while no row of a user names them and no transaction is open. One
+/// thread at a time deletes them.
+#[derive(Clone, Copy)]
+pub(crate) struct SharedContents<'fs> {
+    pub(crate) store: &'fs Store,
+    /// Knows the trees of transactions.
+    pub(crate) engine: &'fs dyn Engine,
+    pub(crate) left: &'fs LeftContents,
+    /// Of a transaction's file system.
+    pub(crate) branch: Option<BranchRules>,
+    pub(crate) changes: Changes<'fs>,
+}
+
+impl SharedContents<'_> {
     /// Deletes contents that no inode uses any more, and returns how many. One thread at a time.
     ///
     /// # Errors
     /// [`FsError::Storage`]; those that are left are tried again.
-    pub(crate) fn reclaim_contents(&self) -> FsResult<usize> {
-        if self.left_contents.0.lock().is_empty() || self.keeps_left_contents() {
+    pub(crate) fn reclaim(&self) -> FsResult<usize> {
+        if self.left.0.lock().is_empty() || self.keeps_left() {
             return Ok(0);
         }
         let mut count = 0;
-        while let Some(number) = self.left_contents.take() {
+        while let Some(number) = self.left.take() {
             match self.delete_unused(number) {
                 Ok(is_deleted) => count += usize::from(is_deleted),
                 Err(error) => {
-                    self.left_contents.add(number);
+                    self.left.add(number);
                     return Err(error);
                 }
             }
@@ -167,17 +182,17 @@ impl FileSystem {
     }
 
     /// Queues all contents that no inode uses: those that a crash has left.
-    pub(crate) fn queue_unused_contents(&self) -> FsResult<()> {
-        if self.header.lock().has_shared {
+    pub(crate) fn queue_unused(&self) -> FsResult<()> {
+        if self.store.header.has_shared {
             let unused = self.store.unused_contents()?;
-            self.left_contents.0.lock().extend(unused);
+            self.left.0.lock().extend(unused);
         }
         Ok(())
     }
 
     /// Reports whether contents without users have to stay: a transaction leaves them to its
     /// commit, and others wait for the transactions that there are.
-    fn keeps_left_contents(&self) -> bool {
+    fn keeps_left(&self) -> bool {
         self.branch.is_some() || self.has_transactions()
     }
 
@@ -188,14 +203,15 @@ impl FileSystem {
             let is_branch = tree.branch.as_ref().is_some_and(|at| at.parent == data);
             is_branch && view_of_tree(&tree.name).is_none()
         };
-        self.engine().trees().iter().any(is_transaction)
+        self.engine.trees().iter().any(is_transaction)
     }
 
     /// Reports whether a file may begin to share its contents. That writes its row, so where
     /// transactions compare rows it would be a conflict with whoever writes to the file: in a
     /// transaction only files begin that it has made, and beside one none does.
-    pub(crate) fn may_begin_to_share(&self, ino: Ino) -> bool {
-        self.owns(ino) && !self.has_transactions()
+    pub(crate) fn may_begin(&self, ino: Ino) -> bool {
+        let is_own = self.branch.is_none_or(|rules| rules.owns(ino));
+        is_own && !self.has_transactions()
     }
 
     /// Deletes contents, unless some inode uses them.
@@ -207,7 +223,7 @@ impl FileSystem {
         if self.store.are_used(number)? {
             return Ok(false);
         }
-        let mut change = Change::giving_back(self);
+        let mut change = self.changes.begin_giving_back();
         change.delete_chunks(number, 0, decode_number(&row)?);
         change.batch.delete(&key);
         change.commit()?;

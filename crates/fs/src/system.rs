@@ -233,17 +233,17 @@ impl FileSystem {
             is_removed: AtomicBool::new(false),
         };
         if !fs.options.read_only && fs.branch.is_none() {
-            fs.set_aside_at_open()?;
+            fs.aside.set_at_open(fs.engine().as_ref(), &fs.store)?;
         }
-        fs.sweep()?;
+        fs.plain_files().sweep()?;
         fs.take_over();
         // It may bring files back that were unlinked.
         let finished = fs.finish_rollback()?;
         fs.untold.keep(finished);
         if !fs.options.read_only {
             fs.reclaim_after_crash()?;
-            fs.queue_unused_contents()?;
-            unless_full(fs.reclaim_contents())?;
+            fs.shared_contents().queue_unused()?;
+            unless_full(fs.shared_contents().reclaim())?;
         }
         Ok(fs)
     }
@@ -278,14 +278,15 @@ impl FileSystem {
         // A file that cannot be reclaimed now is reclaimed later; acknowledged changes are durable
         // in any case.
         let reclaimed = self.reclaim();
-        let settled = self.sync_all_plain();
+        let externals = self.external_contents();
+        let settled = externals.sync_all();
         if !self.syncs() {
             settled?;
             return unless_full(reclaimed);
         }
         self.engine.sync()?;
-        self.trim_all();
-        self.remove_retired()?;
+        externals.trim_all();
+        externals.remove_retired()?;
         settled?;
         match reclaimed {
             // Nothing is lost: the space comes back later.
@@ -305,14 +306,7 @@ impl FileSystem {
     pub fn sync_inode(&self, ino: Ino) -> FsResult<()> {
         let inode = self.residents.inodes.get(ino)?;
         if Contents::are_external(&inode.head) && !self.options.read_only {
-            self.note_mapped_writes(ino)?;
-            // As it is by now: its size may have changed, and it may be gone.
-            let _inode = self.residents.locks.inode_read(ino);
-            let head = self.residents.inodes.head(ino)?;
-            if Contents::are_external(&head) {
-                let plain = self.plain_files().open(ino, head.size)?;
-                self.plain_files().sync_plain(&plain)?;
-            }
+            self.external_contents().sync(ino)?;
         }
         // Also for an unlinked file of which nothing is stored: what was acknowledged before is.
         if !self.options.read_only && self.syncs() {
@@ -379,7 +373,7 @@ impl FileSystem {
             return Ok(done);
         }
         done += self.reclaim_forgotten()?;
-        let contents = self.reclaim_contents()?;
+        let contents = self.shared_contents().reclaim()?;
         self.room.note_given_back(contents);
         Ok(done)
     }

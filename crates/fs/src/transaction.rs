@@ -227,11 +227,18 @@ impl OpenTransactions {
     }
 }
 
+impl BranchRules {
+    /// Reports whether an inode was made in the transaction.
+    pub(crate) const fn owns(self, ino: Ino) -> bool {
+        ino.0 >= self.first_ino
+    }
+}
+
 impl FileSystem {
     /// Reports whether an inode may be purged here: no other file system has it.
     pub(crate) const fn owns(&self, ino: Ino) -> bool {
         match self.branch {
-            Some(rules) => ino.0 >= rules.first_ino,
+            Some(rules) => rules.owns(ino),
             None => true,
         }
     }

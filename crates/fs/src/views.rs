@@ -201,6 +201,6 @@ impl Drop for LiveView {
     fn drop(&mut self) {
         // Inode numbers that were set aside are skipped, as after a crash: another thread may be
         // opening the view again.
-        self.fs.release_aside();
+        self.fs.aside.release(self.fs.engine().as_ref());
     }
 }

@@ -31,6 +31,7 @@
 
 mod append;
 mod damage;
+mod emit;
 mod mapped;
 mod replay;
 mod tail;
@@ -44,10 +45,9 @@ use crate::version_log::LogState;
 use stitch_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use stitch_base::sync::{Arc, Condvar, Mutex, MutexGuard};
 use stitch_base::{Generation, Lsn};
-use stitch_device::SECTOR_BYTES;
-use stitch_format::log_record::{ALIGN, HEADER_BYTES, RecordHeader, RecordKind, VersionPage};
+use stitch_format::log_record::{ALIGN, HEADER_BYTES, RecordHeader, RecordKind};
 use stitch_format::superblock::{Closed, LogAreas};
-use tail::{Ring, Tail, bytes_of, page_of};
+use tail::{Tail, bytes_of, page_of};
 
 /// The failure that an acknowledged append survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -155,6 +155,7 @@ impl Writer {
     /// Removes a skip record at `lsn` from the buffer: it would reach over the next record.
     fn take_back(&mut self, lsn: Lsn) {
         let end = self.end.expect("positioned");
+        debug_assert!(end >= lsn, "the record is before the end");
         if end.0 == lsn.0 + HEADER {
             let left = self.buffer.len().checked_sub(HEADER_BYTES);
             self.buffer.truncate(left.expect("it is kept in memory"));
@@ -177,6 +178,14 @@ impl BackupLog {
     ) -> Self {
         let start = version.log_start;
         assert!(start.0.is_multiple_of(ALIGN), "the version was checked");
+        assert!(
+            start <= version.log_durable,
+            "a version starts at durable records"
+        );
+        assert!(
+            logs.backup_log_bytes.is_multiple_of(PAGE_BYTES),
+            "a ring is whole pages"
+        );
         let writer = Writer {
             start,
             end: None,
@@ -254,6 +263,14 @@ impl BackupLog {
     ) -> Result<(), VolumeError> {
         let mut writer = self.positioned()?;
         let end = writer.end.expect("positioned");
+        assert_eq!(
+            logs.backup_log_bytes, self.ring_bytes,
+            "a ring keeps its length"
+        );
+        assert!(
+            logs.backup_log_at.is_multiple_of(PAGE_BYTES),
+            "a ring starts at a page"
+        );
         writer.tail.unmap(end)?;
         copy()?;
         self.ring_at.store(logs.backup_log_at, Ordering::Release);
@@ -296,7 +313,12 @@ impl BackupLog {
         let end = {
             let mut writer = self.positioned()?;
             self.check_writable()?;
-            self.append_record(&mut writer, payload_len, pieces)?
+            let before = writer.end;
+            let end = self.append_record(&mut writer, payload_len, pieces)?;
+            debug_assert_eq!(writer.end, Some(end), "the log ends after the record");
+            debug_assert!(writer.end > before, "positions go up");
+            debug_assert!(self.is_in_order(&writer), "start, durable, end, ring");
+            end
         };
         if self.durability == Durability::Device {
             self.sync(end)?;
@@ -365,6 +387,10 @@ impl BackupLog {
             let end = self.fill_sector(&mut writer)?;
             self.write_buffer(&mut writer)?;
             writer.tail.synced();
+            debug_assert!(
+                writer.buffer.is_empty(),
+                "all of it is in the operating system"
+            );
             end
         };
         self.core.sync()?;
@@ -379,6 +405,7 @@ impl BackupLog {
             writer.has_news();
             writer.durable = durable;
         }
+        debug_assert!(self.is_in_order(&writer), "start, durable, end, ring");
         self.mark(&mut writer)?;
         Ok(durable)
     }
@@ -467,7 +494,9 @@ impl BackupLog {
     /// Those of [`Self::end`].
     pub fn used_bytes(&self) -> Result<u64, VolumeError> {
         let writer = self.positioned()?;
-        Ok(writer.end.expect("positioned").0 - writer.start.0)
+        let used = writer.end.expect("positioned").0 - writer.start.0;
+        debug_assert!(used <= self.ring_bytes, "the ring holds all live records");
+        Ok(used)
     }
 
     /// Bytes written beside the records themselves, since every write takes whole pages. While a
@@ -496,7 +525,13 @@ impl BackupLog {
             "a log start is not beyond the end"
         );
         let index = writer.generations.partition_point(|&(from, _)| from <= lsn);
-        Ok(writer.generations[index - 1].1)
+        debug_assert!(index > 0, "the first generation is that of the log's start");
+        let generation = writer.generations[index - 1].1;
+        debug_assert!(
+            generation <= self.core.generation,
+            "this life is the newest"
+        );
+        Ok(generation)
     }
 
     /// Lets the next replay end at the damage, although more was durable. For repair: the records
@@ -535,7 +570,12 @@ impl BackupLog {
         let index = writer
             .generations
             .partition_point(|&(from, _)| from <= start);
+        assert!(index > 0, "the first generation is that of the log's start");
         writer.generations.drain(..index - 1);
+        debug_assert!(
+            writer.end.is_none_or(|end| start <= end),
+            "a start is not beyond the end"
+        );
     }
 
     /// Locks the writer, after reading the log once to find its end.
@@ -550,124 +590,16 @@ impl BackupLog {
         Ok(self.writer.lock())
     }
 
+    /// Reports whether the log's positions are in the order of the head of this module. For
+    /// assertions.
+    fn is_in_order(&self, writer: &Writer) -> bool {
+        let end = writer.end.expect("positioned");
+        let is_bounded = end.0 - writer.start.0 <= self.ring_bytes;
+        writer.durable <= end && is_bounded && end.0.is_multiple_of(ALIGN)
+    }
+
     fn offset(&self, lsn: Lsn) -> u64 {
         lsn.0 % self.ring_bytes
-    }
-
-    /// Writes a skip record of `bytes` in all. Moves the end without one if that is too little for
-    /// a header, which happens only at the ring's end.
-    fn skip(&self, writer: &mut Writer, bytes: u64) -> Result<(), VolumeError> {
-        let lsn = writer.end.expect("positioned");
-        if bytes < HEADER {
-            assert_eq!(self.offset(lsn) + bytes, self.ring_bytes, "only at the end");
-            self.write_buffer(writer)?;
-            writer.end = Some(Lsn(lsn.0 + bytes));
-            return Ok(());
-        }
-        let header = self.header(writer, RecordKind::Skip, bytes - HEADER);
-        let encoded = header.encode(self.core.salt, &[]);
-        let emitted = self.emit(writer, &[&encoded], HEADER);
-        let written = emitted.and_then(|_| match bytes > HEADER {
-            true => self.write_buffer(writer),
-            false => Ok(()),
-        });
-        if written.is_err() {
-            writer.take_back(lsn);
-            return written;
-        }
-        writer.durability_page = Some(page_of(lsn));
-        writer.end = Some(Lsn(lsn.0 + bytes));
-        Ok(())
-    }
-
-    /// Returns the header of a record at the end.
-    fn header(&self, writer: &Writer, kind: RecordKind, payload_len: u64) -> RecordHeader {
-        RecordHeader {
-            kind,
-            payload_len: u32::try_from(payload_len).expect("a record's length is bounded"),
-            lsn: writer.end.expect("positioned"),
-            generation: self.core.generation,
-            durable: writer.durable,
-            versions: VersionPage::of(writer.version_end),
-        }
-    }
-
-    /// Moves the end to the start of a sector, so that the sectors before it can be synced.
-    fn fill_sector(&self, writer: &mut Writer) -> Result<Lsn, VolumeError> {
-        let end = writer.end.expect("positioned");
-        let over = end.0 % SECTOR_BYTES;
-        if over > 0 {
-            let left = self.ring_bytes - self.offset(end);
-            let mut bytes = SECTOR_BYTES - over;
-            if bytes < HEADER && bytes < left {
-                bytes += SECTOR_BYTES;
-            }
-            self.skip(writer, bytes)?;
-        }
-        let end = writer.end.expect("positioned");
-        assert!(end.0.is_multiple_of(SECTOR_BYTES), "sectors are not shared");
-        assert!(
-            end.0 - writer.start.0 <= self.ring_bytes,
-            "appends leave slack"
-        );
-        Ok(end)
-    }
-
-    /// Writes or buffers the bytes of a record and moves the end after it.
-    fn emit(&self, writer: &mut Writer, pieces: &[&[u8]], len: u64) -> Result<Lsn, VolumeError> {
-        let end = writer.end.expect("positioned");
-        assert!(
-            self.offset(end) + len <= self.ring_bytes,
-            "records do not straddle"
-        );
-        let next = Lsn(end.0 + len);
-        if self.durability == Durability::Application {
-            for piece in pieces {
-                writer.buffer.extend_from_slice(piece);
-            }
-            writer.end = Some(next);
-            if writer.buffer.len() >= BUFFER_BYTES {
-                self.write_buffer(writer)?;
-            }
-        } else {
-            self.put(writer, end, pieces)?;
-            writer.end = Some(next);
-        }
-        writer.is_noted = true;
-        Ok(next)
-    }
-
-    /// Writes bytes to the operating system, in whole pages.
-    fn put(&self, writer: &mut Writer, lsn: Lsn, pieces: &[&[u8]]) -> Result<(), VolumeError> {
-        let mut tail = std::mem::take(&mut writer.tail);
-        let written = tail.write(&self.ring(writer), lsn, pieces);
-        writer.tail = tail;
-        written
-    }
-
-    fn ring(&self, writer: &Writer) -> Ring<'_> {
-        Ring {
-            core: &self.core,
-            at: self.ring_at(),
-            len_bytes: self.ring_bytes,
-            start: writer.start,
-        }
-    }
-
-    /// Writes the buffer to the operating system.
-    fn write_buffer(&self, writer: &mut Writer) -> Result<(), VolumeError> {
-        if writer.buffer.is_empty() {
-            return Ok(());
-        }
-        let end = writer.end.expect("positioned");
-        let mut buffer = std::mem::take(&mut writer.buffer);
-        let from = Lsn(end.0 - buffer.len() as u64);
-        let written = self.put(writer, from, &[&buffer]);
-        if written.is_ok() {
-            buffer.clear();
-        }
-        writer.buffer = buffer;
-        written
     }
 }
 

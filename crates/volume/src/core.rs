@@ -38,6 +38,8 @@ impl Core {
         is_read_only: bool,
     ) -> Self {
         let areas = superblock.areas;
+        assert!(generation >= superblock.generation, "generations go up");
+        debug_assert!(areas.check().is_ok(), "the superblock was checked");
         Self {
             device,
             salt: superblock.salt,
@@ -58,6 +60,11 @@ impl Core {
 
     /// Sets the offset after the last zone, after a resize.
     pub(crate) fn set_zones_end(&self, end: u64) {
+        assert!(end > self.areas.zones_at, "a volume has zones");
+        assert!(
+            end <= self.device.geometry().len_bytes,
+            "zones lie on the device"
+        );
         self.zones_end.store(end, Ordering::Release);
     }
 
@@ -84,6 +91,7 @@ impl Core {
     /// Writes to a log. A failure poisons the volume.
     pub(crate) fn write(&self, at: u64, pieces: &[&[u8]]) -> Result<(), VolumeError> {
         self.check_writable()?;
+        debug_assert!(at.is_multiple_of(512), "writes start at sectors");
         let written = self.device.write_at(at, pieces);
         written.map_err(|error| self.poisoned_by(error))
     }
@@ -91,6 +99,7 @@ impl Core {
     /// Prepares a part of a log for writes; see [`Device::prepare`]. A failure poisons the volume.
     pub(crate) fn prepare(&self, at: u64, len_bytes: u64) -> Result<(), VolumeError> {
         self.check_writable()?;
+        debug_assert!(len_bytes > 0, "something is prepared");
         let prepared = self.device.prepare(at, len_bytes);
         prepared.map_err(|error| self.poisoned_by(error))
     }
@@ -121,6 +130,10 @@ impl Core {
         pieces: &[&[u8]],
     ) -> Result<(), VolumeError> {
         self.check_writable()?;
+        debug_assert!(
+            pieces.iter().any(|piece| !piece.is_empty()),
+            "something is written"
+        );
         for piece in pieces {
             let written = window.write(at, piece);
             written.map_err(|error| self.poisoned_by(error))?;
@@ -138,6 +151,10 @@ impl Core {
     /// Syncs the device. A failure poisons the volume.
     pub(crate) fn sync(&self) -> Result<(), VolumeError> {
         self.check_writable()?;
+        debug_assert!(
+            !self.is_read_only,
+            "a store for reading only is never synced"
+        );
         self.syncs.fetch_add(1, Ordering::Relaxed);
         let synced = self.device.sync();
         synced.map_err(|error| self.poisoned_by(error))

@@ -112,6 +112,15 @@ impl FoundInstance {
     pub(crate) fn open(self, shared: &Arc<Shared>, durability: Durability, number: u8) -> Opened {
         let state = self.recovered.state;
         let log_start = state.log_start;
+        assert_eq!(
+            number == 0,
+            self.record.name == FIRST,
+            "the first instance is opened first"
+        );
+        debug_assert!(
+            (number as usize) <= INSTANCES_MAX,
+            "instances have streams of their own"
+        );
         let log = BackupLog::new(
             Arc::clone(&shared.core),
             &self.record.logs,
@@ -157,6 +166,10 @@ fn of_instance(error: VolumeError, name: &str) -> VolumeError {
 
 /// Returns the extents of both logs.
 pub(crate) fn extents(logs: &LogAreas) -> [Extent; 2] {
+    debug_assert!(
+        logs.version_log_bytes > 0 && logs.backup_log_bytes > 0,
+        "logs are not empty"
+    );
     let version_log = Extent {
         addr: logs.version_log_at,
         len: logs.version_log_bytes,
@@ -258,6 +271,10 @@ impl Volume {
         let mut after = superblock.clone();
         after.incompatible |= FEATURE_INSTANCES;
         after.instances.push(record);
+        debug_assert!(
+            after.instances.len() <= INSTANCES_MAX,
+            "their number was checked"
+        );
         after.instances.sort_by(|a, b| a.name.cmp(&b.name));
         superblocks::write_both(&shared.core, &after)?;
         *superblock = after;
@@ -384,6 +401,7 @@ impl Shared {
     fn take_zones(&self, bytes: u64, class: Class) -> Result<Extent, VolumeError> {
         let zone_bytes = self.zones.zone_bytes();
         let count = bytes.div_ceil(zone_bytes);
+        assert!(count > 0, "logs are not empty");
         let wanted_bytes = count * zone_bytes;
         // The reservation is held until the zones are allocated.
         let promised = match class {
@@ -391,6 +409,10 @@ impl Shared {
             Class::Internal => None,
         };
         let taken = self.zones.allocate_zones(count);
+        debug_assert!(
+            taken.is_none_or(|room| room.len == wanted_bytes),
+            "whole zones"
+        );
         drop(promised);
         taken.ok_or(VolumeError::NoZones {
             wanted_bytes,
@@ -418,6 +440,11 @@ fn without(superblock: &Superblock, name: &str) -> Result<(Superblock, Instance)
         return Err(VolumeError::NoInstance { name });
     };
     let gone = after.instances.remove(index);
+    debug_assert_eq!(
+        after.instances.len() + 1,
+        superblock.instances.len(),
+        "one is gone"
+    );
     if after.instances.is_empty() {
         after.incompatible &= !FEATURE_INSTANCES;
     }
@@ -445,6 +472,11 @@ fn check_new(superblock: &Superblock, name: &str) -> Result<(), VolumeError> {
 }
 
 fn copy(core: &crate::core::Core, from: Extent, to: Extent) -> Result<(), VolumeError> {
+    assert_eq!(from.len, to.len, "a log keeps its length");
+    assert!(
+        from.end() <= to.addr || to.end() <= from.addr,
+        "the copy is apart"
+    );
     let mut buffer = vec![0; usize_from(COPY_BYTES.min(from.len))];
     let mut done = 0;
     while done < from.len {

@@ -191,7 +191,13 @@ pub(crate) fn origin(salt: u64) -> Vec<u8> {
         log_generation: Generation(0),
         log_durable: Lsn(0),
     };
-    header.encode(salt, &[]).0
+    let (bytes, _) = header.encode(salt, &[]);
+    debug_assert_eq!(
+        bytes.len() as u64,
+        header.end(),
+        "it stands at the left end"
+    );
+    bytes
 }
 
 fn zero_areas(
@@ -200,6 +206,10 @@ fn zero_areas(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<(), VolumeError> {
     let tail_bytes = TAIL_BYTES.min(areas.zones_bytes);
+    debug_assert!(
+        areas.version_log_at < areas.zones_at,
+        "logs are before the zones"
+    );
     let logs_bytes = areas.zones_at - areas.version_log_at;
     let total = logs_bytes + tail_bytes;
     let mut done = 0;
@@ -222,6 +232,7 @@ pub(crate) fn zero(
     len_bytes: u64,
     step: &mut dyn FnMut(u64),
 ) -> Result<(), VolumeError> {
+    debug_assert!(at.is_multiple_of(512), "writes start at sectors");
     let zeros = vec![0; usize_from(WRITE_BYTES.min(len_bytes))];
     let mut done = 0;
     while done < len_bytes {
@@ -230,5 +241,6 @@ pub(crate) fn zero(
         done += bytes;
         step(bytes);
     }
+    debug_assert_eq!(done, len_bytes, "all of it is zero");
     Ok(())
 }

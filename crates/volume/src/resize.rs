@@ -49,6 +49,10 @@ pub fn device_bytes_max(superblock: &Superblock) -> u64 {
 pub(crate) fn version_log_bytes_for(device_bytes: u64) -> u64 {
     let needed = device_bytes.div_ceil(VERSION_LOG_PART * GROWTH_MAX);
     let needed = needed.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX);
+    debug_assert!(
+        needed.is_multiple_of(PAGE) || needed == u64::MAX,
+        "whole pages"
+    );
     needed.clamp(*VERSION_LOG_BYTES.start(), *VERSION_LOG_BYTES.end())
 }
 
@@ -89,6 +93,7 @@ impl Volume {
                  copy"
             ));
         }
+        debug_assert_eq!(areas.zones_at, before.zones_at, "logs stay where they are");
         let device = &*self.shared.core.device;
         device.grow(before.device_bytes, areas.device_bytes)?;
         // A signature of another format at the new end must not be recognised.
@@ -147,6 +152,7 @@ impl Volume {
             room: None,
         };
         // Moving takes space before it releases any.
+        debug_assert!(areas.zones_bytes < before.zones_bytes, "zones are cut off");
         let live = shrinking.live_bytes()?;
         shrinking.room = Some(self.shared.space.reserve(live, Class::Internal)?);
         Ok(shrinking)
@@ -198,6 +204,7 @@ impl Shrinking<'_> {
     /// Those of [`Self::live_bytes`].
     pub fn note_moved(&mut self) -> Result<u64, VolumeError> {
         let live = self.live_bytes()?;
+        debug_assert!(self.room.is_some(), "the space for moved bytes is reserved");
         if let Some(room) = &mut self.room {
             room.release(room.bytes().saturating_sub(live));
         }
@@ -209,6 +216,7 @@ impl Shrinking<'_> {
     pub fn too_small(&self) -> VolumeError {
         let usage = self.volume.shared.zones.usage();
         let needed = usage.live + self.volume.shared.space.reserve_bytes();
+        debug_assert!(usage.live <= usage.total, "no more is live than there is");
         let zones = needed.div_ceil(self.areas.zone_bytes) + 1;
         let least_bytes = self.areas.zones_at + zones * self.areas.zone_bytes;
         VolumeError::TooSmall {
@@ -231,6 +239,10 @@ impl Shrinking<'_> {
         assert_eq!(self.note_moved()?, 0, "what is cut off is not in use");
         let core = &self.volume.shared.core;
         let mut superblock = self.volume.shared.superblock.lock();
+        assert!(
+            self.areas.device_bytes < superblock.areas.device_bytes,
+            "a shrink makes it shorter"
+        );
         superblock.areas = self.areas;
         superblocks::write_both(core, &superblock)?;
         core.set_zones_end(self.areas.zones_at + self.areas.zones_bytes);

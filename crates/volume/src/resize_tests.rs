@@ -16,6 +16,8 @@ fn with_block(device: &MemDevice, addr: u64) {
     let mut bytes = vec![0; stitch_format::block::HEADER_BYTES];
     bytes.extend_from_slice(b"payload");
     volume.seal_block(&mut bytes, BlockKind::TableData, 0, addr);
+    let len = bytes.len() as u64;
+    volume.zones().adopt(&[Extent { addr, len }]).unwrap();
     volume.write(addr, &[&bytes]).unwrap();
     volume.commit_delta(&addr.to_le_bytes(), Lsn(0)).unwrap();
     volume.close().unwrap();

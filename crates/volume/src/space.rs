@@ -70,6 +70,7 @@ impl Space {
             });
         }
         *promised += bytes;
+        debug_assert!(*promised >= bytes, "promises add up");
         Ok(Reservation {
             shared: Arc::clone(&self.shared),
             bytes,
@@ -119,6 +120,11 @@ impl Promises {
             Class::Internal => 0,
         };
         let usable = self.zones.usable_bytes();
+        debug_assert!(
+            usable <= self.zones.total_bytes(),
+            "no more is usable than there is"
+        );
+        debug_assert!(kept <= RESERVE_BYTES_MAX, "the reserve is bounded");
         usable.saturating_sub(promised).saturating_sub(kept)
     }
 }
@@ -147,12 +153,17 @@ impl Reservation {
         assert!(Arc::ptr_eq(&self.shared, &other.shared), "one volume");
         self.bytes += other.bytes;
         other.bytes = 0;
+        debug_assert!(
+            self.bytes <= *self.shared.promised_bytes.lock(),
+            "one part of all promises"
+        );
     }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
         self.release(self.bytes);
+        debug_assert_eq!(self.bytes, 0, "all of it is given up");
     }
 }
 

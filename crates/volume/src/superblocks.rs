@@ -47,6 +47,10 @@ fn read_copy(
     copy: usize,
 ) -> Result<Option<Superblock>, VolumeError> {
     let address = COPIES[copy];
+    debug_assert!(
+        address + COPY_BYTES as u64 <= device.geometry().len_bytes,
+        "the caller checked"
+    );
     let mut bytes = vec![0; COPY_BYTES];
     device.read_at(address, &mut bytes)?;
     Superblock::decode(&bytes, address).map_err(|error| refusal(name, address, error))
@@ -153,6 +157,7 @@ pub(crate) fn write(
         generation > chosen.superblock.generation,
         "generations go up"
     );
+    debug_assert!(chosen.copy < COPIES.len(), "one of both copies");
     chosen.superblock.generation = generation;
     for copy in [1 - chosen.copy, chosen.copy] {
         let bytes = chosen.superblock.encode(COPIES[copy]);
@@ -166,6 +171,11 @@ pub(crate) fn write(
 /// Makes a changed superblock of the same generation durable in both copies, one after the other.
 /// After a crash between them either is used: of two with the same generation, the first copy.
 pub(crate) fn write_both(core: &Core, superblock: &Superblock) -> Result<(), VolumeError> {
+    debug_assert_eq!(superblock.generation, core.generation, "of this life");
+    debug_assert!(
+        superblock.areas.check().is_ok(),
+        "a copy that would be refused is not written"
+    );
     for address in COPIES {
         core.write(address, &[&superblock.encode(address)])?;
         core.sync()?;

@@ -43,6 +43,11 @@ impl TrimRange {
         let to = (free.addr + free.len).min(end);
         let to = to - to % PAGE_BYTES;
         let len = to.checked_sub(from).filter(|len| *len > 0)?;
+        debug_assert!(
+            free.addr <= from && to <= free.end(),
+            "nothing but free bytes"
+        );
+        debug_assert!(len.is_multiple_of(PAGE_BYTES), "whole pages");
         (len >= self.extent_bytes_min).then_some(Extent { addr: from, len })
     }
 }
@@ -101,10 +106,15 @@ impl Volume {
     fn discard(&self, mut held: Held<'_>, range: &TrimRange) -> Result<u64, VolumeError> {
         let device = &self.shared.core.device;
         let mut bytes = 0;
+        debug_assert!(!held.is_told, "a held zone is discarded once");
         for run in &held.free {
             let Some(part) = range.part_of(*run) else {
                 continue;
             };
+            debug_assert!(
+                self.is_in_zones(part.addr, part.len),
+                "logs are not discarded"
+            );
             if !device.discard(part.addr, part.len)? {
                 return Err(VolumeError::Unsupported {
                     name: device.geometry().name,

@@ -111,6 +111,7 @@ impl LogState {
 
     /// Reports whether the last object is in a later round than the live base.
     const fn is_wrapped(&self, area: u64) -> bool {
+        debug_assert!(self.live < self.tail, "the base is before the end");
         (self.tail - 1) / area != self.live / area
     }
 
@@ -118,7 +119,13 @@ impl LogState {
     /// after it.
     fn place_delta(&self, area: u64, len: u64, keep: u64) -> Option<Place> {
         let (tail, live) = (self.tail_offset(area), self.live % area);
+        debug_assert!(
+            len.is_multiple_of(ALIGN) && len > 0,
+            "objects are whole pages"
+        );
+        debug_assert!(self.live < self.tail, "the base is before the end");
         if self.is_wrapped(area) {
+            debug_assert!(tail <= live, "live objects are not overwritten");
             return (tail + len + keep <= live).then_some(self.here(area));
         }
         let base_fits_left = ALIGN + keep <= live;
@@ -132,6 +139,10 @@ impl LogState {
     /// it. A crash may leave a wrapping object and no base: one of `keep` bytes must fit then, too.
     fn place_base(&self, area: u64, len: u64, keep: u64, keep_next: u64) -> Option<Place> {
         let (tail, live) = (self.tail_offset(area), self.live % area);
+        debug_assert!(
+            len.is_multiple_of(ALIGN) && len > 0,
+            "objects are whole pages"
+        );
         let next_fits = |at: u64| at + len + keep_next <= area || ALIGN + keep_next <= at;
         let is_wrapped = self.is_wrapped(area);
         if !is_wrapped && ALIGN + len.max(keep) <= live && next_fits(ALIGN) {
@@ -143,6 +154,7 @@ impl LogState {
 
     /// Returns the position after the last object.
     const fn here(&self, area: u64) -> Place {
+        assert!(self.tail > 0, "the log has an object");
         let round = (self.tail - 1) / area;
         Place {
             position: round * area + self.tail_offset(area),
@@ -152,6 +164,7 @@ impl LogState {
 
     /// Returns the position after a wrapping object at the left end.
     const fn left(&self, area: u64) -> Place {
+        assert!(self.tail > 0, "the log has an object");
         let round = (self.tail - 1) / area + 1;
         Place {
             position: round * area + ALIGN,
@@ -162,6 +175,11 @@ impl LogState {
 
 impl VersionLog {
     pub(crate) fn new(core: Arc<Core>, logs: &LogAreas, state: LogState) -> Self {
+        assert!(state.live < state.tail, "the base is before the end");
+        debug_assert!(
+            state.tail - state.live <= logs.version_log_bytes,
+            "live objects lie within one length of the log"
+        );
         Self {
             core,
             area_at: AtomicU64::new(logs.version_log_at),
@@ -179,6 +197,10 @@ impl VersionLog {
 
     /// Returns the longest payload of a base that always fits.
     pub(crate) fn base_bytes_max(&self) -> u64 {
+        debug_assert!(
+            base_room(self.area_bytes) > HEADER_BYTES as u64,
+            "a log is long enough"
+        );
         base_room(self.area_bytes) - HEADER_BYTES as u64
     }
 
@@ -195,6 +217,14 @@ impl VersionLog {
     /// Bytes that the live objects take.
     pub(crate) fn live_bytes(&self) -> u64 {
         let state = self.state.lock();
+        debug_assert!(
+            state.base_bytes <= self.area_bytes,
+            "the base lies in the log"
+        );
+        debug_assert!(
+            state.deltas_bytes <= self.area_bytes,
+            "deltas lie in the log"
+        );
         state.base_bytes + state.deltas_bytes
     }
 
@@ -210,6 +240,7 @@ impl VersionLog {
         copy: impl FnOnce() -> Result<(), VolumeError>,
     ) -> Result<(), VolumeError> {
         let _no_commit = self.state.lock();
+        assert!(area_at.is_multiple_of(ALIGN), "a log starts at a page");
         copy()?;
         self.area_at.store(area_at, Ordering::Release);
         Ok(())
@@ -284,9 +315,14 @@ impl VersionLog {
             log_generation: log.generation_at(log_start)?,
             log_durable: log.durable_end(),
         };
+        assert!(
+            log_start <= header.log_durable,
+            "a version starts at durable records"
+        );
         self.append(state, &header, payload)?;
         self.core.sync()?;
         state.apply(&header);
+        debug_assert_eq!(state.tail, header.end(), "the log ends after the object");
         log.committed(log_start, state.tail)
     }
 
@@ -323,11 +359,20 @@ impl VersionLog {
             let (bytes, _) = header.encode(self.core.salt, &[]);
             self.core.write(self.area_at() + tail_offset, &[&bytes])?;
         }
+        assert!(
+            position > state.live,
+            "the live base is in the round before"
+        );
         header.kind = ObjectKind::WrapLeft;
         header.position = position;
         header.target = state.live;
         self.append(state, &header, &[])?;
         self.core.sync()
+    }
+
+    /// Reports whether an object lies apart from the live ones. For assertions.
+    fn spares_live(&self, state: &LogState, header: &ObjectHeader) -> bool {
+        header.end() <= state.live + self.area_bytes
     }
 
     fn append(
@@ -342,6 +387,11 @@ impl VersionLog {
             offset + bytes.len() as u64 <= self.area_bytes,
             "objects do not straddle"
         );
+        debug_assert!(header.position >= state.tail, "positions go up");
+        debug_assert!(
+            self.spares_live(state, header),
+            "live objects are not overwritten"
+        );
         self.core.write(self.area_at() + offset, &[&bytes])?;
         state.previous = checksum;
         state.tail = header.end();
@@ -353,11 +403,21 @@ impl LogState {
     /// Updates the state after a durable object.
     fn apply(&mut self, header: &ObjectHeader) {
         let len = header.end() - header.position;
+        debug_assert!(
+            header.log_start >= self.log_start,
+            "log starts do not go back"
+        );
+        debug_assert!(
+            header.log_generation >= self.log_generation,
+            "generations go up"
+        );
         self.log_start = header.log_start;
         self.log_generation = header.log_generation;
         self.log_durable = header.log_durable;
         match header.kind {
             ObjectKind::Base => {
+                assert!(header.position > self.live, "a newer base is further on");
+                assert_eq!(header.serial, self.serial + 1, "bases are counted");
                 self.live = header.position;
                 self.serial = header.serial;
                 self.base_bytes = len;

@@ -61,6 +61,7 @@ impl Block {
     /// The payload of the block.
     #[must_use]
     pub fn payload(&self) -> &[u8] {
+        debug_assert!(self.bytes.len().is_multiple_of(512), "a block is padded");
         &self.bytes[block::HEADER_BYTES..][..self.header.payload_len as usize]
     }
 
@@ -70,6 +71,11 @@ impl Block {
         self.bytes
             .truncate(block::HEADER_BYTES + self.header.payload_len as usize);
         self.bytes.drain(..block::HEADER_BYTES);
+        debug_assert_eq!(
+            self.bytes.len(),
+            self.header.payload_len as usize,
+            "the payload alone"
+        );
         self.bytes
     }
 }
@@ -292,6 +298,10 @@ impl Volume {
         let mut superblock = self.shared.superblock.lock();
         let known = [superblock.version, superblock.readable];
         let raised = known.map(|known| known.max(version));
+        debug_assert!(
+            raised[1] <= raised[0],
+            "what reads it is not newer than what wrote it"
+        );
         if raised == known {
             return Ok(());
         }
@@ -423,6 +433,9 @@ impl Volume {
     ) {
         let padded = block::block_bytes(payload_len as u64);
         assert_eq!(block.len() as u64, padded, "the block is padded");
+        debug_assert!(addr.is_multiple_of(block::ALIGN), "blocks start at sectors");
+        let padding = &block[block::HEADER_BYTES + payload_len..];
+        debug_assert!(padding.iter().all(|&byte| byte == 0), "padding is zero");
         let header = BlockHeader {
             kind,
             flags,
@@ -472,6 +485,11 @@ impl Volume {
         self.shared.core.check_writable()?;
         assert!(addr.is_multiple_of(block::ALIGN), "writes start at sectors");
         assert!(self.is_in_zones(addr, len), "tables are in zones");
+        debug_assert!(len > 0, "something is written");
+        debug_assert!(
+            self.is_allocated(addr, len),
+            "what is written to was allocated"
+        );
         Ok(())
     }
 
@@ -580,7 +598,14 @@ impl Volume {
             .map_err(|error| VolumeError::from_format(kind.name(), addr, error))
     }
 
-    fn is_in_zones(&self, addr: u64, len_bytes: u64) -> bool {
+    /// Reports whether all pages of these bytes are allocated. For assertions.
+    fn is_allocated(&self, addr: u64, len: u64) -> bool {
+        let end = (addr + len).next_multiple_of(block::ALIGN);
+        let len = end - addr;
+        self.shared.zones.is_live(Extent { addr, len })
+    }
+
+    pub(crate) fn is_in_zones(&self, addr: u64, len_bytes: u64) -> bool {
         let core = &self.shared.core;
         addr >= core.areas.zones_at && addr.saturating_add(len_bytes) <= core.zones_end()
     }

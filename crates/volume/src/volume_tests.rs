@@ -292,6 +292,8 @@ fn a_wrong_block_is_an_error_that_says_what_and_where() {
     assert!(refuse(addr + 1, len, BlockKind::TableData).contains("sectors"));
     assert!(refuse(0, len, BlockKind::TableData).contains("zones"));
     assert!(refuse(u64::MAX - 511, 512, BlockKind::TableData).contains("zones"));
+    let elsewhere = volume.zones().allocate(len, len, Stream(0)).unwrap();
+    assert_eq!(elsewhere.addr, addr + 4096);
     volume.write(addr + 4096, &[&buffer]).unwrap();
     let misdirected = refuse(addr + 4096, len, BlockKind::TableData);
     assert!(misdirected.contains("address"), "{misdirected}");

@@ -40,7 +40,9 @@ impl<'a> Window<'a> {
                 return Err(error.into());
             }
         }
+        debug_assert!(self.start <= offset, "the buffer holds the bytes");
         let from = usize_from(offset - self.start);
+        debug_assert!(from + usize_from(len) <= self.buffer.len(), "to their end");
         Ok(&self.buffer[from..from + usize_from(len)])
     }
 }

@@ -27,12 +27,14 @@
 mod close;
 mod hole;
 mod lengths;
+mod map;
 mod refusals;
 
 use crate::VolumeError;
 pub(crate) use crate::zones::close::Held;
 use crate::zones::hole::Zone;
 use crate::zones::lengths::Sums;
+use crate::zones::map::MapState;
 pub use crate::zones::refusals::Refusals;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
@@ -99,33 +101,6 @@ pub struct Usage {
     pub zones: u64,
 }
 
-#[derive(Debug)]
-struct MapState {
-    zones: Vec<Zone>,
-    /// Zones without a live byte.
-    free_zones: BTreeSet<u32>,
-    /// Other zones by their longest usable hole, if any.
-    by_hole: BTreeSet<(u32, u32)>,
-    /// How long the holes of these zones are.
-    lengths: Sums,
-    /// Zone to which a stream appends.
-    open: BTreeMap<Stream, u32>,
-    /// Zone at which the search for a free zone continues.
-    next_zone: u32,
-    /// Free bytes of all zones.
-    free_bytes: u64,
-    /// Free bytes in whole pages, of zones before the fence.
-    usable_bytes: u64,
-    /// First of the zones that are to be cut off.
-    fence: Option<u32>,
-    /// Zones that are being evacuated.
-    closed: BTreeSet<u32>,
-    /// The zone that is being discarded.
-    held: Option<u32>,
-    /// Free zones with bytes freed since their last discard.
-    dirty: BTreeSet<u32>,
-}
-
 /// The zones of a volume and the online-map.
 #[derive(Debug)]
 pub struct Zones {
@@ -162,6 +137,11 @@ fn narrow(value: u64) -> u32 {
 
 impl Zones {
     pub(crate) fn new(areas: &Areas) -> Self {
+        assert!(
+            areas.zone_bytes.is_multiple_of(PAGE_BYTES),
+            "zones are whole pages"
+        );
+        assert!(areas.zones_bytes > 0, "a volume has zones");
         let count = areas.zones_bytes.div_ceil(areas.zone_bytes);
         let zones: Vec<Zone> = (0..count)
             .map(|zone| {
@@ -249,6 +229,10 @@ impl Zones {
         }
         let mut state = self.state.lock();
         for (zone, pieces) in by_zone(&mut all) {
+            debug_assert!(
+                state.is_listed(zone),
+                "no zone is set aside before the first allocation"
+            );
             let twice = state.update(zone, |zone| zone.take_all(pieces));
             if let Some(piece) = twice {
                 let offset = u64::from(zone) * self.zone_bytes + u64::from(piece.start);
@@ -312,6 +296,14 @@ impl Zones {
         let addr = self.zones_at + u64::from(zone) * self.zone_bytes + u64::from(start);
         let len = u64::from(len);
         debug_assert!(len >= min && len <= want.max(min), "between least and most");
+        debug_assert!(
+            len.is_multiple_of(GRANULE_BYTES),
+            "space is counted in granules"
+        );
+        debug_assert!(
+            u64::from(start) + len <= self.zone_bytes,
+            "extents lie in one zone"
+        );
         Ok(Extent { addr, len })
     }
 
@@ -330,7 +322,12 @@ impl Zones {
         }
         let first = state.free_row(count, narrow(self.zone_bytes))?;
         let end = first + narrow(count);
+        assert!(
+            end as usize <= state.zones.len(),
+            "the row lies in the volume"
+        );
         for zone in first..end {
+            debug_assert!(state.is_listed(zone), "space may be allocated there");
             let taken = state.update(zone, |z| z.take(0, z.len()));
             assert!(taken, "what was found is free");
         }
@@ -364,6 +361,10 @@ impl Zones {
         let (start, len) = state.zones[zone as usize].best_hole(narrow(want));
         let len = len.min(narrow(want));
         assert!(u64::from(len) >= min, "the longest hole is long enough");
+        debug_assert!(
+            u64::from(start).is_multiple_of(PAGE_BYTES),
+            "pages are not shared"
+        );
         let taken = state.update(zone, |z| z.take(start, len));
         assert!(taken, "what was found is free");
         let addr = self.zones_at + u64::from(zone) * self.zone_bytes + u64::from(start);
@@ -378,6 +379,10 @@ impl Zones {
     /// # Panics
     /// As [`Self::free`].
     pub fn give_back(&self, tail: Extent) {
+        debug_assert!(
+            tail.len.is_multiple_of(GRANULE_BYTES),
+            "space is counted in granules"
+        );
         if tail.len > 0 {
             self.free(&[tail]);
         }
@@ -394,6 +399,8 @@ impl Zones {
             all.extend(self.pieces(extent).expect("what is freed was handed out"));
         }
         let mut state = self.state.lock();
+        let before = state.free_bytes;
+        let given: u64 = all.iter().map(|piece| u64::from(piece.len)).sum();
         for (zone, pieces) in by_zone(&mut all) {
             state.update(zone, |zone| {
                 for piece in pieces {
@@ -401,6 +408,7 @@ impl Zones {
                 }
             });
         }
+        assert_eq!(state.free_bytes, before + given, "each byte is freed once");
     }
 
     /// Returns the number of allocated bytes of a zone.
@@ -411,6 +419,10 @@ impl Zones {
     pub fn live_bytes(&self, zone: ZoneId) -> u64 {
         let state = self.state.lock();
         let zone = &state.zones[zone.0 as usize];
+        debug_assert!(
+            zone.free_bytes() <= zone.len(),
+            "no more is free than there is"
+        );
         u64::from(zone.len() - zone.free_bytes())
     }
 
@@ -440,6 +452,15 @@ impl Zones {
     pub fn usage(&self) -> Usage {
         let state = self.state.lock();
         let total = self.total_bytes();
+        debug_assert!(state.free_bytes <= total, "no more is free than there is");
+        debug_assert!(
+            state.usable_bytes <= state.free_bytes,
+            "whole pages are a part of the free"
+        );
+        debug_assert!(
+            state.free_zones.len() <= state.zones.len(),
+            "free zones are zones"
+        );
         Usage {
             total,
             live: total - state.free_bytes,
@@ -487,6 +508,7 @@ impl Zones {
             }
             let zone = at / zone_bytes;
             let stop = end.min((zone + 1) * zone_bytes);
+            debug_assert!(at < stop && stop <= end, "each piece is a part of the rest");
             let piece = Piece {
                 zone: narrow(zone),
                 start: narrow(at % zone_bytes),
@@ -529,147 +551,6 @@ impl Zones {
         assert_eq!(state.free_bytes, free, "the sum of the free bytes");
         assert_eq!(state.usable_bytes, usable, "the sum of the usable bytes");
         assert_eq!(state.lengths, lengths, "holes by length");
-    }
-}
-
-impl MapState {
-    /// Changes one zone and updates the sums and indexes.
-    fn update<T>(&mut self, index: u32, change: impl FnOnce(&mut Zone) -> T) -> T {
-        self.unlist(index);
-        let zone = &mut self.zones[index as usize];
-        let out = change(zone);
-        zone.refresh();
-        self.list(index);
-        out
-    }
-
-    /// Reports whether the zone is to be cut off.
-    fn is_fenced(&self, index: u32) -> bool {
-        self.fence.is_some_and(|fence| index >= fence)
-    }
-
-    /// Reports whether space may be allocated in the zone.
-    fn is_listed(&self, index: u32) -> bool {
-        !self.is_fenced(index) && self.held != Some(index) && !self.closed.contains(&index)
-    }
-
-    /// Takes a zone out of the sums and indexes, before it changes.
-    fn unlist(&mut self, index: u32) {
-        let is_listed = self.is_listed(index);
-        let zone = &self.zones[index as usize];
-        if is_listed {
-            self.lengths.take(zone.lengths());
-        }
-        self.free_bytes -= u64::from(zone.free_bytes());
-        if !self.is_fenced(index) {
-            self.usable_bytes -= u64::from(zone.usable_bytes());
-        }
-        self.free_zones.remove(&index);
-        self.dirty.remove(&index);
-        self.by_hole.remove(&(zone.largest_usable(), index));
-    }
-
-    /// Puts a zone into the sums and indexes, after it changed.
-    fn list(&mut self, index: u32) {
-        let zone = &self.zones[index as usize];
-        self.free_bytes += u64::from(zone.free_bytes());
-        if !self.is_fenced(index) {
-            self.usable_bytes += u64::from(zone.usable_bytes());
-        }
-        if !self.is_listed(index) {
-            return;
-        }
-        self.lengths.add(zone.lengths());
-        if zone.free_bytes() == zone.len() {
-            self.free_zones.insert(index);
-            if zone.is_dirty() {
-                self.dirty.insert(index);
-            }
-        } else if zone.largest_usable() > 0 {
-            self.by_hole.insert((zone.largest_usable(), index));
-        }
-    }
-
-    fn free_zone_bytes(&self, zone_bytes: u64) -> u64 {
-        let whole = self.free_zones.len() as u64 * zone_bytes;
-        let last = self.zones.last().expect("a volume has zones");
-        // The last zone may be short.
-        let is_last_free = self
-            .free_zones
-            .contains(&narrow(self.zones.len() as u64 - 1));
-        let short = zone_bytes - u64::from(last.len());
-        whole - if is_last_free { short } else { 0 }
-    }
-
-    fn largest_free(&self) -> u64 {
-        let whole = self
-            .free_zones
-            .first()
-            .map(|&z| self.zones[z as usize].len());
-        let hole = self.by_hole.last().map(|&(len, _)| len);
-        u64::from(whole.max(hole).unwrap_or(0))
-    }
-
-    /// Returns zone, start and length of the extent to allocate.
-    fn find(&mut self, want: u32, min: u32, stream: Stream) -> Option<(u32, u32, u32)> {
-        if let Some(&zone) = self.open.get(&stream)
-            && let Some((start, len)) = self.zones[zone as usize].tail()
-            && len >= min
-        {
-            return Some((zone, start, len.min(want)));
-        }
-        self.open.remove(&stream);
-        if let Some(zone) = self.next_free_zone(min) {
-            // Another stream may have opened the zone, and freed all that it wrote there.
-            self.open.retain(|_, open| *open != zone);
-            self.open.insert(stream, zone);
-            self.next_zone = zone + 1;
-            let len = self.zones[zone as usize].len();
-            return Some((zone, 0, len.min(want)));
-        }
-        let zone = self.zone_with_hole(want, min)?;
-        let (start, len) = self.zones[zone as usize].best_hole(want);
-        (len >= min).then(|| (zone, start, len.min(want)))
-    }
-
-    /// Returns the first of `count` adjacent free zones of full length.
-    fn free_row(&self, count: u64, zone_bytes: u32) -> Option<u32> {
-        let is_whole = |zone: u32| self.zones[zone as usize].len() == zone_bytes;
-        let mut row = 0;
-        let mut next = 0;
-        for &zone in self.free_zones.iter().filter(|&&zone| is_whole(zone)) {
-            row = if zone == next && row > 0 { row + 1 } else { 1 };
-            next = zone + 1;
-            if row == count {
-                return Some(next - narrow(count));
-            }
-        }
-        None
-    }
-
-    fn next_free_zone(&self, min: u32) -> Option<u32> {
-        let later = self.free_zones.range(self.next_zone..);
-        let earlier = self.free_zones.range(..self.next_zone);
-        let is_long = |&zone: &u32| self.zones[zone as usize].len() >= min;
-        let is_open = |zone: u32| self.open.values().any(|&open| open == zone);
-        let mut all = later.chain(earlier).copied().filter(is_long);
-        let any = all.clone().next();
-        all.find(|&zone| !is_open(zone)).or(any)
-    }
-
-    /// Returns the zone whose longest hole is the shortest that suffices, else the one with the
-    /// longest. Open zones of other streams come last.
-    fn zone_with_hole(&self, want: u32, min: u32) -> Option<u32> {
-        let is_open = |zone: u32| self.open.values().any(|&open| open == zone);
-        let enough = || self.by_hole.range((want, 0)..).map(|&(_, zone)| zone);
-        let longest = || {
-            let long = self.by_hole.range((min, 0)..).rev();
-            long.map(|&(_, zone)| zone)
-        };
-        enough()
-            .find(|&z| !is_open(z))
-            .or_else(|| longest().find(|&z| !is_open(z)))
-            .or_else(|| longest().next())
     }
 }
 

@@ -2,12 +2,11 @@
 
 use super::read::check_regular;
 use super::write::check_may_write;
-use super::{FILE_BYTES_MAX, Staged, chunk_count, within};
+use super::{ContentChanges, FILE_BYTES_MAX, Staged, chunk_count, within};
 use crate::change::Change;
 use crate::contents::Contents;
 use crate::inode::Inode;
-use crate::system::FileSystem;
-use crate::{Attr, FallocateMode, FsError, FsResult};
+use crate::{Attr, ClearSetId, FallocateMode, FsError, FsResult};
 use std::ops::Range;
 use stitch_base::Ino;
 use stitch_format::fs_chunk::ChunkDelta;
@@ -17,40 +16,25 @@ use stitch_format::fs_key::CHUNK_BYTES;
 /// Chunks that a punch counts at most: 128 MiB, the longest discard of an ext4 in an image file.
 const COUNTED_CHUNKS_MAX: u64 = 32 << 10;
 
-impl FileSystem {
+impl ContentChanges<'_> {
     /// Allocates, removes or zeroes a range of a file.
-    ///
-    /// # Errors
-    /// [`FsError::Invalid`] for an empty range, [`FsError::FileTooBig`], [`FsError::NoSpace`] if
-    /// the store cannot hold the range now, and as [`Self::write`].
-    ///
-    /// # Durability
-    /// One batch. Where thousands of extents are in the range, several: a crash may leave a
-    /// beginning.
-    ///
-    /// # Cost
-    /// Few messages, whatever the range, but that a file which shares contents copies all of them
-    /// where more than holes come or go. Reads the row of a small file, extents in the range, once
-    /// up to 4 MiB of a sparse file, and what is stored in a range of up to 128 MiB that is punched
-    /// from a file with holes, to count it.
-    pub fn fallocate(
+    pub(super) fn fallocate(
         &self,
         ino: Ino,
         mode: FallocateMode,
         offset: u64,
         len: u64,
     ) -> FsResult<Attr> {
-        self.check_writable()?;
         if len == 0 {
             return Err(FsError::Invalid("an empty range"));
         }
         let end = offset.checked_add(len).filter(|&end| end <= FILE_BYTES_MAX);
         let end = end.ok_or(FsError::FileTooBig)?;
-        let _inode = self.residents.locks.inode_write(ino);
-        let inode = self.residents.inodes.get(ino)?;
+        let _inode = self.locks().inode_write(ino);
+        let inode = self.inodes().get(ino)?;
         check_regular(&inode)?;
         check_may_write(&inode, offset)?;
-        self.atomic_writes.check_none(ino)?;
+        self.atomic_writes().check_none(ino)?;
         let grown = match mode {
             FallocateMode::Allocate { keep_size: false }
             | FallocateMode::ZeroRange { keep_size: false } => end,
@@ -66,7 +50,7 @@ impl FileSystem {
             let chunks = at / CHUNK_BYTES..chunk_count(end);
             let stop = match mode {
                 FallocateMode::PunchHole => chunks.end,
-                _ => self.extents_stop(&inode, &chunks)?,
+                _ => self.extents.stop(&inode, &chunks, self.batch_bytes_max())?,
             };
             let stop = end.min(stop.saturating_mul(CHUNK_BYTES));
             let attr = self.fallocate_batch(inode, mode, &(at..stop))?;
@@ -74,7 +58,7 @@ impl FileSystem {
                 return Ok(attr);
             }
             at = stop;
-            inode = self.residents.inodes.get(ino)?;
+            inode = self.inodes().get(ino)?;
         }
     }
 
@@ -87,9 +71,9 @@ impl FileSystem {
     ) -> FsResult<Attr> {
         let mut staged = self.stage(inode)?;
         let (mut change, keeps_size) = match mode {
-            FallocateMode::PunchHole => (Change::giving_back(self), true),
+            FallocateMode::PunchHole => (self.changes.begin_giving_back(), true),
             FallocateMode::Allocate { keep_size } | FallocateMode::ZeroRange { keep_size } => {
-                (Change::new(self), keep_size)
+                (self.changes.begin(), keep_size)
             }
         };
         if !matches!(mode, FallocateMode::Allocate { .. }) {
@@ -108,10 +92,7 @@ impl FileSystem {
         if mode != FallocateMode::PunchHole {
             count_external(&mut staged, range);
         }
-        let now = self.now();
-        staged.head.mtime = now;
-        staged.head.ctime = now;
-        self.drop_capabilities(&mut change, &mut staged.head);
+        self.stage_modified(&mut change, &mut staged, ClearSetId::None);
         staged.finish(&mut change)?;
         change.commit()?;
         Ok(Attr::of(&staged.head))
@@ -138,7 +119,7 @@ impl FileSystem {
             }
             Contents::Inline | Contents::Chunked | Contents::Shared => {}
         }
-        staged.leave_row(self, change, false)?;
+        staged.leave_row(self.store(), change, false)?;
         let chunks = range.start / CHUNK_BYTES..chunk_count(range.end);
         let zeroed = match is_zeroing && !is_inline {
             true => zeroed(range, size),
@@ -159,9 +140,9 @@ impl FileSystem {
         } else {
             end.saturating_sub(offset.max(head.size))
         };
-        let files = self.externals.files()?;
+        let files = self.plain_files().files()?;
         let mut is_room = new <= files.free_bytes()?;
-        if !is_room && self.makes_room_beside()? {
+        if !is_room && self.changes.make_room_beside()? {
             is_room = new <= files.free_bytes()?;
         }
         is_room.then_some(()).ok_or(FsError::NoSpace)
@@ -174,7 +155,7 @@ impl FileSystem {
             return Ok(0);
         }
         let own = staged.number();
-        let mut scan = self.store.scan(&self.store.keys.chunks(own, range))?;
+        let mut scan = self.store().scan(&self.store().keys.chunks(own, range))?;
         let mut count = 0;
         while count < COUNTED_CHUNKS_MAX && scan.next()?.is_some() {
             count += 1;
@@ -197,7 +178,7 @@ impl FileSystem {
             Contents::Inline => self.zero_inline(staged, &range),
             Contents::Chunked | Contents::Shared => self.zero_chunks(change, staged, &range),
             Contents::External => {
-                self.residents.inodes.note_counted(staged.head.ino, None);
+                self.inodes().note_counted(staged.head.ino, None);
                 self.zero_external(staged, &range)
             }
         }
@@ -205,7 +186,7 @@ impl FileSystem {
 
     /// Stages zeros in the row.
     fn zero_inline(&self, staged: &mut Staged, range: &Range<u64>) -> FsResult<()> {
-        let mut tail = Vec::from(self.store.tail(&staged.inode)?);
+        let mut tail = Vec::from(self.store().tail(&staged.inode)?);
         let within_row = |at: u64| usize::try_from(at).expect("within a row");
         let stop = within_row(range.end).min(tail.len());
         let start = within_row(range.start).min(stop);
@@ -221,8 +202,8 @@ impl FileSystem {
         staged: &mut Staged,
         range: &Range<u64>,
     ) -> FsResult<()> {
-        self.residents.inodes.note_counted(staged.head.ino, None);
-        staged.unshare(self, change, range)?;
+        self.inodes().note_counted(staged.head.ino, None);
+        staged.unshare(self.store(), change, range)?;
         let own = staged.number();
         let whole = zeroed(range, staged.head.size);
         if !whole.is_empty() {

@@ -3,200 +3,22 @@
 use super::read::check_regular;
 use super::resize::cut_chunks;
 use super::write::{check_may_write, stage_chunks};
-use super::{INLINE_BYTES_MAX, Staged, chunk_count};
-use crate::atomic::{AtomicWrite, AtomicWriter, AtomicWrites};
+use super::{ContentChanges, FileContents, INLINE_BYTES_MAX, Staged, chunk_count};
+use crate::atomic::{AtomicWrite, AtomicWriter};
 use crate::change::Change;
 use crate::contents::Contents;
 use crate::events::Event;
 use crate::inode::Inode;
-use crate::system::FileSystem;
 use crate::{Attr, Caller, ClearSetId, FsError, FsResult};
 use std::ops::Range;
 use stitch_base::Ino;
-use stitch_format::fs_inode::{FileKind, row_flag};
+use stitch_format::fs_inode::{InodeHead, row_flag};
 use stitch_format::fs_key::CHUNK_BYTES;
 
 /// What a message of a batch takes beside its bytes.
 const MESSAGE_BYTES: u64 = 64;
 
-impl FileSystem {
-    /// Shares the memory of atomic writes with another file system of the engine.
-    pub(crate) fn with_writes_beside(mut self, other: &Self) -> Self {
-        debug_assert!(!self.atomic_writes.any(), "none has started");
-        self.atomic_writes = AtomicWrites::beside(&other.atomic_writes);
-        self
-    }
-
-    /// Reports whether a file can have an atomic write: a regular file in the store whose contents
-    /// are not shared.
-    ///
-    /// # Errors
-    /// [`FsError::Stale`].
-    pub fn takes_atomic_writes(&self, ino: Ino) -> FsResult<bool> {
-        let head = self.residents.inodes.head(ino)?;
-        let contents = Contents::of(&head);
-        let is_stored = head.kind == FileKind::Regular
-            && !matches!(contents, Contents::External | Contents::Shared);
-        Ok(is_stored && !self.is_read_only())
-    }
-
-    /// Starts an atomic write of a file. What `writer` writes to the file from now on, and sizes
-    /// that it sets, are held in memory until [`Self::commit_atomic_write`]. Readers see them; no
-    /// other process can change the contents. An atomic write of the same process goes on.
-    ///
-    /// # Errors
-    /// [`FsError::Unsupported`] if the file cannot have one ([`Self::takes_atomic_writes`]),
-    /// [`FsError::Busy`] if another process has one, [`FsError::Access`] if `caller` neither owns
-    /// the file nor is the superuser, [`FsError::Perm`] if the file is immutable or append-only,
-    /// [`FsError::ReadOnly`], [`FsError::IsDir`], [`FsError::Invalid`] for what is no file,
-    /// [`FsError::Stale`].
-    pub fn start_atomic_write(
-        &self,
-        caller: &Caller<'_>,
-        ino: Ino,
-        writer: AtomicWriter,
-    ) -> FsResult<()> {
-        self.check_writable()?;
-        let _inode = self.residents.locks.inode_write(ino);
-        let inode = self.residents.inodes.get(ino)?;
-        check_regular(&inode)?;
-        if !caller.is_privileged() && caller.uid != inode.head.uid {
-            return Err(FsError::Access);
-        }
-        check_may_write(&inode, inode.head.size.wrapping_add(1))?;
-        if !self.takes_atomic_writes(ino)? {
-            return Err(FsError::Unsupported);
-        }
-        self.atomic_writes.start(ino, writer, inode.head.size)
-    }
-
-    /// Puts the changes of an atomic write into the file, all of them or none, and ends it.
-    ///
-    /// # Errors
-    /// [`FsError::Invalid`] if none is open, also after one was ended by a rollback or the commit
-    /// of a transaction; [`FsError::Busy`] if it is of another process; [`FsError::NoSpace`],
-    /// [`FsError::Perm`], [`FsError::FileTooBig`] (also if thousands of allocated extents lie
-    /// between its first and its last byte): the file is as before, and the atomic write stays open
-    /// until [`Self::end_atomic_write`]. [`FsError::Storage`].
-    ///
-    /// # Durability
-    /// On the medium when this returns; after a crash before that the file is as before, or as
-    /// committed. In a run, which the crash ends, nothing is synced.
-    ///
-    /// # Cost
-    /// One batch, and one sync of the log, shared with other callers. Reads the allocated extents
-    /// between its first and its last byte, if the file has any.
-    pub fn commit_atomic_write(&self, ino: Ino, process: u32) -> FsResult<Attr> {
-        self.check_writable()?;
-        let attr = {
-            let _inode = self.residents.locks.inode_write(ino);
-            let write = self.atomic_writes.of(ino, process)?;
-            let inode = self.residents.inodes.get(ino)?;
-            self.put_atomic_write(inode, &write)?;
-            self.atomic_writes.remove(ino);
-            Attr::of(&self.residents.inodes.head(ino)?)
-        };
-        self.sync_inode(ino)?;
-        Ok(attr)
-    }
-
-    /// Ends the atomic write of a file, if there is one: readers see the file as it was before, and
-    /// its contents cannot be changed until [`Self::remove_atomic_write`]. Returns whether there is
-    /// one.
-    ///
-    /// A cache above the file system drops what it has of the file between these two calls. Pages
-    /// with staged bytes that it writes back meanwhile are dropped with them.
-    pub fn end_atomic_write(&self, ino: Ino) -> bool {
-        if !self.atomic_writes.any() {
-            return false;
-        }
-        let _inode = self.residents.locks.inode_write(ino);
-        self.atomic_writes.end(ino)
-    }
-
-    /// Drops an atomic write that was ended.
-    pub fn remove_atomic_write(&self, ino: Ino) {
-        let _inode = self.residents.locks.inode_write(ino);
-        self.atomic_writes.remove(ino);
-    }
-
-    /// Reports whether any file has an atomic write.
-    #[must_use]
-    pub fn has_atomic_writes(&self) -> bool {
-        self.atomic_writes.any()
-    }
-
-    /// Returns who has the atomic write of a file, also of one that was ended and not removed.
-    #[must_use]
-    pub fn atomic_writer(&self, ino: Ino) -> Option<AtomicWriter> {
-        self.atomic_writes.writer(ino)
-    }
-
-    /// Returns the size of a file with an atomic write.
-    #[must_use]
-    pub fn staged_size(&self, ino: Ino) -> Option<u64> {
-        self.atomic_writes.size(ino)
-    }
-
-    /// Sets the size of a file in its atomic write.
-    ///
-    /// # Errors
-    /// [`FsError::Invalid`] if none is open, [`FsError::Busy`] if it is of another process,
-    /// [`FsError::FileTooBig`].
-    pub fn resize_staged(
-        &self,
-        ino: Ino,
-        process: u32,
-        size: u64,
-        clear_setid: ClearSetId,
-    ) -> FsResult<()> {
-        let _inode = self.residents.locks.inode_write(ino);
-        let inode = self.residents.inodes.get(ino)?;
-        self.atomic_writes.of(ino, process)?;
-        if size > super::FILE_BYTES_MAX || self.externals.wants(inode.head.size, size) {
-            return Err(FsError::FileTooBig);
-        }
-        self.atomic_writes.change(ino, 0, |write| {
-            write.overlay.resize(size);
-            write.clear_setid = clear_setid.with(write.clear_setid);
-        })
-    }
-
-    /// Writes to the atomic write of an inode that is locked, within the largest size.
-    pub(super) fn write_staged(
-        &self,
-        inode: &Inode,
-        offset: u64,
-        data: &[u8],
-        clear_setid: ClearSetId,
-    ) -> FsResult<Attr> {
-        let ino = inode.head.ino;
-        let end = offset + data.len() as u64;
-        let Some(write) = self.atomic_writes.get(ino) else {
-            // It has ended: the page is about to be dropped.
-            return Ok(Attr::of(&inode.head));
-        };
-        let (extents, bytes) = write.overlay.usage();
-        drop(write);
-        let is_outside = self.externals.wants(inode.head.size, end);
-        if is_outside || batch_bytes(extents + 1, bytes + data.len() as u64) > self.staged_max() {
-            return Err(FsError::FileTooBig);
-        }
-        self.atomic_writes.change(ino, data.len() as u64, |write| {
-            write.overlay.write(offset, data);
-            write.clear_setid = clear_setid.with(write.clear_setid);
-        })?;
-        let mut attr = Attr::of(&inode.head);
-        attr.size = self.staged_size(ino).unwrap_or(attr.size);
-        Ok(attr)
-    }
-
-    /// Most bytes of an atomic write: what fits a batch, less the row and the contents that leave
-    /// it.
-    fn staged_max(&self) -> u64 {
-        self.engine().limits().batch_bytes_max / 8 * 7
-    }
-
+impl FileContents<'_> {
     /// Reads from a file with an atomic write. The inode is locked.
     pub(super) fn read_staged(
         &self,
@@ -216,6 +38,110 @@ impl FileSystem {
         overlay.patch(offset, &mut out[start..]);
         Ok(len)
     }
+}
+
+impl ContentChanges<'_> {
+    /// Starts an atomic write of a file.
+    pub(super) fn start_atomic_write(
+        &self,
+        caller: &Caller<'_>,
+        ino: Ino,
+        writer: AtomicWriter,
+    ) -> FsResult<()> {
+        let _inode = self.locks().inode_write(ino);
+        let inode = self.inodes().get(ino)?;
+        check_regular(&inode)?;
+        if !caller.is_privileged() && caller.uid != inode.head.uid {
+            return Err(FsError::Access);
+        }
+        check_may_write(&inode, inode.head.size.wrapping_add(1))?;
+        if !takes_atomic_writes(&inode.head) {
+            return Err(FsError::Unsupported);
+        }
+        self.atomic_writes().start(ino, writer, inode.head.size)
+    }
+
+    /// Puts the changes of an atomic write into the file, all of them or none, and ends it. They
+    /// are not durable yet.
+    pub(super) fn commit_atomic_write(&self, ino: Ino, process: u32) -> FsResult<Attr> {
+        let _inode = self.locks().inode_write(ino);
+        let write = self.atomic_writes().of(ino, process)?;
+        let inode = self.inodes().get(ino)?;
+        self.put_atomic_write(inode, &write)?;
+        self.atomic_writes().remove(ino);
+        Ok(Attr::of(&self.inodes().head(ino)?))
+    }
+
+    /// Ends the atomic write of a file. Returns whether there is one.
+    pub(super) fn end_atomic_write(&self, ino: Ino) -> bool {
+        if !self.atomic_writes().any() {
+            return false;
+        }
+        let _inode = self.locks().inode_write(ino);
+        self.atomic_writes().end(ino)
+    }
+
+    /// Drops an atomic write that was ended.
+    pub(super) fn remove_atomic_write(&self, ino: Ino) {
+        let _inode = self.locks().inode_write(ino);
+        self.atomic_writes().remove(ino);
+    }
+
+    /// Sets the size of a file in its atomic write.
+    pub(super) fn resize_staged(
+        &self,
+        ino: Ino,
+        process: u32,
+        size: u64,
+        clear_setid: ClearSetId,
+    ) -> FsResult<()> {
+        let _inode = self.locks().inode_write(ino);
+        let inode = self.inodes().get(ino)?;
+        self.atomic_writes().of(ino, process)?;
+        if size > super::FILE_BYTES_MAX || self.plain_files().wants(inode.head.size, size) {
+            return Err(FsError::FileTooBig);
+        }
+        self.atomic_writes().change(ino, 0, |write| {
+            write.overlay.resize(size);
+            write.clear_setid = clear_setid.with(write.clear_setid);
+        })
+    }
+
+    /// Writes to the atomic write of an inode that is locked, within the largest size.
+    pub(super) fn write_staged(
+        &self,
+        inode: &Inode,
+        offset: u64,
+        data: &[u8],
+        clear_setid: ClearSetId,
+    ) -> FsResult<Attr> {
+        let ino = inode.head.ino;
+        let end = offset + data.len() as u64;
+        let Some(write) = self.atomic_writes().get(ino) else {
+            // It has ended: the page is about to be dropped.
+            return Ok(Attr::of(&inode.head));
+        };
+        let (extents, bytes) = write.overlay.usage();
+        drop(write);
+        let is_outside = self.plain_files().wants(inode.head.size, end);
+        if is_outside || batch_bytes(extents + 1, bytes + data.len() as u64) > self.staged_max() {
+            return Err(FsError::FileTooBig);
+        }
+        self.atomic_writes()
+            .change(ino, data.len() as u64, |write| {
+                write.overlay.write(offset, data);
+                write.clear_setid = clear_setid.with(write.clear_setid);
+            })?;
+        let mut attr = Attr::of(&inode.head);
+        attr.size = self.atomic_writes().size(ino).unwrap_or(attr.size);
+        Ok(attr)
+    }
+
+    /// Most bytes of an atomic write: what fits a batch, less the row and the contents that leave
+    /// it.
+    fn staged_max(&self) -> u64 {
+        self.batch_bytes_max() / 8 * 7
+    }
 
     /// Commits an atomic write as one batch. The inode is locked.
     fn put_atomic_write(&self, inode: Inode, write: &AtomicWrite) -> FsResult<()> {
@@ -224,16 +150,12 @@ impl FileSystem {
             Contents::of(&inode.head) != Contents::External,
             "a file with an atomic write stays in the store"
         );
-        let mut change = Change::new(self);
+        let mut change = self.changes.begin();
         let mut staged = self.stage(inode)?;
-        let now = self.now();
-        staged.head.mtime = now;
-        staged.head.ctime = now;
-        staged.head.perm = write.clear_setid.apply(staged.head.perm);
-        self.drop_capabilities(&mut change, &mut staged.head);
+        self.stage_modified(&mut change, &mut staged, write.clear_setid);
         self.stage_overlay(&mut change, &mut staged, write)?;
         staged.finish(&mut change)?;
-        if change.batch.len_bytes() as u64 > self.engine().limits().batch_bytes_max {
+        if change.batch.len_bytes() as u64 > self.batch_bytes_max() {
             return Err(FsError::FileTooBig);
         }
         if staged.head.has(row_flag::HOLES)
@@ -259,7 +181,7 @@ impl FileSystem {
         match cut {
             Some(kept) if kept > 0 && staged.head.has(row_flag::ALLOCATED) => {
                 // Its extents follow below, with those that are written.
-                self.residents.inodes.note_counted(staged.head.ino, None);
+                self.inodes().note_counted(staged.head.ino, None);
                 cut_chunks(change, staged.number(), (staged.head.size, kept));
                 staged.head.size = kept;
             }
@@ -274,7 +196,7 @@ impl FileSystem {
         if Contents::of(&staged.head) == Contents::Inline && fits_row {
             return self.stage_inline_overlay(staged, write);
         }
-        staged.leave_row(self, change, false)?;
+        staged.leave_row(self.store(), change, false)?;
         let has_extents = staged.head.has(row_flag::ALLOCATED);
         for (at, bytes) in overlay.extents() {
             stage_chunks(change, staged, at, bytes);
@@ -300,7 +222,7 @@ impl FileSystem {
         let overlay = &write.overlay;
         let mut tail = match staged.tail.take() {
             Some(tail) => tail,
-            None => Vec::from(self.store.tail(&staged.inode)?),
+            None => Vec::from(self.store().tail(&staged.inode)?),
         };
         let size = usize::try_from(overlay.size()).expect("within a row");
         tail.resize(size, 0);
@@ -309,6 +231,14 @@ impl FileSystem {
         staged.set_tail(tail);
         Ok(())
     }
+}
+
+/// Reports whether a file can have an atomic write, where the file system can be changed.
+pub(super) fn takes_atomic_writes(head: &InodeHead) -> bool {
+    matches!(
+        Contents::of_inode(head),
+        Some(Contents::Inline | Contents::Chunked)
+    )
 }
 
 /// Joins ranges that come in order and may overlap.

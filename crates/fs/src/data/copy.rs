@@ -1,40 +1,30 @@
 //! Copying between files: by shared contents where that pays, see `share`; else by a read and a
 //! write.
 
-use super::FILE_BYTES_MAX;
 use super::read::check_regular;
 use super::write::check_may_write;
-use crate::system::FileSystem;
+use super::{ContentChanges, FILE_BYTES_MAX};
 use crate::{ClearSetId, FsError, FsResult};
 use stitch_base::Ino;
 
 /// Most bytes that one copy reads and writes: the inodes are locked meanwhile.
 const COPIED_BYTES_MAX: u64 = 64 << 20;
 
-impl FileSystem {
-    /// Copies bytes between files (or within one, where the ranges do not meet). Returns their
-    /// number, fewer at the end of the source and after 64 MiB that are not shared. Of a source
-    /// with an atomic write, what is in the file is copied.
-    ///
-    /// A file of at least 64 KiB that is copied to an empty one, at the same offsets, shares its
-    /// contents with it until one of both changes. Files with allocated extents and external files
-    /// do not.
-    ///
-    /// # Errors
-    /// [`FsError::Invalid`] for ranges of one file that meet, and as [`Self::read`] and
-    /// [`Self::write`]; a part may have been copied then.
-    ///
-    /// # Cost
-    /// One batch of a few rows where contents are shared. Otherwise all bytes are read and written.
-    pub fn copy_range(&self, source: (Ino, u64), target: (Ino, u64), len: u64) -> FsResult<u64> {
-        self.check_writable()?;
-        let _inodes = self.residents.locks.inodes_write(&[source.0, target.0]);
-        let from = self.residents.inodes.get(source.0)?;
-        let to = self.residents.inodes.get(target.0)?;
+impl ContentChanges<'_> {
+    /// Copies bytes between files. Returns their number.
+    pub(super) fn copy_range(
+        &self,
+        source: (Ino, u64),
+        target: (Ino, u64),
+        len: u64,
+    ) -> FsResult<u64> {
+        let _inodes = self.locks().inodes_write(&[source.0, target.0]);
+        let from = self.inodes().get(source.0)?;
+        let to = self.inodes().get(target.0)?;
         check_regular(&from)?;
         check_regular(&to)?;
         check_may_write(&to, target.1)?;
-        self.atomic_writes.check_none(target.0)?;
+        self.atomic_writes().check_none(target.0)?;
         let len = len.min(from.head.size.saturating_sub(source.1));
         let end = target.1.checked_add(len);
         if end.is_none_or(|end| end > FILE_BYTES_MAX) {
@@ -47,8 +37,8 @@ impl FileSystem {
         let mut buffer = Vec::new();
         let (mut done, mut copied) = (0, 0);
         while done < len && copied < COPIED_BYTES_MAX {
-            let from = self.residents.inodes.get(source.0)?;
-            let to = self.residents.inodes.get(target.0)?;
+            let from = self.inodes().get(source.0)?;
+            let to = self.inodes().get(target.0)?;
             let range = source.1 + done..source.1 + len;
             if source.1 == target.1
                 && let Some(bytes) = self.share_step(&from, &to, &range)?
@@ -60,7 +50,9 @@ impl FileSystem {
             let left = usize::try_from(len - done).unwrap_or(usize::MAX);
             buffer.clear();
             let count = left.min(piece_bytes);
-            let count = self.read_locked(&from, source.1 + done, count, &mut buffer)?;
+            let count = self
+                .contents
+                .read_locked(&from, source.1 + done, count, &mut buffer)?;
             self.write_locked(to, target.1 + done, &buffer, ClearSetId::None)?;
             done += count as u64;
             copied += count as u64;

@@ -109,6 +109,12 @@ pub(super) fn push(extents: &mut Vec<Extent>, start: u64, end: u64, state: Exten
     }
 }
 
+/// Reports whether extents are as the invariant says, but for the states of those that touch.
+pub(super) fn are_apart(extents: &[Extent]) -> bool {
+    let is_in_order = |two: &[Extent]| two[0].end <= two[1].start;
+    extents.iter().all(|extent| extent.chunks() > 0) && extents.windows(2).all(is_in_order)
+}
+
 /// Returns the number of chunks in extents, and of those in unwritten ones.
 pub(super) fn totals(extents: &[Extent]) -> (u64, u64) {
     let sum = |of: fn(&Extent) -> u64| extents.iter().map(of).sum();
@@ -122,6 +128,33 @@ pub(super) fn cover(extents: &[Extent], range: &Range<u64>) -> bool {
         end.saturating_sub(start)
     };
     extents.iter().map(within).sum::<u64>() == range.end - range.start
+}
+
+/// Returns all extents, with `new` instead of `old`, which is a part of them.
+pub(super) fn replaced(all: &[Extent], old: &[Extent], new: &[Extent]) -> Vec<Extent> {
+    let at = match (old.first(), new.first()) {
+        (Some(first), _) | (None, Some(first)) => {
+            all.partition_point(|extent| extent.start < first.start)
+        }
+        (None, None) => 0,
+    };
+    [&all[..at], new, &all[at + old.len()..]].concat()
+}
+
+/// Returns the extents without `range`; `None` if none is left.
+pub(super) fn cleared_of(all: &[Extent], range: &Range<u64>) -> Option<Vec<Extent>> {
+    let mut left = Vec::with_capacity(all.len() + 1);
+    for extent in all {
+        let (start, end) = (extent.start, extent.end);
+        push(&mut left, start, end.min(range.start), extent.state);
+        push(&mut left, start.max(range.end), end, extent.state);
+    }
+    (!left.is_empty()).then_some(left)
+}
+
+/// Returns a number of chunks as a difference.
+pub(super) fn signed(chunks: u64) -> i64 {
+    i64::try_from(chunks).expect("fewer than 2^51 chunks in a file")
 }
 
 #[cfg(test)]

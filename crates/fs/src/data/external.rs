@@ -2,16 +2,16 @@
 
 use super::allocate::zeroed;
 use super::read::check_regular;
-use super::{Staged, chunk_count};
+use super::{ContentChanges, FileContents, Staged, chunk_count, chunks_from};
 use crate::change::Change;
 use crate::contents::Contents;
 use crate::events::Event;
-use crate::external::ExternalName;
+use crate::external::{ExternalName, Plain};
 use crate::inode::{Inode, Location};
-use crate::system::FileSystem;
 use crate::{FsError, FsResult, SeekFor};
 use std::ops::Range;
 use stitch_base::ErrorKind;
+use stitch_base::sync::Arc;
 use stitch_format::fs_inode::row_flag;
 use stitch_format::fs_key::CHUNK_BYTES;
 use stitch_format::fs_sys::ExternalRow;
@@ -19,7 +19,51 @@ use stitch_format::fs_sys::ExternalRow;
 /// Bytes that are copied at once when a file leaves the store.
 const COPY_BYTES: u64 = 1 << 20;
 
-impl FileSystem {
+impl FileContents<'_> {
+    /// Appends `len` bytes from `offset` on, which are within the size.
+    pub(super) fn read_external(
+        &self,
+        inode: &Inode,
+        offset: u64,
+        len: usize,
+        out: &mut Vec<u8>,
+    ) -> FsResult<()> {
+        let base = out.len();
+        let plain = self.plain_files.open(inode.head.ino, inode.head.size)?;
+        let have = usize::try_from(plain.len().saturating_sub(offset)).unwrap_or(usize::MAX);
+        let have = have.min(len);
+        if have > 0 {
+            let files = self.plain_files.files()?;
+            let count = files.read_at(plain.name, offset, have, out)?;
+            if count < have && !plain.is_failed() {
+                let found = files.len(plain.name)?;
+                return Err(self.plain_files.too_short(plain.name, plain.len(), found));
+            }
+        }
+        out.resize(base + len, 0);
+        Ok(())
+    }
+
+    /// As `seek`, of an external file with holes; `offset` is below the size.
+    pub(super) fn seek_external(&self, inode: &Inode, offset: u64, what: SeekFor) -> FsResult<u64> {
+        let size = inode.head.size;
+        let plain = self.plain_files.open(inode.head.ino, size)?;
+        let len = plain.len().min(size);
+        if offset >= len {
+            return match what {
+                SeekFor::Data => Err(FsError::NoSeekTarget),
+                SeekFor::Hole => Ok(offset),
+            };
+        }
+        let found = self.plain_files.files()?.seek(plain.name, offset, what)?;
+        match what {
+            SeekFor::Data => found.filter(|&at| at < len).ok_or(FsError::NoSeekTarget),
+            SeekFor::Hole => Ok(found.unwrap_or(len).min(len)),
+        }
+    }
+}
+
+impl ContentChanges<'_> {
     /// The inode, whose contents have left the store if a size of `end` makes them. Those that are
     /// shared stay. The inode is locked.
     pub(crate) fn with_room_for(&self, inode: Inode, end: u64) -> FsResult<Inode> {
@@ -27,16 +71,16 @@ impl FileSystem {
             Contents::of_inode(&inode.head),
             Some(Contents::External | Contents::Shared)
         );
-        if stays || !self.externals.wants(inode.head.size, end) {
+        if stays || !self.plain_files().wants(inode.head.size, end) {
             return Ok(inode);
         }
         check_regular(&inode)?;
         let mut left = self.move_out(&inode);
-        if matches!(left, Err(FsError::NoSpace)) && self.makes_room_beside()? {
+        if matches!(left, Err(FsError::NoSpace)) && self.changes.make_room_beside()? {
             left = self.move_out(&inode);
         }
         left?;
-        self.residents.inodes.get(inode.head.ino)
+        self.inodes().get(inode.head.ino)
     }
 
     /// Makes the contents a plain file. After an error they are where they were, and there is none.
@@ -49,7 +93,7 @@ impl FileSystem {
         let is_open = matches!(&left, Err(FsError::Storage(_)));
         if left.is_err() && !is_open {
             // If it stays, the next open removes it.
-            if let Err(error) = self.externals.files()?.remove(name) {
+            if let Err(error) = self.plain_files().files()?.remove(name) {
                 tracing::warn!(%error, "a plain file that is not needed is left");
             }
         }
@@ -57,11 +101,11 @@ impl FileSystem {
     }
 
     fn new_plain(&self, inode: &Inode) -> FsResult<ExternalName> {
-        let files = self.externals.files()?;
+        let files = self.plain_files().files()?;
         loop {
             let name = ExternalName {
                 ino: inode.head.ino,
-                number: self.new_ino()?.0,
+                number: self.changes.new_ino()?.0,
             };
             match files.create(name) {
                 Ok(()) => return Ok(name),
@@ -74,7 +118,7 @@ impl FileSystem {
 
     /// Copies the contents to a new plain file and makes it durable. Returns its length.
     fn fill_plain(&self, inode: &Inode, name: ExternalName) -> FsResult<u64> {
-        let files = self.externals.files()?;
+        let files = self.plain_files().files()?;
         let size = inode.head.size;
         let mut len = 0;
         let mut at = 0;
@@ -83,7 +127,7 @@ impl FileSystem {
             let count = COPY_BYTES.min(size - at);
             piece.clear();
             let count = usize::try_from(count).expect("a small piece");
-            self.read_locked(inode, at, count, &mut piece)?;
+            self.contents.read_locked(inode, at, count, &mut piece)?;
             for (index, bytes) in piece
                 .chunks(usize::try_from(CHUNK_BYTES).expect("4096"))
                 .enumerate()
@@ -102,8 +146,9 @@ impl FileSystem {
 
     /// The batch that says where the contents are from now on.
     fn leave_store(&self, inode: &Inode, name: ExternalName, len: u64) -> FsResult<()> {
-        self.mark_header(|header| header.has_external = true)?;
-        let mut change = Change::new(self);
+        self.changes
+            .mark_header(|header| header.has_external = true)?;
+        let mut change = self.changes.begin();
         let mut inode = inode.clone();
         if matches!(inode.location, Location::Memory(_)) {
             inode = change.put_orphan(&inode, &[]);
@@ -120,7 +165,8 @@ impl FileSystem {
         };
         change.put_external(head.ino, &row);
         if head.has(row_flag::ALLOCATED) {
-            self.delete_extents(&mut change, head.ino, &Self::chunks_from(0))?;
+            self.extents
+                .delete(&mut change, head.ino, &chunks_from(0))?;
             head.flags &= !row_flag::ALLOCATED;
             head.chunks = head.chunks.min(chunk_count(size));
         }
@@ -129,28 +175,10 @@ impl FileSystem {
         change.commit()
     }
 
-    /// Appends `len` bytes from `offset` on, which are within the size.
-    pub(super) fn read_external(
-        &self,
-        inode: &Inode,
-        offset: u64,
-        len: usize,
-        out: &mut Vec<u8>,
-    ) -> FsResult<()> {
-        let base = out.len();
-        let plain = self.plain_files().open(inode.head.ino, inode.head.size)?;
-        let have = usize::try_from(plain.len().saturating_sub(offset)).unwrap_or(usize::MAX);
-        let have = have.min(len);
-        if have > 0 {
-            let files = self.externals.files()?;
-            let count = files.read_at(plain.name, offset, have, out)?;
-            if count < have && !plain.is_failed() {
-                let found = files.len(plain.name)?;
-                return Err(self.plain_files().too_short(plain.name, plain.len(), found));
-            }
-        }
-        out.resize(base + len, 0);
-        Ok(())
+    /// Returns the plain file of an external file that is changing.
+    fn plain_of(&self, staged: &Staged) -> FsResult<Arc<Plain>> {
+        debug_assert_eq!(Contents::of(&staged.head), Contents::External, "it has one");
+        self.plain_files().open(staged.head.ino, staged.head.size)
     }
 
     /// Puts bytes into the plain file and stages the new size.
@@ -160,12 +188,12 @@ impl FileSystem {
         at: u64,
         piece: &[u8],
     ) -> FsResult<()> {
-        let plain = self.plain_files().open(staged.head.ino, staged.head.size)?;
+        let plain = self.plain_of(staged)?;
         let end = at + piece.len() as u64;
         if end > staged.head.size {
             self.plain_files().trim(&plain)?;
         }
-        let make_room = || self.makes_room_beside();
+        let make_room = || self.changes.make_room_beside();
         self.plain_files().write(&plain, at, piece, &make_room)?;
         staged.grow(end, at);
         Ok(())
@@ -174,7 +202,7 @@ impl FileSystem {
     /// Before a file grows to `size` by a hole.
     pub(super) fn prepare_growth(&self, staged: &Staged, size: u64) -> FsResult<()> {
         if Contents::of(&staged.head) == Contents::External {
-            let plain = self.plain_files().open(staged.head.ino, staged.head.size)?;
+            let plain = self.plain_of(staged)?;
             self.plain_files().trim(&plain)?;
             if plain.is_lent() {
                 self.plain_files().stretch(&plain, size)?;
@@ -191,7 +219,7 @@ impl FileSystem {
         size: u64,
     ) -> FsResult<()> {
         let ino = staged.head.ino;
-        if size == 0 && !self.externals.is_lent(ino) {
+        if size == 0 && !self.plain_files().is_lent(ino) {
             change.delete_external(ino)?;
             staged.head.flags = Contents::Inline.mark(staged.head.flags & !row_flag::HOLES);
             staged.head.chunks = 0;
@@ -207,7 +235,7 @@ impl FileSystem {
 
     /// Zeros a range of the plain file, which is below the size.
     pub(super) fn zero_external(&self, staged: &mut Staged, range: &Range<u64>) -> FsResult<()> {
-        let plain = self.plain_files().open(staged.head.ino, staged.head.size)?;
+        let plain = self.plain_of(staged)?;
         self.plain_files().punch(&plain, range.start, range.end)?;
         staged.note_absent(&zeroed(range, staged.head.size));
         Ok(())
@@ -215,8 +243,8 @@ impl FileSystem {
 
     /// Gives `[offset, end)` of the plain file the host's space.
     pub(super) fn allocate_external(&self, staged: &Staged, offset: u64, end: u64) -> FsResult<()> {
-        let plain = self.plain_files().open(staged.head.ino, staged.head.size)?;
-        let make_room = || self.makes_room_beside();
+        let plain = self.plain_of(staged)?;
+        let make_room = || self.changes.make_room_beside();
         self.plain_files().allocate(&plain, offset, end, &make_room)
     }
 
@@ -225,31 +253,13 @@ impl FileSystem {
         if !inode.head.has(row_flag::ALLOCATED) {
             return Ok(());
         }
-        let files = self.externals.files()?;
-        for extent in self.extents_at(inode.head.ino, &Self::chunks_from(0))? {
+        let files = self.plain_files().files()?;
+        for extent in self.extents.at(inode.head.ino, &chunks_from(0))? {
             if extent.unwritten() > 0 {
                 let bytes = extent.unwritten() * CHUNK_BYTES;
                 files.allocate(name, extent.start * CHUNK_BYTES, bytes)?;
             }
         }
         Ok(())
-    }
-
-    /// As `seek`, of an external file with holes; `offset` is below the size.
-    pub(super) fn seek_external(&self, inode: &Inode, offset: u64, what: SeekFor) -> FsResult<u64> {
-        let size = inode.head.size;
-        let plain = self.plain_files().open(inode.head.ino, size)?;
-        let len = plain.len().min(size);
-        if offset >= len {
-            return match what {
-                SeekFor::Data => Err(FsError::NoSeekTarget),
-                SeekFor::Hole => Ok(offset),
-            };
-        }
-        let found = self.externals.files()?.seek(plain.name, offset, what)?;
-        match what {
-            SeekFor::Data => found.filter(|&at| at < len).ok_or(FsError::NoSeekTarget),
-            SeekFor::Hole => Ok(found.unwrap_or(len).min(len)),
-        }
     }
 }

@@ -1,45 +1,37 @@
 //! Reading.
 
-use super::{FILE_BYTES_MAX, extend_padded};
+use super::{FILE_BYTES_MAX, FileContents, chunk_count, extend_padded, within};
 use crate::contents::Contents;
 use crate::inode::Inode;
 use crate::locator::Locator;
-use crate::system::FileSystem;
 use crate::{FsError, FsResult};
 use bytes::Bytes;
 use stitch_base::Ino;
 use stitch_format::fs_inode::FileKind;
 use stitch_format::fs_key::CHUNK_BYTES;
 
-impl FileSystem {
+impl FileContents<'_> {
     /// Appends up to `len` bytes from `offset` on to `out`; fewer only at the end of the file.
     /// Returns their number.
-    ///
-    /// # Errors
-    /// [`FsError::IsDir`], [`FsError::Invalid`] for what has no contents, [`FsError::Stale`],
-    /// [`FsError::Storage`]: `out` may have grown by a part.
-    ///
-    /// # Cost
-    /// One point read for a small file or one chunk, one scan otherwise.
-    pub fn read(&self, ino: Ino, offset: u64, len: usize, out: &mut Vec<u8>) -> FsResult<usize> {
-        let count = {
-            let _inode = self.residents.locks.inode_read(ino);
-            let inode = self.residents.inodes.get(ino)?;
-            check_regular(&inode)?;
-            match self.atomic_writes.get(ino) {
-                Some(write) => self.read_staged(&inode, &write, (offset, len), out)?,
-                None => self.read_locked(&inode, offset, len, out)?,
-            }
-        };
-        if len > 0 {
-            self.touch_atime(ino);
+    pub(super) fn read(
+        &self,
+        ino: Ino,
+        offset: u64,
+        len: usize,
+        out: &mut Vec<u8>,
+    ) -> FsResult<usize> {
+        let _inode = self.residents.locks.inode_read(ino);
+        let inode = self.residents.inodes.get(ino)?;
+        check_regular(&inode)?;
+        match self.atomic_writes.get(ino) {
+            Some(write) => self.read_staged(&inode, &write, (offset, len), out),
+            None => self.read_locked(&inode, offset, len, out),
         }
-        Ok(count)
     }
 
     /// Notes that contents are read, in a serializable transaction.
-    pub(crate) fn note_contents_read(&self, ino: Ino) -> FsResult<()> {
-        match &self.reads {
+    pub(super) fn note_read(&self, ino: Ino) -> FsResult<()> {
+        match self.reads {
             Some(reads) => reads.note_contents(ino),
             None => Ok(()),
         }
@@ -54,7 +46,7 @@ impl FileSystem {
         out: &mut Vec<u8>,
     ) -> FsResult<usize> {
         let head = &inode.head;
-        self.note_contents_read(head.ino)?;
+        self.note_read(head.ino)?;
         let left = head.size.saturating_sub(offset);
         let len = len.min(usize::try_from(left).unwrap_or(usize::MAX));
         if len == 0 {
@@ -62,6 +54,7 @@ impl FileSystem {
         }
         debug_assert!(offset < FILE_BYTES_MAX, "below the size");
         out.reserve(len);
+        let base = out.len();
         match Contents::of(head) {
             Contents::Inline => {
                 let tail = self.store.tail(inode)?;
@@ -71,6 +64,7 @@ impl FileSystem {
             Contents::Chunked | Contents::Shared => self.read_chunked(inode, offset, len, out)?,
             Contents::External => self.read_external(inode, offset, len, out)?,
         }
+        debug_assert_eq!(out.len() - base, len, "holes are zeros");
         Ok(len)
     }
 
@@ -84,10 +78,10 @@ impl FileSystem {
         out: &mut Vec<u8>,
     ) -> FsResult<()> {
         let end = offset + len as u64;
-        let chunks = offset / CHUNK_BYTES..super::chunk_count(end);
+        let chunks = offset / CHUNK_BYTES..chunk_count(end);
         let pieces = self.pieces(inode, &chunks)?;
         if let Some((number, _)) = pieces.last().filter(|_| chunks.end - chunks.start > 1) {
-            self.prefetcher()
+            self.prefetcher
                 .file_read(inode, *number, offset, len as u64);
         }
         for (number, piece) in pieces {
@@ -104,42 +98,27 @@ impl FileSystem {
     }
 
     /// The target of a symbolic link.
-    ///
-    /// # Errors
-    /// [`FsError::Invalid`] if it is none; [`FsError::Stale`].
-    pub fn read_link(&self, ino: Ino) -> FsResult<Bytes> {
-        let target = {
-            let _inode = self.residents.locks.inode_read(ino);
-            let inode = self.residents.inodes.get(ino)?;
-            if inode.head.kind != FileKind::Symlink {
-                return Err(FsError::Invalid("not a symbolic link"));
-            }
-            self.note_contents_read(ino)?;
-            self.store.tail(&inode)?
-        };
-        self.touch_atime(ino);
-        Ok(target)
-    }
-
-    /// Notes that readers keep what they have read, as the kernel does above a mount. Prefetched
-    /// contents bypass the engine's cache from now on, and notices are kept for
-    /// [`Self::take_notices`].
-    pub fn readers_keep_contents(&self) {
-        self.prefetch.bypass_cache();
-        self.untold.begin();
+    pub(super) fn read_link(&self, ino: Ino) -> FsResult<Bytes> {
+        let _inode = self.residents.locks.inode_read(ino);
+        let inode = self.residents.inodes.get(ino)?;
+        if inode.head.kind != FileKind::Symlink {
+            return Err(FsError::Invalid("not a symbolic link"));
+        }
+        self.note_read(ino)?;
+        self.store.tail(&inode)
     }
 
     fn read_chunk(&self, ino: Ino, offset: u64, len: usize, out: &mut Vec<u8>) -> FsResult<()> {
         let key = self.store.keys.chunk(ino, offset / CHUNK_BYTES);
         let chunk = self.store.get(&key)?.unwrap_or_default();
-        extend_padded(out, &chunk, usize::from(super::within(offset)), len);
+        extend_padded(out, &chunk, usize::from(within(offset)), len);
         Ok(())
     }
 
     fn read_chunks(&self, ino: Ino, offset: u64, len: usize, out: &mut Vec<u8>) -> FsResult<()> {
         let base = out.len();
         let end = offset + len as u64;
-        let numbers = offset / CHUNK_BYTES..super::chunk_count(end);
+        let numbers = offset / CHUNK_BYTES..chunk_count(end);
         let range = self.store.keys.chunks(ino, &numbers);
         let mut scan = self.store.scan_whole(&range)?;
         while let Some((key, bytes)) = scan.next()? {

@@ -1,17 +1,28 @@
 //! Cutting files and letting them grow.
 
 use super::read::check_regular;
-use super::{FILE_BYTES_MAX, INLINE_BYTES_MAX, Staged, chunk_count, within};
+use super::{
+    ContentChanges, FILE_BYTES_MAX, INLINE_BYTES_MAX, Staged, chunk_count, chunks_from, within,
+};
 use crate::change::Change;
 use crate::contents::Contents;
-use crate::system::FileSystem;
+use crate::inode::Inode;
 use crate::{ClearSetId, FsError, FsResult};
 use stitch_base::Ino;
 use stitch_format::fs_chunk::ChunkDelta;
-use stitch_format::fs_inode::row_flag;
+use stitch_format::fs_inode::{FileKind, InodeHead, row_flag};
 use stitch_format::fs_key::CHUNK_BYTES;
 
-impl FileSystem {
+impl ContentChanges<'_> {
+    /// Returns the inode, whose contents have left the store if they get too long for it. What
+    /// cannot have the size is refused when that is staged.
+    pub(crate) fn with_room_for_size(&self, inode: Inode, size: u64) -> FsResult<Inode> {
+        if inode.head.kind != FileKind::Regular || size > FILE_BYTES_MAX {
+            return Ok(inode);
+        }
+        self.with_room_for(inode, size)
+    }
+
     /// Stages a new size, and what comes with it. The inode is locked.
     pub(crate) fn stage_size(
         &self,
@@ -21,22 +32,18 @@ impl FileSystem {
         clear_setid: ClearSetId,
     ) -> FsResult<()> {
         check_regular(&staged.inode)?;
-        self.atomic_writes.check_none(staged.head.ino)?;
+        self.atomic_writes().check_none(staged.head.ino)?;
         if size > FILE_BYTES_MAX {
             return Err(FsError::FileTooBig);
         }
-        let now = self.now();
-        staged.head.mtime = now;
-        staged.head.ctime = now;
-        staged.head.perm = clear_setid.apply(staged.head.perm);
-        self.drop_capabilities(change, &mut staged.head);
+        self.stage_modified(change, staged, clear_setid);
         if size > staged.head.size {
             self.stage_growth(change, staged, size)
         } else if size < staged.head.size {
             self.stage_cut(change, staged, size)
         } else {
             // What is allocated beyond the end goes, as on ext4.
-            self.stage_cleared(change, staged, &Self::chunks_from(chunk_count(size)))
+            self.stage_cleared(change, staged, &chunks_from(chunk_count(size)))
         }
     }
 
@@ -49,7 +56,7 @@ impl FileSystem {
     ) -> FsResult<()> {
         debug_assert!(size > staged.head.size, "it grows");
         if size > INLINE_BYTES_MAX {
-            staged.leave_row(self, change, false)?;
+            staged.leave_row(self.store(), change, false)?;
         }
         self.prepare_growth(staged, size)?;
         staged.grow(size, chunk_count(size) * CHUNK_BYTES);
@@ -64,14 +71,14 @@ impl FileSystem {
     ) -> FsResult<()> {
         debug_assert!(size < staged.head.size, "it is cut");
         let old_size = staged.head.size;
-        self.residents.inodes.note_counted(staged.head.ino, None);
-        staged.unshare(self, change, &(size..u64::MAX))?;
+        self.inodes().note_counted(staged.head.ino, None);
+        staged.unshare(self.store(), change, &(size..u64::MAX))?;
         staged.head.size = size;
         match Contents::of(&staged.head) {
             Contents::Inline => {
                 let tail = match size {
                     0 => Vec::new(),
-                    _ => Vec::from(self.store.tail(&staged.inode)?),
+                    _ => Vec::from(self.store().tail(&staged.inode)?),
                 };
                 staged.set_tail(tail);
                 Ok(())
@@ -94,7 +101,7 @@ impl FileSystem {
     ) -> FsResult<()> {
         debug_assert_eq!(staged.head.size, size, "the size is staged");
         cut_chunks(change, staged.number(), (old_size, size));
-        self.stage_cleared(change, staged, &Self::chunks_from(chunk_count(size)))?;
+        self.stage_cleared(change, staged, &chunks_from(chunk_count(size)))?;
         if size == 0 {
             let gone = row_flag::HOLES | row_flag::ALLOCATED;
             staged.head.flags &= !gone;
@@ -107,6 +114,12 @@ impl FileSystem {
         staged.head.chunks = staged.head.chunks.min(chunk_count(size));
         Ok(())
     }
+}
+
+/// Reports whether a new size gives space back: of what is beyond it, or is allocated beyond the
+/// end.
+pub(crate) const fn frees_space(head: &InodeHead, size: u64) -> bool {
+    size < head.size || (size == head.size && head.has(row_flag::ALLOCATED))
 }
 
 /// Stages that what lies in chunks beyond a smaller size goes, of the chunks under a number. Counts

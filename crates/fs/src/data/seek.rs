@@ -1,45 +1,38 @@
 //! Finding data and holes.
 
-use super::chunk_count;
 use super::read::check_regular;
+use super::{FileContents, chunk_count};
 use crate::contents::Contents;
 use crate::inode::Inode;
 use crate::locator::Locator;
-use crate::system::FileSystem;
 use crate::{FsError, FsResult, SeekFor};
 use stitch_base::Ino;
 use stitch_format::fs_inode::row_flag;
 use stitch_format::fs_key::CHUNK_BYTES;
 
-impl FileSystem {
-    /// The next data or hole at or after `offset`. A file small enough for its row is all data.
-    ///
-    /// # Errors
-    /// [`FsError::NoSeekTarget`] at or beyond the end, or without data up to the end;
-    /// [`FsError::IsDir`], [`FsError::Invalid`], [`FsError::Stale`].
-    ///
-    /// # Cost
-    /// Nothing is read of a file without holes; of others one entry for data, and for a hole all
-    /// chunks up to it.
-    pub fn seek(&self, ino: Ino, offset: u64, what: SeekFor) -> FsResult<u64> {
+impl FileContents<'_> {
+    /// The next data or hole at or after `offset`.
+    pub(super) fn seek(&self, ino: Ino, offset: u64, what: SeekFor) -> FsResult<u64> {
         let _inode = self.residents.locks.inode_read(ino);
         let inode = self.residents.inodes.get(ino)?;
         check_regular(&inode)?;
-        self.note_contents_read(ino)?;
-        let staged = self.staged_size(ino);
+        self.note_read(ino)?;
+        let staged = self.atomic_writes.size(ino);
         let size = staged.unwrap_or(inode.head.size);
         if offset >= size {
             return Err(FsError::NoSeekTarget);
         }
         // With an atomic write all is reported as data.
         let has_holes = staged.is_none() && inode.head.has(row_flag::HOLES);
-        match (what, Contents::of(&inode.head)) {
-            (SeekFor::Data, _) if !has_holes => Ok(offset),
-            (SeekFor::Hole, _) if !has_holes => Ok(size),
-            (what, Contents::External) => self.seek_external(&inode, offset, what),
-            (SeekFor::Data, _) => self.seek_data(&inode, offset),
-            (SeekFor::Hole, _) => self.seek_hole(&inode, offset),
-        }
+        let found = match (what, Contents::of(&inode.head)) {
+            (SeekFor::Data, _) if !has_holes => offset,
+            (SeekFor::Hole, _) if !has_holes => size,
+            (what, Contents::External) => self.seek_external(&inode, offset, what)?,
+            (SeekFor::Data, _) => self.seek_data(&inode, offset)?,
+            (SeekFor::Hole, _) => self.seek_hole(&inode, offset)?,
+        };
+        debug_assert!((offset..=size).contains(&found), "it is within the file");
+        Ok(found)
     }
 
     fn seek_data(&self, inode: &Inode, offset: u64) -> FsResult<u64> {

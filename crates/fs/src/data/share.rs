@@ -13,13 +13,12 @@
 
 use super::shared::Sharing;
 use super::write::stage_chunks;
-use super::{Staged, chunk_count};
-use crate::FsResult;
+use super::{ContentChanges, Staged, chunk_count};
 use crate::change::Change;
 use crate::contents::Contents;
 use crate::inode::Inode;
 use crate::shared::with;
-use crate::system::FileSystem;
+use crate::{ClearSetId, FsResult};
 use std::ops::Range;
 use stitch_base::Ino;
 use stitch_format::fs_inode::{InodeHead, row_flag};
@@ -72,7 +71,7 @@ struct Offer {
     is_new: bool,
 }
 
-impl FileSystem {
+impl ContentChanges<'_> {
     /// Copies the beginning of a range of `source` to `target`, at the same offset, if some of it
     /// can be shared: in one batch, all of it if no more than [`Self::write_step_bytes`] have to be
     /// written. Returns the number of bytes; `None` if nothing can be shared. The inodes are
@@ -111,7 +110,7 @@ impl FileSystem {
         let is_kind = |head| matches!(Contents::of(head), Contents::Chunked | Contents::Shared);
         let is_open = Contents::of(to) == Contents::Shared || to.size == 0;
         let are_plain = !from.has(row_flag::ALLOCATED) && !to.has(row_flag::ALLOCATED);
-        let stays_inside = !self.externals.wants(to.size, range.end);
+        let stays_inside = !self.plain_files().wants(to.size, range.end);
         let is_it = from.ino != to.ino
             && is_kind(from)
             && from.size >= SHARED_BYTES_MIN
@@ -120,7 +119,7 @@ impl FileSystem {
             && are_plain
             && stays_inside
             && range.start.is_multiple_of(CHUNK_BYTES)
-            && self.atomic_writes.get(from.ino).is_none();
+            && self.atomic_writes().get(from.ino).is_none();
         let is_to_end = range.end == from.size && to.size <= range.end;
         let end = match is_to_end {
             true => chunk_count(range.end),
@@ -133,7 +132,7 @@ impl FileSystem {
     /// Returns the contents that a file uses.
     fn used_by(&self, inode: &Inode) -> FsResult<Option<Ino>> {
         Ok(match Contents::of(&inode.head) {
-            Contents::Shared => self.store.shared_row(inode.head.ino)?.contents,
+            Contents::Shared => self.store().shared_row(inode.head.ino)?.contents,
             _ => None,
         })
     }
@@ -144,7 +143,7 @@ impl FileSystem {
         let own = match Contents::of(head) {
             Contents::Chunked => head.ino,
             Contents::Shared => {
-                let row = self.store.shared_row(head.ino)?;
+                let row = self.store().shared_row(head.ino)?;
                 if let Some(contents) = row.contents {
                     return Ok(Some(Offer {
                         contents,
@@ -156,7 +155,7 @@ impl FileSystem {
             }
             Contents::Inline | Contents::External => return Ok(None),
         };
-        if !self.may_begin_to_share(head.ino) {
+        if !self.sharing.may_begin(head.ino) {
             return Ok(None);
         }
         let all = 0..chunk_count(head.size);
@@ -177,10 +176,11 @@ impl FileSystem {
         pieces: &[CopyPiece],
     ) -> FsResult<Option<u64>> {
         let contents = self.contents_to_copy(source, pieces)?;
-        self.mark_header(|header| header.has_shared = true)?;
-        let mut change = Change::new(self);
+        self.changes
+            .mark_header(|header| header.has_shared = true)?;
+        let mut change = self.changes.begin();
         let mut to = self.stage(target.clone())?;
-        to.leave_row(self, &mut change, true)?;
+        to.leave_row(self.store(), &mut change, true)?;
         // Before own chunks: from then on the target uses the contents.
         to.take_shared(&mut change, offer.contents, &(0..0));
         let (mut contents, mut done) = (contents.iter(), 0);
@@ -196,38 +196,36 @@ impl FileSystem {
                 }
                 CopyPiece::Copied(range) => {
                     let bytes = contents.next().expect("one for each such piece");
-                    to.unshare(self, &mut change, range)?;
+                    to.unshare(self.store(), &mut change, range)?;
                     stage_chunks(&mut change, &mut to, range.start, bytes);
                     self.count_chunks(&mut to, range.start, range.end);
                     done += range.end - range.start;
                 }
             }
         }
-        let now = self.now();
-        to.head.mtime = now;
-        to.head.ctime = now;
-        self.drop_capabilities(&mut change, &mut to.head);
+        self.stage_modified(&mut change, &mut to, ClearSetId::None);
         to.finish(&mut change)?;
         if offer.is_new {
             let mut from = self.stage(source.clone())?;
-            from.lend(offer, self.new_ino()?);
+            from.lend(offer, self.changes.new_ino()?);
             change.put_contents(offer.contents, chunk_count(source.head.size));
             from.finish(&mut change)?;
         }
-        self.residents.inodes.note_counted(target.head.ino, None);
+        self.inodes().note_counted(target.head.ino, None);
         change.commit()?;
         Ok(Some(done))
     }
 
     /// Reads what has to be written of a copy.
     fn contents_to_copy(&self, source: &Inode, pieces: &[CopyPiece]) -> FsResult<Vec<Vec<u8>>> {
-        self.note_contents_read(source.head.ino)?;
+        self.contents.note_read(source.head.ino)?;
         let mut all = Vec::new();
         for piece in pieces {
             if let CopyPiece::Copied(range) = piece {
                 let mut bytes = Vec::new();
                 let len = usize::try_from(range.end - range.start).expect("a step");
-                self.read_locked(source, range.start, len, &mut bytes)?;
+                self.contents
+                    .read_locked(source, range.start, len, &mut bytes)?;
                 debug_assert_eq!(bytes.len(), len, "it is within the size");
                 all.push(bytes);
             }

@@ -1,13 +1,13 @@
 //! Files that share contents: what a change does to their extents, and copies of their chunks.
 
-use super::{Staged, chunk_count, within};
+use super::{ContentChanges, FileContents, Staged, chunk_count, within};
 use crate::FsResult;
 use crate::change::Change;
 use crate::contents::Contents;
 use crate::inode::Inode;
 use crate::locator::Locator;
+use crate::schema::Store;
 use crate::shared::{has, pieces, without};
-use crate::system::FileSystem;
 use crate::{FallocateMode, FsError};
 use std::ops::Range;
 use stitch_base::Ino;
@@ -21,26 +21,7 @@ pub(super) struct Sharing {
     pub(super) row: SharedRow,
 }
 
-impl FileSystem {
-    /// Begins a change of an inode.
-    pub(crate) fn stage(&self, inode: Inode) -> FsResult<Staged> {
-        let head = inode.head;
-        let sharing = match Contents::of_inode(&head) {
-            Some(Contents::Shared) => {
-                let row = self.store.shared_row(head.ino)?;
-                let before = Some(row.clone());
-                Some(Sharing { before, row })
-            }
-            _ => None,
-        };
-        Ok(Staged {
-            inode,
-            head,
-            tail: None,
-            sharing,
-        })
-    }
-
+impl FileContents<'_> {
     /// Splits a range of chunks of a file by the number under which they are.
     pub(super) fn pieces(&self, inode: &Inode, range: &Range<u64>) -> FsResult<Vec<Piece>> {
         let ino = inode.head.ino;
@@ -49,7 +30,9 @@ impl FileSystem {
             _ => vec![(ino, range.clone())],
         })
     }
+}
 
+impl ContentChanges<'_> {
     /// Makes chunks of a file own ones, in several batches. The inode is locked. Costs what there
     /// is to copy: holes of any length cost nothing.
     fn copy_shared(&self, mut inode: Inode, range: &Range<u64>) -> FsResult<Inode> {
@@ -60,11 +43,11 @@ impl FileSystem {
             let Some(next) = staged.first_shared(range) else {
                 return Ok(staged.inode);
             };
-            let mut change = Change::new(self);
-            staged.copy_part(self, &mut change, &next, step)?;
+            let mut change = self.changes.begin();
+            staged.copy_part(self.store(), &mut change, &next, step)?;
             staged.finish(&mut change)?;
             change.commit()?;
-            inode = self.residents.inodes.get(ino)?;
+            inode = self.inodes().get(ino)?;
         }
     }
 
@@ -74,7 +57,7 @@ impl FileSystem {
         if Contents::of(&inode.head) != Contents::Shared {
             return Ok(inode);
         }
-        let row = self.store.shared_row(inode.head.ino)?;
+        let row = self.store().shared_row(inode.head.ino)?;
         if row.extents.len() < SHARED_EXTENTS_MAX {
             return Ok(inode);
         }
@@ -130,7 +113,7 @@ impl Staged {
     /// those that are there, and the holes before and after them.
     fn copy_part(
         &mut self,
-        fs: &FileSystem,
+        store: &Store,
         change: &mut Change<'_>,
         part: &Range<u64>,
         count_max: u64,
@@ -140,7 +123,7 @@ impl Staged {
             return Ok(());
         };
         let contents = sharing.row.contents.unwrap_or_default();
-        let mut scan = fs.store.scan_whole(&fs.store.keys.chunks(contents, part))?;
+        let mut scan = store.scan_whole(&store.keys.chunks(contents, part))?;
         let (mut count, mut end) = (0, part.end);
         while let Some((key, bytes)) = scan.next()? {
             let number = Locator::chunk_of(key).ok_or_else(|| {
@@ -161,7 +144,7 @@ impl Staged {
     /// at its edges a part stays, and is copied.
     pub(super) fn unshare(
         &mut self,
-        fs: &FileSystem,
+        store: &Store,
         change: &mut Change<'_>,
         range: &Range<u64>,
     ) -> FsResult<()> {
@@ -174,7 +157,7 @@ impl Staged {
         edges.dedup();
         edges.retain(is_shared);
         for edge in edges {
-            self.copy_part(fs, change, &(edge..edge + 1), 1)?;
+            self.copy_part(store, change, &(edge..edge + 1), 1)?;
         }
         if let Some(sharing) = &mut self.sharing {
             sharing.row.extents = without(&sharing.row.extents, &chunks);

@@ -1,13 +1,12 @@
 //! Writing.
 
 use super::read::check_regular;
-use super::{FILE_BYTES_MAX, INLINE_BYTES_MAX, Staged, chunk_count, within};
+use super::{ContentChanges, FILE_BYTES_MAX, INLINE_BYTES_MAX, Staged, chunk_count, within};
 use crate::atomic::Writer;
 use crate::change::Change;
 use crate::contents::Contents;
 use crate::events::Event;
 use crate::inode::Inode;
-use crate::system::FileSystem;
 use crate::{Attr, ClearSetId, FsError, FsResult, WriteOptions, inode_flag};
 use stitch_base::Ino;
 use stitch_format::fs_chunk::ChunkDelta;
@@ -23,40 +22,9 @@ const BUFFER_BYTES: u64 = 512;
 /// From so many bytes on, writes are not copied together.
 const LENT_BYTES_MIN: usize = 32 << 10;
 
-impl FileSystem {
-    /// Writes all of `data`. Returns the attributes afterwards.
-    ///
-    /// # Errors
-    /// [`FsError::FileTooBig`], [`FsError::Perm`] for what is immutable, or append-only and not
-    /// written at its end, [`FsError::IsDir`], [`FsError::Invalid`], [`FsError::NoSpace`],
-    /// [`FsError::ReadOnly`], [`FsError::Busy`] if the file has an atomic write,
-    /// [`FsError::Stale`].
-    ///
-    /// # Durability
-    /// One batch for each [`Self::write_step_bytes`]: of a longer write a crash may leave a
-    /// beginning.
-    ///
-    /// # Cost
-    /// One message for each chunk, one for the row; reads nothing but the row of a small file.
-    pub fn write(
-        &self,
-        ino: Ino,
-        offset: u64,
-        data: &[u8],
-        options: WriteOptions,
-    ) -> FsResult<Attr> {
-        self.write_by(Writer::Other, ino, offset, data, options)
-    }
-
-    /// As [`Self::write`], by a writer that may have an atomic write of the file.
-    ///
-    /// # Errors
-    /// As [`Self::write`]; [`FsError::Busy`] if another writer has an atomic write of the file,
-    /// [`FsError::FileTooBig`] also if this one's would take too much memory.
-    ///
-    /// # Durability
-    /// As [`Self::write`]; with the commit, of bytes that belong to an atomic write.
-    pub fn write_by(
+impl ContentChanges<'_> {
+    /// Writes all of `data`, by a writer that may have an atomic write of the file.
+    pub(super) fn write(
         &self,
         writer: Writer,
         ino: Ino,
@@ -64,12 +32,11 @@ impl FileSystem {
         data: &[u8],
         options: WriteOptions,
     ) -> FsResult<Attr> {
-        self.check_writable()?;
-        let _inode = self.residents.locks.inode_write(ino);
-        let inode = self.residents.inodes.get(ino)?;
+        let _inode = self.locks().inode_write(ino);
+        let inode = self.inodes().get(ino)?;
         check_regular(&inode)?;
         let offset = if options.append {
-            self.staged_size(ino).unwrap_or(inode.head.size)
+            self.atomic_writes().size(ino).unwrap_or(inode.head.size)
         } else {
             offset
         };
@@ -79,7 +46,7 @@ impl FileSystem {
             return Err(FsError::FileTooBig);
         }
         let range = offset..offset + data.len() as u64;
-        if self.atomic_writes.takes(ino, writer, &range)? {
+        if self.atomic_writes().takes(ino, writer, &range)? {
             return self.write_staged(&inode, offset, data, options.clear_setid);
         }
         self.write_locked(inode, offset, data, options.clear_setid)
@@ -108,17 +75,15 @@ impl FileSystem {
             self.write_piece(inode_to_write, at, piece, clear_setid)?;
             at += piece.len() as u64;
             rest = after;
-            inode = self.residents.inodes.get(ino)?;
+            inode = self.inodes().get(ino)?;
         }
         Ok(Attr::of(&inode.head))
     }
 
-    /// Returns the longest write, in bytes from a multiple of 4 KiB on, that is one step also in a
-    /// crash: 2 MiB, or what fits a batch of the engine where its log is short.
-    #[must_use]
-    pub fn write_step_bytes(&self) -> u64 {
+    /// Returns the longest write that is one batch, in bytes from a multiple of 4 KiB on.
+    pub(super) fn write_step_bytes(&self) -> u64 {
         // An eighth is for the rows of the inode and of extents.
-        let batch = self.engine().limits().batch_bytes_max / 8 * 7;
+        let batch = self.batch_bytes_max() / 8 * 7;
         let chunks = batch / (CHUNK_BYTES + MESSAGE_BYTES);
         (chunks.max(1) * CHUNK_BYTES).min(PIECE_BYTES_MAX)
     }
@@ -130,14 +95,15 @@ impl FileSystem {
         piece: &[u8],
         clear_setid: ClearSetId,
     ) -> FsResult<()> {
-        let mut change = Change::new(self);
+        debug_assert!(!piece.is_empty(), "it writes something");
+        debug_assert!(
+            piece.len() as u64 <= self.write_step_bytes(),
+            "it fits a batch"
+        );
+        let mut change = self.changes.begin();
         let mut staged = self.stage(inode)?;
         let end = at + piece.len() as u64;
-        let now = self.now();
-        staged.head.mtime = now;
-        staged.head.ctime = now;
-        staged.head.perm = clear_setid.apply(staged.head.perm);
-        self.drop_capabilities(&mut change, &mut staged.head);
+        self.stage_modified(&mut change, &mut staged, clear_setid);
         let fits_row = end.max(staged.head.size) <= INLINE_BYTES_MAX;
         match Contents::of(&staged.head) {
             Contents::Inline if fits_row => self.stage_inline_write(&mut staged, at, piece)?,
@@ -160,7 +126,7 @@ impl FileSystem {
 
     /// Stages a write into the row, which it fits.
     fn stage_inline_write(&self, staged: &mut Staged, at: u64, piece: &[u8]) -> FsResult<()> {
-        let mut tail = Vec::from(self.store.tail(&staged.inode)?);
+        let mut tail = Vec::from(self.store().tail(&staged.inode)?);
         let start = usize::try_from(at).expect("within a row");
         tail.resize(tail.len().max(start + piece.len()), 0);
         tail[start..start + piece.len()].copy_from_slice(piece);
@@ -179,8 +145,8 @@ impl FileSystem {
     ) -> FsResult<()> {
         let end = at + piece.len() as u64;
         let is_first_whole = at == 0 && end >= staged.head.size.min(CHUNK_BYTES);
-        staged.leave_row(self, change, is_first_whole)?;
-        staged.unshare(self, change, &(at..end))?;
+        staged.leave_row(self.store(), change, is_first_whole)?;
+        staged.unshare(self.store(), change, &(at..end))?;
         let chunks = piece.len() as u64 / CHUNK_BYTES + 2;
         let messages = usize::try_from(chunks * MESSAGE_BYTES).expect("a piece is bounded");
         let copied = if is_borrowed(piece) { 0 } else { piece.len() };
@@ -201,7 +167,7 @@ impl FileSystem {
             return;
         }
         let touched = at / CHUNK_BYTES..chunk_count(end);
-        let counted = self.residents.inodes.counted_chunk(staged.head.ino);
+        let counted = self.inodes().counted_chunk(staged.head.ino);
         let is_there = counted.is_some_and(|number| touched.contains(&number));
         let added = touched.end - touched.start - u64::from(is_there);
         let full = chunk_count(staged.head.size);

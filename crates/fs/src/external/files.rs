@@ -1,6 +1,8 @@
 //! Plain files in use: opened, read from, written, cut, made durable.
 
-use super::{ExternalError, ExternalName, ExternalRow, Externals, Leaving, Plain, Status};
+use super::{
+    ExternalError, ExternalFiles, ExternalName, ExternalRow, Externals, Leaving, Plain, Status,
+};
 use crate::schema::Store;
 use crate::{FsError, FsResult};
 use stitch_base::sync::{Arc, Mutex};
@@ -14,10 +16,10 @@ pub(crate) type MakeRoom<'a> = &'a dyn Fn() -> FsResult<bool>;
 /// The plain files with their rows, and the engine that makes rows durable.
 #[derive(Clone, Copy)]
 pub(crate) struct PlainFiles<'fs> {
-    externals: &'fs Externals,
-    store: &'fs Store,
-    engine: &'fs dyn Engine,
-    read_only: bool,
+    pub(super) externals: &'fs Externals,
+    pub(super) store: &'fs Store,
+    pub(super) engine: &'fs dyn Engine,
+    pub(super) read_only: bool,
 }
 
 impl<'fs> PlainFiles<'fs> {
@@ -33,6 +35,16 @@ impl<'fs> PlainFiles<'fs> {
             engine,
             read_only,
         }
+    }
+
+    /// Returns the folder of plain files.
+    pub(crate) fn files(&self) -> FsResult<&'fs dyn ExternalFiles> {
+        self.externals.files()
+    }
+
+    /// Reports whether a file of `size` bytes that is to have `end` leaves the store now.
+    pub(crate) fn wants(&self, size: u64, end: u64) -> bool {
+        self.externals.wants(size, end)
     }
 
     /// Returns the plain file of an inode that is locked.

@@ -1,21 +1,20 @@
 //! Passthrough files: plain files that the kernel reads itself, instead of asking for their
 //! contents.
 //!
-//! From [`FileSystem::lend`] to [`FileSystem::take_back`] a plain file is as long as its file
-//! whenever no operation on it is under way, and the file does not come back into the store. So a
-//! program that has it open or mapped sees the file's contents and its end. A file that is cut to
-//! nothing stays a plain file.
+//! From [`ExternalContents::lend`] to [`ExternalContents::take_back`] a plain file is as long as
+//! its file whenever no operation on it is under way, and the file does not come back into the
+//! store. So a program that has it open or mapped sees the file's contents and its end. A file that
+//! is cut to nothing stays a plain file.
 //!
 //! A mapping of a lent file is one of the plain file. Writes through it send no request. So after
-//! [`FileSystem::lend_to_writer`] the contents always count as not synced, and the host's time of
-//! change moves the file's.
+//! [`ExternalContents::lend_to_writer`] the contents always count as not synced, and the host's
+//! time of change moves the file's.
 
-use super::{ExternalName, Externals, Plain};
+use super::files::PlainFiles;
+use super::inodes::ExternalContents;
+use super::{ExternalName, Plain};
 use crate::FsResult;
-use crate::change::Change;
 use crate::contents::Contents;
-use crate::system::FileSystem;
-use std::os::fd::OwnedFd;
 use stitch_base::Ino;
 
 impl Plain {
@@ -25,25 +24,19 @@ impl Plain {
     }
 }
 
-impl Externals {
+impl PlainFiles<'_> {
     /// Reports whether the plain file of this inode is lent.
     pub(crate) fn is_lent(&self, ino: Ino) -> bool {
-        self.find(ino).is_some_and(|plain| plain.is_lent())
+        self.externals
+            .find(ino)
+            .is_some_and(|plain| plain.is_lent())
     }
 }
 
-impl FileSystem {
-    /// Lends the plain file of an external file: until [`Self::take_back`] it has the file's
-    /// contents and length, and stays. `None` for other files, and for those whose plain file is
-    /// longer at the moment, or damaged.
-    ///
-    /// # Errors
-    /// `FsError::Stale`; `FsError::Corrupt` and `FsError::External` where the plain file is
-    /// missing or shorter than it was.
-    ///
-    /// # Cost
-    /// A file that ends in a hole is synced.
-    pub fn lend(&self, ino: Ino) -> FsResult<Option<ExternalName>> {
+impl ExternalContents<'_> {
+    /// Lends the plain file of an external file, as long as the file. `None` for other files, and
+    /// for those whose plain file is longer at the moment, or damaged.
+    pub(super) fn lend(&self, ino: Ino) -> FsResult<Option<ExternalName>> {
         if !Contents::are_external(&self.residents.inodes.head(ino)?) {
             return Ok(None);
         }
@@ -53,10 +46,10 @@ impl FileSystem {
             return Ok(None);
         }
         loop {
-            let plain = self.plain_files().open(ino, head.size)?;
-            if plain.len() < head.size && !self.options.read_only {
-                self.plain_files().trim(&plain)?;
-                self.plain_files().stretch(&plain, head.size)?;
+            let plain = self.plain_files.open(ino, head.size)?;
+            if plain.len() < head.size && !self.plain_files.read_only {
+                self.plain_files.trim(&plain)?;
+                self.plain_files.stretch(&plain, head.size)?;
             }
             let mut status = plain.status.lock();
             if status.is_gone {
@@ -68,81 +61,55 @@ impl FileSystem {
         }
     }
 
-    /// The plain file itself, open for reading.
-    ///
-    /// # Errors
-    /// `FsError::External`.
-    pub fn lent_file(&self, name: ExternalName) -> FsResult<OwnedFd> {
-        Ok(self.externals.files()?.host_file(name)?)
-    }
-
-    /// A file of the host in the folder of plain files that is nobody's contents.
-    ///
-    /// # Errors
-    /// `FsError::External`; `FsError::Corrupt` without a folder.
-    pub fn sample_file(&self) -> FsResult<OwnedFd> {
-        Ok(self.externals.files()?.sample()?)
-    }
-
-    /// Notes that a lent file may be changed through mappings, until it is taken back.
-    ///
-    /// # Errors
-    /// `FsError::External`.
-    pub fn lend_to_writer(&self, ino: Ino) -> FsResult<()> {
+    /// Notes that a lent file may be changed through mappings.
+    pub(super) fn lend_to_writer(&self, ino: Ino) -> FsResult<()> {
         let _inode = self.residents.locks.inode_write(ino);
-        let Some(plain) = self.externals.find(ino) else {
+        let Some(plain) = self.plain_files.externals.find(ino) else {
             return Ok(());
         };
         let mut status = plain.status.lock();
         debug_assert!(status.is_lent, "it is lent to readers first");
-        if status.mapped.is_none() && !self.options.read_only {
-            status.mapped = Some(self.externals.files()?.modified(plain.name)?);
+        if status.mapped.is_none() && !self.plain_files.read_only {
+            status.mapped = Some(self.plain_files.externals.files()?.modified(plain.name)?);
             status.is_dirty = true;
         }
         Ok(())
     }
 
-    /// Ends a loan: the kernel does not read or write the plain file any more.
-    pub fn take_back(&self, ino: Ino) {
-        if let Some(plain) = self.externals.find(ino) {
+    /// Ends a loan.
+    pub(super) fn take_back(&self, ino: Ino) {
+        let externals = self.plain_files.externals;
+        if let Some(plain) = externals.find(ino) {
             let mut status = plain.status.lock();
             status.is_lent = false;
             status.is_dirty |= status.mapped.take().is_some();
         }
-        if !self.knows(ino) {
-            self.externals.forget(ino);
+        if self.residents.inodes.find(ino).is_none() {
+            externals.forget(ino);
         }
     }
 
-    /// Reports whether this inode is known.
-    #[must_use]
-    pub fn knows(&self, ino: Ino) -> bool {
-        self.residents.inodes.find(ino).is_some()
-    }
-
     /// Sets the times of a file that was changed through mappings. Reports whether it was.
-    ///
-    /// # Errors
-    /// `FsError::External`, `FsError::NoSpace`, `FsError::Stale`.
-    pub fn note_mapped_writes(&self, ino: Ino) -> FsResult<bool> {
-        let Some(plain) = self.externals.find(ino) else {
+    pub(super) fn note_mapped_writes(&self, ino: Ino) -> FsResult<bool> {
+        let externals = self.plain_files.externals;
+        let Some(plain) = externals.find(ino) else {
             return Ok(false);
         };
         if plain.status.lock().mapped.is_none() {
             return Ok(false);
         }
         let _inode = self.residents.locks.inode_write(ino);
-        let modified = self.externals.files()?.modified(plain.name)?;
+        let modified = externals.files()?.modified(plain.name)?;
         let known = plain.status.lock().mapped;
         if known.is_none_or(|known| known == modified) {
             return Ok(false);
         }
         let inode = self.residents.inodes.get(ino)?;
         let mut head = inode.head;
-        let now = self.now();
+        let now = self.changes.now();
         head.mtime = now;
         head.ctime = now;
-        let mut change = Change::new(self);
+        let mut change = self.changes.begin();
         change.attrs(&inode, &head)?;
         change.commit()?;
         let mut status = plain.status.lock();

@@ -1,15 +1,15 @@
 //! What is done with plain files when a file system is opened.
 
+use super::files::PlainFiles;
 use super::{ExternalName, ExternalRow};
 use crate::locator::{Locator, SysRow};
-use crate::system::FileSystem;
 use crate::{FsError, FsResult};
 use std::collections::BTreeSet;
 
-impl FileSystem {
+impl PlainFiles<'_> {
     /// Counts the external files, and removes plain files that no row names: a crash has left them.
     pub(crate) fn sweep(&self) -> FsResult<()> {
-        if !self.header.lock().has_external {
+        if !self.store.header.has_external {
             return self.remove_unnamed(&BTreeSet::new());
         }
         if !self.externals.is_there() {
@@ -31,7 +31,7 @@ impl FileSystem {
     }
 
     fn remove_unnamed(&self, named: &BTreeSet<ExternalName>) -> FsResult<()> {
-        if self.options.read_only || !self.externals.is_there() {
+        if self.read_only || !self.externals.is_there() {
             return Ok(());
         }
         let files = self.externals.files()?;
@@ -42,7 +42,7 @@ impl FileSystem {
             return Ok(());
         }
         // What took the rows away must not come undone by a power cut.
-        self.engine().sync()?;
+        self.engine.sync()?;
         let retired = std::mem::take(&mut *self.externals.retired.lock());
         debug_assert!(
             retired.iter().all(|name| !named.contains(name)),

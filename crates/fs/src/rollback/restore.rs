@@ -17,6 +17,7 @@ use super::plan::{RollbackPlan, Target};
 use super::tree::{DirTree, SeenInode};
 use crate::change::Change;
 use crate::contents::Contents;
+use crate::data::chunks_from;
 use crate::events::Event;
 use crate::inode::{CHAIN_UNKNOWN, Hold, Inode, Location};
 use crate::locator::RowRange;
@@ -147,8 +148,8 @@ impl Restore<'_> {
         }
         let present = self.now.get(ino).map(|seen| seen.head).or(target.orphan);
         if present.is_some_and(|head| head.has(row_flag::ALLOCATED)) {
-            let all = FileSystem::chunks_from(0);
-            self.fs.delete_extents(&mut self.change, ino, &all)?;
+            let all = chunks_from(0);
+            self.fs.extent_rows().delete(&mut self.change, ino, &all)?;
         }
         let (past, own) = (self.past.keys, self.fs.store.keys);
         let to = target.head.ino;

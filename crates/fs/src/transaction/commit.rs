@@ -284,9 +284,12 @@ impl FileSystem {
         }
         match chunks {
             0 => Ok(()),
-            1.. => self.try_more_aside(chunks.unsigned_abs()),
+            1.. => self
+                .aside
+                .set_more(self.engine().as_ref(), chunks.unsigned_abs()),
             _ => {
-                self.set_less_aside(chunks.unsigned_abs());
+                self.aside
+                    .set_less(self.engine().as_ref(), chunks.unsigned_abs());
                 Ok(())
             }
         }

@@ -273,7 +273,7 @@ impl FileSystem {
     ) -> FsResult<T> {
         let view = self.open_writable(number)?;
         let done = body(&view);
-        view.release_aside();
+        view.aside.release(view.engine().as_ref());
         done
     }
 }

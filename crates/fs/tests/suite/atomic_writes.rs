@@ -291,6 +291,8 @@ fn owners_alone_start_one_and_only_of_what_may_be_written() {
     assert!(end(&setup.fs, ino));
     let refused = setup.fs.start_atomic_write(&SUPER, ROOT, WRITER);
     assert!(matches!(refused, Err(FsError::IsDir)));
+    let takes = |ino| setup.fs.takes_atomic_writes(ino).expect("it is known");
+    assert_eq!((takes(ino), takes(ROOT)), (true, false));
     for flag in [
         stitch_fs::inode_flag::IMMUTABLE,
         stitch_fs::inode_flag::APPEND,

@@ -24,6 +24,11 @@ impl BackupLog {
         let at = Lsn(end.0 + skipped);
         let record_bytes = self.record_bytes(writer, at, payload_len);
         let used_bytes = end.0 - writer.start.0;
+        debug_assert_eq!(payload_len, bytes_of(pieces), "all of the payload is there");
+        debug_assert!(
+            self.offset(at) + record_bytes <= self.ring_bytes,
+            "records do not straddle"
+        );
         if used_bytes + skipped + record_bytes + SLACK_BYTES > self.ring_bytes {
             return Err(VolumeError::LogFull {
                 used_bytes,
@@ -75,6 +80,11 @@ impl BackupLog {
         record_bytes: u64,
     ) -> Result<Lsn, VolumeError> {
         let unpadded = header.len() as u64 + bytes_of(pieces);
+        assert!(unpadded <= record_bytes, "a record holds its payload");
+        assert!(
+            record_bytes - unpadded < 8,
+            "records are padded to multiples of eight"
+        );
         let padding = &[0; 8][..usize_from(record_bytes - unpadded)];
         between(header, pieces, padding, |all| {
             self.emit(writer, all, record_bytes)

@@ -84,6 +84,14 @@ impl BackupLog {
             evidence,
         };
         search.run()?;
+        debug_assert!(
+            search.evidence.durable >= evidence.durable,
+            "evidence is only added"
+        );
+        debug_assert!(
+            search.evidence.written >= evidence.written,
+            "evidence is only added"
+        );
         Ok(search.evidence)
     }
 
@@ -127,6 +135,7 @@ impl Search<'_> {
             } else {
                 0
             };
+            assert!(len > overlap, "the search goes on");
             at += len - overlap;
         }
         Ok(())
@@ -181,6 +190,14 @@ impl Search<'_> {
     }
 
     fn note(&mut self, header: &RecordHeader) {
+        debug_assert!(
+            header.lsn >= self.from,
+            "records of the log's own part were replayed"
+        );
+        debug_assert!(
+            header.generation >= self.generation,
+            "older ones prove nothing"
+        );
         let evidence = &mut self.evidence;
         evidence.durable = evidence.durable.max(header.durable);
         evidence.written = evidence.written.max(match header.kind {

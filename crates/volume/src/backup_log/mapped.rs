@@ -52,6 +52,10 @@ pub(super) struct Flow {
 /// Length of a window in this ring.
 fn window_bytes(ring: &Ring<'_>) -> u64 {
     let part = ring.len_bytes / RING_PARTS;
+    debug_assert!(
+        ring.len_bytes.is_multiple_of(PAGE_BYTES),
+        "a ring is whole pages"
+    );
     WINDOW_BYTES_MAX.min(part - part % PAGE_BYTES)
 }
 
@@ -88,6 +92,8 @@ impl Flow {
         let from = Lsn(lsn.0.next_multiple_of(PAGE_BYTES));
         let to_multiple = READY_BYTES - ring.addr(from) % READY_BYTES;
         let bytes = to_multiple.min(ring.room_from(from));
+        debug_assert!(bytes.is_multiple_of(PAGE_BYTES), "whole pages are prepared");
+        debug_assert!(from >= lsn, "what was written is not prepared again");
         self.ready = Lsn(from.0 + bytes);
         match bytes {
             0 => Ok(()),
@@ -110,6 +116,11 @@ impl Flow {
             return Ok(None);
         }
         let addr = ring.addr(from);
+        debug_assert_eq!(first.len() as u64, lsn.0 - from.0, "the page up to there");
+        debug_assert!(
+            len_bytes.is_multiple_of(PAGE_BYTES),
+            "whole pages are mapped"
+        );
         let opened = ring.core.open_window(addr, usize_from(len_bytes), first)?;
         self.is_refused = opened.is_none();
         Ok(opened.map(|window| Mapped {
@@ -145,6 +156,8 @@ impl Mapped {
         assert!(self.from <= end, "the log's end does not go back");
         let last = Lsn(self.from.0 + self.len_bytes - PAGE_BYTES);
         let page = page_of(end).min(last);
+        debug_assert_eq!(out.len() as u64, PAGE_BYTES, "one page");
+        debug_assert!(page >= self.from, "the page is mapped");
         self.window.read(usize_from(page.0 - self.from.0), out)?;
         Ok(page)
     }

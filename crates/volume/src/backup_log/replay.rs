@@ -99,6 +99,8 @@ impl BackupLog {
             }
             versions = found.told.map_or(versions, |(_, page)| Some(page));
         }
+        debug_assert!(walk.lsn >= from, "a replay goes on");
+        debug_assert!(steps.is_sorted(), "positions and generations go up");
         let reached = Reached {
             end: walk.lsn,
             generation: walk.generation,
@@ -180,6 +182,11 @@ impl BackupLog {
             Some(error) => return Err(error),
             None => None,
         };
+        assert!(end >= writer.start, "the log's end is not before its start");
+        assert!(
+            end.0 - writer.start.0 <= self.ring_bytes,
+            "the ring holds all live records"
+        );
         writer.end = Some(end);
         let own = (end, self.core.generation);
         for &(from, generation) in steps.iter().chain([&own]) {
@@ -199,6 +206,7 @@ impl BackupLog {
             return Ok(());
         }
         // Opening for writing syncs the device, and so does the cut.
+        debug_assert!(end >= writer.durable, "durability does not go back");
         writer.durable = end;
         self.bury_torn(&mut writer)?;
         self.mark(&mut writer)?;
@@ -231,6 +239,7 @@ impl BackupLog {
             return Ok(None);
         }
         let payload = window.bytes(offset + SHORT_HEADER_BYTES as u64, payload_len)?;
+        debug_assert_eq!(found.lsn, lsn, "a short record says where it stands");
         let is_valid = found.check(self.core.salt, &header, payload).is_ok();
         Ok(is_valid.then_some(found))
     }
@@ -268,6 +277,11 @@ impl Walk<'_> {
     fn step(&mut self) -> Result<Option<FoundRecord>, VolumeError> {
         let ring_bytes = self.log.ring_bytes;
         let left = ring_bytes - self.log.offset(self.lsn);
+        debug_assert!(
+            self.lsn.0.is_multiple_of(ALIGN),
+            "records start at multiples of eight"
+        );
+        debug_assert!(self.lsn <= self.limit, "no more than the ring is read");
         if left < HEADER {
             // Too little space for a header: the next record, if any, is at the ring's start.
             let at = self.lsn;
@@ -328,6 +342,10 @@ impl Walk<'_> {
         if !is_ours || record_bytes > self.log.ring_bytes - offset || header.end() > self.limit {
             return Ok(None);
         }
+        debug_assert!(
+            header.generation <= self.log.core.generation,
+            "this life is the newest"
+        );
         let place = (offset + HEADER, u64::from(header.payload_len));
         let payload = match header.kind {
             RecordKind::Data => self.window.bytes(place.0, place.1)?,

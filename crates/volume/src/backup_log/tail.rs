@@ -54,6 +54,7 @@ impl Ring<'_> {
         let to_live = (self.start.0 + self.len_bytes).saturating_sub(page.0);
         let to_end = self.len_bytes - page.0 % self.len_bytes;
         let room = if to_live < to_end { to_live } else { to_end };
+        debug_assert!(room <= self.len_bytes, "no more than the ring");
         room - room % PAGE_BYTES
     }
 
@@ -111,6 +112,10 @@ impl Tail {
         let (page, bytes) = self.page.as_mut().expect("just written");
         let end = usize_from(lsn.0 + bytes_of(pieces) - page.0);
         let begin = usize_from(lsn.0.max(page.0) - page.0);
+        debug_assert!(
+            begin < end && end <= PAGE,
+            "the record ends in its last page"
+        );
         copy_end(pieces, &mut bytes[begin..end]);
         Ok(())
     }
@@ -152,6 +157,7 @@ impl Tail {
         self.hold(ring, page_of(lsn))?;
         let (page, bytes) = self.page.as_ref().expect("just read");
         let first = &bytes[..usize_from(lsn.0 - page.0)];
+        debug_assert!(self.mapped.is_none(), "one window at a time");
         self.mapped = self.flow.open(ring, lsn, len, first)?;
         self.padding_bytes += self.mapped.as_ref().map_or(0, Mapped::len_bytes);
         Ok(self.mapped.is_some())
@@ -162,6 +168,7 @@ impl Tail {
         if let Some(mapped) = self.mapped.take() {
             let mut bytes = Box::new([0; PAGE]);
             let page = mapped.last_page(end, &mut bytes[..])?;
+            debug_assert!(page <= end, "the page holds the log's end, or ends there");
             self.page = Some((page, bytes));
         }
         Ok(())
@@ -179,6 +186,14 @@ impl Tail {
         let (page, bytes) = self.page.as_mut().expect("just read");
         let begin = usize_from(lsn.0 - page.0);
         let len = bytes_of(pieces);
+        debug_assert!(
+            *page == page_of(lsn),
+            "the page in memory is that of the record"
+        );
+        debug_assert!(
+            begin + usize_from(len) <= PAGE,
+            "the record lies in the page"
+        );
         copy_end(pieces, &mut bytes[begin..begin + usize_from(len)]);
         ring.core.write(ring.addr(*page), &[&bytes[..]])?;
         self.padding_bytes += PAGE_BYTES - len;
@@ -205,6 +220,8 @@ impl Tail {
         let after = later.as_ref().map_or(before, |(_, bytes)| bytes);
         let before = &before[..usize_from(lsn.0 - first.0)];
         let after = &after[usize_from(end - last.0)..];
+        let all = before.len() as u64 + len + after.len() as u64;
+        debug_assert!(all.is_multiple_of(PAGE_BYTES), "whole pages are written");
         between(before, pieces, after, |all| {
             ring.core.write(ring.addr(first), all)
         })?;
@@ -226,6 +243,7 @@ impl Tail {
             }
             None => ring.read(first)?,
         };
+        debug_assert!(first.0.is_multiple_of(PAGE_BYTES), "the start of a page");
         self.page = Some((first, bytes));
         Ok(())
     }

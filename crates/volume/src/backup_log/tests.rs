@@ -2,7 +2,7 @@ use super::*;
 use crate::testing::{crashable, fresh, open, open_read_only, open_with, replay};
 use crate::{Opened, VolumeError};
 use stitch_base::{ErrorKind, thread};
-use stitch_device::{CrashPlan, Device, Fault, FaultDevice, FaultOp, MemDevice};
+use stitch_device::{CrashPlan, Device, Fault, FaultDevice, FaultOp, MemDevice, SECTOR_BYTES};
 
 mod short;
 mod torn;

@@ -35,6 +35,7 @@ impl BackupLog {
     /// Writes a mark where the next record will stand. Returns false if nothing stood there.
     fn bury_record(&self, writer: &mut Writer, end: Lsn) -> Result<bool, VolumeError> {
         let left = self.ring_bytes - self.offset(end);
+        debug_assert!(writer.buffer.is_empty(), "nothing was appended yet");
         // If too little is left for a header, replay continues at the ring's start.
         let next = if left < HEADER {
             Lsn(end.0 + left)
@@ -67,6 +68,10 @@ impl BackupLog {
             return Ok(false);
         }
         let at = self.version_log_at.load(Ordering::Acquire) + offset;
+        debug_assert!(
+            offset + PAGE_BYTES <= self.version_log_bytes,
+            "a log is whole pages"
+        );
         let mut page = [0; PAGE_BYTES as usize];
         self.core.read(at, &mut page)?;
         let header = ObjectHeader::decode_header(&page);

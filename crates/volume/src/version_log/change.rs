@@ -79,6 +79,7 @@ impl LogState {
     fn place_change(&self, area: u64, lengths: ObjectLengths) -> Option<Place> {
         let keep = keep_bytes(area, self.base_bytes);
         let place = self.place_delta(area, lengths.delta, keep)?;
+        debug_assert!(place.position >= self.tail, "positions go up");
         let after = Self {
             tail: place.position + lengths.delta,
             ..self.clone()
@@ -98,6 +99,7 @@ impl LogState {
         if delta.is_some() && !self.wants_base(area) {
             return delta;
         }
+        debug_assert!(self.live < self.tail, "the base is before the end");
         let keep = keep_bytes(area, self.base_bytes);
         let keep_next = keep_bytes(area, lengths.after);
         let base = self.place_base(area, lengths.after, keep, keep_next);
@@ -116,6 +118,7 @@ impl LogState {
             before,
             after,
         } = lengths;
+        debug_assert!(before > 0 && after > 0, "objects have headers");
         // After a crash the old version may have to go there.
         let base = self.place_base(area, after, before, after);
         let base = base.or_else(|| self.place_base(area, after, after, after));
@@ -142,6 +145,7 @@ impl VersionLog {
     ) -> Result<(), VolumeError> {
         let mut state = self.lock_to_commit()?;
         let lengths = ObjectLengths::of(change);
+        debug_assert!(lengths.delta > 0, "objects have headers");
         let found = state.place(self.area_bytes, lengths, change.may_use_reserve);
         let (kind, place) = found.ok_or_else(|| self.full(change.bytes_after))?;
         let base;

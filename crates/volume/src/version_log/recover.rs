@@ -71,6 +71,7 @@ impl Scan<'_> {
         if len > self.area_bytes - offset || header.position % self.area_bytes != offset {
             return Ok(None);
         }
+        debug_assert!(len >= ALIGN, "an object has a header");
         let bytes = self.window.bytes(offset, len)?;
         let Ok((header, payload, checksum)) = ObjectHeader::decode(self.salt, bytes) else {
             return Ok(None);
@@ -103,7 +104,13 @@ impl Scan<'_> {
             {
                 break;
             }
+            debug_assert_eq!(
+                found.header.position % self.area_bytes,
+                offset,
+                "it was checked"
+            );
             offset += found.header.end() - found.header.position;
+            debug_assert!(offset <= self.area_bytes, "objects do not straddle");
             if found.header.kind == ObjectKind::Base {
                 run.clear();
             }
@@ -147,6 +154,7 @@ impl Scan<'_> {
     /// as far as most objects are long.
     fn check_nothing_after(&mut self, tail: u64) -> Result<(), VolumeError> {
         let from = tail % self.area_bytes;
+        debug_assert!(from.is_multiple_of(ALIGN), "objects are whole pages");
         let end = self.area_bytes.min(from + LOOK_AHEAD_BYTES);
         let mut offset = from + ALIGN;
         while from > 0 && offset + ALIGN <= end {
@@ -255,6 +263,7 @@ fn right_of_wrap(scan: &mut Scan<'_>, wrap: &FoundObject) -> Result<Vec<FoundObj
     }
     let offset = target % scan.area_bytes;
     let run = scan.run(offset)?;
+    debug_assert!(offset < scan.area_bytes, "the base lies in the log");
     let is_whole = run
         .first()
         .is_some_and(|base| base.header.kind == ObjectKind::Base && base.header.position == target);
@@ -279,6 +288,15 @@ fn summary(scan: &Scan<'_>, live: Vec<FoundObject>) -> Result<Recovered, VolumeE
         let found = last.header.log_start.to_string();
         return Err(scan.corrupt(0, "a log start that is a multiple of eight", &found));
     }
+    debug_assert!(
+        base.position < last.header.end(),
+        "the base is before the end"
+    );
+    debug_assert!(
+        live.windows(2)
+            .all(|pair| pair[0].header.end() <= pair[1].header.position),
+        "objects follow each other"
+    );
     let is_object = |f: &&FoundObject| f.header.kind == ObjectKind::Delta;
     let deltas = live.iter().filter(is_object);
     let state = LogState {
@@ -302,6 +320,11 @@ fn summary(scan: &Scan<'_>, live: Vec<FoundObject>) -> Result<Recovered, VolumeE
     let engines = live.into_iter().filter(is_engines);
     let payloads = engines.map(|f| f.payload).collect();
     check_positions(scan, &state)?;
+    debug_assert!(
+        state.tail - state.live <= scan.area_bytes,
+        "live objects lie in the log"
+    );
+    debug_assert!(state.base_bytes > 0, "objects have headers");
     Ok(Recovered {
         state,
         payloads,

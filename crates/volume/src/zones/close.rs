@@ -20,12 +20,17 @@ impl MapState {
         let is_any = self.fence.is_some() || !self.closed.is_empty();
         self.set_fence(None);
         self.set_closed(BTreeSet::new());
+        debug_assert!(
+            self.fence.is_none() && self.closed.is_empty(),
+            "all are open"
+        );
         is_any
     }
 
     fn set_fence(&mut self, fence: Option<u32>) {
         let count = narrow(self.zones.len() as u64);
         let first = self.fence.unwrap_or(count).min(fence.unwrap_or(count));
+        debug_assert!(first <= count, "a fence stands in the volume");
         let zones: Vec<u32> = (first..count).collect();
         self.relist(&zones, |state| state.fence = fence);
     }
@@ -37,12 +42,14 @@ impl MapState {
 
     /// Changes whether these zones are listed.
     fn relist(&mut self, zones: &[u32], change: impl FnOnce(&mut Self)) {
+        let before = self.free_bytes;
         zones.iter().for_each(|&zone| self.unlist(zone));
         change(self);
         zones.iter().for_each(|&zone| self.list(zone));
         let mut open = std::mem::take(&mut self.open);
         open.retain(|_, zone| self.is_listed(*zone));
         self.open = open;
+        debug_assert_eq!(self.free_bytes, before, "what is set aside is still free");
     }
 }
 
@@ -106,8 +113,13 @@ impl Zones {
         assert!(zones_bytes < total, "zones are cut off");
         assert!(state.fence.is_none(), "one at a time");
         let first = narrow(zones_bytes / self.zone_bytes);
+        debug_assert!(
+            (first as usize) < state.zones.len(),
+            "a zone is behind the fence"
+        );
         let live = total - state.free_bytes;
         let needed = live + promised + kept;
+        debug_assert!(needed >= live, "sums of bytes fit 64 bits");
         if needed > u64::from(first) * self.zone_bytes {
             let zones = needed.div_ceil(self.zone_bytes);
             return Err(VolumeError::TooSmall {
@@ -132,6 +144,7 @@ impl Zones {
     pub fn fenced(&self) -> Option<Extent> {
         let first = self.state.lock().fence?;
         let offset = u64::from(first) * self.zone_bytes;
+        debug_assert!(offset < self.total_bytes(), "a zone is behind the fence");
         Some(Extent {
             addr: self.zones_at + offset,
             len: self.total_bytes() - offset,
@@ -156,6 +169,7 @@ impl Zones {
             assert_eq!(zone.free_bytes(), zone.len(), "what is cut off is free");
         }
         let last = u64::from(count - 1);
+        debug_assert_eq!(state.zones.len(), count as usize, "all others were removed");
         let len = narrow(zones_bytes - last * self.zone_bytes);
         let is_cut = state.update(count - 1, |zone| zone.shorten(len));
         assert!(is_cut, "what is cut off is free");
@@ -177,6 +191,7 @@ impl Zones {
             state.zones.push(super::Zone::new(len(zone)));
             state.list(narrow(zone));
         }
+        debug_assert_eq!(state.zones.len() as u64, count, "all zones are there");
         self.zones_bytes.store(zones_bytes, Ordering::Release);
     }
 
@@ -198,7 +213,12 @@ impl Zones {
     }
 
     fn hold(&self, state: &mut MapState, zone: u32) -> Held<'_> {
+        debug_assert!(state.held.is_none(), "one zone is held at a time");
         state.relist(&[zone], |state| state.held = Some(zone));
+        debug_assert!(
+            !state.is_listed(zone),
+            "nothing is allocated in a held zone"
+        );
         let at = self.zones_at + u64::from(zone) * self.zone_bytes;
         let runs = state.zones[zone as usize].free_runs().into_iter();
         let extent = |(start, len)| Extent {
@@ -238,6 +258,10 @@ impl Drop for Held<'_> {
         // Bytes freed meanwhile are discarded next time.
         let zone = &mut state.zones[self.zone as usize];
         let told: u64 = self.free.iter().map(|run| run.len).sum();
+        debug_assert!(
+            told <= u64::from(zone.usable_bytes()),
+            "nothing was allocated meanwhile"
+        );
         if self.is_told && told == u64::from(zone.usable_bytes()) {
             zone.clean();
         }

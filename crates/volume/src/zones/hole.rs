@@ -28,6 +28,10 @@ pub(super) struct Zone {
 fn pages(start: u32, len: u32) -> (u32, u32) {
     let first = start.next_multiple_of(PAGE);
     let end = (start + len) / PAGE * PAGE;
+    debug_assert!(
+        first >= start && end <= start + len,
+        "pages lie in the hole"
+    );
     (first, end.saturating_sub(first))
 }
 
@@ -71,12 +75,17 @@ impl Zone {
         if self.holes.is_empty() && self.free_bytes == self.len {
             return Some((0, self.len));
         }
+        debug_assert!(offset < self.len, "the offset lies in the zone");
         let mut before = self.holes.range(..=offset);
         before.next_back().map(|(&start, &len)| (start, len))
     }
 
     /// Reports whether every byte of a range is allocated.
     pub(super) fn is_live(&self, start: u32, len: u32) -> bool {
+        debug_assert!(
+            len > 0 && start + len <= self.len,
+            "the range lies in the zone"
+        );
         self.hole_before(start + len - 1)
             .is_none_or(|(hole, hole_len)| hole + hole_len <= start)
     }
@@ -93,6 +102,10 @@ impl Zone {
             return false;
         }
         self.open_map();
+        debug_assert!(
+            hole <= start && start < hole_end,
+            "the range begins in the hole"
+        );
         self.remove_hole(hole, hole_len);
         if hole < start {
             self.insert_hole(hole, start - hole);
@@ -126,6 +139,7 @@ impl Zone {
             holes.push((end, self.len - end));
         }
         self.free_bytes = holes.iter().map(|&(_, len)| len).sum();
+        debug_assert!(self.free_bytes <= self.len, "holes lie in the zone");
         let usable = || holes.iter().map(|&(start, len)| pages(start, len).1);
         self.usable_bytes = usable().sum();
         usable().for_each(|len| self.lengths.add(len / PAGE));
@@ -150,6 +164,10 @@ impl Zone {
             self.remove_hole(end, hole_len);
             end += hole_len;
         }
+        debug_assert!(
+            first <= start && start + len <= end,
+            "the new hole holds the range"
+        );
         self.insert_hole(first, end - first);
     }
 
@@ -162,15 +180,23 @@ impl Zone {
     }
 
     fn remove_hole(&mut self, start: u32, len: u32) {
-        self.holes.remove(&start);
+        let removed = self.holes.remove(&start);
+        debug_assert_eq!(removed, Some(len), "the hole is there, with this length");
+        debug_assert!(self.free_bytes >= len, "sums hold each hole");
         self.free_bytes -= len;
         self.usable_bytes -= pages(start, len).1;
         self.lengths.remove(pages(start, len).1 / PAGE);
     }
 
     fn insert_hole(&mut self, start: u32, len: u32) {
-        self.holes.insert(start, len);
+        debug_assert!(
+            len > 0 && start + len <= self.len,
+            "a hole lies in its zone"
+        );
+        let before = self.holes.insert(start, len);
+        debug_assert_eq!(before, None, "no two holes begin at one offset");
         self.free_bytes += len;
+        debug_assert!(self.free_bytes <= self.len, "no more is free than there is");
         self.usable_bytes += pages(start, len).1;
         self.lengths.add(pages(start, len).1 / PAGE);
     }
@@ -183,6 +209,7 @@ impl Zone {
             self.largest_usable = self.len;
             return;
         }
+        debug_assert!(self.free_bytes < self.len, "it is not wholly free");
         let runs = self.holes.iter().map(|(&start, &len)| pages(start, len).1);
         self.largest_usable = runs.max().unwrap_or(0);
     }
@@ -222,6 +249,7 @@ impl Zone {
         }
         self.len = len;
         self.refresh();
+        debug_assert!(self.free_bytes <= self.len, "what was cut off was free");
         true
     }
 
@@ -243,12 +271,17 @@ impl Zone {
         let last = self.holes.last_key_value();
         let at_end = last.is_some_and(|(start, len)| start + len == self.len);
         let holes = u32::try_from(self.holes.len()).expect("fewer holes than bytes");
+        debug_assert!(
+            holes + 1 > u32::from(at_start) + u32::from(at_end),
+            "something is live"
+        );
         holes + 1 - u32::from(at_start) - u32::from(at_end)
     }
 
     /// Returns the whole free pages at the zone's end: start and length.
     pub(super) fn tail(&self) -> Option<(u32, u32)> {
         let (start, len) = self.hole_before(self.len - 1)?;
+        debug_assert!(start + len <= self.len, "holes lie in the zone");
         (start + len == self.len).then(|| pages(start, len))
     }
 

@@ -22,6 +22,7 @@ pub(super) struct HoleLengths {
 
 /// Returns the index in `longer` of a hole of `pages`.
 const fn power(pages: u32) -> usize {
+    debug_assert!(pages > EXACT_PAGES, "shorter holes are counted by length");
     ((pages - 1).ilog2() - EXACT_PAGES.ilog2()) as usize
 }
 
@@ -45,6 +46,10 @@ impl HoleLengths {
             1..=EXACT_PAGES => self.exact[pages as usize - 1] -= 1,
             _ => {
                 let (count, sum) = &mut self.longer[power(pages)];
+                assert!(
+                    *count > 0 && *sum >= pages,
+                    "a hole was added before it is removed"
+                );
                 (*count, *sum) = (*count - 1, *sum - pages);
             }
         }
@@ -72,6 +77,10 @@ impl Sums {
     /// Removes the holes of a zone.
     pub(super) fn take(&mut self, zone: &HoleLengths) {
         for (sum, count) in self.exact.iter_mut().zip(zone.exact) {
+            assert!(
+                *sum >= u64::from(count),
+                "a zone was added before it is taken"
+            );
             *sum -= u64::from(count);
         }
         for (sum, (count, pages)) in self.longer.iter_mut().zip(zone.longer) {
@@ -102,6 +111,12 @@ impl Zones {
     #[must_use]
     pub fn roomy_bytes(&self, run_bytes: u64) -> u64 {
         let state = self.state.lock();
+        debug_assert!(
+            state
+                .held
+                .is_none_or(|zone| !state.free_zones.contains(&zone)),
+            "held apart"
+        );
         let whole = state.free_zones.iter();
         let whole = whole.map(|&zone| u64::from(state.zones[zone as usize].len()));
         let least = u32::try_from(run_bytes).unwrap_or(u32::MAX);

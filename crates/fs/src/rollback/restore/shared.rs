@@ -4,10 +4,10 @@ use super::super::plan::Target;
 use super::Restore;
 use crate::FsResult;
 use crate::contents::Contents;
+use crate::data::chunks_from;
 use crate::locator::RowRange;
 use crate::schema::Store;
 use crate::shared::pieces;
-use crate::system::FileSystem;
 use stitch_base::Ino;
 use stitch_db::Scan;
 use stitch_format::fs_shared::SharedRow;
@@ -76,7 +76,7 @@ impl Restore<'_> {
         if !is_shared {
             return Ok(vec![self.past.keys.chunks_from(ino, 0)]);
         }
-        let pieces = pieces(&self.past.shared_row(ino)?, &FileSystem::chunks_from(0));
+        let pieces = pieces(&self.past.shared_row(ino)?, &chunks_from(0));
         let range = |(number, piece)| self.past.keys.chunks(number, &piece);
         Ok(pieces.into_iter().map(range).collect())
     }
