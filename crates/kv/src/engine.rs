@@ -1,8 +1,9 @@
 //! The contract itself.
 
 use crate::{
-    Batch, Capabilities, ChangedKey, Counters, DeletedRange, Guards, Holder, KvError, Limits,
-    NewBranch, PinInfo, PinRanges, Snapshot, SpaceShare, TreeInfo, TreeOptions, UpsertRegistry,
+    Batch, Capabilities, ChangedKey, Counters, DeletedRange, Guards, Holder, KeyRanges, KvError,
+    Limits, NewBranch, PinInfo, PinRanges, Snapshot, SpaceShare, TreeInfo, TreeOptions,
+    UpsertRegistry,
 };
 use stitch_base::{Seqno, TreeId};
 
@@ -175,6 +176,17 @@ pub trait Engine: Send + Sync {
         debug_assert!(!self.capabilities().pins, "an engine with pins knows more");
         let _ = at;
         self.trees()
+    }
+
+    /// Returns the keys that a snapshot holds of a tree, if it does not hold all: those of a
+    /// narrowed pin, or of the moment of a branch that begins at one.
+    fn held_ranges(&self, tree: TreeId, at: &Snapshot) -> Option<KeyRanges> {
+        let _ = (tree, at);
+        debug_assert!(
+            !self.capabilities().pins_of_ranges,
+            "an engine that narrows pins knows more"
+        );
+        None
     }
 
     /// Makes an empty tree.
@@ -419,8 +431,8 @@ pub trait Engine: Send + Sync {
     ///
     /// A snapshot that [`Self::open_pin`] returns afterwards reads these keys. Reads, scans, guards
     /// and [`Self::keys_between`] of a key or range that is not within one of the ranges are
-    /// refused as [`KvError::KeysNotHeld`], and so are branches of a tree with such keys: they
-    /// would hold all of it. Snapshots that were opened before go on and hold what they did.
+    /// refused as [`KvError::KeysNotHeld`]. A branch of the tree begins with these keys alone: see
+    /// [`Self::branch_trees`]. Snapshots that were opened before go on and hold what they did.
     ///
     /// An engine without [`Capabilities::pins_of_ranges`] leaves the pin as it is.
     ///
@@ -447,10 +459,15 @@ pub trait Engine: Send + Sync {
     /// parent's options. All of them are made, in one step and of one moment, or none. Copies
     /// nothing; returns their numbers in the order of `branches`.
     ///
+    /// Where `at` holds ranges of the keys of a parent ([`Self::narrow_pin`]), the branch begins
+    /// with these keys, and no other key is there: reads return nothing, as for a key that was
+    /// never written. It holds them alone ([`TreeInfo::branch_ranges`]), takes writes of all keys,
+    /// and beside them reads of the parent at [`Self::branch_moment`] are refused as
+    /// [`KvError::KeysNotHeld`].
+    ///
     /// # Errors
     /// [`KvError::Unsupported`], [`KvError::NoTree`] (a parent that is not alive, or was not at
-    /// `at`), [`KvError::NotHeld`], [`KvError::KeysNotHeld`], [`KvError::TooDeep`], and as
-    /// [`Self::create_tree`].
+    /// `at`), [`KvError::NotHeld`], [`KvError::TooDeep`], and as [`Self::create_tree`].
     ///
     /// # Durability
     /// On the medium when this returns, with every commit that the branches see.

@@ -16,9 +16,9 @@ use stitch_base::thread::JoinHandle;
 use stitch_base::{ErrorKind, Seqno, TreeId};
 use stitch_kv::{
     Batch, Caching, Capabilities, ChangedKey, Coming, CommitOptions, Counters, DeletedRange,
-    Direction, Engine, Guarded, Guards, Holder, KeyRange, KvError, Limits, NewBranch, PinInfo,
-    PinRanges, Scan, Snapshot, SpaceShare, SpaceUsage, TreeInfo, TreeOptions, UpsertRegistry,
-    Violation,
+    Direction, Engine, Guarded, Guards, Holder, KeyRange, KeyRanges, KvError, Limits, NewBranch,
+    PinInfo, PinRanges, Scan, Snapshot, SpaceShare, SpaceUsage, TreeInfo, TreeOptions,
+    UpsertRegistry, Violation,
 };
 use stitch_volume::{Opened, Volume};
 
@@ -162,6 +162,12 @@ impl Engine for VtEngine {
         debug_assert!(hold.is_some(), "a snapshot is asked about in its store");
         let version = self.store.version();
         hold.map_or_else(Vec::new, |hold| hold.trees(&version))
+    }
+
+    fn held_ranges(&self, tree: TreeId, at: &Snapshot) -> Option<KeyRanges> {
+        let hold = self.store.snapshots.own(at);
+        debug_assert!(hold.is_some(), "a snapshot is asked about in its store");
+        hold.and_then(|hold| hold.ranges_of(tree)).cloned()
     }
 
     fn create_tree(&self, name: &str, options: &TreeOptions) -> Result<TreeId, KvError> {

@@ -19,7 +19,7 @@ use crate::view::Views;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use stitch_base::TreeId;
-use stitch_format::superblock::FEATURE_BRANCHES;
+use stitch_format::superblock::{FEATURE_BRANCH_RANGES, FEATURE_BRANCHES};
 use stitch_format::vt_manifest::VersionEdit;
 use stitch_kv::{KvError, TreeInfo, TreeOptions, check_tree_name};
 use stitch_volume::Volume;
@@ -65,6 +65,7 @@ impl TreeChanges {
             name: name.to_owned(),
             options: options.clone(),
             branch: None,
+            branch_ranges: None,
         };
         let mut edit = version.edit();
         edit.next_tree = id.next();
@@ -165,7 +166,11 @@ impl TreeChanges {
             required.map_err(VtError::from)?;
         }
         if edit.has_branches() {
-            let required = self.volume.require_feature(FEATURE_BRANCHES);
+            let features = match edit.has_branch_ranges() {
+                true => FEATURE_BRANCHES | FEATURE_BRANCH_RANGES,
+                false => FEATURE_BRANCHES,
+            };
+            let required = self.volume.require_feature(features);
             required.map_err(VtError::from)?;
         }
         let install = Install {

@@ -74,10 +74,6 @@ impl Store {
         if capabilities.space_shares {
             calls.push(engine.range_space(tree, &[from], Some(at)).map(drop));
         }
-        if capabilities.branches {
-            let new = [NewBranch::new(tree, "refused")];
-            calls.push(engine.branch_trees(&new, Some(at)).map(drop));
-        }
         for (number, call) in calls.into_iter().enumerate() {
             let is_refused = matches!(call, Err(KvError::KeysNotHeld(of)) if of == tree);
             assert!(is_refused, "call {number}: {call:?}");
@@ -322,7 +318,7 @@ pub(super) fn hidden_trees(factory: &dyn Factory) {
     store.finish();
 }
 
-/// Guards are on held keys; branches are of trees that are held whole.
+/// Guards are on held keys; later branches of a tree read them at the pin.
 pub(super) fn branches(factory: &dyn Factory) {
     let Some((store, tree, other)) = with_ranges(factory) else {
         return;
@@ -350,8 +346,6 @@ pub(super) fn branches(factory: &dyn Factory) {
     }
     store.quiesce();
     assert_eq!(store.get_at(early, b"k", Some(&at)), Some(b"old".to_vec()));
-    let refused = branch(tree, "refused", Some(&at));
-    assert!(matches!(refused, Err(KvError::KeysNotHeld(of)) if of == tree));
     let of_whole = branch(other, "of whole", Some(&at)).expect("its parent is held whole");
     store.assert_value(of_whole, b"k", Some(b"old"));
     // A later branch reads its parent, at the moment of the pin.

@@ -3,7 +3,9 @@
 
 use super::branches::Base;
 use super::holds::TreeMoments;
-use crate::{Direction, Folded, Guarded, KeyRange, Message, SpaceShare, UpsertRegistry, Violation};
+use crate::{
+    Direction, Folded, Guarded, KeyRange, KeyRanges, Message, SpaceShare, UpsertRegistry, Violation,
+};
 use bytes::Bytes;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,6 +55,11 @@ impl Rows {
     /// Where they begin, if they are of a branch tree.
     pub(super) const fn base(&self) -> Option<&Base> {
         self.base.as_ref()
+    }
+
+    /// Of a branch tree that begins with ranges of its parent's keys: these.
+    pub(super) fn branch_ranges(&self) -> Option<KeyRanges> {
+        self.base.as_ref().and_then(Base::ranges).cloned()
     }
 
     /// The same rows over another base.

@@ -126,6 +126,7 @@ impl Views {
             fs: Arc::clone(self.mainline.fs()),
             table: Arc::clone(&self.table),
             notices: Arc::clone(&self.notices),
+            places: Arc::clone(&self.places),
             notifier: notifier.clone(),
         }
     }
@@ -154,6 +155,7 @@ impl Views {
             other => other,
         };
         let info = created.or_errno()?;
+        self.places.note();
         let shown = OsString::from_vec(info.path);
         tracing::info!(name, path = ?shown, "created a snapshot");
         Ok(dir.list())
