@@ -2,7 +2,7 @@
 //!
 //! The device is opened with `O_EXCL`, which the kernel refuses while it is mounted or part of
 //! another device. A lock, as on files, keeps readers out while a process writes. Both may be held
-//! for a moment by programs that only look at the device, so a busy one is tried again for a second.
+//! for a moment by programs that only look at the device: a busy one is tried again for a second.
 //!
 //! Reads and writes of blocks in whole sectors use direct I/O ([`IoMode`]): the layers above have a
 //! cache of their own. All other writes go through the page cache. Appends to a log must only
