@@ -16,7 +16,7 @@ const BATCHES: [usize; 3] = [10, 100, 1000];
 pub(super) fn workload() -> Workload {
     Workload::new(
         "many-gets",
-        "batches of 10, 100 and 1,000 random keys of 1 KiB tuples from a cold start, and one by one",
+        "batches of 10, 100 and 1,000 random keys of 1 KiB, cold, by one call and one by one",
         |context, _| run(context),
     )
 }

@@ -42,8 +42,8 @@ pub(crate) fn read_each(file: &File, pieces: &mut [Wanted<'_>]) -> io::Result<()
     rows.iter_mut().try_for_each(|row| read_row(file, row))
 }
 
-/// Reads exactly `out.len()` bytes if the page cache holds them. Returns false if it does not, or if
-/// the file system cannot tell; the buffer is undefined then.
+/// Reads exactly `out.len()` bytes if the page cache holds them. Returns false if it does not, or
+/// if the file system cannot tell. The buffer is undefined then.
 pub(crate) fn read_resident(file: &File, offset: u64, out: &mut [u8]) -> bool {
     let len = out.len();
     let mut slices = [IoSliceMut::new(out)];

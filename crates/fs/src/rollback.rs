@@ -38,6 +38,7 @@
 
 mod in_clone;
 mod plan;
+mod recent;
 mod restore;
 mod tree;
 mod under_way;
@@ -48,6 +49,7 @@ use crate::snapshot::SnapshotView;
 use crate::system::FileSystem;
 use crate::{CloneInfo, FsError, FsResult, Notices};
 use plan::RollbackPlan;
+use recent::{RollbackSides, recent_since};
 use restore::Restore;
 use std::collections::BTreeSet;
 use stitch_base::sync::Mutex;
@@ -205,7 +207,8 @@ impl FileSystem {
     fn roll_back_to(&self, view: &SnapshotView, mode: Mode) -> FsResult<Notices> {
         let (pin, dir) = (view.info().id, view.info().root);
         let past = &view.fs().store;
-        let was = DirTree::read(past, view.fs().residents.inodes.head(dir)?)?;
+        let recent = recent_since(view.info().created);
+        let was = DirTree::read(past, view.fs().residents.inodes.head(dir)?, recent)?;
         for _ in 0..TRIES {
             self.prepare(&was)?;
             // The state of one that is finished is a part already, and whoever holds the lock may
@@ -217,8 +220,13 @@ impl FileSystem {
             if self.detached_dirs() > 0 {
                 continue;
             }
-            let now = DirTree::read(&self.store, self.residents.inodes.get_dir(dir)?.head)?;
-            let Some(plan) = RollbackPlan::new(self, &was, &now)? else {
+            let top = self.residents.inodes.get_dir(dir)?.head;
+            let now = DirTree::read(&self.store, top, recent)?;
+            let sides = RollbackSides {
+                past: (past, &was),
+                present: (&self.store, &now),
+            };
+            let Some(plan) = RollbackPlan::new(self, sides)? else {
                 drop((alone, changes));
                 self.complete_back_rows()?;
                 continue;

@@ -21,6 +21,7 @@
 mod follow;
 mod hold;
 mod in_clone;
+mod narrow;
 mod parts;
 mod scope;
 mod view;
@@ -34,6 +35,7 @@ use stitch_format::fs_snapshot::{PIN_PREFIX, SNAPSHOT_PATH_BYTES_MAX, SnapshotRe
 use stitch_kv::PinInfo;
 
 pub(crate) use follow::follow_path;
+pub(crate) use narrow::Narrowing;
 pub use parts::SnapshotPart;
 pub use view::SnapshotView;
 
@@ -47,7 +49,7 @@ pub const VIEW_INO_BITS: u32 = 44;
 const NEXT_INO_MAX: u64 = 1 << (VIEW_INO_BITS - 1);
 /// How often a snapshot is begun again because the directory, or one above it, was renamed.
 const TRIES: usize = 16;
-/// Right to pass through a directory, for everybody.
+/// Right of others to pass through a directory.
 const OTHERS_EXECUTE: u16 = 0o001;
 
 /// A snapshot of a directory.
@@ -296,7 +298,7 @@ impl FileSystem {
     }
 
     /// Looks up the directory of a view along its path, so that it is known. Reports whether some
-    /// directory above it does not let everybody pass.
+    /// directory above it does not let all users pass.
     ///
     /// # Errors
     /// [`FsError::Stale`] if the path does not lead there.

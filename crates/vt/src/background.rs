@@ -5,7 +5,8 @@
 //!
 //! The first two have a duty each: a state, and a look that does what is due. Tests call the looks
 //! themselves, by a clock of their own. The helper has no duty by the clock: it keeps the shape and
-//! nothing else, so that work that nobody waits for is never done by two at once.
+//! nothing else, so that idle work, which no commit waits for, is never done by two threads at
+//! once.
 
 use crate::VtError;
 use crate::cache::ReadCount;
@@ -20,7 +21,7 @@ use std::time::Duration;
 use stitch_base::thread;
 use stitch_base::thread::JoinHandle;
 
-/// How long the shape must have been in order before work that nobody waits for begins.
+/// How long the shape must have been in order before idle work begins.
 const IDLE_AFTER: Duration = Duration::from_millis(1500);
 /// How long deletes may lie in a memtable when nothing is written.
 const QUIET_AFTER: Duration = Duration::from_secs(2);
@@ -78,7 +79,7 @@ fn gap_loop(store: &Store) {
             match store.reads.look_for_gaps() {
                 Ok(true) if !store.signals.is_stopped() => {}
                 Ok(_) => break,
-                // Whoever reads there is told.
+                // A read of these rows returns the error.
                 Err(error) => tracing::debug!(%error, "a look at deleted rows ends"),
             }
         }
@@ -102,7 +103,7 @@ fn compaction_loop(store: &Store) {
 
 fn help_loop(store: &Store) {
     while store.signals.wait(Worker::Help, IDLE_LOOK) && !store.gate.is_failed() {
-        // A failure is met by whoever compacts next, too.
+        // The next compaction meets the same failure.
         while store.pace.is_behind() && matches!(store.compactor.help_compact(), Ok(true)) {
             if store.signals.is_stopped() {
                 return;
@@ -134,14 +135,15 @@ impl WriteOutDuty {
 
     /// Does what is due.
     pub(crate) fn look(&mut self, store: &Store) {
-        // A failure has poisoned the store, and whoever calls next is told; or there was no space,
-        // and it is tried again.
-        while let Ok(true) = store.write_out_one() {
+        // A failure has poisoned the store, and the next call returns it; or there was no space,
+        // and the write-out is tried again.
+        while let Ok(true) = store.member.write_out_one() {
             if store.signals.is_stopped() {
                 return;
             }
         }
         let now = store.options.clock.monotonic();
+        debug_assert!(now >= self.synced_at, "time goes on");
         if now.saturating_sub(self.synced_at) >= store.options.sync_interval {
             self.synced_at = now;
             if let Err(error) = store.sync_if_needed() {
@@ -170,7 +172,7 @@ impl WriteOutDuty {
         let since = *self.deletes_since.get_or_insert(now);
         if is_quiet || now.saturating_sub(since) >= DELETES_AFTER {
             self.deletes_since = None;
-            if let Err(error) = store.seal_deletes() {
+            if let Err(error) = store.write_outs.seal_deletes() {
                 store.gate.fail(&error);
             }
         }
@@ -180,11 +182,12 @@ impl WriteOutDuty {
     fn is_read(&mut self, store: &Store) -> bool {
         let misses = store.cache.counters().get(ReadCount::Misses);
         let before = std::mem::replace(&mut self.misses, misses);
+        debug_assert!(misses >= before, "counters rise");
         misses - before >= READ_MISSES_MIN
     }
 }
 
-/// What keeps the shape, and gives space back when nobody waits.
+/// Keeps the shape of the trees, and gives space back while the store is idle.
 pub(crate) struct CompactionDuty {
     in_order_since: Duration,
     looked_again_at: Duration,
@@ -220,6 +223,7 @@ impl CompactionDuty {
             self.order.forget();
             store.compactor.forget_avoided();
         }
+        debug_assert!(now >= self.in_order_since, "time goes on");
         let is_idle = now.saturating_sub(self.in_order_since) >= IDLE_AFTER;
         let write_outs = store.counters.write_outs.get();
         if std::mem::replace(&mut self.write_outs, write_outs) != write_outs {
@@ -250,7 +254,7 @@ impl CompactionDuty {
             }
             // As above. What is brought into order leaves whole zones, which need not be evacuated.
             if !matches!(self.order.look(store), Ok(true)) {
-                drop(self.defrag.look(store));
+                drop(self.defrag.look(&store.member));
             }
         }
         store.volume.discard_freed(DISCARD_ZONES);
@@ -261,21 +265,9 @@ impl Store {
     fn sync_if_needed(&self) -> Result<(), VtError> {
         let log = self.volume.log();
         if log.end()? > log.durable_end() {
-            return self.sync();
+            return self.committer.sync();
         }
         Ok(log.mark_apart()?)
-    }
-
-    /// Seals the active memtable if something in it removes something: what that hides is given
-    /// back only by compactions.
-    pub(crate) fn seal_deletes(&self) -> Result<(), VtError> {
-        let mut committer = self.committer.lock();
-        let view = self.views.get();
-        if view.active().has_deletes() && view.sealed_count() == 0 {
-            drop(view);
-            self.seal(&mut committer)?;
-        }
-        Ok(())
     }
 }
 

@@ -1,10 +1,10 @@
 //! The block cache: blocks that were read, checked and unpacked, bounded in bytes.
 //!
-//! Sharded by key; who looks for a block keeps nobody else from looking. Each shard is a clock: a
-//! block that is found again gets another round, up to three; the hand takes rounds away, and
-//! blocks without any. Blocks that a scan brings in come without a round, so a long scan pushes out
-//! mostly itself. Index blocks come with all three: each leads to dozens of data blocks. Most of
-//! these are found past the cache: see [`CachedRef`].
+//! Sharded by key; lookups do not block each other. Each shard is a clock: a block that is found
+//! again gets another round, up to three; the hand takes rounds away, and blocks without any.
+//! Blocks that a scan brings in come without a round, so a long scan pushes out mostly itself.
+//! Index blocks come with all three: each leads to dozens of data blocks. Most of these are found
+//! past the cache: see [`CachedRef`].
 //!
 //! A block's key is the table that it was written for and its address. Table numbers are never
 //! reused, so what is cached for a block can never be taken for a later block at the same place,
@@ -168,10 +168,12 @@ struct Shard {
 impl Shard {
     fn remove(&mut self, at: usize) -> Slot {
         let slot = self.slots.swap_remove(at);
-        self.by_key.remove(&slot.key);
+        let found = self.by_key.remove(&slot.key);
+        debug_assert_eq!(found, Some(at), "a block is found where it is");
         if let Some(moved) = self.slots.get(at) {
             self.by_key.insert(moved.key, at);
         }
+        debug_assert!(self.bytes >= slot.bytes, "a block is counted");
         self.bytes -= slot.bytes;
         slot
     }
@@ -181,12 +183,18 @@ impl Shard {
         debug_assert!(before.is_none(), "a block is there once");
         self.bytes += slot.bytes;
         self.slots.push(slot);
+        debug_assert_eq!(
+            self.by_key.len(),
+            self.slots.len(),
+            "each block has its place"
+        );
     }
 
     /// Takes blocks out until at most `bytes_max` are left, and hands them over, so that they are
     /// dropped outside of the lock.
     fn shrink(&mut self, bytes_max: usize, out: &mut Vec<Slot>) {
         while self.bytes > bytes_max {
+            debug_assert!(!self.slots.is_empty(), "bytes are those of blocks");
             if self.hand >= self.slots.len() {
                 self.hand = 0;
             }
@@ -253,12 +261,12 @@ impl BlockCache {
         &self.readers
     }
 
-    /// What was read before anybody came for it.
+    /// The block runs that were prefetched and are not used up.
     pub(crate) const fn prefetched(&self) -> &Prefetched {
         &self.prefetched
     }
 
-    /// Indexes that are fetched before anybody came for all of them.
+    /// Prefetches of index blocks that are under way.
     pub(crate) const fn index_prefetches(&self) -> &IndexPrefetches {
         &self.index_prefetches
     }
@@ -395,6 +403,7 @@ impl BlockCache {
         self.change(&mut shard, |shard| {
             shard.shrink(bytes_max - bytes, &mut out);
             shard.add(slot);
+            debug_assert!(shard.bytes <= bytes_max, "a shard is bounded");
         });
         drop(shard);
     }

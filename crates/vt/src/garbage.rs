@@ -184,7 +184,7 @@ impl Store {
         };
         let found = self.find_garbage(&view, tree, &scope);
         let found = found.or_else(|error| match is_damage(&error) {
-            // Whoever reads there is told.
+            // A read of the damaged blocks returns the error.
             true => Ok(FoundGarbage::default()),
             false => Err(error),
         })?;
@@ -240,7 +240,7 @@ impl IdleSweep {
             return Ok(false);
         }
         // What replaces garbage may be in memory.
-        if store.snapshots.has_dropped() && store.seal_values()? {
+        if store.snapshots.has_dropped() && store.write_outs.seal_values()? {
             return Ok(false);
         }
         let has_worked = store.sweep_garbage()?;

@@ -179,7 +179,7 @@ impl SpaceLedger {
         self.volume.space().available_bytes(Class::Internal)
     }
 
-    /// Returns what is left to commits, in bytes and in long runs, whoever may use it.
+    /// Returns what is left to commits, in bytes and in long runs, including what is set aside.
     pub(crate) fn left_bytes(&self) -> u64 {
         let class = SpaceClass::Normal;
         self.unpromised_bytes(class).min(self.roomy_bytes(class))
@@ -239,6 +239,7 @@ impl SpaceLedger {
 
     /// Notes the longest value blocks of whole pages of a batch that asks for space.
     pub(crate) fn note_pages_run(&self, run_bytes: u64) {
+        debug_assert!(run_bytes.is_multiple_of(PAGE_BYTES), "whole pages");
         self.pages_run.store(run_bytes, Ordering::Relaxed);
     }
 

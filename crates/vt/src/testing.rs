@@ -20,7 +20,7 @@ thread_local! {
     static DELETE_STEPS: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Somebody goes through the tables of a version, or a plan is picked.
+/// Counts a walk over the tables of a version, or a plan that is picked.
 pub(crate) fn note_walk() {
     WALKS.set(WALKS.get() + 1);
 }
@@ -84,6 +84,7 @@ pub(crate) fn text_version(text: &str) -> Version {
             tree = TreeId(words.next().expect("a number").parse().expect("a number"));
             edit.new_trees.push(TreeRecord {
                 branch: None,
+                branch_ranges: None,
                 id: tree,
                 name: format!("t{tree}"),
                 block_bytes: 4096,

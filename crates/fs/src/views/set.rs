@@ -8,6 +8,7 @@ use crate::locator::{Locator, SysRow, Tree};
 use crate::rollback::RollbacksUnderWay;
 use crate::rows::RowBatch;
 use crate::schema::{Store, view_of_tree};
+use crate::snapshot::Narrowing;
 use crate::{FsError, FsResult};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
@@ -43,6 +44,8 @@ pub(crate) struct ViewSet {
     /// view is rolled back: a snapshot shows several views.
     pub(crate) snapshot_change: Mutex<()>,
     pub(crate) under_way: RollbacksUnderWay,
+    /// Snapshots that are narrowed to their directories.
+    pub(crate) narrowing: Narrowing,
 }
 
 #[derive(Debug, Default)]
@@ -141,6 +144,7 @@ impl ViewSet {
             without_back_rows: Mutex::default(),
             snapshot_change: Mutex::default(),
             under_way: RollbacksUnderWay::default(),
+            narrowing: Narrowing::default(),
         }
     }
 
@@ -357,7 +361,7 @@ impl ViewSet {
         opened.retain(|_, view| view.strong_count() > 0);
         opened.insert(number, Arc::downgrade(&view));
         drop(opened);
-        // Whoever removed it meanwhile has not found it among those that are open.
+        // A removal meanwhile has not found it among those that are open.
         if self.record(number).is_none() {
             view.fs().is_removed.store(true, Ordering::Release);
         }

@@ -103,7 +103,7 @@ enum Fault {
     KeysBetweenEndWithTheirPage,
 }
 
-const FAULTS: [(Fault, &str); 56] = [
+const FAULTS: [(Fault, &str); 59] = [
     (Fault::IgnoresRangeDeletes, "random"),
     (Fault::RangeDeletesTakeTheEnd, "random"),
     (Fault::UpsertsOnNothingAreLost, "random"),
@@ -143,6 +143,9 @@ const FAULTS: [(Fault, &str); 56] = [
     (Fault::NarrowedPinsReadAll, "pins_of_ranges_refused"),
     (Fault::NarrowedPinsKeepNothing, "pins_of_ranges"),
     (Fault::NarrowedPinsKeepNothing, "random"),
+    (Fault::NarrowedPinsHoldAll, "branches_of_ranges"),
+    (Fault::NarrowedPinsHoldAll, "branches_of_ranges_space"),
+    (Fault::NarrowedPinsKeepNothing, "branches_of_ranges_written"),
     (Fault::BranchesBeginNow, "branches_moments"),
     (
         Fault::BranchesEndWithTheirParent,

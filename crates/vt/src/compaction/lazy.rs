@@ -44,14 +44,14 @@ impl Level0Debt {
         }
     }
 
-    /// Takes note of whether anybody writes.
+    /// Notes whether writes have paused.
     pub(crate) fn set_quiet(&self, is_quiet: bool) {
         if self.is_quiet.load(Ordering::Relaxed) != is_quiet {
             self.is_quiet.store(is_quiet, Ordering::Relaxed);
         }
     }
 
-    /// True if nobody needs it to wait.
+    /// True if level 0 need not wait.
     #[cfg(test)]
     pub(crate) fn is_quiet(&self) -> bool {
         self.is_quiet.load(Ordering::Relaxed)
@@ -111,6 +111,7 @@ impl Compactor {
     ) -> PickOptions {
         let sizes = self.sizing.now();
         let pick = sizes.pick;
+        debug_assert!(pick.table_bytes > 0, "a table has bytes");
         // No more than is kept for it, or half of what is there: commits have less meanwhile.
         let most = sizes.reserve.max(free / 2).min(free - free / 8);
         let most = most.max(2 * pick.table_bytes);

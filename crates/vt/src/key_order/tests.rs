@@ -181,7 +181,7 @@ fn idle_steps_are_short_and_wait_for_those_who_write() {
     for look in 0..60 {
         store.put(look, 1, PAGE);
         store.clock.advance(Duration::from_secs(4));
-        assert!(!idle.look(&store.engine.store).unwrap(), "somebody writes");
+        assert!(!idle.look(&store.engine.store).unwrap(), "rows are written");
     }
     assert_eq!(store.counter("vt.ordered_bytes"), 0);
     for _ in 0..60 {
@@ -305,7 +305,7 @@ fn evacuation_keeps_the_order_while_many_zones_are_free() {
             .sum()
     };
     assert_eq!(scattered(), 0);
-    assert!(engine.evacuate_all(&mut |_, _| true).unwrap());
+    assert!(engine.member.evacuate_all(&mut |_, _| true).unwrap());
     let moved = store.counter("vt.evacuated_bytes");
     assert!(moved > MIB, "{moved} bytes");
     assert_eq!(scattered(), 0, "what was moved lies in order");

@@ -1,8 +1,8 @@
 //! Blocks that a batch of point reads needs, read side by side.
 //!
 //! A lookup of a batch does not wait for a block that is neither in the cache nor in the page cache
-//! of the host: it notes the block and ends unfinished. One request, a *round*, reads all noted blocks. Then the unfinished lookups begin
-//! again.
+//! of the host: it notes the block and ends unfinished. One request, a *read round*, reads all noted
+//! blocks. Then the unfinished lookups begin again.
 //!
 //! ```text
 //! key      a    b    c    d
@@ -74,7 +74,7 @@ enum Block {
 
 /// What one extent of a round holds.
 #[derive(Debug)]
-enum Content {
+enum ExtentBlocks {
     Data(DataRef),
     /// Index blocks that lie one after the other.
     Leaves(Vec<BlockPtr>),
@@ -87,7 +87,7 @@ struct Noted {
     loader: Loader,
     offset: u64,
     len: usize,
-    content: Content,
+    content: ExtentBlocks,
 }
 
 /// A source of blocks for the lookups of one batch.
@@ -169,7 +169,7 @@ impl BatchReads {
     }
 
     /// Notes an extent for the next round.
-    fn note(&mut self, loader: &Loader, content: Content) {
+    fn note(&mut self, loader: &Loader, content: ExtentBlocks) {
         let (offset, len) = content.extent();
         let loader = loader.clone();
         let noted = Noted {
@@ -189,7 +189,7 @@ impl BatchReads {
 }
 
 fn count(loader: &Loader, noted: &[Noted]) {
-    let is_data = |noted: &&Noted| matches!(noted.content, Content::Data(_));
+    let is_data = |noted: &&Noted| matches!(noted.content, ExtentBlocks::Data(_));
     let data_blocks = noted.iter().filter(is_data).count() as u64;
     loader.cache.counters().add_all([
         (ReadCount::DataBlocksRead, data_blocks),
@@ -197,7 +197,7 @@ fn count(loader: &Loader, noted: &[Noted]) {
     ]);
 }
 
-impl Content {
+impl ExtentBlocks {
     /// Offset on the device, and length in bytes.
     fn extent(&self) -> (u64, usize) {
         match self {
@@ -214,9 +214,9 @@ impl Content {
 impl Noted {
     fn keys(&self) -> Vec<BlockKey> {
         match &self.content {
-            Content::Data(data) => vec![data.key()],
-            Content::Root(meta) => vec![self.loader.own_key(meta.root_addr)],
-            Content::Leaves(leaves) => {
+            ExtentBlocks::Data(data) => vec![data.key()],
+            ExtentBlocks::Root(meta) => vec![self.loader.own_key(meta.root_addr)],
+            ExtentBlocks::Leaves(leaves) => {
                 let keys = leaves.iter().map(|leaf| self.loader.own_key(leaf.addr));
                 keys.collect()
             }
@@ -232,12 +232,12 @@ impl Noted {
         };
         debug_assert_eq!(buffer.len(), self.len, "the whole extent");
         match &self.content {
-            Content::Data(data) => vec![(keys[0], self.open_data(data, buffer))],
-            Content::Root(meta) => {
+            ExtentBlocks::Data(data) => vec![(keys[0], self.open_data(data, buffer))],
+            ExtentBlocks::Root(meta) => {
                 let root = self.loader.root_of(meta, buffer);
                 vec![(keys[0], root.map_or(Block::Failed, Block::Root))]
             }
-            Content::Leaves(leaves) => {
+            ExtentBlocks::Leaves(leaves) => {
                 let open = |leaf| self.open_leaf(leaf, buffer);
                 keys.into_iter().zip(leaves.iter().map(open)).collect()
             }
@@ -278,7 +278,7 @@ impl BlockSource for BatchReads {
             None => return Ok(table.root(&mut seen.hits)?),
             Some(Some(Block::Root(root))) => return Ok(Arc::clone(root)),
             Some(Some(_)) => {}
-            Some(None) => self.note(&table.loader, Content::Root(Arc::clone(&table.meta))),
+            Some(None) => self.note(&table.loader, ExtentBlocks::Root(Arc::clone(&table.meta))),
         }
         Err(Unfinished::NotRead)
     }
@@ -301,7 +301,7 @@ impl BlockSource for BatchReads {
                 seen.reads += 1;
                 let group = &leaves[loader.read_with(leaves, at, reader)];
                 let group = group.iter().map(|leaf| leaf.block).collect();
-                self.note(loader, Content::Leaves(group));
+                self.note(loader, ExtentBlocks::Leaves(group));
             }
         }
         Err(Unfinished::NotRead)
@@ -316,7 +316,7 @@ impl BlockSource for BatchReads {
                 if let Some(block) = loader.resident_data(data)? {
                     return Ok(block);
                 }
-                self.note(loader, Content::Data(*data));
+                self.note(loader, ExtentBlocks::Data(*data));
             }
         }
         Err(Unfinished::NotRead)

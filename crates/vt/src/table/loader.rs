@@ -169,7 +169,7 @@ impl Loader {
         self.keep_root(addr, &Bytes::from(block.into_payload()))
     }
 
-    /// Checks a root block that was read, and puts it into the cache: `buffer` is exactly the block.
+    /// Checks a root block that was read, and caches it. `buffer` is exactly the block.
     pub(super) fn root_of(&self, meta: &TableMeta, buffer: &Bytes) -> Result<Arc<Root>, VtError> {
         let (addr, kind) = (meta.root_addr, BlockKind::TableRoot);
         let (_, payload) = self.volume.check_block(buffer, addr, kind)?;
@@ -224,7 +224,7 @@ impl Loader {
         }
     }
 
-    /// As [`Self::cached_data`], without a trace: for who will not come again.
+    /// Looks up like [`Self::cached_data`], without a trace, for a caller that reads it once.
     pub(super) fn glance_data(&self, data: &DataRef) -> Option<Arc<DataBlock>> {
         match self.cache.glance(&data.key()) {
             Some(CachedBlock::Data(block)) => Some(block),
@@ -232,7 +232,7 @@ impl Loader {
         }
     }
 
-    /// A data block, for who will not come again: from the cache, without a trace, or past it.
+    /// A data block, for a caller that reads it once: from the cache, without a trace, or past it.
     pub(super) fn data_once(&self, data: &DataRef) -> Result<Arc<DataBlock>, VtError> {
         match self.glance_data(data) {
             Some(block) => Ok(block),
@@ -251,8 +251,8 @@ impl Loader {
         self.cache.insert(data.key(), cached, expectation);
     }
 
-    /// A data block, if it is in the cache or the device gives it without waiting for the medium. It
-    /// is in the cache then.
+    /// Returns a data block that is in the cache or that the device reads without waiting for the
+    /// medium. It is in the cache then.
     pub(super) fn resident_data(&self, data: &DataRef) -> Result<Option<Arc<DataBlock>>, VtError> {
         if let Some(block) = self.cached_data(data) {
             return Ok(Some(block));
