@@ -1,8 +1,8 @@
 //! Blocks that a batch of point reads needs, read side by side.
 //!
-//! A lookup of a batch does not wait for a block that is neither in the cache nor in the page cache
-//! of the host: it notes the block and ends unfinished. One request, a *read round*, reads all noted
-//! blocks. Then the unfinished lookups begin again.
+//! A lookup of a batch does not wait for a block that is neither in the cache nor in the page
+//! cache of the host: it notes the block and ends unfinished. One request, a *read round*, reads
+//! all noted blocks. Then the unfinished lookups begin again.
 //!
 //! ```text
 //! key      a    b    c    d
@@ -159,13 +159,9 @@ impl BatchReads {
         debug_assert!(self.rounds.len() <= ROUNDS_KEPT, "a bounded number");
     }
 
-    /// What is known of a block that is not in the cache. `None` if the lookup reads it itself.
-    fn find(&self, key: &BlockKey) -> Option<Option<&Block>> {
-        match self.blocks.get(key) {
-            _ if self.is_reading_alone => None,
-            Some(Block::Failed) => None,
-            found => Some(found),
-        }
+    /// True if the lookup reads a block itself: it has waited long, or a round could not read it.
+    fn is_read_alone(&self, key: &BlockKey) -> bool {
+        self.is_reading_alone || matches!(self.blocks.get(key), Some(Block::Failed))
     }
 
     /// Notes an extent for the next round.
@@ -274,11 +270,13 @@ impl BlockSource for BatchReads {
             return Ok(root);
         }
         let key = table.loader.own_key(table.meta.root_addr);
-        match self.find(&key) {
-            None => return Ok(table.root(&mut seen.hits)?),
-            Some(Some(Block::Root(root))) => return Ok(Arc::clone(root)),
-            Some(Some(_)) => {}
-            Some(None) => self.note(&table.loader, ExtentBlocks::Root(Arc::clone(&table.meta))),
+        if self.is_read_alone(&key) {
+            return Ok(table.root(&mut seen.hits)?);
+        }
+        match self.blocks.get(&key) {
+            Some(Block::Root(root)) => return Ok(Arc::clone(root)),
+            Some(_) => {}
+            None => self.note(&table.loader, ExtentBlocks::Root(Arc::clone(&table.meta))),
         }
         Err(Unfinished::NotRead)
     }
@@ -293,11 +291,14 @@ impl BlockSource for BatchReads {
             return Ok(index);
         }
         let (leaves, at, reader) = (place.leaves, place.at, place.reader);
-        match self.find(&loader.own_key(leaves[at].block.addr)) {
-            None => return Ok(loader.leaf(place.root, leaves, at, reader, seen)?),
-            Some(Some(Block::Index(index))) => return Ok(Arc::clone(index)),
-            Some(Some(_)) => {}
-            Some(None) => {
+        let key = loader.own_key(leaves[at].block.addr);
+        if self.is_read_alone(&key) {
+            return Ok(loader.leaf(place.root, leaves, at, reader, seen)?);
+        }
+        match self.blocks.get(&key) {
+            Some(Block::Index(index)) => return Ok(Arc::clone(index)),
+            Some(_) => {}
+            None => {
                 seen.reads += 1;
                 let group = &leaves[loader.read_with(leaves, at, reader)];
                 let group = group.iter().map(|leaf| leaf.block).collect();
@@ -308,11 +309,14 @@ impl BlockSource for BatchReads {
     }
 
     fn data(&mut self, loader: &Loader, data: &DataRef) -> Result<Arc<DataBlock>, Unfinished> {
-        match self.find(&data.key()) {
-            None => return Ok(loader.data(data)?),
-            Some(Some(Block::Data(block))) => return Ok(Arc::clone(block)),
-            Some(Some(_)) => {}
-            Some(None) => {
+        let key = data.key();
+        if self.is_read_alone(&key) {
+            return Ok(loader.data(data)?);
+        }
+        match self.blocks.get(&key) {
+            Some(Block::Data(block)) => return Ok(Arc::clone(block)),
+            Some(_) => {}
+            None => {
                 if let Some(block) = loader.resident_data(data)? {
                     return Ok(block);
                 }
