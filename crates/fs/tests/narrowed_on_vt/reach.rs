@@ -1,14 +1,17 @@
 //! What is reached in a narrowed snapshot, its clones, and after a rollback to it.
 
 use crate::side::{
-    SUPER, Side, assert_contents, assert_files, assert_populated, contents, overwrite, populate,
-    write,
+    SUPER, Side, assert_contents, assert_files, assert_populated, contents, options, overwrite,
+    populate, write,
 };
+use std::sync::Arc;
 use std::time::Duration;
 use stitch_base::Ino;
 use stitch_fs::{
-    CloneInfo, CloneSource, DirAt, DirName, FileSystem, FsError, RenameMode, WriteOptions,
+    CloneInfo, CloneSource, DirAt, DirName, FileSystem, FsError, FsOptions, RenameMode,
+    WriteOptions,
 };
+use stitch_kv::PinInfo;
 
 impl Side {
     fn snapshot(&self, dir: Ino, name: &str) {
@@ -222,4 +225,69 @@ fn differences_to_a_narrowed_snapshot_are_those_below_the_directory() {
     let expected = ["file 50", "file 60", "inner/file 3", "inner/file 4"];
     assert_eq!(side.changed_paths(now, cloned), expected);
     assert_eq!(side.changed_paths(then, cloned), ["file 60"]);
+}
+
+#[test]
+fn moments_of_the_history_stay_whole_and_are_gone_back_to() {
+    let mut side = Side::new();
+    populate(&side);
+    side.fs.close().expect("closes");
+    let options = FsOptions {
+        history_s: Some(3600),
+        ..options(&side.clock)
+    };
+    side.fs = FileSystem::open(Arc::clone(&side.engine), options).expect("opens");
+    let (dir, other) = (side.known(Ino::ROOT, "dir"), side.known(Ino::ROOT, "other"));
+    write(&side.fs, other, 40..41, 1);
+    side.fs.run_history().expect("a moment is due");
+    let moment = side.fs.moments().expect("are listed")[0].id;
+    side.snapshot(dir, "snap");
+    let is_whole = |pin: &PinInfo| pin.id == moment && pin.ranges.is_empty();
+    let pins = side.engine.pins().expect("are listed");
+    assert!(pins.iter().any(is_whole));
+    overwrite(&side, (dir, other), 2);
+    let view = side.fs.open_moment(moment).expect("opens");
+    let place = |name: &[u8]| view.fs().lookup(DirName::new(Ino::ROOT, name));
+    assert_populated(view.fs(), place(b"dir").expect("it is there").ino);
+    assert_files(
+        view.fs(),
+        place(b"other").expect("it is there").ino,
+        0..30,
+        1,
+    );
+    drop(view);
+    let undone = side.fs.roll_back_to_moment(moment, other, None);
+    undone.expect("goes back");
+    assert_files(&side.fs, other, 0..30, 1);
+    side.assert_sound();
+}
+
+#[test]
+fn a_narrowed_snapshot_shows_a_clone_that_was_destroyed_since() {
+    let side = Side::new();
+    let (dir, other) = populate(&side);
+    let of = CloneSource {
+        fs: &side.fs,
+        dir: other,
+        snapshot: None,
+    };
+    let at = DirName::new(dir, b"clone");
+    let clone = side.fs.make_clone(&SUPER, &of, at).expect("is made");
+    side.snapshot(dir, "snap");
+    let removed = side.fs.remove_tree(&SUPER, at, Some(clone.graft));
+    removed.expect("is removed");
+    side.fs.reclaim().expect("its trees go");
+    overwrite(&side, (dir, other), 2);
+    let side = side.reopen();
+    let (dir, other) = (side.known(Ino::ROOT, "dir"), side.known(Ino::ROOT, "other"));
+    overwrite(&side, (dir, other), 3);
+    let view = side.fs.open_snapshot("snap").expect("opens");
+    let (part, root) = view.part(view.info().root).expect("it is there");
+    let graft = part.fs().lookup(DirName::new(root, b"clone"));
+    let graft = graft.expect("it is there").ino;
+    let inner = view.clone_in(&part, graft).expect("opens");
+    let inner = inner.expect("a clone lies there");
+    assert_files(inner.fs(), inner.root(), 0..30, 1);
+    drop((inner, part, view));
+    side.assert_sound();
 }
