@@ -6,7 +6,7 @@
 //! reading.
 //!
 //! Invariants:
-//! - an entry has lookups, handles or pins; the root has one lookup that nobody can forget;
+//! - an entry has lookups, handles or pins; the root has one lookup that is never forgotten;
 //! - who looked them up is asked to forget entries beyond the bound (`unused`);
 //! - a directory pins its parent, so that the way up to the root is always known;
 //! - what an entry says is what the trees say, unless the inode is in memory alone;
@@ -307,8 +307,8 @@ impl Inodes {
         self.clock.load(Ordering::Acquire)
     }
 
-    /// Reports whether nobody has changed an inode since `moment`: what was read of its row after
-    /// that is what the row says. The inode is locked.
+    /// Reports whether an inode is unchanged since `moment`: what was read of its row after that is
+    /// what the row says. The inode is locked.
     pub(crate) fn is_as_of(&self, ino: Ino, moment: Tick) -> bool {
         let shard = self.shard(ino).lock();
         let changed = shard.get(&ino).map(|node| node.changed);

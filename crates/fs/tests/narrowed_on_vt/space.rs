@@ -11,7 +11,7 @@ impl Side {
     fn usage(&self) -> Usage {
         self.engine.quiesce().expect("background work succeeds");
         let usage = self.fs.usage(&mut |_, _| true).expect("it is told");
-        usage.expect("no watch ended it")
+        usage.expect("it was not ended")
     }
 }
 
@@ -91,7 +91,7 @@ fn the_space_of_a_directory_counts_what_its_narrowed_snapshot_shares() {
     assert_eq!(side.narrow(), 1);
     let share = |dir| {
         let share = side.fs.directory_space(dir, &mut |_, _| true);
-        share.expect("it is told").expect("no watch ended it")
+        share.expect("it is told").expect("it was not ended")
     };
     let (of_kept, of_busy) = (share(kept), share(busy));
     assert_near(of_kept.referenced_bytes, FILES * FILE_BYTES);
