@@ -23,6 +23,8 @@
 //! Locks: the progress of the pass first, before all others; a caller that needs the pass waits
 //! there.
 
+mod below;
+
 use crate::inode::{Hold, Location};
 use crate::locator::{Locator, RowKey};
 use crate::schema::Store;
@@ -35,6 +37,8 @@ use stitch_base::{ErrorKind, Ino};
 use stitch_db::SpaceClass;
 use stitch_format::fs_back::Place;
 use stitch_format::fs_inode::{InodeHead, MetaRow};
+
+pub(crate) use below::BeginRanges;
 
 /// Rows of the meta tree that the pass looks at in one go.
 const SLICE_ROWS: usize = 512;
