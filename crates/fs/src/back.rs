@@ -23,6 +23,10 @@
 //! Locks: the progress of the pass first, before all others; a caller that needs the pass waits
 //! there.
 
+mod of_views;
+
+pub(crate) use of_views::ViewBackRows;
+
 use crate::inode::{Hold, Location};
 use crate::locator::{Locator, RowKey};
 use crate::schema::Store;

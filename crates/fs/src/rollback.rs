@@ -113,6 +113,26 @@ impl FileSystem {
         self.roll_back_with(dir, owner, || self.open_snapshot(name))
     }
 
+    /// Makes a directory what it was at a moment, as [`Self::roll_back`] does with a snapshot.
+    ///
+    /// # Errors
+    /// As [`Self::roll_back`]; [`FsError::Stale`] for a directory that had another path then.
+    ///
+    /// # Durability
+    /// On the medium when this returns.
+    pub fn roll_back_to_moment(
+        &self,
+        id: PinId,
+        dir: Ino,
+        owner: Option<u32>,
+    ) -> FsResult<Notices> {
+        self.check_no_clone()?;
+        let path = self.residents.path_of(dir)?;
+        self.roll_back_with(dir, owner, || {
+            self.pins().open_moment_of_view(id, dir, path)
+        })
+    }
+
     /// Refuses in a clone: the header of mainline would not say that it is rolled back.
     pub(crate) fn check_no_clone(&self) -> FsResult<()> {
         match self.view_number() {
@@ -233,7 +253,7 @@ impl FileSystem {
             let row = RollbackRow {
                 snapshot: pin,
                 dir,
-                path: self.path_of(dir)?,
+                path: self.residents.path_of(dir)?,
             };
             return Restore::new(self, past, (&was, &now), &plan, &row).run();
         }
@@ -338,7 +358,10 @@ impl FileSystem {
         if let Some(info) = self.snapshots()?.into_iter().find(|info| info.id == pin) {
             return SnapshotView::open(self.engine(), &self.options, info);
         }
-        match self.open_moment_of_view(pin, row.dir, row.path.clone()) {
+        match self
+            .pins()
+            .open_moment_of_view(pin, row.dir, row.path.clone())
+        {
             Err(FsError::NotFound) => Err(FsError::Corrupt(format!(
                 "the snapshot of a rollback, pin {pin}"
             ))),

@@ -127,7 +127,7 @@ impl FileSystem {
             let has_detached = clones.iter().any(|view| view.fs().detached_dirs() > 0);
             if !is_awaited && self.detached_dirs() == 0 && !has_detached {
                 // The history is there for want of better use.
-                return self.yield_history();
+                return self.history().yield_older();
             }
             self.options.clock.sleep(WAIT);
             is_awaited |= self.room.take_awaited();

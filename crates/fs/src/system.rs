@@ -9,11 +9,11 @@ use crate::data::ExtentMaps;
 use crate::detach::Detached;
 use crate::events::Untold;
 use crate::external::Externals;
-use crate::history::History;
+use crate::history::HistoryState;
 use crate::inode::Hold;
 use crate::locator::{Locator, SysRow};
 use crate::numbers::Numbers;
-use crate::policy::Policies;
+use crate::policy::PolicyState;
 use crate::prefetch::{Prefetch, Prefetcher};
 use crate::residents::Residents;
 use crate::rollback::Rollbacks;
@@ -73,8 +73,8 @@ pub struct FileSystem {
     pub(crate) left_contents: LeftContents,
     pub(crate) snapshot_sizes: SnapshotSizes,
     pub(crate) rollbacks: Rollbacks,
-    pub(crate) policies: Policies,
-    pub(crate) history: History,
+    pub(crate) policies: PolicyState,
+    pub(crate) history: HistoryState,
     pub(crate) standing: Standing,
     /// It is a view that was removed.
     pub(crate) is_removed: AtomicBool,
@@ -227,8 +227,8 @@ impl FileSystem {
             left_contents: LeftContents::default(),
             snapshot_sizes: SnapshotSizes::default(),
             rollbacks: Rollbacks::default(),
-            policies: Policies::default(),
-            history: History::default(),
+            policies: PolicyState::default(),
+            history: HistoryState::default(),
             standing,
             is_removed: AtomicBool::new(false),
         };
@@ -258,6 +258,12 @@ impl FileSystem {
     #[must_use]
     pub const fn is_read_only(&self) -> bool {
         self.options.read_only
+    }
+
+    /// Reports whether it is the file system that has the records of clones, policies and
+    /// transactions: no clone and no transaction.
+    pub(crate) const fn is_mainline(&self) -> bool {
+        self.branch.is_none() && self.standing.number == 0
     }
 
     /// Number of inodes that are known: looked up and not forgotten.

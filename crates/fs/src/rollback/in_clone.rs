@@ -56,8 +56,8 @@ impl FileSystem {
     ) -> FsResult<Notices> {
         let fs = clone.fs();
         self.with_clone_marked(|| {
-            let path = fs.path_of(dir)?;
-            fs.roll_back_with(dir, owner, || fs.open_moment_of_view(id, dir, path))
+            let path = fs.residents.path_of(dir)?;
+            fs.roll_back_with(dir, owner, || fs.pins().open_moment_of_view(id, dir, path))
         })
     }
 

@@ -165,12 +165,12 @@ fn a_clone_of_another_user_is_told_to_root_alone() {
     changer.keep();
     changer.within(inner.number, |clone| clone.make_file(clone.top, "y"));
     let asked = small(dir, changer.moments[0].0, None);
-    let ask = |owner| changer.fs.differences_of(&Asked { owner, ..asked });
+    let ask = |owner| changer.fs.comparer().differences(&Asked { owner, ..asked });
     assert!(matches!(ask(Some(7)), Err(FsError::Perm)), "it is of 8");
     assert_eq!(text(&ask(None).expect("root may")), "+inner/y");
     let late = changer.clone_dir(source, at(dir, "late"));
     assert_eq!(late.home, 0);
-    let paths = changer.fs.touched_of(&Asked {
+    let paths = changer.fs.comparer().touched_paths(&Asked {
         owner: Some(7),
         ..asked
     });
@@ -256,10 +256,10 @@ impl Twins {
             names_min: 0,
             ..Asked::new(old.0, new.0, None)
         };
-        let found = self.changer.fs.differences_of(&asked);
+        let found = self.changer.fs.comparer().differences(&asked);
         let expected = walk::differences(old.1, new.1);
         assert_eq!(found.expect("it is read"), expected, "{asked:?}");
-        let paths = self.changer.fs.touched_of(&asked);
+        let paths = self.changer.fs.comparer().touched_paths(&asked);
         assert!(matches!(paths, Err(FsError::Unsupported)), "of one view");
     }
 }
@@ -313,7 +313,13 @@ fn a_clone_of_a_snapshot_is_compared_with_it_and_with_later_ones() {
             names_min: 0,
             ..Asked::new(old, new, None)
         };
-        text(&changer.fs.differences_of(&asked).expect("it is read"))
+        text(
+            &changer
+                .fs
+                .comparer()
+                .differences(&asked)
+                .expect("it is read"),
+        )
     };
     let (past, now, copy) = (at(0, Some(from)), at(0, None), at(clone.number, None));
     assert_eq!(ask(&changer, past, copy), "");
@@ -352,7 +358,11 @@ fn inodes_that_were_made_in_both_are_others() {
         names_min: 0,
         ..Asked::new(at(clone.number), at(second.number), None)
     };
-    let found = changer.fs.differences_of(&asked).expect("it is read");
+    let found = changer
+        .fs
+        .comparer()
+        .differences(&asked)
+        .expect("it is read");
     assert_eq!(text(&found), "-made +made made/x>made/x");
     assert!(changer.fs.get_attr(file).is_ok());
 }
@@ -373,7 +383,7 @@ fn views_without_a_common_source_and_with_clones_are_left_to_a_walk() {
             names_min: 0,
             ..Asked::new(old, new, None)
         };
-        changer.fs.differences_of(&asked)
+        changer.fs.comparer().differences(&asked)
     };
     let found = ask(at(0, dir), at(clone.number, dir));
     assert!(
