@@ -109,14 +109,6 @@ impl FileSystem {
         }
     }
 
-    /// Refuses to remove a tree with an immutable or append-only inode in it.
-    ///
-    /// # Errors
-    /// As of [`FixedFiles::check_tree`].
-    pub(crate) fn check_tree(&self, top: Ino) -> FsResult<()> {
-        FixedFiles::of(self).check_tree(top)
-    }
-
     /// Refuses what an immutable or append-only file may not be opened for.
     ///
     /// # Errors

@@ -42,8 +42,11 @@ mod restore;
 mod tree;
 mod under_way;
 
+use crate::back::BackRowPass;
 use crate::change::Change;
+use crate::fixed::FixedFiles;
 use crate::locator::Locator;
+use crate::schema::Store;
 use crate::snapshot::SnapshotView;
 use crate::system::FileSystem;
 use crate::{CloneInfo, FsError, FsResult, Notices};
@@ -73,9 +76,9 @@ enum Mode {
     Finish,
 }
 
-/// The rollback under way.
+/// The rollback under way, in memory.
 #[derive(Debug, Default)]
-pub(crate) struct Rollbacks {
+pub(crate) struct RollbackState {
     /// There was one since the file system was opened.
     any: AtomicBool,
     /// Inodes that it restores: none of them is reclaimed.
@@ -84,6 +87,20 @@ pub(crate) struct Rollbacks {
     running: Mutex<()>,
     /// Of mainline: held while a directory in a clone is rolled back.
     in_clone: Mutex<()>,
+}
+
+impl RollbackState {
+    /// Reports whether an inode that was without names when it was forgotten still is.
+    pub(crate) fn may_purge(&self, store: &Store, head: &InodeHead) -> FsResult<bool> {
+        if !self.any.load(Ordering::SeqCst) {
+            return Ok(true);
+        }
+        if self.restored.lock().contains(&head.ino) {
+            return Ok(false);
+        }
+        let row = store.own_row(head.ino)?;
+        Ok(row.is_some_and(|(own, _)| own.nlink == 0))
+    }
 }
 
 impl FileSystem {
@@ -240,11 +257,11 @@ impl FileSystem {
             let now = DirTree::read(&self.store, self.residents.inodes.get_dir(dir)?.head)?;
             let Some(plan) = RollbackPlan::new(self, &was, &now)? else {
                 drop((alone, changes));
-                self.complete_back_rows()?;
+                BackRowPass::of(self).complete()?;
                 continue;
             };
             if let Mode::Begin { owner } = mode {
-                self.check_tree(dir)?;
+                FixedFiles::of(self).check_tree(dir)?;
                 self.check_clones((view.fs(), &was), &now, owner)?;
                 plan.check_owner(&was, &now, owner)?;
             }
@@ -294,18 +311,6 @@ impl FileSystem {
         drop(self.room.reclaiming.lock());
         self.residents.unqueue(|ino| was.has(ino));
         Ok(())
-    }
-
-    /// Reports whether an inode that was without names when it was forgotten still is.
-    pub(crate) fn may_purge(&self, head: &InodeHead) -> FsResult<bool> {
-        if !self.rollbacks.any.load(Ordering::SeqCst) {
-            return Ok(true);
-        }
-        if self.rollbacks.restored.lock().contains(&head.ino) {
-            return Ok(false);
-        }
-        let row = self.store.own_row(head.ino)?;
-        Ok(row.is_some_and(|(own, _)| own.nlink == 0))
     }
 
     /// Finishes a rollback that was interrupted.

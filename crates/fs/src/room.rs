@@ -15,6 +15,7 @@
 //! Mainline, clones and transactions take their space from one store. So they share the count of
 //! what was given back ([`SharedRoom`]), and `make_room` of mainline works in open clones as well.
 
+use crate::detach::DetachedTrees;
 use crate::rows::RowBatch;
 use crate::system::FileSystem;
 use crate::views::LiveView;
@@ -124,8 +125,8 @@ impl FileSystem {
                 }
                 return Ok(true);
             }
-            let has_detached = clones.iter().any(|view| view.fs().detached_dirs() > 0);
-            if !is_awaited && self.detached_dirs() == 0 && !has_detached {
+            let has_detached = clones.iter().any(|view| view.fs().detached.count() > 0);
+            if !is_awaited && self.detached.count() == 0 && !has_detached {
                 // The history is there for want of better use.
                 return self.history().yield_older();
             }
@@ -152,7 +153,7 @@ impl FileSystem {
         if self.is_removed.load(Ordering::Acquire) {
             return Ok(());
         }
-        unless_full(self.empty_detached(SLICE))
+        unless_full(DetachedTrees::of(self).empty(SLICE))
     }
 
     /// Returns the clones that are open, but for this one.

@@ -6,6 +6,7 @@ mod walk;
 
 use super::*;
 use crate::FileSystem;
+use crate::back::BackRowPass;
 use crate::testing::{SetClock, formatted};
 use crate::{
     Attr, Caller, CloneSource, DirName, FileKind, FsOptions, NewNode, RenameMode, SetAttr,
@@ -292,7 +293,9 @@ fn rows_tell_what_a_walk_finds() {
     for seed in 0..24 {
         let mut changer = Changer::new(seed);
         if seed % 3 == 0 {
-            changer.fs.complete_back_rows().expect("there is room");
+            BackRowPass::of(&changer.fs)
+                .complete()
+                .expect("there is room");
         }
         changer.keep();
         for round in 0..12 {

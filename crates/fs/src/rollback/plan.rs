@@ -1,6 +1,7 @@
 //! What each inode of a snapshot becomes. Reads rows, changes nothing but takes numbers for copies.
 
 use super::tree::{DirTree, SeenInode};
+use crate::back::NumberLookup;
 use crate::contents::Contents;
 use crate::inode::Location;
 use crate::system::FileSystem;
@@ -218,10 +219,12 @@ fn whereabouts(fs: &FileSystem, top: Ino, ino: Ino) -> FsResult<Option<Whereabou
         Some(_) => Ok(Some(Whereabouts::Elsewhere)),
         // Nothing leaves the directory that the view shows.
         None if top == fs.shown_root() => Ok(Some(Whereabouts::Gone)),
-        None => Ok(fs.has_place(ino)?.map(|has_place| match has_place {
-            true => Whereabouts::Elsewhere,
-            false => Whereabouts::Gone,
-        })),
+        None => Ok(NumberLookup::of(fs)
+            .has_place(ino)?
+            .map(|has_place| match has_place {
+                true => Whereabouts::Elsewhere,
+                false => Whereabouts::Gone,
+            })),
     }
 }
 

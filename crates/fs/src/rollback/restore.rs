@@ -19,7 +19,7 @@ use crate::change::Change;
 use crate::contents::Contents;
 use crate::data::chunks_from;
 use crate::events::Event;
-use crate::inode::{CHAIN_UNKNOWN, Hold, Inode, Location};
+use crate::inode::{CHAIN_UNKNOWN, Hold, Holds, Inode, Location};
 use crate::locator::RowRange;
 use crate::schema::Store;
 use crate::system::FileSystem;
@@ -98,7 +98,7 @@ impl<'a> Restore<'a> {
         let restored = self.restore();
         self.queue_forgotten();
         for (ino, hold) in std::mem::take(&mut self.kept) {
-            self.fs.let_go(ino, hold);
+            Holds::of(self.fs).let_go(ino, hold);
         }
         if let Err(error) = restored {
             // Some batches may have been committed.
@@ -429,7 +429,7 @@ impl<'a> Restore<'a> {
         if inode.is_dir() {
             self.change.detach(inode, now);
             self.removed
-                .extend(fs.stage_clone_removed(&mut self.change, ino));
+                .extend(fs.standing.stage_clone_removed(&mut self.change, ino));
         } else {
             let tail = fs.store.tail(inode)?;
             self.change.drop_name(inode, now, tail)?;

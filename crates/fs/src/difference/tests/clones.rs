@@ -3,6 +3,7 @@
 use super::walk::Listing;
 use super::*;
 use crate::CloneInfo;
+use crate::back::BackRowPass;
 
 impl Changer {
     fn clone_dir(&self, dir: Ino, to: DirName<'_>) -> CloneInfo {
@@ -77,7 +78,9 @@ fn rows_of_all_views_tell_what_a_walk_through_them_finds() {
     for seed in 0..24 {
         let mut changer = Changer::new(1_000 + seed);
         if seed % 3 == 0 {
-            changer.fs.complete_back_rows().expect("there is room");
+            BackRowPass::of(&changer.fs)
+                .complete()
+                .expect("there is room");
         }
         for round in 0..10 {
             for _ in 0..14 {
@@ -195,7 +198,9 @@ impl Twins {
     fn new(seed: u64) -> Self {
         let mut changer = Changer::new(seed);
         if seed.is_multiple_of(2) {
-            changer.fs.complete_back_rows().expect("there is room");
+            BackRowPass::of(&changer.fs)
+                .complete()
+                .expect("there is room");
         }
         let source = changer.make_dir(ROOT, "source");
         changer.top = source;
