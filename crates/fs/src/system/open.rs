@@ -22,7 +22,7 @@ use crate::policy::PolicyState;
 use crate::prefetch::Prefetch;
 use crate::reclaim::Reclaimer;
 use crate::residents::Residents;
-use crate::rollback::RollbackState;
+use crate::rollback::{CloneRollbacks, Rollback, RollbackState};
 use crate::room::{Room, unless_full};
 use crate::schema::{FIRST_INO, SCHEMA, Store};
 use crate::shared::LeftContents;
@@ -95,7 +95,7 @@ impl FileSystem {
             let engine = fs.engine().as_ref();
             unless_full(fs.standing.views.drop_unrecorded(engine))?;
             unless_full(fs.standing.views.drop_removed(engine))?;
-            fs.finish_rollbacks_in_clones()?;
+            CloneRollbacks::of(&fs).finish(&fs)?;
         }
         fs.transactions().end_at_open()?;
         Ok(fs)
@@ -187,7 +187,7 @@ impl FileSystem {
         fs.plain_files().sweep()?;
         fs.take_over();
         // It may bring files back that were unlinked.
-        let finished = fs.finish_rollback()?;
+        let finished = Rollback::of(&fs).finish()?;
         fs.untold.keep(finished);
         if !fs.options.read_only {
             Reclaimer::of(&fs).reclaim_after_crash()?;

@@ -102,7 +102,7 @@ fn back_rows_are_put_behind_the_clone_that_asks_for_them() {
     let grown = grown();
     let fs = &grown.fs;
     assert!(!fs.put_back_rows_ahead().expect("nothing is asked for"));
-    assert!(!BackRowPass::of(&fs).is_complete());
+    assert!(!BackRowPass::of(fs).is_complete());
     for number in 0..6_000 {
         let made = fs.make_dir(&SUPER, at(grown.other, &number.to_string()), &NEW);
         fs.forget(made.expect("is made").ino, 1);
@@ -110,11 +110,11 @@ fn back_rows_are_put_behind_the_clone_that_asks_for_them() {
     let made = fs.make_clone(&SUPER, &source(fs, grown.dir), at(Ino::ROOT, "all"));
     let all = made.expect("is made");
     assert_eq!(fs.clones().len(), 3, "the one in it was found");
-    assert!(!BackRowPass::of(&fs).is_complete(), "the request puts none");
+    assert!(!BackRowPass::of(fs).is_complete(), "the request puts none");
     assert!(fs.put_back_rows_ahead().expect("some are put"));
-    assert!(!BackRowPass::of(&fs).is_complete(), "some at a time");
+    assert!(!BackRowPass::of(fs).is_complete(), "some at a time");
     while fs.put_back_rows_ahead().expect("they are put") {}
-    assert!(BackRowPass::of(&fs).is_complete());
+    assert!(BackRowPass::of(fs).is_complete());
     let again = fs.make_clone(&SUPER, &source(fs, grown.dir), at(Ino::ROOT, "again"));
     again.expect("is made");
     assert!(!fs.put_back_rows_ahead().expect("nothing is asked for"));
