@@ -1,7 +1,8 @@
 //! A disk of a side's own: a loop device on a preallocated file, with a fresh ext4 on it.
 //!
-//! Its counters are exact: every sector that reached or left the device, whoever wrote it back and
-//! whenever. The loop device reads and writes the file below without the page cache of the host.
+//! Its counters are exact: every sector that reached or left the device, whichever thread wrote it
+//! back and at any time. The loop device reads and writes the file below without the page cache of
+//! the host.
 
 use anyhow::{Context as _, Result, ensure};
 use rustix::fs::{FallocateFlags, fallocate};

@@ -80,7 +80,7 @@ impl Op {
     }
 }
 
-/// How far a phase may go, and who is told how far it went.
+/// How far a phase may go, and the receiver of its progress.
 pub(crate) struct Limits<'a> {
     /// It is cut short after this.
     pub(crate) cap: Option<Duration>,

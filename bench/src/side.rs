@@ -152,7 +152,7 @@ pub(crate) trait Side: Send + Sync {
     /// Walks the rows from `start` on, in order.
     fn scan(&self, start: &[u8], rows: &mut Rows<'_>) -> Result<()>;
 
-    /// Walks the rows of `[start, end)`, in order, for who will read them all.
+    /// Walks the rows of `[start, end)`, in order, for a caller that will read them all.
     fn scan_whole(&self, start: &[u8], end: &[u8], rows: &mut Rows<'_>) -> Result<()> {
         self.scan(start, &mut |key, value| key < end && rows(key, value))
     }

@@ -1,4 +1,5 @@
-//! Keys and values that are made from a number, so that whoever reads one can tell what it must be.
+//! Keys and values that are made from a number, so that a reader of a value can tell what it must
+//! be.
 //!
 //! Values are pieces of a pool of random bytes: they cannot be compressed, and making one costs a
 //! look-up.

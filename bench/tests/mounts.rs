@@ -18,7 +18,10 @@ fn bench(args: &[&str]) -> Output {
 fn can_mount() -> bool {
     let can = Path::new("/dev/fuse").exists() && rustix::process::geteuid().is_root();
     if !can {
-        #[expect(clippy::print_stderr, reason = "whoever runs the tests is to know")]
+        #[expect(
+            clippy::print_stderr,
+            reason = "the output of a test run shows skipped tests"
+        )]
         {
             eprintln!("SKIP: not root, or /dev/fuse is missing");
         }
@@ -226,9 +229,9 @@ impl Running {
     }
 }
 
-/// The kernel's switch is everybody's: a run that may turn it on does so before each mount.
+/// All processes share the kernel's switch: a run that may turn it on does so before each mount.
 #[test]
-fn a_switch_that_somebody_turned_off_is_turned_on_again() {
+fn a_switch_that_another_process_turned_off_is_turned_on_again() {
     const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
     if !can_mount() || !Path::new(SWITCH).exists() {
         return;

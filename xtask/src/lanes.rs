@@ -28,7 +28,7 @@ struct Shared {
 
 /// Runs all tasks in `lanes` lanes. Returns their rows in the order in which they ended.
 pub(crate) fn run(lanes: usize, tasks: Vec<Task>) -> Result<Vec<Row>> {
-    assert!(lanes > 0, "somebody must run the tasks");
+    assert!(lanes > 0, "at least one lane runs the tasks");
     let count = tasks.len();
     let shared = Arc::new(Shared {
         waiting: Mutex::new(tasks.into()),

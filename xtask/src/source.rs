@@ -138,7 +138,7 @@ fn collect(root: &Path, dir: &Path, paths: &mut Vec<String>) -> Result<()> {
 }
 
 fn is_text(name: &str) -> bool {
-    [".rs", ".toml", ".md", ".txt"]
+    [".rs", ".toml", ".md", ".sh", ".txt"]
         .iter()
         .any(|end| name.ends_with(end))
 }

@@ -3,6 +3,7 @@
 //! Each rule is a function from the loaded files to findings, so that its test can plant a
 //! violation. A [ratchet] holds numbers that are not good yet, such as sizes.
 
+mod actors;
 mod assertions;
 mod circles;
 mod docs;

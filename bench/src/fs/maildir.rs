@@ -195,7 +195,7 @@ impl<'a> Mailbox<'a> {
                     })
             })?;
             let is_known = unknown.is_none();
-            ensure!(is_known, "{path}: nobody put {unknown:?} there");
+            ensure!(is_known, "{path}: {unknown:?} is no message of this run");
         }
         found.sort_by_key(|message| message.id);
         Ok(found)

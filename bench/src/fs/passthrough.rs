@@ -3,7 +3,7 @@
 //!
 //! Each inode that the kernel knows is an `O_PATH` descriptor ([`inodes`]), each open file and
 //! directory a descriptor more ([`handles`]). Names and attributes stand for a second, as there; a
-//! missing name is asked for each time. Whoever asks is root, for whom alone it is mounted.
+//! missing name is asked for each time. All requests come from root: the mount is for root alone.
 
 mod attributes;
 mod convert;
@@ -123,7 +123,7 @@ fn flags_of(raw: u32) -> OFlags {
     asked.difference(OFlags::NOFOLLOW | OFlags::DIRECT) | OFlags::CLOEXEC
 }
 
-/// Clears what the kernel clears for who may not keep it.
+/// Clears the set-id bits that the kernel clears after a write by a caller without privilege.
 fn clear_set_id(fd: impl AsFd) -> Answer<()> {
     let mode = sys::fstat(&fd).map_err(errno)?.st_mode;
     let group = if mode & 0o010 == 0 { 0 } else { 0o2000 };

@@ -52,7 +52,7 @@ pub(crate) enum What {
         device: PathBuf,
         /// Memory for buffers and caches.
         memory_bytes: u64,
-        /// For everybody, as root mounts by default; else for root alone.
+        /// The mount is for all users, as mounts by root are by default; else for root alone.
         is_shared: bool,
         /// With extended attributes, as by default.
         has_xattrs: bool,

@@ -11,7 +11,7 @@ use stitchfs::EngineKind;
 /// The users of a mounted store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Users {
-    /// Everybody, as root mounts by default.
+    /// All users, as mounts by root are by default.
     All,
     /// Root alone: the kernel checks no rights.
     Root,

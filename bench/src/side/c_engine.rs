@@ -2,7 +2,7 @@
 //!
 //! Invariants: every handle of an open store is valid until the store is dropped, and is destroyed
 //! there once, the database first. Both libraries allow calls of several threads at once on one
-//! database, with shared option objects that nobody changes.
+//! database, with shared option objects that no thread changes.
 
 #![expect(unsafe_code, reason = "calls C libraries")]
 

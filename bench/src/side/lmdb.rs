@@ -27,8 +27,8 @@ impl Lmdb {
         // A thread may hold a snapshot and read beside it.
         let mut open = EnvOpenOptions::new().read_txn_without_tls();
         open.map_size(usize::try_from(options.volume_bytes * 4)?);
-        // SAFETY: nobody else changes the files; without sync at each commit a power cut may damage
-        // them, and then the run is over anyway.
+        // SAFETY: no other process changes the files; without sync at each commit a power cut may
+        // damage them, and then the run is over anyway.
         let env = unsafe {
             open.flags(EnvFlags::NO_SYNC | EnvFlags::NO_READ_AHEAD);
             open.open(&dir)?

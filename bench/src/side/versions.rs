@@ -66,6 +66,7 @@ fn edit(tables: std::ops::Range<u64>, zones_at: u64) -> VersionEdit {
         compression: 0,
         value_block_bytes: 0,
         branch: None,
+        branch_ranges: None,
     };
     VersionEdit {
         last_seqno: SEQNO,

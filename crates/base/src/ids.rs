@@ -35,7 +35,8 @@ macro_rules! newtype {
 }
 
 newtype! {
-    /// Number of an inode. Stable for ever, never reused while anyone can hold it. 1 is the root.
+    /// Number of an inode. Stable for ever, never reused while a program can hold it. 1 is the
+    /// root.
     Ino(u64)
 }
 newtype! {

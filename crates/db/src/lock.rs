@@ -80,7 +80,7 @@ struct Holder {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Phase {
     Open,
-    /// Keeps its locks whoever asks.
+    /// Its commit is under way: it keeps its locks, also against older transactions.
     Committing,
     /// Another took a lock of it: on this key.
     Ended(ChangedKey),
@@ -182,7 +182,7 @@ impl Locks {
     /// Keeps the locks until the commit is over: no other transaction ends this one from now on.
     ///
     /// # Errors
-    /// [`DbError::Wounded`] if somebody has.
+    /// [`DbError::Wounded`] if another transaction has ended it before.
     pub(crate) fn begin_commit(&self) -> Result<(), DbError> {
         let mut state = self.table.state.lock();
         state.check_open(self.owner)?;

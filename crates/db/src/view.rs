@@ -48,7 +48,7 @@ impl View {
         Ok(self.engine.scan(dictionary.tree(), range, direction, at)?)
     }
 
-    /// As [`Self::scan`] upward, for who will read all of a bounded range.
+    /// Scans upward like [`Self::scan`], for a caller that will read all of a bounded range.
     ///
     /// # Errors
     /// [`DbError::Kv`].
@@ -61,7 +61,7 @@ impl View {
         Ok(self.engine.scan_whole(dictionary.tree(), range, at)?)
     }
 
-    /// Says that [`Self::scan_whole`] will soon be asked for a range of about a megabyte; see
+    /// Prefetches a range of about a megabyte that a [`Self::scan_whole`] will soon read; see
     /// [`Engine::read_ahead`].
     pub fn read_ahead(
         &self,

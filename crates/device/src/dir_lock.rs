@@ -25,7 +25,7 @@ impl DirLock {
         let failed = |source| Request::new("open", 0, 0).failed(&name, source);
         let dir = File::open(path).map_err(failed)?;
         if !read_only {
-            // A directory is opened for reading by whoever writes to it.
+            // A directory cannot be opened for writing, so the access right is checked instead.
             let access = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
             rustix::fs::access(path, access).map_err(|errno| failed(errno.into()))?;
         }

@@ -80,9 +80,9 @@ fn read_some(ring: &mut IoUring, file: &File, parts: &mut [Wanted<'_>]) -> io::R
             .offset(part.offset)
             .build()
             .user_data(number as u64);
-        // SAFETY: the buffer is `len` bytes long, is borrowed by nobody else, and outlives the
-        // request. This function does not return, not even by an error, before the kernel has
-        // completed all requests (`wait_for_all`).
+        // SAFETY: the buffer is `len` bytes long, has no other borrow, and outlives the request.
+        // This function does not return, not even by an error, before the kernel has completed all
+        // requests (`wait_for_all`).
         let pushed = unsafe { ring.submission().push(&entry) };
         pushed.expect("the ring has room for them");
     }

@@ -37,7 +37,8 @@ pub const FEATURES_INCOMPATIBLE: u64 = FEATURE_INSTANCES
     | FEATURE_BRANCHES
     | FEATURE_SHIFTS
     | FEATURE_PIN_SCOPES
-    | FEATURE_PIN_RANGES;
+    | FEATURE_PIN_RANGES
+    | FEATURE_BRANCH_RANGES;
 /// The volume has further instances: engines with logs of their own in the same zones.
 pub const FEATURE_INSTANCES: u64 = 1;
 /// A version log of the volume has, or had, a pin. Set before the first pin is made.
@@ -51,6 +52,9 @@ pub const FEATURE_PIN_SCOPES: u64 = 16;
 /// A version log of the volume has, or had, a pin of key ranges. Set before the first one is
 /// narrowed.
 pub const FEATURE_PIN_RANGES: u64 = 32;
+/// A version log of the volume has, or had, a branch tree of key ranges. Set before the first one
+/// is made.
+pub const FEATURE_BRANCH_RANGES: u64 = 64;
 
 const ALIGN: u64 = 4096;
 const LOG_BYTES_MIN: u64 = 32 << 10;

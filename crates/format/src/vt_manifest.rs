@@ -5,7 +5,7 @@
 //!
 //! | part of an edit | layout |
 //! |---|---|
-//! | version | u8: 1 to 7, the lowest that the edit needs |
+//! | version | u8: 1 to 8, the lowest that the edit needs |
 //! | counters | last seqno, next table number, next tree number |
 //! | dropped trees | count, tree numbers; every table of theirs goes with them |
 //! | new trees | count, tree descriptions |
@@ -19,10 +19,12 @@
 //!
 //! Version 1 is that of format 2.0. Version 2 adds altered trees, value blocks and Zstandard, 3
 //! adds pins, 4 adds branch trees, 5 adds shifts of tables, 6 adds pins of some trees, 7 adds pins
-//! of key ranges.
+//! of key ranges, 8 adds branch trees of key ranges.
 //!
 //! A tree description: number, name, block bytes, stitching threshold, compression (u8), and in
 //! version 2 value block threshold. From version 4 on its parent follows: see [`BranchRecord`].
+//! From version 8 on the ranges of a branch tree follow its parent: 0 for all keys; otherwise 1,
+//! and ranges as those of a pin: see [`NarrowedPin`].
 //!
 //! A table: number, tree, smallest key, largest key, flags (u8,
 //! bit 0: the largest key itself is not in it), counts of entries, deletes and range deletes, bytes
@@ -36,10 +38,11 @@ use crate::FormatError;
 use crate::block::ALIGN;
 use crate::codec::{Reader, put_bytes, put_varint, varint_bytes};
 pub use branches::BranchRecord;
-use branches::{put_branch, read_branch};
+use branches::{put_branch, put_branch_ranges, read_branch, read_branch_ranges};
 pub use lengths::BaseBytes;
 pub use pin_ranges::{NarrowedPin, RangeRecord, TreeRanges};
 pub use pins::{HIDDEN_TREE_BYTES_MAX, PinChanges, PinRecord};
+use runs::{exact, read_runs, run_numbers};
 use std::sync::Arc;
 use stitch_base::{Seqno, TableId, TreeId};
 
@@ -48,6 +51,7 @@ mod features;
 mod lengths;
 mod pin_ranges;
 mod pins;
+mod runs;
 mod shifts;
 
 /// The layout of every edit that needs no other.
@@ -63,7 +67,9 @@ const VERSION_SHIFTS: u8 = 5;
 /// With pins of some trees.
 const VERSION_SCOPES: u8 = 6;
 /// With pins of key ranges.
-const VERSION: u8 = 7;
+const VERSION_RANGES: u8 = 7;
+/// With branch trees of key ranges.
+const VERSION: u8 = 8;
 const SECTOR_BYTES: u64 = ALIGN;
 const LARGEST_EXCLUDED: u8 = 1;
 const COMPRESSION_MAX_VERSION_1: u8 = 1;
@@ -205,6 +211,9 @@ pub struct TreeRecord {
     pub value_block_bytes: u32,
     /// Where it begins, if it is a branch tree.
     pub branch: Option<BranchRecord>,
+    /// Of a branch tree that begins with ranges of its parent's keys: these, in order, none empty,
+    /// none touching another; `None` for all keys.
+    pub branch_ranges: Option<Vec<RangeRecord>>,
 }
 
 /// The change from one version to the next.
@@ -277,8 +286,11 @@ impl VersionEdit {
     }
 
     fn version(&self) -> u8 {
-        if self.has_pin_ranges() {
+        if self.has_branch_ranges() {
             return VERSION;
+        }
+        if self.has_pin_ranges() {
+            return VERSION_RANGES;
         }
         if self.has_pin_scopes() {
             return VERSION_SCOPES;
@@ -333,7 +345,7 @@ impl VersionEdit {
             });
         }
         if version < VERSION_PLAIN {
-            return Err(reader.field("version", "1 to 7", version.to_string()));
+            return Err(reader.field("version", "1 to 8", version.to_string()));
         }
         let tree = |r: &mut Reader<'_>| read_tree(r, version);
         let r = &mut reader;
@@ -358,7 +370,8 @@ impl VersionEdit {
         let is_lowest = match version {
             VERSION_SHIFTS => edit.has_shifts(),
             VERSION_SCOPES => edit.has_pin_scopes(),
-            VERSION => edit.has_pin_ranges(),
+            VERSION_RANGES => edit.has_pin_ranges(),
+            VERSION => edit.has_branch_ranges(),
             _ => true,
         };
         if !is_lowest {
@@ -389,6 +402,9 @@ fn put_tree(out: &mut Vec<u8>, tree: &TreeRecord, version: u8) {
     }
     if version > VERSION_PINS {
         put_branch(out, tree.branch);
+    }
+    if version > VERSION_RANGES && tree.branch.is_some() {
+        put_branch_ranges(out, tree.branch_ranges.as_deref());
     }
 }
 
@@ -437,16 +453,6 @@ fn put_table(out: &mut Vec<u8>, table: &TableMeta, version: u8) {
     for number in run_numbers(&table.runs) {
         put_varint(out, number);
     }
-}
-
-/// Runs as an edit lists them: for each, the sectors since the one before, and its own.
-fn run_numbers(runs: &[Run]) -> impl Iterator<Item = u64> {
-    let mut end = 0;
-    runs.iter().flat_map(move |run| {
-        let gap = run.addr.saturating_sub(end);
-        end = run.end();
-        [gap / SECTOR_BYTES, run.len_bytes / SECTOR_BYTES]
-    })
 }
 
 /// Reads a counted list. The count is not trusted: memory grows only with the items found.
@@ -508,6 +514,10 @@ fn read_tree(r: &mut Reader<'_>, version: u8) -> Result<TreeRecord, FormatError>
         VERSION_BRANCHES.. => read_branch(r, id)?,
         _ => None,
     };
+    let branch_ranges = match (version, branch) {
+        (VERSION.., Some(_)) => read_branch_ranges(r)?,
+        _ => None,
+    };
     Ok(TreeRecord {
         id,
         name,
@@ -516,6 +526,7 @@ fn read_tree(r: &mut Reader<'_>, version: u8) -> Result<TreeRecord, FormatError>
         compression,
         value_block_bytes,
         branch,
+        branch_ranges,
     })
 }
 
@@ -554,49 +565,6 @@ fn read_table(r: &mut Reader<'_>, version: u8) -> Result<TableMeta, FormatError>
     };
     check_table(r, &table)?;
     Ok(table)
-}
-
-fn read_runs(r: &mut Reader<'_>, version: u8) -> Result<Vec<Run>, FormatError> {
-    if version == VERSION_PLAIN {
-        return list(r, read_run);
-    }
-    let mut end = 0u64;
-    list(r, |r| {
-        let (gap, sectors) = (r.varint()?, r.varint()?);
-        let addr = gap
-            .checked_mul(SECTOR_BYTES)
-            .and_then(|gap| end.checked_add(gap));
-        let len_bytes = sectors.checked_mul(SECTOR_BYTES);
-        let (Some(addr), Some(len_bytes)) = (addr, len_bytes) else {
-            return Err(r.field("run", "a piece of the device", gap.to_string()));
-        };
-        let run = Run { addr, len_bytes };
-        check_run(r, &run)?;
-        end = run.end();
-        Ok(run)
-    })
-}
-
-/// Shrinks a list to the memory that it needs, since it is kept for long.
-fn exact<T>(mut list: Vec<T>) -> Vec<T> {
-    list.shrink_to_fit();
-    list
-}
-
-fn read_run(r: &mut Reader<'_>) -> Result<Run, FormatError> {
-    let run = Run {
-        addr: r.u64()?,
-        len_bytes: r.varint()?,
-    };
-    check_run(r, &run)?;
-    Ok(run)
-}
-
-fn check_run(r: &Reader<'_>, run: &Run) -> Result<(), FormatError> {
-    if run.len_bytes == 0 || run.addr.checked_add(run.len_bytes).is_none() {
-        return Err(r.field("run", "a piece of the device", format!("{run:?}")));
-    }
-    Ok(())
 }
 
 /// Checks the invariants of every table.

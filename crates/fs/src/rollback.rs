@@ -50,6 +50,7 @@ mod in_clone;
 mod operations;
 mod plan;
 mod present;
+mod recent;
 mod restore;
 mod tree;
 mod under_way;
@@ -68,6 +69,7 @@ use crate::{CloneInfo, FsError, FsResult, Notices};
 use dirs::DirFinder;
 use plan::RollbackPlan;
 use present::Present;
+use recent::{RollbackSides, recent_since};
 use restore::Restore;
 use std::collections::BTreeSet;
 use stitch_base::Ino;
@@ -238,7 +240,8 @@ impl<'fs> Rollback<'fs> {
     fn restore(&self, view: &SnapshotView, mode: Mode) -> FsResult<Notices> {
         let (pin, dir) = (view.info().id, view.info().root);
         let past = &view.fs().store;
-        let was = DirTree::read(past, view.fs().residents.inodes.head(dir)?)?;
+        let recent = recent_since(view.info().created);
+        let was = DirTree::read(past, view.fs().residents.inodes.head(dir)?, recent)?;
         for _ in 0..TRIES {
             self.prepare(&was)?;
             // The state of one that is finished is a part already, and whoever holds the lock may
@@ -250,11 +253,13 @@ impl<'fs> Rollback<'fs> {
             if self.detached.count() > 0 {
                 continue;
             }
-            let now = DirTree::read(
-                self.present.store,
-                self.present.residents.inodes.get_dir(dir)?.head,
-            )?;
-            let Some(plan) = RollbackPlan::new(&self.present, &was, &now)? else {
+            let top = self.present.residents.inodes.get_dir(dir)?.head;
+            let now = DirTree::read(self.present.store, top, recent)?;
+            let sides = RollbackSides {
+                past: (past, &was),
+                present: (self.present.store, &now),
+            };
+            let Some(plan) = RollbackPlan::new(&self.present, sides)? else {
                 drop((alone, changes));
                 self.back_rows.complete()?;
                 continue;

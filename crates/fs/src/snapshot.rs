@@ -21,6 +21,7 @@
 mod follow;
 mod hold;
 mod in_clone;
+mod narrow;
 mod parts;
 mod scope;
 mod view;
@@ -34,6 +35,7 @@ use stitch_format::fs_snapshot::{PIN_PREFIX, SnapshotRecord};
 use stitch_kv::PinInfo;
 
 pub(crate) use follow::follow_path;
+pub(crate) use narrow::Narrowing;
 pub use parts::SnapshotPart;
 pub use view::SnapshotView;
 

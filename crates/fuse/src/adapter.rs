@@ -7,7 +7,7 @@
 //!   stops sending them and RELEASE. Files live by their lookup counts, which the file system
 //!   keeps. See `docs/adr/0010-fuse-requests-avoided.md`. OPEN is served with passthrough and where
 //!   files are immutable (`lent`), FLUSH with atomic writes (`atomic`).
-//! - Names, negative entries and attributes never expire: nobody else changes them without a
+//! - Names, negative entries and attributes never expire: every other change of them sends a
 //!   notice.
 //! - The kernel keeps all locks.
 //! - An operation that a killed daemon may have completed is not done twice (`resent`).

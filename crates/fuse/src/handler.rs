@@ -77,7 +77,7 @@ impl Deferred {
         if let Some(sender) = self.sender.take() {
             let message = encode_header(16, answer.err(), self.unique);
             if let Err(error) = sender.send(&message) {
-                // The caller or the whole mount is gone: there is nobody to reply to.
+                // The caller or the whole mount is gone: no process waits for the reply.
                 tracing::debug!(req = self.unique, %error, "a late answer was not taken");
             }
         }

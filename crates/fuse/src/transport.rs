@@ -134,9 +134,9 @@ mod tests {
     }
 
     #[test]
-    fn who_wants_the_device_is_not_asked() {
+    fn with_the_device_chosen_io_uring_is_not_tried() {
         let wanted = TransportChoice::Only(Transport::Dev);
-        let (transport, refusal) = choose(wanted, || panic!("nobody asks")).unwrap();
+        let (transport, refusal) = choose(wanted, || panic!("io_uring is not tried")).unwrap();
         assert_eq!(transport, Transport::Dev);
         assert!(refusal.is_none());
     }

@@ -7,6 +7,7 @@
 //! Compiled only for tests of this crate and under the feature `conformance`, which is for
 //! dev-dependencies.
 
+mod branch_ranges;
 mod branches;
 pub mod functions;
 mod guards;
@@ -58,7 +59,7 @@ pub trait Factory {
 
 /// A store under test: an open engine and what it lives on.
 pub trait Subject {
-    /// The open engine. Whoever calls `reopen` has dropped its clones and snapshots before.
+    /// Returns the open engine. The caller of `reopen` drops its clones and snapshots before.
     fn engine(&self) -> Arc<dyn Engine>;
 
     /// Ends the engine's life and opens the store anew, with the same registry. False if this
@@ -114,6 +115,9 @@ pub const CHECKS: &[(&str, Check)] = &[
     ("pins_of_ranges_messages", pin_ranges::messages),
     ("pins_of_ranges_dropped", pin_ranges::hidden_trees),
     ("pins_of_ranges_branched", pin_ranges::branches),
+    ("branches_of_ranges", branch_ranges::reads),
+    ("branches_of_ranges_written", branch_ranges::writes),
+    ("branches_of_ranges_space", branch_ranges::space),
     ("pins_of_ranges_space", pin_ranges::space),
     ("pins_of_ranges_shares", pin_ranges::shares),
     ("branches_unsupported", branches::unsupported),

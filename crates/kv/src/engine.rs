@@ -1,8 +1,9 @@
 //! The contract itself.
 
 use crate::{
-    Batch, Capabilities, ChangedKey, Counters, DeletedRange, Guards, Holder, KvError, Limits,
-    NewBranch, PinInfo, PinRanges, Snapshot, SpaceShare, TreeInfo, TreeOptions, UpsertRegistry,
+    Batch, Capabilities, ChangedKey, Counters, DeletedRange, Guards, Holder, KeyRanges, KvError,
+    Limits, NewBranch, PinInfo, PinRanges, Snapshot, SpaceShare, TreeInfo, TreeOptions,
+    UpsertRegistry,
 };
 use stitch_base::{Seqno, TreeId};
 
@@ -97,7 +98,7 @@ pub enum Caching {
     /// It goes into the engine's cache, as far as that has room.
     #[default]
     IfRoom,
-    /// It goes past the cache: who asks keeps it.
+    /// Bypasses the cache: the caller keeps the data.
     Past,
 }
 
@@ -106,10 +107,10 @@ pub enum Caching {
 pub enum Coming<'a> {
     /// All of it, in the order of keys.
     InOrder,
-    /// Short parts of it, in any order: the files of a directory. As long as there is memory for
-    /// it, what nobody has come for stays.
+    /// Short parts of it, in any order: the files of a directory. As long as there is memory,
+    /// blocks that were not read yet stay.
     InParts,
-    /// As `InParts`, after what was asked for before: it takes no place of what somebody comes for.
+    /// Like `InParts`, with less priority: it must not evict prefetched data that is in use.
     Later,
     /// As `InParts`, and what lies after the range and before this key as well, as far as it is
     /// read with it.
@@ -175,6 +176,17 @@ pub trait Engine: Send + Sync {
         debug_assert!(!self.capabilities().pins, "an engine with pins knows more");
         let _ = at;
         self.trees()
+    }
+
+    /// Returns the keys that a snapshot holds of a tree, if it does not hold all: those of a
+    /// narrowed pin, or of the moment of a branch that begins at one.
+    fn held_ranges(&self, tree: TreeId, at: &Snapshot) -> Option<KeyRanges> {
+        let _ = (tree, at);
+        debug_assert!(
+            !self.capabilities().pins_of_ranges,
+            "an engine that narrows pins knows more"
+        );
+        None
     }
 
     /// Makes an empty tree.
@@ -419,8 +431,8 @@ pub trait Engine: Send + Sync {
     ///
     /// A snapshot that [`Self::open_pin`] returns afterwards reads these keys. Reads, scans, guards
     /// and [`Self::keys_between`] of a key or range that is not within one of the ranges are
-    /// refused as [`KvError::KeysNotHeld`], and so are branches of a tree with such keys: they
-    /// would hold all of it. Snapshots that were opened before go on and hold what they did.
+    /// refused as [`KvError::KeysNotHeld`]. A branch of the tree begins with these keys alone: see
+    /// [`Self::branch_trees`]. Snapshots that were opened before go on and hold what they did.
     ///
     /// An engine without [`Capabilities::pins_of_ranges`] leaves the pin as it is.
     ///
@@ -447,10 +459,15 @@ pub trait Engine: Send + Sync {
     /// parent's options. All of them are made, in one step and of one moment, or none. Copies
     /// nothing; returns their numbers in the order of `branches`.
     ///
+    /// Where `at` holds ranges of the keys of a parent ([`Self::narrow_pin`]), the branch begins
+    /// with these keys, and no other key is there: reads return nothing, as for a key that was
+    /// never written. It holds them alone ([`TreeInfo::branch_ranges`]), takes writes of all keys,
+    /// and beside them reads of the parent at [`Self::branch_moment`] are refused as
+    /// [`KvError::KeysNotHeld`].
+    ///
     /// # Errors
     /// [`KvError::Unsupported`], [`KvError::NoTree`] (a parent that is not alive, or was not at
-    /// `at`), [`KvError::NotHeld`], [`KvError::KeysNotHeld`], [`KvError::TooDeep`], and as
-    /// [`Self::create_tree`].
+    /// `at`), [`KvError::NotHeld`], [`KvError::TooDeep`], and as [`Self::create_tree`].
     ///
     /// # Durability
     /// On the medium when this returns, with every commit that the branches see.
@@ -510,9 +527,10 @@ pub trait Engine: Send + Sync {
         Err(KvError::Unsupported("branch trees"))
     }
 
-    /// Does ahead what [`Self::absorb`] of these branches has to do and can be done while others
-    /// write. Whoever absorbs under locks of its own calls it before it takes them, once nobody
-    /// writes to the branches. It changes nothing that anybody reads, and may be left out.
+    /// Does in advance the part of [`Self::absorb`] of these branches that can run while others
+    /// write. A caller that absorbs under locks of its own calls this before it takes them, once
+    /// there are no more writes to the branches. It changes nothing that a reader sees. The call is
+    /// optional.
     ///
     /// # Errors
     /// As [`Self::absorb`]. None if the engine can do nothing ahead.
@@ -524,8 +542,8 @@ pub trait Engine: Send + Sync {
     /// Gives what was written to branch trees to their parents, then applies `batch`, and drops the
     /// branches: one commit, whole or not at all, if nothing that `guards` name has changed since
     /// their moments. Each message that was written to a branch is applied to what the parent holds
-    /// by then. Whoever wants to know that nobody else changed the same keys adds a guard on
-    /// each of [`Self::branch_keys`], as of [`Self::branch_moment`].
+    /// by then. To refuse the commit if another writer changed the same keys, add a guard on each
+    /// of [`Self::branch_keys`], as of [`Self::branch_moment`].
     ///
     /// # Errors
     /// [`KvError::Conflict`], [`KvError::NoTree`] (a branch or a parent that is not alive),
@@ -595,8 +613,8 @@ pub trait Engine: Send + Sync {
         at: Option<&Snapshot>,
     ) -> Result<Box<dyn Scan + '_>, KvError>;
 
-    /// As [`Self::scan`] upward, for who will read all of a bounded range: what it needs may be
-    /// read together.
+    /// Scans upward like [`Self::scan`], for a caller that will read all of a bounded range: the
+    /// engine may read its blocks together.
     ///
     /// # Errors
     /// As [`Self::scan`].
@@ -609,9 +627,9 @@ pub trait Engine: Send + Sync {
         self.scan(tree, range, Direction::Forward, at)
     }
 
-    /// Says that [`Self::scan_whole`] will soon be asked for a range, at most about a megabyte
-    /// at a time and each part once. Returns at once, and promises nothing; answers whether it is
-    /// being read or at hand.
+    /// Prefetches a range that [`Self::scan_whole`] will soon read, at most about a megabyte at a
+    /// time and each part once. Returns without a wait; the engine may ignore the hint. Returns
+    /// whether the range is being read or in memory.
     fn read_ahead(
         &self,
         tree: TreeId,
@@ -674,8 +692,8 @@ pub trait Engine: Send + Sync {
 
     /// Sets how many bytes commits of the other classes leave to those of
     /// [`SpaceClass::Allocated`], instead of the number set before. They are not free in
-    /// [`Self::space`]. Who commits with that class sets less afterwards. The number is not stored:
-    /// it is 0 at open.
+    /// [`Self::space`]. A caller that has committed with that class sets less afterwards. The
+    /// number is not stored: it is 0 at open.
     ///
     /// # Errors
     /// [`KvError::NoSpace`] if it is more than before, and as much more is not free: nothing is

@@ -64,7 +64,7 @@ pub enum KvError {
         /// The first key that changed, in the order of the guards.
         key: Vec<u8>,
     },
-    /// Nobody can say whether the batch was applied: read before running it again.
+    /// It is unknown whether the batch was applied: read before running it again.
     #[error("the outcome of the commit is unknown")]
     Unknown,
     /// The store was closed, or its instance removed: open it anew.

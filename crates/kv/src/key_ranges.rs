@@ -123,6 +123,30 @@ impl KeyRanges {
         }
     }
 
+    /// Returns the end of the last range that ends at or before `key`; `None` without any.
+    #[must_use]
+    pub fn end_before(&self, key: &[u8]) -> Option<&[u8]> {
+        let ends_before = |end: &Option<Vec<u8>>| end.as_deref().is_some_and(|end| end <= key);
+        let at = self.0.partition_point(|(_, end)| ends_before(end));
+        self.0[..at].last().and_then(|(_, end)| end.as_deref())
+    }
+
+    /// Returns the keys that are in these ranges and in `other`.
+    #[must_use]
+    pub fn common(&self, other: &Self) -> Self {
+        let both = self.0.iter().flat_map(|(start, end)| {
+            let met = other.0.iter().filter(move |(first, last)| {
+                let is_before = |a: &[u8], b: &Option<Vec<u8>>| b.as_deref().is_none_or(|b| a < b);
+                is_before(first, end) && is_before(start, last)
+            });
+            met.map(move |(first, last)| {
+                let ends = [end.as_ref(), last.as_ref()].into_iter().flatten();
+                (start.max(first).clone(), ends.min().cloned())
+            })
+        });
+        Self::new(both)
+    }
+
     /// Reports whether every key of these ranges is in a range of `other`.
     #[must_use]
     pub fn is_within(&self, other: &Self) -> bool {
@@ -196,6 +220,15 @@ mod tests {
             assert_eq!(ranges.meets(range), (first..end[0]).any(has), "{list:?}");
             let keys = ranges.meets_keys(&key, &end);
             assert_eq!(keys, (first..=end[0]).any(has), "{list:?}");
+            let other = KeyRanges::new([(key.to_vec(), Some(end.to_vec()))]);
+            let both = ranges.common(&other);
+            for at in 0..30 {
+                let is_in = (first..end[0]).contains(&at) && has(at);
+                assert_eq!(both.has(&[at]), is_in, "{list:?}");
+            }
+            let last = (1..=first).rev().find(|key| has(*key - 1) && !has(*key));
+            let last = last.map(|key| vec![key]);
+            assert_eq!(ranges.end_before(&key), last.as_deref(), "{list:?}");
             let change = (first + 1..=20).find(|key| has(*key) != has(first));
             let change = change.map(|key| vec![key]);
             assert_eq!(ranges.next_change(&key), change.as_deref(), "{list:?}");

@@ -29,9 +29,9 @@ mod space_share;
 
 use crate::{
     Batch, BranchPoint, Capabilities, ChangedKey, CommitOptions, Counters, DeletedRange, Direction,
-    Engine, Guarded, Guards, Holder, KeyRange, KvError, Limits, NewBranch, PinInfo, PinRanges,
-    Scan, Snapshot, SpaceClass, SpaceShare, SpaceUsage, TreeInfo, TreeOptions, UpsertRegistry,
-    Violation, check_free, check_tree_name, counters,
+    Engine, Guarded, Guards, Holder, KeyRange, KeyRanges, KvError, Limits, NewBranch, PinInfo,
+    PinRanges, Scan, Snapshot, SpaceClass, SpaceShare, SpaceUsage, TreeInfo, TreeOptions,
+    UpsertRegistry, Violation, check_free, check_tree_name, counters,
 };
 use bytes::Bytes;
 pub use fault::CommitFault;
@@ -95,6 +95,7 @@ impl Tree {
             name: self.name.clone(),
             options: self.options.clone(),
             branch: self.branch,
+            branch_ranges: self.rows.read().branch_ranges(),
         }
     }
 }
@@ -310,6 +311,10 @@ impl Engine for ModelEngine {
         let state = self.state.read();
         let trees = state.trees.iter();
         trees.map(|(id, tree)| tree.info(*id)).collect()
+    }
+
+    fn held_ranges(&self, tree: TreeId, at: &Snapshot) -> Option<KeyRanges> {
+        self.holds.own(at).ranges_of(tree).cloned()
     }
 
     fn trees_at(&self, at: &Snapshot) -> Vec<TreeInfo> {

@@ -2,8 +2,8 @@
 
 use crate::{
     Batch, Caching, Capabilities, Coming, CommitOptions, Counters, Direction, Engine, Holder,
-    KeyRange, KvError, Limits, Scan, Snapshot, SpaceShare, SpaceUsage, TreeInfo, TreeOptions,
-    Violation,
+    KeyRange, KeyRanges, KvError, Limits, Scan, Snapshot, SpaceShare, SpaceUsage, TreeInfo,
+    TreeOptions, Violation,
 };
 use std::sync::Arc;
 use stitch_base::{Seqno, TreeId};
@@ -103,6 +103,10 @@ impl Engine for SnapshotEngine {
             return self.trees();
         }
         self.engine.trees_at(at)
+    }
+
+    fn held_ranges(&self, tree: TreeId, at: &Snapshot) -> Option<KeyRanges> {
+        self.engine.held_ranges(tree, at)
     }
 
     fn create_tree(&self, _: &str, _: &TreeOptions) -> Result<TreeId, KvError> {

@@ -1,6 +1,6 @@
 //! Trees and their options.
 
-use crate::BranchPoint;
+use crate::{BranchPoint, KeyRanges};
 use stitch_base::TreeId;
 
 /// How a tree's blocks are compressed.
@@ -94,4 +94,7 @@ pub struct TreeInfo {
     pub options: TreeOptions,
     /// Where it begins, if it is a branch tree.
     pub branch: Option<BranchPoint>,
+    /// Of a branch tree that begins at a narrowed pin: the keys of the parent that it begins with.
+    /// `None` for all.
+    pub branch_ranges: Option<KeyRanges>,
 }

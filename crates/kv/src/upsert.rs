@@ -1,5 +1,5 @@
 //! Upserts: blind read-modify-writes. A message carries a delta; a registered pure function folds
-//! it over the old value when somebody reads the key or a compaction meets both.
+//! it over the old value when a reader reads the key or a compaction meets both.
 //!
 //! Paper: Jannen et al., BetrFS, ToS 2015, section 2.2 (upserts on a B-epsilon-tree).
 

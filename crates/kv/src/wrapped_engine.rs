@@ -2,8 +2,9 @@
 
 use crate::{
     Batch, Caching, Capabilities, ChangedKey, Coming, CommitOptions, Counters, DeletedRange,
-    Direction, Engine, Guards, Holder, KeyRange, KvError, Limits, NewBranch, PinInfo, PinRanges,
-    Scan, Snapshot, SpaceShare, SpaceUsage, TreeInfo, TreeOptions, UpsertRegistry, Violation,
+    Direction, Engine, Guards, Holder, KeyRange, KeyRanges, KvError, Limits, NewBranch, PinInfo,
+    PinRanges, Scan, Snapshot, SpaceShare, SpaceUsage, TreeInfo, TreeOptions, UpsertRegistry,
+    Violation,
 };
 use bytes::Bytes;
 use stitch_base::{Seqno, TreeId};
@@ -51,6 +52,7 @@ wrapped_engine! {
     fn capabilities(&self) -> Capabilities;
     fn trees(&self) -> Vec<TreeInfo>;
     fn trees_at(&self, at: &Snapshot) -> Vec<TreeInfo>;
+    fn held_ranges(&self, tree: TreeId, at: &Snapshot) -> Option<KeyRanges>;
     fn create_tree(&self, name: &str, options: &TreeOptions) -> Result<TreeId, KvError>;
     fn drop_tree(&self, tree: TreeId) -> Result<(), KvError>;
     fn drop_trees(&self, trees: &[TreeId]) -> Result<(), KvError>;

@@ -154,6 +154,7 @@ impl Catalog {
             name: name.to_owned(),
             options: options.clone(),
             branch: None,
+            branch_ranges: None,
         };
         self.write_record(database, &info)?;
         let family = Arc::new(family);
@@ -247,6 +248,7 @@ fn info_of(id: TreeId, record: TreeRecord) -> TreeInfo {
             value_block_bytes: record.value_block_bytes,
         },
         branch: None,
+        branch_ranges: None,
     }
 }
 

@@ -80,8 +80,8 @@ impl CommandError {
     }
 }
 
-/// What a client is told when the store fails: `OOM` where deleting helps, `MISCONF` where someone
-/// has to look after the store.
+/// Returns the reply for a failure of the store: `OOM` if deletes help, `MISCONF` if the store
+/// needs an operator.
 pub(crate) fn store_reply(error: &ServeError) -> String {
     match error.kind() {
         ErrorKind::NoSpace => format!("OOM command not allowed: {error}"),

@@ -1,8 +1,9 @@
 //! Rounds that stand still while others change the rows that are served.
 //!
 //! The server keeps totals, expiries and watched keys in memory, and decides within a round by what
-//! it has read. So nothing else may write `redis/rows` during a round. Who has to, as the commit of
-//! a transaction of files and records, pauses the rounds, and says what has changed:
+//! it has read. So nothing else may write `redis/rows` during a round. A writer that has to, such
+//! as the commit of a transaction of files and records, pauses the rounds and reports what has
+//! changed:
 //!
 //! ```text
 //! server   | round | round |  (waits)                  | reads totals again | round |

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_is_for_those_who_watch() {
+    fn a_change_is_for_its_watchers() {
         let (one, two) = (ClientId(1), ClientId(2));
         let mut watches = Watches::default();
         watches.watch(one, b"a");

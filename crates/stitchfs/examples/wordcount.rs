@@ -66,7 +66,7 @@ fn count(db: &Database, words: &Tree, text: impl BufRead) -> Result<(), Box<dyn 
     Ok(())
 }
 
-/// Makes the index anew, in one step for whoever reads meanwhile.
+/// Makes the index anew, in one step for concurrent readers.
 fn sort(db: &Database, words: &Tree, by_count: &Tree) -> Result<(), StoreError> {
     let now = db.snapshot();
     let mut batch = Batch::new();

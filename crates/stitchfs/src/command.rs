@@ -252,7 +252,7 @@ pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
     if Stage::current() == Some(Stage::Watcher) {
         return match watch::run() {
             Ok(()) => ExitCode::SUCCESS,
-            // There is nobody to tell.
+            // No process waits for a message.
             Err(_) => ExitCode::FAILURE,
         };
     }

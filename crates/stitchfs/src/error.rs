@@ -263,7 +263,7 @@ impl StoreError {
         }
     }
 
-    /// True if this user, or anybody, may not open the store like that.
+    /// Reports whether opening the store in this way is denied, to this user or to all.
     #[must_use]
     pub fn is_denied(&self) -> bool {
         matches!(

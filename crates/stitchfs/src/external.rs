@@ -4,8 +4,8 @@
 //! In a store that is a directory, `STORE/files` stands for `STORE.files`. `STORE.files/uuid` says
 //! which store it belongs to; `STORE.files/INSTANCE/XX/INO.NUMBER` are the contents of an inode,
 //! with the last byte of the number as `XX`, all in hexadecimal; `STORE.files/INSTANCE/lost+found`
-//! has what `fsck` has set aside. The files are nobody's but the store's: changed by hand, contents
-//! change behind its back.
+//! has what `fsck` has set aside. Only the store may change these files: a change by hand changes
+//! contents without its knowledge.
 
 use crate::StoreError;
 use std::io;
@@ -346,7 +346,7 @@ impl ExternalFiles for PlainFiles {
 }
 
 /// A thread that makes large files durable now and then, as the engine does with its log, and
-/// removes plain files that nobody needs any more. Ends when dropped.
+/// removes plain files that no inode refers to any more. Ends when dropped.
 pub(crate) struct Settler {
     shared: Arc<(Mutex<bool>, Condvar)>,
     thread: Mutex<Option<JoinHandle<()>>>,

@@ -116,7 +116,7 @@ impl Files {
         if fs.detached_dirs() > 0
             && let Err(error) = fs.empty_detached(u64::MAX)
         {
-            // Nobody has asked for it; it is there to be used all the same.
+            // The caller did not ask for this work: the store opens even if it fails.
             tracing::warn!(%error, "a removed tree gives no space back; tried again at the next open");
         }
         let fs = Arc::new(fs);
@@ -183,7 +183,7 @@ impl Files {
     /// The root directory.
     #[must_use]
     pub fn root(&self) -> Dir {
-        // The root is always known, whether or not anybody holds it.
+        // The root is always known, even without a handle on it.
         Dir::new(Hold::root(&self.open))
     }
 

@@ -1,9 +1,9 @@
 //! What a daemon does when it is asked to: one task at a time, in a thread of its own, so that no
 //! request to the file system waits for it.
 //!
-//! The attribute [`crate::JOB_XATTR`] takes `{"do": ..., "token": ...}` and answers how the last
-//! task goes, with its token, so that who asked knows it again. A result with many rows is read a
-//! part at a time: `{"do": "rows", "from": ..., "token": ...}` chooses which.
+//! The attribute [`crate::JOB_XATTR`] takes `{"do": ..., "token": ...}` and returns the state of
+//! the last task, with its token, so that the caller can recognize its own. A result with many rows
+//! is read a part at a time: `{"do": "rows", "from": ..., "token": ...}` chooses which.
 
 use crate::{ROWS_AT_ONCE, Store, StoreError, Task};
 use serde_json::{Value, json};

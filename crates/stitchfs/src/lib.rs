@@ -95,7 +95,7 @@ pub mod counters {
 }
 
 /// Name of the extended attribute of a mount's root directory that its daemon answers with what it
-/// has done so far, as JSON. To be read by root and by whoever mounted.
+/// has done so far, as JSON. Root and the user who mounted may read it.
 pub const STATS_XATTR: &str = "stitchfs.stats";
 
 /// The examples of the library's page run as tests.

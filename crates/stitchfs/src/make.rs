@@ -49,7 +49,7 @@ pub struct MakeOptions {
     pub large_files: LargeFiles,
 }
 
-/// Whose the root directory of a new store is.
+/// Owner and mode of the root directory of a new store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RootOwner {
     /// User.

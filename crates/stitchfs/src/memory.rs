@@ -1,8 +1,8 @@
-//! How much memory a store may use when nobody says: a quarter of what this process can have.
+//! The default memory budget of a store: a quarter of the memory that this process can have.
 //!
-//! What it can have is the machine's memory or, where smaller, the limit of its control group or of
-//! any group above, in version 1 and version 2 of their interface, or that of its address space or
-//! data (`ulimit -v`, `ulimit -d`).
+//! This is the machine's memory or, where smaller, the limit of its control group or of any group
+//! above, in version 1 and version 2 of their interface, or that of its address space or data
+//! (`ulimit -v`, `ulimit -d`).
 
 use rustix::process::{Resource, getrlimit};
 use std::fs;

@@ -67,7 +67,7 @@ pub(crate) fn run(
         return Err(StoreError::Lacks {
             path: store.path().to_owned(),
             engine: EngineKind::RocksDb,
-            what: "record of who needs its space",
+            what: "record of the holders of its space",
         });
     }
     let told = match of {

@@ -243,7 +243,7 @@ fn a_large_transaction_is_whole_or_gone() {
     let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
     let found = many.get_many(&one, &keys).unwrap();
     assert_eq!(found.iter().flatten().count(), 2);
-    assert_eq!(names(&db), ["one"], "its trees are nobody else's");
+    assert_eq!(names(&db), ["one"], "its trees are not listed");
     many.commit().unwrap();
     drop(fill(1000));
     let killed = fill(2000);

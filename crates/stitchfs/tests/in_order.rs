@@ -52,7 +52,7 @@ fn counter(files: &Files, name: &str) -> u64 {
 }
 
 #[test]
-fn who_reads_in_order_reads_each_block_once_in_few_calls() {
+fn reads_in_order_read_each_block_once_in_few_calls() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store");
     let len = 24 * MIB + 12_345;
@@ -79,7 +79,7 @@ fn who_reads_in_order_reads_each_block_once_in_few_calls() {
 }
 
 #[test]
-fn who_reads_here_and_there_reads_nothing_else() {
+fn reads_here_and_there_read_nothing_else() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store");
     made(&path, 24 * MIB);

@@ -110,7 +110,7 @@ fn a_half_made_volume_is_none() {
 }
 
 #[test]
-fn a_volume_says_who_it_is() {
+fn a_volume_has_an_identity() {
     let opened = open(&Arc::new(fresh())).unwrap();
     assert_eq!(&opened.volume.superblock().uuid, b"0123456789abcdef");
     assert_eq!(opened.volume.superblock().label, "test");
@@ -152,7 +152,7 @@ fn one_damaged_superblock_is_repaired_and_two_are_refused() {
 }
 
 #[test]
-fn another_file_system_is_named_and_nobody_is_told_to_overwrite_it() {
+fn another_file_system_is_named_without_advice_to_overwrite_it() {
     let device = MemDevice::new(16 << 20);
     device
         .write_at(0, &[&[0; 1080], b"\x53\xef", &[0; 3014]])
@@ -215,7 +215,7 @@ fn features_decide_what_an_unknown_program_may_do() {
 }
 
 #[test]
-fn versions_decide_who_may_read() {
+fn versions_decide_which_programs_may_read() {
     let newer_minor = with_superblock(|s| s.version = (2, 9));
     assert_eq!(
         open(&newer_minor).unwrap_err().kind(),
@@ -364,7 +364,7 @@ fn a_format_is_raised_when_it_is_needed_and_for_good() {
     let opened = open(&device).unwrap();
     opened.volume.close().unwrap();
     drop(opened);
-    assert_eq!(format(), ((2, 0), (2, 0)), "nobody needed another");
+    assert_eq!(format(), ((2, 0), (2, 0)), "no other format was required");
     let opened = open(&device).unwrap();
     opened.volume.require_format((2, 0)).unwrap();
     assert_eq!(format(), ((2, 0), (2, 0)));

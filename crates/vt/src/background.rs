@@ -136,12 +136,13 @@ impl WriteOutDuty {
     pub(crate) fn look(&mut self, store: &Store) {
         // A failure has poisoned the store, and whoever calls next is told; or there was no space,
         // and it is tried again.
-        while let Ok(true) = store.write_out_one() {
+        while let Ok(true) = store.member.write_out_one() {
             if store.signals.is_stopped() {
                 return;
             }
         }
         let now = store.options.clock.monotonic();
+        debug_assert!(now >= self.synced_at, "time goes on");
         if now.saturating_sub(self.synced_at) >= store.options.sync_interval {
             self.synced_at = now;
             if let Err(error) = store.sync_if_needed() {
@@ -170,7 +171,7 @@ impl WriteOutDuty {
         let since = *self.deletes_since.get_or_insert(now);
         if is_quiet || now.saturating_sub(since) >= DELETES_AFTER {
             self.deletes_since = None;
-            if let Err(error) = store.seal_deletes() {
+            if let Err(error) = store.write_outs.seal_deletes() {
                 store.gate.fail(&error);
             }
         }
@@ -180,6 +181,7 @@ impl WriteOutDuty {
     fn is_read(&mut self, store: &Store) -> bool {
         let misses = store.cache.counters().get(ReadCount::Misses);
         let before = std::mem::replace(&mut self.misses, misses);
+        debug_assert!(misses >= before, "counters rise");
         misses - before >= READ_MISSES_MIN
     }
 }
@@ -220,6 +222,7 @@ impl CompactionDuty {
             self.order.forget();
             store.compactor.forget_avoided();
         }
+        debug_assert!(now >= self.in_order_since, "time goes on");
         let is_idle = now.saturating_sub(self.in_order_since) >= IDLE_AFTER;
         let write_outs = store.counters.write_outs.get();
         if std::mem::replace(&mut self.write_outs, write_outs) != write_outs {
@@ -250,7 +253,7 @@ impl CompactionDuty {
             }
             // As above. What is brought into order leaves whole zones, which need not be evacuated.
             if !matches!(self.order.look(store), Ok(true)) {
-                drop(self.defrag.look(store));
+                drop(self.defrag.look(&store.member));
             }
         }
         store.volume.discard_freed(DISCARD_ZONES);
@@ -261,21 +264,9 @@ impl Store {
     fn sync_if_needed(&self) -> Result<(), VtError> {
         let log = self.volume.log();
         if log.end()? > log.durable_end() {
-            return self.sync();
+            return self.committer.sync();
         }
         Ok(log.mark_apart()?)
-    }
-
-    /// Seals the active memtable if something in it removes something: what that hides is given
-    /// back only by compactions.
-    pub(crate) fn seal_deletes(&self) -> Result<(), VtError> {
-        let mut committer = self.committer.lock();
-        let view = self.views.get();
-        if view.active().has_deletes() && view.sealed_count() == 0 {
-            drop(view);
-            self.seal(&mut committer)?;
-        }
-        Ok(())
     }
 }
 

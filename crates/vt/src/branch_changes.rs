@@ -42,11 +42,15 @@ impl Store {
             .iter()
             .for_each(|info| self.space.note_tree(&info.options));
         let ids: Vec<TreeId> = infos.iter().map(|info| info.id).collect();
-        let parents = branches.iter().map(|branch| branch.parent);
-        let hold = |parent| self.snapshots.take_for_branch(moment.seqno(), parent);
+        let parents = branches.iter().map(|branch| branch.parent).zip(&infos);
+        let hold = |(parent, info): (TreeId, &TreeInfo)| {
+            let ranges = info.branch_ranges.clone();
+            self.snapshots
+                .take_for_branch(moment.seqno(), parent, ranges)
+        };
         let holds: Vec<_> = parents.map(hold).collect();
         // Syncs the log: every write that the branches see is in it.
-        self.install_trees(&mut installer, edit)?;
+        self.trees.install(&mut installer, edit)?;
         self.branches.add(ids.iter().copied().zip(holds));
         self.committer.lock().trees.extend(ids.iter().copied());
         Ok(ids)
@@ -200,9 +204,8 @@ fn new_branches(
     let mut id = version.next_tree;
     for NewBranch { parent, name } in branches {
         if version.is_living(*parent) && moment.saw(*parent) {
-            // The branch holds all of it.
-            let all = Guarded::Range(KeyRange::all());
-            moment.check_held(version, (*parent, all))?;
+            let none = Guarded::Range(KeyRange::new(&[], &[]));
+            moment.check_held(version, (*parent, none))?;
         }
         let was_there = version.is_living(*parent) && moment.has(*parent);
         if !was_there {
@@ -221,6 +224,7 @@ fn new_branches(
                 parent: *parent,
                 seqno: moment.seqno(),
             }),
+            branch_ranges: moment.ranges_of(*parent).cloned(),
         });
         id = id.next();
     }

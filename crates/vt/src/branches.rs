@@ -25,7 +25,7 @@ use std::sync::Arc;
 use stitch_base::sync::Mutex;
 use stitch_base::{PinId, Seqno, TreeId};
 use stitch_format::vt_manifest::VersionEdit;
-use stitch_kv::KvError;
+use stitch_kv::{KeyRanges, KvError};
 
 /// The moments of a store's branch trees.
 #[derive(Debug, Default)]
@@ -42,7 +42,8 @@ impl Branches {
         debug_assert!(holds.is_empty(), "branches are restored once");
         for tree in version.trees.values() {
             if let Some(branch) = tree.info.branch {
-                let hold = snapshots.take_for_branch(branch.seqno, branch.parent);
+                let ranges = tree.info.branch_ranges.clone();
+                let hold = snapshots.take_for_branch(branch.seqno, branch.parent, ranges);
                 holds.insert(tree.info.id, hold);
             }
         }
@@ -90,11 +91,18 @@ impl Branches {
         holds.values().map(|h| h.seqno()).max().unwrap_or_default()
     }
 
-    /// Returns the newest moment that a branch of a tree sees; 0 without any.
-    pub(crate) fn newest_seqno_of(&self, parent: TreeId) -> Seqno {
+    /// Returns the newest moment that a branch of a tree sees of every key, 0 without any; and
+    /// those that branches see of ranges of it.
+    pub(crate) fn newest_seqnos_of(&self, parent: TreeId) -> (Seqno, Vec<(Seqno, KeyRanges)>) {
         let holds = self.holds.lock();
-        let of_parent = holds.values().filter(|h| h.parent() == Some(parent));
-        of_parent.map(|h| h.seqno()).max().unwrap_or_default()
+        let (mut whole, mut ranged) = (Seqno(0), Vec::new());
+        for hold in holds.values().filter(|h| h.parent() == Some(parent)) {
+            match hold.ranges_of(parent) {
+                Some(ranges) => ranged.push((hold.seqno(), ranges.clone())),
+                None => whole = whole.max(hold.seqno()),
+            }
+        }
+        (whole, ranged)
     }
 }
 

@@ -129,8 +129,16 @@ impl Buffer {
     pub(crate) fn note(&self, trees: &BatchTrees, room: Room, deletes: bool, last: Seqno) {
         let mut state = self.state.lock();
         state.trees.extend(trees.iter());
+        debug_assert!(
+            room.page_bytes <= room.bytes,
+            "pages are a part of the room"
+        );
         state.used_bytes += room.bytes;
         state.page_bytes += room.page_bytes;
+        debug_assert!(
+            state.page_bytes <= state.used_bytes,
+            "pages are a part of all"
+        );
         state.has_deletes |= deletes;
         debug_assert!(last > state.last_seqno, "sequence numbers rise");
         state.last_seqno = last;
@@ -146,7 +154,7 @@ impl Buffer {
         self.state.lock().has_deletes
     }
 
-    /// Gives up what is promised and no commit has used up. The caller holds the committer's lock.
+    /// Gives up what is promised and no commit has used up. The caller holds the lock of commits.
     /// Returns false if that is nothing.
     pub(crate) fn give_back_room(&self) -> bool {
         let mut state = self.state.lock();
@@ -156,6 +164,7 @@ impl Buffer {
         };
         let unused_bytes = room.bytes().saturating_sub(used_bytes);
         room.release(unused_bytes);
+        debug_assert!(room.bytes() <= used_bytes, "what is left is used up");
         unused_bytes > 0
     }
 

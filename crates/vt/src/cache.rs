@@ -168,10 +168,12 @@ struct Shard {
 impl Shard {
     fn remove(&mut self, at: usize) -> Slot {
         let slot = self.slots.swap_remove(at);
-        self.by_key.remove(&slot.key);
+        let found = self.by_key.remove(&slot.key);
+        debug_assert_eq!(found, Some(at), "a block is found where it is");
         if let Some(moved) = self.slots.get(at) {
             self.by_key.insert(moved.key, at);
         }
+        debug_assert!(self.bytes >= slot.bytes, "a block is counted");
         self.bytes -= slot.bytes;
         slot
     }
@@ -181,12 +183,18 @@ impl Shard {
         debug_assert!(before.is_none(), "a block is there once");
         self.bytes += slot.bytes;
         self.slots.push(slot);
+        debug_assert_eq!(
+            self.by_key.len(),
+            self.slots.len(),
+            "each block has its place"
+        );
     }
 
     /// Takes blocks out until at most `bytes_max` are left, and hands them over, so that they are
     /// dropped outside of the lock.
     fn shrink(&mut self, bytes_max: usize, out: &mut Vec<Slot>) {
         while self.bytes > bytes_max {
+            debug_assert!(!self.slots.is_empty(), "bytes are those of blocks");
             if self.hand >= self.slots.len() {
                 self.hand = 0;
             }
@@ -395,6 +403,7 @@ impl BlockCache {
         self.change(&mut shard, |shard| {
             shard.shrink(bytes_max - bytes, &mut out);
             shard.add(slot);
+            debug_assert!(shard.bytes <= bytes_max, "a shard is bounded");
         });
         drop(shard);
     }

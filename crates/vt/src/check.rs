@@ -2,6 +2,7 @@
 
 use crate::VtError;
 use crate::entry::EntryIter;
+use crate::member::Member;
 use crate::memtable::Memtable;
 use crate::rules::{check_owners, check_shape, check_zones};
 use crate::store::Store;
@@ -39,7 +40,7 @@ impl Store {
     ) -> Result<Vec<Violation>, VtError> {
         // Nothing is installed meanwhile, so that the online-map can be compared.
         let stores = match self.volume.is_first() {
-            true => self.pool.all(),
+            true => self.member.pool.all(),
             false => Vec::new(),
         };
         let others = stores.iter().filter(|s| !s.volume.is_first());
@@ -61,7 +62,7 @@ impl Store {
             report("pins", error.to_string());
         }
         check_zones(self.volume.zones(), version, &mut report);
-        for detail in Self::shared_bytes(&stores) {
+        for detail in Member::shared_bytes(&stores) {
             report("extent-owner", detail);
         }
         drop((installer, installers));

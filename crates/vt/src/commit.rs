@@ -1,7 +1,7 @@
 //! Commits.
 //!
 //! 1. The batch is checked: sizes, trees, upsert functions. The writer is slowed if it must be.
-//! 2. Under the committer's lock: room in the memtable and promised space are made sure of, the
+//! 2. Under the lock of commits: room in the memtable and promised space are made sure of, the
 //!    messages get their sequence numbers, the batch is appended to the backup log, inserted into
 //!    the memtable, and published. With guards, what they name is checked first: see [`guards`].
 //! 3. Outside the lock, where asked for: the log is synced. Syncs of several commits are one.
@@ -12,41 +12,50 @@
 //! ```
 //!
 //! Values of direct runs and of long write streams go to their zone at once, and the log holds
-//! where they are: see [`placement`] and [`crate::direct`].
+//! where they are: see [`placement`], [`direct_writer`] and [`crate::direct`]. What a commit waits
+//! for is in [`room`].
 
 mod absorb;
 #[cfg(test)]
 mod batch_text;
+mod direct_writer;
 mod guards;
 mod placement;
 mod room;
 mod segments;
 mod write_stream;
 
+pub(crate) use absorb::{AbsorbWriter, Absorber};
+pub(crate) use direct_writer::DirectWriter;
+pub(crate) use room::CommitRoom;
+
 use crate::VtError;
-use crate::buffer::{Buffer, TABLE_OVERHEAD_BYTES};
-use crate::committer::Committer;
-use crate::compaction::Pressure;
+use crate::buffer::Buffer;
+use crate::cache::BlockCache;
+use crate::commit_lock::{CommitLock, CommitState};
+use crate::compaction::Level0Debt;
+use crate::counters::VtCounters;
 use crate::direct::DirectRun;
 use crate::entry::{EntryRef, Op, RangeDelete};
+use crate::gate::Gate;
 use crate::memtable::Memtable;
-use crate::signals::Worker;
-use crate::store::Store;
-use crate::table::{NewTable, WrittenBlocks};
+use crate::options::VtOptions;
+use crate::read::ReadPath;
+use crate::signals::{Signals, Worker};
+use crate::snapshots::{Hold, Snapshots};
+use crate::space::SpaceLedger;
+use crate::table::WrittenBlocks;
 use crate::version::Version;
-use crate::view::View;
-use placement::{Continued, Destination, Parts, Placement, PlacementState};
+use crate::view::Views;
+use placement::{Continued, Parts, Placement, PlacementState};
 use segments::{Segments, Tally};
 use std::sync::Arc;
-use std::time::Duration;
-use stitch_base::sync::MutexGuard;
-use stitch_base::sync::atomic::Ordering;
+use stitch_base::sync::atomic::{AtomicU64, Ordering};
+use stitch_base::sync::{Apart, MutexGuard};
 use stitch_base::{ErrorKind, Lsn, Seqno, TreeId};
 use stitch_format::logged_commit::{self, HEAD_BYTES, LoggedRun};
-use stitch_kv::{
-    Batch, CommitOptions, Guards, KvError, Limits, Message, SpaceClass, Stretch, TreeInfo,
-};
-use stitch_volume::{Stream, VolumeError};
+use stitch_kv::{Batch, CommitOptions, Guards, KvError, Limits, Message, Stretch};
+use stitch_volume::{Volume, VolumeError};
 
 /// Longest key, in bytes.
 pub(crate) const KEY_BYTES_MAX: u64 = 4 << 10;
@@ -54,10 +63,43 @@ pub(crate) const KEY_BYTES_MAX: u64 = 4 << 10;
 pub(crate) const VALUE_BYTES_MAX: u64 = 1 << 20;
 /// Largest batch, in bytes, where the backup log can take it.
 const BATCH_BYTES_MAX: u64 = 8 << 20;
-/// What commits write at once lies together.
-const DIRECT_STREAM: Stream = Stream(3);
 
-impl Store {
+/// Commits batches to a store.
+///
+/// Invariants:
+/// - a batch is in the log before it is in the memtable, and in the memtable before it is visible;
+/// - from the append to the publication the lock of commits is not given up;
+/// - what the write-out of a batch takes is promised before the batch is in the log.
+pub(crate) struct Committer {
+    pub(crate) volume: Arc<Volume>,
+    pub(crate) cache: Arc<BlockCache>,
+    pub(crate) options: VtOptions,
+    pub(crate) counters: Arc<Apart<VtCounters>>,
+    /// To know the moments of guards.
+    pub(crate) snapshots: Arc<Snapshots>,
+    pub(crate) views: Arc<Views>,
+    /// The newest write that readers may see.
+    pub(crate) visible: Arc<Apart<AtomicU64>>,
+    /// Syncs that callers have asked for.
+    pub(crate) asked_syncs: Apart<AtomicU64>,
+    pub(crate) state: Arc<CommitLock>,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) signals: Arc<Signals>,
+    pub(crate) space: Arc<SpaceLedger>,
+    /// What reads pay for level 0, which ends when the store is written to.
+    pub(crate) level0: Arc<Level0Debt>,
+    /// To note the gaps that a batch makes and parts.
+    pub(crate) reads: Arc<ReadPath>,
+    pub(crate) room: CommitRoom,
+    pub(crate) direct: DirectWriter,
+}
+
+impl Committer {
+    /// Takes the lock of commits: nothing is committed until it is given up.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, CommitState> {
+        self.state.lock()
+    }
+
     /// What the engine takes.
     pub(crate) fn limits(&self) -> Limits {
         let record = self.volume.log().record_bytes_max();
@@ -65,6 +107,7 @@ impl Store {
         // Any one message fits a batch, and any one entry a block in a run that is kept free.
         let in_batch = batch_bytes_max - KEY_BYTES_MAX - 64;
         let in_zone = self.space.run_bytes() - 2 * KEY_BYTES_MAX;
+        debug_assert!(in_batch > 0 && in_zone > 0, "some message fits");
         Limits {
             key_bytes_max: KEY_BYTES_MAX,
             value_bytes_max: VALUE_BYTES_MAX.min(in_batch).min(in_zone),
@@ -100,7 +143,7 @@ impl Store {
         guards: Option<&Guards>,
         options: CommitOptions,
     ) -> Result<Seqno, KvError> {
-        self.check_writable()?;
+        self.gate.check_writable()?;
         let view = self.views.get();
         let mut segments = self.segments(batch, &view.version)?;
         if options.sync {
@@ -117,7 +160,8 @@ impl Store {
             return Ok(Seqno(self.visible.load(Ordering::Acquire)));
         }
         self.level0.set_quiet(false);
-        self.slow_down(batch.len_bytes() as u64, options.space, view);
+        self.room
+            .slow_down(batch.len_bytes() as u64, options.space, view);
         let (seqno, end) = self.apply(batch, &mut segments, checked, options)?;
         self.counters.commits.add(1);
         self.counters.put_messages.add(batch.count() as u64);
@@ -131,6 +175,11 @@ impl Store {
     /// Notes that somebody waits for a sync: not one that the store makes of itself.
     pub(crate) fn note_asked_sync(&self) {
         self.asked_syncs.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Holds the moment of now: what is visible stays readable as it is.
+    fn hold_now(&self) -> Arc<Hold> {
+        self.snapshots.take(&self.visible)
     }
 
     /// Makes every commit that returned before durable.
@@ -167,25 +216,6 @@ impl Store {
         Ok(self.segments(batch, version)?.tally)
     }
 
-    /// Takes the view, so that nothing is held while a commit waits.
-    fn slow_down(&self, bytes: u64, class: SpaceClass, view: Arc<View>) {
-        if !self.options.background {
-            return;
-        }
-        let delay = self.pace.delay(
-            (bytes, class),
-            &view,
-            &self.sizing.opened,
-            &*self.options.clock,
-        );
-        drop(view);
-        if !delay.is_zero() {
-            self.options.clock.sleep(delay);
-            let us = u64::try_from(delay.as_micros()).unwrap_or(u64::MAX);
-            self.counters.paced_us.add(us);
-        }
-    }
-
     /// Appends, inserts and publishes. Returns the last sequence number and the end of the log.
     fn apply(
         &self,
@@ -195,33 +225,35 @@ impl Store {
         options: CommitOptions,
     ) -> Result<(Seqno, Lsn), KvError> {
         let class = options.space;
-        let mut committer = self.committer.lock();
-        let mut state = self.gather(&mut committer, batch, segments, options);
+        let mut commits = self.lock();
+        let mut state = self.gather(&mut commits, batch, segments, options);
         let tally = &segments.tally;
         let mut placement = Placement::decide(batch, segments, &state);
         loop {
-            if placement.run_bytes > 0 && !self.has_direct_room(placement.run_bytes, class) {
+            if placement.run_bytes > 0 && !self.direct.has_room(placement.run_bytes, class) {
                 state.has_zone_room = false;
                 placement = Placement::decide(batch, segments, &state);
             }
-            let active = self.make_room(&mut committer, placement.logged_bytes)?;
-            let promised = self.promise(&mut committer, &active, &placement, tally, class)?;
+            let active = self.room.make_room(&mut commits, placement.logged_bytes)?;
+            let promise = (&placement, tally, class);
+            let promised = self.room.promise(&mut commits, &active, promise)?;
             let Some(room) = promised else {
                 continue;
             };
-            if committer.is_paused {
-                self.wait_while_paused(&mut committer)?;
+            if commits.is_paused {
+                self.room.wait_while_paused(&mut commits)?;
                 continue;
             }
             // From here on the lock is not given up before the batch is in.
-            if let Some(gone) = tally.trees.iter().find(|t| !committer.trees.contains(t)) {
-                return Err(KvError::NoTree(gone));
-            }
+            commits.check_trees(tally.trees.iter())?;
             if let Some((guards, checked)) = checked {
                 self.check_guards_from(guards, checked)?;
             }
-            let first = committer.last_seqno.next();
-            let runs = match self.write_runs(&mut committer, batch, &placement, (first, class)) {
+            debug_assert!(!commits.is_paused, "commits wait while tables are moved");
+            let first = commits.last_seqno.next();
+            let streams = &mut commits.streams;
+            let of = (batch, &placement);
+            let runs = match self.direct.write_runs(streams, of, (first, class)) {
                 Ok(runs) => runs,
                 Err(error) if error.kind() == ErrorKind::NoSpace => {
                     // Through the log it needs no long hole now.
@@ -235,17 +267,20 @@ impl Store {
                 Ok(end) => end,
                 Err(VolumeError::LogFull { .. }) => {
                     drop(runs);
-                    self.make_log_room(&mut committer)?;
+                    self.room.make_log_room(&mut commits)?;
                     continue;
                 }
                 Err(other) => return Err(VtError::from(other).into()),
             };
             let last = self.insert(&active, first, batch, &placement, runs);
-            committer.streams.note_followed(&active.memtable);
+            debug_assert!(
+                active.log_start <= end,
+                "the record is in the memtable's log"
+            );
+            commits.streams.note_followed(&active.memtable);
             active.note(&tally.trees, room, tally.has_deletes, last);
-            self.note_gaps((&mut committer, &active), batch, tally, last);
-            committer.last_seqno = last;
-            self.visible.store(last.0, Ordering::Release);
+            self.note_gaps((&mut commits, &active), batch, tally, last);
+            commits.publish(last, &self.visible);
             return Ok((last, end));
         }
     }
@@ -254,15 +289,15 @@ impl Store {
     /// streams that segments continue.
     fn gather(
         &self,
-        committer: &mut Committer,
+        commits: &mut CommitState,
         batch: &Batch,
         segments: &mut Segments<'_>,
         options: CommitOptions,
     ) -> PlacementState {
-        committer.streams.begin();
+        commits.streams.begin();
         let asked_syncs = self.asked_syncs.load(Ordering::Relaxed);
         let batch_bytes = batch.len_bytes() as u64;
-        let unsynced_bytes = committer.unsynced.add(batch_bytes, asked_syncs);
+        let unsynced_bytes = commits.unsynced.add(batch_bytes, asked_syncs);
         let state = PlacementState {
             run_bytes_min: self.options.direct_bytes_min,
             is_synced_soon: options.sync || unsynced_bytes < self.options.unsynced_bytes_min,
@@ -271,7 +306,7 @@ impl Store {
         if state.follows_streams(segments) {
             let view = self.views.get();
             let memtable = &view.active().memtable;
-            let streams = &mut committer.streams;
+            let streams = &mut commits.streams;
             segments.continue_streams(|puts| {
                 let (stream, bytes) = streams.follow(&puts.puts, memtable)?;
                 Some(Continued { stream, bytes })
@@ -284,7 +319,7 @@ impl Store {
     /// follows rows of deletes.
     fn note_gaps(
         &self,
-        (committer, active): (&mut Committer, &Buffer),
+        (commits, active): (&mut CommitState, &Buffer),
         batch: &Batch,
         tally: &Tally,
         last: Seqno,
@@ -308,74 +343,12 @@ impl Store {
         let long = self.reads.gap_run_count();
         for (tree, message) in batch.messages() {
             if let Message::Delete { key } = message
-                && let Some(hint) = committer.deletes.delete(tree, key, long)
+                && let Some(hint) = commits.deletes.delete(tree, key, long)
             {
                 self.reads.gaps.hint(hint);
                 self.signals.wake(Worker::Gaps);
             }
         }
-    }
-
-    /// True if what goes to its zone at once finds long holes there, beside all that is promised.
-    fn has_direct_room(&self, bytes: u64, class: SpaceClass) -> bool {
-        let needed = bytes + bytes / 8 + TABLE_OVERHEAD_BYTES;
-        needed <= self.space.roomy_bytes(class) && needed <= self.space.free_bytes(class)
-    }
-
-    /// Writes the runs of a batch to their zones.
-    fn write_runs(
-        &self,
-        committer: &mut Committer,
-        batch: &Batch,
-        placement: &Placement,
-        (first, class): (Seqno, SpaceClass),
-    ) -> Result<Vec<WrittenBlocks>, VtError> {
-        let mut runs = Vec::new();
-        if placement.direct_bytes == 0 {
-            return Ok(runs);
-        }
-        let mut seqno = first;
-        let version = self.version();
-        for part in placement.parts.iter() {
-            let messages = batch.stretch().part(&part.range);
-            match part.destination {
-                Destination::Log => {}
-                Destination::Run { tree } => {
-                    let tree = &version.trees[&tree].info;
-                    runs.push(self.write_run(tree, messages, seqno)?);
-                }
-                Destination::Stream { stream, .. } => {
-                    runs.push(self.write_stream(committer, stream, messages, (seqno, class))?);
-                }
-            }
-            seqno = Seqno(seqno.0 + part.count);
-        }
-        Ok(runs)
-    }
-
-    /// Writes puts as the data blocks of a table.
-    fn write_run(
-        &self,
-        tree: &TreeInfo,
-        messages: Stretch<'_>,
-        first: Seqno,
-    ) -> Result<WrittenBlocks, VtError> {
-        let table = NewTable {
-            id: self.tables.new_id(),
-            tree: tree.id,
-            options: tree.options.clone(),
-            stream: DIRECT_STREAM,
-            precision: self.tables.precision(0),
-            is_of_branch: tree.branch.is_some(),
-        };
-        // As what goes through the log, it is durable, or known not to be, with the next sync.
-        let mut writer = self.tables.writer(table).behind();
-        for (put, seqno) in puts(messages).zip(first.0..) {
-            let (key, value) = put;
-            let (seqno, op) = (Seqno(seqno), Op::Put(value));
-            writer.add(&EntryRef { key, seqno, op })?;
-        }
-        writer.finish_blocks()
     }
 
     /// Appends a batch to the log, with where the runs are instead of their values.
@@ -401,6 +374,7 @@ impl Store {
             LoggedRun { tree, count, index }.put(&mut item);
             items.push(item);
         }
+        debug_assert_eq!(items.len(), runs.len(), "each run has an item");
         let mut items = items.iter();
         let mut pieces: Vec<&[u8]> = Vec::with_capacity(placement.parts.len() + 1);
         pieces.push(&head);
@@ -420,21 +394,6 @@ impl Store {
         let end = self.volume.log().append(pieces)?;
         self.counters.log_bytes.add(bytes);
         Ok(end)
-    }
-
-    /// Seals the active memtable. The caller holds the committer's lock.
-    pub(crate) fn seal(&self, committer: &mut Committer) -> Result<(), VtError> {
-        let end = self.volume.log().end()?;
-        let active = Arc::clone(self.views.get().active());
-        committer.streams.seal(&active.memtable);
-        let fresh = Arc::new(Buffer::new(active.memtable.fresh(), end));
-        let view = self.views.change(|view| {
-            debug_assert!(!view.active().is_empty(), "something is sealed");
-            view.buffers.insert(0, fresh);
-        });
-        self.pace.update(&view, &self.sizing.now());
-        self.signals.wake(Worker::WriteOut);
-        Ok(())
     }
 
     /// Inserts the messages of a batch, the first with `first`. Answers the last sequence number.
@@ -464,49 +423,10 @@ impl Store {
             seqno = Seqno(seqno.0 + part.count);
         }
         assert!(seqno > first, "a batch has messages");
+        assert!(runs.next().is_none(), "each run is in the memtable");
+        let count = seqno.0 - first.0;
+        debug_assert_eq!(count, batch.count() as u64, "a message has one number");
         Seqno(seqno.0 - 1)
-    }
-
-    /// What the threads would do, so that level 0 stays bounded without them.
-    pub(crate) fn work_inline(&self) -> Result<(), VtError> {
-        self.write_out_one()?;
-        let bound =
-            2 * self.sizing.opened.pick.level0_tables + self.sizing.opened.level0_tables_max;
-        let version = self.version();
-        if version
-            .trees
-            .values()
-            .any(|t| t.levels[0].tables.len() > bound)
-        {
-            self.compactor.compact_one(Pressure::Shape)?;
-        }
-        Ok(())
-    }
-
-    /// Waits until fewer than `sealed` sealed memtables are left, or writes one out where no thread
-    /// does.
-    fn wait_for_write_out(
-        &self,
-        committer: &mut MutexGuard<'_, Committer>,
-        sealed: usize,
-    ) -> Result<(), VtError> {
-        if !self.options.background {
-            return MutexGuard::unlocked(committer, || self.work_inline());
-        }
-        let begin = self.options.clock.monotonic();
-        debug_assert!(sealed > 0, "something is waited for");
-        while self.views.get().sealed_count() >= sealed {
-            self.check_writable()?;
-            if self.lacks_space.load(Ordering::Relaxed) {
-                // Not for ever: this succeeds, or says that there is none.
-                MutexGuard::unlocked(committer, || self.write_out_one())?;
-                continue;
-            }
-            self.signals.wake(Worker::WriteOut);
-            self.gate.wait(committer, Duration::from_millis(20));
-        }
-        self.count_wait(begin);
-        Ok(())
     }
 }
 

@@ -18,12 +18,13 @@
 use crate::VtError;
 use crate::compaction::Pressure;
 use crate::key_order::StepRules;
-use crate::store::Store;
+use crate::member::Member;
 use crate::victims::{
     MIN_HOLE_PART, MIN_HOLE_PART_IDLE, MIN_HOLE_PART_ROOM, batch, can_free_any, candidates,
     hole_bytes, run_of,
 };
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 use stitch_format::vt_manifest::Run;
 use stitch_volume::{Candidate, Extent, Zones};
@@ -58,11 +59,17 @@ pub struct Defragged {
     pub is_stopped: bool,
 }
 
+/// Returns the sum of a counter over some members.
+fn sum_of(members: &[Arc<Member>], of: impl Fn(&Member) -> u64) -> u64 {
+    members.iter().map(|member| of(member)).sum()
+}
+
 /// Closed zones, which are opened again when this is dropped.
 struct Closed<'a>(&'a Zones);
 
 impl<'a> Closed<'a> {
     fn new(zones: &'a Zones, which: &[Extent]) -> Self {
+        debug_assert!(!which.is_empty(), "zones are closed to empty them");
         zones.close(which);
         Self(zones)
     }
@@ -74,23 +81,23 @@ impl Drop for Closed<'_> {
     }
 }
 
-impl Store {
+impl Member {
     pub(crate) fn defrag(&self, watch: &mut Watch<'_>) -> Result<Defragged, VtError> {
         let _one_at_a_time = self.pool.evacuation.lock();
         self.check_writable()?;
-        let moved = || {
-            self.pool
-                .sum_of(|store| store.counters.evacuated_bytes.get())
-        };
-        let (moved_before, ordered_before) = (moved(), self.all_ordered_bytes());
+        // Those of now, to the end: one that is removed meanwhile has still moved what it has.
+        let members = self.pool.all();
+        let evacuated = || sum_of(&members, |member| member.counters.evacuated_bytes.get());
+        let ordered = || sum_of(&members, |member| member.counters.ordered_bytes.get());
+        let (evacuated_before, ordered_before) = (evacuated(), ordered());
         let mut out = Defragged {
             holes_before_bytes: hole_bytes(self.volume.zones()),
             ..Defragged::default()
         };
         let free_before = self.volume.zones().usage().zones_free_bytes;
         out.is_stopped = !self.give_back(watch)? || !self.tidy_up(watch)?;
-        out.ordered_bytes = self.all_ordered_bytes() - ordered_before;
-        out.moved_bytes = moved() - moved_before + out.ordered_bytes;
+        out.ordered_bytes = ordered() - ordered_before;
+        out.moved_bytes = evacuated() - evacuated_before + out.ordered_bytes;
         out.freed_bytes = self.volume.zones().usage().zones_free_bytes;
         out.freed_bytes = out.freed_bytes.saturating_sub(free_before);
         out.holes_after_bytes = hole_bytes(self.volume.zones());
@@ -253,8 +260,8 @@ impl IdleDefrag {
     }
 
     /// Evacuates one zone, if it is time to and one is worth it.
-    pub(crate) fn look(&mut self, store: &Store) -> Result<(), VtError> {
-        let clock = &store.options.clock;
+    pub(crate) fn look(&mut self, store: &Member) -> Result<(), VtError> {
+        let clock = &*store.clock;
         let begin = clock.monotonic();
         if begin < self.rest_until {
             return Ok(());

@@ -27,6 +27,8 @@ impl DroppedMoments {
 
     /// Returns the least that has both.
     pub(crate) fn join(self, other: Self) -> Self {
+        debug_assert!(self.oldest <= self.newest, "moments are in order");
+        debug_assert!(other.oldest <= other.newest, "moments are in order");
         Self {
             oldest: self.oldest.min(other.oldest),
             newest: self.newest.max(other.newest),

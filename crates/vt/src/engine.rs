@@ -2,34 +2,25 @@
 
 use crate::VtError;
 use crate::cache::ReadCount;
-use crate::install::{Install, Installer};
 use crate::instances;
 use crate::options::VtOptions;
-use crate::read::VtScan;
-use crate::signals::Worker;
+use crate::read::{ReadPath, VtScan};
 use crate::store::Store;
 use crate::table::Bounds;
-use crate::version::tree_record;
 use crate::view::Views;
 use bytes::Bytes;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use stitch_base::sync::atomic::{AtomicU64, Ordering};
 use stitch_base::sync::{Apart, Mutex};
 use stitch_base::thread::JoinHandle;
 use stitch_base::{ErrorKind, Seqno, TreeId};
-use stitch_format::superblock::FEATURE_BRANCHES;
-use stitch_format::vt_manifest::VersionEdit;
 use stitch_kv::{
     Batch, Caching, Capabilities, ChangedKey, Coming, CommitOptions, Counters, DeletedRange,
-    Direction, Engine, Guarded, Guards, Holder, KeyRange, KvError, Limits, NewBranch, PinInfo,
-    PinRanges, Scan, Snapshot, SpaceShare, SpaceUsage, TreeInfo, TreeOptions, UpsertRegistry,
-    Violation, check_tree_name,
+    Direction, Engine, Guarded, Guards, Holder, KeyRange, KeyRanges, KvError, Limits, NewBranch,
+    PinInfo, PinRanges, Scan, Snapshot, SpaceShare, SpaceUsage, TreeInfo, TreeOptions,
+    UpsertRegistry, Violation,
 };
 use stitch_volume::{Opened, Volume};
-
-/// The first format that has altered trees and Zstandard.
-const FORMAT_OF_ALTERED_TREES: (u16, u16) = (2, 1);
 
 /// A VT-tree store, open. Dropping it stops its threads; what was not written out is in the backup
 /// log.
@@ -38,6 +29,7 @@ pub struct VtEngine {
     /// The store's: a read goes through nothing else to come to them.
     views: Arc<Views>,
     visible: Arc<Apart<AtomicU64>>,
+    reads: Arc<ReadPath>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// The volume's other engines, if this is the first.
     pub(crate) further: Mutex<Vec<Arc<Self>>>,
@@ -66,6 +58,7 @@ impl VtEngine {
         Self {
             views: Arc::clone(&store.views),
             visible: Arc::clone(&store.visible),
+            reads: Arc::clone(&store.reads),
             store,
             threads: Mutex::new(threads),
             further: Mutex::new(Vec::new()),
@@ -85,7 +78,7 @@ impl VtEngine {
     /// Its failure.
     pub fn step(&self) -> Result<bool, VtError> {
         self.store.volume.discard_freed(1);
-        if self.store.write_out_one()? {
+        if self.store.member.write_out_one()? {
             return Ok(true);
         }
         let pressure = self.store.compactor.pressure(false);
@@ -93,7 +86,7 @@ impl VtEngine {
             return Ok(true);
         }
         // What cannot be read is told to whoever scans there.
-        Ok(self.store.reads.look_for_gaps().unwrap_or(true))
+        Ok(self.reads.look_for_gaps().unwrap_or(true))
     }
 
     pub(crate) fn stop_threads(&self) {
@@ -130,7 +123,7 @@ impl VtEngine {
         let (view, seqno) = self.reading((tree, Guarded::Range(range)), at)?;
         self.store.cache.counters().add(ReadCount::Scans, 1);
         let seqnos = (seqno, complete);
-        let scan = VtScan::new(&self.store.reads, view, tree, range, way, seqnos)?;
+        let scan = VtScan::new(&self.reads, view, tree, range, way, seqnos)?;
         Ok(Box::new(scan))
     }
 }
@@ -143,7 +136,7 @@ impl Drop for VtEngine {
 
 impl Engine for VtEngine {
     fn limits(&self) -> Limits {
-        self.store.limits()
+        self.store.committer.limits()
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -171,24 +164,30 @@ impl Engine for VtEngine {
         hold.map_or_else(Vec::new, |hold| hold.trees(&version))
     }
 
+    fn held_ranges(&self, tree: TreeId, at: &Snapshot) -> Option<KeyRanges> {
+        let hold = self.store.snapshots.own(at);
+        debug_assert!(hold.is_some(), "a snapshot is asked about in its store");
+        hold.and_then(|hold| hold.ranges_of(tree)).cloned()
+    }
+
     fn create_tree(&self, name: &str, options: &TreeOptions) -> Result<TreeId, KvError> {
-        self.store.create_tree(name, options)
+        self.store.trees.create(name, options)
     }
 
     fn drop_tree(&self, tree: TreeId) -> Result<(), KvError> {
-        self.store.drop_trees(&[tree])
+        self.store.trees.drop_all(&[tree])
     }
 
     fn drop_trees(&self, trees: &[TreeId]) -> Result<(), KvError> {
-        self.store.drop_trees(trees)
+        self.store.trees.drop_all(trees)
     }
 
     fn alter_tree(&self, tree: TreeId, options: &TreeOptions) -> Result<(), KvError> {
-        self.store.alter_tree(tree, options)
+        self.store.trees.alter(tree, options)
     }
 
     fn commit(&self, batch: &Batch, options: CommitOptions) -> Result<Seqno, KvError> {
-        self.store.commit(batch, options)
+        self.store.committer.commit(batch, options)
     }
 
     fn commit_guarded(
@@ -197,11 +196,11 @@ impl Engine for VtEngine {
         guards: &Guards,
         options: CommitOptions,
     ) -> Result<Seqno, KvError> {
-        self.store.commit_guarded(batch, guards, options)
+        self.store.committer.commit_guarded(batch, guards, options)
     }
 
     fn changed_keys(&self, guards: &Guards, count_max: usize) -> Result<Vec<ChangedKey>, KvError> {
-        self.store.changed_keys(guards, count_max)
+        self.store.committer.changed_keys(guards, count_max)
     }
 
     fn keys_between(
@@ -214,7 +213,10 @@ impl Engine for VtEngine {
         let complete = Seqno(self.visible.load(Ordering::Acquire));
         let (view, up_to) = self.reading((tree, Guarded::Range(range)), to)?;
         let (of, seqnos) = ((&view, tree), (up_to, complete));
-        self.store.keys_between(of, range, from, seqnos, count_max)
+        let hold = self.store.snapshots.own(from);
+        let hold =
+            hold.ok_or_else(|| KvError::Invalid("a snapshot of another store".to_owned()))?;
+        self.reads.keys_between(of, range, hold, seqnos, count_max)
     }
 
     fn upserts(&self) -> &UpsertRegistry {
@@ -222,8 +224,8 @@ impl Engine for VtEngine {
     }
 
     fn sync(&self) -> Result<(), KvError> {
-        self.store.note_asked_sync();
-        Ok(self.store.sync()?)
+        self.store.committer.note_asked_sync();
+        Ok(self.store.committer.sync()?)
     }
 
     fn snapshot(&self) -> Snapshot {
@@ -291,7 +293,7 @@ impl Engine for VtEngine {
     }
 
     fn prepare_absorb(&self, branches: &[TreeId]) -> Result<(), KvError> {
-        self.store.prepare_absorb(branches)
+        self.store.absorber.prepare(branches)
     }
 
     fn absorb(
@@ -301,7 +303,7 @@ impl Engine for VtEngine {
         guards: &Guards,
         options: CommitOptions,
     ) -> Result<Seqno, KvError> {
-        self.store.absorb(branches, batch, guards, options)
+        self.store.absorber.absorb(branches, batch, guards, options)
     }
 
     fn get(
@@ -312,7 +314,7 @@ impl Engine for VtEngine {
     ) -> Result<Option<Bytes>, KvError> {
         let (view, seqno) = self.reading((tree, Guarded::Key(key)), at)?;
         self.store.cache.counters().add(ReadCount::Gets, 1);
-        Ok(self.store.reads.get_in(&view, tree, key, seqno)?)
+        Ok(self.reads.get_in(&view, tree, key, seqno)?)
     }
 
     fn get_many(
@@ -325,7 +327,7 @@ impl Engine for VtEngine {
         let (view, seqno) = self.reading_all(tree, on, at)?;
         let gets = &self.store.cache.counters();
         gets.add(ReadCount::Gets, keys.len() as u64);
-        Ok(self.store.reads.get_many_in(&view, tree, keys, seqno)?)
+        Ok(self.reads.get_many_in(&view, tree, keys, seqno)?)
     }
 
     fn scan(
@@ -361,8 +363,7 @@ impl Engine for VtEngine {
             return false;
         };
         let bounds = Bounds::of(range, true);
-        self.store
-            .reads
+        self.reads
             .read_ahead(&view, tree, bounds, (coming, caching))
     }
 
@@ -395,7 +396,7 @@ impl Engine for VtEngine {
     }
 
     fn set_aside(&self, bytes: u64) -> Result<(), KvError> {
-        self.store.set_aside(bytes)
+        self.store.member.set_aside(bytes)
     }
 
     fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Vec<Violation>, KvError> {
@@ -416,133 +417,6 @@ impl Engine for VtEngine {
 }
 
 impl Store {
-    fn create_tree(&self, name: &str, options: &TreeOptions) -> Result<TreeId, KvError> {
-        self.check_writable()?;
-        let mut installer = self.versions.lock();
-        let version = self.version();
-        if version.living().any(|t| t.info.name == name) {
-            return Err(KvError::TreeExists(name.to_owned()));
-        }
-        check_tree_name(name)?;
-        let id = version.next_tree;
-        let info = TreeInfo {
-            id,
-            name: name.to_owned(),
-            options: options.clone(),
-            branch: None,
-        };
-        let mut edit = version.edit();
-        edit.next_tree = id.next();
-        edit.new_trees.push(tree_record(&info));
-        drop(version);
-        self.versions.check_trees_fit(&edit)?;
-        self.space.note_tree(options);
-        self.install_trees(&mut installer, edit)?;
-        self.committer.lock().trees.insert(id);
-        Ok(id)
-    }
-
-    /// Drops trees with one edit.
-    pub(crate) fn drop_trees(&self, trees: &[TreeId]) -> Result<(), KvError> {
-        self.check_writable()?;
-        let trees: BTreeSet<TreeId> = trees.iter().copied().collect();
-        let mut installer = self.versions.lock();
-        {
-            let mut committer = self.committer.lock();
-            if let Some(gone) = trees.iter().find(|tree| !committer.trees.contains(tree)) {
-                return Err(KvError::NoTree(*gone));
-            }
-            committer.trees.retain(|tree| !trees.contains(tree));
-        }
-        if trees.is_empty() {
-            return Ok(());
-        }
-        let removed = self.remove_trees(&mut installer, &trees);
-        // They are still there, unless the outcome is unknown.
-        if removed.is_err() && !self.gate.is_failed() {
-            self.committer.lock().trees.extend(trees);
-        }
-        removed
-    }
-
-    /// Installs the edit that drops trees, which take no writes any more.
-    pub(crate) fn remove_trees(
-        &self,
-        installer: &mut Installer,
-        trees: &BTreeSet<TreeId>,
-    ) -> Result<(), KvError> {
-        let version = self.version();
-        let mut edit = version.edit();
-        version.note_dropped(&mut edit, trees, (&self.pins, None));
-        // With a branch, a hidden parent may go that a snapshot of a dropped pin reads.
-        let kept = self.keep_for(self.pins.lingering(), &edit.dropped_trees);
-        let installed = self.install_trees(installer, edit);
-        match installed {
-            Ok(()) => trees.iter().for_each(|tree| self.reads.gaps.forget(*tree)),
-            Err(_) => kept.take_back(),
-        }
-        drop((kept, version));
-        // What only a branch saw can be compacted away now.
-        self.signals.wake(Worker::Compaction);
-        installed
-    }
-
-    fn alter_tree(&self, tree: TreeId, options: &TreeOptions) -> Result<(), KvError> {
-        self.check_writable()?;
-        let mut installer = self.versions.lock();
-        let version = self.version();
-        let found = version.living().find(|t| t.info.id == tree);
-        let found = found.ok_or(KvError::NoTree(tree))?;
-        if found.info.options == *options {
-            return Ok(());
-        }
-        let mut edit = version.edit();
-        edit.altered_trees.push(tree_record(&TreeInfo {
-            options: options.clone(),
-            ..found.info.clone()
-        }));
-        drop(version);
-        self.versions.check_trees_fit(&edit)?;
-        self.space.note_tree(options);
-        self.install_trees(&mut installer, edit)
-    }
-
-    /// Installs an edit that changes trees and no tables. Installing syncs the log before: what is
-    /// on the medium stays the state after some commit.
-    pub(crate) fn install_trees(
-        &self,
-        installer: &mut Installer,
-        edit: VersionEdit,
-    ) -> Result<(), KvError> {
-        if !edit.is_of_version_1() {
-            let required = self.volume.require_format(FORMAT_OF_ALTERED_TREES);
-            required.map_err(VtError::from)?;
-        }
-        if edit.has_branches() {
-            let required = self.volume.require_feature(FEATURE_BRANCHES);
-            required.map_err(VtError::from)?;
-        }
-        let install = Install {
-            edit,
-            ..Install::default()
-        };
-        self.versions.install(installer, install)?;
-        Ok(())
-    }
-
-    /// Seals and writes out everything.
-    pub(crate) fn write_all_out(&self) -> Result<(), VtError> {
-        {
-            let mut committer = self.committer.lock();
-            committer.streams.give_back();
-            if !self.views.get().active().is_empty() {
-                self.seal(&mut committer)?;
-            }
-        }
-        while self.write_out_one()? {}
-        Ok(())
-    }
-
     /// Does all work that gives space back.
     fn quiesce(&self) -> Result<(), VtError> {
         let is_written = self.write_out_what_fits()?;
@@ -559,14 +433,14 @@ impl Store {
         match is_written {
             true => Ok(()),
             // There may be room now.
-            false => self.write_all_out(),
+            false => self.member.write_all_out(),
         }
     }
 
     /// Seals and writes out everything. Returns false if some of it finds no space: that stays in
     /// memory and in the log.
     fn write_out_what_fits(&self) -> Result<bool, VtError> {
-        match self.write_all_out() {
+        match self.member.write_all_out() {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == ErrorKind::NoSpace && !self.gate.is_failed() => Ok(false),
             Err(error) => Err(error),

@@ -7,7 +7,7 @@
 //! number or a later one finds a row here*. That is about keys, not about tables: it stays true
 //! whatever write-outs and compactions do, and only a put (or an upsert) ends it.
 //!
-//! 1. *Announce*, under the committer's lock: the gap is known to every later commit.
+//! 1. *Announce*, under the lock of commits: the gap is known to every later commit.
 //! 2. *Check*: commits that came after what the scan has read are still in memtables; none of them
 //!    may have put anything there. Nothing is to be checked if there was no commit.
 //! 3. *Confirm*: unless a put has met it meanwhile, scans use it.
@@ -132,7 +132,7 @@ pub(crate) fn gap_at<'a>(gaps: &'a [Gap], key: &[u8], seqno: Seqno) -> Option<&'
 /// The known gaps of a store.
 #[derive(Debug)]
 pub(crate) struct Gaps {
-    /// False if commits have nothing to look for. Set under the committer's lock.
+    /// False if commits have nothing to look for. Set under the lock of commits.
     is_any: AtomicBool,
     /// Longest keys, together, of a gap that is kept.
     gap_bytes_max: usize,
@@ -192,7 +192,7 @@ impl Gaps {
             .sum()
     }
 
-    /// Makes a gap known to all commits that come later. The caller holds the committer's lock.
+    /// Makes a gap known to all commits that come later. The caller holds the lock of commits.
     pub(crate) fn announce(&self, tree: TreeId, gap: Gap) -> u64 {
         let mut state = self.state.lock();
         self.is_any.store(true, Ordering::Release);
@@ -237,7 +237,7 @@ impl Gaps {
         );
     }
 
-    /// Takes note that a commit puts these keys. The caller holds the committer's lock, has
+    /// Takes note that a commit puts these keys. The caller holds the lock of commits, has
     /// inserted them, and has not published them.
     pub(crate) fn put<'a>(&self, keys: impl Iterator<Item = (TreeId, &'a [u8])>) {
         if !self.is_any.load(Ordering::Acquire) {
@@ -266,7 +266,7 @@ impl Gaps {
         }
     }
 
-    /// Forgets a tree that is gone, or that got tables from elsewhere: with the committer's lock,
+    /// Forgets a tree that is gone, or that got tables from elsewhere: with the lock of commits,
     /// before they are visible.
     pub(crate) fn forget(&self, tree: TreeId) {
         let mut state = self.state.lock();

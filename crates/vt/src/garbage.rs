@@ -240,7 +240,7 @@ impl IdleSweep {
             return Ok(false);
         }
         // What replaces garbage may be in memory.
-        if store.snapshots.has_dropped() && store.seal_values()? {
+        if store.snapshots.has_dropped() && store.write_outs.seal_values()? {
             return Ok(false);
         }
         let has_worked = store.sweep_garbage()?;

@@ -79,7 +79,7 @@ impl Gate {
         self.waiting.notify_all();
     }
 
-    /// Waits until woken or timed out. The committer's lock is given up meanwhile.
+    /// Waits until woken or timed out. The lock of commits is given up meanwhile.
     pub(crate) fn wait<T>(&self, committer: &mut MutexGuard<'_, T>, timeout: Duration) {
         self.waiting.wait_for(committer, timeout);
     }

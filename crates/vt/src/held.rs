@@ -81,6 +81,7 @@ impl ScopeMoments {
         debug_assert!(seqnos.is_sorted(), "moments are in order");
         let before = self.newest_kept;
         self.newest_kept = before.max(seqnos.last().copied().unwrap_or_default());
+        debug_assert!(self.newest_kept >= before, "what was kept stays kept");
         let new = seqnos.iter().rev().take_while(|seqno| **seqno > before);
         new.filter(|seqno| !self.counts.contains_key(seqno))
             .copied()
@@ -124,6 +125,7 @@ impl HeldMoments {
         let scope = self.scope(tree);
         let count = scope.counts.get_mut(&seqno);
         let count = count.expect("what is held is counted");
+        debug_assert!(*count > 0, "what is held is counted");
         *count -= 1;
         if *count > 0 {
             return;

@@ -11,7 +11,7 @@
 
 use crate::VtError;
 use crate::compaction::Pressure;
-use crate::key_order::{StepRules, WINDOW_BYTES};
+use crate::key_order::StepRules;
 use crate::store::Store;
 use crate::version::TableHandle;
 use std::time::Duration;
@@ -62,6 +62,7 @@ impl IdleOrder {
         let clock = &store.options.clock;
         let begin = clock.monotonic();
         let commits = store.counters.commits.get();
+        debug_assert!(commits >= self.commits, "counters rise");
         if std::mem::replace(&mut self.commits, commits) != commits {
             self.quiet_since = begin;
         }
@@ -72,7 +73,7 @@ impl IdleOrder {
         if self.done_at == Some(store.tables.next_id()) {
             return Ok(false);
         }
-        let Some(_one_at_a_time) = store.pool.evacuation.try_lock() else {
+        let Some(_one_at_a_time) = store.member.pool.evacuation.try_lock() else {
             return Ok(false);
         };
         let before = store.counters.merged_bytes.get();
@@ -113,7 +114,7 @@ impl IdleOrder {
             let part = table.meta().value_bytes / MIN_HOLE_PART;
             scattered >= part.min(STEP_BYTES)
         };
-        if store.seal_values()? || store.compactor.compact(Pressure::Order, false)? {
+        if store.write_outs.seal_values()? || store.compactor.compact(Pressure::Order, false)? {
             return Ok(true);
         }
         if store.key_order.measure(MEASURED) == MEASURED {
@@ -126,21 +127,5 @@ impl IdleOrder {
             is_worth: &is_worth,
         };
         Ok(store.key_order.order_one(rules)? > 0)
-    }
-}
-
-impl Store {
-    /// Seals the active memtable if it holds as much as a window, or half of what it can: its
-    /// values have no order yet. Returns true if it did.
-    pub(crate) fn seal_values(&self) -> Result<bool, VtError> {
-        let least = WINDOW_BYTES.min(self.sizing.opened.memtable / 2);
-        let mut committer = self.committer.lock();
-        let view = self.views.get();
-        if view.active().memory_bytes() < least || view.sealed_count() > 0 {
-            return Ok(false);
-        }
-        drop(view);
-        self.seal(&mut committer)?;
-        Ok(true)
     }
 }

@@ -63,6 +63,11 @@ impl Successors {
             .collect();
         let mut runs: Vec<Run> = tables.iter().flat_map(|t| t.meta().runs.clone()).collect();
         runs.sort();
+        debug_assert_eq!(
+            tables.len(),
+            added.len(),
+            "each added table is in the version"
+        );
         Self { tables, runs }
     }
 }
@@ -117,6 +122,10 @@ impl VersionLog {
             .written
             .as_ref()
             .map_or(installer.log_start, |(_, log_start)| *log_start);
+        assert!(
+            log_start >= installer.log_start,
+            "the start of the log moves on"
+        );
         self.commit_version(&before, &version, &install.edit, log_start)
             .inspect_err(|error| {
                 if !is_refused(error) {
@@ -192,7 +201,17 @@ impl VersionLog {
         }
         let mut builder = VersionBuilder::new(before.clone());
         builder.apply(edit)?;
-        Ok(Arc::new(builder.finish()?))
+        let after = builder.finish()?;
+        debug_assert!(
+            after.last_seqno >= before.last_seqno,
+            "sequence numbers rise"
+        );
+        debug_assert!(
+            after.next_table >= before.next_table,
+            "numbers of tables rise"
+        );
+        debug_assert!(after.next_tree >= before.next_tree, "numbers of trees rise");
+        Ok(Arc::new(after))
     }
 
     fn commit_version(
@@ -220,7 +239,12 @@ impl VersionLog {
     pub(crate) fn whole_base(&self, version: &Version, changes: &PinChanges) -> Vec<u8> {
         let mut base = version.base();
         self.pins.complete(&mut base, changes);
-        base.encode()
+        let base = base.encode();
+        debug_assert!(
+            base.len() as u64 <= self.base_bytes(version, changes),
+            "a base is no longer than was foreseen"
+        );
+        base
     }
 
     /// Returns the length of [`Self::whole_base`], or a little more.
@@ -263,6 +287,7 @@ impl VersionLog {
             self.tables.superseded.forget(table.meta().id);
             let dead = subtract(&table.meta().runs, &new.runs);
             let left: u64 = dead.iter().map(|run| run.len_bytes).sum();
+            debug_assert!(left <= table.owned_bytes(), "a table leaves what it owned");
             let successors = if left == table.owned_bytes() {
                 Vec::new()
             } else {

@@ -16,8 +16,10 @@ use crate::VtError;
 use crate::background;
 use crate::buffer::Buffer;
 use crate::engine::VtEngine;
+use crate::member::Member;
 use crate::options::VtOptions;
 use crate::pool::Pool;
+use crate::recovery;
 use crate::store::Store;
 use crate::version::Version;
 use std::sync::Arc;
@@ -37,9 +39,7 @@ pub(crate) fn open(mut opened: Opened, options: &VtOptions) -> Result<Arc<VtEngi
         stores.push(prepare(opened, &options, &pool)?);
     }
     for store in &stores {
-        store
-            .begin()
-            .map_err(|error| of_instance(&store.volume, error))?;
+        recovery::begin(store).map_err(|error| of_instance(&store.volume, error))?;
     }
     let mut engines = Vec::new();
     for store in stores {
@@ -53,13 +53,13 @@ pub(crate) fn open(mut opened: Opened, options: &VtOptions) -> Result<Arc<VtEngi
 fn prepare(
     opened: Opened,
     options: &VtOptions,
-    pool: &Arc<Pool<Store>>,
+    pool: &Arc<Pool<Member>>,
 ) -> Result<Arc<Store>, VtError> {
     let volume = Arc::clone(&opened.volume);
-    let store = Store::prepare(opened, options.clone(), Arc::clone(pool));
+    let store = recovery::prepare(opened, options.clone(), Arc::clone(pool));
     let store = store.map_err(|error| of_instance(&volume, error))?;
     let store = Arc::new(store);
-    pool.add(&store);
+    pool.add(&store.member);
     pool.ledgers.add(&store.space);
     Ok(store)
 }
@@ -137,8 +137,8 @@ impl VtEngine {
 
     /// Opens an instance that was just made.
     fn begin_made(&self, opened: Opened) -> Result<Arc<Self>, VtError> {
-        let store = prepare(opened, &self.store.options, &self.store.pool)?;
-        let begun = store.begin();
+        let store = prepare(opened, &self.store.options, &self.store.member.pool)?;
+        let begun = recovery::begin(&store);
         let begun = begun.and_then(|()| start(Arc::clone(&store)));
         begun.inspect_err(|_| store.leave_pool())
     }
@@ -197,25 +197,27 @@ impl Store {
         assert!(!std::ptr::eq(self, Arc::as_ptr(gone)), "this one stays");
         // What others have under way in it comes to its end, and nothing begins any more.
         let compaction = gone.compactor.scheduler.alone();
-        let write_out = gone.write_out.lock();
+        let write_out = gone.write_outs.lock();
         let installer = gone.versions.lock();
         let mut committer = gone.committer.lock();
         self.volume.remove_instance(&gone.volume)?;
         committer.trees.clear();
         committer.streams.give_back();
+        debug_assert!(gone.gate.is_closed(), "it takes no writes");
         gone.leave_all(installer.log_start);
         drop((committer, installer, write_out, compaction));
         gone.leave_pool();
-        for store in self.pool.all() {
-            store.gate.wake_commits();
+        for member in self.member.pool.all() {
+            member.gate.wake_commits();
         }
         Ok(())
     }
 
     /// Is no member of the pool any more.
-    fn leave_pool(self: &Arc<Self>) {
-        self.pool.remove(self);
-        self.pool.ledgers.remove(&self.space);
+    fn leave_pool(&self) {
+        let pool = &self.member.pool;
+        pool.remove(&self.member);
+        pool.ledgers.remove(&self.space);
     }
 
     /// Owns nothing any more: the medium does not know this store. Who reads in it still may.
@@ -233,7 +235,7 @@ impl Store {
             view.version = Arc::new(Version::empty());
             view.buffers = vec![Arc::new(Buffer::empty(&self.sizing.opened, log_start))];
         });
-        debug_assert!(self.owned().is_empty(), "all was left");
+        debug_assert!(self.member.owned().is_empty(), "all was left");
     }
 
     /// Refuses another store where there is no room for its logs, and for what all keep free then.

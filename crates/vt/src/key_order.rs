@@ -129,6 +129,10 @@ impl KeyOrder {
         if found.extents.is_empty() {
             return Ok(None);
         }
+        debug_assert!(
+            found.kept_bytes <= found.bytes,
+            "what is moved is scattered"
+        );
         let step = Step {
             tree: table.meta().tree,
             level,

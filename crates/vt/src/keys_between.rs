@@ -20,15 +20,15 @@ use crate::VtError;
 use crate::buffer::Buffer;
 use crate::entry::EntryIter;
 use crate::range_delete::RangeDeletes;
-use crate::read::VtScan;
-use crate::store::Store;
+use crate::read::{ReadPath, VtScan};
+use crate::snapshots::Hold;
 use crate::table::SeqnoWindow;
 use crate::version::{TableHandle, TreeVersion};
 use crate::view::View;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use stitch_base::{Seqno, TreeId};
-use stitch_kv::{Direction, Guarded, KeyRange, KvError, Scan, Snapshot, join_ranges};
+use stitch_kv::{Direction, Guarded, KeyRange, KvError, Scan, join_ranges};
 
 /// The smallest of some keys, in order, at most `count_max`.
 pub(crate) struct SmallestKeys {
@@ -71,9 +71,9 @@ impl SmallestKeys {
     }
 }
 
-impl Store {
+impl ReadPath {
     /// The first keys of a range that may hold something else in `view`, to a reader of `up_to`,
-    /// than at `from`. The view holds all commits up to `complete`.
+    /// than at the moment of `hold`. The view holds all commits up to `complete`.
     ///
     /// # Errors
     /// As [`stitch_kv::Engine::keys_between`].
@@ -81,13 +81,10 @@ impl Store {
         &self,
         (view, tree): (&Arc<View>, TreeId),
         range: KeyRange<'_>,
-        from: &Snapshot,
+        hold: &Hold,
         (up_to, complete): (Seqno, Seqno),
         count_max: usize,
     ) -> Result<Vec<Vec<u8>>, KvError> {
-        let hold = self.snapshots.own(from);
-        let hold =
-            hold.ok_or_else(|| KvError::Invalid("a snapshot of another store".to_owned()))?;
         hold.check_held(&view.version, (tree, Guarded::Range(range)))?;
         if !hold.has(tree) {
             return Err(KvError::NoTree(tree));
@@ -108,7 +105,7 @@ impl Store {
             let deleted = KeyRange::new(&start, &end);
             let (way, seqnos) = ((Direction::Forward, false), (after, complete));
             let view = Arc::clone(view);
-            let mut scan = VtScan::new(&self.reads, view, tree, deleted, way, seqnos)?;
+            let mut scan = VtScan::new(self, view, tree, deleted, way, seqnos)?;
             while let Some((key, _)) = scan.next()?
                 && keys.add(key)
             {}

@@ -13,7 +13,7 @@ mod buffer;
 mod cache;
 mod check;
 mod commit;
-mod committer;
+mod commit_lock;
 mod compaction;
 pub mod counters;
 mod defrag;
@@ -34,15 +34,17 @@ mod instances;
 #[cfg(feature = "shuttle")]
 mod interleavings;
 mod iter;
+mod kept;
 mod key_heads;
 mod key_moments;
 mod key_order;
 mod keys_between;
 mod maintenance;
 mod make_room;
+mod member;
 mod memtable;
 mod options;
-mod others;
+
 mod output;
 mod pace;
 mod page_buffers;
@@ -69,6 +71,7 @@ mod table;
 mod tables;
 #[cfg(test)]
 mod testing;
+mod tree_changes;
 mod under_way;
 mod unsynced;
 mod version;

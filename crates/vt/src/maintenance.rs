@@ -14,7 +14,7 @@ impl VtEngine {
     /// # Errors
     /// [`VtError`]; what was moved before stays moved.
     pub fn defrag(&self, watch: &mut Watch<'_>) -> Result<Defragged, VtError> {
-        self.store.defrag(watch)
+        self.store.member.defrag(watch)
     }
 
     /// Tells the device of all that is free in a range. Returns the number of bytes. `watch` is
@@ -37,9 +37,9 @@ impl VtEngine {
     pub fn grow(&self, device_bytes: u64) -> Result<(), VtError> {
         self.store.check_writable()?;
         self.store.volume.grow(device_bytes)?;
-        for store in self.store.pool.all() {
-            store.gate.wake_commits();
-            store.signals.wake(Worker::Compaction);
+        for member in self.store.member.pool.all() {
+            member.gate.wake_commits();
+            member.signals.wake(Worker::Compaction);
         }
         Ok(())
     }
@@ -56,14 +56,14 @@ impl VtEngine {
     /// # Durability
     /// Durable when this returns; a crash leaves the old length or the new one.
     pub fn shrink(&self, device_bytes: u64, watch: &mut Watch<'_>) -> Result<bool, VtError> {
-        self.store.shrink(device_bytes, watch)
+        self.store.member.shrink(device_bytes, watch)
     }
 
     /// What the store holds of the space of its volume: all of it, while nobody reads and nothing
     /// is being written.
     #[must_use]
     pub fn holdings(&self) -> Holdings {
-        let mut owned = self.store.owned();
+        let mut owned = self.store.member.owned();
         owned.extend(self.store.committer.lock().streams.append_extents());
         let view = self.store.views.get();
         let promised = view.buffers.iter().map(|buffer| buffer.promised_bytes());

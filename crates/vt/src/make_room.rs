@@ -3,14 +3,14 @@
 
 use crate::VtError;
 use crate::compaction::Pressure;
-use crate::store::Store;
+use crate::member::Member;
 use std::collections::BTreeSet;
 use stitch_kv::{KvError, SpaceClass};
 
 /// Rounds of making room that one call waits for: others may take what it makes.
 const ROUNDS_MAX: usize = 1 << 16;
 
-impl Store {
+impl Member {
     /// Sets how much is left to commits of [`SpaceClass::Allocated`]. More is refused where it is
     /// not free.
     pub(crate) fn set_aside(&self, bytes: u64) -> Result<(), KvError> {
@@ -61,7 +61,7 @@ impl Store {
     /// Compacts until there are more `bytes` of room in runs. Returns false if nothing more can be
     /// made.
     pub(crate) fn make_room_of_holes(&self, bytes: &dyn Fn() -> u64) -> Result<bool, VtError> {
-        self.committer.lock().streams.give_back();
+        self.commits.lock().streams.give_back();
         let mut tried = BTreeSet::new();
         self.make_room_by(bytes, &mut || {
             Ok(self.make_room_of_deletes()? || self.evacuate_best(&mut tried)?)
@@ -71,7 +71,7 @@ impl Store {
     /// Writes out what was deleted since the last write-out, which may be worth something, or makes
     /// room in another store. Returns false if there is nothing to be done.
     fn make_room_of_deletes(&self) -> Result<bool, VtError> {
-        self.seal_deletes()?;
+        self.write_outs.seal_deletes()?;
         Ok(self.write_out_one()? || self.make_room_in_others())
     }
 

@@ -123,9 +123,15 @@ impl<'a> Outputs<'a> {
     /// The tables.
     pub(crate) fn finish(mut self) -> Result<Vec<TableMeta>, VtError> {
         self.cut_before(None)?;
+        debug_assert_eq!(self.cuts_made, self.rules.cuts.len(), "all cuts are made");
         if self.writer.is_some() || !self.range_deletes.is_empty() {
             self.cut(None)?;
         }
+        assert!(self.writer.is_none(), "the last table is finished");
+        assert!(
+            self.range_deletes.is_empty(),
+            "each range delete has a table"
+        );
         Ok(std::mem::take(&mut self.done))
     }
 

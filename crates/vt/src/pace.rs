@@ -77,6 +77,10 @@ impl Pace {
             .values()
             .map(|t| t.levels[0].tables.len());
         let level0 = most.max().unwrap_or(0) as u64;
+        debug_assert!(
+            sizes.level0_tables_max >= sizes.pick.level0_tables,
+            "a lazy level 0 has more tables"
+        );
         let lazy = (sizes.level0_tables_max - sizes.pick.level0_tables) as u64;
         let trigger = sizes.pick.level0_tables as u64;
         let tables = share(level0, 2 * trigger + lazy, 8 * trigger + 2 * lazy);

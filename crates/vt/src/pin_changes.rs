@@ -2,13 +2,12 @@
 
 use crate::VtError;
 use crate::install::{Install, Installer};
+use crate::kept::Kept;
 use crate::pins::Sight;
 use crate::signals::Worker;
 use crate::snapshots::Hold;
 use crate::store::Store;
-use crate::version::Version;
-use crate::view::View;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use stitch_base::TreeId;
 use stitch_format::superblock::{FEATURE_PIN_RANGES, FEATURE_PIN_SCOPES, FEATURE_PINS};
@@ -55,7 +54,7 @@ impl Store {
         drop(version);
         self.versions.check_trees_fit(&edit)?;
         // Every write that the pin sees is in the log: it is visible.
-        self.sync()?;
+        self.committer.sync()?;
         self.install_pins(&mut installer, edit, Some(hold))?;
         Ok(self.pins.find(name)?.0)
     }
@@ -124,7 +123,7 @@ impl Store {
         // Those also that snapshots have from before it was narrowed.
         let is_own = |hold: &&Arc<Hold>| hold.sight().is_some_and(|sight| sight.is_of(pin.id));
         let own: Vec<_> = readers.iter().filter(is_own).map(Arc::clone).collect();
-        let kept = self.keep_for(readers, &edit.dropped_trees);
+        let kept = Kept::give(&self.views.get(), readers, &edit.dropped_trees);
         let installed = self.install_pins(&mut installer, edit, None);
         match &installed {
             Ok(()) => {
@@ -164,21 +163,6 @@ impl Store {
         self.pins.change(&changes, new);
         Ok(())
     }
-
-    /// Gives the readers of dropped pins a view of trees that are about to go.
-    pub(crate) fn keep_for(&self, readers: Vec<Arc<Hold>>, trees: &[TreeId]) -> Kept {
-        let view = self.views.get();
-        let sees_any = |hold: &Arc<Hold>| {
-            let sight = hold.sight();
-            sight.is_some_and(|s| trees.iter().any(|t| s.sees_in(&view.version, *t)))
-        };
-        let readers: Vec<_> = readers.into_iter().filter(sees_any).collect();
-        let last = Arc::new(view_of(&view, trees));
-        for sight in readers.iter().filter_map(|hold| hold.sight()) {
-            sight.keep(Arc::clone(&last));
-        }
-        Kept(readers)
-    }
 }
 
 /// Returns all ranges of a pin of these trees after it was narrowed to some.
@@ -193,38 +177,4 @@ fn narrower(pin: &PinInfo, trees: &[TreeId], ranges: &PinRanges) -> Result<PinRa
         all.insert(*tree, ranges.clone());
     }
     Ok(all)
-}
-
-/// Readers that were given a view.
-pub(crate) struct Kept(Vec<Arc<Hold>>);
-
-impl Kept {
-    /// Takes the view from them: the trees did not go.
-    pub(crate) fn take_back(&self) {
-        for sight in self.0.iter().filter_map(|hold| hold.sight()) {
-            sight.take_back();
-        }
-    }
-}
-
-/// A view of these trees and their parents alone, so that a reader holds no space but theirs.
-fn view_of(view: &View, trees: &[TreeId]) -> View {
-    let lineages = trees.iter().flat_map(|tree| view.version.lineage(*tree));
-    let kept: BTreeMap<TreeId, _> = lineages.map(|t| (t.info.id, Arc::clone(t))).collect();
-    let has_any = |buffer: &crate::buffer::Buffer| {
-        let has = buffer.trees();
-        kept.keys().any(|tree| has.contains(tree))
-    };
-    View {
-        buffers: view
-            .buffers
-            .iter()
-            .filter(|buffer| has_any(buffer))
-            .map(Arc::clone)
-            .collect(),
-        version: Arc::new(Version {
-            trees: kept,
-            ..Version::clone(&view.version)
-        }),
-    }
 }

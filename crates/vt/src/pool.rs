@@ -43,7 +43,10 @@ impl<S> Pool<S> {
 
     /// Adds a member after all others.
     pub(crate) fn add(&self, member: &Arc<S>) {
-        self.members.lock().push(Arc::downgrade(member));
+        let mut members = self.members.lock();
+        let is_it = |other: &Weak<S>| std::ptr::eq(other.as_ptr(), Arc::as_ptr(member));
+        debug_assert!(!members.iter().any(is_it), "a member is listed once");
+        members.push(Arc::downgrade(member));
     }
 
     /// Removes a member.

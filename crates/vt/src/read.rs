@@ -7,6 +7,7 @@ mod get;
 mod loading;
 mod many;
 mod path;
+mod ranged;
 mod scan;
 mod source;
 mod source_heap;

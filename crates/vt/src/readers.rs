@@ -260,10 +260,12 @@ impl Shared {
         if queue.tasks.is_empty() {
             queue.idle += 1;
             self.has_tasks.wait_for(&mut queue, IDLE_AFTER);
+            debug_assert!(queue.idle > 0, "a thread that waits is counted");
             queue.idle -= 1;
         }
         let task = queue.tasks.pop_front();
         if task.is_none() {
+            debug_assert!(queue.threads > queue.idle, "a thread that ends is counted");
             queue.threads -= 1;
         }
         task

@@ -7,8 +7,8 @@
 
 use crate::VtError;
 use crate::defrag::Watch;
+use crate::member::Member;
 use crate::signals::Worker;
-use crate::store::Store;
 use crate::victims::run_of;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use stitch_volume::{Shrinking, Space, VolumeError};
 const PATIENCE: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(10);
 
-impl Store {
+impl Member {
     pub(crate) fn shrink(&self, device_bytes: u64, watch: &mut Watch<'_>) -> Result<bool, VtError> {
         let _one_at_a_time = self.pool.evacuation.lock();
         self.check_writable()?;
@@ -68,7 +68,7 @@ impl Store {
         total: u64,
         watch: &mut Watch<'_>,
     ) -> Result<bool, VtError> {
-        let clock = &self.options.clock;
+        let clock = &*self.clock;
         let tail = run_of(shrinking.tail()?);
         let mut moved_at = clock.monotonic();
         let mut left = total;
@@ -110,7 +110,7 @@ impl Store {
 
     /// True if a table owns anything in a part of the device.
     fn has_tables_in(&self, part: stitch_format::vt_manifest::Run) -> bool {
-        let version = self.version();
+        let version = self.views.version();
         let is_in = |meta| crate::compaction::is_in(meta, &[part]);
         version.tables().any(|(_, table)| is_in(table.meta()))
     }
@@ -138,7 +138,7 @@ impl Store {
 }
 
 /// Moves the logs of all instances out of what is to be cut off.
-fn move_logs(shrinking: &mut Shrinking<'_>, stores: &[Arc<Store>]) -> Result<(), VtError> {
+fn move_logs(shrinking: &mut Shrinking<'_>, stores: &[Arc<Member>]) -> Result<(), VtError> {
     for store in stores {
         shrinking.move_logs(&store.volume)?;
     }

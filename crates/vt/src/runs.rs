@@ -22,6 +22,7 @@ pub(crate) fn union(mut runs: Vec<Run>) -> Vec<Run> {
 
 /// Joins sorted runs that touch or overlap.
 fn joined(runs: Vec<Run>) -> Vec<Run> {
+    debug_assert!(runs.is_sorted(), "runs are joined in order");
     let mut out: Vec<Run> = Vec::with_capacity(runs.len());
     for run in runs {
         match out.last_mut() {
@@ -31,11 +32,16 @@ fn joined(runs: Vec<Run>) -> Vec<Run> {
             _ => out.push(run),
         }
     }
+    debug_assert!(
+        out.windows(2).all(|pair| pair[0].end() < pair[1].addr),
+        "joined runs do not touch"
+    );
     out
 }
 
 /// What is in `all` and not in `kept`. Both sorted and apart.
 pub(crate) fn subtract(all: &[Run], kept: &[Run]) -> Vec<Run> {
+    debug_assert!(kept.is_sorted(), "what is kept is in order");
     let mut out = Vec::new();
     let mut kept = kept.iter().peekable();
     for run in all {
@@ -71,6 +77,7 @@ pub(crate) fn meets_any(runs: &[Run], run: &Run) -> bool {
 }
 
 fn piece(from: u64, to: u64) -> Run {
+    debug_assert!(from < to, "a run is not empty");
     Run {
         addr: from,
         len_bytes: to - from,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use stitch_base::sync::Mutex;
 use stitch_base::sync::atomic::{AtomicU64, Ordering};
 use stitch_base::{Seqno, TreeId};
-use stitch_kv::{Guarded, KvError, PinRanges, PinScope, Snapshot};
+use stitch_kv::{Guarded, KeyRanges, KvError, PinRanges, PinScope, Snapshot};
 
 /// The moments of a store that are held open.
 #[derive(Debug, Default)]
@@ -41,6 +41,8 @@ pub(crate) enum HeldTrees {
     Narrow(Arc<NarrowScope>),
     /// Of a branch tree: its parent, which may be hidden.
     Parent(TreeId),
+    /// Of a branch tree that begins with ranges of keys: its parent, with these.
+    ParentRanges(Arc<(TreeId, PinRanges)>),
 }
 
 /// What a narrowed pin holds.
@@ -80,6 +82,7 @@ impl HeldTrees {
             Self::Scope(scope) => scope.has(tree),
             Self::Narrow(narrow) => narrow.scope.has(tree),
             Self::Parent(parent) => *parent == tree,
+            Self::ParentRanges(of) => of.0 == tree,
         }
     }
 
@@ -87,11 +90,20 @@ impl HeldTrees {
     fn covers(&self, tree: TreeId, on: Guarded<'_>) -> bool {
         debug_assert!(self.has(tree), "the tree is held");
         match self {
-            Self::Narrow(narrow) => {
-                let ranges = narrow.ranges.get(&tree);
+            Self::Narrow(_) | Self::ParentRanges(_) => {
+                let ranges = self.ranges().and_then(|ranges| ranges.get(&tree));
                 ranges.is_none_or(|ranges| ranges.covers(on))
             }
             Self::Scope(_) | Self::Parent(_) => true,
+        }
+    }
+
+    /// Returns the trees of which ranges of keys are held alone, with these.
+    fn ranges(&self) -> Option<&PinRanges> {
+        match self {
+            Self::Narrow(narrow) => Some(&narrow.ranges),
+            Self::ParentRanges(of) => Some(&of.1),
+            Self::Scope(_) | Self::Parent(_) => None,
         }
     }
 
@@ -102,22 +114,23 @@ impl HeldTrees {
             Self::Scope(scope) => scope.trees(),
             Self::Narrow(narrow) => Some(narrow.whole.as_slice()),
             Self::Parent(parent) => Some(std::slice::from_ref(parent)),
+            Self::ParentRanges(_) => Some(&[]),
         }
     }
 
     /// Counts a moment that is held so.
     fn hold(&self, held: &mut HeldMoments, seqno: Seqno) {
         held.add(self.each(), seqno);
-        if let Self::Narrow(narrow) = self {
-            held.add_ranges(&narrow.ranges, seqno);
+        if let Some(ranges) = self.ranges() {
+            held.add_ranges(ranges, seqno);
         }
     }
 
     /// Counts it no more.
     fn give_up(&self, held: &mut HeldMoments, seqno: Seqno) {
         held.remove(self.each(), seqno);
-        if let Self::Narrow(narrow) = self {
-            held.remove_ranges(&narrow.ranges, seqno);
+        if let Some(ranges) = self.ranges() {
+            held.remove_ranges(ranges, seqno);
         }
     }
 }
@@ -158,10 +171,21 @@ impl Snapshots {
         self.held_by(seqno, Some(sight), of, next_tree)
     }
 
-    /// Holds the moment at which a branch of a tree begins, of that tree alone. It is held already,
-    /// or nothing was compacted yet.
-    pub(crate) fn take_for_branch(self: &Arc<Self>, seqno: Seqno, parent: TreeId) -> Arc<Hold> {
-        let of = HeldTrees::Parent(parent);
+    /// Holds the moment at which a branch of a tree begins, of that tree alone, or of ranges of its
+    /// keys. It is held already, or nothing was compacted yet.
+    pub(crate) fn take_for_branch(
+        self: &Arc<Self>,
+        seqno: Seqno,
+        parent: TreeId,
+        ranges: Option<KeyRanges>,
+    ) -> Arc<Hold> {
+        let of = match ranges {
+            None => HeldTrees::Parent(parent),
+            Some(ranges) => {
+                let ranges = PinRanges::from([(parent, ranges)]);
+                HeldTrees::ParentRanges(Arc::new((parent, ranges)))
+            }
+        };
         of.hold(&mut self.held.lock(), seqno);
         self.held_by(seqno, None, of, parent.next())
     }
@@ -285,11 +309,17 @@ impl Hold {
     }
 
     /// Of a branch tree: its parent, which may be hidden.
-    pub(crate) const fn parent(&self) -> Option<TreeId> {
-        match self.of {
-            HeldTrees::Parent(parent) => Some(parent),
+    pub(crate) fn parent(&self) -> Option<TreeId> {
+        match &self.of {
+            HeldTrees::Parent(parent) => Some(*parent),
+            HeldTrees::ParentRanges(of) => Some(of.0),
             HeldTrees::Scope(_) | HeldTrees::Narrow(_) => None,
         }
+    }
+
+    /// Returns the keys that it holds of a tree of which it does not hold all.
+    pub(crate) fn ranges_of(&self, tree: TreeId) -> Option<&KeyRanges> {
+        self.of.ranges().and_then(|ranges| ranges.get(&tree))
     }
 
     /// The last write that it sees.

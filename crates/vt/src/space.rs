@@ -239,6 +239,7 @@ impl SpaceLedger {
 
     /// Notes the longest value blocks of whole pages of a batch that asks for space.
     pub(crate) fn note_pages_run(&self, run_bytes: u64) {
+        debug_assert!(run_bytes.is_multiple_of(PAGE_BYTES), "whole pages");
         self.pages_run.store(run_bytes, Ordering::Relaxed);
     }
 

@@ -135,6 +135,8 @@ impl Superseded {
     }
 
     fn hold(&mut self, holders: Holders, versions: u64) {
+        debug_assert!(holders.0 <= holders.1, "moments are in order");
+        debug_assert!(self.held.len() <= HOLDERS_MAX, "holders are bounded");
         if versions == 0 {
             return;
         }

@@ -58,6 +58,7 @@ impl Tables {
     pub(crate) fn skip_ids(&self, last: TableId) {
         let next = last.0.saturating_add(1);
         self.next.fetch_max(next, Ordering::Relaxed);
+        debug_assert!(self.next_id().0 >= next, "numbers are skipped for good");
     }
 
     /// Returns a number that every table so far is below.
@@ -99,6 +100,8 @@ impl Tables {
         debug_assert!(input_runs.is_sorted(), "runs of the inputs are in order");
         for table in tables {
             self.superseded.forget(table.id);
+            debug_assert!(table.runs.is_sorted(), "a table lists its runs in order");
+            debug_assert!(table.id < self.next_id(), "its number was given out");
             let own = subtract(&table.runs, input_runs);
             self.volume.zones().free(&extents(&own));
         }

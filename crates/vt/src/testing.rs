@@ -84,6 +84,7 @@ pub(crate) fn text_version(text: &str) -> Version {
             tree = TreeId(words.next().expect("a number").parse().expect("a number"));
             edit.new_trees.push(TreeRecord {
                 branch: None,
+                branch_ranges: None,
                 id: tree,
                 name: format!("t{tree}"),
                 block_bytes: 4096,

@@ -25,7 +25,7 @@ use stitch_format::vt_manifest::{
     BaseBytes, BranchRecord, HIDDEN_TREE_BYTES_MAX, LEVEL_COUNT, PinChanges, TableMeta, TreeRecord,
     VersionEdit,
 };
-use stitch_kv::{BranchPoint, Compression, TreeInfo, TreeOptions};
+use stitch_kv::{BranchPoint, Compression, KeyRanges, TreeInfo, TreeOptions};
 
 /// What a base stores of a piece of the device that a table owns, at most in nearly all cases.
 const RUN_BYTES: u64 = 8;
@@ -173,6 +173,11 @@ impl Version {
 
     /// Returns this version with the counters of an edit that changes neither trees nor tables.
     pub(crate) fn counted(&self, edit: &VersionEdit) -> Self {
+        debug_assert!(edit.keeps_trees(), "only counters change");
+        debug_assert!(edit.last_seqno >= self.last_seqno, "sequence numbers rise");
+        debug_assert!(edit.next_table >= self.next_table, "numbers of tables rise");
+        debug_assert!(edit.next_tree >= self.next_tree, "numbers of trees rise");
+        debug_assert!(edit.pins.last >= self.last_pin, "numbers of pins rise");
         Self {
             last_seqno: edit.last_seqno,
             next_table: edit.next_table,
@@ -219,19 +224,37 @@ impl Version {
         let mut is_plain = true;
         let mut bytes = BaseBytes::default();
         for tree in self.trees.values() {
-            let record = tree_record(&tree.info);
+            let record = record_of_all_keys(&tree.info);
             is_plain &= record.is_plain() && tree.levels.iter().all(|l| l.value_bytes == 0);
             bytes = bytes + record.base_bytes() + tree.levels.iter().map(|l| l.base_bytes).sum();
         }
-        let shift_bytes = self.shift_bytes(has_scopes);
-        let branch_bytes = self.branch_bytes(shift_bytes > 0 || has_scopes);
+        let range_bytes = self.branch_range_bytes();
+        let is_listed = has_scopes || range_bytes > 0;
+        let shift_bytes = self.shift_bytes(is_listed);
+        let branch_bytes = self.branch_bytes(shift_bytes > 0 || is_listed);
         if self.last_pin == PinId(0) && branch_bytes == 0 && shift_bytes == 0 {
             return bytes.of_base(is_plain);
         }
         // Each as if it were hidden: dropping a tree must not make the version longer.
         let hidden_bytes = HIDDEN_TREE_BYTES_MAX * self.trees.len() as u64;
         let known_bytes = bytes.of_base(false) + PinChanges::HEAD_BYTES_MAX + hidden_bytes;
-        known_bytes + branch_bytes + shift_bytes
+        known_bytes + branch_bytes + shift_bytes + range_bytes
+    }
+
+    /// Returns what a base takes for the ranges of branch trees; 0 where none has any.
+    fn branch_range_bytes(&self) -> u64 {
+        let branches = || self.trees.values().filter(|tree| tree.is_branch());
+        let ranges = branches().filter_map(|tree| tree.info.branch_ranges.as_ref());
+        let (mut count, mut bytes) = (0, 0);
+        for ranges in ranges {
+            count += 1;
+            bytes += BranchRecord::ranges_bytes(ranges.as_slice());
+        }
+        if count == 0 {
+            return 0;
+        }
+        let others = branches().count() as u64 - count;
+        bytes + others * BranchRecord::ALL_KEYS_BYTES
     }
 
     /// Returns the most that a base takes for the parents of trees; 0 where none has one, unless
@@ -274,6 +297,14 @@ impl Version {
 /// How a version stores a tree.
 pub(crate) fn tree_record(info: &TreeInfo) -> TreeRecord {
     TreeRecord {
+        branch_ranges: info.branch_ranges.as_ref().map(|of| of.as_slice().to_vec()),
+        ..record_of_all_keys(info)
+    }
+}
+
+/// The same without the ranges of a branch tree, which are long.
+fn record_of_all_keys(info: &TreeInfo) -> TreeRecord {
+    TreeRecord {
         id: info.id,
         name: info.name.clone(),
         block_bytes: info.options.block_bytes,
@@ -284,6 +315,7 @@ pub(crate) fn tree_record(info: &TreeInfo) -> TreeRecord {
             parent: point.parent,
             seqno: point.seqno,
         }),
+        branch_ranges: None,
     }
 }
 
@@ -302,6 +334,7 @@ pub(crate) fn tree_info(record: &TreeRecord) -> TreeInfo {
             parent: branch.parent,
             seqno: branch.seqno,
         }),
+        branch_ranges: record.branch_ranges.clone().map(KeyRanges::new),
     }
 }
 

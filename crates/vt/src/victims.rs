@@ -16,6 +16,10 @@ pub(crate) const MIN_HOLE_PART_ROOM: u64 = 16;
 
 /// Order of evacuation: the smallest first.
 pub(crate) fn weight(candidate: &Candidate) -> (Reverse<u64>, u64, Extent) {
+    debug_assert!(
+        candidate.live <= candidate.zone.len,
+        "what is live fits the zone"
+    );
     let unused = candidate.zone.len - candidate.live;
     let span_bytes = candidate.live / u64::from(candidate.spans.max(1));
     (
@@ -71,6 +75,10 @@ pub(crate) fn batch(volume: &Volume, victims: &[Candidate]) -> Vec<Candidate> {
 /// Returns the free bytes in zones that are in use.
 pub(crate) fn hole_bytes(zones: &Zones) -> u64 {
     let usage = zones.usage();
+    debug_assert!(
+        usage.zones_free_bytes <= usage.free,
+        "free zones are a part of what is free"
+    );
     usage.free - usage.zones_free_bytes
 }
 

@@ -27,6 +27,7 @@ impl View {
 
     /// Sealed memtables that wait to be written out.
     pub(crate) fn sealed_count(&self) -> usize {
+        debug_assert!(!self.buffers.is_empty(), "one memtable is active");
         self.buffers.len() - 1
     }
 }

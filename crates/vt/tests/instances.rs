@@ -258,6 +258,31 @@ fn evacuation_moves_what_any_instance_has_in_a_zone() {
 }
 
 #[test]
+fn a_defrag_counts_what_it_moved_while_an_instance_is_removed() {
+    let (image, mut all) = image();
+    let first = open(Arc::new(image), options());
+    first.defrag(&mut |_, _| true).expect("there is room");
+    // What all have moved so far is less without this one.
+    let moved = |engine: &VtEngine| {
+        let counters = engine.counters();
+        counters.get("vt.evacuated_bytes") + counters.get("vt.ordered_bytes")
+    };
+    let gone = first.further().into_iter().find(|engine| moved(engine) > 0);
+    let name = gone.expect("one had something in holes").name().to_owned();
+    let mut is_there = true;
+    let again = first.defrag(&mut |_, _| {
+        if std::mem::take(&mut is_there) {
+            first.remove_instance(&name).expect("it goes");
+        }
+        true
+    });
+    let again = again.expect("there is room");
+    assert!(!is_there && again.moved_bytes <= LEN, "{again:?}");
+    all.remove(&name);
+    check(&first, &all);
+}
+
+#[test]
 fn a_volume_shrinks_to_what_all_instances_need_and_grows() {
     let (image, mut all) = image();
     let device = Arc::new(image);

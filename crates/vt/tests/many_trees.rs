@@ -154,6 +154,7 @@ fn filled_by_an_older_program(len_bytes: u64, name_bytes: usize) -> Arc<MemDevic
             compression: 0,
             value_block_bytes: 0,
             branch: None,
+            branch_ranges: None,
         };
         let edit = VersionEdit {
             next_tree: id.next(),

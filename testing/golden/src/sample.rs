@@ -164,6 +164,37 @@ pub fn make_ranges(clean: Clean) -> Result<MemDevice, Box<dyn std::error::Error>
     })
 }
 
+/// A new store with branch trees that begin at a narrowed pin, which was dropped, closed in good
+/// order or left as by a crash.
+///
+/// # Errors
+/// Whatever the store says.
+pub fn make_narrowed(clean: Clean) -> Result<MemDevice, Box<dyn std::error::Error>> {
+    store::with_engine(clean, &[], |fs, engine| {
+        brief(fs, "main")?;
+        let tree = engine.create_tree("parent", &TreeOptions::default())?;
+        let put = |tree: TreeId, numbers: std::ops::Range<u8>, len: usize| {
+            let mut batch = Batch::new();
+            numbers.for_each(|number| batch.put(tree, &[number], &text(len)));
+            engine.commit(&batch, CommitOptions::default())
+        };
+        put(tree, 0..9, 10)?;
+        engine.create_pin("narrowed", b"")?;
+        let range = |start: u8, end: Option<u8>| (vec![start], end.map(|end| vec![end]));
+        let ranges = KeyRanges::new([range(2, Some(5)), range(7, None)]);
+        engine.narrow_pin("narrowed", &PinRanges::from([(tree, ranges)]))?;
+        put(tree, 0..12, 20)?;
+        let at = engine.open_pin("narrowed")?;
+        let two = ["first", "second"].map(|name| NewBranch::new(tree, name));
+        let made = engine.branch_trees(&two, Some(&at))?;
+        drop(at);
+        put(made[1], 5..8, 30)?;
+        engine.branch_trees(&[NewBranch::new(made[1], "of the second")], None)?;
+        engine.drop_pin("narrowed")?;
+        Ok(())
+    })
+}
+
 /// A new store with branch trees, one of which reads a tree that was dropped, closed in good order
 /// or left as by a crash.
 ///

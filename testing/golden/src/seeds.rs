@@ -361,6 +361,7 @@ fn vt_manifest() -> VersionEdit {
         compression: 1,
         value_block_bytes: 2048,
         branch: None,
+        branch_ranges: None,
     };
     VersionEdit {
         last_seqno: Seqno(9),
@@ -386,6 +387,10 @@ fn branch() -> Option<TreeRecord> {
             parent: parent.id,
             seqno: Seqno(9),
         }),
+        branch_ranges: Some(vec![
+            (b"a".to_vec(), Some(b"c".to_vec())),
+            (b"d".to_vec(), None),
+        ]),
         ..parent
     })
 }

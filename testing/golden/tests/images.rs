@@ -244,6 +244,30 @@ fn a_sample_of_pins_of_key_ranges_has_what_they_saw() {
 }
 
 #[test]
+fn a_sample_of_branches_of_key_ranges_has_what_they_hold() {
+    for (clean, kind) in [(Clean::Closed, "closed"), (Clean::Killed, "killed")] {
+        let new = sample::make_narrowed(clean).expect("the sample is made");
+        let stored = stored(&format!("narrowed-{kind}"));
+        let expected = store::branches(&new).expect("it opens");
+        // 2, 3, 4, 7 and 8 of the parent; 5 and 6 were written to the second.
+        let sees = [
+            ("first of ", ": 5"),
+            ("second of ", ": 7"),
+            ("of the second of ", ": 7"),
+        ];
+        assert_eq!(expected.len(), sees.len(), "{expected:?}");
+        for (line, (start, end)) in expected.iter().zip(sees) {
+            assert!(line.starts_with(start) && line.ends_with(end), "{line}");
+        }
+        for device in [new, stored] {
+            assert_eq!(store::branches(&device).expect("it opens"), expected);
+            store::exercise(&device).expect("it passes its checks");
+            assert_eq!(store::branches(&device).expect("it opens"), expected);
+        }
+    }
+}
+
+#[test]
 fn a_sample_of_branches_has_what_they_hold() {
     for (clean, kind) in [(Clean::Closed, "closed"), (Clean::Killed, "killed")] {
         let new = sample::make_branches(clean).expect("the sample is made");

@@ -92,7 +92,8 @@ pub trait System {
     /// The errors of the store.
     fn open(&self, device: Arc<dyn Device>) -> Result<Self::Live, SystemError>;
 
-    /// As [`Self::open`], with plain files beside the medium, for who has any.
+    /// Opens the store like [`Self::open`], with plain files beside the medium if the system has
+    /// any.
     ///
     /// # Errors
     /// The errors of the store.

@@ -12,6 +12,7 @@
 //! long     crate              lines over 100 columns                 less    0
 //! doc      crate              docs that begin with a banned word     less    0
 //! types    crate              types whose name the crate has twice   less    0
+//! actor    crate              words that hide the actor              less    0
 //! asserts  crate              assertions per 100 functions           more    0
 //! ```
 
@@ -33,6 +34,8 @@ pub(super) enum Kind {
     Doc,
     /// Types of a crate beside another one of the same name.
     Types,
+    /// Words of a crate that hide the actor of a sentence.
+    Actor,
     /// Assertions per 100 functions of a crate.
     Assertions,
 }
@@ -46,6 +49,7 @@ impl Kind {
             Self::Long => "long",
             Self::Doc => "doc",
             Self::Types => "types",
+            Self::Actor => "actor",
             Self::Assertions => "asserts",
         }
     }
@@ -55,7 +59,7 @@ impl Kind {
         match self {
             Self::File => 500,
             Self::Function => 70,
-            Self::Long | Self::Doc | Self::Types | Self::Assertions => 0,
+            Self::Long | Self::Doc | Self::Types | Self::Actor | Self::Assertions => 0,
         }
     }
 
@@ -81,6 +85,7 @@ impl Kind {
             Self::Long => "lines over 100 columns",
             Self::Doc => "docs that begin with `Answers`, `Says` or `Who`",
             Self::Types => "types of a name that another type of the crate has",
+            Self::Actor => "words such as `somebody` and `nobody`",
             Self::Assertions => "assertions per 100 functions",
         }
     }
@@ -89,7 +94,9 @@ impl Kind {
     const fn remedy(self) -> &'static str {
         match self {
             Self::File | Self::Function => "split it",
-            Self::Long | Self::Doc | Self::Types => "`cargo xtask tidy --all` lists them",
+            Self::Long | Self::Doc | Self::Types | Self::Actor => {
+                "`cargo xtask tidy --all` lists them"
+            }
             Self::Assertions => "assert what the new functions rely on",
         }
     }

@@ -1,9 +1,11 @@
-//! Wide lines, banned first words of docs, and types of one name: counted by crate, and held by
-//! the [ratchet](super::ratchet) where a crate is not clean yet.
+//! Wide lines, banned first words of docs, types of one name, and [words that hide the
+//! actor](super::actors): counted by crate, and held by the [ratchet](super::ratchet) where a crate
+//! is not clean yet.
 
 use std::collections::BTreeMap;
 
 use super::Finding;
+use super::actors;
 use super::ratchet::{Kind, Measure, Ratchet};
 use crate::source::Source;
 
@@ -29,11 +31,11 @@ impl Breach {
     }
 }
 
-/// Finds all breaches in all Rust files.
+/// Finds all breaches: of Rust files, and of the words in pages, too.
 pub(super) fn find(sources: &[Source]) -> Vec<Breach> {
     let mut breaches = Vec::new();
     let mut types = Types::new();
-    for source in sources.iter().filter(|source| source.path.ends_with(".rs")) {
+    for source in sources {
         let mut add = |kind, line, what: String| {
             let finding = Finding {
                 path: source.path.clone(),
@@ -47,9 +49,12 @@ pub(super) fn find(sources: &[Source]) -> Vec<Breach> {
                 finding,
             });
         };
-        find_wide_lines(source, &mut add);
-        find_banned_docs(source, &mut add);
-        find_second_types(source, &mut types, &mut add);
+        actors::find(source, &mut add);
+        if source.path.ends_with(".rs") {
+            find_wide_lines(source, &mut add);
+            find_banned_docs(source, &mut add);
+            find_second_types(source, &mut types, &mut add);
+        }
     }
     breaches
 }

@@ -21,7 +21,10 @@ impl Mounted {
     /// `None` where nothing can be mounted.
     fn new(count_max: Option<usize>) -> Option<Self> {
         if !Path::new("/dev/fuse").exists() || !rustix::process::geteuid().is_root() {
-            #[expect(clippy::print_stderr, reason = "whoever runs the tests is to know")]
+            #[expect(
+                clippy::print_stderr,
+                reason = "the output of a test run shows skipped tests"
+            )]
             {
                 eprintln!("SKIP: not root, or /dev/fuse is missing");
             }

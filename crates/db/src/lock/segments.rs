@@ -1,4 +1,4 @@
-//! The locks on one tree: disjoint segments of keys in order, each with who holds it.
+//! The locks on one tree: disjoint segments of keys in order, each with its holders.
 //!
 //! A lock is cut at the ends of those that it overlaps:
 //!
@@ -117,7 +117,7 @@ impl Segments {
         }
     }
 
-    /// Locks a range for an owner. Nobody else is in the way.
+    /// Locks a range for an owner. No other owner has a conflicting lock on it.
     pub(super) fn take(&mut self, owner: Owner, range: KeyRange<'_>, access: Access) {
         debug_assert!(self.others(owner, range, access).is_empty(), "it is free");
         self.cut(range);

@@ -13,7 +13,7 @@ fn key(key: u8) -> [u8; 1] {
     [key]
 }
 
-/// Segments agree with a table of who holds what of each key.
+/// Segments agree with a table of the holders of each key.
 #[test]
 fn segments_agree_with_a_model() {
     let mut rng = Rng::new(163);

@@ -41,7 +41,8 @@ const SPILL_BYTES: u64 = 4 << 20;
 pub struct TransactionOptions {
     /// What it is kept apart from.
     pub isolation: Isolation,
-    /// With [`Isolation::Locking`]: who goes first. Among equals the older one does.
+    /// Rank with [`Isolation::Locking`]: a higher one goes first. Among equals the older
+    /// transaction does.
     pub priority: i32,
     /// With [`Isolation::Locking`]: whether calls wait for locks.
     pub wait: LockWait,

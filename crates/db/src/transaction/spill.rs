@@ -18,8 +18,8 @@
 //! layer 0    branch a0 of tree a      what was moved before it
 //! ```
 //!
-//! Invariants: every branch of a tree begins, for who reads the tree itself, at the moment that its
-//! entry holds; a branch that has a branch gets no more writes.
+//! Invariants: every branch of a tree begins, for readers of the tree itself, at the moment that
+//! its entry holds; a branch that has a branch gets no more writes.
 
 use super::settle::BranchTree;
 use super::writes::Writes;
@@ -250,8 +250,8 @@ impl Drop for Spill {
     }
 }
 
-/// Drops the branch trees of transactions that a crash ended. For whoever has opened the engine of
-/// a store, before transactions begin on it. Returns their number.
+/// Drops the branch trees of transactions that a crash ended, and returns their number. To be
+/// called after the engine of a store is opened, and before transactions begin on it.
 ///
 /// # Errors
 /// [`DbError::Kv`] as of [`Engine::drop_trees`]: they stay, and only take space.

@@ -25,7 +25,7 @@ pub(crate) struct Record {
     pub(crate) begun: u64,
     /// The number of its commit; `None` if it did not commit.
     pub(crate) committed: Option<u64>,
-    /// Whose versions it read. What it wrote itself is left out.
+    /// The versions that it read, by key and writer. Its own writes are left out.
     pub(crate) reads: BTreeSet<(Key, Number)>,
     pub(crate) writes: BTreeSet<Key>,
 }

@@ -11,7 +11,7 @@ use crate::positioned;
 use std::fs::File;
 use std::ops::Range;
 
-/// From this length on, blocks are written directly: asynchronous writes make nobody wait.
+/// From this length on, blocks are written directly: no caller waits for asynchronous writes.
 const LONG_BYTES: u64 = behind::LEN_MIN as u64;
 /// Length of a strip. Strips begin at multiples of it.
 const STRIP_BYTES: u64 = 256 << 10;

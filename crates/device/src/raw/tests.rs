@@ -202,7 +202,7 @@ fn short_blocks_wait_in_the_page_cache_and_leave_it_in_strips() {
     let is_there = |at: u64| positioned::is_resident(&device.file, at, 4096);
     let page = [7; 4096];
     device.write_blocks(0, &[&page]).unwrap();
-    assert!(is_there(0), "nobody waited for the device");
+    assert!(is_there(0), "the write did not wait for the device");
     for at in (4096..STRIP).step_by(4096) {
         device.write_blocks(at, &[&page]).unwrap();
     }

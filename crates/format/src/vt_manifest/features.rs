@@ -32,6 +32,13 @@ impl VersionEdit {
         hides_for_branches || trees.any(|tree| tree.branch.is_some())
     }
 
+    /// Reports whether only programs that know branch trees of key ranges read it.
+    #[must_use]
+    pub fn has_branch_ranges(&self) -> bool {
+        let mut trees = self.new_trees.iter().chain(&self.altered_trees);
+        trees.any(|tree| tree.branch_ranges.is_some())
+    }
+
     /// Reports whether only programs that know shifts of tables read it.
     #[must_use]
     pub fn has_shifts(&self) -> bool {

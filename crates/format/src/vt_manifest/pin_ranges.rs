@@ -57,12 +57,16 @@ pub(super) fn put_ranges(out: &mut Vec<u8>, ranges: &[TreeRanges]) {
     put_varint(out, ranges.len() as u64);
     for (tree, ranges) in ranges {
         put_varint(out, u64::from(tree.0));
-        put_varint(out, ranges.len() as u64);
-        for (start, end) in ranges {
-            put_bytes(out, start);
-            put_varint(out, end.as_ref().map_or(0, |end| 1 + end.len() as u64));
-            out.extend_from_slice(end.as_deref().unwrap_or_default());
-        }
+        put_tree_ranges(out, ranges);
+    }
+}
+
+pub(super) fn put_tree_ranges(out: &mut Vec<u8>, ranges: &[RangeRecord]) {
+    put_varint(out, ranges.len() as u64);
+    for (start, end) in ranges {
+        put_bytes(out, start);
+        put_varint(out, end.as_ref().map_or(0, |end| 1 + end.len() as u64));
+        out.extend_from_slice(end.as_deref().unwrap_or_default());
     }
 }
 
@@ -84,7 +88,7 @@ pub(super) fn read_ranges(
     })
 }
 
-fn read_tree_ranges(r: &mut Reader<'_>) -> Result<Vec<RangeRecord>, FormatError> {
+pub(super) fn read_tree_ranges(r: &mut Reader<'_>) -> Result<Vec<RangeRecord>, FormatError> {
     let count = counter(r)?;
     if count > RANGES_MAX {
         return Err(r.field("ranges of a pin", "at most 256", count.to_string()));

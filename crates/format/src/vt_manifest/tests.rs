@@ -52,6 +52,7 @@ fn sample() -> VersionEdit {
             compression: 1,
             value_block_bytes: 0,
             branch: None,
+            branch_ranges: None,
         }],
         altered_trees: Vec::new(),
         pins: PinChanges::default(),
@@ -134,6 +135,7 @@ fn altered_sample() -> VersionEdit {
             compression: 2,
             value_block_bytes: 0,
             branch: None,
+            branch_ranges: None,
         }],
         ..sample()
     }
@@ -170,9 +172,9 @@ fn version_2_is_written_only_where_it_is_needed() {
     assert_eq!(VersionEdit::decode(&bytes), Ok(zstd));
     bytes[0] = 1;
     assert!(VersionEdit::decode(&bytes).is_err());
-    bytes[0] = 8;
+    bytes[0] = 9;
     let newer = VersionEdit::decode(&bytes);
-    assert!(matches!(newer, Err(FormatError::Newer { found: 8, .. })));
+    assert!(matches!(newer, Err(FormatError::Newer { found: 9, .. })));
 }
 
 fn sample_with_values() -> VersionEdit {

@@ -66,6 +66,12 @@ impl<'f> Moment<'f> {
         Ok(values)
     }
 
+    /// Reports whether it holds a key of a tree: a narrowed snapshot may not.
+    pub(super) fn holds(&self, tree: Tree, key: &[u8]) -> bool {
+        let ranges = self.engine.held_ranges(self.tree(tree), &self.at);
+        ranges.is_none_or(|ranges| ranges.has(key))
+    }
+
     fn row(&self, key: &RowKey) -> FsResult<Option<Bytes>> {
         self.get(key.tree(), key)
     }

@@ -186,6 +186,13 @@ pub(super) fn written_contents(
             let Some(ino) = number.and_then(|number| owners.find(number)) else {
                 continue;
             };
+            // A file that is below both directories has its contents in both moments.
+            if [old, new]
+                .iter()
+                .any(|side| !side.moment.holds(Tree::Data, key))
+            {
+                continue;
+            }
             let value = |side: &Side<'_>| side.moment.get(Tree::Data, key);
             let (old, new) = (
                 value(old)?.unwrap_or_default(),

@@ -19,7 +19,7 @@ use crate::{FsError, FsResult};
 use std::collections::HashMap;
 use stitch_base::{Ino, TreeId};
 use stitch_format::fs_sys::decode_number;
-use stitch_kv::{BranchPoint, Engine, KeyRange, KvError, Snapshot};
+use stitch_kv::{BranchPoint, Engine, KeyRange, KeyRanges, KvError, Snapshot};
 
 /// Keys that the engine is asked for at a time.
 const PAGE: usize = 4096;
@@ -201,8 +201,25 @@ impl Span {
             return Ok(engine.branch_keys(id, after.as_deref(), PAGE)?);
         };
         let ends = (from.of(tree), Some(to.of(tree)));
-        Ok(engine.keys_between(id, KeyRange::from(start), ends, PAGE)?)
+        let held = [from, to].map(|at| engine.held_ranges(id, at.of(tree)));
+        if held.iter().all(Option::is_none) {
+            return Ok(engine.keys_between(id, KeyRange::from(start), ends, PAGE)?);
+        }
+        // Narrowed snapshots. Beside what both hold are no files of their directories.
+        let mut keys = Vec::new();
+        for range in common_ranges(held, start).iter() {
+            let count_max = PAGE - keys.len();
+            keys.extend(engine.keys_between(id, range, ends, count_max)?);
+        }
+        Ok(keys)
     }
+}
+
+/// Returns the keys from `start` on that are in both of these ranges; `None` is all keys.
+fn common_ranges([from, to]: [Option<KeyRanges>; 2], start: &[u8]) -> KeyRanges {
+    let rest = || KeyRanges::new([(start.to_vec(), None)]);
+    let from = from.unwrap_or_else(rest).common(&rest());
+    to.map_or_else(|| from.clone(), |to| from.common(&to))
 }
 
 /// Returns a key that is before `start`, and of which few lie between; `None` if there is none.

@@ -83,6 +83,10 @@ fn inode(found: &Found, ino: Ino) -> Option<Issue> {
 fn chunks(found: &Found, ino: Ino) -> Option<Issue> {
     let inode = &found.inodes[&ino];
     let is_chunked = inode.contents().is_some_and(Contents::are_chunks);
+    // No path of the clone leads to it.
+    if !found.has_contents_of(ino) {
+        return None;
+    }
     let chunks = inode.chunks.saturating_add(found.shared.chunks(ino));
     let allocated = found.allocated.get(&ino).map_or(0, Sum::known_chunks);
     let is_wrong = match inode.chunks_most {

@@ -4,7 +4,7 @@ use super::allocated::Sums;
 use super::external::Rows;
 use super::lost::Lost;
 use super::shared::SharedRows;
-use super::{Issue, Trees, is_unreadable};
+use super::{Issue, Trees, is_unreadable, views};
 use crate::contents::Contents;
 use crate::locator::{Locator, SysRow};
 use crate::{FsError, FsResult};
@@ -19,6 +19,7 @@ use stitch_format::fs_reads;
 use stitch_format::fs_sys::{AllocatedRow, ExternalRow, FsHeader, RollbackRow, decode_number};
 use stitch_format::fs_transaction::TransactionRecord;
 use stitch_format::fs_view::ViewRecord;
+use stitch_kv::KeyRanges;
 
 /// What is kept of an inode.
 pub(super) struct FoundInode {
@@ -86,6 +87,10 @@ pub(super) struct Found {
     pub(super) back_progress: Option<Place>,
     /// Largest number seen anywhere.
     pub(super) largest: u64,
+    /// Of a clone that was made from a narrowed snapshot: the keys of contents that are in all of
+    /// these it has.
+    begins_with: Vec<KeyRanges>,
+    keys: Locator,
     rows: u64,
 }
 
@@ -102,7 +107,11 @@ pub(super) fn scan(trees: &Trees, lost: &Lost, progress: &mut dyn FnMut(u64)) ->
         trees,
         lost,
         progress,
-        found: Found::default(),
+        found: Found {
+            begins_with: views::contents_of(trees),
+            keys: trees.keys,
+            ..Found::default()
+        },
     };
     let Some(header) = walk.header()? else {
         return Ok(walk.found);
@@ -194,6 +203,16 @@ impl Found {
     /// Reports what the header says; false without a header.
     pub(super) fn has(&self, feature: impl FnOnce(&FsHeader) -> bool) -> bool {
         self.header.as_ref().is_some_and(feature)
+    }
+
+    /// Reports whether a file system has the contents of an inode: a clone that was made from a
+    /// narrowed snapshot has those below its directory.
+    pub(super) fn has_contents_of(&self, ino: Ino) -> bool {
+        let has = |number: &Ino| {
+            let chunk = self.keys.chunk(*number, 0);
+            self.begins_with.iter().all(|ranges| ranges.has(&chunk))
+        };
+        self.begins_with.is_empty() || self.shared.numbers(ino).iter().all(has)
     }
 
     /// Reports whether an inode is known to be a directory.

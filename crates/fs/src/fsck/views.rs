@@ -15,7 +15,7 @@ use stitch_base::Ino;
 use stitch_base::sync::Arc;
 use stitch_format::fs_inode::FileKind;
 use stitch_format::fs_view::{ViewRecord, ViewState};
-use stitch_kv::{Engine, LostKeys, TreeInfo};
+use stitch_kv::{Engine, KeyRanges, LostKeys, TreeInfo};
 
 /// Views in use, by number.
 pub(super) type Views = BTreeMap<u64, ViewRecord>;
@@ -148,6 +148,24 @@ impl Shown {
         };
         own.into_iter().map(with_paths).collect()
     }
+}
+
+/// Returns the ranges of contents that a view and its sources begin with, where not all. Of a
+/// source that was removed that is not known: none.
+pub(super) fn contents_of(trees: &Trees) -> Vec<KeyRanges> {
+    let infos = trees.schema.engine().trees();
+    let infos: BTreeMap<_, TreeInfo> = infos.into_iter().map(|info| (info.id, info)).collect();
+    let mut ranges = Vec::new();
+    let mut at = Some(trees.data.tree());
+    while let Some(tree) = at {
+        let Some(info) = infos.get(&tree) else {
+            ranges.push(KeyRanges::default());
+            break;
+        };
+        ranges.extend(info.branch_ranges.clone());
+        at = info.branch.map(|point| point.parent);
+    }
+    ranges
 }
 
 /// The issues of a view, told apart from those of mainline.

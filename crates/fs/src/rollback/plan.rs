@@ -1,6 +1,7 @@
 //! What each inode of a snapshot becomes. Reads rows, changes nothing but takes numbers for copies.
 
 use super::present::Present;
+use super::recent::RollbackSides;
 use super::tree::{DirTree, SeenInode};
 use crate::contents::Contents;
 use crate::inode::Location;
@@ -47,14 +48,15 @@ pub(super) struct RollbackPlan {
 
 impl RollbackPlan {
     /// Decides, with all locks held. `None` if back rows have to be complete first.
-    pub(super) fn new(fs: &Present<'_>, was: &DirTree, now: &DirTree) -> FsResult<Option<Self>> {
+    pub(super) fn new(fs: &Present<'_>, sides: RollbackSides<'_>) -> FsResult<Option<Self>> {
+        let ((_, was), (_, now)) = (sides.past, sides.present);
         let mut targets = HashMap::new();
         for (ino, seen) in was.inodes() {
             if Contents::are_external(&seen.head) {
                 return Err(FsError::Unsupported);
             }
             let target = match now.get(ino) {
-                Some(present) => in_both(fs, seen, present)?,
+                Some(present) => in_both(fs, sides, seen, present)?,
                 None => match whereabouts(fs, was.top, ino)? {
                     None => return Ok(None),
                     Some(found) => revived(fs, seen, &found)?,
@@ -143,7 +145,12 @@ fn mark_contents(head: &mut InodeHead, chunks: Ino) {
 }
 
 /// An inode that the directory has on both sides.
-fn in_both(fs: &Present<'_>, seen: &SeenInode, present: &SeenInode) -> FsResult<Target> {
+fn in_both(
+    fs: &Present<'_>,
+    sides: RollbackSides<'_>,
+    seen: &SeenInode,
+    present: &SeenInode,
+) -> FsResult<Target> {
     let mut head = seen.head;
     let is_dir = head.kind == FileKind::Directory;
     if !is_dir {
@@ -161,7 +168,9 @@ fn in_both(fs: &Present<'_>, seen: &SeenInode, present: &SeenInode) -> FsResult<
             flags: Contents::unshared(head.flags),
             ..head
         };
-    let is_same = is_same_head && is_own == present.is_own;
+    let is_same = is_same_head
+        && is_own == present.is_own
+        && !sides.has_changed(&seen.head, &present.head)?;
     let chunks = number_of_chunks(fs, &head, is_same)?;
     if is_same {
         head = present.head;

@@ -11,10 +11,10 @@ mod overwritten;
 mod shared;
 
 use self::overwritten::Overwritten;
-use self::shared::Scans;
 use super::moved_key;
 use super::plan::{RollbackPlan, Target};
 use super::present::Present;
+use super::recent::{Scans, chunk_ranges};
 use super::tree::{DirTree, SeenInode};
 use crate::change::Change;
 use crate::contents::Contents;
@@ -150,13 +150,18 @@ impl Restore<'_> {
         let to = target.head.ino;
         self.restore_rows(&[past.xattrs(ino)], &own.xattrs(to), to)?;
         if target.head.kind == FileKind::Regular {
-            let chunks = self.chunks_of(ino)?;
+            let chunks = chunk_ranges(self.past, &self.seen(ino).head)?;
             let number = target.chunks;
             // First, so that a rollback that is finished later finds the number.
             self.unshare(&target)?;
             self.restore_rows(&chunks, &own.chunks_from(number, 0), number)?;
         }
         Ok(())
+    }
+
+    /// What the snapshot has of one of its inodes.
+    fn seen(&self, ino: Ino) -> SeenInode {
+        *self.was.get(ino).expect("an inode of the snapshot")
     }
 
     /// Puts the rows of ranges of the past that are different, and deletes all others.
@@ -324,7 +329,7 @@ impl<'a> Restore<'a> {
     /// What was behind the head of an inode.
     fn tail(&self, dir: Ino, name: &[u8], ino: Ino) -> FsResult<Bytes> {
         let keys = self.past.keys;
-        let is_own = self.was.get(ino).is_some_and(|seen| seen.is_own);
+        let is_own = self.seen(ino).is_own;
         let key = match is_own {
             true => keys.own(ino),
             false => keys.dentry(dir, name),

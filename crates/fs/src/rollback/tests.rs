@@ -3,6 +3,7 @@
 mod clones;
 mod in_clone;
 mod interrupted;
+mod recent;
 
 use crate::{
     Caller, DirName, FileKind, FileSystem, FsError, FsOptions, NewNode, RenameMode, SetAttr, Taken,

@@ -34,22 +34,29 @@ pub(super) struct DirTree {
     pub(super) dirs: Vec<Ino>,
     inodes: HashMap<Ino, SeenInode>,
     names: HashMap<Ino, NameMap>,
+    /// Inodes that changed from this time on are recent; see [`super::recent`].
+    recent_since: i64,
+    /// What is behind the heads of recent inodes.
+    recent_tails: HashMap<Ino, Box<[u8]>>,
 }
 
 static NO_NAMES: NameMap = NameMap::new();
 
 impl DirTree {
-    /// Reads all below a directory.
+    /// Reads all below a directory. Keeps what is behind the heads of inodes that changed at
+    /// `recent_since` or later, in nanoseconds since 1970.
     ///
     /// # Errors
     /// [`FsError::Corrupt`] for rows that lead nowhere; those of a read.
-    pub(super) fn read(store: &Store, top: InodeHead) -> FsResult<Self> {
+    pub(super) fn read(store: &Store, top: InodeHead, recent_since: i64) -> FsResult<Self> {
         debug_assert_eq!(top.kind, FileKind::Directory, "only directories have names");
         let mut tree = Self {
             top: top.ino,
             dirs: vec![top.ino],
             inodes: HashMap::new(),
             names: HashMap::new(),
+            recent_since,
+            recent_tails: HashMap::new(),
         };
         let seen = SeenInode {
             head: top,
@@ -73,8 +80,8 @@ impl DirTree {
                 FsError::Corrupt(format!("directory {dir} has a row without name"))
             })?;
             let ino = match MetaRow::decode(row)? {
-                MetaRow::Inode(head, _) => {
-                    self.see(head, false);
+                MetaRow::Inode(head, tail) => {
+                    self.see(head, tail, false);
                     head.ino
                 }
                 MetaRow::Link { ino, .. } => {
@@ -88,7 +95,7 @@ impl DirTree {
         Ok(())
     }
 
-    fn see(&mut self, head: InodeHead, is_own: bool) {
+    fn see(&mut self, head: InodeHead, tail: &[u8], is_own: bool) {
         let is_new = !self.inodes.contains_key(&head.ino);
         let seen = self.inodes.entry(head.ino).or_insert(SeenInode {
             head,
@@ -96,6 +103,9 @@ impl DirTree {
             is_own,
         });
         seen.names += 1;
+        if is_new && self.is_recent(&head) {
+            self.recent_tails.insert(head.ino, Box::from(tail));
+        }
         if is_new && head.kind == FileKind::Directory {
             self.dirs.push(head.ino);
         }
@@ -106,13 +116,23 @@ impl DirTree {
             seen.names += 1;
             return Ok(());
         }
-        let Some((head, _)) = store.own_row(ino)? else {
+        let Some((head, tail)) = store.own_row(ino)? else {
             return Err(FsError::Corrupt(format!(
                 "a link names inode {ino}, which is not"
             )));
         };
-        self.see(head, true);
+        self.see(head, &tail, true);
         Ok(())
+    }
+
+    /// Reports whether an inode changed so late that its times do not tell of a later change.
+    pub(super) const fn is_recent(&self, head: &InodeHead) -> bool {
+        head.ctime >= self.recent_since
+    }
+
+    /// Returns what is behind the head of a recent inode.
+    pub(super) fn recent_tail(&self, ino: Ino) -> Option<&[u8]> {
+        self.recent_tails.get(&ino).map(|tail| &**tail)
     }
 
     pub(super) fn has(&self, ino: Ino) -> bool {

@@ -8,19 +8,23 @@
 //!                          records
 //! ```
 
-use crate::FsResult;
 use crate::schema::{SCHEMA, view_of_tree};
 use crate::system::FileSystem;
+use crate::{CloneInfo, FsResult};
 use std::collections::{BTreeMap, BTreeSet};
 use stitch_kv::{PinInfo, TreeInfo};
 
 /// The clones of a store, each with the view that it lies in; 0 is mainline.
-struct Homes(BTreeMap<u64, u64>);
+pub(super) struct Homes(BTreeMap<u64, u64>);
 
 impl Homes {
+    pub(super) fn of(clones: &[CloneInfo]) -> Self {
+        Self(clones.iter().map(|info| (info.number, info.home)).collect())
+    }
+
     /// Reports whether a view is `outer`, or lies in it. Records of a damaged store may lie in each
     /// other.
-    fn lies_in(&self, view: u64, outer: u64) -> bool {
+    pub(super) fn lies_in(&self, view: u64, outer: u64) -> bool {
         let home = |view: &u64| self.0.get(view).copied();
         let mut way = std::iter::successors(Some(view), home).take(1 + self.0.len());
         way.any(|at| at == outer)
@@ -48,7 +52,7 @@ impl FileSystem {
     /// missing.
     pub(crate) fn pin_views(&self, name: &str, user: &[u8], view: u64) -> FsResult<PinInfo> {
         let clones = self.clones();
-        let homes = Homes(clones.iter().map(|info| (info.number, info.home)).collect());
+        let homes = Homes::of(&clones);
         let unrelated = homes.unrelated(view);
         debug_assert!(view > 0 || unrelated.is_empty(), "all lie in mainline");
         let pin = self
@@ -89,6 +93,7 @@ mod tests {
                 name: name.to_owned(),
                 options: TreeOptions::default(),
                 branch: None,
+                branch_ranges: None,
             };
             is_held(&tree, &unrelated)
         };

@@ -30,8 +30,8 @@ use stitch_kv::{Engine, NewBranch};
 /// Committed transactions that are remembered, the last ones.
 const OUTCOMES_MAX: usize = 256;
 
-/// Records, by number.
-pub(super) type Records = Vec<(Ino, TransactionRecord)>;
+/// Records, in the order of their numbers.
+pub(super) type RecordsByNumber = Vec<(Ino, TransactionRecord)>;
 
 pub(super) fn schema_name(number: Ino) -> String {
     format!("{SCHEMA_PREFIX}{}", number.0)
@@ -61,7 +61,7 @@ impl<'fs> Catalog<'fs> {
     }
 
     /// The records of transactions, by number.
-    pub(super) fn records(&self) -> FsResult<Records> {
+    pub(super) fn records(&self) -> FsResult<RecordsByNumber> {
         let mut scan = self.store.scan(&self.store.keys.transactions())?;
         let mut records = Vec::new();
         while let Some((key, row)) = scan.next()? {
@@ -93,7 +93,7 @@ impl<'fs> Catalog<'fs> {
 
     /// The records of transactions, but for those that were aborted in a full store, and those that
     /// were committed to one of these: they are removed at the next open.
-    pub(super) fn live_records(&self) -> FsResult<Records> {
+    pub(super) fn live_records(&self) -> FsResult<RecordsByNumber> {
         let mut records = self.records()?;
         let branches = self.branches();
         let mut live = BTreeSet::new();
@@ -144,7 +144,7 @@ impl<'fs> Catalog<'fs> {
         &self,
         number: Ino,
         record: &TransactionRecord,
-        others: &Records,
+        others: &RecordsByNumber,
     ) -> FsResult<()> {
         let (mut batch, keys) = (self.store.batch(), self.store.keys);
         batch.put(&keys.transaction(number), &record.encode());

@@ -15,7 +15,7 @@
 //! - a transaction with an open one in it is not committed and not rebased. It can be aborted:
 //!   then all in it end.
 
-use super::catalog::Records;
+use super::catalog::RecordsByNumber;
 use super::target::CommitTarget;
 use super::{TransactionIsolation, TransactionView, Transactions};
 use crate::{FsError, FsResult};
@@ -30,7 +30,7 @@ pub const NESTED_DEPTH_MAX: usize = 8;
 
 /// Returns those of all records that are of transactions in the one of a number, at any depth. They
 /// are in the order of numbers, and an inner one has a larger number than its outer one.
-pub(super) fn records_within(records: Records, number: Ino) -> Records {
+pub(super) fn records_within(records: RecordsByNumber, number: Ino) -> RecordsByNumber {
     let mut numbers = BTreeSet::from([number]);
     let mut within = records;
     debug_assert!(within.is_sorted_by_key(|(number, _)| *number), "as scanned");

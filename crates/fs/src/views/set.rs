@@ -8,6 +8,7 @@ use crate::locator::{Locator, SysRow, Tree};
 use crate::rollback::RollbacksUnderWay;
 use crate::rows::RowBatch;
 use crate::schema::{Store, view_of_tree};
+use crate::snapshot::Narrowing;
 use crate::{FsError, FsResult};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
@@ -43,6 +44,8 @@ pub(crate) struct ViewSet {
     /// view is rolled back: a snapshot shows several views.
     pub(crate) snapshot_change: Mutex<()>,
     pub(crate) under_way: RollbacksUnderWay,
+    /// Snapshots that are narrowed to their directories.
+    pub(crate) narrowing: Narrowing,
 }
 
 #[derive(Debug, Default)]
@@ -141,6 +144,7 @@ impl ViewSet {
             without_back_rows: Mutex::default(),
             snapshot_change: Mutex::default(),
             under_way: RollbacksUnderWay::default(),
+            narrowing: Narrowing::default(),
         }
     }
 

@@ -4,8 +4,8 @@
 //! Most requests may be done twice. Those that may not create, remove or move a name, or need an
 //! attribute to exist or not to exist. If the operation was done already, repeating it fails, and
 //! that error is turned into the reply of the first time. This is safe for names: the kernel keeps
-//! the directory (or the inode) locked from before the first sending until the reply, so nobody
-//! else made the change, and it has checked that the name was missing (or existed). It has not
+//! the directory (or the inode) locked from before the first sending until the reply, so no other
+//! request made the change, and it has checked that the name was missing (or existed). It has not
 //! checked attributes, so their changes are noted in the ledger.
 //! `docs/adr/0080-mount-survives-daemon.md` goes through all requests.
 

@@ -92,7 +92,7 @@ pub struct Views {
     rollbacks: Rollbacks,
     difference_lists: DifferenceLists,
     /// The thread that puts back rows.
-    places: Chore,
+    places: Arc<Chore>,
     /// Held while snapshots are created and deleted.
     changing: Mutex<()>,
     describe: Describe,
@@ -131,7 +131,7 @@ impl Views {
             policies: Alarm::new("fuse-policies"),
             rollbacks: Rollbacks::new(),
             difference_lists: DifferenceLists::default(),
-            places: places::chore(),
+            places: Arc::new(places::chore()),
             changing: Mutex::default(),
             mainline,
             describe,

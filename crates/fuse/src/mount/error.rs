@@ -14,7 +14,7 @@ pub enum MountError {
         "/dev/fuse is missing: load the kernel module `fuse`, or give the container the device"
     )]
     NoDevice,
-    /// The device may not be opened by everybody.
+    /// The device cannot be opened, in most cases because its mode does not let users open it.
     #[error("/dev/fuse cannot be opened; its mode should be 666 for users to mount")]
     DeviceRefused {
         /// Why.

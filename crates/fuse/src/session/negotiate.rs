@@ -95,7 +95,8 @@ impl SessionConfig {
 
     fn wanted(&self, default_permissions: bool) -> InitFlags {
         // Without AUTO_INVAL_DATA, and with EXPLICIT_INVAL_DATA, cached pages are dropped only by
-        // notices: nobody else changes the files. ENOSYS for OPEN needs no flag from the daemon.
+        // notices: every other change of a file sends one. ENOSYS for OPEN needs no flag from the
+        // daemon.
         let always = InitFlags::ASYNC_READ
             | InitFlags::BIG_WRITES
             | InitFlags::DONT_MASK

@@ -158,8 +158,8 @@ impl SharedLedger {
     fn copy_in(&self, log: usize, half: usize, at: usize, bytes: &[u8]) {
         assert!(at + bytes.len() <= HALF_SIZE, "it fits");
         let offset = LOGS_AT + (log * 2 + half) * HALF_SIZE + at;
-        // SAFETY: the assertions here and in `log_word` keep the range inside the mapping. Nobody
-        // else uses it: it is behind the length in the log's word, and the caller has the log's
+        // SAFETY: the assertions here and in `log_word` keep the range inside the mapping. No other
+        // thread uses it: it is behind the length in the log's word, and the caller has the log's
         // lock.
         unsafe {
             let target = self.start.as_ptr().add(offset);

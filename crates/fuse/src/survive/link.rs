@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_words_of_who_did_not_listen_are_heard() {
+    fn the_last_words_of_a_peer_that_did_not_listen_are_heard() {
         let (ours, theirs) = Link::pair().unwrap();
         let theirs = Link::new(theirs);
         ours.send(b"unread", &[]).unwrap();

@@ -4,7 +4,7 @@
 //! contend. The kernel gives a waiting request to one waiting reader. Replies go through the
 //! descriptor that the request came from.
 //!
-//! Beside io_uring ([`super::uring`]) one worker remains here, for FORGET and INTERRUPT. Nobody
+//! Beside io_uring ([`super::uring`]) one worker remains here, for FORGET and INTERRUPT. No process
 //! waits for FORGET. So after one, this worker lets more of them gather, which then come in one
 //! request.
 
@@ -207,7 +207,7 @@ impl Queue for DevQueue {
             self.idle_polling.note();
             if let Err(error) = self.sender.send(message) {
                 match OsError::from_io_error(&error) {
-                    // The caller was killed: nobody waits for this reply.
+                    // The caller was killed: no process waits for this reply.
                     Some(OsError::NOENT) => {}
                     Some(OsError::NODEV | OsError::CONNABORTED) => return Ok(End::Unmounted),
                     _ => tracing::warn!(%error, "the kernel refused a reply"),

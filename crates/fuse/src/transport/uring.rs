@@ -5,8 +5,8 @@
 //!    When every queue has an entry, requests come by the rings.
 //! 3. The kernel gives a request to the entry that was answered last, in the queue of the caller's
 //!    processor. So one warm thread, on the caller's processor, serves requests that come one by
-//!    one. A thread that waits for the disk blocks nobody: its entry is taken, and the next one is
-//!    free. Long replies are made on any processor (`uring/place.rs`).
+//!    one. A thread that waits for the disk blocks no other request: its entry is taken, and the
+//!    next one is free. Long replies are made on any processor (`uring/place.rs`).
 //! 4. FORGET, INTERRUPT and notices still use `/dev/fuse`.
 //!
 //! No thread spins, since the thread that it would wait for needs its processor

@@ -59,7 +59,7 @@ fn plain(opcode: Opcode, body: Bytes) -> Vec<u8> {
 const LAYOUT: Layout = Layout { setxattr_ext: true };
 
 #[test]
-fn the_header_says_who_asks_for_what() {
+fn the_header_names_caller_and_operation() {
     let bytes = plain(Opcode::Lookup, Bytes::default().text("name\0"));
     let request = Request::parse(&bytes, LAYOUT).unwrap();
     let header = request.header;

@@ -28,7 +28,10 @@ pub(crate) fn can_mount() -> bool {
     } else {
         return true;
     };
-    #[expect(clippy::print_stderr, reason = "whoever runs the tests is to know")]
+    #[expect(
+        clippy::print_stderr,
+        reason = "the output of a test run shows skipped tests"
+    )]
     {
         eprintln!("SKIP: {reason}");
     }
@@ -222,7 +225,7 @@ impl Mounted {
     }
 
     /// Counts the requests during `body` and until the kernel is quiet. Leaves out FORGET, which
-    /// depends on the machine's memory and which nobody waits for.
+    /// depends on the machine's memory and for which no process waits.
     pub(crate) fn requests_of(&self, body: impl FnOnce()) -> CountsSnapshot {
         let before = self.quiet();
         body();

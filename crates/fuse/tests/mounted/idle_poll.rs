@@ -41,7 +41,7 @@ fn by(transport: Transport) {
     clock.sleep(Duration::from_millis(100));
     let polled = polling.polled();
     clock.sleep(Duration::from_millis(300));
-    assert_eq!(polling.polled(), polled, "nobody asks for anything");
+    assert_eq!(polling.polled(), polled, "there are no requests");
 }
 
 #[test]

@@ -305,7 +305,10 @@ fn users_can_mount() -> bool {
         fs::metadata("/dev/fuse").is_ok_and(|device| device.permissions().mode() & 6 == 6);
     let all = can_run && has_helper && is_open;
     if !all {
-        #[expect(clippy::print_stderr, reason = "whoever runs the tests is to know")]
+        #[expect(
+            clippy::print_stderr,
+            reason = "the output of a test run shows skipped tests"
+        )]
         {
             eprintln!(
                 "SKIP: can users run this program? {can_run}; is fusermount3 there? {has_helper}; \

@@ -75,9 +75,9 @@ fn list(entries: &[(u16, u16, u32)]) -> Vec<u8> {
     out
 }
 
-/// An ACL by which the owner, user 65534 and the mask may read and write, and nobody else may do
-/// anything.
-fn for_nobody() -> Vec<u8> {
+/// An ACL by which the owner, user 65534 and the mask may read and write, and other users may do
+/// nothing.
+fn for_user_65534() -> Vec<u8> {
     let none = u32::MAX;
     list(&[
         (1, 6, none),
@@ -108,9 +108,9 @@ fn programs_find_no_attributes() {
     }
     assert!(is_stored(&mounted, &path, "user.stored"));
     // Of lists the kernel says that there is none, so that tools show the mode.
-    stored(&mounted, &path, ACCESS, &for_nobody());
+    stored(&mounted, &path, ACCESS, &for_user_65534());
     assert_eq!(get(&path, ACCESS), Err(Errno::NODATA));
-    let new = rustix::fs::setxattr(&path, ACCESS, &for_nobody(), XattrFlags::empty());
+    let new = rustix::fs::setxattr(&path, ACCESS, &for_user_65534(), XattrFlags::empty());
     assert_eq!(new, Err(Errno::OPNOTSUPP));
 }
 
@@ -177,7 +177,7 @@ fn reports_come_by_ioctl_of_every_mount() {
 }
 
 #[test]
-fn access_lists_bind_nobody_and_are_kept() {
+fn access_lists_have_no_effect_and_are_kept() {
     for xattrs in [true, false] {
         let Some(mounted) = mounted(xattrs) else {
             return;
@@ -185,7 +185,7 @@ fn access_lists_bind_nobody_and_are_kept() {
         let path = mounted.path("file");
         fs::write(&path, b"x").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-        stored(&mounted, &path, ACCESS, &for_nobody());
+        stored(&mounted, &path, ACCESS, &for_user_65534());
         let may_read = run_as(65534, "cat \"$1\"", &path);
         assert_eq!(may_read, xattrs, "by the list, not the mode");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o614)).unwrap();
@@ -209,7 +209,7 @@ fn default_lists_are_inherited_and_else_the_umask_counts() {
     assert_eq!(mode(&dir.join("sub")), 0o750);
     let with_list = mounted.path("with-list");
     fs::create_dir(&with_list).unwrap();
-    stored(&mounted, &with_list, DEFAULT, &for_nobody());
+    stored(&mounted, &with_list, DEFAULT, &for_user_65534());
     assert!(run_as(0, script, &with_list));
     assert_eq!(mode(&with_list.join("file")), 0o660, "not the umask");
     assert!(is_stored(&mounted, &with_list.join("file"), ACCESS));
@@ -218,7 +218,7 @@ fn default_lists_are_inherited_and_else_the_umask_counts() {
 
 /// The kernel does not mention them, since it believes that there are none.
 #[test]
-fn who_changes_a_file_takes_its_capabilities() {
+fn a_change_of_a_file_takes_its_capabilities() {
     let Some(mounted) = mounted(false) else {
         return;
     };

@@ -34,7 +34,7 @@ fn a_change_in_a_directory_asks_nothing_about_the_directory() {
 }
 
 #[test]
-fn nobody_else_walks_opens_creates_or_runs() {
+fn other_users_do_not_walk_open_create_or_run() {
     let Some(mounted) = private() else { return };
     let (root, dir) = (mounted.path(""), mounted.path("dir"));
     fs::create_dir(&dir).unwrap();
@@ -65,7 +65,7 @@ fn nobody_else_walks_opens_creates_or_runs() {
 }
 
 #[test]
-fn root_may_all_but_run_what_nobody_may() {
+fn root_may_all_but_run_files_without_an_execute_bit() {
     let Some(mounted) = private() else { return };
     let script = mounted.path("script");
     fs::write(&script, b"#!/bin/sh\nexit 0\n").unwrap();

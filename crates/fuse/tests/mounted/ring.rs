@@ -140,7 +140,7 @@ fn large_and_small_requests_bring_the_same_bytes() {
 }
 
 #[test]
-fn a_request_that_waits_holds_up_nobody() {
+fn a_request_that_waits_holds_up_no_other() {
     let Some(mounted) = Mounted::ring(MemOptions {
         waits: true,
         ..MemOptions::default()

@@ -14,7 +14,10 @@ impl Turned {
     /// Turns it on or off. Returns `None`, with a message, if the kernel has no switch.
     pub(crate) fn to(on: bool) -> Option<Self> {
         if Switch::read() == Switch::Missing {
-            #[expect(clippy::print_stderr, reason = "whoever runs the tests is to know")]
+            #[expect(
+                clippy::print_stderr,
+                reason = "the output of a test run shows skipped tests"
+            )]
             {
                 eprintln!("SKIP: this kernel has no FUSE over io_uring");
             }

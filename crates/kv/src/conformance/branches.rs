@@ -31,7 +31,7 @@ impl Store {
     }
 
     #[track_caller]
-    fn branch_at(&self, parent: TreeId, name: &str, at: Option<&Snapshot>) -> TreeId {
+    pub(super) fn branch_at(&self, parent: TreeId, name: &str, at: Option<&Snapshot>) -> TreeId {
         let new = [NewBranch::new(parent, name)];
         let made = self.engine().branch_trees(&new, at);
         let made = made.expect("the branch is made");

@@ -298,7 +298,9 @@ pub(super) fn shares(factory: &dyn Factory) {
     let is_about = |bytes: u64, rows: u64| (rows * 3900..=rows * 4500).contains(&bytes);
     for ending in ENDINGS {
         let found = store.engine().exclusive_space(&holders, &mut |_, _| true);
-        let found = found.expect("the walk reads").expect("nobody ended it");
+        let found = found
+            .expect("the walk reads")
+            .expect("the walk is not cancelled");
         let rows = u64::from(rows);
         assert!(is_about(found[0], rows), "{found:?}");
         assert!(is_about(found[1], rows), "{found:?}");
@@ -318,11 +320,15 @@ pub(super) fn shares(factory: &dyn Factory) {
     let gone = [tree];
     let gone = [Holder::Trees(&gone), Holder::Pin("b")];
     let found = store.engine().exclusive_space(&gone, &mut |_, _| true);
-    let found = found.expect("the walk reads").expect("nobody ended it");
+    let found = found
+        .expect("the walk reads")
+        .expect("the walk is not cancelled");
     assert_eq!(found[0], 0, "the pin keeps the tree");
     store.engine().drop_tree(tree).expect("the tree is hidden");
     let found = store.engine().exclusive_space(&holders, &mut |_, _| true);
-    let found = found.expect("the walk reads").expect("nobody ended it");
+    let found = found
+        .expect("the walk reads")
+        .expect("the walk is not cancelled");
     assert!(
         found[0] >= 2 * u64::from(rows) * 3900,
         "all of it: {found:?}"

@@ -436,7 +436,7 @@ pub(super) fn full_of_pins(factory: &dyn Factory) {
     store.finish();
 }
 
-/// Who commits beside the creation of pins finds in each a whole batch, and no later one lost.
+/// Pins that are created beside commits hold whole batches, and no later commit is lost.
 pub(super) fn beside_commits(factory: &dyn Factory) {
     let Some((store, tree)) = with_pins(factory) else {
         return;

@@ -34,7 +34,7 @@ impl Store {
     fn exclusive(&self, holders: &[Holder<'_>]) -> Vec<u64> {
         let found = self.engine().exclusive_space(holders, &mut |_, _| true);
         let found = found.expect("the walk reads");
-        found.expect("nobody ended it")
+        found.expect("the walk is not cancelled")
     }
 
     #[track_caller]
@@ -200,7 +200,7 @@ pub(super) fn ranges(factory: &dyn Factory) {
             .range_space(tree, &[KeyRange::all()], Some(&then));
         let then = then.expect("the walk reads");
         assert_rows(then.referenced_bytes, ROWS);
-        assert_eq!(then.exclusive_bytes, 0, "nobody can delete in it");
+        assert_eq!(then.exclusive_bytes, 0, "rows of a pin cannot be deleted");
         store.quiesce();
     }
     let branch = store.branch_of(tree, "branch");

@@ -102,7 +102,7 @@ enum Fault {
     KeysBetweenEndWithTheirPage,
 }
 
-const FAULTS: [(Fault, &str); 55] = [
+const FAULTS: [(Fault, &str); 58] = [
     (Fault::IgnoresRangeDeletes, "random"),
     (Fault::RangeDeletesTakeTheEnd, "random"),
     (Fault::UpsertsOnNothingAreLost, "random"),
@@ -142,6 +142,9 @@ const FAULTS: [(Fault, &str); 55] = [
     (Fault::NarrowedPinsReadAll, "pins_of_ranges_refused"),
     (Fault::NarrowedPinsKeepNothing, "pins_of_ranges"),
     (Fault::NarrowedPinsKeepNothing, "random"),
+    (Fault::NarrowedPinsHoldAll, "branches_of_ranges"),
+    (Fault::NarrowedPinsHoldAll, "branches_of_ranges_space"),
+    (Fault::NarrowedPinsKeepNothing, "branches_of_ranges_written"),
     (Fault::BranchesBeginNow, "branches_moments"),
     (
         Fault::BranchesEndWithTheirParent,

@@ -6,8 +6,9 @@ use super::pins::KeptTrees;
 use super::rows::{Bounds, Rows};
 use super::{AllRows, LIMITS, ModelEngine, State, Tree};
 use crate::{
-    Batch, BranchPoint, CommitOptions, DeletedRange, Direction, Guarded, Guards, KeyRange, KvError,
-    Message, NewBranch, Snapshot, check_branch_depth, check_tree_name, join_ranges,
+    Batch, BranchPoint, CommitOptions, DeletedRange, Direction, Guards, KeyRanges, KvError,
+    Message, NewBranch, PinRanges, PinScope, Snapshot, check_branch_depth, check_tree_name,
+    join_ranges,
 };
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,6 +21,8 @@ use stitch_base::{Seqno, TreeId};
 pub(super) struct Base {
     point: BranchPoint,
     parent: Arc<RwLock<Rows>>,
+    /// The keys of the parent that it begins with; `None` for all.
+    ranges: Option<KeyRanges>,
     /// Of the moment.
     hold: Arc<Hold>,
     /// Every message to the branch, as one to the parent.
@@ -30,18 +33,27 @@ impl Base {
     fn new(
         parent: TreeId,
         rows: &Arc<RwLock<Rows>>,
-        moment: (Seqno, TreeId),
+        (moment, ranges): ((Seqno, TreeId), Option<KeyRanges>),
         holds: &Arc<Holds>,
     ) -> Self {
         debug_assert!(parent <= moment.1, "the parent is of the moment");
-        let kept = Arc::new(KeptTrees::of(parent, rows));
+        let kept = Some(Arc::new(KeptTrees::of(parent, rows)));
+        let hold = match &ranges {
+            None => holds.hold(moment, kept),
+            Some(ranges) => {
+                let scope = PinScope::Trees([parent].into());
+                let of = PinRanges::from([(parent, ranges.clone())]);
+                holds.hold_of(moment, kept, (scope, of))
+            }
+        };
         Self {
             point: BranchPoint {
                 parent,
                 seqno: moment.0,
             },
             parent: Arc::clone(rows),
-            hold: holds.hold(moment, Some(kept)),
+            ranges,
+            hold,
             written: Batch::new(),
         }
     }
@@ -59,8 +71,21 @@ impl Base {
         }
     }
 
+    /// Returns the keys of the parent that it begins with; `None` for all.
+    pub(super) const fn ranges(&self) -> Option<&KeyRanges> {
+        self.ranges.as_ref()
+    }
+
+    /// Reports whether it begins with a key, if the parent held that.
+    fn has(&self, key: &[u8]) -> bool {
+        self.ranges.as_ref().is_none_or(|ranges| ranges.has(key))
+    }
+
     /// The parent's value of a key.
     pub(super) fn get(&self, key: &[u8], seqno: Seqno) -> Option<Bytes> {
+        if !self.has(key) {
+            return None;
+        }
         self.parent.read().get(key, self.seen(seqno))
     }
 
@@ -72,12 +97,28 @@ impl Base {
         seqno: Seqno,
     ) -> Option<(Vec<u8>, Bytes)> {
         let parent = self.parent.read();
-        parent.first(bounds, direction, self.seen(seqno))
+        let (mut start, mut end) = (bounds.0.map(<[u8]>::to_vec), bounds.1.map(<[u8]>::to_vec));
+        loop {
+            let rest = (
+                start.as_ref().map(Vec::as_slice),
+                end.as_ref().map(Vec::as_slice),
+            );
+            let (key, value) = parent.first(rest, direction, self.seen(seqno))?;
+            if self.has(&key) {
+                return Some((key, value));
+            }
+            match direction {
+                Direction::Forward => start = Bound::Excluded(key),
+                Direction::Backward => end = Bound::Excluded(key),
+            }
+        }
     }
 
     /// Everything that the parent held.
     pub(super) fn dump(&self, seqno: Seqno) -> BTreeMap<Vec<u8>, Vec<u8>> {
-        self.parent.read().dump(self.seen(seqno))
+        let mut all = self.parent.read().dump(self.seen(seqno));
+        all.retain(|key, _| self.has(key));
+        all
     }
 
     /// The keys within the bounds that the parent held.
@@ -91,14 +132,17 @@ impl Base {
                 return keys;
             };
             start = Bound::Excluded(key.clone());
-            keys.insert(key);
+            if self.has(&key) {
+                keys.insert(key);
+            }
         }
     }
 
     /// The same in a store that was opened anew, which has `copies` of all rows.
     fn reopened(&self, copies: &AllRows, holds: &Arc<Holds>) -> Self {
         let parent = self.point.parent;
-        let base = Self::new(parent, &copies[&parent], self.hold.moment(), holds);
+        let of = (self.hold.moment(), self.ranges.clone());
+        let base = Self::new(parent, &copies[&parent], of, holds);
         Self {
             written: self.written.clone(),
             ..base
@@ -145,7 +189,7 @@ pub(super) fn copies_of(all: &AllRows, holds: &Arc<Holds>) -> AllRows {
 }
 
 impl State {
-    /// Returns the rows of every tree that somebody may read.
+    /// Returns the rows of every tree that can be read.
     pub(super) fn all_rows(&self) -> AllRows {
         let mut all = self.hidden_rows();
         let living = self.trees.iter();
@@ -190,10 +234,6 @@ impl State {
             let found = found.ok_or(KvError::NoTree(*parent))?;
             if at.is_some_and(|at| !at.has(*parent)) {
                 return Err(KvError::NotHeld(*parent));
-            }
-            let all = Guarded::Range(KeyRange::all());
-            if at.is_some_and(|at| !at.covers(*parent, all)) {
-                return Err(KvError::KeysNotHeld(*parent));
             }
             check_branch_depth(1 + depth(&found.rows))?;
         }
@@ -265,7 +305,8 @@ impl ModelEngine {
         state.check_new(branches, moment.1, at)?;
         let make = |new: &NewBranch<'_>| {
             let parent = &state.trees[&new.parent].rows;
-            let base = Base::new(new.parent, parent, moment, &self.holds);
+            let ranges = at.and_then(|at| at.ranges_of(new.parent)).cloned();
+            let base = Base::new(new.parent, parent, (moment, ranges), &self.holds);
             state.add_branch(*new, base)
         };
         Ok(branches.iter().map(make).collect())

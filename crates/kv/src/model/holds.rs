@@ -140,6 +140,11 @@ impl Hold {
         ranges.is_none_or(|ranges| ranges.covers(on))
     }
 
+    /// Returns the keys that are held of a tree of which not all are.
+    pub(super) fn ranges_of(&self, tree: TreeId) -> Option<&KeyRanges> {
+        self.ranges.get(&tree)
+    }
+
     /// Returns a snapshot of the moment.
     pub(super) fn snapshot(self: &Arc<Self>) -> Snapshot {
         Snapshot::new(self.seqno, Arc::clone(self) as _)

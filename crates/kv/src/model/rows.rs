@@ -3,7 +3,9 @@
 
 use super::branches::Base;
 use super::holds::TreeMoments;
-use crate::{Direction, Folded, Guarded, KeyRange, Message, SpaceShare, UpsertRegistry, Violation};
+use crate::{
+    Direction, Folded, Guarded, KeyRange, KeyRanges, Message, SpaceShare, UpsertRegistry, Violation,
+};
 use bytes::Bytes;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,6 +55,11 @@ impl Rows {
     /// Where they begin, if they are of a branch tree.
     pub(super) const fn base(&self) -> Option<&Base> {
         self.base.as_ref()
+    }
+
+    /// Of a branch tree that begins with ranges of its parent's keys: these.
+    pub(super) fn branch_ranges(&self) -> Option<KeyRanges> {
+        self.base.as_ref().and_then(Base::ranges).cloned()
     }
 
     /// The same rows over another base.
@@ -250,7 +257,7 @@ impl Rows {
         self.keep(key, versions, holds);
     }
 
-    /// Puts back those versions of a key that somebody can see.
+    /// Puts back those versions of a key that a reader can see.
     fn keep(&mut self, key: &[u8], mut versions: Vec<Version>, holds: &TreeMoments) {
         let holds = holds.of(key);
         let ends: Vec<Option<Seqno>> = (1..=versions.len())
@@ -274,7 +281,7 @@ impl Rows {
         }
     }
 
-    /// Drops every version that nobody can see.
+    /// Drops every version that no reader can see.
     pub(super) fn prune(&mut self, holds: &TreeMoments) {
         self.bytes = 0;
         for (key, versions) in std::mem::take(&mut self.map) {

@@ -9,7 +9,7 @@ fn commit(engine: &ModelEngine, build: impl FnOnce(&mut Batch)) -> Result<Seqno,
 }
 
 #[test]
-fn versions_live_as_long_as_somebody_sees_them() {
+fn versions_live_as_long_as_a_reader_sees_them() {
     let engine = ModelEngine::new(registry());
     let tree = engine.create_tree("t", &TreeOptions::default()).unwrap();
     let value = [1; 100];

@@ -55,7 +55,7 @@ impl Listener {
     /// # Errors
     /// [`ServeError::Host`].
     pub fn unix_of(socket: UnixListener, users: Vec<u32>) -> Result<Self, ServeError> {
-        debug_assert!(!users.is_empty(), "somebody may connect");
+        debug_assert!(!users.is_empty(), "at least one user may connect");
         let Self { socket } = Self::unix(socket)?;
         let socket = match socket {
             Socket::Unix(socket) => Socket::OfUsers(socket, users),

@@ -1,7 +1,7 @@
 //! Warnings about a store that other users can read.
 //!
-//! Whoever reads the store's file reads every file in it, whatever modes they have there. Block
-//! devices are left out: their modes are those of the system.
+//! A user who can read the store's file can read every file in it, whatever modes they have there.
+//! Block devices are left out: their modes are those of the system.
 
 use super::output;
 use std::fs::Metadata;

@@ -44,7 +44,7 @@ Examples:
 const AFTER_DESTROY: &str = "\
 The name goes at once, and the space that only the clone needed comes back in
 the background. Clones that lie in it go with it. Root, the user who mounted,
-and the one who made the clone may do this; `rm -r` is for everybody.";
+and the one who made the clone may do this; other users have `rm -r`.";
 
 /// Make a directory, or a file, that shares its data with another one
 #[derive(Debug, Parser)]

@@ -69,10 +69,10 @@ pub(super) fn leave_terminal() {
     let _ = rustix::process::setsid();
 }
 
-/// In the child, when it serves.
+/// Reports, in the child, that the mount is served.
 ///
 /// # Errors
-/// When nobody waits any more: the mount is to be undone.
+/// The command that started this process has ended: the caller undoes the mount.
 pub(super) fn report_ready() -> Result<()> {
     let mut out = std::io::stdout().lock();
     out.write_all(READY)

@@ -202,7 +202,7 @@ impl Holder {
             (true, false) => mount::report_ready(&self.mount_point),
         };
         if let Err(error) = told {
-            // Nobody waits for the mount any more.
+            // The command that waited for the mount has ended.
             tracing::warn!(%error, "the mount is undone");
             self.is_ending = true;
         }

@@ -197,7 +197,7 @@ fn serve(args: &Args, in_background: bool) -> Result<()> {
     };
     end_by_signals(signals, ending)?;
     if in_background {
-        // Nobody waits for the mount any more: it is undone as the host is dropped.
+        // Fails if the command that waited has ended: dropping the host undoes the mount.
         daemon::report_ready()?;
     } else {
         report_ready(&args.mount_point)?;

@@ -418,14 +418,14 @@ mod tests {
     }
 
     #[test]
-    fn there_are_attributes_unless_somebody_does_without() {
+    fn there_are_attributes_unless_an_option_turns_them_off() {
         assert!(!words("rw").no_xattr);
         assert!(words("xattr,noxattr").no_xattr);
         assert!(!words("noxattr,xattr").no_xattr);
     }
 
     #[test]
-    fn who_stays_awake_is_left_to_the_machine_unless_said() {
+    fn idle_polling_is_automatic_unless_an_option_says_otherwise() {
         assert_eq!(words("rw").idle_poll, IdlePollChoice::Auto);
         let always = words("noidle_poll,idle_poll").idle_poll;
         assert_eq!(always, IdlePollChoice::Always);

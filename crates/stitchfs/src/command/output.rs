@@ -54,7 +54,7 @@ pub(super) fn ask(question: &str) -> Result<bool> {
 
 /// Tells the user something that is no result.
 pub(super) fn note(text: &str) {
-    // Where standard error is closed, nobody wants to be told.
+    // If standard error is closed, the note is dropped.
     let _ = writeln!(io::stderr().lock(), "stitchfs: {text}");
 }
 
@@ -97,7 +97,7 @@ pub(super) fn steps_style() -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
-/// A count that grows, where nobody knows how far: on a terminal only.
+/// Shows a count that grows to an unknown end, on a terminal only.
 pub(super) fn spinner(what: &'static str) -> ProgressBar {
     let bar = progress(what);
     let style = ProgressStyle::with_template("{spinner} {msg} {human_pos}");

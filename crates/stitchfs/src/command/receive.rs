@@ -25,8 +25,8 @@ A stream that ends early or is damaged leaves a part in DIR, marked by the
 directory .stitchfs-receive in it. `receive --token DIR` prints the token with
 which `stitchfs send --resume` goes on. To begin again, remove DIR.
 
-Owners, trusted attributes and devices are for root: an ordinary user receives
-files that are his own, without the set-id bits of others.
+Owners, trusted attributes and devices are for root: an ordinary user owns all
+received files, without the set-id bits of others.
 
 Exit codes: 0 success, 1 failure, 2 wrong command line, 3 received, but with
 devices or attributes left out that the file system or the user cannot have.

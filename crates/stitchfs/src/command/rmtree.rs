@@ -20,11 +20,11 @@ const TRIES: usize = 5;
 
 const AFTER: &str = "\
 It takes as long for a million files as for one: the name goes at once, and the
-space comes back in the background, also after an unmount or a crash. Who may
-remove the directory itself takes all below it along, also what belongs to
-others. A directory with a file in it that chattr made immutable or append-only
+space comes back in the background, also after an unmount or a crash. A user who
+may remove the directory itself removes all below it too, also files of other
+users. A directory with a file in it that chattr made immutable or append-only
 is not removed; in a store that ever had one, this is looked for first. Only
-root and the user who mounted may do this; `rm -r` is for everybody. All
+root and the user who mounted may do this; other users have `rm -r`. All
 directories are checked first: if one is missing, none is removed.";
 
 /// Remove directories with all that is in them, in one step each

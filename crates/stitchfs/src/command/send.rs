@@ -28,8 +28,9 @@ sent. The first time in the life of a store it takes as long as `find`. Both
 snapshots are walked, as by `find`, in the cases that `stitchfs diff --help`
 tells, and with --skip-unreadable. The stream is the same in either way.
 
-A user who is not root sends what he may read. With --skip-unreadable, other
-files are left out and named on standard error, and the exit code is 3.
+A user who is not root can send files that the user may read. With
+--skip-unreadable, other files are left out and named on standard error, and
+the exit code is 3.
 
 An interrupted transfer goes on with the token that `stitchfs receive --token
 DIR` prints, and the same snapshots and options as before.

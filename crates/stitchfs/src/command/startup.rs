@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_hangup_that_is_not_ignored_ends_a_mount() {
-        // Whoever started the tests may ignore it, as nohup(1) does.
+        // The process that started the tests may ignore it, as nohup(1) does.
         restore_default(SIGHUP);
         assert!(!is_ignored(SIGHUP) && end_signals(false).contains(&SIGHUP));
         assert_eq!(end_signals(true), [SIGTERM, SIGINT, SIGHUP]);

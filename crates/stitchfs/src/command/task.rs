@@ -62,7 +62,7 @@ pub(super) fn print_resized(done: &Value, is_json: bool) -> Result<u8> {
 fn here(path: &Path, task: Task, bar: &ProgressBar, is_ended: &AtomicBool) -> Result<Value> {
     let options = StoreOptions {
         memory_bytes: stitchfs::memory::default_budget(),
-        // Whoever asks changes nothing.
+        // `usage` only reads.
         read_only: matches!(task, Task::Usage(_)),
         ..StoreOptions::default()
     };

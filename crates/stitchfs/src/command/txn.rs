@@ -56,7 +56,7 @@ With `--isolation ser` the commit is refused, too, if others have changed what
 was read: names, also missing ones, attributes, contents, and directories that
 were listed. Then all of the transaction is as if run at the moment of its
 commit. Times and link counts of directories are not checked. `--lock` makes
-transactions that ask for it take turns; nobody else waits.
+transactions that ask for it take turns; no other process waits.
 
 Examples:
   stitchfs txn run /srv -- make -C /srv/project install

@@ -60,8 +60,8 @@ fn upgrade(mount_point: &Path) -> Result<Value> {
     let before = live::ask(mount_point)?;
     if before["restart"].is_null() {
         bail!(
-            "{shown}: nobody keeps this mount while its daemon is replaced; unmount it and mount it \
-             with -o restart"
+            "{shown}: no holder keeps this mount while its daemon is replaced; unmount it and mount \
+             it with -o restart"
         );
     }
     let token = random::bytes16().context("no random number")?;

@@ -91,7 +91,7 @@ fn write(path: &Path, table: &[u8]) -> io::Result<()> {
     file.write_all(table)
 }
 
-/// Locks the table; whoever changes it takes milliseconds.
+/// Locks the table. Other programs hold the lock for milliseconds.
 fn lock(path: &Path) -> io::Result<File> {
     let mut options = File::options();
     let file = options

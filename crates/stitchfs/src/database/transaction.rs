@@ -10,9 +10,9 @@ use stitch_db::{Access, ConflictPolicy, DbError, Savepoint, TransactionOptions};
 /// other writer was in the way. Dropping it aborts it.
 ///
 /// Its writes are in memory, and beyond [`TransactionOptions::spill_bytes`] in trees of their own,
-/// which nobody else sees and a crash leaves nothing of. With the RocksDB engine they fit one batch
-/// ([`Limits::batch_bytes_max`](crate::Limits::batch_bytes_max)). [`Database::transact`] runs a
-/// closure in one, again after conflicts.
+/// which no other reader sees and which are gone after a crash. With the RocksDB engine they fit
+/// one batch ([`Limits::batch_bytes_max`](crate::Limits::batch_bytes_max)). [`Database::transact`]
+/// runs a closure in one, again after conflicts.
 ///
 /// ```
 /// use stitchfs::{Database, StoreOptions, TransactionOptions, TreeOptions};

@@ -1,4 +1,4 @@
-//! Who can read what a store is kept in.
+//! Rights to read the file or directory of a store.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

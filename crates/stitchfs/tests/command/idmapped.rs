@@ -28,9 +28,9 @@ impl Mapped {
     /// `None` where nothing can be mounted.
     fn new() -> Option<Self> {
         let mounted = Mounted::new(&[])?;
-        let everyone = fs::Permissions::from_mode(0o777);
+        let mode = fs::Permissions::from_mode(0o777);
         for dir in [".", "mnt"] {
-            fs::set_permissions(mounted.place.path(dir), everyone.clone()).unwrap();
+            fs::set_permissions(mounted.place.path(dir), mode.clone()).unwrap();
         }
         let at = mounted.place.path("mapped");
         fs::create_dir(&at).unwrap();

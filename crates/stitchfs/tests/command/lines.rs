@@ -227,7 +227,7 @@ fn fsck_of_a_good_store_finds_nothing() {
     for flag in ["-n", "-y", "-a", "-p"] {
         let ended = place.run(&["fsck", flag, "a"]);
         assert!(ended.code(0).out().contains("a:"), "{flag}");
-        assert_eq!(ended.err(), "", "quiet where nobody watches");
+        assert_eq!(ended.err(), "", "quiet without a terminal");
     }
     let json = place
         .run(&["fsck", "-f", "-p", "--json", "a"])

@@ -85,7 +85,7 @@ impl Mounted {
 
     pub(crate) fn has_ended(&self) -> bool {
         let pid = self.pid.expect("it was asked for").as_raw_nonzero();
-        // A process that ended may stay listed, as a zombie, until somebody takes note.
+        // A process that ended may stay listed, as a zombie, until its parent waits for it.
         let stat = PathBuf::from(format!("/proc/{pid}/stat"));
         wait_until(|| fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z ")))
     }
@@ -112,7 +112,7 @@ impl Drop for Mounted {
     }
 }
 
-/// Says why a test was left out.
+/// Reports whether this process can mount; prints the reason for skipping a test if not.
 pub(crate) fn can_mount() -> bool {
     let reason = if !Path::new("/dev/fuse").exists() {
         "/dev/fuse is missing"
@@ -121,7 +121,10 @@ pub(crate) fn can_mount() -> bool {
     } else {
         return true;
     };
-    #[expect(clippy::print_stderr, reason = "whoever runs the tests is to know")]
+    #[expect(
+        clippy::print_stderr,
+        reason = "the output of a test run shows skipped tests"
+    )]
     {
         eprintln!("SKIP: {reason}");
     }
@@ -145,7 +148,7 @@ fn the_daemon_keeps_no_descriptor_of_the_shell() {
         return;
     };
     mounted.umount();
-    // A reader of the pipe sees its end once everybody has closed it.
+    // A reader of the pipe sees its end once all writers have closed it.
     let script = "exec 9>held; { exec \"$0\" mount -o transport=dev a mnt; } 8>&1 >said 2>&1 | cat; cat said";
     let mut shell = Command::new("timeout");
     shell.args(["20", "sh", "-c", script, STITCHFS]);

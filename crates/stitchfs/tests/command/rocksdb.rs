@@ -156,7 +156,7 @@ fn a_mount_serves_what_was_written_before() {
 }
 
 #[test]
-fn others_who_may_enter_are_warned_of() {
+fn a_directory_that_others_may_enter_is_warned_of() {
     let place = Place::new();
     if made(&place).is_none() {
         return;

@@ -89,7 +89,7 @@ fn files_are_there_again_after_a_close_and_after_a_drop() {
 }
 
 #[test]
-fn files_of_more_than_a_row_holds_are_plain_files_unless_somebody_says_otherwise() {
+fn files_of_more_than_a_row_holds_are_plain_files_unless_an_option_says_otherwise() {
     let dir = tempfile::tempdir().unwrap();
     let path = make(dir.path());
     assert_eq!(stitchfs::large_files_path(&path), path.join("files"));

@@ -347,7 +347,7 @@ fn what_is_behind_the_fence_is_cut_off_when_it_is_empty() {
 }
 
 #[test]
-fn who_writes_wins_over_the_fence() {
+fn a_write_wins_over_the_fence() {
     let zones = zones_of(2 * ZONE);
     zones.fence(ZONE, 0, 0).unwrap();
     assert_eq!(zones.allocate(ZONE, ZONE, A).unwrap(), extent(0, ZONE));

@@ -18,6 +18,7 @@ fn version(parents: &[u32], hidden: &[u32]) -> Version {
             compression: 0,
             value_block_bytes: 0,
             branch,
+            branch_ranges: None,
         });
         edit.next_tree = TreeId(id + 1);
     }

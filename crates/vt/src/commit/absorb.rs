@@ -20,26 +20,54 @@
 mod moving;
 mod rewritten;
 
-use super::room::wanted;
-use super::{Placement, Tally, insert_message};
+pub(crate) use rewritten::AbsorbWriter;
+
+use super::{Committer, Placement, Tally, insert_message};
 use crate::VtError;
-use crate::buffer::{Buffer, Room};
-use crate::committer::Committer;
+use crate::branches::Branches;
+use crate::commit_lock::CommitState;
+use crate::compaction::Compactor;
 use crate::entry::{EntryIter, Op, RangeDelete};
-use crate::install::Installer;
+use crate::install::{Installer, VersionLog};
 use crate::iter::MergeIter;
-use crate::store::Store;
+use crate::member::Member;
+use crate::pins::Pins;
+use crate::read::ReadPath;
 use crate::table::Bounds;
+use crate::tables::Tables;
+use crate::tree_changes::TreeChanges;
 use crate::version::Version;
 use crate::view::View;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use stitch_base::sync::MutexGuard;
-use stitch_base::sync::atomic::Ordering;
+use stitch_base::sync::{Mutex, MutexGuard};
 use stitch_base::{Lsn, Seqno, TreeId};
 use stitch_format::logged_commit::{self, put_absorbed};
 use stitch_kv::{Batch, CommitOptions, Guards, KeyRange, KvError, Message};
 use stitch_volume::VolumeError;
+
+/// Absorbs branches into their parents.
+///
+/// Invariants:
+/// - branches take no writes from the begin of an absorb to its end, and again after a failure;
+/// - readers see all of what an absorb brings, or nothing of it;
+/// - one absorb at a time moves tables.
+pub(crate) struct Absorber {
+    /// What absorbs share with commits: guards, room, and what is visible.
+    pub(crate) committer: Arc<Committer>,
+    /// To write memtables out, so that branches are tables alone.
+    pub(crate) member: Arc<Member>,
+    /// To drop absorbed branches.
+    pub(crate) trees: Arc<TreeChanges>,
+    pub(crate) versions: Arc<VersionLog>,
+    pub(crate) compactor: Arc<Compactor>,
+    pub(crate) tables: Arc<Tables>,
+    pub(crate) pins: Arc<Pins>,
+    pub(crate) branches: Arc<Branches>,
+    pub(crate) writer: AbsorbWriter,
+    /// One absorb at a time moves tables.
+    pub(crate) moving: Mutex<()>,
+}
 
 /// What is committed when branches are absorbed.
 struct Absorbed<'a> {
@@ -55,7 +83,7 @@ struct Absorbed<'a> {
 
 /// Branches that take no writes while they are absorbed.
 struct Frozen<'a> {
-    store: &'a Store,
+    committer: &'a Committer,
     branches: &'a BTreeSet<TreeId>,
     is_absorbed: bool,
 }
@@ -63,13 +91,17 @@ struct Frozen<'a> {
 impl Drop for Frozen<'_> {
     fn drop(&mut self) {
         if !self.is_absorbed {
-            let trees = &mut self.store.committer.lock().trees;
+            let trees = &mut self.committer.lock().trees;
+            debug_assert!(
+                trees.is_disjoint(self.branches),
+                "frozen branches take no writes"
+            );
             trees.extend(self.branches.iter().copied());
         }
     }
 }
 
-impl Store {
+impl Absorber {
     /// Absorbs branches.
     ///
     /// # Errors
@@ -82,10 +114,10 @@ impl Store {
         options: CommitOptions,
     ) -> Result<Seqno, KvError> {
         if branches.is_empty() {
-            return self.commit_guarded(batch, guards, options);
+            return self.committer.commit_guarded(batch, guards, options);
         }
-        self.check_writable()?;
-        self.limits().check_batch(batch)?;
+        self.committer.gate.check_writable()?;
+        self.committer.limits().check_batch(batch)?;
         let trees: BTreeSet<TreeId> = branches.iter().copied().collect();
         if trees.len() < branches.len() {
             return Err(KvError::Invalid("a branch is named twice".to_owned()));
@@ -101,7 +133,9 @@ impl Store {
             };
             return self.absorb_by_move(&absorbed, &mut frozen);
         };
-        self.slow_down(whole.len_bytes() as u64, options.space, self.views.get());
+        let bytes = whole.len_bytes() as u64;
+        let view = self.committer.views.get();
+        self.committer.room.slow_down(bytes, options.space, view);
         let absorbed = Absorbed {
             branches: &trees,
             order: branches,
@@ -117,14 +151,14 @@ impl Store {
     ///
     /// # Errors
     /// As [`Self::absorb`].
-    pub(crate) fn prepare_absorb(&self, branches: &[TreeId]) -> Result<(), KvError> {
-        self.check_writable()?;
+    pub(crate) fn prepare(&self, branches: &[TreeId]) -> Result<(), KvError> {
+        self.committer.gate.check_writable()?;
         let trees: BTreeSet<TreeId> = branches.iter().copied().collect();
-        check_absorbed(&self.version(), &trees)?;
+        check_absorbed(&self.committer.views.version(), &trees)?;
         if self.written(branches, &Batch::new())?.is_some() {
             return Ok(());
         }
-        self.write_all_out()?;
+        self.member.write_all_out()?;
         for branch in branches {
             self.compactor.flatten(*branch)?;
         }
@@ -133,16 +167,15 @@ impl Store {
 
     /// Ends writes to branches, if they can be absorbed.
     fn freeze<'a>(&'a self, branches: &'a BTreeSet<TreeId>) -> Result<Frozen<'a>, KvError> {
+        debug_assert!(!branches.is_empty(), "branches are absorbed");
         let installer = self.versions.lock();
-        check_absorbed(&self.version(), branches)?;
-        let mut committer = self.committer.lock();
-        if let Some(gone) = branches.iter().find(|t| !committer.trees.contains(t)) {
-            return Err(KvError::NoTree(*gone));
-        }
-        committer.trees.retain(|tree| !branches.contains(tree));
-        drop((committer, installer));
+        check_absorbed(&self.committer.views.version(), branches)?;
+        let mut commits = self.committer.lock();
+        commits.check_trees(branches.iter().copied())?;
+        commits.close_trees(branches);
+        drop((commits, installer));
         Ok(Frozen {
-            store: self,
+            committer: &self.committer,
             branches,
             is_absorbed: false,
         })
@@ -155,9 +188,9 @@ impl Store {
         branches: &[TreeId],
         batch: &Batch<'_>,
     ) -> Result<Option<Batch<'static>>, KvError> {
-        let view = self.views.get();
-        let limit_bytes = self.limits().batch_bytes_max;
-        let limit_bytes = limit_bytes.min(self.options.absorb_copy_bytes_max);
+        let view = self.committer.views.get();
+        let limit_bytes = self.committer.limits().batch_bytes_max;
+        let limit_bytes = limit_bytes.min(self.committer.options.absorb_copy_bytes_max);
         let mut whole = Batch::new();
         let mark = |tree: &TreeId| {
             let mut mark = Vec::new();
@@ -192,7 +225,9 @@ impl Store {
         let tree = view.version.trees.get(&branch);
         let tree = tree.ok_or(KvError::NoTree(branch))?;
         let parent = tree.info.branch.ok_or(KvError::NoTree(branch))?.parent;
-        let deletes = self.range_deletes(view, branch)?;
+        let reads = &self.committer.reads;
+        debug_assert!(parent < branch, "a branch is made after its parent");
+        let deletes = range_deletes(reads, view, branch)?;
         for delete in &deletes {
             whole.delete_range(parent, &delete.start, &delete.end);
             if !is_short(whole) {
@@ -200,9 +235,7 @@ impl Store {
             }
         }
         let bounds = Arc::new(Bounds::of(KeyRange::all(), false));
-        let sources = self
-            .reads
-            .own_sources(view, tree, &bounds, Seqno(u64::MAX))?;
+        let sources = reads.own_sources(view, tree, &bounds, Seqno(u64::MAX))?;
         let mut entries = MergeIter::new(sources.into_iter().map(|s| s.entries).collect());
         entries.seek(b"", Seqno(u64::MAX))?;
         let mut key = Vec::new();
@@ -221,44 +254,30 @@ impl Store {
         Ok(true)
     }
 
-    /// The ranges that were deleted in a tree.
-    fn range_deletes(&self, view: &View, tree: TreeId) -> Result<Vec<RangeDelete>, VtError> {
-        let mut deletes = Vec::new();
-        for buffer in &view.buffers {
-            deletes.extend(buffer.memtable.range_deletes(tree).iter().cloned());
-        }
-        for (_, handle) in view.version.trees[&tree].tables() {
-            if handle.meta().range_delete_count > 0 {
-                deletes.extend(self.table(handle).range_deletes()?.iter().cloned());
-            }
-        }
-        Ok(deletes)
-    }
-
     fn commit_absorbed(
         &self,
         absorbed: &Absorbed<'_>,
         frozen: &mut Frozen<'_>,
     ) -> Result<Seqno, KvError> {
-        let tally = self.tally(absorbed.batch, &self.version())?;
+        let tally = self
+            .committer
+            .tally(absorbed.batch, &self.committer.views.version())?;
         let checked = match absorbed.guards {
-            Some(guards) => Some((guards, self.check_guards(guards)?)),
+            Some(guards) => Some((guards, self.committer.check_guards(guards)?)),
             None => None,
         };
         loop {
             let mut installer = self.versions.lock();
             // A branch of one of them may have been made, or its parent dropped.
-            check_absorbed(&self.version(), absorbed.branches)?;
-            let mut committer = self.committer.lock();
-            if committer.is_paused {
+            check_absorbed(&self.committer.views.version(), absorbed.branches)?;
+            let mut commits = self.committer.lock();
+            if commits.is_paused {
                 drop(installer);
-                self.wait_while_paused(&mut committer)?;
+                self.committer.room.wait_while_paused(&mut commits)?;
                 continue;
             }
-            if let Some(gone) = tally.trees.iter().find(|t| !committer.trees.contains(t)) {
-                return Err(KvError::NoTree(gone));
-            }
-            let logged = self.log_absorbed(absorbed, committer, (&tally, checked))?;
+            commits.check_trees(tally.trees.iter())?;
+            let logged = self.log_absorbed(absorbed, commits, (&tally, checked))?;
             let lacks_log = match logged {
                 Logged::Done(last) => {
                     frozen.is_absorbed = true;
@@ -278,20 +297,21 @@ impl Store {
     fn log_absorbed(
         &self,
         absorbed: &Absorbed<'_>,
-        mut committer: MutexGuard<'_, Committer>,
+        mut commits: MutexGuard<'_, CommitState>,
         (tally, checked): (&Tally, Option<(&Guards, Seqno)>),
     ) -> Result<Logged, KvError> {
         let batch = absorbed.batch;
-        let Some((active, room)) = self.room_at_hand(&Placement::logged(batch), tally)? else {
+        let placement = Placement::logged(batch);
+        let Some((active, room)) = self.committer.room.at_hand(&placement, tally)? else {
             return Ok(Logged::NoRoom);
         };
         if let Some((guards, checked)) = checked {
-            self.check_guards_from(guards, checked)?;
+            self.committer.check_guards_from(guards, checked)?;
         }
         if batch.is_empty() {
-            return Ok(Logged::Done(committer.last_seqno));
+            return Ok(Logged::Done(commits.last_seqno));
         }
-        let first = committer.last_seqno.next();
+        let first = commits.last_seqno.next();
         match self.append_absorbed(absorbed, first) {
             Ok(_) => {}
             Err(VolumeError::LogFull { .. }) => return Ok(Logged::LogFull),
@@ -301,31 +321,12 @@ impl Store {
             insert_message(&active.memtable, tree, Seqno(seqno), message);
         }
         let last = Seqno(first.0 + batch.count() as u64 - 1);
+        debug_assert!(room.bytes > 0, "what is inserted has its room");
         active.note(&tally.trees, room, tally.has_deletes, last);
-        self.note_gaps((&mut committer, &active), batch, tally, last);
-        committer.last_seqno = last;
-        self.visible.store(last.0, Ordering::Release);
+        let committer = &self.committer;
+        committer.note_gaps((&mut commits, &active), batch, tally, last);
+        commits.publish(last, &committer.visible);
         Ok(Logged::Done(last))
-    }
-
-    /// Returns the active memtable and what the batch takes, if there is room for it in the
-    /// memtable and promised space for its write-out.
-    fn room_at_hand(
-        &self,
-        placement: &Placement,
-        tally: &Tally,
-    ) -> Result<Option<(Arc<Buffer>, Room)>, VtError> {
-        let view = self.views.get();
-        let active = Arc::clone(view.active());
-        let log_bytes = self.volume.log().end()?.0 - active.log_start.0;
-        let is_full = active.is_full_for(placement.logged_bytes, &self.sizing.opened)
-            || log_bytes > self.sizing.opened.log_share;
-        if is_full && !active.is_empty() {
-            return Ok(None);
-        }
-        let used = wanted(&active, placement, tally);
-        let is_promised = used.bytes <= active.room_bytes();
-        Ok(is_promised.then_some((active, used)))
     }
 
     /// Makes room as a commit does, without the lock of installs.
@@ -336,12 +337,13 @@ impl Store {
         lacks_log: bool,
     ) -> Result<(), KvError> {
         let placement = Placement::logged(absorbed.batch);
-        let mut committer = self.committer.lock();
-        let active = self.make_room(&mut committer, placement.logged_bytes)?;
-        let class = absorbed.options.space;
-        self.promise(&mut committer, &active, &placement, tally, class)?;
+        let room = &self.committer.room;
+        let mut commits = self.committer.lock();
+        let active = room.make_room(&mut commits, placement.logged_bytes)?;
+        let promise = (&placement, tally, absorbed.options.space);
+        room.promise(&mut commits, &active, promise)?;
         if lacks_log {
-            self.make_log_room(&mut committer)?;
+            room.make_log_room(&mut commits)?;
         }
         Ok(())
     }
@@ -354,10 +356,10 @@ impl Store {
         let head = logged_commit::head(first);
         let bytes = absorbed.batch.stretch().as_one();
         let bytes = bytes.expect("nothing is lent to a batch of copies");
-        self.counters
-            .log_bytes
-            .add((head.len() + bytes.len() + marks.len()) as u64);
-        self.volume.log().append(&[&head, bytes, &marks])
+        let counters = &self.committer.counters;
+        let len_bytes = head.len() + bytes.len() + marks.len();
+        counters.log_bytes.add(len_bytes as u64);
+        self.committer.volume.log().append(&[&head, bytes, &marks])
     }
 
     /// Drops branches whose writes are committed. A failure ends writes to the store: they must not
@@ -367,21 +369,21 @@ impl Store {
         installer: &mut Installer,
         absorbed: &Absorbed<'_>,
     ) -> Result<(), KvError> {
-        let removed = self.remove_trees(installer, absorbed.branches);
+        debug_assert!(!absorbed.branches.is_empty(), "branches are absorbed");
+        let removed = self.trees.remove(installer, absorbed.branches);
         if let Err(error) = &removed {
             let what = format!("absorbed branch trees cannot be dropped: {error}");
-            self.gate.fail(&VtError::Version { what });
+            self.committer.gate.fail(&VtError::Version { what });
         }
-        self.counters.commits.add(1);
-        self.counters
-            .put_messages
-            .add(absorbed.batch.count() as u64);
+        let counters = &self.committer.counters;
+        counters.commits.add(1);
+        counters.put_messages.add(absorbed.batch.count() as u64);
         removed
     }
 
     /// At an open: drops the branches that replayed records have absorbed.
-    pub(crate) fn finish_absorbs(&self) -> Result<(), VtError> {
-        let version = self.version();
+    pub(crate) fn finish_replayed(&self) -> Result<(), VtError> {
+        let version = self.committer.views.version();
         let absorbed = self.branches.take_absorbed().into_iter();
         let left: Vec<TreeId> = absorbed.filter(|tree| version.is_living(*tree)).collect();
         drop(version);
@@ -389,7 +391,7 @@ impl Store {
             return Ok(());
         }
         tracing::info!(?left, "branch trees were absorbed before the crash");
-        let dropped = self.drop_trees(&left);
+        let dropped = self.trees.drop_all(&left);
         dropped.map_err(|error| VtError::Version {
             what: format!("absorbed branch trees cannot be dropped: {error}"),
         })
@@ -425,6 +427,20 @@ impl Owned {
             },
         }
     }
+}
+
+/// The ranges that were deleted in a tree.
+fn range_deletes(reads: &ReadPath, view: &View, tree: TreeId) -> Result<Vec<RangeDelete>, VtError> {
+    let mut deletes = Vec::new();
+    for buffer in &view.buffers {
+        deletes.extend(buffer.memtable.range_deletes(tree).iter().cloned());
+    }
+    for (_, handle) in view.version.trees[&tree].tables() {
+        if handle.meta().range_delete_count > 0 {
+            deletes.extend(reads.table(handle).range_deletes()?.iter().cloned());
+        }
+    }
+    Ok(deletes)
 }
 
 /// The newest range delete that covers a key; 0 without one.

@@ -1,7 +1,7 @@
 //! Guards of commits: what changed in a view since a moment.
 //!
 //! A guarded commit is checked twice. The first time it holds no lock and looks at everything that
-//! is newer than the moments of its guards. The second time, under the committer's lock, it looks
+//! is newer than the moments of its guards. The second time, under the lock of commits, it looks
 //! only at what was committed since the first:
 //!
 //! ```text
@@ -16,10 +16,12 @@
 //!
 //! Value blocks are not read: their index entries have key and sequence number.
 
+use super::Committer;
 use crate::VtError;
 use crate::buffer::Buffer;
 use crate::keys_between::{SmallestKeys, newer_buffers};
-use crate::store::Store;
+use crate::read::ReadPath;
+use crate::snapshots::Snapshots;
 use crate::table::SeqnoWindow;
 use crate::version::{TableHandle, TreeVersion};
 use crate::view::View;
@@ -29,7 +31,7 @@ use stitch_base::sync::atomic::Ordering;
 use stitch_base::{Seqno, TreeId};
 use stitch_kv::{ChangedKey, Guard, Guarded, Guards, KeyRange, KvError};
 
-impl Store {
+impl Committer {
     /// Checks guards without a lock. Returns the newest write up to which nothing has changed.
     ///
     /// # Errors
@@ -48,8 +50,9 @@ impl Store {
     pub(super) fn check_guards_from(&self, guards: &Guards, checked: Seqno) -> Result<(), KvError> {
         // Taken after `visible` was read: it has all that is visible then.
         let view = self.views.get();
+        let check = self.guard_check(&view);
         guards.check(|guard| {
-            let mut changed = self.changed_under(&view, guard, checked, 1)?;
+            let mut changed = check.changed_under(guard, checked, 1)?;
             Ok(changed.pop_first())
         })
     }
@@ -64,34 +67,55 @@ impl Store {
         count_max: usize,
     ) -> Result<Vec<ChangedKey>, KvError> {
         let view = self.views.get();
+        let check = self.guard_check(&view);
         guards.changed_keys(count_max, |guard| {
-            let changed = self.changed_under(&view, guard, Seqno(0), count_max)?;
+            let changed = check.changed_under(guard, Seqno(0), count_max)?;
             Ok(changed.into_vec())
         })
     }
 
+    fn guard_check<'a>(&'a self, view: &'a View) -> GuardCheck<'a> {
+        GuardCheck {
+            snapshots: &self.snapshots,
+            reads: &self.reads,
+            view,
+        }
+    }
+}
+
+/// Looks for what changed under guards in one view.
+///
+/// Invariant: all that was visible when the view was taken is in it.
+struct GuardCheck<'a> {
+    snapshots: &'a Arc<Snapshots>,
+    reads: &'a ReadPath,
+    view: &'a View,
+}
+
+impl GuardCheck<'_> {
+    /// The keys under a guard with a write that is newer than `checked` and than its moment.
     fn changed_under(
         &self,
-        view: &View,
         guard: &Guard<'_>,
         checked: Seqno,
         count_max: usize,
     ) -> Result<SmallestKeys, KvError> {
         let hold = self.snapshots.own(guard.since);
         let hold = hold.ok_or_else(|| KvError::Invalid("a guard of another store".to_owned()))?;
-        hold.check_held(&view.version, (guard.tree, guard.on))?;
-        let tree = view.version.trees.get(&guard.tree);
+        hold.check_held(&self.view.version, (guard.tree, guard.on))?;
+        let tree = self.view.version.trees.get(&guard.tree);
         let tree = tree.filter(|tree| tree.hidden.is_none());
         let tree = tree.ok_or(KvError::NoTree(guard.tree))?;
         let since = guard.since.seqno().max(checked);
+        debug_assert!(since >= checked, "what was checked is passed over");
         let mut changed = SmallestKeys::new(count_max);
         match guard.on {
-            Guarded::Key(key) if self.is_key_changed(view, tree, key, since)? => {
+            Guarded::Key(key) if self.is_key_changed(tree, key, since)? => {
                 changed.add(key);
             }
             Guarded::Key(_) => {}
             Guarded::Range(range) => {
-                self.changed_in_range(view, tree, range, since, &mut changed)?;
+                self.changed_in_range(tree, range, since, &mut changed)?;
             }
         }
         Ok(changed)
@@ -99,13 +123,12 @@ impl Store {
 
     fn is_key_changed(
         &self,
-        view: &View,
         tree: &TreeVersion,
         key: &[u8],
         since: Seqno,
     ) -> Result<bool, VtError> {
-        for buffer in newer_buffers(view, since) {
-            if self.is_key_newer_in(buffer, tree.info.id, key, since)? {
+        for buffer in newer_buffers(self.view, since) {
+            if is_key_newer_in(buffer, tree.info.id, key, since)? {
                 return Ok(true);
             }
         }
@@ -114,7 +137,7 @@ impl Store {
             meta.smallest.as_slice() <= key && meta.reaches(key)
         };
         for handle in newer_tables(tree, since).filter(reaches) {
-            let table = self.table(handle);
+            let table = self.reads.table(handle);
             let deletes = table.range_deletes()?;
             let deleted = deletes.newest_covering(key, Seqno(u64::MAX));
             if deleted.max(table.newest_of(key, since)?) > Some(since) {
@@ -124,40 +147,40 @@ impl Store {
         Ok(false)
     }
 
-    fn is_key_newer_in(
-        &self,
-        buffer: &Buffer,
-        tree: TreeId,
-        key: &[u8],
-        since: Seqno,
-    ) -> Result<bool, VtError> {
-        let all = Seqno(u64::MAX);
-        let memtable = &buffer.memtable;
-        let mut newest = memtable.newest_covering(tree, key, all);
-        memtable.versions_of(tree, key, all, &mut |entry, _| {
-            newest = newest.max(Some(entry.seqno));
-            ControlFlow::Break(())
-        });
-        for run in buffer.direct.holding(tree, key) {
-            newest = newest.max(run.blocks.newest_of(key, since)?);
-        }
-        Ok(newest > Some(since))
-    }
-
     fn changed_in_range(
         &self,
-        view: &View,
         tree: &TreeVersion,
         range: KeyRange<'_>,
         since: Seqno,
         changed: &mut SmallestKeys,
     ) -> Result<(), VtError> {
         let window = SeqnoWindow::since(since);
-        self.deletes_in_window(view, tree, range, window, &mut |start, _| {
+        let (reads, view) = (self.reads, self.view);
+        reads.deletes_in_window(view, tree, range, window, &mut |start, _| {
             changed.add(start);
         })?;
-        self.keys_in_window(view, tree, range, window, &mut |key| changed.add(key))
+        reads.keys_in_window(view, tree, range, window, &mut |key| changed.add(key))
     }
+}
+
+/// Reports whether a memtable has a write of a key that is newer than `since`.
+fn is_key_newer_in(
+    buffer: &Buffer,
+    tree: TreeId,
+    key: &[u8],
+    since: Seqno,
+) -> Result<bool, VtError> {
+    let all = Seqno(u64::MAX);
+    let memtable = &buffer.memtable;
+    let mut newest = memtable.newest_covering(tree, key, all);
+    memtable.versions_of(tree, key, all, &mut |entry, _| {
+        newest = newest.max(Some(entry.seqno));
+        ControlFlow::Break(())
+    });
+    for run in buffer.direct.holding(tree, key) {
+        newest = newest.max(run.blocks.newest_of(key, since)?);
+    }
+    Ok(newest > Some(since))
 }
 
 /// Tables with a write that is newer than `since`.

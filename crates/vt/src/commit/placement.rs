@@ -217,6 +217,10 @@ impl Placement {
         let is_run = |part: &&Part| matches!(part.destination, Destination::Run { .. });
         let count: u64 = parts.iter().map(|part| part.count).sum();
         debug_assert_eq!(count, batch.count() as u64, "the parts cover the batch");
+        debug_assert!(
+            logged_bytes <= batch.len_bytes() as u64,
+            "what is logged is a part of the batch"
+        );
         Self {
             run_bytes: parts.iter().filter(is_run).map(Part::len_bytes).sum(),
             logged_bytes,

@@ -214,6 +214,7 @@ impl<'a> BatchSegment<'a> {
         if let (Some(before), Some(next)) = (&mut self.puts, next.puts) {
             before.puts.last = next.puts.last;
             before.puts.bytes += next.puts.bytes;
+            debug_assert!(before.puts.first < before.puts.last, "keys rise");
             before.are_blocks &= next.are_blocks;
             before.partial = next.partial;
         }
@@ -237,6 +238,10 @@ impl Tally {
     fn add(&mut self, tree: TreeId, message: &Message<'_>, options: Option<&TreeOptions>) {
         let operand_bytes = message.operand().len() as u64;
         let key_bytes = message.key().len() as u64;
+        debug_assert!(
+            self.page_bytes <= self.data_bytes,
+            "pages are a part of the data"
+        );
         self.longest_key = self.longest_key.max(key_bytes);
         self.data_bytes += key_bytes + operand_bytes;
         self.has_deletes |= matches!(

@@ -1,11 +1,9 @@
 //! Puts that continue a write stream: their values go to the stream's append extent, one block
 //! each.
 
-use super::puts;
+use super::{DirectWriter, puts};
 use crate::VtError;
-use crate::committer::Committer;
-use crate::direct::WriteStreamId;
-use crate::store::Store;
+use crate::direct::{WriteStreamId, WriteStreams};
 use crate::table::WrittenBlocks;
 use stitch_base::{Seqno, TableId};
 use stitch_format::vt_index::{BlockPtr, IndexEntry, value_block_bytes};
@@ -23,12 +21,12 @@ struct Strip<'a> {
     pieces: Vec<&'a [u8]>,
 }
 
-impl Store {
+impl DirectWriter {
     /// Writes the puts of a part of a batch that continue a stream; `first` is the sequence number
     /// of the first. Space is reserved where an append extent ends.
     pub(super) fn write_stream(
         &self,
-        committer: &mut Committer,
+        streams: &mut WriteStreams,
         stream: WriteStreamId,
         messages: Stretch<'_>,
         (first, class): (Seqno, SpaceClass),
@@ -38,10 +36,8 @@ impl Store {
         for ((key, value), seqno) in puts(messages).zip(first.0..) {
             let len = value_block_bytes(value.len() as u64);
             let new_id = || self.tables.new_id();
-            let has_room = |bytes| self.has_direct_room(bytes, class);
-            let place = committer
-                .streams
-                .place(&self.volume, stream, len, (&has_room, &new_id))?;
+            let has_room = |bytes| self.has_room(bytes, class);
+            let place = streams.place(&self.volume, stream, len, (&has_room, &new_id))?;
             let entry = self.value_entry((key, value), Seqno(seqno), place);
             written.add(entry, Extent { addr: place.0, len });
             if strip.end != place.0 {
@@ -49,6 +45,7 @@ impl Store {
                 (strip.start, strip.end) = (place.0, place.0);
             }
             strip.end += len;
+            debug_assert!(len >= value.len() as u64, "a block holds its value");
             let padding = usize::try_from(len).expect("a value is bounded") - value.len();
             strip.pieces.extend([value, &PADDING[..padding]]);
         }

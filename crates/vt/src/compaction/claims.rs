@@ -72,6 +72,10 @@ impl Claims {
         assert!(!self.meet(plan), "compactions at once do not overlap");
         let claims = claims_of(plan).into_iter().map(|claim| (slot, claim));
         self.all.extend(claims);
+        debug_assert!(
+            self.weights.iter().all(|(of, _)| *of != slot),
+            "a slot has one plan"
+        );
         self.weights.push((slot, plan.input_weight()));
     }
 
@@ -79,6 +83,10 @@ impl Claims {
     pub(super) fn remove(&mut self, slot: usize) {
         self.all.retain(|(of, _)| *of != slot);
         self.weights.retain(|(of, _)| *of != slot);
+        debug_assert!(
+            self.weights.len() <= self.all.len(),
+            "each plan has a claim"
+        );
     }
 
     pub(super) fn is_empty(&self) -> bool {

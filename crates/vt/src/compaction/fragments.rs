@@ -65,6 +65,11 @@ impl Fragments {
             whole[stripe_of(moments.all(), delete.seqno)].push(delete);
         }
         let stripes: Vec<_> = whole.into_iter().map(newest_of_each_key).collect();
+        let are_apart = |all: &[RangeDelete]| all.windows(2).all(|two| two[0].end <= two[1].start);
+        debug_assert!(
+            stripes.iter().all(|all| are_apart(all)),
+            "fragments are apart"
+        );
         let has_any = |stripe: &usize| !stripes[*stripe].is_empty();
         Self {
             moments: moments.clone(),
@@ -107,6 +112,7 @@ impl Fragments {
 
     /// Returns those of some stripes that have range deletes.
     fn filled_in(&self, stripes: Range<usize>) -> &[usize] {
+        debug_assert!(stripes.start <= stripes.end, "stripes are in order");
         let place = |stripe: usize| self.filled.partition_point(|filled| *filled < stripe);
         &self.filled[place(stripes.start)..place(stripes.end)]
     }
@@ -193,6 +199,7 @@ impl Fragments {
         (min_seqno, max_seqno): (Seqno, Seqno),
     ) -> Hidden {
         debug_assert!(min_seqno <= max_seqno, "a range of numbers is in order");
+        debug_assert!(first <= last, "a range of keys is in order");
         let from = stripe_of(self.moments.all(), min_seqno);
         for stripe in self.filled_in(from..usize::MAX) {
             let mut touching = self.touching(*stripe, first, last);

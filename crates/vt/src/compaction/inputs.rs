@@ -108,6 +108,7 @@ impl<'a> Inputs<'a> {
     /// A block that was given out.
     pub(super) fn block(&self, input: usize, number: usize) -> &IndexEntry {
         let input = &self.inputs[input];
+        debug_assert!(number >= input.start, "the block is still kept");
         &input.kept[number - input.start]
     }
 
@@ -115,6 +116,9 @@ impl<'a> Inputs<'a> {
     pub(super) fn take(&mut self, piece: &Piece) -> Vec<IndexEntry> {
         let input = &mut self.inputs[piece.input];
         debug_assert!(input.start <= piece.blocks.start, "steps are in key order");
+        debug_assert!(piece.blocks.start < piece.blocks.end, "a piece has blocks");
+        let given_out = input.start + input.kept.len();
+        debug_assert!(piece.blocks.end <= given_out, "its blocks were given out");
         let mut before = input.kept.drain(..piece.blocks.end - input.start);
         let taken = before
             .by_ref()

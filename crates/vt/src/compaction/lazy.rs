@@ -111,6 +111,7 @@ impl Compactor {
     ) -> PickOptions {
         let sizes = self.sizing.now();
         let pick = sizes.pick;
+        debug_assert!(pick.table_bytes > 0, "a table has bytes");
         // No more than is kept for it, or half of what is there: commits have less meanwhile.
         let most = sizes.reserve.max(free / 2).min(free - free / 8);
         let most = most.max(2 * pick.table_bytes);

@@ -103,6 +103,10 @@ impl Scheduler {
         );
         state.waiting += usize::from(is_alone);
         self.over.wait(state);
+        debug_assert!(
+            state.waiting >= usize::from(is_alone),
+            "who waits is counted"
+        );
         state.waiting -= usize::from(is_alone);
         if is_alone && state.waiting == 0 {
             // Those that waited for this one to go first.
@@ -139,6 +143,7 @@ impl Scheduler {
             is_alone,
             had_company,
         });
+        debug_assert!(state.count() <= self.most, "few run at once");
         Slot {
             scheduler: self,
             number,

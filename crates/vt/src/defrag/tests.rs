@@ -69,14 +69,14 @@ fn the_background_evacuates_a_zone_at_a_time_while_much_is_in_holes() {
     assert!(hole_bytes(engine.volume.zones()) > total / HOLES_PART);
     for _ in 0..200 {
         let before = store.counter("vt.evacuated_bytes");
-        idle.look(engine).unwrap();
+        idle.look(&engine.member).unwrap();
         let moved = store.counter("vt.evacuated_bytes") - before;
         assert!(moved <= 2 * store.engine.volume().zones().zone_bytes());
     }
     assert!(hole_bytes(engine.volume.zones()) <= total / HOLES_PART);
     store.check();
     let before = store.counter("vt.evacuated_bytes");
-    idle.look(engine).unwrap();
+    idle.look(&engine.member).unwrap();
     assert_eq!(store.counter("vt.evacuated_bytes"), before, "it is enough");
 }
 
@@ -110,7 +110,7 @@ fn the_background_rests_three_times_as_long_as_it_works() {
     let (mut working, mut resting) = (Duration::ZERO, Duration::ZERO);
     for _ in 0..2000 {
         let (before, begin) = (moved(), clock.0.monotonic());
-        idle.look(engine).unwrap();
+        idle.look(&engine.member).unwrap();
         let took = clock.0.monotonic() - begin;
         if moved() > before {
             assert!(took <= 2 * MOST_AT_ONCE, "{took:?}");

@@ -76,6 +76,7 @@ pub(crate) struct WriteStreamId(u32);
 impl WriteStreamId {
     /// Returns the note of the entry that ends the stream.
     const fn note(self) -> u32 {
+        assert!((self.0 as usize) < STREAMS_MAX, "streams are bounded");
         self.0 + 1
     }
 
@@ -163,6 +164,7 @@ impl AppendExtent {
         let end = self.left.end() / PAGE_BYTES * PAGE_BYTES;
         let to = (from / unit + 1) * unit;
         self.ready = to.min(end).max(self.left.addr);
+        debug_assert!(self.ready <= self.left.end(), "its own pages are prepared");
         match self.ready.checked_sub(from) {
             None | Some(0) => Ok(()),
             Some(len) => self.volume.prepare(Extent { addr: from, len }),
@@ -247,6 +249,8 @@ impl WriteStreams {
     fn go_on(&mut self, id: WriteStreamId, puts: &Puts<'_>) -> u64 {
         let stream = &mut self.streams[id.0 as usize];
         debug_assert!(stream.end[..] < *puts.first, "a stream has rising keys");
+        debug_assert_eq!(stream.tree, puts.tree, "a stream is of one tree");
+        debug_assert!(stream.turn <= self.turn, "turns are counted up");
         let before = stream.bytes;
         stream.end.clear();
         stream.end.extend_from_slice(puts.last);

@@ -298,7 +298,11 @@ fn compactions_at_once_lose_nothing() {
             let written = [trees[0], trees[count - 1]];
             for n in 1..=4 {
                 put_both(&engine, written, 0, n, 1500);
-                engine.store.write_all_out().expect("it is written out");
+                engine
+                    .store
+                    .member
+                    .write_all_out()
+                    .expect("it is written out");
             }
             let compactors = [0, 1].map(|_| {
                 let engine = Arc::clone(&engine);

@@ -165,6 +165,10 @@ impl ReadPath {
     ) -> Result<(), VtError> {
         while let Some(branch) = self.search_tree(view, tree, lookup, read)? {
             debug_assert!(branch.parent < tree, "a parent is older");
+            let ranges = view.version.trees[&tree].info.branch_ranges.as_ref();
+            if ranges.is_some_and(|ranges| !ranges.has(lookup.key)) {
+                break;
+            }
             lookup.seqno = lookup.seqno.min(branch.seqno);
             read.see_to(lookup.seqno);
             tree = branch.parent;

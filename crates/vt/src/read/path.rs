@@ -7,7 +7,7 @@
 
 use super::FoldedValues;
 use crate::cache::BlockCache;
-use crate::committer::CommitLock;
+use crate::commit_lock::CommitLock;
 use crate::compaction::Level0Debt;
 use crate::counters::VtCounters;
 use crate::gaps::Gaps;
@@ -66,7 +66,7 @@ impl ReadPath {
     }
 
     /// Returns a table's reader.
-    pub(super) fn table<'a>(&self, handle: &'a TableHandle) -> &'a Arc<Table> {
+    pub(crate) fn table<'a>(&self, handle: &'a TableHandle) -> &'a Arc<Table> {
         handle.table(&self.parts.volume, &self.parts.cache)
     }
 

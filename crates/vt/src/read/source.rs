@@ -3,6 +3,7 @@
 use super::concat::{Concat, Parts};
 use super::loading::Loading;
 use super::path::ReadPath;
+use super::ranged::RangedIter;
 use crate::VtError;
 use crate::compaction::end_of;
 use crate::entry::BoxIter;
@@ -13,7 +14,7 @@ use crate::version::{Level, TableHandle, TreeVersion};
 use crate::view::View;
 use std::sync::Arc;
 use stitch_base::{Seqno, TreeId};
-use stitch_kv::{Caching, Coming};
+use stitch_kv::{Caching, Coming, KeyRanges};
 
 /// One source of a scan. Sources are ordered from the newest data to the oldest: of any key, what
 /// one says is newer than what the next says.
@@ -66,6 +67,14 @@ impl Source {
             false => SourceDeletes::All(Arc::new(range_deletes)),
         };
         Self::new(entries, deletes, seqno)
+    }
+
+    /// The same source with those keys alone that are in all of these ranges.
+    fn within(mut self, ranges: &[KeyRanges]) -> Self {
+        for ranges in ranges {
+            self.entries = Box::new(RangedIter::new(self.entries, ranges.clone()));
+        }
+        self
     }
 
     /// True if any of its keys may be under a range delete of its own, or hide older ones.
@@ -191,12 +200,16 @@ impl ReadPath {
     ) -> Result<Vec<Source>, VtError> {
         let bounds = Arc::new(bounds);
         let mut out = self.own_sources(view, tree, &bounds, seqno)?;
-        let mut branch = tree.info.branch;
-        while let Some(point) = branch {
+        let mut tree = tree;
+        // What the branches so far begin with: a parent has nothing else for them.
+        let mut ranges: Vec<KeyRanges> = Vec::new();
+        while let Some(point) = tree.info.branch {
+            ranges.extend(tree.info.branch_ranges.clone());
             let parent = &view.version.trees[&point.parent];
             seqno = seqno.min(point.seqno);
-            out.extend(self.own_sources(view, parent, &bounds, seqno)?);
-            branch = parent.info.branch;
+            let own = self.own_sources(view, parent, &bounds, seqno)?;
+            out.extend(own.into_iter().map(|source| source.within(&ranges)));
+            tree = parent;
         }
         Ok(out)
     }

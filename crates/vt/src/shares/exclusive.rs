@@ -138,10 +138,14 @@ impl Store {
         for (id, tree) in &version.trees {
             if let Some(branch) = tree.info.branch {
                 let own = of_trees.entry(branch.parent).or_default();
-                own.whole.push(MomentHold {
+                let hold = MomentHold {
                     seqno: branch.seqno,
                     ended_by: trees.get(id).copied(),
-                });
+                };
+                match &tree.info.branch_ranges {
+                    None => own.whole.push(hold),
+                    Some(ranges) => own.ranged.push((hold, ranges.clone())),
+                }
             }
         }
         let all = &of_store.whole;

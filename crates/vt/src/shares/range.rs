@@ -11,7 +11,7 @@ use crate::table::Bounds;
 use crate::view::View;
 use std::sync::Arc;
 use stitch_base::{Seqno, TreeId};
-use stitch_kv::{KeyRange, SpaceShare};
+use stitch_kv::{KeyRange, KeyRanges, SpaceShare};
 
 impl Store {
     /// Adds up what the rows in `ranges` take that a reader of `seqno` sees. With `is_now`, those
@@ -23,8 +23,10 @@ impl Store {
         ranges: &[KeyRange<'_>],
         (seqno, is_now): (Seqno, bool),
     ) -> Result<SpaceShare, VtError> {
-        let (of_pins, ranged) = self.pins.newest_seqnos_of(tree);
-        let held = of_pins.max(self.branches.newest_seqno_of(tree));
+        let (of_pins, mut ranged) = self.pins.newest_seqnos_of(tree);
+        let (of_branches, of_ranges) = self.branches.newest_seqnos_of(tree);
+        ranged.extend(of_ranges);
+        let held = of_pins.max(of_branches);
         let held = match is_now {
             true => KeyMoments::new(vec![held], ranged),
             false => KeyMoments::of_every_key(&[Seqno(u64::MAX)]),
@@ -35,12 +37,12 @@ impl Store {
             .filter(|r| r.end.is_none_or(|end| r.start < end))
         {
             let bounds = Arc::new(Bounds::of(*range, false));
-            let (mut sweep, ceilings) = self.lineage_sweep(view, tree, &bounds, seqno)?;
+            let (mut sweep, seen) = self.lineage_sweep(view, tree, &bounds, seqno)?;
             let range_deletes = sweep.take_range_deletes();
             let mut visit = OfRange {
                 range_deletes: Fragments::new(&range_deletes, &KeyMoments::default()),
                 bounds,
-                ceilings,
+                seen,
                 held: MomentCursor::new(&held),
                 share,
             };
@@ -57,8 +59,9 @@ impl Store {
         tree: TreeId,
         bounds: &Arc<Bounds>,
         mut ceiling: Seqno,
-    ) -> Result<(Sweep, Vec<Seqno>), VtError> {
-        let (mut sweep, mut ceilings) = (Sweep::default(), Vec::new());
+    ) -> Result<(Sweep, Vec<SeenOfTree>), VtError> {
+        let (mut sweep, mut all) = (Sweep::default(), Vec::new());
+        let mut ranges: Vec<KeyRanges> = Vec::new();
         for (depth, tree) in view.version.lineage(tree).enumerate() {
             let seen = SweepScope {
                 ceiling,
@@ -66,12 +69,36 @@ impl Store {
                 bounds: Arc::clone(bounds),
             };
             sweep.add((view, tree), &seen, &self.tables)?;
-            ceilings.push(ceiling);
+            all.push(SeenOfTree {
+                ceiling,
+                ranges: ranges.clone(),
+            });
             if let Some(branch) = tree.info.branch {
                 ceiling = ceiling.min(branch.seqno);
+                ranges.extend(tree.info.branch_ranges.clone());
             }
         }
-        Ok((sweep, ceilings))
+        Ok((sweep, all))
+    }
+}
+
+/// What a reader sees of a tree, or of one of its parents.
+struct SeenOfTree {
+    /// The newest write.
+    ceiling: Seqno,
+    /// The keys are in all of these ranges: the branches below begin with them.
+    ranges: Vec<KeyRanges>,
+}
+
+impl SeenOfTree {
+    fn has(&self, key: &[u8]) -> bool {
+        self.ranges.iter().all(|ranges| ranges.has(key))
+    }
+
+    /// Reports whether all keys from `first` to `last`, both included, are seen.
+    fn has_all(&self, first: &[u8], last: &[u8]) -> bool {
+        let mut ranges = self.ranges.iter();
+        ranges.all(|of| of.contains(KeyRange::new(first, last)) && of.has(last))
     }
 }
 
@@ -79,8 +106,8 @@ impl Store {
 struct OfRange<'a> {
     range_deletes: Fragments,
     bounds: Arc<Bounds>,
-    /// The newest write that is seen in the tree and in each of its parents.
-    ceilings: Vec<Seqno>,
+    /// What is seen of the tree and of each of its parents.
+    seen: Vec<SeenOfTree>,
     /// The newest moments of each key that something else sees.
     held: MomentCursor<'a>,
     share: SpaceShare,
@@ -109,7 +136,10 @@ impl OfRange<'_> {
 impl SweepVisit for OfRange<'_> {
     fn takes_whole(&mut self, span: &SweepSpan<'_>) -> bool {
         let is_within = self.holds(span.first) && self.holds(span.last);
-        if span.has_versions || !is_within || span.max_seqno > self.ceilings[span.depth] {
+        if span.has_versions || !is_within || span.max_seqno > self.seen[span.depth].ceiling {
+            return false;
+        }
+        if !self.seen[span.depth].has_all(span.first, span.last) {
             return false;
         }
         if self.held.moments().differ(span.first, span.last) {
@@ -135,6 +165,10 @@ impl SweepVisit for OfRange<'_> {
         self.held.seek(key);
         let deleted = self.range_deletes.newest(&[], key, 0);
         for version in versions {
+            // Nor is what further parents have.
+            if !self.seen[version.depth].has(key) {
+                return;
+            }
             if deleted.is_some_and(|deleted| deleted > version.seqno) {
                 return;
             }

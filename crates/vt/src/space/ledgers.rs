@@ -3,7 +3,7 @@
 //! Invariant: at most one promise is made at a time, so that no two stores are promised the same
 //! bytes.
 //!
-//! Locks: a promise may be made with a committer's lock held; the list is a leaf.
+//! Locks: a promise may be made with a lock of commits held; the list is a leaf.
 
 use super::SpaceLedger;
 use std::sync::{Arc, Weak};

@@ -2,11 +2,13 @@
 
 use crate::branches::Branches;
 use crate::cache::BlockCache;
-use crate::committer::{CommitLock, Committer};
+use crate::commit::{AbsorbWriter, Absorber, CommitRoom, Committer, DirectWriter};
+use crate::commit_lock::{CommitLock, CommitState};
 use crate::compaction::{Compactor, Level0Debt, Scheduler};
 use crate::counters::VtCounters;
 use crate::gate::Gate;
 use crate::install::{Installer, VersionLog};
+use crate::member::Member;
 use crate::options::VtOptions;
 use crate::pace::Pace;
 use crate::pins::Pins;
@@ -17,10 +19,12 @@ use crate::sizing::Sizing;
 use crate::snapshots::Snapshots;
 use crate::space::SpaceLedger;
 use crate::tables::Tables;
+use crate::tree_changes::TreeChanges;
 use crate::view::{View, Views};
+use crate::write_out::WriteOuts;
 use std::sync::Arc;
 use stitch_base::Lsn;
-use stitch_base::sync::atomic::AtomicU64;
+use stitch_base::sync::atomic::{AtomicBool, AtomicU64};
 use stitch_base::sync::{Apart, Mutex};
 use stitch_volume::Volume;
 
@@ -36,7 +40,7 @@ pub(super) struct SharedParts {
     pub(super) branches: Arc<Branches>,
     pub(super) views: Arc<Views>,
     pub(super) visible: Arc<Apart<AtomicU64>>,
-    pub(super) committer: Arc<CommitLock>,
+    pub(super) commits: Arc<CommitLock>,
     pub(super) gate: Arc<Gate>,
     pub(super) signals: Arc<Signals>,
     pub(super) pace: Arc<Pace>,
@@ -73,7 +77,7 @@ impl SharedParts {
             pins: Arc::default(),
             branches: Arc::default(),
             visible: Arc::new(Apart(AtomicU64::new(version.last_seqno.0))),
-            committer: Arc::new(Apart(Mutex::new(Committer::new(&version)))),
+            commits: Arc::new(Apart(Mutex::new(CommitState::new(&version)))),
             gate: Arc::new(Gate::new(&volume)),
             signals: Arc::default(),
             pace: Arc::default(),
@@ -97,7 +101,7 @@ impl SharedParts {
             signals: Arc::clone(&self.signals),
             views: Arc::clone(&self.views),
             visible: Arc::clone(&self.visible),
-            commits: Arc::clone(&self.committer),
+            commits: Arc::clone(&self.commits),
             level0: Arc::clone(&self.level0),
         };
         ReadPath::new(parts, &self.sizing.opened)
@@ -137,6 +141,125 @@ impl SharedParts {
             pace: Arc::clone(&self.pace),
             level0: Arc::clone(&self.level0),
             scheduler: Scheduler::new(self.options.compactors),
+        }
+    }
+
+    pub(super) fn write_outs(
+        &self,
+        versions: &Arc<VersionLog>,
+        reads: &Arc<ReadPath>,
+    ) -> WriteOuts {
+        WriteOuts {
+            volume: Arc::clone(&self.volume),
+            clock: Arc::clone(&self.options.clock),
+            upserts: self.options.upserts.clone(),
+            sizing: Arc::clone(&self.sizing),
+            counters: Arc::clone(&self.counters),
+            snapshots: Arc::clone(&self.snapshots),
+            views: Arc::clone(&self.views),
+            commits: Arc::clone(&self.commits),
+            tables: Arc::clone(&self.tables),
+            versions: Arc::clone(versions),
+            reads: Arc::clone(reads),
+            gate: Arc::clone(&self.gate),
+            signals: Arc::clone(&self.signals),
+            pace: Arc::clone(&self.pace),
+            running: Mutex::new(()),
+            lacks_space: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn commit_room(
+        &self,
+        compactor: &Arc<Compactor>,
+        member: &Arc<Member>,
+    ) -> CommitRoom {
+        CommitRoom {
+            volume: Arc::clone(&self.volume),
+            clock: Arc::clone(&self.options.clock),
+            has_threads: self.options.background,
+            sizing: Arc::clone(&self.sizing),
+            counters: Arc::clone(&self.counters),
+            views: Arc::clone(&self.views),
+            gate: Arc::clone(&self.gate),
+            signals: Arc::clone(&self.signals),
+            pace: Arc::clone(&self.pace),
+            space: Arc::clone(&self.space),
+            compactor: Arc::clone(compactor),
+            write_outs: Arc::clone(&member.write_outs),
+            member: Arc::clone(member),
+        }
+    }
+
+    pub(super) fn committer(&self, reads: &Arc<ReadPath>, room: CommitRoom) -> Committer {
+        let direct = DirectWriter {
+            volume: Arc::clone(&self.volume),
+            views: Arc::clone(&self.views),
+            tables: Arc::clone(&self.tables),
+            space: Arc::clone(&self.space),
+        };
+        Committer {
+            volume: Arc::clone(&self.volume),
+            cache: Arc::clone(&self.cache),
+            options: self.options.clone(),
+            counters: Arc::clone(&self.counters),
+            snapshots: Arc::clone(&self.snapshots),
+            views: Arc::clone(&self.views),
+            visible: Arc::clone(&self.visible),
+            asked_syncs: Apart(AtomicU64::new(0)),
+            state: Arc::clone(&self.commits),
+            gate: Arc::clone(&self.gate),
+            signals: Arc::clone(&self.signals),
+            space: Arc::clone(&self.space),
+            level0: Arc::clone(&self.level0),
+            reads: Arc::clone(reads),
+            room,
+            direct,
+        }
+    }
+
+    pub(super) fn tree_changes(
+        &self,
+        versions: &Arc<VersionLog>,
+        reads: &Arc<ReadPath>,
+    ) -> TreeChanges {
+        TreeChanges {
+            volume: Arc::clone(&self.volume),
+            views: Arc::clone(&self.views),
+            commits: Arc::clone(&self.commits),
+            versions: Arc::clone(versions),
+            pins: Arc::clone(&self.pins),
+            space: Arc::clone(&self.space),
+            reads: Arc::clone(reads),
+            gate: Arc::clone(&self.gate),
+            signals: Arc::clone(&self.signals),
+        }
+    }
+
+    pub(super) fn absorber(
+        &self,
+        committer: &Arc<Committer>,
+        member: &Arc<Member>,
+        trees: &Arc<TreeChanges>,
+    ) -> Absorber {
+        let writer = AbsorbWriter {
+            tables: Arc::clone(&self.tables),
+            space: Arc::clone(&self.space),
+            reads: Arc::clone(&committer.reads),
+            sizing: Arc::clone(&self.sizing),
+            upserts: self.options.upserts.clone(),
+        };
+        Absorber {
+            committer: Arc::clone(committer),
+            member: Arc::clone(member),
+            trees: Arc::clone(trees),
+            versions: Arc::clone(&member.versions),
+            compactor: Arc::clone(&member.compactor),
+            tables: Arc::clone(&self.tables),
+            pins: Arc::clone(&self.pins),
+            branches: Arc::clone(&self.branches),
+            writer,
+            moving: Mutex::new(()),
         }
     }
 }

@@ -254,6 +254,7 @@ impl<L: BlockList + Clone> RunIter<L> {
             }
             read => read?,
         };
+        assert_eq!(span.len(), blocks.len(), "each block was read");
         for (data, block) in span.into_iter().zip(blocks) {
             if self.keep == Keep::Cache {
                 let expectation = match self.window_bytes {

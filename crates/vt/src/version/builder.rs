@@ -129,7 +129,11 @@ impl VersionBuilder {
     fn alter(&mut self, record: &TreeRecord) -> Result<(), VtError> {
         let id = record.id;
         let altered = tree_info(record);
-        let is_same = |i: &&mut TreeInfo| i.name == altered.name && i.branch == altered.branch;
+        let is_same = |i: &&mut TreeInfo| {
+            let is_of_parent =
+                i.branch == altered.branch && i.branch_ranges == altered.branch_ranges;
+            i.name == altered.name && is_of_parent
+        };
         let info = self.infos.get_mut(&id).filter(is_same);
         let info = info.ok_or_else(|| wrong(format!("tree {id} is altered but not there")))?;
         *info = altered;

@@ -47,6 +47,7 @@ fn edits_that_do_not_belong_are_refused() {
 fn record(id: u32, name: &str) -> TreeRecord {
     TreeRecord {
         branch: None,
+        branch_ranges: None,
         id: TreeId(id),
         name: name.to_owned(),
         block_bytes: 8192,

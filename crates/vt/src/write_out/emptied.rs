@@ -16,6 +16,7 @@
 //! - it is never of a branch tree: an absorb gives what was written there to the parent, which may
 //!   have got other rows between the deleted ones.
 
+use super::WriteOuts;
 use super::writer::MemtableWriter;
 use crate::VtError;
 use crate::buffer::TABLE_OVERHEAD_BYTES;
@@ -24,7 +25,6 @@ use crate::gaps::{Hint, successor};
 use crate::memtable::Memtable;
 use crate::read::{EmptyRange, short_row_bytes};
 use crate::signals::Worker;
-use crate::store::Store;
 use crate::version::TreeVersion;
 use std::collections::BTreeMap;
 use stitch_base::{Seqno, TreeId};
@@ -113,6 +113,7 @@ impl MemtableWriter<'_> {
                     (&start, &end),
                     self.reads.gap_look_count_min(),
                 )?;
+            debug_assert!(start < end, "a range is not empty");
             if is_long {
                 out.push(RangeDelete { start, end, seqno });
             }
@@ -139,7 +140,7 @@ impl MemtableWriter<'_> {
     }
 }
 
-impl Store {
+impl WriteOuts {
     /// Has the rows of deletes that the backup log held looked at.
     pub(crate) fn hint_replayed(&self) {
         let view = self.views.get();
@@ -219,6 +220,7 @@ fn pieces_of(memtable: &Memtable, tree: TreeId, lengths: Lengths) -> Result<Vec<
 
 impl Piece {
     fn new(tree: TreeId, first: Vec<u8>, last: &[u8], goes_on: bool) -> Self {
+        debug_assert!(first.as_slice() <= last, "keys are in order");
         let last = last.to_vec();
         Self {
             keys: Hint { tree, first, last },

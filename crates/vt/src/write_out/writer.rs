@@ -106,6 +106,8 @@ impl MemtableWriter<'_> {
 
     /// The table of a layer, with the range deletes of its time.
     fn table_of_layer(&self, tree: &TreeInfo, layer: &Layer) -> Result<Vec<TableMeta>, VtError> {
+        debug_assert!(layer.from <= layer.to, "a layer is a range of numbers");
+        debug_assert_eq!(layer.tree, tree.id, "a layer is of one tree");
         let moments = self.held.of(tree.id);
         // Newer ones too: what an older one hides may lie between this layer and them.
         let deletes = layer.memtable.range_deletes(tree.id);

@@ -103,7 +103,7 @@ fn run_seed(
     Ok(())
 }
 
-/// A fresh folder that everybody may write to.
+/// Creates a new folder that all users may write to.
 fn new_root(mount: &Mount<'_>, seed: u64) -> Result<PathBuf> {
     // A path may lead out of the root by one step: what it finds there must be the same.
     let root = mount.dir().join(format!("seed{seed}/tree"));

@@ -440,7 +440,7 @@ fn locks_are_waited_for_and_released_by_a_kill(context: &Context) -> Result<()> 
     ensure!(code == 0, "another path: {code} {said}");
     let (code, said) = stage.ran(&["--lock", "dir", "--lock-wait=1s"], "true")?;
     ensure!(code == CONFLICT && said.contains("first"), "{code} {said}");
-    // Nobody else waits.
+    // A writer outside, and a run without locks, do not wait.
     fs::write(stage.top.join("dir/file"), "other")?;
     let (code, said) = stage.ran(&[], "echo > dir/new")?;
     ensure!(code == 0, "{code} {said}");

@@ -23,7 +23,7 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         name: "modes",
-        run: modes::whoever_has_a_file_open_sees_what_a_plain_directory_shows,
+        run: modes::open_files_show_what_a_plain_directory_shows,
     },
     Case {
         name: "mapped-times",

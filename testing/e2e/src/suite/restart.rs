@@ -27,11 +27,11 @@ use churn::Churn;
 pub(super) const CASES: &[Case] = &[
     Case {
         name: "killed",
-        run: a_daemon_is_killed_and_nobody_notices,
+        run: programs_do_not_notice_a_killed_daemon,
     },
     Case {
         name: "upgrade",
-        run: a_daemon_is_replaced_and_nobody_notices,
+        run: programs_do_not_notice_a_replaced_daemon,
     },
     Case {
         name: "as-user",
@@ -214,12 +214,12 @@ fn undisturbed(
     mount.fsck()
 }
 
-fn a_daemon_is_killed_and_nobody_notices(context: &Context) -> Result<()> {
-    nobody_notices_kills(context, &held(context, "killed")?)
+fn programs_do_not_notice_a_killed_daemon(context: &Context) -> Result<()> {
+    programs_do_not_notice_kills(context, &held(context, "killed")?)
 }
 
 /// The same on such a store.
-pub(super) fn nobody_notices_kills(context: &Context, spec: &Spec) -> Result<()> {
+pub(super) fn programs_do_not_notice_kills(context: &Context, spec: &Spec) -> Result<()> {
     let mut mount = Mount::create(context, spec)?;
     undisturbed(context, &mut mount, KILLS, |mount, round| {
         kill(context, mount)?;
@@ -230,12 +230,12 @@ pub(super) fn nobody_notices_kills(context: &Context, spec: &Spec) -> Result<()>
     })
 }
 
-fn a_daemon_is_replaced_and_nobody_notices(context: &Context) -> Result<()> {
-    nobody_notices_upgrades(context, held(context, "upgraded")?)
+fn programs_do_not_notice_a_replaced_daemon(context: &Context) -> Result<()> {
+    programs_do_not_notice_upgrades(context, held(context, "upgraded")?)
 }
 
 /// The same on such a store.
-pub(super) fn nobody_notices_upgrades(context: &Context, mut spec: Spec) -> Result<()> {
+pub(super) fn programs_do_not_notice_upgrades(context: &Context, mut spec: Spec) -> Result<()> {
     let program = context.work.join("program");
     fs::copy(&context.stitchfs, &program)?;
     spec.program = Some(program.clone());

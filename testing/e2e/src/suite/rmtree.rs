@@ -192,7 +192,10 @@ fn what_is_refused(context: &Context) -> Result<()> {
             rustix::fs::XattrFlags::empty(),
         )
     })?;
-    ensure!(announced.is_err(), "nobody may remove trees");
+    ensure!(
+        announced.is_err(),
+        "a user without privilege removed a tree"
+    );
     ensure!(
         fs::remove_dir(&top).is_err_and(|e| e.kind() == std::io::ErrorKind::DirectoryNotEmpty),
         "rmdir is as it was"

@@ -35,14 +35,14 @@ pub(super) const CASES: &[Case] = &[
         name: "killed",
         run: |context| {
             let spec = restart::held(context, "rocks-killed")?.on_rocksdb();
-            restart::nobody_notices_kills(context, &spec)
+            restart::programs_do_not_notice_kills(context, &spec)
         },
     },
     Case {
         name: "upgrade",
         run: |context| {
             let spec = restart::held(context, "rocks-upgraded")?.on_rocksdb();
-            restart::nobody_notices_upgrades(context, spec)
+            restart::programs_do_not_notice_upgrades(context, spec)
         },
     },
     Case {

@@ -1,5 +1,5 @@
 //! Atomic writes of files, and an SQLite that commits by them: without a journal, whole or not at
-//! all whoever is killed, and with fewer syncs of the device.
+//! all after a kill of the program or the daemon, and with fewer syncs of the device.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -247,8 +247,8 @@ fn commits_have_no_journal_and_one_sync(context: &Context) -> Result<()> {
     mount.fsck()
 }
 
-/// Whoever waits for the lock of a killed program finds the file as it was before its atomic write;
-/// so does who opens a database.
+/// A process that waits for the lock of a killed program finds the file as it was before its atomic
+/// write; so does one that opens a database.
 fn a_killed_program_leaves_the_file_as_it_was(context: &Context) -> Result<()> {
     let program = Program::new(context)?;
     let mut mount = Mount::create(context, &spec("sql-killed", "256M"))?;

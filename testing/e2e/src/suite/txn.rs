@@ -245,8 +245,8 @@ fn changes() -> String {
     )
 }
 
-/// While a run goes on nobody else sees anything of it. After it all is there, whatever the kernel
-/// had cached of it.
+/// While a run goes on no other process sees its changes. After it all of them are there, whatever
+/// the kernel had cached.
 fn a_run_shows_nothing_before_and_all_after(context: &Context) -> Result<()> {
     let stage = TxnStage::new(context, "txn-run")?;
     // The kernel knows that these names are missing, and what the file holds.

@@ -432,7 +432,7 @@ fn a_socket_is_its_owners_and_goes_with_the_transaction(context: &Context) -> Re
     );
     let (code, said) = as_user("4343", &["kv", "get", &place, "theirs"])?;
     ensure!(code == 1, "another user: {code} {said}");
-    // Nor with a mode that lets everybody in.
+    // Nor with a mode that lets all users in.
     fs::set_permissions(&sockets[0], fs::Permissions::from_mode(0o777))?;
     let (code, said) = as_user("4343", &["kv", "get", &place, "theirs"])?;
     ensure!(code == 1, "another user: {code} {said}");

@@ -380,7 +380,8 @@ fn a_user_can_mount(context: &Context) -> Result<()> {
     std::os::unix::fs::chown(&home, Some(NOBODY.uid), Some(NOBODY.gid))?;
     let dir = home.join("mnt");
     guardian::watch_mount(&dir)?;
-    // With all their ids: the kernel lets nobody into a private mount who has another's as well.
+    // With all their ids: the kernel refuses a process with an id of another user in a private
+    // mount.
     let as_nobody = |program: &Path, args: &[&str]| -> Result<(bool, String)> {
         let mut command = Command::new("setpriv");
         command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);

@@ -5,7 +5,7 @@
 //! - damage in the logs of one instance does not affect the others: they keep their contents;
 //! - a page of the zones has one owner: at most one instance has an unreadable part, and the others
 //!   continue. Errors that they get from it, as when they evacuate its zone, name the owner;
-//! - damage of one copy of the superblock affects nobody;
+//! - damage of one copy of the superblock affects no instance;
 //! - if the volume cannot be opened, the message names the instance whose log is damaged.
 
 use super::life::{All, VolumeRun};

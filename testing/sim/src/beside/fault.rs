@@ -2,8 +2,8 @@
 //! them made it.
 //!
 //! Rules, besides those of [`crate::fault`]:
-//! - after a failed sync that was reported, no instance accepts a write: the lost writes may be
-//!   anybody's;
+//! - after a failed sync that was reported, no instance accepts a write: the lost writes may be of
+//!   any instance;
 //! - after a failed read or write of data, the other instances continue with their contents, unless
 //!   the volume is poisoned;
 //! - an instance that got an error is in the state after its last operation or before it;

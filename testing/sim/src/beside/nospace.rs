@@ -116,7 +116,7 @@ impl ShortVolume<'_> {
             Err(failed) => return Err(format!("told of no space as: {failed}")),
         }
         self.stats.told += 1;
-        let fail = |e| format!("whoever was refused finds a change: {e}");
+        let fail = |e| format!("after a refusal an instance is changed: {e}");
         self.run.hold_all(all, None).map_err(fail)
     }
 

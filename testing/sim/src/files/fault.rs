@@ -380,7 +380,7 @@ impl<'a, H: Host> HostRun<'a, H> {
             let ino = tree::ino(&live.fs, path).map_err(|e| e.to_string())?;
             let is_it = |hit: &PlainHit| hit.op == "sync" && hit.name.is_some_and(|n| n.ino == ino);
             if hits.iter().any(is_it) {
-                return Err("its sync failed, and nobody was told".to_owned());
+                return Err("its sync failed, and no error was returned".to_owned());
             }
         }
         self.note(is_durable);

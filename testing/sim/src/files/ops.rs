@@ -421,8 +421,8 @@ pub(super) fn run(fs: &FileSystem, op: &FsOp, held: &mut Vec<stitch_base::Ino>) 
     }
 }
 
-/// Gives a file of a model other contents, of the same size. Whoever calls this has set the clock
-/// to its time of change, which stays.
+/// Gives a file of a model other contents, of the same size. The caller has set the clock to the
+/// file's time of change, which stays.
 pub(super) fn take_found(fs: &FileSystem, path: &str, old: &Pages, new: &Pages) -> FsResult<()> {
     with_path(fs, path, |ino| {
         let attr = fs.get_attr(ino)?;

@@ -124,7 +124,7 @@ mod tests {
         let past = history.past().expect("it is noted");
         assert!(past.allows(&pages(1, 100)), "the overwrite is lost");
         assert!(past.allows(&pages(2, 100)));
-        assert!(!past.allows(&pages(3, 100)), "nobody wrote this");
+        assert!(!past.allows(&pages(3, 100)), "this was never written");
         assert!(!past.allows(&Pages::new()), "what was synced is there");
         history.note(60, pages(2, 60));
         history.note(100, pages(2, 60));

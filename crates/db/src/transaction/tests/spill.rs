@@ -38,7 +38,7 @@ impl Fixture {
 }
 
 #[test]
-fn writes_leave_memory_and_nobody_sees_them_before_the_commit() {
+fn writes_leave_memory_and_are_invisible_before_the_commit() {
     for isolation in EACH {
         let fixture = Fixture::new();
         let other = fixture.transactions.engine();

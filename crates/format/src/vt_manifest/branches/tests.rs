@@ -11,10 +11,11 @@ fn tree(id: u32, branch: Option<BranchRecord>) -> TreeRecord {
         compression: 0,
         value_block_bytes: 0,
         branch,
+        branch_ranges: None,
     }
 }
 
-fn sample() -> VersionEdit {
+pub(super) fn sample() -> VersionEdit {
     let branch = BranchRecord {
         parent: TreeId(2),
         seqno: Seqno(0x81),

@@ -190,6 +190,7 @@ impl Engine for TransactionRecords {
             name: tree.name.clone(),
             options: tree.options.clone(),
             branch: None,
+            branch_ranges: None,
         });
         info.collect()
     }

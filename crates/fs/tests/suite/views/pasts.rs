@@ -86,6 +86,9 @@ impl World {
         self.snapshots.insert(name, twin);
         self.counts.snapshots += 1;
         self.counts.inner_snapshots += u64::from(view != MAINLINE);
+        if self.rng.one_in(2) {
+            self.narrow();
+        }
     }
 
     /// The clones as they are.

@@ -28,6 +28,7 @@ pub(super) const MAINLINE: u64 = 0;
 pub(super) struct Counts {
     pub(super) snapshots: u64,
     pub(super) inner_snapshots: u64,
+    pub(super) narrowed: u64,
     pub(super) shown_clones: u64,
     pub(super) clones: u64,
     pub(super) inner_clones: u64,
@@ -44,10 +45,11 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    pub(super) fn list(&mut self) -> [&mut u64; 15] {
+    pub(super) fn list(&mut self) -> [&mut u64; 16] {
         [
             &mut self.snapshots,
             &mut self.inner_snapshots,
+            &mut self.narrowed,
             &mut self.shown_clones,
             &mut self.clones,
             &mut self.inner_clones,
@@ -510,8 +512,22 @@ impl World {
     }
 
     /// Has an engine without threads work for a while.
-    fn background(&self) {
+    fn background(&mut self) {
+        self.narrow();
         let engine = self.fs().engine();
         engine.quiesce().expect("background work succeeds");
+    }
+
+    /// Narrows the snapshots to their directories.
+    pub(super) fn narrow(&mut self) {
+        self.note("narrow snapshots".to_owned());
+        while self
+            .fs()
+            .narrow_snapshots_ahead()
+            .expect("all can be walked")
+        {}
+        let pins = self.fs().engine().pins().expect("the pins are listed");
+        let narrowed = pins.iter().filter(|pin| !pin.ranges.is_empty()).count();
+        self.counts.narrowed += narrowed as u64;
     }
 }

@@ -126,6 +126,7 @@ impl Views {
             fs: Arc::clone(self.mainline.fs()),
             table: Arc::clone(&self.table),
             notices: Arc::clone(&self.notices),
+            places: Arc::clone(&self.places),
             notifier: notifier.clone(),
         }
     }
@@ -154,6 +155,7 @@ impl Views {
             other => other,
         };
         let info = created.or_errno()?;
+        self.places.note();
         let shown = OsString::from_vec(info.path);
         tracing::info!(name, path = ?shown, "created a snapshot");
         Ok(dir.list())
@@ -296,7 +298,7 @@ const fn listed_in(info: &SnapshotInfo) -> Ino {
     }
 }
 
-/// Refuses an inode that is no directory, and who may not create snapshots of it.
+/// Refuses an inode that is no directory, and callers that may not create snapshots of it.
 fn check_dir(context: &Context<'_>, fs: &FileSystem, dir: Ino) -> Answer<()> {
     let attr = fs.get_attr(dir).or_errno()?;
     if attr.kind != FileKind::Directory {

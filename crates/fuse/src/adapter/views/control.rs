@@ -1,4 +1,4 @@
-//! The directories of `.stitchfs`: made up, and the same for everybody.
+//! The directories of `.stitchfs`: made up, and the same for all users.
 //!
 //! ```text
 //! MNT/.stitchfs            found by its name, not listed in MNT
@@ -13,7 +13,7 @@
 //! ```
 //!
 //! mkdir(2) in `snap` creates a snapshot of the directory that it is of, rmdir(2) deletes one. The
-//! daemon checks who may, so everybody may write to `snap` by its mode, as in ZFS.
+//! daemon checks the caller's rights, so the mode of `snap` lets all users write to it, as in ZFS.
 //!
 //! A file of that name which the root directory has is found instead.
 

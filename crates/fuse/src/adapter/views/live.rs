@@ -201,12 +201,13 @@ impl OpenClones {
         open.served.is_idle()
     }
 
-    /// Closes the clones that nobody uses. Not from inside a request: it waits for their threads.
+    /// Closes the clones that are not in use. Not from inside a request: it waits for their
+    /// threads.
     pub(super) fn close_idle(&self) {
         let mut closed = Vec::new();
         {
             let mut open = self.open.lock();
-            // Nobody gets another reference while the table is locked.
+            // No thread gets another reference while the table is locked.
             let idle = |clone: &mut Arc<OpenClone>| {
                 Arc::get_mut(clone).is_some_and(|clone| clone.served.is_idle())
             };

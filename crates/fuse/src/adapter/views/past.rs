@@ -39,8 +39,8 @@ impl Past {
         self.slot().number(part.number(ino))
     }
 
-    /// Returns attributes as the kernel is told them. Of a private snapshot the directory is its
-    /// owner's alone, since nobody else could have passed the directories above it.
+    /// Returns attributes as the kernel is told them. Only the owner may enter the directory of a
+    /// private snapshot: no other user could have passed the directories above it.
     fn attr_of(&self, part: &SnapshotPart, attr: &stitch_fs::Attr) -> reply::Attr {
         let mut told = convert::attr(attr);
         told.ino = self.number(part, attr.ino);

@@ -1,4 +1,5 @@
-//! Puts the back rows that clones of directories with clones in them ask for.
+//! Puts the back rows that clones of directories with clones in them ask for, and narrows snapshots
+//! to what their directories need.
 
 use std::time::Duration;
 
@@ -15,7 +16,8 @@ pub(super) fn chore() -> Chore {
     Chore::new("fuse-places", PAUSE)
 }
 
-/// Starts the thread. A round is requested for each clone that was made.
+/// Starts the thread, which narrows what an earlier life has left. A round is requested for each
+/// clone and each snapshot that was made.
 pub(super) fn start(chore: &Chore, mainline: &Arc<FileSystem>) {
     debug_assert_eq!(
         mainline.view_number(),
@@ -23,19 +25,26 @@ pub(super) fn start(chore: &Chore, mainline: &Arc<FileSystem>) {
         "mainline knows what is asked for"
     );
     let fs = Arc::clone(mainline);
-    chore.start(move |round| put(&fs, round));
+    chore.start(move |round| work(&fs, round));
+    chore.note();
 }
 
-fn put(fs: &FileSystem, round: Round) -> Left {
+fn work(fs: &FileSystem, round: Round) -> Left {
     if round == Round::Last {
+        fs.end_narrowing();
         return Left::Nothing;
     }
-    match fs.put_back_rows_ahead() {
-        Ok(true) => Left::More,
-        Ok(false) => Left::Nothing,
-        Err(error) => {
-            tracing::warn!(%error, "no back rows were put; clones of clones scan names");
-            Left::Nothing
-        }
+    // Clones wait for back rows.
+    let put = fs.put_back_rows_ahead().unwrap_or_else(|error| {
+        tracing::warn!(%error, "no back rows were put; clones of clones scan names");
+        false
+    });
+    let narrowed = fs.narrow_snapshots_ahead().unwrap_or_else(|error| {
+        tracing::warn!(%error, "a snapshot was not narrowed; it keeps contents of all directories");
+        true
+    });
+    match put || narrowed {
+        true => Left::More,
+        false => Left::Nothing,
     }
 }

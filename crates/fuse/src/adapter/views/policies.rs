@@ -14,6 +14,7 @@ use stitch_fs::{FileSystem, PolicyRound, SnapshotInfo};
 use super::notices::NoticeQueue;
 use super::table::OpenSnapshots;
 use super::unasked::UnaskedChange;
+use crate::adapter::chore::Chore;
 use crate::adapter::notices;
 use crate::notify::Notifier;
 
@@ -26,6 +27,8 @@ pub(super) struct PolicyRunner {
     pub(super) fs: Arc<FileSystem>,
     pub(super) table: Arc<OpenSnapshots>,
     pub(super) notices: Arc<NoticeQueue>,
+    /// Narrows the snapshots that were created.
+    pub(super) places: Arc<Chore>,
     pub(super) notifier: Notifier,
 }
 
@@ -62,6 +65,7 @@ impl PolicyRunner {
             }
         };
         self.tell(&round);
+        self.places.note();
         let next = round.next_s.map(Duration::from_secs);
         next.map(|next| next.min(ROUND_MAX))
     }

@@ -19,7 +19,7 @@ use crate::wire::reply::Lookup;
 pub(super) struct ServedView {
     slot: Slot,
     adapter: Adapter,
-    /// Inodes that are known while nobody uses it.
+    /// Number of inodes that are known while the view is not in use.
     idle_count: usize,
 }
 

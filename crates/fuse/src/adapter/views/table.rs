@@ -184,7 +184,7 @@ impl OpenSnapshots {
             lookups: AtomicU64::new(0),
         });
         let mut open = self.open.lock();
-        // Whoever deletes it does so before it is closed here.
+        // A deletion removes the pin before it closes the snapshot here.
         if !self.fs.history().pinned()?.contains(&id) {
             return Err(FsError::NotFound);
         }
@@ -245,10 +245,10 @@ impl OpenSnapshots {
         self.close_unused(slot);
     }
 
-    /// Closes a snapshot whose inodes nobody knows or uses.
+    /// Closes a snapshot of which the kernel knows no inode and which no request uses.
     fn close_unused(&self, slot: Slot) {
         let mut open = self.open.lock();
-        // Nobody gets another reference while the table is locked.
+        // No thread gets another reference while the table is locked.
         let is_unused = |past: &mut Arc<Past>| {
             Arc::get_mut(past).is_some_and(|past| *past.lookups.get_mut() == 0)
         };

@@ -331,7 +331,7 @@ fn changes_are_refused() {
 }
 
 #[test]
-fn a_deleted_one_is_stale_where_somebody_is_in_it() {
+fn a_deleted_one_is_stale_for_a_process_in_it() {
     let setup = setup();
     let dir = setup.dir(b"d");
     setup.file(dir, b"f", b"before");

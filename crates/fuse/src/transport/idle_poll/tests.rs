@@ -79,7 +79,7 @@ fn many_threads_say_it_once() {
 }
 
 #[test]
-fn who_does_not_want_it_says_nothing() {
+fn without_idle_polling_nothing_is_polled() {
     let polling = IdlePolling::new(IdlePollChoice::Never).unwrap();
     note_many(&polling);
     assert_eq!(polling.polled(), Duration::ZERO);

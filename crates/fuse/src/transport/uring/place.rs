@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_no_home_stays() {
+    fn a_thread_without_a_home_stays() {
         let mut place = place(None);
         assert_eq!(place.next(1 << 20), None);
         assert_eq!(place.next(0), None);

@@ -97,7 +97,7 @@ impl Target {
         }
     }
 
-    /// Only root gives files to others; an ordinary user keeps what he receives.
+    /// Only root gives files to others; an ordinary user owns the received files.
     fn owner(&mut self, path: &[u8], user: u32, group: u32) -> Result<(), Errno> {
         let parent = self.root.parent(path)?;
         if self.is_root {

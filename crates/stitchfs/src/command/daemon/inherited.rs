@@ -1,8 +1,8 @@
-//! Descriptors that this process was started with: a daemon must not keep them open. Whoever waits
-//! for the end of a pipe would wait for the unmount.
+//! Descriptors that this process was started with: a daemon must not keep them open. A process that
+//! waits for the end of a pipe would wait for the unmount.
 //!
-//! They are marked to be closed when the background process starts, and not closed here: nothing is
-//! taken away from whoever may use them in this process.
+//! They are marked to be closed when the background process starts, and not closed here: code of
+//! this process that uses one of them keeps it.
 
 use std::io;
 
@@ -40,7 +40,10 @@ fn open_descriptors() -> Vec<libc::c_int> {
     numbers.filter(|&number| number >= 3).collect()
 }
 
-#[expect(unsafe_code, reason = "a descriptor that nobody here owns has no type")]
+#[expect(
+    unsafe_code,
+    reason = "a descriptor without an owner in this program has no type"
+)]
 fn mark(number: libc::c_int) {
     // SAFETY: the call takes numbers, and closes nothing; one that is not open is an error, which
     // leaves nothing to do.

@@ -67,7 +67,7 @@ pub(super) enum Report {
     Keep { state: Value },
     /// The mount is served.
     Ready,
-    /// Somebody asks for the program on disk.
+    /// An `upgrade` command asks for the program on disk.
     Upgrade { token: Value },
     /// The store is closed; requests have waited for so long.
     HandedOver { waited_us: u64 },

@@ -51,7 +51,7 @@ impl Holder {
         let shown = other.path().display().to_string();
         ensure!(
             mount.is_none_or(|mount| other.device().is_ok_and(|device| device != mount)),
-            "{shown} is in the mount itself, which nobody serves while it is started"
+            "{shown} is in the mount itself, which is not served while the program starts"
         );
         Ok(Upgrade {
             token,

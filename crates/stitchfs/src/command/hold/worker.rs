@@ -81,7 +81,7 @@ fn take_over(
     descriptors: Vec<OwnedFd>,
     about: Value,
 ) -> Result<()> {
-    // Nothing here may look at the mount: nobody would answer.
+    // Nothing here may look at the mount: no daemon would answer.
     let store = args.open_again(&state.store)?;
     let (checks, config) = args.checks_and_config()?;
     let (signals, keeper) = (catch_signals(!args.foreground())?, keeper(link, about));

@@ -43,10 +43,11 @@ Options after -o:
                                 the ioctls for atomic writes of F2FS work on
                                 files in the store. Each close of a file costs
                                 one request more; not with restart
-  kv                            serve the store's keys to Redis clients, for who
-                                mounted: on the socket MNT/.stitchfs/kv.sock
-                                leads to; kv=always makes each command durable
-                                before its reply, kv=everysec each second
+  kv                            serve the store's keys to Redis clients of the
+                                user who mounted, on the socket that
+                                MNT/.stitchfs/kv.sock leads to; kv=always makes
+                                each command durable before its reply,
+                                kv=everysec each second
   transport=auto|uring|dev      how requests arrive: auto uses io_uring if the
                                 kernel has it switched on, else /dev/fuse; uring
                                 fails if io_uring is unavailable

@@ -121,7 +121,7 @@ impl Ending {
         users.unwrap_or_default().to_string()
     }
 
-    /// Ends the daemon whoever uses the file system.
+    /// Ends the daemon even if processes use the file system.
     fn insist(&self) {
         if let Some(gate) = self.gate.as_ref().filter(|_| self.is_in_use()) {
             gate.shut();

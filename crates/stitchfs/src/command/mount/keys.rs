@@ -74,12 +74,12 @@ fn runtime_dir() -> Result<PathBuf> {
 
 /// A directory of this user with this mode; made if missing.
 fn own_dir(dir: PathBuf, mode: u32) -> Result<PathBuf> {
-    debug_assert_eq!(mode & 0o022, 0, "nobody else writes in it");
+    debug_assert_eq!(mode & 0o022, 0, "no other user writes in it");
     let uid = rustix::process::geteuid();
     let shown = dir.display();
     let made = DirBuilder::new().recursive(true).mode(mode).create(&dir);
     made.with_context(|| format!("{shown}: cannot be made"))?;
-    // Somebody else may have made it first.
+    // Another process may have made it first.
     let meta = fs::symlink_metadata(&dir).with_context(|| shown.to_string())?;
     ensure!(
         meta.is_dir() && meta.uid() == uid.as_raw() && meta.mode() & 0o777 & !mode == 0,

@@ -1,4 +1,4 @@
-//! The options that the kernel mounts with, and who can enter.
+//! The mount options of the kernel, and the users who can enter.
 
 use crate::command::options::{AccessTimes, MountWords};
 use anyhow::Result;
@@ -45,8 +45,8 @@ impl Rights {
         let default_permissions = words.default_permissions.unwrap_or(!is_roots_alone);
         anyhow::ensure!(
             default_permissions || !allow_other,
-            "nodefault_permissions lets everybody who can enter do everything; give noallow_other \
-             as well, so that only who mounts can enter"
+            "nodefault_permissions lets all users who can enter do everything; give noallow_other \
+             as well, so that only the user who mounts can enter"
         );
         Ok(Self {
             allow_other,

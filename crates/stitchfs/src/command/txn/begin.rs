@@ -19,7 +19,7 @@ const POLL_MAX: Duration = Duration::from_millis(100);
 /// Options of `run` and `begin`.
 #[derive(Debug, Args)]
 pub(super) struct TxnHow {
-    /// What the commit checks: `si`, that nobody else has changed what was
+    /// What the commit checks: `si`, that no other commit changed what was
     /// written; `ser`, also what was read: then it is as if all had run at once
     #[arg(long, value_enum, default_value = "si", value_name = "LEVEL")]
     isolation: Level,
@@ -126,9 +126,9 @@ fn wait(
     }
 }
 
-/// Tells that others have the locks.
+/// Message that others have the locks.
 pub(super) fn locked_text(name: &str, holders: &[String]) -> String {
-    debug_assert!(!holders.is_empty(), "somebody has them");
+    debug_assert!(!holders.is_empty(), "a locked path has holders");
     format!(
         "{name}: others have locks on its paths: {}; nothing was begun; wait with --lock-wait, or \
          try again later",

@@ -189,7 +189,7 @@ fn succeeded(args: &TxnRun, target: &TxnMount, name: &str) -> Result<u8> {
 
 fn print_to_error(value: &Value) -> Result<()> {
     let text = serde_json::to_string_pretty(value).context("cannot write JSON")?;
-    // Where standard error is closed, nobody wants to be told.
+    // If standard error is closed, the text is dropped.
     let _ = writeln!(io::stderr().lock(), "{text}");
     Ok(())
 }

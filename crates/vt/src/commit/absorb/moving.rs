@@ -28,19 +28,17 @@
 //! A crash leaves the branches as they were, or the edit. The log has no record of it.
 
 use super::rewritten::OWN_LEVEL;
-use super::{Absorbed, Frozen, check_absorbed};
+use super::{Absorbed, Absorber, Frozen, check_absorbed};
 use crate::VtError;
 use crate::buffer::Buffer;
-use crate::committer::Committer;
+use crate::commit::Committer;
 use crate::compaction::{MovedTable, Placing};
 use crate::install::{Install, Installer};
-use crate::store::Store;
+use crate::kept::Kept;
+use crate::tables::Tables;
 use crate::version::Version;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
-use stitch_base::sync::MutexGuard;
-use stitch_base::sync::atomic::Ordering;
 use stitch_base::{Seqno, TreeId};
 use stitch_format::superblock::{FEATURE_BRANCHES, FEATURE_SHIFTS};
 use stitch_format::vt_manifest::{TableMeta, VersionEdit};
@@ -56,7 +54,7 @@ const TRIES: usize = 8;
 ///
 /// Invariant: they are installed, or their space is given back.
 pub(super) struct Prepared<'a> {
-    store: &'a Store,
+    tables: &'a Tables,
     /// Of branches whose own tables stay: copies of them.
     rewritten: BTreeMap<TreeId, Vec<TableMeta>>,
     /// What comes along, with sequence numbers from 1 on.
@@ -77,16 +75,17 @@ impl Drop for Prepared<'_> {
     fn drop(&mut self) {
         let tables = self.rewritten.values().flatten().chain(&self.batch);
         let tables: Vec<TableMeta> = tables.cloned().collect();
-        self.store.tables.discard(&tables, &[]);
+        self.tables.discard(&tables, &[]);
     }
 }
 
 /// Commits wait until this is dropped.
-struct Paused<'a>(&'a Store);
+struct Paused<'a>(&'a Committer);
 
 impl Drop for Paused<'_> {
     fn drop(&mut self) {
-        self.0.committer.lock().is_paused = false;
+        let was_paused = std::mem::replace(&mut self.0.lock().is_paused, false);
+        debug_assert!(was_paused, "a pause ends once");
         self.0.gate.wake_commits();
     }
 }
@@ -99,28 +98,30 @@ struct Moved<'a> {
     last: Seqno,
 }
 
-impl Store {
+impl Absorber {
     /// Absorbs frozen branches by moving their tables.
     pub(super) fn absorb_by_move(
         &self,
         absorbed: &Absorbed<'_>,
         frozen: &mut Frozen<'_>,
     ) -> Result<Seqno, KvError> {
-        let _one_at_a_time = self.absorbing.lock();
-        if !self.options.background {
+        let _one_at_a_time = self.moving.lock();
+        let room = &self.committer.room;
+        if !room.has_threads {
             // Tables of earlier absorbs.
-            self.work_inline()?;
+            room.work_inline()?;
         }
-        self.write_all_out()?;
+        self.member.write_all_out()?;
         for _ in 0..TRIES {
             let mut prepared = self.prepare_move(absorbed)?;
             // As late as may be: what is newer is looked at while commits wait.
-            let checked = absorbed.guards.map(|guards| self.check_guards(guards));
+            let checked = absorbed.guards;
+            let checked = checked.map(|guards| self.committer.check_guards(guards));
             let checked = checked.transpose()?;
             let _paused = self.pause();
-            self.write_all_out()?;
+            self.member.write_all_out()?;
             if let (Some(guards), Some(checked)) = (absorbed.guards, checked) {
-                self.check_guards_from(guards, checked)?;
+                self.committer.check_guards_from(guards, checked)?;
             }
             if let Some(last) = self.try_move(absorbed, &mut prepared, frozen)? {
                 return Ok(last);
@@ -131,42 +132,31 @@ impl Store {
     }
 
     fn pause(&self) -> Paused<'_> {
-        let mut committer = self.committer.lock();
-        debug_assert!(!committer.is_paused, "one absorb at a time moves tables");
-        committer.is_paused = true;
-        Paused(self)
-    }
-
-    /// Waits while tables are moved into trees.
-    pub(in crate::commit) fn wait_while_paused(
-        &self,
-        committer: &mut MutexGuard<'_, Committer>,
-    ) -> Result<(), VtError> {
-        let begin = self.options.clock.monotonic();
-        while committer.is_paused {
-            self.check_writable()?;
-            self.gate.wait(committer, Duration::from_millis(20));
-        }
-        self.count_wait(begin);
-        Ok(())
+        let mut commits = self.committer.lock();
+        assert!(!commits.is_paused, "one absorb at a time moves tables");
+        commits.is_paused = true;
+        Paused(&self.committer)
     }
 
     /// Brings the branches to few runs, and writes what has to be written.
     fn prepare_move(&self, absorbed: &Absorbed<'_>) -> Result<Prepared<'_>, KvError> {
         let mut prepared = Prepared {
-            store: self,
+            tables: &self.tables,
             rewritten: BTreeMap::new(),
             batch: Vec::new(),
             batch_count: absorbed.batch.count() as u64,
         };
         for branch in absorbed.order {
             self.compactor.flatten(*branch)?;
-            let view = self.views.get();
+            let view = self.committer.views.get();
             if self.may_move(&view.version, absorbed, *branch) {
                 continue;
             }
-            let tables = self.rewrite(&view, *branch, absorbed.options.space)?;
-            prepared.rewritten.insert(*branch, tables);
+            let tables = self
+                .writer
+                .rewrite(&view, *branch, absorbed.options.space)?;
+            let before = prepared.rewritten.insert(*branch, tables);
+            debug_assert!(before.is_none(), "a branch is copied once");
         }
         prepared.batch = self.write_batch(absorbed)?;
         Ok(prepared)
@@ -193,22 +183,20 @@ impl Store {
         frozen: &mut Frozen<'_>,
     ) -> Result<Option<Seqno>, KvError> {
         let mut installer = self.versions.lock();
-        let version = self.version();
+        let version = self.committer.views.version();
         check_absorbed(&version, absorbed.branches)?;
         let trees = absorbed.batch.messages().map(|(tree, _)| tree);
         let first = {
-            let committer = self.committer.lock();
-            if let Some(gone) = { trees }.find(|tree| !committer.trees.contains(tree)) {
-                return Err(KvError::NoTree(gone));
-            }
-            committer.last_seqno.next()
+            let commits = self.committer.lock();
+            commits.check_trees(trees)?;
+            commits.last_seqno.next()
         };
         let Some(moved) = self.moved(&version, absorbed, prepared, first) else {
             return Ok(None);
         };
         drop(version);
         // Compactions keep what readers of now see, until nobody can come to see it.
-        let moment = self.snapshots.take(&self.visible);
+        let moment = self.committer.hold_now();
         let last = moved.last;
         self.install_moved(&mut installer, moved, prepared)?;
         frozen.is_absorbed = true;
@@ -276,22 +264,22 @@ impl Store {
     ) -> Result<(), KvError> {
         let Moved { edit, placing, .. } = moved;
         // What is on the medium stays the state after some commit.
-        self.sync()?;
+        self.committer.sync()?;
         let mut features = FEATURE_SHIFTS;
         if edit.has_branches() {
             features |= FEATURE_BRANCHES;
         }
-        let required = self.volume.require_feature(features);
+        let required = self.committer.volume.require_feature(features);
         required.map_err(VtError::from)?;
-        let view = self.views.get();
+        let view = self.committer.views.get();
         let active = view.active();
         assert!(
             active.is_empty() && view.sealed_count() == 0,
             "memtables hold nothing while tables are moved"
         );
         let fresh = Arc::new(Buffer::new(active.memtable.fresh(), active.log_start));
+        let kept = Kept::give(&view, self.pins.lingering(), &edit.dropped_trees);
         drop(view);
-        let kept = self.keep_for(self.pins.lingering(), &edit.dropped_trees);
         let install = Install {
             edit,
             fresh: Some(fresh),
@@ -317,21 +305,18 @@ impl Store {
 
     /// Makes what was moved visible. The caller holds the lock of installs.
     fn publish_moved(&self, absorbed: &Absorbed<'_>, last: Seqno) {
-        let version = self.version();
-        let mut committer = self.committer.lock();
+        let version = self.committer.views.version();
+        let mut commits = self.committer.lock();
         for tree in version.trees.keys().chain(absorbed.branches) {
-            self.reads.gaps.forget(*tree);
+            self.committer.reads.gaps.forget(*tree);
         }
-        assert!(committer.is_paused, "nothing was committed meanwhile");
-        debug_assert!(committer.last_seqno <= last, "sequence numbers rise");
-        committer.last_seqno = last;
-        self.visible.store(last.0, Ordering::Release);
-        drop(committer);
-        self.counters.commits.add(1);
-        self.counters.absorbs_moved.add(1);
-        self.counters
-            .put_messages
-            .add(absorbed.batch.count() as u64);
+        assert!(commits.is_paused, "nothing was committed meanwhile");
+        commits.publish(last, &self.committer.visible);
+        drop(commits);
+        let counters = &self.committer.counters;
+        counters.commits.add(1);
+        counters.absorbs_moved.add(1);
+        counters.put_messages.add(absorbed.batch.count() as u64);
     }
 }
 

@@ -9,7 +9,7 @@
 //! entries         NEWEST; older upserts of the key NEWEST - 1, NEWEST - 2, ...
 //! ```
 
-use super::Absorbed;
+use super::{Absorbed, Absorber, range_deletes};
 use crate::VtError;
 use crate::buffer::TABLE_OVERHEAD_BYTES;
 use crate::commit::insert_message;
@@ -19,15 +19,18 @@ use crate::iter::MergeIter;
 use crate::key_moments::KeyMoments;
 use crate::memtable::Memtable;
 use crate::output::{OutputRules, Outputs};
-use crate::store::Store;
+use crate::read::ReadPath;
+use crate::sizing::Sizing;
+use crate::space::SpaceLedger;
 use crate::table::Bounds;
+use crate::tables::Tables;
 use crate::version::TreeVersion;
 use crate::view::View;
 use std::sync::Arc;
 use stitch_base::{Seqno, TreeId};
 use stitch_format::vt_manifest::TableMeta;
-use stitch_kv::{KeyRange, KvError, SpaceClass, TreeInfo};
-use stitch_volume::Stream;
+use stitch_kv::{KeyRange, KvError, SpaceClass, TreeInfo, UpsertRegistry};
+use stitch_volume::{Reservation, Stream};
 
 /// The number of the newest version of each key in a copy.
 const NEWEST: u64 = 1 << 32;
@@ -40,7 +43,7 @@ const COPY_STREAM: Stream = Stream(1);
 /// What a message takes in a table beyond its bytes.
 const MESSAGE_OVERHEAD_BYTES: u64 = 24;
 
-impl Store {
+impl Absorber {
     /// Writes the batch of an absorb to tables of the trees that it names, with sequence numbers
     /// from 1 on. They are not installed.
     pub(super) fn write_batch(&self, absorbed: &Absorbed<'_>) -> Result<Vec<TableMeta>, KvError> {
@@ -48,14 +51,14 @@ impl Store {
         if batch.is_empty() {
             return Ok(Vec::new());
         }
-        let version = self.version();
+        let version = self.committer.views.version();
         // Also checks every message.
-        let tally = self.tally(batch, &version)?;
+        let tally = self.committer.tally(batch, &version)?;
         let trees = tally.trees.iter().count() as u64;
         let bytes = batch.len_bytes() as u64;
         let messages = batch.count() as u64 * MESSAGE_OVERHEAD_BYTES + tally.overhead_bytes;
         let wanted = bytes + bytes / 8 + messages + trees * TABLE_OVERHEAD_BYTES;
-        let room = self.promise_for_tables(wanted, absorbed.options.space)?;
+        let room = self.writer.promise(wanted, absorbed.options.space)?;
         let memtable = Memtable::new(batch.len_bytes());
         for ((tree, message), seqno) in batch.messages().zip(1..) {
             insert_message(&memtable, tree, Seqno(seqno), message);
@@ -64,7 +67,10 @@ impl Store {
         for tree in tally.trees.iter() {
             let info = version.trees.get(&tree).map(|tree| &tree.info);
             let made = match info {
-                Some(info) => self.write_memtable(info, &memtable).map_err(KvError::from),
+                Some(info) => self
+                    .writer
+                    .write_memtable(info, &memtable)
+                    .map_err(KvError::from),
                 None => Err(KvError::NoTree(tree)),
             };
             match made {
@@ -78,12 +84,22 @@ impl Store {
         drop(room);
         Ok(tables)
     }
+}
 
-    fn promise_for_tables(
-        &self,
-        needed_bytes: u64,
-        class: SpaceClass,
-    ) -> Result<stitch_volume::Reservation, KvError> {
+/// Writes tables of absorbs. They are not installed.
+///
+/// Invariant: space for what is written is promised before.
+pub(crate) struct AbsorbWriter {
+    pub(crate) tables: Arc<Tables>,
+    pub(crate) space: Arc<SpaceLedger>,
+    /// To read what was written to a branch.
+    pub(crate) reads: Arc<ReadPath>,
+    pub(crate) sizing: Arc<Sizing>,
+    pub(crate) upserts: UpsertRegistry,
+}
+
+impl AbsorbWriter {
+    fn promise(&self, needed_bytes: u64, class: SpaceClass) -> Result<Reservation, KvError> {
         let promising = self.space.promising();
         let free_bytes = self
             .space
@@ -120,7 +136,7 @@ impl Store {
             moments: range_deletes.moments(),
             range_deletes,
             is_bottom: &|_| false,
-            upserts: &self.options.upserts,
+            upserts: &self.upserts,
             load: &|_| Ok(None),
         }
     }
@@ -133,14 +149,20 @@ impl Store {
         branch: TreeId,
         class: SpaceClass,
     ) -> Result<Vec<TableMeta>, KvError> {
+        debug_assert!(
+            view.buffers
+                .iter()
+                .all(|buffer| !buffer.trees().contains(&branch)),
+            "all that was written to the branch is in tables"
+        );
         let tree = view.version.trees.get(&branch);
         let tree = tree.ok_or(KvError::NoTree(branch))?;
         let parent = tree.info.branch.ok_or(KvError::NoTree(branch))?.parent;
         let parent = view.version.trees.get(&parent);
         let parent = &parent.ok_or(KvError::NoTree(branch))?.info;
         let owned: u64 = tree.levels.iter().map(|level| level.owned_bytes).sum();
-        let room = self.promise_for_tables(owned + owned / 8 + TABLE_OVERHEAD_BYTES, class)?;
-        let deletes = self.range_deletes(view, branch)?;
+        let room = self.promise(owned + owned / 8 + TABLE_OVERHEAD_BYTES, class)?;
+        let deletes = range_deletes(&self.reads, view, branch)?;
         let tables = self.copy(view, tree, parent, &deletes)?;
         drop(room);
         Ok(tables)

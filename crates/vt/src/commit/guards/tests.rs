@@ -34,21 +34,35 @@ fn the_second_look_finds_what_came_after_the_first() {
     let since = small.engine.snapshot();
     let store = Arc::clone(&small.engine.store);
     let guards = on_keys(&since, small.tree, 0..100);
-    let first = store.check_guards(&guards).expect("nothing changed");
+    let first = store
+        .committer
+        .check_guards(&guards)
+        .expect("nothing changed");
     assert_eq!(first, since.seqno());
     small.put(50, 1, 100);
-    assert_eq!(conflict(store.check_guards_from(&guards, first)), 50);
+    assert_eq!(
+        conflict(store.committer.check_guards_from(&guards, first)),
+        50
+    );
     // A look from now on passes over it, as it would have been found before.
     let now = small.engine.snapshot().seqno();
     store
+        .committer
         .check_guards_from(&guards, now)
         .expect("it is not newer");
     small.engine.quiesce().expect("it settles");
-    assert_eq!(conflict(store.check_guards_from(&guards, first)), 50);
+    assert_eq!(
+        conflict(store.committer.check_guards_from(&guards, first)),
+        50
+    );
     let mut range = Guards::since(&since);
     range.range(small.tree, KeyRange::all());
-    assert_eq!(conflict(store.check_guards_from(&range, first)), 50);
+    assert_eq!(
+        conflict(store.committer.check_guards_from(&range, first)),
+        50
+    );
     store
+        .committer
         .check_guards_from(&range, now)
         .expect("it is not newer");
     small.check();

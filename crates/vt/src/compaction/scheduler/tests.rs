@@ -147,7 +147,10 @@ impl Two {
         }
         let done = self.engine.commit(&batch, CommitOptions::default());
         done.expect("there is room");
-        self.store().write_all_out().expect("it is written out");
+        self.store()
+            .member
+            .write_all_out()
+            .expect("it is written out");
     }
 
     /// Tables in level 0, of each tree.

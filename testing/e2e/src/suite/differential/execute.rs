@@ -243,7 +243,7 @@ impl Side {
                 let mode = FallocateFlags::from_bits_retain(*mode);
                 done(rustix::fs::fallocate(self.fd(*slot)?, mode, *at, *len)?)
             }
-            // What a position in a folder or device means is everybody's own.
+            // The meaning of a position in a folder or device differs between file systems.
             Op::SeekData { slot, .. } | Op::SeekHole { slot, .. } if !self.is_regular(*slot)? => {
                 done("no file")
             }

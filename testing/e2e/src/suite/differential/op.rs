@@ -2,7 +2,7 @@
 
 use crate::harness::user::User;
 
-/// An operation and who does it.
+/// An operation and the user who does it.
 pub(super) struct Step {
     /// `None` is root.
     pub(super) user: Option<User>,

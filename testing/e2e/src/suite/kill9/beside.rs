@@ -370,7 +370,7 @@ impl BesideOp {
         let wrong = (0..there.len()).find(|&at| !is_either(at));
         ensure!(
             wrong.is_none(),
-            "file {name}: the byte at {wrong:?} is nobody's"
+            "file {name}: the byte at {wrong:?} is neither the new nor the old one"
         );
         Ok(())
     }

@@ -1,4 +1,5 @@
-//! A store on a block device, where large writes are under way behind those who made them.
+//! A store on a block device, where large writes are still under way after their calls have
+//! returned.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;

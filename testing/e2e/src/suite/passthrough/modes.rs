@@ -59,9 +59,7 @@ const ACTS: &[(&str, Act)] = &[
 ];
 
 /// Runs each act on a mount and in a plain directory, twice on the same mount.
-pub(super) fn whoever_has_a_file_open_sees_what_a_plain_directory_shows(
-    context: &Context,
-) -> Result<()> {
+pub(super) fn open_files_show_what_a_plain_directory_shows(context: &Context) -> Result<()> {
     let mut mount = super::mount(context, "pt-modes")?;
     let plain = context.dir("pt-modes-plain")?;
     for (name, act) in ACTS {

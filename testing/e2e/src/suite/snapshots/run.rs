@@ -112,7 +112,7 @@ fn is_running(id: u32) -> bool {
     !state.is_empty() && !state.starts_with('Z')
 }
 
-/// In every mount of the file system the command sees the snapshot, and nobody else does.
+/// In every mount of the file system the command sees the snapshot, and other processes do not.
 pub(super) fn it_is_seen_wherever_the_directory_is_mounted(context: &Context) -> Result<()> {
     let mut scene = Stage::new(context, "snap-run")?;
     let (bind, whole) = (context.dir("run-bind")?, context.dir("run-whole")?);
@@ -271,7 +271,7 @@ pub(super) fn nothing_outlives_the_run(context: &Context) -> Result<()> {
     scene.mount.unmount()
 }
 
-/// A named pipe outside of the mount, which nobody writes to.
+/// Makes a named pipe outside of the mount, without a writer.
 fn fifo(scene: &Stage<'_>) -> Result<PathBuf> {
     let path = scene.outside("fifo");
     if !path.exists() {
@@ -307,7 +307,7 @@ pub(super) fn signals_are_passed_on(context: &Context) -> Result<()> {
     let mut scene = Stage::new(context, "snap-run-signals")?;
     let (id, reader, fifo) = (scene.outside("id"), scene.outside("reader"), fifo(&scene)?);
     let tell = format!("echo $$ > {}", text(&id));
-    // Nobody writes to the pipe, so nothing ends the wait but a signal.
+    // The pipe has no writer, so only a signal ends the wait.
     let read = format!("cat {} >/dev/null", text(&fifo));
     let tell_reader = format!("echo $! > {}", text(&reader));
     for (signal, name) in [

@@ -153,7 +153,10 @@ pub(super) fn a_mount_for_root_alone(context: &Context) -> Result<()> {
     })?;
     set_mode(&dir.join("script"), 0o600)?;
     let refused = errno(Command::new(dir.join("script")).status());
-    ensure!(refused == denied, "root ran what nobody may: {refused:?}");
+    ensure!(
+        refused == denied,
+        "root ran a file without an execute bit: {refused:?}"
+    );
     ensure!(!dir.join("new").exists(), "something was made");
     Ok(())
 }

@@ -219,6 +219,9 @@ fn tree(tree: &mut TreeRecord, by: &mut Choices<'_>) {
                 parent: TreeId(by.small(1)),
                 seqno: Seqno(by.number(1)),
             });
+            let first = vec![by.byte()];
+            let range = (first, by.byte().is_multiple_of(2).then(|| vec![u8::MAX]));
+            tree.branch_ranges = by.byte().is_multiple_of(2).then(|| vec![range]);
         }
         _ => tree.value_block_bytes = by.small(tree.value_block_bytes),
     }

@@ -97,7 +97,7 @@ impl<H: Host> HostRun<'_, H> {
         if !self.goes_on(&mut live)? {
             return Err("it does not go on".to_owned());
         }
-        // What a failed sync has lost without anybody's knowledge is no store's to bring back.
+        // No store can bring back what a failed sync lost without an error.
         for path in paths_of(&live, self.timeline.last(), &self.files.unsure())? {
             let is_open = false;
             let op = self.next(What::Unlink { path, is_open });

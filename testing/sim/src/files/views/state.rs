@@ -185,7 +185,8 @@ fn read_clones(
     Ok(())
 }
 
-/// Finds the directory of a snapshot: mostly it has the path of then, in the file system of then.
+/// Finds the directory of a snapshot: mostly at its path at that moment, in the file system at that
+/// moment.
 fn place_of(
     fs: &FileSystem,
     chains: &BTreeMap<u64, Chain>,

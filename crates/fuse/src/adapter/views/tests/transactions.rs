@@ -386,7 +386,7 @@ fn the_time_of_expiry_is_listed_and_changed() {
 }
 
 #[test]
-fn the_base_is_told_to_those_who_may_read_it() {
+fn the_base_is_told_to_users_with_a_right_to_read_it() {
     let setup = setup();
     let made = setup.dir(b"dir");
     let file = setup.file(made, b"file", b"contents");

@@ -22,7 +22,7 @@ use crate::notify::Notifier;
 use crate::transactions::{COMMITTED, CONFLICT, REBASED, REFUSED, RUNNING, record_word};
 use crate::wire::notice::PRUNE_COUNT_MAX;
 
-/// Outcomes that are kept for those who ask.
+/// Number of outcomes that are kept for later requests.
 const OUTCOMES_MAX: usize = 64;
 
 /// What the thread has to do.

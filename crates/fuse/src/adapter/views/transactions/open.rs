@@ -3,8 +3,10 @@
 //! | | its record | requests in it | its name |
 //! |---|---|---|---|
 //! | open | open | are served | leads to it |
-//! | ending: a commit or rebase runs | open or not | are served, or refused by `fs` | as the record says |
+//! | ending | open or not | are served, or refused by `fs` | leads where the record says |
 //! | ended | none, or an outcome | `ESTALE` | leads to a later one, or nowhere |
+//!
+//! It is ending while a commit or a rebase of it runs.
 
 use stitch_base::Ino;
 use stitch_base::sync::atomic::{AtomicBool, Ordering};

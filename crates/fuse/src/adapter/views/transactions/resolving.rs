@@ -126,7 +126,8 @@ fn resolved_reply(name: &str, resolved: &FsResult<usize>) -> Vec<u8> {
     }
 }
 
-/// The daemon reads what the caller may not: others see what everybody may, and what is theirs.
+/// Reports whether the caller may see a file that the daemon reads for it. Other users than root
+/// and the daemon's see their own files, and files whose mode lets all users read them.
 fn may_see(context: &Context<'_>, attr: &Attr, bit: u16) -> bool {
     let is_owner = Process::of(context).uid() == Some(attr.uid);
     check_caller(context).is_ok() || is_owner || attr.perm & bit != 0

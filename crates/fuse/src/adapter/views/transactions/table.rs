@@ -208,8 +208,8 @@ impl TransactionTable {
         self.open.lock().get(&slot).map(Arc::clone)
     }
 
-    /// Returns the open transaction of a name that is in use, of those that began in `outer`; `None`
-    /// also of one that may be ending, which the catalog tells.
+    /// Returns the open transaction of a name that is in use, of those that began in `outer`;
+    /// `None` also of one that may be ending, which the catalog tells.
     pub(super) fn find_name(&self, outer: Option<u64>, name: &str) -> Option<Arc<OpenTransaction>> {
         let open = self.open.lock();
         let is_it = |open: &&Arc<OpenTransaction>| {
@@ -314,7 +314,7 @@ impl TransactionTable {
         let _one_at_a_time = self.opening.lock();
         let mut ended = Catalog::of(self.mainline.transactions().list()?).within(number);
         ended.push(number);
-        // Before they are listed as aborted: whoever reads that does not find them any more.
+        // Before they are listed as aborted: a reader of that list does not find them any more.
         let in_use = ended.iter().filter_map(|number| self.find_number(*number));
         let in_use: Vec<Arc<OpenTransaction>> = in_use.collect();
         in_use.iter().for_each(|open| open.set_ended(true));

@@ -139,7 +139,7 @@ fn a_write_brings_all_its_data() {
 #[test]
 fn names_come_in_the_payload_and_errors_have_no_body() {
     let mut shared = Shared::new(0);
-    shared.ask(Opcode::Lookup, &[], b"nobody\0").unwrap();
+    shared.ask(Opcode::Lookup, &[], b"unknown\0").unwrap();
     assert_eq!(shared.answer(), (-libc::ENOENT, &[][..]));
     shared.ask(Opcode::Lookup, &[], b"missing\0").unwrap();
     assert_eq!(shared.answer(), (0, &[0; 128][..]));

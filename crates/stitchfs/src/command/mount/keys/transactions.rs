@@ -24,13 +24,13 @@ use stitch_kv::Engine;
 use stitch_serve::SyncPolicy;
 use stitchfs::{KEYS_TREE, RoundGates};
 
-/// Where a daemon of root has them: others may pass, and see nothing.
+/// Directory of the sockets of root's daemons: other users may pass, and see nothing.
 const ROOTS_DIR: &str = "/run/stitchfs-txn";
 
 struct TransactionServer {
     link: ControlLink,
     server: Server,
-    /// Dropped last: the name is gone when nobody serves it.
+    /// Dropped last: the name goes once it is no longer served.
     _bound: Bound,
 }
 

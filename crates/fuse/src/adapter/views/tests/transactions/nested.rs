@@ -133,7 +133,7 @@ fn a_run_whose_process_has_ended_is_no_obstacle() {
 }
 
 #[test]
-fn only_who_may_end_the_outer_one_begins_one_in_it() {
+fn only_users_who_may_end_the_outer_one_begin_one_in_it() {
     let setup = setup();
     setup.begun("outer");
     let theirs = |words: &str| setup.ask_about(&context(OTHER), ROOT, words);

@@ -1,24 +1,61 @@
-//! Work in all stores of a volume, or in the others: zones and space are one, so a store that finds
-//! no room looks for what others can give back, and a zone is empty when what any of them has in it
-//! was moved.
+//! A member of a pool: a store as the stores of its volume use it.
+//!
+//! Zones and space are one for all of them. So a store that finds no room has the others make
+//! some, and a zone is empty when what any of them has in it was moved. A member is what that
+//! takes: its memtables can be written out, its tables compacted and evacuated, its room taken
+//! back. What a member does for itself goes the same way ([`crate::make_room`],
+//! [`crate::defrag`], [`crate::resize`]).
+//!
+//! Invariants:
+//! - work begins only in members that take writes, and a failure there names the member;
+//! - no lock of one member is held while one of another is taken.
 
 use crate::VtError;
-use crate::compaction::Pressure;
+use crate::commit_lock::CommitLock;
+use crate::compaction::{Compactor, Pressure};
+use crate::counters::VtCounters;
+use crate::gate::Gate;
+use crate::install::VersionLog;
+use crate::key_order::KeyOrder;
 use crate::pool::Pool;
-use crate::store::Store;
+use crate::signals::Signals;
+use crate::space::SpaceLedger;
 use crate::version::extents;
+use crate::view::Views;
+use crate::write_out::WriteOuts;
 use std::sync::Arc;
+use stitch_base::clock::Clock;
+use stitch_base::sync::Apart;
 use stitch_format::vt_manifest::Run;
-use stitch_volume::Extent;
+use stitch_volume::{Extent, Volume};
+
+/// A store as all stores of its volume use it.
+pub(crate) struct Member {
+    pub(crate) volume: Arc<Volume>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) counters: Arc<Apart<VtCounters>>,
+    pub(crate) views: Arc<Views>,
+    /// Taken to give extents of write streams back.
+    pub(crate) commits: Arc<CommitLock>,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) signals: Arc<Signals>,
+    /// The members of the same volume, this one among them.
+    pub(crate) pool: Arc<Pool<Self>>,
+    pub(crate) space: Arc<SpaceLedger>,
+    pub(crate) versions: Arc<VersionLog>,
+    pub(crate) compactor: Arc<Compactor>,
+    pub(crate) key_order: Arc<KeyOrder>,
+    pub(crate) write_outs: Arc<WriteOuts>,
+}
 
 /// Returns the error of bytes that cannot be adopted, with the other store that owns one of them.
 pub(crate) fn explain(
-    pool: &Pool<Store>,
+    pool: &Pool<Member>,
     error: VtError,
     name: &str,
     wanted: &[Extent],
 ) -> VtError {
-    let owned = |store: &Store| {
+    let owned = |store: &Member| {
         let mut owned = store.owned();
         owned.retain(|own| {
             let is_shared = |e: &Extent| e.addr < own.end() && own.addr < e.end();
@@ -37,7 +74,37 @@ pub(crate) fn explain(
     })
 }
 
-impl Store {
+impl Member {
+    /// Refuses writes for a store that failed, was closed, or is for reading only.
+    ///
+    /// # Errors
+    /// As [`Gate::check_writable`].
+    pub(crate) fn check_writable(&self) -> Result<(), VtError> {
+        self.gate.check_writable()
+    }
+
+    /// Writes out the oldest sealed memtable. Returns false if there is none. Where it finds no
+    /// space, garbage of this member and of others is compacted away.
+    ///
+    /// # Errors
+    /// As [`WriteOuts::write_one`].
+    pub(crate) fn write_out_one(&self) -> Result<bool, VtError> {
+        self.write_outs.write_one(&|| {
+            let has_room = self.compactor.compact_one(Pressure::Room).unwrap_or(false);
+            has_room || self.compact_others()
+        })
+    }
+
+    /// Seals and writes out everything.
+    ///
+    /// # Errors
+    /// As [`Self::write_out_one`].
+    pub(crate) fn write_all_out(&self) -> Result<(), VtError> {
+        self.write_outs.seal_all()?;
+        while self.write_out_one()? {}
+        Ok(())
+    }
+
     /// What tables of this store own, and values that commits have written at once.
     pub(crate) fn owned(&self) -> Vec<Extent> {
         let view = self.views.get();
@@ -109,8 +176,8 @@ impl Store {
 
     /// Lets go of room that no commit has used yet. Returns false if there is none.
     pub(crate) fn give_back_unused(&self) -> bool {
-        let mut committer = self.committer.lock();
-        let had_extents = committer.streams.give_back();
+        let mut commits = self.commits.lock();
+        let had_extents = commits.streams.give_back();
         self.views.get().active().give_back_room() || had_extents
     }
 
@@ -133,7 +200,7 @@ impl Store {
                     if has_worked {
                         return Ok(true);
                     }
-                    store.seal_deletes()?;
+                    store.write_outs.seal_deletes()?;
                     store.write_out_one()
                 });
             // A failure is told to whoever uses that store.

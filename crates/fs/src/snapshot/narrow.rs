@@ -1,0 +1,287 @@
+//! Narrows snapshots to what their directories need, in the background.
+//!
+//! A snapshot of a directory is created in constant time, so its pin holds all files at first. A
+//! walk below the directory, at the pin's moment, finds the numbers under which contents are. Then
+//! the pin is narrowed to these ([`stitch_kv::Engine::narrow_pin`]), and what is replaced in other
+//! directories takes no space for its sake any more.
+//!
+//! ```text
+//! create_snapshot   pin holds      data: all keys
+//! walk, in rounds                  numbers 17..90, 300..310, 512
+//! narrow_pin        pin holds      data: 17..90, 300..310, 512.., and numbers given out later
+//! ```
+//!
+//! - Rows of names, attributes and the `sys` tree stay whole: paths, back rows and the records of
+//!   clones are read there, and they are short.
+//! - Contents of clones that do not lie in the directory are not held at all.
+//! - A snapshot of the root holds all, and is not walked.
+//! - Nothing is stored of a walk. After a crash it begins anew; which snapshots are to be narrowed
+//!   is what the list of pins says.
+
+mod numbers;
+
+use super::scope::Homes;
+use super::{SnapshotInfo, SnapshotView};
+use crate::FsResult;
+use crate::contents::Contents;
+use crate::locator::{Locator, Tree};
+use crate::schema::{SCHEMA, view_schema};
+use crate::system::FileSystem;
+use numbers::NumberRanges;
+use std::collections::BTreeSet;
+use stitch_base::sync::{Arc, Mutex};
+use stitch_base::{Ino, PinId, TreeId};
+use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow};
+use stitch_kv::{KeyRanges, KvError, PinInfo, PinRanges};
+
+/// Names that are read in one round.
+const NAMES_PER_ROUND: usize = 4096;
+
+/// Snapshots that are narrowed, of all views of a store.
+#[derive(Debug, Default)]
+pub(crate) struct Narrowing {
+    walk: Mutex<Option<NarrowWalk>>,
+    /// Snapshots that could not be narrowed in this life. They hold all.
+    given_up: Mutex<BTreeSet<PinId>>,
+}
+
+/// A walk below the directory of a snapshot.
+#[derive(Debug)]
+struct NarrowWalk {
+    view: SnapshotView,
+    /// Directories to be read, each from this hash of names on.
+    dirs: Vec<(Ino, u64)>,
+    numbers: NumberRanges,
+    /// Clones that lie in the directory.
+    clones: BTreeSet<u64>,
+}
+
+impl FileSystem {
+    /// Goes on with narrowing snapshots to what their directories need, oldest first. Returns
+    /// whether there is more to do. This file system is mainline. To be called in the background.
+    ///
+    /// # Errors
+    /// Those of the walk and of [`stitch_kv::Engine::narrow_pin`]: that snapshot holds all files in
+    /// this life, and the next call goes on with others.
+    ///
+    /// # Durability
+    /// What was narrowed is on the medium when this returns.
+    ///
+    /// # Cost
+    /// A scan of some thousand names; for the last ones of a snapshot a record in the engine's list
+    /// of pins, of at most 256 ranges.
+    pub fn narrow_snapshots_ahead(&self) -> FsResult<bool> {
+        let is_mainline = self.branch.is_none() && self.view_number() == 0;
+        if !is_mainline || self.is_read_only() || !self.engine().capabilities().pins_of_ranges {
+            return Ok(false);
+        }
+        let narrowing = &self.standing.views.narrowing;
+        let mut walk = narrowing.walk.lock();
+        if walk.is_none() {
+            let Some(info) = self.next_to_narrow()? else {
+                return Ok(false);
+            };
+            let id = info.id;
+            let view = SnapshotView::open(self.engine(), &self.options, info);
+            *walk = Some(NarrowWalk::new(
+                view.inspect_err(|_| narrowing.give_up(id))?,
+            ));
+        }
+        let under_way = walk.as_mut().expect("a walk was begun");
+        let id = under_way.view.info().id;
+        let is_there = self.engine().pins()?.iter().any(|pin| pin.id == id);
+        match under_way.round() {
+            Ok(false) if is_there => return Ok(true),
+            Ok(true) if is_there => {}
+            other => {
+                // It was deleted, or cannot be walked.
+                *walk = None;
+                drop(walk);
+                other.inspect_err(|_| narrowing.give_up(id))?;
+                return Ok(true);
+            }
+        }
+        let ranges = under_way.ranges();
+        // Its snapshot goes, which holds all.
+        *walk = None;
+        drop(walk);
+        let narrowed = self.narrow_to(id, &ranges);
+        narrowed.inspect_err(|_| narrowing.give_up(id))?;
+        Ok(true)
+    }
+
+    /// Ends a walk that is under way, and gives up the moment that it holds. The next one begins
+    /// anew.
+    pub fn end_narrowing(&self) {
+        let walk = self.standing.views.narrowing.walk.lock().take();
+        debug_assert!(
+            walk.is_none() || self.view_number() == 0,
+            "mainline narrows"
+        );
+        drop(walk);
+    }
+
+    /// Returns the oldest snapshot whose pin was not narrowed yet.
+    fn next_to_narrow(&self) -> FsResult<Option<SnapshotInfo>> {
+        let given_up = self.standing.views.narrowing.given_up.lock();
+        let is_due = |info: &SnapshotInfo| {
+            let is_of_root = info.view == 0 && info.root == Ino::ROOT;
+            !is_of_root && !given_up.contains(&info.id)
+        };
+        let pins = self.engine().pins()?;
+        let whole = pins.iter().filter(|pin| pin.ranges.is_empty());
+        Ok(whole.filter_map(SnapshotInfo::of).find(is_due))
+    }
+
+    /// Narrows the pin of a snapshot, unless it was deleted.
+    fn narrow_to(&self, id: PinId, ranges: &PinRanges) -> FsResult<()> {
+        // A name is of the same pin as long as this is held.
+        let _changing = self.standing.views.snapshot_change.lock();
+        let pins = self.engine().pins()?;
+        let Some(PinInfo { name, .. }) = pins.into_iter().find(|pin| pin.id == id) else {
+            return Ok(());
+        };
+        match self.engine().narrow_pin(&name, ranges) {
+            Ok(pin) => {
+                debug_assert_eq!(pin.id, id, "the pin of this name");
+                Ok(())
+            }
+            Err(KvError::PinNotFound(_)) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Narrowing {
+    fn give_up(&self, id: PinId) {
+        self.given_up.lock().insert(id);
+    }
+}
+
+impl NarrowWalk {
+    fn new(view: SnapshotView) -> Self {
+        let mut numbers = NumberRanges::default();
+        // Those that are given out later: at its moment nothing is under them. A clone of the
+        // snapshot puts its own files there.
+        numbers.add_from(Ino(view.fs().next_number()));
+        Self {
+            dirs: vec![(view.info().root, 0)],
+            view,
+            numbers,
+            clones: BTreeSet::new(),
+        }
+    }
+
+    /// Reads some names. Returns whether these were the last.
+    fn round(&mut self) -> FsResult<bool> {
+        let mut left = NAMES_PER_ROUND;
+        while let Some((dir, hash)) = self.dirs.pop() {
+            if hash == 0 {
+                self.clones
+                    .extend(self.view.fs().clone_at(dir).map(|info| info.number));
+            }
+            if let Some(next) = self.directory(dir, hash, &mut left)? {
+                debug_assert!(next > hash, "it goes on");
+                self.dirs.push((dir, next));
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Notes what is in a directory from a hash of names on. Returns the hash to go on from.
+    fn directory(&mut self, dir: Ino, hash: u64, left: &mut usize) -> FsResult<Option<u64>> {
+        let fs = Arc::clone(self.view.fs());
+        let mut links = Vec::new();
+        let (mut next, mut last) = (None, hash);
+        let mut scan = fs.store.scan(&fs.store.keys.dentries_from(dir, hash))?;
+        while let Some((key, row)) = scan.next()? {
+            let (at, _) = Locator::name_of(key).unwrap_or_default();
+            // Names with one hash are not divided.
+            if *left == 0 && at > last {
+                next = Some(at);
+                break;
+            }
+            last = at;
+            *left = left.saturating_sub(1);
+            match MetaRow::decode(row)? {
+                MetaRow::Inode(head, _) => self.note(&fs, &head)?,
+                MetaRow::Link { ino, .. } => links.push(ino),
+            }
+        }
+        drop(scan);
+        for ino in links {
+            if let Some((head, _)) = fs.store.own_row(ino)? {
+                self.note(&fs, &head)?;
+            }
+        }
+        Ok(next)
+    }
+
+    fn note(&mut self, fs: &FileSystem, head: &InodeHead) -> FsResult<()> {
+        match head.kind {
+            FileKind::Directory => self.dirs.push((head.ino, 0)),
+            _ => {
+                self.numbers.add(head.ino);
+                if Contents::of_inode(head) == Some(Contents::Shared) {
+                    let row = fs.store.shared_row(head.ino)?;
+                    self.numbers.add(row.own);
+                    row.contents
+                        .into_iter()
+                        .for_each(|number| self.numbers.add(number));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns what the pin is to hold of the trees with contents.
+    fn ranges(&self) -> PinRanges {
+        let (fs, info) = (self.view.fs(), self.view.info());
+        let own = fs.store.tree(Tree::Data);
+        let mut ranges = PinRanges::from([(own, self.own_ranges(fs))]);
+        for tree in self.unneeded(info.view) {
+            debug_assert_ne!(tree, own, "the view of the directory is needed");
+            ranges.insert(tree, KeyRanges::default());
+        }
+        ranges
+    }
+
+    fn own_ranges(&self, fs: &FileSystem) -> KeyRanges {
+        let keys = fs.store.keys;
+        let of = |(first, end): (Ino, Option<Ino>)| match end {
+            Some(end) => {
+                let range = keys.inodes(Tree::Data, first, end);
+                (range.start().to_vec(), Some(range.end().to_vec()))
+            }
+            None => {
+                let range = keys.inodes(Tree::Data, first, Ino(first.0 + 1));
+                (range.start().to_vec(), None)
+            }
+        };
+        KeyRanges::new(self.numbers.joined().into_iter().map(of))
+    }
+
+    /// Returns the trees with contents of views that the snapshot does not show: its path may lead
+    /// through them.
+    fn unneeded(&self, view: u64) -> Vec<TreeId> {
+        let mainline = self.view.views.mainline();
+        let clones = mainline.clones();
+        let homes = Homes::of(&clones);
+        let is_shown = |number: u64| {
+            let mut shown = self.clones.iter();
+            number == view || shown.any(|clone| homes.lies_in(number, *clone))
+        };
+        let numbers = std::iter::once(0).chain(clones.iter().map(|info| info.number));
+        let names: BTreeSet<String> = numbers
+            .filter(|number| !is_shown(*number))
+            .map(|number| match number {
+                0 => Tree::Data.name_in(SCHEMA),
+                number => Tree::Data.name_in(&view_schema(number)),
+            })
+            .collect();
+        let trees = mainline.engine().trees().into_iter();
+        let named = trees.filter(|info| names.contains(&info.name));
+        named.map(|info| info.id).collect()
+    }
+}
