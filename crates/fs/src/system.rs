@@ -26,7 +26,7 @@ use crate::shared::LeftContents;
 use crate::transaction::{BranchRules, OpenTransactions, ReadSet};
 use crate::usage::SnapshotSizes;
 use crate::views::Standing;
-use crate::{Attr, FsError, FsOptions, FsResult};
+use crate::{FsError, FsOptions, FsResult};
 use stitch_base::Ino;
 use stitch_base::sync::atomic::AtomicBool;
 use stitch_base::sync::{Arc, Mutex};
@@ -153,21 +153,5 @@ impl FileSystem {
             return Err(FsError::ReadOnly);
         }
         Ok(())
-    }
-
-    /// Attributes, with the size that an atomic write gives a file.
-    ///
-    /// # Errors
-    /// [`FsError::Stale`].
-    pub fn get_attr(&self, ino: Ino) -> FsResult<Attr> {
-        if let Some(reads) = &self.reads {
-            // All others were noted when they were looked up.
-            if ino == Ino::ROOT {
-                reads.note_own_inode(ino)?;
-            }
-        }
-        let mut attr = Attr::of(&self.residents.inodes.head(ino)?);
-        attr.size = self.staged_size(ino).unwrap_or(attr.size);
-        Ok(attr)
     }
 }

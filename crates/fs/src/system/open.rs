@@ -26,6 +26,7 @@ use crate::rollback::{CloneRollbacks, Rollback, RollbackState};
 use crate::room::{Room, unless_full};
 use crate::schema::{FIRST_INO, SCHEMA, Store};
 use crate::shared::LeftContents;
+use crate::takeover::Takeover;
 use crate::transaction::{Branch, OpenTransactions};
 use crate::usage::SnapshotSizes;
 use crate::views::{Standing, ViewSet};
@@ -185,7 +186,7 @@ impl FileSystem {
             fs.aside.set_at_open(fs.engine().as_ref(), &fs.store)?;
         }
         fs.plain_files().sweep()?;
-        fs.take_over();
+        Takeover::of(&fs).run();
         // It may bring files back that were unlinked.
         let finished = Rollback::of(&fs).finish()?;
         fs.untold.keep(finished);
