@@ -136,6 +136,7 @@ impl AttrChanges<'_> {
         if self.checks_permissions && new.kind != FileKind::Directory && !keeps_group {
             new.perm &= !SET_GID;
         }
+        debug_assert!(new.perm <= 0o7777, "the kind is not among the bits");
         if new.has(row_flag::ACCESS_ACL) {
             mask_acl(&self.permissions, change, new)?;
         }
@@ -170,6 +171,7 @@ impl AttrChanges<'_> {
         new.ctime = self.changes.now();
         let mut change = self.changes.begin();
         change.attrs(&inode, &new)?;
+        debug_assert_eq!(new.iflags & !inode_flag::ALL, 0, "others were dropped");
         let is_fixed = fixed::is_fixed(new.iflags);
         if is_fixed && !self.fixed.any() {
             let key = change.keys().fixed();

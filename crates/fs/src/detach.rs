@@ -135,6 +135,7 @@ impl<'fs> DetachedTrees<'fs> {
             self.end(dir)?;
             return Ok(0);
         }
+        debug_assert!(names.len() <= SLICE, "one scan reads no more");
         // Below the directories that are found now.
         self.state.push(dir);
         for name in &names {
@@ -154,6 +155,7 @@ impl<'fs> DetachedTrees<'fs> {
         };
         let _inodes = self.residents.locks.inodes_write(&[at.parent, early.ino()]);
         let (inode, dentry) = self.names.inode_of(at, early)?;
+        debug_assert_eq!(inode.head.ino, dentry.ino, "the inode of the name");
         let now = self.changes.now();
         let mut change = self.changes.begin_giving_back();
         change.delete_entry(at);
@@ -193,7 +195,7 @@ impl<'fs> DetachedTrees<'fs> {
         change.commit()
     }
 
-    /// Reports whether an orphan that nobody knows can go at once. A directory with entries is
+    /// Reports whether an orphan that is not known can go at once. A directory with entries is
     /// queued to be emptied first.
     pub(crate) fn is_bare(&self, head: &InodeHead) -> FsResult<bool> {
         if head.kind != FileKind::Directory {

@@ -136,6 +136,8 @@ impl<'fs> Comparer<'fs> {
         (from, to): (PinId, Option<PinId>),
         (then, now): (TreeState<'_>, TreeState<'_>),
     ) -> FsResult<bool> {
+        let views = (then.base().view_number(), now.base().view_number());
+        debug_assert_eq!(views.0, views.1, "one view at two moments");
         let head = |state: TreeState<'_>| state.base().residents.inodes.head(dir);
         if !is_same_inode(&head(then)?, &head(now)?) {
             return Ok(false);

@@ -283,6 +283,10 @@ impl History<'_> {
             Some(number) => number,
             None => self.free_moment_number()?,
         };
+        debug_assert!(
+            last.is_none_or(|last| last.number != number),
+            "a new number"
+        );
         let pin = self.maker.pin_all(&moment_pin(number), &record.encode())?;
         Ok(MomentInfo::of(&pin))
     }
@@ -328,6 +332,7 @@ impl History<'_> {
         for moment in &moments[..count] {
             self.drop_moment(moment, &mut round)?;
         }
+        debug_assert!(round.created.is_none(), "it drops moments alone");
         let count = round.dropped.len();
         self.room.note_given_back(count);
         Ok(count > 0)

@@ -6,7 +6,7 @@
 //! reading.
 //!
 //! Invariants:
-//! - an entry has lookups, handles or pins; the root has one lookup that nobody can forget;
+//! - an entry has lookups, handles or pins; the root has one lookup that is never forgotten;
 //! - who looked them up is asked to forget entries beyond the bound (`unused`);
 //! - a directory pins its parent, so that the way up to the root is always known;
 //! - what an entry says is what the trees say, unless the inode is in memory alone;

@@ -16,7 +16,7 @@
 //! | part | has |
 //! |---|---|
 //! | [`Policies`] | what callers ask for: set, delete, list, run |
-//! | [`PolicyDirs`] | the directories of policies, in mainline and in clones, and snapshots of them |
+//! | [`PolicyDirs`] | the directories of policies, also in clones, and snapshots of them |
 //! | [`keep`] | which snapshots are kept, and when one is due |
 //! | [`PolicyState`] | what is in memory: how far each policy has come |
 //!
@@ -225,7 +225,12 @@ impl Policies<'_> {
 
     fn put(&self, (view, dir): PolicyKey, row: &PolicyRow, space: SpaceClass) -> FsResult<()> {
         let mut batch = self.store.batch();
-        batch.put(&self.store.keys.policy(view, dir), &row.encode());
+        let bytes = row.encode();
+        debug_assert!(
+            PolicyRow::decode(&bytes).is_ok(),
+            "a reader takes what is written"
+        );
+        batch.put(&self.store.keys.policy(view, dir), &bytes);
         self.changes.commit_rows(&batch, space)
     }
 
@@ -282,6 +287,10 @@ impl Policies<'_> {
         }
         // Rows of both kinds are mixed.
         found.sort_by_key(PolicyInfo::key);
+        debug_assert!(
+            found.is_sorted_by(|a, b| a.key() < b.key()),
+            "one of a directory"
+        );
         Ok(found)
     }
 

@@ -121,6 +121,7 @@ impl<'fs> Reclaimer<'fs> {
         let mut change = self.changes.begin_giving_back();
         let mut count = 0;
         for head in heads {
+            debug_assert_eq!(head.nlink, 0, "it was forgotten without a name");
             if self.owns(head.ino)
                 && self.rollbacks.may_purge(self.store, head)?
                 && self.detached.is_bare(head)?

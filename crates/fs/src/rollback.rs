@@ -221,6 +221,7 @@ impl<'fs> Rollback<'fs> {
             false => under_way.end(number),
         }
         let done = done?;
+        debug_assert!(!self.present.header.lock().rolls_back, "all of it is done");
         learned?;
         self.pins.engine.sync()?;
         Ok(done)
@@ -255,6 +256,7 @@ impl<'fs> Rollback<'fs> {
             }
             let top = self.present.residents.inodes.get_dir(dir)?.head;
             let now = DirTree::read(self.present.store, top, recent)?;
+            debug_assert_eq!(was.top, now.top, "one directory on both sides");
             let sides = RollbackSides {
                 past: (past, &was),
                 present: (self.present.store, &now),

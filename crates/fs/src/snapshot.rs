@@ -212,7 +212,7 @@ impl FileSystem {
         self.pin_directory(name, &record)
     }
 
-    /// Returns the path of a directory as [`Residents::path_below`]. Fails if a clone lies at it or
+    /// Returns the path of a directory that is known, from `top`. Fails if a clone lies at it or
     /// above it, below `top`: its path leads into the clone.
     fn path_outside_clones(&self, top: Ino, dir: Ino) -> FsResult<Vec<u8>> {
         self.residents

@@ -1,6 +1,8 @@
 //! What a file system offers of attributes. They are changed by [`AttrChanges`].
 
 use super::{AccessTimes, AttrChanges};
+#[cfg(doc)]
+use crate::FsError;
 use crate::change::Changes;
 use crate::fixed::FixedFiles;
 use crate::system::FileSystem;
@@ -72,8 +74,8 @@ impl FileSystem {
     /// Flags as of `chattr`, see [`crate::inode_flag`]; others are dropped.
     ///
     /// # Errors
-    /// [`FsError::Perm`] to change `IMMUTABLE` or `APPEND` without privilege, or as somebody
-    /// else's; [`FsError::Unsupported`] for what has no flags; [`FsError::ReadOnly`],
+    /// [`FsError::Perm`] to change `IMMUTABLE` or `APPEND` without privilege, or flags of another
+    /// owner's inode; [`FsError::Unsupported`] for what has no flags; [`FsError::ReadOnly`],
     /// [`FsError::Stale`].
     pub fn set_inode_flags(&self, caller: &Caller<'_>, ino: Ino, flags: u32) -> FsResult<Attr> {
         self.check_writable()?;

@@ -118,7 +118,8 @@ impl<'fs> NumberLookup<'fs> {
                     )));
                 }
                 ResolveStep::Learned(attr) if next == ino => return Ok(attr),
-                ResolveStep::Learned(_) => {
+                ResolveStep::Learned(attr) => {
+                    debug_assert_eq!(attr.ino, next, "the directory that was asked for");
                     ancestors.inos.push(next);
                     on_path.remove(&next);
                     path.pop();
@@ -205,6 +206,7 @@ impl<'fs> NumberLookup<'fs> {
                 None => return Ok(ResolveStep::Again),
             }
         };
+        debug_assert_eq!(attr.ino, ino, "the name of the inode");
         if !self.names.is_below_root(place.parent) {
             self.holds.forget(ino);
             return Err(FsError::Stale(ino));

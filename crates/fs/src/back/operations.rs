@@ -1,6 +1,8 @@
 //! What a file system offers of file handles. Numbers are resolved by [`NumberLookup`].
 
 use super::NumberLookup;
+#[cfg(doc)]
+use crate::FsError;
 use crate::system::FileSystem;
 use crate::{Attr, FsResult};
 use stitch_base::Ino;

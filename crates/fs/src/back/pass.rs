@@ -107,6 +107,10 @@ impl<'fs> BackRowPass<'fs> {
         self.slice(start, count)?;
         let _still = self.locks.all_read();
         let slice = self.slice(start, count)?;
+        debug_assert!(
+            slice.found.iter().all(|(_, at)| *at >= start),
+            "of the slice"
+        );
         let (mut batch, keys) = (self.store.batch(), self.store.keys);
         for (ino, place) in slice.found {
             batch.put(&keys.back(ino), &place.encode());
@@ -144,8 +148,8 @@ impl<'fs> BackRowPass<'fs> {
         Ok(Slice { found, next })
     }
 
-    /// Returns the back row of an inode. One that cannot be read is as one that is missing, if it can be
-    /// put anew.
+    /// Returns the back row of an inode. One that cannot be read is as one that is missing, if it
+    /// can be put anew.
     pub(super) fn row(&self, ino: Ino) -> FsResult<Option<Place>> {
         match place_in(self.store, &self.store.keys.back(ino)) {
             Err(error) if is_unreadable(&error) && !self.is_read_only => {

@@ -1,6 +1,8 @@
 //! What a file system offers of comparisons. The sides are read by [`Comparer`].
 
 use super::{Asked, Comparer, DirAt, TouchedPaths};
+#[cfg(doc)]
+use crate::FsError;
 use crate::FsResult;
 use crate::back::ViewBackRows;
 use crate::system::FileSystem;

@@ -1,6 +1,8 @@
 //! What a file system offers of the entries of directories. They are read by [`DirReader`].
 
 use super::{DirReader, Give, Take};
+#[cfg(doc)]
+use crate::FsError;
 use crate::FsResult;
 use crate::inode::Holds;
 use crate::system::FileSystem;

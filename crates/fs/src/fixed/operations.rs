@@ -1,6 +1,8 @@
 //! What a file system offers of immutable and append-only files.
 
 use super::{FixedFiles, check_open};
+#[cfg(doc)]
+use crate::FsError;
 use crate::FsResult;
 use crate::system::FileSystem;
 use stitch_base::Ino;

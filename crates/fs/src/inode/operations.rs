@@ -2,6 +2,8 @@
 //! forgotten.
 
 use super::{CachedPages, Hold, Holds};
+#[cfg(doc)]
+use crate::FsError;
 use crate::FsResult;
 use crate::system::FileSystem;
 use stitch_base::Ino;
@@ -82,8 +84,8 @@ impl FileSystem {
     }
 
     /// While [`Self::is_crowded`], up to `count_max` inodes that were not asked for lately, those
-    /// first that were not for longest. Whoever looked them up is to ask the kernel to let go of
-    /// them, and [`Self::forget`] what it does.
+    /// first that were not for longest. The front end asks the kernel to let go of them, and then
+    /// forgets those that it did ([`Self::forget`]).
     #[must_use]
     pub fn unused(&self, count_max: usize) -> Vec<Ino> {
         self.residents.inodes.unused(count_max)

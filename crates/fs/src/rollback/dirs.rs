@@ -12,12 +12,12 @@ pub(super) struct DirFinder<'fs> {
 }
 
 /// A directory that is known as long as this lives.
-pub(super) struct HeldDir<'fs> {
+pub(super) struct DirHold<'fs> {
     holds: Holds<'fs>,
     dir: Ino,
 }
 
-impl Drop for HeldDir<'_> {
+impl Drop for DirHold<'_> {
     fn drop(&mut self) {
         self.holds.let_go(self.dir, Hold::Handle);
     }
@@ -32,9 +32,9 @@ impl<'fs> DirFinder<'fs> {
     ///
     /// # Errors
     /// [`crate::FsError::Stale`] if it was removed.
-    pub(super) fn hold(self, dir: Ino, path: &[u8]) -> FsResult<HeldDir<'fs>> {
+    pub(super) fn hold(self, dir: Ino, path: &[u8]) -> FsResult<DirHold<'fs>> {
         self.fs.know_dir(dir, path)?;
         let holds = Holds::of(self.fs);
-        Ok(HeldDir { holds, dir })
+        Ok(DirHold { holds, dir })
     }
 }

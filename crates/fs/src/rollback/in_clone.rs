@@ -57,6 +57,10 @@ impl<'fs> CloneRollbacks<'fs> {
         let _one_at_a_time = self.state.in_clone.lock();
         self.changes
             .mark_header(|header| header.rolls_back_clone = true)?;
+        debug_assert!(
+            self.header.lock().rolls_back_clone,
+            "the next open looks at clones"
+        );
         let done = roll_back();
         if !self.under_way.has_any_in_clones() {
             self.unmark()?;

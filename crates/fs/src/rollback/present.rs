@@ -38,6 +38,7 @@ const BATCH_SHARE: u64 = 2;
 impl<'fs> Present<'fs> {
     pub(super) fn of(fs: &'fs FileSystem) -> Self {
         let most = fs.engine().limits().batch_bytes_max / BATCH_SHARE;
+        debug_assert!(most > 0, "a batch takes something");
         let asked = fs.options.rollback_batch_bytes.unwrap_or(most);
         Self {
             store: &fs.store,

@@ -1,6 +1,8 @@
 //! What a file system offers of the use of space. What is asked is found by [`SpaceUse`].
 
 use super::{SpaceUse, Usage};
+#[cfg(doc)]
+use crate::FsError;
 use crate::system::FileSystem;
 use crate::{CloneInfo, FsResult};
 use stitch_base::Ino;

@@ -1,6 +1,8 @@
 //! What a file system offers of extended attributes. They are read and changed by [`Xattrs`].
 
 use super::Xattrs;
+#[cfg(doc)]
+use crate::FsError;
 use crate::change::Changes;
 use crate::system::FileSystem;
 use crate::{Caller, FsResult, XattrMode};
