@@ -1,7 +1,8 @@
 //! A whole disk or partition as a device.
 //!
 //! The device is opened with `O_EXCL`, which the kernel refuses while it is mounted or part of
-//! another device. A lock, as on files, keeps readers out while a process writes.
+//! another device. A lock, as on files, keeps readers out while a process writes. Both may be held
+//! for a moment by programs that only look at the device: a busy one is tried again for a second.
 //!
 //! Reads and writes of blocks in whole sectors use direct I/O ([`IoMode`]): the layers above have a
 //! cache of their own. All other writes go through the page cache. Appends to a log must only
@@ -29,7 +30,14 @@ use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+use stitch_base::clock::{Clock, SystemClock};
 use stitch_base::sync::atomic::{AtomicU64, Ordering};
+
+/// How long a claim of a busy device is tried again.
+const CLAIM_TIME: Duration = Duration::from_secs(1);
+/// Pause between two tries.
+const CLAIM_PAUSE: Duration = Duration::from_millis(10);
 
 /// A device on a raw block device.
 #[derive(Debug)]
@@ -51,32 +59,13 @@ impl RawDevice {
     ///
     /// # Errors
     /// [`DeviceError::Unsuitable`] if it is not a block device or has no medium,
-    /// [`DeviceError::Busy`] if it is mounted or another process has it open, [`DeviceError::Io`]
-    /// otherwise.
+    /// [`DeviceError::Busy`] if it is mounted, or another process has it open for a second;
+    /// [`DeviceError::Io`] otherwise.
     pub fn open(path: &Path, options: OpenOptions) -> Result<Self, DeviceError> {
         let name = path.display().to_string();
         open::require_type(path, &name, PathType::BlockDevice)?;
         let request = Request::new("open", 0, 0);
-        let exclusive = if options.read_only {
-            OFlags::empty()
-        } else {
-            OFlags::EXCL
-        };
-        let flags = i32::try_from(exclusive.bits()).expect("a flag of open(2)");
-        let opened = File::options()
-            .read(true)
-            .write(!options.read_only)
-            .custom_flags(flags)
-            .open(path);
-        let file = match opened {
-            Err(e) if e.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {
-                return Err(DeviceError::Busy {
-                    path: path.to_owned(),
-                });
-            }
-            other => other.map_err(|e| request.failed(&name, e))?,
-        };
-        let file = Locked::new(file, path, options.read_only)?;
+        let file = claim_in_time(path, options)?;
         let len_bytes = length(&file).map_err(|e| request.failed(&name, e))?;
         open::check_len(&name, len_bytes)?;
         positioned::expect_any_order(&file);
@@ -98,6 +87,47 @@ impl RawDevice {
             counters: Counters::default(),
         })
     }
+}
+
+/// Claims a block device. One that is busy is tried again for [`CLAIM_TIME`]: udev locks a device
+/// while it looks what is on it, and a process that was forked has the claim until it runs its own
+/// program.
+fn claim_in_time(path: &Path, options: OpenOptions) -> Result<Locked, DeviceError> {
+    let clock = SystemClock::default();
+    let end = clock.monotonic() + CLAIM_TIME;
+    loop {
+        match claim(path, options) {
+            Err(DeviceError::Busy { .. }) if clock.monotonic() < end => clock.sleep(CLAIM_PAUSE),
+            claimed => return claimed,
+        }
+    }
+}
+
+/// Opens and locks a block device, if no other opener has it.
+fn claim(path: &Path, options: OpenOptions) -> Result<Locked, DeviceError> {
+    let exclusive = if options.read_only {
+        OFlags::empty()
+    } else {
+        OFlags::EXCL
+    };
+    let flags = i32::try_from(exclusive.bits()).expect("a flag of open(2)");
+    let opened = File::options()
+        .read(true)
+        .write(!options.read_only)
+        .custom_flags(flags)
+        .open(path);
+    let file = match opened {
+        Err(e) if e.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {
+            return Err(DeviceError::Busy {
+                path: path.to_owned(),
+            });
+        }
+        other => other.map_err(|e| {
+            let name = path.display().to_string();
+            Request::new("open", 0, 0).failed(&name, e)
+        })?,
+    };
+    Locked::new(file, path, options.read_only)
 }
 
 impl RawDevice {

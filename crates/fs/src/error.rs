@@ -34,7 +34,7 @@ pub enum FsError {
     /// The mode or the ACL does not allow it.
     #[error("permission denied")]
     Access,
-    /// Nobody may, or only the owner.
+    /// The operation is refused to all users, or to all but the owner.
     #[error("operation not permitted")]
     Perm,
     /// The store is full.

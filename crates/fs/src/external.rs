@@ -109,7 +109,7 @@ pub type ExternalResult<T> = Result<T, ExternalError>;
 /// # Durability
 /// None but by [`Self::sync`], [`Self::publish`] and [`Self::remove`]; a killed process loses
 /// nothing that returned. After a power cut what was not synced may be there, or not, or in part,
-/// and never anybody else's bytes.
+/// and never bytes of another file.
 ///
 /// # Errors
 /// [`ExternalError`] with [`ErrorKind::NotFound`] for a file that is not there,
@@ -186,8 +186,8 @@ pub trait ExternalFiles: Send + Sync {
     /// where it is none of the host's.
     fn host_file(&self, name: ExternalName) -> ExternalResult<OwnedFd>;
 
-    /// A file that is nobody's contents, in the same place, open for reading past the page cache:
-    /// to try what the kernel does with such files. [`ErrorKind::Unsupported`] as for
+    /// A file that is the contents of no inode, in the same place, open for reading past the page
+    /// cache: to try what the kernel does with such files. [`ErrorKind::Unsupported`] as for
     /// [`Self::host_file`].
     fn sample(&self) -> ExternalResult<OwnedFd>;
 }
@@ -240,7 +240,7 @@ struct Status {
 }
 
 impl Status {
-    /// Of a plain file of `len` bytes that nobody has changed yet.
+    /// Of a plain file of `len` bytes that is unchanged so far.
     const fn new(len: u64, size: u64, settled: u64) -> Self {
         Self {
             len,

@@ -1,4 +1,4 @@
-//! Checks of the file system's own rules, and their repair. On an engine that nobody else uses.
+//! Checks of the file system's own rules, and their repair. The engine has no other user meanwhile.
 //!
 //! 1. `scan` reads all rows once, in order, and keeps a few words for each inode (about 100 bytes).
 //! 2. `judge` compares what it kept and lists issues, each with all that its repair needs.

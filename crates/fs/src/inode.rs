@@ -310,8 +310,8 @@ impl Inodes {
         self.clock.load(Ordering::Acquire)
     }
 
-    /// Reports whether nobody has changed an inode since `moment`: what was read of its row after
-    /// that is what the row says. The inode is locked.
+    /// Reports whether an inode is unchanged since `moment`: what was read of its row after that is
+    /// what the row says. The inode is locked.
     pub(crate) fn is_as_of(&self, ino: Ino, moment: Tick) -> bool {
         let shard = self.shard(ino).lock();
         let changed = shard.get(&ino).map(|node| node.changed);

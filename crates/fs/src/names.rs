@@ -245,8 +245,8 @@ impl Names {
             let mut shard = self.shard(dir).lock();
             if let Some(known) = shard.get(dir).filter(|known| hash <= known.mark) {
                 if known.hashes.contains(&(hash & self.mask)) {
-                    // It is another name's, or nobody's: which, would matter when a name is
-                    // removed.
+                    // The hash belongs to another name, or to none: which of them would matter
+                    // when a name is removed.
                     self.drop_from(&mut shard, dir);
                 }
                 return;
@@ -301,7 +301,7 @@ impl Names {
         known.is_some_and(|known| known.hashes.is_empty())
     }
 
-    /// A new directory has no names. Nobody knows it yet.
+    /// Notes that a new directory has no names. No other operation knows it yet.
     pub(crate) fn learn_new(&self, dir: Ino) {
         self.learn(dir, (0, WHOLE), &[]);
     }

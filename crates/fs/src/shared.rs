@@ -207,7 +207,7 @@ impl SharedContents<'_> {
     }
 
     /// Reports whether a file may begin to share its contents. That writes its row, so where
-    /// transactions compare rows it would be a conflict with whoever writes to the file: in a
+    /// transactions compare rows it would be a conflict with all writers of the file: in a
     /// transaction only files begin that it has made, and beside one none does.
     pub(crate) fn may_begin(&self, ino: Ino) -> bool {
         let is_own = self.branch.is_none_or(|rules| rules.owns(ino));

@@ -49,7 +49,7 @@ pub const VIEW_INO_BITS: u32 = 44;
 const NEXT_INO_MAX: u64 = 1 << (VIEW_INO_BITS - 1);
 /// How often a snapshot is begun again because the directory, or one above it, was renamed.
 const TRIES: usize = 16;
-/// Right to pass through a directory, for everybody.
+/// Right of others to pass through a directory.
 const OTHERS_EXECUTE: u16 = 0o001;
 
 /// A snapshot of a directory.
@@ -265,7 +265,7 @@ impl FileSystem {
     }
 
     /// Looks up the directory of a view along its path, so that it is known. Reports whether some
-    /// directory above it does not let everybody pass.
+    /// directory above it does not let all users pass.
     ///
     /// # Errors
     /// [`FsError::Stale`] if the path does not lead there.

@@ -1,5 +1,5 @@
 //! How numbers are spread over tables in memory: inode numbers, which are given by us, and hashes
-//! of names, which are secret. So nobody can choose them badly, and a multiplication is enough.
+//! of names, which are secret. So no program can choose them badly, and a multiplication is enough.
 
 use std::hash::{BuildHasherDefault, Hasher};
 use stitch_base::Ino;

@@ -32,7 +32,7 @@ pub struct FsOptions {
     pub read_only: bool,
     /// When reading changes the time of access.
     pub atime: AtimePolicy,
-    /// Check permissions of operations on names here: nobody above does.
+    /// Check permissions of operations on names here: no layer above does.
     pub check_permissions: bool,
     /// Inodes that may be known, above which [`crate::FileSystem::unused`] names those to forget;
     /// each takes [`crate::INODE_BYTES`].

@@ -195,7 +195,7 @@ fn after_ten_rounds(with_snapshot: bool) -> u64 {
         let view = side.fs.open_snapshot("snap").expect("opens");
         assert_files(view.fs(), view.info().root, 0..20, 1);
         let usage = side.fs.usage(&mut |_, _| true).expect("it is told");
-        let (_, own) = usage.expect("nobody ended it").snapshots[0];
+        let (_, own) = usage.expect("it was not ended").snapshots[0];
         assert!(own < FILE_BYTES, "{own} bytes are the snapshot's own");
     }
     used
@@ -299,7 +299,7 @@ fn a_narrowed_snapshot_shows_all_of_its_directory_and_is_cloned_and_rolled_back_
         .fs
         .snapshot_size("snap", &mut |_, _| true)
         .expect("it is told");
-    assert!(size.expect("nobody ended it") > 30 * FILE_BYTES);
+    assert!(size.expect("it was not ended") > 30 * FILE_BYTES);
     drop(view);
 
     let of = CloneSource {

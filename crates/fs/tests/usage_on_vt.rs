@@ -72,7 +72,7 @@ impl Side {
 
     fn usage(&self) -> Usage {
         let usage = self.fs.usage(&mut |_, _| true).expect("it is told");
-        usage.expect("nobody ended it")
+        usage.expect("it is not cancelled")
     }
 
     fn free(&self) -> u64 {
@@ -106,7 +106,7 @@ fn share(fs: &FileSystem, dir: Ino) -> SpaceShare {
     let share = fs
         .directory_space(dir, &mut |_, _| true)
         .expect("it is told");
-    share.expect("nobody ended it")
+    share.expect("it is not cancelled")
 }
 
 #[track_caller]
@@ -150,7 +150,7 @@ fn snapshots_and_directories_share_what_is_not_changed() {
         let size = fs
             .snapshot_size("first", &mut |_, _| true)
             .expect("it is told");
-        assert_near(size.expect("nobody ended it"), ALL_BYTES);
+        assert_near(size.expect("it is not cancelled"), ALL_BYTES);
     }
     let full = side.free();
     fs.delete_snapshot("first").expect("it goes");

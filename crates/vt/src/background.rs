@@ -5,7 +5,8 @@
 //!
 //! The first two have a duty each: a state, and a look that does what is due. Tests call the looks
 //! themselves, by a clock of their own. The helper has no duty by the clock: it keeps the shape and
-//! nothing else, so that work that nobody waits for is never done by two at once.
+//! nothing else, so that idle work, which no commit waits for, is never done by two threads at
+//! once.
 
 use crate::VtError;
 use crate::cache::ReadCount;
@@ -20,7 +21,7 @@ use std::time::Duration;
 use stitch_base::thread;
 use stitch_base::thread::JoinHandle;
 
-/// How long the shape must have been in order before work that nobody waits for begins.
+/// How long the shape must have been in order before idle work begins.
 const IDLE_AFTER: Duration = Duration::from_millis(1500);
 /// How long deletes may lie in a memtable when nothing is written.
 const QUIET_AFTER: Duration = Duration::from_secs(2);
@@ -78,7 +79,7 @@ fn gap_loop(store: &Store) {
             match store.reads.look_for_gaps() {
                 Ok(true) if !store.signals.is_stopped() => {}
                 Ok(_) => break,
-                // Whoever reads there is told.
+                // A read of these rows returns the error.
                 Err(error) => tracing::debug!(%error, "a look at deleted rows ends"),
             }
         }
@@ -102,7 +103,7 @@ fn compaction_loop(store: &Store) {
 
 fn help_loop(store: &Store) {
     while store.signals.wait(Worker::Help, IDLE_LOOK) && !store.gate.is_failed() {
-        // A failure is met by whoever compacts next, too.
+        // The next compaction meets the same failure.
         while store.pace.is_behind() && matches!(store.compactor.help_compact(), Ok(true)) {
             if store.signals.is_stopped() {
                 return;
@@ -134,8 +135,8 @@ impl WriteOutDuty {
 
     /// Does what is due.
     pub(crate) fn look(&mut self, store: &Store) {
-        // A failure has poisoned the store, and whoever calls next is told; or there was no space,
-        // and it is tried again.
+        // A failure has poisoned the store, and the next call returns it; or there was no space,
+        // and the write-out is tried again.
         while let Ok(true) = store.member.write_out_one() {
             if store.signals.is_stopped() {
                 return;
@@ -186,7 +187,7 @@ impl WriteOutDuty {
     }
 }
 
-/// What keeps the shape, and gives space back when nobody waits.
+/// Keeps the shape of the trees, and gives space back while the store is idle.
 pub(crate) struct CompactionDuty {
     in_order_since: Duration,
     looked_again_at: Duration,

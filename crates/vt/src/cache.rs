@@ -1,10 +1,10 @@
 //! The block cache: blocks that were read, checked and unpacked, bounded in bytes.
 //!
-//! Sharded by key; who looks for a block keeps nobody else from looking. Each shard is a clock: a
-//! block that is found again gets another round, up to three; the hand takes rounds away, and
-//! blocks without any. Blocks that a scan brings in come without a round, so a long scan pushes out
-//! mostly itself. Index blocks come with all three: each leads to dozens of data blocks. Most of
-//! these are found past the cache: see [`CachedRef`].
+//! Sharded by key; lookups do not block each other. Each shard is a clock: a block that is found
+//! again gets another round, up to three; the hand takes rounds away, and blocks without any.
+//! Blocks that a scan brings in come without a round, so a long scan pushes out mostly itself.
+//! Index blocks come with all three: each leads to dozens of data blocks. Most of these are found
+//! past the cache: see [`CachedRef`].
 //!
 //! A block's key is the table that it was written for and its address. Table numbers are never
 //! reused, so what is cached for a block can never be taken for a later block at the same place,
@@ -261,12 +261,12 @@ impl BlockCache {
         &self.readers
     }
 
-    /// What was read before anybody came for it.
+    /// The block runs that were prefetched and are not used up.
     pub(crate) const fn prefetched(&self) -> &Prefetched {
         &self.prefetched
     }
 
-    /// Indexes that are fetched before anybody came for all of them.
+    /// Prefetches of index blocks that are under way.
     pub(crate) const fn index_prefetches(&self) -> &IndexPrefetches {
         &self.index_prefetches
     }

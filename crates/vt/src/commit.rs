@@ -172,7 +172,7 @@ impl Committer {
         Ok(seqno)
     }
 
-    /// Notes that somebody waits for a sync: not one that the store makes of itself.
+    /// Counts a sync that a caller waits for. Syncs that the store makes of itself do not count.
     pub(crate) fn note_asked_sync(&self) {
         self.asked_syncs.fetch_add(1, Ordering::Relaxed);
     }

@@ -30,7 +30,7 @@ pub(crate) struct CommitState {
     pub(crate) deletes: DeleteRuns,
     /// Write streams of puts.
     pub(crate) streams: WriteStreams,
-    /// Bytes since somebody asked for a sync.
+    /// Bytes committed since the last sync that a caller asked for.
     pub(crate) unsynced: Unsynced,
 }
 

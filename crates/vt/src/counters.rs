@@ -14,7 +14,7 @@ pub const MERGED_BYTES: &str = "vt.merged_bytes";
 pub const SWEPT_BYTES: &str = "vt.swept_bytes";
 /// Bytes of versions that nothing needed any more, found by these looks and compacted away.
 pub const GARBAGE_BYTES: &str = "vt.garbage_bytes";
-/// Data blocks read from the device by anyone.
+/// Data blocks read from the device, by reads, compactions and other work.
 pub const DATA_BLOCKS_READ: &str = "vt.data_blocks_read";
 
 macro_rules! counters {

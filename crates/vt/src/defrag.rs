@@ -10,8 +10,8 @@
 //!    zones, and needs free ones.
 //! 5. Each zone is tried once, and nothing is moved that could not free a zone, so that it ends.
 //!
-//! In the background, one zone at a time when nobody waits, and only while much is in holes; the
-//! device rests in between, so that it is busy with this for a quarter of the time at most.
+//! In the background, one zone at a time while the store is idle, and only while much is in holes;
+//! the device rests in between, so that it is busy with this for a quarter of the time at most.
 //!
 //! Paper: VT-trees, FAST 2013, section 3.1 (defragmentation). Differs: online.
 
@@ -237,7 +237,7 @@ impl Member {
         let runs: Vec<Run> = extents.iter().copied().map(run_of).collect();
         let _closed = Closed::new(zones, &extents);
         while goes_on() {
-            // Somebody needed room that was nowhere else.
+            // An allocation found space nowhere else and has opened the zones again.
             if !zones.is_closed() || !self.evacuate_any(&runs, waits)? {
                 return Ok(true);
             }

@@ -85,7 +85,7 @@ impl VtEngine {
         if self.store.compactor.compact_one(pressure)? {
             return Ok(true);
         }
-        // What cannot be read is told to whoever scans there.
+        // A scan of rows that cannot be read returns the error.
         Ok(self.reads.look_for_gaps().unwrap_or(true))
     }
 

@@ -44,8 +44,8 @@ pub(crate) trait EntryIter {
     /// One entry on. Must stand on an entry.
     fn next(&mut self) -> Result<(), VtError>;
 
-    /// As [`Self::next`]; answers the prefix of the key on which it stands then
-    /// ([`crate::prefix`]), `None` beyond the end. For who merges: it is one call through a box.
+    /// Moves as [`Self::next`] and returns the prefix of the key on which it stands then
+    /// ([`crate::prefix`]), `None` beyond the end. A merge needs only one call through a box.
     fn next_prefix(&mut self) -> Result<Option<u64>, VtError> {
         self.next()?;
         Ok(self.current().map(|entry| prefix_of(entry.key)))

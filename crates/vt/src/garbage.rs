@@ -184,7 +184,7 @@ impl Store {
         };
         let found = self.find_garbage(&view, tree, &scope);
         let found = found.or_else(|error| match is_damage(&error) {
-            // Whoever reads there is told.
+            // A read of the damaged blocks returns the error.
             true => Ok(FoundGarbage::default()),
             false => Err(error),
         })?;

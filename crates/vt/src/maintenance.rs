@@ -59,8 +59,8 @@ impl VtEngine {
         self.store.member.shrink(device_bytes, watch)
     }
 
-    /// What the store holds of the space of its volume: all of it, while nobody reads and nothing
-    /// is being written.
+    /// What the store holds of the space of its volume: all of it, while no read and no write is
+    /// under way.
     #[must_use]
     pub fn holdings(&self) -> Holdings {
         let mut owned = self.store.member.owned();

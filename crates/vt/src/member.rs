@@ -203,7 +203,7 @@ impl Member {
                     store.write_outs.seal_deletes()?;
                     store.write_out_one()
                 });
-            // A failure is told to whoever uses that store.
+            // Calls on that store return the failure.
             made.unwrap_or(false)
         })
     }

@@ -61,15 +61,15 @@ pub struct VtOptions {
     pub clock: Arc<dyn Clock>,
     /// How often the backup log is synced.
     pub sync_interval: Duration,
-    /// False: no threads; work is done by whoever needs it and by [`crate::VtEngine::step`], so
-    /// that a run can be repeated exactly.
+    /// False: no threads; work is done by the calls that need it and by [`crate::VtEngine::step`],
+    /// so that a run can be repeated exactly.
     pub background: bool,
     /// Puts of a batch that follow each other, in one tree and in the order of their keys, with at
     /// least so many bytes go to their zone at once, and not through the log. `u64::MAX`: none do.
     pub direct_bytes_min: u64,
     /// Puts that come one by one and follow each other go to their zone at once, too, but only
-    /// after so many bytes were committed since somebody asked for a sync: where every little is
-    /// waited for, fewer writes are if it is in the log.
+    /// after so many bytes were committed since a caller asked for a sync: where callers sync after
+    /// every few bytes, the log needs fewer writes.
     pub unsynced_bytes_min: u64,
     /// What was written to branch trees is copied to their parents by an absorb if it takes at most
     /// so many bytes as a batch. All else is moved, table by table. 0: nothing is copied.
@@ -150,7 +150,7 @@ pub(crate) struct PickOptions {
     pub(crate) table_bytes: u64,
     /// Most that one compaction takes in, where it can be sliced.
     pub(crate) input_bytes_max: u64,
-    /// For space, where nobody waits for it: most that is rewritten below for what is above, in
+    /// For space, where no commit waits for it: most that is rewritten below for what is above, in
     /// multiples.
     pub(crate) cost_max: u64,
 }
@@ -208,7 +208,7 @@ impl Sizes {
         let noted = memory / 32;
         let cache = memory.saturating_sub(memtables + work + noted);
         let cache = cache.max(memory / 4);
-        // Without threads, nobody reads ahead.
+        // Without threads, reads do not read ahead.
         let ahead = if options.background { memory / 8 } else { 0 };
         let reserve = (8 * table + 4 * memtable).min(zones_bytes / 8);
         Self {

@@ -51,7 +51,7 @@ pub(crate) struct Pace {
     write_out_ns: AtomicU64,
     /// When the one that is written out now was begun, in nanoseconds; 0 if none is.
     begun_ns: AtomicU64,
-    /// Bytes that commits could have promised to them when somebody last looked.
+    /// Bytes that commits could have promised to them when they were last counted.
     left_bytes: AtomicU64,
 }
 
@@ -182,7 +182,7 @@ impl Pace {
             0 => 0,
             begun => now_ns(clock).saturating_sub(begun),
         };
-        // Of one that takes long, nobody knows how far it is.
+        // The progress of a long write-out is unknown: it counts as half done.
         let longer = since.saturating_mul(2);
         let takes = longer.max(self.write_out_ns.load(Ordering::Relaxed)).max(1);
         let rate = u128::from(sizes.memtable) * 1_000_000_000 / u128::from(takes);
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_debt_is_hardly_felt_and_a_large_one_stops_nobody() {
+    fn a_small_debt_is_hardly_felt_and_a_large_one_stops_no_writer() {
         assert!(rate(1) > 100 << 30, "what is owed begins with nothing");
         for debt in 2..=1000 {
             assert!(rate(debt) <= rate(debt - 1), "{debt}");

@@ -1,12 +1,12 @@
 //! Threads that read ahead.
 //!
-//! Who reads in order hands over what comes next, in pieces ([`Task`]), and takes them back in that
-//! order. A task that no thread has begun is done by whoever takes it, so that nobody ever waits
+//! A reader in order hands over what comes next, in pieces ([`Task`]), and takes them back in that
+//! order. If no thread has begun a task, the reader that takes it does it itself: it never waits
 //! for a thread that is not there. Threads start with the first tasks, and end when there are none
 //! for a while.
 //!
-//! - A task that is dropped is not under way any more: nothing of the store is held by a thread
-//!   that nobody waits for.
+//! - A task that is dropped is not under way any more: no thread holds anything of the store for a
+//!   reader that is gone.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -51,7 +51,7 @@ impl<W: Work> Debug for Task<W> {
 
 /// A task as threads see it.
 trait Runnable: Send + Sync {
-    /// Does it, unless somebody has begun.
+    /// Does it, unless it has begun.
     fn run(&self);
 }
 
@@ -93,14 +93,14 @@ impl<W: Work> Task<W> {
         loop {
             match std::mem::replace(&mut *state, State::Taken) {
                 State::Done(answer) => return answer,
-                State::Taken => panic!("whoever read ahead has panicked"),
+                State::Taken => panic!("the thread that read ahead has panicked"),
                 other => *state = other,
             }
             self.is_done.wait(&mut state);
         }
     }
 
-    /// Nobody wants it any more. Waits if it is under way.
+    /// Cancels the task. Waits if it is under way.
     fn give_up(&self) {
         let mut state = self.state.lock();
         while matches!(*state, State::Running) {
@@ -120,7 +120,7 @@ impl<W: Work> Ahead<W> {
         self.0.take()
     }
 
-    /// True if the answer is there: dropping this waits for nobody.
+    /// True if the answer is there: dropping this waits for no thread.
     pub(crate) fn is_done(&self) -> bool {
         matches!(*self.0.state.lock(), State::Done(_) | State::Taken)
     }
@@ -156,7 +156,7 @@ pub(crate) enum Layout {
 /// The threads of a store that read ahead.
 pub(crate) struct Readers {
     shared: Arc<Shared>,
-    /// Bytes that all who read ahead may hold together; 0: nobody reads ahead.
+    /// Bytes that all read-aheads may hold together; 0: there is no reading ahead.
     bytes_max: u64,
     /// How many read ahead what lies in rows, and what lies in many places.
     rows: AtomicUsize,
@@ -185,7 +185,7 @@ impl Readers {
         }
     }
 
-    /// True if anybody may.
+    /// True if reads may read ahead.
     pub(crate) const fn may_read_ahead(&self) -> bool {
         self.bytes_max > 0
     }
@@ -197,15 +197,15 @@ impl Readers {
         }
     }
 
-    /// Somebody begins to read ahead what lies so.
+    /// Counts a read-ahead of this layout that begins.
     pub(crate) fn enter(&self, layout: Layout) {
         self.count(layout).fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Somebody who began has ended.
+    /// Counts a read-ahead of this layout that ends.
     pub(crate) fn leave(&self, layout: Layout) {
         let before = self.count(layout).fetch_sub(1, Ordering::Relaxed);
-        debug_assert!(before > 0, "who ends has begun");
+        debug_assert!(before > 0, "a read-ahead that ends has begun");
     }
 
     /// How much each of those who read so, or the first, may hold. What is scattered gets three
@@ -237,7 +237,7 @@ impl Readers {
         if needs_thread {
             let shared = Arc::clone(&self.shared);
             if thread::spawn("stitch-read", move || shared.work()).is_err() {
-                // Whoever takes the task does it.
+                // The reader does the task itself when it takes it.
                 self.shared.queue.lock().threads -= 1;
             }
         }

@@ -1,8 +1,8 @@
 //! Shares of the space of a store: which bytes come back when a pin or some trees are dropped, and
 //! what the rows of a range take.
 //!
-//! Nothing is counted while data is written. A *sweep* ([`sweep`]) walks the versions of a tree in
-//! key order when somebody asks, with as little reading as it takes:
+//! Nothing is counted while data is written. On a request, a *sweep* ([`sweep`]) walks the versions
+//! of a tree in key order, with as little reading as it takes:
 //!
 //! ```text
 //! table    no moment between its oldest and its newest write, alone in its keys: not read at all

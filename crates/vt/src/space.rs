@@ -179,7 +179,7 @@ impl SpaceLedger {
         self.volume.space().available_bytes(Class::Internal)
     }
 
-    /// Returns what is left to commits, in bytes and in long runs, whoever may use it.
+    /// Returns what is left to commits, in bytes and in long runs, including what is set aside.
     pub(crate) fn left_bytes(&self) -> u64 {
         let class = SpaceClass::Normal;
         self.unpromised_bytes(class).min(self.roomy_bytes(class))

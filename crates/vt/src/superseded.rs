@@ -8,7 +8,8 @@
 //!
 //! - A version is counted with the snapshots that see it and not the next newer one. Only those can
 //!   hold it: a snapshot that is taken later sees the newer one too.
-//! - So a table that was just written holds none that could go, and nobody rewrites it in vain.
+//! - So a table that was just written holds none that could go, and no compaction rewrites it in
+//!   vain.
 
 use crate::held::HeldSeqnos;
 use crate::key_moments::KeyMoments;
@@ -49,9 +50,9 @@ pub(crate) struct SupersededVersions {
 struct State {
     /// Of tables that hold some.
     known: BTreeMap<TableId, OfTable>,
-    /// Tables from before the store was opened that nobody has looked at.
+    /// Tables from before the store was opened whose indexes were not scanned yet.
     unknown: BTreeMap<TableId, Weak<TableHandle>>,
-    /// Of these, tables that somebody looks at now.
+    /// Of these, tables whose indexes are being scanned.
     looked_at: BTreeSet<TableId>,
 }
 
@@ -167,7 +168,7 @@ impl Superseded {
         held.filter(|(holders, _)| !is_any_of(snapshots, *holders))
     }
 
-    /// How many nobody needs any more.
+    /// How many no reader needs any more.
     fn released_count(&self, snapshots: &[Seqno]) -> u64 {
         let released = self.released(snapshots).map(|(_, versions)| versions);
         self.unheld + released.sum::<u64>()
@@ -212,7 +213,7 @@ impl SupersededVersions {
         state.looked_at.remove(&table);
     }
 
-    /// How many of each table nobody needs any more, where there are any, while these are held.
+    /// How many of each table no reader needs any more, where there are any, while these are held.
     pub(crate) fn released(&self, held: &HeldSeqnos) -> BTreeMap<TableId, u64> {
         let state = self.state.lock();
         let mut of_trees: BTreeMap<TreeId, KeyMoments> = BTreeMap::new();

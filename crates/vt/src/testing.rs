@@ -20,7 +20,7 @@ thread_local! {
     static DELETE_STEPS: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Somebody goes through the tables of a version, or a plan is picked.
+/// Counts a walk over the tables of a version, or a plan that is picked.
 pub(crate) fn note_walk() {
     WALKS.set(WALKS.get() + 1);
 }

@@ -1,6 +1,6 @@
-//! What was committed since somebody asked for a sync.
+//! What was committed since a caller last asked for a sync.
 
-/// Bytes that were committed since somebody asked for a sync: few where every little is waited for.
+/// Bytes that were committed since a caller last asked for a sync: few where callers sync often.
 pub(crate) struct Unsynced {
     /// Syncs that had been asked for when the last batch came.
     syncs: u64,
@@ -8,7 +8,7 @@ pub(crate) struct Unsynced {
 }
 
 impl Default for Unsynced {
-    /// Nobody has asked for a sync yet.
+    /// No caller has asked for a sync yet.
     fn default() -> Self {
         Self {
             syncs: 0,
@@ -39,7 +39,7 @@ mod tests {
     #[test]
     fn bytes_are_counted_from_the_last_sync_on() {
         let mut unsynced = Unsynced::default();
-        assert_eq!(unsynced.add(10, 0), u64::MAX, "nobody has asked");
+        assert_eq!(unsynced.add(10, 0), u64::MAX, "there was no sync");
         assert_eq!(unsynced.add(10, 0), u64::MAX);
         assert_eq!(unsynced.add(10, 1), 0);
         assert_eq!(unsynced.add(5, 1), 10);

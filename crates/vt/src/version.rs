@@ -145,7 +145,7 @@ pub(crate) struct Version {
 }
 
 impl Version {
-    /// The version of a store that nobody has written to.
+    /// The version of a new store, without trees.
     pub(crate) fn empty() -> Self {
         Self {
             trees: BTreeMap::new(),

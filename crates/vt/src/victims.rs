@@ -9,7 +9,7 @@ use stitch_volume::{Candidate, Extent, Volume, Zones};
 const BATCH_ZONES: usize = 16;
 /// A zone is evacuated if it is empty by one part in this many.
 pub(crate) const MIN_HOLE_PART: u64 = 8;
-/// The same, where nobody asked for it.
+/// The same, where no caller asked for it.
 pub(crate) const MIN_HOLE_PART_IDLE: u64 = 4;
 /// The same, where a commit waits for room.
 pub(crate) const MIN_HOLE_PART_ROOM: u64 = 16;

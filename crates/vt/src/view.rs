@@ -33,8 +33,8 @@ impl View {
 }
 
 /// The current view: a copy for each shard of threads, so that those who only read write to no
-/// memory that others write to. A change puts all copies in place with all shards locked. So
-/// whoever asks has the view that was current for everybody at one moment of the call, as if there
+/// memory that others write to. A change puts all copies in place with all shards locked. So a
+/// reader gets the view that was current for all readers at one moment of the call, as if there
 /// were one.
 pub(crate) struct Views {
     current: Sharded<RwLock<Arc<View>>>,
@@ -115,7 +115,7 @@ mod tests {
             assert_eq!(current.read().version.last_seqno, Seqno(7));
         }
         assert_eq!(after.version.last_seqno, Seqno(7));
-        assert!(before.upgrade().is_none(), "nobody reads in it");
+        assert!(before.upgrade().is_none(), "no reader has it");
     }
 
     #[test]

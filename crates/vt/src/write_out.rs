@@ -101,8 +101,8 @@ impl WriteOuts {
                 // It was promised space, but holes may be too short for its blocks.
                 Err(error) if error.kind() == ErrorKind::NoSpace && !self.gate.is_failed() => {
                     if !make_room() {
-                        // The log has all of it, so it can be tried again. Whoever waits for it is
-                        // told.
+                        // The log has all of it, so it can be tried again. A caller that waits for
+                        // the write-out gets the error.
                         if !self.lacks_space.swap(true, Ordering::Relaxed) {
                             tracing::warn!(%error, "a memtable finds no space to be written out");
                         }

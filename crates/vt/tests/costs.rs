@@ -236,7 +236,7 @@ fn what_is_synced_little_by_little_goes_to_the_log_alone() {
         since(engine, &before)("vt.direct_bytes")
     };
     // The first 16 pages of a write stream go to the log.
-    assert_eq!(put(20, false), 4 * 4096, "nobody has asked for a sync");
+    assert_eq!(put(20, false), 4 * 4096, "there was no sync before");
     assert_eq!(put(100, true), 4 * 4096, "each is waited for");
     for _ in 0..10 {
         assert_eq!(put(30, false), 4 * 4096, "some are waited for together");

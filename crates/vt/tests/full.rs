@@ -119,7 +119,7 @@ fn overwrite_at_nine_tenths(background: bool, row_bytes: u64) {
     assert!(merged <= put_bytes / 2, "{merged} for {put_bytes}");
     assert!(carried <= 40 * put_bytes, "{carried} for {put_bytes}");
     if !background {
-        // Nobody made space beforehand.
+        // No thread made space beforehand.
         let counters = engine.counters();
         assert!(counters.get("vt.waits") > 0, "waits for space are counted");
         assert!(counters.get("vt.wait_us_max") > 0, "with their time");

@@ -47,7 +47,7 @@ fn owned(engine: &VtEngine) -> u64 {
 
 fn exclusive(engine: &VtEngine, holder: Holder<'_>) -> u64 {
     let found = engine.exclusive_space(&[holder], &mut |_, _| true);
-    found.expect("it reads").expect("nobody ended it")[0]
+    found.expect("it reads").expect("it is not cancelled")[0]
 }
 
 fn held() -> KeyRanges {

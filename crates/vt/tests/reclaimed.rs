@@ -44,7 +44,7 @@ fn counter(engine: &VtEngine, name: &str) -> u64 {
 
 fn garbage(engine: &VtEngine) -> u64 {
     let found = engine.exclusive_space(&[Holder::Garbage], &mut |_, _| true);
-    found.expect("it reads").expect("nobody ended it")[0]
+    found.expect("it reads").expect("it is not cancelled")[0]
 }
 
 /// What the comparison of two stores lets pass: in each table, less than a block of garbage is not
@@ -85,7 +85,7 @@ fn assert_came_back(with: u64, without: u64) {
 fn assert_told(engine: &VtEngine, holder: Holder<'_>, end: impl FnOnce() -> Result<(), KvError>) {
     let held = owned(engine);
     let told = engine.exclusive_space(&[holder], &mut |_, _| true);
-    let told = told.expect("it reads").expect("nobody ended it")[0];
+    let told = told.expect("it reads").expect("it is not cancelled")[0];
     end().expect("it goes");
     let came = held - owned(engine);
     println!("{held} held, {told} told, {came} came");

@@ -54,7 +54,7 @@ fn exclusive(engine: &VtEngine, holders: &[Holder<'_>]) -> Vec<u64> {
         assert!(done <= total, "{done} of {total}");
         true
     });
-    found.expect("it reads").expect("nobody ended it")
+    found.expect("it reads").expect("it is not cancelled")
 }
 
 fn commit(engine: &VtEngine, fill: impl FnOnce(&mut Batch<'static>)) {
@@ -414,7 +414,7 @@ fn one_walk_tells_the_shares_of_ten_thousand_pins() {
     let said = exclusive(&engine, &holders);
     let for_all = read() - before;
     println!("{held} held, {for_one} read for one, {for_all} for all");
-    assert_eq!(one[0], said[0], "whoever else is asked about");
+    assert_eq!(one[0], said[0], "the same beside other holders");
     // Long values are not read.
     assert!(for_one < held / 10, "{for_one} bytes read of {held}");
     assert!(

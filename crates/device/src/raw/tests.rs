@@ -1,7 +1,9 @@
 use super::*;
 use crate::{mounted_at, open_path};
+use rustix::fs::{FlockOperation, flock};
 use std::path::PathBuf;
 use std::process::Command;
+use stitch_base::thread;
 
 /// A loop device over a temporary file, detached when dropped. `None` without the permission to
 /// create one.
@@ -70,6 +72,29 @@ fn a_block_device_is_opened_once_for_writing_and_keeps_its_bytes() {
     device.discard(0, 1 << 20).unwrap();
     assert!(device.read_at(1 << 20, &mut out).is_err());
     assert_eq!(mounted_at(&disk.path).unwrap(), None);
+}
+
+#[test]
+fn a_device_that_is_busy_for_a_moment_is_opened() {
+    let Some(disk) = Loop::attach(1 << 20) else {
+        eprintln!("skipped: no loop device to be had here");
+        return;
+    };
+    let options = OpenOptions::default();
+    let device = RawDevice::open(&disk.path, options).unwrap();
+    let path = disk.path.clone();
+    let opener = thread::spawn("opener", move || RawDevice::open(&path, options));
+    SystemClock::default().sleep(Duration::from_millis(100));
+    drop(device);
+    opener.unwrap().join().unwrap().unwrap();
+    // As udev does while it looks at a device.
+    let looks = File::open(&disk.path).unwrap();
+    flock(&looks, FlockOperation::NonBlockingLockShared).unwrap();
+    let path = disk.path.clone();
+    let opener = thread::spawn("opener", move || RawDevice::open(&path, options));
+    SystemClock::default().sleep(Duration::from_millis(100));
+    drop(looks);
+    opener.unwrap().join().unwrap().unwrap();
 }
 
 #[test]

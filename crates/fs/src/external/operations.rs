@@ -49,7 +49,7 @@ impl FileSystem {
         Ok(self.externals.files()?.host_file(name)?)
     }
 
-    /// A file of the host in the folder of plain files that is nobody's contents.
+    /// A file of the host in the folder of plain files that is the contents of no inode.
     ///
     /// # Errors
     /// `FsError::External`; `FsError::Corrupt` without a folder.

@@ -1,8 +1,8 @@
 //! Which inodes the kernel is to be asked to forget, so that the table stays within its bound.
 //!
 //! The table cannot drop an entry by itself: the kernel goes on to use the number. So the front end
-//! asks the kernel to let go of what it does not use, and it answers with `forget`, or not
-//! at all for what is open, a working directory, or above something that is cached.
+//! asks the kernel to let go of what it does not use, and it answers with `forget`, or not at all
+//! for what is open, a working directory, or above something that is cached.
 //!
 //! The shards are searched in turn. Each gives away its least recently seen entries down to
 //! seven eighths of its share. What was named counts as just seen: it is named again only after all

@@ -76,8 +76,8 @@ impl Names {
     }
 
     /// These are the hashes of all names of a directory from `start` up to and including `end`, in
-    /// order, and perhaps others; those up to the mark may be left out. It is locked, or nobody
-    /// knows it yet.
+    /// order, and perhaps others; those up to the mark may be left out. It is locked, or no other
+    /// operation knows it yet.
     pub(super) fn learn(&self, dir: Ino, (start, end): (u64, u64), hashes: &[u64]) {
         debug_assert!(hashes.is_sorted(), "a walk meets names in their order");
         debug_assert!(end <= WHOLE, "no hash is larger");
@@ -101,7 +101,7 @@ impl Names {
     /// Moves the mark of a directory on to `end`. `false` if that would take too much, or names
     /// share a hash.
     fn extend(&self, known: &mut KnownDir, end: u64, hashes: &[u64]) -> bool {
-        // Somebody else may have walked at the same time, and come further.
+        // Another walk may have run at the same time, and come further.
         let mark = known.mark;
         known.mark = mark.max(end);
         let mut new = hashes.iter().filter(|&&hash| hash > mark && hash <= end);

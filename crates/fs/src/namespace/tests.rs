@@ -39,5 +39,5 @@ fn a_row_that_changed_since_it_was_read_is_read_again() {
     let unknown = early();
     let (_, moment) = unknown.row.as_ref().expect("it was read");
     assert!(fs.residents.inodes.is_as_of(ino, *moment));
-    assert_eq!(tail_of(unknown), [3; 5][..], "nobody has changed it");
+    assert_eq!(tail_of(unknown), [3; 5][..], "it is unchanged");
 }

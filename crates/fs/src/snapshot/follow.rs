@@ -9,7 +9,7 @@ use stitch_base::Ino;
 /// Looks up a directory of a view along a path from the root of `start`, so that it is known.
 /// `enter` returns the file system of the clone that lies at a directory, with its own directory;
 /// the path goes on in that. Returns the file system of the directory, and whether some directory
-/// above it does not let everybody pass.
+/// above it does not let all users pass.
 ///
 /// # Errors
 /// [`FsError::Stale`] if the path does not lead to `(view, dir)`.

@@ -34,7 +34,7 @@ impl SnapshotView {
         &self.info
     }
 
-    /// Reports whether some directory above the snapshot's did not let everybody pass. Then only
+    /// Reports whether some directory above the snapshot's did not let all users pass. Then only
     /// the owner of the directory may enter the snapshot by its name.
     #[must_use]
     pub const fn is_private(&self) -> bool {

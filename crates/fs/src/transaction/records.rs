@@ -109,7 +109,7 @@ pub trait PausedRecords {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PlainRecords;
 
-/// Nobody waits.
+/// A pause that holds back no writer.
 struct NotPaused;
 
 impl PausedRecords for NotPaused {

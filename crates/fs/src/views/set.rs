@@ -361,7 +361,7 @@ impl ViewSet {
         opened.retain(|_, view| view.strong_count() > 0);
         opened.insert(number, Arc::downgrade(&view));
         drop(opened);
-        // Whoever removed it meanwhile has not found it among those that are open.
+        // A removal meanwhile has not found it among those that are open.
         if self.record(number).is_none() {
             view.fs().is_removed.store(true, Ordering::Release);
         }

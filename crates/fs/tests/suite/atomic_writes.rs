@@ -126,7 +126,7 @@ fn one_that_ends_leaves_the_file_as_it_was() {
 }
 
 #[test]
-fn nobody_else_changes_the_contents_meanwhile() {
+fn no_other_writer_changes_the_contents_meanwhile() {
     let (setup, ino) = started();
     let fs = &setup.fs;
     let other = Writer::Process(OTHER.process);

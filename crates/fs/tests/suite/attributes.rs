@@ -154,10 +154,10 @@ fn writing_takes_capabilities() {
     setup.check();
 }
 
-/// Nobody says that it is a stranger who changes them: a mount without extended attributes is not
-/// told.
+/// No change says that its caller lacks privilege ([`ClearSetId::None`]): a mount without extended
+/// attributes is not told.
 #[test]
-fn whatever_changes_contents_takes_capabilities_whoever_does_it() {
+fn all_changes_of_contents_take_capabilities_from_all_callers() {
     type Change<'a> = &'a dyn Fn(&FileSystem, Ino) -> Result<(), FsError>;
     let write = |append, at, len| {
         move |fs: &FileSystem, ino| {

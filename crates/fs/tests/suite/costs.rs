@@ -51,7 +51,7 @@ fn creating_is_a_put_and_an_upsert() {
         setup.lookup(ROOT, "g").unwrap_err();
         setup.file(ROOT, "g");
     });
-    assert_eq!((gets, scans), (1, 0), "whoever makes a file has missed it");
+    assert_eq!((gets, scans), (1, 0), "the lookup has missed it");
     let [_, _, gets, _] = cost(&setup, || {
         setup.lookup(ROOT, "h").unwrap_err();
         setup.lookup(ROOT, "h").unwrap_err();
@@ -359,7 +359,7 @@ fn what_is_known_is_not_read_to_be_moved_or_removed() {
     let [_, commits, gets, scans] = cost(&setup, || {
         setup.fs.remove_dir(&SUPER, at(ROOT, "e")).unwrap();
     });
-    assert_eq!((commits, gets, scans), (1, 1, 0), "nobody knows it");
+    assert_eq!((commits, gets, scans), (1, 1, 0), "its inode is unknown");
 }
 
 #[test]

@@ -36,8 +36,8 @@ fn a_file_whose_length_cannot_be_told_is_read_and_takes_no_more_writes() {
     setup.check();
 }
 
-/// Each sync is told of the files that failed before it, and whoever syncs in the background knows
-/// them by the kind.
+/// Each sync reports the files that failed before it, with a kind of its own: a background sync
+/// tells old failures from new ones by it.
 #[test]
 fn a_sync_that_failed_is_told_apart_from_one_that_fails_now() {
     let setup = setup_external();
@@ -53,7 +53,7 @@ fn a_sync_that_failed_is_told_apart_from_one_that_fails_now() {
 
 /// What was synced and then cut counted twice, for as long as the store was open.
 #[test]
-fn a_cut_of_a_file_that_nobody_has_looked_into_is_counted() {
+fn a_cut_of_a_file_that_was_not_read_is_counted() {
     let setup = setup_external();
     large(&setup, "f");
     setup.fs.sync().unwrap();

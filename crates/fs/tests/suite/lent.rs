@@ -12,7 +12,7 @@ fn lent(setup: &Setup) -> (Ino, ExternalName) {
     (ino, lent.expect("it is external"))
 }
 
-/// What somebody reads who has the plain file open.
+/// What a process reads that has the plain file open.
 fn beside(setup: &Setup, name: ExternalName) -> Vec<u8> {
     let mut out = Vec::new();
     let read = files(setup).read_at(name, 0, 1 << 20, &mut out);
@@ -92,7 +92,7 @@ fn what_could_not_be_written_is_not_seen() {
 }
 
 #[test]
-fn a_lent_file_lives_as_long_as_somebody_knows_it() {
+fn a_lent_file_lives_as_long_as_its_inode_is_known() {
     let setup = setup_external();
     let (ino, name) = lent(&setup);
     setup.fs.unlink(&SUPER, at(ROOT, "f")).unwrap();

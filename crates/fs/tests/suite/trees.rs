@@ -175,7 +175,7 @@ fn who_is_inside_finds_nothing_and_open_files_live() {
     assert!(matches!(refused, Err(FsError::NotFound)));
     assert!(matches!(setup.lookup(top, "d0"), Err(FsError::NotFound)));
     assert_eq!(setup.names(top), [""; 0]);
-    // Deeper down nobody has noticed yet.
+    // The removal has not come to the directories deeper down yet.
     setup.file(inner.ino, "late");
     empty_all(&setup);
     let refused = setup.fs.create(&SUPER, at(inner.ino, "new"), &new(0o644));

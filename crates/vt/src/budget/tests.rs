@@ -25,7 +25,7 @@ fn lists_are_counted_as_they_come_and_go() {
     let version = text_version("tree 1\nL1 3 a..c 100\nL1 4 d..e 100");
     let lists = Arc::clone(&version.lists);
     let two = lists.bytes();
-    assert!(two > 0, "tables that nobody has read take memory");
+    assert!(two > 0, "tables that were never read take memory");
     let mut edit = version.edit();
     edit.added.push((1, Arc::new(with_runs(5, 10_000))));
     edit.removed.push(TableId(3));

@@ -136,7 +136,7 @@ fn without_displacing_they_need_room() {
     });
     assert_eq!(kept(&cache, 0..100), 100, "those that came first");
     assert_eq!(kept(&cache, 105..200), 0);
-    // Those of a branch take the place of what nobody has found.
+    // Those of a branch take the place of blocks that no lookup has found.
     insert_written(&cache, 200..400);
     assert_eq!(kept(&cache, 0..200), 0);
     cache.assert_sound();

@@ -128,7 +128,7 @@ impl CommitRoom {
             return has_more.then_some(None).ok_or(refused);
         }
         let wanted = match class {
-            // What is left of a longer promise would be for anyone.
+            // Commits of any class could use the rest of a longer promise.
             SpaceClass::Allocated => missing,
             _ => missing.max(ROOM_BYTES.min(free_bytes.min(roomy_bytes) / 2)),
         };

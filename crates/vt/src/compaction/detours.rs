@@ -144,7 +144,7 @@ impl Detours {
 }
 
 /// Splits the unreadable tables that a plan goes around: those that newer range deletes hide from
-/// everyone, and the others.
+/// all readers, and the others.
 pub(super) fn split_hidden(
     around: &[Arc<TableHandle>],
     range_deletes: &Fragments,
@@ -154,7 +154,7 @@ pub(super) fn split_hidden(
     (hidden.iter().map(|t| t.meta().id).collect(), others)
 }
 
-/// Reports whether newer range deletes hide an unreadable table from everyone. They hide what is
+/// Reports whether newer range deletes hide an unreadable table from all readers. They hide what is
 /// below it too, so its own range deletes are not missed.
 fn is_hidden(meta: &TableMeta, range_deletes: &Fragments) -> bool {
     // The last key of a range that ends before the first key after it.

@@ -1,6 +1,6 @@
-//! Keeps of each key what somebody can still see.
+//! Keeps of each key what some reader can still see.
 //!
-//! Snapshots divide sequence numbers into stripes: nobody can tell apart two states within one.
+//! Snapshots divide sequence numbers into stripes: no reader can tell apart two states within one.
 //! Of each stripe only its last state is kept:
 //!
 //! 1. Walk a key's versions from the oldest stripe to the newest, and know (where possible) the

@@ -44,14 +44,14 @@ impl Level0Debt {
         }
     }
 
-    /// Takes note of whether anybody writes.
+    /// Notes whether writes have paused.
     pub(crate) fn set_quiet(&self, is_quiet: bool) {
         if self.is_quiet.load(Ordering::Relaxed) != is_quiet {
             self.is_quiet.store(is_quiet, Ordering::Relaxed);
         }
     }
 
-    /// True if nobody needs it to wait.
+    /// True if level 0 need not wait.
     #[cfg(test)]
     pub(crate) fn is_quiet(&self) -> bool {
         self.is_quiet.load(Ordering::Relaxed)

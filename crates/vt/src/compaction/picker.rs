@@ -74,13 +74,13 @@ pub(super) use tables::{are_disjoint, bounds};
 pub(crate) enum Pressure {
     /// Only what keeps the shape.
     Shape,
-    /// Also what gives space back, since nobody waits.
+    /// Also what gives space back, since the store is idle.
     Idle,
     /// The same, and values of several levels are merged, before they are brought into key order.
     Order,
     /// Space is low: also what gives back enough for what it costs, the more the less is left.
     Low,
-    /// Space is low, and nobody writes: anything that may give space back.
+    /// Space is low, and writes have paused: anything that may give space back.
     Space,
     /// The same, and a commit waits for it.
     Room,

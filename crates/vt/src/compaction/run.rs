@@ -200,7 +200,7 @@ struct Job<'a> {
     is_in_pieces: bool,
     /// What stays in its level.
     held_keys: HeldKeys,
-    /// Unreadable tables that range deletes hide from everyone.
+    /// Unreadable tables that range deletes hide from all readers.
     dropped: Vec<TableId>,
     /// Dropped snapshots that the inputs still hold versions for.
     released: BTreeSet<Holders>,
@@ -502,7 +502,7 @@ impl<'a> Job<'a> {
     }
 }
 
-/// True if newer range deletes hide a whole table from everyone.
+/// True if newer range deletes hide a whole table from all readers.
 fn is_hidden(meta: &TableMeta, range_deletes: &Fragments) -> bool {
     if meta.range_delete_count > 0 || range_deletes.is_empty() {
         return false;

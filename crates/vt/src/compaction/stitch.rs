@@ -8,7 +8,7 @@
 //!         1      2 4     5       6 3       7 8 9
 //! ```
 //!
-//! 1. A block that a newer range delete hides from everyone is dropped unread.
+//! 1. A block that a newer range delete hides from all readers is dropped unread.
 //! 2. Blocks whose key ranges overlap, directly or through others, form a group. Groups are in key
 //!    order and share no key.
 //! 3. A group of one block is a candidate for stitching where nothing in it can vanish now.
@@ -97,7 +97,7 @@ pub(crate) enum Step {
     Stitch(Piece),
     /// Read these blocks and write what is left of them. Pieces of one input are in order.
     Merge(Vec<Piece>),
-    /// Nobody can see anything in these blocks.
+    /// No reader can see anything in these blocks.
     Drop(Piece),
 }
 

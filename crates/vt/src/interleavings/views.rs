@@ -31,7 +31,7 @@ fn change(views: &Views) -> u64 {
     number_of(&changed)
 }
 
-/// Nobody is given a view older than one that anybody had before, whichever shards they are of:
+/// No reader gets a view older than one that any reader had before, whichever shards they are of:
 /// what one reader has seen, all see.
 #[test]
 fn views_go_back_in_no_shard() {

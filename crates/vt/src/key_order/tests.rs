@@ -181,7 +181,7 @@ fn idle_steps_are_short_and_wait_for_those_who_write() {
     for look in 0..60 {
         store.put(look, 1, PAGE);
         store.clock.advance(Duration::from_secs(4));
-        assert!(!idle.look(&store.engine.store).unwrap(), "somebody writes");
+        assert!(!idle.look(&store.engine.store).unwrap(), "rows are written");
     }
     assert_eq!(store.counter("vt.ordered_bytes"), 0);
     for _ in 0..60 {

@@ -561,7 +561,7 @@ impl<'a> Content<'a> {
     }
 }
 
-/// A completely filled node that nobody knows yet.
+/// A completely filled node that no link leads to yet.
 fn new_node(arena: &mut Arena, tree: TreeId, entry: &Content<'_>, height: usize) -> *mut Node {
     let value = entry.value;
     let fixed = Node {
@@ -578,7 +578,7 @@ fn new_node(arena: &mut Arena, tree: TreeId, entry: &Content<'_>, height: usize)
     let value_at = key_at + entry.key.len();
     let piece = arena.allocate(value_at + value.len());
     assert!(piece.cast::<Node>().is_aligned(), "the arena aligns pieces");
-    // SAFETY: the piece is aligned, long enough for all parts, and nobody else's.
+    // SAFETY: the piece is aligned, long enough for all parts, and for this node alone.
     unsafe {
         piece.cast::<Node>().write(fixed);
         for level in 0..height {

@@ -19,7 +19,7 @@ const LEARN_MEMTABLE_BYTES: u64 = 64 << 10;
 const RUN_COUNT: u64 = 1024;
 /// A smaller memtable makes a row of fewer.
 const RUN_MEMTABLE_BYTES: u64 = 4 << 10;
-/// Nobody looks, unless asked to scan, where rows are longer than this on average.
+/// Where rows are longer than this on average, only scans look for gaps.
 const LOOK_ROW_BYTES_MAX: u64 = 1024;
 /// A look at a row of deletes ends after so many rows that are none.
 const LOOK_ROWS_MAX: u64 = 1024;

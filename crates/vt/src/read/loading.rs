@@ -7,8 +7,8 @@ use bytes::Bytes;
 use std::sync::Arc;
 use stitch_base::Seqno;
 
-/// A cursor over entries whose values are all there. Beyond the bounds it ends: what nobody asks
-/// for is not read.
+/// A cursor over entries whose values are all there. It ends at its bounds: no value beyond them is
+/// read.
 pub(super) struct Loading {
     inner: BoxIter,
     values: ValueReader,

@@ -42,7 +42,7 @@ fn nothing_is_held_after_a_task_was_dropped() {
         std::thread::yield_now();
     }
     drop(tasks);
-    assert_eq!(Arc::strong_count(&held), 1, "nobody has it");
+    assert_eq!(Arc::strong_count(&held), 1, "no task holds it");
 }
 
 struct Panics;

@@ -204,7 +204,7 @@ impl<'a> LogReplay<'a> {
             let origin = entries.iter().map(|entry| entry.origin).max();
             self.tables.skip_ids(origin.expect("an index is not empty"));
             let run = DirectRun::new(&committer.volume, &committer.cache, logged.tree, entries);
-            // What is durable and damaged is an error for who reads it.
+            // A read of what is durable and damaged returns the error.
             if !self.is_durable(end)?
                 && let Err(error) = run.blocks.verify()
             {

@@ -131,8 +131,8 @@ impl OfDropped<'_> {
         found.blocks.insert(place.block_addr);
     }
 
-    /// Garbage that a range delete hides, from everyone who could see it. It goes with its table if
-    /// the range delete is in it. Until then the range delete goes down, as all of them do.
+    /// Garbage that a range delete hides from all readers that could see it. It goes with its table
+    /// if the range delete is in it. Until then the range delete goes down, as all of them do.
     fn add_deleted(&mut self, place: SweepPlace, bytes: u64) {
         let is_near = |table: TableId| self.with_range_deletes.contains(&table);
         if place.table.is_some_and(is_near) {

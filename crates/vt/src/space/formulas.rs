@@ -4,8 +4,8 @@ use stitch_kv::SpaceClass;
 
 /// Below this share of the zones, space is low: one part in this many.
 pub(super) const LOW_PART: u64 = 10;
-/// What may be rewritten to give space back where nobody waits for it, in multiples of what hides
-/// it, as soon as space is low; twice as much where half of that is left, and so on.
+/// What may be rewritten to give space back where no commit waits for it, in multiples of what
+/// hides it, as soon as space is low; twice as much where half of that is left, and so on.
 pub(super) const LOW_COST: u64 = 4;
 /// The most of the zones that all stores together keep for compactions: one part in this many.
 const RESERVES_PART: u64 = 4;

@@ -15,7 +15,7 @@ fn held(snapshots: &[u64]) -> Superseded {
     Superseded::new(KeyMoments::of_every_key(&seqnos(snapshots)))
 }
 
-/// Versions that nobody needs while these snapshots are held.
+/// Versions that no reader needs while these snapshots are held.
 fn released(superseded: &Superseded, snapshots: &[u64]) -> u64 {
     superseded.released_count(&seqnos(snapshots))
 }
@@ -163,7 +163,7 @@ fn a_full_store_gets_back_what_a_dropped_snapshot_held() {
         if is_opened_again {
             store.reopen();
         }
-        // Nobody settles, and these rows overlap nothing.
+        // Without a quiesce in between, and these rows overlap nothing.
         store.put(rows, 4500, 1900);
         store.check();
     }

@@ -68,7 +68,7 @@ impl<T: Deref<Target = Table>> TableBlocks<T> {
         }
     }
 
-    /// What it has seen: for who counts it in its place.
+    /// Takes what it has seen, for a caller that counts it instead.
     pub(super) fn take_seen(&mut self) -> Seen {
         std::mem::take(&mut self.seen)
     }

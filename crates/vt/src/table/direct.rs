@@ -159,7 +159,7 @@ impl ValueReader {
         Ok(block.payload().clone())
     }
 
-    /// As [`Self::get`], for who will not come again.
+    /// Reads like [`Self::get`], for a caller that reads the block once: the cache stays as it is.
     ///
     /// # Errors
     /// As [`Self::get`].

@@ -59,7 +59,7 @@ impl Work for IndexPrefetch {
     }
 }
 
-/// True if nobody else fetches the table; nobody will until the claim is taken back.
+/// True if no other prefetch fetches the table; none will until the claim is taken back.
 fn claim(claims: &Claims, id: TableId) -> bool {
     let mut claims = claims.lock();
     let is_free = !claims.contains(&id);

@@ -26,7 +26,7 @@ const GROUP_BYTES: u64 = 128 << 10;
 pub(super) enum Reader {
     /// A walk: those beside it come at once.
     Walk,
-    /// A point read: they come behind it, if anybody may fetch them.
+    /// A point read: a prefetch fetches them after it, if there are threads and room for it.
     Point,
 }
 

@@ -206,7 +206,7 @@ impl Loader {
         }
     }
 
-    /// As [`Self::cached_data`], without a trace: for who will not come again.
+    /// Looks up like [`Self::cached_data`], without a trace, for a caller that reads it once.
     pub(super) fn glance_data(&self, data: &DataRef) -> Option<Arc<DataBlock>> {
         match self.cache.glance(&data.key()) {
             Some(CachedBlock::Data(block)) => Some(block),
@@ -214,7 +214,7 @@ impl Loader {
         }
     }
 
-    /// A data block, for who will not come again: from the cache, without a trace, or past it.
+    /// A data block, for a caller that reads it once: from the cache, without a trace, or past it.
     pub(super) fn data_once(&self, data: &DataRef) -> Result<Arc<DataBlock>, VtError> {
         match self.glance_data(data) {
             Some(block) => Ok(block),

@@ -122,7 +122,7 @@ pub(crate) struct RunIter<L> {
     stream: Option<Stream<L>>,
     /// Shared with those who read what lies before and after.
     pace: Arc<Pace>,
-    /// How to begin, where somebody has read up to here.
+    /// How to begin, where another cursor has read up to here.
     start: Option<Start>,
     window_bytes: u64,
     /// It has come to the block that it stands on from the one before.
@@ -247,7 +247,7 @@ impl<L: BlockList + Clone> RunIter<L> {
         let (mut span, next) = self.span(wanted)?;
         self.tell(next)?;
         let blocks = match self.loader.read_data_each(&span) {
-            // It may be a block that nobody wants yet.
+            // The damaged one may be a block that the caller has not asked for.
             Err(_) if span.len() > 1 => {
                 span.truncate(1);
                 self.loader.read_data_each(&span)?

@@ -23,7 +23,7 @@ use stitch_kv::Caching;
 
 /// Windows that are read or waiting, beside the one whose rows are given out.
 const WINDOWS: usize = 2;
-/// Sizes of a window. The first is small, so that somebody soon has a row.
+/// Sizes of a window. The first is small, so that the reader soon has a row.
 const WINDOW_BYTES_MIN: u64 = 64 << 10;
 pub(super) const WINDOW_BYTES_MAX: u64 = 1 << 20;
 /// The same where blocks lie in many places: a window is as many pieces as there are places, and it

@@ -92,7 +92,7 @@ impl VersionBuilder {
         Ok(())
     }
 
-    /// As [`Self::apply`], of an edit that nobody else needs.
+    /// Applies an edit like [`Self::apply`], and consumes it.
     ///
     /// # Errors
     /// As [`Self::apply`].

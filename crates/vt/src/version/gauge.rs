@@ -1,7 +1,8 @@
-//! What is in memory of tables that nobody reads: their lists of runs, their keys, their handles.
+//! What tables take in memory while they are not read: their lists of runs, their keys, their
+//! handles.
 //!
-//! Each handle counts itself when it is made and when it goes, so that nobody ever walks over all
-//! tables to know the sum.
+//! Each handle counts itself when it is made and when it goes, so that the sum needs no walk over
+//! all tables.
 
 use super::TableHandle;
 use crate::table::Table;

@@ -26,7 +26,7 @@ pub(crate) struct TableHandle {
     lists: Arc<Gauge>,
 }
 
-/// Space that nobody has any more once this is dropped.
+/// Space that is released when this is dropped.
 pub(crate) struct LeftBehind {
     volume: Arc<Volume>,
     runs: Vec<Run>,
@@ -108,7 +108,7 @@ impl TableHandle {
         })
     }
 
-    /// Says that the table is in no new version, durably: `runs` are nobody's when the handle is
+    /// Notes that the table is durably in no new version: `runs` are released when the handle is
     /// dropped. `successors` took over the rest.
     pub(crate) fn leave(&self, volume: &Arc<Volume>, runs: Vec<Run>, successors: Vec<Arc<Self>>) {
         let left_behind = LeftBehind::new(volume, runs, successors);

@@ -59,7 +59,7 @@ struct Lengths {
 }
 
 impl MemtableWriter<'_> {
-    /// Ranges of a tree that are empty for who sees all of a sealed memtable, the oldest.
+    /// Ranges of a tree that are empty for readers that see all of a sealed memtable, the oldest.
     pub(super) fn emptied(&self, tree: &TreeVersion) -> Vec<RangeDelete> {
         if !self.buffer.has_deletes() || tree.is_branch() {
             return Vec::new();
@@ -67,7 +67,7 @@ impl MemtableWriter<'_> {
         let mut out = match self.find_emptied(tree) {
             Ok(found) => found,
             Err(error) => {
-                // Whoever reads there is told.
+                // A read of these rows returns the error.
                 tracing::debug!(%error, "deletes are written as they are");
                 return Vec::new();
             }

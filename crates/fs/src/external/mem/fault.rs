@@ -141,7 +141,7 @@ impl File {
             self.current = MemContents::clone(&self.durable);
             self.current.set_len(len);
         }
-        // Otherwise it is read, and nobody knows any more that it is not durable.
+        // Otherwise reads still return it, but no later sync makes it durable.
         self.is_unsure |= fate == 2;
         self.pending.push(FileChange::SetLen(len));
     }

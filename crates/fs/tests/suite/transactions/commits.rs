@@ -162,7 +162,7 @@ fn links_and_replaced_names_are_known_at_once() {
         "it stands for the same inode"
     );
     assert!(committed.inodes.contains(&one) && committed.inodes.contains(&two));
-    assert!(!committed.inodes.contains(&new), "nobody knows it yet");
+    assert!(!committed.inodes.contains(&new), "it was never looked up");
     assert_eq!(setup.attr(one).nlink, 2);
     assert_eq!(setup.attr(two).nlink, 0);
     assert_eq!(ino(&setup.fs, "two"), new);

@@ -4,7 +4,7 @@
 //! plain map holds their values as mainline has them. Checked are:
 //!
 //! - every read: a transaction sees what there was when it began, and its own writes;
-//! - every commit, also with snapshot isolation: nobody has changed since the begin what it writes
+//! - every commit, also with snapshot isolation: what it writes was not changed since the begin
 //!   (first committer wins), and mainline is what the map says afterwards;
 //! - of serializable ones: what was read is as at the commit, and the graph of dependencies of all
 //!   that was committed has no cycle (see [`checker`]).

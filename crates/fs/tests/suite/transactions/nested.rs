@@ -366,7 +366,7 @@ fn read_inside(asked: TransactionIsolation, commits: bool) {
 fn what_an_inner_one_reads_counts_for_a_serializable_outer_one() {
     for asked in [SI, SER] {
         read_inside(asked, true);
-        // Whoever sees it fail may decide by that.
+        // The program may decide by seeing it fail.
         read_inside(asked, false);
     }
 }

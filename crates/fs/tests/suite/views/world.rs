@@ -502,7 +502,7 @@ impl World {
         let now = self.setup.clock.now();
         let other = Rc::new(setup());
         let old = Rc::try_unwrap(std::mem::replace(&mut self.setup, other));
-        let old = old.unwrap_or_else(|_| panic!("nobody else has it"));
+        let old = old.unwrap_or_else(|_| panic!("there is another reference to it"));
         self.setup = Rc::new(old.reopened());
         let ahead = now.0 - self.setup.clock.now().0;
         let ahead = std::time::Duration::from_nanos(ahead.unsigned_abs());

@@ -189,10 +189,20 @@ fn read_at(offset: u64) -> Read {
     }
 }
 
+/// Reports whether a listing has a name. Numbers and offsets of its entries can have any bytes.
 fn holds(listed: &[u8], name: &str) -> bool {
-    listed
-        .windows(name.len())
-        .any(|part| part == name.as_bytes())
+    const HEAD: usize = 24;
+    let mut rest = listed;
+    while let Some((head, names)) = rest.split_at_checked(HEAD) {
+        let len: [u8; 4] = head[16..20].try_into().unwrap();
+        let len = u32::from_le_bytes(len) as usize;
+        if &names[..len] == name.as_bytes() {
+            return true;
+        }
+        rest = names.get(len.next_multiple_of(8)..).unwrap_or_default();
+    }
+    assert!(rest.is_empty(), "entries are whole");
+    false
 }
 
 #[test]

@@ -64,7 +64,7 @@ pub(super) struct Prepared<'a> {
 }
 
 impl Prepared<'_> {
-    /// They belong to a version, or nobody knows whether they do.
+    /// Keeps their blocks: the tables belong to a version, or it is unknown whether they do.
     fn forget(&mut self) {
         self.rewritten.clear();
         self.batch.clear();
@@ -195,7 +195,7 @@ impl Absorber {
             return Ok(None);
         };
         drop(version);
-        // Compactions keep what readers of now see, until nobody can come to see it.
+        // Compactions keep what reads see now, until the moved tables are visible to all new reads.
         let moment = self.committer.hold_now();
         let last = moved.last;
         self.install_moved(&mut installer, moved, prepared)?;

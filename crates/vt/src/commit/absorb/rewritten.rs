@@ -1,7 +1,7 @@
 //! Tables of absorbs that are written anew: the batch that comes along, and what was written to a
 //! branch whose own tables stay where they are.
 //!
-//! Nobody ever sees a part of what is absorbed. So each key has one state, and only the order of
+//! No read ever sees a part of what is absorbed. So each key has one state, and only the order of
 //! the numbers counts. A copy numbers them anew, close together:
 //!
 //! ```text
@@ -212,7 +212,7 @@ impl AbsorbWriter {
     }
 }
 
-/// Rules of tables that nobody has seen a part of.
+/// Rules of tables of which no read has seen a part.
 fn output_rules(
     stream: Stream,
     precision: stitch_filter::Precision,

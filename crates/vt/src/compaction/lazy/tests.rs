@@ -41,7 +41,7 @@ fn level_0_waits_until_reads_have_paid_for_it() {
 }
 
 #[test]
-fn level_0_is_due_while_nobody_writes() {
+fn level_0_is_due_while_writes_have_paused() {
     let version = text_version("tree 1\nL0 5 a..z 65536");
     let debt = Level0Debt::default();
     assert!(!debt.is_due(&version));

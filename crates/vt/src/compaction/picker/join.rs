@@ -1,7 +1,7 @@
 //! Joins tables where a level has too many for what they weigh, so that their number is bounded.
 //!
-//! A table becomes smaller where it is: deletes, range deletes and dropped snapshots empty it, or
-//! somebody opens the store with larger tables. Nothing but the way down a level would make it
+//! A table becomes too small where it is: deletes, range deletes and dropped snapshots empty it, or
+//! the store is opened with a larger `table_bytes`. Nothing but the way down a level would make it
 //! larger again. So a level below 0 is *over its bound* when it has more than `2 * weight /
 //! table_bytes + 1` tables. Then neighbours that together weigh no more than one table should are
 //! joined.
@@ -13,7 +13,7 @@
 //!    than `(n - 1) / 2` times that, and the level would not be over its bound.
 //! 2. A join makes one table of two or more, or none: it is not cut by size, and nothing else cuts
 //!    it. So there are fewer joins than tables.
-//! 3. What else is picked when nobody writes takes entries a level down, which can be done only so
+//! 3. What else is picked without new writes takes entries a level down, which can be done only so
 //!    often, or lets some vanish. What is written anew in its level stays one table, if it weighs
 //!    no more than two should, so that joins and it do not take turns.
 //!

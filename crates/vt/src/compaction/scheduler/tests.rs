@@ -23,7 +23,7 @@ enum Gate {
     #[default]
     Open,
     Closed,
-    /// Somebody waits at it.
+    /// The thread waits at it.
     Met,
 }
 
@@ -275,7 +275,7 @@ fn with_one_compactor_there_is_one_at_a_time() {
 }
 
 #[test]
-fn who_wants_to_be_alone_goes_next_and_nobody_beside() {
+fn a_compaction_that_must_be_alone_goes_next_and_none_beside_it() {
     let two = Two::new(2);
     let held = two.hold();
     let (goes, may_end) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(())));

@@ -60,7 +60,7 @@ fn leaves(table: &Table) -> Vec<Leaf> {
     }
 }
 
-/// Index blocks that are in the cache, once nobody fetches any.
+/// Index blocks that are in the cache, once all prefetches have ended.
 fn cached(table: &Table) -> usize {
     table.loader.cache.index_prefetches().finish();
     let leaves = leaves(table);

@@ -156,11 +156,11 @@ fn what_is_in_the_cache_is_found_past_it() {
 fn what_the_cache_lets_go_is_gone() {
     let bed = Bed::new(64 << 20);
     let written = written(&bed);
-    // A cache of nothing keeps nothing, and nobody else does.
+    // A cache of nothing keeps nothing, and neither does the table.
     let table = cold(&bed, &written, 0);
     assert_eq!(find_again(&table), [false, false]);
     assert_eq!(find_again(&table), [false, false]);
-    // Blocks that nobody asks for leave a cache that is full.
+    // Blocks that no read asks for leave a cache that is full.
     let table = cold(&bed, &written, 2 << 20);
     find_again(&table);
     assert_eq!(find_again(&table), [true, true]);

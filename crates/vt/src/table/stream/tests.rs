@@ -310,7 +310,7 @@ fn what_lies_around_is_read_once_however_often_it_is_asked_for() {
 }
 
 #[test]
-fn parts_that_nobody_comes_for_make_room() {
+fn parts_that_no_reader_takes_make_room() {
     let bed = Bed::new(64 << 20);
     let written = bed.table(&model(), &options(16 << 10));
     let table = reopened(&bed, &written, 8 << 20, AHEAD_BYTES);
@@ -331,7 +331,7 @@ fn parts_that_nobody_comes_for_make_room() {
     assert!(cache.prefetched().is_empty(), "nothing is left");
 }
 
-/// What is read ahead of somebody took the place of what he was reading.
+/// Parts that were asked for later took the memory of parts that were being read.
 #[test]
 fn parts_that_come_later_take_no_place_of_what_is_being_read() {
     let bed = Bed::new(64 << 20);
@@ -353,7 +353,7 @@ fn parts_that_come_later_take_no_place_of_what_is_being_read() {
         walk(&table, keys(from, from + 10)).1.unwrap();
     }
     assert_eq!(read(), before, "it was read ahead");
-    // Nobody comes for the last of it any more.
+    // No reader takes the last of it any more.
     for from in (120..480).step_by(10) {
         walk(&table, keys(from, from + 10)).1.unwrap();
     }

@@ -6,8 +6,8 @@
 //!   out.
 //! - Blocks of a branch displace probationary blocks ([`BlockCache::insert_written`]): the absorb
 //!   of the branch reads them soon. They stay out where there are none.
-//! - Values of a page or more do, too. Whoever reads those keeps them himself, as the kernel does
-//!   above a mount, or reads more of them than there is room for.
+//! - Values of a page or more do, too. Their readers keep them in a cache of their own, as the
+//!   kernel does above a mount, or read more of them than there is room for.
 //! - A block's key in the cache is its address, which a data block gets with all blocks of the
 //!   buffer. Until then copies wait here.
 
