@@ -1,14 +1,19 @@
 //! Changing attributes.
 
-use crate::change::Change;
-use crate::data::frees_space;
+mod operations;
+
+use crate::access::Permissions;
+use crate::change::{Change, Changes};
+use crate::data::{ContentChanges, frees_space};
 use crate::events::Event;
-use crate::fixed;
+use crate::fixed::{self, FixedFiles};
 use crate::inode::Inode;
-use crate::namespace::low_bits;
-use crate::system::FileSystem;
+use crate::namespace::{Namespace, low_bits};
+use crate::residents::Residents;
+use crate::xattr::mask_acl;
 use crate::{
-    AtimePolicy, Attr, Caller, ClearSetId, DirName, FsError, FsResult, SetAttr, SetTime, inode_flag,
+    AtimePolicy, Attr, Caller, ClearSetId, DirName, FsError, FsOptions, FsResult, SetAttr, SetTime,
+    inode_flag,
 };
 use stitch_base::Ino;
 use stitch_format::fs_inode::{FileKind, InodeHead, row_flag};
@@ -16,49 +21,48 @@ use stitch_format::fs_inode::{FileKind, InodeHead, row_flag};
 const SET_GID: u16 = 0o2000;
 const DAY_NS: i64 = 86_400_000_000_000;
 
-impl FileSystem {
-    /// Changes attributes. Whether the caller may is checked elsewhere (by the kernel, or see
-    /// [`Self::access`]), except for the rules of set-id bits.
-    ///
-    /// # Errors
-    /// [`FsError::Perm`] for what is immutable or append-only; with a size [`FsError::IsDir`],
-    /// [`FsError::Invalid`] for what has no size to set, [`FsError::FileTooBig`];
-    /// [`FsError::NoSpace`], [`FsError::ReadOnly`], [`FsError::Stale`].
-    ///
-    /// # Cost
-    /// One upsert that reads nothing; with a size a few messages more, whatever the sizes.
-    pub fn set_attr(&self, caller: &Caller<'_>, ino: Ino, set: &SetAttr) -> FsResult<Attr> {
-        self.check_writable()?;
+/// Changes attributes: mode, owner, size, times and flags.
+///
+/// Invariant: a change is one batch, and attributes of an inode change while it is locked.
+#[derive(Clone, Copy)]
+struct AttrChanges<'fs> {
+    residents: &'fs Residents,
+    names: Namespace<'fs>,
+    /// Reads ACLs, which follow the mode.
+    permissions: Permissions<'fs>,
+    /// Changes sizes.
+    contents: ContentChanges<'fs>,
+    fixed: FixedFiles<'fs>,
+    changes: Changes<'fs>,
+    /// The set-group-ID bit follows the caller's groups.
+    checks_permissions: bool,
+}
+
+impl AttrChanges<'_> {
+    /// See [`crate::FileSystem::set_attr`].
+    fn set(&self, caller: &Caller<'_>, ino: Ino, set: &SetAttr) -> FsResult<Attr> {
         let _inode = self.residents.locks.inode_write(ino);
         let inode = self.residents.inodes.get(ino)?;
         self.set_locked(caller, inode, set)
     }
 
-    /// As [`Self::set_attr`], of what a name stands for, known or not; no size. `None` if that is a
-    /// symbolic link: nothing is changed then. Counts no lookup.
-    ///
-    /// # Errors
-    /// As [`Self::set_attr`] and [`Self::lookup`]; [`FsError::Invalid`] with a size.
-    ///
-    /// # Cost
-    /// A point read of the name, one put or upsert.
-    pub fn set_attr_at(
+    /// See [`crate::FileSystem::set_attr_at`].
+    fn set_at(
         &self,
         caller: &Caller<'_>,
         at: DirName<'_>,
         set: &SetAttr,
     ) -> FsResult<Option<Attr>> {
-        self.check_writable()?;
         if set.size.is_some() {
             return Err(FsError::Invalid("sizes are set of what is known"));
         }
-        if let Some(ino) = self.namespace().dots(at)? {
-            return self.set_attr(caller, ino, set).map(Some);
+        if let Some(ino) = self.names.dots(at)? {
+            return self.set(caller, ino, set).map(Some);
         }
         let _names = self.residents.locks.dir_read(at.parent);
-        let early = self.namespace().early(at)?;
+        let early = self.names.early(at)?;
         let _inode = self.residents.locks.inode_write(early.ino());
-        let (inode, _) = self.namespace().inode_of(at, early)?;
+        let (inode, _) = self.names.inode_of(at, early)?;
         if inode.head.kind == FileKind::Symlink {
             return Ok(None);
         }
@@ -71,16 +75,16 @@ impl FileSystem {
         if *set == SetAttr::default() {
             return Ok(Attr::of(&inode.head));
         }
-        let contents = self.content_changes();
+        let contents = &self.contents;
         let inode = match set.size {
             Some(size) => contents.with_room_for_size(inode, size)?,
             None => inode,
         };
         let gives_back = |size| frees_space(&inode.head, size);
         let mut change = if set.size.is_some_and(gives_back) {
-            Change::giving_back(self)
+            self.changes.begin_giving_back()
         } else {
-            Change::new(self)
+            self.changes.begin()
         };
         let mut staged = contents.stage(inode)?;
         if let Some(size) = set.size {
@@ -129,17 +133,18 @@ impl FileSystem {
         let Some(perm) = set.perm else { return Ok(()) };
         new.perm = low_bits(perm);
         let keeps_group = caller.is_privileged() || caller.is_in_group(new.gid);
-        if self.options.check_permissions && new.kind != FileKind::Directory && !keeps_group {
+        if self.checks_permissions && new.kind != FileKind::Directory && !keeps_group {
             new.perm &= !SET_GID;
         }
+        debug_assert!(new.perm <= 0o7777, "the kind is not among the bits");
         if new.has(row_flag::ACCESS_ACL) {
-            self.mask_acl(change, new)?;
+            mask_acl(&self.permissions, change, new)?;
         }
         Ok(())
     }
 
     fn set_times(&self, set: &SetAttr, new: &mut InodeHead) {
-        let now = self.now();
+        let now = self.changes.now();
         let time = |time: SetTime| match time {
             SetTime::Now => now,
             SetTime::At(at) => at.0,
@@ -149,14 +154,8 @@ impl FileSystem {
         new.ctime = set.ctime.map_or(now, |at| at.0);
     }
 
-    /// Flags as of `chattr`, see [`crate::inode_flag`]; others are dropped.
-    ///
-    /// # Errors
-    /// [`FsError::Perm`] to change `IMMUTABLE` or `APPEND` without privilege, or as somebody
-    /// else's; [`FsError::Unsupported`] for what has no flags; [`FsError::ReadOnly`],
-    /// [`FsError::Stale`].
-    pub fn set_inode_flags(&self, caller: &Caller<'_>, ino: Ino, flags: u32) -> FsResult<Attr> {
-        self.check_writable()?;
+    /// See [`crate::FileSystem::set_inode_flags`].
+    fn set_flags(&self, caller: &Caller<'_>, ino: Ino, flags: u32) -> FsResult<Attr> {
         let _inode = self.residents.locks.inode_write(ino);
         let inode = self.residents.inodes.get(ino)?;
         if !matches!(inode.head.kind, FileKind::Regular | FileKind::Directory) {
@@ -169,12 +168,14 @@ impl FileSystem {
         }
         let mut new = inode.head;
         new.iflags = flags & inode_flag::ALL;
-        new.ctime = self.now();
-        let mut change = Change::new(self);
+        new.ctime = self.changes.now();
+        let mut change = self.changes.begin();
         change.attrs(&inode, &new)?;
+        debug_assert_eq!(new.iflags & !inode_flag::ALL, 0, "others were dropped");
         let is_fixed = fixed::is_fixed(new.iflags);
-        if is_fixed && !self.has_fixed_files() {
-            change.batch.put(&self.store.keys.fixed(), &fixed::MARK);
+        if is_fixed && !self.fixed.any() {
+            let key = change.keys().fixed();
+            change.batch.put(&key, &fixed::MARK);
         }
         if is_fixed {
             change.events.push(Event::Fixed);
@@ -182,14 +183,23 @@ impl FileSystem {
         change.commit()?;
         Ok(Attr::of(&new))
     }
+}
 
-    /// Notes that an inode was read, where the policy says so. Never fails: reading went well.
-    /// Reports whether the time of access is another now.
-    pub fn touch_atime(&self, ino: Ino) -> bool {
+/// Notes times of access.
+#[derive(Clone, Copy)]
+struct AccessTimes<'fs> {
+    residents: &'fs Residents,
+    options: &'fs FsOptions,
+    changes: Changes<'fs>,
+}
+
+impl AccessTimes<'_> {
+    /// See [`crate::FileSystem::touch_atime`].
+    fn touch(&self, ino: Ino) -> bool {
         let Ok(head) = self.residents.inodes.head(ino) else {
             return false;
         };
-        if !self.wants_atime(&head) {
+        if !self.wants(&head) {
             return false;
         }
         let _inode = self.residents.locks.inode_write(ino);
@@ -197,8 +207,8 @@ impl FileSystem {
             return false;
         };
         let mut new = inode.head;
-        new.atime = self.now();
-        let mut change = Change::new(self);
+        new.atime = self.changes.now();
+        let mut change = self.changes.begin();
         let committed = change.attrs(&inode, &new).and_then(|()| change.commit());
         if let Err(error) = committed {
             tracing::debug!(ino = ino.0, %error, "the time of access stays as it was");
@@ -207,7 +217,7 @@ impl FileSystem {
         true
     }
 
-    fn wants_atime(&self, head: &InodeHead) -> bool {
+    fn wants(&self, head: &InodeHead) -> bool {
         if self.options.read_only || head.iflags & inode_flag::NOATIME != 0 {
             return false;
         }
@@ -215,7 +225,7 @@ impl FileSystem {
             AtimePolicy::Noatime => false,
             AtimePolicy::Strictatime => true,
             AtimePolicy::Relatime => {
-                let is_old = self.now().saturating_sub(head.atime) >= DAY_NS;
+                let is_old = self.changes.now().saturating_sub(head.atime) >= DAY_NS;
                 head.atime <= head.mtime || head.atime <= head.ctime || is_old
             }
         }

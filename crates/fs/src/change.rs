@@ -17,7 +17,7 @@ use crate::data::chunks_from;
 use crate::events::{Event, Notices};
 use crate::inode::{CHAIN_UNKNOWN, Inode, Location};
 use crate::locator::{Locator, RowKey};
-use crate::room::unless_full;
+use crate::room::{RoomMaker, unless_full};
 use crate::rows::RowBatch;
 use crate::system::FileSystem;
 use crate::xattr::CAPABILITY;
@@ -81,7 +81,7 @@ impl<'fs> Changes<'fs> {
     /// Removes plain files of forgotten files at once, since the host is full. Reports whether
     /// there were any. The caller may have an inode locked.
     pub(crate) fn make_room_beside(self) -> FsResult<bool> {
-        self.fs.makes_room_beside()
+        RoomMaker::of(self.fs).make_beside()
     }
 
     /// Commits rows that nothing in memory is about, as a [`Change`] commits its own.

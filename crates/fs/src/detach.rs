@@ -11,12 +11,18 @@
 //! Invariant: a directory in the list of orphans has no name and takes no new entries. It stays in
 //! the list until it is empty.
 
-use crate::change::Change;
-use crate::events::Event;
+mod operations;
+
+use crate::change::{Change, Changes};
+use crate::events::{Event, Untold};
 use crate::inode::{Inode, Location};
+use crate::namespace::Namespace;
+use crate::residents::Residents;
+use crate::room::Room;
+use crate::schema::Store;
 use crate::system::FileSystem;
-use crate::transaction::EntryRemoval;
-use crate::{Caller, DirName, FsError, FsResult, Notices};
+use crate::views::Standing;
+use crate::{DirName, FsError, FsResult, Notices};
 use bytes::Bytes;
 use stitch_base::Ino;
 use stitch_base::sync::Mutex;
@@ -56,101 +62,66 @@ impl Detached {
     }
 
     /// Directories that are not empty yet, as far as is known.
-    fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         let waiting = self.waiting.lock();
         waiting.len() + self.busy.load(Ordering::Relaxed)
     }
 }
 
-impl FileSystem {
-    /// Removes a directory and all that is in it. If `expected` is given and the name stands for
-    /// another inode, nothing is done.
-    ///
-    /// Only the rights on the parent directory are checked: a caller that may remove the name
-    /// removes all below it, also what belongs to others. A tree with an immutable or append-only
-    /// inode in it stays.
-    ///
-    /// # Errors
-    /// [`FsError::NotFound`], also where another inode was expected; [`FsError::NotDir`],
-    /// [`FsError::Invalid`] for `.` and `..`, [`FsError::Perm`], [`FsError::ReadOnly`],
-    /// and in a transaction those of a read.
-    ///
-    /// # Cost
-    /// As one [`Self::remove_dir`], whatever the size; in a store that ever had an immutable file,
-    /// a walk through the tree before. The space comes back with [`Self::empty_detached`]. In a
-    /// transaction the entries are removed one by one, and an error leaves a part of them.
-    ///
-    /// # Durability
-    /// The removal as a whole is as durable as any operation: after a crash the tree is there, or
-    /// it is gone and the next life goes on with giving back its space.
-    pub fn remove_tree(
-        &self,
-        caller: &Caller<'_>,
-        at: DirName<'_>,
-        expected: Option<Ino>,
-    ) -> FsResult<()> {
-        self.check_writable()?;
-        // A commit compares each entry that is gone with mainline's.
-        if self.branch.is_some() {
-            return EntryRemoval::of(self).remove(caller, at, expected);
+/// Empties removed trees.
+///
+/// Invariant: an entry goes in a batch of its own, and what the kernel has to drop for it is kept
+/// until a front end takes it.
+#[derive(Clone, Copy)]
+pub(crate) struct DetachedTrees<'fs> {
+    state: &'fs Detached,
+    store: &'fs Store,
+    residents: &'fs Residents,
+    names: Namespace<'fs>,
+    /// Clones lie at directories of the trees.
+    standing: &'fs Standing,
+    /// Counts what was given back.
+    room: &'fs Room,
+    untold: &'fs Untold,
+    changes: Changes<'fs>,
+}
+
+impl<'fs> DetachedTrees<'fs> {
+    pub(crate) fn of(fs: &'fs FileSystem) -> Self {
+        Self {
+            state: &fs.detached,
+            store: &fs.store,
+            residents: &fs.residents,
+            names: fs.namespace(),
+            standing: &fs.standing,
+            room: &fs.room,
+            untold: &fs.untold,
+            changes: Changes::of(fs),
         }
-        self.residents.inodes.get_dir(at.parent)?;
-        if let Some(view) = self.clone_named(at)? {
-            let is_it = expected.is_none_or(|expected| expected == view.info().graft);
-            view.fs().check_tree(view.info().root)?;
-            return match is_it {
-                true => self.remove_clone(caller, at, &view, false),
-                false => Err(FsError::NotFound),
-            };
-        }
-        let top = self.stat(at)?.ino;
-        self.check_tree(top)?;
-        let detach = |change: &mut Change<'_>, inode: &Inode, now: i64| {
-            change.detach(inode, now);
-            Ok(())
-        };
-        // A walk up through it finds it with its parent, or without.
-        let tree = self.residents.locks.tree();
-        self.name_changes().take_dir(caller, at, expected, detach)?;
-        drop(tree);
-        Ok(())
     }
 
-    /// Directories of removed trees that are still to be emptied, as far as they are known yet; 0
-    /// if all space of removed trees was given back.
-    #[must_use]
-    pub fn detached_dirs(&self) -> usize {
-        self.detached.count()
+    /// Returns the number of directories that are not empty yet, as far as is known.
+    pub(crate) fn count(&self) -> usize {
+        self.state.count()
     }
 
-    /// How many entries of removed trees are gone since the file system was opened.
-    #[must_use]
-    pub fn detached_removed(&self) -> u64 {
-        self.detached.removed.load(Ordering::Relaxed)
-    }
-
-    /// Removes up to about `count_max` entries below removed directories. To be called by a thread
-    /// of its own while [`Self::detached_dirs`] is not 0. Returns the number of entries removed.
-    ///
-    /// # Errors
-    /// [`FsError::Storage`], [`FsError::NoSpace`], [`FsError::Corrupt`]: what is not done is still
-    /// queued, the next call goes on with it.
-    pub fn empty_detached(&self, count_max: u64) -> FsResult<u64> {
+    /// See [`FileSystem::empty_detached`].
+    pub(crate) fn empty(&self, count_max: u64) -> FsResult<u64> {
         let mut gone = 0;
         while gone < count_max {
-            let Some(ino) = self.detached.take() else {
+            let Some(ino) = self.state.take() else {
                 break;
             };
             let slice = self.empty_slice(ino);
             if slice.is_err() {
                 // It may be queued twice: the second time finds nothing to do.
-                self.detached.push(ino);
+                self.state.push(ino);
             }
-            self.detached.done();
+            self.state.done();
             let count = slice?;
             self.room.note_given_back(count);
             let count = count as u64;
-            self.detached.removed.fetch_add(count, Ordering::Relaxed);
+            self.state.removed.fetch_add(count, Ordering::Relaxed);
             gone += count;
         }
         Ok(gone)
@@ -159,13 +130,14 @@ impl FileSystem {
     /// Removes some entries of a detached directory, or the directory if there are none. Returns
     /// the number of entries. What is left is queued.
     fn empty_slice(&self, dir: Ino) -> FsResult<usize> {
-        let names = self.namespace().some_names(dir, SLICE)?;
+        let names = self.names.some_names(dir, SLICE)?;
         if names.is_empty() {
-            self.end_detached(dir)?;
+            self.end(dir)?;
             return Ok(0);
         }
+        debug_assert!(names.len() <= SLICE, "one scan reads no more");
         // Below the directories that are found now.
-        self.detached.push(dir);
+        self.state.push(dir);
         for name in &names {
             self.take_entry(DirName::new(dir, name))?;
         }
@@ -177,17 +149,20 @@ impl FileSystem {
     /// file open.
     fn take_entry(&self, at: DirName<'_>) -> FsResult<()> {
         let _names = self.residents.locks.dir_write(at.parent);
-        let Some(early) = self.namespace().find_early(at)? else {
+        let Some(early) = self.names.find_early(at)? else {
             // A program inside the tree has moved it away.
             return Ok(());
         };
         let _inodes = self.residents.locks.inodes_write(&[at.parent, early.ino()]);
-        let (inode, dentry) = self.namespace().inode_of(at, early)?;
-        let now = self.now();
-        let mut change = Change::giving_back(self);
+        let (inode, dentry) = self.names.inode_of(at, early)?;
+        debug_assert_eq!(inode.head.ino, dentry.ino, "the inode of the name");
+        let now = self.changes.now();
+        let mut change = self.changes.begin_giving_back();
         change.delete_entry(at);
         if inode.is_dir() {
-            let clones = self.stage_clone_removed(&mut change, inode.head.ino);
+            let clones = self
+                .standing
+                .stage_clone_removed(&mut change, inode.head.ino);
             change.detach(&inode, now);
             self.commit_untold(change)?;
             self.standing.views.note_removed(&clones);
@@ -206,12 +181,12 @@ impl FileSystem {
 
     /// Removes what is left of a detached directory without entries. If it is known, it is
     /// reclaimed when it is forgotten.
-    fn end_detached(&self, dir: Ino) -> FsResult<()> {
+    fn end(&self, dir: Ino) -> FsResult<()> {
         let _inode = self.residents.locks.inode_write(dir);
         if self.residents.inodes.find(dir).is_some() {
             return Ok(());
         }
-        let mut change = Change::giving_back(self);
+        let mut change = self.changes.begin_giving_back();
         change.batch.delete(&self.store.keys.orphan(dir));
         if let Some((head, _)) = self.store.own_row(dir)? {
             debug_assert_eq!(head.nlink, 0, "it has no name");
@@ -220,16 +195,16 @@ impl FileSystem {
         change.commit()
     }
 
-    /// Reports whether an orphan that nobody knows can go at once. A directory with entries is
+    /// Reports whether an orphan that is not known can go at once. A directory with entries is
     /// queued to be emptied first.
     pub(crate) fn is_bare(&self, head: &InodeHead) -> FsResult<bool> {
         if head.kind != FileKind::Directory {
             return Ok(true);
         }
-        match self.namespace().check_no_rows(head.ino) {
+        match self.names.check_no_rows(head.ino) {
             Ok(()) => Ok(true),
             Err(FsError::NotEmpty) => {
-                self.detached.push(head.ino);
+                self.state.push(head.ino);
                 Ok(false)
             }
             Err(error) => Err(error),

@@ -20,18 +20,32 @@
 //! The result is that of a walk through both sides, which compares names, attributes and times.
 //!
 //! Everything is read at snapshots, so nothing is locked.
+//!
+//! | part | has |
+//! |---|---|
+//! | [`Comparer`] | finds the moments and a moment with all back rows, and visits views |
+//! | [`views::ViewsAt`] | the views of the store at a moment: records, trees, names |
+//! | [`comparison::Comparison`] | one view on both sides: names, inodes and contents |
+//! | [`touched`] | what a copy of the first side needs to become the second |
+//! | `operations.rs` | what [`crate::FileSystem`] offers of them |
+//!
+//! Invariant: a comparison changes nothing but back rows that are missing, and those only where
+//! `may_put` says so.
 
 mod comparison;
 mod inner;
 mod moment;
 mod names;
+mod operations;
 mod rows;
 mod side;
 mod spans;
 mod touched;
 mod views;
 
-use crate::system::FileSystem;
+use crate::back::ViewBackRows;
+use crate::pins::Pins;
+use crate::schema::Store;
 use crate::transaction::PathChange;
 use crate::unchanged::{TreeState, is_same_below, is_same_inode};
 use crate::{FsError, FsResult};
@@ -91,38 +105,19 @@ struct Moments<'f> {
     new: ViewsAt<'f>,
 }
 
-impl FileSystem {
-    /// Returns what is different below a directory on the second of two sides, in the order of
-    /// paths, which begin at the directory. The sides are one directory at two moments, or in two
-    /// views of which one is a clone of the other, or of a clone of it and so on, or that are
-    /// clones of one source. Of clones that lie below the directory at both moments it is returned
-    /// what is different in them. Others are names and nothing else. This file system is mainline.
-    /// With `owner`, all directories that hold what is different must belong to this user, who may
-    /// list them.
-    ///
-    /// # Errors
-    /// [`FsError::Unsupported`] where a walk through both sides does it better or alone: for a
-    /// directory with few names, more changes than are held in memory, two views with a clone below
-    /// the directory, or that have no source in common, and of an engine that does not list changed
-    /// keys. [`FsError::NotFound`] if a pin or a clone is not there; [`FsError::Invalid`] if the
-    /// second moment is before the first, or the directories are not the same one;
-    /// [`FsError::Stale`] for a directory that was not there; [`FsError::Perm`]; those of a read.
-    ///
-    /// # Cost
-    /// That of reading what was written in the views between the moments, or since the clone was
-    /// made, and the directories above it. A few point reads for each clone of the views. A scan of
-    /// all names below directories that were moved in or out, and of all names below the directory
-    /// if a changed file has several names. The first call in the life of a store runs a pass over
-    /// all names, as the first file handle does.
-    pub fn differences(
-        &self,
-        (old, new): (DirAt, DirAt),
-        owner: Option<u32>,
-    ) -> FsResult<Vec<PathChange>> {
-        self.differences_of(&Asked::new(old, new, owner))
-    }
+/// Compares a directory of a store at two moments, or in two views.
+#[derive(Clone, Copy)]
+pub(crate) struct Comparer<'fs> {
+    /// Rows of mainline, where the records of clones are.
+    store: &'fs Store,
+    pins: Pins<'fs>,
+    back_rows: ViewBackRows<'fs>,
+    /// Others have neither records of clones nor pins of their own.
+    is_mainline: bool,
+}
 
-    fn differences_of(&self, asked: &Asked) -> FsResult<Vec<PathChange>> {
+impl<'fs> Comparer<'fs> {
+    fn differences(&self, asked: &Asked) -> FsResult<Vec<PathChange>> {
         let mut changes = Vec::new();
         self.compare_sides(asked, &mut |comparison, inner, _| {
             changes.extend(comparison.changes(&inner.grafts)?);
@@ -141,6 +136,8 @@ impl FileSystem {
         (from, to): (PinId, Option<PinId>),
         (then, now): (TreeState<'_>, TreeState<'_>),
     ) -> FsResult<bool> {
+        let views = (then.base().view_number(), now.base().view_number());
+        debug_assert_eq!(views.0, views.1, "one view at two moments");
         let head = |state: TreeState<'_>| state.base().residents.inodes.head(dir);
         if !is_same_inode(&head(then)?, &head(now)?) {
             return Ok(false);
@@ -182,8 +179,8 @@ impl FileSystem {
             return Err(FsError::Invalid("the directories are not the same one"));
         }
         let moments = Moments {
-            old: ViewsAt::read(self, &self.moment_of(old.pin)?)?,
-            new: ViewsAt::read(self, &self.moment_of(new.pin)?)?,
+            old: self.views_at(&self.pins.moment_at(old.pin)?)?,
+            new: self.views_at(&self.pins.moment_at(new.pin)?)?,
         };
         let top = (new.view, new.dir);
         if !moments.new.has_names_below(top, asked.names_min)? {
@@ -207,30 +204,24 @@ impl FileSystem {
     }
 
     fn check_differences(&self) -> FsResult<()> {
-        let lists = self.engine().capabilities().keys_between;
-        if !lists || self.branch.is_some() || self.view_number() != 0 {
-            return Err(FsError::Unsupported);
+        match self.is_mainline && self.pins.engine.capabilities().keys_between {
+            true => Ok(()),
+            false => Err(FsError::Unsupported),
         }
-        Ok(())
     }
 
-    fn moment_of(&self, pin: Option<PinId>) -> FsResult<Snapshot> {
-        let Some(id) = pin else {
-            return Ok(self.engine().snapshot());
-        };
-        let pins = self.engine().pins()?;
-        let pin = pins.into_iter().find(|pin| pin.id == id);
-        let pin = pin.ok_or(FsError::NotFound)?;
-        Ok(self.engine().open_pin(&pin.name)?)
+    fn views_at(&self, at: &Snapshot) -> FsResult<ViewsAt<'fs>> {
+        debug_assert!(self.is_mainline, "mainline has the records of clones");
+        ViewsAt::read(self.pins.engine, self.store, at)
     }
 
     /// Reads what was written on both sides of a view, or of two.
-    fn read_sides<'f>(
-        &'f self,
-        moments: &Moments<'f>,
+    fn read_sides(
+        &self,
+        moments: &Moments<'fs>,
         reach: Reach,
         asked: &Asked,
-    ) -> FsResult<Comparison<'f>> {
+    ) -> FsResult<Comparison<'fs>> {
         let old = moments.old.moment(reach.views.0)?;
         let new = moments.new.moment(reach.views.1)?;
         let relation = Relation::of(&old, &new)?;
@@ -240,18 +231,18 @@ impl FileSystem {
 
     /// Finds a moment with all back rows, and puts them if there is none. The second side is of
     /// `view`.
-    fn anchor<'f>(
-        &'f self,
-        sides: (&Moment<'f>, &Moment<'f>),
+    fn anchor(
+        &self,
+        sides: (&Moment<'fs>, &Moment<'fs>),
         view: u64,
         may_put: bool,
-    ) -> FsResult<Anchor<'f>> {
+    ) -> FsResult<Anchor<'fs>> {
         if let Some(anchor) = Anchor::choose(sides, None)? {
             return Ok(anchor);
         }
         let mut present = self.present_of(view)?;
         if may_put && !present.has_all_back_rows()? {
-            self.put_back_rows_of(view)?;
+            self.back_rows.complete(view)?;
             present = self.present_of(view)?;
         }
         Anchor::choose(sides, Some(&present))?.ok_or(FsError::Unsupported)
@@ -261,25 +252,12 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`FsError::Unsupported`] for a clone that was removed: back rows cannot be put in it.
-    fn present_of(&self, view: u64) -> FsResult<Moment<'_>> {
-        let views = ViewsAt::read(self, &self.engine().snapshot())?;
+    fn present_of(&self, view: u64) -> FsResult<Moment<'fs>> {
+        let views = self.views_at(&self.pins.engine.snapshot())?;
         views.moment(view).map_err(|error| match error {
             FsError::NotFound => FsError::Unsupported,
             other => other,
         })
-    }
-
-    fn put_back_rows_of(&self, view: u64) -> FsResult<()> {
-        self.check_writable()?;
-        if view == 0 {
-            return self.complete_back_rows();
-        }
-        match self.open_clone(view) {
-            Ok(clone) => clone.fs().complete_back_rows(),
-            // It was removed a moment ago.
-            Err(FsError::NotFound) => Err(FsError::Unsupported),
-            Err(error) => Err(error),
-        }
     }
 }
 

@@ -15,11 +15,16 @@
 //!
 //! Differs: `TableFS` hashes names too, but keeps an open directory's position as a key in memory.
 
-use crate::inode::{Inode, Tick};
+mod operations;
+
+use crate::inode::{Holds, Inode, Tick};
 use crate::locator::Locator;
 use crate::names::Page;
-use crate::namespace::Dentry;
-use crate::system::FileSystem;
+use crate::namespace::{Dentry, Namespace};
+use crate::prefetch::Prefetcher;
+use crate::residents::Residents;
+use crate::schema::Store;
+use crate::transaction::ReadSet;
 use crate::{DirEntry, DirName, FsError, FsResult, Taken};
 use stitch_base::Ino;
 use stitch_format::fs_inode::FileKind;
@@ -55,58 +60,38 @@ const fn is_done(rank: u64, done_rank: u64) -> bool {
     rank <= done_rank || done_rank == RANK_MAX
 }
 
-impl FileSystem {
-    /// Hands the entries of a directory after `offset` (0: from the start) to `take`, which must
-    /// not call the file system.
-    ///
-    /// # Errors
-    /// [`FsError::NotDir`], [`FsError::Stale`], [`FsError::Invalid`] for an offset that was never
-    /// given.
-    ///
-    /// # Cost
-    /// One scan.
-    pub fn read_dir(&self, ino: Ino, offset: u64, take: Take<'_>) -> FsResult<()> {
-        self.walk(ino, offset, take, Give::Names)
-    }
+/// Reads the entries of directories.
+///
+/// Invariant: it changes nothing but the access history, what is remembered of names, and lookups
+/// of the entries that are taken.
+#[derive(Clone, Copy)]
+struct DirReader<'fs> {
+    store: &'fs Store,
+    residents: &'fs Residents,
+    /// Where a serializable transaction notes what it reads.
+    reads: Option<&'fs ReadSet>,
+    prefetcher: Prefetcher<'fs>,
+    names: Namespace<'fs>,
+    holds: Holds<'fs>,
+}
 
-    /// As [`Self::read_dir`], with the attributes of each entry but `.` and `..`. Counts no
-    /// lookups.
-    ///
-    /// # Errors
-    /// As [`Self::read_dir`].
-    ///
-    /// # Cost
-    /// As [`Self::read_dir_plus`].
-    pub fn read_dir_stat(&self, ino: Ino, offset: u64, take: Take<'_>) -> FsResult<()> {
-        self.walk(ino, offset, take, Give::Attrs)
-    }
-
-    /// As [`Self::read_dir`], with attributes and a lookup counted for each entry taken but `.` and
-    /// `..`.
-    ///
-    /// # Errors
-    /// As [`Self::read_dir`].
-    ///
-    /// # Cost
-    /// One scan, and one point read for each inode with several names that is not known.
-    pub fn read_dir_plus(&self, ino: Ino, offset: u64, take: Take<'_>) -> FsResult<()> {
-        self.walk(ino, offset, take, Give::Lookups)
-    }
-
-    fn walk(&self, ino: Ino, offset: u64, take: Take<'_>, give: Give) -> FsResult<()> {
+impl DirReader<'_> {
+    /// Hands entries to `take`. Reports whether the directory has a name: of one that was removed
+    /// there are none.
+    fn walk(&self, ino: Ino, offset: u64, take: Take<'_>, give: Give) -> FsResult<bool> {
         let dir = self.residents.inodes.get_dir(ino)?;
         if offset >> RANK_BITS > NAME_HASH_MAX {
             return Err(FsError::Invalid("no position of a directory"));
         }
         let Some(parent) = dir.parent() else {
             // It was removed: not even `.` is left.
-            return Ok(());
+            return Ok(false);
         };
-        if let Some(reads) = &self.reads {
+        if let Some(reads) = self.reads {
             reads.note_list(ino)?;
         }
         if offset == 0 {
-            self.prefetcher().dir_listed(&dir);
+            self.prefetcher.dir_listed(&dir);
         }
         {
             let _names = self.residents.locks.dir_read(ino);
@@ -114,8 +99,7 @@ impl FileSystem {
                 self.walk_names(&dir, offset, take, give)?;
             }
         }
-        self.touch_atime(ino);
-        Ok(())
+        Ok(true)
     }
 
     fn walk_names(&self, dir: &Inode, offset: u64, take: Take<'_>, give: Give) -> FsResult<()> {
@@ -137,6 +121,7 @@ impl FileSystem {
                     "directory {ino} has a name with a hash of {hash}"
                 )));
             }
+            debug_assert!(hash >= last_hash, "entries come in the order of their keys");
             rank = if hash == last_hash { rank + 1 } else { 0 };
             last_hash = hash;
             page.add(hash);
@@ -171,15 +156,15 @@ impl FileSystem {
     ) -> FsResult<Taken> {
         let attr = match give {
             Give::Names => return Ok(take(&entry)),
-            Give::Attrs => self.namespace().attr_of(at, dentry)?,
-            Give::Lookups => self.namespace().learn(at, dentry, moment)?,
+            Give::Attrs => self.names.attr_of(at, dentry)?,
+            Give::Lookups => self.names.learn(at, dentry, moment)?,
         };
         let taken = take(&DirEntry {
             attr: Some(attr),
             ..entry
         });
         if taken == Taken::Full && give == Give::Lookups {
-            self.forget(dentry.ino, 1);
+            self.holds.forget(dentry.ino);
         }
         Ok(taken)
     }

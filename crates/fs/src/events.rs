@@ -42,6 +42,7 @@ pub(crate) use untold::Untold;
 use crate::contents::Contents;
 use crate::data::Extent;
 use crate::external::{ExternalName, Leaving};
+use crate::fixed::FixedFiles;
 use crate::inode::Inode;
 use crate::system::FileSystem;
 use crate::{DirName, FsResult};
@@ -143,7 +144,7 @@ impl FileSystem {
                 Event::CutBeside(bytes) => self.externals.uncount(bytes),
                 Event::RemovedBeside(leaving) => self.externals.retire(&leaving),
                 Event::ContentsLeft(number) => self.left_contents.add(number),
-                Event::Fixed => self.set_fixed(),
+                Event::Fixed => FixedFiles::of(self).mark(),
                 Event::Linked { .. }
                 | Event::Unlinked { .. }
                 | Event::DirRemoved(_)

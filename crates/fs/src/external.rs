@@ -40,6 +40,7 @@ mod mem;
 mod operations;
 mod sweep;
 pub(crate) use files::PlainFiles;
+pub(crate) use inodes::ExternalContents;
 pub use mem::{MemFiles, MemFilesPoint, PLAIN_OPS, PlainFault, PlainHit};
 
 use crate::{FsError, FsResult, SeekFor};

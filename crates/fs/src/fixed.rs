@@ -5,6 +5,8 @@
 //! was given such a flag, ever. It is committed with the flag. Stores of earlier programs have such
 //! files without the mark: it is set when one of them is met.
 
+mod operations;
+
 use crate::inode_flag;
 use crate::schema::Store;
 use crate::system::FileSystem;
@@ -41,13 +43,38 @@ impl<'fs> FixedFiles<'fs> {
         }
     }
 
+    /// Reports whether some file was ever immutable or append-only, as far as is known.
+    pub(crate) fn any(&self) -> bool {
+        self.is_marked.load(Ordering::Acquire)
+    }
+
+    /// Notes in memory that there is such a file.
+    pub(crate) fn mark(&self) {
+        self.is_marked.store(true, Ordering::Release);
+    }
+
+    /// See [`FileSystem::note_flags`].
+    fn note(&self, iflags: u32, is_read_only: bool) {
+        if !is_fixed(iflags) || self.is_marked.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        if is_read_only {
+            return;
+        }
+        let mut batch = self.store.batch();
+        batch.put(&self.store.keys.fixed(), &MARK);
+        if let Err(error) = self.store.commit(&batch, SpaceClass::Normal) {
+            tracing::debug!(%error, "the next life has to meet an immutable file again");
+        }
+    }
+
     /// Refuses to remove a tree with an immutable or append-only inode in it. Walks the tree where
     /// the store may have one.
     ///
     /// # Errors
     /// [`FsError::Perm`]; those of a read.
     pub(crate) fn check_tree(&self, top: Ino) -> FsResult<()> {
-        if !self.is_marked.load(Ordering::Acquire) {
+        if !self.any() {
             return Ok(());
         }
         // Deepest first: no more wait than the directories on the way have.
@@ -82,57 +109,17 @@ impl<'fs> FixedFiles<'fs> {
     }
 }
 
-impl FileSystem {
-    /// Reports whether some file was ever immutable or append-only, as far as is known.
-    #[must_use]
-    pub fn has_fixed_files(&self) -> bool {
-        self.fixed.load(Ordering::Acquire)
+/// Refuses what the flags of a file forbid to open it for.
+fn check_open(iflags: u32, writes: bool, appends: bool) -> FsResult<()> {
+    let is_refused = match iflags & FIXED {
+        0 => false,
+        inode_flag::APPEND => writes && !appends,
+        _ => writes,
+    };
+    if is_refused {
+        return Err(FsError::Perm);
     }
-
-    pub(crate) fn set_fixed(&self) {
-        self.fixed.store(true, Ordering::Release);
-    }
-
-    /// Takes note of the flags of an inode that was met. If it is the first immutable or
-    /// append-only one, the store is marked.
-    pub fn note_flags(&self, iflags: u32) {
-        if !is_fixed(iflags) || self.fixed.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        if self.options.read_only {
-            return;
-        }
-        let mut batch = self.store.batch();
-        batch.put(&self.store.keys.fixed(), &MARK);
-        if let Err(error) = self.store.commit(&batch, SpaceClass::Normal) {
-            tracing::debug!(%error, "the next life has to meet an immutable file again");
-        }
-    }
-
-    /// Refuses to remove a tree with an immutable or append-only inode in it.
-    ///
-    /// # Errors
-    /// As of [`FixedFiles::check_tree`].
-    pub(crate) fn check_tree(&self, top: Ino) -> FsResult<()> {
-        FixedFiles::of(self).check_tree(top)
-    }
-
-    /// Refuses what an immutable or append-only file may not be opened for.
-    ///
-    /// # Errors
-    /// [`FsError::Perm`]; [`FsError::Stale`].
-    pub fn check_open(&self, ino: Ino, writes: bool, appends: bool) -> FsResult<()> {
-        let iflags = self.residents.inodes.head(ino)?.iflags;
-        let is_refused = match iflags & FIXED {
-            0 => false,
-            inode_flag::APPEND => writes && !appends,
-            _ => writes,
-        };
-        if is_refused {
-            return Err(FsError::Perm);
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -5,16 +5,24 @@
 //! 2. *Thin*: the older they are, the fewer are kept ([`thin`]), and none beyond its time.
 //! 3. *Yield*: in a store that is nine tenths full the oldest go, before writers find no space.
 //!
+//! [`FileSystem::history`] returns a handle, which callers ask for all of it. What lists and opens
+//! moments are the [`Pins`]; what creates them is a [`PinMaker`].
+//!
 //! A moment says how long it is to be kept, so that it goes by its age also where no more are made.
 //!
 //! Locks: one round at a time.
 
 mod thin;
 
+use crate::difference::Comparer;
+use crate::pins::{PinMaker, Pins};
+use crate::residents::Residents;
+use crate::room::Room;
 use crate::snapshot::{SnapshotInfo, SnapshotView};
 use crate::system::FileSystem;
 use crate::unchanged::TreeState;
-use crate::{FsError, FsResult, Notices};
+use crate::views::ViewSet;
+use crate::{FsError, FsResult};
 use std::collections::BTreeSet;
 use stitch_base::calendar::UtcTime;
 use stitch_base::clock::Timestamp;
@@ -57,14 +65,14 @@ pub struct HistoryRound {
 
 /// The history's state in memory.
 #[derive(Debug, Default)]
-pub(crate) struct History {
+pub(crate) struct HistoryState {
     last_error: Mutex<Option<String>>,
     /// Held for a round.
     running: Mutex<()>,
 }
 
 impl MomentInfo {
-    fn of(pin: &PinInfo) -> Option<Self> {
+    pub(crate) fn of(pin: &PinInfo) -> Option<Self> {
         let number = moment_number(&pin.name)?;
         match MomentRecord::decode(&pin.user) {
             Ok(record) => Some(Self {
@@ -87,13 +95,18 @@ impl MomentInfo {
         UtcTime::of(self.created.seconds()).file_name()
     }
 
+    /// Returns the name of its pin.
+    pub(crate) fn pin_name(&self) -> String {
+        moment_pin(self.number)
+    }
+
     /// Returns it as if it were a snapshot of the root directory.
     #[must_use]
     pub fn as_snapshot(&self) -> SnapshotInfo {
         self.as_snapshot_of(Ino::ROOT, Vec::new())
     }
 
-    fn as_snapshot_of(&self, root: Ino, path: Vec<u8>) -> SnapshotInfo {
+    pub(crate) fn as_snapshot_of(&self, root: Ino, path: Vec<u8>) -> SnapshotInfo {
         SnapshotInfo {
             id: self.id,
             name: self.name(),
@@ -108,18 +121,60 @@ impl MomentInfo {
     }
 }
 
+/// The history of a file system: see [`FileSystem::history`].
+#[derive(Clone, Copy)]
+pub struct History<'fs> {
+    state: &'fs HistoryState,
+    pins: Pins<'fs>,
+    maker: PinMaker<'fs>,
+    /// No moment is of a part of a rollback, and none goes that one needs.
+    views: &'fs ViewSet,
+    /// Counts what was given back.
+    room: &'fs Room,
+    /// Paths of directories.
+    residents: &'fs Residents,
+    comparer: Comparer<'fs>,
+    /// The file system as it is.
+    present: TreeState<'fs>,
+    /// Moments are created and dropped here.
+    is_kept: bool,
+}
+
+impl std::fmt::Debug for History<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("History")
+            .field("state", self.state)
+            .finish_non_exhaustive()
+    }
+}
+
 impl FileSystem {
+    /// Returns the handle of this file system's history. It borrows what it uses: to take it costs
+    /// nothing.
+    #[must_use]
+    pub fn history(&self) -> History<'_> {
+        History {
+            state: &self.history,
+            pins: self.pins(),
+            maker: PinMaker::of(self),
+            views: &self.standing.views,
+            room: &self.room,
+            residents: &self.residents,
+            comparer: self.comparer(),
+            present: TreeState::Now(self),
+            is_kept: !self.is_read_only() && self.branch.is_none(),
+        }
+    }
+}
+
+impl History<'_> {
     /// Returns the moments of the history in the order of their creation. Reads nothing from the
     /// medium.
     ///
     /// # Errors
     /// [`FsError::Storage`].
     pub fn moments(&self) -> FsResult<Vec<MomentInfo>> {
-        if !self.engine().capabilities().pins || self.view_number() != 0 {
-            return Ok(Vec::new());
-        }
-        let pins = self.engine().pins()?;
-        Ok(pins.iter().filter_map(MomentInfo::of).collect())
+        self.pins.moments()
     }
 
     /// Returns a moment.
@@ -127,18 +182,7 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::NotFound`] if it was dropped.
     pub fn moment(&self, id: PinId) -> FsResult<MomentInfo> {
-        self.pin_of_moment(id).map(|(moment, _)| moment)
-    }
-
-    /// Returns a moment, and the name of its pin. Clones find those of mainline.
-    fn pin_of_moment(&self, id: PinId) -> FsResult<(MomentInfo, String)> {
-        if !self.engine().capabilities().pins {
-            return Err(FsError::NotFound);
-        }
-        let pins = self.engine().pins()?;
-        let pin = pins.into_iter().find(|pin| pin.id == id);
-        let found = pin.and_then(|pin| Some((MomentInfo::of(&pin)?, pin.name)));
-        found.ok_or(FsError::NotFound)
+        self.pins.moment(id)
     }
 
     /// Creates a moment if one is due, and drops those that are not kept any more. Creates none
@@ -146,20 +190,20 @@ impl FileSystem {
     /// case. To be called by a thread of its own, again after [`HistoryRound::next_s`].
     ///
     /// # Errors
-    /// Those of [`Self::create_snapshot`] but for names and paths; what was done before stays done.
-    /// The same one is logged once, and [`Self::history_error`] tells it.
+    /// Those of [`FileSystem::create_snapshot`] but for names and paths; what was done before stays
+    /// done. The same one is logged once, and [`Self::last_error`] tells it.
     ///
     /// # Cost
     /// None if nothing was written since the last moment and none is too old. Otherwise a sync of
     /// the log and a record for a new one, and a record for each that is dropped.
-    pub fn run_history(&self) -> FsResult<HistoryRound> {
-        if self.is_read_only() || self.branch.is_some() {
+    pub fn run(&self) -> FsResult<HistoryRound> {
+        if !self.is_kept {
             return Ok(HistoryRound::default());
         }
-        let _running = self.history.running.lock();
-        let done = self.history_round();
+        let _running = self.state.running.lock();
+        let done = self.round();
         let error = done.as_ref().err().map(ToString::to_string);
-        let mut last = self.history.last_error.lock();
+        let mut last = self.state.last_error.lock();
         match &error {
             Some(error) if last.as_ref() != Some(error) => {
                 tracing::warn!(error, "the history is not kept: it is tried again");
@@ -172,14 +216,15 @@ impl FileSystem {
     }
 
     /// Returns why the last round failed; `None` if it did not.
-    pub fn history_error(&self) -> Option<String> {
-        self.history.last_error.lock().clone()
+    #[must_use]
+    pub fn last_error(&self) -> Option<String> {
+        self.state.last_error.lock().clone()
     }
 
-    fn history_round(&self) -> FsResult<HistoryRound> {
+    fn round(&self) -> FsResult<HistoryRound> {
         let mut round = HistoryRound::default();
-        let mut moments = self.moments()?;
-        let now = Timestamp(self.now());
+        let mut moments = self.pins.moments()?;
+        let now = self.pins.options.clock.now();
         let is_short = self.is_space_short();
         if is_short {
             let count = moments.len().div_ceil(YIELDED_PART);
@@ -187,8 +232,8 @@ impl FileSystem {
                 self.drop_moment(&moment, &mut round)?;
             }
         }
-        if let Some(keep_s) = self.options.history_s.filter(|_| !is_short) {
-            self.check_takes_snapshots()?;
+        if let Some(keep_s) = self.pins.options.history_s.filter(|_| !is_short) {
+            self.maker.check_takes_pins()?;
             round.created = self.create_moment(moments.last(), keep_s, now)?;
             moments.extend(round.created.clone());
         }
@@ -205,12 +250,12 @@ impl FileSystem {
         Aged {
             created_s: moment.created.seconds(),
             // What is asked for now is what holds for those that are there.
-            keep_s: self.options.history_s.unwrap_or(moment.keep_s),
+            keep_s: self.pins.options.history_s.unwrap_or(moment.keep_s),
         }
     }
 
     fn next_round_s(&self, moments: &[MomentInfo], is_short: bool) -> Option<u64> {
-        let keep_s = self.options.history_s;
+        let keep_s = self.pins.options.history_s;
         let keep_s = keep_s.or_else(|| moments.iter().map(|moment| moment.keep_s).min())?;
         let interval = thin::interval_s(keep_s).cast_unsigned();
         Some(if is_short { SHORT_S } else { interval })
@@ -223,7 +268,8 @@ impl FileSystem {
         now: Timestamp,
     ) -> FsResult<Option<MomentInfo>> {
         let last_s = last.map(|last| last.created.seconds());
-        let is_unchanged = last.is_some_and(|last| last.seqno == self.engine().snapshot().seqno());
+        let is_unchanged =
+            last.is_some_and(|last| last.seqno == self.pins.engine.snapshot().seqno());
         if is_unchanged || !thin::is_due(last_s, now.seconds(), thin::interval_s(keep_s)) {
             return Ok(None);
         }
@@ -232,18 +278,22 @@ impl FileSystem {
             keep_s,
         };
         // No moment shows half of a rollback.
-        let _changing = self.standing.views.snapshot_change.lock();
+        let _changing = self.views.snapshot_change.lock();
         let number = match last.map_or(Some(1), |last| last.number.checked_add(1)) {
             Some(number) => number,
             None => self.free_moment_number()?,
         };
-        let pin = self.pin_views(&moment_pin(number), &record.encode(), 0)?;
+        debug_assert!(
+            last.is_none_or(|last| last.number != number),
+            "a new number"
+        );
+        let pin = self.maker.pin_all(&moment_pin(number), &record.encode())?;
         Ok(MomentInfo::of(&pin))
     }
 
     /// Returns the smallest number that no moment has: no writer of moments comes to the largest.
     fn free_moment_number(&self) -> FsResult<u64> {
-        let pins = self.engine().pins()?;
+        let pins = self.pins.engine.pins()?;
         let used: BTreeSet<u64> = pins
             .iter()
             .filter_map(|pin| moment_number(&pin.name))
@@ -254,8 +304,8 @@ impl FileSystem {
 
     /// Drops a moment, unless a rollback goes back to it.
     fn drop_moment(&self, moment: &MomentInfo, round: &mut HistoryRound) -> FsResult<()> {
-        let drop_pin = || self.engine().drop_pin(&moment_pin(moment.number));
-        let under_way = &self.standing.views.under_way;
+        let drop_pin = || self.pins.engine.drop_pin(&moment.pin_name());
+        let under_way = &self.views.under_way;
         if let Some(dropped) = under_way.drop_unless_used(moment.id, drop_pin) {
             dropped?;
             round.dropped.push(moment.clone());
@@ -265,23 +315,24 @@ impl FileSystem {
 
     /// Reports whether nine tenths of the store are in use.
     fn is_space_short(&self) -> bool {
-        let space = self.engine().space();
+        let space = self.pins.engine.space();
         space.free_bytes < space.total_bytes / 10
     }
 
     /// Drops the older half of the moments, for an operation that found no space. Reports whether
     /// there were any.
-    pub(crate) fn yield_history(&self) -> FsResult<bool> {
-        if self.is_read_only() || self.branch.is_some() {
+    pub(crate) fn yield_older(&self) -> FsResult<bool> {
+        if !self.is_kept {
             return Ok(false);
         }
-        let _running = self.history.running.lock();
-        let moments = self.moments()?;
+        let _running = self.state.running.lock();
+        let moments = self.pins.moments()?;
         let count = moments.len().div_ceil(2);
         let mut round = HistoryRound::default();
         for moment in &moments[..count] {
             self.drop_moment(moment, &mut round)?;
         }
+        debug_assert!(round.created.is_none(), "it drops moments alone");
         let count = round.dropped.len();
         self.room.note_given_back(count);
         Ok(count > 0)
@@ -294,39 +345,8 @@ impl FileSystem {
     ///
     /// # Cost
     /// A few point reads.
-    pub fn open_moment(&self, id: PinId) -> FsResult<SnapshotView> {
-        self.open_moment_at(&self.moment(id)?, Ino::ROOT, Vec::new())
-    }
-
-    pub(crate) fn open_moment_at(
-        &self,
-        moment: &MomentInfo,
-        root: Ino,
-        path: Vec<u8>,
-    ) -> FsResult<SnapshotView> {
-        let info = moment.as_snapshot_of(root, path);
-        let pin = moment_pin(moment.number);
-        SnapshotView::open_pin(self.engine(), &self.options, &pin, info)
-    }
-
-    /// Opens a moment with a directory of this view, by the path that the directory had in this
-    /// file system then.
-    ///
-    /// # Errors
-    /// [`FsError::NotFound`] if the moment was dropped, or the view was made later;
-    /// [`FsError::Stale`] if the path led elsewhere.
-    pub(crate) fn open_moment_of_view(
-        &self,
-        id: PinId,
-        root: Ino,
-        path: Vec<u8>,
-    ) -> FsResult<SnapshotView> {
-        let (moment, pin) = self.pin_of_moment(id)?;
-        let info = SnapshotInfo {
-            view: self.view_number(),
-            ..moment.as_snapshot_of(root, path)
-        };
-        SnapshotView::open_in_view(self.engine(), &self.options, &pin, info)
+    pub fn open(&self, id: PinId) -> FsResult<SnapshotView> {
+        self.pins.open_moment(id)
     }
 
     /// Returns the numbers of the pins of all snapshots and moments, in rising order.
@@ -334,10 +354,7 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::Storage`].
     pub fn pinned(&self) -> FsResult<Vec<PinId>> {
-        let mut ids: Vec<PinId> = self.snapshots()?.iter().map(|info| info.id).collect();
-        ids.extend(self.moments()?.iter().map(|moment| moment.id));
-        ids.sort_unstable();
-        Ok(ids)
+        self.pins.pinned()
     }
 
     /// Opens the snapshot or moment that a pin is.
@@ -345,18 +362,14 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::NotFound`].
     pub fn open_pinned(&self, id: PinId) -> FsResult<SnapshotView> {
-        let snapshots = self.snapshots()?;
-        match snapshots.into_iter().find(|info| info.id == id) {
-            Some(info) => SnapshotView::open(self.engine(), &self.options, info),
-            None => self.open_moment(id),
-        }
+        self.pins.open_pinned(id)
     }
 
     /// Opens a moment with a directory that is known in the present; `None` if its path led
     /// elsewhere then, or the clone that it is in was made later.
     fn open_dir_at(&self, id: PinId, dir: Ino, path: &[u8]) -> FsResult<Option<SnapshotView>> {
-        self.moment(id)?;
-        match self.open_moment_of_view(id, dir, path.to_vec()) {
+        self.pins.moment(id)?;
+        match self.pins.open_moment_of_view(id, dir, path.to_vec()) {
             Ok(view) => Ok(Some(view)),
             Err(FsError::Stale(_) | FsError::NotFound) => Ok(None),
             Err(error) => Err(error),
@@ -377,11 +390,11 @@ impl FileSystem {
     /// moments have put back rows before. Else a scan of all names below the directory on both
     /// sides, up to the first difference.
     pub fn has_changed(&self, dir: Ino, from: PinId, to: Option<PinId>) -> FsResult<bool> {
-        let path = self.path_of(dir)?;
-        let seqno = |id: PinId| Ok::<_, FsError>(self.moment(id)?.seqno);
+        let path = self.residents.path_of(dir)?;
+        let seqno = |id: PinId| Ok::<_, FsError>(self.pins.moment(id)?.seqno);
         let to_seqno = match to {
             Some(to) => seqno(to)?,
-            None => self.engine().snapshot().seqno(),
+            None => self.pins.engine.snapshot().seqno(),
         };
         if seqno(from)? == to_seqno {
             return Ok(false);
@@ -399,28 +412,10 @@ impl FileSystem {
         };
         let now = match &later {
             Some(later) => TreeState::Past(later),
-            None => TreeState::Now(self),
+            None => self.present,
         };
         let states = (TreeState::Past(&then), now);
-        Ok(!self.is_same_tree(dir, (from, to), states)?)
-    }
-
-    /// Makes a directory what it was at a moment, as [`Self::roll_back`] does with a snapshot.
-    ///
-    /// # Errors
-    /// As [`Self::roll_back`]; [`FsError::Stale`] for a directory that had another path then.
-    ///
-    /// # Durability
-    /// On the medium when this returns.
-    pub fn roll_back_to_moment(
-        &self,
-        id: PinId,
-        dir: Ino,
-        owner: Option<u32>,
-    ) -> FsResult<Notices> {
-        self.check_no_clone()?;
-        let path = self.path_of(dir)?;
-        self.roll_back_with(dir, owner, || self.open_moment_of_view(id, dir, path))
+        Ok(!self.comparer.is_same_tree(dir, (from, to), states)?)
     }
 }
 

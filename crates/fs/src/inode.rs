@@ -14,10 +14,13 @@
 //!
 //! Differs: `TableFS` caches rows by key and reads them again after a while.
 
+mod holds;
 mod kept;
+mod operations;
 mod pages;
 mod unused;
 
+pub(crate) use holds::Holds;
 pub use pages::CachedPages;
 pub use unused::INODE_BYTES;
 

@@ -42,8 +42,10 @@ mod names;
 mod namespace;
 mod numbers;
 mod outcome;
+mod pins;
 mod policy;
 mod prefetch;
+mod reclaim;
 mod residents;
 mod rollback;
 mod room;
@@ -75,13 +77,14 @@ pub use external::{
     EXTERNAL_FROM_BYTES, External, ExternalError, ExternalFiles, ExternalName, ExternalResult,
     MemFiles, MemFilesPoint, PLAIN_OPS, PlainFault, PlainHit,
 };
-pub use history::{HISTORY_S_MAX, HistoryRound, MomentInfo};
+pub use history::{HISTORY_S_MAX, History, HistoryRound, MomentInfo};
 pub use inode::{CachedPages, INODE_BYTES};
 pub use ledger::{LEDGER_LOGS, Ledger};
 pub use names::NamesUsage;
 pub use namespace::SYMLINK_BYTES_MAX;
 pub use policy::{
-    Keep, POLICY_EVERY_S_MAX, POLICY_PREFIX_BYTES_MAX, PolicyInfo, PolicyRound, PolicyRule,
+    Keep, POLICY_EVERY_S_MAX, POLICY_PREFIX_BYTES_MAX, Policies, PolicyInfo, PolicyRound,
+    PolicyRule,
 };
 pub use schema::{CompressOptions, has_external_files, set_compression};
 pub use snapshot::{

@@ -13,15 +13,29 @@
 //! - None is created while nothing below the directory has changed since the last one.
 //! - Only automatic snapshots of the directory are deleted, and none that is held.
 //!
+//! | part | has |
+//! |---|---|
+//! | [`Policies`] | what callers ask for: set, delete, list, run |
+//! | [`PolicyDirs`] | the directories of policies, also in clones, and snapshots of them |
+//! | [`keep`] | which snapshots are kept, and when one is due |
+//! | [`PolicyState`] | what is in memory: how far each policy has come |
+//!
 //! Locks: one round at a time; `progress` is held for moments.
 
+mod dirs;
 mod in_clone;
 mod keep;
 
+use crate::change::Changes;
+use crate::difference::Comparer;
 use crate::locator::{Locator, SysRow};
+use crate::pins::{PinMaker, Pins};
+use crate::residents::Residents;
+use crate::schema::Store;
 use crate::snapshot::SnapshotInfo;
 use crate::system::FileSystem;
 use crate::unchanged::TreeState;
+use crate::views::ViewSet;
 use crate::{FsError, FsResult};
 use std::collections::HashMap;
 use stitch_base::calendar::UtcTime;
@@ -30,8 +44,9 @@ use stitch_base::sync::Mutex;
 use stitch_base::{ErrorKind, Ino};
 use stitch_db::SpaceClass;
 use stitch_format::fs_policy::{PolicyRow, is_prefix};
+use stitch_format::fs_sys::FsHeader;
 
-use in_clone::HeldDir;
+use dirs::{HeldDir, PolicyDirs};
 pub use stitch_format::fs_policy::{Keep, POLICY_EVERY_S_MAX, POLICY_PREFIX_BYTES_MAX};
 
 /// Seconds until a policy that failed is tried again, at most.
@@ -92,7 +107,7 @@ type PolicyKey = (u64, Ino);
 
 /// The policies' state in memory.
 #[derive(Debug, Default)]
-pub(crate) struct Policies {
+pub(crate) struct PolicyState {
     progress: Mutex<HashMap<PolicyKey, PolicyProgress>>,
     /// Held for a round.
     running: Mutex<()>,
@@ -117,23 +132,72 @@ impl PolicyInfo {
     }
 }
 
+/// The policies of a store: see [`FileSystem::policies`].
+#[derive(Clone, Copy)]
+pub struct Policies<'fs> {
+    state: &'fs PolicyState,
+    /// Rows of mainline, which has those of all policies.
+    store: &'fs Store,
+    header: &'fs Mutex<FsHeader>,
+    pins: Pins<'fs>,
+    maker: PinMaker<'fs>,
+    dirs: PolicyDirs<'fs>,
+    /// Records of clones.
+    views: &'fs ViewSet,
+    residents: &'fs Residents,
+    comparer: Comparer<'fs>,
+    changes: Changes<'fs>,
+    is_mainline: bool,
+    is_read_only: bool,
+}
+
+impl std::fmt::Debug for Policies<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Policies")
+            .field("state", self.state)
+            .finish_non_exhaustive()
+    }
+}
+
 impl FileSystem {
+    /// Returns the handle of this file system's policies. It borrows what it uses: to take it costs
+    /// nothing.
+    #[must_use]
+    pub fn policies(&self) -> Policies<'_> {
+        Policies {
+            state: &self.policies,
+            store: &self.store,
+            header: &self.header,
+            pins: self.pins(),
+            maker: PinMaker::of(self),
+            dirs: PolicyDirs::of(self),
+            views: &self.standing.views,
+            residents: &self.residents,
+            comparer: self.comparer(),
+            changes: Changes::of(self),
+            is_mainline: self.is_mainline(),
+            is_read_only: self.is_read_only(),
+        }
+    }
+}
+
+impl Policies<'_> {
     /// Sets the policy of a directory that is known, instead of the one that it has. The automatic
     /// snapshots that the directory has are the policy's from then on.
     ///
     /// # Errors
     /// [`FsError::Invalid`] for an interval of 0 or more than [`POLICY_EVERY_S_MAX`], and for what
     /// is no prefix: 1 to [`POLICY_PREFIX_BYTES_MAX`] bytes without slashes and control characters;
-    /// those of [`Self::create_snapshot`].
+    /// those of [`FileSystem::create_snapshot`].
     ///
     /// # Durability
     /// On the medium when this returns.
-    pub fn set_policy(&self, dir: Ino, rule: &PolicyRule) -> FsResult<()> {
+    pub fn set(&self, dir: Ino, rule: &PolicyRule) -> FsResult<()> {
         let owner = self.residents.inodes.get_dir(dir)?.head.uid;
-        self.put_new_policy((0, dir), rule, owner, self.path_of(dir)?)
+        self.put_new((0, dir), rule, owner, self.residents.path_of(dir)?)
     }
 
-    fn put_new_policy(
+    fn put_new(
         &self,
         key: PolicyKey,
         rule: &PolicyRule,
@@ -141,33 +205,33 @@ impl FileSystem {
         path: Vec<u8>,
     ) -> FsResult<()> {
         self.check_writable()?;
-        self.check_takes_snapshots()?;
+        self.maker.check_takes_pins()?;
         if !(1..=POLICY_EVERY_S_MAX).contains(&rule.every_s) {
             return Err(FsError::Invalid("an interval is 1 s to ten years"));
         }
         if !is_prefix(&rule.prefix) {
             return Err(FsError::Invalid("no prefix of names of snapshots"));
         }
-        self.mark_header(|header| match key.0 {
+        self.changes.mark_header(|header| match key.0 {
             0 => header.has_policies = true,
             _ => header.has_clone_policies = true,
         })?;
-        let _running = self.policies.running.lock();
+        let _running = self.state.running.lock();
         let row = rule.row(owner, path);
-        self.put_policy(key, &row, SpaceClass::Normal)?;
-        self.policies.progress.lock().remove(&key);
-        Ok(self.engine().sync()?)
+        self.put(key, &row, SpaceClass::Normal)?;
+        self.state.progress.lock().remove(&key);
+        Ok(self.pins.engine.sync()?)
     }
 
-    fn put_policy(
-        &self,
-        (view, dir): PolicyKey,
-        row: &PolicyRow,
-        space: SpaceClass,
-    ) -> FsResult<()> {
+    fn put(&self, (view, dir): PolicyKey, row: &PolicyRow, space: SpaceClass) -> FsResult<()> {
         let mut batch = self.store.batch();
-        batch.put(&self.store.keys.policy(view, dir), &row.encode());
-        self.commit_where_room(&batch, space)
+        let bytes = row.encode();
+        debug_assert!(
+            PolicyRow::decode(&bytes).is_ok(),
+            "a reader takes what is written"
+        );
+        batch.put(&self.store.keys.policy(view, dir), &bytes);
+        self.changes.commit_rows(&batch, space)
     }
 
     /// Deletes the policy of a directory. Its snapshots stay.
@@ -177,20 +241,20 @@ impl FileSystem {
     ///
     /// # Durability
     /// On the medium when this returns.
-    pub fn delete_policy(&self, dir: Ino) -> FsResult<()> {
+    pub fn delete(&self, dir: Ino) -> FsResult<()> {
         self.check_writable()?;
-        let _running = self.policies.running.lock();
-        self.drop_policy((0, dir))
+        let _running = self.state.running.lock();
+        self.drop_of((0, dir))
     }
 
-    fn drop_policy(&self, key: PolicyKey) -> FsResult<()> {
+    fn drop_of(&self, key: PolicyKey) -> FsResult<()> {
         let row = self.store.keys.policy(key.0, key.1);
         self.store.get(&row)?.ok_or(FsError::NotFound)?;
         let mut batch = self.store.batch();
         batch.delete(&row);
-        self.commit_where_room(&batch, SpaceClass::Reserve)?;
-        self.policies.progress.lock().remove(&key);
-        Ok(self.engine().sync()?)
+        self.changes.commit_rows(&batch, SpaceClass::Reserve)?;
+        self.state.progress.lock().remove(&key);
+        Ok(self.pins.engine.sync()?)
     }
 
     /// Returns all policies, those of mainline first, by the numbers of their directories. One
@@ -198,20 +262,20 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`FsError::Storage`].
-    pub fn policies(&self) -> FsResult<Vec<PolicyInfo>> {
-        let mut found = self.stored_policies()?;
-        found.retain(|policy| policy.view == 0 || self.clone_of(policy.view).is_ok());
+    pub fn list(&self) -> FsResult<Vec<PolicyInfo>> {
+        let mut found = self.stored()?;
+        found.retain(|policy| policy.view == 0 || self.views.record(policy.view).is_some());
         Ok(found)
     }
 
     /// Returns all policies, also those in clones that were removed a moment ago.
-    fn stored_policies(&self) -> FsResult<Vec<PolicyInfo>> {
+    fn stored(&self) -> FsResult<Vec<PolicyInfo>> {
         let mut found = Vec::new();
         let header = *self.header.lock();
         if !header.has_policies && !header.has_clone_policies {
             return Ok(found);
         }
-        let now_s = Timestamp(self.now()).seconds();
+        let now_s = Timestamp(self.changes.now()).seconds();
         let mut scan = self.store.scan(&self.store.keys.policies())?;
         while let Some((key, row)) = scan.next()? {
             match (Locator::sys_row(key), PolicyRow::decode(row)) {
@@ -223,11 +287,15 @@ impl FileSystem {
         }
         // Rows of both kinds are mixed.
         found.sort_by_key(PolicyInfo::key);
+        debug_assert!(
+            found.is_sorted_by(|a, b| a.key() < b.key()),
+            "one of a directory"
+        );
         Ok(found)
     }
 
     fn info_of(&self, key: PolicyKey, row: PolicyRow, now_s: i64) -> PolicyInfo {
-        let progress = self.policies.progress.lock().get(&key).cloned();
+        let progress = self.state.progress.lock().get(&key).cloned();
         let progress = progress.unwrap_or_default();
         let next_s = progress.next_s(row.every_s, now_s);
         PolicyInfo {
@@ -256,20 +324,19 @@ impl FileSystem {
     /// For each policy that is due, a walk through its directory now and in its last snapshot, up
     /// to the first difference; none if nothing in the store has changed. A clone is opened when a
     /// policy in it is due.
-    pub fn run_policies(&self) -> FsResult<PolicyRound> {
+    pub fn run(&self) -> FsResult<PolicyRound> {
         let mut round = PolicyRound::default();
         // A clone shows the rows of its source.
-        let is_mainline = self.view_number() == 0 && self.branch.is_none();
-        if self.is_read_only() || !is_mainline {
+        if self.is_read_only || !self.is_mainline {
             return Ok(round);
         }
-        let _running = self.policies.running.lock();
-        for policy in self.stored_policies()? {
-            let done = self.run_policy(&policy, &mut round);
+        let _running = self.state.running.lock();
+        for policy in self.stored()? {
+            let done = self.run_one(&policy, &mut round);
             self.note_outcome(&policy, done.err());
         }
-        let now_s = Timestamp(self.now()).seconds();
-        for policy in self.policies()? {
+        let now_s = Timestamp(self.changes.now()).seconds();
+        for policy in self.list()? {
             let wait = policy.next.seconds().saturating_sub(now_s).max(1);
             let wait = wait.cast_unsigned();
             round.next_s = Some(round.next_s.map_or(wait, |first| first.min(wait)));
@@ -280,7 +347,7 @@ impl FileSystem {
     /// Records what came of a policy. The same failure is logged once.
     fn note_outcome(&self, policy: &PolicyInfo, error: Option<FsError>) {
         let path = policy.path.escape_ascii();
-        let mut all = self.policies.progress.lock();
+        let mut all = self.state.progress.lock();
         let progress = all.entry(policy.key()).or_default();
         let error = error.map(|error| error.to_string());
         match &error {
@@ -295,13 +362,13 @@ impl FileSystem {
         progress.last_error = error;
     }
 
-    fn run_policy(&self, policy: &PolicyInfo, round: &mut PolicyRound) -> FsResult<()> {
+    fn run_one(&self, policy: &PolicyInfo, round: &mut PolicyRound) -> FsResult<()> {
         let rule = &policy.rule;
-        let now_s = Timestamp(self.now()).seconds();
+        let now_s = Timestamp(self.changes.now()).seconds();
         let interval = keep::interval_of(now_s, rule.every_s);
         let last = self.automatic(policy.key())?.pop();
         let done = {
-            let all = self.policies.progress.lock();
+            let all = self.state.progress.lock();
             all.get(&policy.key()).and_then(|progress| progress.done)
         };
         let last_interval =
@@ -315,11 +382,11 @@ impl FileSystem {
                         path = %policy.path.escape_ascii(),
                         "a directory is gone, and its policy of snapshots goes too"
                     );
-                    return self.drop_policy(policy.key());
+                    return self.drop_of(policy.key());
                 }
                 Err(error) => return Err(error),
             }
-            let mut all = self.policies.progress.lock();
+            let mut all = self.state.progress.lock();
             all.entry(policy.key()).or_default().done = Some(interval);
         }
         self.delete_aged(policy, round)
@@ -335,7 +402,7 @@ impl FileSystem {
             if is_kept || Some(info.id) == last || !info.tags.is_empty() {
                 continue;
             }
-            match self.delete_snapshot(&info.name) {
+            match self.maker.delete_snapshot(&info.name) {
                 Ok(()) => round.deleted.push(info),
                 Err(FsError::NotFound | FsError::Held(_)) => {}
                 Err(error) => return Err(error),
@@ -346,7 +413,7 @@ impl FileSystem {
 
     /// Returns the automatic snapshots of a directory in the order of their creation.
     fn automatic(&self, key: PolicyKey) -> FsResult<Vec<SnapshotInfo>> {
-        let mut all = self.snapshots()?;
+        let mut all = self.pins.snapshots()?;
         all.retain(|info| info.is_automatic && (info.view, info.root) == key);
         Ok(all)
     }
@@ -358,7 +425,7 @@ impl FileSystem {
         last: Option<&SnapshotInfo>,
         now_s: i64,
     ) -> FsResult<Option<SnapshotInfo>> {
-        let known = self.known_dir(policy)?;
+        let known = self.dirs.known(policy)?;
         match last.map(|last| self.is_unchanged_since(last, known.fs())) {
             Some(Ok(true)) => Ok(None),
             // What cannot be compared is kept.
@@ -368,15 +435,15 @@ impl FileSystem {
 
     /// Reports whether nothing below the directory of a snapshot has changed since. The directory
     /// is known in `now`.
-    fn is_unchanged_since(&self, last: &SnapshotInfo, now: &Self) -> FsResult<bool> {
-        let pins = self.engine().pins()?;
-        let pin = pins.iter().find(|pin| pin.id == last.id);
-        if pin.is_some_and(|pin| pin.seqno == self.engine().snapshot().seqno()) {
+    fn is_unchanged_since(&self, last: &SnapshotInfo, now: &FileSystem) -> FsResult<bool> {
+        let pin = self.pins.pin(last.id)?;
+        if pin.seqno == self.pins.engine.snapshot().seqno() {
             return Ok(true);
         }
-        let view = self.open_snapshot(&last.name)?;
+        let view = self.pins.open_snapshot(&last.name)?;
         let states = (TreeState::Past(&view), TreeState::Now(now));
-        self.is_same_tree(last.root, (last.id, None), states)
+        self.comparer
+            .is_same_tree(last.root, (last.id, None), states)
     }
 
     fn create_automatic(
@@ -386,22 +453,29 @@ impl FileSystem {
         now_s: i64,
     ) -> FsResult<SnapshotInfo> {
         let name = format!("{}-{}", policy.rule.prefix, UtcTime::of(now_s).file_name());
-        let info = match self.create_of_policy(known, &name) {
+        let info = match self.dirs.create(known, &name) {
             // One of another directory, or of before the clock was set back.
             Err(error) if error.kind() == ErrorKind::Exists => {
                 let name = match policy.view {
                     0 => format!("{name}-{}", policy.dir),
                     view => format!("{name}-{view}-{}", policy.dir),
                 };
-                self.create_of_policy(known, &name)?
+                self.dirs.create(known, &name)?
             }
             other => other?,
         };
         if info.path != policy.path {
             let row = policy.rule.row(policy.owner, info.path.clone());
-            self.put_policy(policy.key(), &row, SpaceClass::Normal)?;
+            self.put(policy.key(), &row, SpaceClass::Normal)?;
         }
         Ok(info)
+    }
+
+    fn check_writable(&self) -> FsResult<()> {
+        match self.is_read_only {
+            true => Err(FsError::ReadOnly),
+            false => Ok(()),
+        }
     }
 }
 

@@ -22,11 +22,12 @@ use crate::locator::Locator;
 use crate::lock::Locks;
 use crate::names::Names;
 use crate::steps::Steps;
-use crate::{FsOptions, FsResult};
+use crate::{FsError, FsOptions, FsResult};
 use stitch_base::Ino;
 use stitch_base::sync::atomic::{AtomicU64, Ordering};
 use stitch_base::sync::{Arc, Mutex};
 use stitch_format::fs_inode::InodeHead;
+use stitch_format::fs_snapshot::SNAPSHOT_PATH_BYTES_MAX;
 
 #[derive(Debug)]
 pub(crate) struct Residents {
@@ -86,7 +87,7 @@ impl Residents {
     /// Takes in an inode that was just made, with one lookup. A new directory has no names.
     ///
     /// # Errors
-    /// [`crate::FsError::Stale`] if the directory of a new directory is not known.
+    /// [`FsError::Stale`] if the directory of a new directory is not known.
     pub(crate) fn made(&self, inode: Inode) -> FsResult<()> {
         if inode.is_dir() {
             self.names.learn_new(inode.head.ino);
@@ -131,5 +132,54 @@ impl Residents {
         let mut forgotten = self.forgotten.lock();
         let keep = forgotten.len().saturating_sub(count_max);
         forgotten.split_off(keep)
+    }
+
+    /// Returns the path of a directory that is known, from the root, as it is at the moment.
+    ///
+    /// # Errors
+    /// Those of [`Self::path_through`].
+    pub(crate) fn path_of(&self, dir: Ino) -> FsResult<Vec<u8>> {
+        self.path_below(Ino::ROOT, dir)
+    }
+
+    /// Returns the path of a directory that is known, from one above it.
+    ///
+    /// # Errors
+    /// Those of [`Self::path_through`].
+    pub(crate) fn path_below(&self, top: Ino, dir: Ino) -> FsResult<Vec<u8>> {
+        self.path_through(top, dir, |_| Ok(()))
+    }
+
+    /// The same, if `check` accepts the directory and each one above it, below `top`.
+    ///
+    /// # Errors
+    /// Those of `check`; [`FsError::NotFound`] for a directory that was removed;
+    /// [`FsError::NotDir`]; [`FsError::NameTooLong`] for a path over 4000 bytes;
+    /// [`FsError::Stale`].
+    pub(crate) fn path_through(
+        &self,
+        top: Ino,
+        dir: Ino,
+        check: impl Fn(Ino) -> FsResult<()>,
+    ) -> FsResult<Vec<u8>> {
+        let mut names = Vec::new();
+        let (mut ino, mut len_bytes) = (dir, 0);
+        while ino != top {
+            check(ino)?;
+            let inode = self.inodes.get_dir(ino)?;
+            let (parent, name) = inode.name().ok_or(FsError::NotFound)?;
+            debug_assert!(!name.is_empty(), "a directory with a parent has a name");
+            len_bytes += name.len() + 1;
+            // A path that changes while it is read might have no end.
+            if len_bytes > SNAPSHOT_PATH_BYTES_MAX {
+                return Err(FsError::NameTooLong);
+            }
+            names.push(name);
+            ino = parent;
+        }
+        names.reverse();
+        let path = names.join(&b'/');
+        debug_assert!(path.len() <= SNAPSHOT_PATH_BYTES_MAX, "as it was counted");
+        Ok(path)
     }
 }

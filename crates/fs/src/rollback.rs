@@ -33,32 +33,53 @@
 //! of the clone, and a second feature in the header of mainline has the next open finish the
 //! rollback ([`in_clone`]).
 //!
+//! | part | has |
+//! |---|---|
+//! | [`Rollback`] | begins, runs and finishes rollbacks of one file system |
+//! | [`Present`] | what a rollback uses of the file system that it changes |
+//! | [`tree::DirTree`], [`plan`], [`restore`] | the walk, the decision, the rows |
+//! | [`CloneRollbacks`] | the feature of mainline for rollbacks in clones |
+//! | [`RollbacksUnderWay`] | those of all file systems of a store that have not ended |
+//! | `operations.rs` | what [`FileSystem`] offers of them |
+//!
 //! Locks: one rollback of a file system at a time; the records of snapshots, then all of the file
 //! system's.
 
+mod dirs;
 mod in_clone;
+mod operations;
 mod plan;
+mod present;
 mod recent;
 mod restore;
 mod tree;
 mod under_way;
 
-use crate::change::Change;
+use crate::atomic::AtomicWrites;
+use crate::back::BackRowPass;
+use crate::detach::DetachedTrees;
+use crate::fixed::FixedFiles;
 use crate::locator::Locator;
+use crate::pins::Pins;
+use crate::room::Room;
+use crate::schema::Store;
 use crate::snapshot::SnapshotView;
 use crate::system::FileSystem;
 use crate::{CloneInfo, FsError, FsResult, Notices};
+use dirs::DirFinder;
 use plan::RollbackPlan;
+use present::Present;
 use recent::{RollbackSides, recent_since};
 use restore::Restore;
 use std::collections::BTreeSet;
+use stitch_base::Ino;
 use stitch_base::sync::Mutex;
 use stitch_base::sync::atomic::{AtomicBool, Ordering};
-use stitch_base::{Ino, PinId};
 use stitch_format::fs_inode::InodeHead;
 use stitch_format::fs_sys::{FsHeader, RollbackRow};
 use tree::DirTree;
 
+pub(crate) use in_clone::CloneRollbacks;
 pub(crate) use under_way::RollbacksUnderWay;
 
 /// How often a rollback is begun again because a removed tree was not empty.
@@ -75,9 +96,9 @@ enum Mode {
     Finish,
 }
 
-/// The rollback under way.
+/// The rollback under way, in memory.
 #[derive(Debug, Default)]
-pub(crate) struct Rollbacks {
+pub(crate) struct RollbackState {
     /// There was one since the file system was opened.
     any: AtomicBool,
     /// Inodes that it restores: none of them is reclaimed.
@@ -88,123 +109,136 @@ pub(crate) struct Rollbacks {
     in_clone: Mutex<()>,
 }
 
-impl FileSystem {
-    /// Makes a directory, and all below it, what a snapshot of it shows. `owner`: every inode that
-    /// changes must belong to this user. A directory in a clone: [`Self::roll_back_in`].
-    ///
-    /// No other operation runs meanwhile. Known inodes without names that the snapshot has get
-    /// their names back. Those that it has not keep their contents until they are forgotten.
-    ///
-    /// # Errors
-    /// [`FsError::NotFound`] if there is no such snapshot; [`FsError::Invalid`] if it is of another
-    /// directory; [`FsError::Perm`] where an immutable or append-only file is, or a file of another
-    /// owner would change; [`FsError::Unsupported`] in a store with large files beside it, and
-    /// where a clone that the snapshot shows does not lie in the directory any more;
-    /// [`FsError::NoSpace`]; [`FsError::ReadOnly`]. An error of the engine after the first of
-    /// several batches leaves a part restored: the next rollback, or open, finishes it.
-    ///
-    /// Returns what caches above the file system have to drop.
-    ///
-    /// # Durability
-    /// On the medium when this returns.
-    ///
-    /// # Cost
-    /// A walk through the directory on both sides, and the contents of files that are different.
-    pub fn roll_back(&self, name: &str, dir: Ino, owner: Option<u32>) -> FsResult<Notices> {
-        self.check_no_clone()?;
-        self.roll_back_with(dir, owner, || self.open_snapshot(name))
+impl RollbackState {
+    /// Reports whether an inode that was without names when it was forgotten still is.
+    pub(crate) fn may_purge(&self, store: &Store, head: &InodeHead) -> FsResult<bool> {
+        if !self.any.load(Ordering::SeqCst) {
+            return Ok(true);
+        }
+        if self.restored.lock().contains(&head.ino) {
+            return Ok(false);
+        }
+        let row = store.own_row(head.ino)?;
+        Ok(row.is_some_and(|(own, _)| own.nlink == 0))
+    }
+}
+
+/// Rolls directories of one file system back.
+///
+/// Invariant: no other operation of the file system, and no snapshot, sees a part of a rollback.
+#[derive(Clone, Copy)]
+pub(crate) struct Rollback<'fs> {
+    state: &'fs RollbackState,
+    /// What is rolled back.
+    present: Present<'fs>,
+    pins: Pins<'fs>,
+    /// Removed trees are emptied before: they have files that a walk does not find.
+    detached: DetachedTrees<'fs>,
+    back_rows: BackRowPass<'fs>,
+    fixed: FixedFiles<'fs>,
+    /// They end: what they would write belongs to what was.
+    atomic_writes: &'fs AtomicWrites,
+    room: &'fs Room,
+    dirs: DirFinder<'fs>,
+    is_read_only: bool,
+}
+
+impl<'fs> Rollback<'fs> {
+    pub(crate) fn of(fs: &'fs FileSystem) -> Self {
+        Self {
+            state: &fs.rollbacks,
+            present: Present::of(fs),
+            pins: fs.pins(),
+            detached: DetachedTrees::of(fs),
+            back_rows: BackRowPass::of(fs),
+            fixed: FixedFiles::of(fs),
+            atomic_writes: &fs.atomic_writes,
+            room: &fs.room,
+            dirs: DirFinder::of(fs),
+            is_read_only: fs.is_read_only(),
+        }
     }
 
-    /// Refuses in a clone: the header of mainline would not say that it is rolled back.
-    pub(crate) fn check_no_clone(&self) -> FsResult<()> {
-        match self.view_number() {
-            0 => Ok(()),
-            _ => Err(FsError::Unsupported),
-        }
+    fn under_way(&self) -> &'fs RollbacksUnderWay {
+        &self.present.standing.views.under_way
     }
 
     /// Makes a directory that is known what a view of its past shows. A rollback that was
     /// interrupted is finished before.
-    pub(crate) fn roll_back_with(
+    pub(super) fn run(
         &self,
         dir: Ino,
         owner: Option<u32>,
         open: impl FnOnce() -> FsResult<SnapshotView>,
     ) -> FsResult<Notices> {
-        self.check_writable()?;
-        if self.header.lock().has_external {
+        if self.is_read_only {
+            return Err(FsError::ReadOnly);
+        }
+        if self.present.header.lock().has_external {
             return Err(FsError::Unsupported);
         }
-        self.residents.inodes.get_dir(dir)?;
-        let _running = self.rollbacks.running.lock();
-        let mut done = self.finish_rollback()?;
-        match self.begin_rollback(dir, owner, open) {
+        self.present.residents.inodes.get_dir(dir)?;
+        let _running = self.state.running.lock();
+        let mut done = self.finish()?;
+        match self.begin(dir, owner, open) {
             Ok(begun) => {
                 done.extend(begun);
                 Ok(done)
             }
             Err(error) => {
-                self.untold.keep(done);
+                self.present.untold.keep(done);
                 Err(error)
             }
         }
     }
 
-    fn begin_rollback(
+    fn begin(
         &self,
         dir: Ino,
         owner: Option<u32>,
         open: impl FnOnce() -> FsResult<SnapshotView>,
     ) -> FsResult<Notices> {
         let view = open()?;
-        if (view.info().view, view.info().root) != (self.view_number(), dir) {
+        if (view.info().view, view.info().root) != (self.present.view_number(), dir) {
             return Err(FsError::Invalid("the snapshot is of another directory"));
         }
-        self.run_rollback(&view, Mode::Begin { owner })
+        self.run_to(&view, Mode::Begin { owner })
     }
 
     /// Rolls back, and keeps the pin for as long as a part may be done.
-    fn run_rollback(&self, view: &SnapshotView, mode: Mode) -> FsResult<Notices> {
-        let (pin, number) = (view.info().id, self.view_number());
-        let under_way = &self.standing.views.under_way;
+    fn run_to(&self, view: &SnapshotView, mode: Mode) -> FsResult<Notices> {
+        let (pin, number) = (view.info().id, self.present.view_number());
+        let under_way = self.under_way();
         under_way.begin(number, pin);
-        let kept = self.check_is_kept(pin);
-        let done = kept.and_then(|()| self.roll_back_to(view, mode));
-        self.rollbacks.restored.lock().clear();
+        let kept = self.pins.pin(pin);
+        let done = kept.and_then(|_| self.restore(view, mode));
+        self.state.restored.lock().clear();
         let learned = done
             .as_ref()
             .map_or_else(|_| self.learn_outcome(), |_| Ok(()));
-        match self.header.lock().rolls_back {
+        match self.present.header.lock().rolls_back {
             true => under_way.interrupt(number),
             false => under_way.end(number),
         }
         let done = done?;
+        debug_assert!(!self.present.header.lock().rolls_back, "all of it is done");
         learned?;
-        self.engine().sync()?;
+        self.pins.engine.sync()?;
         Ok(done)
     }
 
     /// Reads whether a part is done. A commit that failed may have been done.
     fn learn_outcome(&self) -> FsResult<()> {
-        let mut header = self.header.lock();
+        let mut header = self.present.header.lock();
         // Until it is read: a part may be done.
         header.rolls_back = true;
-        let row = self.store.get(&self.store.keys.header())?;
+        let row = self.present.store.get(&self.present.store.keys.header())?;
         let row = row.ok_or_else(|| FsError::Corrupt("there is no header".to_owned()))?;
         header.rolls_back = FsHeader::decode(&row)?.rolls_back;
         Ok(())
     }
 
-    /// Refuses a pin that was dropped before the rollback to it was noted.
-    fn check_is_kept(&self, pin: PinId) -> FsResult<()> {
-        let pins = self.engine().pins()?;
-        match pins.iter().any(|info| info.id == pin) {
-            true => Ok(()),
-            false => Err(FsError::NotFound),
-        }
-    }
-
-    fn roll_back_to(&self, view: &SnapshotView, mode: Mode) -> FsResult<Notices> {
+    fn restore(&self, view: &SnapshotView, mode: Mode) -> FsResult<Notices> {
         let (pin, dir) = (view.info().id, view.info().root);
         let past = &view.fs().store;
         let recent = recent_since(view.info().created);
@@ -214,25 +248,26 @@ impl FileSystem {
             // The state of one that is finished is a part already, and whoever holds the lock may
             // open a clone, which finishes it.
             let begins = matches!(mode, Mode::Begin { .. });
-            let changes = begins.then(|| self.standing.views.snapshot_change.lock());
-            let alone = self.residents.locks.all_write();
+            let changes = begins.then(|| self.present.standing.views.snapshot_change.lock());
+            let alone = self.present.residents.locks.all_write();
             // A tree that is being removed has files that the walk does not find.
-            if self.detached_dirs() > 0 {
+            if self.detached.count() > 0 {
                 continue;
             }
-            let top = self.residents.inodes.get_dir(dir)?.head;
-            let now = DirTree::read(&self.store, top, recent)?;
+            let top = self.present.residents.inodes.get_dir(dir)?.head;
+            let now = DirTree::read(self.present.store, top, recent)?;
+            debug_assert_eq!(was.top, now.top, "one directory on both sides");
             let sides = RollbackSides {
                 past: (past, &was),
-                present: (&self.store, &now),
+                present: (self.present.store, &now),
             };
-            let Some(plan) = RollbackPlan::new(self, sides)? else {
+            let Some(plan) = RollbackPlan::new(&self.present, sides)? else {
                 drop((alone, changes));
-                self.complete_back_rows()?;
+                self.back_rows.complete()?;
                 continue;
             };
             if let Mode::Begin { owner } = mode {
-                self.check_tree(dir)?;
+                self.fixed.check_tree(dir)?;
                 self.check_clones((view.fs(), &was), &now, owner)?;
                 plan.check_owner(&was, &now, owner)?;
             }
@@ -241,9 +276,9 @@ impl FileSystem {
             let row = RollbackRow {
                 snapshot: pin,
                 dir,
-                path: self.path_of(dir)?,
+                path: self.present.residents.path_of(dir)?,
             };
-            return Restore::new(self, past, (&was, &now), &plan, &row).run();
+            return Restore::new(self.present, past, (&was, &now), &plan, &row).run();
         }
         Err(FsError::Stale(dir))
     }
@@ -252,20 +287,20 @@ impl FileSystem {
     /// be gone. One that the snapshot has not is removed, by its owner alone.
     fn check_clones(
         &self,
-        (past, was): (&Self, &DirTree),
+        (past, was): (&FileSystem, &DirTree),
         now: &DirTree,
         owner: Option<u32>,
     ) -> FsResult<()> {
         let number = |clone: Option<CloneInfo>| clone.map(|info| info.number);
         for ino in was.numbers() {
-            let present = self.clone_at(ino).filter(|_| now.has(ino));
+            let present = self.present.standing.clone_at(ino).filter(|_| now.has(ino));
             if number(past.clone_at(ino)) != number(present) {
                 return Err(FsError::Unsupported);
             }
         }
         let mut later = now.numbers().filter(|ino| !was.has(*ino));
         let is_others = |clone: CloneInfo| owner.is_some_and(|owner| clone.owner != owner);
-        match later.any(|ino| self.clone_at(ino).is_some_and(is_others)) {
+        match later.any(|ino| self.present.standing.clone_at(ino).is_some_and(is_others)) {
             true => Err(FsError::Perm),
             false => Ok(()),
         }
@@ -273,80 +308,78 @@ impl FileSystem {
 
     /// Empties removed trees, and keeps what is to be restored from being reclaimed.
     fn prepare(&self, was: &DirTree) -> FsResult<()> {
-        while self.detached_dirs() > 0 {
-            self.empty_detached(SLICE)?;
+        while self.detached.count() > 0 {
+            self.detached.empty(SLICE)?;
         }
-        self.rollbacks.any.store(true, Ordering::SeqCst);
-        *self.rollbacks.restored.lock() = was.numbers().collect();
+        self.state.any.store(true, Ordering::SeqCst);
+        *self.state.restored.lock() = was.numbers().collect();
         // One that reclaims and did not see it yet comes to its end.
         drop(self.room.reclaiming.lock());
-        self.residents.unqueue(|ino| was.has(ino));
+        self.present.residents.unqueue(|ino| was.has(ino));
         Ok(())
     }
 
-    /// Reports whether an inode that was without names when it was forgotten still is.
-    pub(crate) fn may_purge(&self, head: &InodeHead) -> FsResult<bool> {
-        if !self.rollbacks.any.load(Ordering::SeqCst) {
-            return Ok(true);
-        }
-        if self.rollbacks.restored.lock().contains(&head.ino) {
-            return Ok(false);
-        }
-        let row = self.store.own_row(head.ino)?;
-        Ok(row.is_some_and(|(own, _)| own.nlink == 0))
-    }
-
     /// Finishes a rollback that was interrupted.
-    pub(crate) fn finish_rollback(&self) -> FsResult<Notices> {
-        if !self.header.lock().rolls_back {
+    pub(crate) fn finish(&self) -> FsResult<Notices> {
+        if !self.present.header.lock().rolls_back {
             return Ok(Notices::default());
         }
-        let row = self.store.get(&self.store.keys.rollback())?;
+        let row = self
+            .present
+            .store
+            .get(&self.present.store.keys.rollback())?;
         let row = row.ok_or_else(|| FsError::Corrupt("no row of the rollback".to_owned()))?;
         let row = RollbackRow::decode(&row)?;
-        let (under_way, number) = (&self.standing.views.under_way, self.view_number());
+        let (under_way, number) = (self.under_way(), self.present.view_number());
         under_way.begin(number, row.snapshot);
         under_way.interrupt(number);
-        if self.options.read_only {
+        if self.is_read_only {
             return Err(FsError::Invalid(
                 "a rollback was interrupted: open it for writing once to finish it",
             ));
         }
         let view = self.past_of(&row)?;
-        match self.know_dir(row.dir, &row.path) {
-            Err(FsError::Stale(_)) => {
-                return self.forget_rollback().map(|()| Notices::default());
-            }
-            known => known?,
-        }
+        let _held = match self.dirs.hold(row.dir, &row.path) {
+            Err(FsError::Stale(_)) => return self.forget().map(|()| Notices::default()),
+            held => held?,
+        };
         tracing::info!(name = view.info().name, "finishes an interrupted rollback");
-        let done = self.run_rollback(&view, Mode::Finish);
-        self.close_handle(row.dir);
-        done
+        self.run_to(&view, Mode::Finish)
     }
 
     /// Deletes the row of a rollback whose directory was removed after the interruption.
-    fn forget_rollback(&self) -> FsResult<()> {
+    fn forget(&self) -> FsResult<()> {
         tracing::info!("the directory of an interrupted rollback was removed");
-        let mut marked = self.header.lock();
+        let mut marked = self.present.header.lock();
         let mut header = *marked;
         header.rolls_back = false;
-        let (keys, mut change) = (self.store.keys, Change::giving_back(self));
+        let (keys, mut change) = (
+            self.present.store.keys,
+            self.present.changes.begin_giving_back(),
+        );
         change.batch.put(&keys.header(), &header.encode());
         change.batch.delete(&keys.rollback());
         change.commit()?;
         *marked = header;
-        self.standing.views.under_way.end(self.view_number());
+        self.under_way().end(self.present.view_number());
         Ok(())
     }
 
     /// Opens what a rollback goes back to: a snapshot, or a moment of the history.
     fn past_of(&self, row: &RollbackRow) -> FsResult<SnapshotView> {
         let pin = row.snapshot;
-        if let Some(info) = self.snapshots()?.into_iter().find(|info| info.id == pin) {
-            return SnapshotView::open(self.engine(), &self.options, info);
+        if let Some(info) = self
+            .pins
+            .snapshots()?
+            .into_iter()
+            .find(|info| info.id == pin)
+        {
+            return SnapshotView::open(self.pins.engine, self.pins.options, info);
         }
-        match self.open_moment_of_view(pin, row.dir, row.path.clone()) {
+        match self
+            .pins
+            .open_moment_of_view(pin, row.dir, row.path.clone())
+        {
             Err(FsError::NotFound) => Err(FsError::Corrupt(format!(
                 "the snapshot of a rollback, pin {pin}"
             ))),

@@ -4,8 +4,8 @@
 //! | waits | is done by | with locks of inodes held |
 //! |---|---|---|
 //! | forgotten files | [`FileSystem::reclaim`] | yes: a commit does it, and goes on |
-//! | plain files whose rows are gone | `makes_room_beside` | yes: a write does it, and goes on |
-//! | moments of the history | `make_room`, the older half first | no, as below |
+//! | plain files whose rows are gone | [`RoomMaker`] | yes: a write does it, and goes on |
+//! | moments of the history | [`FileSystem::make_room`], the older half first | no, as below |
 //! | entries of removed trees | [`FileSystem::empty_detached`] | no: `make_room` does |
 //! | files without names that the kernel is about to forget | waiting | no, as above |
 //!
@@ -15,11 +15,16 @@
 //! Mainline, clones and transactions take their space from one store. So they share the count of
 //! what was given back ([`SharedRoom`]), and `make_room` of mainline works in open clones as well.
 
+use crate::detach::DetachedTrees;
+use crate::external::ExternalContents;
+use crate::reclaim::Reclaimer;
 use crate::rows::RowBatch;
+use crate::schema::Store;
 use crate::system::FileSystem;
-use crate::views::LiveView;
+use crate::views::{LiveView, Standing};
 use crate::{FsError, FsResult};
 use std::time::Duration;
+use stitch_base::clock::Clock;
 use stitch_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use stitch_base::sync::{Arc, Mutex};
 use stitch_db::SpaceClass;
@@ -58,6 +63,11 @@ impl Room {
         }
     }
 
+    /// Returns what was given back so far.
+    fn mark(&self) -> u64 {
+        self.shared.given_back.load(Ordering::Acquire)
+    }
+
     pub(crate) fn note_given_back(&self, count: usize) {
         self.shared
             .given_back
@@ -85,9 +95,124 @@ pub(crate) fn unless_full<T>(done: FsResult<T>) -> FsResult<()> {
 /// Gives back what waits in clones. What cannot be given back now comes later.
 fn give_back_in(clones: &[Arc<LiveView>]) {
     for view in clones {
-        if let Err(error) = view.fs().give_back() {
+        if let Err(error) = RoomMaker::of(view.fs()).give_back() {
             tracing::debug!(%error, "a clone gives its space back later");
         }
+    }
+}
+
+/// Does what gives space back, before an operation is refused for want of it.
+///
+/// Invariant: what is forgotten and what is removed goes, and nothing that a program can reach but
+/// moments of the history.
+#[derive(Clone, Copy)]
+pub(crate) struct RoomMaker<'fs> {
+    room: &'fs Room,
+    store: &'fs Store,
+    reclaimer: Reclaimer<'fs>,
+    detached: DetachedTrees<'fs>,
+    /// Plain files that were retired.
+    beside: ExternalContents<'fs>,
+    standing: &'fs Standing,
+    /// The file system is a view that was removed.
+    is_removed: &'fs AtomicBool,
+}
+
+impl<'fs> RoomMaker<'fs> {
+    pub(crate) fn of(fs: &'fs FileSystem) -> Self {
+        Self {
+            room: &fs.room,
+            store: &fs.store,
+            reclaimer: Reclaimer::of(fs),
+            detached: DetachedTrees::of(fs),
+            beside: fs.external_contents(),
+            standing: &fs.standing,
+            is_removed: &fs.is_removed,
+        }
+    }
+
+    fn has_detached(&self, clones: &[Arc<LiveView>]) -> bool {
+        let in_clone = |view: &Arc<LiveView>| view.fs().detached.count() > 0;
+        self.detached.count() > 0 || clones.iter().any(in_clone)
+    }
+
+    /// See [`FileSystem::make_room`]. `give_history` drops moments of the history.
+    fn make(
+        &self,
+        mark: u64,
+        clock: &dyn Clock,
+        give_history: impl FnOnce() -> FsResult<bool>,
+    ) -> FsResult<bool> {
+        let clones = self.open_clones();
+        let mut is_awaited = self.room.take_awaited();
+        for _ in 0..WAITS {
+            self.give_back()?;
+            unless_full(self.make_beside())?;
+            give_back_in(&clones);
+            if self.room.mark() != mark {
+                // The next operation may have to wait for it as well.
+                if is_awaited {
+                    self.room.await_forget();
+                }
+                return Ok(true);
+            }
+            if !is_awaited && !self.has_detached(&clones) {
+                // The history is there for want of better use.
+                return give_history();
+            }
+            clock.sleep(WAIT);
+            is_awaited |= self.room.take_awaited();
+        }
+        Ok(false)
+    }
+
+    /// Removes plain files of forgotten files at once, since the host is full. Reports whether
+    /// there were any. The caller may have an inode locked.
+    pub(crate) fn make_beside(&self) -> FsResult<bool> {
+        let mark = self.room.mark();
+        // The store may be full itself, and other plain files be retired already.
+        unless_full(self.reclaimer.reclaim())?;
+        // Another thread may have removed some meanwhile.
+        let removed = self.beside.remove_retired()?;
+        Ok(removed > 0 || self.room.mark() != mark)
+    }
+
+    /// Removes forgotten files, and a slice of the removed trees.
+    fn give_back(&self) -> FsResult<()> {
+        unless_full(self.reclaimer.reclaim())?;
+        if self.is_removed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        unless_full(self.detached.empty(SLICE))
+    }
+
+    /// Returns the clones that are open, but for this one.
+    fn open_clones(&self) -> Vec<Arc<LiveView>> {
+        let mut clones = self.standing.views.opened();
+        clones.retain(|view| view.info().number != self.standing.number);
+        clones
+    }
+
+    /// Commits once more what found no space, while forgotten files give some back. `mark` was
+    /// taken before. The caller may have inodes locked.
+    ///
+    /// # Errors
+    /// [`FsError::NoSpace`] if nothing was given back, or not enough.
+    fn commit_again(&self, batch: &RowBatch<'_>, mut mark: u64) -> FsResult<()> {
+        let mut committed = Err(FsError::NoSpace);
+        for _ in 0..COMMIT_TRIES {
+            if !matches!(committed, Err(FsError::NoSpace)) {
+                break;
+            }
+            unless_full(self.reclaimer.reclaim())?;
+            let given_back = self.room.mark();
+            debug_assert!(given_back >= mark, "it only grows");
+            if std::mem::replace(&mut mark, given_back) == given_back {
+                break;
+            }
+            committed = self.store.commit(batch, SpaceClass::Normal);
+        }
+        committed
     }
 }
 
@@ -95,7 +220,7 @@ impl FileSystem {
     /// Returns a mark for [`Self::make_room`], to be taken before an operation begins.
     #[must_use]
     pub fn room_mark(&self) -> u64 {
-        self.room.shared.given_back.load(Ordering::Acquire)
+        self.room.mark()
     }
 
     /// Gives back space that is on its way, after an operation was refused with
@@ -111,55 +236,8 @@ impl FileSystem {
     /// of a second at most, once after a file in use was removed, or while another thread removes a
     /// tree.
     pub fn make_room(&self, mark: u64) -> FsResult<bool> {
-        let clones = self.open_clones();
-        let mut is_awaited = self.room.take_awaited();
-        for _ in 0..WAITS {
-            self.give_back()?;
-            unless_full(self.makes_room_beside())?;
-            give_back_in(&clones);
-            if self.room_mark() != mark {
-                // The next operation may have to wait for it as well.
-                if is_awaited {
-                    self.room.await_forget();
-                }
-                return Ok(true);
-            }
-            let has_detached = clones.iter().any(|view| view.fs().detached_dirs() > 0);
-            if !is_awaited && self.detached_dirs() == 0 && !has_detached {
-                // The history is there for want of better use.
-                return self.yield_history();
-            }
-            self.options.clock.sleep(WAIT);
-            is_awaited |= self.room.take_awaited();
-        }
-        Ok(false)
-    }
-
-    /// Removes plain files of forgotten files at once, since the host is full. Reports whether
-    /// there were any. The caller may have an inode locked.
-    pub(crate) fn makes_room_beside(&self) -> FsResult<bool> {
-        let mark = self.room_mark();
-        // The store may be full itself, and other plain files be retired already.
-        unless_full(self.reclaim())?;
-        // Another thread may have removed some meanwhile.
-        let removed = self.external_contents().remove_retired()?;
-        Ok(removed > 0 || self.room_mark() != mark)
-    }
-
-    /// Removes forgotten files, and a slice of the removed trees.
-    fn give_back(&self) -> FsResult<()> {
-        unless_full(self.reclaim())?;
-        if self.is_removed.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        unless_full(self.empty_detached(SLICE))
-    }
-
-    /// Returns the clones that are open, but for this one.
-    fn open_clones(&self) -> Vec<Arc<LiveView>> {
-        let mut clones = self.standing.views.opened();
-        clones.retain(|view| view.info().number != self.view_number());
-        clones
+        let give_history = || self.history().yield_older();
+        RoomMaker::of(self).make(mark, &*self.options.clock, give_history)
     }
 
     /// Commits. What needs space is tried again while forgotten files give some back. The caller
@@ -169,19 +247,12 @@ impl FileSystem {
         batch: &RowBatch<'_>,
         space: SpaceClass,
     ) -> FsResult<()> {
-        let mut mark = self.room_mark();
-        let mut committed = self.store.commit(batch, space);
-        for _ in 0..COMMIT_TRIES {
-            if space != SpaceClass::Normal || !matches!(committed, Err(FsError::NoSpace)) {
-                break;
+        let mark = self.room.mark();
+        match self.store.commit(batch, space) {
+            Err(FsError::NoSpace) if space == SpaceClass::Normal => {
+                RoomMaker::of(self).commit_again(batch, mark)
             }
-            unless_full(self.reclaim())?;
-            let given_back = self.room_mark();
-            if std::mem::replace(&mut mark, given_back) == given_back {
-                break;
-            }
-            committed = self.store.commit(batch, space);
+            done => done,
         }
-        committed
     }
 }

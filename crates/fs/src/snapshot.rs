@@ -31,7 +31,7 @@ use crate::{FsError, FsResult};
 use std::collections::BTreeSet;
 use stitch_base::clock::Timestamp;
 use stitch_base::{Ino, PinId};
-use stitch_format::fs_snapshot::{PIN_PREFIX, SNAPSHOT_PATH_BYTES_MAX, SnapshotRecord};
+use stitch_format::fs_snapshot::{PIN_PREFIX, SnapshotRecord};
 use stitch_kv::PinInfo;
 
 pub(crate) use follow::follow_path;
@@ -212,22 +212,24 @@ impl FileSystem {
         self.pin_directory(name, &record)
     }
 
-    /// Returns the path of a directory as [`Self::path_below`]. Fails if a clone lies at it or
+    /// Returns the path of a directory that is known, from `top`. Fails if a clone lies at it or
     /// above it, below `top`: its path leads into the clone.
     fn path_outside_clones(&self, top: Ino, dir: Ino) -> FsResult<Vec<u8>> {
-        self.path_through_dirs(top, dir, |at| match self.clone_at(at) {
-            Some(_) => Err(FsError::Stale(dir)),
-            None => Ok(()),
-        })
+        self.residents
+            .path_through(top, dir, |at| match self.clone_at(at) {
+                Some(_) => Err(FsError::Stale(dir)),
+                None => Ok(()),
+            })
     }
 
     /// Returns the path of the directory at which a clone lies. Fails if another clone lies above
     /// it.
     fn path_of_clone(&self, top: Ino, graft: Ino) -> FsResult<Vec<u8>> {
-        self.path_through_dirs(top, graft, |at| match self.clone_at(at) {
-            Some(_) if at != graft => Err(FsError::Stale(graft)),
-            _ => Ok(()),
-        })
+        self.residents
+            .path_through(top, graft, |at| match self.clone_at(at) {
+                Some(_) if at != graft => Err(FsError::Stale(graft)),
+                _ => Ok(()),
+            })
     }
 
     /// Creates the pin of a snapshot, unless the path does not lead to the directory at the pin's
@@ -260,41 +262,6 @@ impl FileSystem {
             )),
             false => Ok(()),
         }
-    }
-
-    /// Returns the path of a directory that is known, from the root, as it is at the moment.
-    pub(crate) fn path_of(&self, dir: Ino) -> FsResult<Vec<u8>> {
-        self.path_below(Ino::ROOT, dir)
-    }
-
-    /// Returns the path of a directory that is known, from one above it.
-    pub(crate) fn path_below(&self, top: Ino, dir: Ino) -> FsResult<Vec<u8>> {
-        self.path_through_dirs(top, dir, |_| Ok(()))
-    }
-
-    /// The same, if `check` accepts the directory and each one above it, below `top`.
-    fn path_through_dirs(
-        &self,
-        top: Ino,
-        dir: Ino,
-        check: impl Fn(Ino) -> FsResult<()>,
-    ) -> FsResult<Vec<u8>> {
-        let mut names = Vec::new();
-        let (mut ino, mut len_bytes) = (dir, 0);
-        while ino != top {
-            check(ino)?;
-            let inode = self.residents.inodes.get_dir(ino)?;
-            let (parent, name) = inode.name().ok_or(FsError::NotFound)?;
-            len_bytes += name.len() + 1;
-            // A path that changes while it is read might have no end.
-            if len_bytes > SNAPSHOT_PATH_BYTES_MAX {
-                return Err(FsError::NameTooLong);
-            }
-            names.push(name);
-            ino = parent;
-        }
-        names.reverse();
-        Ok(names.join(&b'/'))
     }
 
     /// Looks up the directory of a view along its path, so that it is known. Reports whether some
@@ -332,11 +299,7 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::Storage`].
     pub fn snapshots(&self) -> FsResult<Vec<SnapshotInfo>> {
-        if !self.engine().capabilities().pins {
-            return Ok(Vec::new());
-        }
-        let pins = self.engine().pins()?;
-        Ok(pins.iter().filter_map(SnapshotInfo::of).collect())
+        self.pins().snapshots()
     }
 
     /// Returns the snapshot of this name.
@@ -344,9 +307,7 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::NotFound`].
     pub fn snapshot(&self, name: &str) -> FsResult<SnapshotInfo> {
-        let snapshots = self.snapshots()?;
-        let found = snapshots.into_iter().find(|info| info.name == name);
-        found.ok_or(FsError::NotFound)
+        self.pins().snapshot(name)
     }
 
     /// Opens the file system as it was when a snapshot was created.
@@ -358,7 +319,7 @@ impl FileSystem {
     /// A few point reads, one for each name of the directory's path, and a scan of the records of
     /// clones.
     pub fn open_snapshot(&self, name: &str) -> FsResult<SnapshotView> {
-        SnapshotView::open(self.engine(), &self.options, self.snapshot(name)?)
+        self.pins().open_snapshot(name)
     }
 
     /// Deletes a snapshot. Its name is free at once. The space that only it needed comes back in

@@ -1,5 +1,6 @@
 //! Space and inodes, as `statfs` tells them.
 
+use crate::external::Externals;
 use crate::system::FileSystem;
 use crate::{FsResult, StatFs};
 use stitch_format::fs_key::NAME_BYTES_MAX;
@@ -16,7 +17,7 @@ impl FileSystem {
     /// [`crate::FsError::External`] if the host does not say what it has.
     pub fn stat_fs(&self) -> FsResult<StatFs> {
         let space = self.engine().space();
-        let (beside_bytes, room) = self.external_space()?;
+        let (beside_bytes, room) = self.externals.space()?;
         let total_bytes = space.total_bytes + beside_bytes + room;
         let free_bytes = space.free_bytes.min(space.total_bytes) + room;
         let block = u64::from(BLOCK_BYTES);
@@ -31,20 +32,22 @@ impl FileSystem {
             name_bytes_max: u32::try_from(NAME_BYTES_MAX).expect("255"),
         })
     }
+}
 
+impl Externals {
     /// Returns the bytes of plain files that the engine's space does not have, and how many more
     /// there could be: none, unless large files go there.
-    fn external_space(&self) -> FsResult<(u64, u64)> {
-        let files = self.externals.is_there().then(|| self.externals.files());
+    fn space(&self) -> FsResult<(u64, u64)> {
+        let files = self.is_there().then(|| self.files());
         let files = files.transpose()?;
         if files.is_some_and(|files| files.shares_engine_space()) {
             return Ok((0, 0));
         }
-        let takes_more = self.externals.takes_more();
+        let takes_more = self.takes_more();
         let room = match files.filter(|_| takes_more) {
             Some(files) => files.free_bytes()?,
             None => 0,
         };
-        Ok((self.externals.bytes(), room))
+        Ok((self.bytes(), room))
     }
 }

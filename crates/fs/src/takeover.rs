@@ -6,14 +6,32 @@
 
 use crate::inode::Location;
 use crate::ledger::{Ledger, LedgerInode};
+use crate::namespace::Namespace;
+use crate::residents::Residents;
+use crate::schema::Store;
 use crate::system::FileSystem;
 use crate::{DirName, FsResult};
 use stitch_base::sync::Arc;
 use stitch_format::fs_inode::InodeHead;
 
-impl FileSystem {
-    /// Makes known what the last process knew.
-    pub(crate) fn take_over(&self) {
+/// Makes known what the last process knew.
+pub(crate) struct Takeover<'fs> {
+    store: &'fs Store,
+    residents: &'fs Residents,
+    names: Namespace<'fs>,
+}
+
+impl<'fs> Takeover<'fs> {
+    pub(crate) fn of(fs: &'fs FileSystem) -> Self {
+        Self {
+            store: &fs.store,
+            residents: &fs.residents,
+            names: fs.namespace(),
+        }
+    }
+
+    /// Reads the row of each inode of the ledger. One that cannot be found is stale.
+    pub(crate) fn run(&self) {
         let mut known = self.residents.inodes.known_before();
         if known.is_empty() {
             return;
@@ -50,16 +68,18 @@ impl FileSystem {
                 continue;
             };
             let at = DirName::new(*parent, name);
-            let dentry = self.namespace().find_dentry(at)?;
+            let dentry = self.names.find_dentry(at)?;
             if let Some(dentry) = dentry.filter(|dentry| dentry.ino == known.ino) {
-                return self.namespace().row_of(at, &dentry).map(Some);
+                return self.names.row_of(at, &dentry).map(Some);
             }
         }
         let own = self.store.own_row(known.ino)?;
         let own = own.map(|(head, _)| (head, Location::Own));
         Ok(own.or_else(|| known.in_memory()))
     }
+}
 
+impl FileSystem {
     /// Where the inodes in use are written down, if they are.
     #[must_use]
     pub fn ledger(&self) -> Option<&Arc<dyn Ledger>> {

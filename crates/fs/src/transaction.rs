@@ -261,7 +261,7 @@ impl FileSystem {
             table: &self.transactions,
             opener: BranchOpener::of(self),
             target: CommitTarget::of(self),
-            is_mainline: self.branch.is_none() && self.standing.number == 0,
+            is_mainline: self.is_mainline(),
             is_read_only: self.is_read_only(),
         }
     }

@@ -49,7 +49,7 @@ pub struct FsOptions {
     /// one served. With one that is not empty, this is that next process.
     pub ledger: Option<Arc<dyn Ledger>>,
     /// Seconds for which the file system keeps its history, by rounds of
-    /// [`crate::FileSystem::run_history`]; `None` keeps none.
+    /// [`crate::History::run`]; `None` keeps none.
     pub history_s: Option<u64>,
     /// Bytes after which a rollback commits a batch; `None` is half of the engine's largest.
     pub rollback_batch_bytes: Option<u64>,

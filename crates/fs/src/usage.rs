@@ -14,17 +14,21 @@
 //! Contents that several files share are referred to by each directory with one of them, and are
 //! never exclusive. Rows of the `sys` tree are not counted for any owner.
 
+mod operations;
+
 use crate::contents::Contents;
 use crate::locator::{Locator, RowRange, Tree};
-use crate::schema::view_of_tree;
+use crate::pins::Pins;
+use crate::residents::Residents;
+use crate::schema::{Store, view_of_tree};
 use crate::snapshot::pin_name;
-use crate::system::FileSystem;
+use crate::views::ViewSet;
 use crate::{CloneInfo, FsError, FsResult, SnapshotInfo};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use stitch_base::sync::Mutex;
 use stitch_base::{Ino, PinId, TreeId};
 use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow, row_flag};
-use stitch_kv::{Holder, SpaceShare};
+use stitch_kv::{Engine, Holder, SpaceShare};
 
 /// Inodes whose rows are asked for at once.
 const INODES_AT_ONCE: usize = 4096;
@@ -46,23 +50,31 @@ pub struct Usage {
 #[derive(Debug, Default)]
 pub(crate) struct SnapshotSizes(Mutex<BTreeMap<PinId, u64>>);
 
-impl FileSystem {
-    /// Reports whether the engine tells who needs its space.
-    #[must_use]
-    pub fn tells_usage(&self) -> bool {
+/// The space of a store, as the rows of one of its file systems and the engine tell it.
+///
+/// Invariant: it reads rows, pins and records of clones, and remembers sizes of snapshots alone.
+#[derive(Clone, Copy)]
+pub(crate) struct SpaceUse<'fs> {
+    store: &'fs Store,
+    pins: Pins<'fs>,
+    /// Records of clones.
+    views: &'fs ViewSet,
+    /// Counts the inodes that have a name.
+    residents: &'fs Residents,
+    sizes: &'fs SnapshotSizes,
+}
+
+impl<'fs> SpaceUse<'fs> {
+    fn engine(self) -> &'fs dyn Engine {
+        self.pins.engine.as_ref()
+    }
+
+    fn is_told(self) -> bool {
         self.engine().capabilities().space_shares
     }
 
-    /// Returns what each snapshot and each clone alone needs. `watch` is called with done and total
-    /// bytes; `None` if it returned false.
-    ///
-    /// # Errors
-    /// [`FsError::Unsupported`] of an engine that does not tell; [`FsError::Storage`].
-    ///
-    /// # Cost
-    /// One walk by the indexes of what was changed beside snapshots and clones. Long contents are
-    /// not read.
-    pub fn usage(&self, watch: &mut dyn FnMut(u64, u64) -> bool) -> FsResult<Option<Usage>> {
+    /// See [`crate::FileSystem::usage`].
+    fn usage(self, watch: &mut dyn FnMut(u64, u64) -> bool) -> FsResult<Option<Usage>> {
         let mut tried = Err(FsError::NotFound);
         for _ in 0..TRIES {
             tried = self.try_usage(watch);
@@ -73,11 +85,11 @@ impl FileSystem {
         tried
     }
 
-    fn try_usage(&self, watch: &mut dyn FnMut(u64, u64) -> bool) -> FsResult<Option<Usage>> {
-        if !self.tells_usage() {
+    fn try_usage(self, watch: &mut dyn FnMut(u64, u64) -> bool) -> FsResult<Option<Usage>> {
+        if !self.is_told() {
             return Err(FsError::Unsupported);
         }
-        let (snapshots, clones) = (self.snapshots()?, self.clones());
+        let (snapshots, clones) = (self.pins.snapshots()?, self.views.live());
         if snapshots.is_empty() && clones.is_empty() {
             return Ok(Some(Usage::default()));
         }
@@ -105,34 +117,17 @@ impl FileSystem {
         }))
     }
 
-    /// Returns the path of the directory at which a clone lies, from the root, if the directory and
-    /// those above it are known and not in another clone.
-    #[must_use]
-    pub fn clone_path(&self, info: &CloneInfo) -> Option<Vec<u8>> {
-        let is_here = info.home == self.view_number();
-        is_here.then(|| self.path_of(info.graft).ok())?
-    }
-
-    /// Returns what a directory and all below it take. Exclusive is what no snapshot and no clone
-    /// needs: deleting the directory gives it back. Clones that lie in it are not counted. `watch`
-    /// is called with the number of inodes so far and of all; `None` if it returned false.
-    ///
-    /// # Errors
-    /// [`FsError::NotFound`] for a directory that was removed; [`FsError::NotDir`];
-    /// [`FsError::Unsupported`] of an engine that does not tell; [`FsError::Storage`].
-    ///
-    /// # Cost
-    /// That of `find` below it, and a walk by the indexes of its rows. Contents are not read.
-    pub fn directory_space(
-        &self,
+    /// See [`crate::FileSystem::directory_space`].
+    fn directory_space(
+        self,
         dir: Ino,
         watch: &mut dyn FnMut(u64, u64) -> bool,
     ) -> FsResult<Option<SpaceShare>> {
-        if !self.tells_usage() {
+        if !self.is_told() {
             return Err(FsError::Unsupported);
         }
         let mut walk = SpaceWalk {
-            fs: self,
+            space: self,
             dirs: vec![dir],
             linked: HashSet::new(),
             inodes: Vec::new(),
@@ -151,28 +146,23 @@ impl FileSystem {
         Ok(Some(walk.share))
     }
 
-    /// Returns what a snapshot's directory took at its moment, as [`Self::directory_space`].
-    ///
-    /// # Errors
-    /// [`FsError::NotFound`] if there is no such snapshot; as [`Self::directory_space`].
-    ///
-    /// # Cost
-    /// That of [`Self::directory_space`], the first time it is asked for.
-    pub fn snapshot_size(
-        &self,
+    /// See [`crate::FileSystem::snapshot_size`].
+    fn snapshot_size(
+        self,
         name: &str,
         watch: &mut dyn FnMut(u64, u64) -> bool,
     ) -> FsResult<Option<u64>> {
-        let info = self.snapshot(name)?;
-        if let Some(bytes) = self.snapshot_sizes.0.lock().get(&info.id) {
+        let info = self.pins.snapshot(name)?;
+        if let Some(bytes) = self.sizes.0.lock().get(&info.id) {
             return Ok(Some(*bytes));
         }
-        let view = self.open_snapshot(name)?;
+        let view = self.pins.open_snapshot(name)?;
         let share = view.fs().directory_space(view.info().root, watch)?;
         let bytes = share.map(|share| share.referenced_bytes);
         if let (Some(bytes), true) = (bytes, view.info().id == info.id) {
-            let listed: HashSet<PinId> = self.snapshots()?.iter().map(|info| info.id).collect();
-            let mut sizes = self.snapshot_sizes.0.lock();
+            let listed: HashSet<PinId> =
+                self.pins.snapshots()?.iter().map(|info| info.id).collect();
+            let mut sizes = self.sizes.0.lock();
             sizes.retain(|id, _| listed.contains(id));
             sizes.insert(info.id, bytes);
         }
@@ -182,7 +172,7 @@ impl FileSystem {
 
 /// A walk below a directory.
 struct SpaceWalk<'fs> {
-    fs: &'fs FileSystem,
+    space: SpaceUse<'fs>,
     /// Directories to be read.
     dirs: Vec<Ino>,
     /// Inodes with several names that were met.
@@ -197,7 +187,7 @@ struct SpaceWalk<'fs> {
 impl SpaceWalk<'_> {
     /// Counts the rows of a directory and notes what is in it. Returns the number of its names.
     fn directory(&mut self, dir: Ino) -> FsResult<u64> {
-        let store = &self.fs.store;
+        let store = self.space.store;
         self.count(&[store.keys.directory(dir)])?;
         let mut links = Vec::new();
         let mut names = 0;
@@ -231,7 +221,7 @@ impl SpaceWalk<'_> {
         match Contents::of_inode(head) {
             Some(Contents::Chunked) if head.size > 0 => self.inodes.push((Tree::Data, head.ino)),
             Some(Contents::Shared) => {
-                let row = self.fs.store.shared_row(head.ino)?;
+                let row = self.space.store.shared_row(head.ino)?;
                 self.inodes.push((Tree::Data, row.own));
                 self.contents.extend(row.contents);
             }
@@ -253,7 +243,7 @@ impl SpaceWalk<'_> {
 
     /// Counts contents that files below the directory share with each other or with other files.
     fn count_contents(&mut self) -> FsResult<()> {
-        let (keys, exclusive_bytes) = (self.fs.store.keys, self.share.exclusive_bytes);
+        let (keys, exclusive_bytes) = (self.space.store.keys, self.share.exclusive_bytes);
         let ranges: Vec<RowRange> = std::mem::take(&mut self.contents)
             .into_iter()
             .map(|number| keys.chunks_from(number, 0))
@@ -270,7 +260,7 @@ impl SpaceWalk<'_> {
         let mut inodes = std::mem::take(&mut self.inodes);
         inodes.sort_unstable_by_key(|(tree, ino)| (*tree == Tree::Xattr, *ino));
         inodes.dedup();
-        let keys = self.fs.store.keys;
+        let keys = self.space.store.keys;
         let follow = |a: &(Tree, Ino), b: &(Tree, Ino)| a.0 == b.0 && a.1.0 + 1 == b.1.0;
         let ranges: Vec<RowRange> = inodes
             .chunk_by(follow)
@@ -291,9 +281,9 @@ impl SpaceWalk<'_> {
         let Some(first) = ranges.first() else {
             return Ok(());
         };
-        let tree = self.fs.store.tree(first.tree());
+        let tree = self.space.store.tree(first.tree());
         let keys: Vec<_> = ranges.iter().map(RowRange::keys).collect();
-        let share = self.fs.engine().range_space(tree, &keys, None)?;
+        let share = self.space.engine().range_space(tree, &keys, None)?;
         self.share.add(share);
         Ok(())
     }

@@ -52,6 +52,19 @@ pub(crate) struct Standing {
     pub(crate) room: Arc<SharedRoom>,
 }
 
+impl Standing {
+    /// Returns the directory that the view shows. Nothing above it, and beside it, is reached.
+    pub(crate) fn shown_root(&self) -> Ino {
+        let record = self.views.record(self.number);
+        record.map_or(Ino::ROOT, |record| record.root)
+    }
+
+    /// Returns the clone that lies at a directory of the file system.
+    pub(crate) fn clone_at(&self, graft: Ino) -> Option<CloneInfo> {
+        self.views.at(self.number, graft)
+    }
+}
+
 /// A clone of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CloneInfo {
@@ -112,12 +125,6 @@ impl FileSystem {
         self.standing.number
     }
 
-    /// Returns the directory that the view shows. Nothing above it, and beside it, is reached.
-    pub(crate) fn shown_root(&self) -> Ino {
-        let record = self.standing.views.record(self.standing.number);
-        record.map_or(Ino::ROOT, |record| record.root)
-    }
-
     /// Opens the file system of a writable view by the name of its schema. Nobody else may have it
     /// open.
     ///
@@ -174,7 +181,7 @@ impl FileSystem {
     /// Returns the clone that lies at a directory of this file system.
     #[must_use]
     pub fn clone_at(&self, graft: Ino) -> Option<CloneInfo> {
-        self.standing.views.at(self.standing.number, graft)
+        self.standing.clone_at(graft)
     }
 
     /// Opens the file system of a clone. If it is open already, that one is returned.

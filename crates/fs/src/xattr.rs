@@ -3,11 +3,16 @@
 //! Each is a row of its own; a flag in the inode says whether there may be any, so that asking for
 //! one costs nothing where there is none. ACLs live here too, and change the mode along.
 
+mod operations;
+
+use crate::access::Permissions;
 use crate::acl::Acl;
-use crate::change::Change;
+use crate::change::{Change, Changes};
 use crate::inode::Location;
 use crate::locator::Locator;
-use crate::system::FileSystem;
+use crate::residents::Residents;
+use crate::schema::Store;
+use crate::transaction::ReadSet;
 use crate::{Caller, FsError, FsResult, XattrMode, inode_flag};
 use bytes::Bytes;
 use stitch_base::Ino;
@@ -78,18 +83,26 @@ fn check_may_change(class: Class, caller: &Caller<'_>, head: &InodeHead) -> FsRe
     }
 }
 
-impl FileSystem {
-    /// The value of an extended attribute.
-    ///
-    /// # Errors
-    /// [`FsError::NoData`] if there is none, or it is not the caller's to see;
-    /// [`FsError::Unsupported`] for a prefix that is not offered, or ACLs of symbolic links;
-    /// [`FsError::Stale`].
-    pub fn get_xattr(&self, caller: &Caller<'_>, ino: Ino, name: &[u8]) -> FsResult<Bytes> {
+/// The extended attributes of inodes.
+///
+/// Invariant: an inode has the row flag of an attribute that it has; without the flag no row is
+/// read.
+#[derive(Clone, Copy)]
+struct Xattrs<'fs> {
+    store: &'fs Store,
+    residents: &'fs Residents,
+    /// Where a serializable transaction notes what it reads.
+    reads: Option<&'fs ReadSet>,
+    changes: Changes<'fs>,
+}
+
+impl Xattrs<'_> {
+    /// See [`crate::FileSystem::get_xattr`].
+    fn get(&self, caller: &Caller<'_>, ino: Ino, name: &[u8]) -> FsResult<Bytes> {
         let class = Class::of(name)?;
         let _inode = self.residents.locks.inode_read(ino);
         let head = self.residents.inodes.head(ino)?;
-        self.note_xattrs_read(ino)?;
+        self.note_read(ino)?;
         let is_acl = matches!(class, Class::AccessAcl | Class::DefaultAcl);
         if is_acl && head.kind == FileKind::Symlink {
             return Err(FsError::Unsupported);
@@ -103,14 +116,11 @@ impl FileSystem {
         value.ok_or(FsError::NoData)
     }
 
-    /// The names of the extended attributes, each with a zero byte after it.
-    ///
-    /// # Errors
-    /// [`FsError::TooBig`] for more than 64 KiB of names; [`FsError::Stale`].
-    pub fn list_xattr(&self, caller: &Caller<'_>, ino: Ino) -> FsResult<Vec<u8>> {
+    /// See [`crate::FileSystem::list_xattr`].
+    fn list(&self, caller: &Caller<'_>, ino: Ino) -> FsResult<Vec<u8>> {
         let _inode = self.residents.locks.inode_read(ino);
         let head = self.residents.inodes.head(ino)?;
-        self.note_xattrs_read(ino)?;
+        self.note_read(ino)?;
         let mut out = Vec::new();
         if !head.has(row_flag::XATTRS) {
             return Ok(out);
@@ -130,25 +140,15 @@ impl FileSystem {
         Ok(out)
     }
 
-    /// Sets an extended attribute. `kill_setgid`: setting an access ACL also clears set-gid.
-    ///
-    /// # Errors
-    /// [`FsError::Exists`] and [`FsError::NoData`] by `mode`; [`FsError::TooBig`] beyond 255 bytes
-    /// of name or 64 KiB of value; [`FsError::Perm`] for `user.` on what is neither file nor
-    /// directory, `trusted.` without privilege, or what is immutable; [`FsError::Access`] for a
-    /// default ACL on what is no directory; [`FsError::Invalid`] for what is no ACL;
-    /// [`FsError::Unsupported`] as above; [`FsError::NoSpace`], [`FsError::ReadOnly`],
-    /// [`FsError::Stale`].
-    pub fn set_xattr(
+    /// See [`crate::FileSystem::set_xattr`].
+    fn set(
         &self,
         caller: &Caller<'_>,
         ino: Ino,
-        name: &[u8],
-        value: &[u8],
+        (name, value): (&[u8], &[u8]),
         mode: XattrMode,
         kill_setgid: bool,
     ) -> FsResult<()> {
-        self.check_writable()?;
         let class = Class::of(name)?;
         if value.len() > XATTR_VALUE_BYTES_MAX {
             return Err(FsError::TooBig);
@@ -157,13 +157,13 @@ impl FileSystem {
         let mut inode = self.residents.inodes.get(ino)?;
         check_may_change(class, caller, &inode.head)?;
         self.check_mode(&inode.head, class, name, mode)?;
-        let mut change = Change::new(self);
+        let mut change = self.changes.begin();
         if matches!(inode.location, Location::Memory(_)) {
             let tail = self.store.tail(&inode)?;
             inode = change.put_orphan(&inode, &tail);
         }
         let mut new = inode.head;
-        new.ctime = self.now();
+        new.ctime = self.changes.now();
         let key = self.store.keys.xattr(ino, name);
         let stored = match class {
             Class::AccessAcl | Class::DefaultAcl => acl_to_store(class, value, &mut new)?,
@@ -193,7 +193,7 @@ impl FileSystem {
         if mode == XattrMode::Set {
             return Ok(());
         }
-        self.note_xattrs_read(head.ino)?;
+        self.note_read(head.ino)?;
         let exists = head.has(class.row_flag(name)) && {
             let key = self.store.keys.xattr(head.ino, name);
             self.store.get(&key)?.is_some()
@@ -205,18 +205,13 @@ impl FileSystem {
         }
     }
 
-    /// Removes an extended attribute.
-    ///
-    /// # Errors
-    /// [`FsError::NoData`] if there is none, and as [`Self::set_xattr`]. Removing an ACL that is
-    /// not there is well.
-    pub fn remove_xattr(&self, caller: &Caller<'_>, ino: Ino, name: &[u8]) -> FsResult<()> {
-        self.check_writable()?;
+    /// See [`crate::FileSystem::remove_xattr`].
+    fn remove(&self, caller: &Caller<'_>, ino: Ino, name: &[u8]) -> FsResult<()> {
         let class = Class::of(name)?;
         let _lock = self.residents.locks.inode_write(ino);
         let inode = self.residents.inodes.get(ino)?;
         check_may_change(class, caller, &inode.head)?;
-        self.note_xattrs_read(ino)?;
+        self.note_read(ino)?;
         let is_acl = matches!(class, Class::AccessAcl | Class::DefaultAcl);
         let flag = class.row_flag(name);
         let key = self.store.keys.xattr(ino, name);
@@ -227,34 +222,39 @@ impl FileSystem {
             (false, false) => return Err(FsError::NoData),
         }
         let mut new = inode.head;
-        new.ctime = self.now();
+        new.ctime = self.changes.now();
         if flag != row_flag::XATTRS {
             new.flags &= !flag;
         }
-        let mut change = Change::giving_back(self);
+        let mut change = self.changes.begin_giving_back();
         change.batch.delete(&key);
         change.attrs(&inode, &new)?;
         change.commit()
     }
 
     /// Notes that extended attributes are read, in a serializable transaction.
-    fn note_xattrs_read(&self, ino: Ino) -> FsResult<()> {
-        match &self.reads {
+    fn note_read(&self, ino: Ino) -> FsResult<()> {
+        match self.reads {
             Some(reads) => reads.note_xattrs(ino),
             None => Ok(()),
         }
     }
+}
 
-    /// Changes the access ACL of an inode with its mode, as `chmod` does.
-    pub(crate) fn mask_acl(&self, change: &mut Change<'_>, new: &InodeHead) -> FsResult<()> {
-        let Some(mut acl) = self.permissions().read_acl(new.ino, ACL_ACCESS)? else {
-            return Ok(());
-        };
-        acl.set_mode(new.perm);
-        let key = self.store.keys.xattr(new.ino, ACL_ACCESS);
-        change.batch.put(&key, &acl.encode());
-        Ok(())
-    }
+/// Changes the access ACL of an inode with its mode, as `chmod` does.
+pub(crate) fn mask_acl(
+    permissions: &Permissions<'_>,
+    change: &mut Change<'_>,
+    new: &InodeHead,
+) -> FsResult<()> {
+    debug_assert!(new.has(row_flag::ACCESS_ACL), "it may have one");
+    let Some(mut acl) = permissions.read_acl(new.ino, ACL_ACCESS)? else {
+        return Ok(());
+    };
+    acl.set_mode(new.perm);
+    let key = change.keys().xattr(new.ino, ACL_ACCESS);
+    change.batch.put(&key, &acl.encode());
+    Ok(())
 }
 
 /// The ACL to store, if one is; an access ACL changes the mode.

@@ -326,7 +326,7 @@ fn policy_report(fs: Arc<FileSystem>) -> RootReport {
 }
 
 fn policies_of(fs: &FileSystem) -> Vec<PolicyInfo> {
-    fs.policies().unwrap_or_else(|error| {
+    fs.policies().list().unwrap_or_else(|error| {
         tracing::error!(%error, "the policies of snapshots cannot be read");
         Vec::new()
     })
@@ -473,7 +473,7 @@ impl Report {
         if let Some(error) = policies.into_iter().find_map(|policy| policy.last_error) {
             out["snapshot_policy_error"] = json!(error);
         }
-        if let Ok(moments) = self.fs.moments()
+        if let Ok(moments) = self.fs.history().moments()
             && let (Some(first), Some(last)) = (moments.first(), moments.last())
         {
             let time = |at: Timestamp| json!(UtcTime::of(at.seconds()).to_string());
@@ -481,7 +481,7 @@ impl Report {
             out["history_since"] = time(first.created);
             out["history_last"] = time(last.created);
         }
-        if let Some(error) = self.fs.history_error() {
+        if let Some(error) = self.fs.history().last_error() {
             out["history_error"] = json!(error);
         }
     }

@@ -353,8 +353,8 @@ pub fn make_clones(clean: Clean) -> Result<MemDevice, Box<dyn std::error::Error>
             keep: Keep::default(),
             prefix: "auto".to_owned(),
         };
-        fs.set_policy(dir, &rule)?;
-        fs.set_policy_in(&clone, made.root, &rule)?;
+        fs.policies().set(dir, &rule)?;
+        fs.policies().set_in(&clone, made.root, &rule)?;
         fs.create_snapshot_in(&clone, made.root, "before")?;
         let late = clone.fs().create(ROOT, at(made.root, "late"), &new)?.ino;
         clone

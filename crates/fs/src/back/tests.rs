@@ -1,8 +1,11 @@
 use super::*;
 use crate::fsck::check;
 use crate::{Caller, FsOptions, NewNode, RenameMode};
+use crate::{DirName, FileSystem};
+use stitch_base::Ino;
 use stitch_base::random::Rng;
 use stitch_base::sync::Arc;
+use stitch_db::SpaceClass;
 use stitch_kv::{Engine, ModelEngine};
 
 const NEW: NewNode = NewNode {
@@ -100,8 +103,10 @@ impl Sample {
     /// One slice of the pass, of `count` rows.
     fn step(&self, count: usize) {
         let mut progress = self.fs.back_rows.progress.lock();
-        self.fs.keep_back_rows().expect("keeps");
-        *progress = self.fs.put_back_rows(*progress, count).expect("puts");
+        BackRowPass::of(&self.fs).keep().expect("keeps");
+        *progress = BackRowPass::of(&self.fs)
+            .put_slice(*progress, count)
+            .expect("puts");
     }
 }
 
@@ -157,7 +162,7 @@ fn a_pass_that_a_crash_has_ended_goes_on_where_it_was() {
 fn back_rows_that_cannot_be_read_are_put_anew() {
     for damages_progress in [false, true] {
         let mut sample = Sample::new(3);
-        sample.fs.complete_back_rows().expect("puts");
+        BackRowPass::of(&sample.fs).complete().expect("puts");
         let store = &sample.fs.store;
         let dir = sample.dirs[3];
         let (mut batch, keys) = (store.batch(), store.keys);
@@ -180,7 +185,7 @@ fn back_rows_that_cannot_be_read_are_put_anew() {
 fn directories_in_each_other_are_damage_and_no_endless_search() {
     let sample = Sample::new(7);
     let engine: Arc<dyn Engine> = sample.engine.clone();
-    sample.fs.complete_back_rows().expect("puts");
+    BackRowPass::of(&sample.fs).complete().expect("puts");
     let (one, two) = (sample.dirs[1], sample.dirs[2]);
     let store = &sample.fs.store;
     let (mut batch, keys) = (store.batch(), store.keys);

@@ -3,6 +3,8 @@
 
 use super::atomic::takes_atomic_writes;
 use super::{ContentChanges, ExtentRows, FileContents};
+#[cfg(doc)]
+use crate::FsError;
 use crate::atomic::{AtomicWriter, AtomicWrites, Writer};
 use crate::change::Changes;
 use crate::shared::SharedContents;

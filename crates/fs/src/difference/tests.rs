@@ -5,6 +5,8 @@ mod touched;
 mod walk;
 
 use super::*;
+use crate::FileSystem;
+use crate::back::BackRowPass;
 use crate::testing::{SetClock, formatted};
 use crate::{
     Attr, Caller, CloneSource, DirName, FileKind, FsOptions, NewNode, RenameMode, SetAttr,
@@ -187,12 +189,15 @@ impl Changer {
 
     fn by_rows(&self, dir: Ino, from: PinId, to: Option<PinId>) -> Vec<PathChange> {
         let asked = small(dir, from, to);
-        self.fs.differences_of(&asked).expect("it is read")
+        self.fs.comparer().differences(&asked).expect("it is read")
     }
 
     fn touched(&self, dir: Ino, from: PinId, to: Option<PinId>) -> TouchedPaths {
         let asked = small(dir, from, to);
-        self.fs.touched_of(&asked).expect("it is read")
+        self.fs
+            .comparer()
+            .touched_paths(&asked)
+            .expect("it is read")
     }
 
     /// Compares the differences of each directory between two moments.
@@ -220,7 +225,7 @@ impl Changer {
             let expected = walk::differences(&shown(&before), &shown(&after));
             let to = to.map(|to| self.moments[to].0);
             let asked = small(dir, self.moments[from].0, to);
-            let found = self.fs.differences_of(&asked);
+            let found = self.fs.comparer().differences(&asked);
             // No back rows are put in a clone that was removed since.
             if matches!(found, Err(FsError::Unsupported)) && self.has_removed(&views) {
                 continue;
@@ -228,7 +233,11 @@ impl Changer {
             let found = found.expect("it is read");
             assert_eq!(found, expected, "below {dir}, {from} to {to:?}");
             self.compare_sameness(dir, self.moments[from].0, to);
-            let found = self.fs.touched_of(&asked).expect("it is read");
+            let found = self
+                .fs
+                .comparer()
+                .touched_paths(&asked)
+                .expect("it is read");
             touched::check(&before, &after, &found);
         }
     }
@@ -244,13 +253,13 @@ impl Changer {
         if dir.0 >> VIEW_INO_BITS > 0 {
             return;
         }
-        let open = |id| self.fs.open_pinned(id).expect("it is there");
+        let open = |id| self.fs.history().open_pinned(id).expect("it is there");
         let (then, later) = (open(from), to.map(open));
         let now = later
             .as_ref()
             .map_or(TreeState::Now(&self.fs), TreeState::Past);
         let walked = is_same_below(TreeState::Past(&then), now, dir).expect("it is read");
-        let found = self.fs.is_same_of(&small(dir, from, to));
+        let found = self.fs.comparer().is_same_of(&small(dir, from, to));
         assert_eq!(found.expect("it is read"), walked, "below {dir}");
     }
 }
@@ -284,7 +293,9 @@ fn rows_tell_what_a_walk_finds() {
     for seed in 0..24 {
         let mut changer = Changer::new(seed);
         if seed % 3 == 0 {
-            changer.fs.complete_back_rows().expect("there is room");
+            BackRowPass::of(&changer.fs)
+                .complete()
+                .expect("there is room");
         }
         changer.keep();
         for round in 0..12 {
@@ -406,7 +417,7 @@ fn directories_of_others_are_told_to_root_alone() {
     let from = changer.moments[0].0;
     let ask = |owner| {
         let asked = small(dir, from, None);
-        changer.fs.differences_of(&Asked { owner, ..asked })
+        changer.fs.comparer().differences(&Asked { owner, ..asked })
     };
     assert_eq!(text(&ask(Some(7)).expect("it is theirs")), "+f");
     assert!(matches!(ask(Some(8)), Err(FsError::Perm)));

@@ -21,8 +21,7 @@ use super::names::{Name, NameSet};
 use super::rows::written_inodes;
 use super::side::Side;
 use super::views::ViewsAt;
-use super::{Asked, Comparison, DirAt};
-use crate::system::FileSystem;
+use super::{Asked, Comparer, Comparison};
 use crate::unchanged::is_same_inode;
 use crate::{FsError, FsResult};
 use std::collections::BTreeSet;
@@ -38,26 +37,8 @@ pub struct TouchedPaths {
     pub new: BTreeSet<Vec<u8>>,
 }
 
-impl FileSystem {
-    /// Returns the paths below a directory that lead to something else at the later of two moments,
-    /// and the directories above them. All names of an inode that is another one are listed. Of a
-    /// clone that lies below the directory at one moment alone, all paths are. The sides, which are
-    /// of one view, `owner`, errors and costs are those of [`Self::differences`].
-    ///
-    /// # Errors
-    /// Those of [`Self::differences`]; [`FsError::Unsupported`] also for two views.
-    ///
-    /// # Cost
-    /// That of [`Self::differences`], and one read for each directory above a change.
-    pub fn touched_paths(
-        &self,
-        (old, new): (DirAt, DirAt),
-        owner: Option<u32>,
-    ) -> FsResult<TouchedPaths> {
-        self.touched_of(&Asked::new(old, new, owner))
-    }
-
-    pub(super) fn touched_of(&self, asked: &Asked) -> FsResult<TouchedPaths> {
+impl Comparer<'_> {
+    pub(super) fn touched_paths(&self, asked: &Asked) -> FsResult<TouchedPaths> {
         if asked.old.view != asked.new.view {
             return Err(FsError::Unsupported);
         }

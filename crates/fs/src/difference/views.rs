@@ -3,7 +3,6 @@
 use super::moment::Moment;
 use super::side::join;
 use crate::schema::{Store, view_schema};
-use crate::system::FileSystem;
 use crate::{FsError, FsResult};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -29,12 +28,13 @@ pub(super) struct ViewsAt<'f> {
 }
 
 impl<'f> ViewsAt<'f> {
-    /// Reads the records of a moment. The file system is mainline.
-    pub(super) fn read(fs: &'f FileSystem, at: &Snapshot) -> FsResult<Self> {
-        debug_assert_eq!(fs.view_number(), 0, "mainline has the records");
-        let engine = fs.engine();
-        let store = Rc::new(fs.store.clone());
-        let mainline = Moment::new(&**engine, store, at);
+    /// Reads the records of a moment. `store` has the trees of mainline.
+    pub(super) fn read(
+        engine: &'f Arc<dyn Engine>,
+        store: &Store,
+        at: &Snapshot,
+    ) -> FsResult<Self> {
+        let mainline = Moment::new(&**engine, Rc::new(store.clone()), at);
         let records = mainline.clones()?;
         let graft = |(number, record): (&u64, &ViewRecord)| ((record.home, record.graft), *number);
         let by_graft = records.iter().map(graft).collect();

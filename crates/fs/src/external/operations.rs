@@ -3,6 +3,8 @@
 use super::ExternalName;
 use super::files::PlainFiles;
 use super::inodes::ExternalContents;
+#[cfg(doc)]
+use crate::FsError;
 use crate::FsResult;
 use crate::change::Changes;
 use crate::contents::Contents;

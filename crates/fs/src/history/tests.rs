@@ -68,7 +68,7 @@ impl Tester {
     /// A round, some seconds later.
     fn after(&self, seconds: i64) -> HistoryRound {
         self.clock.set(self.clock.second() + seconds);
-        self.fs.run_history().expect("it runs")
+        self.fs.history().run().expect("it runs")
     }
 
     fn reopened(self, history_s: Option<u64>) -> Self {
@@ -105,14 +105,14 @@ fn moments_are_kept_while_something_changes_and_read_as_it_was() {
     tester.write(b"six");
     assert_eq!(tester.after(1).created, None, "it is too soon");
     for (moment, expected) in [(&first, b"one"), (&second, b"two")] {
-        let view = tester.fs.open_moment(moment.id).unwrap();
+        let view = tester.fs.history().open(moment.id).unwrap();
         assert_eq!(tester.read(view.fs()), expected);
     }
     assert!(
         tester.fs.snapshots().unwrap().is_empty(),
         "none is a snapshot"
     );
-    let gone = tester.fs.open_moment(PinId(99));
+    let gone = tester.fs.history().open(PinId(99));
     assert!(matches!(gone, Err(FsError::NotFound)));
 }
 
@@ -123,16 +123,16 @@ fn they_go_by_age_also_where_no_more_are_kept() {
         tester.write(b"x");
         tester.after(5);
     }
-    let moments = tester.fs.moments().unwrap();
+    let moments = tester.fs.history().moments().unwrap();
     assert!((150..400).contains(&moments.len()), "{}", moments.len());
     let oldest = tester.clock.second() - moments[0].created.seconds();
     assert!((3000..=3600).contains(&oldest), "{oldest}");
     let tester = tester.reopened(None);
     let round = tester.after(1800);
     assert_eq!(round.created, None);
-    assert!(!round.dropped.is_empty() && !tester.fs.moments().unwrap().is_empty());
+    assert!(!round.dropped.is_empty() && !tester.fs.history().moments().unwrap().is_empty());
     tester.after(3600);
-    assert!(tester.fs.moments().unwrap().is_empty());
+    assert!(tester.fs.history().moments().unwrap().is_empty());
     assert_eq!(tester.after(1).next_s, None, "there is nothing to do");
 }
 
@@ -140,18 +140,42 @@ fn they_go_by_age_also_where_no_more_are_kept() {
 fn a_change_is_seen_below_the_directory_alone() {
     let tester = tester();
     let first = tester.after(0).created.unwrap().id;
-    assert!(!tester.fs.has_changed(tester.dir, first, None).unwrap());
+    assert!(
+        !tester
+            .fs
+            .history()
+            .has_changed(tester.dir, first, None)
+            .unwrap()
+    );
     let other = DirName::new(Ino::ROOT, b"other");
     tester
         .fs
         .make_dir(&SUPER, other, &NewNode::default())
         .unwrap();
-    assert!(!tester.fs.has_changed(tester.dir, first, None).unwrap());
-    assert!(tester.fs.has_changed(Ino::ROOT, first, None).unwrap());
+    assert!(
+        !tester
+            .fs
+            .history()
+            .has_changed(tester.dir, first, None)
+            .unwrap()
+    );
+    assert!(
+        tester
+            .fs
+            .history()
+            .has_changed(Ino::ROOT, first, None)
+            .unwrap()
+    );
     let second = tester.after(5).created.unwrap().id;
     tester.write(b"two");
     let third = tester.after(5).created.unwrap().id;
-    let changed = |from, to| tester.fs.has_changed(tester.dir, from, to).unwrap();
+    let changed = |from, to| {
+        tester
+            .fs
+            .history()
+            .has_changed(tester.dir, from, to)
+            .unwrap()
+    };
     assert!(!changed(first, Some(second)) && changed(second, Some(third)));
     assert!(changed(first, Some(third)) && changed(second, None) && !changed(third, None));
     // One that was not there, and one that is there at neither of two.
@@ -161,7 +185,7 @@ fn a_change_is_seen_below_the_directory_alone() {
         .make_dir(&SUPER, late, &NewNode::default())
         .unwrap()
         .ino;
-    let now = |from, to| tester.fs.has_changed(late, from, to).unwrap();
+    let now = |from, to| tester.fs.history().has_changed(late, from, to).unwrap();
     assert!(now(third, None) && !now(first, Some(third)));
 }
 
@@ -182,7 +206,7 @@ fn a_directory_goes_back_to_a_moment() {
     fs.roll_back_to_moment(first, dir, None).unwrap();
     assert_eq!(tester.read(fs), b"one");
     assert!(matches!(fs.lookup(later), Err(FsError::NotFound)));
-    assert!(!fs.has_changed(dir, first, None).unwrap());
+    assert!(!fs.history().has_changed(dir, first, None).unwrap());
     let new = DirName::new(Ino::ROOT, b"renamed");
     fs.rename(&SUPER, DIR, new, crate::RenameMode::Replace)
         .unwrap();
@@ -208,6 +232,7 @@ fn a_directory_in_a_clone_goes_back_to_a_moment() {
     let has_changed = |from| {
         clone
             .fs()
+            .history()
             .has_changed(dir, from, None)
             .expect("it is known")
     };
@@ -216,7 +241,11 @@ fn a_directory_in_a_clone_goes_back_to_a_moment() {
     let new = clone.fs().create(&SUPER, later, &NewNode::default());
     new.expect("it is made");
     assert!(has_changed(first));
-    assert!(!fs.has_changed(dir, first, None).expect("it is known"));
+    assert!(
+        !fs.history()
+            .has_changed(dir, first, None)
+            .expect("it is known")
+    );
     // The name that the clone lies at makes no difference.
     let renamed = DirName::new(Ino::ROOT, b"renamed");
     let moved = fs.rename(&SUPER, at, renamed, crate::RenameMode::Replace);
@@ -240,12 +269,12 @@ fn the_moment_of_an_interrupted_rollback_stays() {
     let under_way = &tester.fs.standing.views.under_way;
     under_way.begin(7, first);
     tester.after(100_000);
-    assert!(tester.fs.moment(first).is_ok());
-    while tester.fs.yield_history().expect("it may") {}
-    assert!(tester.fs.moment(first).is_ok());
+    assert!(tester.fs.history().moment(first).is_ok());
+    while tester.fs.history().yield_older().expect("it may") {}
+    assert!(tester.fs.history().moment(first).is_ok());
     under_way.end(7);
-    assert!(tester.fs.yield_history().expect("it may"));
-    assert!(tester.fs.moment(first).is_err());
+    assert!(tester.fs.history().yield_older().expect("it may"));
+    assert!(tester.fs.history().moment(first).is_err());
 }
 
 #[test]
@@ -258,7 +287,7 @@ fn a_writer_without_space_gets_that_of_the_history() {
     for left in [4, 2, 1, 0] {
         let mark = tester.fs.room_mark();
         assert!(tester.fs.make_room(mark).unwrap());
-        assert_eq!(tester.fs.moments().unwrap().len(), left);
+        assert_eq!(tester.fs.history().moments().unwrap().len(), left);
         assert_ne!(tester.fs.room_mark(), mark);
     }
     assert!(!tester.fs.make_room(tester.fs.room_mark()).unwrap());

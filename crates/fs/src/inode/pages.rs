@@ -4,7 +4,6 @@
 //! that a page must have been read. So a file that was not read has no such page.
 
 use super::Inodes;
-use crate::system::FileSystem;
 use stitch_base::Ino;
 
 /// Pages of a file that a cache above the file system may hold. A flag that is not set is certain.
@@ -30,7 +29,7 @@ impl CachedPages {
 
 impl Inodes {
     /// Changes the flags of an inode, and returns those before; none of an inode that is not known.
-    fn set_pages(&self, ino: Ino, set: impl FnOnce(&mut CachedPages)) -> CachedPages {
+    pub(super) fn set_pages(&self, ino: Ino, set: impl FnOnce(&mut CachedPages)) -> CachedPages {
         let mut shard = self.shard(ino).lock();
         let Some(node) = shard.get_mut(&ino) else {
             return CachedPages::NONE;
@@ -39,37 +38,10 @@ impl Inodes {
         set(&mut node.pages);
         before
     }
-}
 
-impl FileSystem {
-    /// Notes that a cache gets pages of a file, before it gets them. `has_end`: the page with the
-    /// end of the file is one of them. Returns which pages it may have had before.
-    pub fn note_cached(&self, ino: Ino, has_end: bool) -> CachedPages {
-        self.residents.inodes.set_pages(ino, |pages| {
-            pages.some = true;
-            pages.end |= has_end;
-        })
-    }
-
-    /// Notes that a cache has dropped all pages of a file.
-    pub fn note_uncached(&self, ino: Ino) {
-        self.residents
-            .inodes
-            .set_pages(ino, |pages| *pages = CachedPages::NONE);
-    }
-
-    /// Notes that a cache has dropped the page that had the end of the file in it, or that the end
-    /// is in another page now.
-    pub fn note_end_uncached(&self, ino: Ino) {
-        self.residents
-            .inodes
-            .set_pages(ino, |pages| pages.end = false);
-    }
-
-    /// Returns which pages a cache may hold; none of an inode that is not known.
-    #[must_use]
-    pub fn cached_pages(&self, ino: Ino) -> CachedPages {
-        let shard = self.residents.inodes.shard(ino).lock();
+    /// Returns the flags of an inode; none of an inode that is not known.
+    pub(super) fn pages(&self, ino: Ino) -> CachedPages {
+        let shard = self.shard(ino).lock();
         shard.get(&ino).map_or(CachedPages::NONE, |node| node.pages)
     }
 }
@@ -77,7 +49,7 @@ impl FileSystem {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Caller, DirName, FsOptions, NewNode};
+    use crate::{Caller, DirName, FileSystem, FsOptions, NewNode};
 
     #[test]
     fn flags_are_set_by_reads_and_cleared_by_what_drops_pages() {

@@ -9,7 +9,6 @@
 //! others. A directory is as recent as what was looked up in it, so it is named after that.
 
 use super::{Inodes, Node, SHARDS};
-use crate::system::FileSystem;
 use stitch_base::Ino;
 use stitch_base::sync::atomic::Ordering;
 
@@ -28,14 +27,14 @@ impl Inodes {
         self.shard(ino).lock().contains_key(&ino)
     }
 
-    fn numbers(&self) -> Vec<Ino> {
+    pub(super) fn numbers(&self) -> Vec<Ino> {
         let shards = self.shards.iter();
         shards
             .flat_map(|shard| shard.lock().keys().copied().collect::<Vec<_>>())
             .collect()
     }
 
-    fn unused(&self, count_max: usize) -> Vec<Ino> {
+    pub(super) fn unused(&self, count_max: usize) -> Vec<Ino> {
         let mut found = Vec::new();
         for _ in 0..SHARDS {
             if found.len() >= count_max || !self.is_crowded() {
@@ -66,34 +65,6 @@ impl Inodes {
             node.seen = now;
             found.push(node.inode.head.ino);
         }
-    }
-}
-
-impl FileSystem {
-    /// Reports whether more inodes are known than [`crate::FsOptions::inodes_max`].
-    #[must_use]
-    pub fn is_crowded(&self) -> bool {
-        self.residents.inodes.is_crowded()
-    }
-
-    /// Returns the numbers of all inodes that are known.
-    #[must_use]
-    pub fn known_numbers(&self) -> Vec<Ino> {
-        self.residents.inodes.numbers()
-    }
-
-    /// How many inodes were known once and are not any more.
-    #[must_use]
-    pub fn forgotten_inodes(&self) -> u64 {
-        self.residents.inodes.gone.load(Ordering::Relaxed)
-    }
-
-    /// While [`Self::is_crowded`], up to `count_max` inodes that were not asked for lately, those
-    /// first that were not for longest. Whoever looked them up is to ask the kernel to let go of
-    /// them, and [`Self::forget`] what it does.
-    #[must_use]
-    pub fn unused(&self, count_max: usize) -> Vec<Ino> {
-        self.residents.inodes.unused(count_max)
     }
 }
 

@@ -52,7 +52,7 @@ fn rule(every_s: u64, keep: Keep) -> PolicyRule {
 
 impl Tester {
     fn set(&self, every_s: u64, keep: Keep) {
-        let set = self.fs.set_policy(self.dir, &rule(every_s, keep));
+        let set = self.fs.policies().set(self.dir, &rule(every_s, keep));
         set.expect("it is set");
     }
 
@@ -74,7 +74,7 @@ impl Tester {
     }
 
     fn run(&self) -> PolicyRound {
-        self.fs.run_policies().expect("it runs")
+        self.fs.policies().run().expect("it runs")
     }
 
     fn names(&self) -> BTreeSet<String> {
@@ -111,16 +111,16 @@ fn snapshots_are_created_in_time_and_deleted_by_age() {
     assert_eq!(tester.names().len(), 2, "of two hours the newest");
     // A missed time is not made up for.
     assert_eq!(tester.after(24 * 60).created.len(), 1);
-    let info = tester.fs.policies().unwrap().remove(0);
+    let info = tester.fs.policies().list().unwrap().remove(0);
     assert_eq!(
         (info.dir, &info.path[..], info.owner),
         (tester.dir, &b"d"[..], 0)
     );
     assert!(info.next.seconds() > tester.clock.second() && info.last_error.is_none());
-    tester.fs.delete_policy(tester.dir).unwrap();
+    tester.fs.policies().delete(tester.dir).unwrap();
     assert_eq!(tester.after(60), PolicyRound::default());
     assert_eq!(tester.names().len(), 2, "its snapshots stay");
-    let gone = tester.fs.delete_policy(tester.dir);
+    let gone = tester.fs.policies().delete(tester.dir);
     assert!(matches!(gone, Err(FsError::NotFound)));
 }
 
@@ -205,12 +205,12 @@ fn a_policy_outlives_the_process_and_a_rename_and_not_its_directory() {
         .rename(&SUPER, NAME, new, RenameMode::Replace)
         .unwrap();
     assert_eq!(tester.after(1).created[0].path, b"e");
-    assert_eq!(tester.fs.policies().unwrap()[0].path, b"e");
+    assert_eq!(tester.fs.policies().list().unwrap()[0].path, b"e");
     tester.fs.remove_dir(&SUPER, new).unwrap();
     tester.clock.set(tester.clock.second() + 60);
     assert_eq!(tester.run().created, [], "there is nothing to show");
     assert_eq!(
-        tester.fs.policies().unwrap(),
+        tester.fs.policies().list().unwrap(),
         [],
         "it went with its directory"
     );
@@ -223,7 +223,7 @@ fn what_is_no_policy_is_refused_and_a_failure_is_told_and_passes() {
     let set = |every_s, prefix: &str| {
         let mut rule = rule(every_s, Keep::default());
         rule.prefix = prefix.to_owned();
-        tester.fs.set_policy(tester.dir, &rule)
+        tester.fs.policies().set(tester.dir, &rule)
     };
     for (every_s, prefix) in [(0, "a"), (u64::MAX, "a"), (1, ""), (1, "a/b")] {
         assert!(matches!(set(every_s, prefix), Err(FsError::Invalid(_))));
@@ -236,11 +236,11 @@ fn what_is_no_policy_is_refused_and_a_failure_is_told_and_passes() {
     tester.fs.create_snapshot(Ino::ROOT, &second).unwrap();
     let failed = tester.after(1);
     assert_eq!((failed.created, failed.next_s), (vec![], Some(60)));
-    let error = tester.fs.policies().unwrap().remove(0).last_error;
+    let error = tester.fs.policies().list().unwrap().remove(0).last_error;
     assert!(error.is_some(), "it is told");
     tester.fs.delete_snapshot(&second).unwrap();
     assert_eq!(tester.run().created[0].name, second, "tried again");
-    assert_eq!(tester.fs.policies().unwrap()[0].last_error, None);
+    assert_eq!(tester.fs.policies().list().unwrap()[0].last_error, None);
 }
 
 /// The rules of a policy, written once more without cleverness.

@@ -9,102 +9,96 @@
 //! open           with mainline's feature: opens the clones that have theirs, which finishes them
 //! ```
 
+use super::{RollbackState, RollbacksUnderWay};
+use crate::change::Changes;
 use crate::room::unless_full;
 use crate::schema::{Store, view_schema};
 use crate::system::FileSystem;
-use crate::{FsResult, LiveView, Notices};
-use stitch_base::{Ino, PinId};
+use crate::{FsError, FsResult, Notices};
+use stitch_base::sync::Mutex;
+use stitch_format::fs_sys::FsHeader;
 
-impl FileSystem {
-    /// Makes a directory in a clone what a snapshot of it shows, as [`Self::roll_back`] does of one
-    /// in this file system, which is mainline. The directory is known in the clone.
-    ///
-    /// # Errors
-    /// As [`Self::roll_back`].
-    ///
-    /// # Durability
-    /// As [`Self::roll_back`]. An open of the store finishes what was interrupted.
-    ///
-    /// # Cost
-    /// As [`Self::roll_back`], and two batches of one row.
-    pub fn roll_back_in(
-        &self,
-        clone: &LiveView,
-        name: &str,
-        dir: Ino,
-        owner: Option<u32>,
-    ) -> FsResult<Notices> {
-        let fs = clone.fs();
-        self.with_clone_marked(|| fs.roll_back_with(dir, owner, || fs.open_snapshot(name)))
-    }
+/// Rollbacks in the clones of a store, as the header of mainline has them.
+#[derive(Clone, Copy)]
+pub(crate) struct CloneRollbacks<'fs> {
+    state: &'fs RollbackState,
+    under_way: &'fs RollbacksUnderWay,
+    /// Of mainline, as it is stored.
+    header: &'fs Mutex<FsHeader>,
+    changes: Changes<'fs>,
+    /// What [`super::Rollback`] refuses as a whole, for all clones.
+    is_read_only: bool,
+    is_clone: bool,
+}
 
-    /// Makes a directory in a clone what it was at a moment of the history, as
-    /// [`Self::roll_back_in`] does with a snapshot.
-    ///
-    /// # Errors
-    /// As [`Self::roll_back_to_moment`]; [`crate::FsError::NotFound`] also if the clone was made
-    /// later.
-    ///
-    /// # Durability
-    /// As [`Self::roll_back_in`].
-    pub fn roll_back_in_to_moment(
-        &self,
-        clone: &LiveView,
-        id: PinId,
-        dir: Ino,
-        owner: Option<u32>,
-    ) -> FsResult<Notices> {
-        let fs = clone.fs();
-        self.with_clone_marked(|| {
-            let path = fs.path_of(dir)?;
-            fs.roll_back_with(dir, owner, || fs.open_moment_of_view(id, dir, path))
-        })
+impl<'fs> CloneRollbacks<'fs> {
+    pub(crate) fn of(mainline: &'fs FileSystem) -> Self {
+        Self {
+            state: &mainline.rollbacks,
+            under_way: &mainline.standing.views.under_way,
+            header: &mainline.header,
+            changes: Changes::of(mainline),
+            is_read_only: mainline.is_read_only(),
+            is_clone: mainline.view_number() != 0,
+        }
     }
 
     /// Runs a rollback in a clone while the header of mainline says that one may be under way.
-    fn with_clone_marked(
+    pub(super) fn run_marked(
         &self,
         roll_back: impl FnOnce() -> FsResult<Notices>,
     ) -> FsResult<Notices> {
-        self.check_writable()?;
-        self.check_no_clone()?;
-        let _one_at_a_time = self.rollbacks.in_clone.lock();
-        self.mark_header(|header| header.rolls_back_clone = true)?;
+        if self.is_read_only {
+            return Err(FsError::ReadOnly);
+        }
+        if self.is_clone {
+            return Err(FsError::Unsupported);
+        }
+        let _one_at_a_time = self.state.in_clone.lock();
+        self.changes
+            .mark_header(|header| header.rolls_back_clone = true)?;
+        debug_assert!(
+            self.header.lock().rolls_back_clone,
+            "the next open looks at clones"
+        );
         let done = roll_back();
-        if !self.standing.views.under_way.has_any_in_clones() {
-            self.unmark_clones()?;
+        if !self.under_way.has_any_in_clones() {
+            self.unmark()?;
         }
         done
     }
 
+    fn unmark(&self) -> FsResult<()> {
+        // If there is no room, the next open looks at all clones once more.
+        unless_full(
+            self.changes
+                .mark_header(|header| header.rolls_back_clone = false),
+        )
+    }
+
     /// Finishes what was interrupted in clones, by an open of each of these. One that cannot be
     /// finished cannot be opened, and the others can.
-    pub(crate) fn finish_rollbacks_in_clones(&self) -> FsResult<()> {
-        if !self.header.lock().rolls_back_clone || self.is_read_only() {
+    pub(crate) fn finish(&self, mainline: &FileSystem) -> FsResult<()> {
+        if !self.header.lock().rolls_back_clone || self.is_read_only {
             return Ok(());
         }
         let mut is_left = false;
-        for info in self.clones() {
+        for info in mainline.clones() {
             let number = info.number;
-            let has_begun = Store::open(self.engine(), &view_schema(number))
+            let has_begun = Store::open(mainline.engine(), &view_schema(number))
                 .map(|store| store.header.rolls_back)
                 .unwrap_or(false);
             if !has_begun {
                 continue;
             }
-            if let Err(error) = self.open_clone(number) {
+            if let Err(error) = mainline.open_clone(number) {
                 tracing::warn!(number, %error, "a rollback in a clone is not finished");
                 is_left = true;
             }
         }
         match is_left {
             true => Ok(()),
-            false => self.unmark_clones(),
+            false => self.unmark(),
         }
-    }
-
-    fn unmark_clones(&self) -> FsResult<()> {
-        // If there is no room, the next open looks at all clones once more.
-        unless_full(self.mark_header(|header| header.rolls_back_clone = false))
     }
 }

@@ -1,10 +1,10 @@
 //! What each inode of a snapshot becomes. Reads rows, changes nothing but takes numbers for copies.
 
+use super::present::Present;
 use super::recent::RollbackSides;
 use super::tree::{DirTree, SeenInode};
 use crate::contents::Contents;
 use crate::inode::Location;
-use crate::system::FileSystem;
 use crate::{FsError, FsResult};
 use std::collections::{HashMap, HashSet};
 use stitch_base::Ino;
@@ -48,7 +48,7 @@ pub(super) struct RollbackPlan {
 
 impl RollbackPlan {
     /// Decides, with all locks held. `None` if back rows have to be complete first.
-    pub(super) fn new(fs: &FileSystem, sides: RollbackSides<'_>) -> FsResult<Option<Self>> {
+    pub(super) fn new(fs: &Present<'_>, sides: RollbackSides<'_>) -> FsResult<Option<Self>> {
         let ((_, was), (_, now)) = (sides.past, sides.present);
         let mut targets = HashMap::new();
         for (ino, seen) in was.inodes() {
@@ -113,8 +113,8 @@ fn is_own(head: &InodeHead) -> bool {
 
 /// Returns the number under which a file gets its chunks: its own, unless others may share what is
 /// under it.
-fn number_of_chunks(fs: &FileSystem, head: &InodeHead, is_same: bool) -> FsResult<Ino> {
-    let (store, ino) = (&fs.store, head.ino);
+fn number_of_chunks(fs: &Present<'_>, head: &InodeHead, is_same: bool) -> FsResult<Ino> {
+    let (store, ino) = (fs.store, head.ino);
     if is_same || head.kind != FileKind::Regular || !fs.header.lock().has_shared {
         return Ok(ino);
     }
@@ -122,7 +122,7 @@ fn number_of_chunks(fs: &FileSystem, head: &InodeHead, is_same: bool) -> FsResul
         return Ok(SharedRow::decode(&row)?.own);
     }
     match store.get(&store.keys.contents(ino))? {
-        Some(_) => fs.new_ino(),
+        Some(_) => fs.changes.new_ino(),
         None => Ok(ino),
     }
 }
@@ -146,7 +146,7 @@ fn mark_contents(head: &mut InodeHead, chunks: Ino) {
 
 /// An inode that the directory has on both sides.
 fn in_both(
-    fs: &FileSystem,
+    fs: &Present<'_>,
     sides: RollbackSides<'_>,
     seen: &SeenInode,
     present: &SeenInode,
@@ -189,14 +189,14 @@ fn in_both(
 }
 
 /// An inode that the directory has lost.
-fn revived(fs: &FileSystem, seen: &SeenInode, found: &Whereabouts) -> FsResult<Target> {
+fn revived(fs: &Present<'_>, seen: &SeenInode, found: &Whereabouts) -> FsResult<Target> {
     let mut head = seen.head;
     head.flags &= !row_flag::ALLOCATED;
     if head.kind != FileKind::Directory {
         head.nlink = seen.names;
     }
     if matches!(found, Whereabouts::Elsewhere) {
-        head.ino = fs.new_ino()?;
+        head.ino = fs.changes.new_ino()?;
     }
     let chunks = number_of_chunks(fs, &head, false)?;
     mark_contents(&mut head, chunks);
@@ -214,7 +214,7 @@ fn revived(fs: &FileSystem, seen: &SeenInode, found: &Whereabouts) -> FsResult<T
 }
 
 /// Finds an inode that is not below the directory; `None` if back rows are needed.
-fn whereabouts(fs: &FileSystem, top: Ino, ino: Ino) -> FsResult<Option<Whereabouts>> {
+fn whereabouts(fs: &Present<'_>, top: Ino, ino: Ino) -> FsResult<Option<Whereabouts>> {
     if let Some(known) = fs.residents.inodes.find(ino) {
         return Ok(Some(match known.location {
             Location::Memory(_) => Whereabouts::Gone,
@@ -226,8 +226,8 @@ fn whereabouts(fs: &FileSystem, top: Ino, ino: Ino) -> FsResult<Option<Whereabou
         Some((head, _)) if head.nlink == 0 => Ok(Some(Whereabouts::Orphan(head))),
         Some(_) => Ok(Some(Whereabouts::Elsewhere)),
         // Nothing leaves the directory that the view shows.
-        None if top == fs.shown_root() => Ok(Some(Whereabouts::Gone)),
-        None => Ok(fs.has_place(ino)?.map(|has_place| match has_place {
+        None if top == fs.standing.shown_root() => Ok(Some(Whereabouts::Gone)),
+        None => Ok(fs.numbers.has_place(ino)?.map(|has_place| match has_place {
             true => Whereabouts::Elsewhere,
             false => Whereabouts::Gone,
         })),
@@ -235,7 +235,7 @@ fn whereabouts(fs: &FileSystem, top: Ino, ino: Ino) -> FsResult<Option<Whereabou
 }
 
 /// The directories on the way from the top to each known directory: it pins the one that it is in.
-fn above_known(fs: &FileSystem, was: &DirTree) -> HashSet<Ino> {
+fn above_known(fs: &Present<'_>, was: &DirTree) -> HashSet<Ino> {
     let mut parents = HashMap::new();
     for &dir in &was.dirs {
         for &child in was.names(dir).values() {

@@ -13,6 +13,7 @@ mod shared;
 use self::overwritten::Overwritten;
 use super::moved_key;
 use super::plan::{RollbackPlan, Target};
+use super::present::Present;
 use super::recent::{Scans, chunk_ranges};
 use super::tree::{DirTree, SeenInode};
 use crate::change::Change;
@@ -22,7 +23,6 @@ use crate::events::Event;
 use crate::inode::{CHAIN_UNKNOWN, Hold, Inode, Location};
 use crate::locator::RowRange;
 use crate::schema::Store;
-use crate::system::FileSystem;
 use crate::{DirName, FsError, FsResult, Notices};
 use bytes::Bytes;
 use std::collections::{HashMap, HashSet};
@@ -30,11 +30,8 @@ use stitch_base::Ino;
 use stitch_format::fs_inode::{FileKind, MetaRow, row_flag};
 use stitch_format::fs_sys::RollbackRow;
 
-/// A batch is committed when it has this share of the engine's limit.
-const BATCH_SHARE: u64 = 2;
-
 pub(super) struct Restore<'a> {
-    fs: &'a FileSystem,
+    fs: Present<'a>,
     past: &'a Store,
     was: &'a DirTree,
     now: &'a DirTree,
@@ -64,14 +61,12 @@ pub(super) struct Restore<'a> {
 
 impl<'a> Restore<'a> {
     pub(super) fn new(
-        fs: &'a FileSystem,
+        fs: Present<'a>,
         past: &'a Store,
         (was, now): (&'a DirTree, &'a DirTree),
         plan: &'a RollbackPlan,
         row: &'a RollbackRow,
     ) -> Self {
-        let most = fs.engine().limits().batch_bytes_max / BATCH_SHARE;
-        let limit = fs.options.rollback_batch_bytes.unwrap_or(most).min(most);
         Self {
             fs,
             past,
@@ -79,8 +74,8 @@ impl<'a> Restore<'a> {
             now,
             plan,
             row,
-            change: Change::new(fs),
-            batch_bytes: usize::try_from(limit).unwrap_or(usize::MAX),
+            change: fs.changes.begin(),
+            batch_bytes: usize::try_from(fs.batch_bytes).unwrap_or(usize::MAX),
             is_marked: fs.header.lock().rolls_back,
             leaving: HashMap::new(),
             inner: HashMap::new(),
@@ -98,7 +93,7 @@ impl<'a> Restore<'a> {
         let restored = self.restore();
         self.queue_forgotten();
         for (ino, hold) in std::mem::take(&mut self.kept) {
-            self.fs.let_go(ino, hold);
+            self.fs.holds.let_go(ino, hold);
         }
         if let Err(error) = restored {
             // Some batches may have been committed.
@@ -149,7 +144,7 @@ impl Restore<'_> {
         let present = self.now.get(ino).map(|seen| seen.head).or(target.orphan);
         if present.is_some_and(|head| head.has(row_flag::ALLOCATED)) {
             let all = chunks_from(0);
-            self.fs.extent_rows().delete(&mut self.change, ino, &all)?;
+            self.fs.extents.delete(&mut self.change, ino, &all)?;
         }
         let (past, own) = (self.past.keys, self.fs.store.keys);
         let to = target.head.ino;
@@ -430,11 +425,11 @@ impl<'a> Restore<'a> {
             let was_known = known.is_some();
             (known.unwrap_or_else(|| inode_at(seen, at)), was_known)
         });
-        let now = fs.now();
+        let now = fs.changes.now();
         if inode.is_dir() {
             self.change.detach(inode, now);
             self.removed
-                .extend(fs.stage_clone_removed(&mut self.change, ino));
+                .extend(fs.standing.stage_clone_removed(&mut self.change, ino));
         } else {
             let tail = fs.store.tail(inode)?;
             self.change.drop_name(inode, now, tail)?;
@@ -477,7 +472,7 @@ impl<'a> Restore<'a> {
     }
 
     fn commit(&mut self) -> FsResult<()> {
-        let next = Change::new(self.fs);
+        let next = self.fs.changes.begin();
         let change = std::mem::replace(&mut self.change, next);
         change.commit_unasked(&mut self.notices)?;
         let views = &self.fs.standing.views;

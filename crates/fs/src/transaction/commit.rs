@@ -6,6 +6,8 @@ use super::path::NameSource;
 use super::reads::Validation;
 use super::records::BranchRecords;
 use super::{TransactionView, Transactions};
+#[cfg(doc)]
+use crate::FsError;
 use crate::{FsResult, Notices};
 use stitch_format::fs_transaction::TransactionRecord;
 

@@ -9,13 +9,14 @@
 //! What was asked for is known in memory alone: after a crash the next such clone asks again, and
 //! the pass goes on where it was ([`crate::back`]).
 
+use crate::FsResult;
+use crate::back::{BackRowPass, ViewBackRows};
 use crate::system::FileSystem;
-use crate::{FsError, FsResult};
 
 impl FileSystem {
     /// Asks for the back rows of this file system, unless they are there or cannot be put.
     pub(super) fn want_back_rows(&self) {
-        if !self.is_read_only() && !self.has_all_places() {
+        if !self.is_read_only() && !BackRowPass::of(self).is_complete() {
             self.standing.views.want_back_rows(self.view_number());
         }
     }
@@ -25,7 +26,7 @@ impl FileSystem {
     /// mainline. To be called in the background.
     ///
     /// # Errors
-    /// [`FsError::NoSpace`] and those of the engine: what failed is not asked for any more.
+    /// [`crate::FsError::NoSpace`] and those of the engine: what failed is not asked for any more.
     ///
     /// # Cost
     /// A scan of some thousand names and a batch of as many rows.
@@ -34,15 +35,7 @@ impl FileSystem {
         let Some(view) = views.wanted_back_rows() else {
             return Ok(false);
         };
-        let put = match view {
-            0 => self.put_some_back_rows(),
-            view => match self.open_clone(view) {
-                Ok(clone) => clone.fs().put_some_back_rows(),
-                // It was removed meanwhile.
-                Err(FsError::NotFound) => Ok(false),
-                Err(error) => Err(error),
-            },
-        };
+        let put = ViewBackRows::of(self).put_some(view);
         if !matches!(put, Ok(true)) {
             views.have_back_rows(view);
         }

@@ -16,6 +16,7 @@
 
 use super::CloneInfo;
 use super::make::CloneSource;
+use crate::back::BackRowPass;
 use crate::system::FileSystem;
 use crate::{FsError, FsResult, LiveView};
 use std::collections::BTreeSet;
@@ -128,7 +129,7 @@ impl FileSystem {
     /// one of them, which hides what its directory holds.
     fn grafts_below(&self, top: Ino, clones: &[CloneInfo]) -> FsResult<BTreeSet<Ino>> {
         let grafts: BTreeSet<Ino> = clones.iter().map(|info| info.graft).collect();
-        if !self.has_all_places() {
+        if !BackRowPass::of(self).is_complete() {
             return self.grafts_by_scan(top, &grafts);
         }
         let mut found = BTreeSet::new();

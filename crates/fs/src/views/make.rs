@@ -108,7 +108,7 @@ impl FileSystem {
         source: &CloneSource<'_>,
         at: DirName<'_>,
     ) -> FsResult<CloneInfo> {
-        let path = source.fs.path_of(source.dir)?;
+        let path = source.fs.residents.path_of(source.dir)?;
         if path.len() > VIEW_PATH_BYTES_MAX {
             return Err(FsError::NameTooLong);
         }

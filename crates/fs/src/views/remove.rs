@@ -1,6 +1,6 @@
 //! Removing clones.
 
-use super::LiveView;
+use super::{LiveView, Standing};
 use crate::change::Change;
 use crate::inode::Inode;
 use crate::system::FileSystem;
@@ -47,14 +47,15 @@ impl FileSystem {
         views.note_removed(&removed);
         Ok(())
     }
+}
 
+impl Standing {
     /// Stages the removal of the clone that lies at a directory, if one does. Returns what is to be
     /// noted after the commit.
     pub(crate) fn stage_clone_removed(&self, change: &mut Change<'_>, dir: Ino) -> Vec<u64> {
-        let views = &self.standing.views;
-        let found = views.at(self.standing.number, dir);
+        let found = self.views.at(self.number, dir);
         found.map_or_else(Vec::new, |info| {
-            views.stage_removed(&mut change.batch, info.number)
+            self.views.stage_removed(&mut change.batch, info.number)
         })
     }
 }

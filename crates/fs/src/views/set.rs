@@ -308,7 +308,7 @@ impl ViewSet {
     }
 
     /// Returns the views in use.
-    pub(super) fn live(&self) -> Vec<CloneInfo> {
+    pub(crate) fn live(&self) -> Vec<CloneInfo> {
         let records = self.records.lock();
         let live = records.by_number.iter();
         live.filter(|(_, record)| record.state == ViewState::Live)

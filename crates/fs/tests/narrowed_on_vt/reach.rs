@@ -239,14 +239,14 @@ fn moments_of_the_history_stay_whole_and_are_gone_back_to() {
     side.fs = FileSystem::open(Arc::clone(&side.engine), options).expect("opens");
     let (dir, other) = (side.known(Ino::ROOT, "dir"), side.known(Ino::ROOT, "other"));
     write(&side.fs, other, 40..41, 1);
-    side.fs.run_history().expect("a moment is due");
-    let moment = side.fs.moments().expect("are listed")[0].id;
+    side.fs.history().run().expect("a moment is due");
+    let moment = side.fs.history().moments().expect("are listed")[0].id;
     side.snapshot(dir, "snap");
     let is_whole = |pin: &PinInfo| pin.id == moment && pin.ranges.is_empty();
     let pins = side.engine.pins().expect("are listed");
     assert!(pins.iter().any(is_whole));
     overwrite(&side, (dir, other), 2);
-    let view = side.fs.open_moment(moment).expect("opens");
+    let view = side.fs.history().open(moment).expect("opens");
     let place = |name: &[u8]| view.fs().lookup(DirName::new(Ino::ROOT, name));
     assert_populated(view.fs(), place(b"dir").expect("it is there").ino);
     assert_files(

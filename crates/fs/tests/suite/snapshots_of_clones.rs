@@ -305,10 +305,10 @@ fn a_policy_notices_what_changes_in_a_clone() {
         keep: Keep::default(),
         prefix: "auto".to_owned(),
     };
-    fs.set_policy(grown.dir, &rule).expect("sets it");
+    fs.policies().set(grown.dir, &rule).expect("sets it");
     let round = || {
         grown.setup.clock.advance(Duration::from_secs(60));
-        let round = fs.run_policies().expect("runs");
+        let round = fs.policies().run().expect("runs");
         round.created.len()
     };
     assert_eq!(round(), 1);

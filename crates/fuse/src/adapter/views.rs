@@ -397,7 +397,7 @@ impl Views {
     /// Returns the moments of the history as snapshots of the root. Of two with one name, of before
     /// and after the clock was set back, the newer one is found.
     fn moments(&self) -> Answer<Vec<SnapshotInfo>> {
-        let moments = self.mainline.fs().moments().or_errno()?;
+        let moments = self.mainline.fs().history().moments().or_errno()?;
         let mut newest = BTreeMap::new();
         for moment in &moments {
             newest.insert(moment.name(), moment.id);

@@ -42,7 +42,14 @@ impl Files {
             info,
             owner: owner.clone(),
         };
-        Ok(self.open.fs.moments()?.into_iter().map(moment).collect())
+        Ok(self
+            .open
+            .fs
+            .history()
+            .moments()?
+            .into_iter()
+            .map(moment)
+            .collect())
     }
 
     /// Creates a moment of the history if one is due and anything was written since the last one,
@@ -57,7 +64,7 @@ impl Files {
     /// None if nothing is to be done; otherwise a sync of the log and a record for a new moment,
     /// and a record for each that is dropped.
     pub fn run_history(&self) -> Result<HistoryRound, StoreError> {
-        Ok(self.open.fs.run_history()?)
+        Ok(self.open.fs.history().run()?)
     }
 
     /// Opens the root directory as it was at a moment. It can be read only, and stays readable when
@@ -67,7 +74,7 @@ impl Files {
     /// [`NotFound`](crate::ErrorKind::NotFound) if it was dropped;
     /// [`Invalid`](crate::ErrorKind::Invalid) for a moment of another store or instance.
     pub fn open_moment(&self, moment: &HistoryMoment) -> Result<Dir, StoreError> {
-        let view = self.open.fs.open_moment(moment.id_for(&self.open)?)?;
+        let view = self.open.fs.history().open(moment.id_for(&self.open)?)?;
         self.dir_of(view)
     }
 }
@@ -89,7 +96,7 @@ impl Dir {
         let open = self.hold.open();
         let from = from.id_for(open)?;
         let to = to.map(|to| to.id_for(open)).transpose()?;
-        Ok(open.fs.has_changed(self.hold.ino(), from, to)?)
+        Ok(open.fs.history().has_changed(self.hold.ino(), from, to)?)
     }
 
     /// Makes this directory, and all below it, what it was at a moment. Inode numbers stay.

@@ -16,7 +16,7 @@ impl Dir {
     /// # Durability
     /// On the medium when this returns.
     pub fn set_policy(&self, rule: &PolicyRule) -> Result<(), StoreError> {
-        Ok(self.hold.open().fs.set_policy(self.hold.ino(), rule)?)
+        Ok(self.hold.open().fs.policies().set(self.hold.ino(), rule)?)
     }
 
     /// Deletes the policy of this directory. Its snapshots stay.
@@ -27,7 +27,7 @@ impl Dir {
     /// # Durability
     /// On the medium when this returns.
     pub fn delete_policy(&self) -> Result<(), StoreError> {
-        Ok(self.hold.open().fs.delete_policy(self.hold.ino())?)
+        Ok(self.hold.open().fs.policies().delete(self.hold.ino())?)
     }
 }
 
@@ -37,7 +37,7 @@ impl Files {
     /// # Errors
     /// See [`StoreError`].
     pub fn policies(&self) -> Result<Vec<PolicyInfo>, StoreError> {
-        Ok(self.open.fs.policies()?)
+        Ok(self.open.fs.policies().list()?)
     }
 
     /// Creates the snapshots that are due by the policies, and deletes those that are not kept any
@@ -51,6 +51,6 @@ impl Files {
     /// For each policy that is due, a walk through its directory now and in its last snapshot, up
     /// to the first difference.
     pub fn run_policies(&self) -> Result<PolicyRound, StoreError> {
-        Ok(self.open.fs.run_policies()?)
+        Ok(self.open.fs.policies().run()?)
     }
 }

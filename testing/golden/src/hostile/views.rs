@@ -112,9 +112,9 @@ pub(super) fn plant_views(fs: &FileSystem) -> FsResult<()> {
         },
         prefix: "auto".to_owned(),
     };
-    fs.set_policy(dir, &rule)?;
-    fs.run_policies()?;
-    fs.run_history()?;
+    fs.policies().set(dir, &rule)?;
+    fs.policies().run()?;
+    fs.history().run()?;
     let source = CloneSource {
         fs,
         dir,
@@ -123,7 +123,7 @@ pub(super) fn plant_views(fs: &FileSystem) -> FsResult<()> {
     let clone = fs.make_clone(root, &source, at(Ino::ROOT, b"clone"))?;
     let view = fs.open_clone(clone.number)?;
     fs.create_snapshot_in(&view, dir, "in clone")?;
-    fs.set_policy_in(&view, dir, &rule)?;
+    fs.policies().set_in(&view, dir, &rule)?;
     view.fs().create(root, at(dir, b"own"), &NEW)?;
     drop(view);
     for (name, isolation) in [
@@ -164,9 +164,12 @@ pub(super) fn read_views(fs: &FileSystem) {
             walk(view.fs(), info.root, &mut visits);
         }
     }
-    for moment in fs.moments().unwrap_or_default() {
-        let _ = (moment.name(), fs.has_changed(Ino::ROOT, moment.id, None));
-        if let Ok(view) = fs.open_moment(moment.id) {
+    for moment in fs.history().moments().unwrap_or_default() {
+        let _ = (
+            moment.name(),
+            fs.history().has_changed(Ino::ROOT, moment.id, None),
+        );
+        if let Ok(view) = fs.history().open(moment.id) {
             walk(view.fs(), Ino::ROOT, &mut visits);
         }
     }
@@ -176,7 +179,7 @@ pub(super) fn read_views(fs: &FileSystem) {
         }
         let _ = fs.clone_path(&info);
     }
-    let _ = (fs.policies(), fs.transactions().list());
+    let _ = (fs.policies().list(), fs.transactions().list());
     let _ = fs.usage(&mut |_, _| true);
 }
 
@@ -196,18 +199,18 @@ pub(super) fn use_views(fs: &FileSystem) {
             let _ = fs.transactions().abort(&info.name);
         }
     }
-    let _ = (fs.run_policies(), fs.run_history());
+    let _ = (fs.policies().run(), fs.history().run());
     if let Ok(dir) = fs.lookup(at(Ino::ROOT, b"views")) {
         let _ = fs.roll_back("held", dir.ino, None);
-        let _ = fs.delete_policy(dir.ino);
-        for moment in fs.moments().unwrap_or_default() {
+        let _ = fs.policies().delete(dir.ino);
+        for moment in fs.history().moments().unwrap_or_default() {
             let _ = fs.roll_back_to_moment(moment.id, dir.ino, None);
         }
     }
     for info in fs.clones() {
         if let Ok(view) = fs.open_clone(info.number) {
             let _ = fs.roll_back_in(&view, "in clone", info.root, None);
-            let _ = fs.delete_policy_in(info.number, info.root);
+            let _ = fs.policies().delete_in(info.number, info.root);
         }
     }
     let _ = fs.release_snapshot("held", "tag");

@@ -3,6 +3,7 @@
 use super::walk::Listing;
 use super::*;
 use crate::CloneInfo;
+use crate::back::BackRowPass;
 
 impl Changer {
     fn clone_dir(&self, dir: Ino, to: DirName<'_>) -> CloneInfo {
@@ -77,7 +78,9 @@ fn rows_of_all_views_tell_what_a_walk_through_them_finds() {
     for seed in 0..24 {
         let mut changer = Changer::new(1_000 + seed);
         if seed % 3 == 0 {
-            changer.fs.complete_back_rows().expect("there is room");
+            BackRowPass::of(&changer.fs)
+                .complete()
+                .expect("there is room");
         }
         for round in 0..10 {
             for _ in 0..14 {
@@ -165,12 +168,12 @@ fn a_clone_of_another_user_is_told_to_root_alone() {
     changer.keep();
     changer.within(inner.number, |clone| clone.make_file(clone.top, "y"));
     let asked = small(dir, changer.moments[0].0, None);
-    let ask = |owner| changer.fs.differences_of(&Asked { owner, ..asked });
+    let ask = |owner| changer.fs.comparer().differences(&Asked { owner, ..asked });
     assert!(matches!(ask(Some(7)), Err(FsError::Perm)), "it is of 8");
     assert_eq!(text(&ask(None).expect("root may")), "+inner/y");
     let late = changer.clone_dir(source, at(dir, "late"));
     assert_eq!(late.home, 0);
-    let paths = changer.fs.touched_of(&Asked {
+    let paths = changer.fs.comparer().touched_paths(&Asked {
         owner: Some(7),
         ..asked
     });
@@ -195,7 +198,9 @@ impl Twins {
     fn new(seed: u64) -> Self {
         let mut changer = Changer::new(seed);
         if seed.is_multiple_of(2) {
-            changer.fs.complete_back_rows().expect("there is room");
+            BackRowPass::of(&changer.fs)
+                .complete()
+                .expect("there is room");
         }
         let source = changer.make_dir(ROOT, "source");
         changer.top = source;
@@ -256,10 +261,10 @@ impl Twins {
             names_min: 0,
             ..Asked::new(old.0, new.0, None)
         };
-        let found = self.changer.fs.differences_of(&asked);
+        let found = self.changer.fs.comparer().differences(&asked);
         let expected = walk::differences(old.1, new.1);
         assert_eq!(found.expect("it is read"), expected, "{asked:?}");
-        let paths = self.changer.fs.touched_of(&asked);
+        let paths = self.changer.fs.comparer().touched_paths(&asked);
         assert!(matches!(paths, Err(FsError::Unsupported)), "of one view");
     }
 }
@@ -313,7 +318,13 @@ fn a_clone_of_a_snapshot_is_compared_with_it_and_with_later_ones() {
             names_min: 0,
             ..Asked::new(old, new, None)
         };
-        text(&changer.fs.differences_of(&asked).expect("it is read"))
+        text(
+            &changer
+                .fs
+                .comparer()
+                .differences(&asked)
+                .expect("it is read"),
+        )
     };
     let (past, now, copy) = (at(0, Some(from)), at(0, None), at(clone.number, None));
     assert_eq!(ask(&changer, past, copy), "");
@@ -352,7 +363,11 @@ fn inodes_that_were_made_in_both_are_others() {
         names_min: 0,
         ..Asked::new(at(clone.number), at(second.number), None)
     };
-    let found = changer.fs.differences_of(&asked).expect("it is read");
+    let found = changer
+        .fs
+        .comparer()
+        .differences(&asked)
+        .expect("it is read");
     assert_eq!(text(&found), "-made +made made/x>made/x");
     assert!(changer.fs.get_attr(file).is_ok());
 }
@@ -373,7 +388,7 @@ fn views_without_a_common_source_and_with_clones_are_left_to_a_walk() {
             names_min: 0,
             ..Asked::new(old, new, None)
         };
-        changer.fs.differences_of(&asked)
+        changer.fs.comparer().differences(&asked)
     };
     let found = ask(at(0, dir), at(clone.number, dir));
     assert!(

@@ -23,7 +23,7 @@ impl Tester {
     fn set_in(&self, clone: &CloneInfo, dir: Ino) {
         let view = self.fs.open_clone(clone.number).expect("it opens");
         let rule = rule(EVERY, Keep::default());
-        let set = self.fs.set_policy_in(&view, dir, &rule);
+        let set = self.fs.policies().set_in(&view, dir, &rule);
         set.expect("it is set");
     }
 
@@ -84,7 +84,7 @@ fn its_snapshots_are_created_where_something_changed_and_deleted_by_age() {
             ..PolicyRound::default()
         }
     );
-    let policies = tester.fs.policies().expect("they are read");
+    let policies = tester.fs.policies().list().expect("they are read");
     assert_eq!(
         (policies[0].view, policies[0].dir),
         (clone.number, clone.root)
@@ -114,10 +114,12 @@ fn directories_of_one_number_have_policies_of_their_own() {
         (1, two.number)
     );
     let (fs, dir) = (&tester.fs, tester.dir);
-    fs.delete_policy_in(one.number, dir).expect("it has one");
-    let again = fs.delete_policy_in(one.number, dir);
+    fs.policies()
+        .delete_in(one.number, dir)
+        .expect("it has one");
+    let again = fs.policies().delete_in(one.number, dir);
     assert!(matches!(again, Err(FsError::NotFound)), "{again:?}");
-    let left = fs.policies().expect("they are read");
+    let left = fs.policies().list().expect("they are read");
     let left: Vec<u64> = left.iter().map(|policy| policy.view).collect();
     assert_eq!(left, [0, two.number]);
     tester.check();
@@ -148,13 +150,20 @@ fn a_policy_finds_its_directory_after_renames() {
     touched.expect("it is known");
     let round = tester.later();
     assert_eq!(round.created[0].path, b"else/moved");
-    let policies = tester.fs.policies().expect("they are read");
+    let policies = tester.fs.policies().list().expect("they are read");
     assert_eq!(policies[0].path, b"else/moved");
     view.fs().forget(dir, 1);
     let removed = view.fs().remove_dir(&SUPER, moved);
     removed.expect("it is empty");
     assert_eq!(tester.later().created, []);
-    assert!(tester.fs.policies().expect("they are read").is_empty());
+    assert!(
+        tester
+            .fs
+            .policies()
+            .list()
+            .expect("they are read")
+            .is_empty()
+    );
 }
 
 #[test]
@@ -169,7 +178,7 @@ fn it_goes_with_the_clone() {
     let removed = tester.fs.remove_tree(&SUPER, at, Some(one.graft));
     removed.expect("it is removed");
     let left = || {
-        let left = tester.fs.policies().expect("they are read");
+        let left = tester.fs.policies().list().expect("they are read");
         left.iter().map(|policy| policy.view).collect::<Vec<_>>()
     };
     assert_eq!(left(), [two.number]);
@@ -177,7 +186,7 @@ fn it_goes_with_the_clone() {
     assert!(tester.later().created.is_empty());
     tester.fs.reclaim().expect("it is dropped");
     assert_eq!(left(), [two.number]);
-    let stored = tester.fs.stored_policies().expect("they are read");
+    let stored = tester.fs.policies().stored().expect("they are read");
     assert_eq!(stored.len(), 1);
     assert_eq!(tester.names().len(), 2, "its snapshots stay");
     tester.check();
@@ -190,9 +199,9 @@ fn a_clone_has_none_of_its_source_and_sets_none_itself() {
     let clone = tester.clone(b"copy");
     let view = tester.fs.open_clone(clone.number).expect("it opens");
     let rule = rule(EVERY, Keep::default());
-    let direct = view.fs().set_policy(clone.root, &rule);
+    let direct = view.fs().policies().set(clone.root, &rule);
     assert!(matches!(direct, Err(FsError::Unsupported)), "{direct:?}");
-    let none = view.fs().run_policies().expect("there are none");
+    let none = view.fs().policies().run().expect("there are none");
     assert_eq!(none, PolicyRound::default());
     assert_eq!(tester.run().created.len(), 1);
     tester.check();
@@ -213,7 +222,8 @@ fn a_check_finds_policies_of_no_directory() {
     for (number, ino) in planted {
         let put = tester
             .fs
-            .put_policy((number, ino), &row, SpaceClass::Normal);
+            .policies()
+            .put((number, ino), &row, SpaceClass::Normal);
         put.expect("it is put");
     }
     tester.fs.close().expect("it closes");
@@ -225,7 +235,10 @@ fn a_check_finds_policies_of_no_directory() {
     assert_eq!(issues, expected);
     assert_eq!(fsck::repair(&engine, &issues).expect("it can"), 2);
     assert_eq!(check(&engine), []);
-    assert_eq!(tester.fs.stored_policies().expect("they are read").len(), 1);
+    assert_eq!(
+        tester.fs.policies().stored().expect("they are read").len(),
+        1
+    );
     // Without the feature the row is none that the store may have.
     let mut batch = tester.fs.store.batch();
     let header = FsHeader {

@@ -8,7 +8,7 @@ use stitch_format::fs_shared::SharedRow;
 impl Restore<'_> {
     /// Puts where the chunks of a file are, which shares none any more.
     pub(super) fn unshare(&mut self, target: &Target) -> FsResult<()> {
-        let (store, ino) = (&self.fs.store, target.head.ino);
+        let (store, ino) = (self.fs.store, target.head.ino);
         let present = store.get(&store.keys.shared(ino))?;
         let present = present.map(|row| SharedRow::decode(&row)).transpose()?;
         if let Some(contents) = present.as_ref().and_then(|row| row.contents) {

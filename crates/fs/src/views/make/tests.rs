@@ -1,6 +1,7 @@
 //! What is moved while a clone is made.
 
 use super::*;
+use crate::back::BackRowPass;
 use crate::testing::formatted;
 use crate::{FsOptions, RenameMode};
 use stitch_base::sync::Arc;
@@ -101,7 +102,7 @@ fn back_rows_are_put_behind_the_clone_that_asks_for_them() {
     let grown = grown();
     let fs = &grown.fs;
     assert!(!fs.put_back_rows_ahead().expect("nothing is asked for"));
-    assert!(!fs.has_all_places());
+    assert!(!BackRowPass::of(fs).is_complete());
     for number in 0..6_000 {
         let made = fs.make_dir(&SUPER, at(grown.other, &number.to_string()), &NEW);
         fs.forget(made.expect("is made").ino, 1);
@@ -109,18 +110,21 @@ fn back_rows_are_put_behind_the_clone_that_asks_for_them() {
     let made = fs.make_clone(&SUPER, &source(fs, grown.dir), at(Ino::ROOT, "all"));
     let all = made.expect("is made");
     assert_eq!(fs.clones().len(), 3, "the one in it was found");
-    assert!(!fs.has_all_places(), "the request puts none");
+    assert!(!BackRowPass::of(fs).is_complete(), "the request puts none");
     assert!(fs.put_back_rows_ahead().expect("some are put"));
-    assert!(!fs.has_all_places(), "some at a time");
+    assert!(!BackRowPass::of(fs).is_complete(), "some at a time");
     while fs.put_back_rows_ahead().expect("they are put") {}
-    assert!(fs.has_all_places());
+    assert!(BackRowPass::of(fs).is_complete());
     let again = fs.make_clone(&SUPER, &source(fs, grown.dir), at(Ino::ROOT, "again"));
     again.expect("is made");
     assert!(!fs.put_back_rows_ahead().expect("nothing is asked for"));
 
     // A clone in which one lies asks for its own, and is removed before they are put.
     let live = fs.open_clone(all.number).expect("it opens");
-    assert!(!live.fs().has_all_places(), "it was made before");
+    assert!(
+        !BackRowPass::of(live.fs()).is_complete(),
+        "it was made before"
+    );
     let made = fs.make_clone(&SUPER, &source(live.fs(), all.root), at(Ino::ROOT, "third"));
     made.expect("is made");
     drop(live);

@@ -188,7 +188,12 @@ impl Views {
             Some(name) => Some(self.table.moment(name.as_bytes())?.id),
             None => None,
         };
-        match dir.fs().has_changed(dir.ino(), from, to).or_errno()? {
+        match dir
+            .fs()
+            .history()
+            .has_changed(dir.ino(), from, to)
+            .or_errno()?
+        {
             true => Ok(()),
             false => Err(Errno::ENODATA),
         }

@@ -77,7 +77,7 @@ impl Views {
     }
 
     fn is_moment(&self, id: PinId) -> Answer<bool> {
-        let moments = self.mainline.fs().moments().or_errno()?;
+        let moments = self.mainline.fs().history().moments().or_errno()?;
         Ok(moments.iter().any(|moment| moment.id == id))
     }
 

@@ -43,7 +43,7 @@ impl PolicyRunner {
     }
 
     fn run_history(&self) -> Option<Duration> {
-        let round = match self.fs.run_history() {
+        let round = match self.fs.history().run() {
             Ok(round) => round,
             // It is told by the file system.
             Err(_) => return Some(ROUND_MAX),
@@ -57,7 +57,7 @@ impl PolicyRunner {
     }
 
     fn run_policies(&self) -> Option<Duration> {
-        let round = match self.fs.run_policies() {
+        let round = match self.fs.policies().run() {
             Ok(round) => round,
             Err(error) => {
                 tracing::warn!(%error, "the policies of snapshots cannot be read");

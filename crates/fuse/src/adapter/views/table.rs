@@ -127,7 +127,7 @@ impl OpenSnapshots {
     /// # Errors
     /// `ENOENT`.
     pub(super) fn moment(&self, name: &[u8]) -> Answer<MomentInfo> {
-        let moments = self.fs.moments().map_err(refused)?;
+        let moments = self.fs.history().moments().map_err(refused)?;
         let has_name = |moment: &MomentInfo| moment.name().as_bytes() == name;
         moments
             .into_iter()
@@ -159,7 +159,7 @@ impl OpenSnapshots {
         if let Some(past) = self.find(slot) {
             return Ok(past);
         }
-        let pinned = self.fs.pinned().map_err(refused)?;
+        let pinned = self.fs.history().pinned().map_err(refused)?;
         let found = pinned.into_iter().rev().find(|id| Slot::of(*id) == slot);
         match self.open(slot, found.ok_or(Errno::ESTALE)?) {
             Ok(past) => past.ok_or(Errno::ESTALE),
@@ -175,7 +175,7 @@ impl OpenSnapshots {
     /// Opens a snapshot, unless another request has done so meanwhile; `None` if what has its slot
     /// is another one.
     fn open(&self, slot: Slot, id: PinId) -> FsResult<Option<Arc<Past>>> {
-        let mut view = self.fs.open_pinned(id)?;
+        let mut view = self.fs.history().open_pinned(id)?;
         view.readers_keep_contents();
         let past = Arc::new(Past {
             slot,
@@ -185,7 +185,7 @@ impl OpenSnapshots {
         });
         let mut open = self.open.lock();
         // A deletion removes the pin before it closes the snapshot here.
-        if !self.fs.pinned()?.contains(&id) {
+        if !self.fs.history().pinned()?.contains(&id) {
             return Err(FsError::NotFound);
         }
         let found = Arc::clone(open.entry(slot).or_insert(past));
@@ -273,7 +273,7 @@ impl OpenSnapshots {
 
     /// Takes those whose pins are gone out of the table. Requests in them are `ESTALE` from now on.
     pub(super) fn take_gone(&self) -> Vec<Arc<Past>> {
-        let Ok(pinned) = self.fs.pinned() else {
+        let Ok(pinned) = self.fs.history().pinned() else {
             return Vec::new();
         };
         let mut open = self.open.lock();

@@ -94,15 +94,15 @@ impl WritableDir {
 
     pub(super) fn set_policy(&self, rule: &PolicyRule) -> FsResult<()> {
         match self {
-            Self::Main(fs, dir) => fs.set_policy(*dir, rule),
-            Self::InClone(fs, clone, dir) => fs.set_policy_in(clone.view(), *dir, rule),
+            Self::Main(fs, dir) => fs.policies().set(*dir, rule),
+            Self::InClone(fs, clone, dir) => fs.policies().set_in(clone.view(), *dir, rule),
         }
     }
 
     pub(super) fn delete_policy(&self) -> FsResult<()> {
         match self {
-            Self::Main(fs, dir) => fs.delete_policy(*dir),
-            Self::InClone(fs, clone, dir) => fs.delete_policy_in(clone.info().number, *dir),
+            Self::Main(fs, dir) => fs.policies().delete(*dir),
+            Self::InClone(fs, clone, dir) => fs.policies().delete_in(clone.info().number, *dir),
         }
     }
 

@@ -285,10 +285,10 @@ fn a_directory_in_a_clone_has_a_policy() {
     assert_eq!(set(OTHER, "auto\x0060 last=1"), Err(Errno::EPERM));
     set(0, "auto\x0060 last=1").unwrap();
     assert_eq!(setup.ask(0, source, "no policy", "-"), Err(Errno::ENOENT));
-    let round = setup.fs.run_policies().unwrap();
+    let round = setup.fs.policies().run().unwrap();
     let name = round.created[0].name.as_bytes();
     let root = setup.enter(name).unwrap().ino;
     assert!(setup.lookup(root, b"f").unwrap().is_some());
     setup.ask(0, copy.ino, "no policy", "-").unwrap();
-    assert!(setup.fs.policies().unwrap().is_empty());
+    assert!(setup.fs.policies().list().unwrap().is_empty());
 }

@@ -21,7 +21,7 @@ impl Setup {
     }
 
     fn moment(&self) -> String {
-        let round = self.fs.run_history().unwrap();
+        let round = self.fs.history().run().unwrap();
         round.created.expect("something was written").name()
     }
 }

@@ -26,7 +26,7 @@ fn a_policy_is_set_by_the_owner_and_its_snapshots_are_dropped_from_the_cache() {
     assert_eq!(set(0, "auto\x0060 never=1"), Err(Errno::EINVAL));
     assert_eq!(setup.ask(0, dir, "no policy", "-"), Err(Errno::ENOENT));
     set(0, "auto\x0060 last=1").unwrap();
-    let mut round = setup.fs.run_policies().unwrap();
+    let mut round = setup.fs.policies().run().unwrap();
     let created = round.created.remove(0);
     let root = setup.enter(created.name.as_bytes()).unwrap().ino;
     assert_eq!(setup.open_snapshots(), 1);
@@ -43,7 +43,7 @@ fn a_policy_is_set_by_the_owner_and_its_snapshots_are_dropped_from_the_cache() {
         assert!(taken.iter().any(|message| holds_bytes(message, &number)));
     }
     setup.ask(0, dir, "no policy", "-").unwrap();
-    assert!(setup.fs.policies().unwrap().is_empty());
+    assert!(setup.fs.policies().list().unwrap().is_empty());
 }
 
 #[test]

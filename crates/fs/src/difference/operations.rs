@@ -1,0 +1,69 @@
+//! What a file system offers of comparisons. The sides are read by [`Comparer`].
+
+use super::{Asked, Comparer, DirAt, TouchedPaths};
+#[cfg(doc)]
+use crate::FsError;
+use crate::FsResult;
+use crate::back::ViewBackRows;
+use crate::system::FileSystem;
+use crate::transaction::PathChange;
+
+impl FileSystem {
+    /// Comparisons of what is below a directory, in the store of this file system.
+    pub(crate) const fn comparer(&self) -> Comparer<'_> {
+        Comparer {
+            store: &self.store,
+            pins: self.pins(),
+            back_rows: ViewBackRows::of(self),
+            is_mainline: self.is_mainline(),
+        }
+    }
+
+    /// Returns what is different below a directory on the second of two sides, in the order of
+    /// paths, which begin at the directory. The sides are one directory at two moments, or in two
+    /// views of which one is a clone of the other, or of a clone of it and so on, or that are
+    /// clones of one source. Of clones that lie below the directory at both moments it is returned
+    /// what is different in them. Others are names and nothing else. This file system is mainline.
+    /// With `owner`, all directories that hold what is different must belong to this user, who may
+    /// list them.
+    ///
+    /// # Errors
+    /// [`FsError::Unsupported`] where a walk through both sides does it better or alone: for a
+    /// directory with few names, more changes than are held in memory, two views with a clone below
+    /// the directory, or that have no source in common, and of an engine that does not list changed
+    /// keys. [`FsError::NotFound`] if a pin or a clone is not there; [`FsError::Invalid`] if the
+    /// second moment is before the first, or the directories are not the same one;
+    /// [`FsError::Stale`] for a directory that was not there; [`FsError::Perm`]; those of a read.
+    ///
+    /// # Cost
+    /// That of reading what was written in the views between the moments, or since the clone was
+    /// made, and the directories above it. A few point reads for each clone of the views. A scan of
+    /// all names below directories that were moved in or out, and of all names below the directory
+    /// if a changed file has several names. The first call in the life of a store runs a pass over
+    /// all names, as the first file handle does.
+    pub fn differences(
+        &self,
+        (old, new): (DirAt, DirAt),
+        owner: Option<u32>,
+    ) -> FsResult<Vec<PathChange>> {
+        self.comparer().differences(&Asked::new(old, new, owner))
+    }
+
+    /// Returns the paths below a directory that lead to something else at the later of two moments,
+    /// and the directories above them. All names of an inode that is another one are listed. Of a
+    /// clone that lies below the directory at one moment alone, all paths are. The sides, which are
+    /// of one view, `owner`, errors and costs are those of [`Self::differences`].
+    ///
+    /// # Errors
+    /// Those of [`Self::differences`]; [`FsError::Unsupported`] also for two views.
+    ///
+    /// # Cost
+    /// That of [`Self::differences`], and one read for each directory above a change.
+    pub fn touched_paths(
+        &self,
+        (old, new): (DirAt, DirAt),
+        owner: Option<u32>,
+    ) -> FsResult<TouchedPaths> {
+        self.comparer().touched_paths(&Asked::new(old, new, owner))
+    }
+}

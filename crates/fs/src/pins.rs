@@ -1,0 +1,167 @@
+//! Snapshots and moments of the history, as the pins of the engine that they are.
+//!
+//! ```text
+//! pins of the engine    fs/mon  fs/tue    snapshots of directories, by name
+//!                       history/7         moments: the whole file system, by number
+//!                       others            neither: left out
+//! ```
+//!
+//! Invariant: everything here reads, and what is opened is read-only.
+
+mod maker;
+
+pub(crate) use maker::PinMaker;
+
+use crate::history::MomentInfo;
+use crate::snapshot::{SnapshotInfo, SnapshotView};
+use crate::system::FileSystem;
+use crate::{FsError, FsOptions, FsResult};
+use stitch_base::sync::Arc;
+use stitch_base::{Ino, PinId};
+use stitch_kv::{Engine, PinInfo, Snapshot};
+
+/// The pins of a store, as one of its file systems lists and opens them.
+#[derive(Clone, Copy)]
+pub(crate) struct Pins<'fs> {
+    pub(crate) engine: &'fs Arc<dyn Engine>,
+    pub(crate) options: &'fs FsOptions,
+    /// Number of the view that the file system is.
+    view: u64,
+}
+
+impl FileSystem {
+    /// Snapshots and moments of the store.
+    pub(crate) const fn pins(&self) -> Pins<'_> {
+        Pins {
+            engine: self.engine(),
+            options: &self.options,
+            view: self.view_number(),
+        }
+    }
+}
+
+impl Pins<'_> {
+    /// Reports whether the file system is a clone, or the past of one.
+    pub(crate) const fn is_in_clone(&self) -> bool {
+        self.view != 0
+    }
+
+    /// Returns all pins; none of an engine that has none.
+    fn all(&self) -> FsResult<Vec<PinInfo>> {
+        match self.engine.capabilities().pins {
+            true => Ok(self.engine.pins()?),
+            false => Ok(Vec::new()),
+        }
+    }
+
+    /// Returns the pin of a number.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`] if it was dropped; [`FsError::Storage`].
+    pub(crate) fn pin(&self, id: PinId) -> FsResult<PinInfo> {
+        let found = self.all()?.into_iter().find(|pin| pin.id == id);
+        found.ok_or(FsError::NotFound)
+    }
+
+    /// Returns the moment of the engine that a pin keeps; that of now for `None`.
+    ///
+    /// # Errors
+    /// As [`Self::pin`].
+    pub(crate) fn moment_at(&self, pin: Option<PinId>) -> FsResult<Snapshot> {
+        match pin {
+            Some(id) => Ok(self.engine.open_pin(&self.pin(id)?.name)?),
+            None => Ok(self.engine.snapshot()),
+        }
+    }
+
+    /// Returns the snapshots in the order of their creation.
+    pub(crate) fn snapshots(&self) -> FsResult<Vec<SnapshotInfo>> {
+        let pins = self.all()?;
+        Ok(pins.iter().filter_map(SnapshotInfo::of).collect())
+    }
+
+    /// Returns the snapshot of this name.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`].
+    pub(crate) fn snapshot(&self, name: &str) -> FsResult<SnapshotInfo> {
+        let found = self.snapshots()?.into_iter().find(|info| info.name == name);
+        found.ok_or(FsError::NotFound)
+    }
+
+    /// Opens the file system as it was when a snapshot was created.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`] if there is no such snapshot.
+    pub(crate) fn open_snapshot(&self, name: &str) -> FsResult<SnapshotView> {
+        SnapshotView::open(self.engine, self.options, self.snapshot(name)?)
+    }
+
+    /// Returns the moments in the order of their creation. A clone lists none.
+    pub(crate) fn moments(&self) -> FsResult<Vec<MomentInfo>> {
+        if self.is_in_clone() {
+            return Ok(Vec::new());
+        }
+        let pins = self.all()?;
+        Ok(pins.iter().filter_map(MomentInfo::of).collect())
+    }
+
+    /// Returns a moment. Clones find those of mainline.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`] if it was dropped.
+    pub(crate) fn moment(&self, id: PinId) -> FsResult<MomentInfo> {
+        MomentInfo::of(&self.pin(id)?).ok_or(FsError::NotFound)
+    }
+
+    /// Opens the whole file system as it was at a moment.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`] if it was dropped.
+    pub(crate) fn open_moment(&self, id: PinId) -> FsResult<SnapshotView> {
+        let moment = self.moment(id)?;
+        debug_assert_eq!(moment.id, id, "the pin that was asked for");
+        let (pin, info) = (moment.pin_name(), moment.as_snapshot());
+        SnapshotView::open_pin(self.engine, self.options, &pin, info)
+    }
+
+    /// Opens a moment with a directory of this view, by the path that the directory had in this
+    /// file system then.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`] if the moment was dropped, or the view was made later;
+    /// [`FsError::Stale`] if the path led elsewhere.
+    pub(crate) fn open_moment_of_view(
+        &self,
+        id: PinId,
+        root: Ino,
+        path: Vec<u8>,
+    ) -> FsResult<SnapshotView> {
+        let moment = self.moment(id)?;
+        let info = SnapshotInfo {
+            view: self.view,
+            ..moment.as_snapshot_of(root, path)
+        };
+        SnapshotView::open_in_view(self.engine, self.options, &moment.pin_name(), info)
+    }
+
+    /// Returns the numbers of the pins of all snapshots and moments, in rising order.
+    pub(crate) fn pinned(&self) -> FsResult<Vec<PinId>> {
+        let mut ids: Vec<PinId> = self.snapshots()?.iter().map(|info| info.id).collect();
+        ids.extend(self.moments()?.iter().map(|moment| moment.id));
+        ids.sort_unstable();
+        debug_assert!(ids.is_sorted_by(|a, b| a < b), "each pin is one thing");
+        Ok(ids)
+    }
+
+    /// Opens the snapshot or moment that a pin is.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`].
+    pub(crate) fn open_pinned(&self, id: PinId) -> FsResult<SnapshotView> {
+        match self.snapshots()?.into_iter().find(|info| info.id == id) {
+            Some(info) => SnapshotView::open(self.engine, self.options, info),
+            None => self.open_moment(id),
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! What a file system offers of rollbacks. They are run by [`Rollback`]; those in clones by that of
+//! the clone, as [`CloneRollbacks`] notes in mainline.
+
+use super::{CloneRollbacks, Rollback};
+use crate::system::FileSystem;
+use crate::{FsError, FsResult, LiveView, Notices};
+use stitch_base::{Ino, PinId};
+
+impl FileSystem {
+    /// Makes a directory, and all below it, what a snapshot of it shows. `owner`: every inode that
+    /// changes must belong to this user. A directory in a clone: [`Self::roll_back_in`].
+    ///
+    /// No other operation runs meanwhile. Known inodes without names that the snapshot has get
+    /// their names back. Those that it has not keep their contents until they are forgotten.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`] if there is no such snapshot; [`FsError::Invalid`] if it is of another
+    /// directory; [`FsError::Perm`] where an immutable or append-only file is, or a file of another
+    /// owner would change; [`FsError::Unsupported`] in a store with large files beside it, and
+    /// where a clone that the snapshot shows does not lie in the directory any more;
+    /// [`FsError::NoSpace`]; [`FsError::ReadOnly`]. An error of the engine after the first of
+    /// several batches leaves a part restored: the next rollback, or open, finishes it.
+    ///
+    /// Returns what caches above the file system have to drop.
+    ///
+    /// # Durability
+    /// On the medium when this returns.
+    ///
+    /// # Cost
+    /// A walk through the directory on both sides, and the contents of files that are different.
+    pub fn roll_back(&self, name: &str, dir: Ino, owner: Option<u32>) -> FsResult<Notices> {
+        self.check_no_clone()?;
+        Rollback::of(self).run(dir, owner, || self.open_snapshot(name))
+    }
+
+    /// Makes a directory what it was at a moment, as [`Self::roll_back`] does with a snapshot.
+    ///
+    /// # Errors
+    /// As [`Self::roll_back`]; [`FsError::Stale`] for a directory that had another path then.
+    ///
+    /// # Durability
+    /// On the medium when this returns.
+    pub fn roll_back_to_moment(
+        &self,
+        id: PinId,
+        dir: Ino,
+        owner: Option<u32>,
+    ) -> FsResult<Notices> {
+        self.check_no_clone()?;
+        let path = self.residents.path_of(dir)?;
+        Rollback::of(self).run(dir, owner, || {
+            self.pins().open_moment_of_view(id, dir, path)
+        })
+    }
+
+    /// Makes a directory in a clone what a snapshot of it shows, as [`Self::roll_back`] does of one
+    /// in this file system, which is mainline. The directory is known in the clone.
+    ///
+    /// # Errors
+    /// As [`Self::roll_back`].
+    ///
+    /// # Durability
+    /// As [`Self::roll_back`]. An open of the store finishes what was interrupted.
+    ///
+    /// # Cost
+    /// As [`Self::roll_back`], and two batches of one row.
+    pub fn roll_back_in(
+        &self,
+        clone: &LiveView,
+        name: &str,
+        dir: Ino,
+        owner: Option<u32>,
+    ) -> FsResult<Notices> {
+        let fs = clone.fs();
+        CloneRollbacks::of(self)
+            .run_marked(|| Rollback::of(fs).run(dir, owner, || fs.open_snapshot(name)))
+    }
+
+    /// Makes a directory in a clone what it was at a moment of the history, as
+    /// [`Self::roll_back_in`] does with a snapshot.
+    ///
+    /// # Errors
+    /// As [`Self::roll_back_to_moment`]; [`crate::FsError::NotFound`] also if the clone was made
+    /// later.
+    ///
+    /// # Durability
+    /// As [`Self::roll_back_in`].
+    pub fn roll_back_in_to_moment(
+        &self,
+        clone: &LiveView,
+        id: PinId,
+        dir: Ino,
+        owner: Option<u32>,
+    ) -> FsResult<Notices> {
+        let fs = clone.fs();
+        CloneRollbacks::of(self).run_marked(|| {
+            let path = fs.residents.path_of(dir)?;
+            Rollback::of(fs).run(dir, owner, || fs.pins().open_moment_of_view(id, dir, path))
+        })
+    }
+
+    /// Refuses in a clone: the header of mainline would not say that it is rolled back.
+    fn check_no_clone(&self) -> FsResult<()> {
+        match self.view_number() {
+            0 => Ok(()),
+            _ => Err(FsError::Unsupported),
+        }
+    }
+}
