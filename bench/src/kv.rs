@@ -6,6 +6,7 @@ mod defrag;
 mod fill;
 mod fill_sync;
 mod full;
+mod many_gets;
 mod policy;
 mod random;
 mod readers;
@@ -92,6 +93,7 @@ pub(crate) fn all() -> Vec<Workload> {
     all.push(full::workload());
     all.push(ycsb::workload());
     all.push(readers::workload());
+    all.push(many_gets::workload());
     all.push(sweep::workload());
     all.extend(policy::workloads());
     all.push(defrag::workload());

@@ -149,6 +149,16 @@ pub(crate) trait Side: Send + Sync {
     /// Shows the value of a key; whether there is one.
     fn get(&self, key: &[u8], see: &mut dyn FnMut(&[u8])) -> Result<bool>;
 
+    /// Shows the values of several keys, by one call where the side has one: for each that is there
+    /// its place in `keys`. Returns their number.
+    fn get_many(&self, keys: &[&[u8]], see: &mut dyn FnMut(usize, &[u8])) -> Result<usize> {
+        let mut found = 0;
+        for (at, key) in keys.iter().enumerate() {
+            found += usize::from(self.get(key, &mut |value| see(at, value))?);
+        }
+        Ok(found)
+    }
+
     /// Walks the rows from `start` on, in order.
     fn scan(&self, start: &[u8], rows: &mut Rows<'_>) -> Result<()>;
 

@@ -11,21 +11,26 @@ pub(super) fn workloads() -> [Workload; 2] {
     [
         Workload::new("random-4k", "4 KiB tuples, keys at random", |context, _| {
             let seed = context.seed();
-            Tuples::LARGE.run(context, &mut Random { seed, count: 0 })
+            Tuples::LARGE.run(context, &mut Random::new(seed))
         }),
         Workload::new("random-64", "64 B tuples, keys at random", |context, _| {
             let seed = context.seed();
-            Tuples::SMALL.run(context, &mut Random { seed, count: 0 })
+            Tuples::SMALL.run(context, &mut Random::new(seed))
         }),
     ]
 }
 
-struct Random {
+/// Keys of a seed; the count is that of those which came.
+pub(super) struct Random {
     seed: u64,
     count: u64,
 }
 
 impl Random {
+    pub(super) const fn new(seed: u64) -> Self {
+        Self { seed, count: 0 }
+    }
+
     const fn key(&self, number: u64) -> u64 {
         mix(number ^ self.seed)
     }

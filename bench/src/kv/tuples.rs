@@ -44,7 +44,7 @@ impl Tuples {
         (bytes / self.tuple_bytes).max(1)
     }
 
-    fn value_bytes(self) -> usize {
+    pub(crate) fn value_bytes(self) -> usize {
         usize::try_from(self.tuple_bytes - KEY_BYTES).expect("small")
     }
 
@@ -89,6 +89,19 @@ impl Tuples {
         pattern: &mut dyn Pattern,
         suffix: &str,
     ) -> Result<u64> {
+        let loaded = self.load_all(context, pattern, suffix)?;
+        context.reopen_cold()?;
+        self.scan_all(context, &format!("scan{suffix}"), loaded)?;
+        Ok(loaded)
+    }
+
+    /// The load; how many were loaded.
+    pub(crate) fn load_all(
+        self,
+        context: &mut Context<'_>,
+        pattern: &mut dyn Pattern,
+        suffix: &str,
+    ) -> Result<u64> {
         let count = self.count(context);
         context.set_live_bytes(count * self.tuple_bytes);
         let loaded = context.phase(
@@ -99,8 +112,6 @@ impl Tuples {
         )?;
         context.set_live_bytes(loaded * self.tuple_bytes);
         context.last().live_bytes = loaded * self.tuple_bytes;
-        context.reopen_cold()?;
-        self.scan_all(context, &format!("scan{suffix}"), loaded)?;
         Ok(loaded)
     }
 

@@ -116,6 +116,16 @@ unsafe extern "C" {
     pub(super) fn rocksdb_filterpolicy_create_bloom_full(bits_per_key: f64) -> Handle;
     pub(super) fn rocksdb_options_set_block_based_table_factory(options: Handle, table: Handle);
     pub(super) fn rocksdb_options_set_max_write_buffer_number(options: Handle, count: c_int);
+    pub(super) fn rocksdb_multi_get(
+        db: Handle,
+        options: Handle,
+        count: usize,
+        keys: *const *const c_char,
+        key_lens: *const usize,
+        values: *mut *mut c_char,
+        value_lens: *mut usize,
+        errs: ErrPtr,
+    );
     pub(super) fn rocksdb_flush_wal(db: Handle, sync: c_uchar, err: ErrPtr);
     pub(super) fn rocksdb_writebatch_delete_range(
         batch: Handle,

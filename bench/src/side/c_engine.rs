@@ -264,6 +264,50 @@ pub(super) fn checked<T>(api: &Api, call: impl FnOnce(ErrPtr) -> T) -> Result<T>
     bail!("{text}")
 }
 
+impl CEngine {
+    /// RocksDB's `MultiGet`. Every result is freed, also where one of them is an error.
+    #[cfg(feature = "rocksdb")]
+    fn multi_get(&self, keys: &[&[u8]], see: &mut dyn FnMut(usize, &[u8])) -> Result<usize> {
+        let count = keys.len();
+        let starts: Vec<*const c_char> = keys.iter().map(|key| chars(key)).collect();
+        let lens: Vec<usize> = keys.iter().map(|key| key.len()).collect();
+        let (mut values, mut errors) = (vec![null_mut(); count], vec![null_mut(); count]);
+        let mut value_lens = vec![0; count];
+        // SAFETY: all arrays have `count` elements, and the keys are valid for their lengths.
+        unsafe {
+            c_api::rocksdb_multi_get(
+                self.db,
+                self.read_options,
+                count,
+                starts.as_ptr(),
+                lens.as_ptr(),
+                values.as_mut_ptr(),
+                value_lens.as_mut_ptr(),
+                errors.as_mut_ptr(),
+            );
+        }
+        let mut found = 0;
+        let mut failed = Ok(());
+        for at in 0..count {
+            let error = checked(self.api, |err| {
+                // SAFETY: the place is that of this call's message.
+                unsafe { *err = errors[at] };
+            });
+            failed = failed.and(error);
+            if values[at].is_null() {
+                continue;
+            }
+            found += 1;
+            // SAFETY: the library gave so many bytes, valid until they are freed.
+            unsafe {
+                see(at, bytes(values[at], value_lens[at]));
+                (self.api.free)(values[at].cast());
+            }
+        }
+        failed.map(|()| found)
+    }
+}
+
 impl Side for CEngine {
     fn write(&self, writes: &[Write<'_>], sync: bool) -> Result<()> {
         let (api, options) = (self.api, self.options_of(sync));
@@ -334,6 +378,21 @@ impl Side for CEngine {
             (self.api.free)(value.cast());
         }
         Ok(true)
+    }
+
+    fn get_many(&self, keys: &[&[u8]], see: &mut dyn FnMut(usize, &[u8])) -> Result<usize> {
+        match self.kind {
+            #[cfg(feature = "rocksdb")]
+            Kind::RocksDb => self.multi_get(keys, see),
+            #[cfg(feature = "leveldb")]
+            Kind::LevelDb => {
+                let mut found = 0;
+                for (at, key) in keys.iter().enumerate() {
+                    found += usize::from(self.get(key, &mut |value| see(at, value))?);
+                }
+                Ok(found)
+            }
+        }
     }
 
     fn scan(&self, start: &[u8], rows: &mut Rows<'_>) -> Result<()> {

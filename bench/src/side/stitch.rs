@@ -226,6 +226,13 @@ impl Side for Stitch {
         Ok(found.is_some())
     }
 
+    fn get_many(&self, keys: &[&[u8]], see: &mut dyn FnMut(usize, &[u8])) -> Result<usize> {
+        let values = self.engine.get_many(self.tree, keys, None)?;
+        let found = values.iter().enumerate();
+        let found = found.filter_map(|(at, value)| Some((at, value.as_ref()?)));
+        Ok(found.map(|(at, value)| see(at, value)).count())
+    }
+
     fn scan(&self, start: &[u8], rows: &mut Rows<'_>) -> Result<()> {
         self.scan_at(start, None, rows)
     }

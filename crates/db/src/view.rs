@@ -34,6 +34,22 @@ impl View {
         Ok(self.engine.get(dictionary.tree(), key, self.at.as_ref())?)
     }
 
+    /// Returns the values of several keys, in the order of `keys`, all of one moment.
+    ///
+    /// # Errors
+    /// [`DbError::Kv`].
+    ///
+    /// # Cost
+    /// That of [`Engine::get_many`].
+    pub fn get_many(
+        &self,
+        dictionary: Dictionary,
+        keys: &[&[u8]],
+    ) -> Result<Vec<Option<Bytes>>, DbError> {
+        let (tree, at) = (dictionary.tree(), self.at.as_ref());
+        Ok(self.engine.get_many(tree, keys, at)?)
+    }
+
     /// Walks a range in order. A walk of the present sees what was there when it began.
     ///
     /// # Errors

@@ -146,6 +146,16 @@ impl Device for FileDevice {
         Ok(())
     }
 
+    fn read_resident(&self, offset: u64, out: &mut [u8]) -> bool {
+        let request = Request::read(offset, out);
+        let is_inside = request.check(&self.name, self.len_bytes()).is_ok();
+        let is_read = is_inside && positioned::read_resident(&self.file, offset, out);
+        if is_read {
+            self.counters.read(request.len_bytes);
+        }
+        is_read
+    }
+
     fn read_each(&self, pieces: &mut [Wanted<'_>]) -> Result<(), DeviceError> {
         let whole = Wanted::request(pieces, &self.name, self.len_bytes())?;
         positioned::read_each(&self.file, pieces).map_err(|e| whole.failed(&self.name, e))?;

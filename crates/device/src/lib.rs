@@ -141,6 +141,14 @@ pub trait Device: Send + Sync + Debug {
     /// [`DeviceError::OutOfRange`] beyond the end, [`DeviceError::Io`] if the medium fails.
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError>;
 
+    /// Reads exactly `out.len()` bytes from `offset`, if that does not wait for the medium. Returns
+    /// false if it would, if the device cannot tell, or after an error, which [`Self::read_at`]
+    /// reports. The buffer is undefined then.
+    fn read_resident(&self, offset: u64, out: &mut [u8]) -> bool {
+        let _ = (offset, out);
+        false
+    }
+
     /// Reads several extents, in parallel if the device supports it.
     ///
     /// # Errors
@@ -301,6 +309,10 @@ impl<D: Device + ?Sized> Device for Arc<D> {
 
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
         (**self).read_at(offset, out)
+    }
+
+    fn read_resident(&self, offset: u64, out: &mut [u8]) -> bool {
+        (**self).read_resident(offset, out)
     }
 
     fn read_each(&self, pieces: &mut [Wanted<'_>]) -> Result<(), DeviceError> {

@@ -6,7 +6,7 @@
 
 use crate::{Wanted, resident};
 use rustix::fs::{Advice, fadvise};
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags};
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::num::NonZeroU64;
@@ -40,6 +40,15 @@ pub(crate) fn read_each(file: &File, pieces: &mut [Wanted<'_>]) -> io::Result<()
         prefetch(file, row[0].offset, end - row[0].offset);
     }
     rows.iter_mut().try_for_each(|row| read_row(file, row))
+}
+
+/// Reads exactly `out.len()` bytes if the page cache holds them. Returns false if it does not, or
+/// if the file system cannot tell. The buffer is undefined then.
+pub(crate) fn read_resident(file: &File, offset: u64, out: &mut [u8]) -> bool {
+    let len = out.len();
+    let mut slices = [IoSliceMut::new(out)];
+    let read = rustix::io::preadv2(file, &mut slices, offset, ReadWriteFlags::NOWAIT);
+    read.is_ok_and(|read| read == len)
 }
 
 /// Reads neighbouring extents by one call.
@@ -182,6 +191,25 @@ mod tests {
         file.set_len(99_999).unwrap();
         assert!(wanted(&mut outs).is_err(), "the last piece is gone");
         read_each(&file, &mut []).unwrap();
+    }
+
+    #[test]
+    fn what_the_page_cache_holds_is_read_at_once() {
+        let file = tempfile::tempfile().unwrap();
+        let bytes: Vec<u8> = (0..100_000u32).map(|i| (i % 251) as u8).collect();
+        write_all(&file, 0, &[&bytes]).unwrap();
+        let mut out = vec![0; 5000];
+        if !read_resident(&file, 777, &mut out) {
+            println!("the file system cannot tell");
+            return;
+        }
+        assert_eq!(out, bytes[777..5777]);
+        assert!(!read_resident(&file, 99_000, &mut out), "beyond the end");
+        file.sync_all().unwrap();
+        forget(&file, &(0..100_000));
+        if !is_resident(&file, 0, 100_000) {
+            assert!(!read_resident(&file, 777, &mut out));
+        }
     }
 
     #[test]

@@ -31,6 +31,7 @@
 //! Locks: the progress of the pass first, before all others; a caller that needs the pass waits
 //! there.
 
+mod below;
 mod lookup;
 mod of_views;
 mod operations;
@@ -47,6 +48,8 @@ use stitch_base::ErrorKind;
 use stitch_base::sync::Mutex;
 use stitch_base::sync::atomic::{AtomicBool, Ordering};
 use stitch_format::fs_back::Place;
+
+pub(crate) use below::BeginRanges;
 
 /// Rows of the meta tree that the pass looks at in one go.
 const SLICE_ROWS: usize = 512;

@@ -300,7 +300,7 @@ impl Handler for Adapter {
     }
 
     fn lookup(&self, _: &Context<'_>, parent: Ino, name: &[u8]) -> Answer<Lookup> {
-        self.find(parent, name)
+        self.find(Ino::ROOT, parent, name)
     }
 
     fn forget(&self, ino: Ino, count: u64) {

@@ -147,6 +147,7 @@ pub const CHECKS: &[(&str, Check)] = &[
     ("trees_apart", trees::apart),
     ("trees_altered", trees::altered),
     ("many_keys", many_keys::read),
+    ("many_keys_random", many_keys::random),
     ("limits", limits::refused),
     ("limits_met", limits::met),
     ("counters", limits::counters_grow),

@@ -589,7 +589,7 @@ pub trait Engine: Send + Sync {
     ///
     /// # Cost
     /// At most that of a [`Self::get`] for each key. An engine may read what several keys share
-    /// once.
+    /// once, and blocks of several keys by one request.
     fn get_many(
         &self,
         tree: TreeId,

@@ -56,6 +56,10 @@ const NO_KEYS: KeyPlaces = (0, 0, 0);
 const ONE_KEY: KeyPlaces = (1, 1, 1);
 const ALL_KEYS: KeyPlaces = (1, -1, 1);
 
+/// Most keys, fields or members that a command reads by one call: enough for the store to read
+/// their blocks together. Their values are all in memory until the reply has them.
+const READ_TOGETHER_MAX: usize = 256;
+
 /// A command of the table.
 pub(crate) struct Spec {
     pub(crate) name: &'static str,

@@ -96,18 +96,43 @@ impl PendingRows {
 
     /// Returns the value of a row.
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Bytes>, DbError> {
-        if let Some(changed) = self.rows.get(key) {
-            return Ok(changed.clone());
-        }
-        if self.is_cleared(key) {
-            return Ok(None);
-        }
-        if let Some(recent) = self.recent.borrow().get(key) {
-            return Ok(recent);
+        if let Some(known) = self.known(key) {
+            return Ok(known);
         }
         let row = self.view.get(self.dictionary, key)?;
         self.recent.borrow_mut().note_read(key, row.as_ref());
         Ok(row)
+    }
+
+    /// Returns the values of several rows, in the order of `keys`. What is not known here is read
+    /// of the store by one call.
+    pub(crate) fn get_many(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Bytes>>, DbError> {
+        let mut known: Vec<Option<Option<Bytes>>> =
+            keys.iter().map(|key| self.known(key)).collect();
+        let is_asked = known.iter().zip(keys).filter(|(known, _)| known.is_none());
+        let asked: Vec<&[u8]> = is_asked.map(|(_, key)| key.as_slice()).collect();
+        let rows = self.view.get_many(self.dictionary, &asked)?;
+        debug_assert_eq!(rows.len(), asked.len(), "one value for each key");
+        let mut recent = self.recent.borrow_mut();
+        for (key, row) in asked.iter().zip(&rows) {
+            recent.note_read(key, row.as_ref());
+        }
+        let gaps = known.iter_mut().filter(|known| known.is_none());
+        for (gap, row) in gaps.zip(rows) {
+            *gap = Some(row);
+        }
+        Ok(known.into_iter().map(Option::flatten).collect())
+    }
+
+    /// Returns the value of a row, if the store is not needed for that.
+    fn known(&self, key: &[u8]) -> Option<Option<Bytes>> {
+        if let Some(changed) = self.rows.get(key) {
+            return Some(changed.clone());
+        }
+        if self.is_cleared(key) {
+            return Some(None);
+        }
+        self.recent.borrow().get(key)
     }
 
     pub(crate) fn put(&mut self, key: Vec<u8>, value: impl Into<Bytes>) {

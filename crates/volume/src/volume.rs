@@ -546,6 +546,13 @@ impl Volume {
         self.shared.core.read(addr, out)
     }
 
+    /// Reads raw bytes of the zones as [`Self::read`] does, if that does not wait for the medium.
+    /// Returns false if it would or if that is not known; the buffer is undefined then.
+    pub fn read_resident(&self, addr: u64, out: &mut [u8]) -> bool {
+        let is_inside = self.check_in_zones(addr, out.len() as u64).is_ok();
+        is_inside && self.shared.core.device.read_resident(addr, out)
+    }
+
     /// Reads several extents as [`Self::read`] does.
     ///
     /// # Errors

@@ -18,8 +18,10 @@
 //! Paper: Shetty et al., *Building Workload-Independent Storage with VT-Trees*, FAST 2013, sections
 //! 2.2 and 3.1. Differs: filters are kept for each block and not for each table.
 
+mod batch_reads;
 mod block;
 mod block_iter;
+mod block_source;
 mod blocks;
 mod check;
 mod coalesced;
@@ -36,7 +38,9 @@ mod run;
 mod stream;
 mod writer;
 
+pub(crate) use batch_reads::{BatchReads, ROUNDS_KEPT, Unfinished};
 pub(crate) use block::{DataBlock, IndexBlock, Root};
+pub(crate) use block_source::{BlockSource, OneByOne};
 pub(crate) use direct::{DirectBlocks, ValueReader};
 pub(crate) use index_prefetch::{Held, IndexPrefetches};
 pub(crate) use newest::SeqnoWindow;

@@ -158,7 +158,26 @@ impl Life {
                 }
             }
         }
+        self.verify_batches();
         self.verify_scans();
+    }
+
+    /// A batch of keys finds what each of them finds alone. Its error is that of the first key, in
+    /// key order, that cannot be read.
+    fn verify_batches(&self) {
+        let mut rng = Rng::new(self.key_count);
+        for count in [2, 20, 20, 200, 200] {
+            let keys = (0..count).map(|_| key(rng.below(self.key_count)));
+            let mut keys: Vec<Vec<u8>> = keys.collect();
+            keys.sort();
+            let named: Vec<&[u8]> = keys.iter().rev().map(Vec::as_slice).collect();
+            let many = self.engine.get_many(self.tree, &named, None);
+            let alone = keys.iter().map(|key| self.engine.get(self.tree, key, None));
+            let alone: Result<Vec<_>, KvError> = alone.collect();
+            let in_order = many.map(|values| values.into_iter().rev().collect());
+            let text = |error: KvError| error.to_string();
+            assert_eq!(in_order.map_err(text), alone.map_err(text));
+        }
     }
 
     fn verify_scans(&self) {

@@ -337,6 +337,9 @@ impl<H: Host> System for KvSystem<H> {
                     Ack::Durable
                 })
             }
+            KvOp::BranchPin(pin, tree, name) => {
+                live.branch_pin(pin, (tree, name)).map(|()| Ack::Durable)
+            }
             KvOp::DropTree(name) => {
                 let id = live.trees[name];
                 live.engine.drop_tree(id).map(|()| {
@@ -374,6 +377,7 @@ impl<H: Host> System for KvSystem<H> {
         match op {
             KvOp::Commit { messages, .. } => !messages.is_empty(),
             KvOp::CreateTree(_) | KvOp::BranchTree(..) | KvOp::DropTree(_) => true,
+            KvOp::BranchPin(..) => true,
             KvOp::CreatePin(..) | KvOp::DropPin(_) | KvOp::NarrowPin(..) => true,
             // One that changes nothing writes nothing.
             KvOp::AlterTree(..) => false,

@@ -5,6 +5,7 @@ use super::lost::Paths;
 use super::scan::Found;
 use super::{Issue, Trees};
 use crate::FsResult;
+use crate::back::BeginRanges;
 use crate::locator::RowKey;
 use crate::schema::view_schema;
 use std::collections::BTreeMap;
@@ -153,17 +154,10 @@ impl Shown {
 /// Returns the ranges of contents that a view and its sources begin with, where not all. Of a
 /// source that was removed that is not known: none.
 pub(super) fn contents_of(trees: &Trees) -> Vec<KeyRanges> {
-    let infos = trees.schema.engine().trees();
-    let infos: BTreeMap<_, TreeInfo> = infos.into_iter().map(|info| (info.id, info)).collect();
-    let mut ranges = Vec::new();
-    let mut at = Some(trees.data.tree());
-    while let Some(tree) = at {
-        let Some(info) = infos.get(&tree) else {
-            ranges.push(KeyRanges::default());
-            break;
-        };
-        ranges.extend(info.branch_ranges.clone());
-        at = info.branch.map(|point| point.parent);
+    let begin = BeginRanges::of(&**trees.schema.engine(), trees.data.tree());
+    let mut ranges = begin.ranges;
+    if begin.lacks_parent {
+        ranges.push(KeyRanges::default());
     }
     ranges
 }

@@ -34,10 +34,11 @@ impl Adapter {
     }
 
     /// Looks up a name, or an inode by its number. An inode that the kernel looks up by number has
-    /// no open file, so one without a name is `ESTALE`.
-    pub(super) fn find(&self, parent: Ino, name: &[u8]) -> Answer<Lookup> {
+    /// no open file, so one without a name is `ESTALE`, and one that is not below `top`, the
+    /// directory that is shown.
+    pub(super) fn find(&self, top: Ino, parent: Ino, name: &[u8]) -> Answer<Lookup> {
         let found = match name {
-            b"." => self.fs.look_up_number(parent),
+            b"." => self.fs.look_up_number_below(top, parent),
             _ => self.fs.lookup(DirName::new(parent, name)),
         };
         match found {

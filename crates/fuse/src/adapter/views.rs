@@ -248,7 +248,7 @@ impl Views {
         match (dir, name) {
             (_, b".") => Ok(self.control_entry(dir)),
             (ControlDir::Top | ControlDir::TopOf(_), b"..") => {
-                self.mainline.find(dir.parent(), b".")
+                self.mainline.find(Ino::ROOT, dir.parent(), b".")
             }
             (ControlDir::InTransaction(slot), name) => self.lookup_in_transaction(slot, name),
             (ControlDir::TransactionsIn(_), b"..") => Ok(self.control_entry_for_now(dir.above())),

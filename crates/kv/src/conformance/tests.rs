@@ -97,12 +97,13 @@ enum Fault {
     AbsorbWritesValues,
     DeletedRangesAreNotListed,
     ManyKeysComeInTheirOrder,
+    ManyKeysMissTheSnapshot,
     KeysBetweenMissDeletes,
     KeysBetweenGoOnUntilNow,
     KeysBetweenEndWithTheirPage,
 }
 
-const FAULTS: [(Fault, &str); 58] = [
+const FAULTS: [(Fault, &str); 59] = [
     (Fault::IgnoresRangeDeletes, "random"),
     (Fault::RangeDeletesTakeTheEnd, "random"),
     (Fault::UpsertsOnNothingAreLost, "random"),
@@ -160,6 +161,7 @@ const FAULTS: [(Fault, &str); 58] = [
     (Fault::AbsorbWritesValues, "absorb_nested"),
     (Fault::DeletedRangesAreNotListed, "branches_keys"),
     (Fault::ManyKeysComeInTheirOrder, "many_keys"),
+    (Fault::ManyKeysMissTheSnapshot, "many_keys_random"),
     (Fault::KeysBetweenMissDeletes, "keys_between"),
     (Fault::KeysBetweenMissDeletes, "keys_between_random"),
     (Fault::KeysBetweenGoOnUntilNow, "keys_between_moments"),
@@ -563,6 +565,7 @@ impl WrappedEngine for Canary {
         if self.fault == Fault::ManyKeysComeInTheirOrder {
             keys.sort_unstable();
         }
+        let at = at.filter(|_| self.fault != Fault::ManyKeysMissTheSnapshot);
         self.inner.get_many(tree, &keys, at)
     }
 

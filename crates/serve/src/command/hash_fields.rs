@@ -1,6 +1,6 @@
 //! Single fields of hashes.
 
-use super::{Call, ONE_KEY, Outcome, READ, Spec, WRITE, float, integer};
+use super::{Call, ONE_KEY, Outcome, READ, READ_TOGETHER_MAX, Spec, WRITE, float, integer};
 use crate::error::CommandError;
 use crate::number;
 use bytes::Bytes;
@@ -32,12 +32,14 @@ fn hget(call: &mut Call<'_, '_>) -> Outcome {
 fn hmget(call: &mut Call<'_, '_>) -> Outcome {
     let open = call.keys.open_collection(call.args[1], Kind::Hash)?;
     call.reply.array(call.args.len() - 2);
-    for field in &call.args[2..] {
-        let value = match &open {
-            Some(open) => call.keys.field(open.collection, field)?,
-            None => None,
+    for fields in call.args[2..].chunks(READ_TOGETHER_MAX) {
+        let values = match &open {
+            Some(open) => call.keys.fields(open.collection, fields)?,
+            None => vec![None; fields.len()],
         };
-        call.reply.bulk_or_null(value.as_deref());
+        for value in values {
+            call.reply.bulk_or_null(value.as_deref());
+        }
     }
     Ok(())
 }

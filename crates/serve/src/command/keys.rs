@@ -1,6 +1,8 @@
 //! Keys of any type.
 
-use super::{ALL_KEYS, Call, NO_KEYS, ONE_KEY, Outcome, READ, Spec, WRITE, is_word};
+use super::{
+    ALL_KEYS, Call, NO_KEYS, ONE_KEY, Outcome, READ, READ_TOGETHER_MAX, Spec, WRITE, is_word,
+};
 use crate::error::CommandError;
 use stitch_format::redis::Kind;
 
@@ -30,8 +32,8 @@ fn del(call: &mut Call<'_, '_>) -> Outcome {
 
 fn exists(call: &mut Call<'_, '_>) -> Outcome {
     let mut count = 0;
-    for key in &call.args[1..] {
-        count += u64::from(call.keys.value(key)?.is_some());
+    for keys in call.args[1..].chunks(READ_TOGETHER_MAX) {
+        count += call.keys.values(keys)?.iter().flatten().count() as u64;
     }
     call.reply.count(count);
     Ok(())

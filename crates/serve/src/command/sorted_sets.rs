@@ -1,6 +1,8 @@
 //! Sorted sets: members with scores, but for ranges of them.
 
-use super::{Call, ONE_KEY, Outcome, READ, Spec, WRITE, float, integer, is_word};
+use super::{
+    Call, ONE_KEY, Outcome, READ, READ_TOGETHER_MAX, Spec, WRITE, float, integer, is_word,
+};
 use crate::error::CommandError;
 use std::ops::ControlFlow;
 use stitch_db::Direction;
@@ -183,14 +185,16 @@ fn zscore(call: &mut Call<'_, '_>) -> Outcome {
 fn zmscore(call: &mut Call<'_, '_>) -> Outcome {
     let open = call.keys.open_collection(call.args[1], Kind::SortedSet)?;
     call.reply.array(call.args.len() - 2);
-    for member in &call.args[2..] {
-        let score = match &open {
-            Some(open) => call.keys.score(open.collection, member)?,
-            None => None,
+    for members in call.args[2..].chunks(READ_TOGETHER_MAX) {
+        let scores = match &open {
+            Some(open) => call.keys.scores(open.collection, members)?,
+            None => vec![None; members.len()],
         };
-        match score {
-            Some(score) => call.reply.float(score),
-            None => call.reply.null(),
+        for score in scores {
+            match score {
+                Some(score) => call.reply.float(score),
+                None => call.reply.null(),
+            }
         }
     }
     Ok(())

@@ -1,7 +1,8 @@
 //! Strings.
 
 use super::{
-    ALL_KEYS, Call, ONE_KEY, Outcome, READ, Spec, WRITE, expiry, index_range, integer, is_word,
+    ALL_KEYS, Call, ONE_KEY, Outcome, READ, READ_TOGETHER_MAX, Spec, WRITE, expiry, index_range,
+    integer, is_word,
 };
 use crate::error::CommandError;
 use crate::keyspace::Value;
@@ -228,10 +229,12 @@ fn setrange(call: &mut Call<'_, '_>) -> Outcome {
 
 fn mget(call: &mut Call<'_, '_>) -> Outcome {
     call.reply.array(call.args.len() - 1);
-    for key in &call.args[1..] {
-        let value = call.keys.value(key)?.filter(is_string);
-        call.reply
-            .bulk_or_null(value.as_ref().map(|value| &value.body[..]));
+    for keys in call.args[1..].chunks(READ_TOGETHER_MAX) {
+        for value in call.keys.values(keys)? {
+            let value = value.filter(is_string);
+            call.reply
+                .bulk_or_null(value.as_ref().map(|value| &value.body[..]));
+        }
     }
     Ok(())
 }

@@ -89,6 +89,16 @@ impl Keyspace {
             .get(&redis::member_row(hash.number, FIELD, field))?)
     }
 
+    /// Returns the values of several fields, in the order of `fields`.
+    pub(crate) fn fields(
+        &self,
+        hash: Collection,
+        fields: &[&[u8]],
+    ) -> Result<Vec<Option<Bytes>>, CommandError> {
+        let row = |field: &&[u8]| redis::member_row(hash.number, FIELD, field);
+        self.read_rows(fields, fields.iter().map(row).collect())
+    }
+
     /// Sets a field. Returns whether it is new.
     pub(crate) fn set_field(
         &mut self,
@@ -130,6 +140,18 @@ impl Keyspace {
             .rows
             .get(&redis::member_row(set.number, MEMBER, member))?;
         stored.map(|bytes| score_of(&bytes)).transpose()
+    }
+
+    /// Returns the scores of several members, in the order of `members`.
+    pub(crate) fn scores(
+        &self,
+        set: Collection,
+        members: &[&[u8]],
+    ) -> Result<Vec<Option<f64>>, CommandError> {
+        let row = |member: &&[u8]| redis::member_row(set.number, MEMBER, member);
+        let rows = self.read_rows(members, members.iter().map(row).collect())?;
+        let score = |row: Option<Bytes>| row.map(|row| score_of(&row)).transpose();
+        rows.into_iter().map(score).collect()
     }
 
     /// Sets a member's score, which is `old` by now.

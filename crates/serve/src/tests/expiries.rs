@@ -41,6 +41,27 @@ fn expired_keys_are_never_seen() {
     desk.check(&[("RENAME b z", "!ERR no such key"), ("DBSIZE", "(2)")]);
 }
 
+/// More keys than are read by one call.
+#[test]
+fn a_key_that_is_over_and_named_twice_is_removed_once() {
+    let mut desk = Desk::new();
+    desk.check(&[
+        ("SET over 1 PX 10", "OK"),
+        ("SET h 1 PX 10", "OK"),
+        ("SET keep 2", "OK"),
+        ("MGET over keep over", "[1 2 1]"),
+    ]);
+    desk.advance(10);
+    desk.check(&[
+        ("MGET over keep over over", "[nil 2 nil nil]"),
+        ("EXISTS h h keep keep h", "(2)"),
+        ("DBSIZE", "(1)"),
+        ("MGET over keep", "[nil 2]"),
+    ]);
+    let many = format!("EXISTS{}", " keep over".repeat(400));
+    desk.check(&[(&many, "(400)")]);
+}
+
 #[test]
 fn what_becomes_of_an_expiry() {
     Desk::new().check(&[

@@ -28,9 +28,11 @@ pub(crate) enum ReadCount {
     FilterFalsePositives,
     /// Tables in which a point read had to wait for an index block.
     IndexWaits,
+    /// Requests that read the missing blocks of a batch of keys side by side.
+    ReadRounds,
 }
 
-const COUNTS: usize = ReadCount::IndexWaits as usize + 1;
+const COUNTS: usize = ReadCount::ReadRounds as usize + 1;
 
 /// Counters of all who read. They only grow.
 #[derive(Debug)]

@@ -24,6 +24,7 @@ impl Store {
                 ReadCount::FilterFalsePositives,
             ),
             ("vt.index_waits", ReadCount::IndexWaits),
+            ("vt.read_rounds", ReadCount::ReadRounds),
             ("vt.passed_keys", ReadCount::PassedKeys),
             ("vt.gaps_jumped", ReadCount::GapsJumped),
         ] {

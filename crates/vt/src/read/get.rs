@@ -8,7 +8,7 @@ use crate::entry::{EntryRef, Op, to_bytes};
 use crate::fold;
 use crate::read::ReadPath;
 use crate::read::folded::{CHAIN_COUNT_MIN, Folded};
-use crate::table::{Held, PointRead};
+use crate::table::{BlockSource, Held, OneByOne, PointRead};
 use crate::version::{Level, TableHandle};
 use crate::view::View;
 use bytes::Bytes;
@@ -118,6 +118,17 @@ impl ReadPath {
         key: &[u8],
         seqno: Seqno,
     ) -> Result<Option<Bytes>, VtError> {
+        self.look_up(view, tree, (key, seqno), &mut OneByOne)
+    }
+
+    /// As [`Self::get_in`], with blocks of tables from `source`.
+    pub(super) fn look_up<S: BlockSource>(
+        &self,
+        view: &View,
+        tree: TreeId,
+        (key, seqno): (&[u8], Seqno),
+        source: &mut S,
+    ) -> Result<Option<Bytes>, S::Error> {
         let ask = || self.folded_value(view, tree, key, seqno);
         let mut lookup = Lookup {
             key,
@@ -130,10 +141,9 @@ impl ReadPath {
             newest: None,
             base: None,
         };
-        let mut read = PointRead::new(key, seqno);
-        let found = self.search(view, tree, &mut lookup, &mut read);
+        let mut read = PointRead::new(key, seqno, source);
+        self.search(view, tree, &mut lookup, &mut read)?;
         read.end(self.parts.cache.counters());
-        found?;
         let base = lookup.end();
         let Some(newest) = lookup.newest else {
             return Ok(base);
@@ -156,13 +166,13 @@ impl ReadPath {
     }
 
     /// Searches a tree, then its parents, each as of the moment at which its branch begins.
-    fn search(
+    fn search<S: BlockSource>(
         &self,
         view: &View,
         mut tree: TreeId,
         lookup: &mut Lookup<'_>,
-        read: &mut PointRead<'_>,
-    ) -> Result<(), VtError> {
+        read: &mut PointRead<'_, S>,
+    ) -> Result<(), S::Error> {
         while let Some(branch) = self.search_tree(view, tree, lookup, read)? {
             debug_assert!(branch.parent < tree, "a parent is older");
             let ranges = view.version.trees[&tree].info.branch_ranges.as_ref();
@@ -178,13 +188,13 @@ impl ReadPath {
 
     /// Searches what was written to a tree. Returns where its parent goes on, if the key's state is
     /// not known then.
-    fn search_tree(
+    fn search_tree<S: BlockSource>(
         &self,
         view: &View,
         tree: TreeId,
         lookup: &mut Lookup<'_>,
-        read: &mut PointRead<'_>,
-    ) -> Result<Option<BranchPoint>, VtError> {
+        read: &mut PointRead<'_, S>,
+    ) -> Result<Option<BranchPoint>, S::Error> {
         for buffer in &view.buffers {
             let memtable = &buffer.memtable;
             lookup.hide(memtable.newest_covering(tree, lookup.key, lookup.seqno));
@@ -210,12 +220,12 @@ impl ReadPath {
         Ok(tree.info.branch)
     }
 
-    fn search_level0(
+    fn search_level0<S: BlockSource>(
         &self,
         level: &Level,
         lookup: &mut Lookup<'_>,
-        read: &mut PointRead<'_>,
-    ) -> Result<(), VtError> {
+        read: &mut PointRead<'_, S>,
+    ) -> Result<(), S::Error> {
         let key = lookup.key;
         let reaches = |handle: &&Arc<TableHandle>| {
             let meta = handle.meta();
@@ -233,24 +243,25 @@ impl ReadPath {
         Ok(())
     }
 
-    fn search_table(
+    fn search_table<S: BlockSource>(
         &self,
         level: &Level,
         handle: &Arc<TableHandle>,
         lookup: &mut Lookup<'_>,
-        read: &mut PointRead<'_>,
-    ) -> Result<(), VtError> {
+        read: &mut PointRead<'_, S>,
+    ) -> Result<(), S::Error> {
         let table = self.table(handle);
         if handle.meta().range_delete_count > 0 {
             let range_deletes = table.range_deletes()?;
             lookup.hide(range_deletes.newest_covering(lookup.key, lookup.seqno));
         }
-        // Whether the table was asked to stop is in the lookup.
-        let _ = table.versions_of(read, &mut |entry, owner| lookup.visit(&entry, owner))?;
+        let found = table.versions_of(read, &mut |entry, owner| lookup.visit(&entry, owner));
         if read.take_index_read() {
             self.parts.cache.counters().add(ReadCount::IndexWaits, 1);
             table.fetch_indexes(|| self.tables_from(level, handle));
         }
+        // Whether the table was asked to stop is in the lookup.
+        let _ = found?;
         lookup.end_source();
         Ok(())
     }
@@ -272,13 +283,13 @@ impl ReadPath {
     }
 
     /// Looks into a memtable and the runs that belong to it, newest version first.
-    fn search_buffer(
+    fn search_buffer<S: BlockSource>(
         &self,
         buffer: &Buffer,
         tree: TreeId,
         lookup: &mut Lookup<'_>,
-        read: &mut PointRead<'_>,
-    ) -> Result<(), VtError> {
+        read: &mut PointRead<'_, S>,
+    ) -> Result<(), S::Error> {
         let (key, seqno) = (lookup.key, lookup.seqno);
         let runs = buffer.direct.holding(tree, key);
         let mut runs = runs.iter().peekable();
@@ -294,7 +305,7 @@ impl ReadPath {
             let Some(place) = place else {
                 return lookup.visit(&entry, None);
             };
-            match self.values().get(&place.entry(&entry)) {
+            match self.values().get_from(read.source(), &place.entry(&entry)) {
                 Ok(value) => {
                     let op = Op::Put(&value);
                     lookup.visit(&EntryRef { op, ..entry }, Some(&value))
@@ -315,11 +326,11 @@ impl ReadPath {
     }
 }
 
-fn search_run(
+fn search_run<S: BlockSource>(
     run: &DirectRun,
     lookup: &mut Lookup<'_>,
-    read: &mut PointRead<'_>,
-) -> Result<(), VtError> {
+    read: &mut PointRead<'_, S>,
+) -> Result<(), S::Error> {
     let visit = &mut |entry: EntryRef<'_>, owner: Option<&Bytes>| lookup.visit(&entry, owner);
     // Whether it was asked to stop is in the lookup.
     let _ = run.blocks.versions_of(read, visit)?;

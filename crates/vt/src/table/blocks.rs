@@ -2,6 +2,7 @@
 
 use super::Table;
 use super::block::{IndexBlock, Root};
+use super::block_source::{BlockSource, OneByOne};
 use super::leaves::{Reader, Seen};
 use super::loader::DataRef;
 use crate::VtError;
@@ -10,7 +11,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use stitch_format::FormatError;
 use stitch_format::vt_index::{IndexEntry, IndexEntryRef};
-use stitch_format::vt_root::RootIndex;
+use stitch_format::vt_root::{Leaf, RootIndex};
 
 /// Data blocks in key order, and a place among them.
 pub(crate) trait BlockList {
@@ -38,6 +39,17 @@ pub(crate) trait BlockList {
 
     /// The block `offset` blocks on, as far as that is known without reading.
     fn ahead(&self, offset: usize) -> Result<Option<DataRef>, VtError>;
+}
+
+/// An index block of a table, and the reader that asks for it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LeafPlace<'a> {
+    pub(super) root: &'a Root,
+    /// All index blocks of the root.
+    pub(super) leaves: &'a [Leaf],
+    /// Number of the block.
+    pub(super) at: usize,
+    pub(super) reader: Reader,
 }
 
 /// The blocks of a whole table, which it borrows or shares.
@@ -73,10 +85,10 @@ impl<T: Deref<Target = Table>> TableBlocks<T> {
         std::mem::take(&mut self.seen)
     }
 
-    fn open(&mut self) -> Result<(), VtError> {
+    fn open<S: BlockSource>(&mut self, source: &mut S) -> Result<(), S::Error> {
         self.leaf = None;
         if self.root.is_none() {
-            self.root = Some(self.table.root(&mut self.seen.hits)?);
+            self.root = Some(source.root(&self.table, &mut self.seen)?);
         }
         Ok(())
     }
@@ -107,6 +119,15 @@ impl<T: Deref<Target = Table>> TableBlocks<T> {
 
     /// Goes into an index block; beyond the end if there is none of this number.
     fn enter(&mut self, leaf_number: usize) -> Result<(), VtError> {
+        self.enter_from(leaf_number, &mut OneByOne)
+    }
+
+    /// As [`Self::enter`], with the index block from `source`.
+    fn enter_from<S: BlockSource>(
+        &mut self,
+        leaf_number: usize,
+        source: &mut S,
+    ) -> Result<(), S::Error> {
         self.leaf = None;
         self.leaf_number = leaf_number;
         self.entry = 0;
@@ -116,8 +137,13 @@ impl<T: Deref<Target = Table>> TableBlocks<T> {
         self.leaf = match &root.root.index {
             RootIndex::Inside(_) if leaf_number == 0 => root.inside.clone(),
             RootIndex::Leaves(leaves) if leaf_number < leaves.len() => {
-                let loader = &self.table.loader;
-                Some(loader.leaf(root, leaves, leaf_number, self.reader, &mut self.seen)?)
+                let place = LeafPlace {
+                    root,
+                    leaves,
+                    at: leaf_number,
+                    reader: self.reader,
+                };
+                Some(source.leaf(&self.table.loader, &place, &mut self.seen)?)
             }
             RootIndex::None | RootIndex::Inside(_) | RootIndex::Leaves(_) => None,
         };
@@ -127,6 +153,27 @@ impl<T: Deref<Target = Table>> TableBlocks<T> {
     fn enter_last(&mut self, leaf_number: usize) -> Result<(), VtError> {
         self.enter(leaf_number)?;
         self.entry = self.leaf.as_ref().map_or(0, |leaf| leaf.len() - 1);
+        Ok(())
+    }
+
+    /// As [`BlockList::seek`], with root and index block from `source`. An index block that holds
+    /// less than its root says is followed by one that is read at once.
+    pub(super) fn seek_from<S: BlockSource>(
+        &mut self,
+        key: &[u8],
+        source: &mut S,
+    ) -> Result<(), S::Error> {
+        self.open(source)?;
+        self.enter_from(self.leaf_of(key), source)?;
+        let Some(leaf) = &self.leaf else {
+            return Ok(());
+        };
+        let (found, count) = (leaf.find(key), leaf.len());
+        self.entry = found.map_err(|e| self.damaged(e))?;
+        if self.entry == count {
+            // Only for the last, or where a leaf holds less than its root says.
+            self.enter(self.leaf_number + 1)?;
+        }
         Ok(())
     }
 
@@ -151,22 +198,11 @@ impl<T: Deref<Target = Table>> Drop for TableBlocks<T> {
 
 impl<T: Deref<Target = Table>> BlockList for TableBlocks<T> {
     fn seek(&mut self, key: &[u8]) -> Result<(), VtError> {
-        self.open()?;
-        self.enter(self.leaf_of(key))?;
-        let Some(leaf) = &self.leaf else {
-            return Ok(());
-        };
-        let (found, count) = (leaf.find(key), leaf.len());
-        self.entry = found.map_err(|e| self.damaged(e))?;
-        if self.entry == count {
-            // Only for the last, or where a leaf holds less than its root says.
-            return self.enter(self.leaf_number + 1);
-        }
-        Ok(())
+        self.seek_from(key, &mut OneByOne)
     }
 
     fn seek_before(&mut self, key: Option<&[u8]>) -> Result<(), VtError> {
-        self.open()?;
+        self.open(&mut OneByOne)?;
         let Some(key) = key else {
             return match self.leaf_count().checked_sub(1) {
                 Some(last) => self.enter_last(last),

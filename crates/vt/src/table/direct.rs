@@ -1,6 +1,7 @@
 //! Data blocks that belong to no table yet: their index entries are in memory and in the log.
 
-use super::blocks::ListedBlocks;
+use super::block_source::{BlockSource, OneByOne};
+use super::blocks::{BlockList, ListedBlocks};
 use super::loader::{DataRef, Loader};
 use super::prefetched::prefetch;
 use super::reader::{PointRead, Visit, blocks_iter, probe_block, value_of, versions_in};
@@ -73,12 +74,13 @@ impl DirectBlocks {
     }
 
     /// As [`super::Table::versions_of`].
-    pub(crate) fn versions_of(
+    pub(crate) fn versions_of<S: BlockSource>(
         &self,
-        read: &mut PointRead<'_>,
+        read: &mut PointRead<'_, S>,
         visit: &mut Visit<'_>,
-    ) -> Result<ControlFlow<()>, VtError> {
+    ) -> Result<ControlFlow<()>, S::Error> {
         let mut blocks = ListedBlocks::new(Arc::clone(&self.entries));
+        blocks.seek(read.key())?;
         versions_in(&self.loader, &mut blocks, read, visit)
     }
 
@@ -154,8 +156,21 @@ impl ValueReader {
     /// # Errors
     /// What is wrong with the block.
     pub(crate) fn get(&self, entry: &IndexEntry) -> Result<Bytes, VtError> {
+        self.get_from(&mut OneByOne, entry)
+    }
+
+    /// As [`Self::get`], with the block from `source`.
+    ///
+    /// # Errors
+    /// Those of the source.
+    pub(crate) fn get_from<S: BlockSource>(
+        &self,
+        source: &mut S,
+        entry: &IndexEntry,
+    ) -> Result<Bytes, S::Error> {
         debug_assert!(entry.is_value, "a value block");
-        let block = self.loader(entry).data(&DataRef::of(&entry.borrow()))?;
+        let data = DataRef::of(&entry.borrow());
+        let block = source.data(&self.loader(entry), &data)?;
         Ok(block.payload().clone())
     }
 

@@ -6,6 +6,7 @@
 //! fetched behind it ([`super::index_prefetch`]).
 
 use super::block::{IndexBlock, Root};
+use super::blocks::LeafPlace;
 use super::index_prefetch::IndexPrefetches;
 use super::loader::Loader;
 use crate::VtError;
@@ -23,7 +24,7 @@ const GROUP_BYTES: u64 = 128 << 10;
 
 /// Who reads an index block that is missing, and so which others with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reader {
+pub(crate) enum Reader {
     /// A walk: those beside it come at once.
     Walk,
     /// A point read: a prefetch fetches them after it, if there are threads and room for it.
@@ -32,7 +33,7 @@ pub(super) enum Reader {
 
 /// What a walk over indexes took.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(crate) struct Seen {
     /// Blocks that were found past the cache and are not counted there yet.
     pub(super) hits: u64,
     /// Index blocks that were not in the cache.
@@ -70,6 +71,33 @@ impl Loader {
         Ok(index)
     }
 
+    /// Returns an index block, if it is in memory. `seen` counts it as [`Self::leaf`] does.
+    pub(super) fn cached_leaf(
+        &self,
+        place: &LeafPlace<'_>,
+        seen: &mut Seen,
+    ) -> Option<Arc<IndexBlock>> {
+        let way = place.root.way_to(place.at);
+        if let Some(index) = way.get() {
+            seen.hits += 1;
+            return Some(index);
+        }
+        let key = self.own_key(place.leaves[place.at].block.addr);
+        let Some(CachedBlock::Index(index)) = self.cache.get(&key) else {
+            return None;
+        };
+        way.set(&index);
+        Some(index)
+    }
+
+    /// Numbers of the index blocks that `reader` reads with one that is missing.
+    pub(super) fn read_with(&self, leaves: &[Leaf], at: usize, reader: Reader) -> Range<usize> {
+        match reader {
+            Reader::Point if IndexPrefetches::may_fetch(self) => at..at + 1,
+            Reader::Point | Reader::Walk => self.group(leaves, at),
+        }
+    }
+
     /// An index block of the table, whose index blocks are `leaves`; `seen` counts it if it had to
     /// be read.
     ///
@@ -87,10 +115,7 @@ impl Loader {
             return Ok(index);
         }
         seen.reads += 1;
-        let group = match reader {
-            Reader::Point if IndexPrefetches::may_fetch(self) => at..at + 1,
-            Reader::Point | Reader::Walk => self.group(leaves, at),
-        };
+        let group = self.read_with(leaves, at, reader);
         // What is wrong with a neighbour is nothing to who wants this one.
         if group.len() > 1
             && let Some(index) = self.read_group(&leaves[group.clone()], at - group.start)

@@ -45,7 +45,7 @@ impl DataRef {
 
 /// Reads blocks for one table.
 #[derive(Clone, Debug)]
-pub(super) struct Loader {
+pub(crate) struct Loader {
     pub(super) volume: Arc<Volume>,
     pub(super) cache: Arc<BlockCache>,
     /// The table, for messages and for keys of its own blocks.
@@ -147,15 +147,33 @@ impl Loader {
     /// The root block. A version knows its place, not its checksum: what is in it says whether it
     /// is the right one.
     pub(super) fn root(&self, meta: &TableMeta) -> Result<Arc<Root>, VtError> {
-        debug_assert_eq!(meta.id, self.id, "a loader is of one table");
-        let (addr, len_bytes) = (meta.root_addr, meta.root_bytes);
-        let key = self.own_key(addr);
-        if let Some(CachedBlock::Root(root)) = self.cache.get(&key) {
+        if let Some(root) = self.cached_root(meta) {
             return Ok(root);
         }
+        self.read_root(meta)
+    }
+
+    /// The root block, if it is in the cache.
+    pub(super) fn cached_root(&self, meta: &TableMeta) -> Option<Arc<Root>> {
+        debug_assert_eq!(meta.id, self.id, "a loader is of one table");
+        match self.cache.get(&self.own_key(meta.root_addr)) {
+            Some(CachedBlock::Root(root)) => Some(root),
+            _ => None,
+        }
+    }
+
+    fn read_root(&self, meta: &TableMeta) -> Result<Arc<Root>, VtError> {
+        let (addr, len_bytes) = (meta.root_addr, meta.root_bytes);
         let kind = BlockKind::TableRoot;
         let block = self.volume.read_block(addr, u64::from(len_bytes), kind)?;
         self.keep_root(addr, &Bytes::from(block.into_payload()))
+    }
+
+    /// Checks a root block that was read, and caches it. `buffer` is exactly the block.
+    pub(super) fn root_of(&self, meta: &TableMeta, buffer: &Bytes) -> Result<Arc<Root>, VtError> {
+        let (addr, kind) = (meta.root_addr, BlockKind::TableRoot);
+        let (_, payload) = self.volume.check_block(buffer, addr, kind)?;
+        self.keep_root(addr, &buffer.slice_ref(payload))
     }
 
     /// Puts the root into the cache.
@@ -233,6 +251,22 @@ impl Loader {
         self.cache.insert(data.key(), cached, expectation);
     }
 
+    /// Returns a data block that is in the cache or that the device reads without waiting for the
+    /// medium. It is in the cache then.
+    pub(super) fn resident_data(&self, data: &DataRef) -> Result<Option<Arc<DataBlock>>, VtError> {
+        if let Some(block) = self.cached_data(data) {
+            return Ok(Some(block));
+        }
+        let mut buffer = vec![0; data.block.len_bytes as usize];
+        if !self.volume.read_resident(data.block.addr, &mut buffer) {
+            return Ok(None);
+        }
+        self.cache.counters().add(ReadCount::DataBlocksRead, 1);
+        let block = self.open_data(data, buffer.into())?;
+        self.keep_data(data, &block, Expectation::Normal);
+        Ok(Some(block))
+    }
+
     /// Reads a data block past the cache.
     pub(super) fn read_data(&self, data: &DataRef) -> Result<Arc<DataBlock>, VtError> {
         self.cache.counters().add(ReadCount::DataBlocksRead, 1);
@@ -242,7 +276,11 @@ impl Loader {
     }
 
     /// Checks and unpacks a data block that was read: `buffer` is exactly the block.
-    fn open_data(&self, data: &DataRef, buffer: Bytes) -> Result<Arc<DataBlock>, VtError> {
+    pub(super) fn open_data(
+        &self,
+        data: &DataRef,
+        buffer: Bytes,
+    ) -> Result<Arc<DataBlock>, VtError> {
         if data.is_value {
             return self.open_value(data, buffer);
         }

@@ -1,6 +1,7 @@
 //! Reading a table.
 
 use super::block::{Root, check_filter};
+use super::block_source::BlockSource;
 use super::blocks::{BlockList, ListedBlocks, TableBlocks};
 use super::index_prefetch::Held;
 use super::key_hash;
@@ -105,18 +106,35 @@ impl Table {
         Ok(root)
     }
 
+    /// The root, if it is in memory. `hits` counts it as [`Self::root`] does.
+    pub(super) fn cached_root(&self, hits: &mut u64) -> Option<Arc<Root>> {
+        if let Some(root) = self.root.get() {
+            *hits += 1;
+            return Some(root);
+        }
+        let root = self.loader.cached_root(&self.meta)?;
+        self.root.set(&root);
+        Some(root)
+    }
+
     /// Visits the versions that a read looks for, newest first, until told to stop. With each comes
     /// the buffer that its value lies in, for [`crate::entry::to_bytes`].
     ///
     /// # Cost
     /// At most one data block read for most keys; none if the filter says no.
-    pub(crate) fn versions_of(
+    ///
+    /// # Errors
+    /// Those of the source of blocks.
+    pub(crate) fn versions_of<S: BlockSource>(
         &self,
-        read: &mut PointRead<'_>,
+        read: &mut PointRead<'_, S>,
         visit: &mut Visit<'_>,
-    ) -> Result<ControlFlow<()>, VtError> {
+    ) -> Result<ControlFlow<()>, S::Error> {
         let mut blocks = TableBlocks::new(self, Reader::Point);
-        let flow = versions_in(&self.loader, &mut blocks, read, visit);
+        let flow = match blocks.seek_from(read.key, read.source) {
+            Ok(()) => versions_in(&self.loader, &mut blocks, read, visit),
+            Err(error) => Err(error),
+        };
         let seen = blocks.take_seen();
         read.hits += seen.hits;
         read.index_reads += seen.reads;
@@ -297,30 +315,45 @@ pub(crate) type Visit<'a> = dyn FnMut(EntryRef<'_>, Option<&Bytes>) -> ControlFl
 /// A point read under way: what it looks for, and what it counts. Counters are told at its end,
 /// once.
 #[derive(Debug)]
-pub(crate) struct PointRead<'a> {
+pub(crate) struct PointRead<'a, S> {
     /// The key.
     key: &'a [u8],
     /// The newest write that the reader sees.
     max_seqno: Seqno,
+    /// Where its blocks come from.
+    source: &'a mut S,
     /// The key's hash, once a filter was asked.
     hash: Option<u64>,
     hits: u64,
     filter_probes: u64,
+    false_positives: u64,
     /// Index blocks that were not in the cache, since that was asked last.
     index_reads: u64,
 }
 
-impl<'a> PointRead<'a> {
+impl<'a, S: BlockSource> PointRead<'a, S> {
     /// A read of `key` that sees writes up to `max_seqno`.
-    pub(crate) const fn new(key: &'a [u8], max_seqno: Seqno) -> Self {
+    pub(crate) const fn new(key: &'a [u8], max_seqno: Seqno, source: &'a mut S) -> Self {
         Self {
             key,
             max_seqno,
+            source,
             hash: None,
             hits: 0,
             filter_probes: 0,
+            false_positives: 0,
             index_reads: 0,
         }
+    }
+
+    /// The key.
+    pub(super) const fn key(&self) -> &'a [u8] {
+        self.key
+    }
+
+    /// Where its blocks come from.
+    pub(crate) const fn source(&mut self) -> &mut S {
+        self.source
     }
 
     /// From now on it sees writes up to `seqno` at most.
@@ -333,6 +366,7 @@ impl<'a> PointRead<'a> {
         counters.add_all([
             (ReadCount::Hits, self.hits),
             (ReadCount::FilterProbes, self.filter_probes),
+            (ReadCount::FilterFalsePositives, self.false_positives),
         ]);
     }
 
@@ -373,15 +407,15 @@ impl<'a> PointRead<'a> {
     }
 }
 
-/// Visits the versions of a key in some blocks; see [`Table::versions_of`].
-pub(super) fn versions_in(
+/// Visits the versions of a key in some blocks, from the one on that the list stands on, which is
+/// where a seek to the key has led; see [`Table::versions_of`].
+pub(super) fn versions_in<S: BlockSource>(
     loader: &Loader,
     blocks: &mut impl BlockList,
-    read: &mut PointRead<'_>,
+    read: &mut PointRead<'_, S>,
     visit: &mut Visit<'_>,
-) -> Result<ControlFlow<()>, VtError> {
+) -> Result<ControlFlow<()>, S::Error> {
     let (key, max_seqno) = (read.key, read.max_seqno);
-    blocks.seek(key)?;
     loop {
         let may_hold = read.may_be_in(blocks);
         if may_hold == Some(false) {
@@ -394,7 +428,7 @@ pub(super) fn versions_in(
         let goes_on = entry.last == key;
         if entry.is_value {
             if entry.last == key && entry.max_seqno <= max_seqno {
-                let block = loader.data(&DataRef::of(&entry))?;
+                let block = read.source.data(loader, &DataRef::of(&entry))?;
                 let value = block.payload();
                 let (seqno, op) = (entry.max_seqno, Op::Put(value));
                 if visit(EntryRef { key, seqno, op }, Some(value)).is_break() {
@@ -404,9 +438,7 @@ pub(super) fn versions_in(
         } else if entry.min_seqno <= max_seqno {
             let answer = read.probe(loader, &entry, may_hold)?;
             let data = DataRef::of(&entry);
-            if answer != Answer::No
-                && visit_block(loader, &data, answer, (key, max_seqno), visit)?.is_break()
-            {
+            if answer != Answer::No && visit_block(loader, &data, answer, read, visit)?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
@@ -418,15 +450,16 @@ pub(super) fn versions_in(
     Ok(ControlFlow::Continue(()))
 }
 
-fn visit_block(
+fn visit_block<S: BlockSource>(
     loader: &Loader,
     data: &DataRef,
     answer: Answer,
-    (key, max_seqno): (&[u8], Seqno),
+    read: &mut PointRead<'_, S>,
     visit: &mut Visit<'_>,
-) -> Result<ControlFlow<()>, VtError> {
+) -> Result<ControlFlow<()>, S::Error> {
+    let (key, max_seqno) = (read.key, read.max_seqno);
     let damaged = |error| loader.damaged(data.block.addr, error);
-    let mut iter = loader.entries(loader.data(data)?);
+    let mut iter = loader.entries(read.source.data(loader, data)?);
     iter.seek(key, max_seqno).map_err(damaged)?;
     let mut is_found = false;
     while let Some(entry) = iter.current()
@@ -442,10 +475,7 @@ fn visit_block(
         // The key may be here in newer versions only.
         iter.seek(key, Seqno(u64::MAX)).map_err(damaged)?;
         if iter.current().is_none_or(|entry| entry.key != key) {
-            loader
-                .cache
-                .counters()
-                .add(ReadCount::FilterFalsePositives, 1);
+            read.false_positives += 1;
         }
     }
     Ok(ControlFlow::Continue(()))

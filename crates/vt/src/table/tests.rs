@@ -131,7 +131,8 @@ fn versions_of(
     max_seqno: Seqno,
     visit: &mut Visit<'_>,
 ) -> Result<ControlFlow<()>, VtError> {
-    let mut read = PointRead::new(key, max_seqno);
+    let mut source = OneByOne;
+    let mut read = PointRead::new(key, max_seqno, &mut source);
     let flow = table.versions_of(&mut read, visit);
     read.end(table.loader.cache.counters());
     flow

@@ -137,10 +137,38 @@ pub(in crate::files) fn with_name<T>(
 /// # Errors
 /// What cannot be read.
 pub fn read(fs: &FileSystem) -> FsResult<Tree> {
+    read_below(fs, "")
+}
+
+/// Reads a directory and all below it. Paths are from the root.
+pub(in crate::files) fn read_below(fs: &FileSystem, dir: &str) -> FsResult<Tree> {
     let mut tree = Tree::new();
     let mut firsts = BTreeMap::new();
-    visit(fs, "", &mut tree, &mut firsts)?;
+    visit(fs, dir, &mut tree, &mut firsts)?;
     Ok(tree)
+}
+
+/// Returns the path of a directory below another one, if there is one. Reads names alone.
+pub(in crate::files) fn path_of_dir(
+    fs: &FileSystem,
+    from: &str,
+    dir: Ino,
+) -> FsResult<Option<String>> {
+    let (is_it, names) = with_path(fs, from, |ino| {
+        let is_dir = fs.get_attr(ino)?.kind == FileKind::Directory;
+        let names = if is_dir { list(fs, ino)? } else { Vec::new() };
+        Ok((ino == dir, names))
+    })?;
+    if is_it {
+        return Ok(Some(from.to_owned()));
+    }
+    for name in names {
+        let found = path_of_dir(fs, &join(from, &name), dir)?;
+        if found.is_some() {
+            return Ok(found);
+        }
+    }
+    Ok(None)
 }
 
 fn visit(

@@ -76,6 +76,8 @@ pub enum KvOp {
     CreateTree(String),
     /// Makes a branch of the first tree under the second name.
     BranchTree(String, String),
+    /// Makes a branch of what a pin holds of a tree: the pin, the tree, and the branch.
+    BranchPin(String, String, String),
     /// Removes a tree.
     DropTree(String),
     /// Gives a tree other options, chosen by the number.
@@ -137,6 +139,8 @@ pub struct Model {
     pub(super) pins: BTreeMap<String, Trees>,
     /// Trees that pins hold ranges of alone: the name of the pin, and of the tree.
     pub(super) narrowed: BTreeSet<(String, String)>,
+    /// Trees of pins that were not dropped since.
+    pub(super) living: BTreeSet<(String, String)>,
     functions: Arc<UpsertRegistry>,
 }
 
@@ -154,6 +158,7 @@ impl Default for Model {
             trees: BTreeMap::new(),
             pins: BTreeMap::new(),
             narrowed: BTreeSet::new(),
+            living: BTreeSet::new(),
             functions: Arc::new(registry()),
         }
     }
@@ -180,14 +185,23 @@ impl Model {
                 let before = self.trees.insert(name.clone(), rows);
                 assert!(before.is_none(), "generated for a free name");
             }
+            KvOp::BranchPin(pin, tree, name) => {
+                assert!(self.living.contains(&(pin.clone(), tree.clone())));
+                let rows = self.pins[pin][tree].clone();
+                let before = self.trees.insert(name.clone(), rows);
+                assert!(before.is_none(), "generated for a free name");
+            }
             KvOp::DropTree(name) => {
                 self.trees
                     .remove(name)
                     .expect("generated for a living tree");
+                self.living.retain(|(_, tree)| tree != name);
             }
             KvOp::CreatePin(name, of) => {
                 let mut seen = self.trees.clone();
                 seen.retain(|tree, _| of.contains(tree));
+                let held = seen.keys().map(|tree| (name.clone(), tree.clone()));
+                self.living.extend(held);
                 let before = self.pins.insert(name.clone(), seen);
                 assert!(before.is_none(), "generated for a free name");
             }
@@ -195,6 +209,7 @@ impl Model {
                 let gone = self.pins.remove(name);
                 gone.expect("generated for a pin that is there");
                 self.narrowed.retain(|(pin, _)| pin != name);
+                self.living.retain(|(pin, _)| pin != name);
             }
             KvOp::NarrowPin(pin, tree, ranges) => {
                 let trees = self.pins.get_mut(pin);
@@ -248,7 +263,8 @@ pub(super) fn generate(model: &Model, shape: Shape, rng: &mut Rng) -> KvOp {
     }
     let pick = |rng: &mut Rng| names[small(rng, names.len() as u64)].clone();
     if shape.has_branches && rng.one_in(10) {
-        return branch_or_drop(model, pick(rng));
+        let tree = pick(rng);
+        return branch_or_drop(model, tree, rng);
     }
     if shape.has_pins && rng.one_in(8) {
         return pins::generate(model, rng);
@@ -292,13 +308,16 @@ fn is_branch(name: &str) -> bool {
     name.starts_with("branch-")
 }
 
-/// Makes a branch of a tree, which may be one itself; drops the tree if there are enough.
-fn branch_or_drop(model: &Model, tree: String) -> KvOp {
+/// Makes a branch of a tree, which may be one itself, or of what a pin holds of one; drops the tree
+/// if there are enough.
+fn branch_or_drop(model: &Model, tree: String, rng: &mut Rng) -> KvOp {
     let mut names = (0..BRANCH_SLOTS).map(|slot| format!("branch-{slot}"));
-    let free = names.find(|name| !model.trees.contains_key(name));
-    match free {
-        Some(name) => KvOp::BranchTree(tree, name),
-        None => KvOp::DropTree(tree),
+    let Some(name) = names.find(|name| !model.trees.contains_key(name)) else {
+        return KvOp::DropTree(tree);
+    };
+    match pins::held_tree(model, rng).filter(|_| rng.one_in(2)) {
+        Some((pin, tree)) => KvOp::BranchPin(pin, tree, name),
+        None => KvOp::BranchTree(tree, name),
     }
 }
 

@@ -9,7 +9,8 @@ use std::collections::BTreeSet;
 use stitch_base::TreeId;
 use stitch_base::random::Rng;
 use stitch_kv::{
-    Direction, Engine, KeyRange, KeyRanges, KvError, PinInfo, PinRanges, Snapshot, TreeInfo,
+    Direction, Engine, KeyRange, KeyRanges, KvError, NewBranch, PinInfo, PinRanges, Snapshot,
+    TreeInfo,
 };
 
 /// Pins at the same time.
@@ -50,6 +51,18 @@ fn narrow(model: &Model, pin: String, rng: &mut Rng) -> KvOp {
     KvOp::NarrowPin(pin, tree, KeyRanges::new(ranges))
 }
 
+/// Returns a pin and a tree of it that still lives; one of which it holds ranges, if there is any.
+pub(super) fn held_tree(model: &Model, rng: &mut Rng) -> Option<(String, String)> {
+    let living = model.living.iter();
+    let narrowed = living.clone().filter(|held| model.narrowed.contains(*held));
+    let mut held: Vec<_> = narrowed.collect();
+    if held.is_empty() {
+        held.extend(living);
+    }
+    let last = held.len().checked_sub(1)?;
+    Some(held[model::small(rng, last as u64 + 1)].clone())
+}
+
 /// Reports whether a tree of a state is of a pin.
 pub(super) fn is_pinned(name: &str) -> bool {
     name.starts_with('@')
@@ -75,6 +88,20 @@ impl LiveKv {
         let (user, is_held) = (trees.join(" "), |tree: &TreeInfo| of.contains(&tree.name));
         let made = self.engine.create_pin_of(name, user.as_bytes(), &is_held);
         made.map(drop)
+    }
+
+    /// Makes a branch of what a pin holds of a tree that still lives.
+    pub(super) fn branch_pin(
+        &mut self,
+        pin: &str,
+        (tree, name): (&str, &str),
+    ) -> Result<(), KvError> {
+        let at = self.engine.open_pin(pin)?;
+        let new = [NewBranch::new(self.trees[tree], name)];
+        let made = self.engine.branch_trees(&new, Some(&at))?;
+        debug_assert_eq!(made.len(), 1, "one is made");
+        self.trees.insert(name.to_owned(), made[0]);
+        Ok(())
     }
 
     /// Narrows a pin to ranges of the tree that had this name when it was created.

@@ -159,7 +159,7 @@ impl Views {
     pub(super) fn above_clone(&self, info: &CloneInfo) -> Answer<Lookup> {
         let find = |home: &Adapter| {
             home.fs().look_up_number(info.graft).or_errno()?;
-            let found = home.find(info.graft, b"..");
+            let found = home.find(Ino::ROOT, info.graft, b"..");
             home.fs().forget(info.graft, 1);
             found
         };

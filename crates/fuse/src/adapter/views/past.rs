@@ -72,7 +72,7 @@ impl Past {
     pub(super) fn lookup(&self, parent: Ino, name: &[u8]) -> Answer<Lookup> {
         let (part, parent) = self.part(parent)?;
         let found = match name {
-            b"." => part.fs().look_up_number(parent),
+            b"." => part.fs().look_up_number_below(part.root(), parent),
             // What is above the directory is in no snapshot.
             b".." if parent == part.root() => Err(FsError::Stale(parent)),
             _ => part.fs().lookup(DirName::new(parent, name)),

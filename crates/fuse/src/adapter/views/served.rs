@@ -33,7 +33,7 @@ impl ServedView {
         if name == b".." && parent == root {
             return Err(Errno::ESTALE);
         }
-        self.adapter.find(parent, name)
+        self.adapter.find(root, parent, name)
     }
 
     /// Returns the numbers of all its inodes that the kernel may know.

@@ -2,6 +2,7 @@
 
 mod clones;
 mod differences;
+mod handles;
 mod history;
 mod parts;
 mod policies;

@@ -2,7 +2,7 @@ use super::*;
 use crate::cache::BlockCache;
 use crate::table::leaves::{Reader, Seen};
 use crate::table::tests::{Bed, numbered, options};
-use crate::table::{PointRead, Table};
+use crate::table::{OneByOne, PointRead, Table};
 use std::ops::ControlFlow;
 use stitch_base::Seqno;
 use stitch_device::Device;
@@ -26,7 +26,8 @@ fn cold(bed: &Bed, table: &Table, cache_bytes: usize, ahead_bytes: u64) -> Arc<T
 /// Looks a key up. Answers true if it had to read an index block.
 fn look_up(table: &Arc<Table>, number: u64) -> bool {
     let key = format!("key{number:08}");
-    let mut read = PointRead::new(key.as_bytes(), Seqno(u64::MAX));
+    let mut source = OneByOne;
+    let mut read = PointRead::new(key.as_bytes(), Seqno(u64::MAX), &mut source);
     let mut found = false;
     let visit = &mut |_: crate::entry::EntryRef<'_>, _: Option<&bytes::Bytes>| {
         found = true;

@@ -10,15 +10,16 @@ use stitch_fs::{
 /// Where a clone is: its path in mainline, or in the clone before it, and so on.
 pub(super) type Chain = Vec<String>;
 
-/// A clone: the path of its directory in its own file system, and all of that.
+/// A clone: the path of its directory in its own file system, and all below it. What is outside is
+/// not shown, and a clone of a narrowed snapshot does not have its contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CloneTree {
     pub(super) root: String,
     pub(super) tree: Tree,
 }
 
-/// A snapshot: the path of its directory, and the whole tree at its moment, with those of the
-/// clones that it shows.
+/// A snapshot: the path of its directory, and all below it at its moment, with what the clones that
+/// it shows have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PastTree {
     pub(super) path: String,
@@ -51,7 +52,7 @@ impl Views {
         for info in fs.snapshots()? {
             let view = fs.open_snapshot(&info.name)?;
             let path = String::from_utf8_lossy(&info.path).into_owned();
-            let tree = tree::read(view.fs())?;
+            let tree = read_view(view.fs(), info.root)?.tree;
             let mut clones = BTreeMap::new();
             let (base, _) = view.part(info.root)?;
             read_past_clones(&view, &base, &[], &tree, &mut clones)?;
@@ -174,13 +175,12 @@ fn read_clones(
             continue;
         };
         let view = fs.open_clone(info.number)?;
-        let tree = tree::read(view.fs())?;
-        let root = path_of(view.fs(), &tree, info.root)?;
+        let shown = read_view(view.fs(), info.root)?;
         let mut chain = above.to_vec();
         chain.push(path.clone());
-        read_clones(view.fs(), &chain, &tree, (clones, chains))?;
+        read_clones(view.fs(), &chain, &shown.tree, (clones, chains))?;
         chains.insert(info.number, chain.clone());
-        clones.insert(chain, CloneTree { root, tree });
+        clones.insert(chain, shown);
     }
     Ok(())
 }
@@ -197,8 +197,7 @@ fn place_of(
         let path = String::from_utf8_lossy(&info.path).into_owned();
         return Ok((Chain::new(), path));
     };
-    let tree = tree::read(view.fs())?;
-    let path = path_of(view.fs(), &tree, info.root)?;
+    let path = path_of(view.fs(), info.root)?;
     debug_assert!(fs.clone_of(info.view).is_ok(), "it is among the clones");
     Ok((chain.clone(), path))
 }
@@ -218,7 +217,7 @@ fn read_past_clones(
         let Some(clone) = view.clone_in(part, tree::ino(part.fs(), path)?)? else {
             continue;
         };
-        let tree = tree::read(clone.fs())?;
+        let tree = read_view(clone.fs(), clone.root())?.tree;
         let mut chain = above.to_vec();
         chain.push(path.clone());
         read_past_clones(view, &clone, &chain, &tree, clones)?;
@@ -227,14 +226,17 @@ fn read_past_clones(
     Ok(())
 }
 
+/// Reads what a view shows of a file system: a directory.
+fn read_view(fs: &FileSystem, dir: Ino) -> FsResult<CloneTree> {
+    let root = path_of(fs, dir)?;
+    let tree = tree::read_below(fs, &root)?;
+    Ok(CloneTree { root, tree })
+}
+
 /// The path of a directory.
-fn path_of(fs: &FileSystem, tree: &Tree, dir: Ino) -> FsResult<String> {
-    for (path, node) in tree {
-        if node.attr.kind == FileKind::Directory && tree::ino(fs, path)? == dir {
-            return Ok(path.clone());
-        }
-    }
-    Err(FsError::Corrupt(format!("directory {dir} has no path")))
+fn path_of(fs: &FileSystem, dir: Ino) -> FsResult<String> {
+    let found = tree::path_of_dir(fs, "", dir)?;
+    found.ok_or_else(|| FsError::Corrupt(format!("directory {dir} has no path")))
 }
 
 /// Returns the trees of the engine that no clone and no open transaction has.

@@ -67,7 +67,7 @@ impl OpenTransaction {
 
     /// Looks up its root directory.
     pub(super) fn lookup_root(&self) -> Answer<Entry> {
-        match self.adapter().find(Ino::ROOT, b".")? {
+        match self.adapter().find(Ino::ROOT, Ino::ROOT, b".")? {
             Lookup::Found(entry) => Ok(entry),
             Lookup::Missing { .. } => Err(Errno::ESTALE),
         }

@@ -1,0 +1,57 @@
+//! Where point reads get the blocks of tables from.
+
+use super::Table;
+use super::block::{DataBlock, IndexBlock, Root};
+use super::blocks::LeafPlace;
+use super::leaves::Seen;
+use super::loader::{DataRef, Loader};
+use crate::VtError;
+use std::sync::Arc;
+
+/// A source of blocks for point reads.
+pub(crate) trait BlockSource {
+    /// Why there is no block.
+    type Error: From<VtError>;
+
+    /// Returns the root of a table.
+    fn root(&mut self, table: &Table, seen: &mut Seen) -> Result<Arc<Root>, Self::Error>;
+
+    /// Returns an index block of the loader's table.
+    fn leaf(
+        &mut self,
+        loader: &Loader,
+        place: &LeafPlace<'_>,
+        seen: &mut Seen,
+    ) -> Result<Arc<IndexBlock>, Self::Error>;
+
+    /// Returns a data block or value block.
+    fn data(&mut self, loader: &Loader, data: &DataRef) -> Result<Arc<DataBlock>, Self::Error>;
+}
+
+/// Reads each block that is not in the cache when it is asked for.
+#[derive(Debug)]
+pub(crate) struct OneByOne;
+
+impl BlockSource for OneByOne {
+    type Error = VtError;
+
+    #[inline]
+    fn root(&mut self, table: &Table, seen: &mut Seen) -> Result<Arc<Root>, VtError> {
+        table.root(&mut seen.hits)
+    }
+
+    #[inline]
+    fn leaf(
+        &mut self,
+        loader: &Loader,
+        place: &LeafPlace<'_>,
+        seen: &mut Seen,
+    ) -> Result<Arc<IndexBlock>, VtError> {
+        loader.leaf(place.root, place.leaves, place.at, place.reader, seen)
+    }
+
+    #[inline]
+    fn data(&mut self, loader: &Loader, data: &DataRef) -> Result<Arc<DataBlock>, VtError> {
+        loader.data(data)
+    }
+}
