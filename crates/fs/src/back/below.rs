@@ -17,7 +17,7 @@ use crate::system::FileSystem;
 use crate::{Attr, FsError, FsResult};
 use std::collections::BTreeMap;
 use stitch_base::{Ino, TreeId};
-use stitch_format::fs_inode::InodeHead;
+use stitch_format::fs_inode::{FileKind, InodeHead};
 use stitch_kv::{Engine, KeyRanges, TreeInfo};
 
 /// The ranges of keys that a branch tree and its parents begin with, where not all.
@@ -54,7 +54,8 @@ impl FileSystem {
     /// contents.
     ///
     /// # Cost
-    /// As [`Self::look_up_number`]. For a file with several names the engine lists its trees.
+    /// As [`Self::look_up_number`], for the inode and for its directory. For a file with several
+    /// names the engine lists its trees.
     pub fn look_up_number_below(&self, top: Ino, ino: Ino) -> FsResult<Attr> {
         let attr = self.look_up_number(ino)?;
         debug_assert_eq!(attr.ino, ino, "it has this number");
@@ -75,9 +76,26 @@ impl FileSystem {
         let inode = self.residents.inodes.find(ino);
         let inode = inode.ok_or(FsError::Stale(ino))?;
         match inode.parent() {
-            Some(parent) => Ok(ino != Ino::ROOT && self.namespace().is_below(parent, top)),
+            Some(parent) => Ok(ino != Ino::ROOT && self.is_dir_below(parent, top)?),
             None => self.has_contents_of(&inode.head),
         }
+    }
+
+    /// Reports whether a directory is `top` or below it. A file does not keep its directory known,
+    /// so the directory is looked up; it keeps those above it known.
+    fn is_dir_below(&self, dir: Ino, top: Ino) -> FsResult<bool> {
+        if dir == top || dir == Ino::ROOT {
+            return Ok(dir == top);
+        }
+        let attr = self.look_up_number(dir)?;
+        debug_assert_eq!(
+            attr.kind,
+            FileKind::Directory,
+            "only directories have names"
+        );
+        let is_below = self.namespace().is_below(dir, top);
+        self.forget(dir, 1);
+        Ok(is_below)
     }
 
     /// Reports whether the view has what an inode had of contents where the view begins.

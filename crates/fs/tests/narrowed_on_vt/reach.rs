@@ -8,10 +8,15 @@ use std::sync::Arc;
 use std::time::Duration;
 use stitch_base::Ino;
 use stitch_fs::{
-    CloneInfo, CloneSource, DirAt, DirName, FileSystem, FsError, FsOptions, RenameMode,
+    CloneInfo, CloneSource, DirAt, DirName, FileSystem, FsError, FsOptions, NewNode, RenameMode,
     WriteOptions,
 };
 use stitch_kv::PinInfo;
+
+const NEW: NewNode = NewNode {
+    perm: 0o755,
+    umask: 0,
+};
 
 impl Side {
     fn snapshot(&self, dir: Ino, name: &str) {
@@ -74,6 +79,30 @@ fn assert_not_reached(fs: &FileSystem, root: Ino, outside: &[Ino]) {
     let inner = fs.lookup(DirName::new(root, b"inner"));
     let inner = inner.expect("it is there").ino;
     assert!(fs.look_up_number_below(root, inner).is_ok());
+}
+
+#[test]
+fn a_deep_file_of_a_clone_is_found_by_its_number_when_nothing_is_known() {
+    let side = Side::new();
+    let (dir, _) = populate(&side);
+    let clone = side.clone_of((&side.fs, dir), None, "copy");
+    let opened = side.fs.open_clone(clone.number).expect("opens");
+    let (fs, mut parent, mut learned) = (opened.fs(), clone.root, Vec::new());
+    for name in [b"a", b"b"] {
+        let made = fs.make_dir(&SUPER, DirName::new(parent, name), &NEW);
+        parent = made.expect("is made").ino;
+        learned.push(parent);
+    }
+    let one = fs.create(&SUPER, DirName::new(parent, b"one"), &NEW);
+    let one = one.expect("is made").ino;
+    fs.look_up_number(one).expect("its back rows are put");
+    fs.forget(one, 2);
+    learned.iter().rev().for_each(|dir| fs.forget(*dir, 1));
+    let found = fs.look_up_number_below(clone.root, one);
+    assert_eq!(found.expect("it is below").ino, one);
+    fs.forget(one, 1);
+    drop(opened);
+    side.assert_sound();
 }
 
 #[test]
