@@ -160,6 +160,29 @@ pub struct InodeHead {
 }
 
 impl InodeHead {
+    /// Returns the head of an inode of the superuser with one name, without permissions, contents
+    /// and times.
+    #[must_use]
+    pub const fn new(ino: Ino, kind: FileKind) -> Self {
+        Self {
+            ino,
+            kind,
+            perm: 0,
+            flags: 0,
+            uid: 0,
+            gid: 0,
+            nlink: 1,
+            size: 0,
+            atime: 0,
+            mtime: 0,
+            ctime: 0,
+            btime: 0,
+            rdev: 0,
+            iflags: 0,
+            chunks: 0,
+        }
+    }
+
     /// Reports whether all of these row flags are set.
     #[must_use]
     pub const fn has(&self, flags: u8) -> bool {

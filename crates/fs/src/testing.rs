@@ -22,21 +22,8 @@ pub(crate) fn formatted(options: &FsOptions) -> Arc<ModelEngine> {
 /// Returns the head of an inode with one link, and zeros where nothing is said.
 pub(crate) const fn head(ino: Ino, kind: FileKind) -> InodeHead {
     InodeHead {
-        ino,
-        kind,
         perm: 0o644,
-        flags: 0,
-        uid: 0,
-        gid: 0,
-        nlink: 1,
-        size: 0,
-        atime: 0,
-        mtime: 0,
-        ctime: 0,
-        btime: 0,
-        rdev: 0,
-        iflags: 0,
-        chunks: 0,
+        ..InodeHead::new(ino, kind)
     }
 }
 

@@ -387,21 +387,15 @@ fn ino_of(value: &[u8]) -> Option<Ino> {
 /// The row of an inode, as long as a file's without contents.
 fn row(ino: Ino, kind: FileKind, now: i64) -> [u8; INODE_HEAD_BYTES] {
     let head = InodeHead {
-        ino,
-        kind,
         perm: 0o644,
-        flags: 0,
         uid: 1000,
         gid: 1000,
-        nlink: 1,
         size: mix(ino.0) % (1 << 16),
         atime: now,
         mtime: now,
         ctime: now,
         btime: now,
-        rdev: 0,
-        iflags: 0,
-        chunks: 0,
+        ..InodeHead::new(ino, kind)
     };
     head.encode()
 }

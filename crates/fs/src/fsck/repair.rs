@@ -311,21 +311,9 @@ impl Repair<'_> {
 
     fn put_directory(&mut self, key: &[u8], ino: Ino, perm: u16) {
         let head = InodeHead {
-            ino,
-            kind: FileKind::Directory,
             perm,
-            flags: 0,
-            uid: 0,
-            gid: 0,
             nlink: 2,
-            size: 0,
-            atime: 0,
-            mtime: 0,
-            ctime: 0,
-            btime: 0,
-            rdev: 0,
-            iflags: 0,
-            chunks: 0,
+            ..InodeHead::new(ino, FileKind::Directory)
         };
         self.put_inode(key, &head, &[]);
     }

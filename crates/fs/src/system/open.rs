@@ -56,21 +56,15 @@ impl FileSystem {
         let now = options.clock.now().0;
         let header = FsHeader::new(options.name_seed.map_or_else(random_seed, Ok)?, now);
         let root = InodeHead {
-            ino: Ino::ROOT,
-            kind: FileKind::Directory,
             perm: 0o755,
-            flags: 0,
             uid: owner.0,
             gid: owner.1,
             nlink: 2,
-            size: 0,
             atime: now,
             mtime: now,
             ctime: now,
             btime: now,
-            rdev: 0,
-            iflags: 0,
-            chunks: 0,
+            ..InodeHead::new(Ino::ROOT, FileKind::Directory)
         };
         Store::create(engine, &header, &root)
     }
