@@ -129,7 +129,7 @@ impl RollbackState {
 #[derive(Clone, Copy)]
 pub(crate) struct Rollback<'fs> {
     state: &'fs RollbackState,
-    /// What is rolled back.
+    /// The present state, which becomes that of the snapshot.
     present: Present<'fs>,
     pins: Pins<'fs>,
     /// Removed trees are emptied before: they have files that a walk does not find.

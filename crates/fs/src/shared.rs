@@ -20,6 +20,7 @@
 //!   there are transactions they stay: one may have copied a file that mainline has removed since.
 
 use crate::change::Changes;
+use crate::contents::Contents;
 use crate::locator::{Locator, SysRow, Tree};
 use crate::schema::{Store, view_of_tree};
 use crate::transaction::BranchRules;
@@ -28,6 +29,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use stitch_base::Ino;
 use stitch_base::sync::Mutex;
+use stitch_format::fs_inode::InodeHead;
 use stitch_format::fs_shared::SharedRow;
 use stitch_format::fs_sys::decode_number;
 use stitch_kv::{Engine, TreeInfo};
@@ -82,8 +84,11 @@ pub(crate) fn with(extents: &[Range<u64>], added: &Range<u64>) -> Vec<Range<u64>
     all
 }
 
+/// Chunks of a file that are under one number.
+pub(crate) type Piece = (Ino, Range<u64>);
+
 /// Splits a range of chunks by the number under which they are.
-pub(crate) fn pieces(row: &SharedRow, range: &Range<u64>) -> Vec<(Ino, Range<u64>)> {
+fn pieces(row: &SharedRow, range: &Range<u64>) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut push = |number, piece: Range<u64>| {
         if !piece.is_empty() {
@@ -121,6 +126,32 @@ impl Store {
             ))
         })?;
         Ok(SharedRow::decode(&row)?)
+    }
+
+    /// Splits a range of chunks of an inode by the number under which they are.
+    ///
+    /// # Errors
+    /// As [`Self::shared_row`].
+    pub(crate) fn pieces_of(&self, head: &InodeHead, range: &Range<u64>) -> FsResult<Vec<Piece>> {
+        Ok(match Contents::of_inode(head) {
+            Some(Contents::Shared) => pieces(&self.shared_row(head.ino)?, range),
+            _ => vec![(head.ino, range.clone())],
+        })
+    }
+
+    /// Returns the numbers under which contents of an inode may be: its own, and of one that shares
+    /// contents those that its row names.
+    ///
+    /// # Errors
+    /// As [`Self::shared_row`].
+    pub(crate) fn content_numbers(&self, head: &InodeHead) -> FsResult<Vec<Ino>> {
+        let mut numbers = vec![head.ino];
+        if Contents::of_inode(head) == Some(Contents::Shared) {
+            let row = self.shared_row(head.ino)?;
+            numbers.push(row.own);
+            numbers.extend(row.contents);
+        }
+        Ok(numbers)
     }
 
     /// Reports whether some inode uses contents.

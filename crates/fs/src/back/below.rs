@@ -11,7 +11,6 @@
 //! Where the names of the second kind are is not known. One that was below the directory has its
 //! contents there. One outside whose contents lie in a joined gap is shown as it was.
 
-use crate::contents::Contents;
 use crate::locator::Tree;
 use crate::system::FileSystem;
 use crate::{Attr, FsError, FsResult};
@@ -106,12 +105,7 @@ impl FileSystem {
         if ranges.is_empty() {
             return Ok(true);
         }
-        let mut numbers = vec![head.ino];
-        if Contents::of_inode(head) == Some(Contents::Shared) {
-            let row = self.store.shared_row(head.ino)?;
-            numbers.push(row.own);
-            numbers.extend(row.contents);
-        }
+        let numbers = self.store.content_numbers(head)?;
         let has = |number: &Ino| {
             let keys = self
                 .store

@@ -79,7 +79,7 @@ impl FileContents<'_> {
     ) -> FsResult<()> {
         let end = offset + len as u64;
         let chunks = offset / CHUNK_BYTES..chunk_count(end);
-        let pieces = self.pieces(inode, &chunks)?;
+        let pieces = self.store.pieces_of(&inode.head, &chunks)?;
         if let Some((number, _)) = pieces.last().filter(|_| chunks.end - chunks.start > 1) {
             self.prefetcher
                 .file_read(inode, *number, offset, len as u64);

@@ -37,7 +37,7 @@ impl FileContents<'_> {
 
     fn seek_data(&self, inode: &Inode, offset: u64) -> FsResult<u64> {
         let numbers = offset / CHUNK_BYTES..chunk_count(inode.head.size);
-        for (owner, piece) in self.pieces(inode, &numbers)? {
+        for (owner, piece) in self.store.pieces_of(&inode.head, &numbers)? {
             let mut scan = self.store.scan(&self.store.keys.chunks(owner, &piece))?;
             let found = scan.next()?.and_then(|(key, _)| Locator::chunk_of(key));
             if let Some(number) = found {
@@ -51,7 +51,7 @@ impl FileContents<'_> {
         let first = offset / CHUNK_BYTES;
         let numbers = first..chunk_count(inode.head.size);
         let mut expected = first;
-        for (owner, piece) in self.pieces(inode, &numbers)? {
+        for (owner, piece) in self.store.pieces_of(&inode.head, &numbers)? {
             let mut scan = self.store.scan(&self.store.keys.chunks(owner, &piece))?;
             while let Some((key, _)) = scan.next()? {
                 if Locator::chunk_of(key) != Some(expected) {

@@ -1,13 +1,13 @@
 //! Files that share contents: what a change does to their extents, and copies of their chunks.
 
-use super::{ContentChanges, FileContents, Staged, chunk_count, within};
+use super::{ContentChanges, Staged, chunk_count, within};
 use crate::FsResult;
 use crate::change::Change;
 use crate::contents::Contents;
 use crate::inode::Inode;
 use crate::locator::Locator;
 use crate::schema::Store;
-use crate::shared::{has, pieces, without};
+use crate::shared::{has, without};
 use crate::{FallocateMode, FsError};
 use std::ops::Range;
 use stitch_base::Ino;
@@ -19,17 +19,6 @@ use stitch_format::fs_shared::{SHARED_EXTENTS_MAX, SharedRow};
 pub(super) struct Sharing {
     pub(super) before: Option<SharedRow>,
     pub(super) row: SharedRow,
-}
-
-impl FileContents<'_> {
-    /// Splits a range of chunks of a file by the number under which they are.
-    pub(super) fn pieces(&self, inode: &Inode, range: &Range<u64>) -> FsResult<Vec<Piece>> {
-        let ino = inode.head.ino;
-        Ok(match Contents::of_inode(&inode.head) {
-            Some(Contents::Shared) => pieces(&self.store.shared_row(ino)?, range),
-            _ => vec![(ino, range.clone())],
-        })
-    }
 }
 
 impl ContentChanges<'_> {
@@ -85,9 +74,6 @@ impl ContentChanges<'_> {
         }
     }
 }
-
-/// Chunks, and the number under which they are.
-pub(super) type Piece = (Ino, Range<u64>);
 
 impl Staged {
     /// The number under which the chunks are that change.

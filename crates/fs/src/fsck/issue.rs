@@ -223,7 +223,7 @@ pub enum Issue {
          it has restored stays"
     )]
     BrokenRollback {
-        /// What is missing.
+        /// The missing part: the row, the pin.
         detail: String,
     },
     /// Something is wrong in a clone.

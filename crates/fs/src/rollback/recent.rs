@@ -8,11 +8,9 @@
 
 use super::tree::DirTree;
 use crate::FsResult;
-use crate::contents::Contents;
 use crate::data::chunks_from;
 use crate::locator::RowRange;
 use crate::schema::Store;
-use crate::shared::pieces;
 use stitch_base::clock::Timestamp;
 use stitch_db::Scan;
 use stitch_format::fs_inode::{FileKind, InodeHead};
@@ -73,10 +71,7 @@ fn differ(a: (&Store, &[RowRange]), b: (&Store, &[RowRange])) -> FsResult<bool> 
 
 /// Returns the ranges that the chunks of a file are in, in the order of their offsets.
 pub(super) fn chunk_ranges(store: &Store, head: &InodeHead) -> FsResult<Vec<RowRange>> {
-    if Contents::of_inode(head) != Some(Contents::Shared) {
-        return Ok(vec![store.keys.chunks_from(head.ino, 0)]);
-    }
-    let pieces = pieces(&store.shared_row(head.ino)?, &chunks_from(0));
+    let pieces = store.pieces_of(head, &chunks_from(0))?;
     let range = |(number, piece)| store.keys.chunks(number, &piece);
     Ok(pieces.into_iter().map(range).collect())
 }

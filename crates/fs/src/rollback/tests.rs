@@ -35,8 +35,12 @@ fn tester() -> Tester {
 }
 
 fn open(model: &Arc<ModelEngine>) -> Tester {
+    open_with(model, FsOptions::default())
+}
+
+fn open_with(model: &Arc<ModelEngine>, options: FsOptions) -> Tester {
     let engine: Arc<dyn Engine> = Arc::clone(model) as _;
-    let fs = FileSystem::open(engine, FsOptions::default()).expect("it opens");
+    let fs = FileSystem::open(engine, options).expect("it opens");
     let (fs, model) = (Arc::new(fs), Arc::clone(model));
     Tester { fs, model }
 }

@@ -36,7 +36,7 @@ pub(super) struct DirTree {
     names: HashMap<Ino, NameMap>,
     /// Inodes that changed from this time on are recent; see [`super::recent`].
     recent_since: i64,
-    /// What is behind the heads of recent inodes.
+    /// The bytes behind the heads of recent inodes.
     recent_tails: HashMap<Ino, Box<[u8]>>,
 }
 

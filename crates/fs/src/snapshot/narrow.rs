@@ -23,7 +23,6 @@ mod numbers;
 use super::scope::Homes;
 use super::{SnapshotInfo, SnapshotView};
 use crate::FsResult;
-use crate::contents::Contents;
 use crate::locator::{Locator, Tree};
 use crate::schema::{SCHEMA, view_schema};
 use crate::system::FileSystem;
@@ -222,13 +221,8 @@ impl NarrowWalk {
         match head.kind {
             FileKind::Directory => self.dirs.push((head.ino, 0)),
             _ => {
-                self.numbers.add(head.ino);
-                if Contents::of_inode(head) == Some(Contents::Shared) {
-                    let row = fs.store.shared_row(head.ino)?;
-                    self.numbers.add(row.own);
-                    row.contents
-                        .into_iter()
-                        .for_each(|number| self.numbers.add(number));
+                for number in fs.store.content_numbers(head)? {
+                    self.numbers.add(number);
                 }
             }
         }

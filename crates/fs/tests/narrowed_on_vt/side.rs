@@ -61,6 +61,10 @@ impl Side {
         let device = new_device();
         let engine = engine_on(&device);
         FileSystem::format(&engine, &options(&clock), (0, 0)).expect("formats");
+        Self::open(clock, device, engine)
+    }
+
+    fn open(clock: Arc<ManualClock>, device: Arc<dyn Device>, engine: Arc<dyn Engine>) -> Self {
         let fs = FileSystem::open(Arc::clone(&engine), options(&clock)).expect("opens");
         Self {
             clock,
@@ -83,13 +87,7 @@ impl Side {
         engine.close().expect("closes");
         drop(engine);
         let engine = engine_on(&device);
-        let fs = FileSystem::open(Arc::clone(&engine), options(&clock)).expect("opens");
-        Self {
-            clock,
-            device,
-            engine,
-            fs,
-        }
+        Self::open(clock, device, engine)
     }
 
     pub(crate) fn dir(&self, parent: Ino, name: &str) -> Ino {

@@ -18,7 +18,7 @@ fn is_of_back_rows(first: &[u8], end: &[u8]) -> bool {
     all.start() <= first && end <= all.end()
 }
 
-/// What is lost, and what can be done about it.
+/// Returns the text about data that is lost: which, and the remedy.
 pub(super) fn lost_text(tree: &str, first: &[u8], end: &[u8], owners: usize) -> String {
     let these = |one: &str, many: &str| match owners {
         1 => one.to_owned(),

@@ -12,10 +12,18 @@ fn at_one_time() -> Tester {
         ..FsOptions::default()
     };
     let model = crate::testing::formatted(&options);
-    let engine: Arc<dyn Engine> = Arc::clone(&model) as _;
-    let fs = FileSystem::open(engine, options).expect("it opens");
-    let fs = Arc::new(fs);
-    Tester { fs, model }
+    open_with(&model, options)
+}
+
+/// Changes a directory after a snapshot, and checks that a rollback restores all of it.
+fn assert_restored(tester: Tester, dir: Ino, change: impl Fn(&Tester)) {
+    let before = tester.listing(dir);
+    tester.fs.create_snapshot(dir, "mon").unwrap();
+    change(&tester);
+    assert_ne!(tester.listing(dir), before);
+    tester.fs.roll_back("mon", dir, None).unwrap();
+    assert_eq!(tester.listing(dir), before);
+    tester.check();
 }
 
 fn xattr(tester: &Tester, ino: Ino) -> Vec<u8> {
@@ -35,14 +43,10 @@ fn set_xattr(tester: &Tester, ino: Ino, value: &[u8]) {
 fn contents_of_the_same_length_and_times_are_restored() {
     let tester = at_one_time();
     let dir = grow(&tester);
-    let before = tester.listing(dir);
-    tester.fs.create_snapshot(dir, "mon").unwrap();
-    tester.overwrite(dir, "small", b"AFTER!");
-    tester.overwrite(dir, "large", &[2; 100_000]);
-    assert_ne!(tester.listing(dir), before);
-    tester.fs.roll_back("mon", dir, None).unwrap();
-    assert_eq!(tester.listing(dir), before);
-    tester.check();
+    assert_restored(tester, dir, |tester| {
+        tester.overwrite(dir, "small", b"AFTER!");
+        tester.overwrite(dir, "large", &[2; 100_000]);
+    });
 }
 
 #[test]
@@ -51,13 +55,9 @@ fn one_byte_of_a_shared_file_is_restored() {
     let dir = grow(&tester);
     tester.file(dir, "source", &vec![1; LARGE]);
     tester.copy(dir, "source", "copy");
-    let before = tester.listing(dir);
-    tester.fs.create_snapshot(dir, "mon").unwrap();
-    tester.overwrite(dir, "copy", b"2");
-    assert_ne!(tester.listing(dir), before);
-    tester.fs.roll_back("mon", dir, None).unwrap();
-    assert_eq!(tester.listing(dir), before);
-    tester.check();
+    assert_restored(tester, dir, |tester| {
+        tester.overwrite(dir, "copy", b"2");
+    });
 }
 
 #[test]
