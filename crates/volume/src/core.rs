@@ -4,7 +4,7 @@ use crate::VolumeError;
 use stitch_base::Generation;
 use stitch_base::sync::Arc;
 use stitch_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use stitch_device::{Device, DeviceError, Window};
+use stitch_device::{Device, DeviceError, SECTOR_BYTES, Window};
 use stitch_format::superblock::{Areas, Superblock};
 
 /// First format version with short records in the backup log. Stores of older formats never have
@@ -91,7 +91,7 @@ impl Core {
     /// Writes to a log. A failure poisons the volume.
     pub(crate) fn write(&self, at: u64, pieces: &[&[u8]]) -> Result<(), VolumeError> {
         self.check_writable()?;
-        debug_assert!(at.is_multiple_of(512), "writes start at sectors");
+        debug_assert!(at.is_multiple_of(SECTOR_BYTES), "writes start at sectors");
         let written = self.device.write_at(at, pieces);
         written.map_err(|error| self.poisoned_by(error))
     }

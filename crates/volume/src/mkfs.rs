@@ -10,7 +10,7 @@ use crate::VolumeError;
 use crate::resize::version_log_bytes_for;
 use crate::window::usize_from;
 use stitch_base::{Generation, Lsn, random};
-use stitch_device::Device;
+use stitch_device::{Device, SECTOR_BYTES};
 use stitch_format::superblock::{
     Areas, COPIES, COPY_BYTES, Closed, LABEL_BYTES_MAX, Superblock, VERSION,
 };
@@ -232,7 +232,7 @@ pub(crate) fn zero(
     len_bytes: u64,
     step: &mut dyn FnMut(u64),
 ) -> Result<(), VolumeError> {
-    debug_assert!(at.is_multiple_of(512), "writes start at sectors");
+    debug_assert!(at.is_multiple_of(SECTOR_BYTES), "writes start at sectors");
     let zeros = vec![0; usize_from(WRITE_BYTES.min(len_bytes))];
     let mut done = 0;
     while done < len_bytes {

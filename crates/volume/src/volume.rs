@@ -61,7 +61,10 @@ impl Block {
     /// The payload of the block.
     #[must_use]
     pub fn payload(&self) -> &[u8] {
-        debug_assert!(self.bytes.len().is_multiple_of(512), "a block is padded");
+        debug_assert!(
+            (self.bytes.len() as u64).is_multiple_of(block::ALIGN),
+            "a block is padded"
+        );
         &self.bytes[block::HEADER_BYTES..][..self.header.payload_len as usize]
     }
 

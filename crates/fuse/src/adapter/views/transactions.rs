@@ -77,18 +77,19 @@ impl Transactions {
     pub(super) fn start(&self, notifier: &Notifier) {
         self.table.connect(notifier);
         self.commits.start(notifier);
-        let all = self
-            .table
-            .mainline()
-            .transactions()
-            .list()
-            .unwrap_or_default();
+        let all = self.listed();
         if all
             .iter()
             .any(|info| info.is_open() && info.expires.is_some())
         {
             self.note_expiry();
         }
+    }
+
+    /// Returns all transactions of the store; none if they cannot be read.
+    fn listed(&self) -> Vec<TransactionInfo> {
+        let listed = self.table.mainline().transactions().list();
+        listed.unwrap_or_default()
     }
 
     /// Has the thread that aborts expired transactions look at their times.
@@ -141,12 +142,7 @@ impl Transactions {
     /// Aborts the runs in a transaction whose processes have ended. They would be soon: but its
     /// commit, which follows, is refused while they are open.
     fn abort_ended_within(&self, number: u64) {
-        let all = self
-            .table
-            .mainline()
-            .transactions()
-            .list()
-            .unwrap_or_default();
+        let all = self.listed();
         for inner in Catalog::of(all).within(number) {
             if self
                 .watch
