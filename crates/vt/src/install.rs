@@ -68,6 +68,8 @@ impl Successors {
             added.len(),
             "each added table is in the version"
         );
+        let is_apart = |pair: &[Run]| pair[0].end() <= pair[1].addr;
+        debug_assert!(runs.windows(2).all(is_apart), "a byte has one owner");
         Self { tables, runs }
     }
 }
@@ -133,6 +135,18 @@ impl VersionLog {
                 }
             })?;
         installer.log_start = log_start;
+        debug_assert!(
+            version.last_seqno >= before.last_seqno,
+            "writes are not lost"
+        );
+        if let Some((written, _)) = &install.written {
+            let last = written.last_seqno();
+            debug_assert!(
+                version.last_seqno >= last,
+                "all of the memtable is in tables"
+            );
+            debug_assert!(written.log_start <= log_start, "its records are not needed");
+        }
         let new = Successors::of(&version, &install.edit);
         self.retire(&before, &new, &install.edit);
         let shifted = new.tables.iter().filter(|table| table.meta().shift > 0);
@@ -197,7 +211,13 @@ impl VersionLog {
 
     fn applied(&self, before: &Version, edit: &VersionEdit) -> Result<Arc<Version>, VtError> {
         if edit.keeps_trees() {
-            return Ok(Arc::new(before.counted(edit)));
+            let after = before.counted(edit);
+            debug_assert!(
+                after.last_seqno >= before.last_seqno,
+                "it is an edit of before"
+            );
+            debug_assert_eq!(after.trees.len(), before.trees.len(), "trees are kept");
+            return Ok(Arc::new(after));
         }
         let mut builder = VersionBuilder::new(before.clone());
         builder.apply(edit)?;
