@@ -37,6 +37,7 @@ pub(crate) fn changed(
             };
             compare(scan(Some(moment), range), scan(None, range), count_max)
         }
+        Guarded::Written(_) => Err(KvError::Unsupported("branch trees")),
     }
 }
 
