@@ -16,8 +16,8 @@
 //! A record without items is the *closing mark* of an engine that was closed in good order. It says
 //! that no table has versions which were kept for moments that nothing holds any more. It counts
 //! only as the last record of the log, written by the generation that closed it: so a crash, or a
-//! program that does not know it, takes it back. Such a program replays nothing for it. Its sequence
-//! number is the next one to be given out.
+//! program that does not know it, takes it back. Such a program replays nothing for it. Its
+//! sequence number is the next one to be given out.
 //!
 //! Do not renumber. Kind 0 is never valid.
 

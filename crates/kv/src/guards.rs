@@ -12,8 +12,8 @@
 //!   guard's moment hits it.
 //! - A guarded range changed if a key in it did, or a newer range delete overlaps it.
 //! - A guard on what was written to a branch tree stands for a guard on each of its keys, and on
-//!   each range that was deleted in it, as they are when the guard is checked. The tree of the guard
-//!   is the branch's parent.
+//!   each range that was deleted in it, as they are when the guard is checked. The tree of the
+//!   guard is the branch's parent.
 //! - An engine may pass over messages that left a key as it was at the moment, such as the delete
 //!   of an absent key.
 

@@ -14,9 +14,9 @@
 //! drop -> moments noted -> sweep: tree 1 [a..f) [f..p) [p..] | tree 2 [a..] -> done
 //! ```
 //!
-//! The moments are not stored. A store that ever had pins or branches is swept for all moments after
-//! an open, unless the last life was closed in good order with nothing left to sweep for, and left a
-//! mark in the log that tells so ([`stitch_format::logged_commit`]).
+//! The moments are not stored. A store that ever had pins or branches is swept for all moments
+//! after an open. It is not if the last life was closed in good order with nothing left to sweep
+//! for, and left a mark in the log ([`stitch_format::logged_commit`]).
 
 use crate::VtError;
 use crate::compaction::is_damage;

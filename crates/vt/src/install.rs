@@ -42,6 +42,19 @@ pub(crate) struct Install {
     pub(crate) fresh: Option<Arc<Buffer>>,
 }
 
+impl Install {
+    /// Asserts that nothing is lost between two versions.
+    fn assert_within(&self, before: &Version, after: &Version) {
+        debug_assert!(after.last_seqno >= before.last_seqno, "writes stay");
+        debug_assert!(after.next_table >= before.next_table, "numbers rise");
+        if let Some((written, log_start)) = &self.written {
+            let last = written.last_seqno();
+            debug_assert!(after.last_seqno >= last, "the memtable is in tables");
+            debug_assert!(written.log_start <= *log_start, "its records may go");
+        }
+    }
+}
+
 /// The tables that an edit brings.
 #[derive(Default)]
 struct Successors {
@@ -135,18 +148,7 @@ impl VersionLog {
                 }
             })?;
         installer.log_start = log_start;
-        debug_assert!(
-            version.last_seqno >= before.last_seqno,
-            "writes are not lost"
-        );
-        if let Some((written, _)) = &install.written {
-            let last = written.last_seqno();
-            debug_assert!(
-                version.last_seqno >= last,
-                "all of the memtable is in tables"
-            );
-            debug_assert!(written.log_start <= log_start, "its records are not needed");
-        }
+        install.assert_within(&before, &version);
         let new = Successors::of(&version, &install.edit);
         self.retire(&before, &new, &install.edit);
         let shifted = new.tables.iter().filter(|table| table.meta().shift > 0);
