@@ -5,17 +5,20 @@ use std::fmt;
 use stitch_base::sync::atomic::{AtomicU64, Ordering};
 
 use crate::wire::opcode::{OPCODE_COUNT, Opcode};
+use crate::write_back::WriteBackCounts;
 
 /// Counters by opcode. Counting costs one atomic add.
 #[derive(Debug)]
 pub struct RequestCounts {
     by_opcode: [AtomicU64; OPCODE_COUNT],
+    write_back: WriteBackCounts,
 }
 
 impl Default for RequestCounts {
     fn default() -> Self {
         Self {
             by_opcode: std::array::from_fn(|_| AtomicU64::new(0)),
+            write_back: WriteBackCounts::default(),
         }
     }
 }
@@ -28,6 +31,11 @@ impl RequestCounts {
             .and_then(|slot| self.by_opcode.get(slot));
         slot.unwrap_or(&self.by_opcode[0])
             .fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns the counts of write-back from the kernel's cache.
+    pub(crate) const fn write_back(&self) -> &WriteBackCounts {
+        &self.write_back
     }
 
     /// Returns the current counts.

@@ -13,11 +13,13 @@ use crate::counts::RequestCounts;
 use crate::errno::Errno;
 use crate::handler::{Answer, Caller, Context, Deferred, Handler};
 use crate::transport::ReplySender;
-use crate::wire::args::{CopyFileRange, Ioctl, Read};
+use crate::wire::args::{CopyFileRange, Ioctl, Read, Write};
 use crate::wire::codec::{Sink, WireError};
+use crate::wire::flags::WriteFlags;
 use crate::wire::opcode::Opcode;
 use crate::wire::reply::{DirPlusSink, DirSink, ReplyBuffer};
 use crate::wire::request::{Header, Layout, Operation, Request};
+use crate::write_back::{LOOK, WriteBackCounts};
 
 /// Most bytes of an extended attribute or a list of them (the kernel's own limit).
 const XATTR_SIZE_MAX: usize = 1 << 16;
@@ -138,6 +140,7 @@ impl Dispatcher {
         };
         let call = Call {
             handler: &*self.handler,
+            write_back: self.counts.write_back(),
             context: &context,
             ino: header.ino,
         };
@@ -172,9 +175,10 @@ fn refuse_malformed(bytes: &[u8], error: WireError) -> Answer<Said> {
     }
 }
 
-/// A call of the handler.
+/// A call of the handler. WRITEs from the kernel's cache are counted around it.
 struct Call<'a> {
     handler: &'a dyn Handler,
+    write_back: &'a WriteBackCounts,
     context: &'a Context<'a>,
     ino: stitch_base::Ino,
 }
@@ -221,7 +225,7 @@ impl Call<'_> {
             Operation::Read(args) => h.read(c, ino, args, &mut reply.body(size(args)))?,
             Operation::ReadDir(args) => self.readdir(args, reply)?,
             Operation::ReadDirPlus(args) => self.readdirplus(args, reply)?,
-            Operation::Write(args) => reply.put_u32(h.write(c, ino, args)?),
+            Operation::Write(args) => self.write(args, reply)?,
             Operation::Flush(args) => h.flush(c, ino, args)?,
             Operation::Release(args) => h.release(c, ino, args)?,
             Operation::ReleaseDir(args) => h.releasedir(c, ino, args)?,
@@ -271,6 +275,14 @@ impl Call<'_> {
         Ok(())
     }
 
+    fn write(&self, args: &Write<'_>, reply: &mut ReplyBuffer) -> Answer<()> {
+        let is_cached = args.write_flags.contains(WriteFlags::CACHE);
+        let _busy = is_cached.then(|| self.write_back.begin());
+        let count = self.handler.write(self.context, self.ino, args)?;
+        reply.put_u32(count);
+        Ok(())
+    }
+
     fn readdir(&self, args: &Read, reply: &mut ReplyBuffer) -> Answer<()> {
         let mut out = DirSink::new(reply.body(size(args)));
         self.handler.readdir(self.context, self.ino, args, &mut out)
@@ -288,6 +300,11 @@ impl Call<'_> {
             .unwrap_or(usize::MAX)
             .min(IOCTL_SIZE_MAX);
         let mut out = reply.ioctl_data(limit);
+        if args.command == LOOK {
+            // The kernel counts this request too.
+            let look = self.write_back.look(1);
+            return out.put(&look.encode()).then_some(()).ok_or(Errno::EINVAL);
+        }
         let result = self.handler.ioctl(self.context, self.ino, args, &mut out)?;
         reply.set_ioctl_result(result);
         Ok(())

@@ -27,6 +27,7 @@ pub mod survive;
 pub mod transactions;
 pub mod transport;
 pub mod wire;
+pub mod write_back;
 
 pub use adapter::{
     Adapter, AdapterOptions, ControlLink, RootReport, TransactionSockets, Trim, TrimArgs, Views,

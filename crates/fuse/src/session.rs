@@ -236,6 +236,7 @@ impl Session {
         let idle_polling = idle_polling(&config)?;
         let (mount, fd) = Mount::new(path, options)?;
         let counts = Arc::new(RequestCounts::default());
+        counts.write_back().connect(mount.device());
         let mut first = DevQueue::new(fd, config.data_max());
         let negotiated = greet(&mut first, &config, options.default_permissions, &counts)?;
         route.adjust_to(&negotiated)?;
@@ -504,6 +505,7 @@ impl RunningSession {
     pub fn stopper(&self) -> Stopper {
         Stopper {
             mount: Arc::clone(&self.mount),
+            counts: Arc::clone(&self.counts),
         }
     }
 

@@ -81,11 +81,13 @@ impl Session {
         let notifier = Notifier::new(Arc::new(sender), negotiated.minor);
         queues.iter_mut().for_each(DevQueue::touch);
         handler.init(&negotiated, &notifier);
+        let counts = Arc::new(RequestCounts::default());
+        counts.write_back().connect(mount.device());
         Ok(Self {
             mount,
             queues,
             handler,
-            counts: Arc::new(RequestCounts::default()),
+            counts,
             negotiated,
             notifier,
             route,

@@ -1,16 +1,21 @@
 //! Ends a session from another thread, for example on a signal.
 
+use std::fs::File;
 use std::io;
 use std::path::Path;
 
+use stitch_base::clock::SystemClock;
 use stitch_base::sync::Arc;
 
+use crate::counts::RequestCounts;
 use crate::mount::{Mount, MountError, Unmount};
+use crate::write_back::{self, Kernel, Look};
 
 /// Ends a session from any thread.
 #[derive(Clone, Debug)]
 pub struct Stopper {
     pub(super) mount: Arc<Mount>,
+    pub(super) counts: Arc<RequestCounts>,
 }
 
 impl Stopper {
@@ -52,7 +57,27 @@ impl Stopper {
     }
 
     fn write_out(&self) -> io::Result<()> {
-        let root = std::fs::File::open(self.mount.path())?;
-        Ok(rustix::fs::syncfs(&root)?)
+        let mut kernel = ServedKernel {
+            root: File::open(self.mount.path())?,
+            counts: &self.counts,
+        };
+        let before = kernel.look()?;
+        write_back::run(&mut kernel, before, &SystemClock::default())
+    }
+}
+
+/// The kernel and this daemon, as a thread sees them that serves no request.
+struct ServedKernel<'a> {
+    root: File,
+    counts: &'a RequestCounts,
+}
+
+impl Kernel for ServedKernel<'_> {
+    fn sync(&mut self) -> io::Result<()> {
+        Ok(rustix::fs::syncfs(&self.root)?)
+    }
+
+    fn look(&mut self) -> io::Result<Look> {
+        Ok(self.counts.write_back().look(0))
     }
 }

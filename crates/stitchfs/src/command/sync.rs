@@ -1,10 +1,11 @@
 //! `stitchfs sync`: makes a mounted file system durable.
 
 use super::live;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::Parser;
 use rustix::fs::{Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use stitchfs::SYNC_XATTR;
 
@@ -31,13 +32,27 @@ pub(super) fn run(args: &Args) -> Result<u8> {
     Ok(0)
 }
 
-/// Has the kernel send what was written through mappings. It does not tell the daemon to sync.
+/// Has the kernel send what was written through mappings, and waits until the daemon has it. It does
+/// not tell the daemon to sync.
 pub(super) fn write_back(mount_point: &Path) -> Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let root = rustix::fs::open(mount_point, flags, Mode::empty());
-    let synced = root.and_then(|root| rustix::fs::syncfs(&root));
+    let root = rustix::fs::open(mount_point, flags, Mode::empty())
+        .with_context(|| mount_point.display().to_string())?;
+    write_back_by(&root, mount_point)
+}
+
+/// Does the same by an open directory of the mount.
+pub(super) fn write_back_by(dir: impl AsFd, mount_point: &Path) -> Result<()> {
     let shown = mount_point.display();
-    synced.with_context(|| format!("{shown}: the kernel's pages could not be written back"))
+    stitch_fuse::write_back::complete(dir).map_err(|error| match Errno::from_io_error(&error) {
+        Some(Errno::TIMEDOUT) => anyhow!(
+            "{shown}: cannot see that the kernel's pages were written back: the daemon does not \
+             come on, or programs write all the time; try again later"
+        ),
+        _ => anyhow::Error::new(error).context(format!(
+            "{shown}: the kernel's pages could not be written back"
+        )),
+    })
 }
 
 fn tell(mount_point: &Path) -> Result<()> {

@@ -1,6 +1,6 @@
 //! The mount whose transactions a command is about.
 
-use super::super::{live, snapshot};
+use super::super::{live, snapshot, sync};
 use super::names::{self, ViewPath};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
@@ -73,14 +73,13 @@ impl TxnMount {
         outer.chain([name]).collect::<Vec<_>>().join("/")
     }
 
-    /// Has the kernel write back what programs wrote through mappings, in all views of the mount.
+    /// Has the kernel write back what programs wrote through mappings, in all views of the mount,
+    /// and waits until the daemon has it.
     ///
     /// # Errors
     /// It could not.
     pub(super) fn write_back(&self) -> Result<()> {
-        let shown = self.mount.display();
-        rustix::fs::syncfs(&self.dir)
-            .with_context(|| format!("{shown}: the kernel's pages could not be written back"))
+        sync::write_back_by(&self.dir, &self.mount)
     }
 
     /// Why the daemon did not do it.
