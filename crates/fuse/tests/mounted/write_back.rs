@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
+use std::mem::ManuallyDrop;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -127,11 +128,12 @@ impl Mounted {
         self.dir.path().join(number.to_string())
     }
 
-    /// Maps the beginning of a file, whose pages are read.
-    fn map(&self, number: u64, pages: usize) -> Map {
+    /// Maps the beginning of a file. It stays mapped: unmapping would write it back and wait, with
+    /// the memory of this process locked, which the daemon in it needs.
+    fn map(&self, number: u64, pages: usize) -> ManuallyDrop<Map> {
         let path = self.path(number);
         let file = OpenOptions::new().read(true).write(true).open(path);
-        Map::new(&file.unwrap(), pages * PAGE)
+        ManuallyDrop::new(Map::new(&file.unwrap(), pages * PAGE))
     }
 
     fn root(&self) -> File {
@@ -208,7 +210,7 @@ fn pages_of_many_files_have_reached_the_daemon() {
         return;
     };
     let files = || (0..300).map(|number| (number, 0));
-    let maps: Vec<Map> = files().map(|(number, _)| mounted.map(number, 1)).collect();
+    let maps: Vec<_> = files().map(|(number, _)| mounted.map(number, 1)).collect();
     let root = mounted.root();
     for round in 1..=ROUNDS {
         maps.iter().for_each(|map| map.write(0, &[round]));
