@@ -25,7 +25,7 @@ pub(crate) trait Kernel {
     fn look(&mut self) -> io::Result<Look>;
 }
 
-/// Writes back what is dirty now, and waits until the daemon has it. `before` is a look from before.
+/// Writes back what is dirty now, and waits until the daemon has it. `before` is an earlier look.
 ///
 /// # Errors
 /// Those of the kernel; `ETIMEDOUT` if the end cannot be seen.

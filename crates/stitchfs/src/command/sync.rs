@@ -32,7 +32,7 @@ pub(super) fn run(args: &Args) -> Result<u8> {
     Ok(0)
 }
 
-/// Has the kernel send what was written through mappings, and waits until the daemon has it. It does
+/// Has the kernel send what was written through mappings, and waits until the daemon has it. Does
 /// not tell the daemon to sync.
 pub(super) fn write_back(mount_point: &Path) -> Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
