@@ -1,8 +1,8 @@
 //! Point reads, of one key and of several.
 //!
-//! A read of several keys is one `MultiGet`: RocksDB sorts the keys, and reads the blocks of a table
-//! that are not in its cache together. Values of a read stay in RocksDB's hands until they are
-//! copied, with their blocks, so the keys go to it in groups of [`GROUP_MAX`].
+//! A read of several keys is one `MultiGet`: RocksDB sorts the keys, and reads the blocks of a
+//! table that are not in its cache together. Values of a read stay in RocksDB's hands until they
+//! are copied, with their blocks, so the keys go to it in groups of [`GROUP_MAX`].
 
 #![expect(unsafe_code, reason = "calls of a C library")]
 

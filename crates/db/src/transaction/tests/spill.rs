@@ -384,7 +384,7 @@ impl WrappedEngine for Paged {
 
 /// Keys are compared only if there is something to compare them with.
 #[test]
-fn a_tree_that_nobody_else_has_changed_is_compared_as_a_whole() {
+fn a_tree_that_no_other_writer_has_changed_is_compared_as_a_whole() {
     // What another changes before the commit: nothing, another tree, keys beside and among those.
     for (changed, is_compared, is_refused) in [
         (None, false, false),
