@@ -194,7 +194,7 @@ impl History<'_> {
     /// case. To be called by a thread of its own, again after [`HistoryRound::next_s`].
     ///
     /// # Errors
-    /// Those of [`FileSystem::create_snapshot`] but for names and paths; what was done before stays
+    /// Those of [`crate::Snapshots::create`] but for names and paths; what was done before stays
     /// done. The same one is logged once, and [`Self::last_error`] tells it.
     ///
     /// # Cost

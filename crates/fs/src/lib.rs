@@ -88,9 +88,7 @@ pub use policy::{
     PolicyRule,
 };
 pub use schema::{CompressOptions, has_external_files, set_compression};
-pub use snapshot::{
-    SNAPSHOT_NAME_BYTES_MAX, SnapshotInfo, SnapshotPart, SnapshotView, VIEW_INO_BITS,
-};
+pub use snapshot::{SNAPSHOT_NAME_BYTES_MAX, SnapshotInfo, SnapshotPart, SnapshotView, Snapshots};
 pub use stitch_kv::SpaceShare;
 pub use system::FileSystem;
 pub use transaction::{
@@ -106,5 +104,5 @@ pub use types::{
 };
 pub use upsert::register_upserts;
 pub use usage::Usage;
-pub use views::{CloneInfo, CloneSource, INNER_CLONES_MAX, LiveView};
+pub use views::{CloneInfo, CloneSource, INNER_CLONES_MAX, LiveView, VIEW_INO_BITS};
 pub use xattr::XATTR_VALUE_BYTES_MAX;

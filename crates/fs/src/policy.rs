@@ -188,7 +188,7 @@ impl Policies<'_> {
     /// # Errors
     /// [`FsError::Invalid`] for an interval of 0 or more than [`POLICY_EVERY_S_MAX`], and for what
     /// is no prefix: 1 to [`POLICY_PREFIX_BYTES_MAX`] bytes without slashes and control characters;
-    /// those of [`FileSystem::create_snapshot`].
+    /// those of [`crate::Snapshots::create`].
     ///
     /// # Durability
     /// On the medium when this returns.

@@ -266,11 +266,6 @@ impl FileSystem {
         }
     }
 
-    /// Reports whether an inode may be purged here: no other file system has it.
-    pub(crate) fn owns(&self, ino: Ino) -> bool {
-        self.branch.is_none_or(|rules| rules.owns(ino))
-    }
-
     /// Reports whether a sync reaches the medium.
     pub(crate) fn syncs(&self) -> bool {
         self.branch.is_none_or(BranchRules::syncs)

@@ -182,7 +182,11 @@ impl Changer {
     /// Keeps the present as a moment.
     fn keep(&mut self) {
         let name = format!("m{}", self.moments.len());
-        let info = self.fs.create_snapshot(ROOT, &name).expect("it is created");
+        let info = self
+            .fs
+            .snapshots()
+            .create(ROOT, &name)
+            .expect("it is created");
         // What is written at once has the same times.
         self.moments.push((info.id, Listing::read_views(&self.fs)));
     }
@@ -485,7 +489,8 @@ fn what_a_walk_does_better_is_left_to_it() {
     assert!(matches!(gone, Err(FsError::NotFound)));
     let later = changer
         .fs
-        .create_snapshot(ROOT, "later")
+        .snapshots()
+        .create(ROOT, "later")
         .expect("it is created");
     let turned = changer.fs.differences(sides(dir, later.id, Some(id)), None);
     assert!(turned.is_err(), "the first moment is the later one");
@@ -509,7 +514,8 @@ fn what_a_walk_does_better_is_left_to_it() {
     assert_eq!(few.expect("they came later").len(), NAMES_MIN);
     let id = changer
         .fs
-        .create_snapshot(ROOT, "last")
+        .snapshots()
+        .create(ROOT, "last")
         .expect("it is created")
         .id;
     let ask = |dir, to| changer.fs.differences(sides(dir, id, to), None);

@@ -111,7 +111,7 @@ fn moments_are_kept_while_something_changes_and_read_as_it_was() {
         assert_eq!(tester.read(view.fs()), expected);
     }
     assert!(
-        tester.fs.snapshots().unwrap().is_empty(),
+        tester.fs.snapshots().list().unwrap().is_empty(),
         "none is a snapshot"
     );
     let gone = tester.fs.history().open(PinId(99));

@@ -234,7 +234,7 @@ impl Twins {
     fn keep(&mut self) {
         let (source, clone) = self.listings();
         let name = format!("m{}", self.moments.len());
-        let info = self.changer.fs.create_snapshot(ROOT, &name);
+        let info = self.changer.fs.snapshots().create(ROOT, &name);
         let id = info.expect("it is created").id;
         self.moments.push((id, source, clone));
     }
@@ -302,7 +302,7 @@ fn a_clone_of_a_snapshot_is_compared_with_it_and_with_later_ones() {
     let from = changer.moments[0].0;
     changer.clock.set(2_000);
     changer.make_file(dir, "later");
-    let past = changer.fs.open_snapshot("m0").expect("it opens");
+    let past = changer.fs.snapshots().open("m0").expect("it opens");
     let found = past.fs().lookup(at(ROOT, "dir"));
     assert_eq!(found.expect("it is there").ino, dir);
     let source = CloneSource {
