@@ -1,7 +1,7 @@
 //! What a commit reads of its transaction, read before the transaction is frozen.
 //!
-//! A mount has the kernel write back mapped pages first, which takes as long as the rest of a commit
-//! of many files. Both can be done at once: nearly always nothing is written back.
+//! A mount has the kernel write back mapped pages first, which takes as long as the rest of a
+//! commit of many files. Both can be done at once: nearly always nothing is written back.
 //!
 //! ```text
 //! moment      read ahead                         freeze   commit
@@ -40,8 +40,8 @@ impl CommitAhead {
 }
 
 impl Transactions<'_> {
-    /// Reads what a transaction has written, and has the engine prepare its absorb, while operations
-    /// in it go on. Its commit uses that, if nothing is written in it until then:
+    /// Reads what a transaction has written, and has the engine prepare its absorb, while
+    /// operations in it go on. Its commit uses that, if nothing is written in it until then:
     /// [`Self::commit_ahead`].
     ///
     /// # Errors

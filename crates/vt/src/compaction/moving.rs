@@ -1,8 +1,8 @@
 //! What absorbs that move tables from a branch to its parent need of compactions.
 //!
 //! - *Flatten*: the branch is brought to few runs. A reader meets at most so many more of them in
-//!   the parent as the branch has. What is written in the order of its keys, as the rows of new files
-//!   are, has few runs already: tables of level 0 that do not overlap are one run.
+//!   the parent as the branch has. What is written in the order of its keys, as the rows of new
+//!   files are, has few runs already: tables of level 0 that do not overlap are one run.
 //! - *Place*: each table gets the deepest level of the parent above which nothing overlaps it, so
 //!   that what is written to new keys does not go through all levels once more.
 //!
@@ -26,8 +26,8 @@ use stitch_format::vt_manifest::TableMeta;
 
 /// Most runs of a branch that is flat: tables that hold one key, and deeper levels.
 const RUNS_MAX: usize = 4;
-/// Most tables of level 0 of a branch that is flat: all may enter level 0 of the parent, and writers
-/// wait where that has too many.
+/// Most tables of level 0 of a branch that is flat: all may enter level 0 of the parent, and
+/// writers wait where that has too many.
 const LEVEL0_TABLES_MAX: usize = 8;
 
 /// A table that enters a tree.
@@ -60,8 +60,8 @@ impl Drop for Placing<'_> {
 }
 
 impl TreeVersion {
-    /// Reports whether it has few runs: the most tables of level 0 that hold one key, and the deeper
-    /// levels.
+    /// Reports whether it has few runs: the most tables of level 0 that hold one key, and the
+    /// deeper levels.
     pub(crate) fn is_flat(&self) -> bool {
         let deeper = self.levels[1..].iter().filter(|l| !l.tables.is_empty());
         let deeper = deeper.count();

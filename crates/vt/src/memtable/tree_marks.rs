@@ -5,11 +5,12 @@
 //! may_have              3, 6, 67, 70    not 4: its search is spared
 //! ```
 //!
-//! Branches of branches have numbers near each other, so the trees of a chain have bits of their own.
+//! Branches of branches have numbers near each other, so the trees of a chain have bits of their
+//! own.
 //!
 //! Invariants:
-//! - a tree is marked before its first entry is added. A reader that may see an entry has read, with
-//!   an acquiring load, what its writer published after that; so it sees the mark;
+//! - a tree is marked before its first entry is added. A reader that may see an entry has read,
+//!   with an acquiring load, what its writer published after that; so it sees the mark;
 //! - a mark is never taken back.
 
 use stitch_base::TreeId;
