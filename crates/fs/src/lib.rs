@@ -92,10 +92,11 @@ pub use snapshot::{SNAPSHOT_NAME_BYTES_MAX, SnapshotInfo, SnapshotPart, Snapshot
 pub use stitch_kv::SpaceShare;
 pub use system::FileSystem;
 pub use transaction::{
-    BeginOptions, Conflict, ConflictKind, LOCKED_PATHS_MAX, LockTicket, NESTED_DEPTH_MAX,
-    PathChange, PathLock, PathLocks, PausedRecords, ReadKind, RecordKey, RecordRules, RecordSides,
-    Side, TRANSACTION_NAME_BYTES_MAX, TransactionInfo, TransactionIsolation, TransactionLife,
-    TransactionRecords, TransactionState, TransactionView, Transactions, is_file_system_tree,
+    BeginOptions, CommitAhead, Conflict, ConflictKind, LOCKED_PATHS_MAX, LockTicket,
+    NESTED_DEPTH_MAX, PathChange, PathLock, PathLocks, PausedRecords, ReadKind, RecordKey,
+    RecordRules, RecordSides, Side, TRANSACTION_NAME_BYTES_MAX, TransactionInfo,
+    TransactionIsolation, TransactionLife, TransactionRecords, TransactionState, TransactionView,
+    Transactions, is_file_system_tree,
 };
 pub use types::{
     AtimePolicy, Attr, Caller, ClearSetId, DirEntry, DirName, FallocateMode, FileKind, FsOptions,

@@ -87,9 +87,9 @@ impl Side {
 #[test]
 fn a_snapshot_takes_one_and_one_for_writes_before_it() {
     let side = side();
-    let created = side.syncs(|name| side.fs.create_snapshot(side.dir, name));
+    let created = side.syncs(|name| side.fs.snapshots().create(side.dir, name));
     assert_eq!(created, [1, 2]);
-    let deleted = side.syncs(|name| side.fs.delete_snapshot(name));
+    let deleted = side.syncs(|name| side.fs.snapshots().delete(name));
     assert_eq!(deleted, [1, 2]);
 }
 

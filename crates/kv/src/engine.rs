@@ -530,7 +530,8 @@ pub trait Engine: Send + Sync {
     /// Does in advance the part of [`Self::absorb`] of these branches that can run while others
     /// write. A caller that absorbs under locks of its own calls this before it takes them, once
     /// there are no more writes to the branches. It changes nothing that a reader sees. The call is
-    /// optional.
+    /// optional. Writes to the branches may come, too: what they leave is done by a later call, or
+    /// by the absorb.
     ///
     /// # Errors
     /// As [`Self::absorb`]. None if the engine can do nothing ahead.

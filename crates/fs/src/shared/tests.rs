@@ -1,6 +1,7 @@
 //! What opening a store with many shared contents reads, and when those go that a crash has left.
 
 use super::*;
+use crate::change::Changes;
 use crate::{FileSystem, FsOptions, register_upserts};
 use stitch_base::random::bytes16;
 use stitch_base::sync::Arc;
@@ -61,7 +62,8 @@ impl Store {
     /// Puts rows of contents. Each has `users`, but one in a thousand, which a crash has left.
     fn put_contents(&self, count: u64, users: u64) {
         let (fs, _) = self.open();
-        fs.mark_header(|header| header.has_shared = true)
+        Changes::of(&fs)
+            .mark_header(|header| header.has_shared = true)
             .expect("there is room");
         let keys = fs.store.keys;
         let mut batch = fs.store.batch();

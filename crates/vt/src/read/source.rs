@@ -226,6 +226,10 @@ impl ReadPath {
         let id = tree.info.id;
         let (start, end) = (bounds.start.as_slice(), bounds.end.as_deref());
         for buffer in &view.buffers {
+            let runs = buffer.direct.overlapping(id, start, end);
+            if runs.is_empty() && !buffer.memtable.may_hold(id) {
+                continue;
+            }
             let range_deletes = buffer.memtable.range_deletes(id);
             let deletes = if range_deletes.is_empty() {
                 SourceDeletes::None
@@ -237,7 +241,6 @@ impl ReadPath {
                 true => entries,
                 false => Box::new(Loading::new(entries, self.values(), Arc::clone(bounds))),
             };
-            let runs = buffer.direct.overlapping(id, start, end);
             if !runs.is_empty() {
                 let mut all = vec![entries];
                 all.extend(runs.iter().map(|run| run.blocks.iter(Arc::clone(bounds))));
