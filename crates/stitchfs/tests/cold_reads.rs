@@ -144,10 +144,8 @@ fn a_cold_file_in_order_is_read_once_in_few_requests() {
         let ((reads, blocks), ()) = cold(&path, |files| {
             read_by(&files.root().open("long").unwrap(), 64 * MIB, len);
         });
-        eprintln!(
-            "in order by {len}: {reads}, {blocks} for {}",
-            64 * MIB / CHUNK
-        );
+        assert!(reads <= 100, "{reads} by {len}");
+        assert!(blocks <= 64 * MIB / CHUNK + 16, "{blocks} by {len}");
     }
 }
 

@@ -48,7 +48,7 @@ fn in_a_walk_the_first_file_prefetches_all() {
     let mut siblings = Siblings::default();
     for dir in 100..108 {
         let second = parts(&mut siblings, Ino(dir), &[1, 2]);
-        assert!(second.iter().any(|part| *part == Part::All), "{second:?}");
+        assert!(second.contains(&Part::All), "{second:?}");
         siblings.mark_prefetched(Ino(dir), 2);
     }
     assert_eq!(note(&mut siblings, Ino(200), 1), (Part::All, true));
