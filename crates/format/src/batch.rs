@@ -268,6 +268,7 @@ impl<'a> Messages<'a> {
 }
 
 /// Reads a message, from its kind on. `value` reads that of a put, with its length.
+#[inline]
 pub(crate) fn read_message<'a>(
     reader: &mut Reader<'a>,
     value: impl FnOnce(&mut Reader<'a>) -> Result<&'a [u8], FormatError>,
@@ -293,22 +294,29 @@ pub(crate) fn read_message<'a>(
                 delta: reader.bytes()?,
             }
         }
-        other => return Err(reader.field("kind", "1 to 4", other.to_string())),
+        other => return Err(refused(reader, "kind", "1 to 4", other.into())),
     };
     Ok((tree, message))
 }
 
+#[inline]
 pub(crate) fn read_tree(reader: &mut Reader<'_>) -> Result<TreeId, FormatError> {
-    let tree = read_u32(reader, "tree")?;
-    if tree == 0 {
-        return Err(reader.field("tree", "above 0", tree.to_string()));
+    match read_u32(reader, "tree")? {
+        0 => Err(refused(reader, "tree", "above 0", 0)),
+        tree => Ok(TreeId(tree)),
     }
-    Ok(TreeId(tree))
 }
 
+#[inline]
 fn read_u32(reader: &mut Reader<'_>, field: &'static str) -> Result<u32, FormatError> {
     let value = reader.varint()?;
-    u32::try_from(value).map_err(|_| reader.field(field, "at most 32 bits", value.to_string()))
+    u32::try_from(value).map_err(|_| refused(reader, field, "at most 32 bits", value))
+}
+
+/// The error of a field with a number that is not allowed there.
+#[cold]
+fn refused(reader: &Reader<'_>, field: &'static str, want: &'static str, got: u64) -> FormatError {
+    reader.field(field, want, got.to_string())
 }
 
 impl<'a> Iterator for Messages<'a> {

@@ -37,6 +37,7 @@ impl<'a> Reader<'a> {
     }
 
     /// True when nothing is left.
+    #[inline]
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.at == self.bytes.len()
@@ -185,6 +186,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// Those of [`Self::varint`] and [`Self::take`].
+    #[inline]
     pub fn bytes(&mut self) -> Result<&'a [u8], FormatError> {
         let len = self.varint_usize()?;
         self.take(len)

@@ -7,7 +7,7 @@
 //! 3. Outside the lock, where asked for: the log is synced. Syncs of several commits are one.
 //!
 //! ```text
-//! batch -- Segments::of --> segments -- Placement::decide --> parts --> zones, log, memtable
+//! batch -- Segments::fill --> segments -- Placement::decide --> parts --> zones, log, memtable
 //!          one pass         state, write streams --^
 //! ```
 //!
@@ -145,7 +145,8 @@ impl Committer {
     ) -> Result<Seqno, KvError> {
         self.gate.check_writable()?;
         let view = self.views.get();
-        let mut segments = self.segments(batch, &view.version)?;
+        let mut segments = Segments::new();
+        self.fill_segments(&mut segments, batch, &view.version)?;
         if options.sync {
             self.note_asked_sync();
         }
@@ -192,28 +193,31 @@ impl Committer {
     }
 
     /// Checks everything that can be checked without a lock, and divides the batch into segments.
-    fn segments<'b>(
+    fn fill_segments<'b>(
         &self,
+        segments: &mut Segments<'b>,
         batch: &'b Batch<'_>,
         version: &Version,
-    ) -> Result<Segments<'b>, KvError> {
+    ) -> Result<(), KvError> {
         let limits = self.limits();
         limits.check_batch(batch)?;
         let options_of = |tree| Some(&version.trees.get(&tree)?.info.options);
         let check = |message: Message<'_>| limits.check_message(message, &self.options.upserts);
-        let segments = Segments::of(batch, options_of, check)?;
+        segments.fill(batch, options_of, check)?;
         let Tally {
             longest_key,
             longest_operand,
             ..
         } = segments.tally;
         self.space.note_longest(longest_key, longest_operand);
-        Ok(segments)
+        Ok(())
     }
 
     /// Checks a batch that goes to the log as a whole. Returns its figures.
     fn tally(&self, batch: &Batch<'_>, version: &Version) -> Result<Tally, KvError> {
-        Ok(self.segments(batch, version)?.tally)
+        let mut segments = Segments::new();
+        self.fill_segments(&mut segments, batch, version)?;
+        Ok(segments.tally)
     }
 
     /// Appends, inserts and publishes. Returns the last sequence number and the end of the log.

@@ -57,6 +57,7 @@ impl<'a> HintedMessages<'a> {
     }
 
     /// Returns the name of the message with this range.
+    #[inline]
     fn name_of(&mut self, range: &Range<Position>) -> Option<StreamName> {
         let named = self.next?;
         self.is_named |= named.range.start == range.start;
@@ -73,6 +74,7 @@ impl<'a> HintedMessages<'a> {
 impl<'a> Iterator for HintedMessages<'a> {
     type Item = HintedMessage<'a>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         let start = self.messages.position();
         let message = self.messages.next()?;

@@ -72,20 +72,28 @@ pub(super) struct Tally {
 }
 
 impl<'a> Segments<'a> {
-    /// Walks a batch once. `check` refuses messages; `options_of` returns the options of a tree.
-    ///
-    /// # Errors
-    /// Those of `check`.
-    pub(super) fn of<'o>(
-        batch: &'a Batch<'_>,
-        options_of: impl Fn(TreeId) -> Option<&'o TreeOptions>,
-        check: impl Fn(Message<'_>) -> Result<(), KvError>,
-    ) -> Result<Self, KvError> {
-        let mut segments = Self {
+    /// Those of an empty batch.
+    pub(super) const fn new() -> Self {
+        Self {
             tally: Tally::new(),
             before: Vec::new(),
             last: None,
-        };
+        }
+    }
+
+    /// Walks a batch once, and adds its messages where they are: the segments are not moved, which
+    /// a commit of one message would feel. `check` refuses messages; `options_of` returns the
+    /// options of a tree.
+    ///
+    /// # Errors
+    /// Those of `check`.
+    pub(super) fn fill<'o>(
+        &mut self,
+        batch: &'a Batch<'_>,
+        options_of: impl Fn(TreeId) -> Option<&'o TreeOptions>,
+        check: impl Fn(Message<'_>) -> Result<(), KvError>,
+    ) -> Result<(), KvError> {
+        debug_assert!(self.last.is_none(), "segments are of one batch");
         let mut known: Option<(TreeId, Option<&TreeOptions>)> = None;
         for hinted in batch.hinted_messages() {
             check(hinted.message)?;
@@ -94,10 +102,10 @@ impl<'a> Segments<'a> {
                 _ => options_of(hinted.tree),
             };
             known = Some((hinted.tree, options));
-            segments.tally.add(hinted.tree, &hinted.message, options);
-            segments.add(hinted, options);
+            self.tally.add(hinted.tree, &hinted.message, options);
+            self.add(&hinted, options);
         }
-        Ok(segments)
+        Ok(())
     }
 
     /// Returns the segments in the order of the batch.
@@ -117,7 +125,7 @@ impl<'a> Segments<'a> {
         }
     }
 
-    fn add(&mut self, hinted: HintedMessage<'a>, options: Option<&TreeOptions>) {
+    fn add(&mut self, hinted: &HintedMessage<'a>, options: Option<&TreeOptions>) {
         if let Some(last) = &mut self.last
             && last.puts.is_none()
             && !is_long_put(&hinted.message)
@@ -149,7 +157,7 @@ const fn is_long_put(message: &Message<'_>) -> bool {
 
 impl<'a> BatchSegment<'a> {
     /// Makes a segment of one message.
-    fn of(hinted: HintedMessage<'a>, options: Option<&TreeOptions>) -> Self {
+    fn of(hinted: &HintedMessage<'a>, options: Option<&TreeOptions>) -> Self {
         let puts = match hinted.message {
             Message::Put { key, value } if is_long_value(key, value) => Some(SegmentPuts {
                 puts: Puts {
@@ -174,7 +182,7 @@ impl<'a> BatchSegment<'a> {
             _ => None,
         };
         Self {
-            range: hinted.range,
+            range: hinted.range.clone(),
             count: 1,
             puts,
         }

@@ -3,6 +3,19 @@
 use super::super::batch_text::batch_of;
 use super::*;
 
+impl<'a> Segments<'a> {
+    /// Returns the segments of a batch.
+    pub(in crate::commit) fn of<'o>(
+        batch: &'a Batch<'_>,
+        options_of: impl Fn(TreeId) -> Option<&'o TreeOptions>,
+        check: impl Fn(Message<'_>) -> Result<(), KvError>,
+    ) -> Result<Self, KvError> {
+        let mut segments = Self::new();
+        segments.fill(batch, options_of, check)?;
+        Ok(segments)
+    }
+}
+
 fn options_of(tree: TreeId) -> Option<&'static TreeOptions> {
     static OPTIONS: std::sync::OnceLock<TreeOptions> = std::sync::OnceLock::new();
     let options = OPTIONS.get_or_init(|| TreeOptions {
