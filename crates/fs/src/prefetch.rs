@@ -27,7 +27,7 @@ mod walk;
 use crate::inode::{Inode, Inodes};
 use crate::schema::Store;
 use listing::{FIRST_HASH, Listing, is_prefetched};
-use policy::{Event, Load, Name, Need, Policy, Span};
+use policy::{HashedName, Load, LoadSpan, Need, Observation, Policy};
 use sequential::FileRead;
 use stitch_base::Ino;
 use stitch_base::sync::Mutex;
@@ -76,7 +76,7 @@ impl<'fs> Prefetcher<'fs> {
     /// likely to be read.
     pub(crate) fn file_read(&self, inode: &Inode, number: Ino, offset: u64, len: u64) {
         let head = &inode.head;
-        self.observe(Event::Read(FileRead {
+        self.observe(Observation::Read(FileRead {
             ino: head.ino,
             contents: number,
             offset,
@@ -85,24 +85,24 @@ impl<'fs> Prefetcher<'fs> {
         }));
         if offset == 0
             && is_prefetched(head)
-            && let Some(name) = Name::of(inode, self.store)
+            && let Some(name) = HashedName::of(inode, self.store)
         {
-            self.observe(Event::Started(name));
+            self.observe(Observation::Started(name));
         }
     }
 
     /// Prefetches the names of a directory that is about to be listed, and of its neighbours, where
     /// directory after directory is listed.
     pub(crate) fn dir_listed(&self, inode: &Inode) {
-        if let Some(name) = Name::of(inode, self.store) {
+        if let Some(name) = HashedName::of(inode, self.store) {
             let dir = inode.head.ino;
-            self.observe(Event::Listed { dir, name });
+            self.observe(Observation::Listed { dir, name });
         }
     }
 
     /// Brings an event to the policy, hands its hints to the engine, and brings what it must know
     /// then, until it asks for nothing.
-    fn observe(&self, event: Event) {
+    fn observe(&self, event: Observation) {
         let mut next = Some(event);
         while let Some(event) = next {
             let (loads, need) = self.history.policy.lock().observe(event);
@@ -111,7 +111,11 @@ impl<'fs> Prefetcher<'fs> {
                 if self.load(&load) {
                     continue;
                 }
-                let _ = self.history.policy.lock().observe(Event::Refused(load));
+                let _ = self
+                    .history
+                    .policy
+                    .lock()
+                    .observe(Observation::Refused(load));
                 if is_sequential {
                     // The pieces behind it are read after it.
                     break;
@@ -127,17 +131,17 @@ impl<'fs> Prefetcher<'fs> {
         let chunk = |ino| keys.chunk(ino, 0);
         let own = |ino| keys.own(ino);
         let (range, beyond) = match &load.span {
-            Span::Bytes(contents, bytes) => {
+            LoadSpan::Bytes(contents, bytes) => {
                 let chunks = bytes.start / CHUNK_BYTES..bytes.end.div_ceil(CHUNK_BYTES);
                 (keys.chunks(*contents, &chunks), None)
             }
-            Span::Files(numbers) => {
+            LoadSpan::Files(numbers) => {
                 let files = keys.chunks_of(Ino(numbers.start), Ino(numbers.end));
                 (files, load.beyond.map(chunk))
             }
-            Span::Names(dir) => (keys.directory(*dir), load.beyond.map(own)),
+            LoadSpan::Names(dir) => (keys.directory(*dir), load.beyond.map(own)),
         };
-        let is_contents = !matches!(load.span, Span::Names(_));
+        let is_contents = !matches!(load.span, LoadSpan::Names(_));
         let hint = ReadHint {
             range: range.keys(),
             beyond: beyond.as_deref(),
@@ -149,11 +153,11 @@ impl<'fs> Prefetcher<'fs> {
     }
 
     /// Returns what the policy must know. Errors surface on the foreground read.
-    fn answer(&self, need: Need) -> Event {
+    fn answer(&self, need: Need) -> Observation {
         match need {
             Need::Files(guess, from_hash) => {
                 let found = Listing::of(self.store, guess.dir, from_hash);
-                Event::Files(guess, found.ok())
+                Observation::Files(guess, found.ok())
             }
             Need::NextDir(mut order) => {
                 let next = order.next(self.store, self.inodes);
@@ -161,7 +165,7 @@ impl<'fs> Prefetcher<'fs> {
                     let listing = Listing::of(self.store, dir, FIRST_HASH);
                     Some((dir, listing.ok()?))
                 });
-                Event::NextDir(order, found)
+                Observation::NextDir(order, found)
             }
         }
     }

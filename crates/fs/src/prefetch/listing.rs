@@ -1,7 +1,7 @@
 //! What guesses are made from: files among the names of a directory, the ranges of inode numbers
 //! that they lie in, and the next directory in the order of listing.
 
-use super::policy::{Load, Name, REACH_MAX, Span};
+use super::policy::{HashedName, Load, LoadSpan, REACH_MAX};
 use crate::FsResult;
 use crate::contents::Contents;
 use crate::inode::Inodes;
@@ -97,7 +97,7 @@ impl Listing {
     /// Returns the loads of the files of a directory; `beyond` is that of the last.
     pub(super) fn loads(&self, of: Ino, priority: Priority, beyond: Option<Ino>) -> Vec<Load> {
         let load = |files| Load {
-            span: Span::Files(files),
+            span: LoadSpan::Files(files),
             of,
             beyond: None,
             order: ReadOrder::Random,
@@ -140,11 +140,11 @@ impl Listing {
 /// A place in the order of listing: the directories from the top of a search down, each with the
 /// hash to scan next.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct ListingOrder(pub(super) Vec<Name>);
+pub(super) struct ListingOrder(pub(super) Vec<HashedName>);
 
 impl ListingOrder {
     /// The place behind a name.
-    pub(super) fn behind(name: Name) -> Self {
+    pub(super) fn behind(name: HashedName) -> Self {
         Self(vec![name.next()])
     }
 
@@ -159,9 +159,9 @@ impl ListingOrder {
             match find_directory(store, *at)? {
                 Step::Found(..) if is_deepest => self.0.clear(),
                 Step::Found(dir, hash) => {
-                    *at = Name { hash, ..*at }.next();
+                    *at = HashedName { hash, ..*at }.next();
                     let hash = FIRST_HASH;
-                    self.0.push(Name { dir, hash });
+                    self.0.push(HashedName { dir, hash });
                     return Ok(Some(dir));
                 }
                 Step::Part(next_hash) => at.hash = next_hash,
@@ -169,8 +169,8 @@ impl ListingOrder {
                     let dir = at.dir;
                     self.0.pop();
                     if self.0.is_empty() {
-                        let name = Name::of(&inodes.get(dir)?, store);
-                        self.0.extend(name.map(Name::next));
+                        let name = HashedName::of(&inodes.get(dir)?, store);
+                        self.0.extend(name.map(HashedName::next));
                     }
                 }
             }
@@ -189,7 +189,7 @@ enum Step {
 }
 
 /// Finds the first directory among the names of one, from a hash on.
-fn find_directory(store: &Store, from: Name) -> FsResult<Step> {
+fn find_directory(store: &Store, from: HashedName) -> FsResult<Step> {
     let mut scan = store.scan(&store.keys.dentries_from(from.dir, from.hash))?;
     for number in 0..=ROWS_MAX {
         let Some((key, row)) = scan.next()? else {

@@ -30,12 +30,12 @@ pub(super) const REACH_MAX: u64 = 1024;
 
 /// A name: its directory and its hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Name {
+pub(super) struct HashedName {
     pub(super) dir: Ino,
     pub(super) hash: u64,
 }
 
-impl Name {
+impl HashedName {
     /// Returns the name of an inode that has one of its own.
     pub(super) fn of(inode: &Inode, store: &Store) -> Option<Self> {
         match &inode.location {
@@ -56,13 +56,13 @@ impl Name {
 
 /// An observation, or the answer to a need.
 #[derive(Debug)]
-pub(super) enum Event {
+pub(super) enum Observation {
     /// A part of a file in chunks is read.
     Read(FileRead),
     /// A short file with this name is read from its start.
-    Started(Name),
+    Started(HashedName),
     /// A directory with this name is about to be listed.
-    Listed { dir: Ino, name: Name },
+    Listed { dir: Ino, name: HashedName },
     /// What is in a directory; `None` if it could not be read.
     Files(DirGuess, Option<Listing>),
     /// The next directory and what is in it; `None` if the search ends before.
@@ -74,9 +74,9 @@ pub(super) enum Event {
 /// What the policy must know before it guesses on.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Need {
-    /// [`Event::Files`], from this hash on.
+    /// [`Observation::Files`], from this hash on.
     Files(DirGuess, u64),
-    /// [`Event::NextDir`].
+    /// [`Observation::NextDir`].
     NextDir(ListingOrder),
 }
 
@@ -92,7 +92,7 @@ pub(super) struct DirGuess {
 
 /// Rows to load.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Span {
+pub(super) enum LoadSpan {
     /// These bytes of contents.
     Bytes(Ino, Range<u64>),
     /// All contents of inodes with these numbers.
@@ -104,7 +104,7 @@ pub(super) enum Span {
 /// A hint: rows that are likely to be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Load {
-    pub(super) span: Span,
+    pub(super) span: LoadSpan,
     /// The file, or the directory whose files or names they are.
     pub(super) of: Ino,
     /// Rows of inodes below this one that are read with the others are wanted, too.
@@ -114,7 +114,7 @@ pub(super) struct Load {
 }
 
 /// What to load, and what the policy must know then.
-pub(super) type Hints = (Vec<Load>, Option<Need>);
+pub(super) type Guesses = (Vec<Load>, Option<Need>);
 
 /// The access history of a file system.
 #[derive(Debug, Default)]
@@ -129,26 +129,26 @@ pub(super) struct Policy {
 
 impl Policy {
     /// Takes note of an event. Returns what to load now.
-    pub(super) fn observe(&mut self, event: Event) -> Hints {
+    pub(super) fn observe(&mut self, event: Observation) -> Guesses {
         match event {
-            Event::Read(read) => (self.reads.note(&read), None),
-            Event::Started(name) => (Vec::new(), self.started(name)),
-            Event::Listed { dir, name } => (self.listed(dir, name), None),
-            Event::Files(guess, listing) => {
+            Observation::Read(read) => (self.reads.note(&read), None),
+            Observation::Started(name) => (Vec::new(), self.started(name)),
+            Observation::Listed { dir, name } => (self.listed(dir, name), None),
+            Observation::Files(guess, listing) => {
                 let loads = listing.map(|listing| self.files(guess, &listing));
                 let need = self.begin_walk(guess.dir, guess.first);
                 (loads.unwrap_or_default(), need)
             }
-            Event::NextDir(order, found) => self.next_dir(order, found),
-            Event::Refused(load) => {
+            Observation::NextDir(order, found) => self.next_dir(order, found),
+            Observation::Refused(load) => {
                 self.refused(&load);
-                Hints::default()
+                Guesses::default()
             }
         }
     }
 
-    fn started(&mut self, name: Name) -> Option<Need> {
-        let Name { dir, hash } = name;
+    fn started(&mut self, name: HashedName) -> Option<Need> {
+        let HashedName { dir, hash } = name;
         let (part, is_first) = self.siblings.note(name);
         let first = is_first.then_some(hash);
         let guess = |is_part| DirGuess {
@@ -164,11 +164,11 @@ impl Policy {
     }
 
     /// Where directory after directory is listed, the names of this one and of its neighbours.
-    fn listed(&mut self, dir: Ino, name: Name) -> Vec<Load> {
+    fn listed(&mut self, dir: Ino, name: HashedName) -> Vec<Load> {
         // Only the history counts here, not the part.
         let _ = self.listings.note(name);
         let load = || Load {
-            span: Span::Names(dir),
+            span: LoadSpan::Names(dir),
             of: dir,
             beyond: Some(Ino(dir.0.saturating_add(REACH_MAX))),
             order: ReadOrder::Random,
@@ -195,7 +195,7 @@ impl Policy {
     }
 
     /// The files of a directory that comes next, if directories come in the order of listing.
-    fn next_dir(&mut self, order: ListingOrder, found: Option<(Ino, Listing)>) -> Hints {
+    fn next_dir(&mut self, order: ListingOrder, found: Option<(Ino, Listing)>) -> Guesses {
         let expected = self.walk.found(order, found);
         let loads = expected.map(|(dir, listing)| {
             self.siblings.expect_dir(dir, listing.files.len());
@@ -206,20 +206,20 @@ impl Policy {
 
     fn refused(&mut self, load: &Load) {
         match (&load.span, load.priority) {
-            (Span::Bytes(_, bytes), _) => self.reads.note_refused(load.of, bytes.start),
+            (LoadSpan::Bytes(_, bytes), _) => self.reads.note_refused(load.of, bytes.start),
             (_, Priority::Later) => {
                 // Its own first reads prefetch it.
                 self.siblings.forget(load.of);
                 self.walk.give_up();
             }
-            (Span::Files(_) | Span::Names(_), Priority::Soon) => {}
+            (LoadSpan::Files(_) | LoadSpan::Names(_), Priority::Soon) => {}
         }
     }
 
     /// Looks for the directories after one, with the hash of its first file if that is read now.
     fn begin_walk(&mut self, dir: Ino, first: Option<u64>) -> Option<Need> {
         let hash = first.filter(|_| self.siblings.is_walk())?;
-        self.walk.begin(Name { dir, hash })
+        self.walk.begin(HashedName { dir, hash })
     }
 }
 

@@ -17,7 +17,7 @@
 //!                       ^ last.end       ^ last.prefetched
 //! ```
 
-use super::policy::{Load, Span};
+use super::policy::{Load, LoadSpan};
 use super::slots::Slots;
 use std::ops::Range;
 use stitch_base::Ino;
@@ -84,7 +84,7 @@ impl FileReads {
     pub(super) fn note(&mut self, read: &FileRead) -> Vec<Load> {
         let next = self.next_range(read);
         let load = |bytes| Load {
-            span: Span::Bytes(read.contents, bytes),
+            span: LoadSpan::Bytes(read.contents, bytes),
             of: read.ino,
             beyond: None,
             order: ReadOrder::Sequential,

@@ -15,7 +15,7 @@
 //! - Where directories come in the order of listing, the next ones are prefetched before their
 //!   first file is read ([`super::walk`]).
 
-use super::policy::{Habit, Name};
+use super::policy::{Habit, HashedName};
 use super::slots::Slots;
 use stitch_base::Ino;
 
@@ -61,7 +61,7 @@ pub(super) struct Siblings {
 impl Siblings {
     /// Notes that a file was read from its start. Returns the part of its directory to scan now,
     /// and whether it is the first file of it.
-    pub(super) fn note(&mut self, name: Name) -> (Part, bool) {
+    pub(super) fn note(&mut self, name: HashedName) -> (Part, bool) {
         let slot = self.slots.of(name.dir);
         if slot.dir != name.dir.0 {
             *slot = DirReads {
@@ -80,7 +80,7 @@ impl Siblings {
     }
 
     /// Returns the part to scan with a file that was noted.
-    fn part(&mut self, Name { dir, hash }: Name) -> Part {
+    fn part(&mut self, HashedName { dir, hash }: HashedName) -> Part {
         let slot = self.slots.of(dir);
         slot.listed = match hash > slot.last_hash {
             true => slot.listed.saturating_add(1),

@@ -9,7 +9,7 @@
 //! - Directories without files to prefetch are passed over, and so are long ones.
 
 use super::listing::{Listing, ListingOrder};
-use super::policy::{Habit, Name, Need};
+use super::policy::{Habit, HashedName, Need};
 use std::collections::VecDeque;
 use stitch_base::Ino;
 
@@ -41,7 +41,7 @@ impl Walk {
 
     /// Begins to look for the directories after the one of a name, of which this is the first file
     /// that is read.
-    pub(super) fn begin(&mut self, name: Name) -> Option<Need> {
+    pub(super) fn begin(&mut self, name: HashedName) -> Option<Need> {
         if self.search.is_some() {
             // Another reader searches.
             return None;
@@ -52,7 +52,7 @@ impl Walk {
     }
 
     /// Notes the first read of a directory.
-    fn note(&mut self, name: Name) {
+    fn note(&mut self, name: HashedName) {
         self.habit.begin();
         let at = self.coming.iter().position(|(dir, _)| *dir == name.dir);
         if let Some(at) = at {

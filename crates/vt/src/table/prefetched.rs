@@ -47,7 +47,8 @@ const REFUSALS_PER_RUN: usize = 16;
 const RANDOM_REFUSALS_MAX: usize = 4;
 /// A hint for later evicts no block run that was used in this many last takes.
 const RECENT_TAKES: u64 = 32;
-/// Largest number of block runs for each full one that their memory is enough for. Of several tables with the same keys, most have few blocks.
+/// Largest number of block runs for each full one that their memory is enough for. Of several
+/// tables with the same keys, most have few blocks.
 const RUNS_PER_FULL_RUN: u64 = 4;
 
 /// The task of finding and reading the blocks of a run.

@@ -34,20 +34,20 @@ impl Script {
             let (event, expected) = line.split_once("=>").unwrap_or((line, ""));
             let words: Vec<&str> = event.split_whitespace().collect();
             let number = |at: usize| words[at].parse::<u64>().expect("a number");
-            let name = |dir, hash| Name {
+            let name = |dir, hash| HashedName {
                 dir: Ino(dir),
                 hash,
             };
             let loads = match words[0] {
-                "read" => self.observe(Event::Read(FileRead {
+                "read" => self.observe(Observation::Read(FileRead {
                     ino: Ino(number(1)),
                     contents: Ino(number(1)),
                     offset: number(2) << 10,
                     len: number(3) << 10,
                     size: number(4) << 10,
                 })),
-                "open" => self.observe(Event::Started(name(number(1), number(2)))),
-                "list" => self.observe(Event::Listed {
+                "open" => self.observe(Observation::Started(name(number(1), number(2)))),
+                "list" => self.observe(Observation::Listed {
                     dir: Ino(number(1)),
                     name: name(number(2), number(3)),
                 }),
@@ -61,24 +61,24 @@ impl Script {
     }
 
     /// Brings an event, and the answers to what the policy asks. Returns what it has loaded.
-    fn observe(&mut self, event: Event) -> String {
+    fn observe(&mut self, event: Observation) -> String {
         let mut out = Vec::new();
         let mut next = Some(event);
         while let Some(event) = next {
             let (loads, need) = self.policy.observe(event);
             out.extend(loads.iter().map(show));
             if let Some(first) = loads.into_iter().next().filter(|_| !self.has_room) {
-                let (loads, need) = self.policy.observe(Event::Refused(first));
+                let (loads, need) = self.policy.observe(Observation::Refused(first));
                 assert!(loads.is_empty() && need.is_none(), "nothing more");
             }
             next = need.map(|need| match need {
-                Need::Files(guess, _) => Event::Files(guess, Some(listing(guess.dir))),
+                Need::Files(guess, _) => Observation::Files(guess, Some(listing(guess.dir))),
                 Need::NextDir(mut order) => {
                     let next = order.0.last().map_or(0, |name| name.dir.0) + 1;
                     let dir = Ino(next);
-                    order.0.push(Name { dir, hash: 1 });
+                    order.0.push(HashedName { dir, hash: 1 });
                     let found = (next <= self.last_dir).then(|| (dir, listing(dir)));
-                    Event::NextDir(order, found)
+                    Observation::NextDir(order, found)
                 }
             });
         }
@@ -98,7 +98,7 @@ fn listing(dir: Ino) -> Listing {
 
 fn show(load: &Load) -> String {
     let span = match &load.span {
-        Span::Bytes(ino, bytes) => {
+        LoadSpan::Bytes(ino, bytes) => {
             assert_eq!(load.order, ReadOrder::Sequential);
             format!(
                 "{ino} {}+{}",
@@ -106,8 +106,8 @@ fn show(load: &Load) -> String {
                 (bytes.end - bytes.start) >> 10
             )
         }
-        Span::Files(numbers) => format!("files {}..{}", numbers.start, numbers.end),
-        Span::Names(dir) => format!("names {dir}"),
+        LoadSpan::Files(numbers) => format!("files {}..{}", numbers.start, numbers.end),
+        LoadSpan::Names(dir) => format!("names {dir}"),
     };
     let beyond = load
         .beyond

@@ -3,7 +3,7 @@ use super::*;
 const DIR: Ino = Ino(70);
 
 fn note(siblings: &mut Siblings, dir: Ino, hash: u64) -> (Part, bool) {
-    siblings.note(Name { dir, hash })
+    siblings.note(HashedName { dir, hash })
 }
 
 fn parts(siblings: &mut Siblings, dir: Ino, hashes: &[u64]) -> Vec<Part> {

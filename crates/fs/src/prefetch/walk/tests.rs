@@ -1,9 +1,9 @@
 use super::*;
 use crate::prefetch::listing::FIRST_HASH;
 
-fn name(dir: u64, hash: u64) -> Name {
+fn name(dir: u64, hash: u64) -> HashedName {
     let dir = Ino(dir);
-    Name { dir, hash }
+    HashedName { dir, hash }
 }
 
 #[test]
