@@ -13,6 +13,12 @@
 //! record hold all that was written to it. A replay of the record drops the tree if it is still
 //! there. The mark takes no sequence number. Only stores with branch trees (feature bit 2) have it.
 //!
+//! A record without items is the *closing mark* of an engine that was closed in good order. It says
+//! that no table has versions which were kept for moments that nothing holds any more. It counts
+//! only as the last record of the log, written by the generation that closed it: so a crash, or a
+//! program that does not know it, takes it back. Such a program replays nothing for it. Its
+//! sequence number is the next one to be given out.
+//!
 //! Do not renumber. Kind 0 is never valid.
 
 use crate::FormatError;
@@ -69,6 +75,19 @@ pub enum LogItem<'a> {
 #[must_use]
 pub const fn head(first: Seqno) -> [u8; HEAD_BYTES] {
     first.0.to_le_bytes()
+}
+
+/// Returns the closing mark of an engine whose next sequence number is `next`.
+#[must_use]
+pub const fn closing_mark(next: Seqno) -> [u8; HEAD_BYTES] {
+    debug_assert!(next.0 > 0, "0 is no number of a write");
+    head(next)
+}
+
+/// Reports whether a record is a closing mark.
+#[must_use]
+pub const fn is_closing_mark(record: &[u8]) -> bool {
+    record.len() == HEAD_BYTES
 }
 
 /// Walks the items of a logged commit. Ends after the first error.
@@ -143,6 +162,17 @@ mod tests {
         run.put(&mut out);
         put_message(&mut out, TreeId(1), Message::Delete { key: b"k2" });
         out
+    }
+
+    #[test]
+    fn the_closing_mark_is_pinned_and_is_nothing_to_programs_before_it() {
+        let mark = closing_mark(Seqno(7));
+        assert_eq!(mark, [7, 0, 0, 0, 0, 0, 0, 0]);
+        assert!(is_closing_mark(&mark));
+        assert!(!is_closing_mark(&sample()));
+        let (first, mut items) = LogItems::read(&mark).expect("it is long enough");
+        assert_eq!(first, Seqno(7));
+        assert!(items.next().is_none(), "nothing is replayed");
     }
 
     #[test]

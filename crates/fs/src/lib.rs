@@ -45,6 +45,7 @@ mod outcome;
 mod pins;
 mod policy;
 mod prefetch;
+mod recent;
 mod reclaim;
 mod residents;
 mod rollback;

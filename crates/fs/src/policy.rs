@@ -441,7 +441,7 @@ impl Policies<'_> {
             return Ok(true);
         }
         let view = self.pins.open_snapshot(&last.name)?;
-        let states = (TreeState::Past(&view), TreeState::Now(now));
+        let states = (&view, TreeState::Now(now));
         self.comparer
             .is_same_tree(last.root, (last.id, None), states)
     }

@@ -179,7 +179,7 @@ impl<'fs> RoomMaker<'fs> {
 
     /// Removes forgotten files, and a slice of the removed trees.
     fn give_back(&self) -> FsResult<()> {
-        unless_full(self.reclaimer.reclaim())?;
+        unless_full(self.reclaimer.reclaim_all())?;
         if self.is_removed.load(Ordering::Acquire) {
             return Ok(());
         }

@@ -246,6 +246,9 @@ fn reads_are_proportional_to_the_changes_since_a_clone_was_made() {
     let bed = Bed::new();
     let fs = bed.open();
     let top = grow(&fs, files);
+    // Clones in both are names.
+    let made = fs.make_dir(&SUPER, at(Ino::ROOT, "small"), &NEW);
+    clone(&fs, made.expect("it is made").ino, at(top, "inner"));
     let copy = clone(&fs, top, at(Ino::ROOT, "copy"));
     let sides = |view, other| {
         let at = |view| DirAt {

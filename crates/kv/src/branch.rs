@@ -78,6 +78,20 @@ pub const fn check_branch_depth(depth: usize) -> Result<(), KvError> {
     Err(KvError::TooDeep)
 }
 
+/// For engines: refuses a guard of `tree` on what was written to a branch of another tree,
+/// `parent`.
+///
+/// # Errors
+/// [`KvError::Invalid`].
+pub fn check_branch_of(branch: TreeId, parent: TreeId, tree: TreeId) -> Result<(), KvError> {
+    debug_assert!(parent < branch, "a parent is older");
+    if parent == tree {
+        return Ok(());
+    }
+    let what = format!("tree {branch} is a branch of tree {parent}, not of {tree}");
+    Err(KvError::Invalid(what))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

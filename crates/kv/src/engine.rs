@@ -552,7 +552,8 @@ pub trait Engine: Send + Sync {
     /// branches: one commit, whole or not at all, if nothing that `guards` name has changed since
     /// their moments. Each message that was written to a branch is applied to what the parent holds
     /// by then. To refuse the commit if another writer changed the same keys, add a guard on each
-    /// of [`Self::branch_keys`], as of [`Self::branch_moment`].
+    /// of [`Self::branch_keys`], or [one on all of them](Guards::written), as of
+    /// [`Self::branch_moment`].
     ///
     /// # Errors
     /// [`KvError::Conflict`], [`KvError::NoTree`] (a branch or a parent that is not alive),

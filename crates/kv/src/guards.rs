@@ -11,6 +11,9 @@
 //! - A guarded key changed if a put, a delete, an upsert or a range delete that is newer than the
 //!   guard's moment hits it.
 //! - A guarded range changed if a key in it did, or a newer range delete overlaps it.
+//! - A guard on what was written to a branch tree stands for a guard on each of its keys, and on
+//!   each range that was deleted in it, as they are when the guard is checked. The tree of the
+//!   guard is the branch's parent.
 //! - An engine may pass over messages that left a key as it was at the moment, such as the delete
 //!   of an absent key.
 
@@ -46,6 +49,8 @@ enum End {
     Key,
     Before(Range<usize>),
     Open,
+    /// The guard is of the keys of this branch tree.
+    Written(TreeId),
 }
 
 /// What a guard is on.
@@ -55,6 +60,9 @@ pub enum Guarded<'a> {
     Key(&'a [u8]),
     /// Every key of a range, present or not.
     Range(KeyRange<'a>),
+    /// Every key that was written to this branch tree of the guard's tree, and every key in the
+    /// ranges that were deleted in it, present or not.
+    Written(TreeId),
 }
 
 /// One guard of a list.
@@ -120,6 +128,15 @@ impl Guards {
         });
     }
 
+    /// Adds a guard on all that was written to a branch tree of `parent`, for engines with branch
+    /// trees. It takes no more room than one on a key, and costs a search in the branch for each
+    /// key of the parent that changed.
+    pub fn written(&mut self, parent: impl Into<TreeId>, branch: impl Into<TreeId>) {
+        let branch = branch.into();
+        assert!(branch.0 > 0, "tree 0 is never given out");
+        self.push(parent.into(), b"", |_| End::Written(branch));
+    }
+
     fn push(&mut self, tree: TreeId, start: &[u8], end: impl FnOnce(&mut Vec<u8>) -> End) {
         assert!(tree.0 > 0, "tree 0 is never given out");
         let start = append(&mut self.keys, start);
@@ -171,6 +188,7 @@ impl Guards {
             End::Key => Guarded::Key(start),
             End::Before(end) => Guarded::Range(KeyRange::new(start, &self.keys[end.clone()])),
             End::Open => Guarded::Range(KeyRange::from(start)),
+            End::Written(branch) => Guarded::Written(*branch),
         }
     }
 
@@ -220,12 +238,13 @@ impl Guards {
 }
 
 impl<'a> Guarded<'a> {
-    /// Reports whether the guard is on `key`.
+    /// Reports whether the guard is on `key`, or may be if it is on what a branch tree has.
     #[must_use]
     pub fn holds(&self, key: &[u8]) -> bool {
         match self {
             Self::Key(guarded) => *guarded == key,
             Self::Range(range) => range.start <= key && range.end.is_none_or(|end| key < end),
+            Self::Written(_) => true,
         }
     }
 
@@ -235,6 +254,7 @@ impl<'a> Guarded<'a> {
         match self {
             Self::Key(key) => key,
             Self::Range(range) => range.start,
+            Self::Written(_) => &[],
         }
     }
 }
@@ -268,6 +288,7 @@ mod tests {
         guards.move_to(&at(8));
         guards.move_to(&at(9));
         guards.range(TreeId(4), KeyRange::from(b"x"));
+        guards.written(TREE, TreeId(5));
         let all: Vec<_> = guards
             .iter()
             .map(|guard| (guard.since.seqno().0, guard.tree.0, guard.on))
@@ -276,9 +297,10 @@ mod tests {
             (7, 3, Guarded::Key(b"")),
             (7, 3, Guarded::Range(KeyRange::new(b"a", b"c"))),
             (9, 4, Guarded::Range(KeyRange::from(b"x"))),
+            (9, 3, Guarded::Written(TreeId(5))),
         ];
         assert_eq!(all, expected);
-        assert_eq!((guards.count(), guards.len_bytes()), (3, 3 + 3 * 32));
+        assert_eq!((guards.count(), guards.len_bytes()), (4, 3 + 4 * 32));
     }
 
     #[test]

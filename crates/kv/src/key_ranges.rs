@@ -84,12 +84,14 @@ impl KeyRanges {
         })
     }
 
-    /// Reports whether each key that a guard is on is in a range.
+    /// Reports whether each key that a guard is on is in a range. Keys of a branch tree are not
+    /// known here: an engine that finds one of them changed looks whether it is.
     #[must_use]
     pub fn covers(&self, on: Guarded<'_>) -> bool {
         match on {
             Guarded::Key(key) => self.has(key),
             Guarded::Range(range) => self.contains(range),
+            Guarded::Written(_) => true,
         }
     }
 

@@ -32,7 +32,8 @@ mod wrapped_engine;
 
 pub use batch::{Batch, HintedMessage, StreamName};
 pub use branch::{
-    BRANCH_DEPTH_MAX, BranchPoint, DeletedRange, NewBranch, check_branch_depth, join_ranges,
+    BRANCH_DEPTH_MAX, BranchPoint, DeletedRange, NewBranch, check_branch_depth, check_branch_of,
+    join_ranges,
 };
 pub use capabilities::Capabilities;
 pub use counters::Counters;

@@ -115,6 +115,8 @@ struct Writer {
     durability_page: Option<Lsn>,
     /// True if [`BackupLog::mark_apart`] has noted them too.
     is_noted_apart: bool,
+    /// Generation of the last record with data that was found when the log was read.
+    last_data: Option<Generation>,
     /// Positions from which on records have at least these generations. Never empty.
     generations: Vec<(Lsn, Generation)>,
     /// Records that are not yet in the operating system; they end at `end`.
@@ -206,6 +208,7 @@ impl BackupLog {
             is_noted: false,
             durability_page: None,
             is_noted_apart: false,
+            last_data: None,
             generations: vec![(start, version.log_generation)],
             buffer: Vec::new(),
             tail: Tail::default(),
@@ -472,6 +475,23 @@ impl BackupLog {
             }
         }
         Ok(())
+    }
+
+    /// Reports whether the log was closed in good order, nothing was written between that and this
+    /// life, and the life that closed it wrote the last record with data. An engine that ends with
+    /// a record of its own at each close knows by this that no other program closed the log later.
+    ///
+    /// # Errors
+    /// Those of [`Self::end`].
+    pub fn is_closed_by_last_writer(&self) -> Result<bool, VolumeError> {
+        let writer = self.positioned()?;
+        let [_, closed] = &writer.floors;
+        debug_assert!(closed.generation < self.core.generation || self.core.is_read_only);
+        debug_assert!(
+            writer.last_data <= Some(self.core.generation),
+            "of some life"
+        );
+        Ok(self.closed_end.is_some() && writer.last_data == Some(closed.generation))
     }
 
     /// Returns the position after the last record.

@@ -382,3 +382,36 @@ fn a_format_is_raised_when_it_is_needed_and_for_good() {
     let opened = open_read_only(&device).unwrap();
     opened.volume.require_format((2, 1)).unwrap();
 }
+
+#[test]
+fn a_log_is_closed_by_its_last_writer_until_another_life_writes_or_closes() {
+    let device = Arc::new(fresh());
+    let life = |appends: bool, closes: bool| {
+        let opened = open(&device).unwrap();
+        let log = opened.volume.log();
+        let before = log.is_closed_by_last_writer().unwrap();
+        if appends {
+            log.append(&[b"record"]).unwrap();
+        }
+        if closes {
+            opened.volume.close().unwrap();
+        }
+        before
+    };
+    let read_only = || {
+        let opened = open_read_only(&device).unwrap();
+        opened.volume.log().is_closed_by_last_writer().unwrap()
+    };
+    assert!(!life(false, true), "it is new");
+    assert!(
+        !life(true, true),
+        "nothing was written by the life that closed it"
+    );
+    assert!(read_only() && read_only());
+    assert!(life(false, true));
+    assert!(!read_only(), "another life closed it");
+    assert!(!life(true, false));
+    assert!(!life(true, true), "a life was not closed");
+    assert!(life(false, false));
+    assert!(!read_only(), "another life began");
+}

@@ -85,6 +85,16 @@ impl Branches {
         found.ok_or_else(|| KvError::Invalid(format!("tree {tree} is no branch")))
     }
 
+    /// Returns the hold of every branch.
+    pub(crate) fn holds(&self) -> Vec<Arc<Hold>> {
+        let holds = self.holds.lock();
+        debug_assert!(
+            holds.values().all(|hold| hold.parent().is_some()),
+            "of branches"
+        );
+        holds.values().map(Arc::clone).collect()
+    }
+
     /// Returns the newest moment that a branch sees; 0 without any branch.
     pub(crate) fn newest_seqno(&self) -> Seqno {
         let holds = self.holds.lock();

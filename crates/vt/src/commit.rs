@@ -284,7 +284,9 @@ impl Committer {
             commits.streams.note_followed(&active.memtable);
             active.note(&tally.trees, room, tally.has_deletes, last);
             self.note_gaps((&mut commits, &active), batch, tally, last);
+            debug_assert_eq!(last.0 - commits.last_seqno.0, batch.count() as u64);
             commits.publish(last, &self.visible);
+            debug_assert_eq!(commits.last_seqno, last, "readers see the batch");
             return Ok((last, end));
         }
     }
@@ -328,6 +330,8 @@ impl Committer {
         tally: &Tally,
         last: Seqno,
     ) {
+        debug_assert!(last > commits.last_seqno, "the batch is not published yet");
+        debug_assert!(batch.count() > 0, "a batch has messages");
         if tally.has_deletes {
             for (tree, message) in batch.messages() {
                 self.reads.note_range_delete(active, tree, &message, last);
@@ -395,7 +399,12 @@ impl Committer {
     fn append(&self, pieces: &[&[u8]], placement: &Placement) -> Result<Lsn, VolumeError> {
         let bytes: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
         debug_assert!(bytes <= placement.record_bytes_max(), "as was foreseen");
+        debug_assert!(
+            bytes > logged_commit::HEAD_BYTES as u64,
+            "an empty one is a mark"
+        );
         let end = self.volume.log().append(pieces)?;
+        debug_assert!(end.0 > bytes, "a record has a header");
         self.counters.log_bytes.add(bytes);
         Ok(end)
     }
@@ -410,6 +419,7 @@ impl Committer {
         runs: Vec<WrittenBlocks>,
     ) -> Seqno {
         let mut seqno = first;
+        debug_assert!(first > active.last_seqno(), "numbers rise in a memtable");
         let mut runs = runs.into_iter();
         for part in placement.parts.iter() {
             if let Some(tree) = part.destination.direct_tree() {
@@ -451,6 +461,8 @@ pub(crate) fn insert_message(
     seqno: Seqno,
     message: Message<'_>,
 ) {
+    debug_assert!(tree.0 > 0, "tree 0 is never given out");
+    debug_assert!(seqno.0 > 0, "0 is no number of a write");
     let (key, op) = match message {
         Message::Put { key, value } => (key, Op::Put(value)),
         Message::Delete { key } => (key, Op::Delete),

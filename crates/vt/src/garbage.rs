@@ -14,7 +14,9 @@
 //! drop -> moments noted -> sweep: tree 1 [a..f) [f..p) [p..] | tree 2 [a..] -> done
 //! ```
 //!
-//! Nothing of this is stored. A store that ever had pins or branches is swept once after each open.
+//! The moments are not stored. A store that ever had pins or branches is swept for all moments
+//! after an open. It is not if the last life was closed in good order with nothing left to sweep
+//! for, and left a mark in the log ([`stitch_format::logged_commit`]).
 
 use crate::VtError;
 use crate::compaction::is_damage;
@@ -47,6 +49,8 @@ struct SweepState {
     walk: Option<GarbageWalk>,
     /// Moments that left garbage below entries in memory, and the number of write-outs then.
     waiting: Option<(DroppedByTree, u64)>,
+    /// Some garbage could not be brought back in this life, for damage or want of space.
+    is_incomplete: bool,
 }
 
 /// Where a sweep is.
@@ -60,6 +64,8 @@ struct GarbageWalk {
     rounds: usize,
     /// Bytes found below entries in memory.
     below_memtables: u64,
+    /// Something was passed over that could not be read or written.
+    is_incomplete: bool,
 }
 
 impl GarbageWalk {
@@ -70,6 +76,7 @@ impl GarbageWalk {
             start: Vec::new(),
             rounds: 0,
             below_memtables: 0,
+            is_incomplete: false,
         }
     }
 
@@ -96,10 +103,13 @@ impl GarbageWalk {
 
     /// A slice was walked. It is walked again if something in it went down.
     fn advance(&mut self, slice: &Bounds, has_sunk: bool) {
+        debug_assert!(slice.start == self.start, "it is the slice of now");
+        debug_assert!(self.rounds < ROUNDS_MAX, "then the next one began");
         self.rounds += 1;
         if has_sunk && self.rounds < ROUNDS_MAX {
             return;
         }
+        self.is_incomplete |= has_sunk;
         self.rounds = 0;
         match &slice.end {
             Some(end) => self.start.clone_from(end),
@@ -144,10 +154,20 @@ impl SweepState {
     /// The sweep has come to its end.
     fn end(&mut self, write_outs: u64) {
         let walk = self.walk.take();
+        debug_assert!(walk.is_some(), "what ends has begun");
+        self.is_incomplete |= walk.as_ref().is_some_and(|walk| walk.is_incomplete);
         let left = walk.filter(|walk| walk.below_memtables > 0);
         if let Some(walk) = left {
             self.waiting = Some((walk.dropped, write_outs));
         }
+    }
+}
+
+impl GarbageSweep {
+    /// Reports whether a sweep is under way, is to be done again, or passed over something.
+    pub(crate) fn is_unfinished(&self) -> bool {
+        let state = self.state.lock();
+        state.walk.is_some() || state.waiting.is_some() || state.is_incomplete
     }
 }
 
@@ -185,44 +205,72 @@ impl Store {
         let found = self.find_garbage(&view, tree, &scope);
         let found = found.or_else(|error| match is_damage(&error) {
             // A read of the damaged blocks returns the error.
-            true => Ok(FoundGarbage::default()),
+            true => {
+                walk.is_incomplete = true;
+                Ok(FoundGarbage::default())
+            }
             false => Err(error),
         })?;
         let (id, block_bytes) = (tree.info.id, u64::from(tree.info.options.block_bytes));
         drop(view);
         walk.below_memtables += found.below_memtables;
-        let has_sunk = self.bring_back(id, found, block_bytes)?;
-        walk.advance(&bounds, has_sunk);
+        let brought = self.bring_back(id, found, block_bytes)?;
+        walk.is_incomplete |= brought.has_failed;
+        walk.advance(&bounds, brought.has_sunk);
         Ok(true)
     }
 
-    /// Compacts what has garbage or replaces it. Less than a block of a table stays. Returns
-    /// whether something went down.
+    /// Compacts what has garbage or replaces it. Less than a block of a table stays.
     fn bring_back(
         &self,
         tree: TreeId,
         found: FoundGarbage,
         least_bytes: u64,
-    ) -> Result<bool, VtError> {
-        let mut has_sunk = false;
-        for (table, bytes) in found.below {
-            if bytes >= least_bytes && self.compactor.sink_over_garbage((tree, table), bytes)? {
-                self.counters.garbage_bytes.add(bytes);
-                has_sunk = true;
-            }
+    ) -> Result<BroughtBack, VtError> {
+        let mut brought = BroughtBack::default();
+        let is_due = |bytes: u64| bytes >= least_bytes;
+        for (table, bytes) in found.below.into_iter().filter(|(_, b)| is_due(*b)) {
+            let before = self.version().level_of((tree, table));
+            let has_run = self.compactor.sink_over_garbage((tree, table), bytes)?;
+            let stays = self.version().level_of((tree, table)) == before;
+            brought.has_sunk |= has_run;
+            brought.has_failed |= match has_run {
+                true => stays,
+                false => self.compactor.leaves_out((tree, table)),
+            };
+            self.counters
+                .garbage_bytes
+                .add(if has_run { bytes } else { 0 });
         }
-        for (table, garbage) in found.in_place {
-            let is_due = garbage.bytes >= least_bytes;
-            if is_due
-                && self
-                    .compactor
-                    .rewrite_garbage((tree, table), garbage.blocks)?
-            {
-                self.counters.garbage_bytes.add(garbage.bytes);
-            }
+        let in_place = found.in_place.into_iter();
+        for (table, garbage) in in_place.filter(|(_, garbage)| is_due(garbage.bytes)) {
+            let has_run = self
+                .compactor
+                .rewrite_garbage((tree, table), garbage.blocks)?;
+            brought.has_failed |= self.version().level_of((tree, table)).is_some();
+            let bytes = if has_run { garbage.bytes } else { 0 };
+            self.counters.garbage_bytes.add(bytes);
         }
-        Ok(has_sunk)
+        Ok(brought)
     }
+
+    /// Reports whether nothing is left that another life had to sweep for. Its memtables are
+    /// written out.
+    pub(crate) fn is_swept(&self) -> bool {
+        let pins = self.pins.holds().into_iter().map(|(_, hold)| hold);
+        let mut lasting: Vec<_> = pins.collect();
+        lasting.extend(self.branches.holds());
+        !self.garbage.is_unfinished() && !self.snapshots.leave_any_beside(&lasting)
+    }
+}
+
+/// What compactions of a slice have done.
+#[derive(Clone, Copy, Debug, Default)]
+struct BroughtBack {
+    /// Something went down a level, or failed to.
+    has_sunk: bool,
+    /// Something is still where it was, for damage or want of space.
+    has_failed: bool,
 }
 
 /// Sweeps of the background.

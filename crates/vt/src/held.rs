@@ -87,6 +87,15 @@ impl ScopeMoments {
             .copied()
             .collect()
     }
+
+    /// Reports whether something may have been kept for a moment that is not held in `lasting`.
+    fn has_kept_beside(&self, lasting: &Self) -> bool {
+        let mut kept = self.counts.range(..=self.newest_kept);
+        kept.any(|(seqno, count)| {
+            debug_assert!(*count > 0, "what is held is counted");
+            !lasting.counts.contains_key(seqno)
+        })
+    }
 }
 
 /// Returns how a moment is counted: once for every tree, or once for each of some.
@@ -163,6 +172,32 @@ impl HeldMoments {
             }
             self.dropped.add(Some(*tree), DroppedMoments::one(seqno));
         }
+    }
+
+    /// Takes it that tables have versions for all moments that are held: those of an earlier life.
+    pub(crate) fn keep_all(&mut self) {
+        let trees = self.of_trees.values_mut();
+        for scope in std::iter::once(&mut self.of_store).chain(trees) {
+            let newest = scope.counts.last_key_value().map(|(seqno, _)| *seqno);
+            scope.newest_kept = scope.newest_kept.max(newest.unwrap_or_default());
+            debug_assert!(scope.counts.keys().all(|held| *held <= scope.newest_kept));
+        }
+    }
+
+    /// Reports whether tables may have versions for a moment that is not held in `lasting`.
+    pub(crate) fn has_kept_beside(&self, lasting: &Self) -> bool {
+        let empty = ScopeMoments::default();
+        let mut trees = self.of_trees.iter();
+        let mut ranges = self.of_ranges.iter();
+        self.of_store.has_kept_beside(&lasting.of_store)
+            || trees.any(|(tree, scope)| {
+                scope.has_kept_beside(lasting.of_trees.get(tree).unwrap_or(&empty))
+            })
+            || ranges.any(|(tree, held)| {
+                let lasting = lasting.of_ranges.get(tree);
+                let is_in = |one| lasting.is_some_and(|lasting| lasting.contains(one));
+                !held.iter().all(is_in)
+            })
     }
 
     /// Returns all that are held.
@@ -254,6 +289,50 @@ mod tests {
         assert_eq!(held.list().of(TREE).all(), [Seqno(5)]);
         assert_eq!(held.dropped.of(TREE), one(3));
         assert!(held.of_ranges.is_empty(), "nothing is left of it");
+    }
+
+    #[test]
+    fn moments_of_an_earlier_life_are_noted_though_nothing_was_written_since() {
+        let mut held = HeldMoments::default();
+        held.add(None, Seqno(5));
+        held.add(Some(&[TREE]), Seqno(3));
+        held.keep_all();
+        held.add(None, Seqno(6));
+        held.remove(None, Seqno(6));
+        assert!(held.dropped.is_empty(), "nothing was written under it");
+        held.remove(Some(&[TREE]), Seqno(3));
+        assert_eq!(
+            (held.dropped.of(TREE), held.dropped.of(OTHER)),
+            (one(3), None)
+        );
+        held.remove(None, Seqno(5));
+        assert_eq!(held.dropped.of(OTHER), one(5));
+    }
+
+    #[test]
+    fn what_was_kept_for_moments_that_do_not_last_is_told() {
+        let lasting = || {
+            let mut held = HeldMoments::default();
+            held.add(None, Seqno(5));
+            held.add(Some(&[TREE]), Seqno(3));
+            held
+        };
+        let mut held = lasting();
+        held.keep_all();
+        assert!(!held.has_kept_beside(&lasting()));
+        held.add(None, Seqno(7));
+        assert!(!held.has_kept_beside(&lasting()), "nothing was written yet");
+        held.keep(&held.list(), TREE);
+        assert!(held.has_kept_beside(&lasting()));
+        held.remove(None, Seqno(7));
+        held.add(Some(&[OTHER]), Seqno(7));
+        held.keep(&held.list(), OTHER);
+        assert!(held.has_kept_beside(&lasting()));
+        held.remove(Some(&[OTHER]), Seqno(7));
+        assert!(!held.has_kept_beside(&lasting()));
+        let ranges = KeyRanges::new([(b"c".to_vec(), None)]);
+        held.add_ranges(&PinRanges::from([(TREE, ranges)]), Seqno(8));
+        assert!(held.has_kept_beside(&lasting()), "of ranges in any case");
     }
 
     #[test]

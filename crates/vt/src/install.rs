@@ -2,7 +2,8 @@
 //!
 //! 1. The edit is applied to the current version in memory.
 //! 2. The edit (or, when the version log wants one, the whole new version) is committed with the
-//!    start of the backup log. The volume makes the tables' blocks durable first.
+//!    start of the backup log. The volume makes the tables' blocks and the backup log durable
+//!    first; without new tables the log alone, which costs nothing if it is durable already.
 //! 3. The new version is published. Space of removed tables goes with their last reader.
 //!
 //! Invariant: the version that readers see is the one on the medium, or, while an edit is
@@ -42,6 +43,19 @@ pub(crate) struct Install {
     pub(crate) fresh: Option<Arc<Buffer>>,
 }
 
+impl Install {
+    /// Asserts that nothing is lost between two versions.
+    fn assert_within(&self, before: &Version, after: &Version) {
+        debug_assert!(after.last_seqno >= before.last_seqno, "writes stay");
+        debug_assert!(after.next_table >= before.next_table, "numbers rise");
+        if let Some((written, log_start)) = &self.written {
+            let last = written.last_seqno();
+            debug_assert!(after.last_seqno >= last, "the memtable is in tables");
+            debug_assert!(written.log_start <= *log_start, "its records may go");
+        }
+    }
+}
+
 /// The tables that an edit brings.
 #[derive(Default)]
 struct Successors {
@@ -68,6 +82,8 @@ impl Successors {
             added.len(),
             "each added table is in the version"
         );
+        let is_apart = |pair: &[Run]| pair[0].end() <= pair[1].addr;
+        debug_assert!(runs.windows(2).all(is_apart), "a byte has one owner");
         Self { tables, runs }
     }
 }
@@ -133,6 +149,7 @@ impl VersionLog {
                 }
             })?;
         installer.log_start = log_start;
+        install.assert_within(&before, &version);
         let new = Successors::of(&version, &install.edit);
         self.retire(&before, &new, &install.edit);
         let shifted = new.tables.iter().filter(|table| table.meta().shift > 0);
@@ -197,7 +214,13 @@ impl VersionLog {
 
     fn applied(&self, before: &Version, edit: &VersionEdit) -> Result<Arc<Version>, VtError> {
         if edit.keeps_trees() {
-            return Ok(Arc::new(before.counted(edit)));
+            let after = before.counted(edit);
+            debug_assert!(
+                after.last_seqno >= before.last_seqno,
+                "it is an edit of before"
+            );
+            debug_assert_eq!(after.trees.len(), before.trees.len(), "trees are kept");
+            return Ok(Arc::new(after));
         }
         let mut builder = VersionBuilder::new(before.clone());
         builder.apply(edit)?;
@@ -231,6 +254,7 @@ impl VersionLog {
             bytes_before,
             bytes_after,
             may_use_reserve,
+            names_blocks: !edit.added.is_empty(),
         };
         Ok(self.volume.commit_change(&change, log_start)?)
     }

@@ -59,6 +59,12 @@ impl SmallestKeys {
         true
     }
 
+    /// The keys, in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        debug_assert!(self.keys.len() <= self.count_max, "no more than asked for");
+        self.keys.iter().map(Vec::as_slice)
+    }
+
     /// Takes the first one.
     pub(crate) fn pop_first(&mut self) -> Option<Vec<u8>> {
         self.keys.pop_first()

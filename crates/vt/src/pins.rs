@@ -230,8 +230,10 @@ impl Pins {
             let of = (scope(record), ranges(record));
             let sight = Sight::new(record.id, record.next_tree, of);
             let hold = snapshots.take_again(record.seqno, sight);
+            debug_assert_eq!(hold.seqno(), record.seqno, "its moment is held");
             state.holds.insert(record.id, hold);
         }
+        debug_assert_eq!(state.holds.len(), records.len(), "one for each record");
         state.records = records;
     }
 
@@ -248,7 +250,10 @@ impl Pins {
         let state = self.state.lock();
         let record = state.records.find(name);
         let record = record.ok_or_else(|| KvError::PinNotFound(name.to_owned()))?;
-        Ok((info(record), Arc::clone(&state.holds[&record.id])))
+        let hold = &state.holds[&record.id];
+        debug_assert_eq!(hold.seqno(), record.seqno, "its moment is held");
+        debug_assert!(hold.sight().is_some(), "a pin has a sight");
+        Ok((info(record), Arc::clone(hold)))
     }
 
     /// Returns the hold of every pin, by number.
@@ -325,6 +330,11 @@ impl Pins {
             gone.extend(state.holds.insert(id, hold));
         }
         state.lingering.extend(gone.iter().map(Arc::downgrade));
+        debug_assert_eq!(
+            state.holds.len(),
+            state.records.len(),
+            "one for each record"
+        );
         drop(state);
         // Their moments are let go without the lock.
         drop(gone);

@@ -4,7 +4,9 @@
 //! 2. The runs of its tables rebuild the online-map. A byte with two owners is damage.
 //! 3. The backup log is replayed into memtables ([`log_replay`]). It ends before a record that no
 //!    sync covered and whose values did not reach their zone.
-//! 4. What is too much to hold is written out. Not before: first all that is in use must be known.
+//! 4. Unless the log ends with the mark of a clean close that left nothing behind, what dropped
+//!    moments may have left is to be swept for ([`crate::garbage`]).
+//! 5. What is too much to hold is written out. Not before: first all that is in use must be known.
 //!
 //! Tables that were being written when the last life ended are in no version: their space is free.
 //! Records of trees that were dropped since are skipped: tree numbers are never reused.
@@ -22,7 +24,7 @@ use crate::sizing::Sizing;
 use crate::store::Store;
 use crate::version::{Version, VersionBuilder, extents};
 use crate::view::View;
-use log_replay::LogReplay;
+use log_replay::{LogReplay, ReplayedLog};
 use std::sync::Arc;
 use stitch_base::ErrorKind;
 use stitch_format::superblock::{FEATURE_BRANCHES, FEATURE_PINS};
@@ -55,20 +57,25 @@ pub(crate) fn prepare(
     let store = Store::new(Arc::clone(&volume), options, sizing, view, log_start, pool);
     store.pins.restore(pins, &store.snapshots);
     store.branches.restore(&store.version(), &store.snapshots);
+    store.snapshots.keep_all();
     for tree in store.version().trees.values() {
         store.space.note_tree(&tree.info.options);
     }
-    // What was dropped in an earlier life may have left versions.
-    let features = volume.superblock().incompatible;
-    if features & (FEATURE_PINS | FEATURE_BRANCHES) != 0 {
+    let ReplayedLog { records, is_marked } = LogReplay::new(&store).run(log_start)?;
+    if has_lasting_holds(&store) && !(is_marked && volume.log().is_closed_by_last_writer()?) {
+        // What was dropped in an earlier life may have left versions.
         let dropped = DroppedMoments::up_to(store.version().last_seqno);
         store.snapshots.note_dropped(dropped);
     }
-    let records = LogReplay::new(&store).run(log_start)?;
     skip_seen_seqnos(&store);
     let last_seqno = store.committer.lock().last_seqno;
     tracing::info!(records, %last_seqno, "store found");
     Ok(store)
+}
+
+/// Reports whether the store ever had pins or branches.
+pub(crate) fn has_lasting_holds(store: &Store) -> bool {
+    store.volume.superblock().incompatible & (FEATURE_PINS | FEATURE_BRANCHES) != 0
 }
 
 /// Writes out what of the log is too much to hold. From now on space is handed out.
@@ -105,6 +112,10 @@ fn skip_seen_seqnos(store: &Store) {
         tracing::warn!(%found, %seen, "the log ends before a pin or branch: writes are lost");
         commits.publish(seen, &store.visible);
     }
+    debug_assert!(
+        commits.last_seqno >= seen,
+        "later writes have later numbers"
+    );
 }
 
 fn version_of(edits: &[Vec<u8>]) -> Result<(Version, PinRecords), VtError> {
@@ -120,6 +131,10 @@ fn version_of(edits: &[Vec<u8>]) -> Result<(Version, PinRecords), VtError> {
     }
     let version = builder.finish()?;
     pins.check(&version)?;
+    debug_assert!(
+        version.trees.keys().all(|id| *id < version.next_tree),
+        "given out"
+    );
     Ok((version, pins))
 }
 

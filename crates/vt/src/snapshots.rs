@@ -240,6 +240,26 @@ impl Snapshots {
         self.held.lock().dropped.add(None, dropped);
     }
 
+    /// Takes it that tables have versions for all moments that are held: those of an earlier life.
+    pub(crate) fn keep_all(&self) {
+        self.held.lock().keep_all();
+    }
+
+    /// Reports whether tables may have versions for moments that are dropped, or that end with this
+    /// life: none of these holds is of them.
+    pub(crate) fn leave_any_beside(&self, lasting: &[Arc<Hold>]) -> bool {
+        let mut after = HeldMoments::default();
+        for hold in lasting {
+            debug_assert!(
+                std::ptr::eq(&raw const *hold.snapshots, self),
+                "of this store"
+            );
+            hold.of.hold(&mut after, hold.seqno);
+        }
+        let held = self.held.lock();
+        !held.dropped.is_empty() || held.has_kept_beside(&after)
+    }
+
     /// Takes out the dropped moments of which tables may have versions.
     pub(crate) fn take_dropped(&self) -> DroppedByTree {
         std::mem::take(&mut self.held.lock().dropped)

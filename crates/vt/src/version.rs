@@ -204,6 +204,14 @@ impl Version {
         found.is_some_and(|tree| tree.hidden.is_none())
     }
 
+    /// Returns the level of a table; `None` if it is gone.
+    pub(crate) fn level_of(&self, (tree, table): (TreeId, TableId)) -> Option<usize> {
+        let mut tables = self.trees.get(&tree)?.tables();
+        let found = tables.find(|(_, of)| of.meta().id == table)?;
+        debug_assert_eq!(found.1.meta().tree, tree, "a table is in its tree");
+        Some(found.0)
+    }
+
     /// The edit from the empty version to this one: what a base holds, but for the pins.
     pub(crate) fn base(&self) -> VersionEdit {
         let mut edit = self.edit();

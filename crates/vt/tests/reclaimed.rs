@@ -3,25 +3,19 @@
 
 mod common;
 
+use common::space::{GARBAGE_BYTES, Rows, SWEPT_BYTES, counter, garbage, owned, rows, slack};
 use common::{MIB, Setup, open};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use stitch_base::TreeId;
 use stitch_base::random::Rng;
-use stitch_device::{CrashDevice, CrashPlan, Device, MemDevice};
+use stitch_device::{CrashDevice, CrashPlan, Device};
 use stitch_kv::{
-    Batch, CommitOptions, Direction, Engine, Holder, KeyRange, KvError, NewBranch, Snapshot,
-    TreeOptions,
+    Batch, CommitOptions, Engine, Holder, KeyRange, KvError, NewBranch, Snapshot, TreeOptions,
 };
 use stitch_vt::{VtEngine, VtOptions};
 
 const KIB: u64 = 1 << 10;
-/// Bytes of tables that sweeps looked through, and bytes of garbage that they found.
-const SWEPT_BYTES: &str = "vt.swept_bytes";
-const GARBAGE_BYTES: &str = "vt.garbage_bytes";
 const ROWS: u64 = 2000;
-
-type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
 fn options() -> VtOptions {
     Setup::sized(128 * KIB, 64 * KIB, false).options
@@ -31,38 +25,6 @@ fn device(len_bytes: u64) -> Arc<CrashDevice> {
     let device = CrashDevice::new(len_bytes, CrashPlan::default());
     common::format(&device, Some(4 * MIB));
     Arc::new(device)
-}
-
-fn owned(engine: &VtEngine) -> u64 {
-    engine.quiesce().expect("background work succeeds");
-    engine.holdings().owned_bytes()
-}
-
-fn counter(engine: &VtEngine, name: &str) -> u64 {
-    engine.counters().get(name)
-}
-
-fn garbage(engine: &VtEngine) -> u64 {
-    let found = engine.exclusive_space(&[Holder::Garbage], &mut |_, _| true);
-    found.expect("it reads").expect("it is not cancelled")[0]
-}
-
-/// What the comparison of two stores lets pass: in each table, less than a block of garbage is not
-/// worth rewriting it, and the last block and the index are rounded. What replaces garbage in a
-/// deeper level is not taken down for less than a sixteenth of what that rewrites, and both stores
-/// have some of that kind.
-fn slack(live_bytes: u64) -> u64 {
-    live_bytes / 50 + 64 * KIB
-}
-
-fn rows(engine: &VtEngine, tree: TreeId, at: Option<&Snapshot>) -> Rows {
-    let scan = engine.scan(tree, KeyRange::all(), Direction::Forward, at);
-    let mut scan = scan.expect("it begins");
-    let mut rows = Rows::new();
-    while let Some((key, value)) = scan.next().expect("it reads") {
-        rows.insert(key.to_vec(), value.to_vec());
-    }
-    rows
 }
 
 /// Both stores show the same.
@@ -340,105 +302,6 @@ fn a_sweep_is_made_up_for_after_an_open() {
         0,
         "a store that never had holds is not swept"
     );
-}
-
-/// A store that has two pins over overwritten rows, each seen by its own: the tree, and what the
-/// second pin and the present show.
-fn pinned_image() -> (MemDevice, TreeId, [Rows; 2]) {
-    let device = Arc::new(MemDevice::new(32 * MIB));
-    common::format(&*device, None);
-    let engine = open(device.clone(), small_options());
-    let made = engine.create_tree("tree", &TreeOptions::default());
-    let tree = made.expect("it is made");
-    let mut rng = Rng::new(1);
-    let mut put = |rows: u64| {
-        for _ in 0..rows {
-            let mut value = vec![0; 600];
-            rng.fill(&mut value);
-            let mut batch = Batch::new();
-            batch.put(tree, &rng.below(150).to_be_bytes(), &value);
-            let done = engine.commit(&batch, CommitOptions::default());
-            done.expect("there is space");
-        }
-    };
-    put(300);
-    engine.create_pin("dropped", b"").expect("it is made");
-    put(60);
-    engine.quiesce().expect("background work succeeds");
-    put(20);
-    engine.create_pin("kept", b"").expect("it is made");
-    let kept = rows(&engine, tree, None);
-    put(60);
-    engine.quiesce().expect("background work succeeds");
-    let now = rows(&engine, tree, None);
-    drop(engine);
-    (MemDevice::clone(&device), tree, [kept, now])
-}
-
-fn small_options() -> VtOptions {
-    VtOptions {
-        memory_bytes: 16 * MIB,
-        memtable_bytes: Some(32 << 10),
-        table_bytes: Some(16 << 10),
-        level1_bytes: Some(32 << 10),
-        background: false,
-        ..VtOptions::default()
-    }
-}
-
-/// Drops a pin and sweeps, with a crash as planned. Then all must be there that the other pin and
-/// the present show, and come back to what it takes without the dropped pin.
-fn crash_in_sweep(plan: fn(u64) -> CrashPlan, step: usize) {
-    let (image, tree, [kept, now]) = pinned_image();
-    let mut rng = Rng::new(3);
-    let after = swept_whole(&image);
-    for nth in (1..).step_by(step) {
-        let device = Arc::new(CrashDevice::from_image(&image, CrashPlan::NEVER));
-        let engine = open(device.clone(), small_options());
-        device.set_plan(plan(nth));
-        let worked = engine.drop_pin("dropped").and_then(|()| engine.quiesce());
-        assert!(worked.is_ok() || device.is_stopped(), "{worked:?}");
-        let garbage = counter(&engine, GARBAGE_BYTES);
-        drop(engine);
-        for image in [device.crash_image(&mut rng), device.kill_image()] {
-            let engine = open(Arc::new(image), small_options());
-            let at = engine.open_pin("kept").expect("it is there");
-            assert!(rows(&engine, tree, Some(&at)) == kept, "the pin changed");
-            assert!(rows(&engine, tree, None) == now, "the present changed");
-            drop(at);
-            if engine.open_pin("dropped").is_ok() {
-                engine.drop_pin("dropped").expect("it goes");
-            }
-            let again = owned(&engine);
-            assert_eq!(engine.check(&mut |_, _| {}).expect("it goes on"), []);
-            assert!(rows(&engine, tree, None) == now, "the present changed");
-            let at = engine.open_pin("kept").expect("it is there");
-            assert!(rows(&engine, tree, Some(&at)) == kept, "the pin changed");
-            assert!(again <= after + slack(after), "{again} of {after}");
-        }
-        if !device.is_stopped() {
-            assert!(garbage > 0, "there was something to be found");
-            break;
-        }
-    }
-}
-
-/// Bytes that a whole sweep leaves.
-fn swept_whole(image: &MemDevice) -> u64 {
-    let device = Arc::new(CrashDevice::from_image(image, CrashPlan::NEVER));
-    let engine = open(device, small_options());
-    engine.drop_pin("dropped").expect("it goes");
-    owned(&engine)
-}
-
-#[test]
-fn a_crash_at_every_sync_of_a_sweep_loses_nothing() {
-    crash_in_sweep(CrashPlan::at_sync, 1);
-}
-
-#[test]
-fn a_crash_at_many_writes_of_a_sweep_loses_nothing() {
-    crash_in_sweep(CrashPlan::at_write, 3);
 }
 
 #[test]

@@ -108,31 +108,28 @@ impl Schema {
 
     /// Returns guards on the parents' keys that were written in this branch, and on the ranges that
     /// were deleted in it, as of its moment: [`Self::absorb`] with them is refused if others
-    /// changed one of these keys since, or put one into these ranges.
+    /// changed one of these keys since, or put one into these ranges. A few keys are listed as they
+    /// are now. A guard on more covers all that is in the branch when it is checked.
     ///
     /// # Errors
-    /// As [`Self::branch_point`]; [`DbError::TooLarge`] if there are more than one commit checks.
+    /// As [`Self::branch_point`].
     pub fn guards_on_written(&self) -> Result<Guards, DbError> {
-        let limit = self.engine().limits().batch_bytes_max;
-        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         let mut guards: Option<Guards> = None;
         for (_, dictionary) in self.dictionaries.iter() {
             let point = self.branch_point(*dictionary)?;
             let moment = point.moment.held().expect("the moment of a branch is held");
             let guards = guards.get_or_insert_with(|| Guards::since(moment));
             guards.move_to(moment);
+            let keys = self.written_keys(*dictionary, None, PAGE_KEYS)?;
+            debug_assert!(keys.len() <= PAGE_KEYS, "no more than asked for");
+            if keys.len() == PAGE_KEYS {
+                guards.written(point.parent, dictionary.tree());
+                continue;
+            }
+            keys.iter().for_each(|key| guards.key(point.parent, key));
             let deleted = self.engine().branch_deleted_ranges(dictionary.tree())?;
             for (start, end) in &deleted {
                 guards.range(point.parent, KeyRange::new(start, end));
-            }
-            let mut page = self.written_keys(*dictionary, None, PAGE_KEYS)?;
-            while let Some(last) = page.last() {
-                page.iter().for_each(|key| guards.key(point.parent, key));
-                if guards.len_bytes() > limit {
-                    let (what, len) = ("guards of a branch", guards.len_bytes());
-                    return Err(DbError::too_large(what, len, limit));
-                }
-                page = self.written_keys(*dictionary, Some(last), PAGE_KEYS)?;
             }
         }
         Ok(guards.expect("a schema has a dictionary"))

@@ -56,6 +56,7 @@ impl Faulty {
                 Guarded::Key(key) => out.key(guard.tree, key),
                 Guarded::Range(_) if self.fault == Fault::NoRangeGuards => {}
                 Guarded::Range(range) => out.range(guard.tree, range),
+                Guarded::Written(branch) => out.written(guard.tree, branch),
             }
         }
         out

@@ -1,6 +1,7 @@
 //! Policies, with a clock that the test sets, beside a plain twin.
 
 mod in_clone;
+mod same_tick;
 
 use super::*;
 use crate::testing::{SetClock, formatted};

@@ -186,7 +186,7 @@ impl FileSystem {
         fs.untold.keep(finished);
         if !fs.options.read_only {
             Reclaimer::of(&fs).reclaim_after_crash()?;
-            fs.shared_contents().queue_unused()?;
+            fs.shared_contents().look_at_all();
             unless_full(fs.shared_contents().reclaim())?;
         }
         Ok(fs)

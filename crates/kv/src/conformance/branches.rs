@@ -2,6 +2,7 @@
 
 mod absorb;
 mod edges;
+mod guards;
 
 pub(super) use absorb::{
     guarded, large, messages, nested, refused as absorb_refused, survive as absorb_survives,
@@ -9,6 +10,8 @@ pub(super) use absorb::{
 pub(super) use edges::{
     beside_commits, chains, dropped_parents, keys_written, space, together, unsupported,
 };
+
+pub(super) use guards::{own_guards, random_written_guards, written_guards};
 
 use super::functions::{ADD, APPEND, REMOVE_IF};
 use super::{Ending, Factory, NOW, Rows, Store, drain, read_all};

@@ -76,6 +76,7 @@ enum Fault {
     SharedSpaceIsExclusive,
     GuardsAreIgnored,
     GuardsOfRangesAreIgnored,
+    GuardsOfBranchesAreIgnored,
     GuardedCommitsLeaveTheirFirst,
     GuardsTakeTheLastMoment,
     PinsSeeNow,
@@ -103,7 +104,7 @@ enum Fault {
     KeysBetweenEndWithTheirPage,
 }
 
-const FAULTS: [(Fault, &str); 59] = [
+const FAULTS: [(Fault, &str); 62] = [
     (Fault::IgnoresRangeDeletes, "random"),
     (Fault::RangeDeletesTakeTheEnd, "random"),
     (Fault::UpsertsOnNothingAreLost, "random"),
@@ -128,6 +129,9 @@ const FAULTS: [(Fault, &str); 59] = [
     (Fault::SharedSpaceIsExclusive, "shares_of_ranges"),
     (Fault::GuardsAreIgnored, "guards_random"),
     (Fault::GuardsOfRangesAreIgnored, "guards_ranges"),
+    (Fault::GuardsAreIgnored, "branches_guards"),
+    (Fault::GuardsOfBranchesAreIgnored, "absorb_guards"),
+    (Fault::GuardsOfBranchesAreIgnored, "absorb_guards_random"),
     (Fault::GuardedCommitsLeaveTheirFirst, "guards_keys"),
     (Fault::GuardsTakeTheLastMoment, "guards_moments"),
     (Fault::PinsSeeNow, "pins_survive"),
@@ -283,6 +287,8 @@ impl Canary {
                 Guarded::Key(key) => out.key(guard.tree, key),
                 Guarded::Range(_) if self.fault == Fault::GuardsOfRangesAreIgnored => {}
                 Guarded::Range(range) => out.range(guard.tree, range),
+                Guarded::Written(_) if self.fault == Fault::GuardsOfBranchesAreIgnored => {}
+                Guarded::Written(branch) => out.written(guard.tree, branch),
             }
         }
         out

@@ -7,8 +7,8 @@ use super::rows::{Bounds, Rows};
 use super::{AllRows, LIMITS, ModelEngine, State, Tree};
 use crate::{
     Batch, BranchPoint, CommitOptions, DeletedRange, Direction, Guards, KeyRanges, KvError,
-    Message, NewBranch, PinRanges, PinScope, Snapshot, check_branch_depth, check_tree_name,
-    join_ranges,
+    Message, NewBranch, PinRanges, PinScope, Snapshot, check_branch_depth, check_branch_of,
+    check_tree_name, join_ranges,
 };
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -211,6 +211,38 @@ impl State {
         hidden
     }
 
+    /// The ranges that were deleted in a branch tree, in order and apart.
+    fn deleted_in(&self, branch: TreeId) -> Result<Vec<DeletedRange>, KvError> {
+        let (tree, _) = self.branch(branch)?;
+        let rows = tree.rows.read();
+        let written = &rows.base().expect("a branch has a base").written;
+        let range = |(_, message): (TreeId, Message<'_>)| match message {
+            Message::DeleteRange { start, end } => Some((start.to_vec(), end.to_vec())),
+            _ => None,
+        };
+        Ok(join_ranges(written.messages().filter_map(range).collect()))
+    }
+
+    /// Returns what tells whether a key was written to a branch of a tree, or is in a range that
+    /// was deleted in it.
+    pub(super) fn written_in(
+        &self,
+        branch: TreeId,
+        parent: TreeId,
+    ) -> Result<impl Fn(&[u8]) -> bool, KvError> {
+        let (tree, point) = self.branch(branch)?;
+        check_branch_of(branch, point.parent, parent)?;
+        let keys = tree
+            .rows
+            .read()
+            .written((Bound::Unbounded, Bound::Unbounded), usize::MAX);
+        let keys: BTreeSet<Vec<u8>> = keys.into_iter().collect();
+        let deleted = self.deleted_in(branch)?;
+        debug_assert!(deleted.is_sorted(), "ranges are in order");
+        let is_in = |key: &[u8], (start, end): &DeletedRange| **start <= *key && *key < **end;
+        Ok(move |key: &[u8]| keys.contains(key) || deleted.iter().any(|range| is_in(key, range)))
+    }
+
     fn branch(&self, tree: TreeId) -> Result<(&Tree, BranchPoint), KvError> {
         let found = self.trees.get(&tree).ok_or(KvError::NoTree(tree))?;
         let not_a_branch = || KvError::Invalid(format!("tree {tree} is no branch tree"));
@@ -326,15 +358,7 @@ impl ModelEngine {
     }
 
     pub(super) fn deleted_ranges(&self, branch: TreeId) -> Result<Vec<DeletedRange>, KvError> {
-        let state = self.state.read();
-        let (tree, _) = state.branch(branch)?;
-        let rows = tree.rows.read();
-        let written = &rows.base().expect("a branch has a base").written;
-        let range = |(_, message): (TreeId, Message<'_>)| match message {
-            Message::DeleteRange { start, end } => Some((start.to_vec(), end.to_vec())),
-            _ => None,
-        };
-        Ok(join_ranges(written.messages().filter_map(range).collect()))
+        self.state.read().deleted_in(branch)
     }
 
     pub(super) fn moment_of(&self, branch: TreeId) -> Result<Snapshot, KvError> {

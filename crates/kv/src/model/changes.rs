@@ -16,7 +16,17 @@ impl ModelEngine {
         state.check_held(self.holds.own(guard.since), of)?;
         let rows = self.rows(state, of, None)?;
         let rows = rows.read();
-        Ok(rows.changed(guard.on, guard.since.seqno(), count_max))
+        let Guarded::Written(branch) = guard.on else {
+            return Ok(rows.changed(guard.on, guard.since.seqno(), count_max));
+        };
+        let is_written = state.written_in(branch, guard.tree)?;
+        let mut changed = rows.changed(guard.on, guard.since.seqno(), usize::MAX);
+        changed.retain(|key| is_written(key));
+        changed.truncate(count_max);
+        for key in &changed {
+            state.check_held(self.holds.own(guard.since), (guard.tree, Guarded::Key(key)))?;
+        }
+        Ok(changed)
     }
 
     pub(super) fn listed_between(

@@ -172,6 +172,7 @@ impl Rows {
                 let end = range.end.map_or(Bound::Unbounded, Bound::Excluded);
                 (Bound::Included(range.start), end)
             }
+            Guarded::Written(_) => (Bound::Unbounded, Bound::Unbounded),
         };
         debug_assert!(!is_empty(bounds), "a list has no guard on an empty range");
         let is_newer = |versions: &[Version]| versions.last().is_some_and(|v| v.seqno > since);

@@ -37,6 +37,8 @@ pub(super) struct Reached {
     pub(super) generation: Generation,
     /// What the last long record notes about the version log.
     pub(super) versions: Option<VersionPage>,
+    /// Generation of the last record with data.
+    pub(super) last_data: Option<Generation>,
 }
 
 /// A valid record.
@@ -80,7 +82,7 @@ impl BackupLog {
     ) -> Result<Lsn, E> {
         let (mut walk, end) = self.walk(from)?;
         let mut steps = Vec::new();
-        let mut versions = None;
+        let (mut versions, mut last_data) = (None, None);
         let mut before = walk.place();
         while let Some(found) = walk.step()? {
             if let Some((offset, len)) = found.payload {
@@ -89,6 +91,8 @@ impl BackupLog {
                     (walk.lsn, walk.generation) = before;
                     break;
                 }
+                debug_assert!(last_data <= Some(found.generation), "generations go up");
+                last_data = Some(found.generation);
             }
             before = walk.place();
             if steps
@@ -105,6 +109,7 @@ impl BackupLog {
             end: walk.lsn,
             generation: walk.generation,
             versions,
+            last_data,
         };
         if end.is_none() {
             self.set_end(&reached, &steps)?;
@@ -135,6 +140,7 @@ impl BackupLog {
             end: walk.lsn,
             generation: walk.generation,
             versions,
+            last_data: None,
         };
         Ok(durable.max(self.evidence(&reached)?.durable))
     }
@@ -188,6 +194,7 @@ impl BackupLog {
             "the ring holds all live records"
         );
         writer.end = Some(end);
+        writer.last_data = reached.last_data;
         let own = (end, self.core.generation);
         for &(from, generation) in steps.iter().chain([&own]) {
             let last = writer.generations.last().expect("never empty").1;

@@ -12,7 +12,8 @@
 //! 1. Memtables whose newest write is not newer are passed over; so are tables, by the newest
 //!    sequence number in their record, and blocks, by the one in their index entry.
 //! 2. In the others, a guard on a key looks for its newest version and the newest range delete over
-//!    it; a guard on a range walks the entries of the range.
+//!    it; a guard on a range walks the entries of the range; a guard on what a branch has walks all
+//!    that is newer, and looks each key up in the branch.
 //!
 //! Value blocks are not read: their index entries have key and sequence number.
 
@@ -29,7 +30,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use stitch_base::sync::atomic::Ordering;
 use stitch_base::{Seqno, TreeId};
-use stitch_kv::{ChangedKey, Guard, Guarded, Guards, KeyRange, KvError};
+use stitch_kv::{ChangedKey, Guard, Guarded, Guards, KeyRange, KvError, check_branch_of};
 
 impl Committer {
     /// Checks guards without a lock. Returns the newest write up to which nothing has changed.
@@ -117,8 +118,73 @@ impl GuardCheck<'_> {
             Guarded::Range(range) => {
                 self.changed_in_range(tree, range, since, &mut changed)?;
             }
+            Guarded::Written(branch) => {
+                let branch = self.branch_of(branch, guard.tree)?;
+                self.changed_in_branch(tree, branch, since, &mut changed)?;
+                for key in changed.iter() {
+                    let on = Guarded::Key(key);
+                    hold.check_held(&self.view.version, (guard.tree, on))?;
+                }
+            }
         }
         Ok(changed)
+    }
+
+    /// Returns a living branch of a tree.
+    fn branch_of(&self, branch: TreeId, parent: TreeId) -> Result<&TreeVersion, KvError> {
+        let found = self.view.version.trees.get(&branch);
+        let found = found.filter(|tree| tree.hidden.is_none());
+        let found = found.ok_or(KvError::NoTree(branch))?;
+        let no_branch = || KvError::Invalid(format!("tree {branch} is no branch tree"));
+        let point = found.info.branch.ok_or_else(no_branch)?;
+        check_branch_of(branch, point.parent, parent)?;
+        debug_assert!(parent < branch, "a parent is older");
+        Ok(found)
+    }
+
+    /// Adds the keys of a tree that were written since, and to a branch of it at any time. Walks
+    /// what was written to the tree: of that there is little when a commit looks again.
+    fn changed_in_branch(
+        &self,
+        tree: &TreeVersion,
+        branch: &TreeVersion,
+        since: Seqno,
+        changed: &mut SmallestKeys,
+    ) -> Result<(), VtError> {
+        debug_assert!(tree.info.id < branch.info.id, "a parent is older");
+        let (reads, view) = (self.reads, self.view);
+        let (all, window) = (KeyRange::all(), SeqnoWindow::since(since));
+        let mut failed = None;
+        reads.keys_in_window(
+            view,
+            tree,
+            all,
+            window,
+            &mut |key| match self.is_key_changed(branch, key, Seqno(0)) {
+                Ok(true) => changed.add(key),
+                Ok(false) => true,
+                Err(error) => {
+                    failed = Some(error);
+                    false
+                }
+            },
+        )?;
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        let mut deleted = Vec::new();
+        reads.deletes_in_window(view, tree, all, window, &mut |start, end| {
+            deleted.push((start.to_vec(), end.to_vec()));
+        })?;
+        for (start, end) in &deleted {
+            let mut first = SmallestKeys::new(1);
+            let range = KeyRange::new(start, end);
+            self.changed_in_range(branch, range, Seqno(0), &mut first)?;
+            if let Some(key) = first.pop_first() {
+                changed.add(&key);
+            }
+        }
+        Ok(())
     }
 
     fn is_key_changed(

@@ -28,6 +28,16 @@ impl Compactor {
         })
     }
 
+    /// Reports whether a table is left out of compactions: one of them has failed, or changed
+    /// nothing.
+    pub(crate) fn leaves_out(&self, (tree, table): (TreeId, TableId)) -> bool {
+        let version = self.views.version();
+        let scheduler = self.scheduler.lock();
+        let tree = version.trees.get(&tree);
+        let mut tables = tree.into_iter().flat_map(|tree| tree.tables());
+        tables.any(|(_, of)| of.meta().id == table && scheduler.exclusions.stops(of))
+    }
+
     /// Takes a table a level down, since it replaces so many bytes below it. Returns false if that
     /// cannot be done now, or is not worth it.
     ///

@@ -37,6 +37,16 @@ impl PinRecords {
         self.by_id.into_values().collect()
     }
 
+    /// Number of pins.
+    pub(super) fn len(&self) -> usize {
+        debug_assert_eq!(
+            self.by_id.len(),
+            self.by_name.len(),
+            "a pin has a name of its own"
+        );
+        self.by_id.len()
+    }
+
     /// Returns the record of a name.
     pub(super) fn find(&self, name: &str) -> Option<&PinRecord> {
         self.by_id.get(self.by_name.get(name)?)
@@ -58,7 +68,13 @@ impl PinRecords {
         let of_all = newest(&self.of_all_trees);
         let of_all = of_all.filter(|id| tree < self.by_id[id].next_tree);
         let of_tree = self.of_trees.get(&tree).and_then(newest);
-        of_all.max(of_tree)
+        let found = of_all.max(of_tree);
+        debug_assert!(
+            found.is_none_or(|id| id < unseen_by),
+            "it is older than the drop"
+        );
+        debug_assert!(found.is_none() || found != but, "another one");
+        found
     }
 
     /// Returns the pins that hold a moment of a tree, newest first, up to the newest of all trees.
@@ -95,6 +111,15 @@ impl PinRecords {
         for narrowed in &changes.narrowed {
             self.narrow(narrowed)?;
         }
+        debug_assert_eq!(
+            self.by_id.len(),
+            self.by_name.len(),
+            "a pin has a name of its own"
+        );
+        debug_assert!(
+            self.of_all_trees.len() <= self.by_id.len(),
+            "of pins that are there"
+        );
         Ok(())
     }
 
@@ -146,7 +171,8 @@ impl PinRecords {
 
     /// A pin holds its trees no more.
     fn leave(&mut self, gone: &PinRecord) {
-        self.of_all_trees.remove(&gone.id);
+        let was_of_all = self.of_all_trees.remove(&gone.id);
+        debug_assert_eq!(was_of_all, gone.trees.is_none(), "it was entered so");
         for tree in gone.trees.iter().flatten() {
             let pins = self.of_trees.get_mut(tree).expect("the tree of a pin");
             pins.remove(&gone.id);
@@ -171,6 +197,7 @@ impl PinRecords {
         let gone = changes.dropped.iter().filter_map(of);
         let gone: u64 = gone.map(PinRecord::base_bytes).sum();
         let new: u64 = changes.new.iter().map(PinRecord::base_bytes).sum();
+        debug_assert!(gone <= self.base_bytes, "each is counted");
         let mut bytes = self.base_bytes - gone + new;
         for (id, user) in &changes.altered {
             let Some(record) = of(id) else {

@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use stitch_base::{ErrorKind, Lsn, Seqno, TreeId};
 use stitch_format::FormatError;
-use stitch_format::logged_commit::{LogItem, LogItems, LoggedRun};
+use stitch_format::logged_commit::{LogItem, LogItems, LoggedRun, is_closing_mark};
 use stitch_format::vt_index::{IndexEntry, IndexLayout};
 use stitch_kv::Message;
 use stitch_volume::{Class, Replay};
@@ -60,24 +60,26 @@ impl<'a> LogReplay<'a> {
         }
     }
 
-    /// Replays the log from `log_start` on. Returns the number of records.
+    /// Replays the log from `log_start` on.
     ///
     /// # Errors
     /// [`VtError`] if a record contradicts the version or itself, or cannot be read.
-    pub(super) fn run(&self, log_start: Lsn) -> Result<u64, VtError> {
-        let mut records = 0u64;
+    pub(super) fn run(&self, log_start: Lsn) -> Result<ReplayedLog, VtError> {
+        let mut found = ReplayedLog::default();
         let mut at = log_start;
         let log = self.committer.volume.log();
         log.replay(log_start, &mut |end, payload: &[u8]| {
             debug_assert!(at <= end, "records follow each other");
-            if !self.replay_record((at, end), payload)? {
+            let is_mark = is_closing_mark(payload);
+            if !is_mark && !self.replay_record((at, end), payload)? {
                 return Ok(Replay::EndsHere);
             }
             at = end;
-            records += 1;
+            found.records += u64::from(!is_mark);
+            found.is_marked = is_mark;
             Ok::<Replay, VtError>(Replay::Next)
         })?;
-        Ok(records)
+        Ok(found)
     }
 
     /// Reports whether the log is known to be durable up to `end`. Asked only where a record has
@@ -230,6 +232,7 @@ impl<'a> LogReplay<'a> {
         let overhead = active.new_trees(&replayed.trees) * TABLE_OVERHEAD_BYTES;
         let bytes = payload.len() as u64;
         let needed = bytes + bytes / 8 + overhead;
+        debug_assert!(last >= active.last_seqno(), "records are replayed in order");
         if let Ok(room) = self
             .committer
             .volume
@@ -259,6 +262,15 @@ impl<'a> LogReplay<'a> {
     }
 }
 
+/// What a log amounted to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ReplayedLog {
+    /// Number of commits.
+    pub(super) records: u64,
+    /// The last record is a closing mark.
+    pub(super) is_marked: bool,
+}
+
 /// What a record amounted to.
 struct Replayed {
     /// The sequence number after it.
@@ -283,6 +295,7 @@ fn logged_entries(logged: &LoggedRun<'_>) -> Result<Vec<IndexEntry>, FormatError
         count += u64::from(entry.entry_count);
         entries.push(entry);
     }
+    debug_assert_eq!(entries.len(), layout.entry_count(), "all of them");
     let mut places: Vec<(u64, u64)> = entries
         .iter()
         .map(|entry| (entry.block.addr, entry.block.end()))

@@ -113,6 +113,7 @@ impl VersionBuilder {
         self.tables
             .retain(|_, (_, table)| table.meta().tree != tree);
         self.hidden.remove(&tree);
+        debug_assert!(!self.infos.contains_key(&tree), "it is gone");
         self.touched.insert(tree);
         Ok(())
     }
@@ -208,6 +209,8 @@ impl VersionBuilder {
             };
             version.trees.insert(tree, Arc::new(tree_version));
         }
+        debug_assert!(levels.is_empty(), "each table is in a tree");
+        debug_assert_eq!(version.trees.len(), self.infos.len(), "each tree is there");
         Ok(version)
     }
 }

@@ -3,6 +3,8 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 #![allow(unreachable_pub, missing_docs, reason = "test helpers")]
 
+pub mod space;
+
 use std::sync::Arc;
 use stitch_base::random::{Rng, bytes16};
 use stitch_device::{CrashDevice, CrashPlan, Device, MemDevice};

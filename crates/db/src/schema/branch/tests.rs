@@ -196,3 +196,36 @@ fn what_others_put_into_a_deleted_range_is_guarded() {
     assert!(matches!(refused, DbError::Conflict { keys } if keys == [ChangedKey { tree, key }]));
     assert_eq!(value(&main, "meta", b"k"), Some(b"new".to_vec()));
 }
+
+#[test]
+fn a_guard_on_a_long_branch_covers_all_of_its_keys() {
+    let main = schema();
+    let (branch, calm) = (
+        main.branch("branch", None).unwrap(),
+        main.branch("calm", None).unwrap(),
+    );
+    for schema in [&branch, &calm] {
+        let mut changes = Changes::new();
+        let meta = schema.dictionary("meta").unwrap();
+        let of_calm = u64::from(schema.name() == "calm") << 32;
+        (0..1500).for_each(|n: u64| changes.put(meta, &(n | of_calm).to_be_bytes(), b"v"));
+        schema
+            .now()
+            .commit(&changes, CommitOptions::default())
+            .unwrap();
+    }
+    let last = 1499_u64.to_be_bytes();
+    put(&main, "meta", &last, b"other");
+    let absorb = |branch: &Schema| {
+        let guards = branch.guards_on_written().unwrap();
+        assert_eq!(guards.count(), 1, "the keys are not listed");
+        branch.absorb(&Changes::new(), &guards, CommitOptions::default())
+    };
+    let refused = absorb(&branch).unwrap_err();
+    let (tree, key) = (main.dictionary("meta").unwrap().tree(), last.to_vec());
+    assert!(matches!(refused, DbError::Conflict { keys } if keys == [ChangedKey { tree, key }]));
+    absorb(&calm).unwrap();
+    assert_eq!(value(&main, "meta", &last), Some(b"other".to_vec()));
+    let of_calm = (1499 | 1_u64 << 32).to_be_bytes();
+    assert_eq!(value(&main, "meta", &of_calm), Some(b"v".to_vec()));
+}

@@ -158,6 +158,7 @@ impl TransactionRecords {
             match guard.on {
                 Guarded::Key(key) => list.key(tree, key),
                 Guarded::Range(range) => list.range(tree, range),
+                Guarded::Written(branch) => list.written(tree, self.own(branch)?),
             }
         }
         Ok(own)

@@ -236,3 +236,21 @@ fn allocated_extents_come_along() {
     assert_eq!(contents(&setup.fs, "both")[..81_920], [6; 81_920]);
     setup.check();
 }
+
+/// By rename(2) it does nothing, so there is nothing to commit and nothing to be in conflict with.
+#[test]
+fn a_rename_of_a_name_to_itself_is_no_change() {
+    let setup = setup();
+    let ino = file(&setup.fs, ROOT, "f", b"one");
+    let view = begin(&setup, "work");
+    let found = view.fs().lookup(at(ROOT, "f")).expect("it is there").ino;
+    assert_eq!(found, ino, "numbers are the same");
+    for mode in [RenameMode::Replace, RenameMode::Exchange] {
+        let renamed = view.fs().rename(&SUPER, at(ROOT, "f"), at(ROOT, "f"), mode);
+        renamed.expect("it does nothing");
+    }
+    setup.tick();
+    unlink(&setup.fs, ROOT, "f");
+    commit(&setup, &view);
+    assert_eq!(setup.names(ROOT), [""; 0]);
+}
