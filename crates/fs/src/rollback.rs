@@ -242,7 +242,7 @@ impl<'fs> Rollback<'fs> {
         let was = DirTree::read(past, view.fs().residents.inodes.head(dir)?, recent)?;
         for _ in 0..TRIES {
             self.prepare(&was)?;
-            // The state of one that is finished is a part already, and whoever holds the lock may
+            // The state of one that is finished is a part already, and the holder of the lock may
             // open a clone, which finishes it.
             let begins = matches!(mode, Mode::Begin { .. });
             let changes = begins.then(|| self.present.standing.views.snapshot_change.lock());
