@@ -86,7 +86,7 @@ fn features(device: &dyn Device) -> u64 {
 }
 
 #[test]
-fn a_branch_and_its_absorb_cost_two_syncs_each() {
+fn a_branch_costs_a_sync_and_its_absorb_two() {
     let device = Arc::new(MemDevice::new(64 * MIB));
     format(&*device, None);
     let engine = open(device, options());
@@ -97,8 +97,13 @@ fn a_branch_and_its_absorb_cost_two_syncs_each() {
     engine.sync().expect("it syncs");
     let syncs = || engine.counters().get("device.syncs");
     let before = syncs();
-    let branch = branch(&engine, parent, "second");
+    let second = branch(&engine, parent, "second");
+    assert_eq!(syncs() - before, 1, "the version: the log is durable");
+    put(&engine, parent, 0..10, 1);
+    let before = syncs();
+    branch(&engine, parent, "third");
     assert_eq!(syncs() - before, 2, "the log, then the version");
+    let branch = second;
     put(&engine, branch, 5..15, 2);
     let moment = engine.branch_moment(branch).expect("it is a branch");
     let (batch, guards) = (Batch::new(), Guards::since(&moment));
