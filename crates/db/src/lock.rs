@@ -131,7 +131,8 @@ impl LockTable {
             bytes_max,
             phase: Phase::Open,
         };
-        state.holders.insert(owner, holder);
+        let before = state.holders.insert(owner, holder);
+        debug_assert!(before.is_none(), "numbers of owners are not used again");
         Locks {
             table: Arc::clone(self),
             owner,
@@ -234,6 +235,7 @@ impl State {
     }
 
     fn must_wait(&self, owner: Owner, other: Owner) -> bool {
+        debug_assert_ne!(owner, other, "its own locks are not in its way");
         let (own, other) = (&self.holders[&owner], &self.holders[&other]);
         other.phase == Phase::Committing || !own.rank.is_above(other.rank)
     }
@@ -266,6 +268,8 @@ impl State {
         };
         holder.held.push((tree, held));
         segments.take(owner, range, access);
+        debug_assert!(segments.is_held(owner, range, access), "it was taken");
+        debug_assert!(holder.len_bytes <= holder.bytes_max, "locks are bounded");
         Ok(())
     }
 
@@ -282,6 +286,7 @@ impl State {
                 continue;
             };
             segments.release(owner, range.borrow());
+            debug_assert!(!segments.is_held(owner, range.borrow(), Access::Read));
             if segments.is_empty() {
                 self.trees.remove(&tree);
             }

@@ -213,7 +213,10 @@ impl Transaction {
                 Some(Own::Absent) | None => base,
             }
         };
-        Ok(keys.iter().map(value).collect())
+        let values: Vec<Option<Bytes>> = keys.iter().map(value).collect();
+        debug_assert_eq!(values.len(), keys.len(), "one value for each key");
+        debug_assert!(stored.next().is_none(), "each was of a key");
+        Ok(values)
     }
 
     /// Reads the store, and notes it.

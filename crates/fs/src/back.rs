@@ -23,6 +23,7 @@
 //! | part | has |
 //! |---|---|
 //! | [`NumberLookup`] | from a number to its inode, through the directories above it |
+//! | [`below::ShownLookup`] | the same in a view that shows one directory |
 //! | [`BackRowPass`] | reads back rows, and puts those that are missing |
 //! | [`ViewBackRows`] | the pass in any view of a store |
 //! | [`BackRows`] | what is in memory: whether they are kept, how far the pass has come |
@@ -82,6 +83,10 @@ impl BackRows {
             };
         }
         let progress = progress.unwrap_or(Place::FIRST);
+        debug_assert!(
+            store.header.has_back_rows || progress == Place::FIRST,
+            "the pass begins when rows are kept"
+        );
         Ok(Self {
             are_kept: AtomicBool::new(store.header.has_back_rows),
             are_complete: AtomicBool::new(progress == Place::END),

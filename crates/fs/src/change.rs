@@ -8,18 +8,22 @@
 //! by every path through it. An inode that is in memory alone changes there, without a row.
 
 mod absorbed;
+mod begin;
 mod contents;
 mod names;
+mod scope;
 mod shared;
+
+pub(crate) use begin::Changes;
+
+use self::scope::ChangeScope;
 
 use crate::contents::Contents;
 use crate::data::chunks_from;
 use crate::events::{Event, Notices};
 use crate::inode::{CHAIN_UNKNOWN, Inode, Location};
 use crate::locator::{Locator, RowKey};
-use crate::room::{RoomMaker, unless_full};
 use crate::rows::RowBatch;
-use crate::system::FileSystem;
 use crate::xattr::CAPABILITY;
 use crate::{FsError, FsResult};
 use bytes::Bytes;
@@ -28,7 +32,7 @@ use stitch_base::sync::Arc;
 use stitch_db::SpaceClass;
 use stitch_format::fs_inode::{AttrDelta, InodeHead, row_flag};
 use stitch_format::fs_key::{CHUNK_BYTES, INO_MAX};
-use stitch_format::fs_sys::{FsHeader, UPSERT_ADD, UPSERT_ATTR};
+use stitch_format::fs_sys::{UPSERT_ADD, UPSERT_ATTR};
 
 /// Upserts on one row before it is put whole.
 const CHAIN_MAX: u8 = 64;
@@ -41,62 +45,12 @@ const CHANGE_BYTES: usize = 384;
 /// Events of most operations.
 const EVENT_COUNT: usize = 4;
 
-/// Begins changes of a file system. A part of it that owns its fields has this, and so reaches no
-/// field of another part.
-#[derive(Clone, Copy)]
-pub(crate) struct Changes<'fs> {
-    fs: &'fs FileSystem,
-}
-
-impl<'fs> Changes<'fs> {
-    pub(crate) const fn of(fs: &'fs FileSystem) -> Self {
-        Self { fs }
-    }
-
-    /// Begins a change that needs space.
-    pub(crate) fn begin(self) -> Change<'fs> {
-        Change::new(self.fs)
-    }
-
-    /// Begins a change that gives space back.
-    pub(crate) fn begin_giving_back(self) -> Change<'fs> {
-        Change::giving_back(self.fs)
-    }
-
-    /// Takes a number that no inode ever had. May commit a change of the counter.
-    pub(crate) fn new_ino(self) -> FsResult<Ino> {
-        self.fs.new_ino()
-    }
-
-    /// Refuses what puts inodes with numbers above these, if too few are left.
-    pub(crate) fn check_numbers_leave_room(self) -> FsResult<()> {
-        self.fs.check_numbers_leave_room()
-    }
-
-    /// Changes the header, before the first row that earlier programs do not know.
-    pub(crate) fn mark_header(self, mark: impl FnOnce(&mut FsHeader)) -> FsResult<()> {
-        self.fs.mark_header(mark)
-    }
-
-    /// Removes plain files of forgotten files at once, since the host is full. Reports whether
-    /// there were any. The caller may have an inode locked.
-    pub(crate) fn make_room_beside(self) -> FsResult<bool> {
-        RoomMaker::of(self.fs).make_beside()
-    }
-
-    /// Commits rows that nothing in memory is about, as a [`Change`] commits its own.
-    pub(crate) fn commit_rows(self, batch: &RowBatch<'_>, space: SpaceClass) -> FsResult<()> {
-        self.fs.commit_where_room(batch, space)
-    }
-
-    /// Returns the time of a change, in nanoseconds since 1970.
-    pub(crate) fn now(self) -> i64 {
-        self.fs.now()
-    }
-}
-
+/// A change that is staged. It is dropped, or committed as a whole.
+///
+/// Invariant: what is staged of rows has its events beside it, and nothing in memory changes before
+/// the commit but the path cache, which may lose directories at any time.
 pub(crate) struct Change<'fs> {
-    fs: &'fs FileSystem,
+    scope: ChangeScope<'fs>,
     pub(crate) batch: RowBatch<'fs>,
     /// What memory learns after the commit.
     pub(crate) events: Vec<Event<'fs>>,
@@ -110,45 +64,40 @@ pub(crate) struct Change<'fs> {
 }
 
 impl<'fs> Change<'fs> {
-    /// Changes that need space. The directories whose names change are locked: whether back rows
-    /// are kept does not change until the commit.
-    pub(crate) fn new(fs: &'fs FileSystem) -> Self {
-        let mut batch = fs.store.batch();
+    /// Begins a change. The directories whose names change are locked: whether back rows are kept
+    /// does not change until the commit.
+    fn new(scope: ChangeScope<'fs>, space: SpaceClass) -> Self {
+        let mut batch = scope.store.batch();
         batch.reserve(CHANGE_BYTES);
+        debug_assert!(batch.is_empty(), "nothing is staged yet");
         Self {
-            fs,
             batch,
             events: Vec::with_capacity(EVENT_COUNT),
-            space: SpaceClass::Normal,
+            space,
             scratch: Vec::new(),
             inodes_added: 0,
             unwritten_added: 0,
-            keeps_back_rows: fs.back_rows.are_kept(),
+            keeps_back_rows: scope.keeps_back_rows(),
+            scope,
         }
-    }
-
-    /// Changes that give space back, and so may use the reserve.
-    pub(crate) fn giving_back(fs: &'fs FileSystem) -> Self {
-        let mut change = Self::new(fs);
-        change.space = SpaceClass::Reserve;
-        change
     }
 
     /// Lets the change use the room that is set aside: all chunks that it writes were allocated.
     pub(crate) const fn fill_allocated(&mut self) {
         // What mainline has set aside stays mainline's.
-        if self.fs.branch.is_none() {
+        if !self.scope.is_transaction() {
             self.space = SpaceClass::Allocated;
         }
     }
 
     /// Keys of rows.
     pub(crate) const fn keys(&self) -> Locator {
-        self.fs.store.keys
+        self.scope.store.keys
     }
 
     /// Changes attributes, not what is in the row behind them.
     pub(crate) fn attrs(&mut self, inode: &Inode, new: &InodeHead) -> FsResult<()> {
+        debug_assert_eq!(inode.head.ino, new.ino, "an inode keeps its number");
         let delta = AttrDelta::between(&inode.head, new);
         if delta.is_empty() {
             self.touch(inode);
@@ -159,7 +108,7 @@ impl<'fs> Change<'fs> {
         after.is_temp &= new.nlink == 0;
         if let Some(key) = self.keys().inode(inode) {
             if inode.chain >= chain_max(inode) {
-                let tail = self.fs.store.tail(inode)?;
+                let tail = self.scope.store.tail(inode)?;
                 self.put_row(&key, new, &tail);
                 after.chain = 0;
             } else {
@@ -196,7 +145,7 @@ impl<'fs> Change<'fs> {
     /// Writes to the row of an inode and changes nothing in it, while there are transactions: a
     /// commit compares what was written, and a clock may stand still.
     fn touch(&mut self, inode: &Inode) {
-        if self.fs.branch.is_none() && !self.fs.transactions.may_be_open() {
+        if !self.scope.may_be_compared() {
             return;
         }
         if let Some(key) = self.keys().inode(inode) {
@@ -207,6 +156,7 @@ impl<'fs> Change<'fs> {
             debug_assert!(nothing.is_empty(), "it changes nothing");
             self.scratch.clear();
             nothing.encode(&mut self.scratch);
+            debug_assert!(!self.scratch.is_empty(), "the message names the inode");
             self.batch.upsert(&key, UPSERT_ATTR, &self.scratch);
         }
     }
@@ -215,12 +165,12 @@ impl<'fs> Change<'fs> {
     /// nothing in them. So the commit of one that moved a directory there learns whether mainline
     /// has moved one of them. The tree is locked.
     pub(crate) fn touch_above(&mut self, dir: Ino) -> FsResult<()> {
-        if self.fs.branch.is_none() {
+        if !self.scope.is_transaction() {
             return Ok(());
         }
         let mut at = dir;
         while at != Ino::ROOT {
-            let inode = self.fs.residents.inodes.get(at)?;
+            let inode = self.scope.residents().inodes.get(at)?;
             debug_assert!(inode.is_dir(), "directories are in directories");
             self.touch(&inode);
             at = inode.parent().ok_or(FsError::NotFound)?;
@@ -230,6 +180,7 @@ impl<'fs> Change<'fs> {
 
     /// Puts the whole row of an inode where it is.
     pub(crate) fn row(&mut self, inode: &Inode, new: &InodeHead, tail: &[u8]) {
+        debug_assert_eq!(inode.head.ino, new.ino, "an inode keeps its number");
         let mut after = inode.clone();
         after.head = *new;
         after.chain = 0;
@@ -255,11 +206,11 @@ impl<'fs> Change<'fs> {
     pub(crate) fn purge(&mut self, head: &InodeHead, has_own_row: bool) -> FsResult<()> {
         let ino = head.ino;
         let shared = match Contents::of_inode(head) {
-            Some(Contents::Shared) => Some(self.fs.store.shared_row(ino)?),
+            Some(Contents::Shared) => Some(self.scope.store.shared_row(ino)?),
             _ => None,
         };
         if head.has(row_flag::ALLOCATED) {
-            let extents = self.fs.extent_rows();
+            let extents = self.scope.memory.extent_rows(self.scope.store);
             extents.delete(self, ino, &chunks_from(0))?;
         }
         match Contents::of_inode(head) {
@@ -301,61 +252,38 @@ impl<'fs> Change<'fs> {
         }
     }
 
-    /// Commits the rows, with memory prepared for them.
-    fn commit_rows(&self) -> FsResult<()> {
-        self.fs.announce(&self.events);
-        self.fs.commit_where_room(&self.batch, self.space)
-    }
-
     /// Commits the rows, with room set aside before for chunks that are allocated, and released
     /// after for others.
-    fn commit_aside(&self) -> FsResult<()> {
+    fn commit_rows(&self) -> FsResult<()> {
         let chunks = self.unwritten_added.unsigned_abs();
-        // Of those in a transaction its commit does.
-        if chunks == 0 || self.fs.branch.is_some() {
-            return self.commit_rows();
-        }
         let is_added = self.unwritten_added > 0;
         if is_added {
-            self.set_more_aside(chunks)?;
+            self.scope.make_and_set_aside(chunks)?;
         }
-        let committed = self.commit_rows();
+        let committed = self.scope.commit(&self.batch, &self.events, self.space);
         if is_added == committed.is_err() {
-            self.fs.aside.set_less(self.fs.engine().as_ref(), chunks);
+            self.scope.set_less_aside(chunks);
         }
         committed
-    }
-
-    /// Sets room aside for more chunks; once more, if forgotten files could be removed.
-    fn set_more_aside(&self, chunks: u64) -> FsResult<()> {
-        let engine = self.fs.engine().as_ref();
-        match self.fs.aside.set_more(engine, chunks) {
-            // Their removal takes the lock of what is set aside.
-            Err(FsError::NoSpace) => {
-                unless_full(self.fs.reclaim())?;
-                self.fs.aside.set_more(engine, chunks)
-            }
-            done => done,
-        }
     }
 
     /// Commits all rows as one, then applies the events.
     ///
     /// # Errors
     /// Those of the engine: nothing is committed and nothing in memory is changed. Those of
-    /// [`FileSystem::apply`].
+    /// [`EventSink::apply`](crate::events::EventSink::apply).
     pub(crate) fn commit(mut self) -> FsResult<()> {
         let keys = self.keys();
         self.add_to(&keys.inode_count(), self.inodes_added);
         self.add_to(&keys.unwritten(), self.unwritten_added);
         if !self.batch.is_empty()
-            && let Err(error) = self.commit_aside()
+            && let Err(error) = self.commit_rows()
         {
-            self.fs.retract(&self.events);
+            self.scope.memory.retract(&self.events);
             return Err(error);
         }
-        self.fs.residents.count_inodes(self.inodes_added);
-        self.fs.apply(self.events)
+        self.scope.residents().count_inodes(self.inodes_added);
+        self.scope.memory.apply(self.events)
     }
 
     /// Commits a change that the kernel did not ask for, as [`Self::commit`] does. Adds what the
@@ -364,7 +292,7 @@ impl<'fs> Change<'fs> {
     /// # Errors
     /// As [`Self::commit`].
     pub(crate) fn commit_unasked(self, notices: &mut Notices) -> FsResult<()> {
-        notices.extend(self.fs.notices_of(&self.events));
+        notices.extend(self.scope.memory.notices_of(&self.events));
         self.commit()
     }
 }

@@ -33,6 +33,7 @@
 //! `may_put` says so.
 
 mod comparison;
+mod contents;
 mod inner;
 mod moment;
 mod names;
@@ -45,9 +46,11 @@ mod views;
 
 use crate::back::ViewBackRows;
 use crate::pins::Pins;
-use crate::schema::Store;
+use crate::recent::WrittenBetween;
+use crate::snapshot::SnapshotView;
+use crate::system::FileSystem;
 use crate::transaction::PathChange;
-use crate::unchanged::{TreeState, is_same_below, is_same_inode};
+use crate::unchanged::{TreeState, is_same_inode, is_same_tree};
 use crate::{FsError, FsResult};
 use comparison::{Comparison, Reach};
 use inner::InnerClones;
@@ -108,8 +111,6 @@ struct Moments<'f> {
 /// Compares a directory of a store at two moments, or in two views.
 #[derive(Clone, Copy)]
 pub(crate) struct Comparer<'fs> {
-    /// Rows of mainline, where the records of clones are.
-    store: &'fs Store,
     pins: Pins<'fs>,
     back_rows: ViewBackRows<'fs>,
     /// Others have neither records of clones nor pins of their own.
@@ -120,7 +121,7 @@ impl<'fs> Comparer<'fs> {
     fn differences(&self, asked: &Asked) -> FsResult<Vec<PathChange>> {
         let mut changes = Vec::new();
         self.compare_sides(asked, &mut |comparison, inner, _| {
-            changes.extend(comparison.changes(&inner.grafts)?);
+            changes.extend(comparison.changes(inner)?);
             Ok(true)
         })?;
         changes.sort_by(|a, b| (a.path(), a).cmp(&(b.path(), b)));
@@ -134,15 +135,15 @@ impl<'fs> Comparer<'fs> {
         &self,
         dir: Ino,
         (from, to): (PinId, Option<PinId>),
-        (then, now): (TreeState<'_>, TreeState<'_>),
+        (then, now): (&SnapshotView, TreeState<'_>),
     ) -> FsResult<bool> {
-        let views = (then.base().view_number(), now.base().view_number());
+        let views = (then.fs().view_number(), now.base().view_number());
         debug_assert_eq!(views.0, views.1, "one view at two moments");
-        let head = |state: TreeState<'_>| state.base().residents.inodes.head(dir);
-        if !is_same_inode(&head(then)?, &head(now)?) {
+        let head = |fs: &FileSystem| fs.residents.inodes.head(dir);
+        if !is_same_inode(&head(then.fs())?, &head(now.base())?) {
             return Ok(false);
         }
-        if then.base().view_number() == 0 {
+        if views.0 == 0 {
             let at = |pin| DirAt { view: 0, dir, pin };
             let asked = Asked {
                 may_put: false,
@@ -153,7 +154,20 @@ impl<'fs> Comparer<'fs> {
                 other => return other,
             }
         }
-        is_same_below(then, now, dir)
+        self.walk_same_tree(dir, (from, to), (then, now))
+    }
+
+    /// Walks both moments.
+    fn walk_same_tree(
+        &self,
+        dir: Ino,
+        (from, to): (PinId, Option<PinId>),
+        (then, now): (&SnapshotView, TreeState<'_>),
+    ) -> FsResult<bool> {
+        let to = to.map(|to| self.pins.moment_at(Some(to))).transpose()?;
+        let from = self.pins.moment_at(Some(from))?;
+        let written = WrittenBetween::new(&**self.pins.engine, from, to);
+        is_same_tree(then, now, &written, dir)
     }
 
     fn is_same_of(&self, asked: &Asked) -> FsResult<bool> {
@@ -212,7 +226,7 @@ impl<'fs> Comparer<'fs> {
 
     fn views_at(&self, at: &Snapshot) -> FsResult<ViewsAt<'fs>> {
         debug_assert!(self.is_mainline, "mainline has the records of clones");
-        ViewsAt::read(self.pins.engine, self.store, at)
+        ViewsAt::read(self.pins.engine, at)
     }
 
     /// Reads what was written on both sides of a view, or of two.

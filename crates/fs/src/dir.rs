@@ -11,7 +11,7 @@
 //! anywhere and is good for ever, over remounts too: entries that stay are met exactly once,
 //! whatever is made and removed meanwhile. (Two names of one hash are met once in 2^59 pairs; only
 //! if one of two is removed exactly between two reads that part them could the other be missed. A
-//! seventeenth name of one hash could be missed; the hash is seeded, so nobody can make them.)
+//! seventeenth name of one hash could be missed; the hash is seeded, so no program can make them.)
 //!
 //! Differs: `TableFS` hashes names too, but keeps an open directory's position as a key in memory.
 

@@ -1,7 +1,8 @@
 //! What a change has done, as events, and the one place where events reach memory and the kernel.
 //!
 //! An operation stages rows and events together ([`crate::change`]). A commit of a transaction, a
-//! rollback and the emptying of a removed tree yield the same events. Only this file applies them.
+//! rollback and the emptying of a removed tree yield the same events. [`EventSink`] alone applies
+//! them.
 //!
 //! 1. *Announce*, just before the commit: negative entries learn of new names, the ledger of the
 //!    places that rows may move to, plain files that nothing is committed for them any more.
@@ -40,10 +41,15 @@ pub use notices::Notices;
 pub(crate) use untold::Untold;
 
 use crate::contents::Contents;
-use crate::data::Extent;
-use crate::external::{ExternalName, Leaving};
+use crate::data::{Extent, ExtentMaps, ExtentRows};
+use crate::detach::Detached;
+use crate::external::{ExternalName, Leaving, PlainFiles};
 use crate::fixed::FixedFiles;
 use crate::inode::Inode;
+use crate::residents::Residents;
+use crate::room::Room;
+use crate::schema::Store;
+use crate::shared::LeftContents;
 use crate::system::FileSystem;
 use crate::{DirName, FsResult};
 use stitch_base::Ino;
@@ -95,14 +101,59 @@ pub(crate) enum Event<'a> {
     Fixed,
 }
 
-impl FileSystem {
+/// What is in memory of a file system, as events change it.
+///
+/// Invariant: nothing else announces, applies or retracts events, and nothing here reads or writes
+/// rows. So what the table has no column for is not changed by a change.
+#[derive(Clone, Copy)]
+pub(crate) struct EventSink<'fs> {
+    residents: &'fs Residents,
+    /// Plain files, and those that are lent.
+    plain_files: PlainFiles<'fs>,
+    /// Removed trees that are to be emptied.
+    detached: &'fs Detached,
+    /// Files that may be forgotten soon.
+    room: &'fs Room,
+    extents: &'fs ExtentMaps,
+    left_contents: &'fs LeftContents,
+    fixed: FixedFiles<'fs>,
+}
+
+impl<'fs> EventSink<'fs> {
+    pub(crate) fn of(fs: &'fs FileSystem) -> Self {
+        Self {
+            residents: &fs.residents,
+            plain_files: fs.plain_files(),
+            detached: &fs.detached,
+            room: &fs.room,
+            extents: &fs.extents,
+            left_contents: &fs.left_contents,
+            fixed: FixedFiles::of(fs),
+        }
+    }
+
+    /// Returns the inodes and names in use.
+    pub(crate) const fn residents(&self) -> &'fs Residents {
+        self.residents
+    }
+
+    /// Returns the plain files.
+    pub(crate) const fn plain_files(&self) -> PlainFiles<'fs> {
+        self.plain_files
+    }
+
+    /// Returns the rows of allocated extents in `store`, which is that of the file system.
+    pub(crate) const fn extent_rows(&self, store: &'fs Store) -> ExtentRows<'fs> {
+        ExtentRows::new(store, self.extents)
+    }
+
     /// Prepares memory for a commit.
     pub(crate) fn announce(&self, events: &[Event<'_>]) {
         for event in events {
             match event {
                 Event::Linked { at, hash, .. } => self.residents.names.add((at.parent, *hash)),
                 Event::Changed(inode) => self.residents.inodes.intend(inode),
-                Event::RemovedBeside(leaving) => self.externals.leave(leaving),
+                Event::RemovedBeside(leaving) => self.plain_files.externals().leave(leaving),
                 _ => {}
             }
         }
@@ -115,9 +166,9 @@ impl FileSystem {
             match event {
                 Event::Changed(inode) => {
                     self.residents.inodes.stay(inode.head.ino);
-                    self.plain_files().fit_again(inode.head.ino);
+                    self.plain_files.fit_again(inode.head.ino);
                 }
-                Event::RemovedBeside(leaving) => self.externals.stay(leaving),
+                Event::RemovedBeside(leaving) => self.plain_files.externals().stay(leaving),
                 _ => {}
             }
         }
@@ -140,11 +191,13 @@ impl FileSystem {
                 Event::Orphaned => self.room.await_forget(),
                 Event::ExtentsChanged(ino, extents) => self.extents.set(ino, extents),
                 Event::ContentsReplaced(inos) => self.apply_replaced(&inos),
-                Event::StoredBeside { name, len, size } => self.externals.enter(name, len, size),
-                Event::CutBeside(bytes) => self.externals.uncount(bytes),
-                Event::RemovedBeside(leaving) => self.externals.retire(&leaving),
+                Event::StoredBeside { name, len, size } => {
+                    self.plain_files.externals().enter(name, len, size)
+                }
+                Event::CutBeside(bytes) => self.plain_files.externals().uncount(bytes),
+                Event::RemovedBeside(leaving) => self.plain_files.externals().retire(&leaving),
                 Event::ContentsLeft(number) => self.left_contents.add(number),
-                Event::Fixed => FixedFiles::of(self).mark(),
+                Event::Fixed => self.fixed.mark(),
                 Event::Linked { .. }
                 | Event::Unlinked { .. }
                 | Event::DirRemoved(_)
@@ -162,6 +215,10 @@ impl FileSystem {
     /// As [`Self::apply`].
     pub(crate) fn apply_unasked(&self, events: Vec<Event<'_>>) -> FsResult<Notices> {
         let notices = self.notices_of(&events);
+        debug_assert!(
+            notices.names.len() <= events.len(),
+            "an event is about one name at most"
+        );
         self.apply(events)?;
         Ok(notices)
     }
@@ -170,14 +227,6 @@ impl FileSystem {
     /// applied yet.
     pub(crate) fn notices_of(&self, events: &[Event<'_>]) -> Notices {
         Notices::of(events, |ino| self.residents.inodes.is_known(ino))
-    }
-
-    /// Passes to `send` what the kernel has to drop after changes whose notices no call has
-    /// returned: batches of a rollback that failed later or was finished at open, entries of
-    /// removed trees. One thread sends at a time: when this returns, all that was kept before the
-    /// call is sent. `send` must not call this.
-    pub fn send_notices<T>(&self, send: impl FnOnce(Notices) -> T) -> T {
-        self.untold.send(send)
     }
 
     fn apply_replaced(&self, inos: &[Ino]) {
@@ -189,11 +238,22 @@ impl FileSystem {
 
     fn apply_changed(&self, inode: Inode) {
         let (ino, size) = (inode.head.ino, inode.head.size);
+        debug_assert!(ino.0 > 0, "0 is no inode");
         let is_external = Contents::are_external(&inode.head);
         self.residents.inodes.update(inode);
-        if is_external && let Some(plain) = self.externals.note_size(ino, size) {
-            self.plain_files().fit(&plain);
+        if is_external && let Some(plain) = self.plain_files.externals().note_size(ino, size) {
+            self.plain_files.fit(&plain);
         }
+    }
+}
+
+impl FileSystem {
+    /// Passes to `send` what the kernel has to drop after changes whose notices no call has
+    /// returned: batches of a rollback that failed later or was finished at open, entries of
+    /// removed trees. One thread sends at a time: when this returns, all that was kept before the
+    /// call is sent. `send` must not call this.
+    pub fn send_notices<T>(&self, send: impl FnOnce(Notices) -> T) -> T {
+        self.untold.send(send)
     }
 }
 

@@ -4,6 +4,8 @@
 //!    interval in which something was written.
 //! 2. *Thin*: the older they are, the fewer are kept ([`thin`]), and none beyond its time.
 //! 3. *Yield*: in a store that is nine tenths full the oldest go, before writers find no space.
+//! 4. *Pause*: while a rollback is interrupted, in mainline or in a clone, none is created: it
+//!    would show a part of the rollback. The user repeats it, or the next open finishes it.
 //!
 //! [`FileSystem::history`] returns a handle, which callers ask for all of it. What lists and opens
 //! moments are the [`Pins`]; what creates them is a [`PinMaker`].
@@ -36,6 +38,8 @@ pub use thin::HISTORY_S_MAX;
 
 /// Part of the oldest moments that goes at once for want of space.
 const YIELDED_PART: usize = 8;
+/// Why no moments are created.
+const PAUSED: &str = "a rollback was interrupted: repeat it, so that moments are created again";
 /// Seconds until the next round where space is short.
 const SHORT_S: u64 = 1;
 
@@ -190,7 +194,7 @@ impl History<'_> {
     /// case. To be called by a thread of its own, again after [`HistoryRound::next_s`].
     ///
     /// # Errors
-    /// Those of [`FileSystem::create_snapshot`] but for names and paths; what was done before stays
+    /// Those of [`crate::Snapshots::create`] but for names and paths; what was done before stays
     /// done. The same one is logged once, and [`Self::last_error`] tells it.
     ///
     /// # Cost
@@ -202,7 +206,10 @@ impl History<'_> {
         }
         let _running = self.state.running.lock();
         let done = self.round();
-        let error = done.as_ref().err().map(ToString::to_string);
+        let error = match &done {
+            Ok(_) => self.is_paused().then(|| PAUSED.to_owned()),
+            Err(error) => Some(error.to_string()),
+        };
         let mut last = self.state.last_error.lock();
         match &error {
             Some(error) if last.as_ref() != Some(error) => {
@@ -215,7 +222,8 @@ impl History<'_> {
         done
     }
 
-    /// Returns why the last round failed; `None` if it did not.
+    /// Returns why the last round failed, or created no moment though one may be due; `None` if
+    /// neither.
     #[must_use]
     pub fn last_error(&self) -> Option<String> {
         self.state.last_error.lock().clone()
@@ -244,6 +252,14 @@ impl History<'_> {
         }
         round.next_s = self.next_round_s(&moments, is_short);
         Ok(round)
+    }
+
+    /// Reports whether moments are to be created, and one would show a part of a rollback. Known
+    /// for sure while snapshots cannot change.
+    fn is_paused(&self) -> bool {
+        let is_there = |view: u64| view == 0 || self.views.record(view).is_some();
+        let mut interrupted = self.views.under_way.interrupted().into_iter();
+        self.pins.options.history_s.is_some() && interrupted.any(is_there)
     }
 
     fn aged(&self, moment: &MomentInfo) -> Aged {
@@ -279,6 +295,9 @@ impl History<'_> {
         };
         // No moment shows half of a rollback.
         let _changing = self.views.snapshot_change.lock();
+        if self.is_paused() {
+            return Ok(None);
+        }
         let number = match last.map_or(Some(1), |last| last.number.checked_add(1)) {
             Some(number) => number,
             None => self.free_moment_number()?,
@@ -414,7 +433,7 @@ impl History<'_> {
             Some(later) => TreeState::Past(later),
             None => self.present,
         };
-        let states = (TreeState::Past(&then), now);
+        let states = (&then, now);
         Ok(!self.comparer.is_same_tree(dir, (from, to), states)?)
     }
 }

@@ -45,6 +45,7 @@ mod outcome;
 mod pins;
 mod policy;
 mod prefetch;
+mod recent;
 mod reclaim;
 mod residents;
 mod rollback;
@@ -87,16 +88,15 @@ pub use policy::{
     PolicyRule,
 };
 pub use schema::{CompressOptions, has_external_files, set_compression};
-pub use snapshot::{
-    SNAPSHOT_NAME_BYTES_MAX, SnapshotInfo, SnapshotPart, SnapshotView, VIEW_INO_BITS,
-};
+pub use snapshot::{SNAPSHOT_NAME_BYTES_MAX, SnapshotInfo, SnapshotPart, SnapshotView, Snapshots};
 pub use stitch_kv::SpaceShare;
 pub use system::FileSystem;
 pub use transaction::{
-    BeginOptions, Conflict, ConflictKind, LOCKED_PATHS_MAX, LockTicket, NESTED_DEPTH_MAX,
-    PathChange, PathLock, PathLocks, PausedRecords, ReadKind, RecordKey, RecordRules, RecordSides,
-    Side, TRANSACTION_NAME_BYTES_MAX, TransactionInfo, TransactionIsolation, TransactionLife,
-    TransactionRecords, TransactionState, TransactionView, Transactions, is_file_system_tree,
+    BeginOptions, CommitAhead, Conflict, ConflictKind, LOCKED_PATHS_MAX, LockTicket,
+    NESTED_DEPTH_MAX, PathChange, PathLock, PathLocks, PausedRecords, ReadKind, RecordKey,
+    RecordRules, RecordSides, Side, TRANSACTION_NAME_BYTES_MAX, TransactionInfo,
+    TransactionIsolation, TransactionLife, TransactionRecords, TransactionState, TransactionView,
+    Transactions, is_file_system_tree,
 };
 pub use types::{
     AtimePolicy, Attr, Caller, ClearSetId, DirEntry, DirName, FallocateMode, FileKind, FsOptions,
@@ -105,5 +105,5 @@ pub use types::{
 };
 pub use upsert::register_upserts;
 pub use usage::Usage;
-pub use views::{CloneInfo, CloneSource, INNER_CLONES_MAX, LiveView};
+pub use views::{CloneInfo, CloneSource, INNER_CLONES_MAX, LiveView, VIEW_INO_BITS};
 pub use xattr::XATTR_VALUE_BYTES_MAX;

@@ -73,7 +73,7 @@ impl Deref for RowKey {
 }
 
 /// The keys `[start, end)` of a tree.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RowRange {
     tree: Tree,
     start: FsKey,

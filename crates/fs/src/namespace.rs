@@ -301,7 +301,7 @@ impl<'fs> Namespace<'fs> {
     }
 
     /// The number of the inode of a name, if there is one. Counts no lookup.
-    fn peek(&self, at: DirName<'_>) -> FsResult<Option<Ino>> {
+    pub(crate) fn peek(&self, at: DirName<'_>) -> FsResult<Option<Ino>> {
         let _names = self.residents.locks.dir_read(at.parent);
         Ok(self.find_dentry(at)?.map(|dentry| dentry.ino))
     }

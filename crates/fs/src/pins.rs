@@ -111,7 +111,9 @@ impl Pins<'_> {
     /// # Errors
     /// [`FsError::NotFound`] if it was dropped.
     pub(crate) fn moment(&self, id: PinId) -> FsResult<MomentInfo> {
-        MomentInfo::of(&self.pin(id)?).ok_or(FsError::NotFound)
+        let moment = MomentInfo::of(&self.pin(id)?);
+        debug_assert!(moment.as_ref().is_none_or(|moment| moment.id == id));
+        moment.ok_or(FsError::NotFound)
     }
 
     /// Opens the whole file system as it was at a moment.
@@ -142,7 +144,9 @@ impl Pins<'_> {
             view: self.view,
             ..moment.as_snapshot_of(root, path)
         };
-        SnapshotView::open_in_view(self.engine, self.options, &moment.pin_name(), info)
+        let view = SnapshotView::open_in_view(self.engine, self.options, &moment.pin_name(), info)?;
+        debug_assert_eq!(view.info().root, root, "the directory of the path");
+        Ok(view)
     }
 
     /// Returns the numbers of the pins of all snapshots and moments, in rising order.

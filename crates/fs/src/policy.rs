@@ -188,7 +188,7 @@ impl Policies<'_> {
     /// # Errors
     /// [`FsError::Invalid`] for an interval of 0 or more than [`POLICY_EVERY_S_MAX`], and for what
     /// is no prefix: 1 to [`POLICY_PREFIX_BYTES_MAX`] bytes without slashes and control characters;
-    /// those of [`FileSystem::create_snapshot`].
+    /// those of [`crate::Snapshots::create`].
     ///
     /// # Durability
     /// On the medium when this returns.
@@ -441,7 +441,7 @@ impl Policies<'_> {
             return Ok(true);
         }
         let view = self.pins.open_snapshot(&last.name)?;
-        let states = (TreeState::Past(&view), TreeState::Now(now));
+        let states = (&view, TreeState::Now(now));
         self.comparer
             .is_same_tree(last.root, (last.id, None), states)
     }

@@ -90,6 +90,21 @@ impl<'fs> Reclaimer<'fs> {
         Ok(done)
     }
 
+    /// Reclaims all that a crash has left, too.
+    pub(crate) fn reclaim_all(&self) -> FsResult<()> {
+        loop {
+            self.reclaim()?;
+            if !self.has_more() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Reports whether the next [`Self::reclaim`] looks further for what a crash has left.
+    pub(crate) fn has_more(&self) -> bool {
+        !self.is_removed.load(Ordering::Acquire) && self.contents.has_unseen()
+    }
+
     fn reclaim_forgotten(&self) -> FsResult<usize> {
         let mut done = 0;
         loop {

@@ -50,8 +50,8 @@ mod in_clone;
 mod operations;
 mod plan;
 mod present;
-mod recent;
 mod restore;
+mod sides;
 mod tree;
 mod under_way;
 
@@ -61,6 +61,7 @@ use crate::detach::DetachedTrees;
 use crate::fixed::FixedFiles;
 use crate::locator::Locator;
 use crate::pins::Pins;
+use crate::recent::RecentSince;
 use crate::room::Room;
 use crate::schema::Store;
 use crate::snapshot::SnapshotView;
@@ -69,8 +70,8 @@ use crate::{CloneInfo, FsError, FsResult, Notices};
 use dirs::DirFinder;
 use plan::RollbackPlan;
 use present::Present;
-use recent::{RollbackSides, recent_since};
 use restore::Restore;
+use sides::RollbackSides;
 use std::collections::BTreeSet;
 use stitch_base::Ino;
 use stitch_base::sync::Mutex;
@@ -213,16 +214,12 @@ impl<'fs> Rollback<'fs> {
         let kept = self.pins.pin(pin);
         let done = kept.and_then(|_| self.restore(view, mode));
         self.state.restored.lock().clear();
-        let learned = done
-            .as_ref()
-            .map_or_else(|_| self.learn_outcome(), |_| Ok(()));
         match self.present.header.lock().rolls_back {
             true => under_way.interrupt(number),
             false => under_way.end(number),
         }
         let done = done?;
         debug_assert!(!self.present.header.lock().rolls_back, "all of it is done");
-        learned?;
         self.pins.engine.sync()?;
         Ok(done)
     }
@@ -241,11 +238,11 @@ impl<'fs> Rollback<'fs> {
     fn restore(&self, view: &SnapshotView, mode: Mode) -> FsResult<Notices> {
         let (pin, dir) = (view.info().id, view.info().root);
         let past = &view.fs().store;
-        let recent = recent_since(view.info().created);
+        let recent = RecentSince::of_moment(view.info().created);
         let was = DirTree::read(past, view.fs().residents.inodes.head(dir)?, recent)?;
         for _ in 0..TRIES {
             self.prepare(&was)?;
-            // The state of one that is finished is a part already, and whoever holds the lock may
+            // The state of one that is finished is a part already, and the holder of the lock may
             // open a clone, which finishes it.
             let begins = matches!(mode, Mode::Begin { .. });
             let changes = begins.then(|| self.present.standing.views.snapshot_change.lock());
@@ -278,9 +275,24 @@ impl<'fs> Rollback<'fs> {
                 dir,
                 path: self.present.residents.path_of(dir)?,
             };
-            return Restore::new(self.present, past, (&was, &now), &plan, &row).run();
+            let done = Restore::new(self.present, past, (&was, &now), &plan, &row).run();
+            if done.is_err() {
+                self.note_part()?;
+            }
+            drop((alone, changes));
+            return done;
         }
         Err(FsError::Stale(dir))
+    }
+
+    /// Notes that a part may be done. The locks are held, so that no snapshot and no moment is
+    /// created of it before this is known.
+    fn note_part(&self) -> FsResult<()> {
+        let learned = self.learn_outcome();
+        if self.present.header.lock().rolls_back {
+            self.under_way().interrupt(self.present.view_number());
+        }
+        learned
     }
 
     /// Refuses where a clone of the snapshot does not lie in the directory any more: its trees may

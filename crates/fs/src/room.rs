@@ -179,7 +179,7 @@ impl<'fs> RoomMaker<'fs> {
 
     /// Removes forgotten files, and a slice of the removed trees.
     fn give_back(&self) -> FsResult<()> {
-        unless_full(self.reclaimer.reclaim())?;
+        unless_full(self.reclaimer.reclaim_all())?;
         if self.is_removed.load(Ordering::Acquire) {
             return Ok(());
         }
@@ -239,20 +239,42 @@ impl FileSystem {
         let give_history = || self.history().yield_older();
         RoomMaker::of(self).make(mark, &*self.options.clock, give_history)
     }
+}
 
-    /// Commits. What needs space is tried again while forgotten files give some back. The caller
-    /// may have inodes locked.
-    pub(crate) fn commit_where_room(
-        &self,
-        batch: &RowBatch<'_>,
-        space: SpaceClass,
-    ) -> FsResult<()> {
-        let mark = self.room.mark();
-        match self.store.commit(batch, space) {
+/// Commits rows of a file system, which cannot be reached behind it. What needs space is tried
+/// again while forgotten files give some back. The caller may have inodes locked.
+#[derive(Clone, Copy)]
+pub(crate) struct CommitRetry<'fs> {
+    fs: &'fs FileSystem,
+}
+
+impl<'fs> CommitRetry<'fs> {
+    pub(crate) const fn of(fs: &'fs FileSystem) -> Self {
+        Self { fs }
+    }
+
+    /// Commits a batch.
+    ///
+    /// # Errors
+    /// [`FsError::NoSpace`] if nothing was given back, or not enough.
+    pub(crate) fn commit(self, batch: &RowBatch<'_>, space: SpaceClass) -> FsResult<()> {
+        let mark = self.fs.room.mark();
+        match self.fs.store.commit(batch, space) {
             Err(FsError::NoSpace) if space == SpaceClass::Normal => {
-                RoomMaker::of(self).commit_again(batch, mark)
+                RoomMaker::of(self.fs).commit_again(batch, mark)
             }
             done => done,
         }
+    }
+
+    /// Gives back the space of forgotten files.
+    pub(crate) fn reclaim(self) -> FsResult<usize> {
+        Reclaimer::of(self.fs).reclaim()
+    }
+
+    /// Removes plain files of forgotten files at once, since the host is full. Reports whether
+    /// there were any.
+    pub(crate) fn make_room_beside(self) -> FsResult<bool> {
+        RoomMaker::of(self.fs).make_beside()
     }
 }

@@ -34,18 +34,42 @@ use stitch_format::fs_shared::SharedRow;
 use stitch_format::fs_sys::decode_number;
 use stitch_kv::{Engine, TreeInfo};
 
-/// Numbers of contents that lost a user, and may have none.
+/// Rows of contents and of their users that are looked at in one go.
+const LOOK_ROWS: usize = 4096;
+
+/// Contents that may have no user.
+///
+/// Those that a crash has left are found by a scan of all rows, in parts, after the file system was
+/// opened:
+///
+/// ```text
+///   rows     20: used  21: used  22: no user  23: ...
+///            looked at           |-> numbers  ^ unseen
+/// ```
 #[derive(Debug, Default)]
-pub(crate) struct LeftContents(Mutex<BTreeSet<Ino>>);
+pub(crate) struct LeftContents {
+    /// Those that lost a user.
+    numbers: Mutex<BTreeSet<Ino>>,
+    /// The first ones that were not looked at since the open; `None` if all were.
+    unseen: Mutex<Option<Ino>>,
+}
 
 impl LeftContents {
     pub(crate) fn add(&self, number: Ino) {
-        self.0.lock().insert(number);
+        self.numbers.lock().insert(number);
     }
 
     /// Takes one of them. They are not locked when this returns.
     fn take(&self) -> Option<Ino> {
-        self.0.lock().pop_first()
+        self.numbers.lock().pop_first()
+    }
+
+    fn has_unseen(&self) -> bool {
+        self.unseen.lock().is_some()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.numbers.lock().is_empty() && !self.has_unseen()
     }
 }
 
@@ -160,18 +184,34 @@ impl Store {
         Ok(users.next()?.is_some())
     }
 
-    /// Returns the contents that no inode uses.
-    fn unused_contents(&self) -> FsResult<BTreeSet<Ino>> {
+    /// Returns the contents from a number on that no inode uses, after a look at some rows, and
+    /// from which number on there may be more.
+    fn unused_contents(&self, from: Ino) -> FsResult<(BTreeSet<Ino>, Option<Ino>)> {
         let mut unused = BTreeSet::new();
-        let mut scan = self.scan(&self.keys.all_contents())?;
+        let mut scan = self.scan(&self.keys.contents_from(from))?;
+        let mut rows = 0;
         while let Some((key, _)) = scan.next()? {
-            match Locator::sys_row(key) {
-                Some(SysRow::Contents(number)) => unused.insert(number),
-                Some(SysRow::ContentsUser(number, _)) => unused.remove(&number),
-                _ => false,
+            rows += 1;
+            let next = match Locator::sys_row(key) {
+                // Its users come behind it.
+                Some(SysRow::Contents(number)) if rows > LOOK_ROWS => number,
+                Some(SysRow::Contents(number)) => {
+                    unused.insert(number);
+                    continue;
+                }
+                // One user is enough.
+                Some(SysRow::ContentsUser(number, _)) => {
+                    unused.remove(&number);
+                    Ino(number.0 + 1)
+                }
+                _ => continue,
             };
+            debug_assert!(next >= from, "the scan goes on");
+            if rows >= LOOK_ROWS {
+                return Ok((unused, Some(next)));
+            }
         }
-        Ok(unused)
+        Ok((unused, None))
     }
 }
 
@@ -196,9 +236,10 @@ impl SharedContents<'_> {
     /// # Errors
     /// [`FsError::Storage`]; those that are left are tried again.
     pub(crate) fn reclaim(&self) -> FsResult<usize> {
-        if self.left.0.lock().is_empty() || self.keeps_left() {
+        if self.left.is_empty() || self.keeps_left() {
             return Ok(0);
         }
+        self.look()?;
         let mut count = 0;
         while let Some(number) = self.left.take() {
             match self.delete_unused(number) {
@@ -212,13 +253,28 @@ impl SharedContents<'_> {
         Ok(count)
     }
 
-    /// Queues all contents that no inode uses: those that a crash has left.
-    pub(crate) fn queue_unused(&self) -> FsResult<()> {
-        if self.store.header.has_shared {
-            let unused = self.store.unused_contents()?;
-            self.left.0.lock().extend(unused);
+    /// Has [`Self::reclaim`] look at all contents, from now on: a crash may have left some that no
+    /// inode uses. In a transaction they are mainline's.
+    pub(crate) fn look_at_all(&self) {
+        if self.store.header.has_shared && self.branch.is_none() {
+            *self.left.unseen.lock() = Some(Ino(0));
         }
+    }
+
+    /// Looks at the next contents, and queues those that no inode uses.
+    fn look(&self) -> FsResult<()> {
+        let Some(from) = *self.left.unseen.lock() else {
+            return Ok(());
+        };
+        let (unused, next) = self.store.unused_contents(from)?;
+        self.left.numbers.lock().extend(unused);
+        *self.left.unseen.lock() = next;
         Ok(())
+    }
+
+    /// Reports whether another [`Self::reclaim`] looks at more contents.
+    pub(crate) fn has_unseen(&self) -> bool {
+        self.left.has_unseen() && !self.keeps_left()
     }
 
     /// Reports whether contents without users have to stay: a transaction leaves them to its
@@ -263,61 +319,6 @@ impl SharedContents<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    const CHUNKS: u64 = 24;
-
-    fn row(extents: Vec<Range<u64>>) -> SharedRow {
-        SharedRow {
-            own: Ino(7),
-            contents: Some(Ino(5)),
-            extents,
-        }
-    }
-
-    fn shared_chunks(extents: &[Range<u64>]) -> BTreeSet<u64> {
-        extents.iter().cloned().flatten().collect()
-    }
-
-    proptest! {
-        #[test]
-        fn extents_are_sets_of_chunks(edits: Vec<(bool, u8, u8)>) {
-            let (mut extents, mut expected) = (Vec::new(), BTreeSet::new());
-            for (is_added, a, b) in edits {
-                let (a, b) = (u64::from(a) % CHUNKS, u64::from(b) % CHUNKS);
-                let range = a.min(b)..a.max(b);
-                if is_added {
-                    extents = with(&extents, &range);
-                    expected.extend(range);
-                } else {
-                    extents = without(&extents, &range);
-                    expected.retain(|chunk| !range.contains(chunk));
-                }
-                prop_assert_eq!(shared_chunks(&extents), expected.clone());
-                let bytes = row(extents.clone()).encode();
-                prop_assert_eq!(SharedRow::decode(&bytes), Ok(row(extents.clone())));
-            }
-        }
-
-        #[test]
-        fn pieces_are_the_range_in_order(edits: Vec<(u8, u8)>, a in 0..CHUNKS, b in 0..CHUNKS) {
-            let mut extents = Vec::new();
-            for (a, b) in edits {
-                let (a, b) = (u64::from(a) % CHUNKS, u64::from(b) % CHUNKS);
-                extents = with(&extents, &(a.min(b)..a.max(b)));
-            }
-            let (row, range) = (row(extents), a.min(b)..a.max(b));
-            let mut at = range.start;
-            for (number, piece) in pieces(&row, &range) {
-                prop_assert!(piece.start == at && !piece.is_empty());
-                at = piece.end;
-                for chunk in piece {
-                    prop_assert_eq!(number == Ino(5), has(&row, chunk));
-                }
-            }
-            prop_assert_eq!(at, range.end);
-        }
-    }
-}
+mod extent_tests;
+#[cfg(test)]
+mod tests;

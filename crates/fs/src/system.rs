@@ -1,7 +1,7 @@
 //! The file system as a whole: what it has, how it is opened ([`open`]) and closed ([`close`]).
 //!
 //! Invariant: an operation uses the fields that its context borrows ([`crate::data`],
-//! [`crate::namespace`], ...), and changes others by a [`Change`] alone.
+//! [`crate::namespace`], ...), and changes others by a [`Change`](crate::change::Change) alone.
 
 mod close;
 mod open;
@@ -9,7 +9,6 @@ mod open;
 use crate::aside::Aside;
 use crate::atomic::AtomicWrites;
 use crate::back::BackRows;
-use crate::change::Change;
 use crate::data::ExtentMaps;
 use crate::detach::Detached;
 use crate::events::Untold;
@@ -27,17 +26,10 @@ use crate::transaction::{BranchRules, OpenTransactions, ReadSet};
 use crate::usage::SnapshotSizes;
 use crate::views::Standing;
 use crate::{FsError, FsOptions, FsResult};
-use stitch_base::Ino;
 use stitch_base::sync::atomic::AtomicBool;
 use stitch_base::sync::{Arc, Mutex};
-use stitch_db::SpaceClass;
 use stitch_format::fs_sys::FsHeader;
 use stitch_kv::Engine;
-
-/// Unlinked small files that may be in memory alone, each at most 4 KiB.
-const MEMORY_ORPHANS_MAX: usize = 2048;
-/// Known inodes for each of them: so they take half as much memory as those, at most.
-const KNOWN_PER_ORPHAN: usize = 32;
 
 /// A file system on an engine. Shared by threads.
 ///
@@ -105,47 +97,8 @@ impl FileSystem {
         self.branch.is_none() && self.standing.number == 0
     }
 
-    /// A number that no inode ever had.
-    pub(crate) fn new_ino(&self) -> FsResult<Ino> {
-        self.numbers
-            .take(|batch| self.commit_where_room(batch, SpaceClass::Normal))
-    }
-
-    /// Returns the number that the next inode gets, or a smaller one.
-    pub(crate) fn next_number(&self) -> u64 {
-        self.numbers.next()
-    }
-
-    /// Changes the header, before the first row that earlier programs do not know.
-    pub(crate) fn mark_header(&self, mark: impl FnOnce(&mut FsHeader)) -> FsResult<()> {
-        let mut marked = self.header.lock();
-        let mut header = *marked;
-        mark(&mut header);
-        if header == *marked {
-            return Ok(());
-        }
-        let mut change = Change::new(self);
-        change
-            .batch
-            .put(&self.store.keys.header(), &header.encode());
-        change.commit()?;
-        *marked = header;
-        Ok(())
-    }
-
-    /// Reports whether one more unlinked file may be kept in memory alone.
-    pub(crate) fn keep_in_memory(&self) -> bool {
-        let count_max = MEMORY_ORPHANS_MAX.min(self.options.inodes_max / KNOWN_PER_ORPHAN);
-        self.residents.inodes.count_in_memory() < count_max
-    }
-
     pub(crate) const fn prefetcher(&self) -> Prefetcher<'_> {
         Prefetcher::new(&self.prefetch, &self.store, &self.residents.inodes)
-    }
-
-    /// Nanoseconds since 1970.
-    pub(crate) fn now(&self) -> i64 {
-        self.options.clock.now().0
     }
 
     pub(crate) const fn check_writable(&self) -> FsResult<()> {

@@ -21,6 +21,7 @@
 //! | [`catalog::Catalog`] | records of transactions, and the names of their trees |
 //! | [`table::OpenTransactions`] | what is in memory of those that are in use |
 //! | [`branch::BranchOpener`] | opens a file system over branch trees |
+//! | [`CommitAhead`] | what a transaction has written, read before its commit |
 //! | [`frozen::FrozenView`] | the transaction in a commit: what it has written and read |
 //! | [`target::CommitTarget`] | the file system that is committed to, and its memory |
 //! | [`rebase`], [`resolution`] | a transaction goes on from a later moment; which side wins |
@@ -39,6 +40,7 @@
 //! Locks: all of the transaction's, the gate of its records, what holds back mainline's writers of
 //! records, then all of mainline's (see `lock`), then that of reclaiming.
 
+mod ahead;
 mod branch;
 mod catalog;
 mod commit;
@@ -63,6 +65,7 @@ mod shared;
 mod table;
 mod target;
 
+pub use ahead::CommitAhead;
 pub(crate) use branch::{Branch, BranchRules};
 pub use conflict::{Conflict, ConflictKind, ReadKind};
 pub use diff::PathChange;
@@ -264,11 +267,6 @@ impl FileSystem {
             is_mainline: self.is_mainline(),
             is_read_only: self.is_read_only(),
         }
-    }
-
-    /// Reports whether an inode may be purged here: no other file system has it.
-    pub(crate) fn owns(&self, ino: Ino) -> bool {
-        self.branch.is_none_or(|rules| rules.owns(ino))
     }
 
     /// Reports whether a sync reaches the medium.

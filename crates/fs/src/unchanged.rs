@@ -7,11 +7,13 @@
 //!   now    d/=18  a=16  e/=19 ...        directories are entered later; a link's own row is read
 //! ```
 //!
-//! Contents, attributes and names of an inode cannot change without a change of its row: the row
-//! has the time of the change. Where a clone lies, the same one must lie on the other side, and is
-//! entered.
+//! The row of an inode has the time of its last change. That tells of a change since, but for an
+//! inode that changed right before the first moment: its extended attributes and contents are
+//! compared ([`recent`](crate::recent)). Where a clone lies, the same one must lie on the other
+//! side, and is entered.
 
 use crate::contents::Contents;
+use crate::recent::{RecentSince, WrittenBetween};
 use crate::schema::Store;
 use crate::snapshot::SnapshotView;
 use crate::system::FileSystem;
@@ -72,43 +74,59 @@ impl StateView<'_> {
 struct SteppedWalk<'s> {
     then: StateView<'s>,
     now: StateView<'s>,
+    /// What was written between.
+    written: &'s WrittenBetween<'s>,
+    recent_since: RecentSince,
     dirs: Vec<Ino>,
     /// Clones that were met, each with its directory.
     clones: Vec<(u64, Ino)>,
 }
 
-/// Reports whether all below a directory is the same in two states of a file system. The row of the
-/// directory itself is not looked at.
+/// What two directories have in common, as far as their rows tell.
+#[derive(Default)]
+struct SameNames {
+    /// Inodes that have another row for each name.
+    links: Vec<Ino>,
+    /// Directories.
+    dirs: Vec<Ino>,
+    /// Inodes whose rows tell nothing of a change.
+    recent: Vec<(InodeHead, InodeHead)>,
+}
+
+/// Reports whether a directory, and all below it, is the same at a moment of the past and in a
+/// later state of a file system.
 ///
 /// # Errors
 /// Those of a read.
 ///
 /// # Cost
-/// A scan of all names below the directory on both sides, up to the first difference.
-pub(crate) fn is_same_below(then: TreeState<'_>, now: TreeState<'_>, dir: Ino) -> FsResult<bool> {
-    let mut walk = SteppedWalk {
-        then: StateView::Base(then.base()),
-        now: StateView::Base(now.base()),
-        dirs: Vec::new(),
-        clones: Vec::new(),
-    };
-    if !walk.is_same_tree(dir)? {
-        return Ok(false);
-    }
-    let mut clones = walk.clones;
-    while let Some((number, root)) = clones.pop() {
+/// A scan of all names below the directory on both sides, up to the first difference. Contents of
+/// files are read only if they changed right before the moment, and were written since.
+pub(crate) fn is_same_tree(
+    past: &SnapshotView,
+    now: TreeState<'_>,
+    written: &WrittenBetween<'_>,
+    dir: Ino,
+) -> FsResult<bool> {
+    let then = TreeState::Past(past);
+    let recent_since = RecentSince::of_moment(past.info().created);
+    let views = (StateView::Base(then.base()), StateView::Base(now.base()));
+    let mut waiting = vec![(views, dir)];
+    while let Some(((then_view, now_view), dir)) = waiting.pop() {
         let mut walk = SteppedWalk {
-            then: then.open(number)?,
-            now: now.open(number)?,
+            then: then_view,
+            now: now_view,
+            written,
+            recent_since,
             dirs: Vec::new(),
             clones: Vec::new(),
         };
-        let head = |view: &StateView<'_>| view.fs().residents.inodes.head(root);
-        let is_same = is_same_inode(&head(&walk.then)?, &head(&walk.now)?);
-        if !is_same || !walk.is_same_tree(root)? {
+        if !walk.is_same_tree(dir)? {
             return Ok(false);
         }
-        clones.extend(walk.clones);
+        for (number, root) in walk.clones {
+            waiting.push(((then.open(number)?, now.open(number)?), root));
+        }
     }
     Ok(true)
 }
@@ -126,6 +144,11 @@ pub(crate) fn is_same_inode(then: &InodeHead, now: &InodeHead) -> bool {
 
 impl SteppedWalk<'_> {
     fn is_same_tree(&mut self, dir: Ino) -> FsResult<bool> {
+        let head = |view: &StateView<'_>| view.fs().residents.inodes.head(dir);
+        let heads = (head(&self.then)?, head(&self.now)?);
+        if !is_same_inode(&heads.0, &heads.1) || !self.has_same_rows(&heads)? {
+            return Ok(false);
+        }
         self.dirs.push(dir);
         while let Some(dir) = self.dirs.pop() {
             if !self.is_same_dir(dir)? {
@@ -135,14 +158,47 @@ impl SteppedWalk<'_> {
         Ok(true)
     }
 
+    /// Reports whether an inode with the same row has the same extended attributes and contents.
+    fn has_same_rows(&self, (then, now): &(InodeHead, InodeHead)) -> FsResult<bool> {
+        debug_assert!(is_same_inode(then, now), "its rows were compared");
+        if !self.recent_since.is_recent(then) {
+            return Ok(true);
+        }
+        let sides = ((self.then.store(), then), (self.now.store(), now));
+        Ok(!self.written.has_changed(sides.0, sides.1)?)
+    }
+
     fn is_same_dir(&mut self, dir: Ino) -> FsResult<bool> {
+        let Some(same) = self.same_names(dir)? else {
+            return Ok(false);
+        };
+        for ino in same.dirs {
+            if !self.note_dir(ino) {
+                return Ok(false);
+            }
+        }
+        for ino in same.links {
+            if !self.is_same_link(ino)? {
+                return Ok(false);
+            }
+        }
+        for heads in &same.recent {
+            if !self.has_same_rows(heads)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Compares the names of a directory and the rows under them; `None` if they are not the same.
+    fn same_names(&self, dir: Ino) -> FsResult<Option<SameNames>> {
         let (then_store, now_store) = (self.then.store(), self.now.store());
         let mut then = then_store.scan(&then_store.keys.dentries(dir))?;
         let mut now = now_store.scan(&now_store.keys.dentries(dir))?;
-        let (mut links, mut below) = (Vec::new(), Vec::new());
+        let mut same = SameNames::default();
         loop {
             match (then.next()?, now.next()?) {
-                (None, None) => break,
+                (None, None) => return Ok(Some(same)),
                 (Some((old_key, old)), Some((new_key, new))) if old_key == new_key => {
                     let (old, new) = (MetaRow::decode(old)?, MetaRow::decode(new)?);
                     match (old, new) {
@@ -150,32 +206,23 @@ impl SteppedWalk<'_> {
                             if is_same_inode(&old, &new) && old_tail == new_tail =>
                         {
                             if new.kind == FileKind::Directory {
-                                below.push(new.ino);
+                                same.dirs.push(new.ino);
+                            }
+                            if self.recent_since.is_recent(&old) {
+                                same.recent.push((old, new));
                             }
                         }
                         (MetaRow::Link { ino: old, .. }, MetaRow::Link { ino, .. })
                             if old == ino =>
                         {
-                            links.push(ino);
+                            same.links.push(ino);
                         }
-                        _ => return Ok(false),
+                        _ => return Ok(None),
                     }
                 }
-                _ => return Ok(false),
+                _ => return Ok(None),
             }
         }
-        drop((then, now));
-        for ino in below {
-            if !self.note_dir(ino) {
-                return Ok(false);
-            }
-        }
-        for ino in links {
-            if !self.is_same_link(ino)? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
     }
 
     /// Notes a directory, or the clone that lies there. Reports whether it is the same on both
@@ -202,6 +249,7 @@ impl SteppedWalk<'_> {
         let Some(((old, old_tail), (new, new_tail))) = then.zip(now) else {
             return Ok(false);
         };
-        Ok(is_same_inode(&old, &new) && old_tail == new_tail)
+        let has_same_row = is_same_inode(&old, &new) && old_tail == new_tail;
+        Ok(has_same_row && self.has_same_rows(&(old, new))?)
     }
 }

@@ -21,26 +21,38 @@
 //! | drop the trees | a record without trees |
 //! | delete the record | nothing |
 //!
+//! | part | does |
+//! |---|---|
+//! | [`ViewSet`] | the table: records of all views, and those that are open |
+//! | [`ViewLimits`] | which file systems can have snapshots and clones made |
+//! | [`ViewOpener`] | opens the file system of a view |
+//! | [`make::CloneMaker`], [`inner::GraftFinder`] | make a clone, with the clones in its source |
+//! | [`CloneRemoval`] | removes a clone by its name |
+//! | `operations.rs` | what [`FileSystem`] offers of them |
+//!
 //! Locks: `making` before all others. Of a removal, those of the view before those of its home.
 
-mod ahead;
 mod inner;
+mod limits;
 mod make;
+mod open;
+mod operations;
 mod remove;
 mod set;
 
-use crate::aside::Aside;
 use crate::room::SharedRoom;
-use crate::schema::view_schema;
 use crate::system::FileSystem;
-use crate::{FsError, FsOptions, FsResult};
 use stitch_base::Ino;
 use stitch_base::clock::Timestamp;
 use stitch_base::sync::Arc;
 use stitch_format::fs_view::ViewRecord;
 
 pub use inner::INNER_CLONES_MAX;
+pub use limits::VIEW_INO_BITS;
+pub(crate) use limits::ViewLimits;
 pub use make::CloneSource;
+pub(crate) use open::ViewOpener;
+pub(crate) use remove::CloneRemoval;
 pub(crate) use set::ViewSet;
 
 /// Where a file system stands among those of its engine.
@@ -61,7 +73,12 @@ impl Standing {
 
     /// Returns the clone that lies at a directory of the file system.
     pub(crate) fn clone_at(&self, graft: Ino) -> Option<CloneInfo> {
-        self.views.at(self.number, graft)
+        let found = self.views.at(self.number, graft);
+        debug_assert!(
+            found.as_ref().is_none_or(|clone| clone.home == self.number),
+            "it lies in this view"
+        );
+        found
     }
 }
 
@@ -84,6 +101,7 @@ pub struct CloneInfo {
 
 impl CloneInfo {
     fn of(number: u64, record: &ViewRecord) -> Self {
+        debug_assert!(number > 0, "0 is mainline, which has no record");
         Self {
             number,
             root: record.root,
@@ -114,100 +132,5 @@ impl LiveView {
     #[must_use]
     pub const fn info(&self) -> &CloneInfo {
         &self.info
-    }
-}
-
-impl FileSystem {
-    /// Returns the number of the view that this file system is, 0 for mainline; of a snapshot, that
-    /// of the view whose past it is.
-    #[must_use]
-    pub const fn view_number(&self) -> u64 {
-        self.standing.number
-    }
-
-    /// Opens the file system of a writable view by the name of its schema. Nobody else may have it
-    /// open.
-    ///
-    /// # Errors
-    /// [`FsError::NotFound`] if there are no such trees.
-    pub(crate) fn open_writable(&self, number: u64) -> FsResult<Self> {
-        debug_assert!(number > 0, "mainline is open");
-        let options = FsOptions {
-            ledger: None,
-            external: None,
-            ..self.options.clone()
-        };
-        let standing = Standing {
-            number,
-            views: Arc::clone(&self.standing.views),
-            room: Arc::clone(&self.standing.room),
-        };
-        let aside = Aside::beside(&self.aside);
-        let engine = Arc::clone(self.engine());
-        let view = Self::open_with(engine, options, &view_schema(number), standing, aside)?;
-        Ok(view.with_writes_beside(self))
-    }
-
-    /// Opens a clone as it is in the snapshot that this file system is of. Its directory is known.
-    ///
-    /// # Errors
-    /// [`FsError::NotFound`] if there was none.
-    pub(crate) fn open_past_clone(&self, number: u64) -> FsResult<Self> {
-        debug_assert!(self.is_read_only(), "the past does not change");
-        let record = self.standing.views.record(number);
-        let record = record.ok_or(FsError::NotFound)?;
-        let fs = self.open_writable(number)?;
-        fs.walk_path(record.root, &record.path)?;
-        Ok(fs)
-    }
-
-    /// Returns the clones of the store in the order of their creation. Reads nothing from the
-    /// medium.
-    #[must_use]
-    pub fn clones(&self) -> Vec<CloneInfo> {
-        self.standing.views.live()
-    }
-
-    /// Returns the clone of a number.
-    ///
-    /// # Errors
-    /// [`FsError::NotFound`] if there is none, or it was removed.
-    pub fn clone_of(&self, number: u64) -> FsResult<CloneInfo> {
-        let record = self.standing.views.record(number);
-        let record = record.ok_or(FsError::NotFound)?;
-        Ok(CloneInfo::of(number, &record))
-    }
-
-    /// Returns the clone that lies at a directory of this file system.
-    #[must_use]
-    pub fn clone_at(&self, graft: Ino) -> Option<CloneInfo> {
-        self.standing.clone_at(graft)
-    }
-
-    /// Opens the file system of a clone. If it is open already, that one is returned.
-    ///
-    /// # Errors
-    /// [`FsError::NotFound`] if there is none, or it was removed.
-    ///
-    /// # Cost
-    /// A few point reads, and one for each name of the path that its directory had.
-    pub fn open_clone(&self, number: u64) -> FsResult<Arc<LiveView>> {
-        let views = Arc::clone(&self.standing.views);
-        views.open_once(number, |record| {
-            let fs = self.open_writable(number)?;
-            fs.walk_path(record.root, &record.path)?;
-            Ok(LiveView {
-                fs: Arc::new(fs),
-                info: CloneInfo::of(number, record),
-            })
-        })
-    }
-}
-
-impl Drop for LiveView {
-    fn drop(&mut self) {
-        // Inode numbers that were set aside are skipped, as after a crash: another thread may be
-        // opening the view again.
-        self.fs.aside.release(self.fs.engine().as_ref());
     }
 }

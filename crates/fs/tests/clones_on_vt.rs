@@ -211,14 +211,14 @@ fn a_snapshot_shows_a_clone_that_is_gone_from_its_tables() {
     let info = side.make(dir, "copy");
     let view = side.fs.open_clone(info.number).expect("opens");
     change(view.fs(), dir, 2);
-    side.fs.create_snapshot(ROOT, "mon").expect("creates it");
+    side.fs.snapshots().create(ROOT, "mon").expect("creates it");
     change(&side.fs, dir, 3);
     drop(view);
     side.remove(&info, "copy");
     side.engine.quiesce().expect("background work succeeds");
     let side = side.reopened();
     side.engine.quiesce().expect("background work succeeds");
-    let shown = side.fs.open_snapshot("mon").expect("opens");
+    let shown = side.fs.snapshots().open("mon").expect("opens");
     let (part, root) = shown.part(ROOT).expect("it is known");
     part.fs().lookup(at(root, "src")).expect("is there");
     expect(part.fs(), dir, 1, None);
@@ -227,7 +227,7 @@ fn a_snapshot_shows_a_clone_that_is_gone_from_its_tables() {
     let clone = clone.expect("a clone lies there");
     expect(clone.fs(), clone.root(), 1, Some(2));
     // What is open reads on after the snapshot is deleted.
-    side.fs.delete_snapshot("mon").expect("deletes it");
+    side.fs.snapshots().delete("mon").expect("deletes it");
     side.engine.quiesce().expect("background work succeeds");
     expect(clone.fs(), clone.root(), 1, Some(2));
     drop((clone, part, shown));

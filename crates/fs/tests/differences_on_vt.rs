@@ -140,11 +140,11 @@ fn costs(files: u64, changes: u64) -> [(Asked, u64, u64); 2] {
     let bed = Bed::new();
     let fs = bed.open();
     let top = grow(&fs, files);
-    let first = fs.create_snapshot(top, "first").expect("it is created");
+    let first = fs.snapshots().create(top, "first").expect("it is created");
     // The first comparison puts the back rows.
     let none = fs.differences(since(0, top, first.id), None);
     assert_eq!(none.expect("it is read"), []);
-    let old = fs.create_snapshot(top, "old").expect("it is created");
+    let old = fs.snapshots().create(top, "old").expect("it is created");
     change(&bed, (&fs, top), 0, changes);
     Bed::close(fs);
 
@@ -220,10 +220,13 @@ fn reads_are_proportional_to_the_changes_in_clones() {
     let outer = made.expect("it is made").ino;
     let inner = clone(&fs, top, at(outer, "a"));
     clone(&fs, top, at(outer, "b"));
-    let first = fs.create_snapshot(outer, "first").expect("it is created");
+    let first = fs
+        .snapshots()
+        .create(outer, "first")
+        .expect("it is created");
     let none = fs.differences(since(0, outer, first.id), None);
     assert_eq!(none.expect("it is read"), []);
-    let old = fs.create_snapshot(outer, "old").expect("it is created");
+    let old = fs.snapshots().create(outer, "old").expect("it is created");
     let live = fs.open_clone(inner.number).expect("it opens");
     change(&bed, (live.fs(), inner.root), 0, changes);
     drop(live);
@@ -246,6 +249,9 @@ fn reads_are_proportional_to_the_changes_since_a_clone_was_made() {
     let bed = Bed::new();
     let fs = bed.open();
     let top = grow(&fs, files);
+    // Clones in both are names.
+    let made = fs.make_dir(&SUPER, at(Ino::ROOT, "small"), &NEW);
+    clone(&fs, made.expect("it is made").ino, at(top, "inner"));
     let copy = clone(&fs, top, at(Ino::ROOT, "copy"));
     let sides = |view, other| {
         let at = |view| DirAt {

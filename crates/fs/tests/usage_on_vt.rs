@@ -131,7 +131,7 @@ fn snapshots_and_directories_share_what_is_not_changed() {
     let before = share(fs, dir);
     assert_near(before.exclusive_bytes, ALL_BYTES + 3000);
     assert_eq!(before.shared_bytes(), 0);
-    fs.create_snapshot(dir, "first").expect("is made");
+    fs.snapshots().create(dir, "first").expect("is made");
     assert_eq!(share(fs, dir).exclusive_bytes, 0, "all of it is kept now");
     write(fs, inner, 0..FILES / 2, 2);
     let after = share(fs, dir);
@@ -153,7 +153,7 @@ fn snapshots_and_directories_share_what_is_not_changed() {
         assert_near(size.expect("it is not cancelled"), ALL_BYTES);
     }
     let full = side.free();
-    fs.delete_snapshot("first").expect("it goes");
+    fs.snapshots().delete("first").expect("it goes");
     assert_near(side.free() - full, *used);
     assert!(fs.snapshot_size("first", &mut |_, _| true).is_err());
     assert_eq!(share(fs, dir).shared_bytes(), 0);

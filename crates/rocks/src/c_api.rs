@@ -274,6 +274,17 @@ functions! {
         key_len: usize,
         err: ErrPtr,
     ) -> Handle;
+    fn rocksdb_batched_multi_get_cf(
+        db: Handle,
+        options: Handle,
+        family: Handle,
+        count: usize,
+        keys: *const *const c_char,
+        key_lens: *const usize,
+        slices: *mut Handle,
+        errs: *mut *mut c_char,
+        is_sorted: bool,
+    );
     fn rocksdb_pinnableslice_value(slice: Handle, len: *mut usize) -> *const c_char;
     fn rocksdb_pinnableslice_destroy(slice: Handle);
     fn rocksdb_free(pointer: *mut c_void);

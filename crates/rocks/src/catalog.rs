@@ -8,7 +8,8 @@
 //! use.
 
 use crate::database::{Database, Family, Opening, ReadOptions, family_names, storage};
-use crate::scan::{RocksScan, get};
+use crate::point::get;
+use crate::scan::RocksScan;
 use crate::write::WriteBatch;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};

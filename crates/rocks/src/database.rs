@@ -138,8 +138,16 @@ pub(crate) fn checked<T>(
 ) -> Result<T, KvError> {
     let mut message: *mut c_char = ptr::null_mut();
     let result = call(&raw mut message);
+    match take_message(what, message) {
+        None => Ok(result),
+        Some(error) => Err(error),
+    }
+}
+
+/// Makes a message that a call has left an error, and frees it; `None` if the call left none.
+pub(crate) fn take_message(what: &'static str, message: *mut c_char) -> Option<KvError> {
     if message.is_null() {
-        return Ok(result);
+        return None;
     }
     // SAFETY: a message is a string of the library that is ours to free.
     let text = unsafe {
@@ -147,7 +155,7 @@ pub(crate) fn checked<T>(
         c_api::rocksdb_free(message.cast());
         text
     };
-    Err(error(what, &text))
+    Some(error(what, &text))
 }
 
 fn error(what: &str, text: &str) -> KvError {

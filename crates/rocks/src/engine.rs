@@ -11,7 +11,8 @@ use crate::c_api;
 use crate::catalog::{Catalog, Tree};
 use crate::database::{Database, Moment, Opening, ReadOptions, storage};
 use crate::guards;
-use crate::scan::{RocksScan, get};
+use crate::point::{GROUP_MAX, get, get_group};
+use crate::scan::RocksScan;
 use crate::syncer::Syncer;
 use crate::write::WriteBatch;
 use bytes::Bytes;
@@ -379,6 +380,29 @@ impl Engine for RocksEngine {
         let tree = self.tree(tree)?;
         let moment = self.moment(at);
         get(&tree.family, &ReadOptions::new(moment.as_deref()), key)
+    }
+
+    fn get_many(
+        &self,
+        tree: TreeId,
+        keys: &[&[u8]],
+        at: Option<&Snapshot>,
+    ) -> Result<Vec<Option<Bytes>>, KvError> {
+        self.counts
+            .gets
+            .fetch_add(keys.len() as u64, Ordering::Relaxed);
+        let tree = self.tree(tree)?;
+        // One group is of one moment by itself.
+        let now =
+            (at.is_none() && keys.len() > GROUP_MAX).then(|| Arc::new(Moment::now(&self.database)));
+        let moment = self.moment(at).or(now);
+        let options = ReadOptions::new(moment.as_deref());
+        let mut values = Vec::with_capacity(keys.len());
+        for group in keys.chunks(GROUP_MAX) {
+            get_group(&tree.family, &options, group, &mut values)?;
+        }
+        debug_assert_eq!(values.len(), keys.len(), "one value for each key");
+        Ok(values)
     }
 
     fn scan(

@@ -5,7 +5,8 @@
 
 use crate::catalog::Catalog;
 use crate::database::{Moment, ReadOptions};
-use crate::scan::{RocksScan, get};
+use crate::point::get;
+use crate::scan::RocksScan;
 use std::cmp::Ordering;
 use std::sync::Arc;
 use stitch_kv::{Direction, Guard, Guarded, KeyRange, KvError, Scan};

@@ -9,6 +9,7 @@
 //! | commit survives a killed process | the WAL is written at each commit |
 //! | `sync`, and every few seconds | `flush_wal` with a sync |
 //! | snapshot | RocksDB's own, in memory |
+//! | read of several keys | `MultiGet` |
 //! | commit with guards | alone, after comparing values at the moment with those of now |
 //!
 //! A store is a directory. Its layout is in [`stitch_format::rocks`]. Space is that of the host's
@@ -31,6 +32,8 @@ mod database;
 mod engine;
 #[cfg(feature = "rocksdb")]
 mod guards;
+#[cfg(feature = "rocksdb")]
+mod point;
 #[cfg(feature = "rocksdb")]
 mod scan;
 #[cfg(feature = "rocksdb")]

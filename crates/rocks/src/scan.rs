@@ -1,65 +1,12 @@
-//! Point reads and scans.
+//! Scans.
 
 #![expect(unsafe_code, reason = "calls of a C library")]
 
 use crate::c_api::{self, Handle, bytes_of};
 use crate::database::{Family, Moment, ReadOptions, checked};
-use bytes::Bytes;
+use crate::point::decode;
 use std::sync::Arc;
-use stitch_base::ErrorKind;
-use stitch_format::rocks::value_of;
 use stitch_kv::{Direction, Entry, KeyRange, KvError, Scan};
-
-/// Returns the value of a key.
-pub(crate) fn get(
-    family: &Family,
-    options: &ReadOptions,
-    key: &[u8],
-) -> Result<Option<Bytes>, KvError> {
-    let slice = checked("cannot read", |err| {
-        // SAFETY: database, family and options are living ones; the key lives through the call.
-        unsafe {
-            c_api::rocksdb_get_pinned_cf(
-                family.database.handle(),
-                options.handle(),
-                family.handle(),
-                key.as_ptr().cast(),
-                key.len(),
-                err,
-            )
-        }
-    })?;
-    if slice.is_null() {
-        return Ok(None);
-    }
-    let pinned = Pinned(slice);
-    Ok(decode(pinned.bytes())?.map(Bytes::copy_from_slice))
-}
-
-fn decode(stored: &[u8]) -> Result<Option<&[u8]>, KvError> {
-    value_of(stored).map_err(|error| KvError::storage(ErrorKind::Corrupt, error))
-}
-
-/// A value that RocksDB holds for us.
-struct Pinned(Handle);
-
-impl Pinned {
-    fn bytes(&self) -> &[u8] {
-        let mut len = 0;
-        // SAFETY: the slice is a living one, and its bytes are there as long as it.
-        unsafe {
-            let start = c_api::rocksdb_pinnableslice_value(self.0, &raw mut len);
-            bytes_of(start, len)
-        }
-    }
-}
-
-impl Drop for Pinned {
-    fn drop(&mut self) {
-        // SAFETY: destroyed once.
-        unsafe { c_api::rocksdb_pinnableslice_destroy(self.0) };
-    }
-}
 
 /// A walk over a range of a family.
 pub(crate) struct RocksScan {

@@ -130,6 +130,55 @@ fn a_damaged_table_is_an_error_and_found_by_a_check() {
         kinds.iter().all(|kind| *kind == ErrorKind::Corrupt),
         "{kinds:?}"
     );
+    let keys: Vec<[u8; 4]> = (0..2000_u32).map(u32::to_be_bytes).collect();
+    let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
+    let all = engine.get_many(tree, &keys, None);
+    assert_eq!(
+        kind_of(all),
+        Some(ErrorKind::Corrupt),
+        "one of them is damaged"
+    );
+    let is_sound = |key: &&&[u8]| engine.get(tree, key, None).is_ok();
+    let sound: Vec<&[u8]> = keys.iter().filter(is_sound).copied().collect();
+    assert!(sound.len() > 1000, "one block of many is damaged");
+    let values = engine
+        .get_many(tree, &sound, None)
+        .expect("the rest is read");
+    assert!(
+        values
+            .iter()
+            .all(|value| value.as_deref() == Some(&[7; 100][..]))
+    );
+}
+
+#[test]
+fn several_keys_are_read_as_of_one_moment() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (engine, tree) = made(folder.path());
+    let keys: Vec<[u8; 4]> = (0..1000_u32).map(u32::to_be_bytes).collect();
+    let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
+    let put_all = |round: u8| {
+        let fill =
+            |batch: &mut Batch<'_>| keys.iter().for_each(|key| batch.put(tree, key, &[round]));
+        commit(&engine, fill).expect("committed");
+    };
+    put_all(0);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| (1..=100).for_each(put_all));
+        let mut count = 0_u32;
+        while !writer.is_finished() || count == 0 {
+            // One group, and several.
+            for len in [200, 1000] {
+                let values = engine.get_many(tree, &keys[..len], None).expect("read");
+                assert!(
+                    values.iter().all(|value| value == &values[0]),
+                    "of one commit"
+                );
+                assert!(values[0].is_some() && values.len() == len);
+            }
+            count += 1;
+        }
+    });
 }
 
 #[test]

@@ -70,9 +70,14 @@ fn holes<E: From<io::Error>>(
     hole: Range<u64>,
     give: &mut dyn FnMut(Piece<'_>) -> Result<(), E>,
 ) -> Result<(), E> {
+    debug_assert!(hole.start <= hole.end, "a hole ends behind its start");
     let mut at = hole.start;
     while let Some(data) = next_data(old.0, at, old.1.min(hole.end))? {
         give(Piece::Hole(data.clone()))?;
+        debug_assert!(
+            at < data.end && data.end <= hole.end,
+            "on, and within the hole"
+        );
         at = data.end;
     }
     Ok(())
@@ -85,6 +90,10 @@ fn give_block<E: From<io::Error>>(
     give: &mut dyn FnMut(Piece<'_>) -> Result<(), E>,
 ) -> Result<(), E> {
     let len = usize::try_from(range.end - range.start).expect("blocks are small");
+    debug_assert!(
+        len > 0 && len <= SEND_DATA_BYTES_MAX,
+        "a block fits a record"
+    );
     let mut new = vec![0; len];
     file.read_exact_at(&mut new, range.start)?;
     let Some((old, _)) = old else {
@@ -93,6 +102,7 @@ fn give_block<E: From<io::Error>>(
     let mut before = vec![0; len];
     fill(old, &mut before, range.start)?;
     for run in differing(&before, &new) {
+        debug_assert!(run.start < run.end && run.end <= len, "a run of the block");
         give(Piece::Data(range.start + run.start as u64, &new[run]))?;
     }
     Ok(())
@@ -127,6 +137,8 @@ fn differing(before: &[u8], after: &[u8]) -> Vec<Range<usize>> {
             _ => runs.push(start..end),
         }
     }
+    let is_apart = |two: &[Range<usize>]| two[0].end < two[1].start;
+    debug_assert!(runs.windows(2).all(is_apart), "neighbours are one run");
     runs
 }
 

@@ -78,6 +78,7 @@ pub(crate) fn plan(old: Base<'_>, new: &Tree) -> Result<Vec<Task>, SendError> {
     planner.place_dirs();
     planner.objects()?;
     planner.dir_attrs()?;
+    planner.check_order();
     Ok(planner.tasks)
 }
 
@@ -108,7 +109,22 @@ impl<'a> Planner<'a> {
             && in_both(self.new)
     }
 
+    /// Checks the order of the steps, on which the other end relies.
+    fn check_order(&self) {
+        let is_end = |task: &Task| *task == Task::Detached;
+        let ends = self.tasks.iter().filter(|task| is_end(task)).count();
+        debug_assert_eq!(ends, usize::from(self.old.is_some()), "one end of removals");
+        let root = self.new.root_ino;
+        let last = self.tasks.last();
+        let is_root = |task: &Task| matches!(task, Task::DirAttrs { ino, .. } if *ino == root);
+        debug_assert!(
+            last.is_some_and(is_root),
+            "attributes of the root come last"
+        );
+    }
+
     fn detach(&mut self) {
+        debug_assert!(self.tasks.is_empty(), "removals come first");
         let Some((old, _)) = self.old else {
             return;
         };
@@ -187,6 +203,8 @@ impl<'a> Planner<'a> {
             }
         }
         for mut object in objects.into_values() {
+            let names = object.names.len() + usize::from(object.kept.is_some());
+            debug_assert!(names > 0, "an object of the new tree has a name there");
             if let (Some(_), Some((old, _))) = (self.before(object.ino), self.old) {
                 object.before = first_names.get(&object.ino).map(|name| old.path(name));
             }

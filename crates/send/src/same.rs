@@ -76,6 +76,7 @@ fn has_same_contents(old: (&File, u64), new: (&File, u64)) -> io::Result<bool> {
 }
 
 fn has_zeros(file: &File, mut at: u64, end: u64) -> Result<(), Ended> {
+    debug_assert!(at <= end, "the range ends behind its start");
     let mut buffer = vec![0; BUFFER_BYTES];
     while at < end {
         let len = (end - at).min(BUFFER_BYTES as u64);
@@ -88,6 +89,7 @@ fn has_zeros(file: &File, mut at: u64, end: u64) -> Result<(), Ended> {
             break;
         }
         at += read as u64;
+        debug_assert!(at <= end, "no more was asked for");
     }
     Ok(())
 }

@@ -7,7 +7,9 @@ use crate::tree::{Node, Tree};
 use crate::xattrs;
 use rustix::fs::FileType;
 use std::io::{self, Write};
-use stitch_format::send_stream::{SendEncoder, SendHead, SendId, SendRecord, SendToken};
+use stitch_format::send_stream::{
+    SEND_DATA_BYTES_MAX, SendEncoder, SendHead, SendId, SendRecord, SendToken,
+};
 
 /// A snapshot, as one side of a stream.
 #[derive(Clone, Copy, Debug)]
@@ -101,6 +103,7 @@ impl<'a> Sender<'a> {
             self.check_token(token, steps)?;
         }
         let start = rest.map(|token| token.position).unwrap_or_default();
+        debug_assert!(start.step <= steps, "a token of later steps was refused");
         let head = SendHead {
             snapshot: self.snapshot.id,
             base: self.base.map(|base| base.id),
@@ -117,7 +120,7 @@ impl<'a> Sender<'a> {
         let tasks = std::mem::take(&mut self.tasks);
         for (step, task) in (0..).zip(&tasks).skip_while(|(step, _)| *step < start.step) {
             (self.progress)(step, steps, writer.sent.bytes);
-            writer.step = step;
+            writer.begin_step(step);
             let from = if step == start.step { start.offset } else { 0 };
             self.task(task, from, &mut writer)?;
         }
@@ -158,6 +161,7 @@ impl<'a> Sender<'a> {
 
     fn object(&self, object: &Object, from: u64, out: &mut Writer<'_>) -> Result<(), SendError> {
         let node = &self.snapshot.tree.nodes[&object.ino];
+        debug_assert!(!node.is_dir(), "directories have steps of their own");
         let mut names = object.names.iter();
         let path = match (&object.kept, &object.before, names.as_slice().first()) {
             (Some(path), ..) => path,
@@ -341,11 +345,21 @@ impl<'a> Writer<'a> {
         Ok(writer)
     }
 
+    /// Begins a step: records that follow are of it.
+    fn begin_step(&mut self, step: u64) {
+        debug_assert!(step >= self.step, "steps are written in their order");
+        debug_assert!(step < self.sent.steps, "there are no more steps");
+        self.step = step;
+    }
+
     fn put(&mut self, record: &SendRecord<'_>) -> Result<(), SendError> {
         if let SendRecord::Write { data, .. } = record {
+            debug_assert!(data.len() <= SEND_DATA_BYTES_MAX, "data fit a record");
             self.sent.content_bytes += data.len() as u64;
         }
+        debug_assert!(self.buffer.is_empty(), "the last record was written");
         self.encoder.record(self.step, record, &mut self.buffer);
+        debug_assert!(!self.buffer.is_empty(), "a record has bytes");
         self.flush()
     }
 
@@ -359,6 +373,7 @@ impl<'a> Writer<'a> {
 
     fn end(mut self, steps: u64) -> Result<Sent, SendError> {
         debug_assert!(self.buffer.is_empty(), "records are written at once");
+        debug_assert_eq!(steps, self.sent.steps, "the head has the number of steps");
         self.encoder.clone().end(steps, &mut self.buffer);
         self.flush()?;
         self.out

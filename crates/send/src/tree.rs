@@ -217,6 +217,11 @@ impl Tree {
         let number = reading.options.numbers.of(reading.root, stat.st_ino);
         let node = Node::of(stat);
         let is_dir = node.is_dir();
+        debug_assert!(!name.name.contains(&b'/'), "a name is of one directory");
+        debug_assert!(
+            self.nodes.contains_key(&name.dir),
+            "a directory comes before its names"
+        );
         if is_dir {
             self.dirs.insert(number, name.clone());
         }
@@ -344,6 +349,7 @@ fn split(path: &[u8]) -> (&[u8], &[u8]) {
 }
 
 fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
+    debug_assert!(!name.contains(&b'/'), "a name is of one directory");
     if dir.is_empty() {
         return name.to_vec();
     }

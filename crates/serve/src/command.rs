@@ -25,7 +25,6 @@ use crate::keyspace::Keyspace;
 use crate::number;
 use crate::resp::Reply;
 use crate::service::Shared;
-use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 /// What a command has to say, if it is no reply.
@@ -55,10 +54,6 @@ type KeyPlaces = (i8, i8, i8);
 const NO_KEYS: KeyPlaces = (0, 0, 0);
 const ONE_KEY: KeyPlaces = (1, 1, 1);
 const ALL_KEYS: KeyPlaces = (1, -1, 1);
-
-/// Most keys, fields or members that a command reads by one call: enough for the store to read
-/// their blocks together. Their values are all in memory until the reply has them.
-const READ_TOGETHER_MAX: usize = 256;
 
 /// A command of the table.
 pub(crate) struct Spec {
@@ -108,13 +103,44 @@ const GROUPS: [&[Spec]; 10] = [
 /// Longest name of a command.
 const NAME_BYTES_MAX: usize = 24;
 
-fn table() -> &'static BTreeMap<&'static [u8], &'static Spec> {
-    static TABLE: OnceLock<BTreeMap<&'static [u8], &'static Spec>> = OnceLock::new();
-    TABLE.get_or_init(|| {
+/// All commands, by the lengths of their names: names that a search compares are of one length, and
+/// few. Invariant: those of a length are in the order of their names.
+struct Table {
+    by_len: [Vec<&'static Spec>; NAME_BYTES_MAX + 1],
+}
+
+impl Table {
+    fn new() -> Self {
         let further = [hash_fields::SPECS, sorted_ranges::SPECS];
-        let specs = GROUPS.iter().chain(&further).flat_map(|group| group.iter());
-        specs.map(|spec| (spec.name.as_bytes(), spec)).collect()
-    })
+        let mut by_len = std::array::from_fn(|_| Vec::new());
+        for spec in GROUPS.into_iter().chain(further).flatten() {
+            assert!(spec.name.len() <= NAME_BYTES_MAX, "{}", spec.name);
+            by_len[spec.name.len()].push(spec);
+        }
+        for specs in &mut by_len {
+            specs.sort_unstable_by_key(|spec: &&Spec| spec.name);
+        }
+        Self { by_len }
+    }
+
+    fn get(&self, upper: &[u8]) -> Option<&'static Spec> {
+        let specs = self.by_len.get(upper.len())?;
+        let at = specs.binary_search_by_key(&upper, |spec| spec.name.as_bytes());
+        at.ok().map(|at| specs[at])
+    }
+
+    fn specs(&self) -> impl Iterator<Item = &'static Spec> {
+        self.by_len.iter().flatten().copied()
+    }
+
+    fn len(&self) -> usize {
+        self.by_len.iter().map(Vec::len).sum()
+    }
+}
+
+fn table() -> &'static Table {
+    static TABLE: OnceLock<Table> = OnceLock::new();
+    TABLE.get_or_init(Table::new)
 }
 
 /// Returns the command of a name, in letters of any case.
@@ -123,7 +149,7 @@ pub(crate) fn find(name: &[u8]) -> Option<&'static Spec> {
     let upper = upper.get_mut(..name.len())?;
     upper.copy_from_slice(name);
     upper.make_ascii_uppercase();
-    table().get(&*upper).copied()
+    table().get(upper)
 }
 
 /// True if a word of a command is this keyword, given in capitals.
@@ -181,7 +207,10 @@ mod tests {
         assert_eq!(table().len(), count);
         assert!(find(b"gEt").is_some_and(|spec| spec.name == "GET"));
         assert!(find(&[b'a'; 30]).is_none());
-        assert!(table().keys().all(|name| name.len() <= NAME_BYTES_MAX));
+        for spec in table().specs() {
+            let found = find(spec.name.to_ascii_lowercase().as_bytes());
+            assert!(found.is_some_and(|found| found.name == spec.name));
+        }
     }
 
     #[test]

@@ -16,6 +16,7 @@ pub(crate) use scan::KeyFilter;
 
 use crate::error::{CommandError, ServeError};
 use crate::gate::Changes;
+pub(crate) use crate::pending::FETCHED_MAX;
 use crate::pending::{PendingRows, RowRange};
 use crate::watch::Watches;
 use bytes::Bytes;
@@ -230,35 +231,20 @@ impl Keyspace {
         Ok(Some(value))
     }
 
-    /// Returns the values of several keys, in the order of `keys`, as [`Self::value`] does.
-    pub(crate) fn values(&mut self, keys: &[&[u8]]) -> Result<Vec<Option<Value>>, CommandError> {
-        let key_rows: Vec<Vec<u8>> = keys.iter().map(|key| redis::key_row(key)).collect();
-        let rows = self.read_rows(keys, key_rows)?;
-        debug_assert_eq!(rows.len(), keys.len(), "one for each key");
-        let mut values = Vec::with_capacity(keys.len());
-        for (key, row) in keys.iter().zip(rows) {
-            let value = row.map(|row| Value::decode(&row)).transpose()?;
-            values.push(match value {
-                // Named twice, it is removed once.
-                Some(value) if self.is_over(value.head.expiry_ms) => self.value(key)?,
-                value => value,
-            });
-        }
-        Ok(values)
+    /// Reads the rows of several keys by one call of the store, for the command that runs: at most
+    /// [`FETCHED_MAX`]. What reads of the keys return does not depend on it.
+    pub(crate) fn fetch_keys<'n>(
+        &mut self,
+        names: impl Iterator<Item = &'n [u8]>,
+    ) -> Result<(), CommandError> {
+        let named = names.filter(|name| name.len() <= self.key_bytes_max);
+        let rows = named.map(redis::key_row).collect();
+        Ok(self.rows.fetch(rows)?)
     }
 
-    /// Reads the rows of keys, or of members of a collection. One with too long a name is nowhere.
-    fn read_rows(
-        &self,
-        names: &[&[u8]],
-        mut keys: Vec<Vec<u8>>,
-    ) -> Result<Vec<Option<Bytes>>, CommandError> {
-        let is_named = |name: &[u8]| name.len() <= self.key_bytes_max;
-        let mut named = names.iter().map(|name| is_named(name));
-        keys.retain(|_| named.next().unwrap_or(false));
-        let mut rows = self.rows.get_many(&keys)?.into_iter();
-        let row = |name: &&[u8]| is_named(name).then(|| rows.next().flatten()).flatten();
-        Ok(names.iter().map(row).collect())
+    /// Ends a command: what was fetched for it is not needed.
+    pub(crate) fn end_command(&mut self) {
+        self.rows.forget_fetched();
     }
 
     /// Removes a key whose time is over, in a transaction too.

@@ -1,19 +1,27 @@
 //! Changes of a round that are not committed yet, and reads that see them.
 //!
 //! ```text
-//! read of a key:  rows has it  -> that
+//! read of a key:  rows has it    -> that; only searched if marks has it
 //!                 cleared has it -> absent
-//!                 recent has it -> that
-//!                 else          -> the store
+//!                 recent has it  -> that
+//!                 fetched has it -> that
+//!                 else           -> the store
 //! ```
 //!
 //! Several changes of a row become one: what a pipeline increments a thousand times is put once.
 //! When the round ends, the ranges that were cleared come first in the batch, then the rows: a row
 //! in `rows` was changed after the clearing of any range around it, since clearing takes the rows
 //! out.
+//!
+//! Invariants:
+//! - each row of `rows` has its mark, and rows that are not changed have one by chance only;
+//! - `recent` and `fetched` have what the store has, without the changes.
+
+mod marks;
 
 use crate::recent::RecentRows;
 use bytes::Bytes;
+use marks::RowMarks;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, btree_map};
 use std::iter::Peekable;
@@ -24,6 +32,9 @@ use stitch_db::{
 
 /// What a changed row costs a batch beyond its bytes, at most.
 const ROW_OVERHEAD_BYTES: usize = 24;
+/// Most rows that are fetched at once: enough for the store to read their blocks together. All are
+/// in memory until the command has ended.
+pub(crate) const FETCHED_MAX: usize = 256;
 /// A put of at most so many bytes for each delete still counts as giving space back.
 const PUT_BYTES_PER_DELETE: usize = 64;
 
@@ -55,11 +66,14 @@ pub(crate) struct PendingRows {
     view: View,
     dictionary: Dictionary,
     rows: BTreeMap<Vec<u8>, Option<Bytes>>,
+    marks: RowMarks,
     /// Start and end of ranges without a row in the store; disjoint.
     cleared: BTreeMap<Vec<u8>, Vec<u8>>,
     bytes: usize,
     /// What the store has, without the changes.
     recent: RefCell<RecentRows>,
+    /// What the store has, for the command that runs.
+    fetched: BTreeMap<Vec<u8>, Option<Bytes>>,
 }
 
 impl PendingRows {
@@ -69,20 +83,29 @@ impl PendingRows {
             view,
             dictionary,
             rows: BTreeMap::new(),
+            marks: RowMarks::new(),
             cleared: BTreeMap::new(),
             bytes: 0,
             recent: RefCell::new(RecentRows::new(recent_bytes)),
+            fetched: BTreeMap::new(),
         }
     }
 
     /// Forgets what is known of a row that others have changed.
     pub(crate) fn forget(&mut self, key: &[u8]) {
         self.recent.get_mut().forget(key);
+        self.forget_fetched();
     }
 
     /// Forgets what is known of all rows.
     pub(crate) fn forget_all(&mut self) {
         self.recent.get_mut().forget_all();
+        self.forget_fetched();
+    }
+
+    /// Forgets the rows that were fetched for a command, which has ended.
+    pub(crate) fn forget_fetched(&mut self) {
+        self.fetched.clear();
     }
 
     /// Bytes of the batch that the changes would make, at most.
@@ -104,35 +127,46 @@ impl PendingRows {
         Ok(row)
     }
 
-    /// Returns the values of several rows, in the order of `keys`. What is not known here is read
-    /// of the store by one call.
-    pub(crate) fn get_many(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Bytes>>, DbError> {
-        let mut known: Vec<Option<Option<Bytes>>> =
-            keys.iter().map(|key| self.known(key)).collect();
-        let is_asked = known.iter().zip(keys).filter(|(known, _)| known.is_none());
-        let asked: Vec<&[u8]> = is_asked.map(|(_, key)| key.as_slice()).collect();
-        let rows = self.view.get_many(self.dictionary, &asked)?;
-        debug_assert_eq!(rows.len(), asked.len(), "one value for each key");
-        let mut recent = self.recent.borrow_mut();
-        for (key, row) in asked.iter().zip(&rows) {
-            recent.note_read(key, row.as_ref());
+    /// Reads rows by one call of the store, those that are not known. Each is known to reads until
+    /// [`Self::forget_fetched`], or until so many others were fetched.
+    pub(crate) fn fetch(&mut self, keys: Vec<Vec<u8>>) -> Result<(), DbError> {
+        assert!(keys.len() <= FETCHED_MAX, "the caller cuts them");
+        let mut unknown = keys;
+        unknown.retain(|key| self.known(key).is_none());
+        if unknown.is_empty() {
+            return Ok(());
         }
-        let gaps = known.iter_mut().filter(|known| known.is_none());
-        for (gap, row) in gaps.zip(rows) {
-            *gap = Some(row);
+        if self.fetched.len() + unknown.len() > FETCHED_MAX {
+            self.fetched.clear();
         }
-        Ok(known.into_iter().map(Option::flatten).collect())
+        let keys: Vec<&[u8]> = unknown.iter().map(Vec::as_slice).collect();
+        let rows = self.view.get_many(self.dictionary, &keys)?;
+        assert_eq!(rows.len(), unknown.len(), "one row for each key");
+        let recent = self.recent.get_mut();
+        for (key, row) in unknown.into_iter().zip(rows) {
+            recent.note_read(&key, row.as_ref());
+            self.fetched.insert(key, row);
+        }
+        debug_assert!(
+            self.fetched.len() <= FETCHED_MAX,
+            "rows in memory are bounded"
+        );
+        Ok(())
     }
 
     /// Returns the value of a row, if the store is not needed for that.
     fn known(&self, key: &[u8]) -> Option<Option<Bytes>> {
-        if let Some(changed) = self.rows.get(key) {
+        if self.marks.may_have(key)
+            && let Some(changed) = self.rows.get(key)
+        {
             return Some(changed.clone());
         }
+        debug_assert!(!self.rows.contains_key(key), "a changed row has its mark");
         if self.is_cleared(key) {
             return Some(None);
         }
-        self.recent.borrow().get(key)
+        let recent = self.recent.borrow().get(key);
+        recent.or_else(|| self.fetched.get(key).cloned())
     }
 
     pub(crate) fn put(&mut self, key: Vec<u8>, value: impl Into<Bytes>) {
@@ -145,6 +179,7 @@ impl PendingRows {
 
     fn set(&mut self, key: Vec<u8>, value: Option<Bytes>) {
         let value_bytes = value.as_ref().map_or(0, Bytes::len);
+        self.marks.note(&key);
         match self.rows.entry(key) {
             btree_map::Entry::Occupied(mut row) => {
                 self.bytes -= row.get().as_ref().map_or(0, Bytes::len);
@@ -193,6 +228,10 @@ impl PendingRows {
             }
         }
         self.bytes += range.start.len() + range.end.len() + ROW_OVERHEAD_BYTES;
+        debug_assert!(
+            !self.is_cleared(&range.start),
+            "ranges are nested or disjoint"
+        );
         self.cleared.insert(range.start, range.end);
     }
 
@@ -311,6 +350,8 @@ impl PendingRows {
 
     pub(crate) fn discard(&mut self) {
         self.rows.clear();
+        self.marks.clear();
+        self.forget_fetched();
         self.cleared.clear();
         self.bytes = 0;
     }

@@ -110,6 +110,7 @@ impl Service {
 
     /// Forgets a client.
     pub(crate) fn disconnect(&mut self, client: &ClientState) {
+        debug_assert!(self.shared.clients > 0, "the client is one of them");
         self.shared.clients -= 1;
         self.keys.watches.unwatch(client.id);
     }
@@ -212,6 +213,7 @@ impl Service {
                 self.failure.get_or_insert(error);
             }
         }
+        self.keys.end_command();
         match spec.flags & (READ | WRITE) {
             0 => ReplyKind::Connection,
             _ => ReplyKind::Keys,

@@ -4,6 +4,7 @@ mod branches;
 mod commands;
 mod connections;
 mod expiries;
+mod many_keys;
 mod merges;
 mod random;
 mod rounds;

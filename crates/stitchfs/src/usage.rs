@@ -159,10 +159,10 @@ fn directory(
     if within == number {
         return Ok(fs.directory_space(number, watch)?.map(share_json));
     }
-    let snapshots = fs.snapshots()?;
+    let snapshots = fs.snapshots().list()?;
     let mut snapshots = snapshots.iter();
     if let Some(info) = snapshots.find(|info| number_in_snapshot(info.id, within) == number) {
-        let view = fs.open_snapshot(&info.name)?;
+        let view = fs.snapshots().open(&info.name)?;
         let (part, dir) = view.part(within)?;
         let share = part.fs().directory_space(dir, watch)?;
         let alone = |usage: &Usage| {

@@ -1,7 +1,9 @@
 //! The version log: the durable history of the versions. A base is a complete version, a delta is a
 //! change; a commit is one append between two syncs.
 //!
-//! 1. The device is synced: what the version names is durable before the version is.
+//! 1. What the version names, and what was committed before, is made durable before the version is:
+//!    the device is synced. A change that names no new blocks needs the backup log alone, which may
+//!    be durable already; see [`Before`].
 //! 2. If the object does not fit after the last one, the log wraps: a wrapping object at the right
 //!    end marks the end, and one at the left end names the live base. Both are synced.
 //! 3. The object is appended and synced.
@@ -35,6 +37,20 @@ use stitch_format::version_object::{ALIGN, HEADER_BYTES, ObjectHeader, ObjectKin
 
 /// Deltas shorter than this in total ask for no new base.
 const DELTAS_BYTES_MIN: u64 = 256 << 10;
+
+/// What is made durable before an object of the version log is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Before {
+    /// All that was written: the object names blocks that may not be durable.
+    Device,
+    /// The records of the backup log. Without a sync if they are already.
+    ///
+    /// ```text
+    ///   records    r1 r2 | sync | r3          cp snapshot/file .; snapshot delete
+    ///   edit                          e       r3 is durable before e, whatever is lost
+    /// ```
+    Log,
+}
 
 /// The state of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -263,7 +279,13 @@ impl VersionLog {
             state.place_delta(self.area_bytes, len, keep)
         };
         let place = place.ok_or_else(|| self.full(len))?;
-        self.commit_at(&mut state, place, (kind, payload), log_start, log)
+        self.commit_at(
+            &mut state,
+            place,
+            (kind, payload),
+            (log_start, Before::Device),
+            log,
+        )
     }
 
     /// Locks the state, after checking that the log may be written to.
@@ -285,20 +307,23 @@ impl VersionLog {
         }
     }
 
-    /// Commits an object at its position.
+    /// Commits an object at its position, once what has to be is durable.
     fn commit_at(
         &self,
         state: &mut LogState,
         place: Place,
         (kind, payload): (ObjectKind, &[u8]),
-        log_start: Lsn,
+        (log_start, before): (Lsn, Before),
         log: &BackupLog,
     ) -> Result<(), VolumeError> {
         let Ok(payload_len) = u32::try_from(payload.len()) else {
             return Err(self.full(payload.len() as u64));
         };
         assert!(log_start >= state.log_start, "log starts do not go back");
-        log.barrier()?;
+        match before {
+            Before::Device => log.barrier()?,
+            Before::Log => log.sync(log.end()?)?,
+        }
         // The wrapping objects repeat the last version, not the new one, which may fail.
         if place.wraps {
             self.wrap(state, place.position - ALIGN, log.durable_end())?;

@@ -2,7 +2,8 @@
 //!
 //! 1. The edit is applied to the current version in memory.
 //! 2. The edit (or, when the version log wants one, the whole new version) is committed with the
-//!    start of the backup log. The volume makes the tables' blocks durable first.
+//!    start of the backup log. The volume makes the tables' blocks and the backup log durable
+//!    first; without new tables the log alone, which costs nothing if it is durable already.
 //! 3. The new version is published. Space of removed tables goes with their last reader.
 //!
 //! Invariant: the version that readers see is the one on the medium, or, while an edit is
@@ -253,6 +254,7 @@ impl VersionLog {
             bytes_before,
             bytes_after,
             may_use_reserve,
+            names_blocks: !edit.added.is_empty(),
         };
         Ok(self.volume.commit_change(&change, log_start)?)
     }

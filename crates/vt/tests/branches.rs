@@ -86,7 +86,7 @@ fn features(device: &dyn Device) -> u64 {
 }
 
 #[test]
-fn a_branch_and_its_absorb_cost_two_syncs_each() {
+fn a_branch_costs_a_sync_and_its_absorb_two() {
     let device = Arc::new(MemDevice::new(64 * MIB));
     format(&*device, None);
     let engine = open(device, options());
@@ -97,8 +97,13 @@ fn a_branch_and_its_absorb_cost_two_syncs_each() {
     engine.sync().expect("it syncs");
     let syncs = || engine.counters().get("device.syncs");
     let before = syncs();
-    let branch = branch(&engine, parent, "second");
+    let second = branch(&engine, parent, "second");
+    assert_eq!(syncs() - before, 1, "the version: the log is durable");
+    put(&engine, parent, 0..10, 1);
+    let before = syncs();
+    branch(&engine, parent, "third");
     assert_eq!(syncs() - before, 2, "the log, then the version");
+    let branch = second;
     put(&engine, branch, 5..15, 2);
     let moment = engine.branch_moment(branch).expect("it is a branch");
     let (batch, guards) = (Batch::new(), Guards::since(&moment));
@@ -551,6 +556,47 @@ fn a_branch_of_any_length_is_absorbed() {
     engine.quiesce().expect("it settles");
     assert_eq!(count(engine, parent, None), rows as usize);
     assert_eq!(engine.check(&mut |_, _| {}).expect("it goes on"), []);
+}
+
+/// What absorbs of a branch of so many tables of level 0 cost in compactions. The rows are written
+/// in the order of their keys, or each part of them among all others.
+fn compactions_of_absorb(is_in_order: bool) -> u64 {
+    const PARTS: u32 = 6;
+    const PART_ROWS: u32 = 230;
+    let mut setup = setup().moving();
+    // They stay in level 0 until the absorb.
+    setup.options.level0_tables_max = 40;
+    let store = Store::new(&setup, 64 * MIB, Some(4 * MIB), registry());
+    let engine = store.engine();
+    let parent = tree(engine, "tree");
+    put(engine, parent, 0..10, 1);
+    let child = branch(engine, parent, "branch");
+    for part in 0..PARTS {
+        for row in 0..PART_ROWS {
+            let number = match is_in_order {
+                true => 100 + PART_ROWS * part + row,
+                false => 100 + PARTS * row + part,
+            };
+            put(engine, child, number..number + 1, u64::from(number));
+        }
+    }
+    let compactions = || engine.counters().get("vt.compactions");
+    let before = compactions();
+    absorb(engine, child).expect("it is absorbed");
+    assert_eq!(moved(engine), 1);
+    let rows = 10 + PARTS * PART_ROWS;
+    assert_eq!(count(engine, parent, None), rows as usize);
+    assert_eq!(engine.check(&mut |_, _| {}).expect("it goes on"), []);
+    compactions() - before
+}
+
+#[test]
+fn a_branch_that_was_written_in_key_order_is_absorbed_without_a_compaction() {
+    assert_eq!(compactions_of_absorb(true), 0, "its tables are one run");
+    assert!(
+        compactions_of_absorb(false) > 0,
+        "each table has keys of all"
+    );
 }
 
 #[test]

@@ -89,7 +89,20 @@ struct Life<'a> {
     done: usize,
 }
 
+/// The key whose value is the number of the last change that was begun.
+const MARK: &[u8] = b"mark";
+
 impl Life<'_> {
+    /// Notes the pins after a change that begins, and commits its number: without a sync.
+    fn begin(&mut self, pins: Vec<&'static str>) -> Result<(), KvError> {
+        let number = [u8::try_from(self.pins.len()).expect("few changes")];
+        self.pins.push(pins);
+        let mut batch = Batch::new();
+        batch.put(self.trees[0], MARK, &number);
+        self.engine.commit(&batch, CommitOptions::default())?;
+        Ok(())
+    }
+
     fn create(&mut self, name: &'static str) -> Result<(), KvError> {
         self.create_of(name, &|_| true)
     }
@@ -102,14 +115,14 @@ impl Life<'_> {
     ) -> Result<(), KvError> {
         let listed = self.engine.trees().into_iter().filter(is_held);
         let listed: Vec<TreeId> = listed.map(|tree| tree.id).collect();
+        let mut next = self.pins.last().cloned().unwrap_or_default();
+        next.push(name);
+        self.begin(next)?;
         let mut sees = BTreeMap::new();
         for tree in listed {
             sees.insert(tree, rows(self.engine, tree, None)?);
         }
         self.seen.insert(name, sees);
-        let mut next = self.pins.last().cloned().unwrap_or_default();
-        next.push(name);
-        self.pins.push(next);
         self.engine.create_pin_of(name, name.as_bytes(), is_held)?;
         self.done += 1;
         Ok(())
@@ -118,7 +131,7 @@ impl Life<'_> {
     fn drop_pin(&mut self, name: &'static str) -> Result<(), KvError> {
         let mut next = self.pins.last().cloned().unwrap_or_default();
         next.retain(|other| *other != name);
-        self.pins.push(next);
+        self.begin(next)?;
         self.engine.drop_pin(plain(name))?;
         self.done += 1;
         Ok(())
@@ -140,7 +153,7 @@ impl Life<'_> {
         let mut next = self.pins.last().cloned().unwrap_or_default();
         let is_it = |other: &&mut &'static str| **other == name;
         *next.iter_mut().find(is_it).expect("it is there") = narrowed;
-        self.pins.push(next);
+        self.begin(next)?;
         let ranges = PinRanges::from([(tree, ranges)]);
         self.engine.narrow_pin(name, &ranges)?;
         self.done += 1;
@@ -204,8 +217,8 @@ fn image() -> (MemDevice, [TreeId; 2]) {
 }
 
 /// Opens what a crash left: the pins are those before or after the last step, and see what they
-/// saw.
-fn check(image: MemDevice, seen: &Seen, pins: &[Vec<&'static str>]) {
+/// saw. What was committed before a change is there where the change is.
+fn check(image: MemDevice, tree: TreeId, seen: &Seen, (done, pins): (usize, &[Vec<&'static str>])) {
     let device = Arc::new(image);
     for is_again in [false, true] {
         let engine = open(device.clone(), options());
@@ -215,9 +228,15 @@ fn check(image: MemDevice, seen: &Seen, pins: &[Vec<&'static str>]) {
             false => format!("{}*", pin.name),
         };
         let found: Vec<String> = listed.iter().map(name).collect();
+        let change = pins.iter().position(|names| *names == found);
+        let Some(change) = change else {
+            panic!("{found:?} is not of {pins:?}");
+        };
+        let mark = engine.get(tree, MARK, None).expect("it reads");
+        let mark = mark.map_or(0, |mark| usize::from(mark[0]));
         assert!(
-            pins.iter().any(|names| *names == found),
-            "{found:?} is not of {pins:?}"
+            mark >= done + change,
+            "a commit before change {done} + {change} is lost"
         );
         for (name, pin) in found.iter().zip(&listed) {
             for (tree, expected) in &seen[name.as_str()] {
@@ -280,9 +299,14 @@ fn crash(plan: fn(u64) -> CrashPlan, step: usize) -> usize {
         states.extend(possible.iter().cloned());
         drop(engine);
         for _ in 0..2 {
-            check(device.crash_image(&mut rng), &seen, possible);
+            check(
+                device.crash_image(&mut rng),
+                trees[0],
+                &seen,
+                (done, possible),
+            );
         }
-        check(device.kill_image(), &seen, possible);
+        check(device.kill_image(), trees[0], &seen, (done, possible));
         if !device.is_stopped() {
             break;
         }

@@ -355,7 +355,7 @@ pub fn make_clones(clean: Clean) -> Result<MemDevice, Box<dyn std::error::Error>
         };
         fs.policies().set(dir, &rule)?;
         fs.policies().set_in(&clone, made.root, &rule)?;
-        fs.create_snapshot_in(&clone, made.root, "before")?;
+        fs.snapshots().create_in(&clone, made.root, "before")?;
         let late = clone.fs().create(ROOT, at(made.root, "late"), &new)?.ino;
         clone
             .fs()

@@ -66,7 +66,8 @@ impl Cleared {
             end = end.max(old_end);
         }
         self.key_bytes += start.len() + end.len();
-        self.ranges.insert(start, end);
+        let joined = self.ranges.insert(start, end);
+        debug_assert_eq!(joined, None, "a range with this start was joined");
     }
 
     /// The parts of a range that are not cleared, in order.
@@ -91,6 +92,8 @@ impl Cleared {
         if range.end.is_none_or(|end| from < end) {
             rest.push((from.to_vec(), range.end.map(<[u8]>::to_vec)));
         }
+        let is_apart = |two: &[Segment]| two[0].1.as_ref().is_some_and(|end| *end < two[1].0);
+        debug_assert!(rest.windows(2).all(is_apart), "a range lies between two");
         rest
     }
 }

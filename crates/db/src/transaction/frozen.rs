@@ -64,6 +64,7 @@ impl Transaction {
         self.frozen.truncate(at + 1);
         let frozen = self.frozen.pop().expect("it was found");
         self.spill.drop_layers(frozen.depth);
+        debug_assert_eq!(self.spill.depth(), frozen.depth, "as when it was moved");
         self.writes = frozen.writes;
         self.writes.skip_savepoints(last);
         self.writes.take_back(savepoint)
@@ -89,7 +90,10 @@ impl Transaction {
     pub(super) fn keep_all(&mut self) -> Result<(), DbError> {
         self.frozen.clear();
         self.writes.keep_all();
-        self.join_layers()
+        self.join_layers()?;
+        debug_assert!(self.spill.depth() <= 1, "a commit absorbs one layer");
+        debug_assert!(!self.writes.has_savepoint(), "all were closed");
+        Ok(())
     }
 
     fn frozen_with(&self, savepoint: u64) -> Result<usize, DbError> {

@@ -11,7 +11,8 @@
 //! ```
 //!
 //! 1. Take a snapshot: *now*. Collect the keys that others changed since the branch began. A key in
-//!    a range that was deleted in the branch counts, present or not.
+//!    a range that was deleted in the branch counts, present or not. Nothing is compared if nothing
+//!    of the parent has changed: then the commit guards all of the parent.
 //! 2. Refuse them with a list, or have a resolver settle them.
 //! 3. Absorb, if nothing in the ranges changed since *now*. Else begin again, from *now* on.
 
@@ -143,6 +144,10 @@ impl Settling<'_> {
         changed.extend(self.engine.changed_keys(&guards, usize::MAX)?);
         for branch in self.branches {
             let since = since.unwrap_or(&branch.since);
+            if self.is_unchanged(branch.parent, since)? {
+                fence.parents.push(branch.parent);
+                continue;
+            }
             let mut guards = Guards::since(since);
             for (start, end) in self.engine.branch_deleted_ranges(branch.tree)? {
                 guards.range(branch.parent, KeyRange::new(&start, &end));
@@ -157,6 +162,11 @@ impl Settling<'_> {
                 let Some(last) = page.last() else {
                     break;
                 };
+                debug_assert!(page.len() <= PAGE_KEYS, "a page is bounded");
+                debug_assert!(
+                    after.as_ref() < page.first(),
+                    "it goes on behind the last one"
+                );
                 let mut guards = Guards::since(since);
                 page.iter().for_each(|key| guards.key(branch.parent, key));
                 changed.extend(self.engine.changed_keys(&guards, usize::MAX)?);
@@ -165,6 +175,24 @@ impl Settling<'_> {
             }
         }
         Ok(changed)
+    }
+
+    /// Reports whether nothing of a tree has changed since a moment; false if that is not known.
+    ///
+    /// # Cost
+    /// A search for the first change, in what was written to the tree since.
+    fn is_unchanged(&self, tree: TreeId, since: &Snapshot) -> Result<bool, KvError> {
+        let mut guards = Guards::since(since);
+        guards.range(tree, KeyRange::all());
+        match self.engine.changed_keys(&guards, 1) {
+            Ok(changed) => {
+                debug_assert!(changed.iter().all(|changed| changed.tree == tree));
+                Ok(changed.is_empty())
+            }
+            // The moment is held of some keys alone.
+            Err(KvError::KeysNotHeld(_)) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Settles keys that others have changed.
@@ -258,6 +286,8 @@ impl Settling<'_> {
 /// What a commit guards from the moment of the comparison on.
 #[derive(Debug, Default)]
 struct Fence {
+    /// Trees of which all keys are guarded.
+    parents: Vec<TreeId>,
     /// Keys of the first pages.
     keys: Vec<(TreeId, Vec<u8>)>,
     /// Ranges `[start, end)` around the keys of the others.
@@ -267,6 +297,7 @@ struct Fence {
 impl Fence {
     /// Adds a page of keys. It is not empty.
     fn page(&mut self, parent: TreeId, page: &[Vec<u8>]) {
+        debug_assert!(!page.is_empty(), "an empty page is the end");
         debug_assert!(page.is_sorted(), "keys come in their order");
         if self.keys.len() + page.len() <= PAGE_KEYS {
             let keys = page.iter().map(|key| (parent, key.clone()));
@@ -288,6 +319,9 @@ impl Fence {
         let mut guards = Guards::since(now);
         writes.guard(&mut guards, engine.upserts());
         let own_bytes = guards.len_bytes();
+        for parent in &self.parents {
+            guards.range(*parent, KeyRange::all());
+        }
         for (parent, key) in &self.keys {
             guards.key(*parent, key);
         }
@@ -303,6 +337,7 @@ impl Fence {
         writes.guard(&mut guards, engine.upserts());
         let parents = self.keys.iter().map(|(parent, _)| *parent);
         let parents = parents.chain(self.ranges.iter().map(|(parent, ..)| *parent));
+        let parents = parents.chain(self.parents.iter().copied());
         for parent in parents.collect::<BTreeSet<_>>() {
             guards.range(parent, KeyRange::all());
         }

@@ -120,6 +120,7 @@ impl Spill {
 
     /// Drops the layers above the first `depth`, with all that was moved to them.
     pub(super) fn drop_layers(&mut self, depth: usize) {
+        debug_assert!(depth <= self.depth(), "there are layers to keep");
         let dropped = self.layers.drain(depth..).rev();
         let trees = dropped.flat_map(|layer| layer.trees.into_values());
         self.undropped.extend(trees.map(|branch| branch.tree));
@@ -142,6 +143,7 @@ impl Spill {
             self.drop_undropped()?;
             self.join_top()?;
         }
+        debug_assert!(self.depth() <= depth + 1, "no more are left");
         Ok(())
     }
 
@@ -170,6 +172,7 @@ impl Spill {
 
     /// Copies writes to branches of the top layer.
     fn copy(&mut self, writes: &Writes, at: &Snapshot) -> Result<(), DbError> {
+        debug_assert!(!writes.is_empty(), "there is something to move");
         self.make_branches(writes, at)?;
         let top = self.layers.last_mut().expect("a layer was begun");
         let mut batch = Batch::new();
@@ -222,6 +225,7 @@ impl Spill {
         at: Option<&Snapshot>,
     ) -> Result<Vec<TreeId>, KvError> {
         // Each tree of the store takes one name at most.
+        debug_assert!(!parents.is_empty(), "there is a branch to make");
         let mut attempts = self.engine.trees().len() + 1;
         loop {
             let number = LAST_NUMBER.fetch_add(1, Ordering::Relaxed) + 1;

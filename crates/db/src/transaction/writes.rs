@@ -249,6 +249,9 @@ impl Writes {
 
     /// The messages of a batch that does all of it, to the trees that `to` gives.
     pub(super) fn fill<'v>(&'v self, batch: &mut Batch<'v>, to: impl Fn(TreeId) -> TreeId) {
+        debug_assert!(batch.is_empty(), "the batch has nothing else");
+        // Not touched where values are borrowed.
+        batch.reserve(self.len_bytes);
         for (tree, writes) in &self.trees {
             let tree = to(*tree);
             for (start, end) in writes.cleared.iter() {
@@ -292,6 +295,11 @@ impl Writes {
     pub(super) fn save(&mut self) -> u64 {
         self.last_savepoint += 1;
         let undo = self.undo.len();
+        let last = self.savepoints.last();
+        debug_assert!(
+            last.is_none_or(|(_, before, _)| *before <= undo),
+            "they are nested"
+        );
         self.savepoints
             .push((self.last_savepoint, undo, self.len_bytes));
         self.last_savepoint
@@ -321,6 +329,7 @@ impl Writes {
             let undo = self.undo.pop().expect("there are more");
             self.apply(undo);
         }
+        debug_assert_eq!(self.undo.len(), undo_len, "no more was taken back");
         self.len_bytes = len_bytes;
         if depth == 0 {
             self.undo_bytes = 0;

@@ -11,7 +11,12 @@
 //! Where the names of the second kind are is not known. One that was below the directory has its
 //! contents there. One outside whose contents lie in a joined gap is shown as it was.
 
+use super::NumberLookup;
+use crate::inode::Holds;
 use crate::locator::Tree;
+use crate::namespace::Namespace;
+use crate::residents::Residents;
+use crate::schema::Store;
 use crate::system::FileSystem;
 use crate::{Attr, FsError, FsResult};
 use std::collections::BTreeMap;
@@ -43,27 +48,41 @@ impl BeginRanges {
     }
 }
 
-impl FileSystem {
-    /// The inode of a number, as [`Self::look_up_number`] returns it, in a view that shows the
-    /// directory `top` alone.
-    ///
-    /// # Errors
-    /// As [`Self::look_up_number`]; [`FsError::Stale`] for an inode outside of the directory. A
-    /// file whose several names are all outside is refused only where the view does not have its
-    /// contents.
-    ///
-    /// # Cost
-    /// As [`Self::look_up_number`], for the inode and for its directory. For a file with several
-    /// names the engine lists its trees.
-    pub fn look_up_number_below(&self, top: Ino, ino: Ino) -> FsResult<Attr> {
-        let attr = self.look_up_number(ino)?;
+/// Learns inodes by their numbers in a view that shows one directory.
+///
+/// Invariant: an inode that is refused has as many lookups as before.
+#[derive(Clone, Copy)]
+pub(super) struct ShownLookup<'fs> {
+    store: &'fs Store,
+    engine: &'fs dyn Engine,
+    residents: &'fs Residents,
+    names: Namespace<'fs>,
+    numbers: NumberLookup<'fs>,
+    holds: Holds<'fs>,
+}
+
+impl<'fs> ShownLookup<'fs> {
+    pub(super) fn of(fs: &'fs FileSystem) -> Self {
+        Self {
+            store: &fs.store,
+            engine: fs.engine().as_ref(),
+            residents: &fs.residents,
+            names: fs.namespace(),
+            numbers: NumberLookup::of(fs),
+            holds: Holds::of(fs),
+        }
+    }
+
+    /// See [`FileSystem::look_up_number_below`].
+    pub(super) fn look_up(&self, top: Ino, ino: Ino) -> FsResult<Attr> {
+        let attr = self.numbers.look_up(ino)?;
         debug_assert_eq!(attr.ino, ino, "it has this number");
         let refused = match self.is_shown_below(top, ino) {
             Ok(true) => return Ok(attr),
             Ok(false) => FsError::Stale(ino),
             Err(error) => error,
         };
-        self.forget(ino, 1);
+        self.holds.forget(ino);
         Err(refused)
     }
 
@@ -86,21 +105,21 @@ impl FileSystem {
         if dir == top || dir == Ino::ROOT {
             return Ok(dir == top);
         }
-        let attr = self.look_up_number(dir)?;
+        let attr = self.numbers.look_up(dir)?;
         debug_assert_eq!(
             attr.kind,
             FileKind::Directory,
             "only directories have names"
         );
-        let is_below = self.namespace().is_below(dir, top);
-        self.forget(dir, 1);
+        let is_below = self.names.is_below(dir, top);
+        self.holds.forget(dir);
         Ok(is_below)
     }
 
     /// Reports whether the view has what an inode had of contents where the view begins.
     fn has_contents_of(&self, head: &InodeHead) -> FsResult<bool> {
-        let (engine, tree) = (self.engine(), self.store.tree(Tree::Data));
-        let mut ranges = BeginRanges::of(&**engine, tree).ranges;
+        let (engine, tree) = (self.engine, self.store.tree(Tree::Data));
+        let mut ranges = BeginRanges::of(engine, tree).ranges;
         ranges.extend(engine.held_ranges(tree, &engine.snapshot()));
         if ranges.is_empty() {
             return Ok(true);

@@ -70,7 +70,7 @@ impl<'fs> NumberLookup<'fs> {
     }
 
     /// See [`FileSystem::look_up_number`].
-    pub(super) fn look_up(&self, ino: Ino) -> FsResult<Attr> {
+    pub(crate) fn look_up(&self, ino: Ino) -> FsResult<Attr> {
         match self.resolve(ino) {
             Err(FsError::Stale(_)) if self.may_lack_back_row(ino) => {
                 self.pass.complete().inspect_err(|error| {

@@ -1,6 +1,8 @@
-//! What a file system offers of file handles. Numbers are resolved by [`NumberLookup`].
+//! What a file system offers of file handles. Numbers are resolved by [`NumberLookup`],
+//! and by [`ShownLookup`] where one directory is shown.
 
 use super::NumberLookup;
+use super::below::ShownLookup;
 #[cfg(doc)]
 use crate::FsError;
 use crate::system::FileSystem;
@@ -22,6 +24,21 @@ impl FileSystem {
     /// transaction, has no pass: what has no back row is stale.
     pub fn look_up_number(&self, ino: Ino) -> FsResult<Attr> {
         NumberLookup::of(self).look_up(ino)
+    }
+
+    /// The inode of a number, as [`Self::look_up_number`] returns it, in a view that shows the
+    /// directory `top` alone.
+    ///
+    /// # Errors
+    /// As [`Self::look_up_number`]; [`FsError::Stale`] for an inode outside of the directory. A
+    /// file whose several names are all outside is refused only where the view does not have its
+    /// contents.
+    ///
+    /// # Cost
+    /// As [`Self::look_up_number`], for the inode and for its directory. For a file with several
+    /// names the engine lists its trees.
+    pub fn look_up_number_below(&self, top: Ino, ino: Ino) -> FsResult<Attr> {
+        ShownLookup::of(self).look_up(top, ino)
     }
 
     /// Generation of all inode numbers, to stand beside them in file handles: another file system

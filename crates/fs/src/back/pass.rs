@@ -45,6 +45,11 @@ impl<'fs> BackRowPass<'fs> {
         }
     }
 
+    /// Reports whether missing back rows cannot be put.
+    pub(super) const fn is_read_only(&self) -> bool {
+        self.is_read_only
+    }
+
     /// Reports whether a number without own row and back row belongs to no inode.
     pub(crate) fn is_complete(&self) -> bool {
         self.state.are_complete()

@@ -1,4 +1,5 @@
 use super::*;
+use crate::change::Changes;
 use crate::fsck::check;
 use crate::{Caller, FsOptions, NewNode, RenameMode};
 use crate::{DirName, FileSystem};
@@ -148,7 +149,7 @@ fn a_pass_that_a_crash_has_ended_goes_on_where_it_was() {
         // What is found is found without going on.
         sample.reopen();
         sample.change();
-        let gone = Ino(sample.fs.new_ino().expect("a number").0);
+        let gone = Ino(Changes::of(&sample.fs).new_ino().expect("a number").0);
         assert!(matches!(
             sample.fs.look_up_number(gone),
             Err(FsError::Stale(_))

@@ -20,40 +20,29 @@ impl Changes<'_> {
         unwritten_added: i64,
         commit: impl FnOnce() -> FsResult<Result<(), FsError>>,
     ) -> FsResult<()> {
-        self.set_aside(unwritten_added.max(0))?;
-        self.fs.announce(events);
-        match commit()? {
-            Ok(()) => self.set_aside(unwritten_added.min(0)),
-            Err(error) => {
-                self.fs.retract(events);
-                self.set_aside(-unwritten_added.max(0))?;
-                Err(error)
-            }
+        let scope = self.scope();
+        let chunks = unwritten_added.unsigned_abs();
+        let is_added = unwritten_added > 0;
+        if is_added {
+            scope.set_more_aside(chunks)?;
         }
+        scope.memory.announce(events);
+        let committed = commit()?;
+        if committed.is_err() {
+            scope.memory.retract(events);
+        }
+        if is_added == committed.is_err() {
+            scope.set_less_aside(chunks);
+        }
+        committed
     }
 
     /// Applies the events of a change that was absorbed. All that it is about is locked. Returns
     /// what the kernel has to drop.
     ///
     /// # Errors
-    /// Those of [`crate::FileSystem::apply`].
+    /// Those of [`EventSink::apply`](crate::events::EventSink::apply).
     pub(crate) fn apply_absorbed(self, events: Vec<Event<'_>>) -> FsResult<Notices> {
-        self.fs.apply_unasked(events)
-    }
-
-    /// Sets room aside for more chunks, or for less. Of those in a transaction its commit does.
-    fn set_aside(self, chunks: i64) -> FsResult<()> {
-        if self.fs.branch.is_some() {
-            return Ok(());
-        }
-        let engine = self.fs.engine().as_ref();
-        match chunks {
-            0 => Ok(()),
-            1.. => self.fs.aside.set_more(engine, chunks.unsigned_abs()),
-            _ => {
-                self.fs.aside.set_less(engine, chunks.unsigned_abs());
-                Ok(())
-            }
-        }
+        self.scope().memory.apply_unasked(events)
     }
 }

@@ -34,7 +34,7 @@ impl<'fs> Change<'fs> {
     /// Deletes the row that names the plain file of an inode. The plain file is removed some time
     /// after the commit.
     pub(crate) fn delete_external(&mut self, ino: Ino) -> FsResult<()> {
-        let leaving = self.fs.plain_files().leaving(ino)?;
+        let leaving = self.scope.memory.plain_files().leaving(ino)?;
         self.events.extend(leaving.map(Event::RemovedBeside));
         let key = self.keys().external(ino);
         self.batch.delete(&key);
@@ -74,6 +74,7 @@ impl<'fs> Change<'fs> {
         self.scratch.clear();
         delta.encode(&mut self.scratch);
         let key = self.keys().chunk(ino, number);
+        debug_assert!(!self.scratch.is_empty(), "a message says what it is");
         self.batch.upsert(&key, UPSERT_CHUNK, &self.scratch);
     }
 

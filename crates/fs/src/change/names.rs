@@ -13,7 +13,9 @@ use stitch_format::fs_inode::{FileKind, InodeHead, encode_link, row_flag};
 
 /// The hash in the key of a name.
 fn hash_of(key: &RowKey) -> u64 {
-    Locator::place_of(key).expect("the key of a name").hash
+    let hash = Locator::place_of(key).expect("the key of a name").hash;
+    debug_assert!(hash > 0, "0 is the row of the directory itself");
+    hash
 }
 
 impl<'fs> Change<'fs> {
@@ -51,7 +53,7 @@ impl<'fs> Change<'fs> {
     /// The path cache holds no directory whose name changes.
     fn evict_step(&self, inode: &Inode) {
         if inode.is_dir() {
-            self.fs.residents.drop_step(inode);
+            self.scope.residents().drop_step(inode);
         }
     }
 
@@ -64,6 +66,7 @@ impl<'fs> Change<'fs> {
 
     /// Notes the new place of a row that was put whole.
     fn place(&mut self, inode: &Inode, new: &InodeHead, location: Location) {
+        debug_assert_eq!(inode.head.ino, new.ino, "an inode keeps its number");
         self.events.push(Event::Changed(Inode {
             head: *new,
             location,
@@ -119,6 +122,7 @@ impl<'fs> Change<'fs> {
     fn put_back_row(&mut self, ino: Ino, key: &RowKey) {
         if self.keeps_back_rows {
             let place = Locator::place_of(key).expect("the key of a name");
+            debug_assert!(place.hash > 0, "a back row leads to a name");
             let key = self.keys().back(ino);
             self.batch.put(&key, &place.encode());
         }
@@ -171,8 +175,8 @@ impl<'fs> Change<'fs> {
             self.evict_step(inode);
         }
         self.count_inodes(-1);
-        let may_purge = self.fs.owns(new.ino);
-        if may_purge && self.fs.residents.inodes.find(new.ino).is_none() {
+        let may_purge = self.scope.owns(new.ino);
+        if may_purge && self.scope.residents().inodes.find(new.ino).is_none() {
             return self.purge(&inode.head, inode.location == Location::Own);
         }
         let is_all_here = matches!(Contents::of_inode(&new), None | Some(Contents::Inline));
@@ -183,7 +187,10 @@ impl<'fs> Change<'fs> {
             let key = self.keys().orphan(new.ino);
             self.batch.put(&key, &[]);
             self.attrs(inode, &new)
-        } else if may_purge && is_all_here && !new.has(row_flag::XATTRS) && self.fs.keep_in_memory()
+        } else if may_purge
+            && is_all_here
+            && !new.has(row_flag::XATTRS)
+            && self.scope.may_keep_in_memory()
         {
             self.move_to_memory(inode, &new, tail);
             Ok(())

@@ -28,6 +28,7 @@ impl Change<'_> {
 
     /// Stages that an inode uses contents.
     pub(crate) fn use_contents(&mut self, number: Ino, ino: Ino) {
+        debug_assert!(number.0 > 0, "0 is no number of contents");
         let key = self.keys().contents_user(number, ino);
         self.batch.put(&key, &[]);
     }
@@ -35,6 +36,7 @@ impl Change<'_> {
     /// Stages that an inode does not use contents any more. Some time after the commit they go, if
     /// it was the last one.
     pub(crate) fn leave_contents(&mut self, number: Ino, ino: Ino) {
+        debug_assert!(number.0 > 0, "0 is no number of contents");
         let key = self.keys().contents_user(number, ino);
         self.batch.delete(&key);
         self.events.push(Event::ContentsLeft(number));
@@ -43,6 +45,6 @@ impl Change<'_> {
     /// Reports whether rows are put that say nothing new, for the commit of a transaction to find:
     /// it has to know whose own number each chunk is under.
     pub(crate) fn keeps_track(&self) -> bool {
-        self.fs.branch.is_some() || self.fs.transactions.may_be_open()
+        self.scope.may_be_compared()
     }
 }

@@ -27,8 +27,14 @@ const POINT_DELETES_MAX: usize = 16;
 /// are staged only together with the event that tells the map.
 #[derive(Clone, Copy)]
 pub(crate) struct ExtentRows<'fs> {
-    pub(super) store: &'fs Store,
+    store: &'fs Store,
     pub(super) maps: &'fs ExtentMaps,
+}
+
+impl<'fs> ExtentRows<'fs> {
+    pub(crate) const fn new(store: &'fs Store, maps: &'fs ExtentMaps) -> Self {
+        Self { store, maps }
+    }
 }
 
 impl ExtentRows<'_> {

@@ -37,10 +37,7 @@ impl FileSystem {
     }
 
     pub(crate) const fn extent_rows(&self) -> ExtentRows<'_> {
-        ExtentRows {
-            store: &self.store,
-            maps: &self.extents,
-        }
+        ExtentRows::new(&self.store, &self.extents)
     }
 
     pub(crate) fn shared_contents(&self) -> SharedContents<'_> {
@@ -199,9 +196,9 @@ impl FileSystem {
     }
 
     /// Shares the memory of atomic writes with another file system of the engine.
-    pub(crate) fn with_writes_beside(mut self, other: &Self) -> Self {
+    pub(crate) fn with_writes_beside(mut self, other: &AtomicWrites) -> Self {
         debug_assert!(!self.atomic_writes.any(), "none has started");
-        self.atomic_writes = AtomicWrites::beside(&other.atomic_writes);
+        self.atomic_writes = AtomicWrites::beside(other);
         self
     }
 

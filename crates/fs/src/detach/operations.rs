@@ -6,6 +6,7 @@ use crate::fixed::FixedFiles;
 use crate::inode::Inode;
 use crate::system::FileSystem;
 use crate::transaction::EntryRemoval;
+use crate::views::CloneRemoval;
 use crate::{Caller, DirName, FsError, FsResult};
 use stitch_base::Ino;
 use stitch_base::sync::atomic::Ordering;
@@ -43,11 +44,12 @@ impl FileSystem {
             return EntryRemoval::of(self).remove(caller, at, expected);
         }
         self.residents.inodes.get_dir(at.parent)?;
-        if let Some(view) = self.clone_named(at)? {
+        let removal = CloneRemoval::of(self);
+        if let Some(view) = removal.find(at)? {
             let is_it = expected.is_none_or(|expected| expected == view.info().graft);
             FixedFiles::of(view.fs()).check_tree(view.info().root)?;
             return match is_it {
-                true => self.remove_clone(caller, at, &view, false),
+                true => removal.remove(caller, at, &view, false),
                 false => Err(FsError::NotFound),
             };
         }

@@ -5,9 +5,11 @@
 //! 2. *Inodes*: those whose rows were written, by their heads; then contents where these are the
 //!    same.
 
+use super::contents::{written_contents, written_xattrs};
+use super::inner::{InnerClones, ShownClone};
 use super::moment::Moment;
 use super::names::{Name, NameSet};
-use super::rows::{ROWS_MAX, WrittenRows, written_contents};
+use super::rows::{ROWS_MAX, WrittenRows};
 use super::side::{Anchor, Reached, Side};
 use super::spans::Relation;
 use crate::transaction::{PathChange, is_changed};
@@ -65,15 +67,15 @@ impl<'f> Comparison<'f> {
         })
     }
 
-    /// Returns what is different in the view, in no order. `grafts` are directories of it at which
-    /// clones lie: they are compared as views.
-    pub(super) fn changes(&self, grafts: &BTreeSet<Ino>) -> FsResult<Vec<PathChange>> {
-        let mut changes = self.names_changed(&self.names()?)?;
+    /// Returns what is different in the view, in no order. Of the directories at which clones lie
+    /// the names are compared; the clones are views.
+    pub(super) fn changes(&self, inner: &InnerClones) -> FsResult<Vec<PathChange>> {
+        let mut changes = self.names_changed(&self.names()?, inner)?;
         let written = written_contents(&self.relation, &self.old, &self.new)?;
         let inodes = self.new.rows.inodes().chain(written.iter().copied());
         for ino in inodes.collect::<BTreeSet<Ino>>() {
             if ino != self.reach.dir
-                && !grafts.contains(&ino)
+                && !inner.grafts.contains(&ino)
                 && let Some(path) = self.modified(ino, written.contains(&ino))?
             {
                 changes.push(PathChange::Modified(path));
@@ -86,12 +88,11 @@ impl<'f> Comparison<'f> {
         Ok(changes)
     }
 
-    /// Reports whether all below the directory is the same, but for times of access, and, in a
-    /// clone, the directory itself. What is in clones that lie there is not looked at.
+    /// Reports whether the directory and all below it is the same, but for times of access. What is
+    /// in clones that lie there is not looked at.
     pub(super) fn is_same(&self) -> FsResult<bool> {
         debug_assert!(self.relation.is_one_view(), "of two moments");
-        let is_inner = self.reach.new.name.is_some();
-        if is_inner && !is_same_inode(&self.old.dir_head()?, &self.new.dir_head()?) {
+        if !is_same_inode(&self.old.dir_head()?, &self.new.dir_head()?) {
             return Ok(false);
         }
         for name in &self.names()? {
@@ -105,6 +106,24 @@ impl<'f> Comparison<'f> {
             };
             let is_same = is_same_inode(&old.head, &new.head) && old.tail == new.tail;
             if !is_same && !self.new.names_of(ino, &new)?.is_empty() {
+                return Ok(false);
+            }
+        }
+        self.has_same_contents()
+    }
+
+    /// Reports whether no inode of the directory has other contents or extended attributes that its
+    /// head does not tell of.
+    fn has_same_contents(&self) -> FsResult<bool> {
+        let mut written = written_xattrs(&self.relation, &self.old, &self.new)?;
+        written.extend(written_contents(&self.relation, &self.old, &self.new)?);
+        for ino in written {
+            if ino == self.reach.dir {
+                return Ok(false);
+            }
+            if let Some(row) = self.new.row(ino)?
+                && !self.new.names_of(ino, &row)?.is_empty()
+            {
                 return Ok(false);
             }
         }
@@ -136,13 +155,36 @@ impl<'f> Comparison<'f> {
         old == new && old.is_none_or(|ino| has(ino) && has(name.dir))
     }
 
+    /// Reports whether clones lie at a name on both sides, of two views. Which clone of one belongs
+    /// to which of the other is not known.
+    fn is_of_clones(
+        &self,
+        name: &Name,
+        (old, new): (Option<Ino>, Option<Ino>),
+        inner: &InnerClones,
+    ) -> bool {
+        let lies_at = |clones: &[ShownClone], ino: Option<Ino>| {
+            clones.iter().any(|clone| Some(clone.graft) == ino)
+        };
+        let has_dir = self.relation.has_ino(name.dir);
+        let is_apart = !self.relation.is_one_view() && has_dir;
+        is_apart && lies_at(&inner.old, old) && lies_at(&inner.new, new)
+    }
+
+    /// Reports whether an inode with other names was renamed. Clones in two views are names and
+    /// nothing else.
+    fn may_be_renamed(&self, ino: Ino, inner: &InnerClones) -> bool {
+        let is_name = !self.relation.is_one_view() && inner.grafts.contains(&ino);
+        self.relation.has_ino(ino) && !is_name
+    }
+
     /// Names that came and went. Of an inode with both, the first ones are a rename.
-    fn names_changed(&self, names: &NameSet) -> FsResult<Vec<PathChange>> {
+    fn names_changed(&self, names: &NameSet, inner: &InnerClones) -> FsResult<Vec<PathChange>> {
         let mut gone: BTreeMap<Ino, Vec<&Name>> = BTreeMap::new();
         let mut come: Vec<(Ino, &Name)> = Vec::new();
         for name in names {
             let (old, new) = (self.old.ino_of(name)?, self.new.ino_of(name)?);
-            if self.is_same_name(name, (old, new)) {
+            if self.is_same_name(name, (old, new)) || self.is_of_clones(name, (old, new), inner) {
                 continue;
             }
             if let Some(ino) = old {
@@ -153,7 +195,9 @@ impl<'f> Comparison<'f> {
         let mut changes = Vec::new();
         for (ino, name) in come {
             let to = self.new.path_of(name)?;
-            let names = gone.get_mut(&ino).filter(|_| self.relation.has_ino(ino));
+            let names = gone
+                .get_mut(&ino)
+                .filter(|_| self.may_be_renamed(ino, inner));
             let names = names.filter(|names| !names.is_empty());
             changes.push(match names {
                 Some(names) => PathChange::Renamed {

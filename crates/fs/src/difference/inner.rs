@@ -6,6 +6,9 @@
 //!          compared as a     a name that       a name that
 //!          view, below x     is gone           is new
 //! ```
+//!
+//! Of two views, each clone is a name and nothing else: a clone in one of them is none in the
+//! other.
 
 use super::comparison::{Comparison, Reach};
 use super::side::{Reached, Side};
@@ -19,7 +22,7 @@ use stitch_base::Ino;
 pub(super) struct ShownClone {
     pub(super) view: u64,
     pub(super) root: Ino,
-    graft: Ino,
+    pub(super) graft: Ino,
     pub(super) reached: Reached,
 }
 
@@ -57,8 +60,7 @@ impl Comparison<'_> {
     /// Finds the clones below the directory.
     ///
     /// # Errors
-    /// [`FsError::Unsupported`] if there are any where two views are compared: a clone in one of
-    /// them is none in the other.
+    /// [`FsError::Unsupported`] if two views show one clone; those of a read.
     pub(super) fn inner_clones(
         &self,
         (old, new): (&ViewsAt<'_>, &ViewsAt<'_>),
@@ -66,7 +68,8 @@ impl Comparison<'_> {
         let views = self.reach.views;
         let before = shown(&self.old, old, views.0)?;
         let mut after = shown(&self.new, new, views.1)?;
-        if !(self.relation.is_one_view() || before.is_empty() && after.is_empty()) {
+        let is_shared = before.keys().any(|number| after.contains_key(number));
+        if is_shared && !self.relation.is_one_view() {
             return Err(FsError::Unsupported);
         }
         let mut inner = InnerClones::default();

@@ -38,6 +38,11 @@ impl<'f> Moment<'f> {
         Self { engine, store, at }
     }
 
+    /// The trees, which are read as the moment has them.
+    pub(super) fn store(&self) -> &Store {
+        &self.store
+    }
+
     pub(super) const fn engine(&self) -> &'f dyn Engine {
         self.engine
     }

@@ -12,7 +12,6 @@ impl FileSystem {
     /// Comparisons of what is below a directory, in the store of this file system.
     pub(crate) const fn comparer(&self) -> Comparer<'_> {
         Comparer {
-            store: &self.store,
             pins: self.pins(),
             back_rows: ViewBackRows::of(self),
             is_mainline: self.is_mainline(),

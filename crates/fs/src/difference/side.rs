@@ -70,7 +70,7 @@ struct DirBelow {
     path: Vec<u8>,
     /// `None` for that one itself.
     name: Option<Name>,
-    /// Whoever asks may list it, and all directories on the way.
+    /// The user may list it, and all directories on the way.
     is_listed: bool,
 }
 
@@ -79,7 +79,7 @@ struct DirBelow {
 pub(super) struct Reached {
     /// Its path; empty for the first one.
     pub(super) path: Vec<u8>,
-    /// Whoever asks may list the directories above it, from the first one on.
+    /// The user may list the directories above it, from the first one on.
     pub(super) is_listed: bool,
     /// The directory that has its name, in the view above; `None` for the first one.
     pub(super) name: Option<Name>,
@@ -142,7 +142,7 @@ impl<'f> Side<'f> {
         }
     }
 
-    /// Reports whether whoever asks may list a directory.
+    /// Reports whether the user may list a directory.
     pub(super) fn may_list(&self, head: &InodeHead) -> bool {
         let lists = |owner| head.uid == owner && head.perm & OWNER_LISTS == OWNER_LISTS;
         self.owner.is_none_or(lists)
@@ -252,7 +252,7 @@ impl<'f> Side<'f> {
     /// The path of a name that is below the directory.
     ///
     /// # Errors
-    /// [`FsError::Perm`] if whoever asks may not list the directory that it is in.
+    /// [`FsError::Perm`] if the user may not list the directory that it is in.
     pub(super) fn path_of(&self, name: &Name) -> FsResult<Vec<u8>> {
         let dir = self.dir_below(name.dir)?.ok_or(FsError::Stale(name.dir))?;
         if !dir.is_listed {

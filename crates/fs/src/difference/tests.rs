@@ -170,7 +170,7 @@ impl Changer {
             }
             _ => {
                 let value = self.rng.below(99).to_le_bytes();
-                let (name, mode) = (b"user.x", XattrMode::Set);
+                let (name, mode) = (walk::XATTR, XattrMode::Set);
                 let set = self
                     .fs
                     .set_xattr(&SUPER, found.ino, name, &value, mode, false);
@@ -182,7 +182,11 @@ impl Changer {
     /// Keeps the present as a moment.
     fn keep(&mut self) {
         let name = format!("m{}", self.moments.len());
-        let info = self.fs.create_snapshot(ROOT, &name).expect("it is created");
+        let info = self
+            .fs
+            .snapshots()
+            .create(ROOT, &name)
+            .expect("it is created");
         // What is written at once has the same times.
         self.moments.push((info.id, Listing::read_views(&self.fs)));
     }
@@ -232,7 +236,7 @@ impl Changer {
             }
             let found = found.expect("it is read");
             assert_eq!(found, expected, "below {dir}, {from} to {to:?}");
-            self.compare_sameness(dir, self.moments[from].0, to);
+            self.compare_sameness((&before, &after), self.moments[from].0, to);
             let found = self
                 .fs
                 .comparer()
@@ -249,18 +253,31 @@ impl Changer {
     }
 
     /// Rows and a walk agree on whether anything is different.
-    fn compare_sameness(&self, dir: Ino, from: PinId, to: Option<PinId>) {
+    fn compare_sameness(
+        &self,
+        (before, after): (&Listing, &Listing),
+        from: PinId,
+        to: Option<PinId>,
+    ) {
+        let dir = before.root;
         if dir.0 >> VIEW_INO_BITS > 0 {
             return;
         }
         let open = |id| self.fs.history().open_pinned(id).expect("it is there");
         let (then, later) = (open(from), to.map(open));
+        before.know_top(then.fs());
+        if let Some(later) = &later {
+            after.know_top(later.fs());
+        }
         let now = later
             .as_ref()
             .map_or(TreeState::Now(&self.fs), TreeState::Past);
-        let walked = is_same_below(TreeState::Past(&then), now, dir).expect("it is read");
-        let found = self.fs.comparer().is_same_of(&small(dir, from, to));
-        assert_eq!(found.expect("it is read"), walked, "below {dir}");
+        let comparer = self.fs.comparer();
+        let walked = comparer.walk_same_tree(dir, (from, to), (&then, now));
+        let found = comparer.is_same_of(&small(dir, from, to));
+        let (walked, found) = (walked.expect("it is read"), found.expect("it is read"));
+        assert_eq!(found, walked, "below {dir}");
+        assert!(!walked || before.is_same(after), "below {dir}");
     }
 }
 
@@ -392,6 +409,29 @@ fn contents_are_compared_where_times_are_the_same() {
     assert_eq!(text(&found), "Mlarge Msmall");
 }
 
+/// A hole in shared contents is in the row of the file's extents alone.
+#[test]
+fn holes_in_shared_contents_are_found_where_times_are_the_same() {
+    let mut changer = Changer::new(6);
+    let source = changer.make_file(ROOT, "source");
+    changer.write(source, &vec![1; 300 << 10]);
+    let copies = ["hole", "zeros", "same"].map(|name| {
+        let copy = changer.make_file(ROOT, name);
+        let copied = changer.fs.copy_range((source, 0), (copy, 0), 300 << 10);
+        assert_eq!(copied.expect("it is copied"), 300 << 10);
+        copy
+    });
+    changer.keep();
+    let punched = changer
+        .fs
+        .fallocate(copies[0], crate::FallocateMode::PunchHole, 0, 4096);
+    punched.expect("it is punched");
+    changer.write(copies[1], &[0; 4096]);
+    changer.write(copies[2], &[1; 4096]);
+    let found = changer.by_rows(ROOT, changer.moments[0].0, None);
+    assert_eq!(text(&found), "Mhole Mzeros");
+}
+
 #[test]
 fn directories_of_others_are_told_to_root_alone() {
     let mut changer = Changer::new(4);
@@ -449,7 +489,8 @@ fn what_a_walk_does_better_is_left_to_it() {
     assert!(matches!(gone, Err(FsError::NotFound)));
     let later = changer
         .fs
-        .create_snapshot(ROOT, "later")
+        .snapshots()
+        .create(ROOT, "later")
         .expect("it is created");
     let turned = changer.fs.differences(sides(dir, later.id, Some(id)), None);
     assert!(turned.is_err(), "the first moment is the later one");
@@ -473,7 +514,8 @@ fn what_a_walk_does_better_is_left_to_it() {
     assert_eq!(few.expect("they came later").len(), NAMES_MIN);
     let id = changer
         .fs
-        .create_snapshot(ROOT, "last")
+        .snapshots()
+        .create(ROOT, "last")
         .expect("it is created")
         .id;
     let ask = |dir, to| changer.fs.differences(sides(dir, id, to), None);

@@ -16,9 +16,9 @@
 //!
 //! What is not listed has the same names, attributes and contents at both moments.
 
+use super::contents::written_inodes;
 use super::inner::{InnerClones, ShownClone};
 use super::names::{Name, NameSet};
-use super::rows::written_inodes;
 use super::side::Side;
 use super::views::ViewsAt;
 use super::{Asked, Comparer, Comparison};

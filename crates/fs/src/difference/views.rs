@@ -2,7 +2,7 @@
 
 use super::moment::Moment;
 use super::side::join;
-use crate::schema::{Store, view_schema};
+use crate::schema::{SCHEMA, Store, view_schema};
 use crate::{FsError, FsResult};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -28,13 +28,9 @@ pub(super) struct ViewsAt<'f> {
 }
 
 impl<'f> ViewsAt<'f> {
-    /// Reads the records of a moment. `store` has the trees of mainline.
-    pub(super) fn read(
-        engine: &'f Arc<dyn Engine>,
-        store: &Store,
-        at: &Snapshot,
-    ) -> FsResult<Self> {
-        let mainline = Moment::new(&**engine, Rc::new(store.clone()), at);
+    /// Reads the records of a moment.
+    pub(super) fn read(engine: &'f Arc<dyn Engine>, at: &Snapshot) -> FsResult<Self> {
+        let mainline = Self::open(engine, SCHEMA, at)?;
         let records = mainline.clones()?;
         let graft = |(number, record): (&u64, &ViewRecord)| ((record.home, record.graft), *number);
         let by_graft = records.iter().map(graft).collect();
@@ -45,6 +41,14 @@ impl<'f> ViewsAt<'f> {
             by_graft,
             opened: RefCell::default(),
         })
+    }
+
+    /// Opens the trees of a schema as a moment has them.
+    fn open(engine: &'f Arc<dyn Engine>, schema: &str, at: &Snapshot) -> FsResult<Moment<'f>> {
+        let past = SnapshotEngine::new(Arc::clone(engine), at.clone());
+        let past: Arc<dyn Engine> = Arc::new(past);
+        let store = Rc::new(Store::open(&past, schema)?);
+        Ok(Moment::new(&**engine, store, at))
     }
 
     pub(super) const fn at(&self) -> &Snapshot {
@@ -65,10 +69,7 @@ impl<'f> ViewsAt<'f> {
         if !self.records.contains_key(&view) {
             return Err(FsError::NotFound);
         }
-        let past = SnapshotEngine::new(Arc::clone(self.engine), self.at().clone());
-        let past: Arc<dyn Engine> = Arc::new(past);
-        let store = Rc::new(Store::open(&past, &view_schema(view))?);
-        let moment = Moment::new(&**self.engine, store, self.at());
+        let moment = Self::open(self.engine, &view_schema(view), self.at())?;
         self.opened.borrow_mut().insert(view, moment.clone());
         Ok(moment)
     }

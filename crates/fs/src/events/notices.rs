@@ -39,6 +39,7 @@ impl Notices {
         }
         let inodes = &notices.inodes;
         notices.attrs.retain(|ino| !inodes.contains(ino));
+        notices.check();
         notices
     }
 
@@ -72,6 +73,14 @@ impl Notices {
         }
     }
 
+    /// Checks that an inode has one notice at most.
+    fn check(&self) {
+        debug_assert!(
+            self.attrs.is_disjoint(&self.inodes),
+            "a notice of an inode has its attributes too"
+        );
+    }
+
     /// Adds the notices of a later change.
     pub fn extend(&mut self, later: Self) {
         self.names.extend(later.names);
@@ -82,6 +91,7 @@ impl Notices {
         let inodes = &self.inodes;
         let attrs = later.attrs.into_iter();
         self.attrs.extend(attrs.filter(|ino| !inodes.contains(ino)));
+        self.check();
     }
 
     /// Reports whether nothing has to be dropped.

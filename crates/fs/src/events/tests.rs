@@ -122,7 +122,7 @@ fn a_rollback_that_fails_in_the_middle_keeps_its_notices() {
     for (ino, len) in [(first, 5000), (huge, HUGE), (closed, 5000)] {
         write(ino, 1, len);
     }
-    fs.create_snapshot(dir, "mon").expect("creates");
+    fs.snapshots().create(dir, "mon").expect("creates");
     for (ino, len) in [(first, 5000), (huge, HUGE), (closed, 5000)] {
         write(ino, 2, len);
     }

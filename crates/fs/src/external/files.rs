@@ -37,6 +37,11 @@ impl<'fs> PlainFiles<'fs> {
         }
     }
 
+    /// Returns what is known of the plain files.
+    pub(crate) const fn externals(&self) -> &'fs Externals {
+        self.externals
+    }
+
     /// Returns the folder of plain files.
     pub(crate) fn files(&self) -> FsResult<&'fs dyn ExternalFiles> {
         self.externals.files()

@@ -1,5 +1,7 @@
 //! Moments that a file system keeps, with a clock that the test sets.
 
+mod paused;
+
 use super::*;
 use crate::testing::{SetClock, formatted};
 use crate::{Caller, DirName, FsOptions, NewNode, WriteOptions, fsck};
@@ -109,7 +111,7 @@ fn moments_are_kept_while_something_changes_and_read_as_it_was() {
         assert_eq!(tester.read(view.fs()), expected);
     }
     assert!(
-        tester.fs.snapshots().unwrap().is_empty(),
+        tester.fs.snapshots().list().unwrap().is_empty(),
         "none is a snapshot"
     );
     let gone = tester.fs.history().open(PinId(99));
@@ -187,6 +189,50 @@ fn a_change_is_seen_below_the_directory_alone() {
         .ino;
     let now = |from, to| tester.fs.history().has_changed(late, from, to).unwrap();
     assert!(now(third, None) && !now(first, Some(third)));
+}
+
+/// Both writes have the same times.
+#[test]
+fn a_change_right_after_a_moment_is_seen() {
+    let tester = tester();
+    tester.write(&[1; 9_000]);
+    let (fs, dir) = (&tester.fs, tester.dir);
+    let first = tester.after(0).created.unwrap().id;
+    tester.write(&[2; 9_000]);
+    assert!(fs.history().has_changed(dir, first, None).unwrap());
+    let second = tester.after(5).created.unwrap().id;
+    assert!(fs.history().has_changed(dir, first, Some(second)).unwrap());
+    let other = DirName::new(Ino::ROOT, b"other");
+    fs.make_dir(&SUPER, other, &NewNode::default()).unwrap();
+    assert!(!fs.history().has_changed(dir, second, None).unwrap());
+}
+
+/// Both writes have the same times.
+#[test]
+fn a_change_in_a_clone_right_after_a_moment_is_seen() {
+    let tester = tester();
+    tester.write(&[1; 9_000]);
+    let source = crate::CloneSource {
+        fs: &tester.fs,
+        dir: tester.dir,
+        snapshot: None,
+    };
+    let clone = DirName::new(Ino::ROOT, b"clone");
+    let info = tester.fs.make_clone(&SUPER, &source, clone).unwrap();
+    let view = tester.fs.open_clone(info.number).unwrap();
+    let file = view
+        .fs()
+        .lookup(DirName::new(tester.dir, b"f"))
+        .unwrap()
+        .ino;
+    let write = |bytes: &[u8]| view.fs().write(file, 0, bytes, WriteOptions::default());
+    write(&[3; 9_000]).unwrap();
+    let first = tester.after(0).created.unwrap().id;
+    write(&[4; 9_000]).unwrap();
+    let changed = |fs: &FileSystem, dir| fs.history().has_changed(dir, first, None).unwrap();
+    assert!(changed(&tester.fs, Ino::ROOT), "through the root");
+    assert!(changed(view.fs(), tester.dir), "in the clone");
+    assert!(!changed(&tester.fs, tester.dir), "not the source");
 }
 
 #[test]

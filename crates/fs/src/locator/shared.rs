@@ -31,6 +31,12 @@ impl Locator {
         RowRange::new(Tree::Sys, start, fs_key::contents(Ino(number.0 + 1)))
     }
 
+    /// The rows of shared contents from a number on, each before those of its users.
+    pub(crate) fn contents_from(&self, number: Ino) -> RowRange {
+        let end = fs_key::single(&[fs_key::SYS_CONTENTS + 1]);
+        RowRange::new(Tree::Sys, fs_key::contents(number), end)
+    }
+
     /// The rows of all shared contents, each before those of its users.
     pub(crate) fn all_contents(&self) -> RowRange {
         sys_rows(fs_key::SYS_CONTENTS)

@@ -87,6 +87,17 @@ impl NameChanges<'_> {
         Ok(Attr::of(&made.head))
     }
 
+    /// Makes a directory as [`Self::make`] does.
+    pub(crate) fn make_dir_with(
+        &self,
+        caller: &Caller<'_>,
+        at: DirName<'_>,
+        new: &NewNode,
+        also: impl FnOnce(&mut Change<'_>, Ino),
+    ) -> FsResult<Attr> {
+        self.make(caller, at, new, &Kind::of(FileKind::Directory), also)
+    }
+
     /// Makes a regular file without a name.
     pub(super) fn make_temp_file(
         &self,

@@ -5,8 +5,9 @@ use super::Namespace;
 use super::changes::NameChanges;
 use super::make::{Kind, SYMLINK_BYTES_MAX};
 use crate::access::Permissions;
-use crate::change::{Change, Changes};
+use crate::change::Changes;
 use crate::system::FileSystem;
+use crate::views::CloneRemoval;
 use crate::{Attr, Caller, DirName, FsError, FsResult, NewNode, RenameMode};
 use stitch_base::Ino;
 use stitch_format::fs_inode::FileKind;
@@ -127,19 +128,6 @@ impl FileSystem {
         self.make_kind(caller, at, new, &Kind::of(FileKind::Directory))
     }
 
-    /// As [`Self::make_dir`]; `also` stages more in the same batch, for the inode of this number.
-    pub(crate) fn make_dir_with(
-        &self,
-        caller: &Caller<'_>,
-        at: DirName<'_>,
-        new: &NewNode,
-        also: impl FnOnce(&mut Change<'_>, Ino),
-    ) -> FsResult<Attr> {
-        self.check_writable()?;
-        let kind = Kind::of(FileKind::Directory);
-        self.name_changes().make(caller, at, new, &kind, also)
-    }
-
     /// Makes a regular file, fifo, socket or device; counts a lookup.
     ///
     /// # Errors
@@ -247,24 +235,15 @@ impl FileSystem {
     /// [`FsError::NotFound`], [`FsError::NotDir`], [`FsError::NotEmpty`] (also for `..`),
     /// [`FsError::Invalid`] for `.`, [`FsError::Perm`], [`FsError::ReadOnly`].
     pub fn remove_dir(&self, caller: &Caller<'_>, at: DirName<'_>) -> FsResult<()> {
-        self.remove_dir_by(self.name_changes(), caller, at)
-    }
-
-    /// Removes an empty directory, or an empty clone.
-    pub(crate) fn remove_dir_by(
-        &self,
-        names: NameChanges<'_>,
-        caller: &Caller<'_>,
-        at: DirName<'_>,
-    ) -> FsResult<()> {
         self.check_writable()?;
         self.residents.inodes.get_dir(at.parent)?;
         if at.name == b".." {
             return Err(FsError::NotEmpty);
         }
-        match self.clone_named(at)? {
-            Some(view) => self.remove_clone(caller, at, &view, true),
-            None => names.remove_dir(caller, at),
+        let removal = CloneRemoval::of(self);
+        match removal.find(at)? {
+            Some(view) => removal.remove(caller, at, &view, true),
+            None => self.name_changes().remove_dir(caller, at),
         }
     }
 

@@ -1,7 +1,7 @@
 //! The directories of policies, in mainline and in clones.
 
 use super::PolicyInfo;
-use crate::snapshot::{SnapshotInfo, follow_path};
+use crate::snapshot::{SnapshotInfo, ViewPaths, follow_path, know_dir, know_dir_by_number};
 use crate::system::FileSystem;
 use crate::{FsError, FsResult, LiveView};
 use std::cell::RefCell;
@@ -67,7 +67,7 @@ impl<'fs> PolicyDirs<'fs> {
 
     /// Returns the path of a directory in a clone, from the root of mainline.
     pub(super) fn path_through(&self, clone: &LiveView, dir: Ino) -> FsResult<Vec<u8>> {
-        self.mainline.path_through(clone, dir)
+        ViewPaths::of(self.mainline).through(clone, dir)
     }
 
     /// Makes the directory of a policy known.
@@ -77,7 +77,7 @@ impl<'fs> PolicyDirs<'fs> {
     pub(super) fn known(&self, policy: &PolicyInfo) -> FsResult<HeldDir<'fs>> {
         let dir = policy.dir;
         if policy.view == 0 {
-            self.mainline.know_dir(dir, &policy.path)?;
+            know_dir(self.mainline, dir, &policy.path)?;
             let held = vec![(OpenView::Main(self.mainline), dir)];
             return Ok(HeldDir { held });
         }
@@ -93,7 +93,7 @@ impl<'fs> PolicyDirs<'fs> {
                 FsError::NotFound => FsError::Stale(dir),
                 other => other,
             })?;
-        clone.fs().know_dir_by_number(dir)?;
+        know_dir_by_number(clone.fs(), dir)?;
         let held = vec![(OpenView::Clone(clone), dir)];
         Ok(HeldDir { held })
     }
@@ -123,9 +123,10 @@ impl<'fs> PolicyDirs<'fs> {
     /// Creates a snapshot of a policy.
     pub(super) fn create(&self, known: &HeldDir<'_>, name: &str) -> FsResult<SnapshotInfo> {
         match known.last() {
-            (OpenView::Main(fs), dir) => fs.create_marked(*dir, name, true),
+            (OpenView::Main(fs), dir) => fs.snapshots().create_marked(*dir, name, true),
             (OpenView::Clone(clone), dir) => {
-                self.mainline.create_marked_in(clone, *dir, name, true)
+                let snapshots = self.mainline.snapshots();
+                snapshots.create_marked_in(clone, *dir, name, true)
             }
         }
     }

@@ -4,6 +4,7 @@
 //! in one batch with the record of the clone.
 
 use super::{Policies, PolicyRule};
+use crate::views::ViewLimits;
 use crate::{FsError, FsResult, LiveView};
 use stitch_base::Ino;
 
@@ -19,7 +20,7 @@ impl Policies<'_> {
     /// As [`Self::set`].
     pub fn set_in(&self, clone: &LiveView, dir: Ino, rule: &PolicyRule) -> FsResult<()> {
         self.check_no_clone()?;
-        clone.fs().check_numbers_leave_room()?;
+        ViewLimits::of(clone.fs()).check_numbers()?;
         let owner = clone.fs().residents.inodes.get_dir(dir)?.head.uid;
         let path = self.dirs.path_through(clone, dir)?;
         self.put_new((clone.info().number, dir), rule, owner, path)

@@ -1,6 +1,7 @@
 //! Policies, with a clock that the test sets, beside a plain twin.
 
 mod in_clone;
+mod same_tick;
 
 use super::*;
 use crate::testing::{SetClock, formatted};
@@ -78,7 +79,7 @@ impl Tester {
     }
 
     fn names(&self) -> BTreeSet<String> {
-        let all = self.fs.snapshots().expect("they are listed");
+        let all = self.fs.snapshots().list().expect("they are listed");
         all.into_iter().map(|info| info.name).collect()
     }
 
@@ -129,18 +130,19 @@ fn held_ones_and_those_of_users_are_not_deleted() {
     let tester = tester();
     tester
         .fs
-        .create_snapshot(tester.dir, "auto-by-hand")
+        .snapshots()
+        .create(tester.dir, "auto-by-hand")
         .unwrap();
     tester.set(MINUTE, Keep::default());
     let held = tester.after(1).created.remove(0).name;
-    tester.fs.hold_snapshot(&held, "audit").unwrap();
+    tester.fs.snapshots().hold(&held, "audit").unwrap();
     for _ in 0..5 {
         assert_eq!(tester.after(1).created.len(), 1);
     }
     let names = tester.names();
     assert_eq!(names.len(), 3, "by hand, held, and the newest: {names:?}");
     assert!(names.contains(&held) && names.contains("auto-by-hand"));
-    tester.fs.release_snapshot(&held, "audit").unwrap();
+    tester.fs.snapshots().release(&held, "audit").unwrap();
     let deleted = tester.after(1).deleted;
     assert!(deleted.iter().any(|info| info.name == held));
 }
@@ -231,14 +233,14 @@ fn what_is_no_policy_is_refused_and_a_failure_is_told_and_passes() {
     set(MINUTE, "nightly").unwrap();
     // The two names that it would choose are taken.
     let taken = "nightly-2024-02-29T00-01-00Z";
-    tester.fs.create_snapshot(Ino::ROOT, taken).unwrap();
+    tester.fs.snapshots().create(Ino::ROOT, taken).unwrap();
     let second = format!("{taken}-{}", tester.dir);
-    tester.fs.create_snapshot(Ino::ROOT, &second).unwrap();
+    tester.fs.snapshots().create(Ino::ROOT, &second).unwrap();
     let failed = tester.after(1);
     assert_eq!((failed.created, failed.next_s), (vec![], Some(60)));
     let error = tester.fs.policies().list().unwrap().remove(0).last_error;
     assert!(error.is_some(), "it is told");
-    tester.fs.delete_snapshot(&second).unwrap();
+    tester.fs.snapshots().delete(&second).unwrap();
     assert_eq!(tester.run().created[0].name, second, "tried again");
     assert_eq!(tester.fs.policies().list().unwrap()[0].last_error, None);
 }
@@ -360,7 +362,7 @@ fn a_policy_does_what_its_twin_does_whatever_the_clock_does() {
             }
             tester.run();
             twin.run(tester.clock.second());
-            let all = tester.fs.snapshots().unwrap();
+            let all = tester.fs.snapshots().list().unwrap();
             let seconds: Vec<i64> = all.iter().map(|info| info.created.seconds()).collect();
             assert_eq!(seconds, twin.seconds, "seed {seed}, step {step}");
         }

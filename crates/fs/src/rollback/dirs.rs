@@ -2,6 +2,7 @@
 
 use crate::FsResult;
 use crate::inode::{Hold, Holds};
+use crate::snapshot::know_dir;
 use crate::system::FileSystem;
 use stitch_base::Ino;
 
@@ -33,7 +34,7 @@ impl<'fs> DirFinder<'fs> {
     /// # Errors
     /// [`crate::FsError::Stale`] if it was removed.
     pub(super) fn hold(self, dir: Ino, path: &[u8]) -> FsResult<DirHold<'fs>> {
-        self.fs.know_dir(dir, path)?;
+        know_dir(self.fs, dir, path)?;
         let holds = Holds::of(self.fs);
         Ok(DirHold { holds, dir })
     }

@@ -30,7 +30,7 @@ impl FileSystem {
     /// A walk through the directory on both sides, and the contents of files that are different.
     pub fn roll_back(&self, name: &str, dir: Ino, owner: Option<u32>) -> FsResult<Notices> {
         self.check_no_clone()?;
-        Rollback::of(self).run(dir, owner, || self.open_snapshot(name))
+        Rollback::of(self).run(dir, owner, || self.pins().open_snapshot(name))
     }
 
     /// Makes a directory what it was at a moment, as [`Self::roll_back`] does with a snapshot.
@@ -73,7 +73,7 @@ impl FileSystem {
     ) -> FsResult<Notices> {
         let fs = clone.fs();
         CloneRollbacks::of(self)
-            .run_marked(|| Rollback::of(fs).run(dir, owner, || fs.open_snapshot(name)))
+            .run_marked(|| Rollback::of(fs).run(dir, owner, || fs.pins().open_snapshot(name)))
     }
 
     /// Makes a directory in a clone what it was at a moment of the history, as

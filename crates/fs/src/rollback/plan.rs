@@ -1,7 +1,7 @@
 //! What each inode of a snapshot becomes. Reads rows, changes nothing but takes numbers for copies.
 
 use super::present::Present;
-use super::recent::RollbackSides;
+use super::sides::RollbackSides;
 use super::tree::{DirTree, SeenInode};
 use crate::contents::Contents;
 use crate::inode::Location;

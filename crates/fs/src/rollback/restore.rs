@@ -14,7 +14,6 @@ use self::overwritten::Overwritten;
 use super::moved_key;
 use super::plan::{RollbackPlan, Target};
 use super::present::Present;
-use super::recent::{Scans, chunk_ranges};
 use super::tree::{DirTree, SeenInode};
 use crate::change::Change;
 use crate::contents::Contents;
@@ -22,6 +21,7 @@ use crate::data::chunks_from;
 use crate::events::Event;
 use crate::inode::{CHAIN_UNKNOWN, Hold, Inode, Location};
 use crate::locator::RowRange;
+use crate::recent::{Scans, chunk_ranges};
 use crate::schema::Store;
 use crate::{DirName, FsError, FsResult, Notices};
 use bytes::Bytes;
@@ -150,7 +150,7 @@ impl Restore<'_> {
         let to = target.head.ino;
         self.restore_rows(&[past.xattrs(ino)], &own.xattrs(to), to)?;
         if target.head.kind == FileKind::Regular {
-            let chunks = chunk_ranges(self.past, &self.seen(ino).head)?;
+            let chunks = chunk_ranges((self.past, &self.seen(ino).head))?;
             let number = target.chunks;
             // First, so that a rollback that is finished later finds the number.
             self.unshare(&target)?;

@@ -215,7 +215,7 @@ fn everything_below_is_as_it_was() {
     let tester = tester();
     let dir = grow(&tester);
     let (before, top) = (tester.listing(dir), tester.fs.get_attr(dir).unwrap());
-    tester.fs.create_snapshot(dir, "mon").unwrap();
+    tester.fs.snapshots().create(dir, "mon").unwrap();
     change_all(&tester, dir);
     assert_ne!(tester.listing(dir), before);
     let done = tester.fs.roll_back("mon", dir, None).unwrap();
@@ -239,7 +239,7 @@ fn nothing_changes_where_nothing_changed() {
     let tester = tester();
     let dir = grow(&tester);
     let before = tester.listing(dir);
-    tester.fs.create_snapshot(dir, "mon").unwrap();
+    tester.fs.snapshots().create(dir, "mon").unwrap();
     let done = tester.fs.roll_back("mon", dir, Some(0)).unwrap();
     assert!(done.names.is_empty() && done.inodes.is_empty(), "{done:?}");
     assert_eq!(tester.listing(dir), before);
@@ -254,7 +254,7 @@ fn open_files_and_directories_come_back_under_their_numbers() {
     let (gone, large) = (look_up(dir, b"gone").ino, look_up(dir, b"large").ino);
     let inner = look_up(dir, b"inner").ino;
     let empty = look_up(inner, b"empty").ino;
-    tester.fs.create_snapshot(dir, "mon").unwrap();
+    tester.fs.snapshots().create(dir, "mon").unwrap();
     tester.remove(dir, "gone");
     tester.remove(dir, "large");
     tester.write(gone, b"WAS");
@@ -294,7 +294,7 @@ fn what_lies_outside_stays() {
     let tester = tester();
     let dir = grow(&tester);
     let before = tester.listing(dir);
-    tester.fs.create_snapshot(dir, "mon").unwrap();
+    tester.fs.snapshots().create(dir, "mon").unwrap();
     let other = tester.dir(ROOT, "other");
     tester.rename((dir, "small"), (other, "small"));
     tester.overwrite(other, "small", b"my own");
@@ -323,7 +323,7 @@ fn what_lies_outside_stays() {
 fn names_outside_lead_to_what_is_restored() {
     let tester = tester();
     let dir = grow(&tester);
-    tester.fs.create_snapshot(dir, "mon").unwrap();
+    tester.fs.snapshots().create(dir, "mon").unwrap();
     let small = tester.fs.lookup(DirName::new(dir, b"small")).unwrap().ino;
     let out = DirName::new(ROOT, b"out");
     tester.fs.link(&SUPER, small, out).unwrap();
@@ -340,7 +340,7 @@ fn with_much_to_restore(tester: &Tester) -> (Ino, BTreeMap<String, Seen>) {
     let dir = grow(tester);
     tester.file(dir, "huge", &vec![7; LARGE]);
     let before = tester.listing(dir);
-    tester.fs.create_snapshot(dir, "mon").unwrap();
+    tester.fs.snapshots().create(dir, "mon").unwrap();
     change_all(tester, dir);
     tester.overwrite(dir, "huge", &vec![8; LARGE]);
     tester.copy(dir, "huge", "shared");
@@ -402,7 +402,7 @@ fn nothing_is_done_where_the_first_batch_fails() {
 fn what_cannot_be_rolled_back_is_refused() {
     let tester = tester();
     let dir = grow(&tester);
-    tester.fs.create_snapshot(dir, "mon").unwrap();
+    tester.fs.snapshots().create(dir, "mon").unwrap();
     tester.overwrite(dir, "small", b"AFTER!");
     let roll_back = |name, dir, owner| tester.fs.roll_back(name, dir, owner).unwrap_err();
     assert!(matches!(roll_back("tue", dir, None), FsError::NotFound));
@@ -423,7 +423,7 @@ fn a_directory_that_goes_counts_no_directory_that_was_taken_out_of_it() {
     let tester = tester();
     tester.dir(ROOT, "one");
     tester.dir(ROOT, "two");
-    let made = tester.fs.create_snapshot(ROOT, "mon");
+    let made = tester.fs.snapshots().create(ROOT, "mon");
     made.expect("it is made");
     let outer = tester.dir(ROOT, "outer");
     let inner = tester.dir(outer, "inner");

@@ -1,6 +1,7 @@
 //! A directory and all below it, as the rows say at one moment.
 
 use crate::locator::Locator;
+use crate::recent::RecentSince;
 use crate::schema::Store;
 use crate::{FsError, FsResult};
 use std::collections::{BTreeMap, HashMap};
@@ -34,8 +35,8 @@ pub(super) struct DirTree {
     pub(super) dirs: Vec<Ino>,
     inodes: HashMap<Ino, SeenInode>,
     names: HashMap<Ino, NameMap>,
-    /// Inodes that changed from this time on are recent; see [`super::recent`].
-    recent_since: i64,
+    /// Inodes that changed from this time on are recent.
+    recent_since: RecentSince,
     /// The bytes behind the heads of recent inodes.
     recent_tails: HashMap<Ino, Box<[u8]>>,
 }
@@ -44,11 +45,11 @@ static NO_NAMES: NameMap = NameMap::new();
 
 impl DirTree {
     /// Reads all below a directory. Keeps what is behind the heads of inodes that changed at
-    /// `recent_since` or later, in nanoseconds since 1970.
+    /// `recent_since` or later.
     ///
     /// # Errors
     /// [`FsError::Corrupt`] for rows that lead nowhere; those of a read.
-    pub(super) fn read(store: &Store, top: InodeHead, recent_since: i64) -> FsResult<Self> {
+    pub(super) fn read(store: &Store, top: InodeHead, recent_since: RecentSince) -> FsResult<Self> {
         debug_assert_eq!(top.kind, FileKind::Directory, "only directories have names");
         let mut tree = Self {
             top: top.ino,
@@ -127,7 +128,7 @@ impl DirTree {
 
     /// Reports whether an inode changed so late that its times do not tell of a later change.
     pub(super) const fn is_recent(&self, head: &InodeHead) -> bool {
-        head.ctime >= self.recent_since
+        self.recent_since.is_recent(head)
     }
 
     /// Returns what is behind the head of a recent inode.

@@ -51,8 +51,15 @@ impl RollbacksUnderWay {
 
     /// Reports whether some view shows a part of a rollback.
     pub(crate) fn has_interrupted(&self) -> bool {
+        !self.interrupted().is_empty()
+    }
+
+    /// Returns the numbers of the views that show a part of a rollback, in order. A clone that was
+    /// removed may be among them.
+    pub(crate) fn interrupted(&self) -> Vec<u64> {
         let all = self.by_view.lock();
-        all.values().any(|begun| begun.is_interrupted)
+        let interrupted = all.iter().filter(|(_, begun)| begun.is_interrupted);
+        interrupted.map(|(view, _)| *view).collect()
     }
 
     /// Reports whether some rollback in a clone has not ended.

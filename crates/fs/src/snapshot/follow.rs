@@ -1,4 +1,4 @@
-//! Looking up a directory along a path.
+//! Looking up a directory along a path, by the public operations of file systems.
 
 use super::OTHERS_EXECUTE;
 use crate::system::FileSystem;
@@ -50,4 +50,33 @@ pub(crate) fn follow_path<F: Deref<Target = FileSystem>>(
     fs.open_handle(at.ino)?;
     fs.forget(at.ino, 1);
     Ok((fs, is_private))
+}
+
+/// Looks up the directory of a view along its path, so that it is known. Reports whether some
+/// directory above it does not let all users pass.
+///
+/// # Errors
+/// [`FsError::Stale`] if the path does not lead there.
+pub(crate) fn walk_path(fs: &FileSystem, root: Ino, path: &[u8]) -> FsResult<bool> {
+    let (_, is_private) = follow_path(fs, path, (fs.view_number(), root), |_, _| Ok(None))?;
+    Ok(is_private)
+}
+
+/// Makes a directory known by its path, or by its number where it was renamed since. A handle holds
+/// it.
+pub(crate) fn know_dir(fs: &FileSystem, dir: Ino, path: &[u8]) -> FsResult<()> {
+    // By its path no back rows are needed.
+    if walk_path(fs, dir, path).is_ok() {
+        return Ok(());
+    }
+    know_dir_by_number(fs, dir)
+}
+
+/// The same, by its number alone.
+pub(crate) fn know_dir_by_number(fs: &FileSystem, dir: Ino) -> FsResult<()> {
+    let attr = fs.look_up_number(dir)?;
+    debug_assert_eq!(attr.ino, dir, "it has this number");
+    let held = fs.open_handle(dir);
+    fs.forget(dir, 1);
+    held
 }

@@ -8,8 +8,7 @@
 //!
 //! The tags are in the user bytes of the snapshot's pin: one edit of the version log changes them.
 
-use super::{SnapshotInfo, pin_name};
-use crate::system::FileSystem;
+use super::{SnapshotInfo, Snapshots, pin_name};
 use crate::{FsError, FsResult};
 use stitch_format::fs_snapshot::{RECORD_BYTES_MAX, SnapshotRecord, is_tag};
 
@@ -20,7 +19,7 @@ fn check_tag(tag: &str) -> FsResult<()> {
     }
 }
 
-impl FileSystem {
+impl Snapshots<'_> {
     /// Holds a snapshot under a tag: until it is released, the snapshot cannot be deleted.
     ///
     /// # Errors
@@ -30,7 +29,7 @@ impl FileSystem {
     ///
     /// # Durability
     /// On the medium when this returns.
-    pub fn hold_snapshot(&self, name: &str, tag: &str) -> FsResult<()> {
+    pub fn hold(&self, name: &str, tag: &str) -> FsResult<()> {
         check_tag(tag)?;
         self.change_record(name, |record| match record.tags.insert(tag.to_owned()) {
             true => Ok(()),
@@ -46,7 +45,7 @@ impl FileSystem {
     ///
     /// # Durability
     /// On the medium when this returns.
-    pub fn release_snapshot(&self, name: &str, tag: &str) -> FsResult<()> {
+    pub fn release(&self, name: &str, tag: &str) -> FsResult<()> {
         self.change_record(name, |record| match record.tags.remove(tag) {
             true => Ok(()),
             false => Err(FsError::NoData),
@@ -59,8 +58,8 @@ impl FileSystem {
         change: impl FnOnce(&mut SnapshotRecord) -> FsResult<()>,
     ) -> FsResult<()> {
         self.check_writable()?;
-        let _changing = self.standing.views.snapshot_change.lock();
-        let mut record = self.snapshot(name)?.into_record();
+        let _changing = self.views.snapshot_change.lock();
+        let mut record = self.pins.snapshot(name)?.into_record();
         change(&mut record)?;
         let user = record.encode();
         if user.len() > RECORD_BYTES_MAX {
@@ -71,7 +70,7 @@ impl FileSystem {
             Ok(&record),
             "a reader takes what is written"
         );
-        Ok(self.engine().alter_pin(&pin_name(name), &user)?)
+        Ok(self.pins.engine.alter_pin(&pin_name(name), &user)?)
     }
 }
 
@@ -93,51 +92,58 @@ impl SnapshotInfo {
 mod tests {
     use super::*;
     use crate::FsOptions;
+    use crate::system::FileSystem;
     use stitch_base::Ino;
     use stitch_base::sync::Arc;
 
     fn with_snapshot() -> FileSystem {
         let engine = crate::testing::formatted(&FsOptions::default());
         let fs = FileSystem::open(engine, FsOptions::default()).unwrap();
-        fs.create_snapshot(Ino::ROOT, "mon").unwrap();
+        fs.snapshots().create(Ino::ROOT, "mon").unwrap();
         fs
     }
 
     #[test]
     fn a_held_snapshot_is_deleted_once_all_tags_are_released() {
         let fs = with_snapshot();
-        fs.hold_snapshot("mon", "backup").unwrap();
-        fs.hold_snapshot("mon", "audit").unwrap();
-        let refused = fs.delete_snapshot("mon").unwrap_err();
+        fs.snapshots().hold("mon", "backup").unwrap();
+        fs.snapshots().hold("mon", "audit").unwrap();
+        let refused = fs.snapshots().delete("mon").unwrap_err();
         assert!(matches!(refused, FsError::Held(tags) if tags == "audit, backup"));
-        assert_eq!(fs.snapshot("mon").unwrap().tags, ["audit", "backup"]);
-        fs.release_snapshot("mon", "audit").unwrap();
-        assert!(matches!(fs.delete_snapshot("mon"), Err(FsError::Held(_))));
+        assert_eq!(fs.snapshots().get("mon").unwrap().tags, ["audit", "backup"]);
+        fs.snapshots().release("mon", "audit").unwrap();
+        assert!(matches!(
+            fs.snapshots().delete("mon"),
+            Err(FsError::Held(_))
+        ));
         // Another life of the file system knows of it.
         let again = FileSystem::open(Arc::clone(fs.engine()), FsOptions::default()).unwrap();
         assert!(matches!(
-            again.delete_snapshot("mon"),
+            again.snapshots().delete("mon"),
             Err(FsError::Held(_))
         ));
-        again.release_snapshot("mon", "backup").unwrap();
-        again.delete_snapshot("mon").unwrap();
-        assert!(again.snapshots().unwrap().is_empty());
+        again.snapshots().release("mon", "backup").unwrap();
+        again.snapshots().delete("mon").unwrap();
+        assert!(again.snapshots().list().unwrap().is_empty());
     }
 
     #[test]
     fn what_cannot_be_held_or_released_is_refused() {
         let fs = with_snapshot();
-        let hold = |name: &str, tag: &str| fs.hold_snapshot(name, tag);
+        let hold = |name: &str, tag: &str| fs.snapshots().hold(name, tag);
         assert!(matches!(hold("tue", "a"), Err(FsError::NotFound)));
         assert!(matches!(hold("mon", ""), Err(FsError::Invalid(_))));
         assert!(matches!(hold("mon", "a\nb"), Err(FsError::Invalid(_))));
         hold("mon", "a").unwrap();
         assert!(matches!(hold("mon", "a"), Err(FsError::Exists)));
-        let release = |name: &str, tag: &str| fs.release_snapshot(name, tag);
+        let release = |name: &str, tag: &str| fs.snapshots().release(name, tag);
         assert!(matches!(release("tue", "a"), Err(FsError::NotFound)));
         assert!(matches!(release("mon", "b"), Err(FsError::NoData)));
         let full = (0..100).find_map(|number| hold("mon", &format!("{number:064}")).err());
         assert!(matches!(full, Some(FsError::TooBig)));
-        assert!(fs.snapshot("mon").unwrap().tags.len() > 50, "many fit");
+        assert!(
+            fs.snapshots().get("mon").unwrap().tags.len() > 50,
+            "many fit"
+        );
     }
 }

@@ -6,7 +6,7 @@
 //! directories takes no space for its sake any more.
 //!
 //! ```text
-//! create_snapshot   pin holds      data: all keys
+//! create            pin holds      data: all keys
 //! walk, in rounds                  numbers 17..90, 300..310, 512
 //! narrow_pin        pin holds      data: 17..90, 300..310, 512.., and numbers given out later
 //! ```
@@ -21,7 +21,7 @@
 mod numbers;
 
 use super::scope::Homes;
-use super::{SnapshotInfo, SnapshotView};
+use super::{SnapshotInfo, SnapshotView, Snapshots};
 use crate::FsResult;
 use crate::locator::{Locator, Tree};
 use crate::schema::{SCHEMA, view_schema};
@@ -55,7 +55,7 @@ struct NarrowWalk {
     clones: BTreeSet<u64>,
 }
 
-impl FileSystem {
+impl Snapshots<'_> {
     /// Goes on with narrowing snapshots to what their directories need, oldest first. Returns
     /// whether there is more to do. This file system is mainline. To be called in the background.
     ///
@@ -69,26 +69,26 @@ impl FileSystem {
     /// # Cost
     /// A scan of some thousand names; for the last ones of a snapshot a record in the engine's list
     /// of pins, of at most 256 ranges.
-    pub fn narrow_snapshots_ahead(&self) -> FsResult<bool> {
-        let is_mainline = self.branch.is_none() && self.view_number() == 0;
-        if !is_mainline || self.is_read_only() || !self.engine().capabilities().pins_of_ranges {
+    pub fn narrow_ahead(&self) -> FsResult<bool> {
+        let has_ranges = self.pins.engine.capabilities().pins_of_ranges;
+        if !self.is_mainline || self.is_read_only || !has_ranges {
             return Ok(false);
         }
-        let narrowing = &self.standing.views.narrowing;
+        let narrowing = &self.views.narrowing;
         let mut walk = narrowing.walk.lock();
         if walk.is_none() {
             let Some(info) = self.next_to_narrow()? else {
                 return Ok(false);
             };
             let id = info.id;
-            let view = SnapshotView::open(self.engine(), &self.options, info);
+            let view = SnapshotView::open(self.pins.engine, self.pins.options, info);
             *walk = Some(NarrowWalk::new(
                 view.inspect_err(|_| narrowing.give_up(id))?,
             ));
         }
         let under_way = walk.as_mut().expect("a walk was begun");
         let id = under_way.view.info().id;
-        let is_there = self.engine().pins()?.iter().any(|pin| pin.id == id);
+        let is_there = self.pins.engine.pins()?.iter().any(|pin| pin.id == id);
         match under_way.round() {
             Ok(false) if is_there => return Ok(true),
             Ok(true) if is_there => {}
@@ -112,9 +112,9 @@ impl FileSystem {
     /// Ends a walk that is under way, and gives up the moment that it holds. The next one begins
     /// anew.
     pub fn end_narrowing(&self) {
-        let walk = self.standing.views.narrowing.walk.lock().take();
+        let walk = self.views.narrowing.walk.lock().take();
         debug_assert!(
-            walk.is_none() || self.view_number() == 0,
+            walk.is_none() || !self.pins.is_in_clone(),
             "mainline narrows"
         );
         drop(walk);
@@ -122,12 +122,12 @@ impl FileSystem {
 
     /// Returns the oldest snapshot whose pin was not narrowed yet.
     fn next_to_narrow(&self) -> FsResult<Option<SnapshotInfo>> {
-        let given_up = self.standing.views.narrowing.given_up.lock();
+        let given_up = self.views.narrowing.given_up.lock();
         let is_due = |info: &SnapshotInfo| {
             let is_of_root = info.view == 0 && info.root == Ino::ROOT;
             !is_of_root && !given_up.contains(&info.id)
         };
-        let pins = self.engine().pins()?;
+        let pins = self.pins.engine.pins()?;
         let whole = pins.iter().filter(|pin| pin.ranges.is_empty());
         Ok(whole.filter_map(SnapshotInfo::of).find(is_due))
     }
@@ -135,12 +135,12 @@ impl FileSystem {
     /// Narrows the pin of a snapshot, unless it was deleted.
     fn narrow_to(&self, id: PinId, ranges: &PinRanges) -> FsResult<()> {
         // A name is of the same pin as long as this is held.
-        let _changing = self.standing.views.snapshot_change.lock();
-        let pins = self.engine().pins()?;
+        let _changing = self.views.snapshot_change.lock();
+        let pins = self.pins.engine.pins()?;
         let Some(PinInfo { name, .. }) = pins.into_iter().find(|pin| pin.id == id) else {
             return Ok(());
         };
-        match self.engine().narrow_pin(&name, ranges) {
+        match self.pins.engine.narrow_pin(&name, ranges) {
             Ok(pin) => {
                 debug_assert_eq!(pin.id, id, "the pin of this name");
                 Ok(())
@@ -162,7 +162,7 @@ impl NarrowWalk {
         let mut numbers = NumberRanges::default();
         // Those that are given out later: at its moment nothing is under them. A clone of the
         // snapshot puts its own files there.
-        numbers.add_from(Ino(view.fs().next_number()));
+        numbers.add_from(Ino(view.fs().numbers.next()));
         Self {
             dirs: vec![(view.info().root, 0)],
             view,

@@ -16,12 +16,11 @@
 //! stored, and of the moment, so a number is the same in each life of the store.
 
 use crate::system::FileSystem;
+use crate::views::{VIEW_INO_BITS, ViewOpener};
 use crate::{FsError, FsResult};
 use std::collections::BTreeMap;
 use stitch_base::Ino;
 use stitch_base::sync::{Arc, Mutex};
-
-use super::VIEW_INO_BITS;
 
 /// How inodes of several file systems are numbered.
 #[derive(Debug)]
@@ -81,6 +80,10 @@ impl PartNumbers {
             None => self.base,
             Some(rank) => *self.clones.get(rank)?,
         };
+        debug_assert!(
+            view == self.base || self.first(view) == Some(number.0 - within.0),
+            "a number leads there and back"
+        );
         Some((view, within))
     }
 }
@@ -127,7 +130,8 @@ impl PastViews {
         if let Some(fs) = clones.get(&view) {
             return Ok(Arc::clone(fs));
         }
-        let fs = Arc::new(self.mainline.open_past_clone(view)?);
+        let fs = Arc::new(ViewOpener::of(&self.mainline).open_past(view)?);
+        debug_assert_eq!(fs.view_number(), view, "the view that was asked for");
         if self.readers_keep_contents {
             fs.readers_keep_contents();
         }
@@ -248,8 +252,9 @@ impl super::SnapshotView {
     }
 
     fn part_with(&self, view: u64, fs: Arc<FileSystem>) -> FsResult<SnapshotPart> {
+        debug_assert_eq!(fs.view_number(), view, "the file system of the view");
         let first = self.numbers.first(view);
-        let first = first.filter(|_| self.numbers.has_room_for(fs.next_number()));
+        let first = first.filter(|_| self.numbers.has_room_for(fs.numbers.next()));
         let root = match view == self.info.view {
             true => self.info.root,
             false => fs.clone_of(view)?.root,

@@ -8,11 +8,10 @@
 //!                          records
 //! ```
 
+use crate::CloneInfo;
 use crate::schema::{SCHEMA, view_of_tree};
-use crate::system::FileSystem;
-use crate::{CloneInfo, FsResult};
 use std::collections::{BTreeMap, BTreeSet};
-use stitch_kv::{PinInfo, TreeInfo};
+use stitch_kv::TreeInfo;
 
 /// The clones of a store, each with the view that it lies in; 0 is mainline.
 pub(super) struct Homes(BTreeMap<u64, u64>);
@@ -38,27 +37,29 @@ impl Homes {
     }
 }
 
-/// Reports whether a tree is of mainline or of a clone that is not among `unrelated`.
-fn is_held(tree: &TreeInfo, unrelated: &BTreeSet<u64>) -> bool {
-    let schema = tree.name.split_once('/').map(|(schema, _)| schema);
-    let of_clone = view_of_tree(&tree.name);
-    schema == Some(SCHEMA) || of_clone.is_some_and(|number| !unrelated.contains(&number))
+/// The trees that a snapshot of a directory in a view holds: those of mainline, and of the clones
+/// that may lie in the directory or above it. A clone stays in the view that it was made in, and
+/// one that is being made is held: so none that the snapshot shows is missing.
+pub(crate) struct HeldTrees {
+    /// Clones whose trees are not held.
+    unrelated: BTreeSet<u64>,
 }
 
-impl FileSystem {
-    /// Creates a pin of what a snapshot of a directory in a view may show: the trees of mainline,
-    /// and of the clones that may lie in the directory or above it. A clone stays in the view that
-    /// it was made in, and one that is being made is held: so none that the snapshot shows is
-    /// missing.
-    pub(crate) fn pin_views(&self, name: &str, user: &[u8], view: u64) -> FsResult<PinInfo> {
-        let clones = self.clones();
-        let homes = Homes::of(&clones);
-        let unrelated = homes.unrelated(view);
+impl HeldTrees {
+    /// Returns those of a snapshot in a store with these clones.
+    pub(crate) fn of(clones: &[CloneInfo], view: u64) -> Self {
+        let unrelated = Homes::of(clones).unrelated(view);
         debug_assert!(view > 0 || unrelated.is_empty(), "all lie in mainline");
-        let pin = self
-            .engine()
-            .create_pin_of(name, user, &|tree| is_held(tree, &unrelated))?;
-        Ok(pin)
+        debug_assert!(!unrelated.contains(&view), "a view is related to itself");
+        Self { unrelated }
+    }
+
+    /// Reports whether a tree is held.
+    pub(crate) fn has(&self, tree: &TreeInfo) -> bool {
+        let schema = tree.name.split_once('/').map(|(schema, _)| schema);
+        let of_clone = view_of_tree(&tree.name);
+        let is_related = |number: u64| !self.unrelated.contains(&number);
+        schema == Some(SCHEMA) || of_clone.is_some_and(is_related)
     }
 }
 
@@ -86,7 +87,9 @@ mod tests {
 
     #[test]
     fn a_snapshot_holds_trees_of_files_alone() {
-        let unrelated = homes().unrelated(3);
+        let held = HeldTrees {
+            unrelated: homes().unrelated(3),
+        };
         let is_held = |name: &str| {
             let tree = TreeInfo {
                 id: TreeId(1),
@@ -95,7 +98,7 @@ mod tests {
                 branch: None,
                 branch_ranges: None,
             };
-            is_held(&tree, &unrelated)
+            held.has(&tree)
         };
         assert!(
             ["fs/meta", "fs/data", "fs~3/meta", "fs~6/data"]

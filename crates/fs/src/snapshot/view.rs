@@ -1,6 +1,6 @@
 //! A snapshot that is open.
 
-use super::follow::follow_path;
+use super::follow::{follow_path, walk_path};
 use super::parts::{PartNumbers, PastViews};
 use super::{SnapshotInfo, pin_name};
 use crate::system::FileSystem;
@@ -55,6 +55,12 @@ impl SnapshotView {
             snapshot: Some(&self.info.name),
         };
         let inner = source.inner_clones(&self.views.mainline().clones())?;
+        debug_assert!(
+            inner
+                .iter()
+                .all(|clone| clone.info.number != self.info.view),
+            "its own view does not lie in it"
+        );
         Ok(inner.iter().map(|clone| clone.info.number).collect())
     }
 
@@ -105,15 +111,17 @@ impl SnapshotView {
     ) -> FsResult<Self> {
         let views = views_at(engine, options, pin)?;
         let fs = views.open(info.view)?;
-        let is_private = fs.walk_path(info.root, &info.path)?;
+        let is_private = walk_path(&fs, info.root, &info.path)?;
         Ok(Self::new(views, fs, info, is_private))
     }
 
     fn new(views: PastViews, fs: Arc<FileSystem>, info: SnapshotInfo, is_private: bool) -> Self {
+        debug_assert!(fs.is_read_only(), "the past does not change");
+        debug_assert_eq!(fs.view_number(), info.view, "it has the directory");
         let clones = views.mainline().clones();
         let clones = clones.iter().map(|info| info.number).collect();
         Self {
-            numbers: PartNumbers::new(info.view, fs.next_number(), clones),
+            numbers: PartNumbers::new(info.view, fs.numbers.next(), clones),
             fs,
             info,
             is_private,

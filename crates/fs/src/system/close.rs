@@ -84,4 +84,11 @@ impl FileSystem {
     pub fn reclaim(&self) -> FsResult<usize> {
         Reclaimer::of(self).reclaim()
     }
+
+    /// Reports whether the next [`Self::reclaim`] looks further for shared contents that a crash
+    /// has left without users: an open looks at the first ones alone.
+    #[must_use]
+    pub fn has_more_to_reclaim(&self) -> bool {
+        Reclaimer::of(self).has_more()
+    }
 }

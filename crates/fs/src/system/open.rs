@@ -92,6 +92,7 @@ impl FileSystem {
             unless_full(fs.standing.views.drop_removed(engine))?;
             CloneRollbacks::of(&fs).finish(&fs)?;
         }
+        debug_assert!(fs.is_mainline(), "clones and transactions are opened by it");
         fs.transactions().end_at_open()?;
         Ok(fs)
     }
@@ -176,21 +177,28 @@ impl FileSystem {
             standing,
             is_removed: AtomicBool::new(false),
         };
-        if !fs.options.read_only && fs.branch.is_none() {
-            fs.aside.set_at_open(fs.engine().as_ref(), &fs.store)?;
-        }
-        fs.plain_files().sweep()?;
-        Takeover::of(&fs).run();
-        // It may bring files back that were unlinked.
-        let finished = Rollback::of(&fs).finish()?;
-        fs.untold.keep(finished);
-        if !fs.options.read_only {
-            Reclaimer::of(&fs).reclaim_after_crash()?;
-            fs.shared_contents().queue_unused()?;
-            unless_full(fs.shared_contents().reclaim())?;
-        }
+        recover(&fs)?;
         Ok(fs)
     }
+}
+
+/// Does steps 2 to 5 of an open.
+fn recover(fs: &FileSystem) -> FsResult<()> {
+    if !fs.options.read_only && fs.branch.is_none() {
+        fs.aside.set_at_open(fs.engine().as_ref(), &fs.store)?;
+    }
+    fs.plain_files().sweep()?;
+    Takeover::of(fs).run();
+    // It may bring files back that were unlinked.
+    let finished = Rollback::of(fs).finish()?;
+    fs.untold.keep(finished);
+    debug_assert!(!fs.header.lock().rolls_back, "no rollback is under way");
+    if !fs.options.read_only {
+        Reclaimer::of(fs).reclaim_after_crash()?;
+        fs.shared_contents().look_at_all();
+        unless_full(fs.shared_contents().reclaim())?;
+    }
+    Ok(())
 }
 
 fn random_seed() -> FsResult<u64> {

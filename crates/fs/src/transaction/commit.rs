@@ -1,5 +1,6 @@
 //! Commit of a transaction: it is frozen, what it has written is read, and its target takes that.
 
+use super::ahead::CommitAhead;
 use super::frozen::FrozenView;
 use super::own::{BranchTrees, Own};
 use super::path::NameSource;
@@ -43,6 +44,15 @@ impl Transactions<'_> {
     /// Mainline waits for the check of what it wrote since this call began, and for the engine's
     /// absorb, of which most was done before.
     pub fn commit(&self, view: &TransactionView) -> FsResult<Notices> {
+        self.commit_read(view, None)
+    }
+
+    /// Commits a transaction, of which something may have been read ahead.
+    pub(super) fn commit_read(
+        &self,
+        view: &TransactionView,
+        ahead: Option<CommitAhead>,
+    ) -> FsResult<Notices> {
         self.check_may_change()?;
         let _one_at_a_time = self.table.change();
         let record = self.catalog.open_record(view.number)?;
@@ -50,17 +60,26 @@ impl Transactions<'_> {
         if !record.resolutions.is_empty() {
             let rebased = self.rebase_open(view, &record)?;
             let record = self.catalog.open_record(rebased.number)?;
-            return self.commit_open(&rebased, record);
+            return self.commit_open(&rebased, record, None);
         }
-        self.commit_open(view, record)
+        self.commit_open(view, record, ahead)
     }
 
-    fn commit_open(&self, view: &TransactionView, record: TransactionRecord) -> FsResult<Notices> {
+    fn commit_open(
+        &self,
+        view: &TransactionView,
+        record: TransactionRecord,
+        ahead: Option<CommitAhead>,
+    ) -> FsResult<Notices> {
         let (number, engine) = (view.number, self.catalog.engine);
         let target = self.target_of(view);
         let _frozen = view.fs.residents.locks.all_write();
         let trees = BranchTrees::of(&view.fs)?;
-        let own = Own::read(&trees)?;
+        let ahead = ahead.map(|ahead| ahead.if_current(number, &trees));
+        let own = match ahead.transpose()?.flatten() {
+            Some(own) => own,
+            None => Own::read(&trees)?,
+        };
         let mut records_end = view.records.gate().close();
         let records = BranchRecords::read(engine, number, &view.records)?;
         // Without writes it is as if it had run at its beginning.

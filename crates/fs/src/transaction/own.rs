@@ -161,6 +161,16 @@ impl BranchTrees {
         Ok(!self.engine.changed_keys(&guards, 1)?.is_empty())
     }
 
+    /// Reports whether anything was written in the branches since a moment. They are frozen.
+    pub(super) fn are_written_since(&self, moment: &Snapshot) -> FsResult<bool> {
+        let mut guards = Guards::since(moment);
+        for branch in &self.trees {
+            guards.range(branch.own, KeyRange::all());
+        }
+        debug_assert_eq!(guards.count(), Tree::ALL.len(), "all of them");
+        Ok(!self.engine.changed_keys(&guards, 1)?.is_empty())
+    }
+
     /// Returns the first keys of a range that were written in the parent since a moment, or since
     /// the branch began, and whether these are all. A delete of a range counts with the first key
     /// that it covers.

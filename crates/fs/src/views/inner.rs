@@ -8,15 +8,18 @@
 //!
 //! 1. *Choose*: the records name the grafts of each file system, and back rows lead from a graft up
 //!    to the directory. Without back rows the names below the directory are scanned, and the back
-//!    rows are put in the background ([`super::ahead`]).
+//!    rows are put in the background ([`crate::back::ViewBackRows`]).
 //! 2. *Branch* all trees in one step, so of one moment.
 //! 3. *Verify*: in the new trees, which do not change, the same grafts are below. If not, a
 //!    directory was moved between 1 and 2: all is begun again.
 //! 4. *Record* all views in one batch with the graft of the outermost one.
 
-use super::CloneInfo;
 use super::make::CloneSource;
-use crate::back::BackRowPass;
+use super::{CloneInfo, Standing, ViewOpener};
+use crate::back::{BackRowPass, NumberLookup};
+use crate::inode::Holds;
+use crate::namespace::Namespace;
+use crate::schema::Store;
 use crate::system::FileSystem;
 use crate::{FsError, FsResult, LiveView};
 use std::collections::BTreeSet;
@@ -55,9 +58,9 @@ impl SourceView<'_> {
 /// Opens a clone that the source has.
 fn open<'s>(source: &CloneSource<'s>, number: u64) -> FsResult<SourceView<'s>> {
     match source.snapshot {
-        None => source.fs.open_clone(number).map(SourceView::Live),
+        None => ViewOpener::of(source.fs).open(number).map(SourceView::Live),
         Some(_) => {
-            let past = source.fs.open_past_clone(number)?;
+            let past = ViewOpener::of(source.fs).open_past(number)?;
             Ok(SourceView::Past(Box::new(past)))
         }
     }
@@ -91,8 +94,9 @@ impl CloneSource<'_> {
                 0 => SourceView::Given(self.fs),
                 _ => open(self, home)?,
             };
-            view.fs().want_back_rows();
-            let grafts = view.fs().grafts_below(top, &here)?;
+            let finder = GraftFinder::of(view.fs());
+            finder.want_back_rows();
+            let grafts = finder.below(top, &here)?;
             here.retain(|info| grafts.contains(&info.graft) && seen.insert(info.number));
             let above = at;
             found.extend(here.into_iter().map(|info| InnerClone { info, above }));
@@ -110,7 +114,41 @@ impl CloneSource<'_> {
     }
 }
 
-impl FileSystem {
+/// Finds the directories of one file system at which clones lie, below another one.
+///
+/// Invariant: what is found is the same by back rows and by a scan.
+#[derive(Clone, Copy)]
+pub(super) struct GraftFinder<'fs> {
+    store: &'fs Store,
+    names: Namespace<'fs>,
+    numbers: NumberLookup<'fs>,
+    holds: Holds<'fs>,
+    pass: BackRowPass<'fs>,
+    standing: &'fs Standing,
+    is_read_only: bool,
+}
+
+impl<'fs> GraftFinder<'fs> {
+    pub(super) fn of(fs: &'fs FileSystem) -> Self {
+        Self {
+            store: &fs.store,
+            names: fs.namespace(),
+            numbers: NumberLookup::of(fs),
+            holds: Holds::of(fs),
+            pass: BackRowPass::of(fs),
+            standing: &fs.standing,
+            is_read_only: fs.is_read_only(),
+        }
+    }
+
+    /// Asks for the back rows of the file system, unless they are there or cannot be put. They are
+    /// put in the background ([`ViewBackRows::put_asked`](crate::back::ViewBackRows::put_asked)).
+    fn want_back_rows(&self) {
+        if !self.is_read_only && !self.pass.is_complete() {
+            self.standing.views.want_back_rows(self.standing.number);
+        }
+    }
+
     /// Reports whether the clones that were chosen for a view lie below its directory, and no other
     /// ones of `candidates`, which lie in the view that it is a branch of.
     pub(super) fn has_grafts(
@@ -119,18 +157,22 @@ impl FileSystem {
         candidates: &[CloneInfo],
         chosen: &BTreeSet<Ino>,
     ) -> FsResult<bool> {
+        debug_assert!(
+            chosen.len() <= candidates.len(),
+            "they were chosen of these"
+        );
         if candidates.is_empty() {
             return Ok(chosen.is_empty());
         }
-        Ok(self.grafts_below(top, candidates)? == *chosen)
+        Ok(self.below(top, candidates)? == *chosen)
     }
 
     /// Returns the grafts of some clones that lie below a directory, without those below another
     /// one of them, which hides what its directory holds.
-    fn grafts_below(&self, top: Ino, clones: &[CloneInfo]) -> FsResult<BTreeSet<Ino>> {
+    fn below(&self, top: Ino, clones: &[CloneInfo]) -> FsResult<BTreeSet<Ino>> {
         let grafts: BTreeSet<Ino> = clones.iter().map(|info| info.graft).collect();
-        if !BackRowPass::of(self).is_complete() {
-            return self.grafts_by_scan(top, &grafts);
+        if !self.pass.is_complete() {
+            return self.below_by_scan(top, &grafts);
         }
         let mut found = BTreeSet::new();
         for &graft in &grafts {
@@ -138,27 +180,28 @@ impl FileSystem {
                 found.insert(graft);
             }
         }
+        debug_assert!(found.is_subset(&grafts), "of those that were asked for");
         Ok(found)
     }
 
     /// Reports whether a graft lies below a directory, and none of the others between, by back
     /// rows.
     fn lies_below(&self, dir: Ino, top: Ino, grafts: &BTreeSet<Ino>) -> FsResult<bool> {
-        match self.look_up_number(dir) {
+        debug_assert!(grafts.contains(&dir), "a clone lies at it");
+        match self.numbers.look_up(dir) {
             // It was removed, or is below a tree that was.
             Err(FsError::Stale(_)) => return Ok(false),
             known => known?,
         };
-        let names = self.namespace();
         let is_shown = |at: Ino| !grafts.contains(&at);
-        let is_below = dir != top && names.is_below_through(dir, top, is_shown);
-        self.forget(dir, 1);
+        let is_below = dir != top && self.names.is_below_through(dir, top, is_shown);
+        self.holds.forget(dir);
         Ok(is_below)
     }
 
     /// Returns which of some directories lie below another one, and not below each other, by a scan
     /// of all names below it up to the last of them.
-    fn grafts_by_scan(&self, top: Ino, wanted: &BTreeSet<Ino>) -> FsResult<BTreeSet<Ino>> {
+    fn below_by_scan(&self, top: Ino, wanted: &BTreeSet<Ino>) -> FsResult<BTreeSet<Ino>> {
         let mut found = BTreeSet::new();
         // Damaged rows may form a ring.
         let (mut waiting, mut seen) = (vec![top], BTreeSet::from([top]));
@@ -174,6 +217,7 @@ impl FileSystem {
                     waiting.push(head.ino);
                 }
             }
+            debug_assert!(found.len() <= wanted.len(), "each is found once");
             if found.len() == wanted.len() {
                 break;
             }

@@ -1,19 +1,22 @@
 //! Making clones.
 
-use super::CloneInfo;
-use super::inner::{INNER_CLONES_MAX, InnerClone, in_view};
+use super::inner::{GraftFinder, INNER_CLONES_MAX, InnerClone, in_view};
 use super::set::drop_trees;
+use super::{CloneInfo, ViewLimits, ViewOpener, ViewSet};
+use crate::change::Changes;
+use crate::inode::Holds;
 use crate::locator::Tree;
-use crate::namespace::check_name;
+use crate::namespace::{NameChanges, check_name};
 use crate::schema::view_schema;
-use crate::snapshot::pin_name;
+use crate::snapshot::{pin_name, walk_path};
 use crate::system::FileSystem;
 use crate::{Caller, DirName, FsError, FsResult, NewNode};
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
+use stitch_base::sync::Arc;
 use stitch_base::{Ino, TreeId};
 use stitch_format::fs_view::{VIEW_PATH_BYTES_MAX, ViewRecord, ViewState};
-use stitch_kv::{KvError, NewBranch};
+use stitch_kv::{Engine, KvError, NewBranch};
 
 /// How often a clone is begun again because its source, or a directory above it, was renamed.
 const TRIES: usize = 16;
@@ -29,44 +32,60 @@ pub struct CloneSource<'a> {
     pub snapshot: Option<&'a str>,
 }
 
-impl FileSystem {
-    /// Makes a clone of a directory under a name in this file system: a directory with the same
-    /// contents, which changes apart from its source. Nothing is copied. The clone shows what was
-    /// acknowledged before the call, and nothing of what is written after it returns. Clones that
-    /// lie in the source, and those in them, are clones in it, of the same moment.
-    ///
-    /// # Errors
-    /// [`FsError::Exists`] if the name is taken; [`FsError::NotDir`]; [`FsError::NotFound`] for a
-    /// source that was removed; [`FsError::NameTooLong`] also for a path of the source over 4000
-    /// bytes; [`FsError::Unsupported`] of an engine without branch trees, or a store with large
-    /// files beside it, which are written in place; [`FsError::NumbersTooLarge`];
-    /// [`FsError::TooDeep`] for a clone of a clone of ... 32 times, or one in the source;
-    /// [`FsError::TooManyClones`]; [`FsError::NoSpace`], [`FsError::ReadOnly`].
-    /// [`FsError::Unsupported`] also for a snapshot of a clone, or with a clone in it, that was
-    /// removed since.
-    ///
-    /// # Durability
-    /// The clone, and all that it shows, are on the medium when this returns.
-    ///
-    /// # Cost
-    /// Two syncs of the log, a record for each clone, and a point read for each name of the path.
-    /// If clones lie in the file system of the source: a few point reads for each directory above
-    /// each of them. Before all back rows are there ([`FileSystem::put_back_rows_ahead`]), and in a
-    /// snapshot of that time, two scans of the names below the directory. Reads of a clone look at
-    /// its own tables, then at those of its source.
-    pub fn make_clone(
+/// Makes clones under names of one file system, their home.
+///
+/// 1. *Branch* the trees of the source, and of the clones in it, in one step: no operation waits.
+/// 2. *Verify* in the new trees, which nothing changes, that the path still leads to the source.
+/// 3. *Record* the views in one batch with the directory that the clone lies at.
+///
+/// Invariant: trees without a record are dropped before others get their numbers.
+#[derive(Clone, Copy)]
+pub(super) struct CloneMaker<'fs> {
+    engine: &'fs Arc<dyn Engine>,
+    limits: ViewLimits<'fs>,
+    opener: ViewOpener<'fs>,
+    /// Makes the directory that the clone lies at.
+    names: NameChanges<'fs>,
+    holds: Holds<'fs>,
+    changes: Changes<'fs>,
+}
+
+impl<'fs> CloneMaker<'fs> {
+    pub(super) fn of(home: &'fs FileSystem) -> Self {
+        Self {
+            engine: home.engine(),
+            limits: ViewLimits::of(home),
+            opener: ViewOpener::of(home),
+            names: home.name_changes(),
+            holds: Holds::of(home),
+            changes: Changes::of(home),
+        }
+    }
+
+    /// Returns the views of the store.
+    fn views(&self) -> &'fs ViewSet {
+        &self.opener.standing().views
+    }
+
+    /// Returns the number of the home.
+    const fn home(&self) -> u64 {
+        self.opener.standing().number
+    }
+
+    /// See [`FileSystem::make_clone`].
+    pub(super) fn make(
         &self,
         caller: &Caller<'_>,
         source: &CloneSource<'_>,
         at: DirName<'_>,
     ) -> FsResult<CloneInfo> {
-        self.check_writable()?;
         check_name(at.name)?;
-        self.check_takes_clones()?;
-        source.fs.check_can_be_cloned()?;
-        if self.standing.number == 0 {
-            self.mark_header(|header| header.has_views = true)?;
+        self.limits.check_takes_clones()?;
+        ViewLimits::of(source.fs).check_can_be_cloned()?;
+        if self.home() == 0 {
+            self.changes.mark_header(|header| header.has_views = true)?;
         }
+        const { assert!(TRIES > 0, "it is tried") };
         let mut tried = Err(FsError::NotFound);
         for _ in 0..TRIES {
             tried = self.try_clone(caller, source, at);
@@ -76,30 +95,9 @@ impl FileSystem {
             }
         }
         let info = tried?;
-        self.engine().sync()?;
+        debug_assert_eq!(info.home, self.home(), "it lies where it was made");
+        self.engine.sync()?;
         Ok(info)
-    }
-
-    /// Reports whether the engine can hold clones, and inode numbers leave room to name their
-    /// inodes.
-    #[must_use]
-    pub fn takes_clones(&self) -> bool {
-        self.check_takes_clones().is_ok()
-    }
-
-    fn check_takes_clones(&self) -> FsResult<()> {
-        if !self.engine().capabilities().branches {
-            return Err(FsError::Unsupported);
-        }
-        self.check_can_be_cloned()
-    }
-
-    fn check_can_be_cloned(&self) -> FsResult<()> {
-        // Plain files are written in place. A transaction ends, and its trees with it.
-        if self.branch.is_some() || self.header.lock().has_external {
-            return Err(FsError::Unsupported);
-        }
-        self.check_numbers_leave_room()
     }
 
     fn try_clone(
@@ -112,10 +110,9 @@ impl FileSystem {
         if path.len() > VIEW_PATH_BYTES_MAX {
             return Err(FsError::NameTooLong);
         }
-        let views = &self.standing.views;
-        let (making, first) = views.begin_making(INNER_CLONES_MAX as u64)?;
+        let (making, first) = self.views().begin_making(INNER_CLONES_MAX as u64)?;
         // Those of a try that ended badly.
-        drop_trees(self.engine().as_ref(), |of| of >= first)?;
+        drop_trees(self.engine.as_ref(), |of| of >= first)?;
         let plan = {
             // No clone is of half a rollback.
             let _whole = source.fs.standing.views.snapshot_change.lock();
@@ -133,7 +130,7 @@ impl FileSystem {
         };
         let made = self.put_views(caller, source, &plan, at);
         if made.is_err() {
-            drop_trees(self.engine().as_ref(), |of| of >= first)?;
+            drop_trees(self.engine.as_ref(), |of| of >= first)?;
         }
         drop(making);
         made
@@ -143,7 +140,7 @@ impl FileSystem {
     /// be gone. In the present it refuses what a rollback has left a part of: the clone would keep
     /// it.
     fn check_are_there(&self, source: &CloneSource<'_>, inner: &[InnerClone]) -> FsResult<()> {
-        let views = &self.standing.views;
+        let views = self.views();
         let inner = inner.iter().map(|inner| inner.info.number);
         let mut all = std::iter::once(source.fs.view_number()).chain(inner);
         let is_there = |number: u64| number == 0 || views.record(number).is_some();
@@ -158,7 +155,7 @@ impl FileSystem {
 
     /// Makes the trees of all views of a plan, of one moment.
     fn branch_trees(&self, source: &CloneSource<'_>, plan: &ClonePlan) -> FsResult<()> {
-        let engine = self.engine();
+        let engine = self.engine;
         let parents = self.parents_of(source, plan)?;
         let mut names = Vec::with_capacity(parents.len());
         for number in plan.numbers() {
@@ -192,7 +189,7 @@ impl FileSystem {
         if plan.inner.is_empty() {
             return Ok(parents);
         }
-        let trees = self.engine().trees();
+        let trees = self.engine.trees();
         let by_name: HashMap<&str, TreeId> =
             trees.iter().map(|info| (&*info.name, info.id)).collect();
         for inner in &plan.inner {
@@ -203,6 +200,8 @@ impl FileSystem {
                 parents.push(*id.ok_or(FsError::Stale(source.dir))?);
             }
         }
+        let views = 1 + plan.inner.len();
+        debug_assert_eq!(parents.len(), Tree::ALL.len() * views, "all trees of each");
         Ok(parents)
     }
 
@@ -215,22 +214,25 @@ impl FileSystem {
         at: DirName<'_>,
     ) -> FsResult<CloneInfo> {
         let perm = self.check_branches(source, plan)?;
-        let mut records = plan.records(self, source, caller)?;
+        let mut records = plan.records(self.home(), self.changes.now(), (source, caller))?;
+        debug_assert_eq!(records[0].home, self.home(), "the outermost one lies here");
         let new = NewNode {
             perm: u32::from(perm),
             umask: 0,
         };
-        let views = &self.standing.views;
+        let views = self.views();
         let mut is_staged = false;
-        let made = self.make_dir_with(caller, at, &new, |change, graft| {
+        let made = self.names.make_dir_with(caller, at, &new, |change, graft| {
             records[0].graft = graft;
             views.stage_made(&mut change.batch, plan.first, records.clone());
             is_staged = true;
         });
         match made {
             Ok(graft) => {
+                debug_assert!(is_staged, "the record is in the batch");
+                debug_assert_eq!(records[0].graft, graft.ino, "it lies at the directory");
                 // A front end gives out the inode of the view.
-                self.forget(graft.ino, 1);
+                self.holds.forget(graft.ino);
                 Ok(CloneInfo::of(plan.first, &records[0]))
             }
             Err(error) => {
@@ -248,8 +250,8 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::Stale`] with the source's directory if something was moved meanwhile.
     fn check_branches(&self, source: &CloneSource<'_>, plan: &ClonePlan) -> FsResult<u16> {
-        let perm = self.with_branch(plan.first, |view| {
-            view.walk_path(source.dir, &plan.path)?;
+        let perm = self.opener.with_unrecorded(plan.first, |view| {
+            walk_path(view, source.dir, &plan.path)?;
             let attr = view.get_attr(source.dir)?;
             plan.check_grafts(view, (0, source.fs.view_number()), source)?;
             Ok(attr.perm)
@@ -257,24 +259,12 @@ impl FileSystem {
         for (index, number) in (1..).zip(plan.numbers().skip(1)) {
             let home = plan.inner[index - 1].info.number;
             if plan.clones.iter().any(|info| info.home == home) {
-                self.with_branch(number, |view| {
+                self.opener.with_unrecorded(number, |view| {
                     plan.check_grafts(view, (index, home), source)
                 })?;
             }
         }
         Ok(perm)
-    }
-
-    /// Runs `body` with the file system of a view that has no record yet.
-    fn with_branch<T>(
-        &self,
-        number: u64,
-        body: impl FnOnce(&FileSystem) -> FsResult<T>,
-    ) -> FsResult<T> {
-        let view = self.open_writable(number)?;
-        let done = body(&view);
-        view.aside.release(view.engine().as_ref());
-        done
     }
 }
 
@@ -302,13 +292,17 @@ impl ClonePlan {
         (index, home): (usize, u64),
         source: &CloneSource<'_>,
     ) -> FsResult<()> {
+        debug_assert!(
+            index <= self.inner.len(),
+            "it is one of those that are made"
+        );
         let top = match index.checked_sub(1) {
             None => source.dir,
             Some(inner) => self.inner[inner].info.root,
         };
         let here = self.inner.iter().filter(|inner| inner.above == index);
         let chosen: BTreeSet<Ino> = here.map(|inner| inner.info.graft).collect();
-        match view.has_grafts(top, &in_view(&self.clones, home), &chosen)? {
+        match GraftFinder::of(view).has_grafts(top, &in_view(&self.clones, home), &chosen)? {
             true => Ok(()),
             false => Err(FsError::Stale(source.dir)),
         }
@@ -317,11 +311,10 @@ impl ClonePlan {
     /// The records of all views. The graft of the first is not known yet.
     fn records(
         &self,
-        home: &FileSystem,
-        source: &CloneSource<'_>,
-        caller: &Caller<'_>,
+        home: u64,
+        created_ns: i64,
+        (source, caller): (&CloneSource<'_>, &Caller<'_>),
     ) -> FsResult<Vec<ViewRecord>> {
-        let created_ns = home.now();
         let record = |home, root, graft, path| ViewRecord {
             state: ViewState::Live,
             owner: caller.uid,
@@ -331,8 +324,8 @@ impl ClonePlan {
             created_ns,
             path,
         };
-        let (number, root) = (home.standing.number, source.dir);
-        let mut records = vec![record(number, root, root, self.path.clone())];
+        let root = source.dir;
+        let mut records = vec![record(home, root, root, self.path.clone())];
         for inner in &self.inner {
             let info = &inner.info;
             let of = source.fs.standing.views.record(info.number);

@@ -1,27 +1,46 @@
 //! Removing clones.
 
-use super::{LiveView, Standing};
+use super::{LiveView, Standing, ViewOpener};
 use crate::change::Change;
 use crate::inode::Inode;
+use crate::namespace::NameChanges;
 use crate::system::FileSystem;
 use crate::{Caller, DirName, FsResult};
 use bytes::Bytes;
 use stitch_base::Ino;
 use stitch_base::sync::Arc;
 
-impl FileSystem {
+/// Removes clones by their names in one file system, their home.
+///
+/// Invariant: a clone goes in one batch with its name, and with the clones that lie in it.
+#[derive(Clone, Copy)]
+pub(crate) struct CloneRemoval<'fs> {
+    names: NameChanges<'fs>,
+    opener: ViewOpener<'fs>,
+}
+
+impl<'fs> CloneRemoval<'fs> {
+    pub(crate) fn of(home: &'fs FileSystem) -> Self {
+        Self {
+            names: home.name_changes(),
+            opener: ViewOpener::of(home),
+        }
+    }
+
     /// Returns the clone that a name leads to.
-    pub(crate) fn clone_named(&self, at: DirName<'_>) -> FsResult<Option<Arc<LiveView>>> {
-        if !self.standing.views.has_any() {
+    pub(crate) fn find(&self, at: DirName<'_>) -> FsResult<Option<Arc<LiveView>>> {
+        let standing = self.opener.standing();
+        if !standing.views.has_any() {
             return Ok(None);
         }
-        let found = self.peek(at)?.and_then(|ino| self.clone_at(ino));
-        found.map(|info| self.open_clone(info.number)).transpose()
+        let found = self.names.names.peek(at)?;
+        let found = found.and_then(|ino| standing.clone_at(ino));
+        found.map(|info| self.opener.open(info.number)).transpose()
     }
 
     /// Removes the name of a clone, and with it the clone; `is_empty` refuses one that has entries.
-    /// The trees go with [`Self::reclaim`].
-    pub(crate) fn remove_clone(
+    /// The trees go with [`FileSystem::reclaim`].
+    pub(crate) fn remove(
         &self,
         caller: &Caller<'_>,
         at: DirName<'_>,
@@ -34,16 +53,20 @@ impl FileSystem {
         if is_empty {
             fs.namespace().check_empty(info.root)?;
         }
-        let views = &self.standing.views;
+        let views = &self.opener.standing().views;
         let mut removed = Vec::new();
         let take = |change: &mut Change<'_>, graft: &Inode, now: i64| {
             debug_assert_eq!(graft.head.ino, info.graft, "it was expected");
-            self.namespace().check_empty(info.graft)?;
+            self.names.names.check_empty(info.graft)?;
             removed = views.stage_removed(&mut change.batch, info.number);
             change.drop_name(graft, now, Bytes::new())
         };
-        let names = self.name_changes();
-        names.take_dir(caller, at, Some(info.graft), take)?;
+        self.names.take_dir(caller, at, Some(info.graft), take)?;
+        debug_assert_eq!(
+            removed.first(),
+            Some(&info.number),
+            "it goes, and what lies in it"
+        );
         views.note_removed(&removed);
         Ok(())
     }

@@ -76,6 +76,8 @@ impl Records {
                 records.next = records.next.max(number + 1);
             }
         }
+        records.check();
+        debug_assert!(records.next > 0, "0 is mainline");
         Ok(records)
     }
 
@@ -89,6 +91,19 @@ impl Records {
             }
         }
         self.by_number.insert(number, record);
+    }
+
+    /// Checks that what is found by a directory is in use, and that numbers are given out once.
+    fn check(&self) {
+        debug_assert!(
+            self.by_graft.len() <= self.by_number.len(),
+            "each lies at one directory"
+        );
+        let last = self.by_number.last_key_value();
+        debug_assert!(
+            last.is_none_or(|(number, _)| *number < self.next),
+            "a number is not given out again"
+        );
     }
 
     /// The view, and all that lie in it.
@@ -109,6 +124,8 @@ impl Records {
             }
             at += 1;
         }
+        debug_assert_eq!(found[0], number, "the outermost one is first");
+        debug_assert!(found.len() <= self.by_number.len(), "each once");
         found
     }
 }
@@ -154,12 +171,12 @@ impl ViewSet {
     }
 
     /// Returns a file system whose back rows were asked for.
-    pub(super) fn wanted_back_rows(&self) -> Option<u64> {
+    pub(crate) fn wanted_back_rows(&self) -> Option<u64> {
         self.without_back_rows.lock().first().copied()
     }
 
     /// Notes that the back rows of a file system are not asked for any more.
-    pub(super) fn have_back_rows(&self, view: u64) {
+    pub(crate) fn have_back_rows(&self, view: u64) {
         self.without_back_rows.lock().remove(&view);
     }
 
@@ -170,6 +187,7 @@ impl ViewSet {
         if number == 0 || number.saturating_add(count_max) > VIEW_NUMBER_MAX {
             return Err(FsError::Unsupported);
         }
+        debug_assert!(self.store.is_some(), "views of a snapshot do not change");
         Ok((making, number))
     }
 
@@ -177,6 +195,10 @@ impl ViewSet {
     /// engine, and notes them before the commit: no lookup finds their grafts before.
     pub(super) fn stage_made(&self, batch: &mut RowBatch<'_>, first: u64, made: Vec<ViewRecord>) {
         debug_assert!(!made.is_empty(), "a view is made");
+        debug_assert!(
+            made.iter().all(|record| record.state == ViewState::Live),
+            "it is in use from its commit on"
+        );
         let store = self
             .store
             .as_ref()
@@ -193,6 +215,7 @@ impl ViewSet {
         for (number, record) in (first..).zip(made) {
             records.insert(number, record);
         }
+        records.check();
         self.live_count
             .store(records.by_graft.len(), Ordering::Release);
     }
@@ -200,6 +223,7 @@ impl ViewSet {
     /// Takes back what was noted, after a commit that failed.
     pub(super) fn unmake(&self, numbers: Range<u64>) {
         let mut records = self.records.lock();
+        debug_assert!(numbers.end <= records.next, "they were given out");
         for number in numbers {
             if let Some(record) = records.by_number.remove(&number) {
                 records.by_graft.remove(&(record.home, record.graft));
@@ -226,6 +250,7 @@ impl ViewSet {
             };
             batch.put_in(sys, &store.keys.view(*number), &record.encode());
         }
+        debug_assert_eq!(numbers.first(), Some(&number), "with what lies in it");
         numbers
     }
 
@@ -243,6 +268,7 @@ impl ViewSet {
             let at = (record.home, record.graft);
             records.by_graft.remove(&at);
         }
+        records.check();
         self.live_count
             .store(records.by_graft.len(), Ordering::Release);
         drop(records);
@@ -280,6 +306,7 @@ impl ViewSet {
 
     fn drop_all(&self, engine: &dyn Engine, store: &Store, numbers: &[u64]) -> FsResult<usize> {
         for number in numbers {
+            debug_assert!(self.record(*number).is_none(), "it is not in use");
             drop_trees(engine, |of| of == *number)?;
             let mut batch = store.batch();
             batch.delete(&store.keys.view(*number));
@@ -323,6 +350,12 @@ impl ViewSet {
         (record.state == ViewState::Live).then(|| record.clone())
     }
 
+    /// Returns the clone of a number.
+    pub(crate) fn clone_of(&self, number: u64) -> Option<CloneInfo> {
+        let record = self.record(number)?;
+        Some(CloneInfo::of(number, &record))
+    }
+
     /// Reports whether there is any view in use.
     pub(crate) fn has_any(&self) -> bool {
         self.live_count.load(Ordering::Acquire) > 0
@@ -335,7 +368,14 @@ impl ViewSet {
         }
         let records = self.records.lock();
         let number = *records.by_graft.get(&(home, graft))?;
-        Some(CloneInfo::of(number, &records.by_number[&number]))
+        let record = &records.by_number[&number];
+        debug_assert_eq!(
+            record.state,
+            ViewState::Live,
+            "one that is removed lies nowhere"
+        );
+        debug_assert_eq!((record.home, record.graft), (home, graft));
+        Some(CloneInfo::of(number, record))
     }
 
     /// Returns those that are open.
@@ -357,6 +397,7 @@ impl ViewSet {
             return Ok(view);
         }
         let view = Arc::new(open(&record)?);
+        debug_assert_eq!(view.info().number, number, "the view of the number");
         let mut opened = self.open.lock();
         opened.retain(|_, view| view.strong_count() > 0);
         opened.insert(number, Arc::downgrade(&view));

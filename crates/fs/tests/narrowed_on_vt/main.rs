@@ -17,7 +17,7 @@ fn after_ten_rounds(with_snapshot: bool) -> u64 {
     write(&side.fs, kept, 0..20, 1);
     write(&side.fs, busy, 0..BUSY, 1);
     if with_snapshot {
-        side.fs.create_snapshot(kept, "snap").expect("is made");
+        side.fs.snapshots().create(kept, "snap").expect("is made");
         assert_eq!(side.narrow(), 1);
     }
     for round in 2..12 {
@@ -30,7 +30,7 @@ fn after_ten_rounds(with_snapshot: bool) -> u64 {
     }
     let used = side.used();
     if with_snapshot {
-        let view = side.fs.open_snapshot("snap").expect("opens");
+        let view = side.fs.snapshots().open("snap").expect("opens");
         assert_files(view.fs(), view.info().root, 0..20, 1);
         let usage = side.fs.usage(&mut |_, _| true).expect("it is told");
         let (_, own) = usage.expect("it was not ended").snapshots[0];
@@ -55,7 +55,7 @@ fn what_a_snapshot_held_of_other_directories_comes_back_once_it_is_narrowed() {
     write(&side.fs, kept, 0..20, 1);
     write(&side.fs, busy, 0..200, 1);
     let before = side.used();
-    side.fs.create_snapshot(kept, "snap").expect("is made");
+    side.fs.snapshots().create(kept, "snap").expect("is made");
     write(&side.fs, busy, 0..200, 2);
     let whole = side.used();
     assert!(whole > before + 150 * FILE_BYTES, "it holds all at first");
@@ -71,10 +71,10 @@ fn what_a_snapshot_held_of_other_directories_comes_back_once_it_is_narrowed() {
 fn a_narrowed_snapshot_shows_all_of_its_directory_and_is_cloned_and_rolled_back_to() {
     let side = Side::new();
     let (dir, other) = populate(&side);
-    side.fs.create_snapshot(dir, "snap").expect("is made");
+    side.fs.snapshots().create(dir, "snap").expect("is made");
     assert_eq!(side.narrow(), 1);
     overwrite(&side, (dir, other), 2);
-    let view = side.fs.open_snapshot("snap").expect("opens");
+    let view = side.fs.snapshots().open("snap").expect("opens");
     assert_populated(view.fs(), view.info().root);
     let size = side
         .fs
@@ -92,7 +92,7 @@ fn a_narrowed_snapshot_shows_all_of_its_directory_and_is_cloned_and_rolled_back_
         .fs
         .make_clone(&SUPER, &of, DirName::new(Ino::ROOT, b"clone"));
     let clone = clone.expect("is made");
-    side.fs.delete_snapshot("snap").expect("it goes");
+    side.fs.snapshots().delete("snap").expect("it goes");
     overwrite(&side, (dir, other), 3);
     let side = side.reopen();
     overwrite(
@@ -113,7 +113,7 @@ fn a_narrowed_snapshot_shows_all_of_its_directory_and_is_cloned_and_rolled_back_
 fn a_directory_is_rolled_back_to_a_narrowed_snapshot() {
     let side = Side::new();
     let (dir, other) = populate(&side);
-    side.fs.create_snapshot(dir, "snap").expect("is made");
+    side.fs.snapshots().create(dir, "snap").expect("is made");
     assert_eq!(side.narrow(), 1);
     overwrite(&side, (dir, other), 2);
     write(&side.fs, dir, 0..3, 2);
@@ -128,20 +128,23 @@ fn a_directory_is_rolled_back_to_a_narrowed_snapshot() {
 fn snapshots_of_the_root_and_deleted_ones_are_not_narrowed() {
     let side = Side::new();
     let (dir, other) = populate(&side);
-    side.fs.create_snapshot(Ino::ROOT, "all").expect("is made");
-    side.fs.create_snapshot(dir, "gone").expect("is made");
-    side.fs.delete_snapshot("gone").expect("it goes");
+    side.fs
+        .snapshots()
+        .create(Ino::ROOT, "all")
+        .expect("is made");
+    side.fs.snapshots().create(dir, "gone").expect("is made");
+    side.fs.snapshots().delete("gone").expect("it goes");
     assert_eq!(side.narrow(), 0);
-    side.fs.create_snapshot(dir, "one").expect("is made");
-    side.fs.create_snapshot(other, "two").expect("is made");
+    side.fs.snapshots().create(dir, "one").expect("is made");
+    side.fs.snapshots().create(other, "two").expect("is made");
     // A walk that a crash has ended begins anew.
     let side = side.reopen();
     assert_eq!(side.narrow(), 2);
-    assert!(!side.fs.narrow_snapshots_ahead().expect("nothing fails"));
+    assert!(!side.fs.snapshots().narrow_ahead().expect("nothing fails"));
     let (dir, other) = (side.known(Ino::ROOT, "dir"), side.known(Ino::ROOT, "other"));
     overwrite(&side, (dir, other), 2);
     for name in ["all", "two"] {
-        let view = side.fs.open_snapshot(name).expect("opens");
+        let view = side.fs.snapshots().open(name).expect("opens");
         let root = view.info().root;
         let other = match name {
             "all" => {

@@ -21,7 +21,7 @@ const NEW: NewNode = NewNode {
 impl Side {
     fn snapshot(&self, dir: Ino, name: &str) {
         let before = self.narrow();
-        self.fs.create_snapshot(dir, name).expect("is made");
+        self.fs.snapshots().create(dir, name).expect("is made");
         assert_eq!(self.narrow(), before + 1, "it is narrowed");
     }
 
@@ -37,7 +37,7 @@ impl Side {
     }
 
     fn clone_of_snapshot(&self, name: &str, to: &str) -> CloneInfo {
-        let view = self.fs.open_snapshot(name).expect("opens");
+        let view = self.fs.snapshots().open(name).expect("opens");
         self.clone_of((view.fs(), view.info().root), Some(name), to)
     }
 
@@ -112,7 +112,7 @@ fn numbers_of_files_outside_are_stale_in_a_snapshot_and_its_clones() {
     let outside = outside(&side, other);
     side.snapshot(dir, "snap");
     overwrite(&side, (dir, other), 2);
-    let view = side.fs.open_snapshot("snap").expect("opens");
+    let view = side.fs.snapshots().open("snap").expect("opens");
     assert_not_reached(view.fs(), dir, &outside);
     drop(view);
     let first = side.clone_of_snapshot("snap", "first");
@@ -154,14 +154,14 @@ fn contents_that_leave_the_directory_stay_in_the_snapshot() {
     write(fs, other, 0..30, 3);
     side.engine.quiesce().expect("background work succeeds");
 
-    let view = fs.open_snapshot("snap").expect("opens");
+    let view = fs.snapshots().open("snap").expect("opens");
     assert_populated(view.fs(), view.info().root);
     drop(view);
     let clone = side.clone_of_snapshot("snap", "clone");
     let view = fs.open_clone(clone.number).expect("opens");
     assert_populated(view.fs(), clone.root);
     drop(view);
-    fs.create_snapshot(dir, "before").expect("is made");
+    fs.snapshots().create(dir, "before").expect("is made");
     fs.roll_back("snap", dir, None).expect("rolls back");
     assert_populated(fs, dir);
     assert!(fs.lookup(DirName::new(dir, b"moved in")).is_err());
@@ -187,7 +187,7 @@ fn a_snapshot_in_a_clone_of_a_narrowed_one_is_narrowed_and_cloned() {
     let first = side.clone_of_snapshot("snap", "first");
     let opened = side.fs.open_clone(first.number).expect("opens");
     write(opened.fs(), first.root, 0..5, 7);
-    let made = side.fs.create_snapshot_in(&opened, first.root, "inside");
+    let made = side.fs.snapshots().create_in(&opened, first.root, "inside");
     made.expect("is made");
     assert_eq!(side.narrow(), 2);
     write(opened.fs(), first.root, 0..5, 8);
@@ -195,13 +195,13 @@ fn a_snapshot_in_a_clone_of_a_narrowed_one_is_narrowed_and_cloned() {
     write(opened.fs(), inner.expect("it is there").ino, 0..30, 8);
     drop(opened);
     side.engine.quiesce().expect("background work succeeds");
-    let view = side.fs.open_snapshot("inside").expect("opens");
+    let view = side.fs.snapshots().open("inside").expect("opens");
     assert_populated(view.fs(), view.info().root);
     assert_files(view.fs(), view.info().root, 0..5, 7);
     drop(view);
     let second = side.clone_of_snapshot("inside", "second");
-    side.fs.delete_snapshot("inside").expect("it goes");
-    side.fs.delete_snapshot("snap").expect("it goes");
+    side.fs.snapshots().delete("inside").expect("it goes");
+    side.fs.snapshots().delete("snap").expect("it goes");
     side.destroy(&first, "first");
     overwrite(&side, (dir, other), 3);
     let side = side.reopen();
@@ -225,7 +225,7 @@ fn differences_to_a_narrowed_snapshot_are_those_below_the_directory() {
     }
     side.snapshot(dir, "snap");
     side.clock.advance(Duration::from_secs(1));
-    let pin = side.fs.snapshot("snap").expect("is there").id;
+    let pin = side.fs.snapshots().get("snap").expect("is there").id;
     let now = DirAt {
         view: 0,
         dir,
@@ -310,7 +310,7 @@ fn a_narrowed_snapshot_shows_a_clone_that_was_destroyed_since() {
     let side = side.reopen();
     let (dir, other) = (side.known(Ino::ROOT, "dir"), side.known(Ino::ROOT, "other"));
     overwrite(&side, (dir, other), 3);
-    let view = side.fs.open_snapshot("snap").expect("opens");
+    let view = side.fs.snapshots().open("snap").expect("opens");
     let (part, root) = view.part(view.info().root).expect("it is there");
     let graft = part.fs().lookup(DirName::new(root, b"clone"));
     let graft = graft.expect("it is there").ino;

@@ -106,7 +106,12 @@ impl Side {
 
     /// Narrows all snapshots. Returns how many pins are narrowed then.
     pub(crate) fn narrow(&self) -> usize {
-        while self.fs.narrow_snapshots_ahead().expect("all can be walked") {}
+        while self
+            .fs
+            .snapshots()
+            .narrow_ahead()
+            .expect("all can be walked")
+        {}
         let pins = self.engine.pins().expect("the pins are listed");
         pins.iter().filter(|pin| !pin.ranges.is_empty()).count()
     }

@@ -39,14 +39,14 @@ fn mixed(side: &Side) -> (Ino, Ino) {
 fn the_use_of_a_narrowed_snapshot_is_what_its_deletion_gives_back() {
     let side = Side::new();
     let (kept, busy) = mixed(&side);
-    side.fs.create_snapshot(kept, "snap").expect("is made");
+    side.fs.snapshots().create(kept, "snap").expect("is made");
     assert_eq!(side.narrow(), 1);
     write(&side.fs, busy, 0..FILES, 2);
     write(&side.fs, kept, 0..FILES / 2, 2);
     let (_, own) = side.usage().snapshots[0];
     assert_near(own, FILES / 2 * FILE_BYTES);
     let full = side.used();
-    side.fs.delete_snapshot("snap").expect("it goes");
+    side.fs.snapshots().delete("snap").expect("it goes");
     assert_near(full - side.used(), own);
 }
 
@@ -54,7 +54,7 @@ fn the_use_of_a_narrowed_snapshot_is_what_its_deletion_gives_back() {
 fn the_use_of_a_clone_of_a_narrowed_snapshot_is_what_its_removal_gives_back() {
     let side = Side::new();
     let (kept, busy) = mixed(&side);
-    side.fs.create_snapshot(kept, "snap").expect("is made");
+    side.fs.snapshots().create(kept, "snap").expect("is made");
     assert_eq!(side.narrow(), 1);
     write(&side.fs, busy, 0..FILES, 2);
     let of = CloneSource {
@@ -64,7 +64,7 @@ fn the_use_of_a_clone_of_a_narrowed_snapshot_is_what_its_removal_gives_back() {
     };
     let at = DirName::new(Ino::ROOT, b"clone");
     let clone = side.fs.make_clone(&SUPER, &of, at).expect("is made");
-    side.fs.delete_snapshot("snap").expect("it goes");
+    side.fs.snapshots().delete("snap").expect("it goes");
     let opened = side.fs.open_clone(clone.number).expect("opens");
     write(opened.fs(), clone.root, 0..FILES / 4, 3);
     drop(opened);
@@ -87,7 +87,7 @@ fn the_use_of_a_clone_of_a_narrowed_snapshot_is_what_its_removal_gives_back() {
 fn the_space_of_a_directory_counts_what_its_narrowed_snapshot_shares() {
     let side = Side::new();
     let (kept, busy) = mixed(&side);
-    side.fs.create_snapshot(kept, "snap").expect("is made");
+    side.fs.snapshots().create(kept, "snap").expect("is made");
     assert_eq!(side.narrow(), 1);
     let share = |dir| {
         let share = side.fs.directory_space(dir, &mut |_, _| true);

@@ -488,7 +488,8 @@ fn a_rollback_ends_it() {
     let ino = file(&setup, "file", &expected(1));
     setup
         .fs
-        .create_snapshot(ROOT, "mon")
+        .snapshots()
+        .create(ROOT, "mon")
         .expect("it is created");
     setup.tick();
     setup.write(ino, 0, &[5; 100]);

@@ -216,9 +216,9 @@ fn a_clone_of_a_clone_and_one_in_a_clone() {
 fn a_clone_of_a_snapshot_begins_at_its_moment() {
     let setup = setup();
     let source = grow(&setup);
-    setup.fs.create_snapshot(source, "mon").unwrap();
+    setup.fs.snapshots().create(source, "mon").unwrap();
     change_all(&setup.fs, source);
-    let past = setup.fs.open_snapshot("mon").unwrap();
+    let past = setup.fs.snapshots().open("mon").unwrap();
     let from = CloneSource {
         fs: past.fs(),
         dir: source,
@@ -226,7 +226,7 @@ fn a_clone_of_a_snapshot_begins_at_its_moment() {
     };
     let info = setup.fs.make_clone(&SUPER, &from, at(ROOT, "old")).unwrap();
     drop(past);
-    setup.fs.delete_snapshot("mon").unwrap();
+    setup.fs.snapshots().delete("mon").unwrap();
     let view = open(&setup, &info);
     expect_before(view.fs(), source);
     change_all(view.fs(), source);
@@ -352,7 +352,7 @@ fn what_cannot_be_cloned_is_refused_and_leaves_nothing() {
     assert_eq!(clone_trees(&setup), 0);
     let info = make(source, "copy").unwrap();
     let view = open(&setup, &info);
-    let snapshot = view.fs().create_snapshot(source, "s");
+    let snapshot = view.fs().snapshots().create(source, "s");
     assert!(matches!(snapshot, Err(FsError::Unsupported)));
     setup.check();
 }

@@ -235,10 +235,10 @@ fn those_of_a_snapshot_begin_at_its_moment_with_back_rows_and_without() {
             grown.clone_all("first").expect("is made");
             while fs.put_back_rows_ahead().expect("they are put") {}
         }
-        fs.create_snapshot(grown.dir, "mon").expect("creates it");
+        fs.snapshots().create(grown.dir, "mon").expect("creates it");
         grown.put_in(&grown.copy, "f", b"later");
         grown.put_in(&grown.inner, "f", b"later");
-        let past = fs.open_snapshot("mon").expect("opens");
+        let past = fs.snapshots().open("mon").expect("opens");
         let source = CloneSource {
             fs: past.fs(),
             dir: grown.dir,

@@ -81,18 +81,18 @@ fn expect_before(view: &SnapshotView, inner: Ino) {
 fn it_shows_the_directory_as_it_was_whatever_changes_and_after_a_reopen() {
     let setup = setup();
     let inner = grow(&setup);
-    let info = setup.fs.create_snapshot(inner, "mon").unwrap();
+    let info = setup.fs.snapshots().create(inner, "mon").unwrap();
     assert_eq!(
         (&info.path[..], info.root, info.owner),
         (&b"d/e"[..], inner, 0)
     );
     change_all(&setup, inner);
-    expect_before(&setup.fs.open_snapshot("mon").unwrap(), inner);
+    expect_before(&setup.fs.snapshots().open("mon").unwrap(), inner);
     assert_eq!(setup.names(inner), ["new", "small"]);
     setup.check();
     let setup = setup.reopened();
-    assert_eq!(setup.fs.snapshots().unwrap(), [info]);
-    expect_before(&setup.fs.open_snapshot("mon").unwrap(), inner);
+    assert_eq!(setup.fs.snapshots().list().unwrap(), [info]);
+    expect_before(&setup.fs.snapshots().open("mon").unwrap(), inner);
     setup.check();
 }
 
@@ -100,13 +100,13 @@ fn it_shows_the_directory_as_it_was_whatever_changes_and_after_a_reopen() {
 fn two_snapshots_show_two_moments() {
     let setup = setup();
     let inner = grow(&setup);
-    let first = setup.fs.create_snapshot(inner, "first").unwrap();
+    let first = setup.fs.snapshots().create(inner, "first").unwrap();
     change_all(&setup, inner);
-    let second = setup.fs.create_snapshot(ROOT, "second").unwrap();
+    let second = setup.fs.snapshots().create(ROOT, "second").unwrap();
     setup.fs.unlink(&SUPER, at(inner, "new")).unwrap();
-    assert_eq!(setup.fs.snapshots().unwrap(), [first, second]);
-    expect_before(&setup.fs.open_snapshot("first").unwrap(), inner);
-    let view = setup.fs.open_snapshot("second").unwrap();
+    assert_eq!(setup.fs.snapshots().list().unwrap(), [first, second]);
+    expect_before(&setup.fs.snapshots().open("first").unwrap(), inner);
+    let view = setup.fs.snapshots().open("second").unwrap();
     assert_eq!((view.info().root, &view.info().path[..]), (ROOT, &b""[..]));
     assert_eq!(names_in(view.fs(), ROOT), ["moved"]);
     view.fs().lookup(at(ROOT, "moved")).unwrap();
@@ -120,8 +120,8 @@ fn two_snapshots_show_two_moments() {
 fn changes_in_it_are_refused() {
     let setup = setup();
     let inner = grow(&setup);
-    setup.fs.create_snapshot(inner, "mon").unwrap();
-    let view = setup.fs.open_snapshot("mon").unwrap();
+    setup.fs.snapshots().create(inner, "mon").unwrap();
+    let view = setup.fs.snapshots().open("mon").unwrap();
     let fs = view.fs();
     let small = fs.lookup(at(inner, "small")).unwrap().ino;
     let is_refused = |result: FsResult<()>| matches!(result, Err(FsError::ReadOnly));
@@ -136,8 +136,8 @@ fn changes_in_it_are_refused() {
         fs.create(&SUPER, at(inner, "new"), &new(0o644)).map(drop)
     ));
     assert!(is_refused(fs.unlink(&SUPER, at(inner, "small"))));
-    assert!(is_refused(fs.create_snapshot(inner, "again").map(drop)));
-    assert!(is_refused(fs.delete_snapshot("mon")));
+    assert!(is_refused(fs.snapshots().create(inner, "again").map(drop)));
+    assert!(is_refused(fs.snapshots().delete("mon")));
     fs.close().unwrap();
     expect_before(&view, inner);
 }
@@ -146,20 +146,20 @@ fn changes_in_it_are_refused() {
 fn a_deleted_one_frees_its_name_and_is_readable_where_it_is_open() {
     let setup = setup();
     let inner = grow(&setup);
-    setup.fs.create_snapshot(inner, "mon").unwrap();
-    let open = setup.fs.open_snapshot("mon").unwrap();
+    setup.fs.snapshots().create(inner, "mon").unwrap();
+    let open = setup.fs.snapshots().open("mon").unwrap();
     change_all(&setup, inner);
-    setup.fs.delete_snapshot("mon").unwrap();
+    setup.fs.snapshots().delete("mon").unwrap();
     expect_before(&open, inner);
     assert!(matches!(
-        setup.fs.open_snapshot("mon"),
+        setup.fs.snapshots().open("mon"),
         Err(FsError::NotFound)
     ));
     assert!(matches!(
-        setup.fs.delete_snapshot("mon"),
+        setup.fs.snapshots().delete("mon"),
         Err(FsError::NotFound)
     ));
-    let again = setup.fs.create_snapshot(inner, "mon").unwrap();
+    let again = setup.fs.snapshots().create(inner, "mon").unwrap();
     assert!(again.id > open.info().id, "numbers are not used again");
     assert_eq!(again.path, b"moved/e");
 }
@@ -168,31 +168,31 @@ fn a_deleted_one_frees_its_name_and_is_readable_where_it_is_open() {
 fn only_directories_with_a_name_have_one() {
     let setup = setup();
     let file = setup.file(ROOT, "file").ino;
-    let refused = setup.fs.create_snapshot(file, "x");
+    let refused = setup.fs.snapshots().create(file, "x");
     assert!(matches!(refused, Err(FsError::NotDir)), "{refused:?}");
     let gone = setup.dir(ROOT, "gone").ino;
     setup.fs.remove_dir(&SUPER, at(ROOT, "gone")).unwrap();
-    let refused = setup.fs.create_snapshot(gone, "x");
+    let refused = setup.fs.snapshots().create(gone, "x");
     assert!(matches!(refused, Err(FsError::NotFound)), "{refused:?}");
-    let refused = setup.fs.create_snapshot(Ino(999), "x");
+    let refused = setup.fs.snapshots().create(Ino(999), "x");
     assert!(matches!(refused, Err(FsError::Stale(_))), "{refused:?}");
-    assert_eq!(setup.fs.snapshots().unwrap(), []);
+    assert_eq!(setup.fs.snapshots().list().unwrap(), []);
 }
 
 #[test]
 fn names_are_checked_and_taken_once() {
     let setup = setup();
     for name in ["", ".", "..", "a/b", "a\0"] {
-        let refused = setup.fs.create_snapshot(ROOT, name);
+        let refused = setup.fs.snapshots().create(ROOT, name);
         assert!(matches!(refused, Err(FsError::Invalid(_))), "{name:?}");
     }
     let longest = "x".repeat(SNAPSHOT_NAME_BYTES_MAX);
-    setup.fs.create_snapshot(ROOT, &longest).unwrap();
-    let refused = setup.fs.create_snapshot(ROOT, &(longest + "x"));
+    setup.fs.snapshots().create(ROOT, &longest).unwrap();
+    let refused = setup.fs.snapshots().create(ROOT, &(longest + "x"));
     assert!(matches!(refused, Err(FsError::NameTooLong)));
-    setup.fs.create_snapshot(ROOT, "\u{e9}").unwrap();
+    setup.fs.snapshots().create(ROOT, "\u{e9}").unwrap();
     assert!(matches!(
-        setup.fs.create_snapshot(ROOT, "\u{e9}"),
+        setup.fs.snapshots().create(ROOT, "\u{e9}"),
         Err(FsError::Exists)
     ));
 }
@@ -201,16 +201,16 @@ fn names_are_checked_and_taken_once() {
 fn one_below_a_closed_directory_is_private() {
     let setup = setup();
     let inner = grow(&setup);
-    setup.fs.create_snapshot(inner, "open").unwrap();
+    setup.fs.snapshots().create(inner, "open").unwrap();
     let dir = setup.lookup(ROOT, "d").unwrap().ino;
     let set = SetAttr {
         perm: Some(0o750),
         ..SetAttr::default()
     };
     setup.fs.set_attr(&SUPER, dir, &set).unwrap();
-    setup.fs.create_snapshot(inner, "closed").unwrap();
-    setup.fs.create_snapshot(dir, "itself").unwrap();
-    let is_private = |name| setup.fs.open_snapshot(name).unwrap().is_private();
+    setup.fs.snapshots().create(inner, "closed").unwrap();
+    setup.fs.snapshots().create(dir, "itself").unwrap();
+    let is_private = |name| setup.fs.snapshots().open(name).unwrap().is_private();
     assert!(!is_private("open"), "as it was then");
     assert!(is_private("closed"));
     assert!(!is_private("itself"), "its own mode counts inside");
@@ -221,12 +221,12 @@ fn pins_of_others_are_no_snapshots_and_damaged_ones_can_be_deleted() {
     let setup = setup();
     setup.engine.create_pin("other", b"").unwrap();
     setup.engine.create_pin("fs/damaged", b"no record").unwrap();
-    assert_eq!(setup.fs.snapshots().unwrap(), []);
+    assert_eq!(setup.fs.snapshots().list().unwrap(), []);
     assert!(matches!(
-        setup.fs.open_snapshot("damaged"),
+        setup.fs.snapshots().open("damaged"),
         Err(FsError::NotFound)
     ));
-    setup.fs.delete_snapshot("damaged").unwrap();
+    setup.fs.snapshots().delete("damaged").unwrap();
     let pins = setup.engine.pins().unwrap();
     assert_eq!(pins.len(), 1);
     assert!(matches!(
@@ -239,6 +239,6 @@ fn pins_of_others_are_no_snapshots_and_damaged_ones_can_be_deleted() {
 fn a_store_with_large_files_beside_it_takes_none() {
     let setup = setup_external();
     large(&setup, "large");
-    let refused = setup.fs.create_snapshot(ROOT, "x");
+    let refused = setup.fs.snapshots().create(ROOT, "x");
     assert!(matches!(refused, Err(FsError::Unsupported)), "{refused:?}");
 }

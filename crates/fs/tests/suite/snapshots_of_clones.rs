@@ -111,15 +111,22 @@ fn a_directory_that_a_clone_lies_at_or_above_has_no_snapshot() {
         .expect("is there")
         .ino;
     let pins = setup.fs.engine().pins().expect("they are listed").len();
-    let made = setup.fs.create_snapshot(graft, "at");
+    let made = setup.fs.snapshots().create(graft, "at");
     assert!(matches!(made, Err(FsError::Stale(_))), "{made:?}");
     // No mount shows what mainline has there.
     let below = setup.dir(graft, "below").ino;
-    let made = setup.fs.create_snapshot(below, "below");
+    let made = setup.fs.snapshots().create(below, "below");
     assert!(matches!(made, Err(FsError::Stale(_))), "{made:?}");
     let left = setup.fs.engine().pins().expect("they are listed");
     assert_eq!(left.len(), pins, "no pin was left");
-    assert!(setup.fs.snapshots().expect("they are listed").is_empty());
+    assert!(
+        setup
+            .fs
+            .snapshots()
+            .list()
+            .expect("they are listed")
+            .is_empty()
+    );
 }
 
 #[test]
@@ -128,10 +135,10 @@ fn a_snapshot_shows_the_clones_in_its_directory_as_they_were() {
     grown.put_in(&grown.copy, b"v2");
     grown.put_in(&grown.inner, b"v3");
     let fs = &grown.setup.fs;
-    fs.create_snapshot(grown.dir, "mon").expect("creates it");
+    fs.snapshots().create(grown.dir, "mon").expect("creates it");
     grown.put_in(&grown.copy, b"later");
     grown.put_in(&grown.inner, b"later");
-    let view = fs.open_snapshot("mon").expect("opens");
+    let view = fs.snapshots().open("mon").expect("opens");
     let [copy, inner] = clones_in(&view);
     assert_eq!(text(copy.fs(), copy.root()), b"v2");
     assert_eq!(text(inner.fs(), inner.root()), b"v3");
@@ -148,22 +155,22 @@ fn it_shows_them_after_they_are_removed_and_in_the_next_life() {
     let grown = grown();
     grown.put_in(&grown.copy, b"v2");
     let fs = &grown.setup.fs;
-    fs.create_snapshot(grown.dir, "mon").expect("creates it");
-    let before = clones_in(&fs.open_snapshot("mon").expect("opens"));
+    fs.snapshots().create(grown.dir, "mon").expect("creates it");
+    let before = clones_in(&fs.snapshots().open("mon").expect("opens"));
     let before = before.map(|part| part.number(part.root()));
     grown.destroy_copy();
     assert!(fs.clones().is_empty());
     let grown = grown.reopened();
     let fs = &grown.setup.fs;
     // A number that a front end has from the life before.
-    let view = fs.open_snapshot("mon").expect("opens");
+    let view = fs.snapshots().open("mon").expect("opens");
     let (copy, root) = view.part(before[0]).expect("it is known");
     assert_eq!((copy.root(), root), (grown.copy.root, grown.copy.root));
     assert_eq!(text(copy.fs(), root), b"v2");
     let after = clones_in(&view).map(|part| part.number(part.root()));
     assert_eq!(after, before);
     drop(view);
-    fs.delete_snapshot("mon").expect("deletes it");
+    fs.snapshots().delete("mon").expect("deletes it");
     grown.setup.check();
 }
 
@@ -172,7 +179,7 @@ fn a_snapshot_of_a_directory_in_a_clone_has_the_path_through_it() {
     let grown = grown();
     let fs = &grown.setup.fs;
     let inner = fs.open_clone(grown.inner.number).expect("opens");
-    let made = fs.create_snapshot_in(&inner, grown.src, "mon");
+    let made = fs.snapshots().create_in(&inner, grown.src, "mon");
     let made = made.expect("creates it");
     assert_eq!(made.path, b"d/copy/inner");
     assert_eq!((made.view, made.root), (grown.inner.number, grown.src));
@@ -180,7 +187,7 @@ fn a_snapshot_of_a_directory_in_a_clone_has_the_path_through_it() {
     drop(inner);
     grown.destroy_copy();
     let grown = grown.reopened();
-    let view = grown.setup.fs.open_snapshot("mon").expect("opens");
+    let view = grown.setup.fs.snapshots().open("mon").expect("opens");
     assert_eq!(view.info(), &made);
     assert_eq!(text(view.fs(), grown.src), b"v1");
     let (part, dir) = view.part(made.root).expect("it is known");
@@ -198,9 +205,10 @@ fn a_closed_directory_above_the_clone_makes_its_snapshot_private() {
     };
     fs.set_attr(&SUPER, grown.dir, &mode).expect("sets it");
     let copy = fs.open_clone(grown.copy.number).expect("opens");
-    fs.create_snapshot_in(&copy, grown.copy.root, "mon")
+    fs.snapshots()
+        .create_in(&copy, grown.copy.root, "mon")
         .expect("creates it");
-    assert!(fs.open_snapshot("mon").expect("opens").is_private());
+    assert!(fs.snapshots().open("mon").expect("opens").is_private());
 }
 
 /// The library reaches what the directory of a clone holds in its own file system; a mount does
@@ -214,15 +222,20 @@ fn a_clone_below_another_one_has_no_snapshots_and_leaves_none_for_a_moment() {
     let source = live(fs, grown.src);
     let below = fs.make_clone(&SUPER, &source, at(hidden, "below"));
     let below = below.expect("makes a clone");
-    let pin = |name: &str| fs.create_snapshot(grown.src, name).expect("creates it").id;
+    let pin = |name: &str| {
+        fs.snapshots()
+            .create(grown.src, name)
+            .expect("creates it")
+            .id
+    };
     let before = pin("before");
     let clone = fs.open_clone(below.number).expect("opens");
-    let refused = fs.create_snapshot_in(&clone, below.root, "mon");
+    let refused = fs.snapshots().create_in(&clone, below.root, "mon");
     assert!(matches!(refused, Err(FsError::Stale(_))), "{refused:?}");
     let copy = fs.open_clone(grown.copy.number).expect("opens");
     let look_up = copy.fs().look_up_number(grown.inner.graft);
     look_up.expect("is there");
-    let refused = fs.create_snapshot_in(&copy, grown.inner.graft, "mon");
+    let refused = fs.snapshots().create_in(&copy, grown.inner.graft, "mon");
     assert!(matches!(refused, Err(FsError::Stale(_))), "{refused:?}");
     copy.fs().forget(grown.inner.graft, 1);
     assert_eq!(pin("after").0, before.0 + 1, "no pin came and went");
@@ -233,10 +246,10 @@ fn what_is_made_of_such_snapshots_is_refused_or_right() {
     let grown = grown();
     let fs = &grown.setup.fs;
     grown.put_in(&grown.copy, b"v2");
-    fs.create_snapshot(grown.dir, "mon").expect("creates it");
+    fs.snapshots().create(grown.dir, "mon").expect("creates it");
     grown.put_in(&grown.copy, b"later");
     let clone = |name: &str| {
-        let view = fs.open_snapshot("mon").expect("opens");
+        let view = fs.snapshots().open("mon").expect("opens");
         let [copy, _] = clones_in(&view);
         let source = CloneSource {
             fs: copy.fs(),
@@ -270,11 +283,12 @@ fn a_snapshot_of_a_removed_clone_is_not_cloned_while_its_trees_are_left() {
     let grown = grown();
     let fs = &grown.setup.fs;
     let copy = fs.open_clone(grown.copy.number).expect("opens");
-    fs.create_snapshot_in(&copy, grown.copy.root, "mon")
+    fs.snapshots()
+        .create_in(&copy, grown.copy.root, "mon")
         .expect("creates it");
     drop(copy);
     let clone = |name: &str| {
-        let view = fs.open_snapshot("mon").expect("opens");
+        let view = fs.snapshots().open("mon").expect("opens");
         let source = CloneSource {
             fs: view.fs(),
             dir: grown.copy.root,

@@ -27,6 +27,9 @@ pub(super) fn make_room(fs: &FileSystem, mark: u64) -> bool {
 
 pub(super) fn start(chore: &Chore, fs: &Arc<FileSystem>) {
     let fs = Arc::clone(fs);
+    if fs.has_more_to_reclaim() {
+        chore.note();
+    }
     chore.start(move |_| {
         match fs.reclaim() {
             Ok(0) => {}
@@ -35,8 +38,12 @@ pub(super) fn start(chore: &Chore, fs: &Arc<FileSystem>) {
             Err(FsError::Ended) => {}
             Err(error) => {
                 tracing::warn!(%error, "forgotten files were not removed; tried again later");
+                return Left::Nothing;
             }
         }
-        Left::Nothing
+        match fs.has_more_to_reclaim() {
+            true => Left::More,
+            false => Left::Nothing,
+        }
     });
 }

@@ -122,7 +122,9 @@ impl Views {
             .get_attr(Ino::ROOT)
             .map_or(Timestamp(0), |root| root.btime);
         Self {
-            has_slots: fs.takes_snapshots() || fs.takes_clones() || fs.transactions().can_begin(),
+            has_slots: fs.snapshots().are_supported()
+                || fs.takes_clones()
+                || fs.transactions().can_begin(),
             clones: Arc::new(OpenClones::new(Arc::clone(&fs), mainline.options)),
             transactions: Transactions::new(Arc::clone(&fs), mainline.options),
             announced: Announcements::new(),
@@ -416,7 +418,7 @@ impl Views {
     ) -> Answer<()> {
         let mut snapshots = match dir.of() {
             _ if dir == ControlDir::History => self.moments()?,
-            Some(_) if self.has_slots => self.mainline.fs().snapshots().or_errno()?,
+            Some(_) if self.has_slots => self.mainline.fs().snapshots().list().or_errno()?,
             _ => Vec::new(),
         };
         if let ControlDir::SnapshotsOf(of) = dir {
@@ -468,7 +470,7 @@ impl Views {
         past.is_root(ino).then(|| {
             let opened = past.view().info();
             // As it is now: holds come and go.
-            let now = self.mainline.fs().snapshot(&opened.name);
+            let now = self.mainline.fs().snapshots().get(&opened.name);
             let now = now.ok().filter(|info| info.id == opened.id);
             (self.describe)(now.as_ref().unwrap_or(opened))
         })

@@ -39,9 +39,11 @@ impl<'a> Input<'a> {
         let mut header = [0; SEND_HEADER_BYTES];
         fill(self.from, &mut header, at)?;
         let len = self.decoder.body_len(&header).map_err(fail)?;
+        debug_assert!(at >= SEND_HEAD_BYTES as u64, "records follow the head");
         self.body.resize(len, 0);
         fill(self.from, &mut self.body, at + SEND_HEADER_BYTES as u64)?;
         self.at = at + (SEND_HEADER_BYTES + len) as u64;
+        debug_assert!(self.at > at && self.body.len() == len, "a record was read");
         self.decoder.record(&header, &self.body).map_err(fail)
     }
 }

@@ -1,10 +1,11 @@
 //! Single fields of hashes.
 
-use super::{Call, ONE_KEY, Outcome, READ, READ_TOGETHER_MAX, Spec, WRITE, float, integer};
+use super::{Call, ONE_KEY, Outcome, READ, Spec, WRITE, float, integer};
 use crate::error::CommandError;
+use crate::keyspace::FETCHED_MAX;
 use crate::number;
 use bytes::Bytes;
-use stitch_format::redis::Kind;
+use stitch_format::redis::{FIELD, Kind};
 
 pub(super) const SPECS: &[Spec] = &[
     Spec::new("HGET", 3, READ, ONE_KEY, hget),
@@ -32,12 +33,16 @@ fn hget(call: &mut Call<'_, '_>) -> Outcome {
 fn hmget(call: &mut Call<'_, '_>) -> Outcome {
     let open = call.keys.open_collection(call.args[1], Kind::Hash)?;
     call.reply.array(call.args.len() - 2);
-    for fields in call.args[2..].chunks(READ_TOGETHER_MAX) {
-        let values = match &open {
-            Some(open) => call.keys.fields(open.collection, fields)?,
-            None => vec![None; fields.len()],
-        };
-        for value in values {
+    for fields in call.args[2..].chunks(FETCHED_MAX) {
+        if let Some(open) = &open {
+            let names = fields.iter().copied();
+            call.keys.fetch_members(open.collection, FIELD, names)?;
+        }
+        for field in fields {
+            let value = match &open {
+                Some(open) => call.keys.field(open.collection, field)?,
+                None => None,
+            };
             call.reply.bulk_or_null(value.as_deref());
         }
     }

@@ -2,6 +2,7 @@
 
 use super::{Call, ONE_KEY, Outcome, READ, Spec, WRITE, is_word};
 use crate::error::CommandError;
+use crate::keyspace::FETCHED_MAX;
 use std::ops::ControlFlow;
 use stitch_db::Direction;
 use stitch_format::redis::{FIELD, Kind};
@@ -29,8 +30,12 @@ fn hset(call: &mut Call<'_, '_>) -> Outcome {
     }
     let mut open = call.keys.collection_or_new(call.args[1], Kind::Hash)?;
     let mut added = 0;
-    for pair in call.args[2..].chunks_exact(2) {
-        added += u64::from(call.keys.set_field(&mut open, pair[0], pair[1])?);
+    for pairs in call.args[2..].chunks(2 * FETCHED_MAX) {
+        let fields = pairs.iter().copied().step_by(2);
+        call.keys.fetch_members(open.collection, FIELD, fields)?;
+        for pair in pairs.chunks_exact(2) {
+            added += u64::from(call.keys.set_field(&mut open, pair[0], pair[1])?);
+        }
     }
     call.keys.finish(call.args[1], &open)?;
     if is_old_form {
@@ -44,8 +49,12 @@ fn hset(call: &mut Call<'_, '_>) -> Outcome {
 fn hdel(call: &mut Call<'_, '_>) -> Outcome {
     let mut removed = 0;
     if let Some(mut open) = call.keys.open_collection(call.args[1], Kind::Hash)? {
-        for field in &call.args[2..] {
-            removed += u64::from(call.keys.remove_field(&mut open, field)?);
+        for fields in call.args[2..].chunks(FETCHED_MAX) {
+            let names = fields.iter().copied();
+            call.keys.fetch_members(open.collection, FIELD, names)?;
+            for field in fields {
+                removed += u64::from(call.keys.remove_field(&mut open, field)?);
+            }
         }
         if removed > 0 {
             call.keys.finish(call.args[1], &open)?;

@@ -1,9 +1,8 @@
 //! Keys of any type.
 
-use super::{
-    ALL_KEYS, Call, NO_KEYS, ONE_KEY, Outcome, READ, READ_TOGETHER_MAX, Spec, WRITE, is_word,
-};
+use super::{ALL_KEYS, Call, NO_KEYS, ONE_KEY, Outcome, READ, Spec, WRITE, is_word};
 use crate::error::CommandError;
+use crate::keyspace::FETCHED_MAX;
 use stitch_format::redis::Kind;
 
 pub(super) const SPECS: &[Spec] = &[
@@ -23,8 +22,11 @@ pub(super) const SPECS: &[Spec] = &[
 
 fn del(call: &mut Call<'_, '_>) -> Outcome {
     let mut count = 0;
-    for key in &call.args[1..] {
-        count += u64::from(call.keys.remove(key)?);
+    for keys in call.args[1..].chunks(FETCHED_MAX) {
+        call.keys.fetch_keys(keys.iter().copied())?;
+        for key in keys {
+            count += u64::from(call.keys.remove(key)?);
+        }
     }
     call.reply.count(count);
     Ok(())
@@ -32,8 +34,11 @@ fn del(call: &mut Call<'_, '_>) -> Outcome {
 
 fn exists(call: &mut Call<'_, '_>) -> Outcome {
     let mut count = 0;
-    for keys in call.args[1..].chunks(READ_TOGETHER_MAX) {
-        count += call.keys.values(keys)?.iter().flatten().count() as u64;
+    for keys in call.args[1..].chunks(FETCHED_MAX) {
+        call.keys.fetch_keys(keys.iter().copied())?;
+        for key in keys {
+            count += u64::from(call.keys.value(key)?.is_some());
+        }
     }
     call.reply.count(count);
     Ok(())
@@ -57,6 +62,7 @@ fn kind(call: &mut Call<'_, '_>) -> Outcome {
 
 fn rename(call: &mut Call<'_, '_>) -> Outcome {
     let (from, to) = (call.args[1], call.args[2]);
+    call.keys.fetch_keys([from, to].into_iter())?;
     let value = call.keys.value(from)?.ok_or(CommandError::NO_KEY)?;
     call.keys.rename(from, &value, to)?;
     call.reply.ok();
@@ -65,6 +71,7 @@ fn rename(call: &mut Call<'_, '_>) -> Outcome {
 
 fn renamenx(call: &mut Call<'_, '_>) -> Outcome {
     let (from, to) = (call.args[1], call.args[2]);
+    call.keys.fetch_keys([from, to].into_iter())?;
     let value = call.keys.value(from)?.ok_or(CommandError::NO_KEY)?;
     let is_free = call.keys.value(to)?.is_none();
     if is_free {
@@ -97,6 +104,7 @@ fn copy(call: &mut Call<'_, '_>) -> Outcome {
         ));
     }
     call.keys.check_name(to)?;
+    call.keys.fetch_keys([from, to].into_iter())?;
     let value = call.keys.value(from)?;
     let is_free = call.keys.value(to)?.is_none();
     let Some(value) = value.filter(|_| is_free || replaces) else {

@@ -128,14 +128,14 @@ fn command(call: &mut Call<'_, '_>) -> Outcome {
     match call.args[1..] {
         [] => {
             call.reply.array(table().len());
-            for spec in table().values() {
+            for spec in table().specs() {
                 describe(call, spec);
             }
         }
         [word] if is_word(word, "COUNT") => call.reply.count(table().len() as u64),
         [word] if is_word(word, "LIST") => {
             call.reply.array(table().len());
-            for spec in table().values() {
+            for spec in table().specs() {
                 call.reply.bulk(spec.name.to_ascii_lowercase().as_bytes());
             }
         }

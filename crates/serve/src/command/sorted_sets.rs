@@ -1,12 +1,11 @@
 //! Sorted sets: members with scores, but for ranges of them.
 
-use super::{
-    Call, ONE_KEY, Outcome, READ, READ_TOGETHER_MAX, Spec, WRITE, float, integer, is_word,
-};
+use super::{Call, ONE_KEY, Outcome, READ, Spec, WRITE, float, integer, is_word};
 use crate::error::CommandError;
+use crate::keyspace::FETCHED_MAX;
 use std::ops::ControlFlow;
 use stitch_db::Direction;
-use stitch_format::redis::{self, Collection, Kind, SCORE};
+use stitch_format::redis::{self, Collection, Kind, MEMBER, SCORE};
 
 pub(super) const SPECS: &[Spec] = &[
     Spec::new("ZADD", -4, WRITE, ONE_KEY, zadd),
@@ -93,7 +92,12 @@ fn zadd(call: &mut Call<'_, '_>) -> Outcome {
     let key = call.args[1];
     let mut open = call.keys.collection_or_new(key, Kind::SortedSet)?;
     let (mut added, mut changed, mut incremented) = (0, 0, None);
-    for (pair, score) in pairs.chunks_exact(2).zip(scores) {
+    for (index, (pair, score)) in pairs.chunks_exact(2).zip(scores).enumerate() {
+        if index.is_multiple_of(FETCHED_MAX) {
+            let rest = pairs[2 * index + 1..].iter().copied();
+            let members = rest.step_by(2).take(FETCHED_MAX);
+            call.keys.fetch_members(open.collection, MEMBER, members)?;
+        }
         let member = pair[1];
         let old = call.keys.score(open.collection, member)?;
         let score = match old {
@@ -149,10 +153,14 @@ fn zincrby(call: &mut Call<'_, '_>) -> Outcome {
 fn zrem(call: &mut Call<'_, '_>) -> Outcome {
     let mut removed = 0;
     if let Some(mut open) = call.keys.open_collection(call.args[1], Kind::SortedSet)? {
-        for member in &call.args[2..] {
-            if let Some(score) = call.keys.score(open.collection, member)? {
-                call.keys.remove_member(&mut open, member, score);
-                removed += 1;
+        for members in call.args[2..].chunks(FETCHED_MAX) {
+            let names = members.iter().copied();
+            call.keys.fetch_members(open.collection, MEMBER, names)?;
+            for member in members {
+                if let Some(score) = call.keys.score(open.collection, member)? {
+                    call.keys.remove_member(&mut open, member, score);
+                    removed += 1;
+                }
             }
         }
         if removed > 0 {
@@ -185,12 +193,16 @@ fn zscore(call: &mut Call<'_, '_>) -> Outcome {
 fn zmscore(call: &mut Call<'_, '_>) -> Outcome {
     let open = call.keys.open_collection(call.args[1], Kind::SortedSet)?;
     call.reply.array(call.args.len() - 2);
-    for members in call.args[2..].chunks(READ_TOGETHER_MAX) {
-        let scores = match &open {
-            Some(open) => call.keys.scores(open.collection, members)?,
-            None => vec![None; members.len()],
-        };
-        for score in scores {
+    for members in call.args[2..].chunks(FETCHED_MAX) {
+        if let Some(open) = &open {
+            let names = members.iter().copied();
+            call.keys.fetch_members(open.collection, MEMBER, names)?;
+        }
+        for member in members {
+            let score = match &open {
+                Some(open) => call.keys.score(open.collection, member)?,
+                None => None,
+            };
             match score {
                 Some(score) => call.reply.float(score),
                 None => call.reply.null(),

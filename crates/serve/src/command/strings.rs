@@ -1,11 +1,10 @@
 //! Strings.
 
 use super::{
-    ALL_KEYS, Call, ONE_KEY, Outcome, READ, READ_TOGETHER_MAX, Spec, WRITE, expiry, index_range,
-    integer, is_word,
+    ALL_KEYS, Call, ONE_KEY, Outcome, READ, Spec, WRITE, expiry, index_range, integer, is_word,
 };
 use crate::error::CommandError;
-use crate::keyspace::Value;
+use crate::keyspace::{FETCHED_MAX, Value};
 
 pub(super) const SPECS: &[Spec] = &[
     Spec::new("GET", 2, READ, ONE_KEY, get),
@@ -229,9 +228,10 @@ fn setrange(call: &mut Call<'_, '_>) -> Outcome {
 
 fn mget(call: &mut Call<'_, '_>) -> Outcome {
     call.reply.array(call.args.len() - 1);
-    for keys in call.args[1..].chunks(READ_TOGETHER_MAX) {
-        for value in call.keys.values(keys)? {
-            let value = value.filter(is_string);
+    for keys in call.args[1..].chunks(FETCHED_MAX) {
+        call.keys.fetch_keys(keys.iter().copied())?;
+        for key in keys {
+            let value = call.keys.value(key)?.filter(is_string);
             call.reply
                 .bulk_or_null(value.as_ref().map(|value| &value.body[..]));
         }
@@ -253,9 +253,12 @@ fn check_pairs(call: &Call<'_, '_>, name: &str) -> Outcome {
 }
 
 fn set_pairs(call: &mut Call<'_, '_>) -> Outcome {
-    for pair in call.args[1..].chunks_exact(2) {
-        let old = call.keys.value(pair[0])?;
-        call.keys.set_string(pair[0], old.as_ref(), pair[1], 0)?;
+    for pairs in call.args[1..].chunks(2 * FETCHED_MAX) {
+        call.keys.fetch_keys(pairs.iter().copied().step_by(2))?;
+        for pair in pairs.chunks_exact(2) {
+            let old = call.keys.value(pair[0])?;
+            call.keys.set_string(pair[0], old.as_ref(), pair[1], 0)?;
+        }
     }
     Ok(())
 }
@@ -269,10 +272,13 @@ fn mset(call: &mut Call<'_, '_>) -> Outcome {
 
 fn msetnx(call: &mut Call<'_, '_>) -> Outcome {
     check_pairs(call, "msetnx")?;
-    for pair in call.args[1..].chunks_exact(2) {
-        if call.keys.value(pair[0])?.is_some() {
-            call.reply.flag(false);
-            return Ok(());
+    for pairs in call.args[1..].chunks(2 * FETCHED_MAX) {
+        call.keys.fetch_keys(pairs.iter().copied().step_by(2))?;
+        for pair in pairs.chunks_exact(2) {
+            if call.keys.value(pair[0])?.is_some() {
+                call.reply.flag(false);
+                return Ok(());
+            }
         }
     }
     set_pairs(call)?;

@@ -5,6 +5,7 @@
 
 use super::{ALL_KEYS, AT_ONCE, Call, NO_KEYS, Outcome, READ, Spec, WRITE};
 use crate::error::CommandError;
+use crate::keyspace::FETCHED_MAX;
 
 pub(super) const SPECS: &[Spec] = &[
     Spec::new("MULTI", 1, AT_ONCE, NO_KEYS, multi),
@@ -73,8 +74,12 @@ fn exec(call: &mut Call<'_, '_>) -> Outcome {
         ));
     }
     // A watched key that has expired has changed: looking at it removes it.
-    for key in call.keys.watches.keys(client) {
-        call.keys.value(&key)?;
+    let watched = call.keys.watches.keys(client);
+    for keys in watched.chunks(FETCHED_MAX) {
+        call.keys.fetch_keys(keys.iter().map(Vec::as_slice))?;
+        for key in keys {
+            call.keys.value(key)?;
+        }
     }
     let has_changed = call.keys.watches.has_changed(client);
     call.keys.watches.unwatch(client);
@@ -128,10 +133,13 @@ fn watch(call: &mut Call<'_, '_>) -> Outcome {
     if call.keys.watches.count(client) + call.args.len() > WATCHED_MAX {
         return Err(CommandError::text("ERR too many watched keys"));
     }
-    for key in &call.args[1..] {
-        // One that has expired already is missing from the beginning.
-        call.keys.remove_over(key)?;
-        call.keys.watches.watch(client, key);
+    for keys in call.args[1..].chunks(FETCHED_MAX) {
+        call.keys.fetch_keys(keys.iter().copied())?;
+        for key in keys {
+            // One that has expired already is missing from the beginning.
+            call.keys.remove_over(key)?;
+            call.keys.watches.watch(client, key);
+        }
     }
     call.reply.ok();
     Ok(())

@@ -61,6 +61,7 @@ impl Keyspace {
     /// Stores the count of a collection that has changed, or removes the key of one that is empty
     /// now.
     pub(crate) fn finish(&mut self, key: &[u8], open: &OpenCollection) -> Result<(), CommandError> {
+        debug_assert!(open.old.is_some() || open.collection.number >= self.totals.next_collection);
         match (&open.old, open.collection.count) {
             (None, 0) => Ok(()),
             (Some(old), 0) => self.remove_value(key, old),
@@ -89,14 +90,19 @@ impl Keyspace {
             .get(&redis::member_row(hash.number, FIELD, field))?)
     }
 
-    /// Returns the values of several fields, in the order of `fields`.
-    pub(crate) fn fields(
-        &self,
-        hash: Collection,
-        fields: &[&[u8]],
-    ) -> Result<Vec<Option<Bytes>>, CommandError> {
-        let row = |field: &&[u8]| redis::member_row(hash.number, FIELD, field);
-        self.read_rows(fields, fields.iter().map(row).collect())
+    /// Reads the rows of several fields or members, by their mark, as [`Self::fetch_keys`] does
+    /// those of keys.
+    pub(crate) fn fetch_members<'n>(
+        &mut self,
+        collection: Collection,
+        mark: u8,
+        names: impl Iterator<Item = &'n [u8]>,
+    ) -> Result<(), CommandError> {
+        debug_assert!([FIELD, MEMBER].contains(&mark), "rows with a name");
+        let named = names.filter(|name| name.len() <= self.key_bytes_max);
+        let row = |name| redis::member_row(collection.number, mark, name);
+        let rows = named.map(row).collect();
+        Ok(self.rows.fetch(rows)?)
     }
 
     /// Sets a field. Returns whether it is new.
@@ -140,18 +146,6 @@ impl Keyspace {
             .rows
             .get(&redis::member_row(set.number, MEMBER, member))?;
         stored.map(|bytes| score_of(&bytes)).transpose()
-    }
-
-    /// Returns the scores of several members, in the order of `members`.
-    pub(crate) fn scores(
-        &self,
-        set: Collection,
-        members: &[&[u8]],
-    ) -> Result<Vec<Option<f64>>, CommandError> {
-        let row = |member: &&[u8]| redis::member_row(set.number, MEMBER, member);
-        let rows = self.read_rows(members, members.iter().map(row).collect())?;
-        let score = |row: Option<Bytes>| row.map(|row| score_of(&row)).transpose();
-        rows.into_iter().map(score).collect()
     }
 
     /// Sets a member's score, which is `old` by now.

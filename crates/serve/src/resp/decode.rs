@@ -140,6 +140,8 @@ impl Decoder {
             self.bulk = None;
             self.left = Some(left - 1);
         }
+        debug_assert!(self.at <= input.len(), "the command lies in the input");
+        debug_assert!(self.bulk.is_none(), "its last argument was taken");
         Decoded::Command(self.at)
     }
 
@@ -196,8 +198,16 @@ impl Decoder {
     }
 }
 
+/// Digits of which every number fits.
+const DIGITS_MAX: usize = 18;
+
 /// A decimal number without leading or trailing anything.
 fn number(text: &[u8]) -> Option<i64> {
+    if (1..=DIGITS_MAX).contains(&text.len()) && text.iter().all(u8::is_ascii_digit) {
+        // As good as every number of a client.
+        let digits = text.iter().map(|byte| i64::from(byte - b'0'));
+        return Some(digits.fold(0, |number, digit| 10 * number + digit));
+    }
     let is_plain = text.first().is_some_and(|byte| *byte != b'+');
     let text = std::str::from_utf8(text).ok().filter(|_| is_plain)?;
     text.parse().ok()

@@ -48,6 +48,7 @@ impl<'a> Reply<'a> {
 
     /// Takes back everything that was written from `position` on.
     pub(crate) fn rewind(&mut self, position: usize) {
+        debug_assert!(position <= self.out.len(), "it was written");
         self.out.truncate(position);
     }
 

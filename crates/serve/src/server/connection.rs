@@ -101,6 +101,8 @@ impl Connection {
                     let mut args: Vec<&[u8]> = Vec::with_capacity(self.decoder.count());
                     args.extend(self.decoder.args(input));
                     let at = self.output.len();
+                    debug_assert_eq!(args.len(), self.decoder.count(), "all arguments");
+                    debug_assert!(self.marks.last().is_none_or(|mark| mark.at <= at));
                     let kind = service.execute(&mut self.client, &args, &mut self.output);
                     if kind != ReplyKind::None {
                         self.marks.push(Mark { at, kind });
@@ -116,6 +118,7 @@ impl Connection {
     }
 
     fn take_input(&mut self, len: usize) {
+        debug_assert!(len <= self.input.len(), "commands lie in the input");
         if len < self.input.len() {
             self.input.drain(..len);
             return;
@@ -137,6 +140,7 @@ impl Connection {
         let Some(first) = self.marks.first().map(|mark| mark.at) else {
             return;
         };
+        debug_assert!(first <= self.output.len(), "marks lie in the output");
         let replies = self.output.split_off(first);
         let ends = self.marks.iter().skip(1).map(|mark| mark.at);
         let ends = ends.chain([first + replies.len()]);

@@ -110,6 +110,7 @@ impl EventLoop {
     }
 
     fn round(&mut self, ready: &[u64]) {
+        debug_assert!(self.in_round.is_empty(), "the last round has ended");
         self.service.begin_round();
         let mut runnable = std::mem::take(&mut self.runnable);
         for &number in ready {
@@ -231,6 +232,10 @@ impl EventLoop {
             tracing::warn!(%error, "a connection is refused: it cannot be waited for");
             return;
         }
+        debug_assert!(
+            number > self.listeners.len() as u64,
+            "behind those of listeners"
+        );
         self.next_number += 1;
         let client = self.service.connect();
         self.connections

@@ -36,9 +36,8 @@ clone that one side alone has, the name is.
 
 A clone is compared with what it is a clone of, a snapshot of that, or another
 clone of the same. Such a comparison takes as long as what was written since the
-clone was made. Clones that lie in the two are names and nothing else; where
-there are any, both sides are walked. Exit code 0, whether anything changed or
-not.
+clone was made. Clones that lie in the two are names and nothing else. Exit code
+0, whether anything changed or not.
 
 Examples:
   stitchfs diff mnt/.stitchfs/snap/mon

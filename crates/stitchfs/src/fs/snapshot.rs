@@ -23,7 +23,12 @@ impl Dir {
     /// # Cost
     /// One sync of the log.
     pub fn create_snapshot(&self, name: &str) -> Result<SnapshotInfo, StoreError> {
-        Ok(self.hold.open().fs.create_snapshot(self.hold.ino(), name)?)
+        Ok(self
+            .hold
+            .open()
+            .fs
+            .snapshots()
+            .create(self.hold.ino(), name)?)
     }
 }
 
@@ -33,7 +38,7 @@ impl Files {
     /// # Errors
     /// See [`StoreError`].
     pub fn snapshots(&self) -> Result<Vec<SnapshotInfo>, StoreError> {
-        Ok(self.open.fs.snapshots()?)
+        Ok(self.open.fs.snapshots().list()?)
     }
 
     /// Opens the directory of a snapshot as it was then. It can be read only, and stays readable
@@ -45,7 +50,7 @@ impl Files {
     /// # Cost
     /// A few point reads, and one for each name of the directory's path.
     pub fn open_snapshot(&self, name: &str) -> Result<Dir, StoreError> {
-        let view = self.open.fs.open_snapshot(name)?;
+        let view = self.open.fs.snapshots().open(name)?;
         self.dir_of(view)
     }
 
@@ -70,7 +75,7 @@ impl Files {
     /// # Durability
     /// On the medium when this returns.
     pub fn hold_snapshot(&self, name: &str, tag: &str) -> Result<(), StoreError> {
-        Ok(self.open.fs.hold_snapshot(name, tag)?)
+        Ok(self.open.fs.snapshots().hold(name, tag)?)
     }
 
     /// Releases a snapshot that is held under a tag.
@@ -81,7 +86,7 @@ impl Files {
     /// # Durability
     /// On the medium when this returns.
     pub fn release_snapshot(&self, name: &str, tag: &str) -> Result<(), StoreError> {
-        Ok(self.open.fs.release_snapshot(name, tag)?)
+        Ok(self.open.fs.snapshots().release(name, tag)?)
     }
 
     /// Deletes a snapshot. The space that only it needed comes back in the background.
@@ -92,6 +97,6 @@ impl Files {
     /// # Durability
     /// It is gone for good when this returns.
     pub fn delete_snapshot(&self, name: &str) -> Result<(), StoreError> {
-        Ok(self.open.fs.delete_snapshot(name)?)
+        Ok(self.open.fs.snapshots().delete(name)?)
     }
 }

@@ -21,7 +21,7 @@
 //! short delta does not help then: each takes a page and may free less. An edit that removes enough
 //! at once fits as a base.
 
-use super::{LogState, Place, VersionLog, keep_bytes};
+use super::{Before, LogState, Place, VersionLog, keep_bytes};
 use crate::{BackupLog, VolumeError};
 use stitch_base::Lsn;
 use stitch_format::version_object::{ObjectHeader, ObjectKind};
@@ -39,6 +39,9 @@ pub struct VersionChange<'a> {
     pub bytes_after: u64,
     /// True if the change may use the space that is reserved for making the version shorter.
     pub may_use_reserve: bool,
+    /// True if the change names blocks that no version before has named: they are made durable
+    /// before.
+    pub names_blocks: bool,
 }
 
 impl std::fmt::Debug for VersionChange<'_> {
@@ -160,7 +163,11 @@ impl VersionLog {
             debug_assert!(false, "a version is no longer than was said");
             return Err(self.full(payload.len() as u64));
         }
-        self.commit_at(&mut state, place, (kind, payload), log_start, log)
+        let before = match change.names_blocks || log_start > state.log_start {
+            true => Before::Device,
+            false => Before::Log,
+        };
+        self.commit_at(&mut state, place, (kind, payload), (log_start, before), log)
     }
 }
 

@@ -1,7 +1,8 @@
 //! What absorbs that move tables from a branch to its parent need of compactions.
 //!
 //! - *Flatten*: the branch is brought to few runs. A reader meets at most so many more of them in
-//!   the parent as the branch has.
+//!   the parent as the branch has. What is written in the order of its keys, as the rows of new
+//!   files are, has few runs already: tables of level 0 that do not overlap are one run.
 //! - *Place*: each table gets the deepest level of the parent above which nothing overlaps it, so
 //!   that what is written to new keys does not go through all levels once more.
 //!
@@ -23,8 +24,11 @@ use std::sync::Arc;
 use stitch_base::TreeId;
 use stitch_format::vt_manifest::TableMeta;
 
-/// Most runs of a branch that is flat: tables of level 0, and one deeper level.
+/// Most runs of a branch that is flat: tables that hold one key, and deeper levels.
 const RUNS_MAX: usize = 4;
+/// Most tables of level 0 of a branch that is flat: all may enter level 0 of the parent, and
+/// writers wait where that has too many.
+const LEVEL0_TABLES_MAX: usize = 8;
 
 /// A table that enters a tree.
 #[derive(Clone, Debug)]
@@ -56,15 +60,20 @@ impl Drop for Placing<'_> {
 }
 
 impl TreeVersion {
-    /// Reports whether it has few runs, and one level below level 0 at most: then tables that
-    /// overlap are newer as a whole, or older.
+    /// Reports whether it has few runs: the most tables of level 0 that hold one key, and the
+    /// deeper levels.
     pub(crate) fn is_flat(&self) -> bool {
         let deeper = self.levels[1..].iter().filter(|l| !l.tables.is_empty());
         let deeper = deeper.count();
-        deeper <= 1 && self.levels[0].tables.len() + deeper <= RUNS_MAX
+        let level0 = &self.levels[0].tables;
+        if level0.len() > LEVEL0_TABLES_MAX {
+            return false;
+        }
+        level0.len() + deeper <= RUNS_MAX || overlap_depth(level0) + deeper <= RUNS_MAX
     }
 
-    /// Every table with its level. Of two that overlap in a flat tree, the older one comes first.
+    /// Every table with its level. Of two that hold versions of one key, that with the older ones
+    /// comes first: versions move down oldest first, so a deeper level has older ones.
     pub(crate) fn oldest_first(&self) -> impl Iterator<Item = (usize, &Arc<TableHandle>)> {
         let levels = self.levels.iter().enumerate().rev();
         levels.flat_map(|(n, level)| level.tables.iter().rev().map(move |table| (n, table)))
@@ -133,6 +142,25 @@ impl Compactor {
     }
 }
 
+/// Returns the largest number of tables that may hold one key.
+fn overlap_depth(tables: &[Arc<TableHandle>]) -> usize {
+    // A range that ends where another one begins has none of its keys.
+    let edges = tables.iter().flat_map(|table| {
+        let meta = table.meta();
+        [(meta.smallest.clone(), 1), (end_of(meta), -1)]
+    });
+    let mut edges: Vec<(Vec<u8>, i8)> = edges.collect();
+    edges.sort_unstable();
+    let (mut depth, mut most) = (0_usize, 0);
+    for (_, step) in edges {
+        depth = depth.strict_add_signed(isize::from(step));
+        most = most.max(depth);
+    }
+    debug_assert_eq!(depth, 0, "each range ends");
+    debug_assert!(most <= tables.len(), "a table counts once");
+    most
+}
+
 /// The deepest level that a table may have, above all that it overlaps: no deeper than the tree is,
 /// or than the table was.
 fn deepest(
@@ -176,6 +204,58 @@ mod tests {
             .iter()
             .map(|(level, _)| usize::from(*level))
             .collect()
+    }
+
+    fn flat(version: &str) -> bool {
+        let version = text_version(version);
+        let tree = version.trees.values().next().expect("one tree");
+        tree.is_flat()
+    }
+
+    #[test]
+    fn tables_of_level_0_that_do_not_overlap_are_one_run() {
+        let apart = "tree 1\nL0 9 a..c 100\nL0 8 d..f 100\nL0 7 g..i 100\nL0 6 j..l 100";
+        let six = format!("{apart}\nL0 5 m..o 100\nL0 4 p..r 100");
+        assert!(flat(&six), "one run");
+        assert!(flat(&format!(
+            "{six}\nL0 3 a..r 100\nL0 2 e..h 100\nL2 1 a..c 9"
+        )));
+        let four = format!("{apart}\nL0 3 a..r 100\nL0 2 e..h 100\nL0 1 f..f 100");
+        assert!(flat(&four), "f is in four of them");
+        assert!(
+            !flat(&format!("{four}\nL2 30 a..c 100")),
+            "and one more level"
+        );
+        assert!(
+            !flat(&format!("{four}\nL0 30 f..g 100")),
+            "f is in five of them"
+        );
+        assert!(flat("tree 1\nL1 5 a..b 100\nL2 4 a..n 100"), "two levels");
+        let levels = (1..=5).map(|n| format!("\nL{n} {n} a..b 100"));
+        assert!(
+            !flat(&format!("tree 1{}", levels.collect::<String>())),
+            "five levels"
+        );
+    }
+
+    #[test]
+    fn tables_meet_where_one_ends_with_the_first_key_of_another() {
+        let tables = |text: &str| {
+            let version = text_version(text);
+            let tree = version.trees.values().next().expect("one tree");
+            overlap_depth(&tree.levels[0].tables)
+        };
+        assert_eq!(tables("tree 1"), 0);
+        assert_eq!(tables("tree 1\nL0 2 a..c 9\nL0 1 d..f 9"), 1);
+        assert_eq!(tables("tree 1\nL0 2 a..c 9\nL0 1 c..f 9"), 2);
+    }
+
+    #[test]
+    fn a_branch_with_many_tables_of_level_0_is_not_flat() {
+        let table = |n: usize| format!("\nL0 {} k{n:03}..k{n:03}x 100", 900 - n);
+        let many = |count: usize| (0..count).map(table).collect::<String>();
+        assert!(flat(&format!("tree 1{}", many(LEVEL0_TABLES_MAX))));
+        assert!(!flat(&format!("tree 1{}", many(LEVEL0_TABLES_MAX + 1))));
     }
 
     #[test]

@@ -24,8 +24,12 @@ impl Store {
         if base.len() as u64 <= self.volume.base_bytes_max() {
             self.volume.commit_base(&base, log_start)?;
         }
-        if has_lasting_holds(self) && self.is_swept() {
-            self.log_closing_mark()?;
+        if has_lasting_holds(self) {
+            let is_swept = self.is_swept();
+            tracing::debug!(is_swept, "closes a store with pins or branches");
+            if is_swept {
+                self.log_closing_mark()?;
+            }
         }
         self.volume.close()?;
         Ok(())

@@ -391,3 +391,33 @@ fn lists_of_any_shape_are_in_order() {
         }
     }
 }
+
+#[test]
+fn trees_without_entries_are_not_searched() {
+    let memtable = Memtable::new(1 << 20);
+    let other = TREE.next();
+    assert!(!memtable.may_hold(TREE), "it is empty");
+    memtable.insert(TREE, &put(b"k", 1, b"v"));
+    assert!(memtable.may_hold(TREE) && !memtable.may_hold(other));
+    let found = |tree: TreeId| {
+        let mut seqnos = Vec::new();
+        memtable.versions_of(tree, b"k", Seqno(9), &mut |entry, _| {
+            seqnos.push(entry.seqno);
+            ControlFlow::Continue(())
+        });
+        seqnos
+    };
+    assert_eq!((found(TREE), found(other)), (vec![Seqno(1)], vec![]));
+    // One with the same bit is searched, and has nothing.
+    let same_bit = TreeId(TREE.0 + 64);
+    assert!(memtable.may_hold(same_bit));
+    assert_eq!(found(same_bit), []);
+    let delete = RangeDelete {
+        start: b"a".to_vec(),
+        end: b"z".to_vec(),
+        seqno: Seqno(2),
+    };
+    memtable.insert_range_delete(other, delete);
+    assert!(memtable.may_hold(other), "a range delete counts");
+    assert_eq!(memtable.trees(), [TREE, other]);
+}

@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use stitch_base::sync::atomic::{AtomicU64, Ordering};
 use stitch_format::vt_index::BlockPtr;
-use stitch_kv::Caching;
+use stitch_kv::Priority;
 
 /// Windows that are read or waiting, beside the one whose rows are given out.
 const WINDOWS: usize = 2;
@@ -47,16 +47,17 @@ pub(super) type Found = (DataRef, Arc<DataBlock>);
 pub(super) struct Window {
     loader: Loader,
     items: Vec<Item>,
-    caching: Caching,
+    /// They bypass the cache.
+    once: bool,
 }
 
 impl Window {
     /// These blocks.
-    pub(super) const fn new(loader: Loader, items: Vec<Item>, caching: Caching) -> Self {
+    pub(super) const fn new(loader: Loader, items: Vec<Item>, once: bool) -> Self {
         Self {
             loader,
             items,
-            caching,
+            once,
         }
     }
 }
@@ -72,7 +73,7 @@ impl Work for Window {
             .counters()
             .add(ReadCount::Misses, wanted.len() as u64);
         let read = self.loader.read_data_once(&wanted)?;
-        if self.caching == Caching::IfRoom {
+        if !self.once {
             for (data, block) in wanted.iter().zip(&read) {
                 self.loader.keep_if_room(data, block);
             }
@@ -220,8 +221,9 @@ impl<L: BlockList> Stream<L> {
                 return;
             }
             self.look_at(&items);
-            let window = Window::new(self.loader.clone(), items, Caching::IfRoom);
-            self.windows.push_back(readers(&self.loader).hand(window));
+            let window = Window::new(self.loader.clone(), items, false);
+            self.windows
+                .push_back(readers(&self.loader).hand(window, Priority::Soon));
         }
     }
 

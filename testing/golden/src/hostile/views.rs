@@ -100,9 +100,9 @@ pub(super) fn plant_views(fs: &FileSystem) -> FsResult<()> {
     let dir = fs.make_dir(root, at(Ino::ROOT, b"views"), &NEW)?.ino;
     let file = fs.create(root, at(dir, b"file"), &NEW)?.ino;
     fs.write(file, 0, &[7; 9000], WriteOptions::default())?;
-    fs.create_snapshot(dir, "held")?;
-    fs.hold_snapshot("held", "tag")?;
-    fs.create_snapshot(Ino::ROOT, "root")?;
+    fs.snapshots().create(dir, "held")?;
+    fs.snapshots().hold("held", "tag")?;
+    fs.snapshots().create(Ino::ROOT, "root")?;
     let rule = PolicyRule {
         every_s: 900,
         keep: Keep {
@@ -122,7 +122,7 @@ pub(super) fn plant_views(fs: &FileSystem) -> FsResult<()> {
     };
     let clone = fs.make_clone(root, &source, at(Ino::ROOT, b"clone"))?;
     let view = fs.open_clone(clone.number)?;
-    fs.create_snapshot_in(&view, dir, "in clone")?;
+    fs.snapshots().create_in(&view, dir, "in clone")?;
     fs.policies().set_in(&view, dir, &rule)?;
     view.fs().create(root, at(dir, b"own"), &NEW)?;
     drop(view);
@@ -159,8 +159,8 @@ pub(super) fn plant_views(fs: &FileSystem) -> FsResult<()> {
 pub(super) fn read_views(fs: &FileSystem) {
     let mut visits = 0;
     walk(fs, Ino::ROOT, &mut visits);
-    for info in fs.snapshots().unwrap_or_default() {
-        if let Ok(view) = fs.open_snapshot(&info.name) {
+    for info in fs.snapshots().list().unwrap_or_default() {
+        if let Ok(view) = fs.snapshots().open(&info.name) {
             walk(view.fs(), info.root, &mut visits);
         }
     }
@@ -213,9 +213,9 @@ pub(super) fn use_views(fs: &FileSystem) {
             let _ = fs.policies().delete_in(info.number, info.root);
         }
     }
-    let _ = fs.release_snapshot("held", "tag");
-    for info in fs.snapshots().unwrap_or_default() {
-        let _ = fs.delete_snapshot(&info.name);
+    let _ = fs.snapshots().release("held", "tag");
+    for info in fs.snapshots().list().unwrap_or_default() {
+        let _ = fs.snapshots().delete(&info.name);
     }
     let _ = fs.remove_dir(root, at(Ino::ROOT, b"clone"));
     let _ = (fs.reclaim(), fs.sync());

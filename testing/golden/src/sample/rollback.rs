@@ -54,8 +54,8 @@ fn prepare(fs: &FileSystem, in_clone: bool) -> FsResult<(Ino, Arc<LiveView>)> {
     let made = fs.make_clone(ROOT, &source, at(Ino::ROOT, "clone"))?;
     let clone = fs.open_clone(made.number)?;
     match in_clone {
-        true => fs.create_snapshot_in(&clone, made.root, "before")?,
-        false => fs.create_snapshot(dir, "before")?,
+        true => fs.snapshots().create_in(&clone, made.root, "before")?,
+        false => fs.snapshots().create(dir, "before")?,
     };
     change(fs, dir)?;
     change(clone.fs(), made.root)?;

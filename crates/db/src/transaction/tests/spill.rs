@@ -360,6 +360,66 @@ fn a_writer_between_the_comparison_and_the_commit_is_found() {
     }
 }
 
+/// The model, which counts the pages of keys that commits compare.
+struct Paged {
+    inner: ModelEngine,
+    pages: Arc<AtomicU32>,
+}
+
+impl WrappedEngine for Paged {
+    fn inner(&self) -> &dyn Engine {
+        &self.inner
+    }
+
+    fn branch_keys(
+        &self,
+        branch: TreeId,
+        after: Option<&[u8]>,
+        count_max: usize,
+    ) -> Result<Vec<Vec<u8>>, KvError> {
+        self.pages.fetch_add(1, Ordering::Relaxed);
+        self.inner.branch_keys(branch, after, count_max)
+    }
+}
+
+/// Keys are compared only if there is something to compare them with.
+#[test]
+fn a_tree_that_no_other_writer_has_changed_is_compared_as_a_whole() {
+    // What another changes before the commit: nothing, another tree, keys beside and among those.
+    for (changed, is_compared, is_refused) in [
+        (None, false, false),
+        (Some((2, 8u16)), false, false),
+        (Some((1, 9)), true, false),
+        (Some((1, 60_000)), true, false),
+        (Some((1, 8)), true, true),
+    ] {
+        let pages = Arc::new(AtomicU32::new(0));
+        let engine: Arc<dyn Engine> = Arc::new(Paged {
+            inner: ModelEngine::new(registry()),
+            pages: Arc::clone(&pages),
+        });
+        let tree = engine.create_tree("tree", &TreeOptions::default()).unwrap();
+        engine
+            .create_tree("other", &TreeOptions::default())
+            .unwrap();
+        let transactions = Transactions::new(Arc::clone(&engine));
+        let mut transaction = transactions.begin(&spilling(Isolation::Snapshot));
+        for number in (0..6000u16).step_by(2) {
+            transaction.put(tree, &number.to_be_bytes(), b"1").unwrap();
+        }
+        transaction.delete_range(tree, &[100], &[101]).unwrap();
+        if let Some((tree, key)) = changed {
+            let mut other = Batch::new();
+            other.put(TreeId(tree), &key.to_be_bytes(), b"other");
+            engine.commit(&other, CommitOptions::default()).unwrap();
+        }
+        let done = commit(transaction);
+        assert_eq!(done.is_err(), is_refused, "{changed:?}: {done:?}");
+        let pages = pages.load(Ordering::Relaxed);
+        assert_eq!(pages > 0, is_compared, "{changed:?}: {pages} pages");
+    }
+}
+
 #[test]
 fn branches_that_a_crash_left_are_dropped_and_no_others() {
     let fixture = Fixture::new();

@@ -234,7 +234,7 @@ impl Twins {
     fn keep(&mut self) {
         let (source, clone) = self.listings();
         let name = format!("m{}", self.moments.len());
-        let info = self.changer.fs.create_snapshot(ROOT, &name);
+        let info = self.changer.fs.snapshots().create(ROOT, &name);
         let id = info.expect("it is created").id;
         self.moments.push((id, source, clone));
     }
@@ -302,7 +302,7 @@ fn a_clone_of_a_snapshot_is_compared_with_it_and_with_later_ones() {
     let from = changer.moments[0].0;
     changer.clock.set(2_000);
     changer.make_file(dir, "later");
-    let past = changer.fs.open_snapshot("m0").expect("it opens");
+    let past = changer.fs.snapshots().open("m0").expect("it opens");
     let found = past.fs().lookup(at(ROOT, "dir"));
     assert_eq!(found.expect("it is there").ino, dir);
     let source = CloneSource {
@@ -373,7 +373,7 @@ fn inodes_that_were_made_in_both_are_others() {
 }
 
 #[test]
-fn views_without_a_common_source_and_with_clones_are_left_to_a_walk() {
+fn clones_that_one_of_two_views_has_are_told() {
     let changer = Changer::new(14);
     let dir = changer.make_dir(ROOT, "dir");
     let inner = changer.clone_dir(dir, at(dir, "inner"));
@@ -391,10 +391,7 @@ fn views_without_a_common_source_and_with_clones_are_left_to_a_walk() {
         changer.fs.comparer().differences(&asked)
     };
     let found = ask(at(0, dir), at(clone.number, dir));
-    assert!(
-        matches!(found, Err(FsError::Unsupported)),
-        "a clone in both"
-    );
+    assert_eq!(found.expect("it is read"), [], "a clone in both");
     let found = ask(at(0, ROOT), at(clone.number, dir));
     assert!(
         matches!(found, Err(FsError::Invalid(_))),
@@ -408,5 +405,57 @@ fn views_without_a_common_source_and_with_clones_are_left_to_a_walk() {
     removed.expect("it is there");
     // The clone has its own copy of it.
     let found = ask(at(0, dir), at(clone.number, dir));
-    assert!(matches!(found, Err(FsError::Unsupported)), "a clone in one");
+    assert_eq!(
+        text(&found.expect("it is read")),
+        "+inner",
+        "a clone in one"
+    );
+    let found = ask(at(clone.number, dir), at(0, dir));
+    assert_eq!(
+        text(&found.expect("it is read")),
+        "-inner",
+        "a clone in one"
+    );
+}
+
+/// Clones in two views are names, wherever they are and whatever is in them.
+#[test]
+fn clones_in_two_views_are_names() {
+    let mut changer = Changer::new(16);
+    let dir = changer.make_dir(ROOT, "dir");
+    let (sub, source) = (changer.make_dir(dir, "sub"), changer.make_dir(ROOT, "src"));
+    for name in ["same", "moved", "replaced"] {
+        changer.clone_dir(source, at(dir, name));
+    }
+    let clone = changer.clone_dir(dir, at(ROOT, "clone"));
+    changer.within(clone.number, |changer| {
+        for name in ["sub", "moved"] {
+            changer.fs.lookup(at(dir, name)).expect("it is there");
+        }
+        changer.rename((dir, "moved"), (sub, "there"));
+        changer.make_dir(dir, "both");
+    });
+    changer.clone_dir(source, at(dir, "both"));
+    let graft = changer
+        .fs
+        .lookup(at(dir, "replaced"))
+        .expect("it is there")
+        .ino;
+    let removed = changer
+        .fs
+        .remove_tree(&SUPER, at(dir, "replaced"), Some(graft));
+    removed.expect("it is there");
+    changer.clone_dir(source, at(dir, "replaced"));
+    let of = |view| DirAt {
+        view,
+        dir,
+        pin: None,
+    };
+    let asked = Asked {
+        names_min: 0,
+        ..Asked::new(of(0), of(clone.number), None)
+    };
+    let found = changer.fs.comparer().differences(&asked);
+    let found = text(&found.expect("it is read"));
+    assert_eq!(found, "-both +both -moved +sub/there");
 }

@@ -3,21 +3,28 @@
 
 use super::{Ino, PathChange, at};
 use crate::transaction::is_changed;
-use crate::{Attr, FileKind, FileSystem, Taken, VIEW_INO_BITS};
+use crate::{Attr, Caller, FileKind, FileSystem, Taken, VIEW_INO_BITS};
 use std::collections::{BTreeMap, BTreeSet};
 use stitch_format::fs_inode::InodeHead;
+
+/// The extended attribute that files may have.
+pub(super) const XATTR: &[u8] = b"user.x";
 
 /// An inode, and its contents.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Node {
     pub(super) attr: Attr,
     pub(super) bytes: Vec<u8>,
+    /// Value of its extended attribute.
+    xattr: Option<Vec<u8>>,
 }
 
 /// Names in directories, and what they lead to.
 #[derive(Clone)]
 pub(super) struct Listing {
     pub(super) root: Ino,
+    /// Path of the root in what was walked first.
+    top: String,
     pub(super) names: BTreeMap<(Ino, String), Ino>,
     pub(super) nodes: BTreeMap<Ino, Node>,
 }
@@ -28,7 +35,9 @@ fn node(fs: &FileSystem, attr: Attr) -> Node {
         let read = fs.read(attr.ino, 0, 1 << 20, &mut bytes);
         read.expect("it is known");
     }
-    Node { attr, bytes }
+    let xattr = fs.get_xattr(&Caller::ROOT, attr.ino, XATTR).ok();
+    let xattr = xattr.map(|value| value.to_vec());
+    Node { attr, bytes, xattr }
 }
 
 fn names_in(fs: &FileSystem, dir: Ino) -> Vec<String> {
@@ -47,6 +56,7 @@ impl Listing {
     pub(super) fn read(fs: &FileSystem, root: Ino) -> Self {
         let mut listing = Self {
             root,
+            top: String::new(),
             names: BTreeMap::new(),
             nodes: BTreeMap::new(),
         };
@@ -74,6 +84,7 @@ impl Listing {
     pub(super) fn read_views(mainline: &FileSystem) -> Self {
         let mut listing = Self {
             root: Ino::ROOT,
+            top: String::new(),
             names: BTreeMap::new(),
             nodes: BTreeMap::new(),
         };
@@ -84,9 +95,9 @@ impl Listing {
     fn read_view(&mut self, fs: &FileSystem, (view, root): (u64, Ino)) {
         let number = |ino: Ino| Ino(view << VIEW_INO_BITS | ino.0);
         let node = |mut attr: Attr| {
-            let bytes = node(fs, attr).bytes;
+            let Node { bytes, xattr, .. } = node(fs, attr);
             attr.ino = number(attr.ino);
-            Node { attr, bytes }
+            Node { attr, bytes, xattr }
         };
         let top = fs.get_attr(root).expect("it is there");
         self.nodes.insert(number(root), node(top));
@@ -108,6 +119,23 @@ impl Listing {
                 self.nodes.insert(number(attr.ino), node(attr));
             }
         }
+    }
+
+    /// Looks up the directories from the root of a file system to the one that was walked from.
+    pub(super) fn know_top(&self, fs: &FileSystem) {
+        let mut dir = Ino::ROOT;
+        let names = self.top.split('/').filter(|name| !name.is_empty());
+        for name in names {
+            dir = fs.lookup(at(dir, name)).expect("it is there").ino;
+        }
+        assert_eq!(dir, self.root, "it is found");
+    }
+
+    /// Reports whether names, attributes and contents are the same, but for times of access.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        let same = |node: &Node| (head(&node.attr), node.bytes.clone(), node.xattr.clone());
+        let mut nodes = self.nodes.iter().zip(&other.nodes);
+        self.names == other.names && nodes.all(|(a, b)| a.0 == b.0 && same(a.1) == same(b.1))
     }
 
     /// The views that are reached, by their numbers.
@@ -140,6 +168,7 @@ impl Listing {
         };
         Self {
             root: number(self.root),
+            top: self.top.clone(),
             names: names.collect(),
             nodes: self.nodes.iter().map(node).collect(),
         }
@@ -167,21 +196,30 @@ impl Listing {
         let nodes = found.iter().map(|ino| (*ino, self.nodes[ino].clone()));
         Self {
             root,
+            top: self.path_of_dir(root),
             names,
             nodes: nodes.collect(),
         }
     }
 
     pub(super) fn path(&self, (dir, name): &(Ino, String)) -> Vec<u8> {
-        let mut path = name.clone();
-        let mut at = *dir;
+        let above = self.path_of_dir(*dir);
+        let path = match above.is_empty() {
+            true => name.clone(),
+            false => format!("{above}/{name}"),
+        };
+        path.into_bytes()
+    }
+
+    fn path_of_dir(&self, dir: Ino) -> String {
+        let (mut path, mut at) = (Vec::new(), dir);
         while at != self.root {
             let mut names = self.names.iter();
             let (above, _) = names.find(|(_, ino)| **ino == at).expect("it has a name");
-            path = format!("{}/{path}", above.1);
+            path.insert(0, above.1.clone());
             at = above.0;
         }
-        path.into_bytes()
+        path.join("/")
     }
 }
 

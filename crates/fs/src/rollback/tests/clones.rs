@@ -56,7 +56,8 @@ fn one_that_the_snapshot_has_stays_as_it_is_under_its_old_name() {
     let before = tester.listing(dir);
     tester
         .fs
-        .create_snapshot(dir, "mon")
+        .snapshots()
+        .create(dir, "mon")
         .expect("it is created");
     tester.write_in(&clone, "file", b"v2");
     let new = tester.dir(dir, "new");
@@ -80,7 +81,8 @@ fn one_that_was_made_later_is_removed_with_those_in_it() {
     let before = tester.listing(dir);
     tester
         .fs
-        .create_snapshot(dir, "mon")
+        .snapshots()
+        .create(dir, "mon")
         .expect("it is created");
     let new = tester.dir(dir, "new dir");
     let deep = tester.clone(dir, (new, "deep"), 0);
@@ -111,7 +113,8 @@ fn one_that_does_not_lie_there_any_more_is_not_made_up() {
         let (dir, _, clone) = with_clone(&tester);
         tester
             .fs
-            .create_snapshot(dir, "mon")
+            .snapshots()
+            .create(dir, "mon")
             .expect("it is created");
         tester.overwrite(dir, "small", b"AFTER!");
         match is_moved {
@@ -146,7 +149,8 @@ fn a_user_removes_no_clone_of_another_one() {
     tester.fs.set_attr(&SUPER, dir, &mode).expect("it is set");
     tester
         .fs
-        .create_snapshot(dir, "mon")
+        .snapshots()
+        .create(dir, "mon")
         .expect("it is created");
     let clone = tester.clone(dir, (dir, "clone"), 7);
     let refused = tester.fs.roll_back("mon", dir, Some(0));

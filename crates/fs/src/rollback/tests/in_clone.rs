@@ -56,7 +56,11 @@ impl Cloned {
     }
 
     fn snapshot(&self, name: &str) {
-        let made = self.main.fs.create_snapshot_in(&self.live, self.dir, name);
+        let made = self
+            .main
+            .fs
+            .snapshots()
+            .create_in(&self.live, self.dir, name);
         made.expect("it is created");
     }
 
@@ -121,7 +125,9 @@ fn the_mainline_and_other_snapshots_are_not_taken_for_it() {
     let cloned = cloned(true);
     let (main, dir) = (&cloned.main.fs, cloned.dir);
     cloned.snapshot("mon");
-    main.create_snapshot(dir, "source").expect("it is created");
+    main.snapshots()
+        .create(dir, "source")
+        .expect("it is created");
     let refused = [
         (main.roll_back("mon", dir, None), "in mainline"),
         (cloned.roll_back("source"), "of the source"),
@@ -212,7 +218,7 @@ fn a_snapshot_is_opened_in_which_nothing_is_half_restored() {
     let (cloned, before) = interrupted();
     let (main, dir) = (&cloned.main.fs, cloned.dir);
     // The clone, and snapshots of it, would show a part.
-    let refused = main.create_snapshot_in(&cloned.live, dir, "half");
+    let refused = main.snapshots().create_in(&cloned.live, dir, "half");
     assert!(matches!(refused, Err(FsError::Invalid(_))), "{refused:?}");
     let source = CloneSource {
         fs: cloned.live.fs(),
@@ -230,13 +236,13 @@ fn a_snapshot_is_opened_in_which_nothing_is_half_restored() {
     let inner = main.make_clone(&SUPER, &whole, at);
     assert!(matches!(inner, Err(FsError::Invalid(_))), "{inner:?}");
     // What it is finished from stays.
-    let kept = main.delete_snapshot("mon");
+    let kept = main.snapshots().delete("mon");
     assert!(matches!(kept, Err(FsError::Held(_))), "{kept:?}");
     cloned.roll_back("mon").expect("there is room again");
     assert_eq!(cloned.tester.listing(dir), before);
     assert!(!is_marked(&cloned.main.model));
     main.make_clone(&SUPER, &source, at).expect("it is whole");
-    main.delete_snapshot("mon").expect("it is not needed");
+    main.snapshots().delete("mon").expect("it is not needed");
     cloned.check();
 }
 
@@ -244,19 +250,19 @@ fn a_snapshot_is_opened_in_which_nothing_is_half_restored() {
 fn a_snapshot_with_a_clone_in_it_that_is_half_restored_is_refused() {
     let (cloned, before) = interrupted();
     let (main, other) = (&cloned.main, cloned.main.dir(ROOT, "other"));
-    let refused = main.fs.create_snapshot(ROOT, "all");
+    let refused = main.fs.snapshots().create(ROOT, "all");
     assert!(matches!(refused, Err(FsError::Invalid(_))), "{refused:?}");
-    assert_eq!(main.fs.snapshots().expect("they are read").len(), 1);
+    assert_eq!(main.fs.snapshots().list().expect("they are read").len(), 1);
     // It shows nothing of the clone.
-    let made = main.fs.create_snapshot(other, "other");
+    let made = main.fs.snapshots().create(other, "other");
     made.expect("nothing in it is half restored");
     main.rename((ROOT, "clone"), (other, "clone"));
-    let refused = main.fs.create_snapshot(other, "moved");
+    let refused = main.fs.snapshots().create(other, "moved");
     assert!(matches!(refused, Err(FsError::Invalid(_))), "{refused:?}");
     cloned.roll_back("mon").expect("there is room again");
-    let made = main.fs.create_snapshot(ROOT, "all");
+    let made = main.fs.snapshots().create(ROOT, "all");
     made.expect("all is whole");
-    let view = main.fs.open_snapshot("all").expect("it opens");
+    let view = main.fs.snapshots().open("all").expect("it opens");
     let past = view.open_view(cloned.live.info().number);
     let past = Tester {
         fs: past.expect("it is whole"),
@@ -318,6 +324,10 @@ fn a_clone_that_is_removed_takes_its_rollback_along() {
     drop(cloned);
     let again = open(&model);
     assert!(!is_marked(&model), "no clone is half restored");
-    again.fs.delete_snapshot("mon").expect("nothing needs it");
+    again
+        .fs
+        .snapshots()
+        .delete("mon")
+        .expect("nothing needs it");
     again.check();
 }

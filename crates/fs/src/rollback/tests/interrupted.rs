@@ -1,6 +1,7 @@
 //! Something else happens after a rollback was interrupted, in the same life.
 
 use super::{ROOT, SUPER, Seen, Tester, open, tester, with_much_to_restore};
+use crate::snapshot::know_dir;
 use crate::{DirName, FileSystem, FsError, FsOptions, RenameMode, fsck};
 use std::collections::BTreeMap;
 use stitch_base::Ino;
@@ -23,13 +24,17 @@ fn interrupted() -> (Tester, Ino, BTreeMap<String, Seen>) {
 #[test]
 fn its_snapshot_cannot_be_deleted_until_it_is_finished() {
     let (tester, dir, before) = interrupted();
-    let kept = tester.fs.delete_snapshot("mon");
+    let kept = tester.fs.snapshots().delete("mon");
     assert!(matches!(kept, Err(FsError::Held(_))), "{kept:?}");
     let again = open(&tester.model);
     drop(tester);
     let found = again.fs.lookup(DirName::new(ROOT, b"d")).unwrap().ino;
     assert_eq!((found, again.listing(found)), (dir, before));
-    again.fs.delete_snapshot("mon").expect("it is not needed");
+    again
+        .fs
+        .snapshots()
+        .delete("mon")
+        .expect("it is not needed");
     again.check();
 }
 
@@ -40,7 +45,8 @@ fn a_rollback_of_another_directory_finishes_it() {
     tester.file(other, "file", b"before");
     tester
         .fs
-        .create_snapshot(other, "of other")
+        .snapshots()
+        .create(other, "of other")
         .expect_err("a part would be shown");
     tester
         .fs
@@ -48,7 +54,8 @@ fn a_rollback_of_another_directory_finishes_it() {
         .expect("there is room");
     tester
         .fs
-        .create_snapshot(other, "of other")
+        .snapshots()
+        .create(other, "of other")
         .expect("all is whole");
     tester.overwrite(other, "file", b"AFTER!");
     tester.overwrite(dir, "huge", &vec![9; super::LARGE]);
@@ -107,7 +114,11 @@ fn it_goes_with_the_directory() {
     drop(tester);
     let again = open(&model);
     assert_eq!(again.find(ROOT, "d"), None);
-    again.fs.delete_snapshot("mon").expect("nothing needs it");
+    again
+        .fs
+        .snapshots()
+        .delete("mon")
+        .expect("nothing needs it");
     again.check();
 }
 
@@ -120,7 +131,7 @@ fn inodes_that_lose_their_names_to_each_other_are_found_and_counted_once() {
         tester.file(dir, "b", &[2; 10_000]);
         tester.dir(dir, "c");
         let before = tester.listing(dir);
-        let made = tester.fs.create_snapshot(dir, "mon");
+        let made = tester.fs.snapshots().create(dir, "mon");
         made.expect("it is made");
         for (one, other) in [(b"a", b"b"), (b"b", b"c")] {
             let (one, other) = (DirName::new(dir, one), DirName::new(dir, other));
@@ -189,7 +200,7 @@ fn a_repair_finishes_it() {
         let engine: Arc<dyn Engine> = Arc::clone(&tester.model) as _;
         tester.fs.close().expect("it closes");
         let small = FileSystem::open(Arc::clone(&engine), options).expect("it opens");
-        small.know_dir(dir, b"d").expect("it is there");
+        know_dir(&small, dir, b"d").expect("it is there");
         tester
             .model
             .fail_commits_after(batches, CommitFault::Full, u32::MAX);

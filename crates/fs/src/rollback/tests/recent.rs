@@ -18,7 +18,7 @@ fn at_one_time() -> Tester {
 /// Changes a directory after a snapshot, and checks that a rollback restores all of it.
 fn assert_restored(tester: Tester, dir: Ino, change: impl Fn(&Tester)) {
     let before = tester.listing(dir);
-    tester.fs.create_snapshot(dir, "mon").unwrap();
+    tester.fs.snapshots().create(dir, "mon").unwrap();
     change(&tester);
     assert_ne!(tester.listing(dir), before);
     tester.fs.roll_back("mon", dir, None).unwrap();
@@ -66,7 +66,7 @@ fn attributes_of_the_same_length_and_times_are_restored() {
     let dir = grow(&tester);
     let linked = tester.find(dir, "linked").unwrap();
     tester.fs.lookup(DirName::new(dir, b"linked")).unwrap();
-    tester.fs.create_snapshot(dir, "mon").unwrap();
+    tester.fs.snapshots().create(dir, "mon").unwrap();
     set_xattr(&tester, linked, b"2");
     tester.fs.roll_back("mon", dir, None).unwrap();
     assert_eq!(xattr(&tester, linked), b"1");
@@ -80,7 +80,7 @@ fn what_did_not_change_is_not_written_and_may_be_of_another_owner() {
     tester.file(dir, "source", &vec![1; LARGE]);
     tester.copy(dir, "source", "copy");
     let before = tester.listing(dir);
-    tester.fs.create_snapshot(dir, "mon").unwrap();
+    tester.fs.snapshots().create(dir, "mon").unwrap();
     let done = tester.fs.roll_back("mon", dir, Some(4711)).unwrap();
     assert!(done.names.is_empty() && done.inodes.is_empty(), "{done:?}");
     assert_eq!(tester.listing(dir), before);

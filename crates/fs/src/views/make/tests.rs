@@ -4,8 +4,6 @@ use super::*;
 use crate::back::BackRowPass;
 use crate::testing::formatted;
 use crate::{FsOptions, RenameMode};
-use stitch_base::sync::Arc;
-use stitch_kv::Engine;
 
 const SUPER: Caller<'static> = Caller::ROOT;
 const NEW: NewNode = NewNode {
@@ -63,8 +61,9 @@ impl Grown {
             clones,
         };
         meanwhile();
-        self.fs.branch_trees(&source, &plan)?;
-        self.fs.check_branches(&source, &plan)
+        let maker = CloneMaker::of(&self.fs);
+        maker.branch_trees(&source, &plan)?;
+        maker.check_branches(&source, &plan)
     }
 }
 

@@ -42,9 +42,13 @@ fn expect_no_chunks_after_removal(setup: &Setup) {
 fn a_snapshot_shows_what_was_shared() {
     let setup = setup();
     let a = source(&setup);
-    let plain = setup.fs.create_snapshot(ROOT, "plain").expect("creates");
+    let plain = setup.fs.snapshots().create(ROOT, "plain").expect("creates");
     let b = copy(&setup, a, "b");
-    setup.fs.create_snapshot(ROOT, "shared").expect("creates");
+    setup
+        .fs
+        .snapshots()
+        .create(ROOT, "shared")
+        .expect("creates");
     setup.write(a, 0, &[1; LEN]);
     setup.write(b, 0, &[2; 100]);
     remove(&setup, a, "a");
@@ -52,7 +56,7 @@ fn a_snapshot_shows_what_was_shared() {
     assert_eq!(setup.rows("data"), 0);
     assert_eq!(plain.root, ROOT);
     for (name, files) in [("plain", &["a"][..]), ("shared", &["a", "b"])] {
-        let view = setup.fs.open_snapshot(name).expect("opens");
+        let view = setup.fs.snapshots().open(name).expect("opens");
         assert_eq!(names_in(view.fs(), ROOT), files);
         for file in files {
             let ino = find(view.fs(), file);
@@ -67,11 +71,15 @@ fn a_rollback_restores_what_was_shared() {
     let a = source(&setup);
     let small = setup.file(ROOT, "small").ino;
     setup.write(small, 0, b"inline");
-    setup.fs.create_snapshot(ROOT, "plain").expect("creates");
+    setup.fs.snapshots().create(ROOT, "plain").expect("creates");
     let b = copy(&setup, a, "b");
     setup.write(b, 0, &[1; 10]);
     setup.tick();
-    setup.fs.create_snapshot(ROOT, "shared").expect("creates");
+    setup
+        .fs
+        .snapshots()
+        .create(ROOT, "shared")
+        .expect("creates");
     let mut in_b = pattern(LEN);
     in_b[..10].fill(1);
     setup.tick();

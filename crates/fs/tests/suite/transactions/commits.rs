@@ -236,3 +236,107 @@ fn allocated_extents_come_along() {
     assert_eq!(contents(&setup.fs, "both")[..81_920], [6; 81_920]);
     setup.check();
 }
+
+/// By rename(2) it does nothing, so there is nothing to commit and nothing to be in conflict with.
+#[test]
+fn a_rename_of_a_name_to_itself_is_no_change() {
+    let setup = setup();
+    let ino = file(&setup.fs, ROOT, "f", b"one");
+    let view = begin(&setup, "work");
+    let found = view.fs().lookup(at(ROOT, "f")).expect("it is there").ino;
+    assert_eq!(found, ino, "numbers are the same");
+    for mode in [RenameMode::Replace, RenameMode::Exchange] {
+        let renamed = view.fs().rename(&SUPER, at(ROOT, "f"), at(ROOT, "f"), mode);
+        renamed.expect("it does nothing");
+    }
+    setup.tick();
+    unlink(&setup.fs, ROOT, "f");
+    commit(&setup, &view);
+    assert_eq!(setup.names(ROOT), [""; 0]);
+}
+
+#[test]
+fn what_was_written_after_a_read_ahead_is_committed_too() {
+    type Change = fn(&FileSystem);
+    let changes: [(&str, Change); 5] = [
+        ("nothing", |_| {}),
+        ("a new name", |fs| {
+            assert!(file(fs, ROOT, "new", b"new").0 > 0)
+        }),
+        ("contents", |fs| write(fs, ino(fs, "dir/kept"), b"LATER")),
+        ("a removal", |fs| unlink(fs, ino(fs, "dir"), "gone")),
+        ("attributes", |fs| {
+            let kept = ino(fs, "dir/kept");
+            fs.set_xattr(&SUPER, kept, b"user.x", b"1", XattrMode::Set, false)
+                .expect("it is known");
+        }),
+    ];
+    for (what, change) in changes {
+        let setup = setup();
+        let view = begin(&setup, "work");
+        let inside = dir(view.fs(), ROOT, "dir");
+        file(view.fs(), inside, "kept", b"first");
+        file(view.fs(), inside, "gone", b"bytes");
+        let transactions = setup.fs.transactions();
+        let ahead = transactions.read_ahead(&view).expect("it is open");
+        change(view.fs());
+        let expected = view.changes().expect("it is open");
+        let committed = transactions.commit_ahead(&view, ahead);
+        committed.unwrap_or_else(|error| panic!("{what}: {error}"));
+        setup.check();
+        let names = names_in(&setup.fs, ino(&setup.fs, "dir"));
+        assert_eq!(
+            names.len(),
+            if what == "a removal" { 1 } else { 2 },
+            "{what}"
+        );
+        let kept = contents(&setup.fs, "dir/kept");
+        assert_eq!(
+            kept,
+            if what == "contents" {
+                b"LATER"
+            } else {
+                b"first"
+            },
+            "{what}"
+        );
+        let xattr = setup
+            .fs
+            .get_xattr(&SUPER, ino(&setup.fs, "dir/kept"), b"user.x");
+        assert_eq!(xattr.is_ok(), what == "attributes", "{what}");
+        assert_eq!(
+            find(&setup.fs, "new").is_ok(),
+            what == "a new name",
+            "{what}"
+        );
+        assert!(!expected.is_empty(), "{what}");
+    }
+}
+
+#[test]
+fn what_was_read_of_another_transaction_is_not_used() {
+    let setup = setup();
+    let (first, second) = (begin(&setup, "first"), begin(&setup, "second"));
+    file(first.fs(), ROOT, "first", b"1");
+    file(second.fs(), ROOT, "second", b"2");
+    let transactions = setup.fs.transactions();
+    let ahead = transactions.read_ahead(&first).expect("it is open");
+    let committed = transactions.commit_ahead(&second, ahead);
+    committed.expect("nothing conflicts");
+    setup.check();
+    assert_eq!(setup.names(ROOT), ["second"]);
+    assert_eq!(setup.attr(ROOT).nlink, 2);
+}
+
+#[test]
+fn a_conflict_after_a_read_ahead_is_found() {
+    let setup = setup();
+    let view = begin(&setup, "work");
+    file(view.fs(), ROOT, "same", b"ours");
+    let transactions = setup.fs.transactions();
+    let ahead = transactions.read_ahead(&view).expect("it is open");
+    file(&setup.fs, ROOT, "same", b"theirs");
+    let refused = transactions.commit_ahead(&view, ahead);
+    assert!(matches!(refused, Err(FsError::Conflict(found)) if found.len() == 1));
+    expect_conflicts(&setup, &view, &[("same", ConflictKind::Name)]);
+}

@@ -64,3 +64,33 @@ fn a_commit_looks_rows_up_that_mainline_has_changed_too() {
     // The directory above both, and the counters: before the commit waits, and then.
     assert!(few[0] - none[0] <= 8, "{none:?} {few:?}");
 }
+
+#[test]
+fn a_commit_reads_nothing_again_that_was_read_ahead() {
+    let scans = |count: usize, is_ahead: bool| {
+        let setup = setup();
+        let view = begin(&setup, "new files");
+        let made = dir(view.fs(), ROOT, "made");
+        for index in 0..count {
+            file(view.fs(), made, &format!("file {index}"), b"contents");
+        }
+        let transactions = setup.fs.transactions();
+        let ahead = is_ahead.then(|| transactions.read_ahead(&view).expect("it is open"));
+        let [_, scans] = reads(&setup, || {
+            let committed = match ahead {
+                Some(ahead) => transactions.commit_ahead(&view, ahead),
+                None => transactions.commit(&view),
+            };
+            committed.expect("nothing conflicts");
+        });
+        setup.check();
+        find(&setup.fs, &format!("made/file {}", count - 1)).expect("it was committed");
+        scans
+    };
+    assert_eq!(
+        scans(2000, true),
+        scans(40, true),
+        "whatever it has written"
+    );
+    assert!(scans(40, true) < scans(40, false), "they were read before");
+}

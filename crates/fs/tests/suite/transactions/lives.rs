@@ -154,7 +154,7 @@ fn names_and_places_are_checked() {
     assert!(!view.fs().transactions().can_begin());
     let nested = begin(view.fs(), "nested");
     assert!(matches!(nested, Err(FsError::Unsupported)));
-    let snapshot = view.fs().create_snapshot(ROOT, "mon");
+    let snapshot = view.fs().snapshots().create(ROOT, "mon");
     assert!(matches!(snapshot, Err(FsError::Unsupported)));
     let none = setup.fs.transactions().open("none");
     assert!(matches!(none, Err(FsError::NotFound)));

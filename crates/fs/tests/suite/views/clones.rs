@@ -35,7 +35,7 @@ impl World {
 
     fn clone_of_snapshot(&mut self, target: Target, name: &'static str) {
         self.note(format!("clone snapshot {name} to {target:?}"));
-        let past = self.fs().open_snapshot(name).expect("it is there");
+        let past = self.fs().snapshots().open(name).expect("it is there");
         let source = CloneSource {
             fs: past.fs(),
             dir: past.info().root,

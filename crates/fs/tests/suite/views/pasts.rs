@@ -52,7 +52,7 @@ impl World {
         let name = pick(&SNAPSHOTS, &mut self.rng);
         if self.snapshots.contains_key(name) && self.rng.one_in(2) {
             self.note(format!("delete snapshot {name}"));
-            self.fs().delete_snapshot(name).expect("it is there");
+            self.fs().snapshots().delete(name).expect("it is there");
             self.snapshots.remove(name);
             return;
         }
@@ -66,8 +66,8 @@ impl World {
         let setup = Rc::clone(&self.setup);
         let made = self.on(view, |walker| {
             walker.with(dir, |ino| match &live {
-                None => setup.fs.create_snapshot(ino, name),
-                Some(live) => setup.fs.create_snapshot_in(live, ino, name),
+                None => setup.fs.snapshots().create(ino, name),
+                Some(live) => setup.fs.snapshots().create_in(live, ino, name),
             })
         });
         let expected = match self.snapshots.contains_key(name) {
@@ -107,7 +107,7 @@ impl World {
     pub(super) fn compare_snapshots(&mut self) {
         let mut shown = 0;
         for (name, twin) in &self.snapshots {
-            let view = self.fs().open_snapshot(name).expect("it is there");
+            let view = self.fs().snapshots().open(name).expect("it is there");
             let compared = compare_past(&view, twin, &mut shown);
             self.expect(compared, &format!("snapshot {name}"));
         }

@@ -523,7 +523,8 @@ impl World {
         self.note("narrow snapshots".to_owned());
         while self
             .fs()
-            .narrow_snapshots_ahead()
+            .snapshots()
+            .narrow_ahead()
             .expect("all can be walked")
         {}
         let pins = self.fs().engine().pins().expect("the pins are listed");

@@ -109,7 +109,8 @@ impl Views {
         place.of().ok_or(Errno::EROFS)?;
         let text = std::str::from_utf8(name).map_err(|_| Errno::ENOENT)?;
         let changing = self.changing.lock();
-        if let (ControlDir::SnapshotsOf(dir), Ok(info)) = (place, self.mainline.fs().snapshot(text))
+        if let (ControlDir::SnapshotsOf(dir), Ok(info)) =
+            (place, self.mainline.fs().snapshots().get(text))
             && !is_of(&info, dir)
         {
             return Err(Errno::ENOENT);
@@ -165,7 +166,7 @@ impl Views {
     fn roll_back(&self, context: &Context<'_>, dir: Ino, name: &str, before: &str) -> Answer<Ino> {
         let fs = self.mainline.fs();
         self.rollbacks.check_idle()?;
-        let info = fs.snapshot(name).or_errno()?;
+        let info = fs.snapshots().get(name).or_errno()?;
         self.writable_dir(dir)?;
         if number_of_source(&info) != dir {
             return Err(Errno::EINVAL);
@@ -237,7 +238,7 @@ impl Views {
 
     /// Returns the snapshot of this name, if it is of a directory.
     fn is_made_of(&self, name: &str, dir: Ino) -> FsResult<SnapshotInfo> {
-        let info = self.mainline.fs().snapshot(name)?;
+        let info = self.mainline.fs().snapshots().get(name)?;
         match number_of_source(&info) == dir {
             true => Ok(info),
             false => Err(FsError::Exists),
@@ -246,8 +247,8 @@ impl Views {
 
     fn hold(&self, context: &Context<'_>, name: &str, tag: &str) -> Answer<()> {
         let fs = self.mainline.fs();
-        check_owner(context, fs.snapshot(name).or_errno()?.owner)?;
-        match fs.hold_snapshot(name, tag) {
+        check_owner(context, fs.snapshots().get(name).or_errno()?.owner)?;
+        match fs.snapshots().hold(name, tag) {
             // Perhaps this very request has done it.
             Err(FsError::Exists) if is_resent(context.unique) => Ok(()),
             other => other.or_errno(),
@@ -256,8 +257,8 @@ impl Views {
 
     fn release(&self, context: &Context<'_>, name: &str, tag: &str) -> Answer<()> {
         let fs = self.mainline.fs();
-        check_owner(context, fs.snapshot(name).or_errno()?.owner)?;
-        match fs.release_snapshot(name, tag) {
+        check_owner(context, fs.snapshots().get(name).or_errno()?.owner)?;
+        match fs.snapshots().release(name, tag) {
             Err(FsError::NoData) if is_resent(context.unique) => Ok(()),
             other => other.or_errno(),
         }
@@ -266,7 +267,7 @@ impl Views {
     /// Deletes a snapshot. Returns the directory that it was of; the root's if that is not known.
     fn delete(&self, context: &Context<'_>, name: &str) -> Answer<Ino> {
         let fs = self.mainline.fs();
-        let info = match fs.snapshot(name) {
+        let info = match fs.snapshots().get(name) {
             Ok(info) => Some(info),
             // Perhaps one whose record is not readable.
             Err(FsError::NotFound) => None,
@@ -277,7 +278,7 @@ impl Views {
             None if check_caller(context).is_err() => return Err(Errno::ENOENT),
             None => {}
         }
-        match fs.delete_snapshot(name) {
+        match fs.snapshots().delete(name) {
             Err(FsError::NotFound) if is_resent(context.unique) => {}
             other => other.or_errno()?,
         }

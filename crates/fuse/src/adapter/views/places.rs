@@ -31,7 +31,7 @@ pub(super) fn start(chore: &Chore, mainline: &Arc<FileSystem>) {
 
 fn work(fs: &FileSystem, round: Round) -> Left {
     if round == Round::Last {
-        fs.end_narrowing();
+        fs.snapshots().end_narrowing();
         return Left::Nothing;
     }
     // Clones wait for back rows.
@@ -39,7 +39,7 @@ fn work(fs: &FileSystem, round: Round) -> Left {
         tracing::warn!(%error, "no back rows were put; clones of clones scan names");
         false
     });
-    let narrowed = fs.narrow_snapshots_ahead().unwrap_or_else(|error| {
+    let narrowed = fs.snapshots().narrow_ahead().unwrap_or_else(|error| {
         tracing::warn!(%error, "a snapshot was not narrowed; it keeps contents of all directories");
         true
     });

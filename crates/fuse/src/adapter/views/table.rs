@@ -105,7 +105,7 @@ impl OpenSnapshots {
     /// `ENOENT` if there is none; `ENFILE` if another one that is open has its slot.
     fn by_name(&self, name: &[u8]) -> Answer<Arc<Past>> {
         let name = std::str::from_utf8(name).map_err(|_| Errno::ENOENT)?;
-        let info = self.fs.snapshot(name).map_err(refused)?;
+        let info = self.fs.snapshots().get(name).map_err(refused)?;
         self.by_id(info.id)
     }
 

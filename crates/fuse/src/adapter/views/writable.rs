@@ -71,8 +71,8 @@ impl WritableDir {
 
     pub(super) fn create_snapshot(&self, name: &str) -> FsResult<SnapshotInfo> {
         match self {
-            Self::Main(fs, dir) => fs.create_snapshot(*dir, name),
-            Self::InClone(fs, clone, dir) => fs.create_snapshot_in(clone.view(), *dir, name),
+            Self::Main(fs, dir) => fs.snapshots().create(*dir, name),
+            Self::InClone(fs, clone, dir) => fs.snapshots().create_in(clone.view(), *dir, name),
         }
     }
 

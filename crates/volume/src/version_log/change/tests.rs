@@ -248,6 +248,7 @@ fn a_refused_change_writes_nothing_and_stops_nothing() {
         bytes_before: 10,
         bytes_after: 400_000,
         may_use_reserve: false,
+        names_blocks: false,
     };
     let before = volume.device().counters().writes;
     let refused = volume.commit_change(&change, Lsn(0)).unwrap_err();

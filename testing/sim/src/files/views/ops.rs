@@ -284,17 +284,17 @@ pub(super) fn run(fs: &FileSystem, op: &ViewOp, held: &mut Vec<Ino>) -> FsResult
         }
         ViewWhat::CreateSnapshot { name, of, dir } => in_view(fs, (of, dir), |clone, ino| {
             let made = match clone {
-                Some(clone) => fs.create_snapshot_in(clone, ino, name),
-                None => fs.create_snapshot(ino, name),
+                Some(clone) => fs.snapshots().create_in(clone, ino, name),
+                None => fs.snapshots().create(ino, name),
             };
             made.map(drop)?;
             // As a mount does after it has answered. Every other one stays whole.
             if ino.0 % 2 == 0 {
-                while let Ok(true) = fs.narrow_snapshots_ahead() {}
+                while let Ok(true) = fs.snapshots().narrow_ahead() {}
             }
             Ok(())
         }),
-        ViewWhat::DeleteSnapshot { name } => fs.delete_snapshot(name),
+        ViewWhat::DeleteSnapshot { name } => fs.snapshots().delete(name),
         ViewWhat::RollBack { name, of, dir } => in_view(fs, (of, dir), |clone, ino| {
             let done = match clone {
                 Some(clone) => fs.roll_back_in(clone, name, ino, None),
@@ -309,7 +309,7 @@ pub(super) fn run(fs: &FileSystem, op: &ViewOp, held: &mut Vec<Ino>) -> FsResult
             target,
         } => clone_of_view(fs, (of, dir), (home, target)),
         ViewWhat::CloneSnapshot { name, target } => {
-            let past = fs.open_snapshot(name)?;
+            let past = fs.snapshots().open(name)?;
             let source = CloneSource {
                 fs: past.fs(),
                 dir: past.info().root,

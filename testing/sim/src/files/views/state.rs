@@ -49,8 +49,8 @@ impl Views {
         let mut chains = BTreeMap::new();
         read_clones(fs, &[], &main, (&mut clones, &mut chains))?;
         let mut snapshots = BTreeMap::new();
-        for info in fs.snapshots()? {
-            let view = fs.open_snapshot(&info.name)?;
+        for info in fs.snapshots().list()? {
+            let view = fs.snapshots().open(&info.name)?;
             let path = String::from_utf8_lossy(&info.path).into_owned();
             let tree = read_view(view.fs(), info.root)?.tree;
             let mut clones = BTreeMap::new();

@@ -54,7 +54,7 @@ fn sample(setup: &Setup) -> Sample {
 }
 
 fn narrow(setup: &Setup) {
-    while setup.fs.narrow_snapshots_ahead().unwrap() {}
+    while setup.fs.snapshots().narrow_ahead().unwrap() {}
     let pins = setup.fs.engine().pins().unwrap();
     assert!(pins.iter().all(|pin| !pin.ranges.is_empty()));
 }

@@ -30,7 +30,7 @@ fn a_policy_is_set_by_the_owner_and_its_snapshots_are_dropped_from_the_cache() {
     let created = round.created.remove(0);
     let root = setup.enter(created.name.as_bytes()).unwrap().ino;
     assert_eq!(setup.open_snapshots(), 1);
-    setup.fs.delete_snapshot(&created.name).unwrap();
+    setup.fs.snapshots().delete(&created.name).unwrap();
     round.deleted.push(created);
     let kernel = Arc::new(Kernel::default());
     let notifier = crate::notify::Notifier::new(Arc::clone(&kernel) as _, 45);
@@ -53,7 +53,7 @@ fn mkdir_creates_a_snapshot_of_the_directory_and_rmdir_deletes_it() {
     let file = setup.file(dir, b"f", b"one");
     let snap = setup.snapshots_of(dir).unwrap();
     let made = setup.mkdir(0, snap, b"mon").unwrap();
-    assert_eq!(setup.fs.snapshot("mon").unwrap().root, dir);
+    assert_eq!(setup.fs.snapshots().get("mon").unwrap().root, dir);
     setup
         .fs
         .write(file, 0, b"two", WriteOptions::default())
@@ -74,7 +74,7 @@ fn mkdir_creates_a_snapshot_of_the_directory_and_rmdir_deletes_it() {
         setup.mkdir(0, all, b"root").unwrap().attr.ino.0 & 0xff,
         ROOT.0
     );
-    assert_eq!(setup.fs.snapshot("root").unwrap().root, ROOT);
+    assert_eq!(setup.fs.snapshots().get("root").unwrap().root, ROOT);
     assert_eq!(setup.rmdir(0, all, b"mon"), Ok(()));
     assert_eq!(setup.list(made.ino), Err(Errno::ESTALE));
     assert_eq!(setup.lookup(snap, b"mon"), Err(Errno::ENOENT));

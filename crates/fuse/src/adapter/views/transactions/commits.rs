@@ -2,12 +2,20 @@
 //!
 //! No request waits for a notice: the kernel may need an answer of a worker before it is done with
 //! one.
+//!
+//! ```text
+//! thread fuse-txn        read ahead | reclaim | commit | notices about mainline | clear | outcome
+//! thread fuse-txn-drop   pages back |
+//! ```
+//!
+//! Both first steps take long for a transaction of many files. If pages that were written back
+//! change the transaction, the commit reads it anew.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use stitch_base::sync::{Arc, Mutex};
-use stitch_fs::{FsError, FsResult, Notices};
+use stitch_fs::{CommitAhead, FsError, FsResult, Notices};
 
 use super::ReplyWords;
 use super::open::OpenTransaction;
@@ -184,15 +192,15 @@ impl CommitQueue {
         }
     }
 
-    fn commit(&self, open: &OpenTransaction, notifier: &Notifier) {
+    fn commit(&self, open: &Arc<OpenTransaction>, notifier: &Notifier) {
         let (name, number) = (&open.info().name, open.info().number);
         // What programs wrote through mappings is written back.
-        drop_cached(open, notifier);
+        let ahead = self.read_beside_notices(open, notifier);
         // What it has made and removed again need not be committed.
         if let Err(error) = open.adapter().fs().reclaim() {
             tracing::debug!(%error, number, "removed files of a transaction are committed");
         }
-        let committed = self.commit_where_room(open);
+        let committed = self.commit_where_room(open, ahead);
         let reply = match &committed {
             Ok(_) => ReplyWords::of(&[COMMITTED.as_bytes()]),
             Err(error) => refusal_of(error),
@@ -247,11 +255,45 @@ impl CommitQueue {
         }
     }
 
-    fn commit_where_room(&self, open: &OpenTransaction) -> FsResult<Notices> {
+    /// Has the kernel write back and drop what it has of a transaction. Reads what a commit of it
+    /// needs meanwhile, if there are so many inodes that it is worth a thread. No lock is held: the
+    /// kernel may wait for replies of this daemon.
+    fn read_beside_notices(
+        &self,
+        open: &Arc<OpenTransaction>,
+        notifier: &Notifier,
+    ) -> Option<CommitAhead> {
+        if open.numbers().len() <= PRUNE_COUNT_MAX {
+            drop_cached(open, notifier);
+            return None;
+        }
+        let notices = {
+            let (open, notifier) = (Arc::clone(open), notifier.clone());
+            stitch_base::thread::spawn("fuse-txn-drop", move || drop_cached(&open, &notifier))
+        };
+        let Ok(notices) = notices else {
+            drop_cached(open, notifier);
+            return None;
+        };
+        let ahead = self.table.mainline().transactions();
+        let ahead = ahead.read_ahead(open.view());
+        if notices.join().is_err() {
+            tracing::error!("the thread that sends notices panicked");
+        }
+        ahead
+            .inspect_err(|error| tracing::debug!(%error, "nothing is read ahead of a commit"))
+            .ok()
+    }
+
+    fn commit_where_room(
+        &self,
+        open: &OpenTransaction,
+        mut ahead: Option<CommitAhead>,
+    ) -> FsResult<Notices> {
         let mainline = self.table.mainline();
         loop {
             let mark = mainline.room_mark();
-            let done = self.table.commit(open);
+            let done = self.table.commit(open, ahead.take());
             let is_full = matches!(done, Err(FsError::NoSpace));
             if !is_full || !reclaim::make_room(mainline, mark) {
                 return done;

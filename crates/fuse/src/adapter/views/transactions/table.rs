@@ -12,7 +12,8 @@ use std::sync::OnceLock;
 use stitch_base::Ino;
 use stitch_base::sync::{Arc, Mutex};
 use stitch_fs::{
-    BeginOptions, FileSystem, FsError, FsResult, Notices, TransactionInfo, TransactionView,
+    BeginOptions, CommitAhead, FileSystem, FsError, FsResult, Notices, TransactionInfo,
+    TransactionView,
 };
 
 use super::TransactionSockets;
@@ -270,14 +271,23 @@ impl TransactionTable {
         }
     }
 
-    /// Commits a transaction. Its end is known to requests when this returns.
-    pub(super) fn commit(&self, open: &OpenTransaction) -> FsResult<Notices> {
+    /// Commits a transaction, of which something may have been read before. Its end is known to
+    /// requests when this returns.
+    pub(super) fn commit(
+        &self,
+        open: &OpenTransaction,
+        ahead: Option<CommitAhead>,
+    ) -> FsResult<Notices> {
         let _one_at_a_time = self.opening.lock();
         if open.has_ended() {
             return Err(FsError::Ended);
         }
         open.ending(|| {
-            let committed = self.mainline.transactions().commit(open.view());
+            let transactions = self.mainline.transactions();
+            let committed = match ahead {
+                Some(ahead) => transactions.commit_ahead(open.view(), ahead),
+                None => transactions.commit(open.view()),
+            };
             // With resolutions it is rebased first: then it goes on under another number.
             if committed.is_ok() || self.is_renumbered(open) {
                 open.set_ended(true);

@@ -15,6 +15,9 @@ struct ForgettingKernel {
     /// Inodes in use.
     used: BTreeSet<Ino>,
     prunes: Mutex<usize>,
+    /// Directory in which it makes `late` when it is asked for the first time, as a program does
+    /// that goes on.
+    late_in: Option<Ino>,
     /// Inodes that it was told to drop the pages of.
     dropped: Mutex<Vec<Ino>>,
 }
@@ -36,11 +39,20 @@ impl ReplySender for ForgettingKernel {
         let kind = |notice: Notice<'_>| notice.encode()[4..8].to_vec();
         let ino = word(message, 16);
         if message[4..8] == kind(Notice::Prune { inos: &[] }) {
-            *self.prunes.lock() += 1;
+            let count = {
+                let mut prunes = self.prunes.lock();
+                *prunes += 1;
+                *prunes
+            };
             let setup = self.setup.get().and_then(Weak::upgrade).unwrap();
             let inos = (32..message.len()).step_by(8).map(|at| word(message, at));
             for ino in inos.filter(|ino| !self.used.contains(ino)) {
                 setup.0.views.forget(ino, 1);
+            }
+            if let Some(dir) = self.late_in.filter(|_| count == 1) {
+                // One that was aborted refuses it.
+                let made = setup.0.make(dir, b"late");
+                assert!(made.is_ok() || made.err() == Some(Errno::ESTALE));
             }
         }
         let (offset, length) = (0, 0);
@@ -70,6 +82,7 @@ fn end_of_many_files(verb: &str, minor: u32) -> (usize, Vec<Ino>, Ino) {
     }
     let kernel = Arc::new(ForgettingKernel {
         used: BTreeSet::from([root, dir, used]),
+        late_in: Some(root),
         ..ForgettingKernel::default()
     });
     let shared = Arc::new(SharedSetup(setup));
@@ -78,6 +91,12 @@ fn end_of_many_files(verb: &str, minor: u32) -> (usize, Vec<Ino>, Ino) {
     shared.0.txn(&format!("{verb} work")).unwrap();
     shared.0.views.transactions.run_now(&notifier);
     let (prunes, dropped) = (*kernel.prunes.lock(), kernel.dropped.lock().clone());
+    let is_late_there = shared.0.lookup(ROOT, b"late").unwrap().is_some();
+    let is_expected = verb == "commit" && prunes > 0;
+    assert_eq!(
+        is_late_there, is_expected,
+        "what came after the first notice"
+    );
     (prunes, dropped, used)
 }
 
