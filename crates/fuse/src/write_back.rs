@@ -25,6 +25,7 @@
 mod counts;
 mod rounds;
 mod settling;
+mod unanswered;
 
 use std::io;
 use std::os::fd::AsFd;

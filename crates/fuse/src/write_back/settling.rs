@@ -8,7 +8,7 @@
 //!
 //! ```text
 //!   begun since the first look   quiet looks   time since the first look
-//!   no                           3             5 ms
+//!   no                           8             20 ms
 //!   yes                          10            50 ms
 //! ```
 //!
@@ -23,7 +23,7 @@ pub(super) const TICK: Duration = Duration::from_millis(1);
 /// WRITEs between two looks that show a queue: half of those that the kernel sends at once.
 const BURST: u64 = 16;
 /// The shortest time without a WRITE, and its quiet looks.
-const UNTOUCHED: (Duration, u32) = (Duration::from_millis(5), 3);
+const UNTOUCHED: (Duration, u32) = (Duration::from_millis(20), 8);
 /// The shortest time with WRITEs, and its quiet looks.
 const TOUCHED: (Duration, u32) = (Duration::from_millis(50), 10);
 /// The longest time without a WRITE that begins or ends, and without a quiet look.
@@ -146,10 +146,10 @@ mod tests {
     }
 
     #[test]
-    fn without_the_kernels_count_five_quiet_milliseconds_are() {
-        assert_eq!(settled_after([look(9, 0, None); 100]), Some(5));
-        assert_eq!(settled_after([look(9, 0, Some(1)); 100]), Some(5));
-        assert_eq!(settled_after([look(9, 0, None); 5]), None);
+    fn without_the_kernels_count_twenty_quiet_milliseconds_are() {
+        assert_eq!(settled_after([look(9, 0, None); 100]), Some(20));
+        assert_eq!(settled_after([look(9, 0, Some(1)); 100]), Some(20));
+        assert_eq!(settled_after([look(9, 0, None); 20]), None);
     }
 
     #[test]
@@ -163,7 +163,7 @@ mod tests {
     fn a_write_that_is_being_served_is_waited_for() {
         let busy = std::iter::repeat_n(look(9, 1, None), 3000);
         let looks = busy.chain(std::iter::repeat(look(9, 0, None)));
-        assert_eq!(settled_after(looks), Some(3003), "three quiet looks");
+        assert_eq!(settled_after(looks), Some(3008), "eight quiet looks");
     }
 
     #[test]

@@ -114,7 +114,7 @@ fn a_clean_mount_takes_two_rounds_and_with_fusectl_no_time() {
     let mut model = Model::new(1, 1, false);
     let (ended, took) = model.write_back();
     ended.unwrap();
-    assert_eq!((model.syncs, took), (2, Duration::from_millis(10)));
+    assert_eq!((model.syncs, took), (2, Duration::from_millis(40)));
 }
 
 #[test]
