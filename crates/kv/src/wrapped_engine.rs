@@ -1,9 +1,10 @@
 //! Engines that change a few calls of another one.
 
 use crate::{
-    Batch, Capabilities, ChangedKey, CommitOptions, Counters, DeletedRange, Direction, Engine,
-    Guards, Holder, KeyRange, KeyRanges, KvError, Limits, NewBranch, PinInfo, PinRanges, ReadHint,
-    Scan, Snapshot, SpaceShare, SpaceUsage, TreeInfo, TreeOptions, UpsertRegistry, Violation,
+    Batch, Caching, Capabilities, ChangedKey, Coming, CommitOptions, Counters, DeletedRange,
+    Direction, Engine, Guards, Holder, KeyRange, KeyRanges, KvError, Limits, NewBranch, PinInfo,
+    PinRanges, Scan, Snapshot, SpaceShare, SpaceUsage, TreeInfo, TreeOptions, UpsertRegistry,
+    Violation,
 };
 use bytes::Bytes;
 use stitch_base::{Seqno, TreeId};
@@ -132,7 +133,13 @@ wrapped_engine! {
         range: KeyRange<'_>,
         at: Option<&Snapshot>
     ) -> Result<Box<dyn Scan + '_>, KvError>;
-    fn read_ahead(&self, tree: TreeId, hint: &ReadHint<'_>) -> bool;
+    fn read_ahead(
+        &self,
+        tree: TreeId,
+        range: KeyRange<'_>,
+        coming: Coming<'_>,
+        caching: Caching
+    ) -> bool;
     fn counters(&self) -> Counters;
     fn space(&self) -> SpaceUsage;
     fn exclusive_space(

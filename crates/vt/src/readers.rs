@@ -5,8 +5,6 @@
 //! for a thread that is not there. Threads start with the first tasks, and end when there are none
 //! for a while.
 //!
-//! - Tasks of low priority begin when no other one waits: what may be wanted later must not delay
-//!   what is wanted next.
 //! - A task that is dropped is not under way any more: no thread holds anything of the store for a
 //!   reader that is gone.
 
@@ -17,7 +15,6 @@ use std::time::Duration;
 use stitch_base::sync::atomic::{AtomicUsize, Ordering};
 use stitch_base::sync::{Condvar, Mutex};
 use stitch_base::thread;
-use stitch_kv::Priority;
 
 /// Most threads: reads that are under way at the same time, for the device; two of them can unpack.
 const THREADS_MAX: usize = 4;
@@ -137,28 +134,9 @@ impl<W: Work> Drop for Ahead<W> {
 
 #[derive(Default)]
 struct Queue {
-    /// Tasks that wait, of each priority.
-    soon: VecDeque<Weak<dyn Runnable>>,
-    later: VecDeque<Weak<dyn Runnable>>,
+    tasks: VecDeque<Weak<dyn Runnable>>,
     threads: usize,
     idle: usize,
-}
-
-impl Queue {
-    fn len(&self) -> usize {
-        self.soon.len() + self.later.len()
-    }
-
-    fn push(&mut self, task: Weak<dyn Runnable>, priority: Priority) {
-        match priority {
-            Priority::Soon => self.soon.push_back(task),
-            Priority::Later => self.later.push_back(task),
-        }
-    }
-
-    fn pop(&mut self) -> Option<Weak<dyn Runnable>> {
-        self.soon.pop_front().or_else(|| self.later.pop_front())
-    }
 }
 
 struct Shared {
@@ -242,15 +220,15 @@ impl Readers {
     }
 
     /// Hands work over.
-    pub(crate) fn hand<W: Work>(&self, work: W, priority: Priority) -> Ahead<W> {
+    pub(crate) fn hand<W: Work>(&self, work: W) -> Ahead<W> {
         let task = Arc::new(Task {
             state: Mutex::new(State::Waiting(work)),
             is_done: Condvar::new(),
         });
         let weak: Weak<Task<W>> = Arc::downgrade(&task);
         let mut queue = self.shared.queue.lock();
-        queue.push(weak, priority);
-        let needs_thread = queue.idle < queue.len() && queue.threads < THREADS_MAX;
+        queue.tasks.push_back(weak);
+        let needs_thread = queue.idle < queue.tasks.len() && queue.threads < THREADS_MAX;
         if needs_thread {
             queue.threads += 1;
         }
@@ -279,13 +257,13 @@ impl Shared {
     /// The next task; `None` when there was none for a while.
     fn next(&self) -> Option<Weak<dyn Runnable>> {
         let mut queue = self.queue.lock();
-        if queue.len() == 0 {
+        if queue.tasks.is_empty() {
             queue.idle += 1;
             self.has_tasks.wait_for(&mut queue, IDLE_AFTER);
             debug_assert!(queue.idle > 0, "a thread that waits is counted");
             queue.idle -= 1;
         }
-        let task = queue.pop();
+        let task = queue.tasks.pop_front();
         if task.is_none() {
             debug_assert!(queue.threads > queue.idle, "a thread that ends is counted");
             queue.threads -= 1;

@@ -25,9 +25,7 @@ impl Work for Slow {
 #[test]
 fn answers_come_to_who_asked() {
     let readers = Readers::new(1 << 20);
-    let tasks: Vec<Ahead<Square>> = (0..100)
-        .map(|n| readers.hand(Square(n), Priority::Soon))
-        .collect();
+    let tasks: Vec<Ahead<Square>> = (0..100).map(|n| readers.hand(Square(n))).collect();
     for (n, task) in tasks.into_iter().enumerate() {
         assert_eq!(task.take(), (n * n) as u64);
     }
@@ -38,7 +36,7 @@ fn answers_come_to_who_asked() {
 fn nothing_is_held_after_a_task_was_dropped() {
     let readers = Readers::new(1 << 20);
     let held = Arc::new(AtomicUsize::new(0));
-    let hand = |_| readers.hand(Slow(Arc::clone(&held)), Priority::Soon);
+    let hand = |_| readers.hand(Slow(Arc::clone(&held)));
     let tasks: Vec<Ahead<Slow>> = (0..20).map(hand).collect();
     while held.load(Ordering::Relaxed) == 0 {
         std::thread::yield_now();
@@ -60,7 +58,7 @@ impl Work for Panics {
 #[test]
 fn who_waits_for_a_thread_that_panics_is_told() {
     let readers = Readers::new(1 << 20);
-    let task = readers.hand(Panics, Priority::Later);
+    let task = readers.hand(Panics);
     let taken = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| task.take()));
     assert!(taken.is_err());
 }
@@ -74,43 +72,4 @@ fn bytes_are_shared_by_those_who_read_ahead() {
     assert_eq!(readers.share_bytes(Layout::Scattered), 3 << 18);
     (0..3).for_each(|_| readers.leave(Layout::Rows));
     assert_eq!(readers.share_bytes(Layout::Rows), 1 << 18);
-}
-
-/// Notes the order in which works run.
-struct Noted(u64, Arc<Mutex<Vec<u64>>>);
-
-impl Work for Noted {
-    type Answer = ();
-
-    fn run(self) {
-        self.1.lock().push(self.0);
-    }
-}
-
-#[test]
-fn a_task_of_low_priority_begins_when_no_other_one_waits() {
-    let mut queue = Queue::default();
-    let order = Arc::new(Mutex::new(Vec::new()));
-    let task = |number| {
-        Arc::new(Task {
-            state: Mutex::new(State::Waiting(Noted(number, Arc::clone(&order)))),
-            is_done: Condvar::new(),
-        })
-    };
-    let priorities = [
-        Priority::Later,
-        Priority::Soon,
-        Priority::Later,
-        Priority::Soon,
-    ];
-    let tasks: Vec<_> = (0..4).map(task).collect();
-    for (task, priority) in tasks.iter().zip(priorities) {
-        let weak: Weak<Task<Noted>> = Arc::downgrade(task);
-        queue.push(weak, priority);
-    }
-    assert_eq!(queue.len(), 4);
-    while let Some(task) = queue.pop() {
-        task.upgrade().expect("it is held").run();
-    }
-    assert_eq!(*order.lock(), [1, 3, 0, 2]);
 }

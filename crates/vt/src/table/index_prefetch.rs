@@ -15,7 +15,6 @@ use std::sync::Arc;
 use stitch_base::TableId;
 use stitch_base::sync::Mutex;
 use stitch_format::vt_root::{Leaf, RootIndex};
-use stitch_kv::Priority;
 
 /// What the first wait has fetched, in bytes; each later one has twice as much fetched as the one
 /// before.
@@ -171,7 +170,7 @@ impl IndexPrefetches {
             left: under_way.next_bytes,
         };
         under_way.next_bytes = (2 * under_way.next_bytes).min(PREFETCH_BYTES_MAX);
-        let ahead = loader.cache.readers().hand(rest, Priority::Later);
+        let ahead = loader.cache.readers().hand(rest);
         under_way.prefetches.push(ahead);
     }
 
@@ -190,12 +189,6 @@ impl IndexPrefetches {
         for ahead in self.take() {
             ahead.take();
         }
-    }
-
-    /// What the next may read, in bytes.
-    #[cfg(test)]
-    fn next_bytes(&self) -> u64 {
-        self.under_way.lock().next_bytes
     }
 
     /// How many are under way, or were when one was handed over last.

@@ -16,16 +16,12 @@
 //!   overwritten since.
 //! - A block run that cannot be read is empty. The scan that needs its blocks reads them itself,
 //!   and reports the error.
-//! - A block run is removed when each of its blocks was taken. Blocks that are not read once go
-//!   into the cache, too, without a round: they are probationary ([`crate::cache`]).
-//! - A hint for keys that runs have loads nothing.
-//! - Together the block runs hold no more bytes than the reader threads may, and those of random
-//!   access half of them. A hint that finds no room is refused, or evicts a run:
-//!   - *sequential*: a run that a scan has read to its end, or one that no scan used while
-//!     [`REFUSALS_PER_RUN`] hints were refused for each run;
-//!   - *random*: the least recently used run of random access; after [`RANDOM_REFUSALS_MAX`]
-//!     refusals the oldest one, though it was not used;
-//!   - *random, later*: the least recently used one, unused for [`RECENT_TAKES`] takes.
+//! - A block run that is read in order is removed when a scan reaches its end. One that is read in
+//!   parts is removed when each of its blocks was taken.
+//! - Together the block runs hold no more memory than the reader threads may. Those that are read
+//!   in parts hold at most half of it. Of these, one that a scan has used is evicted for a new
+//!   hint; for a hint of the kind [`Coming::Later`] it must have been unused for [`RECENT_TAKES`]
+//!   takes.
 
 use super::blocks::BlockList;
 use super::loader::{DataRef, Loader};
@@ -38,18 +34,18 @@ use std::fmt::Debug;
 use std::sync::{Arc, OnceLock};
 use stitch_base::TableId;
 use stitch_base::sync::Mutex;
-use stitch_base::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use stitch_kv::{Priority, ReadHint, ReadOrder};
+use stitch_base::sync::atomic::{AtomicU64, Ordering};
+use stitch_kv::{Caching, Coming};
 
-/// Number of refused sequential hints, for each run, before one evicts a run that was not used.
-const REFUSALS_PER_RUN: usize = 16;
-/// Number of random hints that are refused before one evicts the oldest run, which was not used.
-const RANDOM_REFUSALS_MAX: usize = 4;
+/// Number of hints that are refused before one evicts the oldest block run that is unused.
+const REFUSALS_MAX: usize = 32;
+/// The same for block runs that are read in parts, none of which was used.
+const PARTS_REFUSALS_MAX: usize = 4;
 /// A hint for later evicts no block run that was used in this many last takes.
 const RECENT_TAKES: u64 = 32;
-/// Largest number of block runs for each full one that their memory is enough for. Of several
-/// tables with the same keys, most have few blocks.
-const RUNS_PER_FULL_RUN: u64 = 4;
+/// Most block runs that are read in parts, for each full one that their memory is enough for. Of
+/// several tables with the same keys, most have few blocks.
+const PARTS_MAX_PER_RUN: u64 = 4;
 
 /// The task of finding and reading the blocks of a run.
 struct Search(Box<dyn FnOnce() -> Vec<Found> + Send>);
@@ -105,10 +101,6 @@ struct Progress {
     bytes: AtomicU64,
     /// Number of the take that last used it; 0 if none did.
     taken_at: AtomicU64,
-    /// A scan has read it to its end.
-    is_ended: AtomicBool,
-    /// Number of sequential hints that were refused since it was used.
-    refusals: AtomicUsize,
 }
 
 impl Progress {
@@ -136,13 +128,13 @@ pub(super) struct BlockRun {
     table: TableId,
     bounds: Arc<Bounds>,
     progress: Arc<Progress>,
-    order: ReadOrder,
+    is_in_order: bool,
     state: Mutex<State>,
 }
 
 impl BlockRun {
     /// Takes a block and those after it, at most `count`; waits until they are read. Returns none
-    /// if the run lacks the block. Reports also whether it is used up.
+    /// if the run lacks the block. Reports also whether it is read in parts and used up.
     fn take(&self, wanted: &DataRef, count: usize) -> (Vec<Found>, bool) {
         let mut state = self.state.lock();
         if let State::Reading(search) = &mut *state {
@@ -153,7 +145,7 @@ impl BlockRun {
             unreachable!("it was read");
         };
         let found = blocks.take(wanted, count);
-        (found, blocks.left == 0)
+        (found, !self.is_in_order && blocks.left == 0)
     }
 
     fn holds(&self, table: TableId, key: &[u8]) -> bool {
@@ -181,71 +173,40 @@ impl BlockRun {
 #[derive(Default)]
 struct BlockRuns {
     runs: VecDeque<Arc<BlockRun>>,
-    /// Random hints that were refused since one evicted a run.
     refusals: usize,
     /// Number of takes from all runs.
     takes: u64,
 }
 
 impl BlockRuns {
-    /// Returns the runs of random access, the oldest first.
-    fn random(&self) -> impl Iterator<Item = &Arc<BlockRun>> {
+    /// Returns the runs that are read in parts, the oldest first.
+    fn parts(&self) -> impl Iterator<Item = &Arc<BlockRun>> {
         let runs = self.runs.iter();
-        runs.filter(|run| run.order == ReadOrder::Random)
+        runs.filter(|run| !run.is_in_order)
     }
 
-    /// Reports whether one more run may take more than `bytes_max`.
-    fn is_full(&self, order: ReadOrder, bytes_max: u64) -> bool {
+    /// Counts the runs that are read in parts, and the full runs that take as much memory.
+    fn count_parts(&self) -> (u64, u64) {
         let bytes = |run: &Arc<BlockRun>| run.progress.bytes.load(Ordering::Relaxed);
-        let (held, count, max) = match order {
-            ReadOrder::Sequential => {
-                let held: u64 = self.runs.iter().map(bytes).sum();
-                (held, self.runs.len(), bytes_max)
-            }
-            ReadOrder::Random => {
-                let held = self.random().map(bytes).sum();
-                (held, self.random().count(), bytes_max / 2)
-            }
-        };
-        let count_max = RUNS_PER_FULL_RUN * (max / WINDOW_BYTES_MAX);
-        held + WINDOW_BYTES_MAX > max || count as u64 >= count_max
+        let bytes_all: u64 = self.parts().map(bytes).sum();
+        let count = self.parts().count() as u64;
+        (count, bytes_all.div_ceil(WINDOW_BYTES_MAX))
     }
 
-    /// Returns the run that a hint evicts.
-    fn victim(&mut self, hint: &ReadHint<'_>) -> Option<Arc<BlockRun>> {
-        match (hint.order, hint.priority) {
-            (ReadOrder::Sequential, _) => self.unused(),
-            (ReadOrder::Random, Priority::Later) => self.least_recently_used(RECENT_TAKES),
-            (ReadOrder::Random, Priority::Soon) => self.least_recently_used(0).or_else(|| {
-                self.refusals = (self.refusals + 1) % RANDOM_REFUSALS_MAX;
-                let oldest = self.random().next();
-                oldest.filter(|_| self.refusals == 0).cloned()
-            }),
+    /// Reports whether the memory of `runs_max` full runs is used.
+    fn is_full(&self, is_in_order: bool, runs_max: u64) -> bool {
+        let (parts, parts_as_runs) = self.count_parts();
+        if is_in_order {
+            return self.runs.len() as u64 - parts + parts_as_runs >= runs_max;
         }
-    }
-
-    /// Returns a run that no scan is likely to use any more. Counts a refusal if there is none.
-    fn unused(&self) -> Option<Arc<BlockRun>> {
-        let refusals_max = REFUSALS_PER_RUN * self.runs.len();
-        let is_unused = |run: &&Arc<BlockRun>| {
-            let Progress {
-                is_ended, refusals, ..
-            } = &*run.progress;
-            is_ended.load(Ordering::Relaxed) || refusals.load(Ordering::Relaxed) >= refusals_max
-        };
-        let unused = self.runs.iter().find(is_unused).cloned();
-        if unused.is_none() {
-            for run in &self.runs {
-                run.progress.refusals.fetch_add(1, Ordering::Relaxed);
-            }
-        }
-        unused
+        let parts_max = runs_max / 2;
+        parts >= PARTS_MAX_PER_RUN * parts_max || parts_as_runs >= parts_max
     }
 
     /// Returns the least recently used run, unused for at least `takes` takes.
     fn least_recently_used(&self, takes: u64) -> Option<Arc<BlockRun>> {
         let at = |run: &Arc<BlockRun>| run.progress.taken_at.load(Ordering::Relaxed);
-        let used = self.random().filter(|run| run.progress.is_used());
+        let used = self.parts().filter(|run| run.progress.is_used());
         let first = used.min_by_key(|run| at(run))?;
         (at(first).saturating_add(takes) <= self.takes.max(1)).then(|| Arc::clone(first))
     }
@@ -286,8 +247,8 @@ impl Prefetched {
         self.0.lock().runs.is_empty()
     }
 
-    /// Takes the wanted block and those after it, at most `count()`. Waits until they are read.
-    /// Returns none if they were not prefetched.
+    /// Takes the wanted block and those after it, of a run that is read in parts at most `count()`.
+    /// Waits until they are read. Returns none if they were not prefetched.
     pub(super) fn take(
         &self,
         wanted: &Wanted<'_>,
@@ -296,23 +257,22 @@ impl Prefetched {
     ) -> Vec<Found> {
         let run = {
             let mut all = self.0.lock();
-            let holds = |run: &&Arc<BlockRun>| run.holds(wanted.table, wanted.key);
-            let Some(run) = all.runs.iter().find(holds).cloned() else {
+            let holds = |run: &Arc<BlockRun>| run.holds(wanted.table, wanted.key);
+            let Some(at) = all.runs.iter().position(holds) else {
                 return Vec::new();
             };
+            let run = Arc::clone(&all.runs[at]);
             all.takes += 1;
             run.progress.taken_at.store(all.takes, Ordering::Relaxed);
-            run.progress.refusals.store(0, Ordering::Relaxed);
+            if run.is_in_order && run.ends_by(wanted.end) {
+                all.remove(&run, readers);
+            }
             run
         };
-        let is_whole = run.order == ReadOrder::Sequential && run.ends_by(wanted.end);
-        let count = if is_whole { usize::MAX } else { count() };
+        let count = if run.is_in_order { usize::MAX } else { count() };
         let (found, is_done) = run.take(&wanted.data, count);
-        if is_done || found.is_empty() {
-            // A run that lacks the block was overwritten, or could not be read.
+        if is_done {
             self.0.lock().remove(&run, readers);
-        } else if is_whole {
-            run.progress.is_ended.store(true, Ordering::Relaxed);
         }
         found
     }
@@ -325,13 +285,14 @@ impl Prefetched {
         }
     }
 
-    /// Returns the first key within bounds that no run has; `None` if they have all.
+    /// Returns the first key within bounds that no run has which is read in parts; `None` if they
+    /// have all.
     fn uncovered(&self, table: TableId, bounds: &Bounds) -> Option<Vec<u8>> {
         let all = self.0.lock();
         let mut start = bounds.start.clone();
         // Runs may be in any order: each moves it once at most.
         for _ in 0..all.runs.len() {
-            let Some(run) = all.runs.iter().find(|run| run.holds(table, &start)) else {
+            let Some(run) = all.parts().find(|run| run.holds(table, &start)) else {
                 break;
             };
             start = run.end()?.to_vec();
@@ -341,27 +302,52 @@ impl Prefetched {
     }
 
     /// Makes room for one run. Returns false if there is none.
-    fn has_room(&self, hint: &ReadHint<'_>, readers: &Readers) -> bool {
+    fn has_room(&self, coming: Coming<'_>, readers: &Readers) -> bool {
+        let is_in_order = coming == Coming::InOrder;
         let mut all = self.0.lock();
-        if !all.is_full(hint.order, readers.share_bytes(Layout::Rows)) {
+        let runs_max = readers.share_bytes(Layout::Rows) / WINDOW_BYTES_MAX;
+        if !all.is_full(is_in_order, runs_max) {
             return true;
         }
-        let Some(victim) = all.victim(hint) else {
+        let mut evicted = match coming {
+            Coming::InOrder => None,
+            Coming::Later => all.least_recently_used(RECENT_TAKES),
+            Coming::InParts | Coming::Around(_) => all.least_recently_used(0),
+        };
+        if evicted.is_none() && coming == Coming::Later {
+            return false;
+        }
+        if evicted.is_none() {
+            all.refusals += 1;
+            let refusals_max = match is_in_order {
+                true => REFUSALS_MAX,
+                false => PARTS_REFUSALS_MAX,
+            };
+            if all.refusals < refusals_max {
+                return false;
+            }
+            all.refusals = 0;
+            evicted = match is_in_order {
+                true => all.runs.front().cloned(),
+                false => all.parts().next().cloned(),
+            };
+        }
+        let Some(evicted) = evicted else {
             return false;
         };
-        all.remove(&victim, readers);
+        all.remove(&evicted, readers);
         // Without the lock: dropping it waits for its task.
         drop(all);
-        drop(victim);
+        drop(evicted);
         true
     }
 
     /// Returns the number of the take that counts as the first use of a new run. One whose blocks
     /// go to the cache may be evicted at once.
-    fn taken_at_first(&self, hint: &ReadHint<'_>) -> u64 {
-        match (hint.order, hint.once) {
-            (ReadOrder::Random, false) => self.0.lock().takes.max(1),
-            (ReadOrder::Random, true) | (ReadOrder::Sequential, _) => 0,
+    fn taken_at_first(&self, coming: Coming<'_>, caching: Caching) -> u64 {
+        match (coming, caching) {
+            (Coming::InOrder, _) | (_, Caching::Past) => 0,
+            (_, Caching::IfRoom) => self.0.lock().takes.max(1),
         }
     }
 
@@ -379,19 +365,21 @@ fn bounds_of_run(
     prefetched: &Prefetched,
     table: TableId,
     bounds: &Arc<Bounds>,
-    hint: &ReadHint<'_>,
+    coming: Coming<'_>,
 ) -> Option<Arc<Bounds>> {
-    let start = prefetched.uncovered(table, bounds)?;
-    if hint.order == ReadOrder::Sequential {
-        // A scan begins with the block that has its first key, though another run has it too.
+    if coming == Coming::InOrder {
         return Some(Arc::clone(bounds));
     }
-    let beyond = hint.beyond.unwrap_or_default();
-    let end = bounds.end.as_deref();
+    let start = prefetched.uncovered(table, bounds)?;
+    let end = match coming {
+        Coming::Around(beyond) => bounds.end.as_deref().map(|end| end.max(beyond).to_vec()),
+        Coming::InOrder | Coming::InParts | Coming::Later => bounds.end.clone(),
+    };
+    let is_whole = bounds.is_whole;
     Some(Arc::new(Bounds {
         start,
-        end: end.map(|end| end.max(beyond).to_vec()),
-        is_whole: bounds.is_whole,
+        end,
+        is_whole,
         is_of_keys: false,
     }))
 }
@@ -419,29 +407,27 @@ pub(super) fn prefetch<L: BlockList + Send + 'static>(
     loader: &Loader,
     mut list: L,
     bounds: &Arc<Bounds>,
-    hint: &ReadHint<'_>,
+    (coming, caching): (Coming<'_>, Caching),
     holder: Arc<dyn Any + Send + Sync>,
 ) -> bool {
     let (prefetched, readers) = (loader.cache.prefetched(), loader.cache.readers());
-    let Some(bounds) = bounds_of_run(prefetched, loader.id, bounds, hint) else {
+    let Some(bounds) = bounds_of_run(prefetched, loader.id, bounds, coming) else {
         return true;
     };
-    if hint.order == ReadOrder::Random && is_cached(loader, &mut list, &bounds) {
+    let is_in_order = coming == Coming::InOrder;
+    if !is_in_order && is_cached(loader, &mut list, &bounds) {
         return true;
     }
-    if !prefetched.has_room(hint, readers) {
+    if !prefetched.has_room(coming, readers) {
         return false;
     }
     let progress = Arc::new(Progress {
         until: OnceLock::new(),
         bytes: AtomicU64::new(WINDOW_BYTES_MAX),
-        taken_at: AtomicU64::new(prefetched.taken_at_first(hint)),
-        is_ended: AtomicBool::new(false),
-        refusals: AtomicUsize::new(0),
+        taken_at: AtomicU64::new(prefetched.taken_at_first(coming, caching)),
     });
     let (own_loader, own_bounds) = (loader.clone(), Arc::clone(&bounds));
     let own_progress = Arc::clone(&progress);
-    let once = hint.once;
     let search = move || {
         let mut items = Vec::new();
         let found = list.seek(&own_bounds.start).and_then(|()| {
@@ -453,19 +439,18 @@ pub(super) fn prefetch<L: BlockList + Send + 'static>(
         });
         // An error is reported by the scan that meets it.
         let blocks = match found {
-            Ok(()) if !items.is_empty() => Window::new(own_loader, items, once).run(),
+            Ok(()) if !items.is_empty() => Window::new(own_loader, items, caching).run(),
             _ => Ok(Vec::new()),
         };
         drop(holder);
         blocks.unwrap_or_default()
     };
-    let search = readers.hand(Search(Box::new(search)), hint.priority);
     let run = BlockRun {
         table: loader.id,
         bounds,
         progress,
-        order: hint.order,
-        state: Mutex::new(State::Reading(Some(search))),
+        is_in_order,
+        state: Mutex::new(State::Reading(Some(readers.hand(Search(Box::new(search)))))),
     };
     prefetched.add(run, readers);
     true

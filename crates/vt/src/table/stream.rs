@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use stitch_base::sync::atomic::{AtomicU64, Ordering};
 use stitch_format::vt_index::BlockPtr;
-use stitch_kv::Priority;
+use stitch_kv::Caching;
 
 /// Windows that are read or waiting, beside the one whose rows are given out.
 const WINDOWS: usize = 2;
@@ -47,17 +47,16 @@ pub(super) type Found = (DataRef, Arc<DataBlock>);
 pub(super) struct Window {
     loader: Loader,
     items: Vec<Item>,
-    /// They bypass the cache.
-    once: bool,
+    caching: Caching,
 }
 
 impl Window {
     /// These blocks.
-    pub(super) const fn new(loader: Loader, items: Vec<Item>, once: bool) -> Self {
+    pub(super) const fn new(loader: Loader, items: Vec<Item>, caching: Caching) -> Self {
         Self {
             loader,
             items,
-            once,
+            caching,
         }
     }
 }
@@ -73,7 +72,7 @@ impl Work for Window {
             .counters()
             .add(ReadCount::Misses, wanted.len() as u64);
         let read = self.loader.read_data_once(&wanted)?;
-        if !self.once {
+        if self.caching == Caching::IfRoom {
             for (data, block) in wanted.iter().zip(&read) {
                 self.loader.keep_if_room(data, block);
             }
@@ -221,9 +220,8 @@ impl<L: BlockList> Stream<L> {
                 return;
             }
             self.look_at(&items);
-            let window = Window::new(self.loader.clone(), items, false);
-            self.windows
-                .push_back(readers(&self.loader).hand(window, Priority::Soon));
+            let window = Window::new(self.loader.clone(), items, Caching::IfRoom);
+            self.windows.push_back(readers(&self.loader).hand(window));
         }
     }
 

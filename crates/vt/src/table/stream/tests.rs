@@ -9,28 +9,10 @@ use std::time::Duration;
 use stitch_base::clock::{Clock as _, SystemClock};
 use stitch_base::{ErrorKind, Seqno};
 use stitch_device::Device;
-use stitch_kv::{KeyRange, Priority, ReadHint, ReadOrder};
+use stitch_kv::Coming;
 
 /// Enough for streams.
 const AHEAD_BYTES: u64 = 8 << 20;
-
-/// Hints at keys that are read soon; the keys themselves are the bounds.
-const fn hint(order: ReadOrder, once: bool) -> ReadHint<'static> {
-    ReadHint {
-        range: KeyRange::all(),
-        beyond: None,
-        order,
-        priority: Priority::Soon,
-        once,
-    }
-}
-
-const SEQUENTIAL: ReadHint<'_> = hint(ReadOrder::Sequential, true);
-const RANDOM: ReadHint<'_> = hint(ReadOrder::Random, true);
-const LATER: ReadHint<'_> = ReadHint {
-    priority: Priority::Later,
-    ..RANDOM
-};
 
 /// A table of the bed's, read with a cache of `cache_bytes` and what may be read ahead.
 fn reopened(bed: &Bed, table: &Table, cache_bytes: usize, ahead_bytes: u64) -> Arc<Table> {
@@ -229,11 +211,11 @@ fn a_pace_is_taken_once() {
 fn prefetched_blocks_are_read_once_and_stay_only_where_they_are_used_again() {
     let bed = Bed::new(64 << 20);
     let written = bed.table(&model(), &options(16 << 10));
-    for (hint, reads) in [
-        (hint(ReadOrder::Sequential, false), 1),
-        (SEQUENTIAL, 2),
-        (hint(ReadOrder::Random, false), 1),
-        (RANDOM, 2),
+    for (coming, caching, reads) in [
+        (Coming::InOrder, Caching::IfRoom, 1),
+        (Coming::InOrder, Caching::Past, 2),
+        (Coming::InParts, Caching::IfRoom, 1),
+        (Coming::InParts, Caching::Past, 2),
     ] {
         let table = reopened(&bed, &written, 8 << 20, AHEAD_BYTES);
         let bounds = || Bounds {
@@ -245,14 +227,14 @@ fn prefetched_blocks_are_read_once_and_stay_only_where_they_are_used_again() {
         let end = bounds().end;
         let blocks = table.index_entries(&[], end.as_deref()).unwrap().len() as u64;
         for _ in 0..2 {
-            table.read_ahead(&Arc::new(bounds()), &hint, Arc::new(()));
+            table.read_ahead(&Arc::new(bounds()), (coming, caching), Arc::new(()));
             let (found, walked) = walk(&table, bounds());
             walked.unwrap();
             assert!((1000..1100).contains(&found.len()), "{}", found.len());
         }
         let counters = table.loader.cache.counters();
         let read = counters.get(ReadCount::DataBlocksRead);
-        assert_eq!(read, reads * blocks, "{hint:?}");
+        assert_eq!(read, reads * blocks, "{coming:?}, {caching:?}");
     }
 }
 
@@ -272,8 +254,9 @@ fn parts_come_in_any_order_and_a_row_goes_with_its_last_block() {
     let table = reopened(&bed, &written, 8 << 20, AHEAD_BYTES);
     let cache = &table.loader.cache;
     let read = || cache.counters().get(ReadCount::DataBlocksRead);
+    let how = (Coming::InParts, Caching::Past);
     for _ in 0..2 {
-        table.read_ahead(&Arc::new(keys(100, 500)), &RANDOM, Arc::new(()));
+        table.read_ahead(&Arc::new(keys(100, 500)), how, Arc::new(()));
     }
     for (from, to) in [(400, 450), (100, 200), (450, 500), (200, 400)] {
         assert!(!cache.prefetched().is_empty(), "{from}");
@@ -295,7 +278,8 @@ fn a_row_that_comes_in_order_stays_until_a_scan_comes_to_its_end() {
     let written = bed.table(&model(), &options(16 << 10));
     let table = reopened(&bed, &written, 8 << 20, AHEAD_BYTES);
     let cache = &table.loader.cache;
-    table.read_ahead(&Arc::new(keys(100, 500)), &SEQUENTIAL, Arc::new(()));
+    let how = (Coming::InOrder, Caching::Past);
+    table.read_ahead(&Arc::new(keys(100, 500)), how, Arc::new(()));
     for from in [100, 200, 300, 400] {
         assert!(!cache.prefetched().is_empty(), "{from}");
         walk(&table, keys(from, from + 100)).1.unwrap();
@@ -313,13 +297,10 @@ fn what_lies_around_is_read_once_however_often_it_is_asked_for() {
     let written = bed.table(&model(), &options(16 << 10));
     let table = reopened(&bed, &written, 8 << 20, AHEAD_BYTES);
     let counters = table.loader.cache.counters();
-    let hint = ReadHint {
-        beyond: Some(b"key00002000"),
-        ..RANDOM
-    };
+    let how = (Coming::Around(b"key00002000"), Caching::Past);
     let mut reads = Vec::new();
     for from in (0..1000).step_by(50) {
-        table.read_ahead(&Arc::new(keys(from, from + 50)), &hint, Arc::new(()));
+        table.read_ahead(&Arc::new(keys(from, from + 50)), how, Arc::new(()));
         let (_, walked) = walk(&table, keys(from, from + 50));
         walked.unwrap();
         reads.push(counters.get(ReadCount::DataBlocksRead));
@@ -334,12 +315,9 @@ fn parts_that_no_reader_takes_make_room() {
     let written = bed.table(&model(), &options(16 << 10));
     let table = reopened(&bed, &written, 8 << 20, AHEAD_BYTES);
     let cache = &table.loader.cache;
+    let how = (Coming::InParts, Caching::Past);
     for from in 0..400 {
-        table.read_ahead(
-            &Arc::new(keys(from * 2, from * 2 + 1)),
-            &RANDOM,
-            Arc::new(()),
-        );
+        table.read_ahead(&Arc::new(keys(from * 2, from * 2 + 1)), how, Arc::new(()));
     }
     // By threads that come to it in their time.
     let is_read = || cache.counters().get(ReadCount::DataBlocksRead) > 0;
@@ -347,7 +325,7 @@ fn parts_that_no_reader_takes_make_room() {
     let tries = (0..10_000).take_while(|_| !is_read());
     tries.for_each(|_| clock.sleep(Duration::from_millis(1)));
     assert!(is_read(), "some were read");
-    table.read_ahead(&Arc::new(keys(798, 800)), &RANDOM, Arc::new(()));
+    table.read_ahead(&Arc::new(keys(798, 800)), how, Arc::new(()));
     walk(&table, keys(0, 1)).1.unwrap();
     cache.prefetched().clear(cache.readers());
     assert!(cache.prefetched().is_empty(), "nothing is left");
@@ -360,13 +338,16 @@ fn parts_that_come_later_take_no_place_of_what_is_being_read() {
     let written = bed.table(&model(), &options(16 << 10));
     // Memory for no more than one row.
     let table = reopened(&bed, &written, 8 << 20, 8 << 20);
-    let ask = |bounds: Bounds, hint| table.read_ahead(&Arc::new(bounds), hint, Arc::new(()));
+    let ask = |bounds: Bounds, coming| {
+        let how = (coming, Caching::Past);
+        table.read_ahead(&Arc::new(bounds), how, Arc::new(()))
+    };
     let counters = table.loader.cache.counters();
     let read = || counters.get(ReadCount::DataBlocksRead);
-    assert!(ask(keys(100, 500), &RANDOM));
+    assert!(ask(keys(100, 500), Coming::InParts));
     walk(&table, keys(100, 120)).1.unwrap();
-    assert!(!ask(keys(600, 800), &LATER), "there is no room");
-    assert!(ask(keys(200, 300), &LATER), "it is at hand");
+    assert!(!ask(keys(600, 800), Coming::Later), "there is no room");
+    assert!(ask(keys(200, 300), Coming::Later), "it is at hand");
     let before = read();
     for from in (120..480).step_by(10) {
         walk(&table, keys(from, from + 10)).1.unwrap();
@@ -376,51 +357,5 @@ fn parts_that_come_later_take_no_place_of_what_is_being_read() {
     for from in (120..480).step_by(10) {
         walk(&table, keys(from, from + 10)).1.unwrap();
     }
-    assert!(ask(keys(600, 800), &RANDOM), "it is wanted now");
-}
-
-/// Requests of one reader are served at the same time. Regression: the first one that came to the
-/// end of a run removed it, and the others read their blocks again.
-#[test]
-fn a_request_that_overtakes_others_leaves_their_blocks() {
-    let bed = Bed::new(64 << 20);
-    let written = bed.table(&model(), &options(16 << 10));
-    let table = reopened(&bed, &written, 8 << 20, AHEAD_BYTES);
-    let cache = &table.loader.cache;
-    for _ in 0..2 {
-        table.read_ahead(&Arc::new(keys(100, 500)), &SEQUENTIAL, Arc::new(()));
-    }
-    for from in [400, 100, 300, 200] {
-        walk(&table, keys(from, from + 100)).1.unwrap();
-    }
-    assert!(cache.prefetched().is_empty(), "all of it was taken");
-    let bounds = keys(100, 500);
-    let entries = table.index_entries(&bounds.start, bounds.end.as_deref());
-    let read = cache.counters().get(ReadCount::DataBlocksRead);
-    assert_eq!(read, entries.unwrap().len() as u64, "each block once");
-}
-
-#[test]
-fn sequential_hints_evict_what_is_read_to_its_end_or_was_left() {
-    let bed = Bed::new(64 << 20);
-    let written = bed.table(&model(), &options(16 << 10));
-    // Memory for two runs.
-    let table = reopened(&bed, &written, 8 << 20, 8 << 20);
-    let ask = |from, to| table.read_ahead(&Arc::new(keys(from, to)), &SEQUENTIAL, Arc::new(()));
-    assert!(ask(0, 1500) && ask(2000, 3500));
-    assert!(!ask(4000, 5500), "there is no room");
-    assert!(ask(100, 1000), "a run has these keys");
-    // Its beginning is not read.
-    walk(&table, keys(200, 1500)).1.unwrap();
-    assert!(
-        ask(4000, 5500),
-        "the one that was read to its end made room"
-    );
-    let refused = (0..100).take_while(|_| !ask(6000, 7500)).count();
-    // Sixteen for each run, the first one above.
-    assert_eq!(
-        refused,
-        2 * 16 - 1,
-        "until one that no scan uses makes room"
-    );
+    assert!(ask(keys(600, 800), Coming::InParts), "it is wanted now");
 }
