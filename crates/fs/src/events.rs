@@ -101,7 +101,7 @@ pub(crate) enum Event<'a> {
     Fixed,
 }
 
-/// What is in memory of a file system, as events change it.
+/// The parts of a file system in memory that events change.
 ///
 /// Invariant: nothing else announces, applies or retracts events, and nothing here reads or writes
 /// rows. So what the table has no column for is not changed by a change.

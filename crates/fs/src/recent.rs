@@ -49,13 +49,10 @@ pub(crate) type InodeAt<'a> = (&'a Store, &'a InodeHead);
 pub(crate) fn has_same_rows(past: InodeAt<'_>, present: InodeAt<'_>) -> FsResult<bool> {
     let ino = past.1.ino;
     debug_assert_eq!(ino, present.1.ino, "one inode");
-    let xattrs = |store: &Store| vec![store.keys.xattrs(ino)];
+    let xattrs = |store: &Store| [store.keys.xattrs(ino)];
     let (before, after) = (xattrs(past.0), xattrs(present.0));
-    let scans = (
-        &mut Scans::new(past.0, &before),
-        &mut Scans::new(present.0, &after),
-    );
-    Ok(are_same(scans, |scan| scan.next())? && has_same_contents(past, present)?)
+    let sides = ((past.0, &before[..]), (present.0, &after[..]));
+    Ok(are_same(sides, |scan| scan.next())? && has_same_contents(past, present)?)
 }
 
 /// Reports whether an inode has the same contents at two moments, if any, beside what is in its own
@@ -65,20 +62,22 @@ pub(crate) fn has_same_contents(past: InodeAt<'_>, present: InodeAt<'_>) -> FsRe
         return Ok(true);
     }
     let (before, after) = (chunk_ranges(past)?, chunk_ranges(present)?);
-    let scans = (
-        &mut Scans::new(past.0, &before),
-        &mut Scans::new(present.0, &after),
-    );
-    are_same(scans, |scan| scan.next_with_bytes())
+    let sides = ((past.0, &before[..]), (present.0, &after[..]));
+    are_same(sides, |scan| scan.next_with_bytes())
 }
+
+/// Ranges of rows of a store.
+type Ranges<'s> = (&'s Store, &'s [RowRange]);
 
 /// Reports whether rows are the same behind the numbers that they are under.
 fn are_same(
-    (a, b): (&mut Scans<'_>, &mut Scans<'_>),
+    (past, present): (Ranges<'_>, Ranges<'_>),
     next: for<'s> fn(&mut Scans<'s>) -> FsResult<Option<Row>>,
 ) -> FsResult<bool> {
+    let mut before = Scans::new(past.0, past.1);
+    let mut after = Scans::new(present.0, present.1);
     loop {
-        match (next(a)?, next(b)?) {
+        match (next(&mut before)?, next(&mut after)?) {
             (None, None) => return Ok(true),
             (Some((key, value)), Some((other_key, other_value)))
                 if key.get(8..) == other_key.get(8..) && value == other_value => {}

@@ -93,6 +93,29 @@ struct SameNames {
     recent: Vec<(InodeHead, InodeHead)>,
 }
 
+impl SameNames {
+    /// Notes the rows under a name. Reports whether they are the same.
+    fn note(&mut self, old: &MetaRow<'_>, new: &MetaRow<'_>, since: RecentSince) -> bool {
+        match (old, new) {
+            (MetaRow::Inode(old, old_tail), MetaRow::Inode(new, new_tail))
+                if is_same_inode(old, new) && old_tail == new_tail =>
+            {
+                if new.kind == FileKind::Directory {
+                    self.dirs.push(new.ino);
+                }
+                if since.is_recent(old) {
+                    self.recent.push((*old, *new));
+                }
+            }
+            (MetaRow::Link { ino: old, .. }, MetaRow::Link { ino, .. }) if old == ino => {
+                self.links.push(*ino);
+            }
+            _ => return false,
+        }
+        true
+    }
+}
+
 /// Reports whether a directory, and all below it, is the same at a moment of the past and in a
 /// later state of a file system.
 ///
@@ -201,23 +224,8 @@ impl SteppedWalk<'_> {
                 (None, None) => return Ok(Some(same)),
                 (Some((old_key, old)), Some((new_key, new))) if old_key == new_key => {
                     let (old, new) = (MetaRow::decode(old)?, MetaRow::decode(new)?);
-                    match (old, new) {
-                        (MetaRow::Inode(old, old_tail), MetaRow::Inode(new, new_tail))
-                            if is_same_inode(&old, &new) && old_tail == new_tail =>
-                        {
-                            if new.kind == FileKind::Directory {
-                                same.dirs.push(new.ino);
-                            }
-                            if self.recent_since.is_recent(&old) {
-                                same.recent.push((old, new));
-                            }
-                        }
-                        (MetaRow::Link { ino: old, .. }, MetaRow::Link { ino, .. })
-                            if old == ino =>
-                        {
-                            same.links.push(ino);
-                        }
-                        _ => return Ok(None),
+                    if !same.note(&old, &new, self.recent_since) {
+                        return Ok(None);
                     }
                 }
                 _ => return Ok(None),

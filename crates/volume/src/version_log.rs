@@ -38,7 +38,7 @@ use stitch_format::version_object::{ALIGN, HEADER_BYTES, ObjectHeader, ObjectKin
 /// Deltas shorter than this in total ask for no new base.
 const DELTAS_BYTES_MIN: u64 = 256 << 10;
 
-/// What is made durable before an object of the version log is written.
+/// The writes that are made durable before an object of the version log is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Before {
     /// All that was written: the object names blocks that may not be durable.

@@ -238,9 +238,9 @@ impl Store {
                 true => stays,
                 false => self.compactor.leaves_out((tree, table)),
             };
-            self.counters
-                .garbage_bytes
-                .add(if has_run { bytes } else { 0 });
+            if has_run {
+                self.counters.garbage_bytes.add(bytes);
+            }
         }
         let in_place = found.in_place.into_iter();
         for (table, garbage) in in_place.filter(|(_, garbage)| is_due(garbage.bytes)) {
@@ -248,8 +248,9 @@ impl Store {
                 .compactor
                 .rewrite_garbage((tree, table), garbage.blocks)?;
             brought.has_failed |= self.version().level_of((tree, table)).is_some();
-            let bytes = if has_run { garbage.bytes } else { 0 };
-            self.counters.garbage_bytes.add(bytes);
+            if has_run {
+                self.counters.garbage_bytes.add(garbage.bytes);
+            }
         }
         Ok(brought)
     }

@@ -11,7 +11,7 @@ use stitch_base::Ino;
 use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow};
 
 /// Rows of one comparison that are held in memory, about 500 bytes each; fewer in tests. With more
-/// changes a walk reads little more than what is needed, in the memory of the user who asks.
+/// changes a walk reads little more than what is needed, in the memory of the asking user.
 pub(super) const ROWS_MAX: usize = if cfg!(test) { 2048 } else { 1 << 18 };
 
 /// An inode's row at a moment.

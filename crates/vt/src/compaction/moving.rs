@@ -69,7 +69,7 @@ impl TreeVersion {
         if level0.len() > LEVEL0_TABLES_MAX {
             return false;
         }
-        level0.len() + deeper <= RUNS_MAX || overlap_depth(level0) + deeper <= RUNS_MAX
+        overlap_depth(level0) + deeper <= RUNS_MAX
     }
 
     /// Every table with its level. Of two that hold versions of one key, that with the older ones

@@ -34,6 +34,20 @@ fn changed(tester: &Tester, fs: &FileSystem, file: Ino) -> PinId {
     first
 }
 
+/// A clone, and a moment before changes in it.
+fn changed_clone(tester: &Tester) -> (Arc<LiveView>, PinId) {
+    let live = clone(tester);
+    let file = DirName::new(tester.dir, b"f");
+    let file = live.fs().lookup(file).expect("it is there").ino;
+    let first = changed(tester, live.fs(), file);
+    (live, first)
+}
+
+fn roll_back_in(tester: &Tester, live: &LiveView, moment: PinId) -> FsResult<Notices> {
+    let fs = &tester.fs;
+    fs.roll_back_in_to_moment(live, moment, tester.dir, None)
+}
+
 fn interrupt(tester: &Tester, commits: u32, roll_back: impl Fn() -> FsResult<Notices>) {
     tester
         .model
@@ -67,15 +81,8 @@ fn of_a_directory() {
 #[test]
 fn in_a_clone() {
     let tester = tester();
-    let live = clone(&tester);
-    let file = DirName::new(tester.dir, b"f");
-    let file = live.fs().lookup(file).expect("it is there").ino;
-    let first = changed(&tester, live.fs(), file);
-    let roll_back = || {
-        tester
-            .fs
-            .roll_back_in_to_moment(&live, first, tester.dir, None)
-    };
+    let (live, first) = changed_clone(&tester);
+    let roll_back = || roll_back_in(&tester, &live, first);
     interrupt(&tester, 2, roll_back);
     // Moments go by age all the same.
     let count = tester.fs.history().moments().unwrap().len();
@@ -91,15 +98,8 @@ fn in_a_clone() {
 #[test]
 fn in_a_clone_that_is_removed() {
     let tester = tester();
-    let live = clone(&tester);
-    let file = DirName::new(tester.dir, b"f");
-    let file = live.fs().lookup(file).expect("it is there").ino;
-    let first = changed(&tester, live.fs(), file);
-    let roll_back = || {
-        tester
-            .fs
-            .roll_back_in_to_moment(&live, first, tester.dir, None)
-    };
+    let (live, first) = changed_clone(&tester);
+    let roll_back = || roll_back_in(&tester, &live, first);
     interrupt(&tester, 2, roll_back);
     let graft = Some(live.info().graft);
     assert_paused(&tester, || {
