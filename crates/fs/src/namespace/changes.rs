@@ -61,7 +61,7 @@ impl<'fs> NameChanges<'fs> {
         committed
     }
 
-    /// A directory whose names may be changed by this caller. It is locked.
+    /// A directory whose names may be changed by this caller, without a clone at it. It is locked.
     pub(crate) fn dir_to_change(&self, caller: &Caller<'_>, ino: Ino) -> FsResult<Inode> {
         let dir = self.names.residents.inodes.get_dir(ino)?;
         if dir.head.nlink == 0 || self.is_removed.load(Ordering::Acquire) {
@@ -69,6 +69,11 @@ impl<'fs> NameChanges<'fs> {
         }
         if dir.head.iflags & inode_flag::IMMUTABLE != 0 {
             return Err(FsError::Perm);
+        }
+        // No walk of this file system would find a name behind the clone, and a rollback that was
+        // interrupted would leave the row there.
+        if self.has_clone(ino) {
+            return Err(FsError::Invalid("a clone lies at the directory"));
         }
         self.permissions.check_may_change(caller, &dir)?;
         Ok(dir)
