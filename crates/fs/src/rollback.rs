@@ -61,7 +61,7 @@ use crate::detach::DetachedTrees;
 use crate::fixed::FixedFiles;
 use crate::locator::Locator;
 use crate::pins::Pins;
-use crate::recent::RecentSince;
+use crate::recent::{RecentSince, WrittenBetween};
 use crate::room::Room;
 use crate::schema::Store;
 use crate::snapshot::SnapshotView;
@@ -239,6 +239,8 @@ impl<'fs> Rollback<'fs> {
         let (pin, dir) = (view.info().id, view.info().root);
         let past = &view.fs().store;
         let recent = RecentSince::of_moment(view.info().created);
+        let written =
+            WrittenBetween::new(&**self.pins.engine, self.pins.moment_at(Some(pin))?, None);
         let was = DirTree::read(past, view.fs().residents.inodes.head(dir)?, recent)?;
         for _ in 0..TRIES {
             self.prepare(&was)?;
@@ -257,6 +259,7 @@ impl<'fs> Rollback<'fs> {
             let sides = RollbackSides {
                 past: (past, &was),
                 present: (self.present.store, &now),
+                written: &written,
             };
             let Some(plan) = RollbackPlan::new(&self.present, sides)? else {
                 drop((alone, changes));
@@ -275,7 +278,7 @@ impl<'fs> Rollback<'fs> {
                 dir,
                 path: self.present.residents.path_of(dir)?,
             };
-            let done = Restore::new(self.present, past, (&was, &now), &plan, &row).run();
+            let done = Restore::new(self.present, sides, &plan, &row).run();
             if done.is_err() {
                 self.note_part()?;
             }

@@ -69,7 +69,10 @@ impl ContentChanges<'_> {
         mode: FallocateMode,
         range: &Range<u64>,
     ) -> FsResult<Attr> {
-        let mut staged = self.stage(inode)?;
+        let mut staged = match mode {
+            FallocateMode::PunchHole => self.stage_with_extent_to_spare(inode)?,
+            _ => self.stage(inode)?,
+        };
         let (mut change, keeps_size) = match mode {
             FallocateMode::PunchHole => (self.changes.begin_giving_back(), true),
             FallocateMode::Allocate { keep_size } | FallocateMode::ZeroRange { keep_size } => {

@@ -40,19 +40,18 @@ impl ContentChanges<'_> {
         }
     }
 
-    /// Makes sure that a file may get one extent of shared contents more: the chunks of its
-    /// shortest one become its own, if it has very many.
-    pub(super) fn with_extents_to_spare(&self, inode: Inode) -> FsResult<Inode> {
-        if Contents::of(&inode.head) != Contents::Shared {
-            return Ok(inode);
-        }
-        let row = self.store().shared_row(inode.head.ino)?;
-        if row.extents.len() < SHARED_EXTENTS_MAX {
-            return Ok(inode);
-        }
-        let shortest = row.extents.iter().min_by_key(|one| one.end - one.start);
+    /// Stages an inode that may get one extent of shared contents more: the chunks of its shortest
+    /// one become its own before, if it has very many.
+    pub(super) fn stage_with_extent_to_spare(&self, inode: Inode) -> FsResult<Staged> {
+        let staged = self.stage(inode)?;
+        let extents = staged.sharing.as_ref().map(|sharing| &sharing.row.extents);
+        let Some(many) = extents.filter(|extents| extents.len() >= SHARED_EXTENTS_MAX) else {
+            return Ok(staged);
+        };
+        let shortest = many.iter().min_by_key(|one| one.end - one.start);
         let shortest = shortest.expect("there are many").clone();
-        self.copy_shared(inode, &shortest)
+        let inode = self.copy_shared(staged.inode, &shortest)?;
+        self.stage(inode)
     }
 
     /// Prepares a file for `fallocate`: one that may get rows of allocated extents shares nothing.
@@ -68,7 +67,7 @@ impl ContentChanges<'_> {
         let full = chunk_count(inode.head.size);
         let is_there = !inode.head.has(row_flag::HOLES) && chunk_count(end) <= full;
         match mode {
-            FallocateMode::PunchHole => self.with_extents_to_spare(inode),
+            FallocateMode::PunchHole => Ok(inode),
             FallocateMode::Allocate { .. } if is_there => Ok(inode),
             _ => self.copy_shared(inode, &(0..full)),
         }

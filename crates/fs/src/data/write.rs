@@ -71,8 +71,7 @@ impl ContentChanges<'_> {
             // Pieces end where chunks end.
             let len = usize::try_from(piece_bytes - at % CHUNK_BYTES).expect("fits in memory");
             let (piece, after) = rest.split_at(len.min(rest.len()));
-            let inode_to_write = self.with_extents_to_spare(inode)?;
-            self.write_piece(inode_to_write, at, piece, clear_setid)?;
+            self.write_piece(inode, at, piece, clear_setid)?;
             at += piece.len() as u64;
             rest = after;
             inode = self.inodes().get(ino)?;
@@ -100,8 +99,8 @@ impl ContentChanges<'_> {
             piece.len() as u64 <= self.write_step_bytes(),
             "it fits a batch"
         );
+        let mut staged = self.stage_with_extent_to_spare(inode)?;
         let mut change = self.changes.begin();
-        let mut staged = self.stage(inode)?;
         let end = at + piece.len() as u64;
         self.stage_modified(&mut change, &mut staged, clear_setid);
         let fits_row = end.max(staged.head.size) <= INLINE_BYTES_MAX;
