@@ -109,7 +109,7 @@ impl Hasher for KeyHasher {
 }
 
 #[derive(Debug)]
-struct Slot {
+struct CacheSlot {
     key: BlockKey,
     block: CachedBlock,
     bytes: usize,
@@ -119,7 +119,7 @@ struct Slot {
     is_probationary: AtomicBool,
 }
 
-impl Slot {
+impl CacheSlot {
     fn new(key: BlockKey, block: CachedBlock, expectation: Expectation) -> Self {
         let rounds = match expectation {
             Expectation::Often => ROUNDS_MAX,
@@ -158,7 +158,7 @@ impl Slot {
 #[derive(Debug, Default)]
 struct Shard {
     by_key: HashMap<BlockKey, usize, BuildHasherDefault<KeyHasher>>,
-    slots: Vec<Slot>,
+    slots: Vec<CacheSlot>,
     hand: usize,
     /// Where blocks that were written look for the next that they may displace.
     displacer: usize,
@@ -166,7 +166,7 @@ struct Shard {
 }
 
 impl Shard {
-    fn remove(&mut self, at: usize) -> Slot {
+    fn remove(&mut self, at: usize) -> CacheSlot {
         let slot = self.slots.swap_remove(at);
         let found = self.by_key.remove(&slot.key);
         debug_assert_eq!(found, Some(at), "a block is found where it is");
@@ -178,7 +178,7 @@ impl Shard {
         slot
     }
 
-    fn add(&mut self, slot: Slot) {
+    fn add(&mut self, slot: CacheSlot) {
         let before = self.by_key.insert(slot.key, self.slots.len());
         debug_assert!(before.is_none(), "a block is there once");
         self.bytes += slot.bytes;
@@ -192,7 +192,7 @@ impl Shard {
 
     /// Takes blocks out until at most `bytes_max` are left, and hands them over, so that they are
     /// dropped outside of the lock.
-    fn shrink(&mut self, bytes_max: usize, out: &mut Vec<Slot>) {
+    fn shrink(&mut self, bytes_max: usize, out: &mut Vec<CacheSlot>) {
         while self.bytes > bytes_max {
             debug_assert!(!self.slots.is_empty(), "bytes are those of blocks");
             if self.hand >= self.slots.len() {
@@ -256,7 +256,7 @@ impl BlockCache {
         self
     }
 
-    /// Who reads ahead.
+    /// The threads that read ahead.
     pub(crate) const fn readers(&self) -> &Readers {
         &self.readers
     }
@@ -391,7 +391,7 @@ impl BlockCache {
 
     /// Keeps a block. One that is too large for a shard is not kept.
     pub(crate) fn insert(&self, key: BlockKey, block: CachedBlock, expectation: Expectation) {
-        let slot = Slot::new(key, block, expectation);
+        let slot = CacheSlot::new(key, block, expectation);
         let bytes = slot.bytes;
         let mut out = Vec::new();
         let mut shard = self.shard(&key).write();

@@ -136,11 +136,11 @@ pub(crate) struct Gaps {
     is_any: AtomicBool,
     /// Longest keys, together, of a gap that is kept.
     gap_bytes_max: usize,
-    state: Mutex<State>,
+    state: Mutex<GapsState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct GapsState {
     trees: BTreeMap<TreeId, TreeGaps>,
     /// Announced, not confirmed yet.
     announced: Vec<(u64, TreeId, Gap)>,

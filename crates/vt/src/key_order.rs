@@ -58,7 +58,7 @@ pub(crate) struct StepRules<'a> {
 }
 
 /// An order step, before and after it was run.
-struct Step {
+struct OrderStep {
     tree: TreeId,
     level: usize,
     /// The table that is written anew.
@@ -110,7 +110,7 @@ impl KeyOrder {
         version: &Version,
         bytes_max: u64,
         is_worth: &dyn Fn(&TableHandle, u64) -> bool,
-    ) -> Result<Option<(Step, Plan)>, VtError> {
+    ) -> Result<Option<(OrderStep, Plan)>, VtError> {
         let (level, table, found) = loop {
             let scattered = self.scattered.lock().clone();
             let state = self.compactor.scheduler.lock();
@@ -133,7 +133,7 @@ impl KeyOrder {
             found.kept_bytes <= found.bytes,
             "what is moved is scattered"
         );
-        let step = Step {
+        let step = OrderStep {
             tree: table.meta().tree,
             level,
             input: table.meta().id,
@@ -146,7 +146,7 @@ impl KeyOrder {
     }
 
     /// Measures what a step has made. Where it gained too little, the tables are given up.
-    fn note_ordered(&self, step: &Step) {
+    fn note_ordered(&self, step: &OrderStep) {
         let version = self.compactor.views.version();
         let after = level_ids(&version, step.tree, step.level);
         let is_made = |t: &TableHandle| {

@@ -2,7 +2,7 @@
 //! deletes. What was not installed gives its space back.
 
 use crate::VtError;
-use crate::compaction::Kept;
+use crate::compaction::Distilled;
 use crate::entry::{EntryRef, RangeDelete};
 use crate::key_moments::KeyMoments;
 use crate::range_delete::note_steps;
@@ -77,10 +77,10 @@ impl<'a> Outputs<'a> {
     }
 
     /// Adds what distilling left.
-    pub(crate) fn keep(&mut self, kept: Kept<'_>) -> Result<(), VtError> {
+    pub(crate) fn keep(&mut self, kept: Distilled<'_>) -> Result<(), VtError> {
         match kept {
-            Kept::Entry(entry) => self.add(&entry),
-            Kept::Carried(block) => self.carry(block),
+            Distilled::Entry(entry) => self.add(&entry),
+            Distilled::Carried(block) => self.carry(block),
         }
     }
 

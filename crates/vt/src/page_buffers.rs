@@ -29,13 +29,13 @@ pub(crate) struct PageBuffers(Arc<Home>);
 
 #[derive(Debug)]
 struct Home {
-    kept: Mutex<Kept>,
+    kept: Mutex<FreeBuffers>,
     /// How many wait and are in use at most, unless more are in use.
     count_max: usize,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct FreeBuffers {
     waiting: Vec<Vec<u8>>,
     /// How many are in use.
     used: usize,

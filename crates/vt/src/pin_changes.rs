@@ -2,7 +2,7 @@
 
 use crate::VtError;
 use crate::install::{Install, Installer};
-use crate::kept::Kept;
+use crate::kept::KeptViews;
 use crate::pins::Sight;
 use crate::signals::Worker;
 use crate::snapshots::Hold;
@@ -123,7 +123,7 @@ impl Store {
         // Those also that snapshots have from before it was narrowed.
         let is_own = |hold: &&Arc<Hold>| hold.sight().is_some_and(|sight| sight.is_of(pin.id));
         let own: Vec<_> = readers.iter().filter(is_own).map(Arc::clone).collect();
-        let kept = Kept::give(&self.views.get(), readers, &edit.dropped_trees);
+        let kept = KeptViews::give(&self.views.get(), readers, &edit.dropped_trees);
         let installed = self.install_pins(&mut installer, edit, None);
         match &installed {
             Ok(()) => {

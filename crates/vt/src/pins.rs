@@ -185,11 +185,11 @@ impl Hold {
 /// The pins of a store.
 #[derive(Debug, Default)]
 pub(crate) struct Pins {
-    state: Mutex<State>,
+    state: Mutex<PinsState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct PinsState {
     records: PinRecords,
     /// One for each record.
     holds: BTreeMap<PinId, Arc<Hold>>,

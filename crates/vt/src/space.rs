@@ -37,7 +37,7 @@ mod ledgers;
 pub(crate) use ledgers::Ledgers;
 
 use crate::sizing::Sizing;
-use crate::under_way::{UnderWay, Work};
+use crate::under_way::{CompactionWork, UnderWay};
 use crate::view::Views;
 use formulas::{Aside, Promised, Reserved};
 use std::sync::Arc;
@@ -57,7 +57,7 @@ pub(crate) struct SpaceLedger {
     /// Any value may be copied by a compaction.
     copies_values: bool,
     /// Space of compactions that run now.
-    work: Arc<Work>,
+    work: Arc<CompactionWork>,
     /// Bytes that are left to commits of [`SpaceClass::Allocated`].
     aside_bytes: AtomicU64,
     /// Length of a run that holds any block which may have to be written now.

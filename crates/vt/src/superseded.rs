@@ -43,11 +43,11 @@ pub(crate) struct Superseded {
 /// Those of all tables.
 #[derive(Debug, Default)]
 pub(crate) struct SupersededVersions {
-    state: Mutex<State>,
+    state: Mutex<SupersededState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct SupersededState {
     /// Of tables that hold some.
     known: BTreeMap<TableId, OfTable>,
     /// Tables from before the store was opened whose indexes were not scanned yet.
@@ -178,9 +178,9 @@ impl Superseded {
 impl SupersededVersions {
     /// Of a store with these tables, of which nothing is known.
     pub(crate) fn of_unknown<'a>(tables: impl Iterator<Item = &'a Arc<TableHandle>>) -> Self {
-        let state = State {
+        let state = SupersededState {
             unknown: tables.map(|t| (t.meta().id, Arc::downgrade(t))).collect(),
-            ..State::default()
+            ..SupersededState::default()
         };
         Self {
             state: Mutex::new(state),

@@ -9,7 +9,7 @@ use crate::VtError;
 use crate::commit_lock::CommitLock;
 use crate::gate::Gate;
 use crate::install::{Install, Installer, VersionLog};
-use crate::kept::Kept;
+use crate::kept::KeptViews;
 use crate::pins::Pins;
 use crate::read::ReadPath;
 use crate::signals::{Signals, Worker};
@@ -114,7 +114,7 @@ impl TreeChanges {
         let mut edit = version.edit();
         version.note_dropped(&mut edit, trees, (&self.pins, None));
         // With a branch, a hidden parent may go that a snapshot of a dropped pin reads.
-        let kept = Kept::give(
+        let kept = KeptViews::give(
             &self.views.get(),
             self.pins.lingering(),
             &edit.dropped_trees,

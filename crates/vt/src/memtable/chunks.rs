@@ -54,11 +54,11 @@ impl Drop for Chunk {
 pub(super) struct Chunks {
     chunk_bytes: usize,
     budget_bytes: usize,
-    state: Mutex<State>,
+    state: Mutex<ChunksState>,
 }
 
 #[derive(Default)]
-struct State {
+struct ChunksState {
     kept: Vec<Chunk>,
     /// Bytes of all chunks that arenas have.
     used_bytes: usize,
@@ -77,7 +77,7 @@ impl Chunks {
         Self {
             chunk_bytes,
             budget_bytes,
-            state: Mutex::new(State::default()),
+            state: Mutex::new(ChunksState::default()),
         }
     }
 

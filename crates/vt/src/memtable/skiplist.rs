@@ -278,7 +278,7 @@ impl SkipList {
             seqno: Seqno(u64::MAX),
             op: Op::Delete,
         };
-        let head = new_node(&mut arena, TreeId(0), &Content::of(&entry), HEIGHT_MAX);
+        let head = new_node(&mut arena, TreeId(0), &NodeContent::of(&entry), HEIGHT_MAX);
         Self {
             head,
             height: AtomicUsize::new(1),
@@ -309,12 +309,12 @@ impl SkipList {
 
     /// Adds an entry. Its position is not taken yet.
     pub(super) fn insert(&self, tree: TreeId, entry: &EntryRef<'_>) {
-        self.insert_content(tree, &Content::of(entry));
+        self.insert_content(tree, &NodeContent::of(entry));
     }
 
     /// Adds a put whose value lies elsewhere, at a place that these bytes tell.
     pub(super) fn insert_placed(&self, tree: TreeId, key: &[u8], seqno: Seqno, place: &[u8]) {
-        let content = Content {
+        let content = NodeContent {
             key,
             seqno,
             kind: PLACED,
@@ -324,7 +324,7 @@ impl SkipList {
         self.insert_content(tree, &content);
     }
 
-    fn insert_content(&self, tree: TreeId, entry: &Content<'_>) {
+    fn insert_content(&self, tree: TreeId, entry: &NodeContent<'_>) {
         let mut writer = self.writer.lock();
         let writer = &mut *writer;
         let mut height = 1;
@@ -536,7 +536,7 @@ pub(crate) struct Around<'a> {
 }
 
 /// What a node is made of.
-struct Content<'a> {
+struct NodeContent<'a> {
     key: &'a [u8],
     seqno: Seqno,
     kind: u8,
@@ -544,7 +544,7 @@ struct Content<'a> {
     value: &'a [u8],
 }
 
-impl<'a> Content<'a> {
+impl<'a> NodeContent<'a> {
     fn of(entry: &EntryRef<'a>) -> Self {
         let (kind, function, value) = match entry.op {
             Op::Put(value) => (PUT, 0, value),
@@ -562,7 +562,7 @@ impl<'a> Content<'a> {
 }
 
 /// A completely filled node that no link leads to yet.
-fn new_node(arena: &mut Arena, tree: TreeId, entry: &Content<'_>, height: usize) -> *mut Node {
+fn new_node(arena: &mut Arena, tree: TreeId, entry: &NodeContent<'_>, height: usize) -> *mut Node {
     let value = entry.value;
     let fixed = Node {
         seqno: entry.seqno.0,

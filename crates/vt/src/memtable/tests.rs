@@ -198,7 +198,8 @@ proptest! {
             .filter(|row| row.0 == tree)
             .map(|row| (row.1.clone(), row.2.0))
             .collect();
-        crate::iter::tests::check_against(&mut memtable.iter(TreeId(tree)), &rows, &target, target_seqno);
+        let mut iter = memtable.iter(TreeId(tree));
+        crate::iter::tests::check_against(&mut iter, &rows, &target, target_seqno);
     }
 }
 

@@ -62,7 +62,7 @@ pub(crate) struct VtScan<'a> {
 }
 
 /// What was found for a key.
-pub(super) enum State {
+pub(super) enum KeyState {
     Absent,
     /// The put on which this source stands.
     InPlace(usize),
@@ -176,14 +176,14 @@ impl<'a> VtScan<'a> {
         }
     }
 
-    pub(super) fn advance(&mut self) -> Result<Option<State>, VtError> {
+    pub(super) fn advance(&mut self) -> Result<Option<KeyState>, VtError> {
         loop {
             let found = match self.direction {
                 Direction::Forward => self.forward()?,
                 Direction::Backward => self.backward()?,
             };
             match found {
-                Some(State::Absent) => {
+                Some(KeyState::Absent) => {
                     let gap = self.passed.absent(&self.key, self.direction, self.seqno);
                     match gap {
                         Some(gap) if !self.jump(&gap)? => {
@@ -299,7 +299,7 @@ impl<'a> VtScan<'a> {
     }
 
     /// Resolves the next key upward. `None` at the end.
-    fn forward(&mut self) -> Result<Option<State>, VtError> {
+    fn forward(&mut self) -> Result<Option<KeyState>, VtError> {
         if self.stands_on_key {
             self.leave_key()?;
         }
@@ -320,7 +320,7 @@ impl<'a> VtScan<'a> {
         self.stands_on_key = true;
         let is_seen = next.seqno <= self.sources[top.source].seqno && matches!(next.op, Op::Put(_));
         if is_seen && !self.has_range_deletes {
-            return Ok(Some(State::InPlace(top.source)));
+            return Ok(Some(KeyState::InPlace(top.source)));
         }
         self.resolve_forward().map(Some)
     }
@@ -350,7 +350,7 @@ impl<'a> VtScan<'a> {
         Ok(())
     }
 
-    fn resolve_forward(&mut self) -> Result<State, VtError> {
+    fn resolve_forward(&mut self) -> Result<KeyState, VtError> {
         let mut chain = Chain::default();
         let mut hidden_by: Option<Seqno> = None;
         for at in 0..self.sources.len() {
@@ -374,7 +374,7 @@ impl<'a> VtScan<'a> {
                     break;
                 }
                 if chain.upserts.is_empty() && matches!(entry.op, Op::Put(_)) {
-                    return Ok(State::InPlace(at));
+                    return Ok(KeyState::InPlace(at));
                 }
                 if !chain.push(entry.op) {
                     return self.built(chain);
@@ -407,18 +407,18 @@ impl<'a> VtScan<'a> {
         Ok(())
     }
 
-    fn built(&mut self, chain: Chain) -> Result<State, VtError> {
+    fn built(&mut self, chain: Chain) -> Result<KeyState, VtError> {
         Ok(match chain.fold(&self.reads.parts.upserts, &self.key)? {
             Some(value) => {
                 self.value = value;
-                State::Built
+                KeyState::Built
             }
-            None => State::Absent,
+            None => KeyState::Absent,
         })
     }
 
     /// Resolves the next key downward. `None` at the end.
-    fn backward(&mut self) -> Result<Option<State>, VtError> {
+    fn backward(&mut self) -> Result<Option<KeyState>, VtError> {
         let next = self.sources.iter().filter_map(|s| s.entries.current());
         let Some(next) = next.map(|entry| entry.key).max() else {
             return Ok(None);
@@ -435,7 +435,7 @@ impl<'a> VtScan<'a> {
         self.resolve_backward().map(Some)
     }
 
-    fn resolve_backward(&mut self) -> Result<State, VtError> {
+    fn resolve_backward(&mut self) -> Result<KeyState, VtError> {
         let mut chain = Chain::default();
         let mut is_done = false;
         for at in 0..self.sources.len() {
@@ -540,7 +540,7 @@ impl Scan for VtScan<'_> {
                 self.is_over = true;
                 Ok(None)
             }
-            Some(State::InPlace(at)) => {
+            Some(KeyState::InPlace(at)) => {
                 let entry = self.sources[at].entries.current();
                 let Some(Op::Put(value)) = entry.map(|e| e.op) else {
                     unreachable!("the source stands on a put");

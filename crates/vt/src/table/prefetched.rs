@@ -26,8 +26,8 @@
 use super::blocks::BlockList;
 use super::loader::{DataRef, Loader};
 use super::run::Bounds;
-use super::stream::{Found, Item, WINDOW_BYTES_MAX, Window, collect};
-use crate::readers::{Ahead, Layout, Readers, Work};
+use super::stream::{Found, Item, ReadWindow, WINDOW_BYTES_MAX, collect};
+use crate::readers::{Ahead, Layout, ReaderWork, Readers};
 use std::any::Any;
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -50,7 +50,7 @@ const PARTS_MAX_PER_RUN: u64 = 4;
 /// The task of finding and reading the blocks of a run.
 struct Search(Box<dyn FnOnce() -> Vec<Found> + Send>);
 
-impl Work for Search {
+impl ReaderWork for Search {
     type Answer = Vec<Found>;
 
     fn run(self) -> Self::Answer {
@@ -58,7 +58,7 @@ impl Work for Search {
     }
 }
 
-enum State {
+enum RunState {
     /// `None` only while it is taken.
     Reading(Option<Ahead<Search>>),
     Read(Blocks),
@@ -129,7 +129,7 @@ pub(super) struct BlockRun {
     bounds: Arc<Bounds>,
     progress: Arc<Progress>,
     is_in_order: bool,
-    state: Mutex<State>,
+    state: Mutex<RunState>,
 }
 
 impl BlockRun {
@@ -137,11 +137,11 @@ impl BlockRun {
     /// if the run lacks the block. Reports also whether it is read in parts and used up.
     fn take(&self, wanted: &DataRef, count: usize) -> (Vec<Found>, bool) {
         let mut state = self.state.lock();
-        if let State::Reading(search) = &mut *state {
+        if let RunState::Reading(search) = &mut *state {
             let found = search.take().map(Ahead::take).unwrap_or_default();
-            *state = State::Read(Blocks::new(found));
+            *state = RunState::Read(Blocks::new(found));
         }
-        let State::Read(blocks) = &mut *state else {
+        let RunState::Read(blocks) = &mut *state else {
             unreachable!("it was read");
         };
         let found = blocks.take(wanted, count);
@@ -439,7 +439,7 @@ pub(super) fn prefetch<L: BlockList + Send + 'static>(
         });
         // An error is reported by the scan that meets it.
         let blocks = match found {
-            Ok(()) if !items.is_empty() => Window::new(own_loader, items, caching).run(),
+            Ok(()) if !items.is_empty() => ReadWindow::new(own_loader, items, caching).run(),
             _ => Ok(Vec::new()),
         };
         drop(holder);
@@ -450,7 +450,9 @@ pub(super) fn prefetch<L: BlockList + Send + 'static>(
         bounds,
         progress,
         is_in_order,
-        state: Mutex::new(State::Reading(Some(readers.hand(Search(Box::new(search)))))),
+        state: Mutex::new(RunState::Reading(Some(
+            readers.hand(Search(Box::new(search))),
+        ))),
     };
     prefetched.add(run, readers);
     true

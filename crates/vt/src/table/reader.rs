@@ -9,7 +9,7 @@ use super::leaves::Reader;
 use super::loader::{DataRef, Loader, contradiction};
 use super::prefetched::prefetch;
 use super::run::{Bounds, Carry, Keep, RunIter};
-use super::stream::Pace;
+use super::stream::StreamGrowth;
 use crate::VtError;
 use crate::cache::{
     BlockCache, BlockKey, CachedBlock, CachedRef, Expectation, ReadCount, ReadCounters,
@@ -157,10 +157,14 @@ impl Table {
     }
 
     /// The same, for one of several tables that are read one after the other.
-    pub(crate) fn iter_at(self: &Arc<Self>, bounds: Arc<Bounds>, pace: Arc<Pace>) -> TableIter {
+    pub(crate) fn iter_at(
+        self: &Arc<Self>,
+        bounds: Arc<Bounds>,
+        growth: Arc<StreamGrowth>,
+    ) -> TableIter {
         let blocks = self.blocks();
         let loader = self.loader.clone();
-        RunIter::new(loader, blocks, bounds, Keep::Cache).at_pace(pace)
+        RunIter::new(loader, blocks, bounds, Keep::Cache).growing_on(growth)
     }
 
     /// Has blocks with these keys read, as far as there is memory for them. `holder` keeps them

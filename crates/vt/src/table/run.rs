@@ -11,7 +11,7 @@ use super::block::DataBlock;
 use super::block_iter::BlockIter;
 use super::blocks::BlockList;
 use super::loader::{DataRef, Loader};
-use super::stream::{Found, Pace, Start, Stream};
+use super::stream::{Found, Start, Stream, StreamGrowth};
 use crate::VtError;
 use crate::cache::Expectation;
 use crate::entry::{EntryIter, EntryRef};
@@ -121,7 +121,7 @@ pub(crate) struct RunIter<L> {
     /// What comes after them, if it is read far ahead.
     stream: Option<Stream<L>>,
     /// Shared with those who read what lies before and after.
-    pace: Arc<Pace>,
+    growth: Arc<StreamGrowth>,
     /// How to begin, where another cursor has read up to here.
     start: Option<Start>,
     window_bytes: u64,
@@ -148,7 +148,7 @@ impl<L: BlockList + Clone> RunIter<L> {
             data_addr: 0,
             ahead: VecDeque::new(),
             stream: None,
-            pace: Arc::default(),
+            growth: Arc::default(),
             start: None,
             window_bytes,
             is_going_on: false,
@@ -162,9 +162,9 @@ impl<L: BlockList + Clone> RunIter<L> {
         self
     }
 
-    /// The same, going on from and to others of this pace.
-    pub(super) fn at_pace(mut self, pace: Arc<Pace>) -> Self {
-        self.pace = pace;
+    /// The same, which grows on from where others of this growth ended.
+    pub(super) fn growing_on(mut self, growth: Arc<StreamGrowth>) -> Self {
+        self.growth = growth;
         self
     }
 
@@ -174,7 +174,7 @@ impl<L: BlockList + Clone> RunIter<L> {
         self.data = None;
         let Some(entry) = self.blocks.current()? else {
             if let Some(stream) = self.stream.take() {
-                stream.end(&self.pace);
+                stream.end(&self.growth);
             }
             return Ok(false);
         };
@@ -404,7 +404,7 @@ impl<L: BlockList + Clone> EntryIter for RunIter<L> {
     fn seek(&mut self, key: &[u8], seqno: Seqno) -> Result<(), VtError> {
         self.turn();
         if key.is_empty() {
-            self.start = self.pace.take();
+            self.start = self.growth.take();
         }
         self.blocks.seek(key)?;
         // The versions wanted may only be in a later block.

@@ -14,7 +14,7 @@ use super::loader::{DataRef, Loader};
 use super::run::Bounds;
 use crate::VtError;
 use crate::cache::ReadCount;
-use crate::readers::{Ahead, Layout, Readers, Work};
+use crate::readers::{Ahead, Layout, ReaderWork, Readers};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use stitch_base::sync::atomic::{AtomicU64, Ordering};
@@ -44,13 +44,13 @@ pub(super) type Found = (DataRef, Arc<DataBlock>);
 
 /// Blocks that are read together.
 #[derive(Debug)]
-pub(super) struct Window {
+pub(super) struct ReadWindow {
     loader: Loader,
     items: Vec<Item>,
     caching: Caching,
 }
 
-impl Window {
+impl ReadWindow {
     /// These blocks.
     pub(super) const fn new(loader: Loader, items: Vec<Item>, caching: Caching) -> Self {
         Self {
@@ -61,7 +61,7 @@ impl Window {
     }
 }
 
-impl Work for Window {
+impl ReaderWork for ReadWindow {
     type Answer = Result<Vec<Found>, VtError>;
 
     fn run(self) -> Self::Answer {
@@ -89,9 +89,9 @@ impl Work for Window {
 /// How far streams have grown, for those that go on where others end: the tables of a level are
 /// read one after the other.
 #[derive(Debug, Default)]
-pub(crate) struct Pace(AtomicU64);
+pub(crate) struct StreamGrowth(AtomicU64);
 
-impl Pace {
+impl StreamGrowth {
     /// Marks scattered blocks, beside a window's length in whole sectors.
     const SCATTERED: u64 = 1;
 
@@ -146,7 +146,7 @@ pub(super) struct Stream<L> {
     window_bytes: u64,
     /// Whether longer windows should give longer pieces.
     grows: bool,
-    windows: VecDeque<Ahead<Window>>,
+    windows: VecDeque<Ahead<ReadWindow>>,
 }
 
 fn readers(loader: &Loader) -> &Readers {
@@ -184,8 +184,8 @@ impl<L: BlockList> Stream<L> {
     }
 
     /// Notes how far it has come, for the stream that goes on after it.
-    pub(super) fn end(self, pace: &Pace) {
-        pace.leave(self.layout, self.window_bytes);
+    pub(super) fn end(self, growth: &StreamGrowth) {
+        growth.leave(self.layout, self.window_bytes);
     }
 
     /// The next window's blocks, in order; `None` at the end.
@@ -220,7 +220,7 @@ impl<L: BlockList> Stream<L> {
                 return;
             }
             self.look_at(&items);
-            let window = Window::new(self.loader.clone(), items, Caching::IfRoom);
+            let window = ReadWindow::new(self.loader.clone(), items, Caching::IfRoom);
             self.windows.push_back(readers(&self.loader).hand(window));
         }
     }

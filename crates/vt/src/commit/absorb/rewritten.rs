@@ -13,7 +13,7 @@ use super::{Absorbed, Absorber, range_deletes};
 use crate::VtError;
 use crate::buffer::TABLE_OVERHEAD_BYTES;
 use crate::commit::insert_message;
-use crate::compaction::{DistillRules, Fragments, Kept, distill};
+use crate::compaction::{DistillRules, Distilled, Fragments, distill};
 use crate::entry::{EntryIter, EntryRef, RangeDelete};
 use crate::iter::MergeIter;
 use crate::key_moments::KeyMoments;
@@ -195,7 +195,7 @@ impl AbsorbWriter {
         let mut last: Vec<u8> = Vec::new();
         let mut older = 0;
         distill(&mut source, &rules, &mut |kept| {
-            let Kept::Entry(entry) = kept else {
+            let Distilled::Entry(entry) = kept else {
                 unreachable!("sources of reads carry nothing over");
             };
             let is_older = entry.key == last.as_slice() && !last.is_empty();
