@@ -37,6 +37,9 @@ const ROUNDS_MAX: u8 = 3;
 /// What a cached block costs beside its own bytes.
 const SLOT_BYTES: usize = 96;
 
+// A shard is found by a mask.
+const _: () = assert!(SHARDS_MAX.is_power_of_two());
+
 /// Which block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct BlockKey {
@@ -148,6 +151,7 @@ impl CacheSlot {
             self.is_probationary.store(false, Ordering::Relaxed);
         }
         let before = self.rounds.load(Ordering::Relaxed);
+        debug_assert!(before <= ROUNDS_MAX, "rounds are bounded");
         let after = (before + rounds).min(ROUNDS_MAX);
         if after != before {
             self.rounds.store(after, Ordering::Relaxed);
@@ -237,6 +241,7 @@ impl BlockCache {
         } else {
             count.next_power_of_two() / 2
         };
+        assert!(count.is_power_of_two(), "a shard is found by a mask");
         Self {
             shards: (0..count).map(|_| Apart::default()).collect(),
             bytes: Apart::default(),
@@ -378,6 +383,7 @@ impl BlockCache {
     fn find(&self, key: &BlockKey, rounds: u8) -> Option<CachedBlock> {
         let shard = self.shard(key).read();
         let slot = &shard.slots[*shard.by_key.get(key)?];
+        debug_assert_eq!(slot.key, *key, "the map leads to the block");
         slot.note(rounds);
         Some(slot.block.clone())
     }

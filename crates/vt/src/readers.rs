@@ -67,7 +67,13 @@ impl<W: ReaderWork> Runnable for Task<W> {
         drop(state);
         let ending = Ending(self);
         let answer = work.run();
-        *self.state.lock() = TaskState::Done(answer);
+        let mut state = self.state.lock();
+        debug_assert!(
+            matches!(*state, TaskState::Running),
+            "a task under way is neither taken nor cancelled"
+        );
+        *state = TaskState::Done(answer);
+        drop(state);
         drop(ending);
     }
 }
@@ -137,6 +143,14 @@ struct Queue {
     tasks: VecDeque<Weak<dyn Runnable>>,
     threads: usize,
     idle: usize,
+}
+
+impl Queue {
+    /// Panics unless its threads are counted.
+    fn assert_invariants(&self) {
+        debug_assert!(self.idle <= self.threads, "a thread that waits is one");
+        debug_assert!(self.threads <= THREADS_MAX, "threads are bounded");
+    }
 }
 
 struct Shared {
@@ -232,6 +246,7 @@ impl Readers {
         if needs_thread {
             queue.threads += 1;
         }
+        queue.assert_invariants();
         drop(queue);
         self.shared.has_tasks.notify_one();
         if needs_thread {
@@ -268,6 +283,7 @@ impl Shared {
             debug_assert!(queue.threads > queue.idle, "a thread that ends is counted");
             queue.threads -= 1;
         }
+        queue.assert_invariants();
         task
     }
 }

@@ -28,6 +28,18 @@ struct EntrySums {
 }
 
 impl EntrySums {
+    fn assert_invariants(&self) {
+        debug_assert!(self.deletes <= self.entries, "deletes are entries");
+        debug_assert!(
+            self.value_bytes <= self.data_bytes,
+            "value blocks are data blocks"
+        );
+        debug_assert!(
+            self.seqnos.is_none_or(|(min, max)| min <= max),
+            "the newest is not older"
+        );
+    }
+
     fn see(&mut self, seqno: Seqno) {
         let (min, max) = self.seqnos.unwrap_or((seqno, seqno));
         self.seqnos = Some((min.min(seqno), max.max(seqno)));
@@ -53,6 +65,7 @@ impl Reporter<'_> {
 
     /// Reports that rows with these keys cannot be read.
     fn lose(&mut self, rule: &'static str, error: &dyn Display, first: &[u8], last: &[u8]) {
+        debug_assert!(first <= last, "a range of keys");
         let lost = LostKeys {
             tree: self.tree,
             first: first.to_vec(),
@@ -278,6 +291,7 @@ impl Table {
         let last = last.as_ref().map(|(key, _)| key.as_slice());
         let is_right = first.as_deref() == Some(index.first) && last == Some(index.last);
         span.report(addr, is_right, reporter);
+        block.assert_invariants();
         check_index_entry(&index, &block, reporter);
         sums.entries += block.entries;
         sums.deletes += block.deletes;
@@ -289,6 +303,7 @@ impl Table {
             sums.see(min);
             sums.see(max);
         }
+        sums.assert_invariants();
         Ok(())
     }
 
@@ -347,6 +362,7 @@ impl AffectedKeys {
         if key > self.high.as_slice() {
             self.high = key.to_vec();
         }
+        debug_assert!(self.low <= self.high, "a range of keys");
     }
 
     /// Notes an entry, and the one before it.

@@ -26,6 +26,8 @@ const PREFETCH_TABLES_MAX: usize = 64;
 /// Most waits whose tables are being fetched.
 const PREFETCHES_MAX: usize = 8;
 
+const _: () = assert!(PREFETCH_BYTES <= PREFETCH_BYTES_MAX);
+
 /// A table, and what keeps its blocks where they are.
 pub(crate) type Held = (Arc<Table>, Arc<dyn Any + Send + Sync>);
 
@@ -51,7 +53,10 @@ impl ReaderWork for IndexPrefetch {
                 continue;
             }
             let goes_on = self.fetch(&table);
-            self.claims.lock().retain(|claimed| *claimed != id);
+            let mut claims = self.claims.lock();
+            debug_assert!(claims.contains(&id), "the table is claimed until now");
+            claims.retain(|claimed| *claimed != id);
+            drop(claims);
             if goes_on.is_none() {
                 return;
             }
@@ -161,6 +166,14 @@ impl IndexPrefetches {
             return;
         };
         under_way.prefetches.retain(|ahead| !ahead.is_done());
+        debug_assert!(
+            under_way.prefetches.len() <= PREFETCHES_MAX,
+            "prefetches are bounded"
+        );
+        debug_assert!(
+            under_way.next_bytes <= PREFETCH_BYTES_MAX,
+            "a prefetch is bounded"
+        );
         if under_way.prefetches.len() == PREFETCHES_MAX {
             return;
         }

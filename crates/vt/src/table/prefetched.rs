@@ -78,6 +78,16 @@ impl Blocks {
         Self { found, taken, left }
     }
 
+    /// Panics unless the blocks that are left are counted.
+    fn assert_invariants(&self) {
+        debug_assert_eq!(self.taken.len(), self.found.len(), "each has its mark");
+        debug_assert_eq!(
+            self.taken.iter().filter(|taken| !**taken).count(),
+            self.left,
+            "those that were not taken are left"
+        );
+    }
+
     /// Takes a block and those after it, at most `count`. Returns none if the run lacks the block.
     fn take(&mut self, wanted: &DataRef, count: usize) -> Vec<Found> {
         let at = self.found.iter().position(|(data, _)| data == wanted);
@@ -89,6 +99,7 @@ impl Blocks {
             self.left -= usize::from(!*taken);
             *taken = true;
         }
+        self.assert_invariants();
         self.found[at..end].to_vec()
     }
 }
@@ -105,13 +116,20 @@ struct Progress {
 
 impl Progress {
     fn note_items(&self, items: &[Item], next: Option<&[u8]>) {
+        debug_assert!(self.until.get().is_none(), "the run is found once");
         if let Some(next) = next {
             let _ = self.until.set(next.to_vec());
         }
         let lens = items
             .iter()
             .map(|(data, _)| u64::from(data.block.len_bytes));
-        self.bytes.store(lens.sum(), Ordering::Relaxed);
+        let bytes: u64 = lens.sum();
+        let last = items.last();
+        debug_assert!(
+            last.is_none_or(|(data, _)| bytes - u64::from(data.block.len_bytes) < WINDOW_BYTES_MAX),
+            "all blocks but the last fit into a window"
+        );
+        self.bytes.store(bytes, Ordering::Relaxed);
         if items.iter().all(|(_, cached)| cached.is_some()) {
             // It may be evicted: its blocks are cached.
             self.taken_at.fetch_max(1, Ordering::Relaxed);
@@ -196,6 +214,10 @@ impl BlockRuns {
     /// Reports whether the memory of `runs_max` full runs is used.
     fn is_full(&self, is_in_order: bool, runs_max: u64) -> bool {
         let (parts, parts_as_runs) = self.count_parts();
+        debug_assert!(
+            parts <= self.runs.len() as u64,
+            "parts are some of the runs"
+        );
         if is_in_order {
             return self.runs.len() as u64 - parts + parts_as_runs >= runs_max;
         }
@@ -208,6 +230,10 @@ impl BlockRuns {
         let at = |run: &Arc<BlockRun>| run.progress.taken_at.load(Ordering::Relaxed);
         let used = self.parts().filter(|run| run.progress.is_used());
         let first = used.min_by_key(|run| at(run))?;
+        debug_assert!(
+            at(first) <= self.takes.max(1),
+            "no use is later than the last take"
+        );
         (at(first).saturating_add(takes) <= self.takes.max(1)).then(|| Arc::clone(first))
     }
 
@@ -297,6 +323,7 @@ impl Prefetched {
             };
             start = run.end()?.to_vec();
         }
+        debug_assert!(start >= bounds.start, "runs move it on");
         let is_left = bounds.end.as_ref().is_none_or(|end| start < *end);
         is_left.then_some(start)
     }
@@ -375,6 +402,10 @@ fn bounds_of_run(
         Coming::Around(beyond) => bounds.end.as_deref().map(|end| end.max(beyond).to_vec()),
         Coming::InOrder | Coming::InParts | Coming::Later => bounds.end.clone(),
     };
+    debug_assert!(
+        end.as_ref().is_none_or(|end| start < *end),
+        "a run has keys"
+    );
     let is_whole = bounds.is_whole;
     Some(Arc::new(Bounds {
         start,

@@ -37,6 +37,11 @@ const LONG_PIECE_BYTES: u64 = 128 << 10;
 /// Most blocks of one window.
 const WINDOW_BLOCKS_MAX: usize = 8192;
 
+const _: () = assert!(WINDOW_BYTES_MIN <= WINDOW_BYTES_MAX);
+const _: () = assert!(SCATTERED_BYTES_MIN <= SCATTERED_BYTES_MAX);
+// Pieces that are not scattered may still be short.
+const _: () = assert!(PIECE_BYTES_MIN <= LONG_PIECE_BYTES);
+
 /// A block of a window, and itself where it was in the cache.
 pub(super) type Item = (DataRef, Option<Arc<DataBlock>>);
 /// A block that was read.
@@ -72,6 +77,7 @@ impl ReaderWork for ReadWindow {
             .counters()
             .add(ReadCount::Misses, wanted.len() as u64);
         let read = self.loader.read_data_once(&wanted)?;
+        debug_assert_eq!(read.len(), wanted.len(), "each block was read");
         if self.caching == Caching::IfRoom {
             for (data, block) in wanted.iter().zip(&read) {
                 self.loader.keep_if_room(data, block);
@@ -222,6 +228,7 @@ impl<L: BlockList> Stream<L> {
             self.look_at(&items);
             let window = ReadWindow::new(self.loader.clone(), items, Caching::IfRoom);
             self.windows.push_back(readers(&self.loader).hand(window));
+            debug_assert!(self.windows.len() <= WINDOWS, "a stream is bounded");
         }
     }
 
@@ -245,6 +252,7 @@ impl<L: BlockList> Stream<L> {
 
 /// How long pieces are on average: blocks one after the other, each where the one before it ends.
 fn piece_bytes(blocks: &[BlockPtr]) -> u64 {
+    debug_assert!(!blocks.is_empty(), "a window has blocks");
     let breaks = blocks.windows(2).filter(|two| two[0].end() != two[1].addr);
     let bytes: u64 = blocks.iter().map(|block| u64::from(block.len_bytes)).sum();
     bytes / (breaks.count() as u64 + 1)
@@ -259,6 +267,7 @@ pub(super) fn collect(
     bytes_max: u64,
     items: &mut Vec<Item>,
 ) -> Result<bool, VtError> {
+    debug_assert!(items.is_empty(), "a window begins");
     let mut bytes = 0;
     while bytes < bytes_max && items.len() < WINDOW_BLOCKS_MAX {
         let Some(entry) = scout.current()? else {
