@@ -47,6 +47,14 @@ impl<P: ConcatParts> Concat<P> {
                 low = middle + 1;
             }
         }
+        debug_assert!(
+            low == self.parts.count() || is_past(&self.parts, low),
+            "it holds for the part"
+        );
+        debug_assert!(
+            low == 0 || !is_past(&self.parts, low - 1),
+            "it does not hold for the part before"
+        );
         low
     }
 

@@ -80,6 +80,7 @@ struct Chain {
 impl Chain {
     /// Takes the next older version. Returns false when nothing older matters.
     fn push(&mut self, op: Op<'_>) -> bool {
+        debug_assert!(self.base.is_none(), "nothing older than a base matters");
         match op {
             Op::Put(value) => self.base = Some(Some(value.to_vec())),
             Op::Delete => self.base = Some(None),
@@ -154,6 +155,7 @@ impl<'a> VtScan<'a> {
 
     /// The scan is to note gaps, and no short ones. It waits for commits where that is needed.
     pub(super) fn begin_look(&mut self) {
+        debug_assert!(!self.has_key, "the scan begins");
         self.waits_to_learn = true;
         self.gap_count_min = self.reads.gap_look_count_min();
     }
@@ -327,6 +329,12 @@ impl<'a> VtScan<'a> {
 
     /// Steps every source that stands on the key beyond its versions.
     fn leave_key(&mut self) -> Result<(), VtError> {
+        debug_assert!(self.has_key, "the key was resolved");
+        debug_assert_eq!(
+            self.direction,
+            Direction::Forward,
+            "it stands on a key upward"
+        );
         self.stands_on_key = false;
         let prefix = prefix_of(&self.key);
         // The key is that of the top, unless that has moved.
@@ -400,6 +408,7 @@ impl<'a> VtScan<'a> {
             }
         }
         let end = end.expect("a newer source hides the key");
+        debug_assert!(end > self.key.as_slice(), "the delete ends beyond the key");
         self.heap.forget();
         for source in older {
             source.entries.seek_on(end)?;
@@ -468,6 +477,10 @@ impl<'a> VtScan<'a> {
             }
         }
         let start = start.expect("a newer source hides the key");
+        debug_assert!(
+            start <= self.key.as_slice(),
+            "the delete begins at or before the key"
+        );
         for source in older {
             source.entries.seek_back(start)?;
         }

@@ -134,6 +134,10 @@ fn gap(start: Vec<u8>, end: Option<Vec<u8>>) -> DeleteWindow {
 
 fn window_of(all: &RangeDeletes, key: &[u8], seqno: Seqno) -> DeleteWindow {
     let cover = all.cover(key, seqno);
+    debug_assert!(
+        cover.seqno.is_none_or(|delete| delete <= seqno),
+        "newer range deletes hide nothing"
+    );
     DeleteWindow {
         start: all.cover_start(key).to_vec(),
         end: cover.until.map(<[u8]>::to_vec),
@@ -265,6 +269,10 @@ impl ReadPath {
         for level in &levels[1..] {
             out.extend(self.level_source(level, bounds, seqno)?);
         }
+        debug_assert!(
+            out.len() < view.buffers.len() + levels[0].tables.len() + levels.len(),
+            "one for each memtable, table of level 0, and level below"
+        );
         Ok(out)
     }
 
@@ -285,6 +293,10 @@ impl ReadPath {
                 deletes.push((Arc::clone(handle), self.table(handle).range_deletes()?));
             }
         }
+        debug_assert!(
+            level.has_range_deletes || handles.iter().all(|h| h.meta().range_delete_count == 0),
+            "a level knows of its tables' range deletes"
+        );
         let deletes = if deletes.is_empty() {
             SourceDeletes::None
         } else {
