@@ -58,6 +58,7 @@ impl<'a> Outputs<'a> {
         rules: OutputRules,
         range_deletes: Vec<RangeDelete>,
     ) -> Self {
+        debug_assert!(rules.cuts.is_sorted(), "cuts are in order");
         debug_assert!(
             range_deletes
                 .windows(2)
@@ -193,6 +194,12 @@ impl<'a> Outputs<'a> {
         for delete in going_on.into_iter().rev() {
             self.range_deletes.push_front(delete);
         }
+        debug_assert!(
+            self.range_deletes
+                .front()
+                .is_none_or(|delete| !begins_before(delete, next_key)),
+            "range deletes before the cut have a table"
+        );
         if let Some(mut writer) = self.writer.take() {
             let superseded = writer.take_superseded();
             if let Some(table) = writer.finish()? {

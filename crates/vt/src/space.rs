@@ -78,7 +78,10 @@ impl Promising<'_> {
     /// # Errors
     /// [`VolumeError::NoSpace`] if they are not there any more.
     pub(crate) fn promise(&self, bytes: u64) -> Result<Reservation, VolumeError> {
-        self.ledger.volume.space().reserve(bytes, Class::Internal)
+        let space = self.ledger.volume.space();
+        let promised = space.reserve(bytes, Class::Internal)?;
+        debug_assert_eq!(promised.bytes(), bytes, "all of it is promised");
+        Ok(promised)
     }
 
     /// Sets how much is left to commits of [`SpaceClass::Allocated`].
@@ -232,6 +235,7 @@ impl SpaceLedger {
 
     fn note_run(&self, run_bytes: u64) {
         // Nearly always the longest is known: commits of several threads should write nothing here.
+        debug_assert!(run_bytes > 0, "a run is not empty");
         if run_bytes > self.longest_run.load(Ordering::Relaxed) {
             self.longest_run.fetch_max(run_bytes, Ordering::Relaxed);
         }

@@ -59,6 +59,10 @@ impl UnderWay {
         let run_bytes = if is_value { 0 } else { bytes };
         self.written_bytes.fetch_add(bytes, Ordering::Relaxed);
         self.run_bytes.fetch_add(run_bytes, Ordering::Relaxed);
+        debug_assert!(
+            self.run_bytes.load(Ordering::Relaxed) <= self.written_bytes.load(Ordering::Relaxed),
+            "runs are a part of all that is written"
+        );
         let all = &self.work;
         all.written_bytes.fetch_add(bytes, Ordering::Relaxed);
         all.run_bytes.fetch_add(run_bytes, Ordering::Relaxed);

@@ -289,6 +289,11 @@ impl<'a> Group<'a> {
             };
             self.last_state(chain, &mut known, below, &mut out)?;
         }
+        debug_assert!(versions.is_empty(), "each version is in a stripe");
+        debug_assert!(
+            out.is_sorted_by(|older, newer| older.seqno < newer.seqno),
+            "oldest first"
+        );
         Ok(out)
     }
 
@@ -299,6 +304,7 @@ impl<'a> Group<'a> {
         let own = self.moments.seqnos();
         let of_delete = self.rules.range_deletes.next_filled(own, from);
         let next = of_version.into_iter().chain(of_delete).min();
+        debug_assert!(next.is_none_or(|next| next >= from), "stripes rise");
         next.filter(|stripe| *stripe <= newest)
     }
 
@@ -310,6 +316,10 @@ impl<'a> Group<'a> {
         below: Below,
         out: &mut Vec<KeyVersion>,
     ) -> Result<(), VtError> {
+        debug_assert!(
+            chain.is_sorted_by(|older, newer| older.seqno < newer.seqno),
+            "oldest first"
+        );
         let mut upserts: Vec<KeyVersion> = Vec::new();
         let mut base: Option<Seqno> = None;
         for version in chain {

@@ -42,6 +42,10 @@ impl LevelOutputs<'_> {
     /// Each block goes down whole, or stays whole.
     pub(super) fn stitch(&mut self, blocks: &[IndexEntry]) -> Result<(), VtError> {
         for block in blocks {
+            debug_assert!(
+                !self.held_keys.cuts(&block.first, &block.last),
+                "a stitched block is on one side of each point"
+            );
             self.bytes.stitched += u64::from(block.block.len_bytes);
             let block = std::slice::from_ref(block);
             if self.held_keys.has(&block[0].first) {

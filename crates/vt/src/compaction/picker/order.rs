@@ -102,6 +102,10 @@ pub(crate) fn order_plan(
     (level, table): (usize, &Arc<TableHandle>),
     extents: Vec<Run>,
 ) -> Option<Plan> {
+    debug_assert!(
+        extents.is_sorted_by(|extent, next| extent.end() <= next.addr),
+        "extents are in order and apart"
+    );
     let tree = version.trees.get(&table.meta().tree)?;
     let what = (PlanKind::Order, "scattered");
     let mut plan = Plan::within(tree, level, what, vec![Arc::clone(table)]);
