@@ -146,6 +146,11 @@ impl DirectRuns {
         of_tree.push(Arc::new(run));
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.count.fetch_add(1, Ordering::Release);
+        debug_assert_eq!(
+            self.count(),
+            runs.values().map(Vec::len).sum::<usize>(),
+            "each is counted"
+        );
     }
 
     /// How many there are beside the memtable.

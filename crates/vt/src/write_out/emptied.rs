@@ -219,6 +219,10 @@ fn pieces_of(
         entries.next()?;
     }
     pieces.extend(open.filter(is_kept));
+    debug_assert!(
+        pieces.is_sorted_by(|piece, next| piece.keys.last < next.keys.first),
+        "pieces are in order and share no key"
+    );
     Ok(pieces)
 }
 

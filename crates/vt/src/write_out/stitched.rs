@@ -75,6 +75,15 @@ impl WriteOutLayer {
             });
         }
         layers.push(rest);
+        debug_assert_eq!(
+            layers.iter().map(|layer| layer.runs.len()).sum::<usize>(),
+            self.runs.len(),
+            "each run is in one layer"
+        );
+        debug_assert!(
+            layers.is_sorted_by(|newer, older| newer.from >= older.to),
+            "layers come newest first"
+        );
         layers
     }
 
@@ -135,8 +144,10 @@ pub(super) fn write(
 
 fn source(layer: &WriteOutLayer, chunks: &[KeyChunk], pieces: &[Piece]) -> MergeIter {
     let mut sources: Vec<BoxIter> = Vec::new();
+    debug_assert!(!pieces.is_empty(), "a step merges something");
     for piece in pieces {
         let blocks = piece.blocks.clone();
+        debug_assert!(!blocks.is_empty(), "a piece has blocks");
         let Some(run) = piece.input.checked_sub(1) else {
             sources.push(Box::new(Forward {
                 inner: layer.memtable.iter(layer.tree),
@@ -181,6 +192,10 @@ fn chunks(layer: &WriteOutLayer) -> Result<Vec<KeyChunk>, VtError> {
         }
         source.next()?;
     }
+    debug_assert!(
+        out.is_sorted_by(|chunk, next| chunk.last < next.first),
+        "versions of a key are in one chunk"
+    );
     Ok(out)
 }
 

@@ -82,6 +82,12 @@ impl Absorber {
             }
         }
         drop(room);
+        debug_assert!(
+            tables
+                .iter()
+                .all(|table| table.max_seqno.0 <= batch.count() as u64),
+            "numbers are those of the messages"
+        );
         Ok(tables)
     }
 }
