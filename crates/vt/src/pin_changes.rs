@@ -56,7 +56,9 @@ impl Store {
         // Every write that the pin sees is in the log: it is visible. The log is made durable
         // before the edit.
         self.install_pins(&mut installer, edit, Some(hold))?;
-        Ok(self.pins.find(name)?.0)
+        let (made, _) = self.pins.find(name)?;
+        debug_assert_eq!(made.id, id, "the name leads to the new pin");
+        Ok(made)
     }
 
     pub(crate) fn alter_pin(&self, name: &str, user: &[u8]) -> Result<(), KvError> {
@@ -129,6 +131,7 @@ impl Store {
             Ok(()) => {
                 let sights = own.iter().filter_map(|hold| hold.sight());
                 sights.for_each(|sight| sight.end(&version));
+                debug_assert!(self.pins.find(name).is_err(), "the name is free again");
             }
             Err(_) => kept.take_back(),
         }

@@ -192,6 +192,10 @@ impl Snapshots {
 
     /// Holds the moment of a hold once more, of the same trees.
     pub(crate) fn take_as(self: &Arc<Self>, hold: &Hold) -> Arc<Hold> {
+        debug_assert!(
+            std::ptr::eq(&raw const *hold.snapshots, &raw const **self),
+            "a hold of this store"
+        );
         hold.of.hold(&mut self.held.lock(), hold.seqno);
         self.held_by(hold.seqno, None, hold.of.clone(), hold.next_tree)
     }

@@ -121,7 +121,14 @@ impl TreeChanges {
         );
         let installed = self.install(installer, edit);
         match installed {
-            Ok(()) => trees.iter().for_each(|tree| self.reads.gaps.forget(*tree)),
+            Ok(()) => {
+                let after = self.views.version();
+                debug_assert!(
+                    trees.iter().all(|tree| !after.is_living(*tree)),
+                    "dropped trees are gone or hidden"
+                );
+                trees.iter().for_each(|tree| self.reads.gaps.forget(*tree));
+            }
             Err(_) => kept.take_back(),
         }
         drop((kept, version));
@@ -151,7 +158,13 @@ impl TreeChanges {
         drop(version);
         self.versions.check_trees_fit(&edit)?;
         self.space.note_tree(options);
-        self.install(&mut installer, edit)
+        self.install(&mut installer, edit)?;
+        let altered = self.views.version().trees.get(&tree).cloned();
+        debug_assert!(
+            altered.is_some_and(|altered| altered.info.options == *options),
+            "the tree has its new options"
+        );
+        Ok(())
     }
 
     /// Installs an edit that changes trees and no tables. Installing syncs the log before: what is
