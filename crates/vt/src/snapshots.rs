@@ -68,6 +68,10 @@ impl HeldTrees {
         let trees = trees
             .expect("a pin that was narrowed lists its trees")
             .iter();
+        debug_assert!(
+            ranges.keys().all(|tree| scope.has(*tree)),
+            "ranges are of trees that the pin holds"
+        );
         let whole = trees.filter(|tree| !ranges.contains_key(tree));
         let whole = whole.copied().collect();
         Self::Narrow(Arc::new(NarrowScope {

@@ -39,8 +39,12 @@ impl CoalescedReads {
     pub(super) fn of(blocks: &[DataRef], buffers: &PageBuffers) -> Self {
         let reads = plan(blocks);
         debug_assert!(
-            reads.is_sorted_by(|read, next| read.offset <= next.offset && read.buffer <= next.buffer),
-            "reads are in the order of their offsets and buffers"
+            reads.is_sorted_by_key(|read| read.offset),
+            "reads are in the order of their offsets"
+        );
+        debug_assert!(
+            reads.is_sorted_by_key(|read| read.buffer),
+            "buffers are filled one after the other"
         );
         debug_assert!(
             reads
