@@ -22,7 +22,7 @@ const THREADS_MAX: usize = 4;
 const IDLE_AFTER: Duration = Duration::from_secs(2);
 
 /// What can be done ahead.
-pub(crate) trait Work: Send + 'static {
+pub(crate) trait ReaderWork: Send + 'static {
     /// What it gives.
     type Answer: Send + 'static;
 
@@ -30,7 +30,7 @@ pub(crate) trait Work: Send + 'static {
     fn run(self) -> Self::Answer;
 }
 
-enum State<W: Work> {
+enum TaskState<W: ReaderWork> {
     Waiting(W),
     Running,
     Done(W::Answer),
@@ -38,12 +38,12 @@ enum State<W: Work> {
 }
 
 /// A piece of work, which is done once.
-pub(crate) struct Task<W: Work> {
-    state: Mutex<State<W>>,
+pub(crate) struct Task<W: ReaderWork> {
+    state: Mutex<TaskState<W>>,
     is_done: Condvar,
 }
 
-impl<W: Work> Debug for Task<W> {
+impl<W: ReaderWork> Debug for Task<W> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Task").finish_non_exhaustive()
     }
@@ -55,45 +55,51 @@ trait Runnable: Send + Sync {
     fn run(&self);
 }
 
-impl<W: Work> Runnable for Task<W> {
+impl<W: ReaderWork> Runnable for Task<W> {
     fn run(&self) {
         let mut state = self.state.lock();
-        if !matches!(*state, State::Waiting(_)) {
+        if !matches!(*state, TaskState::Waiting(_)) {
             return;
         }
-        let State::Waiting(work) = std::mem::replace(&mut *state, State::Running) else {
+        let TaskState::Waiting(work) = std::mem::replace(&mut *state, TaskState::Running) else {
             unreachable!("it waits");
         };
         drop(state);
         let ending = Ending(self);
         let answer = work.run();
-        *self.state.lock() = State::Done(answer);
+        let mut state = self.state.lock();
+        debug_assert!(
+            matches!(*state, TaskState::Running),
+            "a task under way is neither taken nor cancelled"
+        );
+        *state = TaskState::Done(answer);
+        drop(state);
         drop(ending);
     }
 }
 
 /// Ends a task, also where its work panics.
-struct Ending<'a, W: Work>(&'a Task<W>);
+struct Ending<'a, W: ReaderWork>(&'a Task<W>);
 
-impl<W: Work> Drop for Ending<'_, W> {
+impl<W: ReaderWork> Drop for Ending<'_, W> {
     fn drop(&mut self) {
         let mut state = self.0.state.lock();
-        if matches!(*state, State::Running) {
-            *state = State::Taken;
+        if matches!(*state, TaskState::Running) {
+            *state = TaskState::Taken;
         }
         self.0.is_done.notify_all();
     }
 }
 
-impl<W: Work> Task<W> {
+impl<W: ReaderWork> Task<W> {
     /// The answer, as soon as it is there.
     fn take(&self) -> W::Answer {
         self.run();
         let mut state = self.state.lock();
         loop {
-            match std::mem::replace(&mut *state, State::Taken) {
-                State::Done(answer) => return answer,
-                State::Taken => panic!("the thread that read ahead has panicked"),
+            match std::mem::replace(&mut *state, TaskState::Taken) {
+                TaskState::Done(answer) => return answer,
+                TaskState::Taken => panic!("the thread that read ahead has panicked"),
                 other => *state = other,
             }
             self.is_done.wait(&mut state);
@@ -103,18 +109,18 @@ impl<W: Work> Task<W> {
     /// Cancels the task. Waits if it is under way.
     fn give_up(&self) {
         let mut state = self.state.lock();
-        while matches!(*state, State::Running) {
+        while matches!(*state, TaskState::Running) {
             self.is_done.wait(&mut state);
         }
-        *state = State::Taken;
+        *state = TaskState::Taken;
     }
 }
 
 /// Work that was handed over.
 #[derive(Debug)]
-pub(crate) struct Ahead<W: Work>(Arc<Task<W>>);
+pub(crate) struct Ahead<W: ReaderWork>(Arc<Task<W>>);
 
-impl<W: Work> Ahead<W> {
+impl<W: ReaderWork> Ahead<W> {
     /// The answer, as soon as it is there.
     pub(crate) fn take(self) -> W::Answer {
         self.0.take()
@@ -122,11 +128,11 @@ impl<W: Work> Ahead<W> {
 
     /// True if the answer is there: dropping this waits for no thread.
     pub(crate) fn is_done(&self) -> bool {
-        matches!(*self.0.state.lock(), State::Done(_) | State::Taken)
+        matches!(*self.0.state.lock(), TaskState::Done(_) | TaskState::Taken)
     }
 }
 
-impl<W: Work> Drop for Ahead<W> {
+impl<W: ReaderWork> Drop for Ahead<W> {
     fn drop(&mut self) {
         self.0.give_up();
     }
@@ -137,6 +143,14 @@ struct Queue {
     tasks: VecDeque<Weak<dyn Runnable>>,
     threads: usize,
     idle: usize,
+}
+
+impl Queue {
+    /// Panics unless its threads are counted.
+    fn assert_invariants(&self) {
+        debug_assert!(self.idle <= self.threads, "a thread that waits is one");
+        debug_assert!(self.threads <= THREADS_MAX, "threads are bounded");
+    }
 }
 
 struct Shared {
@@ -220,9 +234,9 @@ impl Readers {
     }
 
     /// Hands work over.
-    pub(crate) fn hand<W: Work>(&self, work: W) -> Ahead<W> {
+    pub(crate) fn hand<W: ReaderWork>(&self, work: W) -> Ahead<W> {
         let task = Arc::new(Task {
-            state: Mutex::new(State::Waiting(work)),
+            state: Mutex::new(TaskState::Waiting(work)),
             is_done: Condvar::new(),
         });
         let weak: Weak<Task<W>> = Arc::downgrade(&task);
@@ -232,6 +246,7 @@ impl Readers {
         if needs_thread {
             queue.threads += 1;
         }
+        queue.assert_invariants();
         drop(queue);
         self.shared.has_tasks.notify_one();
         if needs_thread {
@@ -268,6 +283,7 @@ impl Shared {
             debug_assert!(queue.threads > queue.idle, "a thread that ends is counted");
             queue.threads -= 1;
         }
+        queue.assert_invariants();
         task
     }
 }

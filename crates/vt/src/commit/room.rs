@@ -37,13 +37,14 @@ fn wanted(active: &Buffer, placement: &Placement, tally: &Tally) -> Room {
         + placement.index_bytes_max() / 8
         + tally.overhead_bytes;
     let needed = entries + active.new_trees(&tally.trees) * TABLE_OVERHEAD_BYTES;
+    let page_bytes = match placement.direct_bytes {
+        0 => tally.page_bytes,
+        _ => 0,
+    };
+    debug_assert!(page_bytes <= needed, "pages are a part of the room");
     Room {
         bytes: needed,
-        page_bytes: if placement.direct_bytes > 0 {
-            0
-        } else {
-            tally.page_bytes
-        },
+        page_bytes,
     }
 }
 

@@ -2,7 +2,7 @@ use super::*;
 
 struct Square(u64);
 
-impl Work for Square {
+impl ReaderWork for Square {
     type Answer = u64;
 
     fn run(self) -> u64 {
@@ -13,7 +13,7 @@ impl Work for Square {
 /// Takes a while, and holds something as long.
 struct Slow(Arc<AtomicUsize>);
 
-impl Work for Slow {
+impl ReaderWork for Slow {
     type Answer = ();
 
     fn run(self) {
@@ -47,7 +47,7 @@ fn nothing_is_held_after_a_task_was_dropped() {
 
 struct Panics;
 
-impl Work for Panics {
+impl ReaderWork for Panics {
     type Answer = ();
 
     fn run(self) {

@@ -9,7 +9,7 @@
 
 use super::Table;
 use super::loader::Loader;
-use crate::readers::{Ahead, Work};
+use crate::readers::{Ahead, ReaderWork};
 use std::any::Any;
 use std::sync::Arc;
 use stitch_base::TableId;
@@ -26,22 +26,24 @@ const PREFETCH_TABLES_MAX: usize = 64;
 /// Most waits whose tables are being fetched.
 const PREFETCHES_MAX: usize = 8;
 
+const _: () = assert!(PREFETCH_BYTES <= PREFETCH_BYTES_MAX);
+
 /// A table, and what keeps its blocks where they are.
 pub(crate) type Held = (Arc<Table>, Arc<dyn Any + Send + Sync>);
 
 /// Tables whose indexes are being fetched.
-type Claims = Arc<Mutex<Vec<TableId>>>;
+type FetchClaims = Arc<Mutex<Vec<TableId>>>;
 
 /// Indexes of tables, to be fetched as far as they are not in the cache.
 #[derive(Debug)]
 pub(super) struct IndexPrefetch {
     tables: Vec<Held>,
-    claims: Claims,
+    claims: FetchClaims,
     /// How many bytes it may still read.
     left: u64,
 }
 
-impl Work for IndexPrefetch {
+impl ReaderWork for IndexPrefetch {
     type Answer = ();
 
     fn run(mut self) {
@@ -51,7 +53,10 @@ impl Work for IndexPrefetch {
                 continue;
             }
             let goes_on = self.fetch(&table);
-            self.claims.lock().retain(|claimed| *claimed != id);
+            let mut claims = self.claims.lock();
+            debug_assert!(claims.contains(&id), "the table is claimed until now");
+            claims.retain(|claimed| *claimed != id);
+            drop(claims);
             if goes_on.is_none() {
                 return;
             }
@@ -60,7 +65,7 @@ impl Work for IndexPrefetch {
 }
 
 /// True if no other prefetch fetches the table; none will until the claim is taken back.
-fn claim(claims: &Claims, id: TableId) -> bool {
+fn claim(claims: &FetchClaims, id: TableId) -> bool {
     let mut claims = claims.lock();
     let is_free = !claims.contains(&id);
     if is_free {
@@ -116,12 +121,12 @@ fn fetch_group(loader: &Loader, leaves: &[Leaf], at: usize) -> Option<(usize, u6
 /// Those of a store that are under way.
 #[derive(Debug)]
 pub(crate) struct IndexPrefetches {
-    under_way: Mutex<UnderWay>,
-    claims: Claims,
+    under_way: Mutex<PrefetchState>,
+    claims: FetchClaims,
 }
 
 #[derive(Debug)]
-struct UnderWay {
+struct PrefetchState {
     prefetches: Vec<Ahead<IndexPrefetch>>,
     /// What the next may read, in bytes.
     next_bytes: u64,
@@ -129,13 +134,13 @@ struct UnderWay {
 
 impl Default for IndexPrefetches {
     fn default() -> Self {
-        let under_way = UnderWay {
+        let under_way = PrefetchState {
             prefetches: Vec::new(),
             next_bytes: PREFETCH_BYTES,
         };
         Self {
             under_way: Mutex::new(under_way),
-            claims: Claims::default(),
+            claims: FetchClaims::default(),
         }
     }
 }
@@ -161,6 +166,14 @@ impl IndexPrefetches {
             return;
         };
         under_way.prefetches.retain(|ahead| !ahead.is_done());
+        debug_assert!(
+            under_way.prefetches.len() <= PREFETCHES_MAX,
+            "prefetches are bounded"
+        );
+        debug_assert!(
+            under_way.next_bytes <= PREFETCH_BYTES_MAX,
+            "a prefetch is bounded"
+        );
         if under_way.prefetches.len() == PREFETCHES_MAX {
             return;
         }

@@ -26,8 +26,8 @@
 use super::blocks::BlockList;
 use super::loader::{DataRef, Loader};
 use super::run::Bounds;
-use super::stream::{Found, Item, WINDOW_BYTES_MAX, Window, collect};
-use crate::readers::{Ahead, Layout, Readers, Work};
+use super::stream::{Found, Item, ReadWindow, WINDOW_BYTES_MAX, collect};
+use crate::readers::{Ahead, Layout, ReaderWork, Readers};
 use std::any::Any;
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -50,7 +50,7 @@ const PARTS_MAX_PER_RUN: u64 = 4;
 /// The task of finding and reading the blocks of a run.
 struct Search(Box<dyn FnOnce() -> Vec<Found> + Send>);
 
-impl Work for Search {
+impl ReaderWork for Search {
     type Answer = Vec<Found>;
 
     fn run(self) -> Self::Answer {
@@ -58,7 +58,7 @@ impl Work for Search {
     }
 }
 
-enum State {
+enum RunState {
     /// `None` only while it is taken.
     Reading(Option<Ahead<Search>>),
     Read(Blocks),
@@ -78,6 +78,16 @@ impl Blocks {
         Self { found, taken, left }
     }
 
+    /// Panics unless the blocks that are left are counted.
+    fn assert_invariants(&self) {
+        debug_assert_eq!(self.taken.len(), self.found.len(), "each has its mark");
+        debug_assert_eq!(
+            self.taken.iter().filter(|taken| !**taken).count(),
+            self.left,
+            "those that were not taken are left"
+        );
+    }
+
     /// Takes a block and those after it, at most `count`. Returns none if the run lacks the block.
     fn take(&mut self, wanted: &DataRef, count: usize) -> Vec<Found> {
         let at = self.found.iter().position(|(data, _)| data == wanted);
@@ -89,6 +99,7 @@ impl Blocks {
             self.left -= usize::from(!*taken);
             *taken = true;
         }
+        self.assert_invariants();
         self.found[at..end].to_vec()
     }
 }
@@ -105,13 +116,20 @@ struct Progress {
 
 impl Progress {
     fn note_items(&self, items: &[Item], next: Option<&[u8]>) {
+        debug_assert!(self.until.get().is_none(), "the run is found once");
         if let Some(next) = next {
             let _ = self.until.set(next.to_vec());
         }
         let lens = items
             .iter()
             .map(|(data, _)| u64::from(data.block.len_bytes));
-        self.bytes.store(lens.sum(), Ordering::Relaxed);
+        let bytes: u64 = lens.sum();
+        let last = items.last();
+        debug_assert!(
+            last.is_none_or(|(data, _)| bytes - u64::from(data.block.len_bytes) < WINDOW_BYTES_MAX),
+            "all blocks but the last fit into a window"
+        );
+        self.bytes.store(bytes, Ordering::Relaxed);
         if items.iter().all(|(_, cached)| cached.is_some()) {
             // It may be evicted: its blocks are cached.
             self.taken_at.fetch_max(1, Ordering::Relaxed);
@@ -129,7 +147,7 @@ pub(super) struct BlockRun {
     bounds: Arc<Bounds>,
     progress: Arc<Progress>,
     is_in_order: bool,
-    state: Mutex<State>,
+    state: Mutex<RunState>,
 }
 
 impl BlockRun {
@@ -137,11 +155,11 @@ impl BlockRun {
     /// if the run lacks the block. Reports also whether it is read in parts and used up.
     fn take(&self, wanted: &DataRef, count: usize) -> (Vec<Found>, bool) {
         let mut state = self.state.lock();
-        if let State::Reading(search) = &mut *state {
+        if let RunState::Reading(search) = &mut *state {
             let found = search.take().map(Ahead::take).unwrap_or_default();
-            *state = State::Read(Blocks::new(found));
+            *state = RunState::Read(Blocks::new(found));
         }
-        let State::Read(blocks) = &mut *state else {
+        let RunState::Read(blocks) = &mut *state else {
             unreachable!("it was read");
         };
         let found = blocks.take(wanted, count);
@@ -196,6 +214,10 @@ impl BlockRuns {
     /// Reports whether the memory of `runs_max` full runs is used.
     fn is_full(&self, is_in_order: bool, runs_max: u64) -> bool {
         let (parts, parts_as_runs) = self.count_parts();
+        debug_assert!(
+            parts <= self.runs.len() as u64,
+            "parts are some of the runs"
+        );
         if is_in_order {
             return self.runs.len() as u64 - parts + parts_as_runs >= runs_max;
         }
@@ -208,6 +230,10 @@ impl BlockRuns {
         let at = |run: &Arc<BlockRun>| run.progress.taken_at.load(Ordering::Relaxed);
         let used = self.parts().filter(|run| run.progress.is_used());
         let first = used.min_by_key(|run| at(run))?;
+        debug_assert!(
+            at(first) <= self.takes.max(1),
+            "no use is later than the last take"
+        );
         (at(first).saturating_add(takes) <= self.takes.max(1)).then(|| Arc::clone(first))
     }
 
@@ -297,6 +323,7 @@ impl Prefetched {
             };
             start = run.end()?.to_vec();
         }
+        debug_assert!(start >= bounds.start, "runs move it on");
         let is_left = bounds.end.as_ref().is_none_or(|end| start < *end);
         is_left.then_some(start)
     }
@@ -375,6 +402,10 @@ fn bounds_of_run(
         Coming::Around(beyond) => bounds.end.as_deref().map(|end| end.max(beyond).to_vec()),
         Coming::InOrder | Coming::InParts | Coming::Later => bounds.end.clone(),
     };
+    debug_assert!(
+        end.as_ref().is_none_or(|end| start < *end),
+        "a run has keys"
+    );
     let is_whole = bounds.is_whole;
     Some(Arc::new(Bounds {
         start,
@@ -439,7 +470,7 @@ pub(super) fn prefetch<L: BlockList + Send + 'static>(
         });
         // An error is reported by the scan that meets it.
         let blocks = match found {
-            Ok(()) if !items.is_empty() => Window::new(own_loader, items, caching).run(),
+            Ok(()) if !items.is_empty() => ReadWindow::new(own_loader, items, caching).run(),
             _ => Ok(Vec::new()),
         };
         drop(holder);
@@ -450,7 +481,9 @@ pub(super) fn prefetch<L: BlockList + Send + 'static>(
         bounds,
         progress,
         is_in_order,
-        state: Mutex::new(State::Reading(Some(readers.hand(Search(Box::new(search)))))),
+        state: Mutex::new(RunState::Reading(Some(
+            readers.hand(Search(Box::new(search))),
+        ))),
     };
     prefetched.add(run, readers);
     true

@@ -14,7 +14,7 @@ use super::loader::{DataRef, Loader};
 use super::run::Bounds;
 use crate::VtError;
 use crate::cache::ReadCount;
-use crate::readers::{Ahead, Layout, Readers, Work};
+use crate::readers::{Ahead, Layout, ReaderWork, Readers};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use stitch_base::sync::atomic::{AtomicU64, Ordering};
@@ -37,6 +37,11 @@ const LONG_PIECE_BYTES: u64 = 128 << 10;
 /// Most blocks of one window.
 const WINDOW_BLOCKS_MAX: usize = 8192;
 
+const _: () = assert!(WINDOW_BYTES_MIN <= WINDOW_BYTES_MAX);
+const _: () = assert!(SCATTERED_BYTES_MIN <= SCATTERED_BYTES_MAX);
+// Pieces that are not scattered may still be short.
+const _: () = assert!(PIECE_BYTES_MIN <= LONG_PIECE_BYTES);
+
 /// A block of a window, and itself where it was in the cache.
 pub(super) type Item = (DataRef, Option<Arc<DataBlock>>);
 /// A block that was read.
@@ -44,13 +49,13 @@ pub(super) type Found = (DataRef, Arc<DataBlock>);
 
 /// Blocks that are read together.
 #[derive(Debug)]
-pub(super) struct Window {
+pub(super) struct ReadWindow {
     loader: Loader,
     items: Vec<Item>,
     caching: Caching,
 }
 
-impl Window {
+impl ReadWindow {
     /// These blocks.
     pub(super) const fn new(loader: Loader, items: Vec<Item>, caching: Caching) -> Self {
         Self {
@@ -61,7 +66,7 @@ impl Window {
     }
 }
 
-impl Work for Window {
+impl ReaderWork for ReadWindow {
     type Answer = Result<Vec<Found>, VtError>;
 
     fn run(self) -> Self::Answer {
@@ -72,6 +77,7 @@ impl Work for Window {
             .counters()
             .add(ReadCount::Misses, wanted.len() as u64);
         let read = self.loader.read_data_once(&wanted)?;
+        debug_assert_eq!(read.len(), wanted.len(), "each block was read");
         if self.caching == Caching::IfRoom {
             for (data, block) in wanted.iter().zip(&read) {
                 self.loader.keep_if_room(data, block);
@@ -89,9 +95,9 @@ impl Work for Window {
 /// How far streams have grown, for those that go on where others end: the tables of a level are
 /// read one after the other.
 #[derive(Debug, Default)]
-pub(crate) struct Pace(AtomicU64);
+pub(crate) struct StreamGrowth(AtomicU64);
 
-impl Pace {
+impl StreamGrowth {
     /// Marks scattered blocks, beside a window's length in whole sectors.
     const SCATTERED: u64 = 1;
 
@@ -146,7 +152,7 @@ pub(super) struct Stream<L> {
     window_bytes: u64,
     /// Whether longer windows should give longer pieces.
     grows: bool,
-    windows: VecDeque<Ahead<Window>>,
+    windows: VecDeque<Ahead<ReadWindow>>,
 }
 
 fn readers(loader: &Loader) -> &Readers {
@@ -184,8 +190,8 @@ impl<L: BlockList> Stream<L> {
     }
 
     /// Notes how far it has come, for the stream that goes on after it.
-    pub(super) fn end(self, pace: &Pace) {
-        pace.leave(self.layout, self.window_bytes);
+    pub(super) fn end(self, growth: &StreamGrowth) {
+        growth.leave(self.layout, self.window_bytes);
     }
 
     /// The next window's blocks, in order; `None` at the end.
@@ -220,8 +226,9 @@ impl<L: BlockList> Stream<L> {
                 return;
             }
             self.look_at(&items);
-            let window = Window::new(self.loader.clone(), items, Caching::IfRoom);
+            let window = ReadWindow::new(self.loader.clone(), items, Caching::IfRoom);
             self.windows.push_back(readers(&self.loader).hand(window));
+            debug_assert!(self.windows.len() <= WINDOWS, "a stream is bounded");
         }
     }
 
@@ -245,6 +252,7 @@ impl<L: BlockList> Stream<L> {
 
 /// How long pieces are on average: blocks one after the other, each where the one before it ends.
 fn piece_bytes(blocks: &[BlockPtr]) -> u64 {
+    debug_assert!(!blocks.is_empty(), "a window has blocks");
     let breaks = blocks.windows(2).filter(|two| two[0].end() != two[1].addr);
     let bytes: u64 = blocks.iter().map(|block| u64::from(block.len_bytes)).sum();
     bytes / (breaks.count() as u64 + 1)
@@ -259,6 +267,7 @@ pub(super) fn collect(
     bytes_max: u64,
     items: &mut Vec<Item>,
 ) -> Result<bool, VtError> {
+    debug_assert!(items.is_empty(), "a window begins");
     let mut bytes = 0;
     while bytes < bytes_max && items.len() < WINDOW_BLOCKS_MAX {
         let Some(entry) = scout.current()? else {

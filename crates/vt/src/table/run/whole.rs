@@ -40,6 +40,10 @@ impl<L: BlockList + Clone> RunIter<L> {
         };
         let count = || self.count_within();
         let found = cache.prefetched().take(&wanted, count, cache.readers());
+        debug_assert!(
+            found.first().is_none_or(|(first, _)| *first == wanted.data),
+            "the wanted block comes first"
+        );
         self.ahead.extend(found);
         Ok(self.ahead.pop_front().map(|(_, block)| block))
     }
@@ -89,6 +93,8 @@ impl<L: BlockList + Clone> RunIter<L> {
             }
             read => read?,
         };
+        assert_eq!(span.len(), blocks.len(), "each block was read");
+        debug_assert!(self.ahead.is_empty(), "what was read ahead is used up");
         for (data, block) in span.into_iter().zip(blocks) {
             match is_long {
                 true => self.loader.keep_if_room(&data, &block),
