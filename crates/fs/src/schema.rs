@@ -213,7 +213,10 @@ impl Store {
             return Ok(None);
         };
         match MetaRow::decode(&row)? {
-            MetaRow::Inode(head, tail) => Ok(Some((head, row.slice_ref(tail)))),
+            MetaRow::Inode(head, tail) if head.ino == ino => Ok(Some((head, row.slice_ref(tail)))),
+            MetaRow::Inode(InodeHead { ino: found, .. }, _) => Err(FsError::Corrupt(format!(
+                "the own row of inode {ino} is that of {found}"
+            ))),
             MetaRow::Link { .. } => Err(FsError::Corrupt(format!(
                 "the own row of inode {ino} is a link"
             ))),
