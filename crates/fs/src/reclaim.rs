@@ -112,6 +112,7 @@ impl<'fs> Reclaimer<'fs> {
             if heads.is_empty() {
                 return Ok(done);
             }
+            debug_assert!(heads.len() <= RECLAIM_BATCH, "they fit a batch");
             match self.purge_all(&heads) {
                 Ok(count) => {
                     self.room.note_given_back(count);

@@ -281,6 +281,10 @@ impl SpaceWalk<'_> {
         let Some(first) = ranges.first() else {
             return Ok(());
         };
+        debug_assert!(
+            ranges.iter().all(|range| range.tree() == first.tree()),
+            "ranges of one tree"
+        );
         let tree = self.space.store.tree(first.tree());
         let keys: Vec<_> = ranges.iter().map(RowRange::keys).collect();
         let share = self.space.engine().range_space(tree, &keys, None)?;

@@ -142,6 +142,10 @@ impl FileSystem {
         }
         let inode_count = store.number(&store.keys.inode_count())?;
         let is_fixed = store.number(&store.keys.fixed())? != 0;
+        debug_assert!(
+            branch.is_none() || standing.number == 0,
+            "a transaction is one of mainline"
+        );
         let externals = Externals::new(options.external.clone());
         let back_rows = BackRows::open(&store)?;
         let residents = Residents::new(store.keys, root, inode_count, &options);
