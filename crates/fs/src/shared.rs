@@ -73,8 +73,21 @@ impl LeftContents {
     }
 }
 
+/// Reports whether extents are as a row has them: in order, not empty, and no two touch.
+fn are_apart(extents: &[Range<u64>]) -> bool {
+    let are_apart = extents.windows(2).all(|pair| pair[0].end < pair[1].start);
+    are_apart && extents.iter().all(|extent| extent.start < extent.end)
+}
+
+/// Reports whether a chunk of a range is in an extent.
+fn overlaps(extents: &[Range<u64>], range: &Range<u64>) -> bool {
+    let meets = |extent: &Range<u64>| extent.start < range.end && range.start < extent.end;
+    !range.is_empty() && extents.iter().any(meets)
+}
+
 /// Returns the chunks of a range that are in no extent of `taken`.
 pub(crate) fn without(extents: &[Range<u64>], taken: &Range<u64>) -> Vec<Range<u64>> {
+    debug_assert!(are_apart(extents), "extents are in order and not empty");
     let mut left = Vec::with_capacity(extents.len() + 1);
     for extent in extents {
         let (before, after) = (
@@ -86,6 +99,8 @@ pub(crate) fn without(extents: &[Range<u64>], taken: &Range<u64>) -> Vec<Range<u
             false => left.extend([before, after].into_iter().filter(|part| !part.is_empty())),
         }
     }
+    debug_assert!(are_apart(&left), "what is left is in order");
+    debug_assert!(!overlaps(&left, taken), "none of the range is left");
     left
 }
 
@@ -105,6 +120,7 @@ pub(crate) fn with(extents: &[Range<u64>], added: &Range<u64>) -> Vec<Range<u64>
     }
     let at = all.partition_point(|extent| extent.start < joined.start);
     all.insert(at, joined);
+    debug_assert!(are_apart(&all), "extents that touch are joined");
     all
 }
 
@@ -129,6 +145,15 @@ fn pieces(row: &SharedRow, range: &Range<u64>) -> Vec<Piece> {
         }
     }
     push(row.own, at..range.end);
+    let chunks: u64 = pieces
+        .iter()
+        .map(|(_, piece)| piece.end - piece.start)
+        .sum();
+    debug_assert_eq!(
+        chunks,
+        range.end.saturating_sub(range.start),
+        "every chunk is in one piece"
+    );
     pieces
 }
 
@@ -267,6 +292,10 @@ impl SharedContents<'_> {
             return Ok(());
         };
         let (unused, next) = self.store.unused_contents(from)?;
+        debug_assert!(
+            next.is_none_or(|next| next > from),
+            "each look comes further"
+        );
         self.left.numbers.lock().extend(unused);
         *self.left.unseen.lock() = next;
         Ok(())

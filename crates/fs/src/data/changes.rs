@@ -31,6 +31,7 @@ use crate::lock::Locks;
 use crate::schema::Store;
 use crate::shared::SharedContents;
 use crate::{ClearSetId, FsResult};
+use stitch_format::fs_inode::FileKind;
 use stitch_kv::Engine;
 
 /// What operations that change contents work on.
@@ -96,6 +97,11 @@ impl<'fs> ContentChanges<'fs> {
         staged: &mut Staged,
         clear_setid: ClearSetId,
     ) {
+        debug_assert_eq!(
+            staged.head.kind,
+            FileKind::Regular,
+            "files alone have contents"
+        );
         let now = self.changes.now();
         staged.head.mtime = now;
         staged.head.ctime = now;
