@@ -97,6 +97,7 @@ impl<'fs> Permissions<'fs> {
 
     /// Where permissions are checked here: whether the caller may change names in a directory.
     pub(crate) fn check_may_change(&self, caller: &Caller<'_>, dir: &Inode) -> FsResult<()> {
+        debug_assert!(dir.is_dir(), "names are in directories");
         if !self.are_checked {
             return Ok(());
         }
@@ -110,6 +111,7 @@ impl<'fs> Permissions<'fs> {
         dir: &Inode,
         inode: &Inode,
     ) -> FsResult<()> {
+        debug_assert!(dir.is_dir(), "names are in directories");
         let fixed = inode_flag::IMMUTABLE | inode_flag::APPEND;
         if inode.head.iflags & fixed != 0 || dir.head.iflags & inode_flag::APPEND != 0 {
             return Err(FsError::Perm);

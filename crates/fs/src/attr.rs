@@ -89,6 +89,7 @@ impl AttrChanges<'_> {
         let mut staged = contents.stage(inode)?;
         if let Some(size) = set.size {
             contents.stage_size(&mut change, &mut staged, size, set.clear_setid)?;
+            debug_assert_eq!(staged.head.size, size, "the size is staged");
         }
         self.set_owner(&mut change, caller, set, &mut staged.head);
         self.set_perm(&mut change, caller, set, &mut staged.head)?;
@@ -109,6 +110,7 @@ impl AttrChanges<'_> {
         if set.uid.is_none() && set.gid.is_none() {
             return;
         }
+        debug_assert!(new.perm <= 0o7777, "the kind is not among the bits");
         new.uid = set.uid.unwrap_or(new.uid);
         if new.kind != FileKind::Directory {
             let is_outside = !caller.is_privileged() && !caller.is_in_group(new.gid);
@@ -119,6 +121,7 @@ impl AttrChanges<'_> {
             };
             new.perm = cleared.apply(new.perm);
             change.drop_capabilities(new);
+            debug_assert!(!new.has(row_flag::CAPS), "a new owner gets no capabilities");
         }
         new.gid = set.gid.unwrap_or(new.gid);
     }
@@ -206,6 +209,7 @@ impl AccessTimes<'_> {
         let Ok(inode) = self.residents.inodes.get(ino) else {
             return false;
         };
+        debug_assert_eq!(inode.head.ino, ino, "the inode that was read");
         let mut new = inode.head;
         new.atime = self.changes.now();
         let mut change = self.changes.begin();

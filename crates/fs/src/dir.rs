@@ -49,6 +49,7 @@ enum Give {
 
 /// Where a walk goes on after a name.
 const fn position(hash: u64, rank: u64) -> u64 {
+    debug_assert!(hash <= NAME_HASH_MAX, "a position has 63 bits");
     let rank = if rank < RANK_MAX { rank } else { RANK_MAX };
     hash << RANK_BITS | rank
 }
@@ -137,6 +138,10 @@ impl DirReader<'_> {
                 offset: position(hash, rank),
                 attr: None,
             };
+            debug_assert!(
+                entry.offset > offset,
+                "a walk comes further with each entry"
+            );
             if self.hand_over(at, &dentry, entry, moment, (take, give))? == Taken::Full {
                 page.end_at(&self.residents.names, ino, hash);
                 return Ok(());
@@ -154,6 +159,7 @@ impl DirReader<'_> {
         moment: Tick,
         (take, give): (Take<'_>, Give),
     ) -> FsResult<Taken> {
+        debug_assert_eq!(dentry.ino, entry.ino, "the entry of the name");
         let attr = match give {
             Give::Names => return Ok(take(&entry)),
             Give::Attrs => self.names.attr_of(at, dentry)?,

@@ -208,7 +208,9 @@ impl<'fs> Namespace<'fs> {
             Some(_) => Location::entry(at.parent, at.name),
             None => Location::Own,
         };
-        Ok((self.head_of(dentry)?, location))
+        let head = self.head_of(dentry)?;
+        debug_assert_eq!(head.ino, dentry.ino, "the inode of the name");
+        Ok((head, location))
     }
 
     fn head_of(&self, dentry: &Dentry) -> FsResult<InodeHead> {
@@ -295,6 +297,10 @@ impl<'fs> Namespace<'fs> {
 
     /// Attributes of the inode of a name, which is neither `.` nor `..`. Counts no lookup.
     fn stat(&self, at: DirName<'_>) -> FsResult<Attr> {
+        debug_assert!(
+            !matches!(at.name, b"." | b".."),
+            "the caller has resolved them"
+        );
         let _names = self.residents.locks.dir_read(at.parent);
         let dentry = self.dentry(at)?;
         self.attr_of(at, &dentry)

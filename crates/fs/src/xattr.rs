@@ -253,7 +253,7 @@ pub(crate) fn mask_acl(
     };
     acl.set_mode(new.perm);
     let key = change.keys().xattr(new.ino, ACL_ACCESS);
-    change.batch.put(&key, &acl.encode());
+    change.batch.put(&key, &acl.to_store());
     Ok(())
 }
 
@@ -269,5 +269,5 @@ fn acl_to_store(class: Class, value: &[u8], new: &mut InodeHead) -> FsResult<Opt
             return Ok(None);
         }
     }
-    Ok(Some(Bytes::from(acl.encode())))
+    Ok(Some(Bytes::from(acl.to_store())))
 }

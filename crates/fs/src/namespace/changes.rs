@@ -70,6 +70,7 @@ impl<'fs> NameChanges<'fs> {
         if dir.head.iflags & inode_flag::IMMUTABLE != 0 {
             return Err(FsError::Perm);
         }
+        debug_assert!(dir.is_dir(), "names are in directories");
         self.permissions.check_may_change(caller, &dir)?;
         Ok(dir)
     }
@@ -101,6 +102,7 @@ impl<'fs> NameChanges<'fs> {
         change.touch_dir(&dir, 0, now)?;
         self.commit(change)?;
         let head = inodes.look_up(ino).ok_or(FsError::Stale(ino))?;
+        debug_assert_eq!(head.nlink, inode.head.nlink + 1, "one name more");
         Ok(Attr::of(&head))
     }
 
@@ -113,6 +115,11 @@ impl<'fs> NameChanges<'fs> {
         at: DirName<'a>,
         now: i64,
     ) -> FsResult<()> {
+        debug_assert!(!inode.is_dir(), "a directory has one name");
+        debug_assert!(
+            inode.head.nlink < LINKS_MAX,
+            "the caller has checked the links"
+        );
         let mut new = inode.head;
         new.nlink += 1;
         new.ctime = now;
