@@ -94,7 +94,9 @@ impl Pins<'_> {
     /// # Errors
     /// [`FsError::NotFound`] if there is no such snapshot.
     pub(crate) fn open_snapshot(&self, name: &str) -> FsResult<SnapshotView> {
-        SnapshotView::open(self.engine, self.options, self.snapshot(name)?)
+        let view = SnapshotView::open(self.engine, self.options, self.snapshot(name)?)?;
+        debug_assert_eq!(view.info().name, name, "the snapshot that was asked for");
+        Ok(view)
     }
 
     /// Returns the moments in the order of their creation. A clone lists none.

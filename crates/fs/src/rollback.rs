@@ -240,6 +240,7 @@ impl<'fs> Rollback<'fs> {
         let past = &view.fs().store;
         let recent = RecentSince::of_moment(view.info().created);
         let was = DirTree::read(past, view.fs().residents.inodes.head(dir)?, recent)?;
+        debug_assert_eq!(was.top, dir, "the directory of the snapshot");
         for _ in 0..TRIES {
             self.prepare(&was)?;
             // The state of one that is finished is a part already, and the holder of the lock may
@@ -363,6 +364,7 @@ impl<'fs> Rollback<'fs> {
     fn forget(&self) -> FsResult<()> {
         tracing::info!("the directory of an interrupted rollback was removed");
         let mut marked = self.present.header.lock();
+        debug_assert!(marked.rolls_back, "a rollback was interrupted");
         let mut header = *marked;
         header.rolls_back = false;
         let (keys, mut change) = (
