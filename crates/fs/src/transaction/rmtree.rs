@@ -104,6 +104,7 @@ impl<'fs> EntryRemoval<'fs> {
         while let Some(level) = levels.last() {
             let dir = level.ino;
             if let Some(below) = self.unlink_some(dir)? {
+                debug_assert_eq!(below.parent, dir, "each level is in the one before");
                 levels.push(below);
                 continue;
             }
