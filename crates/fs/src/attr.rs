@@ -10,6 +10,7 @@ use crate::fixed::{self, FixedFiles};
 use crate::inode::Inode;
 use crate::namespace::{Namespace, low_bits};
 use crate::residents::Residents;
+use crate::system::FileSystem;
 use crate::xattr::mask_acl;
 use crate::{
     AtimePolicy, Attr, Caller, ClearSetId, DirName, FsError, FsOptions, FsResult, SetAttr, SetTime,
@@ -36,6 +37,20 @@ struct AttrChanges<'fs> {
     changes: Changes<'fs>,
     /// The set-group-ID bit follows the caller's groups.
     checks_permissions: bool,
+}
+
+impl<'fs> AttrChanges<'fs> {
+    fn of(fs: &'fs FileSystem) -> Self {
+        Self {
+            residents: &fs.residents,
+            names: Namespace::of(fs),
+            permissions: Permissions::of(fs),
+            contents: ContentChanges::of(fs),
+            fixed: FixedFiles::of(fs),
+            changes: Changes::of(fs),
+            checks_permissions: fs.options.check_permissions,
+        }
+    }
 }
 
 impl AttrChanges<'_> {
@@ -194,6 +209,16 @@ struct AccessTimes<'fs> {
     residents: &'fs Residents,
     options: &'fs FsOptions,
     changes: Changes<'fs>,
+}
+
+impl<'fs> AccessTimes<'fs> {
+    const fn of(fs: &'fs FileSystem) -> Self {
+        Self {
+            residents: &fs.residents,
+            options: &fs.options,
+            changes: Changes::of(fs),
+        }
+    }
 }
 
 impl AccessTimes<'_> {

@@ -59,6 +59,7 @@ use crate::inode::{Inode, Location};
 use crate::prefetch::Prefetcher;
 use crate::residents::Residents;
 use crate::schema::Store;
+use crate::system::FileSystem;
 use crate::transaction::ReadSet;
 use bytes::Bytes;
 use std::ops::Range;
@@ -84,6 +85,19 @@ pub(crate) struct FileContents<'fs> {
     prefetcher: Prefetcher<'fs>,
     plain_files: PlainFiles<'fs>,
     atomic_writes: &'fs AtomicWrites,
+}
+
+impl<'fs> FileContents<'fs> {
+    fn of(fs: &'fs FileSystem) -> Self {
+        Self {
+            store: &fs.store,
+            residents: &fs.residents,
+            reads: fs.reads.as_deref(),
+            prefetcher: fs.prefetcher(),
+            plain_files: PlainFiles::of(fs),
+            atomic_writes: &fs.atomic_writes,
+        }
+    }
 }
 
 /// An inode whose contents are changing, in one batch with its row.

@@ -92,7 +92,7 @@ impl<'fs> DetachedTrees<'fs> {
             state: &fs.detached,
             store: &fs.store,
             residents: &fs.residents,
-            names: fs.namespace(),
+            names: Namespace::of(fs),
             standing: &fs.standing,
             room: &fs.room,
             untold: &fs.untold,

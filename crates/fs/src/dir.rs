@@ -24,6 +24,7 @@ use crate::namespace::{Dentry, Namespace};
 use crate::prefetch::Prefetcher;
 use crate::residents::Residents;
 use crate::schema::Store;
+use crate::system::FileSystem;
 use crate::transaction::ReadSet;
 use crate::{DirEntry, DirName, FsError, FsResult, Taken};
 use stitch_base::Ino;
@@ -74,6 +75,19 @@ struct DirReader<'fs> {
     prefetcher: Prefetcher<'fs>,
     names: Namespace<'fs>,
     holds: Holds<'fs>,
+}
+
+impl<'fs> DirReader<'fs> {
+    fn of(fs: &'fs FileSystem) -> Self {
+        Self {
+            store: &fs.store,
+            residents: &fs.residents,
+            reads: fs.reads.as_deref(),
+            prefetcher: fs.prefetcher(),
+            names: Namespace::of(fs),
+            holds: Holds::of(fs),
+        }
+    }
 }
 
 impl DirReader<'_> {

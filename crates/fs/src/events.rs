@@ -152,7 +152,7 @@ impl<'fs> EventSink<'fs> {
     pub(crate) fn of(fs: &'fs FileSystem) -> Self {
         Self {
             residents: &fs.residents,
-            plain_files: fs.plain_files(),
+            plain_files: PlainFiles::of(fs),
             detached: &fs.detached,
             room: &fs.room,
             extents: &fs.extents,

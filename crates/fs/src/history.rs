@@ -159,7 +159,7 @@ impl FileSystem {
     pub fn history(&self) -> History<'_> {
         History {
             state: &self.history,
-            pins: self.pins(),
+            pins: Pins::of(self),
             maker: PinMaker::of(self),
             views: &self.standing.views,
             room: &self.room,

@@ -36,6 +36,7 @@ use crate::locator::{Locator, RowKey};
 use crate::lock::Held;
 use crate::residents::Residents;
 use crate::schema::Store;
+use crate::system::FileSystem;
 use crate::transaction::ReadSet;
 use crate::{Attr, DirName, FsError, FsResult};
 use stitch_base::Ino;
@@ -68,17 +69,12 @@ pub(crate) struct Namespace<'fs> {
 }
 
 impl<'fs> Namespace<'fs> {
-    pub(crate) const fn new(
-        store: &'fs Store,
-        residents: &'fs Residents,
-        reads: Option<&'fs ReadSet>,
-        confirms: bool,
-    ) -> Self {
+    pub(crate) fn of(fs: &'fs FileSystem) -> Self {
         Self {
-            store,
-            residents,
-            reads,
-            confirms,
+            store: &fs.store,
+            residents: &fs.residents,
+            reads: fs.reads.as_deref(),
+            confirms: fs.options.confirm_names,
         }
     }
 }

@@ -29,13 +29,13 @@ pub(crate) struct Pins<'fs> {
     view: u64,
 }
 
-impl FileSystem {
-    /// Snapshots and moments of the store.
-    pub(crate) const fn pins(&self) -> Pins<'_> {
-        Pins {
-            engine: self.engine(),
-            options: &self.options,
-            view: self.view_number(),
+impl<'fs> Pins<'fs> {
+    /// Snapshots and moments of the store of a file system.
+    pub(crate) const fn of(fs: &'fs FileSystem) -> Self {
+        Self {
+            engine: fs.engine(),
+            options: &fs.options,
+            view: fs.view_number(),
         }
     }
 }

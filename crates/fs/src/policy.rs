@@ -169,7 +169,7 @@ impl FileSystem {
             state: &self.policies,
             store: &self.store,
             header: &self.header,
-            pins: self.pins(),
+            pins: Pins::of(self),
             maker: PinMaker::of(self),
             dirs: PolicyDirs::of(self),
             views: &self.standing.views,

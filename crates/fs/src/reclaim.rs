@@ -64,7 +64,7 @@ impl<'fs> Reclaimer<'fs> {
             room: &fs.room,
             rollbacks: &fs.rollbacks,
             detached: DetachedTrees::of(fs),
-            contents: fs.shared_contents(),
+            contents: SharedContents::of(fs),
             views: &fs.standing.views,
             branch: fs.branch,
             is_removed: &fs.is_removed,

@@ -149,7 +149,7 @@ impl<'fs> Rollback<'fs> {
         Self {
             state: &fs.rollbacks,
             present: Present::of(fs),
-            pins: fs.pins(),
+            pins: Pins::of(fs),
             detached: DetachedTrees::of(fs),
             back_rows: BackRowPass::of(fs),
             fixed: FixedFiles::of(fs),

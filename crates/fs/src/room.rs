@@ -125,7 +125,7 @@ impl<'fs> RoomMaker<'fs> {
             store: &fs.store,
             reclaimer: Reclaimer::of(fs),
             detached: DetachedTrees::of(fs),
-            beside: fs.external_contents(),
+            beside: ExternalContents::of(fs),
             standing: &fs.standing,
             is_removed: &fs.is_removed,
         }

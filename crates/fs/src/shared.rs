@@ -23,6 +23,7 @@ use crate::change::Changes;
 use crate::contents::Contents;
 use crate::locator::{Locator, SysRow, Tree};
 use crate::schema::{Store, view_of_tree};
+use crate::system::FileSystem;
 use crate::transaction::BranchRules;
 use crate::{FsError, FsResult};
 use std::collections::BTreeSet;
@@ -246,13 +247,25 @@ impl Store {
 /// thread at a time deletes them.
 #[derive(Clone, Copy)]
 pub(crate) struct SharedContents<'fs> {
-    pub(crate) store: &'fs Store,
+    store: &'fs Store,
     /// Knows the trees of transactions.
-    pub(crate) engine: &'fs dyn Engine,
-    pub(crate) left: &'fs LeftContents,
+    engine: &'fs dyn Engine,
+    left: &'fs LeftContents,
     /// Of a transaction's file system.
-    pub(crate) branch: Option<BranchRules>,
-    pub(crate) changes: Changes<'fs>,
+    branch: Option<BranchRules>,
+    changes: Changes<'fs>,
+}
+
+impl<'fs> SharedContents<'fs> {
+    pub(crate) fn of(fs: &'fs FileSystem) -> Self {
+        Self {
+            store: &fs.store,
+            engine: fs.engine().as_ref(),
+            left: &fs.left_contents,
+            branch: fs.branch,
+            changes: Changes::of(fs),
+        }
+    }
 }
 
 impl SharedContents<'_> {

@@ -12,6 +12,7 @@ use crate::inode::Location;
 use crate::locator::Locator;
 use crate::residents::Residents;
 use crate::schema::Store;
+use crate::system::FileSystem;
 use crate::transaction::ReadSet;
 use crate::{Caller, FsError, FsResult, XattrMode, inode_flag};
 use bytes::Bytes;
@@ -94,6 +95,17 @@ struct Xattrs<'fs> {
     /// Where a serializable transaction notes what it reads.
     reads: Option<&'fs ReadSet>,
     changes: Changes<'fs>,
+}
+
+impl<'fs> Xattrs<'fs> {
+    fn of(fs: &'fs FileSystem) -> Self {
+        Self {
+            store: &fs.store,
+            residents: &fs.residents,
+            reads: fs.reads.as_deref(),
+            changes: Changes::of(fs),
+        }
+    }
 }
 
 impl Xattrs<'_> {

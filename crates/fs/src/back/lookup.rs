@@ -61,7 +61,7 @@ impl<'fs> NumberLookup<'fs> {
             store: &fs.store,
             residents: &fs.residents,
             reads: fs.reads.as_deref(),
-            names: fs.namespace(),
+            names: Namespace::of(fs),
             holds: Holds::of(fs),
             numbers: &fs.numbers,
             pass: BackRowPass::of(fs),

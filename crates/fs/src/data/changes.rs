@@ -30,6 +30,7 @@ use crate::inode::{Inode, Inodes};
 use crate::lock::Locks;
 use crate::schema::Store;
 use crate::shared::SharedContents;
+use crate::system::FileSystem;
 use crate::{ClearSetId, FsResult};
 use stitch_format::fs_inode::FileKind;
 use stitch_kv::Engine;
@@ -46,6 +47,17 @@ pub(crate) struct ContentChanges<'fs> {
 }
 
 impl<'fs> ContentChanges<'fs> {
+    /// Changes of contents that the kernel, or a user of the library, asks for.
+    pub(crate) fn of(fs: &'fs FileSystem) -> Self {
+        Self {
+            contents: FileContents::of(fs),
+            extents: ExtentRows::of(fs),
+            sharing: SharedContents::of(fs),
+            changes: Changes::of(fs),
+            engine: fs.engine().as_ref(),
+        }
+    }
+
     pub(super) const fn store(&self) -> &'fs Store {
         self.contents.store
     }

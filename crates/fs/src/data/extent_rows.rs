@@ -8,6 +8,7 @@ use crate::events::Event;
 use crate::inode::Inode;
 use crate::locator::{Locator, SysRow};
 use crate::schema::Store;
+use crate::system::FileSystem;
 use crate::{FsError, FsResult};
 use std::ops::Range;
 use stitch_base::Ino;
@@ -32,6 +33,10 @@ pub(crate) struct ExtentRows<'fs> {
 }
 
 impl<'fs> ExtentRows<'fs> {
+    pub(crate) const fn of(fs: &'fs FileSystem) -> Self {
+        Self::new(&fs.store, &fs.extents)
+    }
+
     pub(crate) const fn new(store: &'fs Store, maps: &'fs ExtentMaps) -> Self {
         Self { store, maps }
     }

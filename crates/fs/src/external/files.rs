@@ -4,6 +4,7 @@ use super::{
     ExternalError, ExternalFiles, ExternalName, ExternalRow, Externals, Leaving, Plain, Status,
 };
 use crate::schema::Store;
+use crate::system::FileSystem;
 use crate::{FsError, FsResult};
 use stitch_base::sync::{Arc, Mutex};
 use stitch_base::{ErrorKind, Ino};
@@ -23,17 +24,12 @@ pub(crate) struct PlainFiles<'fs> {
 }
 
 impl<'fs> PlainFiles<'fs> {
-    pub(crate) const fn new(
-        externals: &'fs Externals,
-        store: &'fs Store,
-        engine: &'fs dyn Engine,
-        read_only: bool,
-    ) -> Self {
+    pub(crate) fn of(fs: &'fs FileSystem) -> Self {
         Self {
-            externals,
-            store,
-            engine,
-            read_only,
+            externals: &fs.externals,
+            store: &fs.store,
+            engine: fs.engine().as_ref(),
+            read_only: fs.options.read_only,
         }
     }
 

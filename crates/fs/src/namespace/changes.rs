@@ -25,6 +25,7 @@ use crate::change::{Change, Changes};
 use crate::events::Untold;
 use crate::inode::{Inode, Location};
 use crate::lock::Locks;
+use crate::system::FileSystem;
 use crate::views::Standing;
 use crate::{Attr, Caller, DirName, FsError, FsResult, Notices, inode_flag};
 use stitch_base::Ino;
@@ -46,6 +47,27 @@ pub(crate) struct NameChanges<'fs> {
 }
 
 impl<'fs> NameChanges<'fs> {
+    /// Changes of names that the kernel, or a user of the library, asks for.
+    pub(crate) fn of(fs: &'fs FileSystem) -> Self {
+        Self {
+            names: Namespace::of(fs),
+            permissions: Permissions::of(fs),
+            changes: Changes::of(fs),
+            standing: &fs.standing,
+            is_removed: &fs.is_removed,
+            untold: None,
+        }
+    }
+
+    /// Changes of names in a directory that the kernel has removed: files may be open, or have
+    /// other names.
+    pub(crate) fn unasked_of(fs: &'fs FileSystem) -> Self {
+        Self {
+            untold: Some(&fs.untold),
+            ..Self::of(fs)
+        }
+    }
+
     pub(super) const fn locks(&self) -> &'fs Locks {
         &self.names.residents.locks
     }

@@ -16,6 +16,7 @@ use crate::data::ExtentMaps;
 use crate::detach::Detached;
 use crate::events::Untold;
 use crate::external::Externals;
+use crate::external::PlainFiles;
 use crate::history::HistoryState;
 use crate::numbers::Numbers;
 use crate::policy::PolicyState;
@@ -26,6 +27,7 @@ use crate::rollback::{CloneRollbacks, Rollback, RollbackState};
 use crate::room::{Room, unless_full};
 use crate::schema::{FIRST_INO, SCHEMA, Store};
 use crate::shared::LeftContents;
+use crate::shared::SharedContents;
 use crate::takeover::Takeover;
 use crate::transaction::{Branch, OpenTransactions};
 use crate::usage::SnapshotSizes;
@@ -191,7 +193,7 @@ fn recover(fs: &FileSystem) -> FsResult<()> {
     if !fs.options.read_only && fs.branch.is_none() {
         fs.aside.set_at_open(fs.engine().as_ref(), &fs.store)?;
     }
-    fs.plain_files().sweep()?;
+    PlainFiles::of(fs).sweep()?;
     Takeover::of(fs).run();
     // It may bring files back that were unlinked.
     let finished = Rollback::of(fs).finish()?;
@@ -199,8 +201,8 @@ fn recover(fs: &FileSystem) -> FsResult<()> {
     debug_assert!(!fs.header.lock().rolls_back, "no rollback is under way");
     if !fs.options.read_only {
         Reclaimer::of(fs).reclaim_after_crash()?;
-        fs.shared_contents().look_at_all();
-        unless_full(fs.shared_contents().reclaim())?;
+        SharedContents::of(fs).look_at_all();
+        unless_full(SharedContents::of(fs).reclaim())?;
     }
     Ok(())
 }

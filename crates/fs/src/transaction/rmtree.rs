@@ -42,8 +42,8 @@ impl<'fs> EntryRemoval<'fs> {
         Self {
             residents: &fs.residents,
             fixed: FixedFiles::of(fs),
-            asked: fs.name_changes(),
-            unasked: fs.unasked_name_changes(),
+            asked: NameChanges::of(fs),
+            unasked: NameChanges::unasked_of(fs),
         }
     }
 
