@@ -156,10 +156,9 @@ impl NameChanges<'_> {
     ) -> FsResult<Made> {
         let is_dir = kind.kind == FileKind::Directory;
         let inherits_group = dir.head.perm & SET_GID != 0;
-        let gid = if inherits_group {
-            dir.head.gid
-        } else {
-            caller.gid
+        let gid = match inherits_group {
+            true => dir.head.gid,
+            false => caller.gid,
         };
         let mut perm = low_bits(new.perm);
         if !is_dir
@@ -183,12 +182,11 @@ impl NameChanges<'_> {
             perm |= SET_GID;
         }
         debug_assert!(perm <= 0o7777, "the kind is not among the bits");
-        let default = inherited.filter(|_| is_dir);
-        let now = self.changes.now();
-        let mut flags = 0;
-        if kind.kind == FileKind::Regular {
-            flags = Contents::Inline.mark(flags);
-        }
+        let (default, now) = (inherited.filter(|_| is_dir), self.changes.now());
+        let mut flags = match kind.kind {
+            FileKind::Regular => Contents::Inline.mark(0),
+            _ => 0,
+        };
         if access.is_some() {
             flags |= row_flag::XATTRS | row_flag::ACCESS_ACL;
         }
@@ -213,11 +211,6 @@ impl NameChanges<'_> {
             chunks: 0,
         };
         debug_assert!(head.ino.0 >= FIRST_INO, "smaller numbers are kept");
-        debug_assert_eq!(
-            access.is_some() || default.is_some(),
-            head.has(row_flag::XATTRS),
-            "the row tells of its lists"
-        );
         Ok(Made {
             head,
             access,
