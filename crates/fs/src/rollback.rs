@@ -149,7 +149,7 @@ impl<'fs> Rollback<'fs> {
         Self {
             state: &fs.rollbacks,
             present: Present::of(fs),
-            pins: fs.pins(),
+            pins: Pins::of(fs),
             detached: DetachedTrees::of(fs),
             back_rows: BackRowPass::of(fs),
             fixed: FixedFiles::of(fs),
@@ -242,6 +242,7 @@ impl<'fs> Rollback<'fs> {
         let written =
             WrittenBetween::new(&**self.pins.engine, self.pins.moment_at(Some(pin))?, None);
         let was = DirTree::read(past, view.fs().residents.inodes.head(dir)?, recent)?;
+        debug_assert_eq!(was.top, dir, "the directory of the snapshot");
         for _ in 0..TRIES {
             self.prepare(&was)?;
             // The state of one that is finished is a part already, and the holder of the lock may
@@ -366,6 +367,7 @@ impl<'fs> Rollback<'fs> {
     fn forget(&self) -> FsResult<()> {
         tracing::info!("the directory of an interrupted rollback was removed");
         let mut marked = self.present.header.lock();
+        debug_assert!(marked.rolls_back, "a rollback was interrupted");
         let mut header = *marked;
         header.rolls_back = false;
         let (keys, mut change) = (

@@ -11,7 +11,7 @@ use crate::shared::{has, without};
 use crate::{FallocateMode, FsError};
 use std::ops::Range;
 use stitch_base::Ino;
-use stitch_format::fs_inode::row_flag;
+use stitch_format::fs_inode::{FileKind, row_flag};
 use stitch_format::fs_key::CHUNK_BYTES;
 use stitch_format::fs_shared::{SHARED_EXTENTS_MAX, SharedRow};
 
@@ -50,6 +50,7 @@ impl ContentChanges<'_> {
         };
         let shortest = many.iter().min_by_key(|one| one.end - one.start);
         let shortest = shortest.expect("there are many").clone();
+        debug_assert!(!shortest.is_empty(), "an extent is not empty");
         let inode = self.copy_shared(staged.inode, &shortest)?;
         self.stage(inode)
     }
@@ -104,6 +105,7 @@ impl Staged {
         count_max: u64,
     ) -> FsResult<()> {
         debug_assert!(count_max > 0, "a loop of these comes to an end");
+        debug_assert!(!part.is_empty(), "some chunks are copied");
         let Some(sharing) = &mut self.sharing else {
             return Ok(());
         };
@@ -121,6 +123,8 @@ impl Staged {
             change.put_chunk(sharing.row.own, number, bytes);
             count += 1;
         }
+        debug_assert!(part.start < end, "each step comes further");
+        debug_assert!(end <= part.end, "no more than the part");
         sharing.row.extents = without(&sharing.row.extents, &(part.start..end));
         Ok(())
     }
@@ -141,11 +145,20 @@ impl Staged {
         let mut edges: Vec<u64> = first.into_iter().chain(last).collect();
         edges.dedup();
         edges.retain(is_shared);
+        debug_assert!(edges.len() <= 2, "a range has two ends");
         for edge in edges {
             self.copy_part(store, change, &(edge..edge + 1), 1)?;
         }
         if let Some(sharing) = &mut self.sharing {
             sharing.row.extents = without(&sharing.row.extents, &chunks);
+            debug_assert!(
+                sharing
+                    .row
+                    .extents
+                    .iter()
+                    .all(|one| one.end <= chunks.start || chunks.end <= one.start),
+                "chunks of the range are own ones"
+            );
         }
         Ok(())
     }
@@ -174,6 +187,11 @@ impl Staged {
             change.delete_shared(ino);
             return;
         }
+        debug_assert_eq!(
+            self.head.kind,
+            FileKind::Regular,
+            "files alone share contents"
+        );
         self.head.flags = Contents::Shared.mark(self.head.flags);
         let tells_number = row.own != ino && change.keeps_track();
         if before.as_ref() != Some(&row) || tells_number {

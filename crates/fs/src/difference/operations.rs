@@ -5,6 +5,7 @@ use super::{Asked, Comparer, DirAt, TouchedPaths};
 use crate::FsError;
 use crate::FsResult;
 use crate::back::ViewBackRows;
+use crate::pins::Pins;
 use crate::system::FileSystem;
 use crate::transaction::PathChange;
 
@@ -12,7 +13,7 @@ impl FileSystem {
     /// Comparisons of what is below a directory, in the store of this file system.
     pub(crate) const fn comparer(&self) -> Comparer<'_> {
         Comparer {
-            pins: self.pins(),
+            pins: Pins::of(self),
             back_rows: ViewBackRows::of(self),
             is_mainline: self.is_mainline(),
         }

@@ -94,6 +94,10 @@ impl<'a> Restore<'a> {
     /// Restores all. All locks are held.
     pub(super) fn run(mut self) -> FsResult<Notices> {
         let restored = self.restore();
+        debug_assert!(
+            restored.is_err() || self.change.batch.is_empty(),
+            "all of it is committed"
+        );
         self.queue_forgotten();
         for (ino, hold) in std::mem::take(&mut self.kept) {
             self.fs.holds.let_go(ino, hold);
@@ -139,6 +143,7 @@ impl Restore<'_> {
         if target.is_same {
             return Ok(());
         }
+        debug_assert!(target.head.ino.0 > 0, "an inode has a number");
         let replaced = Event::ContentsReplaced(vec![target.head.ino]);
         self.change.events.push(replaced);
         if target.head.ino != ino {
@@ -310,6 +315,7 @@ impl<'a> Restore<'a> {
         is_same_inode: bool,
     ) -> FsResult<()> {
         let number = target.head.ino;
+        debug_assert!(!target.is_own, "its row is under a name");
         let tail = self.tail_to_put(dir, at.name, ino, target)?;
         if self.has_own_row(target) {
             let key = self.fs.store.keys.own(number);
@@ -496,6 +502,10 @@ impl<'a> Restore<'a> {
         }
         self.commit()?;
         self.is_marked = true;
+        debug_assert!(
+            header.rolls_back,
+            "the next open finishes what is interrupted"
+        );
         *self.fs.header.lock() = header;
         Ok(())
     }
@@ -517,6 +527,7 @@ impl<'a> Restore<'a> {
             self.change.batch.put(&keys.header(), &header.encode());
             self.change.batch.delete(&keys.rollback());
         }
+        debug_assert!(!header.rolls_back, "all of it is done");
         self.commit()?;
         *self.fs.header.lock() = header;
         Ok(())

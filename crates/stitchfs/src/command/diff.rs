@@ -58,8 +58,8 @@ pub(super) struct DiffArgs {
     #[arg(long)]
     walk: bool,
 
-    /// Directory of the snapshot: MNT/.stitchfs/snap/NAME, or with a second directory a clone or its
-    /// source
+    /// Directory of the snapshot: MNT/.stitchfs/snap/NAME, or with a second directory a clone or
+    /// its source
     #[arg(value_name = "SNAP|DIR")]
     old: PathBuf,
 
