@@ -162,6 +162,10 @@ impl ReadPath {
     /// may be joined to one that stands for older ones too.
     fn folded_value(&self, view: &View, tree: TreeId, key: &[u8], seqno: Seqno) -> Option<Folded> {
         let folded = self.folded.get(tree, key, seqno)?;
+        if view.version.is_temporary(tree) {
+            // Tables of temporary trees may be newer than the version says.
+            return None;
+        }
         (folded.seqno > view.version.last_seqno).then_some(folded)
     }
 
