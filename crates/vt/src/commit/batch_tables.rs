@@ -33,7 +33,7 @@ use crate::version::Version;
 use crate::view::View;
 use std::sync::Arc;
 use stitch_base::sync::MutexGuard;
-use stitch_base::{ErrorKind, Seqno, TreeId};
+use stitch_base::{ErrorKind, Seqno};
 use stitch_format::vt_manifest::TableMeta;
 use stitch_kv::{Batch, CommitOptions, KvError, Message, TreeInfo};
 use stitch_volume::Stream;
@@ -84,7 +84,8 @@ impl Committer {
             return Ok(None);
         };
         let written = match self.write_tables(batch, &view.version) {
-            Ok(written) => written,
+            Ok(Some(written)) => written,
+            Ok(None) => return Ok(None),
             // There is none in one piece.
             Err(error) if error.kind() == ErrorKind::NoSpace => return Ok(None),
             Err(error) => return Err(error.into()),
@@ -108,15 +109,15 @@ impl Committer {
         bytes / trees >= part_bytes_min
             && tally.trees.iter().all(|tree| version.is_temporary(tree))
             && !is_in_memtables(view, tally)
-            && is_in_order(batch)
     }
 
-    /// Writes the tables of a batch, with sequence numbers from 1 on.
+    /// Writes the tables of a batch, with sequence numbers from 1 on. Returns `None` if it is not
+    /// in order: that is found on the way, as a look beforehand would decode all messages again.
     fn write_tables(
         &self,
         batch: &Batch<'_>,
         version: &Version,
-    ) -> Result<BatchTables<'_>, VtError> {
+    ) -> Result<Option<BatchTables<'_>>, VtError> {
         let tables = &*self.direct.tables;
         let mut written = BatchTables {
             tables,
@@ -129,18 +130,27 @@ impl Committer {
                 let ((_, message), seqno) = messages.next_if(|((of, _), _)| *of == info.id)?;
                 Some((message, Seqno(seqno)))
             });
-            written.made.extend(self.write_table(info, of_tree)?);
+            let is_new = written.made.iter().all(|table| table.tree != info.id);
+            let made = match is_new {
+                true => self.write_table(info, of_tree)?,
+                false => None,
+            };
+            let Some(made) = made else {
+                return Ok(None);
+            };
+            written.made.extend(made);
         }
         debug_assert!(!written.made.is_empty(), "a batch has messages");
-        Ok(written)
+        Ok(Some(written))
     }
 
-    /// Writes the table of one tree.
+    /// Writes the table of one tree: of deleted ranges that do not overlap, then keys, both in
+    /// order. Returns `None` if the messages are in another order.
     fn write_table<'b>(
         &self,
         tree: &TreeInfo,
         messages: impl Iterator<Item = (Message<'b>, Seqno)>,
-    ) -> Result<Vec<TableMeta>, VtError> {
+    ) -> Result<Option<Vec<TableMeta>>, VtError> {
         let tables = &*self.direct.tables;
         let rules = OutputRules {
             stream: BATCH_STREAM,
@@ -153,8 +163,15 @@ impl Committer {
             under_way: None,
         };
         let mut messages = messages.peekable();
+        let mut before: Option<Message<'_>> = None;
         let mut range_deletes = Vec::new();
-        while let Some((Message::DeleteRange { start, end }, seqno)) = messages.peek() {
+        while let Some((message, seqno)) = messages.peek()
+            && let Message::DeleteRange { start, end } = message
+        {
+            if before.is_some_and(|before| !is_after(message, &before)) {
+                return Ok(None);
+            }
+            before = Some(*message);
             range_deletes.push(RangeDelete {
                 start: start.to_vec(),
                 end: end.to_vec(),
@@ -164,9 +181,13 @@ impl Committer {
         }
         let mut outputs = Outputs::new(tables, tree, rules, range_deletes);
         for (message, seqno) in messages {
+            if before.is_some_and(|before| !is_after(&message, &before)) {
+                return Ok(None);
+            }
+            before = Some(message);
             outputs.add(&entry_of(message, seqno))?;
         }
-        outputs.finish()
+        outputs.finish().map(Some)
     }
 
     /// Installs the tables of a batch, and publishes it. Returns `None` if a memtable has entries
@@ -257,22 +278,6 @@ fn is_in_memtables(view: &View, tally: &Tally) -> bool {
     view.buffers.iter().any(|buffer| {
         let trees = buffer.trees();
         tally.trees.iter().any(|tree| trees.contains(&tree))
-    })
-}
-
-/// Reports whether a batch has of each tree ranges that do not overlap, then keys, both in order,
-/// and then nothing more.
-fn is_in_order(batch: &Batch<'_>) -> bool {
-    let mut trees: Vec<TreeId> = Vec::new();
-    let mut before: Option<(TreeId, Message<'_>)> = None;
-    let mut messages = batch.messages();
-    messages.all(|(tree, message)| match before.replace((tree, message)) {
-        Some((of, before)) if of == tree => is_after(&message, &before),
-        _ => {
-            let is_new = !trees.contains(&tree);
-            trees.push(tree);
-            is_new
-        }
     })
 }
 

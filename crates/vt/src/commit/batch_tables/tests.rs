@@ -1,9 +1,7 @@
 use super::*;
 use crate::testing::{MIB, Small};
+use stitch_base::TreeId;
 use stitch_kv::{Engine as _, NewBranch};
-
-const ONE: TreeId = TreeId(1);
-const TWO: TreeId = TreeId(2);
 
 /// A store that makes tables of short batches, and a temporary branch of its tree.
 fn branched() -> (Small, TreeId) {
@@ -43,32 +41,51 @@ fn get(small: &Small, tree: TreeId, number: u64) -> Option<Vec<u8>> {
     found.expect("it reads").map(|value| value.to_vec())
 }
 
-#[test]
-fn a_batch_is_in_order_if_each_tree_has_ranges_then_rising_keys() {
+/// A batch to a part of a tree: ranges, then keys.
+fn ordered(tree: TreeId) -> Batch<'static> {
     let mut batch = Batch::new();
-    batch.delete_range(ONE, b"a", b"c");
-    batch.delete_range(ONE, b"c", b"d");
-    batch.put(ONE, b"a", b"1");
-    batch.delete(ONE, b"b");
-    batch.put(TWO, b"a", b"1");
-    assert!(is_in_order(&batch));
+    batch.delete_range(tree, &key(3), &key(5));
+    batch.delete_range(tree, &key(5), &key(7));
+    (0..200).for_each(|number| batch.put(tree, &key(number), b"value"));
+    batch.delete(tree, &key(200));
+    batch
+}
+
+#[test]
+fn each_tree_has_ranges_then_rising_keys_or_the_log_gets_the_batch() {
+    let (small, one) = branched();
+    let new = [NewBranch::temporary(small.tree, "other")];
+    let two = small.engine.branch_trees(&new, None).expect("it is made")[0];
     let wrong: [&dyn Fn(&mut Batch<'_>); 4] = [
-        &|batch| batch.put(TWO, b"a", b"again"),
-        &|batch| batch.delete_range(TWO, b"x", b"z"),
-        &|batch| batch.put(ONE, b"z", b"back to the first tree"),
-        &|batch| batch.upsert(TWO, b"A", 1, b"before"),
+        &|batch| batch.put(two, &key(200), b"again"),
+        &|batch| batch.delete_range(two, &key(300), &key(301)),
+        &|batch| batch.put(one, &key(300), b"back to the first tree"),
+        &|batch| batch.put(two, &key(100), b"before"),
     ];
+    let live_bytes = small.live_bytes();
     for add in wrong {
-        let mut batch = Batch::new();
-        batch.put(ONE, b"a", b"1");
-        batch.put(TWO, b"a", b"1");
+        let mut batch = ordered(one);
+        ordered(two)
+            .messages()
+            .for_each(|(tree, message)| batch.push(tree, message));
         add(&mut batch);
-        assert!(!is_in_order(&batch));
+        small.commit(&batch);
+        assert_eq!(small.counter("vt.table_batches"), 0);
+        assert_eq!(small.live_bytes(), live_bytes, "nothing is left of tables");
     }
+    small.engine.quiesce().expect("it is written out");
     let mut overlapping = Batch::new();
-    overlapping.delete_range(ONE, b"a", b"c");
-    overlapping.delete_range(ONE, b"b", b"d");
-    assert!(!is_in_order(&overlapping));
+    overlapping.delete_range(one, &key(0), &key(9));
+    ordered(one)
+        .messages()
+        .for_each(|(tree, message)| overlapping.push(tree, message));
+    small.commit(&overlapping);
+    assert_eq!(small.counter("vt.table_batches"), 0);
+    small.engine.quiesce().expect("it is written out");
+    small.commit(&ordered(one));
+    assert_eq!(small.counter("vt.table_batches"), 1);
+    assert_eq!(get(&small, one, 199), Some(b"value".to_vec()));
+    small.check();
 }
 
 #[test]
