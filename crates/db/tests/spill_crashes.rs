@@ -31,6 +31,7 @@ fn open(device: Arc<dyn Device>) -> Arc<VtEngine> {
         level1_bytes: Some(32 << 10),
         background: false,
         level0_tables_max: 4,
+        batch_table_bytes_min: 1000,
         ..VtOptions::default()
     };
     VtEngine::open(opened, options).expect("the store opens")
@@ -210,7 +211,8 @@ fn crash(plan: fn(u64) -> CrashPlan, step: usize) -> (usize, usize, usize) {
 fn at_every_sync() {
     let (met, all, spilled) = crash(CrashPlan::at_sync, 1);
     assert_eq!(met, all, "a crash left each of the states");
-    assert!(spilled > 5, "{spilled} crashes met branch trees");
+    // What is written to them needs no syncs.
+    assert!(spilled > 2, "{spilled} crashes met branch trees");
 }
 
 #[test]

@@ -13,6 +13,7 @@
 //!   dropped is hidden for as long as a branch reads it.
 //! - A branch may be a parent. A chain has at most [`BRANCH_DEPTH_MAX`] parents.
 //! - [`Engine::absorb`](crate::Engine::absorb) gives what was written to a branch to its parent.
+//! - A *temporary* branch ends with the process: the writes of an open transaction need no more.
 
 use crate::KvError;
 use stitch_base::{Seqno, TreeId};
@@ -55,6 +56,8 @@ pub struct NewBranch<'a> {
     pub parent: TreeId,
     /// Its name, unique among living trees.
     pub name: &'a str,
+    /// It ends with this opening of the store; see [`Self::temporary`].
+    pub is_temporary: bool,
 }
 
 impl<'a> NewBranch<'a> {
@@ -63,7 +66,24 @@ impl<'a> NewBranch<'a> {
     pub const fn new(parent: TreeId, name: &'a str) -> Self {
         assert!(parent.0 > 0, "tree 0 is never given out");
         debug_assert!(!name.is_empty(), "a tree has a name");
-        Self { parent, name }
+        Self {
+            parent,
+            name,
+            is_temporary: false,
+        }
+    }
+
+    /// A branch of `parent` that is gone when the store is opened again, and that no pin holds. A
+    /// branch of it is temporary, too. Only the caller reads and writes it: another thread that
+    /// reads it during a commit to it may see later commits without that one.
+    ///
+    /// An engine may treat it as any other branch. Then it is there after an open.
+    #[must_use]
+    pub const fn temporary(parent: TreeId, name: &'a str) -> Self {
+        Self {
+            is_temporary: true,
+            ..Self::new(parent, name)
+        }
     }
 }
 

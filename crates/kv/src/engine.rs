@@ -470,7 +470,8 @@ pub trait Engine: Send + Sync {
     /// `at`), [`KvError::NotHeld`], [`KvError::TooDeep`], and as [`Self::create_tree`].
     ///
     /// # Durability
-    /// On the medium when this returns, with every commit that the branches see.
+    /// On the medium when this returns, with every commit that the branches see. Of
+    /// [temporary](NewBranch::temporary) ones nothing is, nor of what is written to them.
     ///
     /// # Cost
     /// One sync of the log and one record in the engine's list of trees. Reads of a branch look at

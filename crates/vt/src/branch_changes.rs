@@ -36,8 +36,11 @@ impl Store {
         let mut edit = version.edit();
         edit.next_tree = last.id.next();
         edit.new_trees = infos.iter().map(tree_record).collect();
+        let temporary = new_temporary(&version, branches, &infos);
         drop(version);
-        self.versions.check_trees_fit(&edit)?;
+        if temporary.len() < infos.len() {
+            self.versions.check_trees_fit(&edit)?;
+        }
         infos
             .iter()
             .for_each(|info| self.space.note_tree(&info.options));
@@ -50,7 +53,7 @@ impl Store {
         };
         let holds: Vec<_> = parents.map(hold).collect();
         // Syncs the log: every write that the branches see is in it.
-        self.trees.install(&mut installer, edit)?;
+        self.trees.install_with(&mut installer, edit, temporary)?;
         self.branches.add(ids.iter().copied().zip(holds));
         self.committer.lock().trees.extend(ids.iter().copied());
         debug_assert_eq!(ids.len(), branches.len(), "each branch has a tree");
@@ -195,6 +198,15 @@ fn branch_in(view: &View, branch: TreeId) -> Result<(&TreeVersion, BranchPoint),
     Ok((tree, tree.info.branch.ok_or_else(no_branch)?))
 }
 
+/// Returns the new branches that are temporary: as asked for, or because their parent is.
+fn new_temporary(version: &Version, branches: &[NewBranch<'_>], infos: &[TreeInfo]) -> Vec<TreeId> {
+    debug_assert_eq!(branches.len(), infos.len(), "each has a number");
+    let new = branches.iter().zip(infos);
+    let is_temporary = |new: &NewBranch<'_>| new.is_temporary || version.is_temporary(new.parent);
+    let temporary = new.filter(|(new, _)| is_temporary(new));
+    temporary.map(|(_, info)| info.id).collect()
+}
+
 /// Describes new branches of living trees that begin at a moment.
 fn new_branches(
     version: &Version,
@@ -204,7 +216,7 @@ fn new_branches(
     let mut names: BTreeSet<&str> = version.living().map(|t| t.info.name.as_str()).collect();
     let mut infos: Vec<TreeInfo> = Vec::new();
     let mut id = version.next_tree;
-    for NewBranch { parent, name } in branches {
+    for NewBranch { parent, name, .. } in branches {
         if version.is_living(*parent) && moment.saw(*parent) {
             let none = Guarded::Range(KeyRange::new(&[], &[]));
             moment.check_held(version, (*parent, none))?;

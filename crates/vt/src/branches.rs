@@ -90,14 +90,15 @@ impl Branches {
         found.ok_or_else(|| KvError::Invalid(format!("tree {tree} is no branch")))
     }
 
-    /// Returns the hold of every branch.
-    pub(crate) fn holds(&self) -> Vec<Arc<Hold>> {
+    /// Returns the hold of every branch that outlives this opening of the store.
+    pub(crate) fn lasting_holds(&self, version: &Version) -> Vec<Arc<Hold>> {
         let holds = self.holds.lock();
         debug_assert!(
             holds.values().all(|hold| hold.parent().is_some()),
             "of branches"
         );
-        holds.values().map(Arc::clone).collect()
+        let lasting = holds.iter().filter(|(id, _)| !version.is_temporary(**id));
+        lasting.map(|(_, hold)| Arc::clone(hold)).collect()
     }
 
     /// Returns the newest moment that a branch sees; 0 without any branch.
@@ -146,7 +147,7 @@ impl Version {
 
     /// Adds the drop of trees to an edit. Of these and of the trees that are hidden already, those
     /// go that no pin other than `but` sees and no branch reads. The others become hidden, or stay
-    /// so.
+    /// so. No pin sees a temporary tree.
     pub(crate) fn note_dropped(
         &self,
         edit: &mut VersionEdit,
@@ -160,7 +161,8 @@ impl Version {
             debug_assert!(!(is_dropped && tree.hidden.is_some()), "dropped once");
             let unseen_by = tree.hidden.unwrap_or_else(|| edit.pins.last.next());
             let may_go = is_dropped || tree.hidden.is_some();
-            let is_kept = !may_go || parents.contains(id) || pins.has_seer(*id, unseen_by, but);
+            let is_seen = || !self.is_temporary(*id) && pins.has_seer(*id, unseen_by, but);
+            let is_kept = !may_go || parents.contains(id) || is_seen();
             if !is_kept {
                 edit.dropped_trees.push(*id);
                 continue;

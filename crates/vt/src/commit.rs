@@ -13,9 +13,10 @@
 //!
 //! Values of direct runs and of long write streams go to their zone at once, and the log holds
 //! where they are: see [`placement`], [`direct_writer`] and [`crate::direct`]. What a commit waits
-//! for is in [`room`].
+//! for is in [`room`]. Long batches to temporary branches skip log and memtable: [`batch_tables`].
 
 mod absorb;
+mod batch_tables;
 #[cfg(test)]
 mod batch_text;
 mod direct_writer;
@@ -163,14 +164,24 @@ impl Committer {
         self.level0.set_quiet(false);
         self.room
             .slow_down(batch.len_bytes() as u64, options.space, view);
+        if checked.is_none()
+            && let Some(seqno) = self.commit_as_tables(batch, &segments.tally, options)?
+        {
+            self.count_commit(batch, &segments.tally);
+            return Ok(seqno);
+        }
         let (seqno, end) = self.apply(batch, &mut segments, checked, options)?;
-        self.counters.commits.add(1);
-        self.counters.put_messages.add(batch.count() as u64);
-        self.counters.put_bytes.add(segments.tally.data_bytes);
+        self.count_commit(batch, &segments.tally);
         if options.sync {
             self.volume.log().sync(end).map_err(VtError::from)?;
         }
         Ok(seqno)
+    }
+
+    fn count_commit(&self, batch: &Batch<'_>, tally: &Tally) {
+        self.counters.commits.add(1);
+        self.counters.put_messages.add(batch.count() as u64);
+        self.counters.put_bytes.add(tally.data_bytes);
     }
 
     /// Counts a sync that a caller waits for. Syncs that the store makes of itself do not count.

@@ -47,6 +47,10 @@ counters! {
     log_bytes = names::LOG_BYTES;
     /// Bytes of values that commits wrote to their zones at once.
     direct_bytes = "vt.direct_bytes";
+    /// Batches to temporary branch trees that became tables at once.
+    table_batches = "vt.table_batches";
+    /// Bytes of the tables that batches became.
+    batch_table_bytes = "vt.batch_table_bytes";
     /// Bytes written by write-outs.
     write_out_bytes = WRITE_OUT_BYTES;
     /// Bytes of blocks re-referenced by compactions.

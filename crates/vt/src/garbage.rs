@@ -264,7 +264,7 @@ impl Store {
     pub(crate) fn is_swept(&self) -> bool {
         let pins = self.pins.holds().into_iter().map(|(_, hold)| hold);
         let mut lasting: Vec<_> = pins.collect();
-        lasting.extend(self.branches.holds());
+        lasting.extend(self.branches.lasting_holds(&self.version()));
         !self.garbage.is_unfinished() && !self.snapshots.leave_any_beside(&lasting)
     }
 }

@@ -6,8 +6,11 @@
 //!    first; without new tables the log alone, which costs nothing if it is durable already.
 //! 3. The new version is published. Space of removed tables goes with their last reader.
 //!
-//! Invariant: the version that readers see is the one on the medium, or, while an edit is
-//! installed, the one before it.
+//! What an edit says of temporary trees ([`Version::stored_edit`]) is left out at 2. An edit that
+//! says nothing else is not committed.
+//!
+//! Invariant: the version that readers see is the one on the medium and temporary trees, or, while
+//! an edit is installed, the one before it.
 
 use crate::VtError;
 use crate::branches::Branches;
@@ -24,10 +27,11 @@ use crate::snapshots::Snapshots;
 use crate::tables::Tables;
 use crate::version::{TableHandle, Version, VersionBuilder};
 use crate::view::Views;
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use stitch_base::sync::{Mutex, MutexGuard};
-use stitch_base::{Lsn, TableId};
+use stitch_base::{Lsn, TableId, TreeId};
 use stitch_format::vt_manifest::{PinChanges, Run, TableMeta, VersionEdit};
 use stitch_kv::KvError;
 use stitch_volume::{VersionChange, Volume, VolumeError};
@@ -41,6 +45,8 @@ pub(crate) struct Install {
     pub(crate) written: Option<(Arc<Buffer>, Lsn)>,
     /// What takes the place of the active memtable, which is empty.
     pub(crate) fresh: Option<Arc<Buffer>>,
+    /// The trees of the edit that are temporary: the medium does not get them.
+    pub(crate) temporary: Vec<TreeId>,
 }
 
 impl Install {
@@ -133,7 +139,7 @@ impl VersionLog {
     ) -> Result<Arc<Version>, VtError> {
         let before = self.views.version();
         install.edit.next_table = self.tables.next_id().max(before.next_table);
-        let version = self.applied(&before, &install.edit)?;
+        let (version, new_temporary) = self.applied_with(&before, &install)?;
         let log_start = install
             .written
             .as_ref()
@@ -142,12 +148,14 @@ impl VersionLog {
             log_start >= installer.log_start,
             "the start of the log moves on"
         );
-        self.commit_version(&before, &version, &install.edit, log_start)
-            .inspect_err(|error| {
-                if !is_refused(error) {
-                    self.gate.fail(error);
-                }
-            })?;
+        if let Some(stored) = stored_edit(&before, &install, &new_temporary) {
+            self.commit_version(&before, &version, &stored, log_start)
+                .inspect_err(|error| {
+                    if !is_refused(error) {
+                        self.gate.fail(error);
+                    }
+                })?;
+        }
         installer.log_start = log_start;
         install.assert_within(&before, &version);
         let new = Successors::of(&version, &install.edit);
@@ -212,7 +220,38 @@ impl VersionLog {
         }
     }
 
+    /// Returns the version after an edit, and the trees that are temporary from then on.
+    fn applied_with(
+        &self,
+        before: &Version,
+        install: &Install,
+    ) -> Result<(Arc<Version>, Vec<TreeId>), VtError> {
+        let Install {
+            edit, temporary, ..
+        } = install;
+        let mut version = self.applied(before, edit)?;
+        let mut new = temporary.clone();
+        debug_assert!(new.iter().all(|tree| version.trees.contains_key(tree)));
+        if !new.is_empty() {
+            let version = Arc::make_mut(&mut version);
+            version.temporary.extend(new.iter().copied());
+        }
+        debug_assert!(edit.pins.dropped.len() <= 1, "pins go one by one");
+        let gone = edit.pins.dropped.first().copied();
+        let is_seen = |tree, unseen_by| self.pins.has_seer(tree, unseen_by, gone);
+        let leaving = version.read_by_temporary(edit, &is_seen);
+        if !leaving.is_empty() {
+            let version = Arc::make_mut(&mut version);
+            version.temporary.extend(leaving.iter().copied());
+            new.extend(leaving);
+        }
+        Ok((version, new))
+    }
+
     fn applied(&self, before: &Version, edit: &VersionEdit) -> Result<Arc<Version>, VtError> {
+        if let Some(after) = before.with_temporary_tables(edit)? {
+            return Ok(Arc::new(after));
+        }
         if edit.keeps_trees() {
             let after = before.counted(edit);
             debug_assert!(
@@ -320,6 +359,25 @@ impl VersionLog {
             table.leave(&self.volume, dead, successors);
         }
     }
+}
+
+/// Returns what is committed of an edit; `None` if that is nothing.
+fn stored_edit<'i>(
+    before: &Version,
+    install: &'i Install,
+    new_temporary: &[TreeId],
+) -> Option<Cow<'i, VersionEdit>> {
+    let stored = before.stored_edit(&install.edit, new_temporary);
+    // The start of the log moves on with a write-out.
+    let counters = || {
+        let edit = &install.edit;
+        Cow::Owned(VersionEdit {
+            last_seqno: edit.last_seqno,
+            next_table: edit.next_table,
+            ..before.edit()
+        })
+    };
+    stored.or_else(|| install.written.is_some().then(counters))
 }
 
 /// Reports whether an edit was refused before anything was written.

@@ -74,6 +74,9 @@ pub struct VtOptions {
     /// What was written to branch trees is copied to their parents by an absorb if it takes at most
     /// so many bytes as a batch. All else is moved, table by table. 0: nothing is copied.
     pub absorb_copy_bytes_max: u64,
+    /// A batch to temporary branch trees becomes tables of these at once, without log and
+    /// memtable, if its keys are in order and it has at least so many bytes. `u64::MAX`: none does.
+    pub batch_table_bytes_min: u64,
     /// Indexes, small data and short values go into the block cache as they are written, where it
     /// has room; those of branches also take the place of blocks that were not found since they
     /// came. False: only what is read does.
@@ -113,6 +116,7 @@ impl Default for VtOptions {
             direct_bytes_min: 64 * KIB,
             unsynced_bytes_min: 256 * KIB,
             absorb_copy_bytes_max: 2 * MIB,
+            batch_table_bytes_min: MIB,
             caches_writes: true,
             is_paranoid: false,
             stitch_by_key: None,

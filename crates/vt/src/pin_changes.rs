@@ -37,6 +37,7 @@ impl Store {
         let id = version.last_pin.next();
         edit.pins.last = id;
         let living = version.living().map(|tree| &tree.info);
+        let living = living.filter(|info| !version.is_temporary(info.id));
         let scope = PinScope::chosen(living, |tree| tree.id, |tree| is_held(tree));
         let trees = scope.trees().map(<[TreeId]>::to_vec);
         // First of all: from now on compactions keep what the pin sees.

@@ -100,13 +100,15 @@ impl Sight {
         self.id == pin
     }
 
-    /// Returns the trees that it sees in a version, in ascending order.
+    /// Returns the trees that it sees in a version, in ascending order, without temporary ones.
     pub(crate) fn trees_in(&self, version: &Version) -> Vec<TreeId> {
         let is_seen = |tree: &TreeId| match version.is_living(*tree) {
             true => *tree < self.next_tree && self.scope.has(*tree),
             false => self.sees_in(version, *tree),
         };
-        version.trees.keys().copied().filter(is_seen).collect()
+        let stored = |tree: &TreeId| !version.is_temporary(*tree);
+        let trees = version.trees.keys().copied();
+        trees.filter(|tree| stored(tree) && is_seen(tree)).collect()
     }
 
     /// Reports whether the pin sees a tree that was dropped before pin `unseen_by` was made.

@@ -30,14 +30,14 @@ pub(crate) fn assert_sound(zones: &Zones, version: &Version) {
 pub(crate) fn check_shape(version: &Version, report: &mut Report<'_>) {
     let mut builder = VersionBuilder::new(Version::empty());
     let rebuilt = builder
-        .apply(&version.base())
+        .apply(&version.whole_edit())
         .and_then(|()| builder.finish().map(drop));
     if let Err(error) = rebuilt {
         report("version-shape", error.to_string());
     }
     for (_, table) in version.tables() {
         let meta = table.meta();
-        if meta.max_seqno > version.last_seqno {
+        if meta.max_seqno > version.last_seqno && !version.is_temporary(meta.tree) {
             let detail = format!(
                 "table {} holds write {}, the version goes to {}",
                 meta.id, meta.max_seqno, version.last_seqno

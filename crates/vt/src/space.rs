@@ -129,6 +129,27 @@ impl SpaceLedger {
         }
     }
 
+    /// Promises space to tables that are written outside of a memtable.
+    ///
+    /// # Errors
+    /// [`KvError::NoSpace`].
+    pub(crate) fn promise_tables(
+        &self,
+        needed_bytes: u64,
+        class: SpaceClass,
+    ) -> Result<Reservation, KvError> {
+        let promising = self.promising();
+        let free_bytes = self.free_bytes(class).min(self.roomy_bytes(class));
+        let refused = KvError::NoSpace {
+            needed_bytes,
+            free_bytes,
+        };
+        if needed_bytes > free_bytes {
+            return Err(refused);
+        }
+        promising.promise(needed_bytes).map_err(|_| refused)
+    }
+
     /// Keeps space for a compaction that may write so many bytes, until it ends.
     pub(crate) fn begin_compaction(&self, planned_bytes: u64) -> Arc<UnderWay> {
         UnderWay::begin(&self.work, planned_bytes)

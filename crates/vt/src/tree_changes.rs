@@ -174,6 +174,16 @@ impl TreeChanges {
         installer: &mut Installer,
         edit: VersionEdit,
     ) -> Result<(), KvError> {
+        self.install_with(installer, edit, Vec::new())
+    }
+
+    /// Installs an edit as [`Self::install`] does. Some of its new trees are temporary.
+    pub(crate) fn install_with(
+        &self,
+        installer: &mut Installer,
+        edit: VersionEdit,
+        temporary: Vec<TreeId>,
+    ) -> Result<(), KvError> {
         if !edit.is_of_version_1() {
             let required = self.volume.require_format(FORMAT_OF_ALTERED_TREES);
             required.map_err(VtError::from)?;
@@ -188,6 +198,7 @@ impl TreeChanges {
         }
         let install = Install {
             edit,
+            temporary,
             ..Install::default()
         };
         self.versions.install(installer, install)?;

@@ -11,6 +11,7 @@
 mod builder;
 mod gauge;
 mod handle;
+mod temporary;
 
 pub(crate) use builder::VersionBuilder;
 pub(crate) use gauge::Gauge;
@@ -18,7 +19,7 @@ pub(crate) use gauge::Gauge;
 pub(crate) use gauge::table_bytes;
 pub(crate) use handle::{LeftBehind, TableHandle, extents};
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use stitch_base::{PinId, Seqno, TableId, TreeId};
 use stitch_format::vt_manifest::{
@@ -132,6 +133,8 @@ impl TreeVersion {
 pub(crate) struct Version {
     /// Living trees, and hidden ones.
     pub(crate) trees: BTreeMap<TreeId, Arc<TreeVersion>>,
+    /// Of these, the trees that the medium does not list.
+    pub(crate) temporary: BTreeSet<TreeId>,
     /// Every write up to this one is in the tables.
     pub(crate) last_seqno: Seqno,
     /// Number that the next table gets.
@@ -149,6 +152,7 @@ impl Version {
     pub(crate) fn empty() -> Self {
         Self {
             trees: BTreeMap::new(),
+            temporary: BTreeSet::new(),
             last_seqno: Seqno(0),
             next_table: TableId(1),
             next_tree: TreeId(1),
@@ -214,9 +218,15 @@ impl Version {
 
     /// The edit from the empty version to this one: what a base holds, but for the pins.
     pub(crate) fn base(&self) -> VersionEdit {
+        self.edit_of(&|tree| !self.is_temporary(tree))
+    }
+
+    /// The edit that makes this version, with the trees that are to be `listed`.
+    fn edit_of(&self, listed: &dyn Fn(TreeId) -> bool) -> VersionEdit {
         let mut edit = self.edit();
-        edit.pins.hidden.extend(self.hidden());
-        for tree in self.trees.values() {
+        let hidden = self.hidden().filter(|(tree, _)| listed(*tree));
+        edit.pins.hidden.extend(hidden);
+        for tree in self.trees.values().filter(|tree| listed(tree.info.id)) {
             edit.new_trees.push(tree_record(&tree.info));
             for (level, table) in tree.tables() {
                 let level = u8::try_from(level).expect("there are 8 levels");
@@ -231,7 +241,7 @@ impl Version {
     pub(crate) fn base_bytes(&self, has_scopes: bool) -> u64 {
         let mut is_plain = true;
         let mut bytes = BaseBytes::default();
-        for tree in self.trees.values() {
+        for tree in self.stored_trees() {
             let record = record_of_all_keys(&tree.info);
             is_plain &= record.is_plain() && tree.levels.iter().all(|l| l.value_bytes == 0);
             bytes = bytes + record.base_bytes() + tree.levels.iter().map(|l| l.base_bytes).sum();
@@ -244,14 +254,14 @@ impl Version {
             return bytes.of_base(is_plain);
         }
         // Each as if it were hidden: dropping a tree must not make the version longer.
-        let hidden_bytes = HIDDEN_TREE_BYTES_MAX * self.trees.len() as u64;
+        let hidden_bytes = HIDDEN_TREE_BYTES_MAX * self.stored_trees().count() as u64;
         let known_bytes = bytes.of_base(false) + PinChanges::HEAD_BYTES_MAX + hidden_bytes;
         known_bytes + branch_bytes + shift_bytes + range_bytes
     }
 
     /// Returns what a base takes for the ranges of branch trees; 0 where none has any.
     fn branch_range_bytes(&self) -> u64 {
-        let branches = || self.trees.values().filter(|tree| tree.is_branch());
+        let branches = || self.stored_trees().filter(|tree| tree.is_branch());
         let ranges = branches().filter_map(|tree| tree.info.branch_ranges.as_ref());
         let (mut count, mut bytes) = (0, 0);
         for ranges in ranges {
@@ -268,18 +278,19 @@ impl Version {
     /// Returns the most that a base takes for the parents of trees; 0 where none has one, unless
     /// the layout lists them.
     fn branch_bytes(&self, are_listed: bool) -> u64 {
-        let branches = self.trees.values().filter(|tree| tree.is_branch()).count() as u64;
+        let branches = self.stored_trees().filter(|tree| tree.is_branch());
+        let branches = branches.count() as u64;
         if branches == 0 && !are_listed {
             return 0;
         }
-        let others = self.trees.len() as u64 - branches;
+        let others = self.stored_trees().count() as u64 - branches;
         branches * BranchRecord::BYTES_MAX + others * BranchRecord::NONE_BYTES
     }
 
     /// Returns the most that a base takes for the shifts of tables; 0 where none has one, unless
     /// the layout lists them.
     fn shift_bytes(&self, are_listed: bool) -> u64 {
-        let levels = || self.trees.values().flat_map(|tree| &tree.levels);
+        let levels = || self.stored_trees().flat_map(|tree| &tree.levels);
         let shifted: u64 = levels().map(|level| level.shifted_count).sum();
         if shifted == 0 && !are_listed {
             return 0;

@@ -70,6 +70,18 @@ impl Written {
 
 type Trees = BTreeMap<TreeId, Tree>;
 
+/// Leaves the first range and the first message to each key, in the order of keys.
+fn sort(messages: &mut Vec<Written>) {
+    let place = |message: &Written| match message {
+        Written::DeleteRange(..) => (false, Vec::new()),
+        Written::Put(key, _) | Written::Delete(key) | Written::Upsert(key, ..) => {
+            (true, key.clone())
+        }
+    };
+    messages.sort_by_key(place);
+    messages.dedup_by_key(|message| place(message));
+}
+
 struct Run {
     store: Store,
     upserts: UpsertRegistry,
@@ -77,11 +89,14 @@ struct Run {
     trees: Trees,
     /// The parent of each branch that was ever made.
     parents: BTreeMap<TreeId, TreeId>,
+    /// Branches that end with this life of the store, of all that were ever made.
+    temporary: BTreeSet<TreeId>,
     names: u64,
     snapshots: Vec<(Snapshot, Trees)>,
     pins: Vec<(String, Trees)>,
     steps: u64,
     absorbed: u64,
+    table_batches: u64,
     /// Work happens in calls alone: between two of them nothing is compacted.
     is_steady: bool,
 }
@@ -98,11 +113,13 @@ impl Run {
             rng: Rng::new(seed),
             trees: Trees::new(),
             parents: BTreeMap::new(),
+            temporary: BTreeSet::new(),
             names: 0,
             snapshots: Vec::new(),
             pins: Vec::new(),
             steps: 0,
             absorbed: 0,
+            table_batches: 0,
             is_steady: !setup.options.background,
         };
         run.create();
@@ -170,8 +187,12 @@ impl Run {
             return;
         };
         let mut batch = Batch::new();
-        for _ in 0..=self.rng.below(30) {
-            let message = self.message();
+        let is_sorted = self.temporary.contains(&tree) && self.rng.one_in(2);
+        let mut messages: Vec<Written> = (0..=self.rng.below(30)).map(|_| self.message()).collect();
+        if is_sorted {
+            sort(&mut messages);
+        }
+        for message in messages {
             self.note(&mut batch, tree, message);
         }
         let done = self.engine().commit(&batch, CommitOptions::default());
@@ -194,7 +215,12 @@ impl Run {
             .map(|parent| held(parent).map(|tree| tree.rows.clone()))
             .collect();
         let pairs = parents.iter().zip(&names);
-        let new: Vec<_> = pairs.map(|(p, n)| NewBranch::new(*p, n)).collect();
+        let are_temporary = self.rng.one_in(2);
+        let new = pairs.map(|(parent, name)| match are_temporary {
+            true => NewBranch::temporary(*parent, name),
+            false => NewBranch::new(*parent, name),
+        });
+        let new: Vec<_> = new.collect();
         let made = self.engine().branch_trees(&new, then.map(|(at, _)| at));
         let Some(starts) = starts else {
             assert!(matches!(made, Err(KvError::NoTree(_))), "{made:?}");
@@ -209,6 +235,9 @@ impl Run {
             };
             self.trees.insert(id, tree);
             self.parents.insert(id, parent);
+            if are_temporary || self.temporary.contains(&parent) {
+                self.temporary.insert(id);
+            }
         }
     }
 
@@ -294,7 +323,9 @@ impl Run {
             2 if self.pins.len() < 4 => {
                 let name = self.name();
                 self.engine().create_pin(&name, b"").expect("it is made");
-                self.pins.push((name, self.trees.clone()));
+                let mut held = self.trees.clone();
+                held.retain(|tree, _| !self.temporary.contains(tree));
+                self.pins.push((name, held));
             }
             3 if !self.pins.is_empty() => {
                 let at = self.below(self.pins.len());
@@ -309,7 +340,12 @@ impl Run {
         }
     }
 
+    fn count_table_batches(&mut self) {
+        self.table_batches += self.engine().counters().get("vt.table_batches");
+    }
+
     fn reopen(&mut self) {
+        self.count_table_batches();
         self.snapshots.clear();
         let ending = match self.rng.below(3) {
             0 => Ending::Closed,
@@ -320,6 +356,10 @@ impl Run {
             }
         };
         self.store.next_life(ending);
+        self.trees.retain(|tree, _| !self.temporary.contains(tree));
+        if self.trees.is_empty() {
+            self.create();
+        }
     }
 
     fn compare(&self, id: TreeId, rows: &Rows, at: Option<&Snapshot>) {
@@ -452,7 +492,10 @@ impl Run {
 }
 
 fn run(setup: &Setup, seeds: std::ops::Range<u64>) {
-    let mut absorbed = 0;
+    let (mut absorbed, mut tables) = (0, 0);
+    let mut setup = setup.clone();
+    setup.options.batch_table_bytes_min = 400;
+    let setup = &setup;
     for seed in seeds {
         println!("seed {seed}");
         let mut run = Run::new(setup, seed);
@@ -460,9 +503,12 @@ fn run(setup: &Setup, seeds: std::ops::Range<u64>) {
             run.step();
         }
         absorbed += run.absorbed;
+        run.count_table_batches();
+        tables += run.table_batches;
         run.end();
     }
     assert!(absorbed > 3, "branches are absorbed");
+    assert!(tables > 3, "batches to temporary branches become tables");
 }
 
 #[test]

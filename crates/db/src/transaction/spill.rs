@@ -6,9 +6,10 @@
 //! parent     the tree, at the moment  where the branch begins
 //! ```
 //!
-//! A read looks at memory, then at the branch, which reads its parent. No other program part writes
-//! to the branches. They are absorbed by the commit. A transaction that ends otherwise drops them,
-//! and those of a process that ended are dropped when the store is opened ([`drop_abandoned`]).
+//! A read looks at memory, then at the branch, which reads its parent. No other program part uses
+//! the branches. They are temporary: the engine forgets them with the process. They are absorbed by
+//! the commit. A transaction that ends otherwise drops them. Those of older programs, which a crash
+//! left, are dropped when the store is opened ([`drop_abandoned`]).
 //!
 //! Branches lie in **layers**: what is moved after a savepoint, and may be taken back alone, goes
 //! to branches of branches ([`super::frozen`]).
@@ -232,7 +233,8 @@ impl Spill {
             let name = |parent: &TreeId| spill_tree_name(number, *parent);
             let names: Vec<String> = parents.iter().map(name).collect();
             let new = parents.iter().zip(&names);
-            let new: Vec<_> = new.map(|(of, name)| NewBranch::new(*of, name)).collect();
+            let new = new.map(|(of, name)| NewBranch::temporary(*of, name));
+            let new: Vec<_> = new.collect();
             match self.engine.branch_trees(&new, at) {
                 Err(KvError::TreeExists(_)) if attempts > 0 => attempts -= 1,
                 done => return done,

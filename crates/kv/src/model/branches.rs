@@ -257,7 +257,7 @@ impl State {
         at: Option<&Hold>,
     ) -> Result<(), KvError> {
         let mut names: BTreeSet<&str> = self.trees.values().map(|t| t.name.as_str()).collect();
-        for NewBranch { parent, name } in branches {
+        for NewBranch { parent, name, .. } in branches {
             if !names.insert(name) {
                 return Err(KvError::TreeExists((*name).to_owned()));
             }

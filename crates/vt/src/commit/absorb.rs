@@ -6,7 +6,8 @@
 //!    ranges first, then of each key the versions that no later write hides.
 //! 3. With the locks of installs and of commits: guards are checked, and the batch is committed.
 //!    Its log record marks the branches as absorbed.
-//! 4. Before any other edit is installed, one drops the branches. It syncs the log first.
+//! 4. Before any other edit is installed, one drops the branches. It syncs the log first, unless
+//!    all of them are temporary: then nothing of it is on the medium.
 //!
 //! ```text
 //! crash            after an open
@@ -291,6 +292,11 @@ impl Absorber {
                 Logged::Done(last) => {
                     frozen.is_absorbed = true;
                     self.end_absorb(&mut installer, absorbed)?;
+                    drop(installer);
+                    if absorbed.options.sync {
+                        // The drop of temporary branches is in no log, and synced none.
+                        self.committer.sync()?;
+                    }
                     return Ok(last);
                 }
                 Logged::NoRoom => false,

@@ -17,7 +17,7 @@
 
 use super::Compactor;
 use super::exclusions::Exclusions;
-use super::picker::{PickRules, Plan, Pressure, end_of, flatten_plan};
+use super::picker::{PickRules, Plan, Pressure, end_of, flatten_plan, run_plan};
 use crate::VtError;
 use crate::version::{LEVELS, TableHandle, TreeVersion, Version};
 use std::sync::Arc;
@@ -112,7 +112,12 @@ impl Compactor {
         let exclusions: &Exclusions = &state.exclusions;
         let free_bytes = self.unclaimed_bytes(exclusions.claims.weight());
         let options = self.pick_options(version, Pressure::Shape, free_bytes);
-        flatten_plan(tree, PickRules::new(&options, exclusions))
+        let rules = PickRules::new(&options, exclusions);
+        let stacked = match version.is_temporary(tree.info.id) {
+            true => run_plan(tree, rules, ("flatten", RUNS_MAX)),
+            false => None,
+        };
+        stacked.or_else(|| flatten_plan(tree, rules))
     }
 
     /// Gives each of the tables, oldest first, the level where it enters its tree.

@@ -8,6 +8,8 @@
 //! ```text
 //! source            due               candidates                        best first
 //! detours           always            see `super::detours`
+//! temporary         always            temporary trees with a full       tree
+//!                                     level 0
 //! shape             always            levels over their target;         the most over;
 //!                                     in a level its tables             the least to rewrite
 //! deletes           not Shape         tables rich in deletes, or        tree, level,
@@ -48,6 +50,7 @@ mod route;
 mod shape;
 mod space;
 mod tables;
+mod temporary;
 mod values;
 
 use super::detours::pick_detour;
@@ -68,6 +71,7 @@ pub(crate) use plan::{Plan, PlanKind, is_in};
 pub(super) use route::Route;
 pub(crate) use tables::end_of;
 pub(super) use tables::{are_disjoint, bounds};
+pub(crate) use temporary::run_plan;
 
 /// How hard to look for work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -152,8 +156,9 @@ impl<'a> PickInput<'a> {
 type PlanSource = (RangeInclusive<Pressure>, fn(&PickInput<'_>) -> Option<Plan>);
 
 /// All sources, the most urgent first.
-const SOURCES: [PlanSource; 8] = [
+const SOURCES: [PlanSource; 9] = [
     (Pressure::Shape..=Pressure::Room, pick_detour),
+    (Pressure::Shape..=Pressure::Room, temporary::pick_temporary),
     (Pressure::Shape..=Pressure::Room, shape::pick_shape),
     (Pressure::Idle..=Pressure::Room, deletes::pick_deletes),
     (Pressure::Idle..=Pressure::Room, deletes::pick_superseded),

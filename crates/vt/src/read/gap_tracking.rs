@@ -273,7 +273,7 @@ impl ReadPath {
     /// True if nothing was put into a gap after `seen`.
     fn is_unwritten(&self, tree: TreeId, gap: &Gap, seen: Seqno) -> Result<bool, VtError> {
         let view = self.parts.views.get();
-        if view.version.last_seqno > seen {
+        if view.version.last_seqno > seen || view.version.is_temporary(tree) {
             // It may be in a table by now.
             return Ok(false);
         }

@@ -195,6 +195,7 @@ impl VersionBuilder {
             }
         }
         version.trees.retain(|id, _| self.infos.contains_key(id));
+        version.temporary.retain(|id| self.infos.contains_key(id));
         for tree in self.touched {
             let Some(info) = self.infos.get(&tree) else {
                 continue;
@@ -215,7 +216,11 @@ impl VersionBuilder {
     }
 }
 
-fn sorted(mut levels: Vec<Vec<Arc<TableHandle>>>) -> Result<Vec<Level>, VtError> {
+/// Puts the tables of each level in order.
+///
+/// # Errors
+/// [`VtError::Version`] if tables of a level below level 0 overlap.
+pub(super) fn sorted(mut levels: Vec<Vec<Arc<TableHandle>>>) -> Result<Vec<Level>, VtError> {
     debug_assert_eq!(levels.len(), LEVELS, "a tree has all levels");
     for (n, tables) in levels.iter_mut().enumerate() {
         if n == 0 {

@@ -30,7 +30,7 @@ use std::sync::Arc;
 use stitch_base::{Seqno, TreeId};
 use stitch_format::vt_manifest::TableMeta;
 use stitch_kv::{KeyRange, KvError, SpaceClass, TreeInfo, UpsertRegistry};
-use stitch_volume::{Reservation, Stream};
+use stitch_volume::Stream;
 
 /// The number of the newest version of each key in a copy.
 const NEWEST: u64 = 1 << 32;
@@ -58,7 +58,8 @@ impl Absorber {
         let bytes = batch.len_bytes() as u64;
         let messages = batch.count() as u64 * MESSAGE_OVERHEAD_BYTES + tally.overhead_bytes;
         let wanted = bytes + bytes / 8 + messages + trees * TABLE_OVERHEAD_BYTES;
-        let room = self.writer.promise(wanted, absorbed.options.space)?;
+        let space = &self.writer.space;
+        let room = space.promise_tables(wanted, absorbed.options.space)?;
         let memtable = Memtable::new(batch.len_bytes());
         for ((tree, message), seqno) in batch.messages().zip(1..) {
             insert_message(&memtable, tree, Seqno(seqno), message);
@@ -105,22 +106,6 @@ pub(crate) struct AbsorbWriter {
 }
 
 impl AbsorbWriter {
-    fn promise(&self, needed_bytes: u64, class: SpaceClass) -> Result<Reservation, KvError> {
-        let promising = self.space.promising();
-        let free_bytes = self
-            .space
-            .free_bytes(class)
-            .min(self.space.roomy_bytes(class));
-        let refused = KvError::NoSpace {
-            needed_bytes,
-            free_bytes,
-        };
-        if needed_bytes > free_bytes {
-            return Err(refused);
-        }
-        promising.promise(needed_bytes).map_err(|_| refused)
-    }
-
     fn write_memtable(
         &self,
         tree: &TreeInfo,
@@ -167,7 +152,8 @@ impl AbsorbWriter {
         let parent = view.version.trees.get(&parent);
         let parent = &parent.ok_or(KvError::NoTree(branch))?.info;
         let owned: u64 = tree.levels.iter().map(|level| level.owned_bytes).sum();
-        let room = self.promise(owned + owned / 8 + TABLE_OVERHEAD_BYTES, class)?;
+        let wanted = owned + owned / 8 + TABLE_OVERHEAD_BYTES;
+        let room = self.space.promise_tables(wanted, class)?;
         let deletes = range_deletes(&self.reads, view, branch)?;
         let tables = self.copy(view, tree, parent, &deletes)?;
         drop(room);

@@ -3,6 +3,7 @@
 use super::level0::plan_level0;
 use super::route::Route;
 use super::tables::{end_of, is_large};
+use super::temporary::stacks_runs;
 use super::{PickInput, Plan, PlanKind};
 use crate::compaction::exclusions::Exclusions;
 use crate::shape::target;
@@ -17,6 +18,7 @@ const WHOLE: u64 = 1000;
 /// Picks from the levels that are over their targets, the one that is most over first.
 pub(super) fn pick_shape(input: &PickInput<'_>) -> Option<Plan> {
     let levels = input.levels().filter(|(_, n)| n + 1 < LEVELS);
+    let levels = levels.filter(|(tree, _)| !stacks_runs(input.version, tree));
     let due = levels.filter_map(|(tree, n)| {
         let score = score(input, tree, n);
         let is_due = score > WHOLE || (n == 0 && score == WHOLE);
