@@ -24,6 +24,7 @@ const STICKY: u16 = 0o1000;
 pub(crate) struct Permissions<'fs> {
     store: &'fs Store,
     reads: Option<&'fs ReadSet>,
+    /// Operations on names are checked by mode and ACL.
     are_checked: bool,
 }
 
@@ -42,21 +43,16 @@ impl FileSystem {
                 return Err(FsError::Perm);
             }
         }
-        self.permissions().check_access(caller, &inode, mask)
+        Permissions::of(self).check_access(caller, &inode, mask)
     }
 }
 
 impl<'fs> Permissions<'fs> {
-    /// With `are_checked` operations on names are checked by mode and ACL.
-    pub(crate) const fn new(
-        store: &'fs Store,
-        reads: Option<&'fs ReadSet>,
-        are_checked: bool,
-    ) -> Self {
+    pub(crate) fn of(fs: &'fs FileSystem) -> Self {
         Self {
-            store,
-            reads,
-            are_checked,
+            store: &fs.store,
+            reads: fs.reads.as_deref(),
+            are_checked: fs.options.check_permissions,
         }
     }
 
@@ -97,6 +93,7 @@ impl<'fs> Permissions<'fs> {
 
     /// Where permissions are checked here: whether the caller may change names in a directory.
     pub(crate) fn check_may_change(&self, caller: &Caller<'_>, dir: &Inode) -> FsResult<()> {
+        debug_assert!(dir.is_dir(), "names are in directories");
         if !self.are_checked {
             return Ok(());
         }
@@ -110,6 +107,7 @@ impl<'fs> Permissions<'fs> {
         dir: &Inode,
         inode: &Inode,
     ) -> FsResult<()> {
+        debug_assert!(dir.is_dir(), "names are in directories");
         let fixed = inode_flag::IMMUTABLE | inode_flag::APPEND;
         if inode.head.iflags & fixed != 0 || dir.head.iflags & inode_flag::APPEND != 0 {
             return Err(FsError::Perm);

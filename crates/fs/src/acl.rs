@@ -144,6 +144,16 @@ impl Acl {
         out
     }
 
+    /// The list as an attribute's value that is about to be stored.
+    pub(crate) fn to_store(&self) -> Vec<u8> {
+        let value = self.encode();
+        debug_assert!(
+            Self::decode(&value).is_ok_and(|read| read == *self),
+            "a reader takes the list"
+        );
+        value
+    }
+
     fn rights(&self, tag: Tag) -> Option<u16> {
         let found = self.entries.iter().find(|(t, _)| *t == tag);
         found.map(|(_, rights)| *rights)
@@ -170,7 +180,9 @@ impl Acl {
     /// The nine bits of a mode that go with the list.
     pub(crate) fn mode_bits(&self) -> u16 {
         let rights = |tag| self.rights(tag).unwrap_or(0);
-        rights(Tag::Owner) << 6 | rights(self.group_class()) << 3 | rights(Tag::Other)
+        let bits = rights(Tag::Owner) << 6 | rights(self.group_class()) << 3 | rights(Tag::Other);
+        debug_assert!(bits <= 0o777, "rights are three bits each");
+        bits
     }
 
     /// Reports whether a mode says the same.
@@ -183,6 +195,7 @@ impl Acl {
         self.set(Tag::Owner, perm >> 6 & 7);
         self.set(self.group_class(), perm >> 3 & 7);
         self.set(Tag::Other, perm & 7);
+        debug_assert_eq!(self.mode_bits(), perm & 0o777, "the list follows the mode");
     }
 
     /// What a new inode gets from this default list: its access list (none if a mode says the
@@ -191,6 +204,8 @@ impl Acl {
         let perm = perm & (self.mode_bits() | !0o777);
         let mut acl = self.clone();
         acl.set_mode(perm);
+        debug_assert_eq!(perm & 0o777, acl.mode_bits(), "the mode follows the list");
+        debug_assert!(acl.is_valid(), "a list of a valid one is valid");
         ((!acl.is_minimal()).then_some(acl), perm)
     }
 }
@@ -198,6 +213,7 @@ impl Acl {
 impl Rights {
     /// Reports whether a caller who is not privileged has all the rights wanted.
     pub(crate) fn allow(&self, acl: Option<&Acl>, caller: &Caller<'_>, wanted: u16) -> bool {
+        debug_assert!(wanted <= 7, "three bits");
         let has = |rights: u16| rights & wanted == wanted;
         if caller.uid == self.uid {
             return has(self.perm >> 6 & 7);

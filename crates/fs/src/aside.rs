@@ -114,6 +114,8 @@ impl Aside {
         let own = self.own_chunks.load(Ordering::Relaxed);
         if own > 0 {
             self.set_less(engine, own);
+            let left = self.own_chunks.load(Ordering::Relaxed);
+            debug_assert_eq!(left, 0, "a closed file system has set nothing aside");
         }
     }
 }

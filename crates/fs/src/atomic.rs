@@ -79,6 +79,12 @@ struct OpenWrites {
 }
 
 impl OpenWrites {
+    /// Checks that the bytes are those of all atomic writes.
+    fn check(&self) {
+        let sum = || self.by_ino.values().map(|write| write.bytes()).sum::<u64>();
+        debug_assert_eq!(self.bytes, sum(), "every write is counted once");
+    }
+
     /// Returns the atomic write of a file, unless it has ended.
     fn live(&self, ino: Ino) -> Option<&Arc<AtomicWrite>> {
         self.by_ino.get(&ino).filter(|write| !write.is_ended)
@@ -99,7 +105,8 @@ impl Drop for AtomicWrites {
     fn drop(&mut self) {
         // A view may end with atomic writes open.
         let bytes = self.open.lock().bytes;
-        self.total_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        let total = self.total_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        debug_assert!(total >= bytes, "its own are part of the total");
     }
 }
 
@@ -140,6 +147,7 @@ impl AtomicWrites {
             is_ended: false,
         };
         open.by_ino.insert(ino, Arc::new(write));
+        open.check();
         self.count.store(open.by_ino.len(), Ordering::Release);
         Ok(())
     }
@@ -186,6 +194,7 @@ impl AtomicWrites {
     /// # Errors
     /// [`FsError::Busy`] if the file has an atomic write of another process, or an ended one.
     pub(crate) fn takes(&self, ino: Ino, writer: Writer, range: &Range<u64>) -> FsResult<bool> {
+        debug_assert!(range.start <= range.end, "a range of bytes");
         if !self.any() {
             return Ok(false);
         }
@@ -229,14 +238,20 @@ impl AtomicWrites {
         self.reserve(added)?;
         let write = Arc::make_mut(write);
         let before = write.bytes();
+        let bytes_max = write.overlay.usage().1 + added;
         change(write);
         let after = write.bytes();
+        debug_assert!(
+            write.overlay.usage().1 <= bytes_max,
+            "the bytes were reserved"
+        );
         *bytes = *bytes - before + after;
         self.total_bytes.fetch_add(after, Ordering::Relaxed);
         let past = self
             .total_bytes
             .fetch_sub(before + added, Ordering::Relaxed);
         debug_assert!(past >= before + added, "what was reserved is part of all");
+        open.check();
         Ok(())
     }
 
@@ -270,9 +285,10 @@ impl AtomicWrites {
         let mut open = self.open.lock();
         if let Some(write) = open.by_ino.remove(&ino) {
             open.bytes -= write.bytes();
-            self.total_bytes.fetch_sub(write.bytes(), Ordering::Relaxed);
+            let total = self.total_bytes.fetch_sub(write.bytes(), Ordering::Relaxed);
+            debug_assert!(total >= write.bytes(), "its own are part of the total");
         }
-        debug_assert!(!open.by_ino.is_empty() || open.bytes == 0, "all is counted");
+        open.check();
         self.count.store(open.by_ino.len(), Ordering::Release);
     }
 }

@@ -10,6 +10,7 @@ use crate::fixed::{self, FixedFiles};
 use crate::inode::Inode;
 use crate::namespace::{Namespace, low_bits};
 use crate::residents::Residents;
+use crate::system::FileSystem;
 use crate::xattr::mask_acl;
 use crate::{
     AtimePolicy, Attr, Caller, ClearSetId, DirName, FsError, FsOptions, FsResult, SetAttr, SetTime,
@@ -36,6 +37,20 @@ struct AttrChanges<'fs> {
     changes: Changes<'fs>,
     /// The set-group-ID bit follows the caller's groups.
     checks_permissions: bool,
+}
+
+impl<'fs> AttrChanges<'fs> {
+    fn of(fs: &'fs FileSystem) -> Self {
+        Self {
+            residents: &fs.residents,
+            names: Namespace::of(fs),
+            permissions: Permissions::of(fs),
+            contents: ContentChanges::of(fs),
+            fixed: FixedFiles::of(fs),
+            changes: Changes::of(fs),
+            checks_permissions: fs.options.check_permissions,
+        }
+    }
 }
 
 impl AttrChanges<'_> {
@@ -89,6 +104,7 @@ impl AttrChanges<'_> {
         let mut staged = contents.stage(inode)?;
         if let Some(size) = set.size {
             contents.stage_size(&mut change, &mut staged, size, set.clear_setid)?;
+            debug_assert_eq!(staged.head.size, size, "the size is staged");
         }
         self.set_owner(&mut change, caller, set, &mut staged.head);
         self.set_perm(&mut change, caller, set, &mut staged.head)?;
@@ -109,6 +125,7 @@ impl AttrChanges<'_> {
         if set.uid.is_none() && set.gid.is_none() {
             return;
         }
+        debug_assert!(new.perm <= 0o7777, "the kind is not among the bits");
         new.uid = set.uid.unwrap_or(new.uid);
         if new.kind != FileKind::Directory {
             let is_outside = !caller.is_privileged() && !caller.is_in_group(new.gid);
@@ -119,6 +136,7 @@ impl AttrChanges<'_> {
             };
             new.perm = cleared.apply(new.perm);
             change.drop_capabilities(new);
+            debug_assert!(!new.has(row_flag::CAPS), "a new owner gets no capabilities");
         }
         new.gid = set.gid.unwrap_or(new.gid);
     }
@@ -193,6 +211,16 @@ struct AccessTimes<'fs> {
     changes: Changes<'fs>,
 }
 
+impl<'fs> AccessTimes<'fs> {
+    const fn of(fs: &'fs FileSystem) -> Self {
+        Self {
+            residents: &fs.residents,
+            options: &fs.options,
+            changes: Changes::of(fs),
+        }
+    }
+}
+
 impl AccessTimes<'_> {
     /// See [`crate::FileSystem::touch_atime`].
     fn touch(&self, ino: Ino) -> bool {
@@ -206,6 +234,7 @@ impl AccessTimes<'_> {
         let Ok(inode) = self.residents.inodes.get(ino) else {
             return false;
         };
+        debug_assert_eq!(inode.head.ino, ino, "the inode that was read");
         let mut new = inode.head;
         new.atime = self.changes.now();
         let mut change = self.changes.begin();

@@ -22,7 +22,7 @@ use crate::contents::Contents;
 use crate::data::chunks_from;
 use crate::events::{Event, Notices};
 use crate::inode::{CHAIN_UNKNOWN, Inode, Location};
-use crate::locator::{Locator, RowKey};
+use crate::locator::{Locator, RowKey, Tree};
 use crate::rows::RowBatch;
 use crate::xattr::CAPABILITY;
 use crate::{FsError, FsResult};
@@ -30,7 +30,7 @@ use bytes::Bytes;
 use stitch_base::Ino;
 use stitch_base::sync::Arc;
 use stitch_db::SpaceClass;
-use stitch_format::fs_inode::{AttrDelta, InodeHead, row_flag};
+use stitch_format::fs_inode::{self, AttrDelta, InodeHead, MetaRow, row_flag};
 use stitch_format::fs_key::{CHUNK_BYTES, INO_MAX};
 use stitch_format::fs_sys::{UPSERT_ADD, UPSERT_ATTR};
 
@@ -99,6 +99,7 @@ impl<'fs> Change<'fs> {
     pub(crate) fn attrs(&mut self, inode: &Inode, new: &InodeHead) -> FsResult<()> {
         debug_assert_eq!(inode.head.ino, new.ino, "an inode keeps its number");
         let delta = AttrDelta::between(&inode.head, new);
+        debug_assert_eq!(inode.head.btime, new.btime, "a time of birth never changes");
         if delta.is_empty() {
             self.touch(inode);
             return Ok(());
@@ -114,8 +115,13 @@ impl<'fs> Change<'fs> {
             } else {
                 self.scratch.clear();
                 delta.encode(&mut self.scratch);
+                debug_assert!(
+                    folds_to(&inode.head, &self.scratch, new),
+                    "a reader folds the message to the new head"
+                );
                 self.batch.upsert(&key, UPSERT_ATTR, &self.scratch);
                 after.chain += 1;
+                debug_assert!(after.chain <= CHAIN_MAX, "the row is put whole in time");
             }
         }
         self.events.push(Event::Changed(after));
@@ -134,6 +140,7 @@ impl<'fs> Change<'fs> {
     /// Stages that names of a directory have changed, with `links` directories more in it.
     pub(crate) fn touch_dir(&mut self, dir: &Inode, links: i64, now: i64) -> FsResult<()> {
         debug_assert!(dir.is_dir(), "names are in directories");
+        debug_assert!(links.abs() <= 1, "one directory at a time");
         let mut new = dir.head;
         let links = i64::from(new.nlink) + links;
         new.nlink = u32::try_from(links.max(0)).unwrap_or(u32::MAX);
@@ -242,11 +249,13 @@ impl<'fs> Change<'fs> {
 
     /// Counts inodes that got a first name, or lost the last.
     pub(crate) const fn count_inodes(&mut self, by: i64) {
+        debug_assert!(by == 1 || by == -1, "one inode at a time");
         self.inodes_added += by;
     }
 
     /// Adds to a number of the sys tree.
     fn add_to(&mut self, key: &RowKey, by: i64) {
+        debug_assert!(key.tree() == Tree::Sys, "numbers are in the sys tree");
         if by != 0 {
             self.batch.upsert(key, UPSERT_ADD, &by.to_le_bytes());
         }
@@ -295,6 +304,13 @@ impl<'fs> Change<'fs> {
         notices.extend(self.scope.memory.notices_of(&self.events));
         self.commit()
     }
+}
+
+/// Reports whether a message makes `new` of `old`, as a reader of the row folds it.
+fn folds_to(old: &InodeHead, message: &[u8], new: &InodeHead) -> bool {
+    let mut row = Vec::new();
+    let is_left = fs_inode::fold(Some(&old.encode()), message, &mut row);
+    is_left && matches!(MetaRow::decode(&row), Ok(MetaRow::Inode(head, _)) if head == *new)
 }
 
 /// Upserts on the row of an inode before it is put whole.

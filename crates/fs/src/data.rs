@@ -59,10 +59,11 @@ use crate::inode::{Inode, Location};
 use crate::prefetch::Prefetcher;
 use crate::residents::Residents;
 use crate::schema::Store;
+use crate::system::FileSystem;
 use crate::transaction::ReadSet;
 use bytes::Bytes;
 use std::ops::Range;
-use stitch_format::fs_inode::{InodeHead, row_flag};
+use stitch_format::fs_inode::{FileKind, InodeHead, row_flag};
 use stitch_format::fs_key::CHUNK_BYTES;
 
 /// Largest contents of a file that are in its row.
@@ -86,6 +87,19 @@ pub(crate) struct FileContents<'fs> {
     atomic_writes: &'fs AtomicWrites,
 }
 
+impl<'fs> FileContents<'fs> {
+    fn of(fs: &'fs FileSystem) -> Self {
+        Self {
+            store: &fs.store,
+            residents: &fs.residents,
+            reads: fs.reads.as_deref(),
+            prefetcher: fs.prefetcher(),
+            plain_files: PlainFiles::of(fs),
+            atomic_writes: &fs.atomic_writes,
+        }
+    }
+}
+
 /// An inode whose contents are changing, in one batch with its row.
 pub(crate) struct Staged {
     pub(crate) inode: Inode,
@@ -97,9 +111,25 @@ pub(crate) struct Staged {
 }
 
 impl Staged {
+    /// Checks that a change keeps a sound row sound. One that was damaged before is not judged.
+    fn check(&self) {
+        debug_assert_eq!(
+            self.head.ino, self.inode.head.ino,
+            "an inode keeps its number"
+        );
+        debug_assert_eq!(self.head.kind, self.inode.head.kind, "a type never changes");
+        let tail_bytes = self.tail.as_ref().map_or(0, |tail| tail.len() as u64);
+        debug_assert!(tail_bytes <= self.head.size, "no byte lies beyond the size");
+        debug_assert!(
+            is_sound(&self.head) || !is_sound(&self.inode.head),
+            "a change keeps a row sound"
+        );
+    }
+
     /// Puts the row, whole only where it must, and those of shared contents.
     pub(crate) fn finish(&mut self, change: &mut Change<'_>) -> FsResult<()> {
         self.finish_sharing(change);
+        self.check();
         match &self.tail {
             Some(tail) => {
                 change.row(&self.inode, &self.head, tail);
@@ -136,11 +166,16 @@ impl Staged {
             self.head.chunks = 0;
         }
         self.tail = Some(Vec::new());
+        debug_assert!(
+            Contents::of(&self.head).are_chunks(),
+            "contents have left the row"
+        );
         Ok(())
     }
 
     /// Notes that chunks below the size may be absent from now on.
     fn note_holes(&mut self) {
+        debug_assert_eq!(self.head.kind, FileKind::Regular, "files alone have holes");
         if !self.head.has(row_flag::HOLES) {
             self.head.flags |= row_flag::HOLES;
             self.head.chunks = chunk_count(self.head.size);
@@ -151,16 +186,19 @@ impl Staged {
     /// where there are any.
     fn note_absent(&mut self, absent: &Range<u64>) {
         debug_assert!(absent.end <= chunk_count(self.head.size), "below the size");
+        debug_assert!(absent.start <= absent.end, "a range of chunks");
         if absent.is_empty() || self.head.has(row_flag::ALLOCATED) {
             return;
         }
         self.note_holes();
         let left = chunk_count(self.head.size) - (absent.end - absent.start);
         self.head.chunks = self.head.chunks.min(left);
+        debug_assert!(self.head.has(row_flag::HOLES), "absent chunks are holes");
     }
 
     /// Notes a new size, and absent chunks between the old one and `offset`.
     fn grow(&mut self, size: u64, offset: u64) {
+        debug_assert!(size <= FILE_BYTES_MAX, "a valid size");
         let is_in_row = Contents::of(&self.head) == Contents::Inline;
         if !is_in_row && offset / CHUNK_BYTES > chunk_count(self.head.size) {
             self.note_holes();
@@ -170,6 +208,7 @@ impl Staged {
 
     /// Extends a new tail by zeros to `end`, which is within the size.
     fn extend_tail(&mut self, end: u64) {
+        debug_assert!(end <= self.head.size, "zeros lie within the size");
         if let Some(tail) = &mut self.tail {
             let end = usize::try_from(end).expect("within a row");
             tail.resize(tail.len().max(end), 0);
@@ -180,8 +219,22 @@ impl Staged {
     fn set_tail(&mut self, mut tail: Vec<u8>) {
         debug_assert!(tail.len() as u64 <= INLINE_BYTES_MAX, "it fits the row");
         tail.truncate(usize::try_from(self.head.size).unwrap_or(usize::MAX));
+        debug_assert!(
+            tail.len() as u64 <= self.head.size,
+            "no byte lies beyond the size"
+        );
         self.tail = Some(tail);
     }
+}
+
+/// Reports whether an inode row is as its fields promise, as far as the row alone tells.
+const fn is_sound(head: &InodeHead) -> bool {
+    let has_extents = head.has(row_flag::ALLOCATED);
+    let fits_row = head.size <= INLINE_BYTES_MAX;
+    let is_inline = matches!(Contents::of_inode(head), Some(Contents::Inline));
+    head.size <= FILE_BYTES_MAX
+        && (!has_extents || head.has(row_flag::HOLES))
+        && (!is_inline || fits_row)
 }
 
 /// Number of chunks of a file of this size without holes.
@@ -201,8 +254,10 @@ fn within(offset: u64) -> u16 {
 
 /// Appends what of `[offset, offset + len)` a row holds, and zeros for the rest.
 fn extend_padded(out: &mut Vec<u8>, bytes: &Bytes, offset: usize, len: usize) {
+    let base = out.len();
     let start = offset.min(bytes.len());
     let end = (offset + len).min(bytes.len());
     out.extend_from_slice(&bytes[start..end]);
     out.resize(out.len() + len - (end - start), 0);
+    debug_assert_eq!(out.len(), base + len, "what the row lacks is zeros");
 }

@@ -92,7 +92,7 @@ impl<'fs> DetachedTrees<'fs> {
             state: &fs.detached,
             store: &fs.store,
             residents: &fs.residents,
-            names: fs.namespace(),
+            names: Namespace::of(fs),
             standing: &fs.standing,
             room: &fs.room,
             untold: &fs.untold,
@@ -187,6 +187,7 @@ impl<'fs> DetachedTrees<'fs> {
             return Ok(());
         }
         let mut change = self.changes.begin_giving_back();
+        debug_assert_ne!(dir, Ino::ROOT, "the root is never detached");
         change.batch.delete(&self.store.keys.orphan(dir));
         if let Some((head, _)) = self.store.own_row(dir)? {
             debug_assert_eq!(head.nlink, 0, "it has no name");

@@ -14,8 +14,8 @@
 //! 3. *Edges*: below a directory that was moved into or out of the directory, no row was written.
 //!    Its names are scanned at the moment at which it is below.
 //! 4. *Compare*: names, then heads of inodes, then contents where the head is the same.
-//! 5. *Clones* that lie below the directory on both sides: the same again, in their trees
-//!    ([`inner`]).
+//! 5. *Clones* that lie below the directory on both sides, or that are clones of each other there:
+//!    the same again, in their trees ([`inner`]).
 //!
 //! The result is that of a walk through both sides, which compares names, attributes and times.
 //!
@@ -180,8 +180,8 @@ impl<'fs> Comparer<'fs> {
         Ok(is_same)
     }
 
-    /// Calls `visit` with the directory on both sides, then with each clone that lies below it on
-    /// both, and the clones in it, until it returns false.
+    /// Calls `visit` with the directory on both sides, then with each pair of clones that lie below
+    /// it, and the pairs in these, until it returns false.
     fn compare_sides(
         &self,
         asked: &Asked,
@@ -192,10 +192,7 @@ impl<'fs> Comparer<'fs> {
         if old.dir != new.dir {
             return Err(FsError::Invalid("the directories are not the same one"));
         }
-        let moments = Moments {
-            old: self.views_at(&self.pins.moment_at(old.pin)?)?,
-            new: self.views_at(&self.pins.moment_at(new.pin)?)?,
-        };
+        let moments = self.moments((old.pin, new.pin))?;
         let top = (new.view, new.dir);
         if !moments.new.has_names_below(top, asked.names_min)? {
             return Err(FsError::Unsupported);
@@ -205,6 +202,7 @@ impl<'fs> Comparer<'fs> {
             views: (old.view, new.view),
             old: Reached::first(),
             new: Reached::first(),
+            has_moved: false,
         }];
         while let Some(reach) = waiting.pop() {
             let comparison = self.read_sides(&moments, reach, asked)?;
@@ -215,6 +213,21 @@ impl<'fs> Comparer<'fs> {
             waiting.extend(inner.both);
         }
         Ok(())
+    }
+
+    fn clone_pairs(&self, (old, new): (DirAt, DirAt)) -> FsResult<Vec<(u64, u64)>> {
+        if !self.is_mainline {
+            return Err(FsError::Unsupported);
+        }
+        let moments = self.moments((old.pin, new.pin))?;
+        moments.clone_pairs((old.view, new.view))
+    }
+
+    fn moments(&self, (old, new): (Option<PinId>, Option<PinId>)) -> FsResult<Moments<'fs>> {
+        Ok(Moments {
+            old: self.views_at(&self.pins.moment_at(old)?)?,
+            new: self.views_at(&self.pins.moment_at(new)?)?,
+        })
     }
 
     fn check_differences(&self) -> FsResult<()> {

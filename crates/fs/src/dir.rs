@@ -24,6 +24,7 @@ use crate::namespace::{Dentry, Namespace};
 use crate::prefetch::Prefetcher;
 use crate::residents::Residents;
 use crate::schema::Store;
+use crate::system::FileSystem;
 use crate::transaction::ReadSet;
 use crate::{DirEntry, DirName, FsError, FsResult, Taken};
 use stitch_base::Ino;
@@ -49,6 +50,7 @@ enum Give {
 
 /// Where a walk goes on after a name.
 const fn position(hash: u64, rank: u64) -> u64 {
+    debug_assert!(hash <= NAME_HASH_MAX, "a position has 63 bits");
     let rank = if rank < RANK_MAX { rank } else { RANK_MAX };
     hash << RANK_BITS | rank
 }
@@ -73,6 +75,19 @@ struct DirReader<'fs> {
     prefetcher: Prefetcher<'fs>,
     names: Namespace<'fs>,
     holds: Holds<'fs>,
+}
+
+impl<'fs> DirReader<'fs> {
+    fn of(fs: &'fs FileSystem) -> Self {
+        Self {
+            store: &fs.store,
+            residents: &fs.residents,
+            reads: fs.reads.as_deref(),
+            prefetcher: fs.prefetcher(),
+            names: Namespace::of(fs),
+            holds: Holds::of(fs),
+        }
+    }
 }
 
 impl DirReader<'_> {
@@ -137,6 +152,10 @@ impl DirReader<'_> {
                 offset: position(hash, rank),
                 attr: None,
             };
+            debug_assert!(
+                entry.offset > offset,
+                "a walk comes further with each entry"
+            );
             if self.hand_over(at, &dentry, entry, moment, (take, give))? == Taken::Full {
                 page.end_at(&self.residents.names, ino, hash);
                 return Ok(());
@@ -154,6 +173,7 @@ impl DirReader<'_> {
         moment: Tick,
         (take, give): (Take<'_>, Give),
     ) -> FsResult<Taken> {
+        debug_assert_eq!(dentry.ino, entry.ino, "the entry of the name");
         let attr = match give {
             Give::Names => return Ok(take(&entry)),
             Give::Attrs => self.names.attr_of(at, dentry)?,

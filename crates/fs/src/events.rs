@@ -45,7 +45,7 @@ use crate::data::{Extent, ExtentMaps, ExtentRows};
 use crate::detach::Detached;
 use crate::external::{ExternalName, Leaving, PlainFiles};
 use crate::fixed::FixedFiles;
-use crate::inode::Inode;
+use crate::inode::{Inode, Location};
 use crate::residents::Residents;
 use crate::room::Room;
 use crate::schema::Store;
@@ -53,6 +53,7 @@ use crate::shared::LeftContents;
 use crate::system::FileSystem;
 use crate::{DirName, FsResult};
 use stitch_base::Ino;
+use stitch_format::fs_key::NAME_HASH_MAX;
 
 /// One thing that a change has done.
 #[derive(Debug)]
@@ -101,6 +102,34 @@ pub(crate) enum Event<'a> {
     Fixed,
 }
 
+impl Event<'_> {
+    /// Checks what every consumer of an event relies on.
+    fn check(&self) {
+        match self {
+            Event::Linked { hash, .. } | Event::Unlinked { hash, .. } => {
+                debug_assert!((1..=NAME_HASH_MAX).contains(hash), "the hash of a name");
+            }
+            Event::Changed(inode) => {
+                let is_in_memory = matches!(inode.location, Location::Memory(_));
+                debug_assert!(
+                    !is_in_memory || inode.head.nlink == 0,
+                    "what has a name has a row"
+                );
+                debug_assert!(
+                    !inode.is_temp || inode.head.nlink == 0,
+                    "a temporary file has no name"
+                );
+            }
+            Event::StoredBeside { name, len, size } => {
+                debug_assert!(name.number > 0, "a plain file has a number");
+                debug_assert!(len <= size, "a plain file is no longer than its file");
+            }
+            Event::ContentsLeft(number) => debug_assert!(number.0 > 0, "contents have a number"),
+            _ => {}
+        }
+    }
+}
+
 /// The parts of a file system in memory that events change.
 ///
 /// Invariant: nothing else announces, applies or retracts events, and nothing here reads or writes
@@ -123,7 +152,7 @@ impl<'fs> EventSink<'fs> {
     pub(crate) fn of(fs: &'fs FileSystem) -> Self {
         Self {
             residents: &fs.residents,
-            plain_files: fs.plain_files(),
+            plain_files: PlainFiles::of(fs),
             detached: &fs.detached,
             room: &fs.room,
             extents: &fs.extents,
@@ -150,6 +179,7 @@ impl<'fs> EventSink<'fs> {
     /// Prepares memory for a commit.
     pub(crate) fn announce(&self, events: &[Event<'_>]) {
         for event in events {
+            event.check();
             match event {
                 Event::Linked { at, hash, .. } => self.residents.names.add((at.parent, *hash)),
                 Event::Changed(inode) => self.residents.inodes.intend(inode),

@@ -364,7 +364,8 @@ impl Externals {
 
     /// Takes bytes from the count.
     pub(crate) fn uncount(&self, bytes: u64) {
-        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        let before = self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        debug_assert!(before >= bytes, "the bytes were counted");
     }
 
     fn set_len(&self, status: &mut Status, len: u64) {
@@ -375,10 +376,12 @@ impl Externals {
 
     /// Adds the plain file of a file that has just left the store.
     pub(crate) fn enter(&self, name: ExternalName, len: u64, size: u64) {
+        debug_assert!(len <= size, "a plain file is no longer than its file");
         self.add(1, len);
         let status = Mutex::new(Status::new(len, size, len));
         let plain = Arc::new(Plain { name, status });
-        self.known.lock().insert(name.ino, plain);
+        let before = self.known.lock().insert(name.ino, plain);
+        debug_assert!(before.is_none(), "an inode has one plain file");
     }
 
     fn find(&self, ino: Ino) -> Option<Arc<Plain>> {
@@ -391,6 +394,10 @@ impl Externals {
         let mut status = plain.status.lock();
         status.size = size;
         status.settled = status.settled.min(size);
+        debug_assert!(
+            status.settled <= status.size,
+            "what is settled is within the size"
+        );
         let is_unfit = status.is_lent && status.is_too_long();
         drop(status);
         is_unfit.then_some(plain)
@@ -414,10 +421,12 @@ impl Externals {
     /// Queues a plain file for removal, after the commit that deletes its rows.
     pub(crate) fn retire(&self, leaving: &Leaving) {
         if let Some(plain) = self.known.lock().remove(&leaving.name.ino) {
+            debug_assert_eq!(plain.name, leaving.name, "the plain file of the row");
             self.set_len(&mut plain.status.lock(), leaving.settled);
         }
-        self.count.fetch_sub(1, Ordering::Relaxed);
-        self.bytes.fetch_sub(leaving.settled, Ordering::Relaxed);
+        let count = self.count.fetch_sub(1, Ordering::Relaxed);
+        debug_assert!(count > 0, "the plain file was counted");
+        self.uncount(leaving.settled);
         self.retired.lock().push(leaving.name);
     }
 

@@ -48,12 +48,15 @@ impl Bucket {
     }
 
     fn find(&self, tag: u64) -> Option<Ino> {
+        debug_assert_eq!(tag & INO_MAX, 0, "a tag leaves room for a number");
         let found = self.slots().find(|slot| is_of(*slot, tag));
         found.map(|slot| Ino(slot & INO_MAX))
     }
 
     /// Two threads that note at once may lose a hint, no more.
     fn note(&self, tag: u64, ino: Ino) {
+        debug_assert!((1..=INO_MAX).contains(&ino.0), "0 is an empty slot");
+        debug_assert_eq!(tag & INO_MAX, 0, "a tag leaves room for a number");
         let mut moved = tag | ino.0;
         for slot in &self.0 {
             let old = slot.load(Ordering::Relaxed);
@@ -66,6 +69,7 @@ impl Bucket {
     }
 
     fn remove(&self, tag: u64) {
+        debug_assert_eq!(tag & INO_MAX, 0, "a tag leaves room for a number");
         let Some(index) = self.slots().position(|slot| is_of(slot, tag)) else {
             return;
         };
@@ -78,6 +82,7 @@ impl Bucket {
 
     /// Returns the hints whose tag has this bit set, or not.
     fn half(&self, bit: u64, is_set: bool) -> Self {
+        debug_assert!(bit.is_power_of_two() && bit > INO_MAX, "a bit of the tag");
         let half = Self::default();
         let slots = self.slots().filter(|slot| (slot & bit != 0) == is_set);
         for (slot, place) in slots.filter(|slot| *slot != 0).zip(&half.0) {
@@ -116,7 +121,9 @@ fn place_of(spread: u64, count: usize) -> (u64, usize) {
     let base = spread >> (u64::BITS - BASE_BITS);
     let shift = TAG_BITS - (count / BUCKETS_MIN).trailing_zeros();
     let index = base << (TAG_BITS - shift) | chosen >> shift;
-    (tag, usize::try_from(index).expect("less than their count"))
+    let index = usize::try_from(index).expect("less than their count");
+    debug_assert!(index < count, "it is one of the buckets");
+    (tag, index)
 }
 
 impl Hints {
@@ -156,6 +163,8 @@ impl Hints {
             let twice = buckets.iter();
             let twice = twice.flat_map(|b| [b.half(bit, false), b.half(bit, true)]);
             *buckets = twice.collect();
+            debug_assert!(buckets.len().is_power_of_two(), "bits choose a bucket");
+            debug_assert!(buckets.len() <= BUCKETS_MAX, "tags still tell hints apart");
         }
     }
 }
@@ -197,6 +206,7 @@ impl Residents {
     /// head in its row. That stays so while the inode is locked too.
     pub(crate) fn known_row(&self, ino: Ino, at: DirName<'_>) -> Option<Inode> {
         let known = self.inodes.find_at(ino, at)?;
+        debug_assert_eq!(known.head.ino, ino, "the inode of the number");
         (!known.has_tail()).then_some(known)
     }
 }

@@ -159,7 +159,7 @@ impl FileSystem {
     pub fn history(&self) -> History<'_> {
         History {
             state: &self.history,
-            pins: self.pins(),
+            pins: Pins::of(self),
             maker: PinMaker::of(self),
             views: &self.standing.views,
             room: &self.room,
@@ -247,6 +247,7 @@ impl History<'_> {
         }
         let aged: Vec<Aged> = moments.iter().map(|moment| self.aged(moment)).collect();
         let old = thin::dropped(&aged, now.seconds());
+        debug_assert_eq!(old.len(), moments.len(), "each moment is judged");
         for (moment, _) in moments.iter().zip(old).filter(|(_, is_old)| *is_old) {
             self.drop_moment(moment, &mut round)?;
         }
@@ -274,6 +275,7 @@ impl History<'_> {
         let keep_s = self.pins.options.history_s;
         let keep_s = keep_s.or_else(|| moments.iter().map(|moment| moment.keep_s).min())?;
         let interval = thin::interval_s(keep_s).cast_unsigned();
+        debug_assert!(interval > 0, "rounds are apart");
         Some(if is_short { SHORT_S } else { interval })
     }
 
@@ -307,6 +309,10 @@ impl History<'_> {
             "a new number"
         );
         let pin = self.maker.pin_all(&moment_pin(number), &record.encode())?;
+        debug_assert!(
+            MomentInfo::of(&pin).is_some(),
+            "what was written can be read"
+        );
         Ok(MomentInfo::of(&pin))
     }
 
@@ -353,6 +359,7 @@ impl History<'_> {
         }
         debug_assert!(round.created.is_none(), "it drops moments alone");
         let count = round.dropped.len();
+        debug_assert!(count <= moments.len(), "moments alone are dropped");
         self.room.note_given_back(count);
         Ok(count > 0)
     }

@@ -174,6 +174,21 @@ impl Node {
     const fn is_free(&self) -> bool {
         self.lookups == 0 && self.handles == 0 && self.pins == 0
     }
+
+    /// Checks what the table promises of an entry.
+    fn check(&self) {
+        let is_root = self.inode.head.ino == Ino::ROOT;
+        debug_assert!(!is_root || self.lookups > 0, "the root is never forgotten");
+        let is_in_memory = matches!(self.inode.location, Location::Memory(_));
+        debug_assert!(
+            !is_in_memory || self.inode.head.nlink == 0,
+            "what has a name has a row"
+        );
+        debug_assert!(
+            !self.inode.is_temp || self.inode.head.nlink == 0,
+            "a temporary file has no name"
+        );
+    }
 }
 
 /// What keeps an inode.
@@ -242,7 +257,8 @@ impl Inodes {
     }
 
     fn count_out(&self, inode: &Inode) {
-        self.count.fetch_sub(1, Ordering::Relaxed);
+        let count = self.count.fetch_sub(1, Ordering::Relaxed);
+        debug_assert!(count > 1, "the root stays known");
         self.gone.fetch_add(1, Ordering::Relaxed);
         self.count_move(Some(&inode.location), None);
     }
@@ -269,9 +285,14 @@ impl Inodes {
         let is_in_memory =
             |location: Option<&Location>| matches!(location, Some(Location::Memory(_)));
         match (is_in_memory(old), is_in_memory(new)) {
-            (false, true) => self.in_memory.fetch_add(1, Ordering::Relaxed),
-            (true, false) => self.in_memory.fetch_sub(1, Ordering::Relaxed),
-            _ => 0,
+            (false, true) => {
+                self.in_memory.fetch_add(1, Ordering::Relaxed);
+            }
+            (true, false) => {
+                let before = self.in_memory.fetch_sub(1, Ordering::Relaxed);
+                debug_assert!(before > 0, "it was counted");
+            }
+            (false, false) | (true, true) => {}
         };
     }
 
@@ -280,6 +301,7 @@ impl Inodes {
         let mut shard = self.shard(ino).lock();
         let node = shard.get_mut(&ino).ok_or(FsError::Stale(ino))?;
         node.seen = self.moment();
+        debug_assert_eq!(node.inode.head.ino, ino, "the inode of the number");
         Ok(node.inode.clone())
     }
 
@@ -313,6 +335,7 @@ impl Inodes {
     /// Reports whether an inode is unchanged since `moment`: what was read of its row after that is
     /// what the row says. The inode is locked.
     pub(crate) fn is_as_of(&self, ino: Ino, moment: Tick) -> bool {
+        debug_assert!(moment <= self.moment(), "a row was read before now");
         let shard = self.shard(ino).lock();
         let changed = shard.get(&ino).map(|node| node.changed);
         changed.unwrap_or_else(|| self.change_forgotten.load(Ordering::Acquire)) <= moment
@@ -337,6 +360,7 @@ impl Inodes {
         }
         node.lookups += 1;
         node.seen = self.tick();
+        node.check();
         let head = node.inode.head;
         self.write_count(ino, &shard);
         Some(head)
@@ -350,6 +374,7 @@ impl Inodes {
             return Err(FsError::NotDir);
         }
         node.seen = self.tick();
+        node.check();
         Ok(node.inode.clone())
     }
 
@@ -370,6 +395,10 @@ impl Inodes {
             chain: CHAIN_UNKNOWN,
             is_temp: false,
         };
+        debug_assert!(
+            !matches!(inode.location, Location::Memory(_)),
+            "its row was read"
+        );
         let parent = if inode.is_dir() { inode.parent() } else { None };
         if let Some(parent) = parent {
             self.hold(parent, Hold::Pin)?;
@@ -385,6 +414,7 @@ impl Inodes {
 
     /// Inserts an inode, unless its row may be old. Returns the head, and whether it is new.
     fn insert_at(&self, inode: Inode, moment: Tick) -> Option<(InodeHead, bool)> {
+        debug_assert!(moment <= self.moment(), "a row was read before now");
         let mut shard = self.shard(inode.head.ino).lock();
         if let Some(node) = shard.get_mut(&inode.head.ino) {
             node.lookups += 1;
@@ -414,6 +444,7 @@ impl Inodes {
         let ino = inode.head.ino;
         let mut node = Node::new(inode, self.tick());
         node.changed = node.seen;
+        node.check();
         let mut shard = self.shard(ino).lock();
         let before = shard.insert(ino, node);
         debug_assert!(before.is_none(), "numbers are never reused");
@@ -488,6 +519,8 @@ impl Inodes {
             return None;
         }
         let node = shard.remove(&ino)?;
+        debug_assert_ne!(ino, Ino::ROOT, "the root is never forgotten");
+        debug_assert_eq!(node.inode.head.ino, ino, "the inode of the number");
         self.write(&Record::Gone { ino }, ino, &shard);
         self.change_forgotten
             .fetch_max(node.changed, Ordering::AcqRel);
@@ -513,7 +546,9 @@ impl Inodes {
             node.intent = None;
             let has_moved = moves(&node.inode.location, &new.location);
             let has_moved = has_moved || node.inode.is_temp != new.is_temp;
+            debug_assert_eq!(node.inode.head.kind, new.head.kind, "a type never changes");
             let old = std::mem::replace(&mut node.inode, new).parent();
+            node.check();
             if has_moved {
                 self.write_at(ino, &shard);
             }

@@ -143,15 +143,18 @@ pub(crate) struct Locator {
     name_seed: u64,
 }
 
-fn sys(key: &[u8]) -> RowKey {
-    RowKey {
-        tree: Tree::Sys,
-        bytes: fs_key::single(key),
-    }
+/// Returns the key of a row of the `sys` tree. A number that no reader takes leads nowhere.
+fn sys_key(row: SysRow, bytes: FsKey) -> RowKey {
+    debug_assert!(
+        Locator::sys_row(&bytes).is_none_or(|found| found == row),
+        "a key leads back to its row"
+    );
+    in_tree(Tree::Sys, bytes)
 }
 
 /// All rows of a kind that has one inode in its key.
 fn sys_rows(kind: u8) -> RowRange {
+    debug_assert!(kind < u8::MAX, "there is a kind after it");
     RowRange::new(
         Tree::Sys,
         fs_key::single(&[kind]),
@@ -182,6 +185,10 @@ impl Locator {
     /// If the name is empty or longer than a name can be.
     pub(crate) fn dentry(&self, parent: Ino, name: &[u8]) -> RowKey {
         let key = fs_key::dentry(self.name_seed, parent, name);
+        debug_assert!(
+            Self::name_of(&key).is_some_and(|(_, found)| found == name),
+            "a key leads back to its name"
+        );
         in_tree(Tree::Meta, key)
     }
 
@@ -217,7 +224,12 @@ impl Locator {
 
     /// The row of an inode under its own number.
     pub(crate) fn own(&self, ino: Ino) -> RowKey {
-        in_tree(Tree::Meta, fs_key::own(ino))
+        let key = fs_key::own(ino);
+        debug_assert!(
+            Self::ino_of(&key).is_none_or(|found| found == ino),
+            "a key leads back to its inode"
+        );
+        in_tree(Tree::Meta, key)
     }
 
     /// The range of the row of an inode under its own number.
@@ -245,16 +257,22 @@ impl Locator {
 /// Contents and extended attributes: the `data` and the `xattr` tree.
 impl Locator {
     pub(crate) fn chunk(&self, ino: Ino, number: u64) -> RowKey {
-        in_tree(Tree::Data, fs_key::chunk(ino, number))
+        let key = fs_key::chunk(ino, number);
+        debug_assert_eq!(
+            Self::chunk_of(&key),
+            Some(number),
+            "a key leads back to its chunk"
+        );
+        in_tree(Tree::Data, key)
     }
 
     /// The chunks of an inode with these numbers.
     pub(crate) fn chunks(&self, ino: Ino, numbers: &Range<u64>) -> RowRange {
-        RowRange {
-            tree: Tree::Data,
-            start: fs_key::chunk(ino, numbers.start),
-            end: fs_key::chunk(ino, numbers.end),
-        }
+        let (start, end) = (
+            fs_key::chunk(ino, numbers.start),
+            fs_key::chunk(ino, numbers.end),
+        );
+        RowRange::new(Tree::Data, start, end)
     }
 
     /// The chunks of an inode from a number on.
@@ -276,7 +294,13 @@ impl Locator {
     }
 
     pub(crate) fn xattr(&self, ino: Ino, name: &[u8]) -> RowKey {
-        in_tree(Tree::Xattr, fs_key::xattr(ino, name))
+        let key = fs_key::xattr(ino, name);
+        debug_assert_eq!(
+            Self::xattr_of(&key),
+            Some(name),
+            "a key leads back to its attribute"
+        );
+        in_tree(Tree::Xattr, key)
     }
 
     /// All extended attributes of an inode.
@@ -289,37 +313,40 @@ impl Locator {
 /// The `sys` tree.
 impl Locator {
     pub(crate) fn header(&self) -> RowKey {
-        sys(fs_key::SYS_HEADER)
+        sys_key(SysRow::Header, fs_key::single(fs_key::SYS_HEADER))
     }
 
     /// The first inode number that was never handed out.
     pub(crate) fn next_ino(&self) -> RowKey {
-        sys(fs_key::SYS_NEXT_INO)
+        sys_key(SysRow::NextIno, fs_key::single(fs_key::SYS_NEXT_INO))
     }
 
     /// The number of inodes that have a name.
     pub(crate) fn inode_count(&self) -> RowKey {
-        sys(fs_key::SYS_INODE_COUNT)
+        sys_key(SysRow::InodeCount, fs_key::single(fs_key::SYS_INODE_COUNT))
     }
 
     /// The mark that some file was immutable or append-only.
     pub(crate) fn fixed(&self) -> RowKey {
-        sys(fs_key::SYS_FIXED)
+        sys_key(SysRow::Fixed, fs_key::single(fs_key::SYS_FIXED))
     }
 
     /// The number of chunks in unwritten extents.
     pub(crate) fn unwritten(&self) -> RowKey {
-        sys(fs_key::SYS_UNWRITTEN)
+        sys_key(SysRow::Unwritten, fs_key::single(fs_key::SYS_UNWRITTEN))
     }
 
     /// The place up to which back rows are complete.
     pub(crate) fn back_progress(&self) -> RowKey {
-        sys(fs_key::SYS_BACK_PROGRESS)
+        sys_key(
+            SysRow::BackProgress,
+            fs_key::single(fs_key::SYS_BACK_PROGRESS),
+        )
     }
 
     /// The rollback that is under way.
     pub(crate) fn rollback(&self) -> RowKey {
-        sys(fs_key::SYS_ROLLBACK)
+        sys_key(SysRow::Rollback, fs_key::single(fs_key::SYS_ROLLBACK))
     }
 
     /// All back rows, and how far they are complete.
@@ -329,16 +356,16 @@ impl Locator {
 
     /// The back row of an inode.
     pub(crate) fn back(&self, ino: Ino) -> RowKey {
-        in_tree(Tree::Sys, fs_key::back(ino))
+        sys_key(SysRow::Back(ino), fs_key::back(ino))
     }
 
     pub(crate) fn orphan(&self, ino: Ino) -> RowKey {
-        in_tree(Tree::Sys, fs_key::orphan(ino))
+        sys_key(SysRow::Orphan(ino), fs_key::orphan(ino))
     }
 
     /// The record of a transaction.
     pub(crate) fn transaction(&self, number: Ino) -> RowKey {
-        in_tree(Tree::Sys, fs_key::transaction(number))
+        sys_key(SysRow::Transaction(number), fs_key::transaction(number))
     }
 
     pub(crate) fn transactions(&self) -> RowRange {
@@ -347,7 +374,7 @@ impl Locator {
 
     /// A part of what a transaction has read.
     pub(crate) fn reads(&self, number: Ino, part: u64) -> RowKey {
-        in_tree(Tree::Sys, fs_key::reads(number, part))
+        sys_key(SysRow::Reads(number, part), fs_key::reads(number, part))
     }
 
     /// All parts of what a transaction has read.
@@ -362,7 +389,7 @@ impl Locator {
 
     /// The plain file of an inode.
     pub(crate) fn external(&self, ino: Ino) -> RowKey {
-        in_tree(Tree::Sys, fs_key::external(ino))
+        sys_key(SysRow::External(ino), fs_key::external(ino))
     }
 
     pub(crate) fn externals(&self) -> RowRange {
@@ -371,12 +398,12 @@ impl Locator {
 
     /// The number of the next writable view.
     pub(crate) fn next_view(&self) -> RowKey {
-        sys(fs_key::SYS_NEXT_VIEW)
+        sys_key(SysRow::NextView, fs_key::single(fs_key::SYS_NEXT_VIEW))
     }
 
     /// A writable view.
     pub(crate) fn view(&self, number: u64) -> RowKey {
-        in_tree(Tree::Sys, fs_key::view(number))
+        sys_key(SysRow::View(number), fs_key::view(number))
     }
 
     /// All writable views, and the number of the next one.
@@ -386,7 +413,7 @@ impl Locator {
 
     /// The allocated extent of an inode that ends before this chunk.
     pub(crate) fn extent(&self, ino: Ino, end: u64) -> RowKey {
-        in_tree(Tree::Sys, fs_key::allocated(ino, end))
+        sys_key(SysRow::Extent(ino, end), fs_key::allocated(ino, end))
     }
 
     /// The allocated extents of an inode that end at this chunk or later.
@@ -398,6 +425,7 @@ impl Locator {
     /// The allocated extents of an inode that end after the first chunk of a range, and not after
     /// its end.
     pub(crate) fn extents_ending_in(&self, ino: Ino, range: &Range<u64>) -> RowRange {
+        debug_assert!(range.start < u64::MAX, "a chunk comes after the first");
         let end = match range.end.checked_add(1) {
             Some(after) => fs_key::allocated(ino, after),
             None => fs_key::after_allocated(ino),

@@ -64,6 +64,24 @@ impl Default for Locks {
     }
 }
 
+impl Held<'_> {
+    /// Checks that the stripes are those whose locks are held, each once.
+    fn check(&self) {
+        for (index, (stripe, guard)) in self.stripes.iter().zip(&self.guards).enumerate() {
+            debug_assert_eq!(
+                *stripe < STRIPES,
+                guard.is_some(),
+                "stripes are those of the locks"
+            );
+            let earlier = &self.stripes[..index];
+            debug_assert!(
+                *stripe == STRIPES || !earlier.contains(stripe),
+                "each is locked once"
+            );
+        }
+    }
+}
+
 /// Spreads inodes over 256 places.
 pub(crate) fn stripe(ino: Ino) -> usize {
     usize::from(spread(ino.0).to_be_bytes()[0])
@@ -109,6 +127,7 @@ impl Locks {
         if is_held {
             held.stripes[free] = stripe;
         }
+        held.check();
         is_held
     }
 
@@ -168,6 +187,7 @@ fn lock_all<'a>(locks: &'a [RwLock<()>; STRIPES], inos: &[Ino]) -> Held<'a> {
             held.stripes[index] = stripe;
         }
     }
+    held.check();
     held
 }
 

@@ -100,6 +100,10 @@ impl KnownDir {
     /// table is put in order.
     fn places_grown(&self) -> usize {
         let (count, room) = (self.hashes.len(), self.hashes.capacity());
+        debug_assert!(
+            self.places == 0 || self.places.is_power_of_two(),
+            "a table is doubled"
+        );
         if count < room || count < self.places / 16 * 7 {
             self.places
         } else {
@@ -110,6 +114,10 @@ impl KnownDir {
     fn insert(&mut self, hash: u64) {
         self.places = self.places_grown();
         self.hashes.insert(hash);
+        debug_assert!(
+            self.hashes.len() <= self.places,
+            "the table has a place for each hash"
+        );
         debug_assert!(
             places_for(self.hashes.capacity()) <= self.places,
             "the table takes what is counted"
@@ -128,6 +136,7 @@ impl DirShard {
     fn get(&mut self, ino: Ino) -> Option<&mut KnownDir> {
         let &place = self.places.get(&ino)?;
         let known = &mut self.dirs[place];
+        debug_assert!(known.mark <= WHOLE, "no hash is larger");
         debug_assert_eq!(known.ino, ino, "places are right");
         known.is_recent = true;
         Some(known)
@@ -137,6 +146,11 @@ impl DirShard {
         let old = self.places.insert(known.ino, self.dirs.len());
         debug_assert!(old.is_none(), "a directory is known once");
         self.dirs.push(known);
+        debug_assert_eq!(
+            self.places.len(),
+            self.dirs.len(),
+            "each directory has a place"
+        );
     }
 
     fn remove(&mut self, ino: Ino) -> Option<KnownDir> {
@@ -276,11 +290,17 @@ impl Names {
 
     /// Adds a hash to those of a directory, unless it would take too much.
     fn insert(&self, known: &mut KnownDir, hash: u64) -> bool {
+        debug_assert!(hash <= known.mark, "names beyond the mark are not tracked");
         if bytes_for(known.places_grown()) > self.dir_bytes_max() {
             return false;
         }
         let before = known.bytes();
         known.insert(hash & self.mask);
+        debug_assert!(known.bytes() >= before, "a table never shrinks");
+        debug_assert!(
+            known.bytes() <= self.dir_bytes_max(),
+            "no directory drives out all others"
+        );
         let grown = known.bytes() - before;
         self.bytes.fetch_add(grown, Ordering::Relaxed);
         true
@@ -313,8 +333,14 @@ impl Names {
 
     fn drop_from(&self, shard: &mut DirShard, dir: Ino) {
         if let Some(known) = shard.remove(dir) {
-            self.bytes.fetch_sub(known.bytes(), Ordering::Relaxed);
+            self.count_out(&known);
         }
+    }
+
+    /// Counts a directory less.
+    fn count_out(&self, known: &KnownDir) {
+        let bytes = self.bytes.fetch_sub(known.bytes(), Ordering::Relaxed);
+        debug_assert!(bytes >= known.bytes(), "every directory is counted");
     }
 
     /// Gives directories up, of the shards by turns, until the rest is within the bound. No shard
@@ -329,7 +355,7 @@ impl Names {
                 in_vain += 1;
                 continue;
             };
-            self.bytes.fetch_sub(known.bytes(), Ordering::Relaxed);
+            self.count_out(&known);
         }
     }
 
@@ -348,6 +374,7 @@ impl Names {
 /// Directory and hash of a name's key.
 fn parts(key: &[u8]) -> (Ino, u64) {
     let place = Locator::place_of(key).expect("it is the key of a name");
+    debug_assert!(place.hash > 0, "0 is the row of the directory itself");
     (place.parent, place.hash)
 }
 

@@ -36,6 +36,7 @@ use crate::locator::{Locator, RowKey};
 use crate::lock::Held;
 use crate::residents::Residents;
 use crate::schema::Store;
+use crate::system::FileSystem;
 use crate::transaction::ReadSet;
 use crate::{Attr, DirName, FsError, FsResult};
 use stitch_base::Ino;
@@ -68,17 +69,12 @@ pub(crate) struct Namespace<'fs> {
 }
 
 impl<'fs> Namespace<'fs> {
-    pub(crate) const fn new(
-        store: &'fs Store,
-        residents: &'fs Residents,
-        reads: Option<&'fs ReadSet>,
-        confirms: bool,
-    ) -> Self {
+    pub(crate) fn of(fs: &'fs FileSystem) -> Self {
         Self {
-            store,
-            residents,
-            reads,
-            confirms,
+            store: &fs.store,
+            residents: &fs.residents,
+            reads: fs.reads.as_deref(),
+            confirms: fs.options.confirm_names,
         }
     }
 }
@@ -208,7 +204,9 @@ impl<'fs> Namespace<'fs> {
             Some(_) => Location::entry(at.parent, at.name),
             None => Location::Own,
         };
-        Ok((self.head_of(dentry)?, location))
+        let head = self.head_of(dentry)?;
+        debug_assert_eq!(head.ino, dentry.ino, "the inode of the name");
+        Ok((head, location))
     }
 
     fn head_of(&self, dentry: &Dentry) -> FsResult<InodeHead> {
@@ -295,6 +293,10 @@ impl<'fs> Namespace<'fs> {
 
     /// Attributes of the inode of a name, which is neither `.` nor `..`. Counts no lookup.
     fn stat(&self, at: DirName<'_>) -> FsResult<Attr> {
+        debug_assert!(
+            !matches!(at.name, b"." | b".."),
+            "the caller has resolved them"
+        );
         let _names = self.residents.locks.dir_read(at.parent);
         let dentry = self.dentry(at)?;
         self.attr_of(at, &dentry)

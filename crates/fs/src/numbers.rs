@@ -30,6 +30,15 @@ struct Reserved {
     end: u64,
 }
 
+impl Reserved {
+    /// Checks that numbers that are reserved are in order, and that readers take all of them.
+    fn check(&self) {
+        debug_assert!(self.next <= self.end, "numbers are reserved first");
+        debug_assert!(self.next >= FIRST_INO, "smaller numbers are kept");
+        debug_assert!(self.end <= INO_MAX, "no row has a larger number");
+    }
+}
+
 impl Numbers {
     /// The counter of a file system whose stored number is `next`.
     pub(crate) fn new(store: &Store, next: u64) -> Self {
@@ -43,7 +52,7 @@ impl Numbers {
     /// Returns a number that no inode ever had. `commit` applies a change of mainline's trees.
     pub(crate) fn take(&self, commit: impl FnOnce(&RowBatch<'_>) -> FsResult<()>) -> FsResult<Ino> {
         let mut reserved = self.reserved.lock();
-        debug_assert!(reserved.next <= reserved.end, "numbers are reserved first");
+        reserved.check();
         if reserved.next == reserved.end {
             let end = reserved.end + RESERVED;
             if end > INO_MAX {
@@ -54,6 +63,7 @@ impl Numbers {
         }
         let ino = Ino(reserved.next);
         reserved.next += 1;
+        reserved.check();
         Ok(ino)
     }
 
@@ -63,6 +73,7 @@ impl Numbers {
         commit: impl FnOnce(&RowBatch<'_>) -> FsResult<()>,
     ) -> FsResult<()> {
         let mut reserved = self.reserved.lock();
+        reserved.check();
         match commit(&self.stored(reserved.next)) {
             Ok(()) => reserved.end = reserved.next,
             // The numbers that were reserved are skipped by the next life.

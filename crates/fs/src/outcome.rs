@@ -51,6 +51,7 @@ impl Store {
         options: CommitOptions,
         mut error: DbError,
     ) -> FsResult<()> {
+        debug_assert!(!batch.is_empty(), "an empty batch has no outcome");
         for _ in 0..TRIES {
             if self.has_outcome(batch, &error)? {
                 return Ok(());
@@ -162,7 +163,7 @@ mod tests {
     use crate::testing::formatted;
     use stitch_base::sync::Arc;
     use stitch_db::SpaceClass;
-    use stitch_format::fs_sys::UPSERT_ADD;
+    use stitch_format::fs_sys::{UPSERT_ADD, encode_number};
     use stitch_kv::{CommitFault, Engine};
 
     #[test]
@@ -186,16 +187,19 @@ mod tests {
         let store = Store::open(&shared, SCHEMA).unwrap();
         let keys = store.keys;
         let mut batch = store.batch();
-        batch.put(&keys.next_ino(), b"one");
-        batch.put(&keys.next_ino(), b"two");
-        batch.put(&keys.header(), b"three");
+        batch.put(&keys.next_ino(), &encode_number(1));
+        batch.put(&keys.next_ino(), &encode_number(2));
+        batch.put(&keys.unwritten(), &encode_number(3));
         batch.delete_range(&keys.xattrs(stitch_base::Ino::ROOT));
         batch.delete(&keys.own(stitch_base::Ino::ROOT));
         let told: Vec<usize> = telling(&batch)
             .iter()
             .map(|(_, message)| message.key().len())
             .collect();
-        let expected = [keys.header().len(), keys.own(stitch_base::Ino::ROOT).len()];
+        let expected = [
+            keys.unwritten().len(),
+            keys.own(stitch_base::Ino::ROOT).len(),
+        ];
         assert_eq!(told, expected);
     }
 }

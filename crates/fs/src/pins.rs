@@ -29,13 +29,13 @@ pub(crate) struct Pins<'fs> {
     view: u64,
 }
 
-impl FileSystem {
-    /// Snapshots and moments of the store.
-    pub(crate) const fn pins(&self) -> Pins<'_> {
-        Pins {
-            engine: self.engine(),
-            options: &self.options,
-            view: self.view_number(),
+impl<'fs> Pins<'fs> {
+    /// Snapshots and moments of the store of a file system.
+    pub(crate) const fn of(fs: &'fs FileSystem) -> Self {
+        Self {
+            engine: fs.engine(),
+            options: &fs.options,
+            view: fs.view_number(),
         }
     }
 }
@@ -94,7 +94,9 @@ impl Pins<'_> {
     /// # Errors
     /// [`FsError::NotFound`] if there is no such snapshot.
     pub(crate) fn open_snapshot(&self, name: &str) -> FsResult<SnapshotView> {
-        SnapshotView::open(self.engine, self.options, self.snapshot(name)?)
+        let view = SnapshotView::open(self.engine, self.options, self.snapshot(name)?)?;
+        debug_assert_eq!(view.info().name, name, "the snapshot that was asked for");
+        Ok(view)
     }
 
     /// Returns the moments in the order of their creation. A clone lists none.

@@ -119,6 +119,7 @@ impl PolicyProgress {
         let every = every_s.cast_signed();
         debug_assert!(every > 0, "the row was checked");
         let due = (keep::interval_of(now_s, every_s) + 1) * every;
+        debug_assert!(due > now_s, "the next interval has not begun");
         match &self.last_error {
             Some(_) => due.min(now_s + RETRY_S),
             None => due,
@@ -168,7 +169,7 @@ impl FileSystem {
             state: &self.policies,
             store: &self.store,
             header: &self.header,
-            pins: self.pins(),
+            pins: Pins::of(self),
             maker: PinMaker::of(self),
             dirs: PolicyDirs::of(self),
             views: &self.standing.views,
@@ -298,6 +299,7 @@ impl Policies<'_> {
         let progress = self.state.progress.lock().get(&key).cloned();
         let progress = progress.unwrap_or_default();
         let next_s = progress.next_s(row.every_s, now_s);
+        debug_assert!(next_s > now_s, "a policy is not looked at twice at once");
         PolicyInfo {
             view: key.0,
             dir: key.1,
@@ -397,6 +399,10 @@ impl Policies<'_> {
         let last = all.last().map(|info| info.id);
         all.sort_by_key(|info| std::cmp::Reverse((info.created, info.id)));
         let seconds: Vec<i64> = all.iter().map(|info| info.created.seconds()).collect();
+        debug_assert!(
+            all.iter().all(|info| info.is_automatic),
+            "others are not the policy's"
+        );
         for (info, is_kept) in all.into_iter().zip(keep::kept(&policy.rule.keep, &seconds)) {
             // The last one may not be the newest: clocks are set back.
             if is_kept || Some(info.id) == last || !info.tags.is_empty() {
@@ -464,6 +470,11 @@ impl Policies<'_> {
             }
             other => other?,
         };
+        debug_assert_eq!(
+            (info.view, info.root),
+            policy.key(),
+            "the directory of the policy"
+        );
         if info.path != policy.path {
             let row = policy.rule.row(policy.owner, info.path.clone());
             self.put(policy.key(), &row, SpaceClass::Normal)?;

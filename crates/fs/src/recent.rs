@@ -9,13 +9,17 @@
 //!                 write a    moment   write b      both have the time at the begin of the tick
 //! ```
 //!
-//! So contents and attributes of such an inode are compared, row by row. Of all others a change
-//! after the moment has left a later time.
+//! So contents and attributes of such an inode are compared, where the engine lists any of their
+//! keys as written after the moment. Of all others a change after the moment has left a later time.
 
 use crate::FsResult;
 use crate::data::chunks_from;
-use crate::locator::{RowRange, Tree};
+use crate::locator::{Locator, RowRange, Tree};
 use crate::schema::Store;
+use crate::shared::Piece;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::ops::Range;
+use stitch_base::Ino;
 use stitch_base::clock::Timestamp;
 use stitch_db::Scan;
 use stitch_format::fs_inode::{FileKind, InodeHead};
@@ -24,6 +28,8 @@ use stitch_kv::{Engine, KvError, Snapshot};
 /// Longest time by which a stamp can be older than its change, in nanoseconds: ten ticks of the
 /// slowest clock that kernels are built with (100 Hz).
 const STAMP_LAG_NS: i64 = 100_000_000;
+/// Keys that the engine is asked for at a time.
+const PAGE: usize = 1024;
 
 /// The time from which on changes are recent, in nanoseconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,17 +50,6 @@ impl RecentSince {
 /// An inode at some moment: rows, and its head in them.
 pub(crate) type InodeAt<'a> = (&'a Store, &'a InodeHead);
 
-/// Reports whether an inode has the same extended attributes and contents at two moments, beside
-/// what is in its own row.
-pub(crate) fn has_same_rows(past: InodeAt<'_>, present: InodeAt<'_>) -> FsResult<bool> {
-    let ino = past.1.ino;
-    debug_assert_eq!(ino, present.1.ino, "one inode");
-    let xattrs = |store: &Store| [store.keys.xattrs(ino)];
-    let (before, after) = (xattrs(past.0), xattrs(present.0));
-    let sides = ((past.0, &before[..]), (present.0, &after[..]));
-    Ok(are_same(sides, |scan| scan.next())? && has_same_contents(past, present)?)
-}
-
 /// Reports whether an inode has the same contents at two moments, if any, beside what is in its own
 /// row. A chunk that is not there is one of zeros.
 pub(crate) fn has_same_contents(past: InodeAt<'_>, present: InodeAt<'_>) -> FsResult<bool> {
@@ -65,6 +60,9 @@ pub(crate) fn has_same_contents(past: InodeAt<'_>, present: InodeAt<'_>) -> FsRe
     let sides = ((past.0, &before[..]), (present.0, &after[..]));
     are_same(sides, |scan| scan.next_with_bytes())
 }
+
+/// A store, and the number of chunks in it.
+type Chunks<'s> = (&'s Store, Ino);
 
 /// Ranges of rows of a store.
 type Ranges<'s> = (&'s Store, &'s [RowRange]);
@@ -84,6 +82,14 @@ fn are_same(
             _ => return Ok(false),
         }
     }
+}
+
+/// Reports whether chunks of two stores have the same bytes, each under a number.
+fn has_same_chunks(past: Chunks<'_>, present: Chunks<'_>, chunks: &Range<u64>) -> FsResult<bool> {
+    let rows = |(store, number): Chunks<'_>| [store.keys.chunks(number, chunks)];
+    let (before, after) = (rows(past), rows(present));
+    let sides = ((past.0, &before[..]), (present.0, &after[..]));
+    are_same(sides, |scan| scan.next_with_bytes())
 }
 
 /// Returns the ranges that the chunks of a file are in, in the order of their offsets.
@@ -144,8 +150,8 @@ impl<'s> Scans<'s> {
     }
 }
 
-/// What was written between two moments, where the engine can list it. It spares the comparison of
-/// a large file that was not written.
+/// What was written between two moments, where the engine can list it. Chunks of a large file that
+/// were not written are not read.
 pub(crate) struct WrittenBetween<'e> {
     engine: &'e dyn Engine,
     from: Snapshot,
@@ -166,38 +172,172 @@ impl<'e> WrittenBetween<'e> {
     /// attributes or contents at the second one.
     ///
     /// # Cost
-    /// That of listing what was written of it; if anything was, of reading all of it.
+    /// That of listing what was written of it, and of reading the chunks that were, up to the first
+    /// difference. Of a file that shares contents at one of the moments, also the chunks that are
+    /// under another number at the other one.
     pub(crate) fn has_changed(&self, past: InodeAt<'_>, present: InodeAt<'_>) -> FsResult<bool> {
-        Ok(self.may_have_changed(past, present)? && !has_same_rows(past, present)?)
+        debug_assert_eq!(past.1.ino, present.1.ino, "one inode");
+        Ok(self.has_other_xattrs(past, present)? || self.has_other_contents(past, present)?)
     }
 
-    fn may_have_changed(&self, past: InodeAt<'_>, present: InodeAt<'_>) -> FsResult<bool> {
-        let mut ranges = vec![past.0.keys.xattrs(past.1.ino)];
-        if past.1.kind == FileKind::Regular {
-            let chunks = chunk_ranges(past)?;
-            if chunks != chunk_ranges(present)? {
-                return Ok(true);
-            }
-            ranges.extend(chunks);
+    fn has_other_xattrs(&self, past: InodeAt<'_>, present: InodeAt<'_>) -> FsResult<bool> {
+        let rows = [past.0.keys.xattrs(past.1.ino)];
+        let written = self.written_keys(present.0, &rows[0], 1)?;
+        if written.is_some_and(|keys| keys.is_empty()) {
+            return Ok(false);
         }
-        for range in &ranges {
-            if self.may_hold_other(present.0, range)? {
+        let sides = ((past.0, &rows[..]), (present.0, &rows[..]));
+        Ok(!are_same(sides, |scan| scan.next())?)
+    }
+
+    fn has_other_contents(&self, past: InodeAt<'_>, present: InodeAt<'_>) -> FsResult<bool> {
+        if past.1.kind != FileKind::Regular {
+            return Ok(false);
+        }
+        let pieces = |(store, head): InodeAt<'_>| store.pieces_of(head, &chunks_from(0));
+        for (chunks, (old, new)) in aligned(&pieces(past)?, &pieces(present)?) {
+            let is_other = match old == new {
+                true => self.has_other_chunks((past.0, present.0), old, chunks)?,
+                false => !has_same_chunks((past.0, old), (present.0, new), &chunks)?,
+            };
+            if is_other {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    fn may_hold_other(&self, store: &Store, range: &RowRange) -> FsResult<bool> {
+    /// Reports whether one of some chunks that are under the same number has other bytes.
+    fn has_other_chunks(
+        &self,
+        (past, present): (&Store, &Store),
+        number: Ino,
+        chunks: Range<u64>,
+    ) -> FsResult<bool> {
+        let are_same = self.each_run(present, (number, chunks), |run| {
+            has_same_chunks((past, number), (present, number), run)
+        })?;
+        Ok(!are_same)
+    }
+
+    /// Calls `visit` with runs of chunks under a number, in order, until it returns false. All that
+    /// were written are in them; those of an engine that does not list them are one run. Returns
+    /// what `visit` returned last, or true.
+    pub(crate) fn each_run(
+        &self,
+        store: &Store,
+        (number, mut chunks): Piece,
+        mut visit: impl FnMut(&Range<u64>) -> FsResult<bool>,
+    ) -> FsResult<bool> {
+        loop {
+            let rows = store.keys.chunks(number, &chunks);
+            let Some(keys) = self.written_keys(store, &rows, PAGE)? else {
+                return visit(&chunks);
+            };
+            let written = runs(keys.iter().filter_map(|key| Locator::chunk_of(key)));
+            for run in &written {
+                if !visit(run)? {
+                    return Ok(false);
+                }
+            }
+            match written.last() {
+                Some(last) if keys.len() == PAGE && last.end < chunks.end => {
+                    chunks.start = last.end;
+                }
+                _ => return Ok(true),
+            }
+        }
+    }
+
+    /// Returns the first keys of a range that were written; `None` if the engine does not list
+    /// them, or not of this tree.
+    fn written_keys(
+        &self,
+        store: &Store,
+        range: &RowRange,
+        count_max: usize,
+    ) -> FsResult<Option<Vec<Vec<u8>>>> {
         debug_assert!(
             matches!(range.tree(), Tree::Data | Tree::Xattr),
             "rows of one inode"
         );
         let (tree, ends) = (store.tree(range.tree()), (&self.from, self.to.as_ref()));
-        match self.engine.keys_between(tree, range.keys(), ends, 1) {
-            // It does not list them, or not of this tree.
-            Err(KvError::Unsupported(_) | KvError::NoTree(_)) => Ok(true),
-            keys => Ok(!keys?.is_empty()),
+        match self
+            .engine
+            .keys_between(tree, range.keys(), ends, count_max)
+        {
+            Err(KvError::Unsupported(_) | KvError::NoTree(_)) => Ok(None),
+            keys => Ok(Some(keys?)),
         }
+    }
+}
+
+/// Cuts a file into ranges of chunks that are under one number on each side. Both sides have all of
+/// its chunks, in order:
+///
+/// ```text
+///   old   |--- 16 ---|------ 20 ------|
+///   new   |------ 16 ------|--- 20 ---|
+///            (16,16)  (20,16)  (20,20)
+/// ```
+fn aligned(old: &[Piece], new: &[Piece]) -> Vec<(Range<u64>, (Ino, Ino))> {
+    let mut cut = Vec::with_capacity(old.len() + new.len());
+    let (mut in_old, mut in_new, mut at) = (0, 0, 0);
+    while let (Some((before, old)), Some((after, new))) = (old.get(in_old), new.get(in_new)) {
+        debug_assert!(old.start <= at && new.start <= at, "no chunk is left out");
+        let end = old.end.min(new.end);
+        cut.push((at..end, (*before, *after)));
+        in_old += usize::from(old.end == end);
+        in_new += usize::from(new.end == end);
+        at = end;
+    }
+    cut
+}
+
+/// Joins numbers that follow each other.
+fn runs(numbers: impl Iterator<Item = u64>) -> Vec<Range<u64>> {
+    let mut runs: Vec<Range<u64>> = Vec::new();
+    for number in numbers {
+        match runs.last_mut() {
+            Some(last) if last.end == number => last.end += 1,
+            _ => runs.push(number..number + 1),
+        }
+    }
+    runs
+}
+
+/// Returns a number that stands for the bytes behind a head. Two inodes with the same one are taken
+/// to have the same bytes.
+pub(crate) fn hash_of(tail: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    tail.hash(&mut hasher);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_cut_where_either_side_changes_its_number() {
+        let (one, other) = (Ino(16), Ino(20));
+        let old = [(one, 0..3), (other, 3..9)];
+        let new = [(one, 0..5), (other, 5..9)];
+        let cut = [
+            (0..3, (one, one)),
+            (3..5, (other, one)),
+            (5..9, (other, other)),
+        ];
+        assert_eq!(aligned(&old, &new), cut);
+        assert_eq!(aligned(&old, &old).len(), 2);
+    }
+
+    #[test]
+    fn numbers_that_follow_each_other_are_one_run() {
+        assert_eq!(
+            runs([3, 4, 5, 9, 11, 12].into_iter()),
+            [3..6, 9..10, 11..13]
+        );
+        assert_eq!(runs(std::iter::empty()), []);
     }
 }

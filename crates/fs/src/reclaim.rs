@@ -64,7 +64,7 @@ impl<'fs> Reclaimer<'fs> {
             room: &fs.room,
             rollbacks: &fs.rollbacks,
             detached: DetachedTrees::of(fs),
-            contents: fs.shared_contents(),
+            contents: SharedContents::of(fs),
             views: &fs.standing.views,
             branch: fs.branch,
             is_removed: &fs.is_removed,
@@ -112,6 +112,7 @@ impl<'fs> Reclaimer<'fs> {
             if heads.is_empty() {
                 return Ok(done);
             }
+            debug_assert!(heads.len() <= RECLAIM_BATCH, "they fit a batch");
             match self.purge_all(&heads) {
                 Ok(count) => {
                     self.room.note_given_back(count);

@@ -78,6 +78,7 @@ impl Residents {
     /// queued for reclaiming.
     pub(crate) fn let_go(&self, ino: Ino, hold: Hold) -> Option<Inode> {
         let inode = self.inodes.release(ino, hold)?;
+        debug_assert_eq!(inode.head.ino, ino, "the inode of the number");
         if inode.location == Location::Own && inode.head.nlink == 0 {
             self.forgotten.lock().push(inode.head);
         }
@@ -131,7 +132,9 @@ impl Residents {
     pub(crate) fn take_forgotten(&self, count_max: usize) -> Vec<InodeHead> {
         let mut forgotten = self.forgotten.lock();
         let keep = forgotten.len().saturating_sub(count_max);
-        forgotten.split_off(keep)
+        let taken = forgotten.split_off(keep);
+        debug_assert!(taken.len() <= count_max, "no more than was asked for");
+        taken
     }
 
     /// Returns the path of a directory that is known, from the root, as it is at the moment.

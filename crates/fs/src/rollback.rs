@@ -61,7 +61,7 @@ use crate::detach::DetachedTrees;
 use crate::fixed::FixedFiles;
 use crate::locator::Locator;
 use crate::pins::Pins;
-use crate::recent::RecentSince;
+use crate::recent::{RecentSince, WrittenBetween};
 use crate::room::Room;
 use crate::schema::Store;
 use crate::snapshot::SnapshotView;
@@ -149,7 +149,7 @@ impl<'fs> Rollback<'fs> {
         Self {
             state: &fs.rollbacks,
             present: Present::of(fs),
-            pins: fs.pins(),
+            pins: Pins::of(fs),
             detached: DetachedTrees::of(fs),
             back_rows: BackRowPass::of(fs),
             fixed: FixedFiles::of(fs),
@@ -239,7 +239,10 @@ impl<'fs> Rollback<'fs> {
         let (pin, dir) = (view.info().id, view.info().root);
         let past = &view.fs().store;
         let recent = RecentSince::of_moment(view.info().created);
+        let written =
+            WrittenBetween::new(&**self.pins.engine, self.pins.moment_at(Some(pin))?, None);
         let was = DirTree::read(past, view.fs().residents.inodes.head(dir)?, recent)?;
+        debug_assert_eq!(was.top, dir, "the directory of the snapshot");
         for _ in 0..TRIES {
             self.prepare(&was)?;
             // The state of one that is finished is a part already, and the holder of the lock may
@@ -257,6 +260,7 @@ impl<'fs> Rollback<'fs> {
             let sides = RollbackSides {
                 past: (past, &was),
                 present: (self.present.store, &now),
+                written: &written,
             };
             let Some(plan) = RollbackPlan::new(&self.present, sides)? else {
                 drop((alone, changes));
@@ -275,7 +279,7 @@ impl<'fs> Rollback<'fs> {
                 dir,
                 path: self.present.residents.path_of(dir)?,
             };
-            let done = Restore::new(self.present, past, (&was, &now), &plan, &row).run();
+            let done = Restore::new(self.present, sides, &plan, &row).run();
             if done.is_err() {
                 self.note_part()?;
             }
@@ -363,6 +367,7 @@ impl<'fs> Rollback<'fs> {
     fn forget(&self) -> FsResult<()> {
         tracing::info!("the directory of an interrupted rollback was removed");
         let mut marked = self.present.header.lock();
+        debug_assert!(marked.rolls_back, "a rollback was interrupted");
         let mut header = *marked;
         header.rolls_back = false;
         let (keys, mut change) = (

@@ -125,7 +125,7 @@ impl<'fs> RoomMaker<'fs> {
             store: &fs.store,
             reclaimer: Reclaimer::of(fs),
             detached: DetachedTrees::of(fs),
-            beside: fs.external_contents(),
+            beside: ExternalContents::of(fs),
             standing: &fs.standing,
             is_removed: &fs.is_removed,
         }
@@ -259,6 +259,7 @@ impl<'fs> CommitRetry<'fs> {
     /// [`FsError::NoSpace`] if nothing was given back, or not enough.
     pub(crate) fn commit(self, batch: &RowBatch<'_>, space: SpaceClass) -> FsResult<()> {
         let mark = self.fs.room.mark();
+        debug_assert!(!batch.is_empty(), "an empty commit is none");
         match self.fs.store.commit(batch, space) {
             Err(FsError::NoSpace) if space == SpaceClass::Normal => {
                 RoomMaker::of(self.fs).commit_again(batch, mark)

@@ -1,9 +1,22 @@
 //! The trees of an open file system, and changes of their rows.
 
-use crate::FsResult;
-use crate::locator::{RowKey, RowRange, Tree};
+use crate::locator::{Locator, RowKey, RowRange, SysRow, Tree};
+use crate::{FsResult, XATTR_VALUE_BYTES_MAX, fixed, upsert};
 use stitch_base::TreeId;
 use stitch_db::{Changes, Dictionary, Schema};
+use stitch_format::fs_back::Place;
+use stitch_format::fs_chunk::ChunkDelta;
+use stitch_format::fs_inode::{AttrDelta, MetaRow};
+use stitch_format::fs_key::CHUNK_BYTES;
+use stitch_format::fs_policy::PolicyRow;
+use stitch_format::fs_reads;
+use stitch_format::fs_shared::SharedRow;
+use stitch_format::fs_sys::{
+    AllocatedRow, ExternalRow, FsHeader, RollbackRow, UPSERT_ADD, UPSERT_ATTR, UPSERT_CHUNK,
+    decode_number,
+};
+use stitch_format::fs_transaction::TransactionRecord;
+use stitch_format::fs_view::ViewRecord;
 use stitch_kv::StreamName;
 
 /// The dictionary of each tree.
@@ -80,22 +93,38 @@ impl<'v> RowBatch<'v> {
     }
 
     pub(crate) fn put(&mut self, key: &RowKey, value: &[u8]) {
+        debug_assert!(
+            is_readable(key.tree(), key, value),
+            "a row is written as it is read"
+        );
         self.changes.put(self.trees.of(key.tree()), key, value);
     }
 
-    /// Puts a row of another file system in the same engine.
+    /// Puts a row of any file system in the same engine, such as mainline.
     pub(crate) fn put_in(&mut self, dictionary: Dictionary, key: &RowKey, value: &[u8]) {
+        debug_assert!(
+            is_readable(key.tree(), key, value),
+            "a row is written as it is read"
+        );
         self.changes.put(dictionary, key, value);
     }
 
     /// Puts a value without copying it.
     pub(crate) fn put_borrowed(&mut self, key: &RowKey, value: &'v [u8]) {
+        debug_assert!(
+            is_readable(key.tree(), key, value),
+            "a row is written as it is read"
+        );
         let tree = self.trees.of(key.tree());
         self.changes.put_borrowed(tree, key, value);
     }
 
     /// Puts a value that is about to be put again.
     pub(crate) fn put_partial(&mut self, key: &RowKey, value: &[u8]) {
+        debug_assert!(
+            is_readable(key.tree(), key, value),
+            "a row is written as it is read"
+        );
         let tree = self.trees.of(key.tree());
         self.changes.put_partial(tree, key, value);
     }
@@ -107,6 +136,15 @@ impl<'v> RowBatch<'v> {
 
     /// Folds a delta into a row by a registered function, without reading the row.
     pub(crate) fn upsert(&mut self, key: &RowKey, function: u32, delta: &[u8]) {
+        debug_assert_eq!(
+            upsert::tree_of(function),
+            Some(key.tree()),
+            "a function folds its own rows"
+        );
+        debug_assert!(
+            is_delta(function, delta),
+            "one that is not folds into nothing"
+        );
         let tree = self.trees.of(key.tree());
         self.changes.upsert(tree, key, function, delta);
     }
@@ -116,7 +154,62 @@ impl<'v> RowBatch<'v> {
     }
 
     pub(crate) fn delete_range(&mut self, range: &RowRange) {
+        debug_assert!(
+            range.start() <= range.end(),
+            "a range does not end before it starts"
+        );
         let tree = self.trees.of(range.tree());
         self.changes.delete_range(tree, range.start(), range.end());
+    }
+}
+
+/// Reports whether a reader takes the value of a row: the other half of what is checked when it is
+/// read.
+pub(crate) fn is_readable(tree: Tree, key: &[u8], value: &[u8]) -> bool {
+    match tree {
+        Tree::Meta => match MetaRow::decode(value) {
+            Ok(MetaRow::Inode(head, _)) => !is_own(key) || Locator::ino_of(key) == Some(head.ino),
+            Ok(MetaRow::Link { .. }) => !is_own(key),
+            Err(_) => false,
+        },
+        Tree::Data => value.len() as u64 <= CHUNK_BYTES,
+        Tree::Xattr => value.len() <= XATTR_VALUE_BYTES_MAX,
+        Tree::Sys => Locator::sys_row(key).is_some_and(|row| is_readable_as(row, value)),
+    }
+}
+
+fn is_own(key: &[u8]) -> bool {
+    Locator::name_of(key).is_none()
+}
+
+fn is_readable_as(row: SysRow, value: &[u8]) -> bool {
+    match row {
+        SysRow::Header => FsHeader::decode(value).is_ok(),
+        SysRow::NextIno
+        | SysRow::InodeCount
+        | SysRow::Unwritten
+        | SysRow::NextView
+        | SysRow::Contents(_) => decode_number(value).is_ok(),
+        SysRow::Fixed => value == fixed::MARK,
+        SysRow::Orphan(_) | SysRow::ContentsUser(..) => value.is_empty(),
+        SysRow::BackProgress | SysRow::Back(_) => Place::decode(value).is_ok(),
+        SysRow::Rollback => RollbackRow::decode(value).is_ok(),
+        SysRow::External(_) => ExternalRow::decode(value).is_ok(),
+        SysRow::Extent(..) => AllocatedRow::decode(value).is_ok(),
+        SysRow::View(_) => ViewRecord::decode(value).is_ok(),
+        SysRow::Transaction(_) => TransactionRecord::decode(value).is_ok(),
+        SysRow::Reads(..) => fs_reads::decode(value).is_ok(),
+        SysRow::Policy(..) => PolicyRow::decode(value).is_ok(),
+        SysRow::Shared(_) => SharedRow::decode(value).is_ok(),
+    }
+}
+
+/// Reports whether a function takes a delta.
+fn is_delta(function: u32, delta: &[u8]) -> bool {
+    match function {
+        UPSERT_CHUNK => ChunkDelta::decode(delta).is_some(),
+        UPSERT_ATTR => AttrDelta::decode(delta).is_ok(),
+        UPSERT_ADD => decode_number(delta).is_ok(),
+        _ => false,
     }
 }

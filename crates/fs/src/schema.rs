@@ -20,7 +20,7 @@ use stitch_db::{
     CommitOptions, DbError, Dictionary, Direction, ReadHint, Scan, Schema, SpaceClass, TreeOptions,
     View,
 };
-use stitch_format::fs_inode::{InodeHead, MetaRow};
+use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow};
 use stitch_format::fs_sys::{FsHeader, decode_number, encode_number};
 use stitch_kv::{Compression, Engine};
 
@@ -131,6 +131,7 @@ impl Store {
         root: &InodeHead,
     ) -> FsResult<()> {
         debug_assert_eq!(root.ino, Ino::ROOT, "the root has its number");
+        debug_assert_eq!(root.kind, FileKind::Directory, "names are in directories");
         let schema = match Schema::create(Arc::clone(engine), SCHEMA, &dictionaries()) {
             Err(DbError::SchemaExists(_)) => Self::start_over(engine)?,
             other => other?,
@@ -213,7 +214,10 @@ impl Store {
             return Ok(None);
         };
         match MetaRow::decode(&row)? {
-            MetaRow::Inode(head, tail) => Ok(Some((head, row.slice_ref(tail)))),
+            MetaRow::Inode(head, tail) if head.ino == ino => Ok(Some((head, row.slice_ref(tail)))),
+            MetaRow::Inode(InodeHead { ino: found, .. }, _) => Err(FsError::Corrupt(format!(
+                "the own row of inode {ino} is that of {found}"
+            ))),
             MetaRow::Link { .. } => Err(FsError::Corrupt(format!(
                 "the own row of inode {ino} is a link"
             ))),
@@ -276,6 +280,7 @@ impl Store {
     /// Those of the engine.
     pub(crate) fn commit(&self, batch: &RowBatch<'_>, space: SpaceClass) -> FsResult<()> {
         let options = CommitOptions { sync: false, space };
+        debug_assert!(!batch.is_empty(), "an empty commit is none");
         match self.view.commit(batch.changes(), options) {
             Ok(_) => Ok(()),
             Err(error) => self.commit_again(batch, options, error),

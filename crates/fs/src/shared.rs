@@ -23,6 +23,7 @@ use crate::change::Changes;
 use crate::contents::Contents;
 use crate::locator::{Locator, SysRow, Tree};
 use crate::schema::{Store, view_of_tree};
+use crate::system::FileSystem;
 use crate::transaction::BranchRules;
 use crate::{FsError, FsResult};
 use std::collections::BTreeSet;
@@ -73,8 +74,21 @@ impl LeftContents {
     }
 }
 
+/// Reports whether extents are as a row has them: in order, not empty, and no two touch.
+fn are_apart(extents: &[Range<u64>]) -> bool {
+    let are_apart = extents.windows(2).all(|pair| pair[0].end < pair[1].start);
+    are_apart && extents.iter().all(|extent| extent.start < extent.end)
+}
+
+/// Reports whether a chunk of a range is in an extent.
+fn overlaps(extents: &[Range<u64>], range: &Range<u64>) -> bool {
+    let meets = |extent: &Range<u64>| extent.start < range.end && range.start < extent.end;
+    !range.is_empty() && extents.iter().any(meets)
+}
+
 /// Returns the chunks of a range that are in no extent of `taken`.
 pub(crate) fn without(extents: &[Range<u64>], taken: &Range<u64>) -> Vec<Range<u64>> {
+    debug_assert!(are_apart(extents), "extents are in order and not empty");
     let mut left = Vec::with_capacity(extents.len() + 1);
     for extent in extents {
         let (before, after) = (
@@ -86,6 +100,8 @@ pub(crate) fn without(extents: &[Range<u64>], taken: &Range<u64>) -> Vec<Range<u
             false => left.extend([before, after].into_iter().filter(|part| !part.is_empty())),
         }
     }
+    debug_assert!(are_apart(&left), "what is left is in order");
+    debug_assert!(!overlaps(&left, taken), "none of the range is left");
     left
 }
 
@@ -105,6 +121,7 @@ pub(crate) fn with(extents: &[Range<u64>], added: &Range<u64>) -> Vec<Range<u64>
     }
     let at = all.partition_point(|extent| extent.start < joined.start);
     all.insert(at, joined);
+    debug_assert!(are_apart(&all), "extents that touch are joined");
     all
 }
 
@@ -129,6 +146,15 @@ fn pieces(row: &SharedRow, range: &Range<u64>) -> Vec<Piece> {
         }
     }
     push(row.own, at..range.end);
+    let chunks: u64 = pieces
+        .iter()
+        .map(|(_, piece)| piece.end - piece.start)
+        .sum();
+    debug_assert_eq!(
+        chunks,
+        range.end.saturating_sub(range.start),
+        "every chunk is in one piece"
+    );
     pieces
 }
 
@@ -221,13 +247,25 @@ impl Store {
 /// thread at a time deletes them.
 #[derive(Clone, Copy)]
 pub(crate) struct SharedContents<'fs> {
-    pub(crate) store: &'fs Store,
+    store: &'fs Store,
     /// Knows the trees of transactions.
-    pub(crate) engine: &'fs dyn Engine,
-    pub(crate) left: &'fs LeftContents,
+    engine: &'fs dyn Engine,
+    left: &'fs LeftContents,
     /// Of a transaction's file system.
-    pub(crate) branch: Option<BranchRules>,
-    pub(crate) changes: Changes<'fs>,
+    branch: Option<BranchRules>,
+    changes: Changes<'fs>,
+}
+
+impl<'fs> SharedContents<'fs> {
+    pub(crate) fn of(fs: &'fs FileSystem) -> Self {
+        Self {
+            store: &fs.store,
+            engine: fs.engine().as_ref(),
+            left: &fs.left_contents,
+            branch: fs.branch,
+            changes: Changes::of(fs),
+        }
+    }
 }
 
 impl SharedContents<'_> {
@@ -267,6 +305,10 @@ impl SharedContents<'_> {
             return Ok(());
         };
         let (unused, next) = self.store.unused_contents(from)?;
+        debug_assert!(
+            next.is_none_or(|next| next > from),
+            "each look comes further"
+        );
         self.left.numbers.lock().extend(unused);
         *self.left.unseen.lock() = next;
         Ok(())

@@ -153,7 +153,7 @@ impl FileSystem {
     #[must_use]
     pub fn snapshots(&self) -> Snapshots<'_> {
         Snapshots {
-            pins: self.pins(),
+            pins: Pins::of(self),
             maker: PinMaker::of(self),
             views: &self.standing.views,
             residents: &self.residents,

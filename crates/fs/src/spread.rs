@@ -8,6 +8,10 @@ use stitch_base::Ino;
 /// Computer Programming, volume 3, section 6.4).
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
+const _: () = assert!(
+    !FACTOR.is_multiple_of(2),
+    "no two numbers have the same product"
+);
 /// A number whose high bits depend on all bits of this one.
 pub(crate) const fn spread(number: u64) -> u64 {
     number.wrapping_mul(FACTOR)

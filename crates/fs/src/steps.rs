@@ -69,6 +69,7 @@ impl Residents {
 
     /// Evicts a directory that is about to lose its name. The parent directory is locked.
     pub(crate) fn drop_step(&self, inode: &Inode) {
+        debug_assert!(inode.is_dir(), "directories alone are kept");
         let Location::Entry { parent, name } = &inode.location else {
             return;
         };

@@ -26,7 +26,7 @@ impl<'fs> Takeover<'fs> {
         Self {
             store: &fs.store,
             residents: &fs.residents,
-            names: fs.namespace(),
+            names: Namespace::of(fs),
         }
     }
 

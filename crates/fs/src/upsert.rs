@@ -1,5 +1,6 @@
 //! The upsert functions of the file system, as an engine takes them. What they do is in `format`.
 
+use crate::locator::Tree;
 use stitch_base::sync::Arc;
 use stitch_format::fs_sys::{UPSERT_ADD, UPSERT_ATTR, UPSERT_CHUNK};
 use stitch_format::{fs_chunk, fs_inode, fs_sys};
@@ -8,6 +9,16 @@ use stitch_kv::{Folded, UpsertFn, UpsertRegistry};
 struct ChunkUpsert;
 struct AttrUpsert;
 struct AddUpsert;
+
+/// Returns the tree whose rows a function folds.
+pub(crate) const fn tree_of(function: u32) -> Option<Tree> {
+    match function {
+        UPSERT_CHUNK => Some(Tree::Data),
+        UPSERT_ATTR => Some(Tree::Meta),
+        UPSERT_ADD => Some(Tree::Sys),
+        _ => None,
+    }
+}
 
 const fn folded(is_left: bool) -> Folded {
     if is_left {

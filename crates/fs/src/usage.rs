@@ -22,6 +22,7 @@ use crate::pins::Pins;
 use crate::residents::Residents;
 use crate::schema::{Store, view_of_tree};
 use crate::snapshot::pin_name;
+use crate::system::FileSystem;
 use crate::views::ViewSet;
 use crate::{CloneInfo, FsError, FsResult, SnapshotInfo};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -65,6 +66,16 @@ pub(crate) struct SpaceUse<'fs> {
 }
 
 impl<'fs> SpaceUse<'fs> {
+    fn of(fs: &'fs FileSystem) -> Self {
+        Self {
+            store: &fs.store,
+            pins: Pins::of(fs),
+            views: &fs.standing.views,
+            residents: &fs.residents,
+            sizes: &fs.snapshot_sizes,
+        }
+    }
+
     fn engine(self) -> &'fs dyn Engine {
         self.pins.engine.as_ref()
     }
@@ -281,6 +292,10 @@ impl SpaceWalk<'_> {
         let Some(first) = ranges.first() else {
             return Ok(());
         };
+        debug_assert!(
+            ranges.iter().all(|range| range.tree() == first.tree()),
+            "ranges of one tree"
+        );
         let tree = self.space.store.tree(first.tree());
         let keys: Vec<_> = ranges.iter().map(RowRange::keys).collect();
         let share = self.space.engine().range_space(tree, &keys, None)?;

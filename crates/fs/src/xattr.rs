@@ -12,6 +12,7 @@ use crate::inode::Location;
 use crate::locator::Locator;
 use crate::residents::Residents;
 use crate::schema::Store;
+use crate::system::FileSystem;
 use crate::transaction::ReadSet;
 use crate::{Caller, FsError, FsResult, XattrMode, inode_flag};
 use bytes::Bytes;
@@ -94,6 +95,17 @@ struct Xattrs<'fs> {
     /// Where a serializable transaction notes what it reads.
     reads: Option<&'fs ReadSet>,
     changes: Changes<'fs>,
+}
+
+impl<'fs> Xattrs<'fs> {
+    fn of(fs: &'fs FileSystem) -> Self {
+        Self {
+            store: &fs.store,
+            residents: &fs.residents,
+            reads: fs.reads.as_deref(),
+            changes: Changes::of(fs),
+        }
+    }
 }
 
 impl Xattrs<'_> {
@@ -253,7 +265,7 @@ pub(crate) fn mask_acl(
     };
     acl.set_mode(new.perm);
     let key = change.keys().xattr(new.ino, ACL_ACCESS);
-    change.batch.put(&key, &acl.encode());
+    change.batch.put(&key, &acl.to_store());
     Ok(())
 }
 
@@ -269,5 +281,5 @@ fn acl_to_store(class: Class, value: &[u8], new: &mut InodeHead) -> FsResult<Opt
             return Ok(None);
         }
     }
-    Ok(Some(Bytes::from(acl.encode())))
+    Ok(Some(Bytes::from(acl.to_store())))
 }

@@ -1,19 +1,19 @@
 //! What a comparison of two moments of a directory reads, on the VT-tree.
 
-use std::sync::Arc;
+#[path = "common/vt_store.rs"]
+mod vt_store;
+
 use std::time::Duration;
 use stitch_base::Ino;
 use stitch_base::clock::ManualClock;
-use stitch_device::{Device, MemDevice};
+use stitch_base::sync::Arc;
 use stitch_fs::{
     Caller, CloneInfo, CloneSource, DirAt, DirName, FileSystem, FsOptions, NewNode, PathChange,
     WriteOptions, register_upserts,
 };
-use stitch_kv::{Engine, UpsertRegistry, counters};
-use stitch_volume::{FormatOptions, OpenOptions, Volume};
-use stitch_vt::{VtEngine, VtOptions};
+use stitch_kv::{UpsertRegistry, counters};
+use vt_store::VtStore;
 
-const MIB: u64 = 1 << 20;
 const SUPER: Caller<'static> = Caller::ROOT;
 const NEW: NewNode = NewNode {
     perm: 0o755,
@@ -23,37 +23,20 @@ const DIRS: u64 = 100;
 
 /// A store in memory, and what it is mounted with.
 struct Bed {
-    device: Arc<MemDevice>,
+    store: VtStore,
     clock: Arc<ManualClock>,
 }
 
 impl Bed {
     fn new() -> Self {
-        let device = Arc::new(MemDevice::new(256 * MIB));
-        let format = FormatOptions {
-            uuid: [7; 16],
-            ..FormatOptions::default()
-        };
-        Volume::format(&*device, &format, &mut |_, _| {}).expect("the device is large enough");
-        let clock = Arc::new(ManualClock::default());
-        clock.advance(Duration::from_secs(1_000_000));
-        let bed = Self { device, clock };
-        FileSystem::format(&bed.engine(), &bed.options(), (0, 0)).expect("formats");
-        bed
-    }
-
-    fn engine(&self) -> Arc<dyn Engine> {
         let mut upserts = UpsertRegistry::default();
         register_upserts(&mut upserts);
-        let options = VtOptions {
-            upserts,
-            memory_bytes: 64 * MIB,
-            background: false,
-            ..VtOptions::default()
-        };
-        let device: Arc<dyn Device> = Arc::clone(&self.device) as _;
-        let opened = Volume::open(device, &OpenOptions::default()).expect("the volume opens");
-        VtEngine::open(opened, options).expect("the store opens")
+        let store = VtStore::new(upserts);
+        let clock = Arc::new(ManualClock::default());
+        clock.advance(Duration::from_secs(1_000_000));
+        let bed = Self { store, clock };
+        FileSystem::format(&bed.store.engine(), &bed.options(), (0, 0)).expect("formats");
+        bed
     }
 
     fn options(&self) -> FsOptions {
@@ -65,7 +48,7 @@ impl Bed {
 
     /// Opens the file system. Nothing of it is cached.
     fn open(&self) -> FileSystem {
-        FileSystem::open(self.engine(), self.options()).expect("opens")
+        FileSystem::open(self.store.engine(), self.options()).expect("opens")
     }
 
     fn close(fs: FileSystem) {
@@ -249,7 +232,7 @@ fn reads_are_proportional_to_the_changes_since_a_clone_was_made() {
     let bed = Bed::new();
     let fs = bed.open();
     let top = grow(&fs, files);
-    // Clones in both are names.
+    // The clones in both are compared, too.
     let made = fs.make_dir(&SUPER, at(Ino::ROOT, "small"), &NEW);
     clone(&fs, made.expect("it is made").ino, at(top, "inner"));
     let copy = clone(&fs, top, at(Ino::ROOT, "copy"));

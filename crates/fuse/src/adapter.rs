@@ -190,6 +190,7 @@ impl Adapter {
 
     /// Returns the number of an inode in the mount.
     const fn number(&self, ino: Ino) -> Ino {
+        debug_assert!(ino.0 & self.base == 0, "its own number");
         Ino(ino.0 | self.base)
     }
 

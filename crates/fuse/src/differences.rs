@@ -12,6 +12,7 @@
 //!   paths OLD            NUMBER COUNT (SIGN PATH FROM)...   begins a list for a copy
 //!   more NUMBER FROM     NUMBER COUNT (SIGN PATH FROM)...   goes on from the one with this index
 //!   parts FROM           BITS HOME COUNT BASE...            which numbers inodes of clones have
+//!   pairs OLD FROM       COUNT (BASE BASE)...               which clones belong together
 //!   show 0               -                                  the caller has opened the directory
 //! ```
 //!
@@ -19,7 +20,8 @@
 //! side: the way to it may be closed to the user, and its number alone opens nothing.
 //!
 //! Paths begin at the directory. That of the directory itself is empty. In a list for a copy `-` is
-//! a path at the earlier moment, and `+` one at the later.
+//! a path at the earlier moment, and `+` one at the later. Both sides of a pair are those of the
+//! request: first the one that is named, then the one that is open.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -39,6 +41,7 @@ const LIST: &str = "list";
 const PATHS: &str = "paths";
 const MORE: &str = "more";
 const PARTS: &str = "parts";
+const PAIRS: &str = "pairs";
 const SHOW: &str = "show";
 
 /// What a daemon is asked for.
@@ -52,6 +55,9 @@ pub(crate) enum DifferenceRequest {
     More(u64, usize),
     /// How the inodes of clones are numbered in the directory's snapshot, from a part on.
     Parts(usize),
+    /// Which clones are compared with each other if the other side is the directory with this
+    /// number, from a pair on.
+    Pairs(u64, usize),
     /// Nothing: the directory may be the first side of the caller's next comparison.
     Show,
 }
@@ -66,6 +72,7 @@ impl DifferenceRequest {
             (SHOW, _) => Some(Self::Show),
             (PARTS, from) => Some(Self::Parts(from.parse().ok()?)),
             (PATHS, old) => Some(Self::Paths(old.parse().ok()?)),
+            (PAIRS, old) => Some(Self::Pairs(old.parse().ok()?, word()?.parse().ok()?)),
             (MORE, number) => Some(Self::More(number.parse().ok()?, word()?.parse().ok()?)),
             _ => None,
         }
@@ -78,8 +85,8 @@ impl DifferenceRequest {
 ///
 /// # Errors
 /// All mean that a walk through both directories tells. `EOPNOTSUPP` where that is better: for a
-/// directory with few names, or for a clone with another clone in it and its source; `EPERM` if
-/// something different is in a directory that is not the caller's, or the caller is an ordinary
+/// directory with few names, or for two clones that have no source in common; `EPERM` if something
+/// different is in a directory that is not the caller's, or the caller is an ordinary
 /// user, the directories are in two clones and the other one was not told by [`show`]; `EINVAL` if
 /// the directories are not the same one, or `old` is the later one; `ESTALE` if the snapshot was
 /// deleted, or the daemon has forgotten the list; `ENOTTY` of a daemon that is older than this.
@@ -91,7 +98,7 @@ pub fn list(dir: impl AsFd, old: u64) -> io::Result<Vec<ListedChange>> {
 }
 
 /// Tells the daemon that `dir` is open, so that the next [`list`] of this user may compare it with
-/// a directory of another clone, or of what it is a clone of.
+/// a directory of another clone, or of what it is a clone of. [`pairs`] does so itself.
 ///
 /// # Errors
 /// `EINVAL` or `ENOTTY` of a daemon that is older than this.
@@ -164,6 +171,40 @@ pub fn parts(dir: impl AsFd) -> io::Result<SnapshotParts> {
     }
 }
 
+/// Returns the clones in two views that [`list`] compares with each other: what the numbers of each
+/// have beside the inode's, where `before` is and where `dir` is. Both are open, and `old` is the
+/// number of `before` in the mount.
+///
+/// # Errors
+/// `EOPNOTSUPP` for two clones that have no source in common; `EINVAL` or `ENOTTY` of a daemon that
+/// is older than this.
+pub fn pairs(before: impl AsFd, dir: impl AsFd, old: u64) -> io::Result<Vec<(u64, u64)>> {
+    let mut pairs = Vec::new();
+    loop {
+        show(&before)?;
+        let from = pairs.len();
+        let reply = report::ask::<ASK>(&dir, &[PAIRS, &old.to_string(), &from.to_string()])?;
+        let listed = words(&reply);
+        let [count, bases @ ..] = &listed[..] else {
+            return Err(nonsense());
+        };
+        let count: usize = number_of(count).ok_or_else(nonsense)?;
+        for pair in bases.chunks(2) {
+            let [old, new] = pair else {
+                return Err(nonsense());
+            };
+            let pair = number_of(old).zip(number_of(new));
+            pairs.push(pair.ok_or_else(nonsense)?);
+        }
+        if pairs.len() >= count {
+            return Ok(pairs);
+        }
+        if pairs.len() == from {
+            return Err(nonsense());
+        }
+    }
+}
+
 fn all_of(dir: impl AsFd, what: &str, old: u64) -> io::Result<Vec<ListedChange>> {
     let mut reply = report::ask::<ASK>(&dir, &[what, &old.to_string()])?;
     let mut all = Vec::new();
@@ -214,11 +255,19 @@ mod tests {
         assert_eq!(parsed(&[SHOW, "0"]), Some(DifferenceRequest::Show));
         assert_eq!(parsed(&[PATHS, "7"]), Some(DifferenceRequest::Paths(7)));
         assert_eq!(parsed(&[PARTS, "9"]), Some(DifferenceRequest::Parts(9)));
+        let pairs = Some(DifferenceRequest::Pairs(7, 9));
+        assert_eq!(parsed(&[PAIRS, "7", "9"]), pairs);
         assert_eq!(
             parsed(&[MORE, "7", "9"]),
             Some(DifferenceRequest::More(7, 9))
         );
-        for words in [&[LIST, "x"][..], &[MORE, "7"], &["", "7"], &[LIST, "-1"]] {
+        for words in [
+            &[LIST, "x"][..],
+            &[MORE, "7"],
+            &[PAIRS, "7"],
+            &["", "7"],
+            &[LIST, "-1"],
+        ] {
             assert_eq!(parsed(words), None, "{words:?}");
         }
         assert_eq!(DifferenceRequest::parse(b""), None);

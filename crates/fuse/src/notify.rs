@@ -43,6 +43,7 @@ impl Notifier {
 
     /// Returns one for a view, whose inodes have numbers from `base` on in the mount.
     pub(crate) fn within(&self, base: u64) -> Self {
+        debug_assert_eq!(self.base, 0, "views are in the mount, not in each other");
         Self {
             base,
             ..self.clone()
@@ -50,6 +51,10 @@ impl Notifier {
     }
 
     const fn number(&self, ino: Ino) -> Ino {
+        debug_assert!(
+            ino.0 & self.base == 0,
+            "the number of an inode in its own file system"
+        );
         Ino(ino.0 | self.base)
     }
 
@@ -131,6 +136,7 @@ impl Notifier {
     /// # Errors
     /// When the mount is gone.
     pub fn prune(&self, inos: &[Ino]) -> io::Result<()> {
+        debug_assert!(self.can_prune(), "the kernel knows the notice");
         let numbers: Vec<Ino> = inos.iter().map(|ino| self.number(*ino)).collect();
         self.send(&Notice::Prune { inos: &numbers })
     }

@@ -196,6 +196,7 @@ impl Route {
     }
 
     fn refuse(&mut self, refusal: Refusal) -> Result<(), SessionError> {
+        debug_assert!(self.plan.is_some(), "a ring was chosen");
         self.plan = None;
         let (_, refusal) = fall_back(self.choice, refusal).map_err(SessionError::NoRing)?;
         self.refusal = refusal;
@@ -203,6 +204,10 @@ impl Route {
     }
 
     fn transport(&self) -> Transport {
+        debug_assert!(
+            self.plan.is_none() || self.refusal.is_none(),
+            "a refused ring is not used"
+        );
         match self.plan {
             Some(_) => Transport::Uring,
             None => Transport::Dev,
@@ -317,6 +322,7 @@ impl Session {
             idle_polling,
             is_taken_over,
         } = self;
+        debug_assert!(!queues.is_empty(), "a session has a descriptor");
         let mount = Arc::new(mount);
         let layout = Layout {
             setxattr_ext: negotiated.setxattr_ext(),
@@ -534,6 +540,7 @@ impl RunningSession {
     }
 
     fn end(&mut self) -> Result<(), SessionError> {
+        debug_assert!(!self.is_ended, "the handler is destroyed once");
         self.is_ended = true;
         let mut result = Ok(());
         let count = self.workers.get_mut().len();

@@ -176,7 +176,13 @@ fn parse_expiry(word: &str) -> Option<Option<i64>> {
 }
 
 pub(crate) fn expiry_word(expires: Option<i64>) -> String {
-    expires.map_or_else(|| NEVER.to_owned(), |at| at.to_string())
+    let word = expires.map_or_else(|| NEVER.to_owned(), |at| at.to_string());
+    debug_assert_eq!(
+        parse_expiry(&word),
+        Some(expires),
+        "the asker reads the same time"
+    );
+    word
 }
 
 /// What came of a commit.
@@ -222,7 +228,12 @@ pub(crate) fn record_word(tree: &str, key: &[u8]) -> Vec<u8> {
     let mut word: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
     word.push(' ');
     word.push_str(&tree.replace('\0', "\\0"));
-    word.into_bytes()
+    let word = word.into_bytes();
+    debug_assert!(
+        parse_record_word(&word).is_some_and(|read| read.key == key),
+        "the asker reads the same key"
+    );
+    word
 }
 
 fn parse_record(kind: &str, word: &[u8]) -> Option<RecordConflict> {

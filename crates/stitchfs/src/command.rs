@@ -82,20 +82,20 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Mkfs(mkfs::Args),
-    Mount(mount::Args),
-    Umount(umount::Args),
+    Mkfs(mkfs::MkfsArgs),
+    Mount(mount::MountArgs),
+    Umount(umount::UmountArgs),
     #[command(skip)]
-    UmountHelper(umount::helper::HelperArgs),
-    Upgrade(upgrade::Args),
-    Fsck(fsck::Args),
-    Info(info::Args),
-    Instance(instance::Args),
-    Stats(stats::Args),
-    Defrag(defrag::Args),
-    Trim(trim::Args),
-    Sync(sync::Args),
-    Rmtree(rmtree::Args),
+    UmountHelper(umount::helper::UmountHelperArgs),
+    Upgrade(upgrade::UpgradeArgs),
+    Fsck(fsck::FsckArgs),
+    Info(info::InfoArgs),
+    Instance(instance::InstanceArgs),
+    Stats(stats::StatsArgs),
+    Defrag(defrag::DefragArgs),
+    Trim(trim::TrimArgs),
+    Sync(sync::SyncArgs),
+    Rmtree(rmtree::RmtreeArgs),
     Snapshot(snapshot::SnapshotArgs),
     Clone(clone::CloneArgs),
     Destroy(clone::DestroyArgs),
@@ -111,8 +111,8 @@ enum Command {
     Export(export::ExportArgs),
     Serve(serve::ServeArgs),
     Kv(kv::KvArgs),
-    Grow(grow::Args),
-    Shrink(shrink::Args),
+    Grow(grow::GrowArgs),
+    Shrink(shrink::ShrinkArgs),
 }
 
 impl Command {
@@ -257,16 +257,16 @@ pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
         };
     }
     let parsed = match name {
-        Some("mkfs.stitchfs") => mkfs::Args::try_parse_from(&args).map(Command::Mkfs),
+        Some("mkfs.stitchfs") => mkfs::MkfsArgs::try_parse_from(&args).map(Command::Mkfs),
         Some("mount.stitchfs" | "mount.fuse.stitchfs") => {
-            let helper = mount::HelperArgs::try_parse_from(&args);
+            let helper = mount::MountHelperArgs::try_parse_from(&args);
             helper.map(|helper| Command::Mount(helper.into()))
         }
         Some("umount.stitchfs" | "umount.fuse.stitchfs") => {
-            let helper = umount::helper::HelperArgs::try_parse_from(&args);
+            let helper = umount::helper::UmountHelperArgs::try_parse_from(&args);
             helper.map(Command::UmountHelper)
         }
-        Some("fsck.stitchfs") => fsck::Args::try_parse_from(&args).map(Command::Fsck),
+        Some("fsck.stitchfs") => fsck::FsckArgs::try_parse_from(&args).map(Command::Fsck),
         _ => Cli::try_parse_from(&args).map(|cli| cli.command),
     };
     let mut command = match parsed {
@@ -300,10 +300,10 @@ mod tests {
     #[test]
     fn the_command_lines_make_sense() {
         Cli::command().debug_assert();
-        mkfs::Args::command().debug_assert();
-        mount::HelperArgs::command().debug_assert();
-        umount::helper::HelperArgs::command().debug_assert();
-        fsck::Args::command().debug_assert();
+        mkfs::MkfsArgs::command().debug_assert();
+        mount::MountHelperArgs::command().debug_assert();
+        umount::helper::UmountHelperArgs::command().debug_assert();
+        fsck::FsckArgs::command().debug_assert();
     }
 
     /// Reports the lines of a command's help, and of its subcommands', that are too long.
@@ -323,10 +323,10 @@ mod tests {
     fn help_fits_a_terminal_of_80_columns() {
         for mut command in [
             Cli::command(),
-            mkfs::Args::command(),
-            mount::HelperArgs::command(),
-            umount::helper::HelperArgs::command(),
-            fsck::Args::command(),
+            mkfs::MkfsArgs::command(),
+            mount::MountHelperArgs::command(),
+            umount::helper::UmountHelperArgs::command(),
+            fsck::FsckArgs::command(),
         ] {
             command.build();
             assert_eq!(long_lines(&mut command), Vec::<String>::new());

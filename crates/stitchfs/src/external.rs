@@ -79,8 +79,8 @@ impl Request<'_> {
         if !path.exists() {
             if self.is_needed {
                 return Err(self.refused(
-                    "is missing, and has the contents of large files: put it back beside the store, under \
-                     this name",
+                    "is missing, and has the contents of large files: put it back beside the \
+                     store, under this name",
                 ));
             }
             if !self.is_wanted || self.read_only {
@@ -92,8 +92,8 @@ impl Request<'_> {
             Ok(false) if !self.is_wanted && !self.is_needed => return Ok(None),
             Ok(false) => {
                 return Err(self.refused(
-                    "belongs to another store, or to none: move it away; if this store has large files, put \
-                     theirs back under this name",
+                    "belongs to another store, or to none: move it away; if this store has large \
+                     files, put theirs back under this name",
                 ));
             }
             Err(error) => return Err(error),
@@ -373,7 +373,8 @@ impl Settler {
         let thread = thread.and_then(|thread| match thread {
             Ok(thread) => Some(thread),
             Err(error) => {
-                tracing::warn!(%error, "no thread: large files are durable when they are synced only");
+                let what = "no thread: large files are durable when they are synced only";
+                tracing::warn!(%error, "{what}");
                 None
             }
         });

@@ -117,7 +117,8 @@ impl Files {
             && let Err(error) = fs.empty_detached(u64::MAX)
         {
             // The caller did not ask for this work: the store opens even if it fails.
-            tracing::warn!(%error, "a removed tree gives no space back; tried again at the next open");
+            let what = "a removed tree gives no space back; tried again at the next open";
+            tracing::warn!(%error, "{what}");
         }
         let fs = Arc::new(fs);
         let settler = Settler::start(&fs, store.sync_interval());

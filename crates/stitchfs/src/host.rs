@@ -57,7 +57,7 @@ struct Rest {
     settler: Settler,
     fs: Arc<FileSystem>,
     jobs: Arc<Jobs>,
-    report: Arc<Report>,
+    report: Arc<DaemonReport>,
     is_ended: bool,
 }
 
@@ -153,7 +153,7 @@ impl Host {
         let store = Arc::new(store);
         let fs = Arc::new(store.file_system_on(ledger)?);
         let jobs = Arc::new(Jobs::new(Arc::clone(&store), Arc::clone(&fs)));
-        let report = Arc::new(Report::new(Arc::clone(&store), Arc::clone(&fs)));
+        let report = Arc::new(DaemonReport::new(Arc::clone(&store), Arc::clone(&fs)));
         let settler = Settler::start(&fs, store.sync_interval());
         let rest = Rest {
             store,
@@ -283,7 +283,7 @@ impl Rest {
 
 /// Sets what a daemon says of the process that keeps its mount.
 #[derive(Clone)]
-pub struct KeeperNote(Arc<Report>);
+pub struct KeeperNote(Arc<DaemonReport>);
 
 impl std::fmt::Debug for KeeperNote {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -366,7 +366,7 @@ fn trim(jobs: Arc<Jobs>) -> Trim {
 }
 
 /// What a daemon says about itself.
-pub(crate) struct Report {
+pub(crate) struct DaemonReport {
     store: Arc<Store>,
     fs: Arc<FileSystem>,
     served: Mutex<Served>,
@@ -391,7 +391,7 @@ struct Served {
     keeper: Option<Value>,
 }
 
-impl Report {
+impl DaemonReport {
     fn new(store: Arc<Store>, fs: Arc<FileSystem>) -> Self {
         Self {
             store,

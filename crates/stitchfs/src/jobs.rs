@@ -82,7 +82,8 @@ impl Job {
         if let Err(error) = &outcome {
             tracing::warn!(%error, task = self.task.name(), "a task failed");
         }
-        *self.outcome.lock() = Some(outcome);
+        let before = self.outcome.lock().replace(outcome);
+        debug_assert!(before.is_none(), "a job ends once");
     }
 
     fn is_over(&self) -> bool {
@@ -190,7 +191,9 @@ impl Jobs {
             !is_stopped
         });
         let bytes = trimmed.as_ref().copied().unwrap_or_default();
-        *job.outcome.lock() = Some(Ok(json!({ "discarded_bytes": bytes })));
+        let outcome = Ok(json!({ "discarded_bytes": bytes }));
+        let before = job.outcome.lock().replace(outcome);
+        debug_assert!(before.is_none(), "a job ends once");
         match trimmed {
             Ok(_) if is_stopped => Err(Errno::EINTR),
             Ok(bytes) => Ok(bytes),

@@ -95,7 +95,7 @@ pub(crate) fn on_device<T>(
 ) -> Result<T, StoreError> {
     let path = store_path(path);
     check_for_volume(&path, options)?;
-    let target = Target::find(&path)?;
+    let target = Found::find(&path)?;
     let (device, unnamed) = target.prepare(&path, options, io)?;
     let made = make(&device);
     match (made, unnamed, target) {
@@ -103,7 +103,7 @@ pub(crate) fn on_device<T>(
             unnamed.publish()?;
             Ok(made)
         }
-        (Err(error), None, Target::Nothing) => {
+        (Err(error), None, Found::Nothing) => {
             // The error that stopped us says more than a failed clean-up would.
             let _ = fs::remove_file(&path);
             Err(error)
@@ -157,18 +157,18 @@ pub(crate) fn format_device(
 }
 
 /// A device to make a store on, and the name that it is still to get.
-type Prepared = (Arc<dyn Device>, Option<Unnamed>);
+type NewDevice = (Arc<dyn Device>, Option<Unnamed>);
 
 /// What is at a path before a store is made there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Target {
+enum Found {
     Nothing,
     File { len_bytes: u64 },
     BlockDevice,
     Unfit,
 }
 
-impl Target {
+impl Found {
     fn find(path: &Path) -> Result<Self, StoreError> {
         let metadata = match fs::metadata(path) {
             Ok(metadata) => metadata,
@@ -192,7 +192,7 @@ impl Target {
         path: &Path,
         options: &MakeOptions,
         io: IoMode,
-    ) -> Result<Prepared, StoreError> {
+    ) -> Result<NewDevice, StoreError> {
         if !matches!(self, Self::BlockDevice) {
             io.check_for_file(&path.display().to_string())?;
         }
@@ -224,7 +224,7 @@ fn open(path: &Path, io: IoMode) -> Result<Arc<dyn Device>, StoreError> {
 }
 
 /// Creates a file, without its name where the host can do that.
-fn create(path: &Path, len_bytes: Option<u64>) -> Result<Prepared, StoreError> {
+fn create(path: &Path, len_bytes: Option<u64>) -> Result<NewDevice, StoreError> {
     let Some(len_bytes) = len_bytes else {
         return Err(no_size(path, "does not exist"));
     };

@@ -49,7 +49,13 @@ impl Task {
             Self::Grow(bytes) => bytes,
             Self::Shrink(bytes) => Some(bytes),
         };
-        json!({ "do": self.name(), "bytes": bytes })
+        let told = json!({ "do": self.name(), "bytes": bytes });
+        debug_assert_eq!(
+            Self::from_json(&told),
+            Some(*self),
+            "the daemon does the same"
+        );
+        told
     }
 
     /// From what a daemon was told; `None` if that makes no sense.

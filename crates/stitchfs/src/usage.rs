@@ -28,11 +28,17 @@ pub enum UsageOf {
 impl UsageOf {
     /// Returns it as it is told to a daemon.
     pub(crate) fn to_json(self) -> Value {
-        match self {
+        let told = match self {
             Self::Everything => json!("everything"),
             Self::Snapshots => json!("snapshots"),
             Self::Directory(number) => json!(number),
-        }
+        };
+        debug_assert_eq!(
+            Self::from_json(&told),
+            Some(self),
+            "the daemon does the same"
+        );
+        told
     }
 
     /// Returns it from what a daemon was told; `None` if that makes no sense.

@@ -157,7 +157,8 @@ impl Writer {
     /// Removes a skip record at `lsn` from the buffer: it would reach over the next record.
     fn take_back(&mut self, lsn: Lsn) {
         let end = self.end.expect("positioned");
-        debug_assert!(end >= lsn, "the record is before the end");
+        assert!(end >= lsn, "the record is before the end");
+        debug_assert!(lsn >= self.durable, "durable records are not taken back");
         if end.0 == lsn.0 + HEADER {
             let left = self.buffer.len().checked_sub(HEADER_BYTES);
             self.buffer.truncate(left.expect("it is kept in memory"));
@@ -279,12 +280,14 @@ impl BackupLog {
         self.ring_at.store(logs.backup_log_at, Ordering::Release);
         self.version_log_at
             .store(logs.version_log_at, Ordering::Release);
+        debug_assert_eq!(writer.end, Some(end), "nothing was appended meanwhile");
         Ok(())
     }
 
     /// Longest payload of a record, in bytes.
     #[must_use]
     pub fn record_bytes_max(&self) -> u64 {
+        debug_assert!(self.ring_bytes / 4 > HEADER, "a ring holds records");
         RECORD_BYTES_MAX.min(self.ring_bytes / 4) - HEADER
     }
 
@@ -397,6 +400,10 @@ impl BackupLog {
             end
         };
         self.core.sync()?;
+        debug_assert!(
+            end.0.is_multiple_of(ALIGN),
+            "records start at multiples of eight"
+        );
         Ok(end)
     }
 
@@ -446,6 +453,7 @@ impl BackupLog {
             lsn,
             ..self.header(writer, RecordKind::Mark, 0)
         };
+        debug_assert!(header.durable <= lsn, "a mark notes earlier records");
         Some(header.encode(self.core.salt, &[]))
     }
 
@@ -465,6 +473,7 @@ impl BackupLog {
             let end = writer.end.expect("positioned");
             let next_page = Lsn(page_of(end).0 + PAGE_BYTES);
             let ring = self.ring(&writer);
+            debug_assert!(next_page > end, "the log's own page is not lost with it");
             if !ring.is_shared(next_page)
                 && let Some(encoded) = self.mark_for(&writer, next_page)
             {
@@ -533,6 +542,7 @@ impl BackupLog {
     /// Those of [`Self::end`].
     pub fn room_bytes(&self) -> Result<u64, VolumeError> {
         let used = self.used_bytes()?;
+        debug_assert!(self.ring_bytes > SLACK_BYTES, "a ring holds records");
         Ok((self.ring_bytes - SLACK_BYTES).saturating_sub(used))
     }
 
@@ -571,6 +581,10 @@ impl BackupLog {
     pub(crate) fn committed(&self, start: Lsn, version_end: u64) -> Result<(), VolumeError> {
         self.advance(start);
         let mut writer = self.writer.lock();
+        debug_assert!(
+            version_end >= writer.version_end,
+            "the version log's end does not go back"
+        );
         if version_end > writer.version_end {
             writer.has_news();
             writer.version_end = version_end;
@@ -607,7 +621,9 @@ impl BackupLog {
         let from = writer.start;
         drop(writer);
         self.replay::<VolumeError, ()>(from, &mut |_, _| Ok(()))?;
-        Ok(self.writer.lock())
+        let writer = self.writer.lock();
+        debug_assert!(writer.end.is_some(), "a replay finds the log's end");
+        Ok(writer)
     }
 
     /// Reports whether the log's positions are in the order of the head of this module. For

@@ -55,7 +55,9 @@ impl Core {
 
     /// Offset after the last zone.
     pub(crate) fn zones_end(&self) -> u64 {
-        self.zones_end.load(Ordering::Acquire)
+        let end = self.zones_end.load(Ordering::Acquire);
+        debug_assert!(end > self.areas.zones_at, "a volume has zones");
+        end
     }
 
     /// Sets the offset after the last zone, after a resize.
@@ -100,6 +102,7 @@ impl Core {
     pub(crate) fn prepare(&self, at: u64, len_bytes: u64) -> Result<(), VolumeError> {
         self.check_writable()?;
         debug_assert!(len_bytes > 0, "something is prepared");
+        debug_assert!(at.is_multiple_of(SECTOR_BYTES), "writes start at sectors");
         let prepared = self.device.prepare(at, len_bytes);
         prepared.map_err(|error| self.poisoned_by(error))
     }
@@ -118,6 +121,8 @@ impl Core {
         first: &[u8],
     ) -> Result<Option<Box<dyn Window>>, VolumeError> {
         self.check_writable()?;
+        debug_assert!(at.is_multiple_of(SECTOR_BYTES), "writes start at sectors");
+        debug_assert!(first.len() <= len_bytes, "the window holds its first bytes");
         let opened = self.device.open_window(at, len_bytes, first);
         opened.map_err(|error| self.poisoned_by(error))
     }

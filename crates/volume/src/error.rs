@@ -135,6 +135,13 @@ fn no_volume(holds: Option<&str>) -> String {
     }
 }
 
+/// Refuses a request.
+pub(crate) fn invalid<T>(reason: impl Into<String>) -> Result<T, VolumeError> {
+    let reason = reason.into();
+    debug_assert!(!reason.is_empty(), "the user is told why");
+    Err(VolumeError::Invalid { reason })
+}
+
 impl VolumeError {
     /// Returns the kind, which tells what a caller can do.
     #[must_use]

@@ -21,7 +21,8 @@
 //! Paper: Mei et al., "LSM-Tree Managed Storage for Large-Scale Key-Value Store", 2019, section
 //! 3.6.
 
-use crate::mkfs::{self, PAGE, VERSION_LOG_BYTES, zero};
+use crate::error::invalid;
+use crate::mkfs::{self, VERSION_LOG_BYTES, checked_log_bytes, zero};
 use crate::superblocks;
 use crate::version_log::{VersionLog, recover};
 use crate::volume::Shared;
@@ -62,7 +63,12 @@ pub(crate) fn records(superblock: &Superblock) -> Vec<Instance> {
         closed: superblock.closed,
     };
     let further = superblock.instances.iter().cloned();
-    std::iter::once(first).chain(further).collect()
+    let all: Vec<Instance> = std::iter::once(first).chain(further).collect();
+    debug_assert!(
+        all[1..].is_sorted_by(|a, b| a.name < b.name),
+        "names are unique, and in order"
+    );
+    all
 }
 
 /// An instance whose live version was found.
@@ -112,6 +118,10 @@ impl FoundInstance {
     pub(crate) fn open(self, shared: &Arc<Shared>, durability: Durability, number: u8) -> Opened {
         let state = self.recovered.state;
         let log_start = state.log_start;
+        assert!(
+            self.recovered.generation <= shared.core.generation,
+            "this life is the newest"
+        );
         assert_eq!(
             number == 0,
             self.record.name == FIRST,
@@ -181,28 +191,16 @@ pub(crate) fn extents(logs: &LogAreas) -> [Extent; 2] {
     [version_log, backup_log]
 }
 
-fn invalid<T>(reason: String) -> Result<T, VolumeError> {
-    Err(VolumeError::Invalid { reason })
-}
-
-fn log_bytes(name: &str, wanted: u64, least: u64) -> Result<u64, VolumeError> {
-    if wanted < least || wanted > 1 << 40 || !wanted.is_multiple_of(PAGE) {
-        return invalid(format!(
-            "the {name} needs a multiple of 4096 bytes, at least {least}; {wanted} were asked for"
-        ));
-    }
-    Ok(wanted)
-}
-
 /// Returns the lengths of the version log and the backup log of a new instance.
 fn lengths(superblock: &Superblock, options: &InstanceOptions) -> Result<[u64; 2], VolumeError> {
     let first = superblock.areas.logs();
     let wanted = options.version_log_bytes.unwrap_or(first.version_log_bytes);
     let least = first.version_log_bytes.min(*VERSION_LOG_BYTES.start());
-    let version_log_bytes = log_bytes("version log", wanted, least)?;
+    let version_log_bytes = checked_log_bytes("version log", wanted, least)?;
     let wanted = options.backup_log_bytes.unwrap_or(first.backup_log_bytes);
     let least = first.backup_log_bytes.min(BACKUP_LOG_BYTES_MIN);
-    Ok([version_log_bytes, log_bytes("backup log", wanted, least)?])
+    let backup_log_bytes = checked_log_bytes("backup log", wanted, least)?;
+    Ok([version_log_bytes, backup_log_bytes])
 }
 
 impl Volume {
@@ -220,12 +218,19 @@ impl Volume {
     #[must_use]
     pub fn stream(&self, stream: Stream) -> Stream {
         assert!(stream.0 < STREAMS, "streams are few");
-        Stream(self.number * STREAMS + stream.0)
+        let own = Stream(self.number * STREAMS + stream.0);
+        debug_assert_eq!(
+            own.0 / STREAMS,
+            self.number,
+            "instances have streams of their own"
+        );
+        own
     }
 
     /// Reports whether this is the first instance, which every volume has.
     #[must_use]
     pub fn is_first(&self) -> bool {
+        debug_assert_eq!(self.name == FIRST, self.number == 0, "it was opened first");
         self.name == FIRST
     }
 
@@ -251,6 +256,10 @@ impl Volume {
         check_new(&superblock, name)?;
         let [version_log_bytes, backup_log_bytes] = lengths(&superblock, options)?;
         let room = shared.take_zones(version_log_bytes + backup_log_bytes, Class::User)?;
+        debug_assert!(
+            room.len >= version_log_bytes + backup_log_bytes,
+            "both logs lie in the zones that were taken"
+        );
         let logs = LogAreas {
             version_log_at: room.addr,
             version_log_bytes,
@@ -276,6 +285,10 @@ impl Volume {
             "their number was checked"
         );
         after.instances.sort_by(|a, b| a.name.cmp(&b.name));
+        debug_assert!(
+            after.instances.is_sorted_by(|a, b| a.name < b.name),
+            "names are unique, and in order"
+        );
         superblocks::write_both(&shared.core, &after)?;
         *superblock = after;
         let count = u8::try_from(superblock.instances.len()).expect("their number was checked");
@@ -289,6 +302,7 @@ impl Volume {
     pub fn instance_bytes(&self, options: &InstanceOptions) -> Result<u64, VolumeError> {
         let lengths = lengths(&self.shared.superblock.lock(), options)?;
         let bytes: u64 = lengths.iter().sum();
+        debug_assert!(bytes > 0, "logs are not empty");
         Ok(bytes.next_multiple_of(self.shared.zones.zone_bytes()))
     }
 
@@ -317,6 +331,12 @@ impl Volume {
         let (after, gone) = without(&superblock, &instance.name)?;
         superblocks::write_both(&shared.core, &after)?;
         *superblock = after;
+        debug_assert!(
+            extents(&gone.logs)
+                .iter()
+                .all(|log| self.is_in_zones(log.addr, log.len)),
+            "the logs of a further instance lie in the zones"
+        );
         shared.zones.free(&extents(&gone.logs));
         Ok(())
     }
@@ -327,11 +347,16 @@ impl Volume {
         let first = superblock.areas.logs();
         let mut all = superblock.instances.iter();
         let found = all.find(|instance| instance.name == self.name);
+        debug_assert!(
+            found.is_none() || !self.is_first(),
+            "the first instance has its logs before the zones"
+        );
         found.map_or(first, |instance| instance.logs)
     }
 
     /// Adds to `superblock` how this instance was closed.
     pub(crate) fn note_closed(&self, superblock: &mut Superblock, closed: Closed) {
+        debug_assert_eq!(closed.generation, superblock.generation, "of this life");
         if self.is_first() {
             superblock.closed = closed;
             return;
@@ -423,6 +448,10 @@ impl Shared {
     /// Initialises new logs: no record, and an empty version.
     fn make_empty(&self, logs: &LogAreas) -> Result<(), VolumeError> {
         let core = &self.core;
+        debug_assert_ne!(
+            logs.version_log_at, core.areas.version_log_at,
+            "the first instance keeps its version"
+        );
         for extent in extents(logs) {
             zero(&*core.device, extent.addr, extent.len, &mut |_| ())?;
         }
@@ -485,5 +514,6 @@ fn copy(core: &crate::core::Core, from: Extent, to: Extent) -> Result<(), Volume
         core.write(to.addr + done, &[&*piece])?;
         done += piece.len() as u64;
     }
+    debug_assert_eq!(done, from.len, "all of it is copied");
     Ok(())
 }

@@ -7,6 +7,7 @@
 //! 4. The superblocks are written. Sync.
 
 use crate::VolumeError;
+use crate::error::invalid;
 use crate::resize::version_log_bytes_for;
 use crate::window::usize_from;
 use stitch_base::{Generation, Lsn, random};
@@ -21,6 +22,8 @@ pub const VOLUME_BYTES_MIN: u64 = 16 << 20;
 
 pub(crate) const PAGE: u64 = 4096;
 pub(crate) const VERSION_LOG_BYTES: std::ops::RangeInclusive<u64> = (512 << 10)..=(64 << 20);
+/// Longest log that can be asked for.
+const LOG_BYTES_MAX: u64 = 1 << 40;
 const BACKUP_LOG_BYTES: std::ops::RangeInclusive<u64> = (2 << 20)..=(256 << 20);
 const ZONE_BYTES: std::ops::RangeInclusive<u64> = (256 << 10)..=(8 << 20);
 /// Fewest zones of a volume.
@@ -48,13 +51,19 @@ pub struct FormatOptions {
     pub grown_bytes: Option<u64>,
 }
 
-fn invalid<T>(reason: impl Into<String>) -> Result<T, VolumeError> {
-    Err(VolumeError::Invalid {
-        reason: reason.into(),
-    })
+/// Checks a length that was asked for.
+pub(crate) fn checked_log_bytes(name: &str, wanted: u64, least: u64) -> Result<u64, VolumeError> {
+    assert!(least <= LOG_BYTES_MAX, "some length is possible");
+    if wanted < least || wanted > LOG_BYTES_MAX || !wanted.is_multiple_of(PAGE) {
+        return invalid(format!(
+            "the {name} needs a multiple of 4096 bytes, at least {least}; {wanted} were asked for"
+        ));
+    }
+    Ok(wanted)
 }
 
 fn within(value: u64, range: &std::ops::RangeInclusive<u64>) -> u64 {
+    debug_assert!(!range.is_empty(), "some value is possible");
     value.clamp(*range.start(), *range.end())
 }
 
@@ -111,6 +120,15 @@ impl FormatOptions {
         if let Err(error) = areas.check() {
             return invalid(error.to_string());
         }
+        assert_eq!(
+            areas.zones_at + areas.zones_bytes,
+            device_bytes,
+            "the zones end where the device does"
+        );
+        debug_assert!(
+            areas.zones_bytes / zone_bytes >= ZONES_MIN,
+            "logs and zones have room"
+        );
         Ok(areas)
     }
 
@@ -121,16 +139,10 @@ impl FormatOptions {
         default: u64,
         range: &std::ops::RangeInclusive<u64>,
     ) -> Result<u64, VolumeError> {
-        let Some(bytes) = wanted else {
-            return Ok(within(default, range) / PAGE * PAGE);
-        };
-        if bytes < *range.start() || bytes > 1 << 40 || !bytes.is_multiple_of(PAGE) {
-            return invalid(format!(
-                "the {name} needs a multiple of 4096 bytes, at least {}; {bytes} were asked for",
-                range.start()
-            ));
+        match wanted {
+            None => Ok(within(default, range) / PAGE * PAGE),
+            Some(bytes) => checked_log_bytes(name, bytes, *range.start()),
         }
-        Ok(bytes)
     }
 }
 
@@ -151,7 +163,12 @@ pub(crate) fn format(
         reason: format!("the operating system gives no random numbers: {error}"),
     })?;
     let salt = u64::from_le_bytes(salt[..8].try_into().expect("eight of sixteen bytes"));
-    zero(device, 0, COPIES[1] + COPY_BYTES as u64, &mut |_| ())?;
+    let copies_end = COPIES[1] + COPY_BYTES as u64;
+    assert!(
+        copies_end <= areas.version_log_at,
+        "the superblocks are apart from all that is written before them"
+    );
+    zero(device, 0, copies_end, &mut |_| ())?;
     device.sync()?;
     zero_areas(device, &areas, progress)?;
     device.write_at(areas.version_log_at, &[&origin(salt)])?;
@@ -170,6 +187,10 @@ pub(crate) fn format(
         closed: Closed::default(),
         instances: Vec::new(),
     };
+    debug_assert!(
+        superblock.areas.check().is_ok(),
+        "a copy that would be refused is not written"
+    );
     for address in COPIES {
         device.write_at(address, &[&superblock.encode(address)])?;
     }
@@ -215,6 +236,7 @@ fn zero_areas(
     let mut done = 0;
     let mut step = |bytes| {
         done += bytes;
+        debug_assert!(done <= total, "no more is done than there is to do");
         progress(done, total);
     };
     zero(device, areas.version_log_at, logs_bytes, &mut step)?;

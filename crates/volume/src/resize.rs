@@ -9,6 +9,7 @@
 //! their contents. Then both copies of the superblock are written, each synced. Only then is the
 //! device cut. No version has extents behind the new end since before the first write.
 
+use crate::error::invalid;
 use crate::instances;
 use crate::mkfs::{PAGE, TAIL_BYTES, VERSION_LOG_BYTES, ZONES_MIN, zero};
 use crate::superblocks;
@@ -21,13 +22,13 @@ const GROWTH_MAX: u64 = 16;
 /// Share of a volume that `mkfs` makes the version log: one part in this many.
 const VERSION_LOG_PART: u64 = 128;
 
-fn invalid<T>(reason: String) -> Result<T, VolumeError> {
-    Err(VolumeError::Invalid { reason })
-}
-
 /// The areas of a volume that is made longer or shorter.
 fn resized(areas: &Areas, device_bytes: u64) -> Areas {
     let device_bytes = device_bytes / PAGE * PAGE;
+    debug_assert!(
+        areas.zones_at.is_multiple_of(PAGE),
+        "zones start at a page, so that the last one is whole pages"
+    );
     Areas {
         device_bytes,
         zones_bytes: device_bytes.saturating_sub(areas.zones_at),
@@ -58,6 +59,7 @@ pub(crate) fn version_log_bytes_for(device_bytes: u64) -> u64 {
 
 fn longest(areas: &Areas, version_log_bytes: u64) -> u64 {
     let by_log = version_log_bytes.saturating_mul(VERSION_LOG_PART * GROWTH_MAX);
+    debug_assert!(areas.zone_bytes > 0, "zones are not empty");
     let by_zones = (u64::from(u32::MAX) - 1).saturating_mul(areas.zone_bytes);
     if version_log_bytes >= *VERSION_LOG_BYTES.end() {
         return by_zones;
@@ -102,6 +104,10 @@ impl Volume {
         zero(device, tail_at, tail_bytes, &mut |_| ())?;
         self.shared.core.sync()?;
         superblock.areas = areas;
+        debug_assert!(
+            areas.zones_bytes > before.zones_bytes,
+            "only zones are added"
+        );
         superblocks::write_both(&self.shared.core, &superblock)?;
         self.shared
             .core
@@ -153,6 +159,14 @@ impl Volume {
         };
         // Moving takes space before it releases any.
         debug_assert!(areas.zones_bytes < before.zones_bytes, "zones are cut off");
+        let new_end = areas.zones_at + areas.zones_bytes;
+        debug_assert!(
+            self.shared
+                .zones
+                .fenced()
+                .is_none_or(|tail| tail.addr <= new_end),
+            "all behind the new end is emptied"
+        );
         let live = shrinking.live_bytes()?;
         shrinking.room = Some(self.shared.space.reserve(live, Class::Internal)?);
         Ok(shrinking)
@@ -207,6 +221,10 @@ impl Shrinking<'_> {
         debug_assert!(self.room.is_some(), "the space for moved bytes is reserved");
         if let Some(room) = &mut self.room {
             room.release(room.bytes().saturating_sub(live));
+            debug_assert!(
+                room.bytes() <= live,
+                "what was moved needs no room any more"
+            );
         }
         Ok(live)
     }
@@ -242,6 +260,10 @@ impl Shrinking<'_> {
         assert!(
             self.areas.device_bytes < superblock.areas.device_bytes,
             "a shrink makes it shorter"
+        );
+        assert_eq!(
+            self.areas.zones_at, superblock.areas.zones_at,
+            "logs stay where they are"
         );
         superblock.areas = self.areas;
         superblocks::write_both(core, &superblock)?;

@@ -75,6 +75,7 @@ pub(crate) fn probe(device: &dyn Device) -> Result<Option<Signature>, VolumeErro
             let from = usize_from(at);
             if head.get(from..from + known.bytes.len()) == Some(known.bytes) {
                 let name = known.name;
+                debug_assert!(at < len_bytes, "it lies in what was read");
                 return Ok(Some(Signature { name, at }));
             }
         }

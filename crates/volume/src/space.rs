@@ -93,12 +93,21 @@ impl Space {
     /// Returns the same for zones of this total length.
     #[must_use]
     pub fn reserve_bytes_on(zones_bytes: u64) -> u64 {
-        (zones_bytes / RESERVE_PART).clamp(RESERVE_BYTES_MIN, RESERVE_BYTES_MAX)
+        let bytes = (zones_bytes / RESERVE_PART).clamp(RESERVE_BYTES_MIN, RESERVE_BYTES_MAX);
+        debug_assert!(
+            bytes == RESERVE_BYTES_MIN || bytes <= zones_bytes,
+            "a share of the zones"
+        );
+        bytes
     }
 
     /// Calls `with` with the number of promised bytes, while no reservation is made.
     pub(crate) fn with_promised<T>(&self, with: impl FnOnce(u64) -> T) -> T {
         let promised = self.shared.promised_bytes.lock();
+        debug_assert!(
+            *promised <= self.shared.zones.total_bytes(),
+            "no more is promised than there is"
+        );
         with(*promised)
     }
 
@@ -146,6 +155,10 @@ impl Reservation {
         let mut promised = self.shared.promised_bytes.lock();
         assert!(*promised >= bytes, "promises add up");
         *promised -= bytes;
+        debug_assert!(
+            *promised >= self.bytes,
+            "the rest of the reservation is one part of all"
+        );
     }
 
     /// Joins another reservation of the same volume to this one.

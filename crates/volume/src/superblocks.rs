@@ -65,7 +65,11 @@ fn choose(
         [Ok(Some(a)), Ok(Some(b))] => {
             // Opening writes one after the other: both may be valid.
             let copy = usize::from(b.generation > a.generation);
-            let [superblock, _] = if copy == 0 { [a, b] } else { [b, a] };
+            let [superblock, other] = if copy == 0 { [a, b] } else { [b, a] };
+            debug_assert!(
+                superblock.generation >= other.generation,
+                "the newest is used"
+            );
             return Ok(Chosen {
                 superblock,
                 copy,
@@ -188,6 +192,10 @@ pub(crate) fn write_closed(
     device: &dyn Device,
     superblock: &Superblock,
 ) -> Result<(), VolumeError> {
+    debug_assert!(
+        superblock.areas.check().is_ok(),
+        "a copy that would be refused is not written"
+    );
     for address in COPIES {
         device.write_at(address, &[&superblock.encode(address)])?;
         device.sync()?;

@@ -125,6 +125,7 @@ impl Volume {
             }
             bytes += part.len;
         }
+        debug_assert!(bytes.is_multiple_of(PAGE_BYTES), "whole pages");
         held.is_told = bytes == held.free.iter().map(|run| run.len).sum::<u64>();
         Ok(bytes)
     }

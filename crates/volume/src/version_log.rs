@@ -104,7 +104,9 @@ const fn base_room(area_bytes: u64) -> u64 {
 const fn keep_bytes(area: u64, base_bytes: u64) -> u64 {
     let grown = (base_bytes + base_bytes / 4).next_multiple_of(ALIGN);
     let room = base_room(area);
-    if grown > room { grown } else { room }
+    let keep = if grown > room { grown } else { room };
+    debug_assert!(keep >= base_bytes, "the base has room to grow");
+    keep
 }
 
 impl LogState {
@@ -272,6 +274,7 @@ impl VersionLog {
     ) -> Result<(), VolumeError> {
         let mut state = self.lock_to_commit()?;
         let len = ObjectHeader::object_bytes(payload.len() as u64);
+        debug_assert!(len > payload.len() as u64, "objects have headers");
         let keep = keep_bytes(self.area_bytes, state.base_bytes);
         let place = if kind == ObjectKind::Base {
             state.place_base(self.area_bytes, len, keep, keep_bytes(self.area_bytes, len))
@@ -397,6 +400,10 @@ impl VersionLog {
 
     /// Reports whether an object lies apart from the live ones. For assertions.
     fn spares_live(&self, state: &LogState, header: &ObjectHeader) -> bool {
+        debug_assert!(
+            header.end() > state.live,
+            "objects are written behind the base"
+        );
         header.end() <= state.live + self.area_bytes
     }
 
@@ -451,6 +458,10 @@ impl LogState {
             ObjectKind::Delta => self.deltas_bytes += len,
             ObjectKind::WrapLeft | ObjectKind::WrapRight => {}
         }
+        debug_assert!(
+            self.live + self.base_bytes + self.deltas_bytes <= self.tail,
+            "live objects lie between the base and the end"
+        );
     }
 }
 

@@ -14,6 +14,7 @@ use stitch_base::sync::{Arc, Mutex};
 use stitch_base::{Generation, Lsn};
 use stitch_device::{Device, Wanted};
 use stitch_format::block::{self, BlockHeader, BlockKind};
+use stitch_format::instance::INSTANCES_MAX;
 use stitch_format::superblock::{Closed, FEATURES_INCOMPATIBLE, Superblock, VERSION};
 use stitch_format::version_object::ObjectKind;
 use stitch_format::vt_index;
@@ -52,6 +53,19 @@ pub struct Block {
 }
 
 impl Block {
+    /// Asserts that the bytes are those that the header promises.
+    fn assert_invariants(&self) {
+        debug_assert!(
+            (self.bytes.len() as u64).is_multiple_of(block::ALIGN),
+            "a block is padded"
+        );
+        debug_assert_eq!(
+            self.bytes.len() as u64,
+            block::block_bytes(u64::from(self.header.payload_len)),
+            "a block is no longer than its payload needs"
+        );
+    }
+
     /// The header of the block.
     #[must_use]
     pub const fn header(&self) -> &BlockHeader {
@@ -61,16 +75,14 @@ impl Block {
     /// The payload of the block.
     #[must_use]
     pub fn payload(&self) -> &[u8] {
-        debug_assert!(
-            (self.bytes.len() as u64).is_multiple_of(block::ALIGN),
-            "a block is padded"
-        );
+        self.assert_invariants();
         &self.bytes[block::HEADER_BYTES..][..self.header.payload_len as usize]
     }
 
     /// Returns the payload without copying the header.
     #[must_use]
     pub fn into_payload(mut self) -> Vec<u8> {
+        self.assert_invariants();
         self.bytes
             .truncate(block::HEADER_BYTES + self.header.payload_len as usize);
         self.bytes.drain(..block::HEADER_BYTES);
@@ -159,6 +171,10 @@ impl Volume {
         }
         let written = found.iter().map(FoundInstance::generation);
         let seen = written.fold(chosen.superblock.generation, Generation::max);
+        debug_assert!(
+            !found.is_empty() && found.len() <= INSTANCES_MAX + 1,
+            "a volume has a first instance, and few further ones"
+        );
         let mut generation = seen;
         if !options.read_only {
             generation = seen.next();
@@ -172,6 +188,11 @@ impl Volume {
             }
         }
         let superblock = chosen.superblock;
+        assert_eq!(
+            generation > seen,
+            !options.read_only,
+            "each open for writing has a generation of its own"
+        );
         let areas = superblock.areas;
         let core = Core::new(device, &superblock, generation, options.read_only);
         let zones = Arc::new(Zones::new(&areas));
@@ -190,6 +211,7 @@ impl Volume {
         let mut all = all.map(|(number, found)| found.open(&shared, options.durability, number));
         let mut first = all.next().expect("a volume has a first instance");
         first.further = all.collect();
+        debug_assert!(first.volume.is_first(), "the others are further ones");
         Ok(first)
     }
 
@@ -309,6 +331,10 @@ impl Volume {
             return Ok(());
         }
         [superblock.version, superblock.readable] = raised;
+        debug_assert!(
+            superblock.readable >= version,
+            "what does not know the version refuses the volume"
+        );
         superblocks::write_both(&self.shared.core, &superblock)
     }
 
@@ -331,6 +357,11 @@ impl Volume {
             return Ok(());
         }
         superblock.incompatible |= incompatible;
+        debug_assert_eq!(
+            superblock.incompatible & !FEATURES_INCOMPATIBLE,
+            0,
+            "this program can open the volume again"
+        );
         superblocks::write_both(&self.shared.core, &superblock)
     }
 
@@ -416,6 +447,10 @@ impl Volume {
     pub fn seal_block(&self, buffer: &mut Vec<u8>, kind: BlockKind, flags: u8, addr: u64) {
         assert!(buffer.len() >= block::HEADER_BYTES, "room for the header");
         let payload_len = buffer.len() - block::HEADER_BYTES;
+        assert!(
+            payload_len <= block::PAYLOAD_BYTES_MAX,
+            "a block is bounded"
+        );
         let padded = usize_from(block::block_bytes(payload_len as u64));
         buffer.resize(padded, 0);
         self.seal_block_in(buffer, payload_len, kind, flags, addr);
@@ -513,6 +548,10 @@ impl Volume {
             self.is_in_zones(extent.addr, extent.len),
             "tables are in zones"
         );
+        debug_assert!(
+            self.is_allocated(extent.addr, extent.len),
+            "no live byte becomes zero"
+        );
         Ok(core.device.prepare(extent.addr, extent.len)?)
     }
 
@@ -536,7 +575,9 @@ impl Volume {
         let mut bytes = vec![0; usize_from(len_bytes)];
         self.shared.core.read(addr, &mut bytes)?;
         let (header, _) = self.check_block(&bytes, addr, kind)?;
-        Ok(Block { header, bytes })
+        let block = Block { header, bytes };
+        block.assert_invariants();
+        Ok(block)
     }
 
     /// Reads raw bytes of the zones, possibly several blocks. Check each with
@@ -586,12 +627,10 @@ impl Volume {
     }
 
     fn check_in_zones(&self, addr: u64, len_bytes: u64) -> Result<(), VolumeError> {
-        let areas = &self.shared.core.areas;
-        let end = addr.saturating_add(len_bytes);
-        if addr < areas.zones_at || end > self.shared.core.zones_end() {
-            return Err(outside("blocks", addr, len_bytes));
+        match self.is_in_zones(addr, len_bytes) {
+            true => Ok(()),
+            false => Err(outside("blocks", addr, len_bytes)),
         }
-        Ok(())
     }
 
     /// Checks a block that was read from `addr`: `bytes` is exactly the padded block.
@@ -604,8 +643,16 @@ impl Volume {
         addr: u64,
         kind: BlockKind,
     ) -> Result<(BlockHeader, &'a [u8]), VolumeError> {
-        block::open(bytes, self.shared.core.salt, kind, addr)
-            .map_err(|error| VolumeError::from_format(kind.name(), addr, error))
+        let opened = block::open(bytes, self.shared.core.salt, kind, addr);
+        let (header, payload) =
+            opened.map_err(|error| VolumeError::from_format(kind.name(), addr, error))?;
+        debug_assert_eq!((header.kind, header.addr), (kind, addr), "as it was sealed");
+        debug_assert_eq!(
+            payload.len(),
+            header.payload_len as usize,
+            "as much as was sealed"
+        );
+        Ok((header, payload))
     }
 
     /// Reports whether all pages of these bytes are allocated. For assertions.

@@ -151,6 +151,7 @@ impl WriteOutDuty {
             }
         }
         let seen = store.counters.commits.get();
+        debug_assert!(seen >= self.commits, "counters rise");
         if seen != self.commits {
             self.commits = seen;
             self.quiet_since = now;
@@ -217,6 +218,7 @@ impl CompactionDuty {
     pub(crate) fn look(&mut self, store: &Store) {
         let clock = &store.options.clock;
         let now = clock.monotonic();
+        debug_assert!(now >= self.looked_again_at, "time goes on");
         if now.saturating_sub(self.looked_again_at) >= 10 * IDLE_AFTER {
             self.looked_again_at = now;
             self.defrag.forget();
@@ -226,6 +228,7 @@ impl CompactionDuty {
         debug_assert!(now >= self.in_order_since, "time goes on");
         let is_idle = now.saturating_sub(self.in_order_since) >= IDLE_AFTER;
         let write_outs = store.counters.write_outs.get();
+        debug_assert!(write_outs >= self.write_outs, "counters rise");
         if std::mem::replace(&mut self.write_outs, write_outs) != write_outs {
             self.written_at = Some(now);
         }

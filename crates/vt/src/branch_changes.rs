@@ -53,6 +53,7 @@ impl Store {
         self.trees.install(&mut installer, edit)?;
         self.branches.add(ids.iter().copied().zip(holds));
         self.committer.lock().trees.extend(ids.iter().copied());
+        debug_assert_eq!(ids.len(), branches.len(), "each branch has a tree");
         Ok(ids)
     }
 
@@ -95,6 +96,7 @@ impl Store {
             keys.dedup();
             keys.truncate(count_max);
         }
+        debug_assert!(keys.len() <= count_max, "no more than asked for");
         Ok(keys)
     }
 
@@ -216,6 +218,7 @@ fn new_branches(
             return Err(KvError::TreeExists((*name).to_owned()));
         }
         check_branch_depth(version.branch_depth(*parent) + 1)?;
+        debug_assert!(*parent < id, "a parent is older");
         infos.push(TreeInfo {
             id,
             name: (*name).to_owned(),

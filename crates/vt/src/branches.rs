@@ -44,6 +44,7 @@ impl Branches {
             if let Some(branch) = tree.info.branch {
                 let ranges = tree.info.branch_ranges.clone();
                 let hold = snapshots.take_for_branch(branch.seqno, branch.parent, ranges);
+                debug_assert_eq!(hold.seqno(), branch.seqno, "the branch's moment is held");
                 holds.insert(tree.info.id, hold);
             }
         }
@@ -61,6 +62,10 @@ impl Branches {
 
     /// Takes over what holds the moments of new branches.
     pub(crate) fn add(&self, new: impl Iterator<Item = (TreeId, Arc<Hold>)>) {
+        let new = new.inspect(|(tree, hold)| {
+            let is_older = |parent: TreeId| parent < *tree;
+            debug_assert!(hold.parent().is_some_and(is_older), "a parent is older");
+        });
         self.holds.lock().extend(new);
     }
 

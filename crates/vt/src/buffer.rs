@@ -111,6 +111,14 @@ impl Buffer {
         promised.saturating_sub(state.used_bytes)
     }
 
+    /// Space that commits have used up and that is not promised: after a replay of the log on a
+    /// full store, where the promises of the last life could not be made again.
+    pub(crate) fn lacking_bytes(&self) -> u64 {
+        let state = self.state.lock();
+        let promised = state.room.as_ref().map_or(0, Reservation::bytes);
+        state.used_bytes.saturating_sub(promised)
+    }
+
     /// Promised space that commits have used up for value blocks of whole pages.
     pub(crate) fn page_bytes(&self) -> u64 {
         self.state.lock().page_bytes

@@ -37,6 +37,9 @@ const ROUNDS_MAX: u8 = 3;
 /// What a cached block costs beside its own bytes.
 const SLOT_BYTES: usize = 96;
 
+// A shard is found by a mask.
+const _: () = assert!(SHARDS_MAX.is_power_of_two());
+
 /// Which block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct BlockKey {
@@ -109,7 +112,7 @@ impl Hasher for KeyHasher {
 }
 
 #[derive(Debug)]
-struct Slot {
+struct CacheSlot {
     key: BlockKey,
     block: CachedBlock,
     bytes: usize,
@@ -119,7 +122,7 @@ struct Slot {
     is_probationary: AtomicBool,
 }
 
-impl Slot {
+impl CacheSlot {
     fn new(key: BlockKey, block: CachedBlock, expectation: Expectation) -> Self {
         let rounds = match expectation {
             Expectation::Often => ROUNDS_MAX,
@@ -148,6 +151,7 @@ impl Slot {
             self.is_probationary.store(false, Ordering::Relaxed);
         }
         let before = self.rounds.load(Ordering::Relaxed);
+        debug_assert!(before <= ROUNDS_MAX, "rounds are bounded");
         let after = (before + rounds).min(ROUNDS_MAX);
         if after != before {
             self.rounds.store(after, Ordering::Relaxed);
@@ -158,7 +162,7 @@ impl Slot {
 #[derive(Debug, Default)]
 struct Shard {
     by_key: HashMap<BlockKey, usize, BuildHasherDefault<KeyHasher>>,
-    slots: Vec<Slot>,
+    slots: Vec<CacheSlot>,
     hand: usize,
     /// Where blocks that were written look for the next that they may displace.
     displacer: usize,
@@ -166,7 +170,7 @@ struct Shard {
 }
 
 impl Shard {
-    fn remove(&mut self, at: usize) -> Slot {
+    fn remove(&mut self, at: usize) -> CacheSlot {
         let slot = self.slots.swap_remove(at);
         let found = self.by_key.remove(&slot.key);
         debug_assert_eq!(found, Some(at), "a block is found where it is");
@@ -178,7 +182,7 @@ impl Shard {
         slot
     }
 
-    fn add(&mut self, slot: Slot) {
+    fn add(&mut self, slot: CacheSlot) {
         let before = self.by_key.insert(slot.key, self.slots.len());
         debug_assert!(before.is_none(), "a block is there once");
         self.bytes += slot.bytes;
@@ -192,7 +196,7 @@ impl Shard {
 
     /// Takes blocks out until at most `bytes_max` are left, and hands them over, so that they are
     /// dropped outside of the lock.
-    fn shrink(&mut self, bytes_max: usize, out: &mut Vec<Slot>) {
+    fn shrink(&mut self, bytes_max: usize, out: &mut Vec<CacheSlot>) {
         while self.bytes > bytes_max {
             debug_assert!(!self.slots.is_empty(), "bytes are those of blocks");
             if self.hand >= self.slots.len() {
@@ -237,6 +241,7 @@ impl BlockCache {
         } else {
             count.next_power_of_two() / 2
         };
+        assert!(count.is_power_of_two(), "a shard is found by a mask");
         Self {
             shards: (0..count).map(|_| Apart::default()).collect(),
             bytes: Apart::default(),
@@ -256,7 +261,7 @@ impl BlockCache {
         self
     }
 
-    /// Who reads ahead.
+    /// The threads that read ahead.
     pub(crate) const fn readers(&self) -> &Readers {
         &self.readers
     }
@@ -378,6 +383,7 @@ impl BlockCache {
     fn find(&self, key: &BlockKey, rounds: u8) -> Option<CachedBlock> {
         let shard = self.shard(key).read();
         let slot = &shard.slots[*shard.by_key.get(key)?];
+        debug_assert_eq!(slot.key, *key, "the map leads to the block");
         slot.note(rounds);
         Some(slot.block.clone())
     }
@@ -391,7 +397,7 @@ impl BlockCache {
 
     /// Keeps a block. One that is too large for a shard is not kept.
     pub(crate) fn insert(&self, key: BlockKey, block: CachedBlock, expectation: Expectation) {
-        let slot = Slot::new(key, block, expectation);
+        let slot = CacheSlot::new(key, block, expectation);
         let bytes = slot.bytes;
         let mut out = Vec::new();
         let mut shard = self.shard(&key).write();

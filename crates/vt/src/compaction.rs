@@ -27,7 +27,7 @@ mod scheduler;
 mod stitch;
 mod superseded_scan;
 
-pub(crate) use distill::{DistillRules, Kept, distill};
+pub(crate) use distill::{DistillRules, Distilled, distill};
 pub(crate) use fragments::{Fragments, Hidden};
 pub(crate) use lazy::Level0Debt;
 pub(crate) use moving::{MovedTable, Placing};

@@ -200,8 +200,13 @@ impl Member {
             if batch.is_empty() || !can_free_any(self.volume.zones(), &victims) {
                 return Ok(true);
             }
+            debug_assert!(
+                batch.iter().all(|victim| !tried.contains(&victim.zone)),
+                "a zone is tried once"
+            );
             tried.extend(batch.iter().map(|candidate| candidate.zone));
             let live: u64 = batch.iter().map(|candidate| candidate.live).sum();
+            debug_assert!(live <= left, "a batch is a part of all victims");
             if !self.evacuate(&batch, true, &mut || watch(done, done + left))? {
                 return Ok(false);
             }
@@ -220,6 +225,7 @@ impl Member {
         let Some(best) = victims.iter().find(has_place) else {
             return Ok(false);
         };
+        debug_assert!(!tried.contains(&best.zone), "a zone is tried once");
         tried.insert(best.zone);
         self.evacuate(&[*best], true, &mut || true)
     }
@@ -281,6 +287,10 @@ impl IdleDefrag {
         else {
             return Ok(());
         };
+        debug_assert!(
+            !self.tried.contains(&candidate.zone),
+            "a zone is tried once"
+        );
         self.tried.insert(candidate.zone);
         let mut goes_on = || {
             // A table at a time, with a rest after each.

@@ -86,8 +86,8 @@ impl DirectRun {
         size_of::<Self>() + entries + self.extents.capacity() * size_of::<Run>()
     }
 
-    /// Says that it was written out, durably: `taken` (sorted) has what `successors` took over. The
-    /// rest is given back when the last reader is gone.
+    /// It was written out, durably: `taken` (sorted) has what `successors` took over. The rest is
+    /// given back when the last reader is gone.
     fn leave(&self, volume: &Arc<Volume>, taken: &[Run], successors: &[Arc<TableHandle>]) {
         let left = subtract(&self.extents, taken);
         let left_behind = LeftBehind::new(volume, left, successors.to_vec());
@@ -146,6 +146,11 @@ impl DirectRuns {
         of_tree.push(Arc::new(run));
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.count.fetch_add(1, Ordering::Release);
+        debug_assert_eq!(
+            self.count(),
+            runs.values().map(Vec::len).sum::<usize>(),
+            "each is counted"
+        );
     }
 
     /// How many there are beside the memtable.
@@ -205,8 +210,8 @@ impl DirectRuns {
         coalesce(extents)
     }
 
-    /// Says that they were written out, durably: `taken` (sorted) has what `successors` took over.
-    /// The rest is given back when the last reader is gone.
+    /// They were written out, durably: `taken` (sorted) has what `successors` took over. The rest
+    /// is given back when the last reader is gone.
     pub(crate) fn leave(
         &self,
         volume: &Arc<Volume>,

@@ -120,6 +120,10 @@ impl VtEngine {
     ) -> Result<Box<dyn Scan + '_>, KvError> {
         let complete = Seqno(self.visible.load(Ordering::Acquire));
         let (view, seqno) = self.reading((tree, Guarded::Range(range)), at)?;
+        debug_assert!(
+            at.is_some() || complete <= seqno,
+            "visible commits stay visible"
+        );
         self.store.cache.counters().add(ReadCount::Scans, 1);
         let seqnos = (seqno, complete);
         let scan = VtScan::new(&self.reads, view, tree, range, way, seqnos)?;
@@ -199,7 +203,9 @@ impl Engine for VtEngine {
     }
 
     fn changed_keys(&self, guards: &Guards, count_max: usize) -> Result<Vec<ChangedKey>, KvError> {
-        self.store.committer.changed_keys(guards, count_max)
+        let changed = self.store.committer.changed_keys(guards, count_max)?;
+        debug_assert!(changed.len() <= count_max, "no more than asked for");
+        Ok(changed)
     }
 
     fn keys_between(
@@ -211,11 +217,22 @@ impl Engine for VtEngine {
     ) -> Result<Vec<Vec<u8>>, KvError> {
         let complete = Seqno(self.visible.load(Ordering::Acquire));
         let (view, up_to) = self.reading((tree, Guarded::Range(range)), to)?;
+        debug_assert!(
+            to.is_some() || complete <= up_to,
+            "visible commits stay visible"
+        );
         let (of, seqnos) = ((&view, tree), (up_to, complete));
         let hold = self.store.snapshots.own(from);
         let hold =
             hold.ok_or_else(|| KvError::Invalid("a snapshot of another store".to_owned()))?;
-        self.reads.keys_between(of, range, hold, seqnos, count_max)
+        let keys = self
+            .reads
+            .keys_between(of, range, hold, seqnos, count_max)?;
+        debug_assert!(
+            keys.is_sorted_by(|key, next| key < next),
+            "each once, in order"
+        );
+        Ok(keys)
     }
 
     fn upserts(&self) -> &UpsertRegistry {
@@ -250,7 +267,8 @@ impl Engine for VtEngine {
     }
 
     fn open_pin(&self, name: &str) -> Result<Snapshot, KvError> {
-        let (_, hold) = self.store.pins.find(name)?;
+        let (pin, hold) = self.store.pins.find(name)?;
+        debug_assert_eq!(pin.seqno, hold.seqno(), "the pin's moment is held");
         Ok(hold.snapshot())
     }
 
@@ -263,7 +281,9 @@ impl Engine for VtEngine {
     }
 
     fn narrow_pin(&self, name: &str, ranges: &PinRanges) -> Result<PinInfo, KvError> {
-        self.store.narrow_pin(name, ranges)
+        let pin = self.store.narrow_pin(name, ranges)?;
+        debug_assert_eq!(pin.name, name, "the pin keeps its name");
+        Ok(pin)
     }
 
     fn branch_trees(
@@ -271,7 +291,9 @@ impl Engine for VtEngine {
         branches: &[NewBranch<'_>],
         at: Option<&Snapshot>,
     ) -> Result<Vec<TreeId>, KvError> {
-        self.store.branch_trees(branches, at)
+        let made = self.store.branch_trees(branches, at)?;
+        debug_assert_eq!(made.len(), branches.len(), "a tree for each");
+        Ok(made)
     }
 
     fn branch_keys(
@@ -280,7 +302,12 @@ impl Engine for VtEngine {
         after: Option<&[u8]>,
         count_max: usize,
     ) -> Result<Vec<Vec<u8>>, KvError> {
-        self.store.branch_keys(branch, after, count_max)
+        let keys = self.store.branch_keys(branch, after, count_max)?;
+        debug_assert!(
+            after.is_none_or(|after| keys.iter().all(|key| key.as_slice() > after)),
+            "only what comes after"
+        );
+        Ok(keys)
     }
 
     fn branch_deleted_ranges(&self, branch: TreeId) -> Result<Vec<DeletedRange>, KvError> {
@@ -326,7 +353,9 @@ impl Engine for VtEngine {
         let (view, seqno) = self.reading_all(tree, on, at)?;
         let gets = &self.store.cache.counters();
         gets.add(ReadCount::Gets, keys.len() as u64);
-        Ok(self.reads.get_many_in(&view, tree, keys, seqno)?)
+        let values = self.reads.get_many_in(&view, tree, keys, seqno)?;
+        debug_assert_eq!(values.len(), keys.len(), "a value or none for each key");
+        Ok(values)
     }
 
     fn scan(
@@ -371,7 +400,14 @@ impl Engine for VtEngine {
         holders: &[Holder<'_>],
         watch: &mut dyn FnMut(u64, u64) -> bool,
     ) -> Result<Option<Vec<u64>>, KvError> {
-        self.store.exclusive_space(holders, watch)
+        let shares = self.store.exclusive_space(holders, watch)?;
+        debug_assert!(
+            shares
+                .as_ref()
+                .is_none_or(|shares| shares.len() == holders.len()),
+            "each holder has its bytes"
+        );
+        Ok(shares)
     }
 
     fn range_space(

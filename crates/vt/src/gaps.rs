@@ -44,6 +44,8 @@ const RUNS_MAX: usize = 4;
 /// Rows of deletes that wait for a look.
 const HINTS_MAX: usize = 16;
 
+const _: () = assert!(TREE_GAPS_MAX <= GAPS_MAX);
+
 /// No reader of `seqno` or later finds anything from `start` on and before `end`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Gap {
@@ -82,6 +84,7 @@ impl Gap {
 
     /// Both, which touch, as one.
     fn joined(&self, other: &Self) -> Self {
+        debug_assert!(self.touches(other), "nothing is between them");
         let end = match (&self.end, &other.end) {
             (Some(a), Some(b)) => Some(a.max(b)),
             _ => None,
@@ -96,6 +99,11 @@ impl Gap {
 
     /// What is left of it around a key in it.
     fn without(&self, key: &[u8]) -> impl Iterator<Item = Self> {
+        debug_assert!(self.holds(key), "the key parts it");
+        debug_assert!(
+            self.parted <= PARTED_MAX,
+            "a gap parted more often is given up"
+        );
         let parted = self.parted + 1;
         let before = (*self.start < *key).then(|| Self {
             end: Some(key.into()),
@@ -126,6 +134,10 @@ pub(crate) type TreeGaps = Arc<Vec<Gap>>;
 pub(crate) fn gap_at<'a>(gaps: &'a [Gap], key: &[u8], seqno: Seqno) -> Option<&'a Gap> {
     let after = gaps.partition_point(|gap| *gap.start <= *key);
     let gap = gaps[..after].last()?;
+    debug_assert!(
+        gaps.get(after).is_none_or(|next| !next.touches(gap)),
+        "gaps do not touch"
+    );
     (gap.holds(key) && gap.seqno <= seqno).then_some(gap)
 }
 
@@ -136,11 +148,11 @@ pub(crate) struct Gaps {
     is_any: AtomicBool,
     /// Longest keys, together, of a gap that is kept.
     gap_bytes_max: usize,
-    state: Mutex<State>,
+    state: Mutex<GapsState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct GapsState {
     trees: BTreeMap<TreeId, TreeGaps>,
     /// Announced, not confirmed yet.
     announced: Vec<(u64, TreeId, Gap)>,
@@ -197,6 +209,13 @@ impl Gaps {
         let mut state = self.state.lock();
         self.is_any.store(true, Ordering::Release);
         let number = state.next_number;
+        debug_assert!(
+            state
+                .announced
+                .iter()
+                .all(|(earlier, _, _)| *earlier < number),
+            "numbers of gaps rise"
+        );
         state.next_number += 1;
         state.announced.push((number, tree, gap));
         number
@@ -262,6 +281,10 @@ impl Gaps {
                 let is_kept = |gap: &Gap| gap.key_bytes() <= self.gap_bytes_max;
                 let parts: Vec<Gap> = gaps[at].without(key).filter(is_kept).collect();
                 Arc::make_mut(gaps).splice(at..=at, parts);
+                debug_assert!(
+                    gaps.windows(2).all(|pair| !pair[0].touches(&pair[1])),
+                    "gaps do not touch"
+                );
             }
         }
     }
@@ -277,6 +300,7 @@ impl Gaps {
     /// Takes note of a row of deletes. It joins the one before if it goes on from there. If too
     /// many wait it is dropped, and the first scan learns it.
     pub(crate) fn hint(&self, hint: Hint) {
+        debug_assert!(hint.first <= hint.last, "keys of a row rise");
         let hints = &mut self.state.lock().hints;
         let same = |h: &&mut Hint| h.tree == hint.tree && h.last == hint.first;
         if let Some(before) = hints.iter_mut().find(same) {
@@ -302,6 +326,7 @@ pub(crate) struct DeleteRuns {
 impl DeleteRuns {
     /// Takes note of a delete. Answers a row, each time that one has become long enough.
     pub(crate) fn delete(&mut self, tree: TreeId, key: &[u8], long: u64) -> Option<Hint> {
+        debug_assert!(self.runs.len() <= RUNS_MAX, "few rows are followed");
         let goes_on = |(run, _): &&(Hint, u64)| run.tree == tree && run.last.as_slice() < key;
         let nearest = self.runs.iter().filter(goes_on).map(|(run, _)| &run.last);
         let at = nearest

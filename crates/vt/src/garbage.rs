@@ -98,6 +98,10 @@ impl GarbageWalk {
             end: slice_end(tree, &self.start, weight_max),
             ..Bounds::default()
         };
+        debug_assert!(
+            bounds.end.as_ref().is_none_or(|end| bounds.start < *end),
+            "a slice has keys"
+        );
         Some((tree, bounds))
     }
 

@@ -202,6 +202,14 @@ impl HeldMoments {
 
     /// Returns all that are held.
     pub(crate) fn list(&self) -> HeldSeqnos {
+        debug_assert!(
+            self.of_trees.values().all(|own| !own.counts.is_empty()),
+            "a tree is listed while a moment of it is held"
+        );
+        debug_assert!(
+            self.of_ranges.values().all(|held| !held.is_empty()),
+            "a tree is listed while ranges of it are held"
+        );
         let seqnos = |scope: &ScopeMoments| scope.counts.keys().copied().collect();
         let trees = self.of_trees.iter();
         HeldSeqnos {

@@ -38,6 +38,10 @@ pub(crate) fn open(mut opened: Opened, options: &VtOptions) -> Result<Arc<VtEngi
     for opened in std::iter::once(opened).chain(further) {
         stores.push(prepare(opened, &options, &pool)?);
     }
+    assert!(
+        stores[0].volume.is_first(),
+        "the first instance opens first"
+    );
     for store in &stores {
         recovery::begin(store).map_err(|error| of_instance(&store.volume, error))?;
     }
@@ -132,6 +136,10 @@ impl VtEngine {
         let made = made?;
         further.push(Arc::clone(&made));
         further.sort_by(|a, b| a.name().cmp(b.name()));
+        debug_assert!(
+            further.is_sorted_by(|engine, next| engine.name() < next.name()),
+            "each instance has a name of its own"
+        );
         Ok(made)
     }
 

@@ -48,6 +48,7 @@ impl MergeIter {
 
     /// True if input `a` comes before input `b` in the direction of travel.
     fn leads(&self, a: usize, b: usize) -> bool {
+        debug_assert_ne!(a, b, "an input is in the heap once");
         let order = cmp_entries(&self.entry(a), &self.entry(b)).then(a.cmp(&b));
         match self.heading {
             Heading::Forward => order.is_lt(),
@@ -82,6 +83,12 @@ impl MergeIter {
         for at in (0..self.heap.len() / 2).rev() {
             self.sift_down(at);
         }
+        debug_assert!(self.is_heap(), "no input leads the one above it");
+    }
+
+    fn is_heap(&self) -> bool {
+        let leads = |at: usize| self.leads(self.heap[at], self.heap[(at - 1) / 2]);
+        !(1..self.heap.len()).any(leads)
     }
 
     /// Moves every input but the top one to its entry next to the current one on the other side.
@@ -116,6 +123,7 @@ impl MergeIter {
         if self.heading != heading {
             self.turn(heading)?;
         }
+        debug_assert_eq!(self.heading, heading, "all inputs go the same way");
         let top = self.heap[0];
         let result = match heading {
             Heading::Forward => self.inputs[top].next(),

@@ -1,7 +1,7 @@
 //! Readers of dropped pins, which keep a view of trees that are about to go.
 //!
 //! Invariant: a reader that sees a tree has a view with it, from before the tree is dropped until
-//! the reader ends, or until [`Kept::take_back`] when the tree stays.
+//! the reader ends, or until [`KeptViews::take_back`] when the tree stays.
 
 use crate::buffer::Buffer;
 use crate::snapshots::Hold;
@@ -12,9 +12,9 @@ use std::sync::Arc;
 use stitch_base::TreeId;
 
 /// Readers that were given a view.
-pub(crate) struct Kept(Vec<Arc<Hold>>);
+pub(crate) struct KeptViews(Vec<Arc<Hold>>);
 
-impl Kept {
+impl KeptViews {
     /// Gives the readers of dropped pins a view of trees that are about to go. `view` has them.
     pub(crate) fn give(view: &View, readers: Vec<Arc<Hold>>, trees: &[TreeId]) -> Self {
         let is_there = |tree: &TreeId| view.version.trees.contains_key(tree);

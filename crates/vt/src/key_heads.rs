@@ -27,9 +27,11 @@ impl Common {
         let (first, rest) = bytes.split_at(bytes.len().min(size_of::<u128>()));
         let unused_bits = 8 * (size_of::<u128>() - first.len());
         let mask = u128::MAX.checked_shl(u32::try_from(unused_bits).expect("at most 128"));
+        let (first, mask) = (first_bytes(first), mask.unwrap_or(0));
+        debug_assert_eq!(first & !mask, 0, "behind the first bytes are zeros");
         Self {
-            first: first_bytes(first),
-            mask: mask.unwrap_or(0),
+            first,
+            mask,
             len_bytes: bytes.len(),
             rest: rest.into(),
         }

@@ -94,7 +94,12 @@ impl KeyMoments {
     /// Returns the first key after `key` that may have other moments; `None` if no key has.
     fn next_change(&self, key: &[u8]) -> Option<&[u8]> {
         let changes = self.ranged.iter().filter_map(|(_, r)| r.next_change(key));
-        changes.min()
+        let next = changes.min();
+        debug_assert!(
+            next.is_none_or(|next| next > key),
+            "a change comes after the key"
+        );
+        next
     }
 
     /// Returns the moments as a table with a shift stores them.

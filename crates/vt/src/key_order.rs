@@ -58,7 +58,7 @@ pub(crate) struct StepRules<'a> {
 }
 
 /// An order step, before and after it was run.
-struct Step {
+struct OrderStep {
     tree: TreeId,
     level: usize,
     /// The table that is written anew.
@@ -110,7 +110,7 @@ impl KeyOrder {
         version: &Version,
         bytes_max: u64,
         is_worth: &dyn Fn(&TableHandle, u64) -> bool,
-    ) -> Result<Option<(Step, Plan)>, VtError> {
+    ) -> Result<Option<(OrderStep, Plan)>, VtError> {
         let (level, table, found) = loop {
             let scattered = self.scattered.lock().clone();
             let state = self.compactor.scheduler.lock();
@@ -131,9 +131,9 @@ impl KeyOrder {
         }
         debug_assert!(
             found.kept_bytes <= found.bytes,
-            "what is moved is scattered"
+            "moved bytes are scattered ones"
         );
-        let step = Step {
+        let step = OrderStep {
             tree: table.meta().tree,
             level,
             input: table.meta().id,
@@ -141,12 +141,20 @@ impl KeyOrder {
             scattered_bytes: found.bytes,
             moved_bytes: found.kept_bytes,
         };
+        debug_assert!(
+            step.before.contains(&step.input),
+            "the table is one of its level"
+        );
         let plan = order_plan(version, (level, &table), found.extents);
         Ok(plan.map(|plan| (step, plan)))
     }
 
     /// Measures what a step has made. Where it gained too little, the tables are given up.
-    fn note_ordered(&self, step: &Step) {
+    fn note_ordered(&self, step: &OrderStep) {
+        debug_assert!(
+            step.moved_bytes <= step.scattered_bytes,
+            "moved bytes are scattered ones"
+        );
         let version = self.compactor.views.version();
         let after = level_ids(&version, step.tree, step.level);
         let is_made = |t: &TableHandle| {
@@ -200,6 +208,7 @@ impl KeyOrder {
             self.note_scattered(table.meta().id, self.scattered_bytes_of(&table));
             count += 1;
         }
+        debug_assert!(count <= most, "no more than asked for");
         count
     }
 

@@ -56,6 +56,7 @@ impl SmallestKeys {
         if self.keys.len() > self.count_max {
             self.keys.pop_last();
         }
+        debug_assert!(self.keys.len() <= self.count_max, "the largest make way");
         true
     }
 

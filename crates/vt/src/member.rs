@@ -148,7 +148,7 @@ impl Member {
         }
     }
 
-    /// Says whose error it is, where that is another store.
+    /// The error, with the instance's name where it is another store's.
     pub(crate) fn named(&self, store: &Self, error: VtError) -> VtError {
         match std::ptr::eq(self, store) {
             true => error,

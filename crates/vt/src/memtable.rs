@@ -86,12 +86,15 @@ impl Memtable {
 
     /// Adds an entry. No entry has the same tree, key and sequence number yet.
     pub(crate) fn insert(&self, tree: TreeId, entry: &EntryRef<'_>) {
+        debug_assert!(entry.seqno > Seqno(0), "0 is before every write");
         self.marks.add(tree);
         self.entries.insert(tree, entry);
     }
 
     /// Adds a put whose value lies in a value block; see [`Self::insert`].
     pub(crate) fn insert_placed(&self, tree: TreeId, entry: &IndexEntry) {
+        debug_assert!(entry.is_value, "a value block");
+        debug_assert_eq!(entry.min_seqno, entry.max_seqno, "one version");
         let place = Place::of(entry).encode();
         self.marks.add(tree);
         self.entries
@@ -105,7 +108,12 @@ impl Memtable {
 
     /// The oldest entry of a key: the one that [`Self::around`] finds before the next key.
     pub(crate) fn oldest(&self, tree: TreeId, key: &[u8]) -> Option<Neighbour<'_>> {
-        self.entries.oldest(tree, key)
+        let oldest = self.entries.oldest(tree, key);
+        debug_assert!(
+            oldest.is_none_or(|oldest| oldest.key() == key),
+            "of the key"
+        );
+        oldest
     }
 
     /// The entry next after all of a key.
@@ -115,6 +123,7 @@ impl Memtable {
 
     /// Adds a range delete.
     pub(crate) fn insert_range_delete(&self, tree: TreeId, delete: RangeDelete) {
+        debug_assert!(delete.seqno > Seqno(0), "0 is before every write");
         let mut sets = self.range_deletes.write();
         let set = sets.entry(tree).or_default();
         let before = set.bytes();
@@ -262,6 +271,10 @@ impl MemtableIter {
             .cursor
             .place()
             .and_then(|place| Some(Place::decode(place).entry(&self.current()?)));
+        debug_assert!(
+            self.carried.as_ref().is_none_or(|block| block.is_value),
+            "only value blocks have a place"
+        );
         Ok(())
     }
 }

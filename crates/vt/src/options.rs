@@ -211,7 +211,7 @@ impl Sizes {
         // Without threads, reads do not read ahead.
         let ahead = if options.background { memory / 8 } else { 0 };
         let reserve = (8 * table + 4 * memtable).min(zones_bytes / 8);
-        Self {
+        let sizes = Self {
             memtable,
             direct: 4 * memtable,
             log_share: log_bytes / 4,
@@ -231,7 +231,27 @@ impl Sizes {
                 input_bytes_max: (16 * table).max(10 * memtable),
                 cost_max: u64::MAX,
             },
-        }
+        };
+        sizes.assert_invariants(zones_bytes);
+        sizes
+    }
+
+    /// Asserts that the sizes fit each other and the zones.
+    fn assert_invariants(&self, zones_bytes: u64) {
+        assert!(self.reserve <= zones_bytes / 8, "most space is for data");
+        assert!(
+            self.cache_min <= self.cache,
+            "the cache gives way to lists of tables down to its least"
+        );
+        assert!(
+            self.pick.level0_tables <= self.level0_tables_max,
+            "a lazy level 0 has more tables"
+        );
+        assert!(self.pick.fanout >= 2, "levels grow");
+        assert!(
+            self.pick.level0_batch >= self.level0_tables_max,
+            "a full level 0 is one batch"
+        );
     }
 }
 
@@ -241,11 +261,13 @@ impl Sizes {
     pub(crate) fn resized(self, options: &VtOptions, zones_bytes: u64, log_bytes: u64) -> Self {
         let fresh = Self::new(options, zones_bytes, log_bytes);
         let reserve = 8 * fresh.pick.table_bytes + 4 * self.memtable;
-        Self {
+        let sizes = Self {
             reserve: reserve.min(zones_bytes / 8),
             pick: fresh.pick,
             ..self
-        }
+        };
+        sizes.assert_invariants(zones_bytes);
+        sizes
     }
 }
 

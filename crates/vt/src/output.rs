@@ -2,7 +2,7 @@
 //! deletes. What was not installed gives its space back.
 
 use crate::VtError;
-use crate::compaction::Kept;
+use crate::compaction::Distilled;
 use crate::entry::{EntryRef, RangeDelete};
 use crate::key_moments::KeyMoments;
 use crate::range_delete::note_steps;
@@ -58,6 +58,7 @@ impl<'a> Outputs<'a> {
         rules: OutputRules,
         range_deletes: Vec<RangeDelete>,
     ) -> Self {
+        debug_assert!(rules.cuts.is_sorted(), "cuts are in order");
         debug_assert!(
             range_deletes
                 .windows(2)
@@ -77,10 +78,10 @@ impl<'a> Outputs<'a> {
     }
 
     /// Adds what distilling left.
-    pub(crate) fn keep(&mut self, kept: Kept<'_>) -> Result<(), VtError> {
+    pub(crate) fn keep(&mut self, kept: Distilled<'_>) -> Result<(), VtError> {
         match kept {
-            Kept::Entry(entry) => self.add(&entry),
-            Kept::Carried(block) => self.carry(block),
+            Distilled::Entry(entry) => self.add(&entry),
+            Distilled::Carried(block) => self.carry(block),
         }
     }
 
@@ -193,6 +194,12 @@ impl<'a> Outputs<'a> {
         for delete in going_on.into_iter().rev() {
             self.range_deletes.push_front(delete);
         }
+        debug_assert!(
+            self.range_deletes
+                .front()
+                .is_none_or(|delete| !begins_before(delete, next_key)),
+            "range deletes before the cut have a table"
+        );
         if let Some(mut writer) = self.writer.take() {
             let superseded = writer.take_superseded();
             if let Some(table) = writer.finish()? {

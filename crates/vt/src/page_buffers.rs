@@ -23,19 +23,22 @@ const WAITING_MAX: usize = 16;
 /// So many may wait and be in use together, however little memory there is.
 const COUNT_MIN: usize = 8;
 
+const _: () = assert!(KEPT_BYTES_MIN <= KEPT_BYTES && KEPT_BYTES <= KEPT_BYTES_MAX);
+const _: () = assert!(KEPT_BYTES_MAX.is_multiple_of(PAGE_BYTES));
+
 /// Buffers that were used, and will be again.
 #[derive(Clone, Debug)]
 pub(crate) struct PageBuffers(Arc<Home>);
 
 #[derive(Debug)]
 struct Home {
-    kept: Mutex<Kept>,
+    kept: Mutex<FreeBuffers>,
     /// How many wait and are in use at most, unless more are in use.
     count_max: usize,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct FreeBuffers {
     waiting: Vec<Vec<u8>>,
     /// How many are in use.
     used: usize,
@@ -75,6 +78,11 @@ impl PageBuffers {
         let bytes = waiting.unwrap_or_else(|| vec![0; room + PAGE_BYTES]);
         let start = bytes.as_ptr().align_offset(PAGE_BYTES);
         assert!(start + len <= bytes.len(), "it is long enough");
+        debug_assert_eq!(
+            bytes[start..].as_ptr().align_offset(PAGE_BYTES),
+            0,
+            "it begins at a page"
+        );
         PageBuffer {
             bytes,
             start,

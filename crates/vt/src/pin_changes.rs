@@ -2,7 +2,7 @@
 
 use crate::VtError;
 use crate::install::{Install, Installer};
-use crate::kept::Kept;
+use crate::kept::KeptViews;
 use crate::pins::Sight;
 use crate::signals::Worker;
 use crate::snapshots::Hold;
@@ -56,7 +56,9 @@ impl Store {
         // Every write that the pin sees is in the log: it is visible. The log is made durable
         // before the edit.
         self.install_pins(&mut installer, edit, Some(hold))?;
-        Ok(self.pins.find(name)?.0)
+        let (made, _) = self.pins.find(name)?;
+        debug_assert_eq!(made.id, id, "the name leads to the new pin");
+        Ok(made)
     }
 
     pub(crate) fn alter_pin(&self, name: &str, user: &[u8]) -> Result<(), KvError> {
@@ -123,12 +125,13 @@ impl Store {
         // Those also that snapshots have from before it was narrowed.
         let is_own = |hold: &&Arc<Hold>| hold.sight().is_some_and(|sight| sight.is_of(pin.id));
         let own: Vec<_> = readers.iter().filter(is_own).map(Arc::clone).collect();
-        let kept = Kept::give(&self.views.get(), readers, &edit.dropped_trees);
+        let kept = KeptViews::give(&self.views.get(), readers, &edit.dropped_trees);
         let installed = self.install_pins(&mut installer, edit, None);
         match &installed {
             Ok(()) => {
                 let sights = own.iter().filter_map(|hold| hold.sight());
                 sights.for_each(|sight| sight.end(&version));
+                debug_assert!(self.pins.find(name).is_err(), "the name is free again");
             }
             Err(_) => kept.take_back(),
         }

@@ -66,6 +66,10 @@ impl Sight {
         next_tree: TreeId,
         (scope, ranges): (PinScope, PinRanges),
     ) -> Self {
+        debug_assert!(
+            ranges.is_empty() || scope.trees().is_some(),
+            "a pin that was narrowed lists its trees"
+        );
         Self {
             id,
             next_tree,
@@ -185,11 +189,11 @@ impl Hold {
 /// The pins of a store.
 #[derive(Debug, Default)]
 pub(crate) struct Pins {
-    state: Mutex<State>,
+    state: Mutex<PinsState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct PinsState {
     records: PinRecords,
     /// One for each record.
     holds: BTreeMap<PinId, Arc<Hold>>,
@@ -239,7 +243,12 @@ impl Pins {
 
     /// Returns every pin, in the order of creation.
     pub(crate) fn list(&self) -> Vec<PinInfo> {
-        self.state.lock().records.iter().map(info).collect()
+        let infos: Vec<PinInfo> = self.state.lock().records.iter().map(info).collect();
+        debug_assert!(
+            infos.is_sorted_by(|pin, next| pin.id < next.id),
+            "numbers of pins rise"
+        );
+        infos
     }
 
     /// Returns a pin and what holds its moment.

@@ -52,7 +52,10 @@ impl<S> Pool<S> {
     /// Removes a member.
     pub(crate) fn remove(&self, member: &Arc<S>) {
         let is_other = |other: &Weak<S>| !std::ptr::eq(other.as_ptr(), Arc::as_ptr(member));
-        self.members.lock().retain(is_other);
+        let mut members = self.members.lock();
+        let before = members.len();
+        members.retain(is_other);
+        debug_assert_eq!(members.len() + 1, before, "a member leaves once");
     }
 
     /// Returns the sum over all members.

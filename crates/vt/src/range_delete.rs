@@ -54,6 +54,7 @@ impl RangeDeletes {
 
     /// The same set, read from a table with this shift.
     pub(crate) fn of_shift(self, shift: u64) -> Self {
+        debug_assert_eq!(self.shift, 0, "a set is shifted once");
         Self { shift, ..self }
     }
 
@@ -73,6 +74,10 @@ impl RangeDeletes {
             newest.extend(layer.deletes.iter().cloned());
         }
         layers.push(Arc::new(Layer::new(newest)));
+        debug_assert!(
+            layers.is_sorted_by(|layer, next| layer.deletes.len() > next.deletes.len()),
+            "layers are of falling size"
+        );
         let shift = self.shift;
         Self { layers, shift }
     }
@@ -97,7 +102,12 @@ impl RangeDeletes {
     pub(crate) fn newest_covering(&self, key: &[u8], max_seqno: Seqno) -> Option<Seqno> {
         note_steps(self.layers.len());
         let newest = |layer: &Arc<Layer>| layer.newest_at(layer.piece_of(key)?, max_seqno);
-        self.layers.iter().filter_map(newest).max()
+        let newest = self.layers.iter().filter_map(newest).max();
+        debug_assert!(
+            newest.is_none_or(|newest| newest <= max_seqno),
+            "the reader sees it"
+        );
+        newest
     }
 
     /// As [`Self::newest_covering`], and up to which key that holds.
@@ -172,6 +182,10 @@ fn narrow(count: usize) -> u32 {
 impl Layer {
     fn new(mut deletes: Vec<Arc<RangeDelete>>) -> Self {
         debug_assert!(!deletes.is_empty(), "a layer is not empty");
+        debug_assert!(
+            deletes.iter().all(|delete| is_range(delete)),
+            "ranges hold keys"
+        );
         note_steps(deletes.len());
         deletes.sort_by(|a, b| order(a).cmp(&order(b)));
         let mut layer = Self {
@@ -203,6 +217,10 @@ impl Layer {
             .collect();
         bounds.sort_by(|a, b| self.bound(*a).cmp(self.bound(*b)));
         bounds.dedup_by(|a, b| self.bound(*a) == self.bound(*b));
+        debug_assert!(
+            bounds.is_sorted_by(|a, b| self.bound(*a) < self.bound(*b)),
+            "each piece holds keys"
+        );
         debug_assert!(bounds.len() >= 2, "a range has two ends");
         self.bounds = bounds;
     }
@@ -219,6 +237,7 @@ impl Layer {
             let piece = |key: &[u8]| self.bounds.partition_point(|b| self.bound(*b) < key);
             let mut low = piece(&delete.start) + self.piece_count();
             let mut high = piece(&delete.end) + self.piece_count();
+            debug_assert!(low < high, "a range delete is over a piece");
             while low < high {
                 if low % 2 == 1 {
                     notes.push((narrow(low), Reverse(delete.seqno)));
@@ -245,6 +264,8 @@ impl Layer {
             self.node_starts.push(narrow(at));
         }
         self.seqnos = notes.into_iter().map(|(_, Reverse(seqno))| seqno).collect();
+        debug_assert_eq!(self.node_starts.len(), nodes + 1, "each node has its notes");
+        debug_assert_eq!(at, self.seqnos.len(), "each note is at a node");
     }
 
     fn weigh(&self) -> usize {
@@ -277,6 +298,7 @@ impl Layer {
 
     /// The newest range delete over a piece that is not newer than `max_seqno`.
     fn newest_at(&self, piece: usize, max_seqno: Seqno) -> Option<Seqno> {
+        debug_assert!(piece < self.piece_count(), "a piece of this layer");
         let mut node = piece + self.piece_count();
         let mut newest = None;
         while node > 0 {

@@ -24,7 +24,7 @@ const THREADS_MAX: usize = 4;
 /// A thread without tasks ends after so long.
 const IDLE_AFTER: Duration = Duration::from_secs(2);
 
-enum State<A> {
+enum TaskState<A> {
     Waiting(Box<dyn FnOnce() -> A + Send>),
     Running,
     Done(A),
@@ -33,7 +33,7 @@ enum State<A> {
 
 /// A piece of work, which is done once.
 struct Task<A> {
-    state: Mutex<State<A>>,
+    state: Mutex<TaskState<A>>,
     is_done: Condvar,
 }
 
@@ -52,16 +52,22 @@ trait Runnable: Send + Sync {
 impl<A: Send> Runnable for Task<A> {
     fn run(&self) {
         let mut state = self.state.lock();
-        if !matches!(*state, State::Waiting(_)) {
+        if !matches!(*state, TaskState::Waiting(_)) {
             return;
         }
-        let State::Waiting(work) = std::mem::replace(&mut *state, State::Running) else {
+        let TaskState::Waiting(work) = std::mem::replace(&mut *state, TaskState::Running) else {
             unreachable!("it waits");
         };
         drop(state);
         let ending = Ending(self);
         let answer = work();
-        *self.state.lock() = State::Done(answer);
+        let mut state = self.state.lock();
+        debug_assert!(
+            matches!(*state, TaskState::Running),
+            "a task under way is neither taken nor cancelled"
+        );
+        *state = TaskState::Done(answer);
+        drop(state);
         drop(ending);
     }
 }
@@ -72,8 +78,8 @@ struct Ending<'a, A>(&'a Task<A>);
 impl<A> Drop for Ending<'_, A> {
     fn drop(&mut self) {
         let mut state = self.0.state.lock();
-        if matches!(*state, State::Running) {
-            *state = State::Taken;
+        if matches!(*state, TaskState::Running) {
+            *state = TaskState::Taken;
         }
         self.0.is_done.notify_all();
     }
@@ -85,9 +91,9 @@ impl<A: Send> Task<A> {
         self.run();
         let mut state = self.state.lock();
         loop {
-            match std::mem::replace(&mut *state, State::Taken) {
-                State::Done(answer) => return answer,
-                State::Taken => panic!("the thread that read ahead has panicked"),
+            match std::mem::replace(&mut *state, TaskState::Taken) {
+                TaskState::Done(answer) => return answer,
+                TaskState::Taken => panic!("the thread that read ahead has panicked"),
                 other => *state = other,
             }
             self.is_done.wait(&mut state);
@@ -98,7 +104,7 @@ impl<A: Send> Task<A> {
 impl<A> Task<A> {
     fn new(work: impl FnOnce() -> A + Send + 'static) -> Self {
         Self {
-            state: Mutex::new(State::Waiting(Box::new(work))),
+            state: Mutex::new(TaskState::Waiting(Box::new(work))),
             is_done: Condvar::new(),
         }
     }
@@ -106,10 +112,10 @@ impl<A> Task<A> {
     /// Cancels the task. Waits if it is under way.
     fn give_up(&self) {
         let mut state = self.state.lock();
-        while matches!(*state, State::Running) {
+        while matches!(*state, TaskState::Running) {
             self.is_done.wait(&mut state);
         }
-        *state = State::Taken;
+        *state = TaskState::Taken;
     }
 }
 
@@ -128,7 +134,7 @@ impl<A> Ahead<A> {
 
     /// True if the answer is there: dropping this waits for no thread.
     pub(crate) fn is_done(&self) -> bool {
-        matches!(*self.0.state.lock(), State::Done(_) | State::Taken)
+        matches!(*self.0.state.lock(), TaskState::Done(_) | TaskState::Taken)
     }
 }
 
@@ -161,6 +167,12 @@ impl Queue {
 
     fn pop(&mut self) -> Option<Weak<dyn Runnable>> {
         self.tasks.iter_mut().find_map(VecDeque::pop_front)
+    }
+
+    /// Panics unless its threads are counted.
+    fn assert_invariants(&self) {
+        debug_assert!(self.idle <= self.threads, "a thread that waits is one");
+        debug_assert!(self.threads <= THREADS_MAX, "threads are bounded");
     }
 }
 
@@ -253,6 +265,7 @@ impl Readers {
         if needs_thread {
             queue.threads += 1;
         }
+        queue.assert_invariants();
         drop(queue);
         self.shared.has_tasks.notify_one();
         if needs_thread {
@@ -289,6 +302,7 @@ impl Shared {
             debug_assert!(queue.threads > queue.idle, "a thread that ends is counted");
             queue.threads -= 1;
         }
+        queue.assert_invariants();
         task
     }
 }

@@ -93,6 +93,7 @@ fn add_owned(zones: &Zones, extent: Extent, owned: &mut BTreeMap<ZoneId, u64>) {
         && let Some(zone) = zones.zone_of(at)
     {
         let end = extent.end().min(zones.extent_of(zone).end());
+        debug_assert!(end > at, "a zone has the byte");
         *owned.entry(zone).or_default() += end - at;
         at = end;
     }

@@ -20,6 +20,7 @@ pub(crate) fn debt(version: &Version, options: &PickOptions) -> u64 {
 
 /// Target size of a level below 0. The deepest has none.
 pub(crate) fn target(options: &PickOptions, level: usize) -> u64 {
+    debug_assert!(level > 0, "level 0 counts tables");
     if level + 1 >= LEVELS {
         return u64::MAX;
     }

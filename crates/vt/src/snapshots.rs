@@ -68,6 +68,10 @@ impl HeldTrees {
         let trees = trees
             .expect("a pin that was narrowed lists its trees")
             .iter();
+        debug_assert!(
+            ranges.keys().all(|tree| scope.has(*tree)),
+            "ranges are of trees that the pin holds"
+        );
         let whole = trees.filter(|tree| !ranges.contains_key(tree));
         let whole = whole.copied().collect();
         Self::Narrow(Arc::new(NarrowScope {
@@ -192,6 +196,10 @@ impl Snapshots {
 
     /// Holds the moment of a hold once more, of the same trees.
     pub(crate) fn take_as(self: &Arc<Self>, hold: &Hold) -> Arc<Hold> {
+        debug_assert!(
+            std::ptr::eq(&raw const *hold.snapshots, &raw const **self),
+            "a hold of this store"
+        );
         hold.of.hold(&mut self.held.lock(), hold.seqno);
         self.held_by(hold.seqno, None, hold.of.clone(), hold.next_tree)
     }

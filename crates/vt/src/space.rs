@@ -37,7 +37,7 @@ mod ledgers;
 pub(crate) use ledgers::Ledgers;
 
 use crate::sizing::Sizing;
-use crate::under_way::{UnderWay, Work};
+use crate::under_way::{CompactionWork, UnderWay};
 use crate::view::Views;
 use formulas::{Aside, Promised, Reserved};
 use std::sync::Arc;
@@ -57,7 +57,7 @@ pub(crate) struct SpaceLedger {
     /// Any value may be copied by a compaction.
     copies_values: bool,
     /// Space of compactions that run now.
-    work: Arc<Work>,
+    work: Arc<CompactionWork>,
     /// Bytes that are left to commits of [`SpaceClass::Allocated`].
     aside_bytes: AtomicU64,
     /// Length of a run that holds any block which may have to be written now.
@@ -78,7 +78,10 @@ impl Promising<'_> {
     /// # Errors
     /// [`VolumeError::NoSpace`] if they are not there any more.
     pub(crate) fn promise(&self, bytes: u64) -> Result<Reservation, VolumeError> {
-        self.ledger.volume.space().reserve(bytes, Class::Internal)
+        let space = self.ledger.volume.space();
+        let promised = space.reserve(bytes, Class::Internal)?;
+        debug_assert_eq!(promised.bytes(), bytes, "all of it is promised");
+        Ok(promised)
     }
 
     /// Sets how much is left to commits of [`SpaceClass::Allocated`].
@@ -232,6 +235,7 @@ impl SpaceLedger {
 
     fn note_run(&self, run_bytes: u64) {
         // Nearly always the longest is known: commits of several threads should write nothing here.
+        debug_assert!(run_bytes > 0, "a run is not empty");
         if run_bytes > self.longest_run.load(Ordering::Relaxed) {
             self.longest_run.fetch_max(run_bytes, Ordering::Relaxed);
         }

@@ -43,11 +43,11 @@ pub(crate) struct Superseded {
 /// Those of all tables.
 #[derive(Debug, Default)]
 pub(crate) struct SupersededVersions {
-    state: Mutex<State>,
+    state: Mutex<SupersededState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct SupersededState {
     /// Of tables that hold some.
     known: BTreeMap<TableId, OfTable>,
     /// Tables from before the store was opened whose indexes were not scanned yet.
@@ -83,6 +83,7 @@ impl OfTable {
 
 /// True if one of `snapshots` is among these.
 fn is_any_of(snapshots: &[Seqno], (first, last): Holders) -> bool {
+    debug_assert!(first <= last, "moments are in order");
     let next = snapshots.partition_point(|s| *s < first);
     snapshots.get(next).is_some_and(|s| *s <= last)
 }
@@ -92,7 +93,12 @@ fn holders(moments: &[Seqno], older: Seqno, newer: Seqno) -> Option<Holders> {
     let first = moments.partition_point(|s| *s < older);
     let end = moments.partition_point(|s| *s < newer);
     let among = moments.get(first..end)?;
-    Some((*among.first()?, *among.last()?))
+    let (oldest, newest) = (*among.first()?, *among.last()?);
+    debug_assert!(
+        older <= oldest && newest < newer,
+        "they see the older version and not the newer one"
+    );
+    Some((oldest, newest))
 }
 
 impl Superseded {
@@ -153,6 +159,7 @@ impl Superseded {
         let sum = self.held.remove(&near).unwrap_or_default() + versions;
         let both = (near.0.min(holders.0), near.1.max(holders.1));
         *self.held.entry(both).or_default() += sum;
+        debug_assert!(self.held.len() <= HOLDERS_MAX, "holders are bounded");
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -178,9 +185,9 @@ impl Superseded {
 impl SupersededVersions {
     /// Of a store with these tables, of which nothing is known.
     pub(crate) fn of_unknown<'a>(tables: impl Iterator<Item = &'a Arc<TableHandle>>) -> Self {
-        let state = State {
+        let state = SupersededState {
             unknown: tables.map(|t| (t.meta().id, Arc::downgrade(t))).collect(),
-            ..State::default()
+            ..SupersededState::default()
         };
         Self {
             state: Mutex::new(state),

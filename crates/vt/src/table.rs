@@ -47,7 +47,7 @@ pub(crate) use newest::SeqnoWindow;
 pub(crate) use prefetched::Prefetched;
 pub(crate) use reader::{IndexCursor, PointRead, Table, TableIter};
 pub(crate) use run::{Bounds, Carry};
-pub(crate) use stream::Pace;
+pub(crate) use stream::StreamGrowth;
 pub(crate) use writer::{FREE_ZONES_PART, NewTable, TableWriter, WrittenBlocks};
 
 /// The hash of a key that filters go by. Part of the format: filters are stored.

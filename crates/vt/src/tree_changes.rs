@@ -9,7 +9,7 @@ use crate::VtError;
 use crate::commit_lock::CommitLock;
 use crate::gate::Gate;
 use crate::install::{Install, Installer, VersionLog};
-use crate::kept::Kept;
+use crate::kept::KeptViews;
 use crate::pins::Pins;
 use crate::read::ReadPath;
 use crate::signals::{Signals, Worker};
@@ -114,14 +114,21 @@ impl TreeChanges {
         let mut edit = version.edit();
         version.note_dropped(&mut edit, trees, (&self.pins, None));
         // With a branch, a hidden parent may go that a snapshot of a dropped pin reads.
-        let kept = Kept::give(
+        let kept = KeptViews::give(
             &self.views.get(),
             self.pins.lingering(),
             &edit.dropped_trees,
         );
         let installed = self.install(installer, edit);
         match installed {
-            Ok(()) => trees.iter().for_each(|tree| self.reads.gaps.forget(*tree)),
+            Ok(()) => {
+                let after = self.views.version();
+                debug_assert!(
+                    trees.iter().all(|tree| !after.is_living(*tree)),
+                    "dropped trees are gone or hidden"
+                );
+                trees.iter().for_each(|tree| self.reads.gaps.forget(*tree));
+            }
             Err(_) => kept.take_back(),
         }
         drop((kept, version));
@@ -151,7 +158,13 @@ impl TreeChanges {
         drop(version);
         self.versions.check_trees_fit(&edit)?;
         self.space.note_tree(options);
-        self.install(&mut installer, edit)
+        self.install(&mut installer, edit)?;
+        let altered = self.views.version().trees.get(&tree).cloned();
+        debug_assert!(
+            altered.is_some_and(|altered| altered.info.options == *options),
+            "the tree has its new options"
+        );
+        Ok(())
     }
 
     /// Installs an edit that changes trees and no tables. Installing syncs the log before: what is

@@ -9,13 +9,13 @@ use stitch_base::sync::atomic::{AtomicU64, Ordering};
 
 /// All compactions of a store that run now.
 #[derive(Debug, Default)]
-pub(crate) struct Work {
+pub(crate) struct CompactionWork {
     planned_bytes: AtomicU64,
     written_bytes: AtomicU64,
     run_bytes: AtomicU64,
 }
 
-impl Work {
+impl CompactionWork {
     /// What they may write in all.
     pub(crate) fn planned_bytes(&self) -> u64 {
         self.planned_bytes.load(Ordering::Relaxed)
@@ -35,7 +35,7 @@ impl Work {
 /// One of them: `wrote* end`. Ends when dropped, at the latest.
 #[derive(Debug)]
 pub(crate) struct UnderWay {
-    work: Arc<Work>,
+    work: Arc<CompactionWork>,
     planned_bytes: AtomicU64,
     written_bytes: AtomicU64,
     run_bytes: AtomicU64,
@@ -43,7 +43,7 @@ pub(crate) struct UnderWay {
 
 impl UnderWay {
     /// One that may write so many bytes.
-    pub(crate) fn begin(work: &Arc<Work>, planned_bytes: u64) -> Arc<Self> {
+    pub(crate) fn begin(work: &Arc<CompactionWork>, planned_bytes: u64) -> Arc<Self> {
         let all = &work.planned_bytes;
         all.fetch_add(planned_bytes, Ordering::Relaxed);
         Arc::new(Self {
@@ -59,6 +59,10 @@ impl UnderWay {
         let run_bytes = if is_value { 0 } else { bytes };
         self.written_bytes.fetch_add(bytes, Ordering::Relaxed);
         self.run_bytes.fetch_add(run_bytes, Ordering::Relaxed);
+        debug_assert!(
+            self.run_bytes.load(Ordering::Relaxed) <= self.written_bytes.load(Ordering::Relaxed),
+            "runs are a part of all that is written"
+        );
         let all = &self.work;
         all.written_bytes.fetch_add(bytes, Ordering::Relaxed);
         all.run_bytes.fetch_add(run_bytes, Ordering::Relaxed);

@@ -312,12 +312,18 @@ pub(crate) fn tree_record(info: &TreeInfo) -> TreeRecord {
 
 /// The same without the ranges of a branch tree, which are long.
 fn record_of_all_keys(info: &TreeInfo) -> TreeRecord {
+    let compression = info.options.compression.code();
+    debug_assert_eq!(
+        Compression::of_code(compression),
+        Some(info.options.compression),
+        "the code is read back as the same"
+    );
     TreeRecord {
         id: info.id,
         name: info.name.clone(),
         block_bytes: info.options.block_bytes,
         stitch_bytes: info.options.stitch_bytes,
-        compression: info.options.compression.code(),
+        compression,
         value_block_bytes: info.options.value_block_bytes,
         branch: info.branch.map(|point| BranchRecord {
             parent: point.parent,

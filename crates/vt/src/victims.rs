@@ -31,6 +31,7 @@ pub(crate) fn weight(candidate: &Candidate) -> (Reverse<u64>, u64, Extent) {
 
 /// True if a zone is empty by one part in `part`.
 pub(crate) fn is_victim(candidate: &Candidate, part: u64) -> bool {
+    debug_assert!(part > 0, "a part of a zone");
     candidate.live <= candidate.zone.len - candidate.zone.len / part
 }
 

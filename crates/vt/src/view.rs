@@ -18,6 +18,19 @@ pub(crate) struct View {
 }
 
 impl View {
+    /// Panics unless one memtable is active, and the others are older.
+    fn assert_invariants(&self) {
+        debug_assert!(
+            !self.buffers.is_empty(),
+            "there is always an active memtable"
+        );
+        debug_assert!(
+            self.buffers
+                .is_sorted_by(|newer, older| newer.log_start >= older.log_start),
+            "memtables are in the log's order"
+        );
+    }
+
     /// The memtable that commits go to.
     pub(crate) fn active(&self) -> &Arc<Buffer> {
         self.buffers
@@ -66,10 +79,7 @@ impl Views {
         let changing = self.changing.lock();
         let mut view = View::clone(&self.get());
         change(&mut view);
-        debug_assert!(
-            !view.buffers.is_empty(),
-            "there is always an active memtable"
-        );
+        view.assert_invariants();
         let mut copies: Vec<Arc<View>> = (0..SHARDS).map(|_| Arc::new(view.clone())).collect();
         let all = self.current.iter().map(RwLock::write);
         let mut all: Vec<RwLockWriteGuard<'_, Arc<View>>> = all.collect();

@@ -32,6 +32,8 @@ fn seeds_that_failed_once_pass() {
         // What was committed to an outer transaction was listed after that one was aborted in a
         // full store.
         ("fs-views/nospace", 3),
+        // A replay found no space for its memtable, and the next commit less than it asked for.
+        ("fs-atomic/nospace", 600_022),
     ] {
         let args = Args {
             seed,

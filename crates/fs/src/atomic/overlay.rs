@@ -12,6 +12,7 @@
 //! - extents are not empty, and do not overlap or reach beyond the size;
 //! - `kept` is not above the size that the file had at the start, nor above any later one.
 
+use crate::data::FILE_BYTES_MAX;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -37,6 +38,19 @@ impl Overlay {
         }
     }
 
+    /// Checks the invariants, as far as that takes no walk over all extents.
+    fn check(&self) {
+        debug_assert!(self.kept <= self.size, "what is kept is below the size");
+        debug_assert!(
+            self.extents.len() as u64 <= self.bytes,
+            "extents are not empty"
+        );
+        let last = self.extents.last_key_value();
+        let end = last.map_or(0, |(&at, bytes)| at + bytes.len() as u64);
+        debug_assert!(end <= self.size, "extents end within the size");
+        debug_assert!(last.is_some() || self.bytes == 0, "bytes are in extents");
+    }
+
     /// Size of the file with the changes.
     pub(crate) const fn size(&self) -> u64 {
         self.size
@@ -59,6 +73,7 @@ impl Overlay {
 
     /// Reports whether a byte of a range was written.
     pub(crate) fn overlaps(&self, range: &Range<u64>) -> bool {
+        debug_assert!(range.start <= range.end, "a range of bytes");
         let before = self.extents.range(..range.end).next_back();
         before
             .is_some_and(|(&at, bytes)| !range.is_empty() && at + bytes.len() as u64 > range.start)
@@ -75,6 +90,7 @@ impl Overlay {
             return;
         }
         let end = at + data.len() as u64;
+        debug_assert!(end <= FILE_BYTES_MAX, "the end is a valid offset");
         self.remove(at..end);
         self.bytes += data.len() as u64;
         self.size = self.size.max(end);
@@ -87,20 +103,25 @@ impl Overlay {
             }
         }
         debug_assert!(self.overlaps(&(at..end)), "it was written");
+        self.check();
     }
 
     /// Sets the size. What is cut is gone: growing again shows zeros.
     pub(crate) fn resize(&mut self, size: u64) {
+        debug_assert!(size <= FILE_BYTES_MAX, "a valid size");
         if size < self.size {
             self.remove(size..u64::MAX);
         }
         self.kept = self.kept.min(size);
+        debug_assert!(!self.overlaps(&(size..u64::MAX)), "what was cut is gone");
         self.size = size;
+        self.check();
     }
 
     /// Copies what was written over `buffer`, which begins at `offset` of the file.
     pub(crate) fn patch(&self, offset: u64, buffer: &mut [u8]) {
         let end = offset + buffer.len() as u64;
+        debug_assert!(end <= FILE_BYTES_MAX, "the buffer is a part of a file");
         let first = self.extents.range(..=offset).next_back();
         let from = first.map_or(offset, |(&at, _)| at);
         for (&at, bytes) in self.extents.range(from..end) {
@@ -115,6 +136,7 @@ impl Overlay {
 
     /// Removes a range from all extents.
     fn remove(&mut self, range: Range<u64>) {
+        debug_assert!(range.start < range.end, "a range that is not empty");
         let Range { start, end } = range;
         if let Some((&at, bytes)) = self.extents.range_mut(..start).next_back()
             && at + bytes.len() as u64 > start
@@ -133,6 +155,7 @@ impl Overlay {
 
     /// Adds what lies at `end` and behind of bytes from `at` on.
     fn keep_behind(&mut self, at: u64, bytes: &[u8], end: u64) {
+        debug_assert!(at < end, "the bytes begin within the range that is removed");
         if at + bytes.len() as u64 > end {
             let rest = &bytes[index(end - at)..];
             self.bytes += rest.len() as u64;

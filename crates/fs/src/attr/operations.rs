@@ -3,25 +3,11 @@
 use super::{AccessTimes, AttrChanges};
 #[cfg(doc)]
 use crate::FsError;
-use crate::change::Changes;
-use crate::fixed::FixedFiles;
 use crate::system::FileSystem;
 use crate::{Attr, Caller, DirName, FsResult, SetAttr};
 use stitch_base::Ino;
 
 impl FileSystem {
-    fn attr_changes(&self) -> AttrChanges<'_> {
-        AttrChanges {
-            residents: &self.residents,
-            names: self.namespace(),
-            permissions: self.permissions(),
-            contents: self.content_changes(),
-            fixed: FixedFiles::of(self),
-            changes: Changes::of(self),
-            checks_permissions: self.options.check_permissions,
-        }
-    }
-
     /// Attributes, with the size that an atomic write gives a file.
     ///
     /// # Errors
@@ -50,7 +36,7 @@ impl FileSystem {
     /// One upsert that reads nothing; with a size a few messages more, whatever the sizes.
     pub fn set_attr(&self, caller: &Caller<'_>, ino: Ino, set: &SetAttr) -> FsResult<Attr> {
         self.check_writable()?;
-        self.attr_changes().set(caller, ino, set)
+        AttrChanges::of(self).set(caller, ino, set)
     }
 
     /// As [`Self::set_attr`], of what a name stands for, known or not; no size. `None` if that is a
@@ -68,7 +54,7 @@ impl FileSystem {
         set: &SetAttr,
     ) -> FsResult<Option<Attr>> {
         self.check_writable()?;
-        self.attr_changes().set_at(caller, at, set)
+        AttrChanges::of(self).set_at(caller, at, set)
     }
 
     /// Flags as of `chattr`, see [`crate::inode_flag`]; others are dropped.
@@ -79,17 +65,12 @@ impl FileSystem {
     /// [`FsError::Stale`].
     pub fn set_inode_flags(&self, caller: &Caller<'_>, ino: Ino, flags: u32) -> FsResult<Attr> {
         self.check_writable()?;
-        self.attr_changes().set_flags(caller, ino, flags)
+        AttrChanges::of(self).set_flags(caller, ino, flags)
     }
 
     /// Notes that an inode was read, where the policy says so. Never fails: reading went well.
     /// Reports whether the time of access is another now.
     pub fn touch_atime(&self, ino: Ino) -> bool {
-        let times = AccessTimes {
-            residents: &self.residents,
-            options: &self.options,
-            changes: Changes::of(self),
-        };
-        times.touch(ino)
+        AccessTimes::of(self).touch(ino)
     }
 }

@@ -67,7 +67,7 @@ impl<'fs> ShownLookup<'fs> {
             store: &fs.store,
             engine: fs.engine().as_ref(),
             residents: &fs.residents,
-            names: fs.namespace(),
+            names: Namespace::of(fs),
             numbers: NumberLookup::of(fs),
             holds: Holds::of(fs),
         }

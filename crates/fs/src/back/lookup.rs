@@ -61,7 +61,7 @@ impl<'fs> NumberLookup<'fs> {
             store: &fs.store,
             residents: &fs.residents,
             reads: fs.reads.as_deref(),
-            names: fs.namespace(),
+            names: Namespace::of(fs),
             holds: Holds::of(fs),
             numbers: &fs.numbers,
             pass: BackRowPass::of(fs),
@@ -99,6 +99,11 @@ impl<'fs> NumberLookup<'fs> {
         };
         let mut rings = 0;
         loop {
+            debug_assert_eq!(
+                path.len(),
+                on_path.len(),
+                "no directory is on the path twice"
+            );
             let last = path.last_mut().expect("it ends with the inode itself");
             let next = last.0;
             match self.learn_number(next, last.1.take())? {

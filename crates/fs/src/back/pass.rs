@@ -70,6 +70,7 @@ impl<'fs> BackRowPass<'fs> {
 
     /// Goes on with the pass for so many slices. Reports whether it has come to its end.
     fn put_in(&self, slices: usize) -> FsResult<bool> {
+        debug_assert!(slices > 0, "the pass comes further");
         let mut progress = self.state.progress.lock();
         if self.state.are_complete() {
             return Ok(true);
@@ -99,6 +100,7 @@ impl<'fs> BackRowPass<'fs> {
         }
         tracing::info!("a number is to lead to its inode: the place of every inode is noted");
         // No change of a name is under way.
+        debug_assert!(!self.is_read_only, "the header is about to change");
         let _still = self.locks.all_read();
         self.changes
             .mark_header(|header| header.has_back_rows = true)?;
@@ -129,6 +131,7 @@ impl<'fs> BackRowPass<'fs> {
     /// The `count_max` rows from a place on, and more where several names have the hash of the last
     /// one.
     fn slice(&self, start: Place, count_max: usize) -> FsResult<Slice> {
+        debug_assert!(count_max > 0, "a slice has rows");
         let mut rows = self.store.scan(&self.store.keys.meta_from(start))?;
         let mut found = Vec::new();
         let (mut count, mut last) = (0, start);
@@ -139,6 +142,7 @@ impl<'fs> BackRowPass<'fs> {
                 continue;
             };
             if count >= count_max && at != last {
+                debug_assert!(at > last, "rows come in the order of their places");
                 return Ok(Slice { found, next: at });
             }
             (count, last) = (count + 1, at);

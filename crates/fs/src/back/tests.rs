@@ -1,13 +1,14 @@
 use super::*;
 use crate::change::Changes;
 use crate::fsck::check;
+use crate::locator::Tree;
 use crate::{Caller, FsOptions, NewNode, RenameMode};
 use crate::{DirName, FileSystem};
 use stitch_base::Ino;
 use stitch_base::random::Rng;
 use stitch_base::sync::Arc;
 use stitch_db::SpaceClass;
-use stitch_kv::{Engine, ModelEngine};
+use stitch_kv::{Batch, CommitOptions, Engine, ModelEngine};
 
 const NEW: NewNode = NewNode {
     perm: 0o755,
@@ -166,12 +167,14 @@ fn back_rows_that_cannot_be_read_are_put_anew() {
         BackRowPass::of(&sample.fs).complete().expect("puts");
         let store = &sample.fs.store;
         let dir = sample.dirs[3];
-        let (mut batch, keys) = (store.batch(), store.keys);
-        batch.put(&keys.back(dir), b"junk");
+        let (mut batch, keys) = (Batch::new(), store.keys);
+        let sys = store.tree(Tree::Sys);
+        batch.put(sys, &keys.back(dir), b"junk");
         if damages_progress {
-            batch.put(&keys.back_progress(), b"junk");
+            batch.put(sys, &keys.back_progress(), b"junk");
         }
-        store.commit(&batch, SpaceClass::Normal).expect("commits");
+        let committed = sample.engine.commit(&batch, CommitOptions::default());
+        committed.expect("the model commits");
         sample.engine = Arc::new(sample.engine.reopened());
         sample.fs = open(&sample.engine);
         assert_eq!(sample.fs.back_rows.are_complete(), !damages_progress);

@@ -57,6 +57,11 @@ impl<'fs> Changes<'fs> {
         if header == *marked {
             return Ok(());
         }
+        debug_assert_eq!(
+            header.name_seed, marked.name_seed,
+            "names keep their places"
+        );
+        debug_assert_eq!(header.created_ns, marked.created_ns, "it was made once");
         let mut change = self.begin();
         let key = change.keys().header();
         change.batch.put(&key, &header.encode());

@@ -2,6 +2,7 @@
 
 use super::Change;
 use crate::FsResult;
+use crate::data::FILE_BYTES_MAX;
 use crate::events::Event;
 use stitch_base::Ino;
 use stitch_format::fs_chunk::ChunkDelta;
@@ -13,7 +14,11 @@ use stitch_kv::StreamName;
 const POINT_DELETES_MAX: u64 = 16;
 
 /// Checks a chunk before it is written, as a check of the file system does after it is read.
-fn check_chunk(bytes: &[u8]) {
+fn check_chunk(number: u64, bytes: &[u8]) {
+    debug_assert!(
+        number <= FILE_BYTES_MAX / CHUNK_BYTES,
+        "a file has a largest size"
+    );
     debug_assert!(!bytes.is_empty(), "an empty chunk is absent");
     debug_assert!(bytes.len() as u64 <= CHUNK_BYTES, "a chunk has a bound");
 }
@@ -27,6 +32,14 @@ const fn stream_of(ino: Ino) -> StreamName {
 impl<'fs> Change<'fs> {
     /// Puts the row that names the plain file with the contents of an inode.
     pub(crate) fn put_external(&mut self, ino: Ino, row: &ExternalRow) {
+        debug_assert!(
+            row.number > 0,
+            "a reader takes no plain file without number"
+        );
+        debug_assert!(
+            row.settled <= FILE_BYTES_MAX,
+            "a plain file is no longer than a file"
+        );
         let key = self.keys().external(ino);
         self.batch.put(&key, &row.encode());
     }
@@ -43,6 +56,10 @@ impl<'fs> Change<'fs> {
 
     /// Puts the row of an allocated extent.
     pub(crate) fn put_extent(&mut self, ino: Ino, end: u64, row: &AllocatedRow) {
+        debug_assert!(
+            end <= FILE_BYTES_MAX.div_ceil(CHUNK_BYTES),
+            "an extent is within a file"
+        );
         debug_assert!(
             row.start < end,
             "an extent is not empty: its reader refuses one"
@@ -80,7 +97,7 @@ impl<'fs> Change<'fs> {
 
     /// Puts one chunk.
     pub(crate) fn put_chunk(&mut self, ino: Ino, number: u64, bytes: &[u8]) {
-        check_chunk(bytes);
+        check_chunk(number, bytes);
         let key = self.keys().chunk(ino, number);
         self.batch.put(&key, bytes);
         self.batch.name_stream(stream_of(ino));
@@ -88,7 +105,7 @@ impl<'fs> Change<'fs> {
 
     /// Puts a partial chunk, which is about to be put again.
     pub(crate) fn put_partial_chunk(&mut self, ino: Ino, number: u64, bytes: &[u8]) {
-        check_chunk(bytes);
+        check_chunk(number, bytes);
         let key = self.keys().chunk(ino, number);
         self.batch.put_partial(&key, bytes);
         self.batch.name_stream(stream_of(ino));
@@ -96,7 +113,7 @@ impl<'fs> Change<'fs> {
 
     /// Puts one chunk without copying it.
     pub(crate) fn put_borrowed_chunk(&mut self, ino: Ino, number: u64, bytes: &'fs [u8]) {
-        check_chunk(bytes);
+        check_chunk(number, bytes);
         let key = self.keys().chunk(ino, number);
         self.batch.put_borrowed(&key, bytes);
         self.batch.name_stream(stream_of(ino));

@@ -139,6 +139,7 @@ impl<'fs> Change<'fs> {
     /// Puts a name of an inode whose row is under its number. The name led to another inode or to
     /// none.
     pub(crate) fn put_link(&mut self, at: DirName<'fs>, ino: Ino, kind: FileKind) {
+        debug_assert!(kind != FileKind::Directory, "a directory has one name");
         let key = self.put_link_again(at, ino, kind);
         self.linked(at, &key, ino, false);
     }

@@ -3,12 +3,22 @@
 use super::Change;
 use crate::events::Event;
 use stitch_base::Ino;
+use stitch_format::fs_key::INO_MAX;
 use stitch_format::fs_shared::SharedRow;
 use stitch_format::fs_sys::encode_number;
 
 impl Change<'_> {
     /// Puts where the contents of an inode are.
     pub(crate) fn put_shared(&mut self, ino: Ino, row: &SharedRow) {
+        debug_assert!(
+            (1..=INO_MAX).contains(&row.own.0),
+            "a reader takes no other number"
+        );
+        debug_assert_ne!(
+            row.contents,
+            Some(row.own),
+            "own chunks are apart from shared ones"
+        );
         let key = self.keys().shared(ino);
         self.batch.put(&key, &row.encode());
     }
@@ -22,6 +32,8 @@ impl Change<'_> {
 
     /// Makes a number one of contents, which have chunks below `end`.
     pub(crate) fn put_contents(&mut self, number: Ino, end: u64) {
+        debug_assert!(number.0 > 0, "0 is no number of contents");
+        debug_assert!(end > 0, "contents have chunks");
         let key = self.keys().contents(number);
         self.batch.put(&key, &encode_number(end));
     }

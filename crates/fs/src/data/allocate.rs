@@ -53,6 +53,7 @@ impl ContentChanges<'_> {
                 _ => self.extents.stop(&inode, &chunks, self.batch_bytes_max())?,
             };
             let stop = end.min(stop.saturating_mul(CHUNK_BYTES));
+            debug_assert!(at < stop, "each batch comes further");
             let attr = self.fallocate_batch(inode, mode, &(at..stop))?;
             if stop == end {
                 return Ok(attr);
@@ -69,7 +70,11 @@ impl ContentChanges<'_> {
         mode: FallocateMode,
         range: &Range<u64>,
     ) -> FsResult<Attr> {
-        let mut staged = self.stage(inode)?;
+        debug_assert!(range.start < range.end, "a range that is not empty");
+        let mut staged = match mode {
+            FallocateMode::PunchHole => self.stage_with_extent_to_spare(inode)?,
+            _ => self.stage(inode)?,
+        };
         let (mut change, keeps_size) = match mode {
             FallocateMode::PunchHole => (self.changes.begin_giving_back(), true),
             FallocateMode::Allocate { keep_size } | FallocateMode::ZeroRange { keep_size } => {
@@ -88,6 +93,7 @@ impl ContentChanges<'_> {
         }
         if !keeps_size && range.end > staged.head.size {
             self.stage_growth(&mut change, &mut staged, range.end)?;
+            debug_assert!(staged.head.size >= range.end, "the size is staged");
         }
         if mode != FallocateMode::PunchHole {
             count_external(&mut staged, range);
@@ -108,6 +114,7 @@ impl ContentChanges<'_> {
         range: &Range<u64>,
     ) -> FsResult<()> {
         let size = staged.head.size;
+        debug_assert_ne!(mode, FallocateMode::PunchHole, "a punch takes blocks away");
         let is_zeroing = matches!(mode, FallocateMode::ZeroRange { .. });
         let contents = Contents::of(&staged.head);
         let is_inline = contents == Contents::Inline;
@@ -121,6 +128,7 @@ impl ContentChanges<'_> {
         }
         staged.leave_row(self.store(), change, false)?;
         let chunks = range.start / CHUNK_BYTES..chunk_count(range.end);
+        debug_assert!(!chunks.is_empty(), "a range of bytes is in chunks");
         let zeroed = match is_zeroing && !is_inline {
             true => zeroed(range, size),
             false => chunks.start..chunks.start,
@@ -135,6 +143,7 @@ impl ContentChanges<'_> {
         if Contents::of(head) != Contents::External {
             return Ok(());
         }
+        debug_assert!(offset < end, "a range that is not empty");
         let new = if head.has(row_flag::HOLES) {
             end - offset
         } else {
@@ -157,6 +166,7 @@ impl ContentChanges<'_> {
         let own = staged.number();
         let mut scan = self.store().scan(&self.store().keys.chunks(own, range))?;
         let mut count = 0;
+        debug_assert!(range.start <= range.end, "a range of chunks");
         while count < COUNTED_CHUNKS_MAX && scan.next()?.is_some() {
             count += 1;
         }
@@ -186,6 +196,7 @@ impl ContentChanges<'_> {
 
     /// Stages zeros in the row.
     fn zero_inline(&self, staged: &mut Staged, range: &Range<u64>) -> FsResult<()> {
+        debug_assert!(range.end <= staged.head.size, "zeros lie within the size");
         let mut tail = Vec::from(self.store().tail(&staged.inode)?);
         let within_row = |at: u64| usize::try_from(at).expect("within a row");
         let stop = within_row(range.end).min(tail.len());
@@ -224,6 +235,8 @@ impl ContentChanges<'_> {
 fn zero_edges(change: &mut Change<'_>, own: Ino, size: u64, range: &Range<u64>) {
     let (first, last) = (range.start / CHUNK_BYTES, range.end / CHUNK_BYTES);
     let (start, end) = (within(range.start), within(range.end));
+    debug_assert!(range.start < range.end, "a range that is not empty");
+    debug_assert!(range.end <= size, "zeros lie within the size");
     if first == last && start > 0 {
         change.chunk(own, first, ChunkDelta::Zero { start, end });
         return;
@@ -258,6 +271,7 @@ pub(super) fn zeroed(range: &Range<u64>, size: u64) -> Range<u64> {
         end / CHUNK_BYTES
     };
     let first = chunk_count(range.start);
+    debug_assert!(after <= chunk_count(size), "zeros lie within the size");
     first..after.max(first)
 }
 
@@ -266,5 +280,6 @@ pub(super) fn zeroed(range: &Range<u64>, size: u64) -> Range<u64> {
 fn punched(range: &Range<u64>, size: u64) -> Range<u64> {
     let zeroed = zeroed(range, size);
     let after = zeroed.end.max(range.end / CHUNK_BYTES);
+    debug_assert!(zeroed.start <= after, "a range of chunks");
     zeroed.start..after
 }

@@ -44,6 +44,11 @@ impl ContentChanges<'_> {
         unwritten: &Range<u64>,
     ) -> FsResult<()> {
         let full = chunk_count(staged.head.size);
+        debug_assert!(!range.is_empty(), "some chunks are allocated");
+        debug_assert!(
+            unwritten.is_empty() || (range.start <= unwritten.start && unwritten.end <= range.end),
+            "what loses its contents is a part of the range"
+        );
         if !staged.head.has(row_flag::HOLES) && range.end <= full && unwritten.is_empty() {
             return Ok(());
         }
@@ -52,6 +57,7 @@ impl ContentChanges<'_> {
         let before = self.first_extents(staged, range)?;
         let new = edited(&before.extents, unwritten, Edit::Unwrite);
         let new = edited(&new, range, Edit::Allocate);
+        debug_assert!(cover(&new, range), "every chunk of the range has a block");
         if !before.are_rows {
             // What there may be of other chunks is not in the range.
             let (known, _) = totals(&before.extents);
@@ -101,6 +107,7 @@ impl ContentChanges<'_> {
         }
         self.inodes().note_counted(ino, None);
         staged.head.flags |= row_flag::HOLES | row_flag::ALLOCATED;
+        debug_assert!(are_apart(&extents), "chunks come in order");
         Ok(Before {
             extents,
             are_rows: false,
@@ -120,6 +127,7 @@ impl ContentChanges<'_> {
             change.fill_allocated();
         }
         let new = edited(&extents, range, Edit::Write);
+        debug_assert!(cover(&new, range), "every chunk of the range has a block");
         let before = Before {
             extents,
             are_rows: true,
@@ -149,6 +157,14 @@ impl ContentChanges<'_> {
         debug_assert!(staged.head.has(row_flag::ALLOCATED), "it has extents");
         let first = written.first().map_or(u64::MAX, |range| range.start);
         let last = written.last().map_or(0, |range| range.end);
+        debug_assert!(
+            written.windows(2).all(|pair| pair[0].end < pair[1].start),
+            "what is written comes in order and apart"
+        );
+        debug_assert!(
+            cut.is_none_or(|cut| cut <= chunk_count(staged.head.size)),
+            "it cuts the file"
+        );
         let range = match cut {
             Some(cut) => chunks_from(first.min(cut)),
             None => first..last,
@@ -190,6 +206,10 @@ impl ContentChanges<'_> {
         }
         let ino = staged.head.ino;
         let cleared = self.extents.delete(change, ino, range)?;
+        debug_assert!(
+            cleared <= range.end - range.start,
+            "chunks of the range alone"
+        );
         staged.head.chunks = staged.head.chunks.saturating_sub(cleared);
         Ok(())
     }
@@ -204,6 +224,7 @@ impl ContentChanges<'_> {
         new: &[Extent],
     ) {
         debug_assert!(are_apart(new), "the next read of the rows refuses others");
+        debug_assert!(staged.head.has(row_flag::ALLOCATED), "it has extents");
         let ino = staged.head.ino;
         let is_ordinary = put_rows(change, staged, before, new);
         let left = match self.extents.maps.get(ino) {
@@ -250,6 +271,7 @@ fn put_rows(change: &mut Change<'_>, staged: &mut Staged, before: &Before, new: 
     }
     if is_ordinary {
         staged.head.flags &= !(row_flag::HOLES | row_flag::ALLOCATED);
+        debug_assert_eq!(unwritten, 0, "a file without rows has no room set aside");
         staged.head.chunks = 0;
     }
     is_ordinary

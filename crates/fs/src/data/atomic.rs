@@ -3,7 +3,7 @@
 use super::read::check_regular;
 use super::resize::cut_chunks;
 use super::write::{check_may_write, stage_chunks};
-use super::{ContentChanges, FileContents, INLINE_BYTES_MAX, Staged, chunk_count};
+use super::{ContentChanges, FILE_BYTES_MAX, FileContents, INLINE_BYTES_MAX, Staged, chunk_count};
 use crate::atomic::{AtomicWrite, AtomicWriter};
 use crate::change::Change;
 use crate::contents::Contents;
@@ -36,6 +36,11 @@ impl FileContents<'_> {
         self.read_locked(inode, offset, kept, out)?;
         out.resize(start + len, 0);
         overlay.patch(offset, &mut out[start..]);
+        debug_assert_eq!(
+            out.len(),
+            start + len,
+            "as many bytes as there are up to the end"
+        );
         Ok(len)
     }
 }
@@ -117,6 +122,7 @@ impl ContentChanges<'_> {
     ) -> FsResult<Attr> {
         let ino = inode.head.ino;
         let end = offset + data.len() as u64;
+        debug_assert!(end <= FILE_BYTES_MAX, "the caller has checked the end");
         let Some(write) = self.atomic_writes().get(ino) else {
             // It has ended: the page is about to be dropped.
             return Ok(Attr::of(&inode.head));
@@ -149,6 +155,10 @@ impl ContentChanges<'_> {
         debug_assert!(
             Contents::of(&inode.head) != Contents::External,
             "a file with an atomic write stays in the store"
+        );
+        debug_assert!(
+            write.overlay.kept() <= inode.head.size,
+            "no other writer has cut the file"
         );
         let mut change = self.changes.begin();
         let mut staged = self.stage(inode)?;
@@ -220,6 +230,7 @@ impl ContentChanges<'_> {
     /// Stages contents that fit the row.
     fn stage_inline_overlay(&self, staged: &mut Staged, write: &AtomicWrite) -> FsResult<()> {
         let overlay = &write.overlay;
+        debug_assert!(overlay.size() <= INLINE_BYTES_MAX, "contents fit the row");
         let mut tail = match staged.tail.take() {
             Some(tail) => tail,
             None => Vec::from(self.store().tail(&staged.inode)?),
@@ -245,6 +256,11 @@ pub(super) fn takes_atomic_writes(head: &InodeHead) -> bool {
 fn joined(ranges: impl Iterator<Item = Range<u64>>) -> Vec<Range<u64>> {
     let mut joined: Vec<Range<u64>> = Vec::new();
     for range in ranges {
+        debug_assert!(range.start < range.end, "a range that is not empty");
+        debug_assert!(
+            joined.last().is_none_or(|last| last.start <= range.start),
+            "in order"
+        );
         match joined.last_mut() {
             Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
             _ => joined.push(range),

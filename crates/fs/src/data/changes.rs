@@ -30,7 +30,9 @@ use crate::inode::{Inode, Inodes};
 use crate::lock::Locks;
 use crate::schema::Store;
 use crate::shared::SharedContents;
+use crate::system::FileSystem;
 use crate::{ClearSetId, FsResult};
+use stitch_format::fs_inode::FileKind;
 use stitch_kv::Engine;
 
 /// What operations that change contents work on.
@@ -45,6 +47,17 @@ pub(crate) struct ContentChanges<'fs> {
 }
 
 impl<'fs> ContentChanges<'fs> {
+    /// Changes of contents that the kernel, or a user of the library, asks for.
+    pub(crate) fn of(fs: &'fs FileSystem) -> Self {
+        Self {
+            contents: FileContents::of(fs),
+            extents: ExtentRows::of(fs),
+            sharing: SharedContents::of(fs),
+            changes: Changes::of(fs),
+            engine: fs.engine().as_ref(),
+        }
+    }
+
     pub(super) const fn store(&self) -> &'fs Store {
         self.contents.store
     }
@@ -96,6 +109,11 @@ impl<'fs> ContentChanges<'fs> {
         staged: &mut Staged,
         clear_setid: ClearSetId,
     ) {
+        debug_assert_eq!(
+            staged.head.kind,
+            FileKind::Regular,
+            "files alone have contents"
+        );
         let now = self.changes.now();
         staged.head.mtime = now;
         staged.head.ctime = now;

@@ -43,6 +43,7 @@ impl ContentChanges<'_> {
             if source.1 == target.1
                 && let Some(bytes) = self.share_step(&from, &to, &range)?
             {
+                debug_assert!(bytes > 0, "each step comes further");
                 done += bytes;
                 copied += bytes.min(self.write_step_bytes());
                 continue;
@@ -54,9 +55,11 @@ impl ContentChanges<'_> {
                 .contents
                 .read_locked(&from, source.1 + done, count, &mut buffer)?;
             self.write_locked(to, target.1 + done, &buffer, ClearSetId::None)?;
+            debug_assert!(count > 0, "each step comes further");
             done += count as u64;
             copied += count as u64;
         }
+        debug_assert!(done <= len, "no more than was asked for");
         Ok(done)
     }
 }

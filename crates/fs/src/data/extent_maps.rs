@@ -4,7 +4,7 @@
 //! again and again under the same few keys, and a scan passes what an engine keeps of that. So they
 //! are read once, and then follow the commits.
 
-use super::extents::Extent;
+use super::extents::{Extent, are_apart};
 use std::collections::HashMap;
 use stitch_base::Ino;
 use stitch_base::sync::{Arc, Mutex};
@@ -44,10 +44,12 @@ impl ExtentMaps {
         if files.len() >= FILES_MAX && !files.contains_key(&ino) {
             files.clear();
         }
+        debug_assert!(are_apart(&extents), "extents are in order and not empty");
         let known = match extents.len() <= EXTENTS_MAX {
             true => KnownExtents::All(extents.into()),
             false => KnownExtents::Many,
         };
         files.insert(ino, known);
+        debug_assert!(files.len() <= FILES_MAX, "the maps of few files are kept");
     }
 }

@@ -2,12 +2,13 @@
 
 use super::chunks_from;
 use super::extent_maps::{EXTENTS_MAX, ExtentMaps, KnownExtents};
-use super::extents::{Extent, cleared_of, push, signed};
+use super::extents::{Extent, are_apart, cleared_of, push, signed};
 use crate::change::Change;
 use crate::events::Event;
 use crate::inode::Inode;
 use crate::locator::{Locator, SysRow};
 use crate::schema::Store;
+use crate::system::FileSystem;
 use crate::{FsError, FsResult};
 use std::ops::Range;
 use stitch_base::Ino;
@@ -32,6 +33,10 @@ pub(crate) struct ExtentRows<'fs> {
 }
 
 impl<'fs> ExtentRows<'fs> {
+    pub(crate) const fn of(fs: &'fs FileSystem) -> Self {
+        Self::new(&fs.store, &fs.extents)
+    }
+
     pub(crate) const fn new(store: &'fs Store, maps: &'fs ExtentMaps) -> Self {
         Self { store, maps }
     }
@@ -98,6 +103,7 @@ impl ExtentRows<'_> {
         while let Some(entry) = scan.next()? {
             let extent = Self::extent_of(ino, before, entry)?;
             before = extent.end;
+            debug_assert!(extent.end >= range.start, "rows begin at the range");
             // The scan ends with an extent that ends beyond the range: to find the next one it
             // would have to pass the deleted rows that sequential writes leave behind.
             if extent.start > range.end || !visit(extent) || extent.end > range.end {
@@ -114,6 +120,7 @@ impl ExtentRows<'_> {
             extents.push(extent);
             true
         })?;
+        debug_assert!(are_apart(&extents), "rows are read in order");
         Ok(extents)
     }
 
@@ -127,6 +134,7 @@ impl ExtentRows<'_> {
     ) -> FsResult<u64> {
         let mut stop = range.end;
         let count_max = BATCH_EXTENTS_MAX.min(batch_bytes_max / 2 / EXTENT_BYTES);
+        debug_assert!(count_max > 0, "a batch takes an extent");
         if inode.head.has(row_flag::ALLOCATED) {
             let mut count = 0_u64;
             self.visit(inode.head.ino, range, |extent| {
@@ -137,6 +145,11 @@ impl ExtentRows<'_> {
                 count < count_max
             })?;
         }
+        debug_assert!(stop <= range.end, "it stops within the range");
+        debug_assert!(
+            stop > range.start || range.is_empty(),
+            "each batch comes further"
+        );
         Ok(stop)
     }
 
@@ -175,6 +188,10 @@ impl ExtentRows<'_> {
                 return true;
             }
             cleared += within.chunks();
+            debug_assert!(
+                extent.start <= within.start && within.end <= extent.end,
+                "a part of it"
+            );
             unwritten += within.unwritten();
             push(&mut left, extent.start, within.start, extent.state);
             push(&mut left, within.end, extent.end, extent.state);
@@ -184,6 +201,11 @@ impl ExtentRows<'_> {
             }
             true
         })?;
+        debug_assert!(unwritten <= cleared, "unwritten chunks are some of all");
+        debug_assert!(
+            left.len() <= 2,
+            "the ends of the first and of the last extent"
+        );
         if count <= POINT_DELETES_MAX {
             for end in ends {
                 change.delete_extent(ino, end);

@@ -63,6 +63,7 @@ impl Edit {
 
 /// Returns the extents after an edit of `range`. `old` has all extents that overlap or touch it.
 pub(super) fn edited(old: &[Extent], range: &Range<u64>, edit: Edit) -> Vec<Extent> {
+    debug_assert!(are_apart(old), "extents are in order and not empty");
     let mut new = Vec::with_capacity(old.len() + 2);
     if range.is_empty() {
         new.extend_from_slice(old);
@@ -94,6 +95,8 @@ pub(super) fn edited(old: &[Extent], range: &Range<u64>, edit: Edit) -> Vec<Exte
             extent.state,
         );
     }
+    debug_assert!(are_apart(&new), "an edit keeps extents in order");
+    debug_assert!(cover(&new, range), "every chunk of the range has a block");
     new
 }
 
@@ -103,6 +106,10 @@ pub(super) fn push(extents: &mut Vec<Extent>, start: u64, end: u64, state: Exten
     if start >= end {
         return;
     }
+    debug_assert!(
+        extents.last().is_none_or(|last| last.end <= start),
+        "extents come in order"
+    );
     match extents.last_mut() {
         Some(last) if last.end == start && last.state == state => last.end = end,
         _ => extents.push(Extent { start, end, state }),
@@ -117,12 +124,14 @@ pub(super) fn are_apart(extents: &[Extent]) -> bool {
 
 /// Returns the number of chunks in extents, and of those in unwritten ones.
 pub(super) fn totals(extents: &[Extent]) -> (u64, u64) {
+    debug_assert!(are_apart(extents), "no chunk is counted twice");
     let sum = |of: fn(&Extent) -> u64| extents.iter().map(of).sum();
     (sum(Extent::chunks), sum(Extent::unwritten))
 }
 
 /// Reports whether every chunk of `range` is in an extent.
 pub(super) fn cover(extents: &[Extent], range: &Range<u64>) -> bool {
+    debug_assert!(range.start <= range.end, "a range of chunks");
     let within = |extent: &Extent| {
         let (start, end) = (extent.start.max(range.start), extent.end.min(range.end));
         end.saturating_sub(start)
@@ -138,7 +147,14 @@ pub(super) fn replaced(all: &[Extent], old: &[Extent], new: &[Extent]) -> Vec<Ex
         }
         (None, None) => 0,
     };
-    [&all[..at], new, &all[at + old.len()..]].concat()
+    debug_assert_eq!(
+        &all[at..at + old.len()],
+        old,
+        "the old ones are a part of all"
+    );
+    let all = [&all[..at], new, &all[at + old.len()..]].concat();
+    debug_assert!(are_apart(&all), "the new ones lie where the old ones were");
+    all
 }
 
 /// Returns the extents without `range`; `None` if none is left.
@@ -149,6 +165,11 @@ pub(super) fn cleared_of(all: &[Extent], range: &Range<u64>) -> Option<Vec<Exten
         push(&mut left, start, end.min(range.start), extent.state);
         push(&mut left, start.max(range.end), end, extent.state);
     }
+    debug_assert!(are_apart(&left), "what is left is in order");
+    debug_assert!(
+        totals(&left).0 <= totals(all).0,
+        "chunks are taken away alone"
+    );
     (!left.is_empty()).then_some(left)
 }
 

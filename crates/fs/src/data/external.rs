@@ -2,7 +2,7 @@
 
 use super::allocate::zeroed;
 use super::read::check_regular;
-use super::{ContentChanges, FileContents, Staged, chunk_count, chunks_from};
+use super::{ContentChanges, FILE_BYTES_MAX, FileContents, Staged, chunk_count, chunks_from};
 use crate::change::Change;
 use crate::contents::Contents;
 use crate::events::Event;
@@ -29,6 +29,10 @@ impl FileContents<'_> {
         out: &mut Vec<u8>,
     ) -> FsResult<()> {
         let base = out.len();
+        debug_assert!(
+            offset + len as u64 <= inode.head.size,
+            "the range is within the size"
+        );
         let plain = self.plain_files.open(inode.head.ino, inode.head.size)?;
         let have = usize::try_from(plain.len().saturating_sub(offset)).unwrap_or(usize::MAX);
         let have = have.min(len);
@@ -47,6 +51,7 @@ impl FileContents<'_> {
     /// As `seek`, of an external file with holes; `offset` is below the size.
     pub(super) fn seek_external(&self, inode: &Inode, offset: u64, what: SeekFor) -> FsResult<u64> {
         let size = inode.head.size;
+        debug_assert!(offset < size, "the caller has checked the offset");
         let plain = self.plain_files.open(inode.head.ino, size)?;
         let len = plain.len().min(size);
         if offset >= len {
@@ -140,6 +145,8 @@ impl ContentChanges<'_> {
             }
             at += piece.len() as u64;
         }
+        debug_assert_eq!(at, size, "all of the file was copied");
+        debug_assert!(len <= size, "zeros at the end are a hole");
         files.publish(name)?;
         Ok(len)
     }
@@ -148,6 +155,10 @@ impl ContentChanges<'_> {
     fn leave_store(&self, inode: &Inode, name: ExternalName, len: u64) -> FsResult<()> {
         self.changes
             .mark_header(|header| header.has_external = true)?;
+        debug_assert!(
+            len <= inode.head.size,
+            "a plain file is no longer than its file"
+        );
         let mut change = self.changes.begin();
         let mut inode = inode.clone();
         if matches!(inode.location, Location::Memory(_)) {
@@ -170,6 +181,10 @@ impl ContentChanges<'_> {
             head.flags &= !row_flag::ALLOCATED;
             head.chunks = head.chunks.min(chunk_count(size));
         }
+        debug_assert!(
+            !head.has(row_flag::ALLOCATED),
+            "the host allocates from now on"
+        );
         change.row(&inode, &head, &[]);
         change.events.push(Event::StoredBeside { name, len, size });
         change.commit()
@@ -190,12 +205,14 @@ impl ContentChanges<'_> {
     ) -> FsResult<()> {
         let plain = self.plain_of(staged)?;
         let end = at + piece.len() as u64;
+        debug_assert!(end <= FILE_BYTES_MAX, "the caller has checked the end");
         if end > staged.head.size {
             self.plain_files().trim(&plain)?;
         }
         let make_room = || self.changes.make_room_beside();
         self.plain_files().write(&plain, at, piece, &make_room)?;
         staged.grow(end, at);
+        debug_assert!(staged.head.size >= end, "the size is staged");
         Ok(())
     }
 
@@ -219,6 +236,7 @@ impl ContentChanges<'_> {
         size: u64,
     ) -> FsResult<()> {
         let ino = staged.head.ino;
+        debug_assert_eq!(staged.head.size, size, "the size is staged");
         if size == 0 && !self.plain_files().is_lent(ino) {
             change.delete_external(ino)?;
             staged.head.flags = Contents::Inline.mark(staged.head.flags & !row_flag::HOLES);
@@ -236,6 +254,7 @@ impl ContentChanges<'_> {
     /// Zeros a range of the plain file, which is below the size.
     pub(super) fn zero_external(&self, staged: &mut Staged, range: &Range<u64>) -> FsResult<()> {
         let plain = self.plain_of(staged)?;
+        debug_assert!(range.end <= staged.head.size, "zeros lie within the size");
         self.plain_files().punch(&plain, range.start, range.end)?;
         staged.note_absent(&zeroed(range, staged.head.size));
         Ok(())
@@ -245,6 +264,7 @@ impl ContentChanges<'_> {
     pub(super) fn allocate_external(&self, staged: &Staged, offset: u64, end: u64) -> FsResult<()> {
         let plain = self.plain_of(staged)?;
         let make_room = || self.changes.make_room_beside();
+        debug_assert!(offset < end, "a range that is not empty");
         self.plain_files().allocate(&plain, offset, end, &make_room)
     }
 

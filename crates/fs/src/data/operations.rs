@@ -2,54 +2,16 @@
 //! system refuses, and leaves the rest to [`FileContents`] or [`ContentChanges`].
 
 use super::atomic::takes_atomic_writes;
-use super::{ContentChanges, ExtentRows, FileContents};
+use super::{ContentChanges, FileContents};
 #[cfg(doc)]
 use crate::FsError;
 use crate::atomic::{AtomicWriter, AtomicWrites, Writer};
-use crate::change::Changes;
-use crate::shared::SharedContents;
 use crate::system::FileSystem;
 use crate::{Attr, Caller, ClearSetId, FallocateMode, FsResult, SeekFor, WriteOptions};
 use bytes::Bytes;
 use stitch_base::Ino;
 
 impl FileSystem {
-    pub(crate) fn file_contents(&self) -> FileContents<'_> {
-        FileContents {
-            store: &self.store,
-            residents: &self.residents,
-            reads: self.reads.as_deref(),
-            prefetcher: self.prefetcher(),
-            plain_files: self.plain_files(),
-            atomic_writes: &self.atomic_writes,
-        }
-    }
-
-    /// Changes of contents that the kernel, or a user of the library, asks for.
-    pub(crate) fn content_changes(&self) -> ContentChanges<'_> {
-        ContentChanges {
-            contents: self.file_contents(),
-            extents: self.extent_rows(),
-            sharing: self.shared_contents(),
-            changes: Changes::of(self),
-            engine: self.engine().as_ref(),
-        }
-    }
-
-    pub(crate) const fn extent_rows(&self) -> ExtentRows<'_> {
-        ExtentRows::new(&self.store, &self.extents)
-    }
-
-    pub(crate) fn shared_contents(&self) -> SharedContents<'_> {
-        SharedContents {
-            store: &self.store,
-            engine: self.engine().as_ref(),
-            left: &self.left_contents,
-            branch: self.branch,
-            changes: Changes::of(self),
-        }
-    }
-
     /// Appends up to `len` bytes from `offset` on to `out`; fewer only at the end of the file.
     /// Returns their number.
     ///
@@ -60,7 +22,7 @@ impl FileSystem {
     /// # Cost
     /// One point read for a small file or one chunk, one scan otherwise.
     pub fn read(&self, ino: Ino, offset: u64, len: usize, out: &mut Vec<u8>) -> FsResult<usize> {
-        let count = self.file_contents().read(ino, offset, len, out)?;
+        let count = FileContents::of(self).read(ino, offset, len, out)?;
         if len > 0 {
             self.touch_atime(ino);
         }
@@ -72,7 +34,7 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::Invalid`] if it is none; [`FsError::Stale`].
     pub fn read_link(&self, ino: Ino) -> FsResult<Bytes> {
-        let target = self.file_contents().read_link(ino)?;
+        let target = FileContents::of(self).read_link(ino)?;
         self.touch_atime(ino);
         Ok(target)
     }
@@ -95,7 +57,7 @@ impl FileSystem {
     /// Nothing is read of a file without holes; of others one entry for data, and for a hole all
     /// chunks up to it.
     pub fn seek(&self, ino: Ino, offset: u64, what: SeekFor) -> FsResult<u64> {
-        self.file_contents().seek(ino, offset, what)
+        FileContents::of(self).seek(ino, offset, what)
     }
 
     /// Writes all of `data`. Returns the attributes afterwards.
@@ -139,15 +101,14 @@ impl FileSystem {
         options: WriteOptions,
     ) -> FsResult<Attr> {
         self.check_writable()?;
-        self.content_changes()
-            .write(writer, ino, offset, data, options)
+        ContentChanges::of(self).write(writer, ino, offset, data, options)
     }
 
     /// Returns the longest write, in bytes from a multiple of 4 KiB on, that is one step also in a
     /// crash: 2 MiB, or what fits a batch of the engine where its log is short.
     #[must_use]
     pub fn write_step_bytes(&self) -> u64 {
-        self.content_changes().write_step_bytes()
+        ContentChanges::of(self).write_step_bytes()
     }
 
     /// Allocates, removes or zeroes a range of a file.
@@ -173,7 +134,7 @@ impl FileSystem {
         len: u64,
     ) -> FsResult<Attr> {
         self.check_writable()?;
-        self.content_changes().fallocate(ino, mode, offset, len)
+        ContentChanges::of(self).fallocate(ino, mode, offset, len)
     }
 
     /// Copies bytes between files (or within one, where the ranges do not meet). Returns their
@@ -192,7 +153,7 @@ impl FileSystem {
     /// One batch of a few rows where contents are shared. Otherwise all bytes are read and written.
     pub fn copy_range(&self, source: (Ino, u64), target: (Ino, u64), len: u64) -> FsResult<u64> {
         self.check_writable()?;
-        self.content_changes().copy_range(source, target, len)
+        ContentChanges::of(self).copy_range(source, target, len)
     }
 
     /// Shares the memory of atomic writes with another file system of the engine.
@@ -229,8 +190,7 @@ impl FileSystem {
         writer: AtomicWriter,
     ) -> FsResult<()> {
         self.check_writable()?;
-        self.content_changes()
-            .start_atomic_write(caller, ino, writer)
+        ContentChanges::of(self).start_atomic_write(caller, ino, writer)
     }
 
     /// Puts the changes of an atomic write into the file, all of them or none, and ends it.
@@ -251,7 +211,7 @@ impl FileSystem {
     /// between its first and its last byte, if the file has any.
     pub fn commit_atomic_write(&self, ino: Ino, process: u32) -> FsResult<Attr> {
         self.check_writable()?;
-        let attr = self.content_changes().commit_atomic_write(ino, process)?;
+        let attr = ContentChanges::of(self).commit_atomic_write(ino, process)?;
         self.sync_inode(ino)?;
         Ok(attr)
     }
@@ -263,12 +223,12 @@ impl FileSystem {
     /// A cache above the file system drops what it has of the file between these two calls. Pages
     /// with staged bytes that it writes back meanwhile are dropped with them.
     pub fn end_atomic_write(&self, ino: Ino) -> bool {
-        self.content_changes().end_atomic_write(ino)
+        ContentChanges::of(self).end_atomic_write(ino)
     }
 
     /// Drops an atomic write that was ended.
     pub fn remove_atomic_write(&self, ino: Ino) {
-        self.content_changes().remove_atomic_write(ino);
+        ContentChanges::of(self).remove_atomic_write(ino);
     }
 
     /// Reports whether any file has an atomic write.
@@ -301,7 +261,6 @@ impl FileSystem {
         size: u64,
         clear_setid: ClearSetId,
     ) -> FsResult<()> {
-        self.content_changes()
-            .resize_staged(ino, process, size, clear_setid)
+        ContentChanges::of(self).resize_staged(ino, process, size, clear_setid)
     }
 }

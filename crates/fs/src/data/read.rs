@@ -109,6 +109,10 @@ impl FileContents<'_> {
     }
 
     fn read_chunk(&self, ino: Ino, offset: u64, len: usize, out: &mut Vec<u8>) -> FsResult<()> {
+        debug_assert!(
+            u64::from(within(offset)) + len as u64 <= CHUNK_BYTES,
+            "bytes of one chunk"
+        );
         let key = self.store.keys.chunk(ino, offset / CHUNK_BYTES);
         let chunk = self.store.get(&key)?.unwrap_or_default();
         extend_padded(out, &chunk, usize::from(within(offset)), len);
@@ -119,6 +123,7 @@ impl FileContents<'_> {
         let base = out.len();
         let end = offset + len as u64;
         let numbers = offset / CHUNK_BYTES..chunk_count(end);
+        debug_assert!(numbers.end - numbers.start > 1, "one chunk is a point read");
         let range = self.store.keys.chunks(ino, &numbers);
         let mut scan = self.store.scan_whole(&range)?;
         while let Some((key, bytes)) = scan.next()? {
@@ -126,6 +131,7 @@ impl FileContents<'_> {
                 FsError::Corrupt(format!("inode {ino} has a chunk without number"))
             })?;
             let chunk_start = number * CHUNK_BYTES;
+            debug_assert!(numbers.contains(&number), "a scan keeps to its range");
             let skip = usize::try_from(offset.saturating_sub(chunk_start)).expect("in a chunk");
             let to = chunk_start.max(offset) - offset;
             let to = usize::try_from(to).expect("within the read");

@@ -60,6 +60,7 @@ impl ContentChanges<'_> {
         }
         self.prepare_growth(staged, size)?;
         staged.grow(size, chunk_count(size) * CHUNK_BYTES);
+        debug_assert_eq!(staged.head.size, size, "the size is staged");
         Ok(())
     }
 
@@ -100,6 +101,7 @@ impl ContentChanges<'_> {
         old_size: u64,
     ) -> FsResult<()> {
         debug_assert_eq!(staged.head.size, size, "the size is staged");
+        debug_assert!(size < old_size, "it is cut");
         cut_chunks(change, staged.number(), (old_size, size));
         self.stage_cleared(change, staged, &chunks_from(chunk_count(size)))?;
         if size == 0 {
@@ -112,6 +114,10 @@ impl ContentChanges<'_> {
             return Ok(());
         }
         staged.head.chunks = staged.head.chunks.min(chunk_count(size));
+        debug_assert!(
+            staged.head.chunks <= chunk_count(size),
+            "no chunk lies beyond the size"
+        );
         Ok(())
     }
 }

@@ -37,6 +37,7 @@ impl FileContents<'_> {
 
     fn seek_data(&self, inode: &Inode, offset: u64) -> FsResult<u64> {
         let numbers = offset / CHUNK_BYTES..chunk_count(inode.head.size);
+        debug_assert!(!numbers.is_empty(), "the offset is below the size");
         for (owner, piece) in self.store.pieces_of(&inode.head, &numbers)? {
             let mut scan = self.store.scan(&self.store.keys.chunks(owner, &piece))?;
             let found = scan.next()?.and_then(|(key, _)| Locator::chunk_of(key));
@@ -63,6 +64,10 @@ impl FileContents<'_> {
                 break;
             }
         }
+        debug_assert!(
+            (first..=numbers.end).contains(&expected),
+            "chunks of the file alone"
+        );
         let hole = offset.max(expected.saturating_mul(CHUNK_BYTES));
         Ok(hole.min(inode.head.size))
     }

@@ -41,6 +41,11 @@ enum CopyPiece {
 /// `budget` bytes would have to be copied.
 fn copy_pieces(extents: &[Range<u64>], range: &Range<u64>, budget: u64) -> Vec<CopyPiece> {
     let mut pieces = Vec::new();
+    debug_assert!(budget > 0, "a copy comes further");
+    debug_assert!(
+        extents.windows(2).all(|pair| pair[0].end <= pair[1].start),
+        "extents come in order"
+    );
     let (mut at, mut left) = (range.start, budget);
     let mut copy_to = |pieces: &mut Vec<CopyPiece>, at: u64, end: u64| {
         let stop = end.min(at.saturating_add(left));
@@ -101,6 +106,7 @@ impl ContentChanges<'_> {
             return Ok(None);
         }
         let pieces = copy_pieces(&extents, range, self.write_step_bytes());
+        debug_assert!(!pieces.is_empty(), "a copy comes further");
         self.share(source, target, &offer, &pieces)
     }
 
@@ -111,6 +117,8 @@ impl ContentChanges<'_> {
         let is_open = Contents::of(to) == Contents::Shared || to.size == 0;
         let are_plain = !from.has(row_flag::ALLOCATED) && !to.has(row_flag::ALLOCATED);
         let stays_inside = !self.plain_files().wants(to.size, range.end);
+        debug_assert!(range.start <= range.end, "a range of bytes");
+        debug_assert!(range.end <= from.size, "the range is within the source");
         let is_it = from.ino != to.ino
             && is_kind(from)
             && from.size >= SHARED_BYTES_MIN
@@ -159,6 +167,7 @@ impl ContentChanges<'_> {
             return Ok(None);
         }
         let all = 0..chunk_count(head.size);
+        debug_assert!(!all.is_empty(), "the caller has checked the size");
         Ok(Some(Offer {
             contents: own,
             extents: vec![all],
@@ -192,6 +201,7 @@ impl ContentChanges<'_> {
                     }
                     let end = (chunks.end * CHUNK_BYTES).min(source.head.size);
                     to.grow_by_shared(source, chunks, end);
+                    debug_assert!(chunks.start * CHUNK_BYTES < end, "shared chunks have bytes");
                     done += end - chunks.start * CHUNK_BYTES;
                 }
                 CopyPiece::Copied(range) => {
@@ -211,6 +221,7 @@ impl ContentChanges<'_> {
             change.put_contents(offer.contents, chunk_count(source.head.size));
             from.finish(&mut change)?;
         }
+        debug_assert!(done > 0, "each step comes further");
         self.inodes().note_counted(target.head.ino, None);
         change.commit()?;
         Ok(Some(done))
@@ -259,6 +270,10 @@ impl Staged {
             return false;
         }
         sharing.row.contents = Some(contents);
+        debug_assert_ne!(
+            sharing.row.own, contents,
+            "own chunks are apart from shared ones"
+        );
         sharing.row.extents = extents;
         let stored = chunk_count(self.head.size).min(chunks.end);
         if chunks.start < stored {
@@ -272,6 +287,7 @@ impl Staged {
     fn grow_by_shared(&mut self, source: &Inode, chunks: &Range<u64>, end: u64) {
         let from = &source.head;
         let count = chunks.end - chunks.start;
+        debug_assert!(chunks.start < chunks.end, "an extent is not empty");
         let (has_holes, added) = match from.has(row_flag::HOLES) {
             true => (true, count.min(from.chunks)),
             false => (false, count),
@@ -291,6 +307,11 @@ impl Staged {
     fn lend(&mut self, offer: &Offer, own: Ino) {
         debug_assert!(offer.is_new, "they are its own ones");
         debug_assert_ne!(offer.contents, own, "another number");
+        debug_assert_eq!(
+            offer.contents,
+            self.number(),
+            "the number of its own chunks"
+        );
         let before = self.sharing.take().and_then(|sharing| sharing.before);
         let row = SharedRow {
             own,

@@ -11,7 +11,7 @@ use crate::shared::{has, without};
 use crate::{FallocateMode, FsError};
 use std::ops::Range;
 use stitch_base::Ino;
-use stitch_format::fs_inode::row_flag;
+use stitch_format::fs_inode::{FileKind, row_flag};
 use stitch_format::fs_key::CHUNK_BYTES;
 use stitch_format::fs_shared::{SHARED_EXTENTS_MAX, SharedRow};
 
@@ -40,19 +40,19 @@ impl ContentChanges<'_> {
         }
     }
 
-    /// Makes sure that a file may get one extent of shared contents more: the chunks of its
-    /// shortest one become its own, if it has very many.
-    pub(super) fn with_extents_to_spare(&self, inode: Inode) -> FsResult<Inode> {
-        if Contents::of(&inode.head) != Contents::Shared {
-            return Ok(inode);
-        }
-        let row = self.store().shared_row(inode.head.ino)?;
-        if row.extents.len() < SHARED_EXTENTS_MAX {
-            return Ok(inode);
-        }
-        let shortest = row.extents.iter().min_by_key(|one| one.end - one.start);
+    /// Stages an inode that may get one extent of shared contents more: the chunks of its shortest
+    /// one become its own before, if it has very many.
+    pub(super) fn stage_with_extent_to_spare(&self, inode: Inode) -> FsResult<Staged> {
+        let staged = self.stage(inode)?;
+        let extents = staged.sharing.as_ref().map(|sharing| &sharing.row.extents);
+        let Some(many) = extents.filter(|extents| extents.len() >= SHARED_EXTENTS_MAX) else {
+            return Ok(staged);
+        };
+        let shortest = many.iter().min_by_key(|one| one.end - one.start);
         let shortest = shortest.expect("there are many").clone();
-        self.copy_shared(inode, &shortest)
+        debug_assert!(!shortest.is_empty(), "an extent is not empty");
+        let inode = self.copy_shared(staged.inode, &shortest)?;
+        self.stage(inode)
     }
 
     /// Prepares a file for `fallocate`: one that may get rows of allocated extents shares nothing.
@@ -68,7 +68,7 @@ impl ContentChanges<'_> {
         let full = chunk_count(inode.head.size);
         let is_there = !inode.head.has(row_flag::HOLES) && chunk_count(end) <= full;
         match mode {
-            FallocateMode::PunchHole => self.with_extents_to_spare(inode),
+            FallocateMode::PunchHole => Ok(inode),
             FallocateMode::Allocate { .. } if is_there => Ok(inode),
             _ => self.copy_shared(inode, &(0..full)),
         }
@@ -105,6 +105,7 @@ impl Staged {
         count_max: u64,
     ) -> FsResult<()> {
         debug_assert!(count_max > 0, "a loop of these comes to an end");
+        debug_assert!(!part.is_empty(), "some chunks are copied");
         let Some(sharing) = &mut self.sharing else {
             return Ok(());
         };
@@ -122,6 +123,8 @@ impl Staged {
             change.put_chunk(sharing.row.own, number, bytes);
             count += 1;
         }
+        debug_assert!(part.start < end, "each step comes further");
+        debug_assert!(end <= part.end, "no more than the part");
         sharing.row.extents = without(&sharing.row.extents, &(part.start..end));
         Ok(())
     }
@@ -142,11 +145,20 @@ impl Staged {
         let mut edges: Vec<u64> = first.into_iter().chain(last).collect();
         edges.dedup();
         edges.retain(is_shared);
+        debug_assert!(edges.len() <= 2, "a range has two ends");
         for edge in edges {
             self.copy_part(store, change, &(edge..edge + 1), 1)?;
         }
         if let Some(sharing) = &mut self.sharing {
             sharing.row.extents = without(&sharing.row.extents, &chunks);
+            debug_assert!(
+                sharing
+                    .row
+                    .extents
+                    .iter()
+                    .all(|one| one.end <= chunks.start || chunks.end <= one.start),
+                "chunks of the range are own ones"
+            );
         }
         Ok(())
     }
@@ -175,6 +187,11 @@ impl Staged {
             change.delete_shared(ino);
             return;
         }
+        debug_assert_eq!(
+            self.head.kind,
+            FileKind::Regular,
+            "files alone share contents"
+        );
         self.head.flags = Contents::Shared.mark(self.head.flags);
         let tells_number = row.own != ino && change.keeps_track();
         if before.as_ref() != Some(&row) || tells_number {

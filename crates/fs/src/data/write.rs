@@ -61,6 +61,10 @@ impl ContentChanges<'_> {
         clear_setid: ClearSetId,
     ) -> FsResult<Attr> {
         let ino = inode.head.ino;
+        debug_assert!(
+            data.len() as u64 <= FILE_BYTES_MAX - offset,
+            "the caller has checked the end"
+        );
         if !data.is_empty() {
             inode = self.with_room_for(inode, offset + data.len() as u64)?;
         }
@@ -71,12 +75,16 @@ impl ContentChanges<'_> {
             // Pieces end where chunks end.
             let len = usize::try_from(piece_bytes - at % CHUNK_BYTES).expect("fits in memory");
             let (piece, after) = rest.split_at(len.min(rest.len()));
-            let inode_to_write = self.with_extents_to_spare(inode)?;
-            self.write_piece(inode_to_write, at, piece, clear_setid)?;
+            debug_assert!(!piece.is_empty(), "each piece comes further");
+            self.write_piece(inode, at, piece, clear_setid)?;
             at += piece.len() as u64;
             rest = after;
             inode = self.inodes().get(ino)?;
         }
+        debug_assert!(
+            data.is_empty() || inode.head.size >= at,
+            "the size has all that was written"
+        );
         Ok(Attr::of(&inode.head))
     }
 
@@ -85,7 +93,12 @@ impl ContentChanges<'_> {
         // An eighth is for the rows of the inode and of extents.
         let batch = self.batch_bytes_max() / 8 * 7;
         let chunks = batch / (CHUNK_BYTES + MESSAGE_BYTES);
-        (chunks.max(1) * CHUNK_BYTES).min(PIECE_BYTES_MAX)
+        let bytes = (chunks.max(1) * CHUNK_BYTES).min(PIECE_BYTES_MAX);
+        debug_assert!(
+            bytes.is_multiple_of(CHUNK_BYTES),
+            "steps end where chunks end"
+        );
+        bytes
     }
 
     fn write_piece(
@@ -100,8 +113,8 @@ impl ContentChanges<'_> {
             piece.len() as u64 <= self.write_step_bytes(),
             "it fits a batch"
         );
+        let mut staged = self.stage_with_extent_to_spare(inode)?;
         let mut change = self.changes.begin();
-        let mut staged = self.stage(inode)?;
         let end = at + piece.len() as u64;
         self.stage_modified(&mut change, &mut staged, clear_setid);
         let fits_row = end.max(staged.head.size) <= INLINE_BYTES_MAX;
@@ -127,6 +140,10 @@ impl ContentChanges<'_> {
     /// Stages a write into the row, which it fits.
     fn stage_inline_write(&self, staged: &mut Staged, at: u64, piece: &[u8]) -> FsResult<()> {
         let mut tail = Vec::from(self.store().tail(&staged.inode)?);
+        debug_assert!(
+            at + piece.len() as u64 <= INLINE_BYTES_MAX,
+            "it fits the row"
+        );
         let start = usize::try_from(at).expect("within a row");
         tail.resize(tail.len().max(start + piece.len()), 0);
         tail[start..start + piece.len()].copy_from_slice(piece);
@@ -147,6 +164,10 @@ impl ContentChanges<'_> {
         let is_first_whole = at == 0 && end >= staged.head.size.min(CHUNK_BYTES);
         staged.leave_row(self.store(), change, is_first_whole)?;
         staged.unshare(self.store(), change, &(at..end))?;
+        debug_assert!(
+            Contents::of(&staged.head).are_chunks(),
+            "contents have left the row"
+        );
         let chunks = piece.len() as u64 / CHUNK_BYTES + 2;
         let messages = usize::try_from(chunks * MESSAGE_BYTES).expect("a piece is bounded");
         let copied = if is_borrowed(piece) { 0 } else { piece.len() };
@@ -167,11 +188,13 @@ impl ContentChanges<'_> {
             return;
         }
         let touched = at / CHUNK_BYTES..chunk_count(end);
+        debug_assert!(!touched.is_empty(), "a write is in chunks");
         let counted = self.inodes().counted_chunk(staged.head.ino);
         let is_there = counted.is_some_and(|number| touched.contains(&number));
         let added = touched.end - touched.start - u64::from(is_there);
         let full = chunk_count(staged.head.size);
         staged.head.chunks = (staged.head.chunks + added).min(full);
+        debug_assert!(staged.head.chunks <= full, "no chunk lies beyond the size");
     }
 }
 
@@ -235,6 +258,7 @@ pub(super) fn stage_chunks<'a>(
         offset = piece_end;
         rest = after;
     }
+    debug_assert_eq!(offset, end, "all of the piece is staged");
     staged.grow(end, at);
 }
 

@@ -4,6 +4,7 @@ use super::DetachedTrees;
 use crate::change::Change;
 use crate::fixed::FixedFiles;
 use crate::inode::Inode;
+use crate::namespace::NameChanges;
 use crate::system::FileSystem;
 use crate::transaction::EntryRemoval;
 use crate::views::CloneRemoval;
@@ -61,7 +62,7 @@ impl FileSystem {
         };
         // A walk up through it finds it with its parent, or without.
         let tree = self.residents.locks.tree();
-        self.name_changes().take_dir(caller, at, expected, detach)?;
+        NameChanges::of(self).take_dir(caller, at, expected, detach)?;
         drop(tree);
         Ok(())
     }

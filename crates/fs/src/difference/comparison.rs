@@ -6,7 +6,7 @@
 //!    same.
 
 use super::contents::{written_contents, written_xattrs};
-use super::inner::{InnerClones, ShownClone};
+use super::inner::InnerClones;
 use super::moment::Moment;
 use super::names::{Name, NameSet};
 use super::rows::{ROWS_MAX, WrittenRows};
@@ -28,12 +28,8 @@ pub(super) struct Reach {
     pub(super) views: (u64, u64),
     pub(super) old: Reached,
     pub(super) new: Reached,
-}
-
-impl Reach {
-    fn has_moved(&self) -> bool {
-        self.old.name != self.new.name
-    }
+    /// Its name is in another directory, or another one.
+    pub(super) has_moved: bool,
 }
 
 /// A directory on both sides.
@@ -76,13 +72,13 @@ impl<'f> Comparison<'f> {
         for ino in inodes.collect::<BTreeSet<Ino>>() {
             if ino != self.reach.dir
                 && !inner.grafts.contains(&ino)
-                && let Some(path) = self.modified(ino, written.contains(&ino))?
+                && let Some(path) = self.modified(ino, written.contains(&ino), inner)?
             {
                 changes.push(PathChange::Modified(path));
             }
         }
         let heads = (self.old.dir_head()?, self.new.dir_head()?);
-        if is_changed(&heads.0, &heads.1, self.reach.has_moved()) {
+        if is_changed(&heads.0, &heads.1, self.reach.has_moved) {
             changes.push(PathChange::Modified(self.reach.new.path.clone()));
         }
         Ok(changes)
@@ -149,33 +145,21 @@ impl<'f> Comparison<'f> {
         Ok(names)
     }
 
-    /// Reports whether a name leads to the same inode, or to none, on both sides.
-    fn is_same_name(&self, name: &Name, (old, new): (Option<Ino>, Option<Ino>)) -> bool {
-        let has = |ino| self.relation.has_ino(ino);
-        old == new && old.is_none_or(|ino| has(ino) && has(name.dir))
-    }
-
-    /// Reports whether clones lie at a name on both sides, of two views. Which clone of one belongs
-    /// to which of the other is not known.
-    fn is_of_clones(
+    /// Reports whether a name leads to the same inode, or to none, on both sides. A clone without a
+    /// counterpart is the same as nothing.
+    fn is_same_name(
         &self,
         name: &Name,
         (old, new): (Option<Ino>, Option<Ino>),
         inner: &InnerClones,
     ) -> bool {
-        let lies_at = |clones: &[ShownClone], ino: Option<Ino>| {
-            clones.iter().any(|clone| Some(clone.graft) == ino)
-        };
-        let has_dir = self.relation.has_ino(name.dir);
-        let is_apart = !self.relation.is_one_view() && has_dir;
-        is_apart && lies_at(&inner.old, old) && lies_at(&inner.new, new)
+        let is_same = |ino| self.relation.has_ino(name.dir) && self.is_one_inode(ino, inner);
+        old == new && old.is_none_or(is_same)
     }
 
-    /// Reports whether an inode with other names was renamed. Clones in two views are names and
-    /// nothing else.
-    fn may_be_renamed(&self, ino: Ino, inner: &InnerClones) -> bool {
-        let is_name = !self.relation.is_one_view() && inner.grafts.contains(&ino);
-        self.relation.has_ino(ino) && !is_name
+    /// Reports whether a number is of the same inode on both sides, or of a pair of clones.
+    fn is_one_inode(&self, ino: Ino, inner: &InnerClones) -> bool {
+        self.relation.has_ino(ino) && !inner.is_alone(ino)
     }
 
     /// Names that came and went. Of an inode with both, the first ones are a rename.
@@ -184,7 +168,7 @@ impl<'f> Comparison<'f> {
         let mut come: Vec<(Ino, &Name)> = Vec::new();
         for name in names {
             let (old, new) = (self.old.ino_of(name)?, self.new.ino_of(name)?);
-            if self.is_same_name(name, (old, new)) || self.is_of_clones(name, (old, new), inner) {
+            if self.is_same_name(name, (old, new), inner) {
                 continue;
             }
             if let Some(ino) = old {
@@ -195,9 +179,7 @@ impl<'f> Comparison<'f> {
         let mut changes = Vec::new();
         for (ino, name) in come {
             let to = self.new.path_of(name)?;
-            let names = gone
-                .get_mut(&ino)
-                .filter(|_| self.may_be_renamed(ino, inner));
+            let names = gone.get_mut(&ino).filter(|_| self.is_one_inode(ino, inner));
             let names = names.filter(|names| !names.is_empty());
             changes.push(match names {
                 Some(names) => PathChange::Renamed {
@@ -215,7 +197,12 @@ impl<'f> Comparison<'f> {
 
     /// Returns the path of an inode that is below the directory at both moments, and another one
     /// now. `is_written`: its contents are other ones.
-    fn modified(&self, ino: Ino, is_written: bool) -> FsResult<Option<Vec<u8>>> {
+    fn modified(
+        &self,
+        ino: Ino,
+        is_written: bool,
+        inner: &InnerClones,
+    ) -> FsResult<Option<Vec<u8>>> {
         if !self.relation.has_ino(ino) {
             return Ok(None);
         }
@@ -235,7 +222,8 @@ impl<'f> Comparison<'f> {
         let Some(first) = names.first() else {
             return Ok(None);
         };
-        let has_moved = !self.is_same_name(first, (self.old.ino_of(first)?, Some(ino)));
+        let before = self.old.ino_of(first)?;
+        let has_moved = !self.is_same_name(first, (before, Some(ino)), inner);
         let was_below = !has_moved || !self.old.names_of(ino, &old)?.is_empty();
         match was_below && is_other(has_moved) {
             true => Ok(Some(self.new.path_of(first)?)),

@@ -7,15 +7,27 @@
 //!          view, below x     is gone           is new
 //! ```
 //!
-//! Of two views, each clone is a name and nothing else: a clone in one of them is none in the
-//! other.
+//! Of one view at two moments the number of a clone pairs both sides. Of two views the graft does,
+//! the directory that a clone lies at. It is made with the clone, no other clone ever lies at it,
+//! and a clone of the view has it too, with a clone of the clone:
+//!
+//! ```text
+//!   source   graft 20 = clone 1     graft 31 = clone 5     the clone of the source was made when
+//!   clone    graft 20 = clone 3     graft 31 = clone 6     30 was the next inode number
+//!            a pair                 none: both were made since
+//! ```
+//!
+//! A clone without a counterpart is a name and nothing else.
 
+use super::Moments;
 use super::comparison::{Comparison, Reach};
 use super::side::{Reached, Side};
+use super::spans::Relation;
 use super::views::ViewsAt;
 use crate::{FsError, FsResult};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use stitch_base::Ino;
+use stitch_format::fs_view::ViewRecord;
 
 /// A clone that one side shows, and where.
 #[derive(Debug)]
@@ -29,14 +41,34 @@ pub(super) struct ShownClone {
 /// The clones in one view below the directory.
 #[derive(Debug, Default)]
 pub(super) struct InnerClones {
-    /// Those that both sides show.
+    /// Pairs of both sides.
     pub(super) both: Vec<Reach>,
-    /// Those of the first side alone.
+    /// Those of the first side without a counterpart.
     pub(super) old: Vec<ShownClone>,
-    /// Those of the second side alone.
+    /// Those of the second side without a counterpart.
     pub(super) new: Vec<ShownClone>,
     /// The directories at which they lie.
     pub(super) grafts: BTreeSet<Ino>,
+}
+
+impl InnerClones {
+    /// Reports whether a clone without a counterpart lies at a directory.
+    pub(super) fn is_alone(&self, graft: Ino) -> bool {
+        let mut alone = self.old.iter().chain(&self.new);
+        self.grafts.contains(&graft) && alone.any(|clone| clone.graft == graft)
+    }
+
+    fn add_pair(&mut self, old: ShownClone, new: ShownClone, relation: &Relation) {
+        debug_assert_eq!(old.root, new.root, "clones of one directory");
+        let has_moved = !relation.is_same_place(&old.reached, &new.reached);
+        self.both.push(Reach {
+            dir: old.root,
+            views: (old.view, new.view),
+            old: old.reached,
+            new: new.reached,
+            has_moved,
+        });
+    }
 }
 
 /// The clones of a view that lie below the directory on one side.
@@ -56,6 +88,75 @@ fn shown(side: &Side<'_>, views: &ViewsAt<'_>, view: u64) -> FsResult<BTreeMap<u
     Ok(shown)
 }
 
+impl Relation {
+    /// Reports whether a directory of a view has the same name on both sides.
+    fn is_same_place(&self, old: &Reached, new: &Reached) -> bool {
+        let dir = new.name.as_ref().map(|name| name.dir);
+        old.name == new.name && dir.is_none_or(|dir| self.has_ino(dir))
+    }
+
+    /// Returns the clones of the second side by what pairs them with those of the first.
+    fn counterparts<'c>(
+        &self,
+        clones: impl Iterator<Item = (u64, &'c ViewRecord)>,
+    ) -> Counterparts {
+        let is_one_view = self.is_one_view();
+        let by_key = clones.filter_map(|(number, record)| match is_one_view {
+            true => Some((number, number)),
+            false => self
+                .has_ino(record.graft)
+                .then_some((record.graft.0, number)),
+        });
+        Counterparts {
+            is_one_view,
+            by_key: by_key.collect(),
+        }
+    }
+}
+
+/// Clones in the second of two views, or in one view at the later moment.
+struct Counterparts {
+    is_one_view: bool,
+    /// By their numbers, or of two views by their grafts.
+    by_key: HashMap<u64, u64>,
+}
+
+impl Counterparts {
+    /// Returns the counterpart of a clone of the first side.
+    fn find(&self, number: u64, graft: Ino) -> Option<u64> {
+        let key = if self.is_one_view { number } else { graft.0 };
+        self.by_key.get(&key).copied()
+    }
+}
+
+impl Moments<'_> {
+    /// Returns the pairs of clones in two views, wherever they lie, and in these pairs.
+    ///
+    /// # Errors
+    /// Those of [`Relation::of`].
+    pub(super) fn clone_pairs(&self, views: (u64, u64)) -> FsResult<Vec<(u64, u64)>> {
+        let mut pairs = Vec::new();
+        // Damaged records may form a ring.
+        let (mut waiting, mut seen) = (vec![views], BTreeSet::from([views]));
+        while let Some((old, new)) = waiting.pop() {
+            let relation = Relation::of(&self.old.moment(old)?, &self.new.moment(new)?)?;
+            let counterparts = relation.counterparts(self.new.clones_in(new));
+            for (number, record) in self.old.clones_in(old) {
+                let Some(other) = counterparts.find(number, record.graft) else {
+                    continue;
+                };
+                let is_pair = self.new.root(other) == Some(record.root);
+                if is_pair && seen.insert((number, other)) {
+                    pairs.push((number, other));
+                    waiting.push((number, other));
+                }
+            }
+        }
+        debug_assert_eq!(pairs.len() + 1, seen.len(), "each is found once");
+        Ok(pairs)
+    }
+}
+
 impl Comparison<'_> {
     /// Finds the clones below the directory.
     ///
@@ -72,23 +173,22 @@ impl Comparison<'_> {
         if is_shared && !self.relation.is_one_view() {
             return Err(FsError::Unsupported);
         }
-        let mut inner = InnerClones::default();
-        inner
-            .grafts
-            .extend(before.values().map(|clone| clone.graft));
-        inner.grafts.extend(after.values().map(|clone| clone.graft));
+        let grafts = before.values().chain(after.values());
+        let mut inner = InnerClones {
+            grafts: grafts.map(|clone| clone.graft).collect(),
+            ..InnerClones::default()
+        };
+        let counterparts = self.relation.counterparts(new.clones_in(views.1));
         for (number, clone) in before {
-            match after.remove(&number) {
-                Some(now) => {
-                    debug_assert_eq!(now.root, clone.root, "a clone keeps its directory");
-                    inner.both.push(Reach {
-                        dir: clone.root,
-                        views: (number, number),
-                        old: clone.reached,
-                        new: now.reached,
-                    });
+            let other = counterparts.find(number, clone.graft);
+            match other.and_then(|other| after.remove(&other)) {
+                Some(now) if now.root == clone.root => {
+                    inner.add_pair(clone, now, &self.relation);
                 }
-                None => inner.old.push(clone),
+                now => {
+                    inner.old.push(clone);
+                    inner.new.extend(now);
+                }
             }
         }
         inner.new.extend(after.into_values());

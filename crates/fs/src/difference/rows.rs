@@ -4,9 +4,9 @@ use super::moment::Moment;
 use super::names::{Name, NameSet};
 use super::spans::{Span, for_each_page};
 use crate::locator::Tree;
+use crate::recent::hash_of;
 use crate::{FsError, FsResult};
 use std::collections::BTreeMap;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use stitch_base::Ino;
 use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow};
 
@@ -109,10 +109,4 @@ impl WrittenRows {
         static NONE: NameSet = NameSet::new();
         self.links.get(&ino).unwrap_or(&NONE).iter()
     }
-}
-
-fn hash_of(tail: &[u8]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    tail.hash(&mut hasher);
-    hasher.finish()
 }

@@ -87,6 +87,11 @@ impl<'f> ViewsAt<'f> {
         Some((number, self.records[&number].root))
     }
 
+    /// Returns the directory of a clone; `None` if there was no such clone.
+    pub(super) fn root(&self, view: u64) -> Option<Ino> {
+        self.records.get(&view).map(|record| record.root)
+    }
+
     /// Returns the head of a clone's directory.
     pub(super) fn root_head(&self, view: u64) -> FsResult<InodeHead> {
         let record = self.records.get(&view).ok_or(FsError::NotFound)?;

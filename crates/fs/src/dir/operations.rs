@@ -4,22 +4,10 @@ use super::{DirReader, Give, Take};
 #[cfg(doc)]
 use crate::FsError;
 use crate::FsResult;
-use crate::inode::Holds;
 use crate::system::FileSystem;
 use stitch_base::Ino;
 
 impl FileSystem {
-    fn dir_reader(&self) -> DirReader<'_> {
-        DirReader {
-            store: &self.store,
-            residents: &self.residents,
-            reads: self.reads.as_deref(),
-            prefetcher: self.prefetcher(),
-            names: self.namespace(),
-            holds: Holds::of(self),
-        }
-    }
-
     /// Hands the entries of a directory after `offset` (0: from the start) to `take`, which must
     /// not call the file system.
     ///
@@ -58,7 +46,7 @@ impl FileSystem {
     }
 
     fn list(&self, ino: Ino, offset: u64, take: Take<'_>, give: Give) -> FsResult<()> {
-        if self.dir_reader().walk(ino, offset, take, give)? {
+        if DirReader::of(self).walk(ino, offset, take, give)? {
             self.touch_atime(ino);
         }
         Ok(())

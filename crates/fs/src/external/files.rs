@@ -4,6 +4,7 @@ use super::{
     ExternalError, ExternalFiles, ExternalName, ExternalRow, Externals, Leaving, Plain, Status,
 };
 use crate::schema::Store;
+use crate::system::FileSystem;
 use crate::{FsError, FsResult};
 use stitch_base::sync::{Arc, Mutex};
 use stitch_base::{ErrorKind, Ino};
@@ -23,17 +24,12 @@ pub(crate) struct PlainFiles<'fs> {
 }
 
 impl<'fs> PlainFiles<'fs> {
-    pub(crate) const fn new(
-        externals: &'fs Externals,
-        store: &'fs Store,
-        engine: &'fs dyn Engine,
-        read_only: bool,
-    ) -> Self {
+    pub(crate) fn of(fs: &'fs FileSystem) -> Self {
         Self {
-            externals,
-            store,
-            engine,
-            read_only,
+            externals: &fs.externals,
+            store: &fs.store,
+            engine: fs.engine().as_ref(),
+            read_only: fs.options.read_only,
         }
     }
 
@@ -84,6 +80,7 @@ impl<'fs> PlainFiles<'fs> {
             let status = Mutex::new(status);
             Arc::new(Plain { name, status })
         });
+        debug_assert_eq!(plain.name, name, "the plain file of the row");
         Ok(Arc::clone(plain))
     }
 
@@ -133,6 +130,7 @@ impl<'fs> PlainFiles<'fs> {
         if settled == row.settled {
             return Ok(None);
         }
+        debug_assert!(settled < row.settled, "less is settled than before");
         let is_used = self.externals.find(ino).is_some();
         let less = if is_used { 0 } else { row.settled - settled };
         Ok(Some((ExternalRow { settled, ..row }, less)))
@@ -153,6 +151,7 @@ impl<'fs> PlainFiles<'fs> {
             return Err(error.into());
         }
         status.is_cut_durable = true;
+        debug_assert!(!status.needs_trim(), "the file may grow again");
         Ok(())
     }
 
@@ -167,6 +166,7 @@ impl<'fs> PlainFiles<'fs> {
                 return Err(error.into());
             }
             self.externals.set_len(status, size);
+            debug_assert!(!status.is_too_long(), "no byte lies behind the size");
             self.note_own_change(name, status);
         }
         Ok(())
@@ -237,6 +237,7 @@ impl<'fs> PlainFiles<'fs> {
 
     /// Makes a range of a plain file read as zeros. The inode is locked.
     pub(crate) fn punch(&self, plain: &Plain, start: u64, end: u64) -> FsResult<()> {
+        debug_assert!(start <= end, "a range of bytes");
         let len = {
             let mut status = plain.status.lock();
             check_sound(&status, plain.name, self.externals)?;
@@ -266,6 +267,7 @@ impl<'fs> PlainFiles<'fs> {
             status.is_dirty = true;
         }
         let files = self.externals.files()?;
+        debug_assert!(start < end, "a range that is not empty");
         let mut allocated = files.allocate(plain.name, start, end - start);
         if matches!(&allocated, Err(error) if error.kind == ErrorKind::NoSpace) && make_room()? {
             allocated = files.allocate(plain.name, start, end - start);

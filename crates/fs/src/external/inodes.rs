@@ -6,6 +6,7 @@ use crate::change::Changes;
 use crate::contents::Contents;
 use crate::residents::Residents;
 use crate::room::Room;
+use crate::system::FileSystem;
 use crate::{FsError, FsResult};
 use stitch_base::{ErrorKind, Ino};
 
@@ -22,6 +23,17 @@ pub(crate) struct ExternalContents<'fs> {
     pub(super) room: &'fs Room,
     /// Sets times of files that were changed through mappings.
     pub(super) changes: Changes<'fs>,
+}
+
+impl<'fs> ExternalContents<'fs> {
+    pub(crate) fn of(fs: &'fs FileSystem) -> Self {
+        Self {
+            plain_files: PlainFiles::of(fs),
+            residents: &fs.residents,
+            room: &fs.room,
+            changes: Changes::of(fs),
+        }
+    }
 }
 
 impl ExternalContents<'_> {

@@ -56,6 +56,7 @@ impl ExternalContents<'_> {
                 // It was forgotten at this moment: the next one is opened anew.
                 continue;
             }
+            debug_assert_eq!(plain.name.ino, ino, "the plain file of the inode");
             status.is_lent |= status.len == head.size && !status.is_failed;
             return Ok(status.is_lent.then_some(plain.name));
         }
@@ -83,6 +84,7 @@ impl ExternalContents<'_> {
             let mut status = plain.status.lock();
             status.is_lent = false;
             status.is_dirty |= status.mapped.take().is_some();
+            debug_assert!(status.mapped.is_none(), "only lent files are mapped");
         }
         if self.residents.inodes.find(ino).is_none() {
             externals.forget(ino);

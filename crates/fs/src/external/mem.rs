@@ -116,6 +116,19 @@ impl MemContents {
             rest = after;
         }
         self.len = self.len.max(offset);
+        self.check();
+    }
+
+    /// Checks that pages are whole and begin below the end.
+    fn check(&self) {
+        let Some((last, page)) = self.pages.last_key_value() else {
+            return;
+        };
+        debug_assert!(
+            *last < self.len.div_ceil(PAGE),
+            "no page lies beyond the end"
+        );
+        debug_assert_eq!(page.len() as u64, PAGE, "pages are whole");
     }
 
     fn page(&self, number: u64) -> Vec<u8> {
@@ -126,8 +139,11 @@ impl MemContents {
     fn set_len(&mut self, len: u64) {
         if len < self.len {
             self.punch(len, self.len - len);
+            // The last page has zeros by now, and would be told as data once the file grows.
+            drop(self.pages.split_off(&len.div_ceil(PAGE)));
         }
         self.len = len;
+        self.check();
     }
 
     /// Whole pages become holes, others get zeros.
@@ -202,6 +218,10 @@ impl File {
         for change in self.pending.drain(..) {
             self.durable.apply(&change);
         }
+        debug_assert_eq!(
+            self.durable.len, self.current.len,
+            "what is read is durable"
+        );
     }
 
     /// What a power cut leaves.

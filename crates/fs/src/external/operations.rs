@@ -1,32 +1,16 @@
 //! What a file system offers of external files. The work is that of [`ExternalContents`].
 
 use super::ExternalName;
-use super::files::PlainFiles;
 use super::inodes::ExternalContents;
 #[cfg(doc)]
 use crate::FsError;
 use crate::FsResult;
-use crate::change::Changes;
 use crate::contents::Contents;
 use crate::system::FileSystem;
 use std::os::fd::OwnedFd;
 use stitch_base::Ino;
 
 impl FileSystem {
-    pub(crate) fn plain_files(&self) -> PlainFiles<'_> {
-        let engine = &**self.engine();
-        PlainFiles::new(&self.externals, &self.store, engine, self.options.read_only)
-    }
-
-    pub(crate) fn external_contents(&self) -> ExternalContents<'_> {
-        ExternalContents {
-            plain_files: self.plain_files(),
-            residents: &self.residents,
-            room: &self.room,
-            changes: Changes::of(self),
-        }
-    }
-
     /// Lends the plain file of an external file: until [`Self::take_back`] it has the file's
     /// contents and length, and stays. `None` for other files, and for those whose plain file is
     /// longer at the moment, or damaged.
@@ -38,7 +22,7 @@ impl FileSystem {
     /// # Cost
     /// A file that ends in a hole is synced.
     pub fn lend(&self, ino: Ino) -> FsResult<Option<ExternalName>> {
-        self.external_contents().lend(ino)
+        ExternalContents::of(self).lend(ino)
     }
 
     /// The plain file itself, open for reading.
@@ -62,12 +46,12 @@ impl FileSystem {
     /// # Errors
     /// `FsError::External`.
     pub fn lend_to_writer(&self, ino: Ino) -> FsResult<()> {
-        self.external_contents().lend_to_writer(ino)
+        ExternalContents::of(self).lend_to_writer(ino)
     }
 
     /// Ends a loan: the kernel does not read or write the plain file any more.
     pub fn take_back(&self, ino: Ino) {
-        self.external_contents().take_back(ino);
+        ExternalContents::of(self).take_back(ino);
     }
 
     /// Reports whether this inode is known.
@@ -81,7 +65,7 @@ impl FileSystem {
     /// # Errors
     /// `FsError::External`, `FsError::NoSpace`, `FsError::Stale`.
     pub fn note_mapped_writes(&self, ino: Ino) -> FsResult<bool> {
-        self.external_contents().note_mapped_writes(ino)
+        ExternalContents::of(self).note_mapped_writes(ino)
     }
 
     /// Reports whether [`Self::sync`] would do something for external files. A caller that syncs in

@@ -32,6 +32,7 @@ impl Sum {
 
     /// Adds a row. Rows come in the order of their ends.
     pub(super) fn add(&mut self, end: u64, row: &AllocatedRow) {
+        debug_assert!(self.end <= end, "rows come in the order of their ends");
         self.is_bad |= row.start < self.end || row.start >= end;
         self.end = end;
         let chunks = end.saturating_sub(row.start);

@@ -79,6 +79,10 @@ impl Lost {
         }
         out.ranges
             .sort_by(|a, b| (a.tree, &a.start).cmp(&(b.tree, &b.start)));
+        debug_assert!(
+            out.ranges.len() + out.hidden.len() <= lost.len(),
+            "each is lost or hidden"
+        );
         Ok(out)
     }
 
@@ -94,6 +98,11 @@ impl Lost {
                 at = at.max(range.end.clone());
             }
         }
+        debug_assert!(
+            out.windows(2)
+                .all(|pair: &[(Vec<u8>, Option<Vec<u8>>)]| pair[0].1.as_ref() < Some(&pair[1].0)),
+            "what can be read is in order and apart"
+        );
         out.push((at, None));
         out
     }
@@ -155,10 +164,16 @@ impl Lost {
             return issues;
         }
         let explained = |issue: &Issue| self.explains(found, issue);
+        let all = issues.len();
         let (withheld, mut left): (Vec<_>, Vec<_>) = issues.into_iter().partition(explained);
         // That a file's contents are lost says that they were not counted.
         let is_untold = |issue: &&Issue| !matches!(issue, Issue::ChunkCount { .. });
         let count = withheld.iter().filter(is_untold).count();
+        debug_assert_eq!(
+            left.len() + withheld.len(),
+            all,
+            "each issue is left or withheld"
+        );
         if count > 0 {
             left.push(Issue::Unchecked { count });
         }

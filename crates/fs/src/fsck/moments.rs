@@ -40,5 +40,6 @@ pub(super) fn drop_damaged(engine: &dyn Engine, issues: &[Issue]) -> FsResult<u6
             }
         }
     }
+    debug_assert!(count <= issues.len() as u64, "an issue is repaired once");
     Ok(count)
 }

@@ -56,6 +56,8 @@ pub(super) fn repair(
             Err(error) => return Err(error),
         }
     }
+    debug_assert!(repair.changes.is_empty(), "each repair is committed");
+    debug_assert!(repaired <= issues.len() as u64, "an issue is repaired once");
     Ok(repaired)
 }
 

@@ -146,6 +146,7 @@ impl Reported {
     /// Reports whether an issue of this inode was reported already.
     fn enter(&mut self, ino: Ino) -> bool {
         if self.ino != ino {
+            debug_assert!(self.ino < ino, "rows of an inode come together");
             *self = Self {
                 ino,
                 is_reported: false,

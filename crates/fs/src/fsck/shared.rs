@@ -84,6 +84,10 @@ impl SharedRows {
         let Some(present) = self.present.get_mut(&number) else {
             return false;
         };
+        debug_assert!(
+            present.last().is_none_or(|last| last.end <= chunk),
+            "chunks come in order"
+        );
         match present.last_mut() {
             Some(last) if last.end == chunk => last.end = chunk.saturating_add(1),
             _ => present.push(chunk..chunk.saturating_add(1)),
@@ -119,6 +123,15 @@ impl SharedRows {
             };
             count += row.extents.iter().map(within).sum::<u64>();
         }
+        debug_assert!(
+            count
+                <= row
+                    .extents
+                    .iter()
+                    .map(|one| one.end - one.start)
+                    .sum::<u64>(),
+            "a chunk is shared once"
+        );
         count
     }
 

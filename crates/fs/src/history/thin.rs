@@ -37,11 +37,16 @@ fn interval_at(age_s: i64, interval_s: i64) -> i64 {
     while age_s >= interval.saturating_mul(YOUNG) {
         interval = interval.saturating_mul(2);
     }
+    debug_assert!(
+        age_s < interval.saturating_mul(YOUNG),
+        "it is young in its interval"
+    );
     interval
 }
 
 /// Reports whether a moment is due after the last one.
 pub(super) fn is_due(last_s: Option<i64>, now_s: i64, interval_s: i64) -> bool {
+    debug_assert!(interval_s > 0, "an interval is not empty");
     last_s.is_none_or(|last| last.div_euclid(interval_s) != now_s.div_euclid(interval_s))
 }
 
@@ -60,6 +65,10 @@ pub(super) fn dropped(moments: &[Aged], now_s: i64) -> Vec<bool> {
         youngest = youngest.min(*second);
         *second = youngest;
     }
+    debug_assert!(
+        seconds.is_sorted(),
+        "none counts as younger than those after it"
+    );
     let mut before = None;
     let judge = |(moment, second): (&Aged, &i64)| {
         let age_s = now_s - second;

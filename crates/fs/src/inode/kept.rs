@@ -76,6 +76,7 @@ impl Inodes {
 
     /// Takes over an inode that the last process knew.
     pub(crate) fn restore(&self, known: &LedgerInode, head: InodeHead, location: Location) {
+        debug_assert_eq!(known.ino, head.ino, "the inode that the last process knew");
         let inode = Inode {
             head,
             location,
@@ -93,6 +94,7 @@ impl Inodes {
         node.lookups = known.lookups;
         // What the last process has answered to readers is not in the ledger.
         node.pages = CachedPages::ANY;
+        node.check();
         shard.insert(head.ino, node);
     }
 

@@ -36,6 +36,10 @@ impl Inodes {
         };
         let before = node.pages;
         set(&mut node.pages);
+        debug_assert!(
+            node.pages.some || !node.pages.end,
+            "the page with the end is a page"
+        );
         before
     }
 

@@ -43,10 +43,12 @@ impl Inodes {
             let index = self.next_shard.fetch_add(1, Ordering::Relaxed) % SHARDS;
             self.unused_of(index, count_max - found.len(), &mut found);
         }
+        debug_assert!(found.len() <= count_max, "no more than was asked for");
         found
     }
 
     fn unused_of(&self, index: usize, count_max: usize, found: &mut Vec<Ino>) {
+        debug_assert!(index < SHARDS, "one of the shards");
         let now = self.moment();
         let mut shard = self.shards[index].lock();
         let keep = self.count_max / SHARDS * 7 / 8;
@@ -61,6 +63,7 @@ impl Inodes {
             nodes.truncate(excess);
         }
         nodes.sort_unstable_by_key(|node| node.seen);
+        debug_assert!(nodes.len() <= excess, "each shard keeps its share");
         for node in nodes {
             node.seen = now;
             found.push(node.inode.head.ino);

@@ -55,6 +55,7 @@ impl<'a> Place<'a> {
             Self::Entry { parent, name } => {
                 out.push(ENTRY);
                 out.extend(parent.0.to_le_bytes());
+                debug_assert!(!name.is_empty(), "a name has a byte");
                 let len = u16::try_from(name.len()).expect("a name has at most 255 bytes");
                 out.extend(len.to_le_bytes());
                 out.extend_from_slice(name);
@@ -134,6 +135,11 @@ impl<'a> Record<'a> {
         }
         let len = u32::try_from(out.len() - start - 4).expect("a record is small");
         out[start..start + 4].copy_from_slice(&len.to_le_bytes());
+        debug_assert!(
+            Record::decode(&out[start..])
+                .is_some_and(|(read, rest)| read == *self && rest.is_empty()),
+            "the next process reads what was written"
+        );
     }
 
     /// The first record of these bytes, and what follows it. `None` at the end, and for what is

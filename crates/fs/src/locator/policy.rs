@@ -1,6 +1,6 @@
 //! Keys of policies of snapshots.
 
-use super::{Locator, RowKey, RowRange, Tree, in_tree, sys_rows};
+use super::{Locator, RowKey, RowRange, SysRow, Tree, sys_key, sys_rows};
 use stitch_base::Ino;
 use stitch_format::fs_key;
 
@@ -11,7 +11,7 @@ impl Locator {
             0 => fs_key::policy(dir),
             view => fs_key::clone_policy(view, dir),
         };
-        in_tree(Tree::Sys, key)
+        sys_key(SysRow::Policy(view, dir), key)
     }
 
     pub(crate) fn policies(&self) -> RowRange {

@@ -1,13 +1,13 @@
 //! Keys of shared contents, and of the inodes that use them.
 
-use super::{Locator, RowKey, RowRange, Tree, in_tree, sys_rows};
+use super::{Locator, RowKey, RowRange, SysRow, Tree, sys_key, sys_rows};
 use stitch_base::Ino;
 use stitch_format::fs_key;
 
 impl Locator {
     /// Where the contents of an inode are that shares them.
     pub(crate) fn shared(&self, ino: Ino) -> RowKey {
-        in_tree(Tree::Sys, fs_key::shared(ino))
+        sys_key(SysRow::Shared(ino), fs_key::shared(ino))
     }
 
     /// The rows of all inodes that share contents.
@@ -17,12 +17,15 @@ impl Locator {
 
     /// The row of shared contents.
     pub(crate) fn contents(&self, number: Ino) -> RowKey {
-        in_tree(Tree::Sys, fs_key::contents(number))
+        sys_key(SysRow::Contents(number), fs_key::contents(number))
     }
 
     /// The row that an inode uses shared contents.
     pub(crate) fn contents_user(&self, number: Ino, ino: Ino) -> RowKey {
-        in_tree(Tree::Sys, fs_key::contents_user(number, ino))
+        sys_key(
+            SysRow::ContentsUser(number, ino),
+            fs_key::contents_user(number, ino),
+        )
     }
 
     /// The rows of the users of shared contents.

@@ -57,6 +57,7 @@ impl Missing {
 
     /// The name of this key is missing. The directory is locked.
     pub(super) fn note(&self, dir: Ino, hash: u64, key: &[u8]) {
+        debug_assert!(!key.is_empty(), "a slot without key is empty");
         if key.len() > KEY_BYTES {
             return;
         }

@@ -36,6 +36,10 @@ impl Page {
         }
         if let Some(hashes) = &mut self.hashes {
             if hashes.len() < self.count_max && hash <= WHOLE {
+                debug_assert!(
+                    hashes.last().is_none_or(|last| *last <= hash),
+                    "names come in order"
+                );
                 hashes.push(hash);
             } else {
                 // Too many, or a row that is damaged.
@@ -46,6 +50,7 @@ impl Page {
 
     /// The walk ends at a name of this hash, of which there may be more.
     pub(crate) fn end_at(self, names: &Names, dir: Ino, hash: u64) {
+        debug_assert!(hash > 0, "the hash of a name");
         self.end(names, dir, hash - 1);
     }
 
@@ -81,6 +86,7 @@ impl Names {
     pub(super) fn learn(&self, dir: Ino, (start, end): (u64, u64), hashes: &[u64]) {
         debug_assert!(hashes.is_sorted(), "a walk meets names in their order");
         debug_assert!(end <= WHOLE, "no hash is larger");
+        debug_assert!(start <= end + 1, "a walk ends no earlier than it starts");
         {
             let mut shard = self.shard(dir).lock();
             if shard.get(dir).is_none() {
@@ -104,6 +110,7 @@ impl Names {
         // Another walk may have run at the same time, and come further.
         let mark = known.mark;
         known.mark = mark.max(end);
+        debug_assert!(known.mark >= mark, "a mark moves on");
         let mut new = hashes.iter().filter(|&&hash| hash > mark && hash <= end);
         new.all(|hash| {
             let is_shared = known.hashes.contains(&(hash & self.mask));

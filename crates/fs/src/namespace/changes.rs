@@ -25,6 +25,7 @@ use crate::change::{Change, Changes};
 use crate::events::Untold;
 use crate::inode::{Inode, Location};
 use crate::lock::Locks;
+use crate::system::FileSystem;
 use crate::views::Standing;
 use crate::{Attr, Caller, DirName, FsError, FsResult, Notices, inode_flag};
 use stitch_base::Ino;
@@ -46,6 +47,27 @@ pub(crate) struct NameChanges<'fs> {
 }
 
 impl<'fs> NameChanges<'fs> {
+    /// Changes of names that the kernel, or a user of the library, asks for.
+    pub(crate) fn of(fs: &'fs FileSystem) -> Self {
+        Self {
+            names: Namespace::of(fs),
+            permissions: Permissions::of(fs),
+            changes: Changes::of(fs),
+            standing: &fs.standing,
+            is_removed: &fs.is_removed,
+            untold: None,
+        }
+    }
+
+    /// Changes of names in a directory that the kernel has removed: files may be open, or have
+    /// other names.
+    pub(crate) fn unasked_of(fs: &'fs FileSystem) -> Self {
+        Self {
+            untold: Some(&fs.untold),
+            ..Self::of(fs)
+        }
+    }
+
     pub(super) const fn locks(&self) -> &'fs Locks {
         &self.names.residents.locks
     }
@@ -61,7 +83,7 @@ impl<'fs> NameChanges<'fs> {
         committed
     }
 
-    /// A directory whose names may be changed by this caller. It is locked.
+    /// A directory whose names may be changed by this caller, without a clone at it. It is locked.
     pub(crate) fn dir_to_change(&self, caller: &Caller<'_>, ino: Ino) -> FsResult<Inode> {
         let dir = self.names.residents.inodes.get_dir(ino)?;
         if dir.head.nlink == 0 || self.is_removed.load(Ordering::Acquire) {
@@ -69,6 +91,12 @@ impl<'fs> NameChanges<'fs> {
         }
         if dir.head.iflags & inode_flag::IMMUTABLE != 0 {
             return Err(FsError::Perm);
+        }
+        debug_assert!(dir.is_dir(), "names are in directories");
+        // No walk of this file system would find a name behind the clone, and a rollback that was
+        // interrupted would leave the row there.
+        if self.has_clone(ino) {
+            return Err(FsError::Invalid("a clone lies at the directory"));
         }
         self.permissions.check_may_change(caller, &dir)?;
         Ok(dir)
@@ -101,6 +129,7 @@ impl<'fs> NameChanges<'fs> {
         change.touch_dir(&dir, 0, now)?;
         self.commit(change)?;
         let head = inodes.look_up(ino).ok_or(FsError::Stale(ino))?;
+        debug_assert_eq!(head.nlink, inode.head.nlink + 1, "one name more");
         Ok(Attr::of(&head))
     }
 
@@ -113,6 +142,11 @@ impl<'fs> NameChanges<'fs> {
         at: DirName<'a>,
         now: i64,
     ) -> FsResult<()> {
+        debug_assert!(!inode.is_dir(), "a directory has one name");
+        debug_assert!(
+            inode.head.nlink < LINKS_MAX,
+            "the caller has checked the links"
+        );
         let mut new = inode.head;
         new.nlink += 1;
         new.ctime = now;

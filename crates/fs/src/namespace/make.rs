@@ -7,6 +7,7 @@ use crate::change::Change;
 use crate::contents::Contents;
 use crate::events::Event;
 use crate::inode::{Inode, Location};
+use crate::schema::FIRST_INO;
 use crate::xattr::{ACL_ACCESS, ACL_DEFAULT};
 use crate::{Attr, Caller, DirName, FsError, FsResult, NewNode};
 use stitch_base::Ino;
@@ -71,6 +72,7 @@ impl NameChanges<'_> {
             return Err(FsError::TooManyLinks);
         }
         let made = self.new_inode(caller, &dir, new, kind)?;
+        debug_assert_eq!(made.head.nlink, 1 + u32::from(is_dir), "its name, and `.`");
         let mut change = self.changes.begin();
         change.put_entry(at, &made.head, kind.target);
         self.put_acls(&mut change, &made);
@@ -108,6 +110,10 @@ impl NameChanges<'_> {
         let dir = self.dir_to_change(caller, parent)?;
         let mut made = self.new_inode(caller, &dir, new, &Kind::of(FileKind::Regular))?;
         made.head.nlink = 0;
+        debug_assert!(
+            made.default.is_none(),
+            "directories alone have default lists"
+        );
         let mut inode = Inode {
             head: made.head,
             location: Location::Memory(Arc::default()),
@@ -150,10 +156,9 @@ impl NameChanges<'_> {
     ) -> FsResult<Made> {
         let is_dir = kind.kind == FileKind::Directory;
         let inherits_group = dir.head.perm & SET_GID != 0;
-        let gid = if inherits_group {
-            dir.head.gid
-        } else {
-            caller.gid
+        let gid = match inherits_group {
+            true => dir.head.gid,
+            false => caller.gid,
         };
         let mut perm = low_bits(new.perm);
         if !is_dir
@@ -176,12 +181,12 @@ impl NameChanges<'_> {
         if is_dir && inherits_group {
             perm |= SET_GID;
         }
-        let default = inherited.filter(|_| is_dir);
-        let now = self.changes.now();
-        let mut flags = 0;
-        if kind.kind == FileKind::Regular {
-            flags = Contents::Inline.mark(flags);
-        }
+        debug_assert!(perm <= 0o7777, "the kind is not among the bits");
+        let (default, now) = (inherited.filter(|_| is_dir), self.changes.now());
+        let mut flags = match kind.kind {
+            FileKind::Regular => Contents::Inline.mark(0),
+            _ => 0,
+        };
         if access.is_some() {
             flags |= row_flag::XATTRS | row_flag::ACCESS_ACL;
         }
@@ -205,6 +210,7 @@ impl NameChanges<'_> {
             iflags: 0,
             chunks: 0,
         };
+        debug_assert!(head.ino.0 >= FIRST_INO, "smaller numbers are kept");
         Ok(Made {
             head,
             access,
@@ -221,10 +227,15 @@ impl NameChanges<'_> {
 
     fn put_acls(&self, change: &mut Change<'_>, made: &Made) {
         let ino = made.head.ino;
+        debug_assert_eq!(
+            made.access.is_some(),
+            made.head.has(row_flag::ACCESS_ACL),
+            "as the row tells"
+        );
         for (name, acl) in [(ACL_ACCESS, &made.access), (ACL_DEFAULT, &made.default)] {
             if let Some(acl) = acl {
                 let key = self.names.store.keys.xattr(ino, name);
-                change.batch.put(&key, &acl.encode());
+                change.batch.put(&key, &acl.to_store());
             }
         }
     }

@@ -4,8 +4,6 @@
 use super::Namespace;
 use super::changes::NameChanges;
 use super::make::{Kind, SYMLINK_BYTES_MAX};
-use crate::access::Permissions;
-use crate::change::Changes;
 use crate::system::FileSystem;
 use crate::views::CloneRemoval;
 use crate::{Attr, Caller, DirName, FsError, FsResult, NewNode, RenameMode};
@@ -23,38 +21,6 @@ fn check_target(target: &[u8]) -> FsResult<()> {
 }
 
 impl FileSystem {
-    pub(crate) fn namespace(&self) -> Namespace<'_> {
-        let reads = self.reads.as_deref();
-        let confirms = self.options.confirm_names;
-        Namespace::new(&self.store, &self.residents, reads, confirms)
-    }
-
-    pub(crate) fn permissions(&self) -> Permissions<'_> {
-        let are_checked = self.options.check_permissions;
-        Permissions::new(&self.store, self.reads.as_deref(), are_checked)
-    }
-
-    /// Changes of names that the kernel, or a user of the library, asks for.
-    pub(crate) fn name_changes(&self) -> NameChanges<'_> {
-        NameChanges {
-            names: self.namespace(),
-            permissions: self.permissions(),
-            changes: Changes::of(self),
-            standing: &self.standing,
-            is_removed: &self.is_removed,
-            untold: None,
-        }
-    }
-
-    /// Changes of names in a directory that the kernel has removed: files may be open, or have
-    /// other names.
-    pub(crate) fn unasked_name_changes(&self) -> NameChanges<'_> {
-        NameChanges {
-            untold: Some(&self.untold),
-            ..self.name_changes()
-        }
-    }
-
     /// The inode of a name (`.` and `..` too). Counts a lookup.
     ///
     /// # Errors
@@ -66,7 +32,7 @@ impl FileSystem {
     ///
     /// [`FsOptions::names_bytes`]: crate::FsOptions::names_bytes
     pub fn lookup(&self, at: DirName<'_>) -> FsResult<Attr> {
-        self.namespace().look_up(at, false)
+        Namespace::of(self).look_up(at, false)
     }
 
     /// As [`Self::lookup`], on the way along a path: a directory stays known for a while after it
@@ -78,7 +44,7 @@ impl FileSystem {
     /// # Cost
     /// As [`Self::lookup`]; no read of a directory that paths led through lately.
     pub fn step(&self, at: DirName<'_>) -> FsResult<Attr> {
-        self.namespace().look_up(at, true)
+        Namespace::of(self).look_up(at, true)
     }
 
     /// Attributes of what a name stands for. Counts no lookup.
@@ -89,9 +55,9 @@ impl FileSystem {
     /// # Cost
     /// As [`Self::lookup`].
     pub fn stat(&self, at: DirName<'_>) -> FsResult<Attr> {
-        match self.namespace().dots(at)? {
+        match Namespace::of(self).dots(at)? {
             Some(ino) => self.get_attr(ino),
-            None => self.namespace().stat(at),
+            None => Namespace::of(self).stat(at),
         }
     }
 
@@ -103,7 +69,7 @@ impl FileSystem {
     /// # Cost
     /// One point read at most.
     pub fn peek(&self, at: DirName<'_>) -> FsResult<Option<Ino>> {
-        self.namespace().peek(at)
+        Namespace::of(self).peek(at)
     }
 
     /// Makes a regular file; counts a lookup.
@@ -186,7 +152,7 @@ impl FileSystem {
         kind: &Kind<'_>,
     ) -> FsResult<Attr> {
         self.check_writable()?;
-        self.name_changes().make(caller, at, new, kind, |_, _| ())
+        NameChanges::of(self).make(caller, at, new, kind, |_, _| ())
     }
 
     /// Makes a regular file without a name, as of `O_TMPFILE`; counts a lookup. `link` can name it.
@@ -200,7 +166,7 @@ impl FileSystem {
         new: &NewNode,
     ) -> FsResult<Attr> {
         self.check_writable()?;
-        self.name_changes().make_temp_file(caller, parent, new)
+        NameChanges::of(self).make_temp_file(caller, parent, new)
     }
 
     /// Gives an inode that is no directory another name; counts a lookup.
@@ -212,7 +178,7 @@ impl FileSystem {
     /// [`FsError::ReadOnly`].
     pub fn link(&self, caller: &Caller<'_>, ino: Ino, at: DirName<'_>) -> FsResult<Attr> {
         self.check_writable()?;
-        self.name_changes().link(caller, ino, at)
+        NameChanges::of(self).link(caller, ino, at)
     }
 
     /// Removes a name of what is no directory. Contents stay until the inode is forgotten.
@@ -226,7 +192,7 @@ impl FileSystem {
     /// inode was changed meanwhile; at most one delete, two puts and one upsert, whatever the size.
     pub fn unlink(&self, caller: &Caller<'_>, at: DirName<'_>) -> FsResult<()> {
         self.check_writable()?;
-        self.name_changes().unlink(caller, at)
+        NameChanges::of(self).unlink(caller, at)
     }
 
     /// Removes an empty directory.
@@ -243,7 +209,7 @@ impl FileSystem {
         let removal = CloneRemoval::of(self);
         match removal.find(at)? {
             Some(view) => removal.remove(caller, at, &view, true),
-            None => self.name_changes().remove_dir(caller, at),
+            None => NameChanges::of(self).remove_dir(caller, at),
         }
     }
 
@@ -262,6 +228,6 @@ impl FileSystem {
         mode: RenameMode,
     ) -> FsResult<()> {
         self.check_writable()?;
-        self.name_changes().rename(caller, source, target, mode)
+        NameChanges::of(self).rename(caller, source, target, mode)
     }
 }

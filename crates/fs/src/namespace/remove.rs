@@ -65,6 +65,7 @@ impl NameChanges<'_> {
         let now = self.changes.now();
         let mut change = self.changes.begin_giving_back();
         change.delete_entry(at);
+        debug_assert_eq!(inode.head.ino, ino, "the inode that was locked");
         take(&mut change, &inode, now)?;
         change.touch_dir(&dir, -1, now)?;
         self.commit(change)?;

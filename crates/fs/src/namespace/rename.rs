@@ -126,6 +126,7 @@ impl NameChanges<'_> {
         let dir = self.dir_to_change(caller, at.parent)?;
         let (inode, dentry) = self.names.inode_of(at, early)?;
         self.permissions.check_may_remove(caller, &dir, &inode)?;
+        debug_assert_eq!(inode.head.ino, dentry.ino, "the inode of the name");
         Ok(End {
             at,
             dir,
@@ -171,8 +172,14 @@ impl NameChanges<'_> {
             Some(_) if mode == RenameMode::Replace => self.changes.begin_giving_back(),
             _ => self.changes.begin(),
         };
+        debug_assert!(
+            mode != RenameMode::NoReplace || replaced.is_none(),
+            "nothing is replaced"
+        );
         let mut old_links = -i64::from(is_dir);
         let mut new_links = i64::from(is_dir);
+        let replaces_dir = replaced.as_ref().is_some_and(|(inode, _)| inode.is_dir());
+        debug_assert!(is_dir || !replaces_dir, "a file replaces no directory");
         if let Some((inode, tail)) = replaced {
             new_links -= i64::from(inode.is_dir());
             change.drop_name(inode, now, tail)?;
@@ -183,6 +190,11 @@ impl NameChanges<'_> {
         } else {
             change.delete_entry(source.at);
         }
+        debug_assert_eq!(
+            old_links + new_links,
+            -i64::from(replaces_dir),
+            "directories are counted once"
+        );
         if !is_across {
             old_links += new_links;
             new_links = 0;
@@ -217,6 +229,10 @@ impl NameChanges<'_> {
     }
 
     fn exchange(&self, source: &End<'_>, target: &End<'_>) -> FsResult<()> {
+        debug_assert_ne!(
+            source.inode.head.ino, target.inode.head.ino,
+            "two names of one inode stay"
+        );
         for (end, other) in [(source, target), (target, source)] {
             if end.inode.is_dir() {
                 check_not_inside(&self.names.residents.inodes, other.at.parent, end)?;

@@ -18,9 +18,9 @@ fn a_row_that_changed_since_it_was_read_is_read_again() {
         let options = WriteOptions::default();
         fs.write(ino, 0, &[byte; 5], options).expect("writes");
     };
-    let early = || fs.namespace().early(at).expect("is there");
+    let early = || Namespace::of(&fs).early(at).expect("is there");
     let tail_of = |early| {
-        fs.namespace()
+        Namespace::of(&fs)
             .inode_of(at, early)
             .expect("is there")
             .1

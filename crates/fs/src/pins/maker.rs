@@ -22,7 +22,7 @@ pub(crate) struct PinMaker<'fs> {
 impl<'fs> PinMaker<'fs> {
     pub(crate) fn of(mainline: &'fs FileSystem) -> Self {
         Self {
-            pins: mainline.pins(),
+            pins: Pins::of(mainline),
             views: &mainline.standing.views,
             limits: ViewLimits::of(mainline),
             is_read_only: mainline.is_read_only(),

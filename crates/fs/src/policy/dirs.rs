@@ -117,6 +117,11 @@ impl<'fs> PolicyDirs<'fs> {
             },
         )?;
         known.held.push((view, policy.dir));
+        debug_assert_eq!(
+            known.fs().view_number(),
+            policy.view,
+            "the path leads into the clone"
+        );
         Ok(known)
     }
 

@@ -12,6 +12,7 @@ use stitch_format::fs_policy::Keep;
 
 /// Number of the interval that a second is in.
 pub(super) const fn interval_of(second: i64, every_s: u64) -> i64 {
+    debug_assert!(every_s > 0, "an interval is not empty");
     second.div_euclid(every_s.cast_signed())
 }
 
@@ -53,6 +54,10 @@ pub(super) fn kept(keep: &Keep, seconds: &[i64]) -> Vec<bool> {
             }
         }
     }
+    debug_assert!(
+        kept.first().is_none_or(|is_kept| *is_kept),
+        "the newest one stays"
+    );
     kept
 }
 

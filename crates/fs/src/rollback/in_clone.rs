@@ -79,6 +79,7 @@ impl<'fs> CloneRollbacks<'fs> {
     /// Finishes what was interrupted in clones, by an open of each of these. One that cannot be
     /// finished cannot be opened, and the others can.
     pub(crate) fn finish(&self, mainline: &FileSystem) -> FsResult<()> {
+        debug_assert!(!self.is_clone, "the header of mainline has the feature");
         if !self.header.lock().rolls_back_clone || self.is_read_only {
             return Ok(());
         }

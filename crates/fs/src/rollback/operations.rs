@@ -2,6 +2,7 @@
 //! the clone, as [`CloneRollbacks`] notes in mainline.
 
 use super::{CloneRollbacks, Rollback};
+use crate::pins::Pins;
 use crate::system::FileSystem;
 use crate::{FsError, FsResult, LiveView, Notices};
 use stitch_base::{Ino, PinId};
@@ -30,7 +31,7 @@ impl FileSystem {
     /// A walk through the directory on both sides, and the contents of files that are different.
     pub fn roll_back(&self, name: &str, dir: Ino, owner: Option<u32>) -> FsResult<Notices> {
         self.check_no_clone()?;
-        Rollback::of(self).run(dir, owner, || self.pins().open_snapshot(name))
+        Rollback::of(self).run(dir, owner, || Pins::of(self).open_snapshot(name))
     }
 
     /// Makes a directory what it was at a moment, as [`Self::roll_back`] does with a snapshot.
@@ -49,7 +50,7 @@ impl FileSystem {
         self.check_no_clone()?;
         let path = self.residents.path_of(dir)?;
         Rollback::of(self).run(dir, owner, || {
-            self.pins().open_moment_of_view(id, dir, path)
+            Pins::of(self).open_moment_of_view(id, dir, path)
         })
     }
 
@@ -73,7 +74,7 @@ impl FileSystem {
     ) -> FsResult<Notices> {
         let fs = clone.fs();
         CloneRollbacks::of(self)
-            .run_marked(|| Rollback::of(fs).run(dir, owner, || fs.pins().open_snapshot(name)))
+            .run_marked(|| Rollback::of(fs).run(dir, owner, || Pins::of(fs).open_snapshot(name)))
     }
 
     /// Makes a directory in a clone what it was at a moment of the history, as
@@ -95,7 +96,9 @@ impl FileSystem {
         let fs = clone.fs();
         CloneRollbacks::of(self).run_marked(|| {
             let path = fs.residents.path_of(dir)?;
-            Rollback::of(fs).run(dir, owner, || fs.pins().open_moment_of_view(id, dir, path))
+            Rollback::of(fs).run(dir, owner, || {
+                Pins::of(fs).open_moment_of_view(id, dir, path)
+            })
         })
     }
 

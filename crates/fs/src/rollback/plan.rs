@@ -64,6 +64,11 @@ impl RollbackPlan {
             };
             targets.insert(ino, target);
         }
+        debug_assert_eq!(
+            targets.len(),
+            was.numbers().count(),
+            "every inode has a target"
+        );
         let mut plan = Self {
             targets,
             above_known: HashSet::new(),
@@ -129,6 +134,7 @@ fn number_of_chunks(fs: &Present<'_>, head: &InodeHead, is_same: bool) -> FsResu
 
 /// Marks where the contents of a file will be: it shares none.
 fn mark_contents(head: &mut InodeHead, chunks: Ino) {
+    debug_assert!(chunks.0 > 0, "chunks are under a number");
     if head.kind != FileKind::Regular {
         return;
     }
@@ -152,6 +158,7 @@ fn in_both(
     present: &SeenInode,
 ) -> FsResult<Target> {
     let mut head = seen.head;
+    debug_assert_eq!(head.ino, present.head.ino, "one inode");
     let is_dir = head.kind == FileKind::Directory;
     if !is_dir {
         let outside = present.head.nlink.saturating_sub(present.names);

@@ -46,7 +46,7 @@ impl<'fs> Present<'fs> {
             header: &fs.header,
             standing: &fs.standing,
             untold: &fs.untold,
-            extents: fs.extent_rows(),
+            extents: ExtentRows::of(fs),
             holds: Holds::of(fs),
             numbers: NumberLookup::of(fs),
             changes: Changes::of(fs),

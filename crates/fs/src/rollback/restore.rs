@@ -14,6 +14,7 @@ use self::overwritten::Overwritten;
 use super::moved_key;
 use super::plan::{RollbackPlan, Target};
 use super::present::Present;
+use super::sides::RollbackSides;
 use super::tree::{DirTree, SeenInode};
 use crate::change::Change;
 use crate::contents::Contents;
@@ -21,8 +22,9 @@ use crate::data::chunks_from;
 use crate::events::Event;
 use crate::inode::{CHAIN_UNKNOWN, Hold, Inode, Location};
 use crate::locator::RowRange;
-use crate::recent::{Scans, chunk_ranges};
+use crate::recent::{Scans, WrittenBetween, chunk_ranges};
 use crate::schema::Store;
+use crate::shared::Piece;
 use crate::{DirName, FsError, FsResult, Notices};
 use bytes::Bytes;
 use std::collections::{HashMap, HashSet};
@@ -35,6 +37,7 @@ pub(super) struct Restore<'a> {
     past: &'a Store,
     was: &'a DirTree,
     now: &'a DirTree,
+    written: &'a WrittenBetween<'a>,
     plan: &'a RollbackPlan,
     row: &'a RollbackRow,
     change: Change<'a>,
@@ -62,16 +65,16 @@ pub(super) struct Restore<'a> {
 impl<'a> Restore<'a> {
     pub(super) fn new(
         fs: Present<'a>,
-        past: &'a Store,
-        (was, now): (&'a DirTree, &'a DirTree),
+        sides: RollbackSides<'a>,
         plan: &'a RollbackPlan,
         row: &'a RollbackRow,
     ) -> Self {
         Self {
             fs,
-            past,
-            was,
-            now,
+            past: sides.past.0,
+            was: sides.past.1,
+            now: sides.present.1,
+            written: sides.written,
             plan,
             row,
             change: fs.changes.begin(),
@@ -91,6 +94,10 @@ impl<'a> Restore<'a> {
     /// Restores all. All locks are held.
     pub(super) fn run(mut self) -> FsResult<Notices> {
         let restored = self.restore();
+        debug_assert!(
+            restored.is_err() || self.change.batch.is_empty(),
+            "all of it is committed"
+        );
         self.queue_forgotten();
         for (ino, hold) in std::mem::take(&mut self.kept) {
             self.fs.holds.let_go(ino, hold);
@@ -136,6 +143,7 @@ impl Restore<'_> {
         if target.is_same {
             return Ok(());
         }
+        debug_assert!(target.head.ino.0 > 0, "an inode has a number");
         let replaced = Event::ContentsReplaced(vec![target.head.ino]);
         self.change.events.push(replaced);
         if target.head.ino != ino {
@@ -150,13 +158,39 @@ impl Restore<'_> {
         let to = target.head.ino;
         self.restore_rows(&[past.xattrs(ino)], &own.xattrs(to), to)?;
         if target.head.kind == FileKind::Regular {
-            let chunks = chunk_ranges((self.past, &self.seen(ino).head))?;
-            let number = target.chunks;
             // First, so that a rollback that is finished later finds the number.
             self.unshare(&target)?;
-            self.restore_rows(&chunks, &own.chunks_from(number, 0), number)?;
+            self.restore_chunks(ino, target.chunks)?;
         }
         Ok(())
+    }
+
+    /// Puts the chunks of a file under a number. Those that are there are compared where they were
+    /// written since the snapshot.
+    fn restore_chunks(&mut self, ino: Ino, number: Ino) -> FsResult<()> {
+        let (keys, written, store) = (self.fs.store.keys, self.written, self.fs.store);
+        let all: Piece = (number, chunks_from(0));
+        if !self.has_piece_in_both(ino, &all)? {
+            let chunks = chunk_ranges((self.past, &self.seen(ino).head))?;
+            return self.restore_rows(&chunks, &keys.chunks_from(number, 0), number);
+        }
+        let past = self.past.keys;
+        written.each_run(store, all, |run| {
+            let rows = [past.chunks(number, run)];
+            self.restore_rows(&rows, &keys.chunks(number, run), number)?;
+            Ok(true)
+        })?;
+        Ok(())
+    }
+
+    /// Reports whether all chunks of a file are under one number, in the snapshot and now.
+    fn has_piece_in_both(&self, ino: Ino, all: &Piece) -> FsResult<bool> {
+        let Some(present) = self.now.get(ino) else {
+            return Ok(false);
+        };
+        let (was, all) = (self.seen(ino).head, std::slice::from_ref(all));
+        Ok(self.past.pieces_of(&was, &chunks_from(0))? == all
+            && self.fs.store.pieces_of(&present.head, &chunks_from(0))? == all)
     }
 
     /// What the snapshot has of one of its inodes.
@@ -281,6 +315,7 @@ impl<'a> Restore<'a> {
         is_same_inode: bool,
     ) -> FsResult<()> {
         let number = target.head.ino;
+        debug_assert!(!target.is_own, "its row is under a name");
         let tail = self.tail_to_put(dir, at.name, ino, target)?;
         if self.has_own_row(target) {
             let key = self.fs.store.keys.own(number);
@@ -467,6 +502,10 @@ impl<'a> Restore<'a> {
         }
         self.commit()?;
         self.is_marked = true;
+        debug_assert!(
+            header.rolls_back,
+            "the next open finishes what is interrupted"
+        );
         *self.fs.header.lock() = header;
         Ok(())
     }
@@ -488,6 +527,7 @@ impl<'a> Restore<'a> {
             self.change.batch.put(&keys.header(), &header.encode());
             self.change.batch.delete(&keys.rollback());
         }
+        debug_assert!(!header.rolls_back, "all of it is done");
         self.commit()?;
         *self.fs.header.lock() = header;
         Ok(())

@@ -1,7 +1,7 @@
 //! A directory and all below it, as the rows say at one moment.
 
 use crate::locator::Locator;
-use crate::recent::RecentSince;
+use crate::recent::{RecentSince, hash_of};
 use crate::schema::Store;
 use crate::{FsError, FsResult};
 use std::collections::{BTreeMap, HashMap};
@@ -37,15 +37,15 @@ pub(super) struct DirTree {
     names: HashMap<Ino, NameMap>,
     /// Inodes that changed from this time on are recent.
     recent_since: RecentSince,
-    /// The bytes behind the heads of recent inodes.
-    recent_tails: HashMap<Ino, Box<[u8]>>,
+    /// What stands for the bytes behind the heads of recent inodes.
+    recent_tails: HashMap<Ino, u64>,
 }
 
 static NO_NAMES: NameMap = NameMap::new();
 
 impl DirTree {
-    /// Reads all below a directory. Keeps what is behind the heads of inodes that changed at
-    /// `recent_since` or later.
+    /// Reads all below a directory. Keeps hashes of what is behind the heads of inodes that changed
+    /// at `recent_since` or later.
     ///
     /// # Errors
     /// [`FsError::Corrupt`] for rows that lead nowhere; those of a read.
@@ -105,7 +105,7 @@ impl DirTree {
         });
         seen.names += 1;
         if is_new && self.is_recent(&head) {
-            self.recent_tails.insert(head.ino, Box::from(tail));
+            self.recent_tails.insert(head.ino, hash_of(tail));
         }
         if is_new && head.kind == FileKind::Directory {
             self.dirs.push(head.ino);
@@ -131,9 +131,9 @@ impl DirTree {
         self.recent_since.is_recent(head)
     }
 
-    /// Returns what is behind the head of a recent inode.
-    pub(super) fn recent_tail(&self, ino: Ino) -> Option<&[u8]> {
-        self.recent_tails.get(&ino).map(|tail| &**tail)
+    /// Returns the hash of what is behind the head of a recent inode.
+    pub(super) fn recent_tail(&self, ino: Ino) -> Option<u64> {
+        self.recent_tails.get(&ino).copied()
     }
 
     pub(super) fn has(&self, ino: Ino) -> bool {

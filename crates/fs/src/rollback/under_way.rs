@@ -28,7 +28,11 @@ impl RollbacksUnderWay {
             pin,
             is_interrupted: false,
         };
-        self.by_view.lock().insert(view, begun);
+        let before = self.by_view.lock().insert(view, begun);
+        debug_assert!(
+            before.is_none_or(|before| before.is_interrupted && before.pin == pin),
+            "a view has one rollback, which is finished before the next"
+        );
     }
 
     /// Notes that a rollback has ended: all of it is done, or nothing.
@@ -38,7 +42,10 @@ impl RollbacksUnderWay {
 
     /// Notes that a part of a rollback is done, and it does not go on.
     pub(super) fn interrupt(&self, view: u64) {
-        if let Some(begun) = self.by_view.lock().get_mut(&view) {
+        let mut all = self.by_view.lock();
+        let begun = all.get_mut(&view);
+        debug_assert!(begun.is_some(), "it has begun");
+        if let Some(begun) = begun {
             begun.is_interrupted = true;
         }
     }

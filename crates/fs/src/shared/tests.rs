@@ -1,58 +1,34 @@
 //! What opening a store with many shared contents reads, and when those go that a crash has left.
 
+#[path = "../../tests/common/vt_store.rs"]
+mod vt_store;
+
 use super::*;
 use crate::change::Changes;
 use crate::{FileSystem, FsOptions, register_upserts};
-use stitch_base::random::bytes16;
-use stitch_base::sync::Arc;
 use stitch_db::SpaceClass;
-use stitch_device::{Device, MemDevice};
 use stitch_format::fs_sys::encode_number;
 use stitch_kv::UpsertRegistry;
-use stitch_volume::{FormatOptions, OpenOptions, Volume};
 use stitch_vt::counters::DATA_BLOCKS_READ;
-use stitch_vt::{VtEngine, VtOptions};
+use vt_store::VtStore;
 
-const MIB: u64 = 1 << 20;
 const FIRST: u64 = 1_000_000;
 
-/// A store on the VT-tree, in memory.
-struct Store {
-    device: Arc<dyn Device>,
-}
+/// A store with contents, on the VT-tree.
+struct ContentsStore(VtStore);
 
-impl Store {
+impl ContentsStore {
     fn new() -> Self {
-        let device: Arc<dyn Device> = Arc::new(MemDevice::new(256 * MIB));
-        let options = FormatOptions {
-            uuid: bytes16().expect("the system has randomness"),
-            ..FormatOptions::default()
-        };
-        let formatted = Volume::format(&*device, &options, &mut |_, _| {});
-        formatted.expect("the device is large enough");
-        let store = Self { device };
-        let engine = store.engine();
-        FileSystem::format(&engine, &FsOptions::default(), (0, 0)).expect("formats");
-        store
-    }
-
-    fn engine(&self) -> Arc<dyn Engine> {
         let mut upserts = UpsertRegistry::default();
         register_upserts(&mut upserts);
-        let options = VtOptions {
-            upserts,
-            memory_bytes: 64 * MIB,
-            background: false,
-            ..VtOptions::default()
-        };
-        let opened = Volume::open(Arc::clone(&self.device), &OpenOptions::default());
-        let engine = VtEngine::open(opened.expect("the volume opens"), options);
-        engine.expect("the store opens")
+        let store = VtStore::new(upserts);
+        FileSystem::format(&store.engine(), &FsOptions::default(), (0, 0)).expect("formats");
+        Self(store)
     }
 
     /// Opens the file system. Returns the blocks that this reads, too.
     fn open(&self) -> (FileSystem, u64) {
-        let engine = self.engine();
+        let engine = self.0.engine();
         let before = engine.counters().get(DATA_BLOCKS_READ);
         let fs = FileSystem::open(engine, FsOptions::default()).expect("it opens");
         let after = fs.engine().counters().get(DATA_BLOCKS_READ);
@@ -104,7 +80,7 @@ fn left(fs: &FileSystem) -> usize {
 #[test]
 fn an_open_looks_at_some_contents_and_reclaims_look_at_the_rest() {
     for (count, users) in [(100_000, 1), (10, 50_000)] {
-        let store = Store::new();
+        let store = ContentsStore::new();
         store.put_contents(count, users);
         let (fs, blocks) = store.open();
         assert!(blocks <= 40, "{count} with {users}: {blocks} blocks");
@@ -120,7 +96,7 @@ fn an_open_looks_at_some_contents_and_reclaims_look_at_the_rest() {
 
 #[test]
 fn a_store_that_is_full_looks_at_all_of_them() {
-    let store = Store::new();
+    let store = ContentsStore::new();
     store.put_contents(20_000, 1);
     let (fs, _) = store.open();
     assert!(left(&fs) > 0, "the first ones are gone");

@@ -7,7 +7,7 @@ use crate::views::ViewLimits;
 use crate::{FsError, FsResult, LiveView};
 use std::collections::BTreeSet;
 use stitch_base::Ino;
-use stitch_format::fs_snapshot::SnapshotRecord;
+use stitch_format::fs_snapshot::{SNAPSHOT_PATH_BYTES_MAX, SnapshotRecord};
 
 /// How often a snapshot is begun again because the directory, or one above it, was renamed.
 const TRIES: usize = 16;
@@ -122,6 +122,10 @@ impl Snapshots<'_> {
             Some(clone) => (clone.info().number, self.paths.through(clone, dir)?),
         };
         debug_assert_eq!(view > 0, clone.is_some(), "a clone has a number");
+        debug_assert!(
+            path.len() <= SNAPSHOT_PATH_BYTES_MAX,
+            "a reader takes no longer path"
+        );
         Ok(SnapshotRecord {
             root: dir,
             view,

@@ -104,6 +104,7 @@ impl Snapshots<'_> {
         // Its snapshot goes, which holds all.
         *walk = None;
         drop(walk);
+        debug_assert!(!ranges.is_empty(), "the contents of the directory are held");
         let narrowed = self.narrow_to(id, &ranges);
         narrowed.inspect_err(|_| narrowing.give_up(id))?;
         Ok(true)

@@ -60,6 +60,10 @@ impl PartNumbers {
 
     /// Reports whether a part has numbers for all inodes of a file system, by its next one.
     fn has_room_for(&self, next: u64) -> bool {
+        debug_assert!(
+            self.ino_bits <= VIEW_INO_BITS,
+            "the part is above the number"
+        );
         next <= 1 << self.ino_bits
     }
 

@@ -2,6 +2,7 @@
 
 use super::FileSystem;
 use crate::contents::Contents;
+use crate::external::ExternalContents;
 use crate::reclaim::Reclaimer;
 use crate::room::unless_full;
 use crate::rows::RowBatch;
@@ -22,7 +23,7 @@ impl FileSystem {
         // A file that cannot be reclaimed now is reclaimed later; acknowledged changes are durable
         // in any case.
         let reclaimed = self.reclaim();
-        let externals = self.external_contents();
+        let externals = ExternalContents::of(self);
         let settled = externals.sync_all();
         if !self.syncs() {
             settled?;
@@ -50,7 +51,7 @@ impl FileSystem {
     pub fn sync_inode(&self, ino: Ino) -> FsResult<()> {
         let inode = self.residents.inodes.get(ino)?;
         if Contents::are_external(&inode.head) && !self.options.read_only {
-            self.external_contents().sync(ino)?;
+            ExternalContents::of(self).sync(ino)?;
         }
         // Also for an unlinked file of which nothing is stored: what was acknowledged before is.
         if !self.options.read_only && self.syncs() {

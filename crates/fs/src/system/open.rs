@@ -16,6 +16,7 @@ use crate::data::ExtentMaps;
 use crate::detach::Detached;
 use crate::events::Untold;
 use crate::external::Externals;
+use crate::external::PlainFiles;
 use crate::history::HistoryState;
 use crate::numbers::Numbers;
 use crate::policy::PolicyState;
@@ -26,6 +27,7 @@ use crate::rollback::{CloneRollbacks, Rollback, RollbackState};
 use crate::room::{Room, unless_full};
 use crate::schema::{FIRST_INO, SCHEMA, Store};
 use crate::shared::LeftContents;
+use crate::shared::SharedContents;
 use crate::takeover::Takeover;
 use crate::transaction::{Branch, OpenTransactions};
 use crate::usage::SnapshotSizes;
@@ -142,6 +144,10 @@ impl FileSystem {
         }
         let inode_count = store.number(&store.keys.inode_count())?;
         let is_fixed = store.number(&store.keys.fixed())? != 0;
+        debug_assert!(
+            branch.is_none() || standing.number == 0,
+            "a transaction is one of mainline"
+        );
         let externals = Externals::new(options.external.clone());
         let back_rows = BackRows::open(&store)?;
         let residents = Residents::new(store.keys, root, inode_count, &options);
@@ -187,7 +193,7 @@ fn recover(fs: &FileSystem) -> FsResult<()> {
     if !fs.options.read_only && fs.branch.is_none() {
         fs.aside.set_at_open(fs.engine().as_ref(), &fs.store)?;
     }
-    fs.plain_files().sweep()?;
+    PlainFiles::of(fs).sweep()?;
     Takeover::of(fs).run();
     // It may bring files back that were unlinked.
     let finished = Rollback::of(fs).finish()?;
@@ -195,8 +201,8 @@ fn recover(fs: &FileSystem) -> FsResult<()> {
     debug_assert!(!fs.header.lock().rolls_back, "no rollback is under way");
     if !fs.options.read_only {
         Reclaimer::of(fs).reclaim_after_crash()?;
-        fs.shared_contents().look_at_all();
-        unless_full(fs.shared_contents().reclaim())?;
+        SharedContents::of(fs).look_at_all();
+        unless_full(SharedContents::of(fs).reclaim())?;
     }
     Ok(())
 }

@@ -110,6 +110,7 @@ impl<'fs> BranchOpener<'fs> {
         )?;
         debug_assert!(!fs.atomic_writes.any(), "none has started");
         fs.atomic_writes = AtomicWrites::beside(self.atomic_writes);
+        debug_assert!(!fs.is_mainline(), "the records are mainline's");
         Ok(fs)
     }
 
@@ -125,12 +126,14 @@ impl<'fs> BranchOpener<'fs> {
             views: Arc::new(ViewSet::none()),
             room: Arc::default(),
         };
-        FileSystem::open_with(
+        let base = FileSystem::open_with(
             Arc::new(past),
             self.options.of_past(),
             &schema,
             standing,
             Aside::default(),
-        )
+        )?;
+        debug_assert!(base.is_read_only(), "the past does not change");
+        Ok(base)
     }
 }

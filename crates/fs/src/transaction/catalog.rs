@@ -69,6 +69,10 @@ impl<'fs> Catalog<'fs> {
                 records.push((number, TransactionRecord::decode(row)?));
             }
         }
+        debug_assert!(
+            records.is_sorted_by_key(|(number, _)| *number),
+            "in the order of their keys"
+        );
         Ok(records)
     }
 
@@ -146,6 +150,11 @@ impl<'fs> Catalog<'fs> {
         record: &TransactionRecord,
         others: &RecordsByNumber,
     ) -> FsResult<()> {
+        debug_assert!(is_open(record), "an outcome is put by the commit");
+        debug_assert!(
+            others.iter().all(|(other, _)| *other < number),
+            "a later number"
+        );
         let (mut batch, keys) = (self.store.batch(), self.store.keys);
         batch.put(&keys.transaction(number), &record.encode());
         let ended = others.iter().filter(|(_, record)| !is_open(record));
@@ -170,6 +179,7 @@ impl<'fs> Catalog<'fs> {
     /// before.
     pub(super) fn renumber(&self, from: Ino, to: Ino, record: &TransactionRecord) -> FsResult<()> {
         debug_assert!(from < to, "a later number");
+        debug_assert!(is_open(record), "it goes on");
         let (mut batch, keys) = (self.store.batch(), self.store.keys);
         for number in self.numbers_within(from)? {
             // It was committed to this one.
@@ -185,6 +195,7 @@ impl<'fs> Catalog<'fs> {
 
     /// Deletes the records of transactions without trees, and what they have read.
     pub(super) fn delete(&self, numbers: &[Ino]) -> FsResult<()> {
+        debug_assert!(!numbers.is_empty(), "a transaction has ended");
         let mut batch: RowBatch<'_> = self.store.batch();
         for number in numbers {
             batch.delete(&self.store.keys.transaction(*number));

@@ -1,6 +1,7 @@
 //! Commit of a transaction: it is frozen, what it has written is read, and its target takes that.
 
 use super::ahead::CommitAhead;
+use super::catalog::is_open;
 use super::frozen::FrozenView;
 use super::own::{BranchTrees, Own};
 use super::path::NameSource;
@@ -59,6 +60,7 @@ impl Transactions<'_> {
         self.catalog.check_no_inner(view.number)?;
         if !record.resolutions.is_empty() {
             let rebased = self.rebase_open(view, &record)?;
+            debug_assert!(view.number < rebased.number, "a later number");
             let record = self.catalog.open_record(rebased.number)?;
             return self.commit_open(&rebased, record, None);
         }
@@ -72,6 +74,7 @@ impl Transactions<'_> {
         ahead: Option<CommitAhead>,
     ) -> FsResult<Notices> {
         let (number, engine) = (view.number, self.catalog.engine);
+        debug_assert!(is_open(&record), "an outcome is final");
         let target = self.target_of(view);
         let _frozen = view.fs.residents.locks.all_write();
         let trees = BranchTrees::of(&view.fs)?;

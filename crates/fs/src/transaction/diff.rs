@@ -150,6 +150,7 @@ impl<'o> Gathered<'o> {
 /// Reports whether an inode is another one by its attributes. A name that came or went changes the
 /// time of change alone; entries of a directory change both times.
 pub(crate) fn is_changed(old: &InodeHead, new: &InodeHead, has_moved: bool) -> bool {
+    debug_assert_eq!(old.ino, new.ino, "one inode");
     let attributes = |head: &InodeHead| (head.perm, head.uid, head.gid, head.rdev, head.iflags);
     let is_other = attributes(old) != attributes(new);
     let has_times = old.mtime != new.mtime;

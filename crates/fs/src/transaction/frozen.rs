@@ -100,7 +100,12 @@ impl<'t> FrozenView<'t> {
 /// Guards keys, which are in order. Of very many of them, what lies between is guarded too: a
 /// change there is no conflict, the commit is tried again.
 fn guard_all(guards: &mut Guards, parent: TreeId, keys: &[&[u8]]) {
+    debug_assert!(keys.is_sorted(), "ranges are of neighbouring keys");
     let each = keys.len().div_ceil(GUARDS_MAX).max(1);
+    debug_assert!(
+        keys.len().div_ceil(each) <= GUARDS_MAX,
+        "guards have a bound"
+    );
     for part in keys.chunks(each) {
         let (Some(first), Some(last)) = (part.first(), part.last()) else {
             continue;

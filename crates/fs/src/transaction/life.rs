@@ -87,6 +87,10 @@ impl Transactions<'_> {
         drop(self.target.residents.locks.all_read());
         self.catalog.make_branches(number, outer.as_deref())?;
         let record = self.new_record(name, options, outer.as_deref());
+        debug_assert!(
+            number.0 < record.first_ino,
+            "the number is none of an inode in it"
+        );
         let begun = self.catalog.add(number, &record, &records);
         if begun.is_err() {
             drop(self.catalog.drop_branches(&[number]));
@@ -169,7 +173,10 @@ impl Transactions<'_> {
     /// The open transaction of a number. One transaction is changed at a time.
     pub(super) fn view_of(&self, number: Ino) -> FsResult<Arc<TransactionView>> {
         match self.table.find(number) {
-            Some(view) => Ok(view),
+            Some(view) => {
+                debug_assert_eq!(view.number, number, "the transaction of the number");
+                Ok(view)
+            }
             None => self.open_view(number, &self.catalog.open_record(number)?),
         }
     }

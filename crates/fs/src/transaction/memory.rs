@@ -219,6 +219,7 @@ impl<'p> Lesson<'p> {
             let Some((head, name)) = entry else {
                 return Err(FsError::Corrupt(format!("directory {at} is nowhere")));
             };
+            debug_assert_eq!(head.ino, at, "the place of the inode");
             above.push((head, Location::entry(name.parent, name.name)));
             at = name.parent;
         }

@@ -62,6 +62,10 @@ impl BranchTrees {
         };
         let trees: FsResult<Vec<BranchTree>> = Tree::ALL.into_iter().map(branch).collect();
         let trees = trees?;
+        debug_assert!(
+            trees.iter().all(|tree| tree.own != tree.parent),
+            "a branch is a tree of its own"
+        );
         Ok(Self { engine, trees })
     }
 
@@ -184,6 +188,7 @@ impl BranchTrees {
         let mut guards = Guards::since(since.unwrap_or(&branch.moment));
         guards.range(branch.parent, range);
         let found = self.engine.changed_keys(&guards, PAGE)?;
+        debug_assert!(found.len() <= PAGE, "no more than was asked for");
         let is_all = found.len() < PAGE;
         Ok((found.into_iter().map(|found| found.key).collect(), is_all))
     }
@@ -279,6 +284,7 @@ impl Own {
             let keys = trees.keys(tree)?;
             let keys: Vec<&[u8]> = keys.iter().collect();
             let bases = trees.bases(tree, &keys)?.into_iter();
+            debug_assert_eq!(bases.len(), keys.len(), "one value for each key");
             let ours = trees.all_ours(tree, &keys)?.into_iter();
             let row = |((key, base), ours): ((&[u8], _), _)| {
                 let key = key.to_vec();

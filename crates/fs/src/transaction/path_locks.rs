@@ -74,6 +74,23 @@ struct LockQueue {
 }
 
 impl LockQueue {
+    /// Checks the bound and the order of requests, and that a transaction has what it holds alone.
+    fn check(&self) {
+        debug_assert!(self.requests.len() <= REQUESTS_MAX, "requests have a bound");
+        let tickets = self.requests.iter().map(|request| request.ticket.0);
+        debug_assert!(
+            tickets.is_sorted_by(|one, next| one < next),
+            "they are in their order"
+        );
+        for request in &self.requests {
+            debug_assert!(request.ticket.0 <= self.last, "tickets are given in order");
+            debug_assert!(
+                request.holder.is_none() || request.lock.is_held,
+                "a holder has its locks"
+            );
+        }
+    }
+
     /// Names of the transactions that the request at a place waits for.
     fn before(&self, at: usize) -> Vec<String> {
         let asked = &self.requests[at];
@@ -172,6 +189,7 @@ impl PathLocks {
             holder: None,
             within: within.iter().copied().map(Ino).collect(),
         });
+        queue.check();
         Ok(ticket)
     }
 
@@ -193,7 +211,9 @@ impl PathLocks {
         let names = queue.before(at);
         let asked = &mut queue.requests[at].lock;
         asked.is_held = names.is_empty();
-        match asked.is_held {
+        let is_held = asked.is_held;
+        queue.check();
+        match is_held {
             true => Ok(()),
             false => Err(names),
         }
@@ -204,6 +224,7 @@ impl PathLocks {
         let mut queue = self.queue.lock();
         let is_it = |request: &LockRequest| request.ticket == ticket && request.holder.is_none();
         queue.requests.retain(|request| !is_it(request));
+        queue.check();
     }
 
     /// Returns what is held and waited for, in the order of the requests.
@@ -237,6 +258,7 @@ impl PathLocks {
         if let Some(found) = found {
             found.holder = Some(number);
         }
+        queue.check();
     }
 
     /// Passes locks on: to the number under which a transaction goes on, or to the outer
@@ -250,6 +272,7 @@ impl PathLocks {
             request.holder = Some(to);
             name.clone_into(&mut request.lock.name);
         });
+        queue.check();
     }
 
     /// Releases the locks of a transaction that has ended.

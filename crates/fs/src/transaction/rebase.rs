@@ -85,6 +85,7 @@ impl Transactions<'_> {
         let mut records_end = view.records.gate().close();
         let mut records = BranchRecords::read(self.catalog.engine, view.number, &view.records)?;
         let number = self.catalog.changes.new_ino()?;
+        debug_assert!(view.number < number, "a later number");
         self.catalog.make_branches(number, view.outer.as_deref())?;
         let rebased = TransactionRecord {
             // What the branches hold has smaller numbers.
@@ -92,6 +93,10 @@ impl Transactions<'_> {
             resolutions: Vec::new(),
             ..record.clone()
         };
+        debug_assert!(
+            number.0 < rebased.first_ino,
+            "the number is none of an inode in it"
+        );
         let reads = view.fs.reads.as_deref();
         let merge = |trial: &Trial<'_>| trial.merge(&mut records, reads);
         let merged = self.on_branches(view, number, record, merge);

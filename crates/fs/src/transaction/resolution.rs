@@ -62,6 +62,11 @@ impl<'a, 'o> Judge<'a, 'o> {
             false => Vec::new(),
         };
         rows.sort_by(|a, b| (a.tree.name(), a.key).cmp(&(b.tree.name(), b.key)));
+        debug_assert_eq!(
+            rows.is_empty(),
+            !plan.has_conflicts(),
+            "a conflict has a row"
+        );
         let places = Places::new(trees, trees.theirs_tree(Tree::Meta), keys);
         Ok(Self {
             trees,

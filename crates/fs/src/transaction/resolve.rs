@@ -8,6 +8,7 @@ use super::path::{NameSource, SidePaths};
 use super::shared::ChunkInodes;
 use crate::FsResult;
 use crate::locator::{Locator, SysRow, Tree};
+use crate::rows::is_readable;
 use crate::views::Standing;
 use bytes::Bytes;
 use std::collections::{BTreeSet, HashSet};
@@ -104,6 +105,8 @@ impl<'o> Plan<'o> {
                 plan.compare(trees, tree, key)?;
             }
         }
+        debug_assert_eq!(plan.meta.len(), own.meta.len(), "each row is decided on");
+        debug_assert_eq!(plan.sys.len(), own.sys.len(), "each row is decided on");
         Ok(plan)
     }
 
@@ -236,6 +239,10 @@ impl<'o> Plan<'o> {
                 is_in_clone: self.in_clones.contains(&index),
             });
         }
+        debug_assert!(
+            self.in_clones.end <= found.len(),
+            "those of clones are the last"
+        );
         Ok(found)
     }
 
@@ -263,12 +270,16 @@ impl<'o> Plan<'o> {
 
     /// The rows that mainline gets beside those of the branches.
     pub(super) fn put_joined(&self, trees: &BranchTrees, batch: &mut Batch<'_>) {
-        for (tree, rows) in [(Tree::Meta, &self.meta), (Tree::Sys, &self.sys)] {
-            let tree = trees.parent(tree);
+        for (kind, rows) in [(Tree::Meta, &self.meta), (Tree::Sys, &self.sys)] {
+            let tree = trees.parent(kind);
             for settled in rows.iter().filter(|settled| settled.is_joined) {
+                let key = &settled.row.key;
                 match &settled.last {
-                    Some(last) => batch.put(tree, &settled.row.key, last),
-                    None => batch.delete(tree, &settled.row.key),
+                    Some(last) => {
+                        debug_assert!(is_readable(kind, key, last), "joined rows are read again");
+                        batch.put(tree, key, last);
+                    }
+                    None => batch.delete(tree, key),
                 }
             }
         }

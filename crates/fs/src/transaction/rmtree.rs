@@ -42,8 +42,8 @@ impl<'fs> EntryRemoval<'fs> {
         Self {
             residents: &fs.residents,
             fixed: FixedFiles::of(fs),
-            asked: fs.name_changes(),
-            unasked: fs.unasked_name_changes(),
+            asked: NameChanges::of(fs),
+            unasked: NameChanges::unasked_of(fs),
         }
     }
 
@@ -104,6 +104,7 @@ impl<'fs> EntryRemoval<'fs> {
         while let Some(level) = levels.last() {
             let dir = level.ino;
             if let Some(below) = self.unlink_some(dir)? {
+                debug_assert_eq!(below.parent, dir, "each level is in the one before");
                 levels.push(below);
                 continue;
             }

@@ -183,6 +183,10 @@ impl CommitTarget<'_> {
         lesson: &Lesson<'_>,
         now: &Snapshot,
     ) -> FsResult<()> {
+        debug_assert!(
+            frozen.number.0 < frozen.record.first_ino,
+            "the number is none of an inode in it"
+        );
         let mut batch = Batch::new();
         plan.put_joined(frozen.trees, &mut batch);
         records.put_joined(&mut batch);

@@ -9,20 +9,10 @@ use stitch_base::Ino;
 use stitch_kv::SpaceShare;
 
 impl FileSystem {
-    fn space_use(&self) -> SpaceUse<'_> {
-        SpaceUse {
-            store: &self.store,
-            pins: self.pins(),
-            views: &self.standing.views,
-            residents: &self.residents,
-            sizes: &self.snapshot_sizes,
-        }
-    }
-
     /// Reports whether the engine tells who needs its space.
     #[must_use]
     pub fn tells_usage(&self) -> bool {
-        self.space_use().is_told()
+        SpaceUse::of(self).is_told()
     }
 
     /// Returns what each snapshot and each clone alone needs. `watch` is called with done and total
@@ -35,7 +25,7 @@ impl FileSystem {
     /// One walk by the indexes of what was changed beside snapshots and clones. Long contents are
     /// not read.
     pub fn usage(&self, watch: &mut dyn FnMut(u64, u64) -> bool) -> FsResult<Option<Usage>> {
-        self.space_use().usage(watch)
+        SpaceUse::of(self).usage(watch)
     }
 
     /// Returns the path of the directory at which a clone lies, from the root, if the directory and
@@ -61,7 +51,7 @@ impl FileSystem {
         dir: Ino,
         watch: &mut dyn FnMut(u64, u64) -> bool,
     ) -> FsResult<Option<SpaceShare>> {
-        self.space_use().directory_space(dir, watch)
+        SpaceUse::of(self).directory_space(dir, watch)
     }
 
     /// Returns what a snapshot's directory took at its moment, as [`Self::directory_space`].
@@ -76,6 +66,6 @@ impl FileSystem {
         name: &str,
         watch: &mut dyn FnMut(u64, u64) -> bool,
     ) -> FsResult<Option<u64>> {
-        self.space_use().snapshot_size(name, watch)
+        SpaceUse::of(self).snapshot_size(name, watch)
     }
 }

@@ -132,7 +132,7 @@ impl<'fs> GraftFinder<'fs> {
     pub(super) fn of(fs: &'fs FileSystem) -> Self {
         Self {
             store: &fs.store,
-            names: fs.namespace(),
+            names: Namespace::of(fs),
             numbers: NumberLookup::of(fs),
             holds: Holds::of(fs),
             pass: BackRowPass::of(fs),

@@ -56,7 +56,7 @@ impl<'fs> CloneMaker<'fs> {
             engine: home.engine(),
             limits: ViewLimits::of(home),
             opener: ViewOpener::of(home),
-            names: home.name_changes(),
+            names: NameChanges::of(home),
             holds: Holds::of(home),
             changes: Changes::of(home),
         }

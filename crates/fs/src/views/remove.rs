@@ -3,7 +3,7 @@
 use super::{LiveView, Standing, ViewOpener};
 use crate::change::Change;
 use crate::inode::Inode;
-use crate::namespace::NameChanges;
+use crate::namespace::{NameChanges, Namespace};
 use crate::system::FileSystem;
 use crate::{Caller, DirName, FsResult};
 use bytes::Bytes;
@@ -22,7 +22,7 @@ pub(crate) struct CloneRemoval<'fs> {
 impl<'fs> CloneRemoval<'fs> {
     pub(crate) fn of(home: &'fs FileSystem) -> Self {
         Self {
-            names: home.name_changes(),
+            names: NameChanges::of(home),
             opener: ViewOpener::of(home),
         }
     }
@@ -51,7 +51,7 @@ impl<'fs> CloneRemoval<'fs> {
         let locks = &fs.residents.locks;
         let (_names, _root) = (locks.dir_write(info.root), locks.inode_write(info.root));
         if is_empty {
-            fs.namespace().check_empty(info.root)?;
+            Namespace::of(fs).check_empty(info.root)?;
         }
         let views = &self.opener.standing().views;
         let mut removed = Vec::new();

@@ -229,6 +229,7 @@ impl ViewSet {
                 records.by_graft.remove(&(record.home, record.graft));
             }
         }
+        records.check();
         self.live_count
             .store(records.by_graft.len(), Ordering::Release);
     }

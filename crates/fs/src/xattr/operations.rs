@@ -3,22 +3,12 @@
 use super::Xattrs;
 #[cfg(doc)]
 use crate::FsError;
-use crate::change::Changes;
 use crate::system::FileSystem;
 use crate::{Caller, FsResult, XattrMode};
 use bytes::Bytes;
 use stitch_base::Ino;
 
 impl FileSystem {
-    fn xattrs(&self) -> Xattrs<'_> {
-        Xattrs {
-            store: &self.store,
-            residents: &self.residents,
-            reads: self.reads.as_deref(),
-            changes: Changes::of(self),
-        }
-    }
-
     /// The value of an extended attribute.
     ///
     /// # Errors
@@ -26,7 +16,7 @@ impl FileSystem {
     /// [`FsError::Unsupported`] for a prefix that is not offered, or ACLs of symbolic links;
     /// [`FsError::Stale`].
     pub fn get_xattr(&self, caller: &Caller<'_>, ino: Ino, name: &[u8]) -> FsResult<Bytes> {
-        self.xattrs().get(caller, ino, name)
+        Xattrs::of(self).get(caller, ino, name)
     }
 
     /// The names of the extended attributes, each with a zero byte after it.
@@ -34,7 +24,7 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::TooBig`] for more than 64 KiB of names; [`FsError::Stale`].
     pub fn list_xattr(&self, caller: &Caller<'_>, ino: Ino) -> FsResult<Vec<u8>> {
-        self.xattrs().list(caller, ino)
+        Xattrs::of(self).list(caller, ino)
     }
 
     /// Sets an extended attribute. `kill_setgid`: setting an access ACL also clears set-gid.
@@ -56,8 +46,7 @@ impl FileSystem {
         kill_setgid: bool,
     ) -> FsResult<()> {
         self.check_writable()?;
-        self.xattrs()
-            .set(caller, ino, (name, value), mode, kill_setgid)
+        Xattrs::of(self).set(caller, ino, (name, value), mode, kill_setgid)
     }
 
     /// Removes an extended attribute.
@@ -67,6 +56,6 @@ impl FileSystem {
     /// not there is well.
     pub fn remove_xattr(&self, caller: &Caller<'_>, ino: Ino, name: &[u8]) -> FsResult<()> {
         self.check_writable()?;
-        self.xattrs().remove(caller, ino, name)
+        Xattrs::of(self).remove(caller, ino, name)
     }
 }

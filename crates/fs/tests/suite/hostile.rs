@@ -98,3 +98,26 @@ fn inode_numbers_end_without_overflow() {
         assert!(matches!(opened, Err(FsError::Corrupt(_))));
     }
 }
+
+/// A hard-linked file has a row of its own, under its number. One that has the number of another
+/// file led to that one.
+#[test]
+fn an_own_row_of_another_number_is_an_error() {
+    let mut setup = setup();
+    let numbers = ["f", "g"].map(|name| {
+        let ino = setup.file(ROOT, name).ino;
+        let second = format!("{name}2");
+        let linked = setup.fs.link(&SUPER, ino, at(ROOT, &second));
+        linked.expect("it gets a second name");
+        ino
+    });
+    setup.fs.sync().expect("the model commits");
+    let [f, g] = numbers.map(fs_key::own);
+    let row = setup.engine.get(tree_of(&setup, "meta"), &g, None);
+    let row = row.expect("the model reads").expect("it has a row");
+    put(&setup, "meta", &f, &row);
+    setup = setup.reopened();
+    let found = setup.fs.lookup(at(ROOT, "f"));
+    assert!(matches!(found, Err(FsError::Corrupt(_))), "{found:?}");
+    assert_eq!(setup.fs.lookup(at(ROOT, "g")).unwrap().ino, numbers[1]);
+}

@@ -36,9 +36,14 @@ impl Alarm {
         }
     }
 
-    /// Starts the thread. A round returns the time until the next one; `None`: until it is
-    /// requested.
+    /// Starts the thread, unless it runs. A round returns the time until the next one; `None`:
+    /// until it is requested.
     pub(super) fn start(&self, mut round: impl FnMut() -> Option<Duration> + Send + 'static) {
+        let mut started = self.thread.lock();
+        if started.is_some() {
+            // Mounted twice: the work is done for the first mount alone.
+            return;
+        }
         let shared = Arc::clone(&self.shared);
         let body = move || {
             let mut limit = Some(Duration::ZERO);
@@ -47,7 +52,7 @@ impl Alarm {
             }
         };
         match stitch_base::thread::spawn(self.name, body) {
-            Ok(thread) => *self.thread.lock() = Some(thread),
+            Ok(thread) => *started = Some(thread),
             Err(error) => tracing::error!(%error, name = self.name, "cannot start a thread"),
         }
     }
@@ -114,5 +119,24 @@ mod tests {
         assert_eq!(receiver.recv(), Ok(4));
         alarm.stop();
         assert!(receiver.recv().is_err(), "the thread has ended");
+    }
+
+    #[test]
+    fn a_second_start_leaves_the_thread_alone() {
+        let alarm = Alarm::new("test");
+        let (sender, receiver) = mpsc::channel();
+        for start in 1..=2 {
+            let sender = sender.clone();
+            alarm.start(move || {
+                sender.send(start).expect("the test listens");
+                None
+            });
+        }
+        drop(sender);
+        assert_eq!(receiver.recv(), Ok(1));
+        alarm.note();
+        assert_eq!(receiver.recv(), Ok(1));
+        alarm.stop();
+        assert!(receiver.recv().is_err(), "one thread has run");
     }
 }

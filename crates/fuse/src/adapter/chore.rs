@@ -55,8 +55,13 @@ impl Chore {
         }
     }
 
-    /// Starts the thread.
+    /// Starts the thread, unless it runs.
     pub(super) fn start(&self, mut round: impl FnMut(Round) -> Left + Send + 'static) {
+        let mut started = self.thread.lock();
+        if started.is_some() {
+            // Mounted twice: the work is done for the first mount alone.
+            return;
+        }
         let (shared, gather) = (Arc::clone(&self.shared), self.gather);
         let body = move || {
             while shared.wait(gather) {
@@ -67,7 +72,7 @@ impl Chore {
             round(Round::Last);
         };
         match stitch_base::thread::spawn(self.name, body) {
-            Ok(thread) => *self.thread.lock() = Some(thread),
+            Ok(thread) => *started = Some(thread),
             Err(error) => tracing::warn!(%error, name = self.name, "cannot start a thread"),
         }
     }
@@ -139,5 +144,21 @@ mod tests {
         chore.stop();
         assert_eq!(receiver.recv(), Ok((3, Round::Last)));
         assert!(receiver.recv().is_err(), "the thread has ended");
+    }
+
+    #[test]
+    fn a_second_start_leaves_the_thread_alone() {
+        let chore = Chore::new("test", Duration::ZERO);
+        let (sender, receiver) = mpsc::channel();
+        for start in 1..=2 {
+            let sender = sender.clone();
+            chore.start(move |round| {
+                sender.send((start, round)).expect("the test listens");
+                Left::Nothing
+            });
+        }
+        drop(sender);
+        chore.stop();
+        assert_eq!(receiver.iter().collect::<Vec<_>>(), [(1, Round::Last)]);
     }
 }

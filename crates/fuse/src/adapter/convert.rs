@@ -171,6 +171,14 @@ pub(super) const fn fallocate_mode(mode: u32) -> Answer<FallocateMode> {
 }
 
 pub(super) const fn stat_fs(space: &stitch_fs::StatFs) -> StatFs {
+    debug_assert!(
+        space.blocks_free <= space.blocks,
+        "no more is free than there is"
+    );
+    debug_assert!(
+        space.block_bytes.is_power_of_two(),
+        "the kernel shifts by it"
+    );
     StatFs {
         blocks: space.blocks,
         blocks_free: space.blocks_free,

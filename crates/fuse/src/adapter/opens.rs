@@ -147,7 +147,8 @@ impl Opens {
         }
         if let Some(known) = table.forget(ino) {
             if known.is_mapped {
-                self.mapped_count.fetch_sub(1, Ordering::Relaxed);
+                let mapped = self.mapped_count.fetch_sub(1, Ordering::Relaxed);
+                debug_assert!(mapped > 0, "it was counted");
             }
             // It may have been lent to a concurrent open as well.
             fs.take_back(ino);

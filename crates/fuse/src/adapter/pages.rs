@@ -136,7 +136,10 @@ impl Pages {
             return false;
         }
         let is_done = self.run(ino, Work::Drop(range), patience);
-        *self.waiting.lock() -= 1;
+        let mut waiting = self.waiting.lock();
+        debug_assert!(*waiting > 0, "each gives its turn back once");
+        *waiting -= 1;
+        drop(waiting);
         self.has_left.notify_one();
         is_done
     }
@@ -168,6 +171,7 @@ impl Pages {
     }
 
     fn run(&self, ino: Ino, work: Work, patience: Duration) -> bool {
+        debug_assert!(ino != Ino(0), "an inode of the view");
         let job = Arc::new(Job {
             ino,
             work,
@@ -235,7 +239,11 @@ impl Job {
                 Progress::Failed
             }
         };
-        *self.progress.lock() = progress;
+        let before = std::mem::replace(&mut *self.progress.lock(), progress);
+        debug_assert!(
+            matches!(before, Progress::Queued | Progress::Abandoned),
+            "a job is run once"
+        );
         self.changed.notify_all();
     }
 

@@ -108,6 +108,7 @@ impl RunningSession {
             true => 0,
             false => served.saturating_sub(1),
         };
+        debug_assert!(waits_max < served.max(1), "one is left to serve the WRITEs");
         self.notifier.set_waits_max(waits_max);
     }
 }

@@ -30,7 +30,8 @@ pub struct Pass<'a>(&'a Gate);
 
 impl Drop for Pass<'_> {
     fn drop(&mut self) {
-        self.0.inside.fetch_sub(1, Ordering::SeqCst);
+        let inside = self.0.inside.fetch_sub(1, Ordering::SeqCst);
+        debug_assert!(inside & !SHUT > 0, "a request that leaves was inside");
     }
 }
 

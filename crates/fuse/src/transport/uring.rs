@@ -124,6 +124,7 @@ impl Roll {
 
     fn answer(&self, queue: u16, answer: io::Result<()>) {
         let mut state = self.state.lock();
+        debug_assert!(state.missing > 0, "each thread reports once");
         state.missing = state.missing.saturating_sub(1);
         match answer {
             Ok(()) => state.has_entry[usize::from(queue)] = true,
@@ -146,6 +147,10 @@ impl Roll {
             return Ok(());
         }
         let source = state.refused.take();
+        debug_assert!(
+            source.is_some(),
+            "each queue has an entry, whose thread has failed"
+        );
         let source = source.unwrap_or_else(|| io::ErrorKind::Other.into());
         Err(Refusal::NotRegistered { source })
     }
@@ -207,6 +212,11 @@ pub(crate) fn queues(
             });
         }
     }
+    debug_assert_eq!(
+        queues.len(),
+        plan.entry_count(),
+        "a thread for each that is waited for"
+    );
     (queues, roll)
 }
 

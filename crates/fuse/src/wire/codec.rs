@@ -211,6 +211,7 @@ impl<'a> Sink<'a> {
 
     /// Removes the bytes after the first `len`.
     pub fn truncate(&mut self, len: usize) {
+        debug_assert!(len <= self.len(), "bytes are taken off the end");
         self.out.truncate(self.start + len);
     }
 }
@@ -277,6 +278,7 @@ impl<const N: usize> Fields<N> {
     /// Zero bytes.
     #[must_use]
     pub fn zeros(mut self, count: usize) -> Self {
+        debug_assert!(self.at + count <= N, "zeros are in the structure");
         self.at += count;
         self
     }

@@ -92,6 +92,15 @@ impl InitReply {
     /// Encodes the reply.
     #[must_use]
     pub fn encode(&self) -> [u8; 64] {
+        debug_assert!(
+            self.congestion_threshold <= self.max_background,
+            "it is reached first"
+        );
+        debug_assert_eq!(
+            self.max_stack_depth != 0,
+            self.flags.contains(InitFlags::PASSTHROUGH),
+            "only the files of passthrough are stacked upon"
+        );
         let low = u32::try_from(self.flags.0 & u64::from(u32::MAX)).expect("masked");
         let high = u32::try_from(self.flags.0 >> 32).expect("the upper half");
         Fields::default()

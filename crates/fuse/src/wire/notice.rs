@@ -153,6 +153,10 @@ fn name_len(name: &[u8]) -> u32 {
 }
 
 fn put_name(out: &mut Vec<u8>, name: &[u8]) {
+    debug_assert!(
+        !name.is_empty() && !name.contains(&0),
+        "the kernel counts bytes up to the zero"
+    );
     out.extend_from_slice(name);
     out.push(0);
 }

@@ -249,6 +249,8 @@ pub struct DirEntry<'a> {
 
 impl DirEntry<'_> {
     fn put(&self, out: &mut Sink<'_>) -> bool {
+        debug_assert!(self.next_offset != 0, "a listing begins at 0");
+        debug_assert!(!self.name.is_empty(), "an entry has a name");
         let name_len = u32::try_from(self.name.len()).expect("a name is short");
         let head = Fields::<24>::default()
             .u64(self.ino.0)
@@ -277,6 +279,10 @@ impl<'a> DirSink<'a> {
     pub fn push(&mut self, entry: &DirEntry<'_>) -> bool {
         let before = self.out.len();
         let fits = entry.put(&mut self.out);
+        debug_assert!(
+            !fits || self.out.len().is_multiple_of(8),
+            "entries are aligned"
+        );
         if !fits {
             self.out.truncate(before);
         }
@@ -314,7 +320,15 @@ impl<'a> DirPlusSink<'a> {
     pub fn push(&mut self, entry: &DirEntry<'_>, looked_up: Option<&Entry>) -> bool {
         let before = self.out.len();
         let head = looked_up.map_or([0; ENTRY_SIZE], Entry::encode);
+        debug_assert!(
+            looked_up.is_none_or(|found| found.ino == entry.ino),
+            "one inode"
+        );
         let fits = self.out.put(&head) && entry.put(&mut self.out);
+        debug_assert!(
+            !fits || self.out.len().is_multiple_of(8),
+            "entries are aligned"
+        );
         if !fits {
             self.out.truncate(before);
         }
@@ -463,6 +477,11 @@ impl ReplyBuffer {
 
     /// Body of OPEN and OPENDIR.
     pub fn put_opened(&mut self, reply: &Opened) {
+        debug_assert_eq!(
+            reply.backing != 0,
+            reply.flags.contains(OpenFlags::PASSTHROUGH),
+            "a registered file is named to be read by the kernel"
+        );
         let body = Fields::<16>::default()
             .u64(reply.fh.0)
             .u32(reply.flags.0)
@@ -489,6 +508,14 @@ impl ReplyBuffer {
 
     /// Body of STATFS.
     pub fn put_statfs(&mut self, reply: &StatFs) {
+        debug_assert!(
+            reply.blocks_available <= reply.blocks_free,
+            "users get no more than is free"
+        );
+        debug_assert!(
+            reply.blocks_free <= reply.blocks,
+            "no more is free than there is"
+        );
         let body = Fields::<80>::default()
             .u64(reply.blocks)
             .u64(reply.blocks_free)
@@ -519,6 +546,10 @@ impl ReplyBuffer {
 #[must_use]
 pub fn encode_header(len_bytes: u32, error: Option<Errno>, unique: u64) -> [u8; HEADER_SIZE] {
     let code = error.map_or(0, |errno| -errno.raw());
+    debug_assert!(
+        code > -512,
+        "the kernel drops the reply otherwise, and its caller waits for ever"
+    );
     Fields::default()
         .u32(len_bytes)
         .i32(code)
@@ -528,6 +559,11 @@ pub fn encode_header(len_bytes: u32, error: Option<Errno>, unique: u64) -> [u8; 
 
 fn encode_statx(reply: &StatxReply) -> [u8; 288] {
     let attr = &reply.attr;
+    debug_assert_eq!(
+        reply.attributes & !reply.attributes_mask,
+        0,
+        "those that are set are known"
+    );
     let mode = u16::try_from(attr.mode & 0xffff).expect("masked");
     let time = |time: Timestamp| {
         Fields::<16>::default()

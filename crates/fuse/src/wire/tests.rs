@@ -510,9 +510,9 @@ fn opened_files_and_init_are_laid_out_as_the_kernel_has_them() {
     let init = InitReply {
         minor: 45,
         max_readahead: 3,
-        flags: InitFlags::INIT_EXT | InitFlags::ALLOW_IDMAP,
-        max_background: 5,
-        congestion_threshold: 6,
+        flags: InitFlags::INIT_EXT | InitFlags::ALLOW_IDMAP | InitFlags::PASSTHROUGH,
+        max_background: 6,
+        congestion_threshold: 5,
         max_write: 7,
         time_gran: 1,
         max_pages: 256,
@@ -523,8 +523,14 @@ fn opened_files_and_init_are_laid_out_as_the_kernel_has_them() {
         .u32(45)
         .u32(3)
         .u32(1 << 30)
-        .u32(5 | 6 << 16);
-    let mut expected = expected.u32(7).u32(1).u32(256).u32(1 << 8).u32(2).0;
+        .u32(6 | 5 << 16);
+    let mut expected = expected
+        .u32(7)
+        .u32(1)
+        .u32(256)
+        .u32(1 << 8 | 1 << 5)
+        .u32(2)
+        .0;
     expected.extend([0; 24]);
     assert_eq!(body_of(|buffer| buffer.put_init(&init)), expected);
 }
@@ -569,7 +575,12 @@ fn a_listing_with_attributes_repeats_the_entry() {
         name: b".",
     };
     assert!(out.push(&dot, None));
-    assert!(out.push(&DirEntry { name: b"f", ..dot }, Some(&entry())));
+    let file = DirEntry {
+        ino: entry().ino,
+        name: b"f",
+        ..dot
+    };
+    assert!(out.push(&file, Some(&entry())));
     assert!(!out.push(&dot, None));
     assert_eq!(out.len(), 320);
     assert!(

@@ -84,6 +84,11 @@ impl Settling {
             self.progress = elapsed;
         }
         debug_assert!(self.progress <= elapsed, "time goes on");
+        debug_assert_eq!(
+            self.drained.is_some(),
+            self.quiet_looks > 0,
+            "the first quiet look drained"
+        );
         if look.others == Some(0) || (is_quiet && self.is_quiet_for_long(elapsed)) {
             Verdict::Settled
         } else if elapsed - self.progress >= STALL_MAX {

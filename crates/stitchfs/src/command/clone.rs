@@ -3,7 +3,7 @@
 
 mod file;
 
-use super::rmtree::Tree;
+use super::rmtree::TreeToRemove;
 use super::{live, output, sync};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Parser;
@@ -108,7 +108,7 @@ pub(super) fn run(args: &CloneArgs) -> Result<u8> {
 }
 
 pub(super) fn destroy(args: &DestroyArgs) -> Result<u8> {
-    let tree = Tree::find(&args.path)?;
+    let tree = TreeToRemove::find(&args.path)?;
     if live::ask_for(tree.path(), CLONE_XATTR).is_err() {
         bail!(
             "{}: is no clone; `stitchfs rmtree` and `rm -r` remove other directories",

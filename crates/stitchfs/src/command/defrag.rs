@@ -16,7 +16,7 @@ now, and to the end. It can be ended at any time.";
 /// Free zones with holes and bring scattered data into order, mounted or not
 #[derive(Debug, Parser)]
 #[command(after_help = AFTER)]
-pub(super) struct Args {
+pub(super) struct DefragArgs {
     /// Print what was moved and freed as JSON
     #[arg(long)]
     json: bool,
@@ -26,7 +26,7 @@ pub(super) struct Args {
     pub(super) path: PathBuf,
 }
 
-pub(super) fn run(args: &Args) -> Result<u8> {
+pub(super) fn run(args: &DefragArgs) -> Result<u8> {
     let done = task::run(&args.path, Task::Defrag, "defragmenting")?;
     if args.json {
         output::print_json(&done)?;

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use clap::Parser;
 pub(super) use compare::Change;
 use compare::compare;
-use listing::{InnerClones, Listing};
+use listing::Listing;
 use serde_json::{Value, json};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -36,8 +36,9 @@ clone that one side alone has, the name is.
 
 A clone is compared with what it is a clone of, a snapshot of that, or another
 clone of the same. Such a comparison takes as long as what was written since the
-clone was made. Clones that lie in the two are names and nothing else. Exit code
-0, whether anything changed or not.
+clone was made. A clone that lies in one of them is compared with its copy in
+the other, if it was there when the outer clone was made; else it is a name.
+Exit code 0, whether anything changed or not.
 
 Examples:
   stitchfs diff mnt/.stitchfs/snap/mon
@@ -57,8 +58,8 @@ pub(super) struct DiffArgs {
     #[arg(long)]
     walk: bool,
 
-    /// Directory of the snapshot: MNT/.stitchfs/snap/NAME, or with a second directory a clone or its
-    /// source
+    /// Directory of the snapshot: MNT/.stitchfs/snap/NAME, or with a second directory a clone or
+    /// its source
     #[arg(value_name = "SNAP|DIR")]
     old: PathBuf,
 
@@ -158,18 +159,15 @@ fn asked(old: &Path, new: &Path) -> Option<Vec<Change>> {
 /// Walks both sides.
 fn walked(old: &Path, new: &Path, info: &Value) -> Result<Vec<Change>> {
     let created = info["created"].as_i64().unwrap_or(i64::MIN);
-    let (of_old, of_new) = (numbers::of(old), numbers::of(new));
+    let (of_old, mut of_new) = (numbers::of(old), numbers::of(new));
     let is_one_view = of_old.home.is_none() || of_old.home == of_new.home;
-    if is_one_view {
-        let mut before = Listing::read(old, &of_old.numbers, InnerClones::Entered(None))?;
-        let inner = InnerClones::Entered(Some(&before.views));
-        let after = Listing::read(new, &of_new.numbers, inner)?;
-        before.leave_out_views(&after.views);
-        return compare(&before, &after, created);
+    let paired = (!is_one_view).then(|| of_new.pair_with(old, new));
+    let mut before = Listing::read(old, &of_old, paired.as_ref())?;
+    let mut after = Listing::read(new, &of_new, Some(&before.views))?;
+    before.leave_out_views(&after.views);
+    if !is_one_view {
+        after.set_apart(&before);
     }
-    let before = Listing::read(old, &of_old.numbers, InnerClones::Named)?;
-    let mut after = Listing::read(new, &of_new.numbers, InnerClones::Named)?;
-    after.set_apart(&before);
     compare(&before, &after, created)
 }
 

@@ -31,8 +31,9 @@ Exit codes: 0 no errors, 1 errors corrected, 4 errors left, 8 could not check,
 
 /// Check a store that is not mounted: every block, row, link and count
 #[derive(Debug, Parser)]
-#[command(name = "fsck.stitchfs", version, after_help = AFTER, max_term_width = super::HELP_COLUMNS)]
-pub(super) struct Args {
+#[command(name = "fsck.stitchfs", version, after_help = AFTER)]
+#[command(max_term_width = super::HELP_COLUMNS)]
+pub(super) struct FsckArgs {
     /// Change nothing
     #[arg(short = 'n', conflicts_with_all = ["yes", "auto", "preen"])]
     no: bool,
@@ -66,7 +67,7 @@ pub(super) struct Args {
     pub(super) store: PathBuf,
 }
 
-pub(super) fn run(args: &Args) -> Result<u8> {
+pub(super) fn run(args: &FsckArgs) -> Result<u8> {
     end_by_signals()?;
     let is_boot = args.auto || args.preen;
     let options = StoreOptions {
@@ -112,7 +113,7 @@ pub(super) fn run(args: &Args) -> Result<u8> {
 
 /// Repairs, opening the store for writing first if it is not, and says what is left.
 fn repair(
-    args: &Args,
+    args: &FsckArgs,
     store: Store,
     options: &StoreOptions,
     checked: &Checked,
@@ -134,7 +135,7 @@ fn repair(
 }
 
 /// Opens the store. The inner error is for one that is so damaged that it does not open.
-fn open(args: &Args, options: &StoreOptions) -> Result<Result<Store, StoreError>> {
+fn open(args: &FsckArgs, options: &StoreOptions) -> Result<Result<Store, StoreError>> {
     let error = match Store::open(&args.store, options) {
         Err(error) if error.kind() != ErrorKind::Corrupt => error,
         opened => return Ok(opened),
@@ -145,8 +146,8 @@ fn open(args: &Args, options: &StoreOptions) -> Result<Result<Store, StoreError>
     if is_protected {
         let path = args.store.display();
         anyhow::bail!(
-            "{path}: is write-protected, so that nothing can be repaired; `stitchfs fsck -n {path}` \
-             only checks it"
+            "{path}: is write-protected, so that nothing can be repaired; \
+             `stitchfs fsck -n {path}` only checks it"
         );
     }
     Err(error.into())
@@ -182,15 +183,15 @@ fn with_contents(store: &Store, summary: &str) -> Result<String> {
 }
 
 /// The store is so damaged that it does not open.
-fn unreadable(args: &Args, error: &StoreError) -> Result<u8> {
+fn unreadable(args: &FsckArgs, error: &StoreError) -> Result<u8> {
     let name = stitchfs::path_text(&args.store);
     let is_repairable = error.is_log_damaged();
     let rule = if is_repairable { "log" } else { "open" };
     let finding = Finding::new(rule, error.to_string(), is_repairable);
     let summary = if is_repairable {
         format!(
-            "cannot be opened; restore it from a copy, or give that up and keep what was before it: \
-             stitchfs fsck -y --drop-log-tail {name}"
+            "cannot be opened; restore it from a copy, or give that up and keep what was before \
+             it: stitchfs fsck -y --drop-log-tail {name}"
         )
     } else {
         "cannot be opened; restore it from a copy".to_owned()
@@ -206,7 +207,7 @@ fn check(store: &Store) -> Result<Checked> {
     Ok(found?)
 }
 
-fn report(args: &Args, name: &str, findings: &[Finding], summary: &str) -> Result<u8> {
+fn report(args: &FsckArgs, name: &str, findings: &[Finding], summary: &str) -> Result<u8> {
     if args.json {
         let list: Vec<_> = findings.iter().map(as_json).collect();
         output::print_json(&json!({
@@ -252,7 +253,7 @@ fn lines(finding: &Finding) -> Vec<String> {
 }
 
 /// Asks the terminal, if there is one.
-fn ask(args: &Args, found: &[Finding]) -> Result<bool> {
+fn ask(args: &FsckArgs, found: &[Finding]) -> Result<bool> {
     if args.json || !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         return Ok(false);
     }

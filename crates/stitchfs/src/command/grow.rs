@@ -19,7 +19,7 @@ Examples:
 /// Make a store larger, mounted or not
 #[derive(Debug, Parser)]
 #[command(after_help = AFTER)]
-pub(super) struct Args {
+pub(super) struct GrowArgs {
     /// Print the sizes before and after as JSON
     #[arg(long)]
     json: bool,
@@ -33,7 +33,7 @@ pub(super) struct Args {
     size: Option<u64>,
 }
 
-pub(super) fn run(args: &Args) -> Result<u8> {
+pub(super) fn run(args: &GrowArgs) -> Result<u8> {
     let done = task::run(&args.path, Task::Grow(args.size), "growing")?;
     task::print_resized(&done, args.json)
 }

@@ -20,7 +20,7 @@ mod worker;
 
 use super::daemon;
 use super::log;
-use super::mount::{self, Args};
+use super::mount::{self, MountArgs};
 use super::startup;
 use anyhow::{Context, Result, bail};
 use messages::{Order, Report};
@@ -49,7 +49,7 @@ const WINDOW: Duration = Duration::from_secs(60);
 
 /// Keeps a mount until it is unmounted. The exit code is that of its first daemon, if that did not
 /// come to serve.
-pub(super) fn run(args: &Args, command_line: &[OsString], in_background: bool) -> Result<u8> {
+pub(super) fn run(args: &MountArgs, command_line: &[OsString], in_background: bool) -> Result<u8> {
     log::subscribe(args.log_target(in_background))?;
     super::daemon::keep_from_children();
     let signals = Signals::new(in_background)?;
@@ -140,7 +140,7 @@ struct Holder {
 impl Holder {
     fn new(
         program: Program,
-        args: &Args,
+        args: &MountArgs,
         command_line: &[OsString],
         in_background: bool,
     ) -> Result<Self> {
@@ -258,8 +258,8 @@ impl Holder {
         if self.deaths.len() > RESTARTS_MAX {
             let (times, seconds) = (self.deaths.len(), WINDOW.as_secs());
             let gave_up = format!(
-                "the daemon died {times} times within {seconds} s ({status}) and is not started again; \
-                 unmount, see the log, and mount again"
+                "the daemon died {times} times within {seconds} s ({status}) and is not started \
+                 again; unmount, see the log, and mount again"
             );
             tracing::error!("{gave_up}");
             bail!(gave_up);

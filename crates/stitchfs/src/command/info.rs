@@ -14,7 +14,7 @@ use stitchfs::{EngineKind, Identified, Store, StoreOptions, set_path};
 
 /// Show what a store is: size, label, uuid, and where it is mounted
 #[derive(Debug, Parser)]
-pub(super) struct Args {
+pub(super) struct InfoArgs {
     /// Print it as JSON
     #[arg(long)]
     json: bool,
@@ -28,7 +28,7 @@ pub(super) struct Args {
     pub(super) path: PathBuf,
 }
 
-pub(super) fn run(args: &Args) -> Result<u8> {
+pub(super) fn run(args: &InfoArgs) -> Result<u8> {
     if args.udev {
         return for_udev(&args.path);
     }

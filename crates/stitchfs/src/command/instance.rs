@@ -23,7 +23,7 @@ Examples:
 /// List, create or remove instances: further file systems or databases in a store
 #[derive(Debug, Parser)]
 #[command(after_help = AFTER)]
-pub(super) struct Args {
+pub(super) struct InstanceArgs {
     #[command(subcommand)]
     what: What,
 }
@@ -91,7 +91,7 @@ struct RemoveArgs {
     name: String,
 }
 
-pub(super) fn run(args: &Args) -> Result<u8> {
+pub(super) fn run(args: &InstanceArgs) -> Result<u8> {
     match &args.what {
         What::List(args) => list(args),
         What::Create(args) => create(args),

@@ -18,8 +18,9 @@ Examples:
 
 /// Make a store in a file, a directory or a block device
 #[derive(Debug, Parser)]
-#[command(name = "mkfs.stitchfs", version, after_help = AFTER, max_term_width = super::HELP_COLUMNS)]
-pub(super) struct Args {
+#[command(name = "mkfs.stitchfs", version, after_help = AFTER)]
+#[command(max_term_width = super::HELP_COLUMNS)]
+pub(super) struct MkfsArgs {
     /// Size of a new file, at least 16M
     #[arg(long, short, value_name = "SIZE", value_parser = size::parse)]
     size: Option<u64>,
@@ -64,7 +65,7 @@ pub(super) struct Args {
     path: PathBuf,
 }
 
-pub(super) fn run(args: &Args) -> anyhow::Result<u8> {
+pub(super) fn run(args: &MkfsArgs) -> anyhow::Result<u8> {
     let options = MakeOptions {
         len_bytes: args.size,
         label: args.label.clone(),

@@ -7,7 +7,7 @@ mod open;
 mod remount;
 mod rights;
 
-pub(super) use arguments::{Args, HelperArgs};
+pub(super) use arguments::{MountArgs, MountHelperArgs};
 pub(super) use ending::{Ending, catch_signals, end_by_signals};
 
 use super::daemon::{self, Started};
@@ -25,7 +25,7 @@ use stitch_fuse::transport::uring::{Refusal, SWITCH_PATH, Switch};
 use stitch_fuse::{MountOptions, SessionConfig};
 use stitchfs::{Host, Store};
 
-pub(super) fn run(args: &Args, command_line: &[OsString]) -> Result<u8> {
+pub(super) fn run(args: &MountArgs, command_line: &[OsString]) -> Result<u8> {
     if args.fake {
         return Ok(0);
     }
@@ -63,7 +63,7 @@ fn detach(in_background: bool) -> Result<()> {
 }
 
 /// Starts a daemon or holder in the background, and waits until the mount answers.
-fn launch(args: &Args, command_line: &[OsString]) -> Result<u8> {
+fn launch(args: &MountArgs, command_line: &[OsString]) -> Result<u8> {
     match daemon::start(command_line)? {
         Started::Serving => {
             daemon::await_answer(&args.mount_point)?;
@@ -80,7 +80,7 @@ pub(super) struct Prepared {
     pub(super) config: SessionConfig,
 }
 
-impl Args {
+impl MountArgs {
     fn words(&self) -> MountWords {
         MountWords::new(self.options.iter().flat_map(|list| &list.0))
     }
@@ -175,7 +175,7 @@ fn config(words: &MountWords) -> SessionConfig {
 }
 
 /// Mounts and serves until it is unmounted.
-fn serve(args: &Args, in_background: bool) -> Result<()> {
+fn serve(args: &MountArgs, in_background: bool) -> Result<()> {
     log::subscribe(args.log_target(in_background))?;
     let Prepared {
         store,

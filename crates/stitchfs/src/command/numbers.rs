@@ -1,6 +1,8 @@
 //! How inodes are numbered in a directory of a mount.
 
 use super::snapshot;
+use std::collections::{BTreeSet, HashMap};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use stitch_fs::VIEW_INO_BITS;
 use stitch_fuse::differences::{self, SnapshotParts};
@@ -16,6 +18,34 @@ pub(super) struct DirNumbers {
     /// Stands for the clone that the directory is in, also of a snapshot; 0 for none. `None` of a
     /// daemon that does not tell.
     pub(super) home: Option<u64>,
+    /// What stands for a clone in numbers here, with what stands for its counterpart in the
+    /// directory that this one is compared with.
+    counterparts: HashMap<u64, u64>,
+}
+
+impl DirNumbers {
+    /// Returns the number of an inode, the same in all snapshots and in both of two directories
+    /// that are compared. `root` is `st_ino` of the directory.
+    pub(super) fn of(&self, root: u64, number: u64) -> u64 {
+        let number = self.numbers.of(root, number);
+        match self.counterparts.get(&(number & !INO_MASK)) {
+            Some(base) => base | number & INO_MASK,
+            None => number,
+        }
+    }
+
+    /// Gives clones in this directory, which is `new`, the numbers of their counterparts in another
+    /// view of it, `old`. Returns what stands for these. A daemon that is older tells of none.
+    pub(super) fn pair_with(&mut self, old: &Path, new: &Path) -> BTreeSet<u64> {
+        let pairs = || {
+            let (before, after) = (snapshot::open_dir(old)?, snapshot::open_dir(new)?);
+            let number = before.metadata()?.ino();
+            differences::pairs(&before, &after, number)
+        };
+        let pairs = pairs().unwrap_or_default();
+        self.counterparts = pairs.iter().map(|(old, new)| (*new, *old)).collect();
+        pairs.into_iter().map(|(old, _)| old).collect()
+    }
 }
 
 /// Returns how inodes are numbered in a directory, which may be in a snapshot. Of an older daemon
@@ -35,5 +65,9 @@ pub(super) fn of(dir: &Path) -> DirNumbers {
         part_bits: parts.ino_bits,
         parts: parts.clones.into_iter().map(base).collect(),
     };
-    DirNumbers { numbers, home }
+    DirNumbers {
+        numbers,
+        home,
+        counterparts: HashMap::new(),
+    }
 }

@@ -301,8 +301,8 @@ fn large_files(word: &str, value: &str) -> Result<LargeFiles, String> {
     let range = LARGE_FILES_MIN..=LARGE_FILES_MAX;
     let refused = || {
         format!(
-            "{word:?}: give large_files=inside, large_files=external, or large_files=external:SIZE with \
-             4K to 1G"
+            "{word:?}: give large_files=inside, large_files=external, or \
+             large_files=external:SIZE with 4K to 1G"
         )
     };
     match value.split_once(':') {

@@ -30,7 +30,7 @@ directories are checked first: if one is missing, none is removed.";
 /// Remove directories with all that is in them, in one step each
 #[derive(Debug, Parser)]
 #[command(after_help = AFTER)]
-pub(super) struct Args {
+pub(super) struct RmtreeArgs {
     /// Wait until the space has come back
     #[arg(long)]
     wait: bool,
@@ -44,11 +44,11 @@ pub(super) struct Args {
     paths: Vec<PathBuf>,
 }
 
-pub(super) fn run(args: &Args) -> Result<u8> {
+pub(super) fn run(args: &RmtreeArgs) -> Result<u8> {
     // All are looked at before the first goes.
     let mut trees = Vec::new();
     for path in &args.paths {
-        let found = Tree::find(path);
+        let found = TreeToRemove::find(path);
         let is_alone = args.paths.len() == 1;
         trees.push(if is_alone {
             found?
@@ -82,14 +82,14 @@ pub(super) fn run(args: &Args) -> Result<u8> {
 
 /// A directory that is to be removed.
 #[derive(Debug)]
-pub(super) struct Tree {
+pub(super) struct TreeToRemove {
     /// Absolute, without links before the last name.
     path: PathBuf,
     /// Where its file system is mounted.
     mount: PathBuf,
 }
 
-impl Tree {
+impl TreeToRemove {
     /// Absolute, without links before the last name.
     pub(super) fn path(&self) -> &Path {
         &self.path

@@ -16,7 +16,7 @@ Example:
 /// Make a store smaller, mounted or not
 #[derive(Debug, Parser)]
 #[command(after_help = AFTER)]
-pub(super) struct Args {
+pub(super) struct ShrinkArgs {
     /// Print the sizes before and after as JSON
     #[arg(long)]
     json: bool,
@@ -30,7 +30,7 @@ pub(super) struct Args {
     size: u64,
 }
 
-pub(super) fn run(args: &Args) -> Result<u8> {
+pub(super) fn run(args: &ShrinkArgs) -> Result<u8> {
     let done = task::run(&args.path, Task::Shrink(args.size), "shrinking")?;
     task::print_resized(&done, args.json)
 }

@@ -2,8 +2,8 @@
 //!
 //! | inherited | what would happen | what is done |
 //! |---|---|---|
-//! | soft limits (`ulimit -S`) | a write, thread or file is refused later | raised to the hard limits |
-//! | stack limit (`ulimit -s`) | the main thread overflows | raised to 8 MiB, or refused |
+//! | soft limits (`ulimit -S`) | a write, thread or file is refused later | the hard limits |
+//! | stack limit (`ulimit -s`) | the main thread overflows | 8 MiB, or refused |
 //! | mode mask | files that not even their owner can open | the owner's bits are taken out |
 //! | blocked signals | Ctrl-C and SIGTERM never arrive | unblocked |
 //! | SIGCHLD ignored | waiting for a child fails | the default again |

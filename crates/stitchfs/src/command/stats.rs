@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 /// Show the counters of a mounted store, those that are not 0, and how its requests come
 #[derive(Debug, Parser)]
-pub(super) struct Args {
+pub(super) struct StatsArgs {
     /// Print all of them as JSON, and what else the daemon says
     #[arg(long)]
     json: bool,
@@ -18,7 +18,7 @@ pub(super) struct Args {
     path: PathBuf,
 }
 
-pub(super) fn run(args: &Args) -> Result<u8> {
+pub(super) fn run(args: &StatsArgs) -> Result<u8> {
     let entry = live::mounted(&args.path)?;
     let document = live::ask(&entry.path)?;
     if args.json {

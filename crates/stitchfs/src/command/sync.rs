@@ -19,13 +19,13 @@ who mounted may do this.";
 /// Make a mounted file system durable
 #[derive(Debug, Parser)]
 #[command(after_help = AFTER)]
-pub(super) struct Args {
+pub(super) struct SyncArgs {
     /// Mount point, or the store that is mounted
     #[arg(value_name = "MNT")]
     path: PathBuf,
 }
 
-pub(super) fn run(args: &Args) -> Result<u8> {
+pub(super) fn run(args: &SyncArgs) -> Result<u8> {
     let mount_point = live::mounted(&args.path)?.path;
     write_back(&mount_point)?;
     tell(&mount_point)?;

@@ -15,7 +15,7 @@ again. `mount -o discard` does this all the time, zone by zone.";
 /// Tell the device what is free in a store, mounted or not
 #[derive(Debug, Parser)]
 #[command(after_help = AFTER)]
-pub(super) struct Args {
+pub(super) struct TrimArgs {
     /// Print the number of bytes as JSON
     #[arg(long)]
     json: bool,
@@ -25,7 +25,7 @@ pub(super) struct Args {
     pub(super) path: PathBuf,
 }
 
-pub(super) fn run(args: &Args) -> Result<u8> {
+pub(super) fn run(args: &TrimArgs) -> Result<u8> {
     let done = task::run(&args.path, Task::Trim, "trimming")?;
     if args.json {
         output::print_json(&done)?;

@@ -28,7 +28,7 @@ namespace or a process keeps the file system, and so the store, in use.";
 /// Unmount, and wait until everything is on the medium
 #[derive(Debug, Parser)]
 #[command(after_help = AFTER)]
-pub(super) struct Args {
+pub(super) struct UmountArgs {
     /// Detach the mount even if it is busy; the daemon ends when the last user leaves
     #[arg(long, short)]
     lazy: bool,
@@ -38,7 +38,7 @@ pub(super) struct Args {
     path: PathBuf,
 }
 
-pub(super) fn run(args: &Args) -> Result<u8> {
+pub(super) fn run(args: &UmountArgs) -> Result<u8> {
     if mount::detach_dead(&args.path).unwrap_or(0) > 0 {
         output::note("the mount had lost its daemon and is cleared");
         return Ok(0);

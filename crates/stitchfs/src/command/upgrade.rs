@@ -20,9 +20,10 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Replace the daemon of a mount by the program on disk, without unmounting
 #[derive(Debug, Parser)]
 #[command(after_help = "\
-The mount must have been made with -o restart. Requests wait while the store is closed and opened again;
-open files stay open. If the new program cannot serve the store, the old one goes on, and the exit code is 1.")]
-pub(super) struct Args {
+The mount must have been made with -o restart. Requests wait while the store is
+closed and opened again; open files stay open. If the new program cannot serve
+the store, the old one goes on, and the exit code is 1.")]
+pub(super) struct UpgradeArgs {
     /// Print it as JSON
     #[arg(long)]
     json: bool,
@@ -32,7 +33,7 @@ pub(super) struct Args {
     path: PathBuf,
 }
 
-pub(super) fn run(args: &Args) -> Result<u8> {
+pub(super) fn run(args: &UpgradeArgs) -> Result<u8> {
     let entry = live::mounted(&args.path)?;
     let done = upgrade(&entry.path)?;
     if args.json {
@@ -60,8 +61,8 @@ fn upgrade(mount_point: &Path) -> Result<Value> {
     let before = live::ask(mount_point)?;
     if before["restart"].is_null() {
         bail!(
-            "{shown}: no holder keeps this mount while its daemon is replaced; unmount it and mount \
-             it with -o restart"
+            "{shown}: no holder keeps this mount while its daemon is replaced; unmount it and \
+             mount it with -o restart"
         );
     }
     let token = random::bytes16().context("no random number")?;

@@ -256,5 +256,10 @@ fn branched_name(branch: &str, of: &TreeInfo) -> Result<String, StoreError> {
         let what = format!("{branch:?} is {more} bytes too long to branch tree {own:?}");
         return Err(KvError::Invalid(what).into());
     }
+    debug_assert_eq!(
+        parse_branch_tree_name(&name),
+        Some((branch, own)),
+        "a tree tells its branch by its name"
+    );
     Ok(name)
 }

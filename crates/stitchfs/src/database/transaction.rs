@@ -84,7 +84,8 @@ impl Database {
     ///     bytes.map_or(0, |bytes| u64::from_be_bytes(bytes[..].try_into().unwrap()))
     /// };
     /// let left = db.transact(|txn| {
-    ///     let (ada, bob) = (number(txn.get(&accounts, b"ada")?), number(txn.get(&accounts, b"bob")?));
+    ///     let ada = number(txn.get(&accounts, b"ada")?);
+    ///     let bob = number(txn.get(&accounts, b"bob")?);
     ///     txn.put(&accounts, b"ada", &(ada - 10).to_be_bytes())?;
     ///     txn.put(&accounts, b"bob", &(bob + 10).to_be_bytes())?;
     ///     Ok::<u64, StoreError>(ada - 10)

@@ -164,7 +164,8 @@ impl Tree {
     /// }
     /// // The newest first, from a day on, that day included.
     /// let rows = tree.scan(KeyRange::from(b"2026-11-20"), Direction::Backward)?;
-    /// let days: Vec<Vec<u8>> = rows.map(|row| Ok(row?.0)).collect::<Result<_, stitchfs::StoreError>>()?;
+    /// let days = rows.map(|row| Ok(row?.0));
+    /// let days = days.collect::<Result<Vec<Vec<u8>>, stitchfs::StoreError>>()?;
     /// assert_eq!(days, [b"2026-11-21", b"2026-11-20"]);
     /// # Ok::<(), stitchfs::StoreError>(())
     /// ```

@@ -149,7 +149,8 @@ fn the_daemon_keeps_no_descriptor_of_the_shell() {
     };
     mounted.umount();
     // A reader of the pipe sees its end once all writers have closed it.
-    let script = "exec 9>held; { exec \"$0\" mount -o transport=dev a mnt; } 8>&1 >said 2>&1 | cat; cat said";
+    let script = "exec 9>held; \
+        { exec \"$0\" mount -o transport=dev a mnt; } 8>&1 >said 2>&1 | cat; cat said";
     let mut shell = Command::new("timeout");
     shell.args(["20", "sh", "-c", script, STITCHFS]);
     shell.current_dir(mounted.place.path("."));

@@ -127,6 +127,7 @@ impl BackupLog {
         lsn: Lsn,
         pieces: &[&[u8]],
     ) -> Result<(), VolumeError> {
+        debug_assert!(lsn >= writer.durable, "durable records stay as they are");
         let mut tail = std::mem::take(&mut writer.tail);
         let written = tail.write(&self.ring(writer), lsn, pieces);
         writer.tail = tail;

@@ -136,6 +136,10 @@ impl Mapped {
     /// Reports whether the window covers `len` bytes at `lsn`, and the ring has not moved.
     pub(super) fn holds(&self, ring: &Ring<'_>, lsn: Lsn, len: u64) -> bool {
         let is_within = self.from <= lsn && lsn.0 + len <= self.from.0 + self.len_bytes;
+        debug_assert!(
+            self.len_bytes.is_multiple_of(PAGE_BYTES),
+            "whole pages are mapped"
+        );
         is_within && ring.addr(self.from) == self.addr
     }
 

@@ -105,6 +105,7 @@ impl BackupLog {
         }
         debug_assert!(walk.lsn >= from, "a replay goes on");
         debug_assert!(steps.is_sorted(), "positions and generations go up");
+        debug_assert!(walk.lsn <= walk.limit, "no more than the ring is read");
         let reached = Reached {
             end: walk.lsn,
             generation: walk.generation,
@@ -142,7 +143,9 @@ impl BackupLog {
             versions,
             last_data: None,
         };
-        Ok(durable.max(self.evidence(&reached)?.durable))
+        let known = durable.max(self.evidence(&reached)?.durable);
+        debug_assert!(known >= start, "a version starts at durable records");
+        Ok(known)
     }
 
     /// Starts a walk at `from`. Also returns the log's end if it is known.

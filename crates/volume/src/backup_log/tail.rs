@@ -45,6 +45,7 @@ impl Ring<'_> {
 
     /// Reports whether a page has live records beyond the log's end.
     pub(super) fn is_shared(&self, page: Lsn) -> bool {
+        debug_assert!(page.0.is_multiple_of(PAGE_BYTES), "the start of a page");
         page.0 + PAGE_BYTES > self.start.0 + self.len_bytes
     }
 
@@ -59,6 +60,10 @@ impl Ring<'_> {
     }
 
     fn read(&self, page: Lsn) -> Result<Page, VolumeError> {
+        debug_assert!(
+            page.0 % self.len_bytes + PAGE_BYTES <= self.len_bytes,
+            "pages do not straddle"
+        );
         let mut bytes = Box::new([0; PAGE]);
         self.core.read(self.addr(page), &mut bytes[..])?;
         Ok(bytes)
@@ -96,6 +101,10 @@ impl Tail {
         pieces: &[&[u8]],
     ) -> Result<(), VolumeError> {
         let len = bytes_of(pieces);
+        debug_assert!(
+            lsn.0 + len <= ring.start.0 + ring.len_bytes,
+            "live records are not written over"
+        );
         let (first, last) = pages_of(ring, lsn, len);
         self.flow.appended(len);
         if self.maps(ring, lsn, len)? {
@@ -280,6 +289,7 @@ pub(super) fn between<T>(
         many.resize(count, &[][..]);
         &mut many[..]
     };
+    debug_assert_eq!(all.len(), count, "each piece has a place");
     all[0] = first;
     all[1..count - 1].copy_from_slice(pieces);
     all[count - 1] = last;

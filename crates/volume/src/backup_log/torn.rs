@@ -42,6 +42,10 @@ impl BackupLog {
         } else {
             end
         };
+        debug_assert!(
+            self.offset(next) + HEADER <= self.ring_bytes,
+            "a header fits"
+        );
         let mut bytes = [0; HEADER_BYTES];
         let at = self.ring_at() + self.offset(next);
         self.core.read(at, &mut bytes)?;

@@ -75,6 +75,7 @@ impl ObjectLengths {
 impl LogState {
     /// Reports whether a version of `len` bytes fits.
     fn fits(&self, area: u64, len: u64) -> bool {
+        debug_assert!(len > 0, "objects have headers");
         self.place_base(area, len, len, len).is_some()
     }
 

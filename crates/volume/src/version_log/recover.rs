@@ -51,6 +51,7 @@ struct Scan<'a> {
 
 impl Scan<'_> {
     fn corrupt(&self, offset: u64, expected: &str, found: &str) -> VolumeError {
+        debug_assert!(offset < self.area_bytes, "the error is in the log");
         VolumeError::Corrupt {
             what: "version log".to_owned(),
             at: self.area_at + offset,
@@ -84,18 +85,9 @@ impl Scan<'_> {
         }))
     }
 
-    /// Returns the last base from `offset` on and all objects after it; without a base, all objects
-    /// found. Empty if no valid object stands there.
-    fn run(&mut self, offset: u64) -> Result<Vec<FoundObject>, VolumeError> {
-        self.run_on(Vec::new(), offset)
-    }
-
-    /// Continues [`Self::run`] behind `met`.
-    fn run_on(
-        &mut self,
-        met: Vec<FoundObject>,
-        offset: u64,
-    ) -> Result<Vec<FoundObject>, VolumeError> {
+    /// Continues `met` by the objects from `offset` on. Returns the last base and all objects after
+    /// it; without a base, all objects. Empty if `met` is, and no valid object stands there.
+    fn run(&mut self, met: Vec<FoundObject>, offset: u64) -> Result<Vec<FoundObject>, VolumeError> {
         let mut run = met;
         let mut offset = offset;
         while let Some(found) = self.object(offset)? {
@@ -116,6 +108,12 @@ impl Scan<'_> {
             }
             run.push(found);
         }
+        debug_assert!(
+            run.iter()
+                .skip(1)
+                .all(|object| object.header.kind == ObjectKind::Delta),
+            "only the first may be a base or a wrapping object"
+        );
         Ok(run)
     }
 }
@@ -138,7 +136,12 @@ impl Scan<'_> {
             checksum,
             payload: Vec::new(),
         };
-        let run = self.run_on(vec![origin], header.end())?;
+        assert_eq!(
+            (header.kind, header.position),
+            (ObjectKind::Base, 0),
+            "the first object of a log"
+        );
+        let run = self.run(vec![origin], header.end())?;
         let follows = run.last().is_some_and(|last| last.header.position > 0);
         Ok(if follows { run } else { Vec::new() })
     }
@@ -181,6 +184,7 @@ fn follows(last: &FoundObject, next: &FoundObject) -> bool {
         ObjectKind::Delta => Some(a.serial),
         ObjectKind::WrapLeft | ObjectKind::WrapRight => return false,
     };
+    debug_assert!(a.end() > a.position, "objects have a length");
     b.position == a.end()
         && b.previous == last.checksum
         && Some(b.serial) == serial
@@ -200,7 +204,7 @@ pub(crate) fn recover(
         area_at: logs.version_log_at,
         area_bytes: logs.version_log_bytes,
     };
-    let mut left = scan.run(0)?;
+    let mut left = scan.run(Vec::new(), 0)?;
     let mut origin_damage = None;
     if left.is_empty() {
         left = scan.run_behind_origin()?;
@@ -262,7 +266,7 @@ fn right_of_wrap(scan: &mut Scan<'_>, wrap: &FoundObject) -> Result<Vec<FoundObj
         return Err(scan.corrupt(0, "a base in the round before", &found));
     }
     let offset = target % scan.area_bytes;
-    let run = scan.run(offset)?;
+    let run = scan.run(Vec::new(), offset)?;
     debug_assert!(offset < scan.area_bytes, "the base lies in the log");
     let is_whole = run
         .first()

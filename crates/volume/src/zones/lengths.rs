@@ -43,7 +43,11 @@ impl HoleLengths {
     pub(super) fn remove(&mut self, pages: u32) {
         match pages {
             0 => {}
-            1..=EXACT_PAGES => self.exact[pages as usize - 1] -= 1,
+            1..=EXACT_PAGES => {
+                let count = &mut self.exact[pages as usize - 1];
+                assert!(*count > 0, "a hole was added before it is removed");
+                *count -= 1;
+            }
             _ => {
                 let (count, sum) = &mut self.longer[power(pages)];
                 assert!(
@@ -84,6 +88,10 @@ impl Sums {
             *sum -= u64::from(count);
         }
         for (sum, (count, pages)) in self.longer.iter_mut().zip(zone.longer) {
+            debug_assert!(
+                sum.0 >= u64::from(count) && sum.1 >= u64::from(pages),
+                "a zone was added before it is taken"
+            );
             (sum.0, sum.1) = (sum.0 - u64::from(count), sum.1 - u64::from(pages));
         }
     }

@@ -17,6 +17,7 @@ pub struct Refusals {
 impl Refusals {
     /// Restarts counting at 0, and refuses the requests with these numbers.
     pub fn begin(&self, plan: Range<u64>) {
+        debug_assert!(plan.start <= plan.end, "numbers of requests go up");
         let mut now = self.plan.lock();
         *now = plan;
         self.asked.store(0, Ordering::SeqCst);
@@ -57,7 +58,8 @@ impl Refusals {
         let number = self.asked.fetch_add(1, Ordering::SeqCst);
         let is_refused = plan.contains(&number);
         if is_refused {
-            self.refused.fetch_add(1, Ordering::SeqCst);
+            let refused = self.refused.fetch_add(1, Ordering::SeqCst);
+            assert!(refused <= number, "a request is refused once");
         }
         is_refused
     }

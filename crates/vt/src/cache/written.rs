@@ -9,7 +9,7 @@
 //!                                                            stands on the next slot
 //! ```
 
-use super::{BlockCache, BlockKey, CachedBlock, Expectation, Shard, Slot};
+use super::{BlockCache, BlockKey, CacheSlot, CachedBlock, Expectation, Shard};
 use stitch_base::sync::atomic::Ordering;
 
 /// Most slots that one insertion looks at.
@@ -25,7 +25,7 @@ impl BlockCache {
         expectation: Expectation,
         displaces: bool,
     ) {
-        let slot = Slot::new(key, block, expectation).on_probation();
+        let slot = CacheSlot::new(key, block, expectation).on_probation();
         let mut out = Vec::new();
         let mut shard = self.shard(&key).write();
         let bytes_max = self.shard_bytes_max.load(Ordering::Relaxed);
@@ -47,7 +47,7 @@ impl BlockCache {
 impl Shard {
     /// Takes probationary blocks out until at most `bytes_max` are left, or enough slots were
     /// looked at.
-    fn displace(&mut self, bytes_max: usize, out: &mut Vec<Slot>) {
+    fn displace(&mut self, bytes_max: usize, out: &mut Vec<CacheSlot>) {
         for _ in 0..LOOKS_MAX.min(self.slots.len()) {
             if self.bytes <= bytes_max {
                 return;

@@ -173,6 +173,10 @@ impl Absorber {
         let mut commits = self.committer.lock();
         commits.check_trees(branches.iter().copied())?;
         commits.close_trees(branches);
+        debug_assert!(
+            commits.trees.is_disjoint(branches),
+            "frozen branches take no writes"
+        );
         drop((commits, installer));
         Ok(Frozen {
             committer: &self.committer,
@@ -259,6 +263,11 @@ impl Absorber {
         absorbed: &Absorbed<'_>,
         frozen: &mut Frozen<'_>,
     ) -> Result<Seqno, KvError> {
+        debug_assert_eq!(
+            absorbed.branches.len(),
+            absorbed.order.len(),
+            "each is applied once"
+        );
         let tally = self
             .committer
             .tally(absorbed.batch, &self.committer.views.version())?;
@@ -321,6 +330,7 @@ impl Absorber {
             insert_message(&active.memtable, tree, Seqno(seqno), message);
         }
         let last = Seqno(first.0 + batch.count() as u64 - 1);
+        debug_assert!(last >= first, "a batch has messages");
         debug_assert!(room.bytes > 0, "what is inserted has its room");
         active.note(&tally.trees, room, tally.has_deletes, last);
         let committer = &self.committer;
@@ -476,6 +486,11 @@ fn key_versions(
         }
         entries.next()?;
     }
+    let mut newer = versions.iter().rev().skip(1);
+    debug_assert!(
+        newer.all(|version| matches!(version, Owned::Upsert(..))),
+        "no version counts after a put or a delete"
+    );
     Ok(versions)
 }
 

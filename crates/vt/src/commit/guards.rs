@@ -138,7 +138,6 @@ impl GuardCheck<'_> {
         let no_branch = || KvError::Invalid(format!("tree {branch} is no branch tree"));
         let point = found.info.branch.ok_or_else(no_branch)?;
         check_branch_of(branch, point.parent, parent)?;
-        debug_assert!(parent < branch, "a parent is older");
         Ok(found)
     }
 
@@ -151,7 +150,6 @@ impl GuardCheck<'_> {
         since: Seqno,
         changed: &mut SmallestKeys,
     ) -> Result<(), VtError> {
-        debug_assert!(tree.info.id < branch.info.id, "a parent is older");
         let (reads, view) = (self.reads, self.view);
         let (all, window) = (KeyRange::all(), SeqnoWindow::since(since));
         let mut failed = None;

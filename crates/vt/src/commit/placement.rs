@@ -221,8 +221,13 @@ impl Placement {
             logged_bytes <= batch.len_bytes() as u64,
             "what is logged is a part of the batch"
         );
+        let run_bytes = parts.iter().filter(is_run).map(Part::len_bytes).sum();
+        debug_assert!(
+            run_bytes <= batch.len_bytes() as u64 - logged_bytes,
+            "values in runs are not logged"
+        );
         Self {
-            run_bytes: parts.iter().filter(is_run).map(Part::len_bytes).sum(),
+            run_bytes,
             logged_bytes,
             logged_count: logged().map(|part| part.count).sum(),
             direct_bytes: batch.len_bytes() as u64 - logged_bytes,
@@ -245,11 +250,17 @@ fn push(parts: &mut Vec<Part>, range: Range<Position>, count: u64, destination: 
     if count == 0 {
         return;
     }
+    debug_assert!(range.end.since(&range.start) > 0, "each message has bytes");
+    debug_assert!(
+        parts
+            .last()
+            .is_none_or(|last| last.range.end == range.start),
+        "parts follow each other"
+    );
     if let Some(last) = parts.last_mut()
         && last.is_logged()
         && destination == Destination::Log
     {
-        debug_assert_eq!(last.range.end, range.start, "parts follow each other");
         last.range.end = range.end;
         last.count += count;
         return;

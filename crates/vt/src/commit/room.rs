@@ -37,13 +37,14 @@ fn wanted(active: &Buffer, placement: &Placement, tally: &Tally) -> Room {
         + placement.index_bytes_max() / 8
         + tally.overhead_bytes;
     let needed = entries + active.new_trees(&tally.trees) * TABLE_OVERHEAD_BYTES;
+    let page_bytes = match placement.direct_bytes {
+        0 => tally.page_bytes,
+        _ => 0,
+    };
+    debug_assert!(page_bytes <= needed, "pages are a part of the room");
     Room {
         bytes: needed,
-        page_bytes: if placement.direct_bytes > 0 {
-            0
-        } else {
-            tally.page_bytes
-        },
+        page_bytes,
     }
 }
 
@@ -132,9 +133,15 @@ impl CommitRoom {
             SpaceClass::Allocated => missing,
             _ => missing.max(ROOM_BYTES.min(free_bytes.min(roomy_bytes) / 2)),
         };
-        let room = promising.promise(wanted).map_err(|_| refused)?;
-        active.add_room(room);
-        debug_assert!(active.room_bytes() >= used.bytes, "the batch has its room");
+        // Also what a replay found no space for, as far as there is some now.
+        let lacking = active.lacking_bytes();
+        let spare = free_bytes.min(roomy_bytes).saturating_sub(wanted);
+        let room = promising.promise(wanted + lacking.min(spare));
+        active.add_room(room.map_err(|_| refused)?);
+        debug_assert!(
+            active.room_bytes() >= used.bytes || active.lacking_bytes() < lacking,
+            "the batch has its room, or the replayed ones have some of theirs"
+        );
         Ok(Some(used))
     }
 

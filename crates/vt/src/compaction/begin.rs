@@ -5,6 +5,7 @@ use super::exclusions::Exclusions;
 use super::picker::{Moments, PickInput, PickRules, Plan, Pressure, pick, pick_evacuation};
 use super::scheduler::SchedulerState;
 use crate::VtError;
+use crate::held::HeldSeqnos;
 use crate::key_moments::KeyMoments;
 use crate::signals::Worker;
 use crate::version::Version;
@@ -22,6 +23,20 @@ pub(super) struct Picked {
     /// Moments of its tree that were held when it was picked.
     pub(super) moments: KeyMoments,
     pub(super) plan: Plan,
+}
+
+impl Picked {
+    fn new(version: Arc<Version>, held: &HeldSeqnos, plan: Plan) -> Self {
+        debug_assert!(
+            version.trees.contains_key(&plan.tree),
+            "a plan is of its version"
+        );
+        Self {
+            moments: held.of(plan.tree),
+            version,
+            plan,
+        }
+    }
 }
 
 impl Compactor {
@@ -110,11 +125,7 @@ impl Compactor {
         if plan.from_level == 0 {
             self.level0.pay();
         }
-        Some(Picked {
-            version,
-            moments: held.of(plan.tree),
-            plan,
-        })
+        Some(Picked::new(version, &held, plan))
     }
 
     /// Takes one table out of parts of the device. Returns false if none is left there that can be.
@@ -145,11 +156,7 @@ impl Compactor {
             return Ok(false);
         };
         self.snapshots.keep_versions(&held, [plan.tree]);
-        let picked = Picked {
-            version,
-            moments: held.of(plan.tree),
-            plan,
-        };
+        let picked = Picked::new(version, &held, plan);
         self.carry_out(&picked, &slot)?;
         Ok(true)
     }

@@ -38,6 +38,7 @@ struct Claim {
 
 impl Claim {
     fn meets(&self, tree: TreeId, level: usize, start: &[u8], end: Option<&[u8]>) -> bool {
+        debug_assert!(end.is_none_or(|end| start < end), "a claim has keys");
         let begins = end.is_none_or(|end| self.start.as_slice() < end);
         let reaches = self.end.as_ref().is_none_or(|own| own.as_slice() > start);
         (self.tree, self.level) == (tree, level) && begins && reaches
@@ -77,6 +78,10 @@ impl Claims {
             "a slot has one plan"
         );
         self.weights.push((slot, plan.input_weight()));
+        debug_assert!(
+            self.all.iter().any(|(of, _)| *of == slot),
+            "what a plan reads and writes is claimed"
+        );
     }
 
     /// A slot is given back.
@@ -126,6 +131,12 @@ impl Claims {
     /// What was placed is installed, or will not be.
     pub(super) fn end_placing(&mut self) {
         self.remove(PLACING);
+        debug_assert!(
+            self.all
+                .iter()
+                .all(|(of, _)| self.weights.iter().any(|(slot, _)| slot == of)),
+            "the others are of compactions"
+        );
     }
 
     /// True if a table is going down.

@@ -131,12 +131,14 @@ impl Detours {
 
     /// Reports whether a table that has anything unreadable owns something in a part of the device.
     pub(super) fn are_in(&self, version: &Version, part: Run) -> bool {
+        debug_assert!(part.len_bytes > 0, "a part of the volume is not empty");
         let mut tables = version.tables();
         !self.is_empty() && tables.any(|(_, t)| self.has_unreadable(t) && is_in(t.meta(), &[part]))
     }
 
     /// Reports whether a table that cannot be rewritten owns something in a zone.
     pub(super) fn stay_in(&self, version: &Version, zone: Run) -> bool {
+        debug_assert!(zone.len_bytes > 0, "a zone is not empty");
         let mut tables = version.tables();
         !self.unreadable.is_empty()
             && tables.any(|(_, t)| self.is_unreadable(t) && is_in(t.meta(), &[zone]))

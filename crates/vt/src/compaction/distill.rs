@@ -44,7 +44,7 @@ pub(crate) struct DistillRules<'a> {
 
 /// What is left of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kept<'a> {
+pub(crate) enum Distilled<'a> {
     /// An entry to be written.
     Entry(EntryRef<'a>),
     /// A put whose value stays in the block where it is.
@@ -53,13 +53,13 @@ pub(crate) enum Kept<'a> {
 
 /// One version, owned.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Version {
+struct KeyVersion {
     seqno: Seqno,
-    op: OwnedOp,
+    op: DistilledOp,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum OwnedOp {
+enum DistilledOp {
     Put(Vec<u8>),
     /// A put in a value block.
     Carried(Box<IndexEntry>),
@@ -70,13 +70,13 @@ enum OwnedOp {
     },
 }
 
-impl Version {
+impl KeyVersion {
     fn of(entry: &EntryRef<'_>, carried: Option<&IndexEntry>) -> Self {
         let op = match (carried, entry.op) {
-            (Some(block), _) => OwnedOp::Carried(Box::new(block.clone())),
-            (None, Op::Put(value)) => OwnedOp::Put(value.to_vec()),
-            (None, Op::Delete) => OwnedOp::Delete,
-            (None, Op::Upsert { function, delta }) => OwnedOp::Upsert {
+            (Some(block), _) => DistilledOp::Carried(Box::new(block.clone())),
+            (None, Op::Put(value)) => DistilledOp::Put(value.to_vec()),
+            (None, Op::Delete) => DistilledOp::Delete,
+            (None, Op::Upsert { function, delta }) => DistilledOp::Upsert {
                 function,
                 delta: delta.to_vec(),
             },
@@ -87,18 +87,18 @@ impl Version {
         }
     }
 
-    fn kept<'a>(&'a self, key: &'a [u8]) -> Kept<'a> {
+    fn kept<'a>(&'a self, key: &'a [u8]) -> Distilled<'a> {
         let op = match &self.op {
-            OwnedOp::Put(value) => Op::Put(value),
-            OwnedOp::Carried(block) => return Kept::Carried(block),
-            OwnedOp::Delete => Op::Delete,
-            OwnedOp::Upsert { function, delta } => Op::Upsert {
+            DistilledOp::Put(value) => Op::Put(value),
+            DistilledOp::Carried(block) => return Distilled::Carried(block),
+            DistilledOp::Delete => Op::Delete,
+            DistilledOp::Upsert { function, delta } => Op::Upsert {
                 function: *function,
                 delta,
             },
         };
         let seqno = self.seqno;
-        Kept::Entry(EntryRef { key, seqno, op })
+        Distilled::Entry(EntryRef { key, seqno, op })
     }
 }
 
@@ -145,7 +145,7 @@ struct Below {
 pub(crate) fn distill(
     source: &mut dyn EntryIter,
     rules: &DistillRules<'_>,
-    sink: &mut dyn FnMut(Kept<'_>) -> Result<(), VtError>,
+    sink: &mut dyn FnMut(Distilled<'_>) -> Result<(), VtError>,
 ) -> Result<(), VtError> {
     let mut group = Group::new(rules);
     let mut is_first = true;
@@ -181,7 +181,7 @@ struct Group<'a> {
     key: Vec<u8>,
     /// Newest first; in each stripe, none older than its newest put or delete. Upserts that follow
     /// each other in a stripe are joined where their function can.
-    versions: Vec<Version>,
+    versions: Vec<KeyVersion>,
 }
 
 impl<'a> Group<'a> {
@@ -199,7 +199,7 @@ impl<'a> Group<'a> {
         self.key.extend_from_slice(entry.key);
         self.moments.seek(entry.key);
         self.versions.clear();
-        self.versions.push(Version::of(entry, carried));
+        self.versions.push(KeyVersion::of(entry, carried));
     }
 
     fn add(&mut self, entry: &EntryRef<'_>, carried: Option<&IndexEntry>) -> Result<(), VtError> {
@@ -209,11 +209,11 @@ impl<'a> Group<'a> {
         }
         let stripe = self.stripe(entry.seqno);
         let is_one_stripe = self.stripe(newer.seqno) == stripe;
-        let is_based = !matches!(newer.op, OwnedOp::Upsert { .. });
+        let is_based = !matches!(newer.op, DistilledOp::Upsert { .. });
         if is_one_stripe && (is_based || self.is_hidden(entry.seqno, stripe)) {
             return Ok(());
         }
-        let version = Version::of(entry, carried);
+        let version = KeyVersion::of(entry, carried);
         // At once, so that the upserts of a busy key do not all lie in memory.
         let joined = is_one_stripe.then(|| self.join(&version.op, &newer.op));
         match joined.flatten() {
@@ -242,10 +242,10 @@ impl<'a> Group<'a> {
 
     fn finish(
         &mut self,
-        sink: &mut dyn FnMut(Kept<'_>) -> Result<(), VtError>,
+        sink: &mut dyn FnMut(Distilled<'_>) -> Result<(), VtError>,
     ) -> Result<(), VtError> {
         if let [only] = self.versions.as_slice()
-            && matches!(only.op, OwnedOp::Put(_) | OwnedOp::Carried(_))
+            && matches!(only.op, DistilledOp::Put(_) | DistilledOp::Carried(_))
             && self.rules.range_deletes.is_empty()
         {
             return sink(only.kept(&self.key));
@@ -258,9 +258,9 @@ impl<'a> Group<'a> {
     }
 
     /// What is left, oldest first.
-    fn distilled(&mut self) -> Result<Vec<Version>, VtError> {
+    fn distilled(&mut self) -> Result<Vec<KeyVersion>, VtError> {
         let mut versions = std::mem::take(&mut self.versions);
-        let mut out: Vec<Version> = Vec::new();
+        let mut out: Vec<KeyVersion> = Vec::new();
         let mut known = if (self.rules.is_bottom)(&self.key) {
             Known::Absent
         } else {
@@ -271,7 +271,7 @@ impl<'a> Group<'a> {
         let mut after = 0;
         while let Some(stripe) = self.next_stripe(after, &versions, newest) {
             after = stripe + 1;
-            let mut chain: Vec<Version> = Vec::new();
+            let mut chain: Vec<KeyVersion> = Vec::new();
             while versions
                 .last()
                 .is_some_and(|v| self.stripe(v.seqno) == stripe)
@@ -289,47 +289,57 @@ impl<'a> Group<'a> {
             };
             self.last_state(chain, &mut known, below, &mut out)?;
         }
+        debug_assert!(versions.is_empty(), "each version is in a stripe");
+        debug_assert!(
+            out.is_sorted_by(|older, newer| older.seqno < newer.seqno),
+            "oldest first"
+        );
         Ok(out)
     }
 
     /// The first stripe from `from` to `newest` that has any of these versions or a range delete.
     /// Those of range deletes alone matter to newer stripes. There may be thousands of others.
-    fn next_stripe(&self, from: usize, versions: &[Version], newest: usize) -> Option<usize> {
+    fn next_stripe(&self, from: usize, versions: &[KeyVersion], newest: usize) -> Option<usize> {
         let of_version = versions.last().map(|oldest| self.stripe(oldest.seqno));
         let own = self.moments.seqnos();
         let of_delete = self.rules.range_deletes.next_filled(own, from);
         let next = of_version.into_iter().chain(of_delete).min();
+        debug_assert!(next.is_none_or(|next| next >= from), "stripes rise");
         next.filter(|stripe| *stripe <= newest)
     }
 
     /// Adds the last state of a stripe to `out`. `chain` is oldest first.
     fn last_state(
         &self,
-        chain: Vec<Version>,
+        chain: Vec<KeyVersion>,
         known: &mut Known,
         below: Below,
-        out: &mut Vec<Version>,
+        out: &mut Vec<KeyVersion>,
     ) -> Result<(), VtError> {
-        let mut upserts: Vec<Version> = Vec::new();
+        debug_assert!(
+            chain.is_sorted_by(|older, newer| older.seqno < newer.seqno),
+            "oldest first"
+        );
+        let mut upserts: Vec<KeyVersion> = Vec::new();
         let mut base: Option<Seqno> = None;
         for version in chain {
             match version.op {
-                OwnedOp::Put(value) => {
+                DistilledOp::Put(value) => {
                     upserts.clear();
                     base = Some(version.seqno);
                     *known = Known::Value(value);
                 }
-                OwnedOp::Carried(block) => {
+                DistilledOp::Carried(block) => {
                     upserts.clear();
                     base = Some(version.seqno);
                     *known = Known::Carried(block);
                 }
-                OwnedOp::Delete => {
+                DistilledOp::Delete => {
                     upserts.clear();
                     base = Some(version.seqno);
                     *known = Known::Absent;
                 }
-                OwnedOp::Upsert { .. } => upserts.push(version),
+                DistilledOp::Upsert { .. } => upserts.push(version),
             }
         }
         let newest = upserts.last().map(|v| v.seqno);
@@ -341,7 +351,7 @@ impl<'a> Group<'a> {
             && let Some(old) = known.value(self.rules)?
         {
             let deltas = upserts.iter().map(|v| match &v.op {
-                OwnedOp::Upsert { function, delta } => (*function, delta.as_slice()),
+                DistilledOp::Upsert { function, delta } => (*function, delta.as_slice()),
                 _ => unreachable!("only upserts are in the chain"),
             });
             let folded = fold::fold(self.rules.upserts, &self.key, old, deltas)?;
@@ -351,12 +361,12 @@ impl<'a> Group<'a> {
         }
         if let Some(seqno) = base {
             let op = match known {
-                Known::Value(value) => OwnedOp::Put(value.clone()),
-                Known::Carried(block) => OwnedOp::Carried(block.clone()),
-                _ => OwnedOp::Delete,
+                Known::Value(value) => DistilledOp::Put(value.clone()),
+                Known::Carried(block) => DistilledOp::Carried(block.clone()),
+                _ => DistilledOp::Delete,
             };
-            if !(below.is_clear && op == OwnedOp::Delete) {
-                out.push(Version { seqno, op });
+            if !(below.is_clear && op == DistilledOp::Delete) {
+                out.push(KeyVersion { seqno, op });
             }
         }
         if !upserts.is_empty() {
@@ -368,17 +378,17 @@ impl<'a> Group<'a> {
 
     /// True if the function of each is known. A program may open a store without those of another:
     /// then upserts stay as they are, over their base.
-    fn are_known(&self, upserts: &[Version]) -> bool {
-        let is_known = |version: &Version| match version.op {
-            OwnedOp::Upsert { function, .. } => self.rules.upserts.get(function).is_some(),
+    fn are_known(&self, upserts: &[KeyVersion]) -> bool {
+        let is_known = |version: &KeyVersion| match version.op {
+            DistilledOp::Upsert { function, .. } => self.rules.upserts.get(function).is_some(),
             _ => true,
         };
         upserts.iter().all(is_known)
     }
 
     /// Upserts of one stripe, joined where their function can. Oldest first.
-    fn joined(&self, upserts: Vec<Version>) -> Vec<Version> {
-        let mut out: Vec<Version> = Vec::new();
+    fn joined(&self, upserts: Vec<KeyVersion>) -> Vec<KeyVersion> {
+        let mut out: Vec<KeyVersion> = Vec::new();
         for version in upserts {
             if let Some(older) = out.last_mut()
                 && let Some(op) = self.join(&older.op, &version.op)
@@ -392,10 +402,10 @@ impl<'a> Group<'a> {
         out
     }
 
-    fn join(&self, older: &OwnedOp, newer: &OwnedOp) -> Option<OwnedOp> {
+    fn join(&self, older: &DistilledOp, newer: &DistilledOp) -> Option<DistilledOp> {
         let (
-            OwnedOp::Upsert { function, delta },
-            OwnedOp::Upsert {
+            DistilledOp::Upsert { function, delta },
+            DistilledOp::Upsert {
                 function: newer_function,
                 delta: newer_delta,
             },
@@ -412,7 +422,7 @@ impl<'a> Group<'a> {
             .upserts
             .get(*function)?
             .join(delta, newer_delta, &mut joined);
-        is_joined.then_some(OwnedOp::Upsert {
+        is_joined.then_some(DistilledOp::Upsert {
             function: *function,
             delta: joined,
         })

@@ -37,6 +37,7 @@ pub(crate) struct Evacuated {
 impl Evacuated {
     /// Lets all be chosen again, if something was written out since.
     pub(crate) fn renew(&mut self, write_outs: u64) {
+        debug_assert!(self.write_outs <= write_outs, "counters rise");
         if self.write_outs != write_outs {
             self.write_outs = write_outs;
             self.clear();
@@ -51,9 +52,14 @@ impl Evacuated {
     /// A zone is chosen, if any.
     pub(crate) fn note(&mut self, zones: &[Run]) {
         for zone in zones {
+            debug_assert!(self.allows(zone.addr), "a zone is chosen once");
             self.current = Some(zone.addr);
             self.zones.insert(zone.addr);
         }
+        debug_assert!(
+            self.current.is_none_or(|zone| self.zones.contains(&zone)),
+            "the current zone was chosen"
+        );
     }
 
     fn clear(&mut self) {

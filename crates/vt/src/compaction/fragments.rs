@@ -101,6 +101,7 @@ impl Fragments {
         let last = own.get(stripe);
         let end = last.map_or(count, |last| stripe_of(all, *last) + 1);
         debug_assert!(start <= end, "a stripe ends after it begins");
+        debug_assert!(end <= count, "a stripe of these");
         start..end
     }
 
@@ -293,6 +294,7 @@ fn newest_of_each_key(mut deletes: Vec<&RangeDelete>) -> Vec<RangeDelete> {
             continue;
         }
         let until = coming.peek().map_or(end, |next| end.min(&next.start));
+        debug_assert!(at < until, "a fragment has keys");
         push(&mut out, at, until, seqno);
         at = until;
     }
@@ -300,6 +302,10 @@ fn newest_of_each_key(mut deletes: Vec<&RangeDelete>) -> Vec<RangeDelete> {
 
 /// Adds a fragment, or lengthens the last one where it goes on.
 fn push(out: &mut Vec<RangeDelete>, start: &[u8], end: &[u8], seqno: Seqno) {
+    debug_assert!(
+        out.last().is_none_or(|last| last.end.as_slice() <= start),
+        "fragments come in key order"
+    );
     match out.last_mut() {
         Some(last) if last.seqno == seqno && last.end == start => end.clone_into(&mut last.end),
         _ => out.push(RangeDelete {

@@ -109,6 +109,7 @@ impl HeldKeys {
                 let place = self.place(start);
                 let next = self.points.get(place).map(Vec::as_slice);
                 let end = next.map_or(&*delete.end, |next| next.min(&delete.end));
+                debug_assert!(start < end, "a part has keys");
                 if self.is_held_at(place) == staying {
                     out.push(RangeDelete {
                         start: start.to_vec(),

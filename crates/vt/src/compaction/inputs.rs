@@ -90,6 +90,7 @@ impl<'a> Inputs<'a> {
     /// Reads the next entry of an input.
     fn advance(&mut self, number: usize) -> Result<(), VtError> {
         let input = &mut self.inputs[number];
+        debug_assert!(input.beyond.is_none(), "there is more before the end");
         let Some(entry) = input.index.next()? else {
             return Ok(());
         };

@@ -119,6 +119,7 @@ impl Compactor {
             true => lazy_tables(&sizes, free),
             false => pick.level0_tables,
         };
+        debug_assert!(most > 0, "something may always be compacted");
         PickOptions {
             level0_tables: level0,
             input_bytes_max: pick.input_bytes_max.max(batch_bytes(&sizes)).min(most),
@@ -133,6 +134,10 @@ impl Compactor {
 
 /// Tables that level 0 may have while it is not due. No more than what can be compacted at once.
 fn lazy_tables(sizes: &Sizes, free_bytes: u64) -> usize {
+    debug_assert!(
+        LEVEL0_TABLES <= sizes.level0_tables_max,
+        "level 0 may have its tables"
+    );
     let fit = free_bytes / (4 * sizes.memtable).max(1);
     let fit = usize::try_from(fit).unwrap_or(usize::MAX);
     fit.clamp(LEVEL0_TABLES, sizes.level0_tables_max)

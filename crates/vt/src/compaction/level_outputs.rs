@@ -1,7 +1,7 @@
 //! The output tables of a compaction: those of the level below, and those that replace held keys in
 //! the level itself.
 
-use super::distill::Kept;
+use super::distill::Distilled;
 use super::held_keys::HeldKeys;
 use crate::VtError;
 use crate::output::Outputs;
@@ -25,15 +25,15 @@ pub(super) struct Bytes {
 }
 
 impl LevelOutputs<'_> {
-    pub(super) fn add(&mut self, kept: Kept<'_>) -> Result<(), VtError> {
+    pub(super) fn add(&mut self, kept: Distilled<'_>) -> Result<(), VtError> {
         let key = match kept {
-            Kept::Entry(entry) => entry.key,
-            Kept::Carried(block) => &block.last,
+            Distilled::Entry(entry) => entry.key,
+            Distilled::Carried(block) => &block.last,
         };
         if self.held_keys.has(key) {
             return self.rest.keep(kept);
         }
-        if let Kept::Carried(block) = kept {
+        if let Distilled::Carried(block) = kept {
             self.bytes.stitched += u64::from(block.block.len_bytes);
         }
         self.down.keep(kept)
@@ -42,6 +42,10 @@ impl LevelOutputs<'_> {
     /// Each block goes down whole, or stays whole.
     pub(super) fn stitch(&mut self, blocks: &[IndexEntry]) -> Result<(), VtError> {
         for block in blocks {
+            debug_assert!(
+                !self.held_keys.cuts(&block.first, &block.last),
+                "a stitched block is on one side of each point"
+            );
             self.bytes.stitched += u64::from(block.block.len_bytes);
             let block = std::slice::from_ref(block);
             if self.held_keys.has(&block[0].first) {

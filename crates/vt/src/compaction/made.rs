@@ -36,6 +36,7 @@ impl Made {
     pub(super) fn into_edit(self, mut edit: VersionEdit, plan: &Plan) -> VersionEdit {
         match plan.kind {
             PlanKind::Move => {
+                debug_assert!(self.tables.is_empty(), "a move makes no tables");
                 let level = level_number(plan.to_level);
                 edit.moved = upper_ids(plan).map(|table| (table, level)).collect();
             }

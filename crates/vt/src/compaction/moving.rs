@@ -183,6 +183,7 @@ fn deepest(
         .rev()
         .find(|n| !tree.levels[*n].tables.is_empty());
     let most = bottom.unwrap_or(0).max(from_level);
+    debug_assert!(most < LEVELS, "there are 8 levels");
     first_met.saturating_sub(1).min(most)
 }
 

@@ -149,10 +149,10 @@ impl<'a> PickInput<'a> {
 }
 
 /// The pressures at which a source is due, and the source.
-type Source = (RangeInclusive<Pressure>, fn(&PickInput<'_>) -> Option<Plan>);
+type PlanSource = (RangeInclusive<Pressure>, fn(&PickInput<'_>) -> Option<Plan>);
 
 /// All sources, the most urgent first.
-const SOURCES: [Source; 8] = [
+const SOURCES: [PlanSource; 8] = [
     (Pressure::Shape..=Pressure::Room, pick_detour),
     (Pressure::Shape..=Pressure::Room, shape::pick_shape),
     (Pressure::Idle..=Pressure::Room, deletes::pick_deletes),

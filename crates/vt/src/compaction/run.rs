@@ -52,6 +52,8 @@ pub(super) const fn stream(level: usize, slot: usize) -> Stream {
 impl Compactor {
     /// Runs a plan and takes note of what came of it.
     pub(super) fn carry_out(&self, picked: &Picked, slot: &Slot<'_>) -> Result<(), VtError> {
+        debug_assert!(slot.number() < COMPACTIONS_MAX, "a slot of the scheduler");
+        picked.plan.assert_invariants();
         let plan = &picked.plan;
         tracing::debug!(%plan, slot = slot.number(), "compaction");
         match self.run_plan(picked, slot) {
@@ -410,6 +412,7 @@ impl<'a> Job<'a> {
         inputs: &mut Inputs<'_>,
         outputs: &mut LevelOutputs<'_>,
     ) -> Result<(), VtError> {
+        debug_assert!(!pieces.is_empty(), "a step merges blocks");
         let mut sources: Vec<BoxIter> = Vec::new();
         for (input, table) in self.tables.iter().enumerate() {
             let pieces = pieces.iter().filter(|p| p.input == input);

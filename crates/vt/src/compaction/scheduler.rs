@@ -89,6 +89,7 @@ impl Scheduler {
     pub(super) fn may_begin(&self, state: &SchedulerState, is_alone: bool) -> bool {
         let count = state.count();
         let is_anyone_alone = state.running.iter().flatten().any(|r| r.is_alone);
+        debug_assert!(!is_anyone_alone || count == 1, "it runs alone");
         match is_alone {
             true => count == 0,
             false => count < self.most && state.waiting == 0 && !is_anyone_alone,
@@ -168,7 +169,12 @@ impl Slot<'_> {
 
     /// True if another compaction ran at some time since it began.
     pub(super) fn had_company(&self, state: &SchedulerState) -> bool {
-        state.running[self.number].is_some_and(|running| running.had_company)
+        let running = state.running[self.number];
+        debug_assert!(
+            running.is_some(),
+            "a compaction runs as long as it has its slot"
+        );
+        running.is_some_and(|running| running.had_company)
     }
 }
 

@@ -178,6 +178,7 @@ fn fate(block: &BlockInfo<'_>, rules: &StitchRules<'_>) -> Fate {
 /// Reports whether every key of a block may need all its versions. Where keys have different
 /// moments, some may not.
 fn needs_versions(block: &BlockInfo<'_>, rules: &StitchRules<'_>) -> bool {
+    debug_assert!(block.has_versions, "a block of single versions needs none");
     let own = rules.moments.of_keys(block.first, block.last);
     let is_held = holds_any(&own, block.min_seqno, block.max_seqno);
     is_held && !rules.moments.differ(block.first, block.last)
@@ -185,6 +186,7 @@ fn needs_versions(block: &BlockInfo<'_>, rules: &StitchRules<'_>) -> bool {
 
 /// True if any of `snapshots` is in `[low, high)`: it sees `low` and not `high`.
 pub(crate) fn holds_any(snapshots: &[Seqno], low: Seqno, high: Seqno) -> bool {
+    debug_assert!(snapshots.is_sorted(), "moments are in order");
     let first = snapshots.partition_point(|s| *s < low);
     snapshots.get(first).is_some_and(|s| *s < high)
 }
@@ -194,7 +196,10 @@ impl Step {
     pub(crate) fn pieces(&self) -> &[Piece] {
         match self {
             Self::Stitch(piece) | Self::Drop(piece) => std::slice::from_ref(piece),
-            Self::Merge(pieces) => pieces,
+            Self::Merge(pieces) => {
+                debug_assert!(!pieces.is_empty(), "something is merged");
+                pieces
+            }
         }
     }
 }

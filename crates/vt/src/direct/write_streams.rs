@@ -58,6 +58,10 @@ const READY_BYTES_ALL: u64 = 16 << 20;
 /// Append extents lie in zones of their own.
 const STREAM: Stream = Stream(5);
 
+// Whole pages are prepared.
+const _: () = assert!(READY_BYTES.start().is_multiple_of(PAGE_BYTES));
+const _: () = assert!(*READY_BYTES.end() <= *EXTENT_BYTES.end());
+
 /// Puts of a batch, in one tree and in the order of their keys.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Puts<'a> {
@@ -91,6 +95,10 @@ impl WriteStreamId {
     }
 
     const fn of_note(note: u32) -> Option<Self> {
+        debug_assert!(
+            matches!(note, ALONE | PASSED) || note as usize <= STREAMS_MAX,
+            "a note names a stream"
+        );
         match note {
             ALONE | PASSED => None,
             note => Some(Self(note - 1)),
@@ -160,6 +168,7 @@ struct AppendExtent {
 impl AppendExtent {
     /// Prepares its next pages for writes, up to a multiple of `unit`.
     fn make_ready(&mut self, unit: u64) -> Result<(), VolumeError> {
+        debug_assert!(unit.is_multiple_of(PAGE_BYTES), "whole pages are prepared");
         let from = self.left.addr.next_multiple_of(PAGE_BYTES);
         let end = self.left.end() / PAGE_BYTES * PAGE_BYTES;
         let to = (from / unit + 1) * unit;
@@ -330,6 +339,10 @@ impl WriteStreams {
             return Some(WriteStreamId(u32::try_from(self.streams.len() - 1).ok()?));
         }
         // A turn continues at most one stream, so at least half of them are older.
+        debug_assert!(
+            self.turn >= STREAMS_MAX as u64 / 2,
+            "each stream took a turn"
+        );
         let oldest = self.turn - STREAMS_MAX as u64 / 2;
         while self.streams[self.hand].turn > oldest {
             self.hand = (self.hand + 1) % STREAMS_MAX;
@@ -413,6 +426,7 @@ impl WriteStreams {
         len: u64,
         (has_room, new_id): (&dyn Fn(u64) -> bool, &dyn Fn() -> TableId),
     ) -> Result<(u64, TableId), VolumeError> {
+        debug_assert!(len > 0, "a block has bytes");
         let fits = |extent: &AppendExtent| extent.left.len >= len;
         if !self.streams[id.0 as usize]
             .extent
@@ -434,6 +448,10 @@ impl WriteStreams {
             .as_mut()
             .expect("the stream has an append extent");
         debug_assert!(extent.left.len >= len, "the block fits");
+        debug_assert!(
+            extent.ready <= extent.left.end(),
+            "its own pages are prepared"
+        );
         if extent.ready < extent.left.addr + len
             && let Some(unit) = ready_bytes
         {
@@ -465,7 +483,11 @@ impl WriteStreams {
                 free_bytes: volume.zones().usage().largest_free,
             });
         }
-        volume.zones().allocate(wanted, len, volume.stream(STREAM))
+        let allocated = volume.zones().allocate(wanted, len, volume.stream(STREAM));
+        if let Ok(extent) = &allocated {
+            debug_assert!(extent.len >= len, "the block fits");
+        }
+        allocated
     }
 
     /// Returns the free rests of all append extents.

@@ -29,6 +29,14 @@ impl VtEngine {
             hold.ok_or_else(|| KvError::Invalid("a snapshot of another store".to_owned()))?;
         hold.check_held(&view.version, (tree, on))?;
         let view = hold.view_of(view, tree).ok_or(KvError::NoTree(tree))?;
+        debug_assert!(
+            view.version.trees.contains_key(&tree),
+            "the view has the tree"
+        );
+        debug_assert!(
+            snapshot.seqno().0 <= self.visible.load(Ordering::Acquire),
+            "a snapshot is of the past"
+        );
         Ok((view, snapshot.seqno()))
     }
 

@@ -255,7 +255,7 @@ fn a_step_that_is_put_off_is_not_taken_again_at_once() {
         .find(|(_, t)| engine.key_order.scattered_bytes_of(t) > 0)
         .unwrap();
     let scattered_bytes = engine.key_order.scattered_bytes_of(table);
-    let step = Step {
+    let step = OrderStep {
         tree: store.tree,
         level,
         input: table.meta().id,

@@ -108,6 +108,19 @@ impl Windows {
             self.kept_bytes_max = self.kept_bytes;
         }
         self.current.clear();
+        self.assert_invariants();
+    }
+
+    /// Panics unless its sums fit each other.
+    fn assert_invariants(&self) {
+        debug_assert!(
+            self.kept_bytes <= self.kept_bytes_max,
+            "extents are kept up to a limit"
+        );
+        debug_assert!(
+            self.kept_bytes <= self.scattered_bytes,
+            "extents of scattered windows are kept"
+        );
     }
 
     fn finish(mut self) -> Scattered {

@@ -49,6 +49,7 @@ impl Arena {
             self.free_bytes = chunk_bytes;
         }
         let piece = self.free;
+        debug_assert!(len <= self.free_bytes, "the chunk has the piece");
         // SAFETY: `free` points at `free_bytes` bytes of a chunk, and `len` is not above that.
         self.free = unsafe { self.free.add(len) };
         self.free_bytes -= len;

@@ -54,11 +54,11 @@ impl Drop for Chunk {
 pub(super) struct Chunks {
     chunk_bytes: usize,
     budget_bytes: usize,
-    state: Mutex<State>,
+    state: Mutex<ChunksState>,
 }
 
 #[derive(Default)]
-struct State {
+struct ChunksState {
     kept: Vec<Chunk>,
     /// Bytes of all chunks that arenas have.
     used_bytes: usize,
@@ -77,7 +77,7 @@ impl Chunks {
         Self {
             chunk_bytes,
             budget_bytes,
-            state: Mutex::new(State::default()),
+            state: Mutex::new(ChunksState::default()),
         }
     }
 
@@ -92,7 +92,9 @@ impl Chunks {
         state.used_bytes += len;
         let kept = (len == self.chunk_bytes).then(|| state.kept.pop());
         drop(state);
-        kept.flatten().unwrap_or_else(|| Chunk::new(len))
+        let chunk = kept.flatten().unwrap_or_else(|| Chunk::new(len));
+        assert_eq!(chunk.len(), len, "a chunk of the length asked for");
+        chunk
     }
 
     /// Takes chunks back.
@@ -109,6 +111,10 @@ impl Chunks {
         state.kept.extend(same);
         let most = most.min(state.kept.len());
         others.extend(state.kept.drain(most..));
+        debug_assert!(
+            state.kept.len() * self.chunk_bytes <= room,
+            "kept blocks are within the budget"
+        );
         drop(state);
         drop(others);
     }

@@ -55,6 +55,10 @@ impl<T: Copy> NodeIndex<T> {
         };
         let nodes = &mut self.blocks[block];
         nodes.insert(index + 1, indexed);
+        debug_assert!(
+            nodes.get(index + 2).is_none_or(|next| front <= next.front),
+            "fronts are in order"
+        );
         self.split(block);
     }
 

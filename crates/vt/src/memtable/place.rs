@@ -38,6 +38,7 @@ impl Place {
         out[16..20].copy_from_slice(&self.block.len_bytes.to_le_bytes());
         out[20..24].copy_from_slice(&self.block.checksum.to_le_bytes());
         out[24..].copy_from_slice(&self.raw_bytes.to_le_bytes());
+        debug_assert_eq!(Self::decode(&out), *self, "it is read back as the same");
         out
     }
 

@@ -24,6 +24,10 @@
     reason = "nodes of variable length that are read while others are linked in"
 )]
 
+mod cursor;
+
+pub(super) use cursor::Cursor;
+
 use super::arena::Arena;
 use super::chunks::Chunks;
 use super::node_index::{Front, NodeIndex};
@@ -31,7 +35,6 @@ use crate::entry::{EntryRef, Op};
 use crate::prefix::prefix_of;
 use std::cmp::Ordering;
 use std::marker::PhantomData;
-use std::ops::Deref;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use stitch_base::random::Rng;
@@ -49,6 +52,11 @@ const CLIMB_MAX: usize = 3;
 const AGAIN_COUNT: usize = 8;
 /// Nodes on this level, one in sixteen, are in the index: few enough for the processor's caches.
 const POST_LEVEL: usize = 2;
+
+// The levels that a splice always has reach up to that of the index.
+const _: () = assert!(CLIMB_MAX <= POST_LEVEL + 1 && POST_LEVEL < HEIGHT_MAX);
+// A slot is found by one byte of a hash; a node keeps its height in one.
+const _: () = assert!(AGAIN_COUNT <= 1 << u8::BITS && HEIGHT_MAX <= u8::MAX as usize);
 
 const PUT: u8 = 1;
 const DELETE: u8 = 2;
@@ -146,6 +154,8 @@ impl<'a> NodeRef<'a> {
     }
 
     fn bytes(self, at: usize, len: usize) -> &'a [u8] {
+        let own_len = usize::from(self.node().key_len) + self.node().value_len as usize;
+        debug_assert!(at + len <= own_len, "within the key and the value");
         // SAFETY: key and value follow the tower in the same piece of memory, were written before
         // the node was linked, and never change.
         unsafe {
@@ -187,10 +197,13 @@ impl<'a> NodeRef<'a> {
             PUT => Op::Put(value),
             PLACED => Op::Put(&[]),
             DELETE => Op::Delete,
-            _ => Op::Upsert {
-                function: self.node().function_or_note.load(Memory::Relaxed),
-                delta: value,
-            },
+            kind => {
+                debug_assert_eq!(kind, UPSERT, "a node has one of four kinds");
+                Op::Upsert {
+                    function: self.node().function_or_note.load(Memory::Relaxed),
+                    delta: value,
+                }
+            }
         };
         EntryRef {
             key: self.key(),
@@ -278,7 +291,7 @@ impl SkipList {
             seqno: Seqno(u64::MAX),
             op: Op::Delete,
         };
-        let head = new_node(&mut arena, TreeId(0), &Content::of(&entry), HEIGHT_MAX);
+        let head = new_node(&mut arena, TreeId(0), &NodeContent::of(&entry), HEIGHT_MAX);
         Self {
             head,
             height: AtomicUsize::new(1),
@@ -307,14 +320,24 @@ impl SkipList {
         unsafe { NodeRef::new(self.head) }.expect("a list has a head")
     }
 
+    fn is_head(&self, node: NodeRef<'_>) -> bool {
+        ptr::eq(node.as_ptr(), self.head)
+    }
+
+    /// Reports whether a position lies between a node, or the head, and the next one on a level.
+    fn is_around(&self, node: NodeRef<'_>, level: usize, at: &Sought<'_>) -> bool {
+        let is_after = self.is_head(node) || node.cmp(at).is_lt();
+        is_after && node.next(level).is_none_or(|next| next.cmp(at).is_gt())
+    }
+
     /// Adds an entry. Its position is not taken yet.
     pub(super) fn insert(&self, tree: TreeId, entry: &EntryRef<'_>) {
-        self.insert_content(tree, &Content::of(entry));
+        self.insert_content(tree, &NodeContent::of(entry));
     }
 
     /// Adds a put whose value lies elsewhere, at a place that these bytes tell.
     pub(super) fn insert_placed(&self, tree: TreeId, key: &[u8], seqno: Seqno, place: &[u8]) {
-        let content = Content {
+        let content = NodeContent {
             key,
             seqno,
             kind: PLACED,
@@ -324,7 +347,7 @@ impl SkipList {
         self.insert_content(tree, &content);
     }
 
-    fn insert_content(&self, tree: TreeId, entry: &Content<'_>) {
+    fn insert_content(&self, tree: TreeId, entry: &NodeContent<'_>) {
         let mut writer = self.writer.lock();
         let writer = &mut *writer;
         let mut height = 1;
@@ -347,9 +370,14 @@ impl SkipList {
         let node = new_node(&mut writer.arena, tree, entry, height);
         // SAFETY: the node was just filled in.
         let new = unsafe { NodeRef::new(node) }.expect("a node was made");
+        debug_assert!(new.cmp(&sought).is_eq(), "the node has the position");
         for level in 0..height {
             // SAFETY: a splice holds nodes of this list.
             let before = unsafe { NodeRef::new(writer.splice[level]) }.expect("a node");
+            debug_assert!(
+                self.is_around(before, level, &sought),
+                "the splice is there"
+            );
             let link = before.link(level);
             new.link(level)
                 .store(link.load(Memory::Relaxed), Memory::Relaxed);
@@ -362,6 +390,7 @@ impl SkipList {
         }
         self.height.fetch_max(height, Memory::Relaxed);
         let bytes = writer.arena.bytes() + writer.index.bytes();
+        debug_assert!(self.bytes() <= bytes, "the memory of a list never shrinks");
         self.bytes.store(bytes, Memory::Relaxed);
     }
 
@@ -374,9 +403,9 @@ impl SkipList {
         // SAFETY: a splice holds nodes of this list.
         let before = unsafe { NodeRef::new(writer.splice[0]) }.expect("a node");
         let next = before.next(0);
-        let is_head = ptr::eq(before.as_ptr(), self.head);
         Around {
-            before: (!is_head && before.node().tree == tree.0).then_some(Neighbour(before)),
+            before: (!self.is_head(before) && before.node().tree == tree.0)
+                .then_some(Neighbour(before)),
             is_new: next.is_none_or(|next| next.node().tree != tree.0 || next.key() != key),
         }
     }
@@ -391,8 +420,7 @@ impl SkipList {
             let seqno = Seqno(0);
             self.before(&Sought::new(&Position { tree, key, seqno }))
         });
-        let is_head = ptr::eq(found.as_ptr(), self.head);
-        (!is_head && is_it(&found)).then_some(Neighbour(found))
+        (!self.is_head(found) && is_it(&found)).then_some(Neighbour(found))
     }
 
     /// The entry next after all of a key, in the same tree.
@@ -400,6 +428,10 @@ impl SkipList {
         let seqno = Seqno(0);
         let last = self.before(&Sought::new(&Position { tree, key, seqno }));
         let next = last.next(0).filter(|next| next.node().tree == tree.0);
+        debug_assert!(
+            next.is_none_or(|next| next.key() > key),
+            "all of the key are passed"
+        );
         next.map(Neighbour)
     }
 
@@ -409,6 +441,7 @@ impl SkipList {
     /// level below. So if `at` lies between a splice and its next node, it does on all levels
     /// above too, as far as there is a splice.
     fn move_splice(&self, writer: &mut Writer, at: &Sought<'_>, height: usize) {
+        debug_assert!((1..=HEIGHT_MAX).contains(&height), "a node has levels");
         let Writer {
             splice,
             spliced,
@@ -418,13 +451,7 @@ impl SkipList {
         } = writer;
         // SAFETY: a splice holds nodes of this list.
         let node = |ptr: *mut Node| unsafe { NodeRef::new(ptr) }.expect("a node");
-        let fits = |ptr: *mut Node, level: usize| {
-            let is_after = ptr == self.head || node(ptr).cmp(at).is_lt();
-            is_after
-                && node(ptr)
-                    .next(level)
-                    .is_none_or(|next| next.cmp(at).is_gt())
-        };
+        let fits = |ptr: *mut Node, level: usize| self.is_around(node(ptr), level, at);
         debug_assert!(*spliced >= CLIMB_MAX, "these levels always have one");
         let is_enough = height <= *spliced;
         let first_fit = (0..CLIMB_MAX).find(|&level| is_enough && fits(splice[level], level));
@@ -452,6 +479,10 @@ impl SkipList {
             (before, after) = self.last_before(before, level, at, after);
             splice[level] = before.as_ptr();
         }
+        debug_assert!(
+            (0..height).all(|level| fits(splice[level], level)),
+            "the splice is around the position on each level of the node"
+        );
     }
 
     /// The last node on a level that is before `at`, searched from `from` on, and the one after it.
@@ -463,6 +494,10 @@ impl SkipList {
         at: &Sought<'_>,
         after: *mut Node,
     ) -> (NodeRef<'a>, *mut Node) {
+        debug_assert!(
+            self.is_head(from) || from.cmp(at).is_lt(),
+            "a search goes forward"
+        );
         let mut before = from;
         if level > 0 {
             before.prefetch_next(level - 1);
@@ -536,7 +571,7 @@ pub(crate) struct Around<'a> {
 }
 
 /// What a node is made of.
-struct Content<'a> {
+struct NodeContent<'a> {
     key: &'a [u8],
     seqno: Seqno,
     kind: u8,
@@ -544,7 +579,7 @@ struct Content<'a> {
     value: &'a [u8],
 }
 
-impl<'a> Content<'a> {
+impl<'a> NodeContent<'a> {
     fn of(entry: &EntryRef<'a>) -> Self {
         let (kind, function, value) = match entry.op {
             Op::Put(value) => (PUT, 0, value),
@@ -562,7 +597,12 @@ impl<'a> Content<'a> {
 }
 
 /// A completely filled node that no link leads to yet.
-fn new_node(arena: &mut Arena, tree: TreeId, entry: &Content<'_>, height: usize) -> *mut Node {
+fn new_node(arena: &mut Arena, tree: TreeId, entry: &NodeContent<'_>, height: usize) -> *mut Node {
+    debug_assert!((1..=HEIGHT_MAX).contains(&height), "a node has levels");
+    debug_assert!(
+        entry.kind == UPSERT || entry.function == 0,
+        "the writer has noted nothing of it yet"
+    );
     let value = entry.value;
     let fixed = Node {
         seqno: entry.seqno.0,
@@ -591,80 +631,4 @@ fn new_node(arena: &mut Arena, tree: TreeId, entry: &Content<'_>, height: usize)
         value_piece.copy_from_nonoverlapping(value.as_ptr(), value.len());
     }
     piece.cast()
-}
-
-/// A place in a list, which it keeps alive or borrows.
-#[derive(Debug)]
-pub(super) struct Cursor<L: Deref<Target = SkipList> = Arc<SkipList>> {
-    list: L,
-    /// Null beyond either end.
-    node: *const Node,
-}
-
-// SAFETY: the node belongs to the list, which lives as long as the cursor; see the list.
-unsafe impl<L: Deref<Target = SkipList> + Send> Send for Cursor<L> {}
-// SAFETY: as above.
-unsafe impl<L: Deref<Target = SkipList> + Sync> Sync for Cursor<L> {}
-
-impl<L: Deref<Target = SkipList>> Cursor<L> {
-    /// A cursor beyond the end. `list` is an `Arc` or a reference: it always leads to the same one.
-    pub(super) fn new(list: L) -> Self {
-        Self {
-            list,
-            node: ptr::null(),
-        }
-    }
-
-    fn node(&self) -> Option<NodeRef<'_>> {
-        // SAFETY: the node belongs to the list, which lives as long as self.
-        unsafe { NodeRef::new(self.node.cast_mut()) }
-    }
-
-    fn set(node: Option<NodeRef<'_>>) -> *const Node {
-        node.map_or(ptr::null(), |node| node.as_ptr().cast_const())
-    }
-
-    /// Goes to the first entry at or after `at`.
-    pub(super) fn seek(&mut self, at: &Position<'_>) {
-        let at = Sought::new(at);
-        let mut node = self.list.before(&at).next(0);
-        // Since the search looked, entries may have been linked in before `at`.
-        while let Some(found) = node
-            && found.cmp(&at).is_lt()
-        {
-            node = found.next(0);
-        }
-        self.node = Self::set(node);
-    }
-
-    /// Goes to the last entry before `at`.
-    pub(super) fn seek_before(&mut self, at: &Position<'_>) {
-        let before = self.list.before(&Sought::new(at));
-        let is_head = ptr::eq(before.as_ptr(), self.list.head);
-        self.node = Self::set((!is_head).then_some(before));
-    }
-
-    /// One entry on. Does nothing beyond the end.
-    pub(super) fn next(&mut self) {
-        self.node = Self::set(self.node().and_then(|node| node.next(0)));
-    }
-
-    /// One entry back. Does nothing beyond the end.
-    pub(super) fn prev(&mut self) {
-        let Some(node) = self.node() else { return };
-        let before = self.list.before(&Sought::new(&node.position()));
-        let is_head = ptr::eq(before.as_ptr(), self.list.head);
-        self.node = Self::set((!is_head).then_some(before));
-    }
-
-    /// The entry it stands on, and its tree.
-    pub(super) fn current(&self) -> Option<(TreeId, EntryRef<'_>)> {
-        self.node()
-            .map(|node| (TreeId(node.node().tree), node.entry()))
-    }
-
-    /// What tells where the value of the entry lies, if that is not in the list.
-    pub(super) fn place(&self) -> Option<&[u8]> {
-        self.node()?.place()
-    }
 }

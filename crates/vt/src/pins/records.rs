@@ -39,11 +39,6 @@ impl PinRecords {
 
     /// Number of pins.
     pub(super) fn len(&self) -> usize {
-        debug_assert_eq!(
-            self.by_id.len(),
-            self.by_name.len(),
-            "a pin has a name of its own"
-        );
         self.by_id.len()
     }
 
@@ -111,6 +106,12 @@ impl PinRecords {
         for narrowed in &changes.narrowed {
             self.narrow(narrowed)?;
         }
+        self.assert_invariants();
+        Ok(())
+    }
+
+    /// Asserts that sums and indexes agree with the records.
+    fn assert_invariants(&self) {
         debug_assert_eq!(
             self.by_id.len(),
             self.by_name.len(),
@@ -120,7 +121,15 @@ impl PinRecords {
             self.of_all_trees.len() <= self.by_id.len(),
             "of pins that are there"
         );
-        Ok(())
+        debug_assert_eq!(
+            self.base_bytes,
+            self.iter().map(PinRecord::base_bytes).sum::<u64>(),
+            "each is counted"
+        );
+        debug_assert!(
+            self.of_trees.values().all(|pins| !pins.is_empty()),
+            "only trees that pins list"
+        );
     }
 
     fn narrow(&mut self, narrowed: &NarrowedPin) -> Result<(), VtError> {
@@ -165,7 +174,8 @@ impl PinRecords {
                 }
             }
         }
-        self.by_id.insert(id, record);
+        let before = self.by_id.insert(id, record);
+        debug_assert!(before.is_none(), "a pin is entered once");
         Ok(())
     }
 
@@ -175,7 +185,8 @@ impl PinRecords {
         debug_assert_eq!(was_of_all, gone.trees.is_none(), "it was entered so");
         for tree in gone.trees.iter().flatten() {
             let pins = self.of_trees.get_mut(tree).expect("the tree of a pin");
-            pins.remove(&gone.id);
+            let was_of_tree = pins.remove(&gone.id);
+            debug_assert!(was_of_tree, "it was entered for each of its trees");
             if pins.is_empty() {
                 self.of_trees.remove(tree);
             }

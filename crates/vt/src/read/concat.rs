@@ -4,8 +4,8 @@ use crate::VtError;
 use crate::entry::{EntryIter, EntryRef};
 use stitch_base::Seqno;
 
-/// Parts in key order. All versions of a key are in one part.
-pub(crate) trait Parts {
+/// Parts in key order. All versions of a key are in one of them.
+pub(crate) trait ConcatParts {
     /// A cursor over a part.
     type Cursor: EntryIter;
 
@@ -20,13 +20,13 @@ pub(crate) trait Parts {
 }
 
 /// A cursor over parts. At most one of them is open.
-pub(crate) struct Concat<P: Parts> {
+pub(crate) struct Concat<P: ConcatParts> {
     parts: P,
     part: usize,
     open: Option<P::Cursor>,
 }
 
-impl<P: Parts> Concat<P> {
+impl<P: ConcatParts> Concat<P> {
     /// Stands nowhere until a seek.
     pub(crate) const fn new(parts: P) -> Self {
         Self {
@@ -47,6 +47,14 @@ impl<P: Parts> Concat<P> {
                 low = middle + 1;
             }
         }
+        debug_assert!(
+            low == self.parts.count() || is_past(&self.parts, low),
+            "it holds for the part"
+        );
+        debug_assert!(
+            low == 0 || !is_past(&self.parts, low - 1),
+            "it does not hold for the part before"
+        );
         low
     }
 
@@ -92,7 +100,7 @@ impl<P: Parts> Concat<P> {
     }
 }
 
-impl<P: Parts> EntryIter for Concat<P> {
+impl<P: ConcatParts> EntryIter for Concat<P> {
     fn seek(&mut self, key: &[u8], seqno: Seqno) -> Result<(), VtError> {
         let part = self.first_part(|parts, part| !parts.is_before(part, key));
         if part == self.parts.count() {

@@ -77,7 +77,8 @@ impl FoldedValues {
         let bytes = |of: &Option<Folded>| of.as_ref().map_or(0, Folded::bytes);
         self.bytes.fetch_add(bytes(&with), Ordering::Relaxed);
         let before = std::mem::replace(slot, with);
-        self.bytes.fetch_sub(bytes(&before), Ordering::Relaxed);
+        let sum = self.bytes.fetch_sub(bytes(&before), Ordering::Relaxed);
+        debug_assert!(sum >= bytes(&before), "remembered bytes are counted");
     }
 
     fn slot(&self, tree: TreeId, key: &[u8]) -> &Mutex<Option<Folded>> {

@@ -71,6 +71,16 @@ impl Passed {
         }
     }
 
+    /// Panics unless its counts fit each other.
+    fn assert_invariants(&self) {
+        debug_assert!(self.steps <= self.count, "steps are counted since a jump");
+        debug_assert!(self.count <= self.total, "jumps are counted since a row");
+        debug_assert!(
+            !self.is_nothing() || self.total == 0,
+            "what was passed has a beginning"
+        );
+    }
+
     /// True if nothing was passed since the last row.
     pub(super) const fn is_nothing(&self) -> bool {
         matches!(self.from, From::Row)
@@ -94,6 +104,7 @@ impl Passed {
         self.count += 1;
         self.steps += 1;
         self.total += 1;
+        self.assert_invariants();
         let gaps = self.gaps.as_ref()?;
         if !self.is_due() {
             return None;
@@ -107,8 +118,9 @@ impl Passed {
     }
 
     /// Blocks were gone over in one step.
-    pub(super) const fn leapt(&mut self) {
+    pub(super) fn leapt(&mut self) {
         self.steps = 0;
+        self.assert_invariants();
     }
 
     /// The gap up to `to` (forward: the first key that is not in it; backward: the first that is),
@@ -140,6 +152,7 @@ impl Passed {
     pub(super) fn jumped(&mut self, to: &[u8]) {
         (self.count, self.steps) = (0, 0);
         self.from = From::Key(to.to_vec());
+        self.assert_invariants();
     }
 
     pub(super) const fn complete(&self) -> Seqno {
@@ -241,6 +254,7 @@ impl ReadPath {
                 return Ok(());
             };
             let number = self.gaps.announce(tree, gap.clone());
+            debug_assert!(seen <= committer.last_seqno, "visible commits are complete");
             (number, committer.last_seqno == seen)
         };
         let is_gap = match is_quiet {
@@ -320,6 +334,10 @@ impl ReadPath {
                 rows < rows_max
             })?;
         }
+        debug_assert!(
+            found.len() as u64 <= rows,
+            "at most one before each row, and the end"
+        );
         Ok((found, rows < rows_max))
     }
 

@@ -54,6 +54,7 @@ impl Lookup<'_> {
 
     /// Takes the next older version.
     fn visit(&mut self, entry: &EntryRef<'_>, owner: Option<&Bytes>) -> ControlFlow<()> {
+        debug_assert!(self.base.is_none(), "nothing is looked for below a base");
         debug_assert!(entry.seqno <= self.seqno, "newer versions are not seen");
         if matches!(entry.op, Op::Upsert { .. })
             && let Some(ask) = self.ask.take()
@@ -145,6 +146,11 @@ impl ReadPath {
         self.search(view, tree, &mut lookup, &mut read)?;
         read.end(self.parts.cache.counters());
         let base = lookup.end();
+        debug_assert_eq!(
+            lookup.newest.is_some(),
+            !lookup.upserts.is_empty(),
+            "the newest of the upserts is known"
+        );
         let Some(newest) = lookup.newest else {
             return Ok(base);
         };
@@ -162,6 +168,7 @@ impl ReadPath {
     /// may be joined to one that stands for older ones too.
     fn folded_value(&self, view: &View, tree: TreeId, key: &[u8], seqno: Seqno) -> Option<Folded> {
         let folded = self.folded.get(tree, key, seqno)?;
+        debug_assert!(folded.seqno <= seqno, "the reader sees what was folded");
         (folded.seqno > view.version.last_seqno).then_some(folded)
     }
 

@@ -33,6 +33,10 @@ impl Loading {
     }
 
     fn arrive(&mut self) -> Result<(), VtError> {
+        debug_assert!(
+            self.inner.carried().is_none_or(|block| block.is_value),
+            "value blocks are carried"
+        );
         self.value = match self.inner.carried() {
             Some(block) if self.is_wanted(&block.last) => Some(self.values.get(block)?),
             _ => None,

@@ -62,7 +62,7 @@ pub(crate) struct VtScan<'a> {
 }
 
 /// What was found for a key.
-pub(super) enum State {
+pub(super) enum KeyState {
     Absent,
     /// The put on which this source stands.
     InPlace(usize),
@@ -80,6 +80,7 @@ struct Chain {
 impl Chain {
     /// Takes the next older version. Returns false when nothing older matters.
     fn push(&mut self, op: Op<'_>) -> bool {
+        debug_assert!(self.base.is_none(), "nothing older than a base matters");
         match op {
             Op::Put(value) => self.base = Some(Some(value.to_vec())),
             Op::Delete => self.base = Some(None),
@@ -154,6 +155,7 @@ impl<'a> VtScan<'a> {
 
     /// The scan is to note gaps, and no short ones. It waits for commits where that is needed.
     pub(super) fn begin_look(&mut self) {
+        debug_assert!(!self.has_key, "the scan begins");
         self.waits_to_learn = true;
         self.gap_count_min = self.reads.gap_look_count_min();
     }
@@ -176,14 +178,14 @@ impl<'a> VtScan<'a> {
         }
     }
 
-    pub(super) fn advance(&mut self) -> Result<Option<State>, VtError> {
+    pub(super) fn advance(&mut self) -> Result<Option<KeyState>, VtError> {
         loop {
             let found = match self.direction {
                 Direction::Forward => self.forward()?,
                 Direction::Backward => self.backward()?,
             };
             match found {
-                Some(State::Absent) => {
+                Some(KeyState::Absent) => {
                     let gap = self.passed.absent(&self.key, self.direction, self.seqno);
                     match gap {
                         Some(gap) if !self.jump(&gap)? => {
@@ -299,7 +301,7 @@ impl<'a> VtScan<'a> {
     }
 
     /// Resolves the next key upward. `None` at the end.
-    fn forward(&mut self) -> Result<Option<State>, VtError> {
+    fn forward(&mut self) -> Result<Option<KeyState>, VtError> {
         if self.stands_on_key {
             self.leave_key()?;
         }
@@ -320,13 +322,19 @@ impl<'a> VtScan<'a> {
         self.stands_on_key = true;
         let is_seen = next.seqno <= self.sources[top.source].seqno && matches!(next.op, Op::Put(_));
         if is_seen && !self.has_range_deletes {
-            return Ok(Some(State::InPlace(top.source)));
+            return Ok(Some(KeyState::InPlace(top.source)));
         }
         self.resolve_forward().map(Some)
     }
 
     /// Steps every source that stands on the key beyond its versions.
     fn leave_key(&mut self) -> Result<(), VtError> {
+        debug_assert!(self.has_key, "the key was resolved");
+        debug_assert_eq!(
+            self.direction,
+            Direction::Forward,
+            "it stands on a key upward"
+        );
         self.stands_on_key = false;
         let prefix = prefix_of(&self.key);
         // The key is that of the top, unless that has moved.
@@ -350,7 +358,7 @@ impl<'a> VtScan<'a> {
         Ok(())
     }
 
-    fn resolve_forward(&mut self) -> Result<State, VtError> {
+    fn resolve_forward(&mut self) -> Result<KeyState, VtError> {
         let mut chain = Chain::default();
         let mut hidden_by: Option<Seqno> = None;
         for at in 0..self.sources.len() {
@@ -374,7 +382,7 @@ impl<'a> VtScan<'a> {
                     break;
                 }
                 if chain.upserts.is_empty() && matches!(entry.op, Op::Put(_)) {
-                    return Ok(State::InPlace(at));
+                    return Ok(KeyState::InPlace(at));
                 }
                 if !chain.push(entry.op) {
                     return self.built(chain);
@@ -400,6 +408,7 @@ impl<'a> VtScan<'a> {
             }
         }
         let end = end.expect("a newer source hides the key");
+        debug_assert!(end > self.key.as_slice(), "the delete ends beyond the key");
         self.heap.forget();
         for source in older {
             source.entries.seek_on(end)?;
@@ -407,18 +416,18 @@ impl<'a> VtScan<'a> {
         Ok(())
     }
 
-    fn built(&mut self, chain: Chain) -> Result<State, VtError> {
+    fn built(&mut self, chain: Chain) -> Result<KeyState, VtError> {
         Ok(match chain.fold(&self.reads.parts.upserts, &self.key)? {
             Some(value) => {
                 self.value = value;
-                State::Built
+                KeyState::Built
             }
-            None => State::Absent,
+            None => KeyState::Absent,
         })
     }
 
     /// Resolves the next key downward. `None` at the end.
-    fn backward(&mut self) -> Result<Option<State>, VtError> {
+    fn backward(&mut self) -> Result<Option<KeyState>, VtError> {
         let next = self.sources.iter().filter_map(|s| s.entries.current());
         let Some(next) = next.map(|entry| entry.key).max() else {
             return Ok(None);
@@ -435,7 +444,7 @@ impl<'a> VtScan<'a> {
         self.resolve_backward().map(Some)
     }
 
-    fn resolve_backward(&mut self) -> Result<State, VtError> {
+    fn resolve_backward(&mut self) -> Result<KeyState, VtError> {
         let mut chain = Chain::default();
         let mut is_done = false;
         for at in 0..self.sources.len() {
@@ -468,6 +477,10 @@ impl<'a> VtScan<'a> {
             }
         }
         let start = start.expect("a newer source hides the key");
+        debug_assert!(
+            start <= self.key.as_slice(),
+            "the delete begins at or before the key"
+        );
         for source in older {
             source.entries.seek_back(start)?;
         }
@@ -540,7 +553,7 @@ impl Scan for VtScan<'_> {
                 self.is_over = true;
                 Ok(None)
             }
-            Some(State::InPlace(at)) => {
+            Some(KeyState::InPlace(at)) => {
                 let entry = self.sources[at].entries.current();
                 let Some(Op::Put(value)) = entry.map(|e| e.op) else {
                     unreachable!("the source stands on a put");

@@ -1,6 +1,6 @@
 //! What a scan merges: memtables, tables of level 0, and levels; each with its range deletes.
 
-use super::concat::{Concat, Parts};
+use super::concat::{Concat, ConcatParts};
 use super::loading::Loading;
 use super::path::ReadPath;
 use super::ranged::RangedIter;
@@ -9,7 +9,7 @@ use crate::compaction::end_of;
 use crate::entry::BoxIter;
 use crate::iter::MergeIter;
 use crate::range_delete::RangeDeletes;
-use crate::table::{Bounds, Pace, Table, TableIter};
+use crate::table::{Bounds, StreamGrowth, Table, TableIter};
 use crate::version::{Level, TableHandle, TreeVersion};
 use crate::view::View;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(crate) struct Source {
     pub(crate) seqno: Seqno,
     range_deletes: SourceDeletes,
     /// What the range deletes say around the key asked last.
-    window: Option<Window>,
+    window: Option<DeleteWindow>,
 }
 
 enum SourceDeletes {
@@ -36,14 +36,14 @@ enum SourceDeletes {
 
 /// Between `start` and `end` the newest visible range delete is the same.
 #[derive(Clone, Debug)]
-pub(crate) struct Window {
+pub(crate) struct DeleteWindow {
     pub(crate) start: Vec<u8>,
     /// First key after it; `None` for no end.
     pub(crate) end: Option<Vec<u8>>,
     pub(crate) hidden_by: Option<Seqno>,
 }
 
-impl Window {
+impl DeleteWindow {
     fn holds(&self, key: &[u8]) -> bool {
         self.start.as_slice() <= key && self.end.as_deref().is_none_or(|end| key < end)
     }
@@ -84,7 +84,7 @@ impl Source {
 
     /// Where `key` lies among the range deletes that the reader sees. `None` if the source has none
     /// at all.
-    pub(crate) fn window(&mut self, key: &[u8]) -> Option<&Window> {
+    pub(crate) fn window(&mut self, key: &[u8]) -> Option<&DeleteWindow> {
         if !self.has_range_deletes() {
             return None;
         }
@@ -100,7 +100,7 @@ impl Source {
 }
 
 impl SourceDeletes {
-    fn window(&self, key: &[u8], seqno: Seqno) -> Window {
+    fn window(&self, key: &[u8], seqno: Seqno) -> DeleteWindow {
         match self {
             Self::None => unreachable!("asked only where there are range deletes"),
             Self::All(all) => window_of(all, key, seqno),
@@ -124,17 +124,21 @@ impl SourceDeletes {
     }
 }
 
-fn gap(start: Vec<u8>, end: Option<Vec<u8>>) -> Window {
-    Window {
+fn gap(start: Vec<u8>, end: Option<Vec<u8>>) -> DeleteWindow {
+    DeleteWindow {
         start,
         end,
         hidden_by: None,
     }
 }
 
-fn window_of(all: &RangeDeletes, key: &[u8], seqno: Seqno) -> Window {
+fn window_of(all: &RangeDeletes, key: &[u8], seqno: Seqno) -> DeleteWindow {
     let cover = all.cover(key, seqno);
-    Window {
+    debug_assert!(
+        cover.seqno.is_none_or(|delete| delete <= seqno),
+        "newer range deletes hide nothing"
+    );
+    DeleteWindow {
         start: all.cover_start(key).to_vec(),
         end: cover.until.map(<[u8]>::to_vec),
         hidden_by: cover.seqno,
@@ -259,6 +263,10 @@ impl ReadPath {
         for level in &levels[1..] {
             out.extend(self.level_source(level, bounds, seqno)?);
         }
+        debug_assert!(
+            out.len() < view.buffers.len() + levels[0].tables.len() + levels.len(),
+            "one for each memtable, table of level 0, and level below"
+        );
         Ok(out)
     }
 
@@ -279,6 +287,10 @@ impl ReadPath {
                 deletes.push((Arc::clone(handle), self.table(handle).range_deletes()?));
             }
         }
+        debug_assert!(
+            level.has_range_deletes || handles.iter().all(|h| h.meta().range_delete_count == 0),
+            "a level knows of its tables' range deletes"
+        );
         let deletes = if deletes.is_empty() {
             SourceDeletes::None
         } else {
@@ -290,7 +302,7 @@ impl ReadPath {
             handles,
             tables,
             bounds,
-            pace: Arc::default(),
+            growth: Arc::default(),
         };
         let entries = Box::new(Concat::new(parts));
         Ok(Some(Source::new(entries, deletes, seqno)))
@@ -302,10 +314,10 @@ struct LevelTables {
     handles: Vec<Arc<TableHandle>>,
     tables: Vec<Arc<Table>>,
     bounds: Arc<Bounds>,
-    pace: Arc<Pace>,
+    growth: Arc<StreamGrowth>,
 }
 
-impl Parts for LevelTables {
+impl ConcatParts for LevelTables {
     type Cursor = TableIter;
 
     fn count(&self) -> usize {
@@ -321,6 +333,6 @@ impl Parts for LevelTables {
     }
 
     fn open(&self, part: usize) -> TableIter {
-        self.tables[part].iter_at(Arc::clone(&self.bounds), Arc::clone(&self.pace))
+        self.tables[part].iter_at(Arc::clone(&self.bounds), Arc::clone(&self.growth))
     }
 }

@@ -72,12 +72,26 @@ impl SourceHeap {
         for at in (0..self.heap.len() / 2).rev() {
             self.sift_down(sources, at);
         }
+        debug_assert!(self.is_heap(sources), "no source leads the one above it");
+    }
+
+    fn is_heap(&self, sources: &[Source]) -> bool {
+        let leads = |at: usize| leads(sources, &self.heap[at], &self.heap[(at - 1) / 2]);
+        !(1..self.heap.len()).any(leads)
     }
 
     /// The top source has moved to a key of this prefix, or beyond its end; and no other has.
     #[inline]
     pub(super) fn moved(&mut self, to: Option<u64>, sources: &[Source]) {
         debug_assert!(!self.is_stale, "the top is known");
+        debug_assert_eq!(
+            to,
+            self.heap.first().and_then(|top| {
+                let entry = sources[top.source].entries.current();
+                entry.map(|entry| prefix_of(entry.key))
+            }),
+            "the top source has moved there"
+        );
         match to {
             Some(prefix) => self.heap[0].prefix = prefix,
             None => {

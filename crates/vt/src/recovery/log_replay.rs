@@ -32,7 +32,7 @@ use stitch_volume::{Class, Replay};
 /// - a record is replayed as a whole or not at all, and none after the first that is not;
 /// - nothing is written.
 pub(super) struct LogReplay<'a> {
-    /// Whose commits are done again.
+    /// Does the commits again.
     committer: &'a Committer,
     tables: &'a Tables,
     /// To note branches that records have absorbed.

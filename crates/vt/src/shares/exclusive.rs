@@ -58,6 +58,7 @@ impl Store {
             }
             let mut passed = |bytes| {
                 done += bytes;
+                debug_assert!(done <= total, "each table is passed once");
                 watch(done, total)
             };
             if !self.sweep_held(&drops, tree, (&mut bytes, &mut passed))? {
@@ -348,6 +349,11 @@ pub(super) fn costs_of(versions: &[VersionCost], costs: &mut Vec<u64>) {
         }
     }
     debug_assert_eq!(costs.len(), versions.len(), "one for each");
+    debug_assert_eq!(
+        costs.iter().sum::<u64>(),
+        versions.iter().map(|version| version.bytes).sum::<u64>(),
+        "costs move between versions"
+    );
 }
 
 #[cfg(test)]

@@ -127,7 +127,10 @@ impl SweepInput {
         match &self.head {
             InputHead::Table(table) => Some(&table.meta().smallest),
             InputHead::Block(block) => Some(&block.first),
-            InputHead::Entries(entries) => entries.front().map(|version| &*version.key),
+            InputHead::Entries(entries) => {
+                debug_assert!(!entries.is_empty(), "a head of entries has one");
+                entries.front().map(|version| &*version.key)
+            }
             InputHead::End => None,
         }
     }
@@ -237,6 +240,7 @@ impl SweepInput {
         }
         let place = self.place;
         let version = entries.pop_front().expect("it was looked at");
+        debug_assert!(version.seqno <= self.ceiling, "newer versions are not seen");
         if entries.is_empty() {
             self.advance()?;
         }
@@ -275,6 +279,10 @@ impl SweepInput {
             divide(&mut out, block_bytes(block));
         }
         out.retain(|version| version.seqno <= self.ceiling);
+        debug_assert!(
+            !block.is_value || out.len() <= 1,
+            "a value block holds one version"
+        );
         Ok(out)
     }
 }

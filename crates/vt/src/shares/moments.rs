@@ -55,6 +55,8 @@ impl OwnedMoments {
             run_ends[at] = if goes_on { run_ends[at + 1] } else { at + 1 };
         }
         debug_assert!(seqnos.is_sorted(), "moments are in order");
+        debug_assert_eq!(seqnos.len(), owners.len(), "a moment has an owner");
+        debug_assert!(run_ends.is_sorted(), "runs of one owner follow each other");
         Self {
             seqnos,
             owners,
@@ -139,6 +141,11 @@ impl<'a> OwnedCursor<'a> {
         if self.keys.seek(key) {
             self.owned = self.holds.of(key);
         }
+        debug_assert_eq!(
+            self.owned.seqnos(),
+            self.keys.seqnos(),
+            "the owners are those of the key's moments"
+        );
     }
 
     /// Reports whether keys from `first` to `last`, both included, may have different moments.

@@ -124,6 +124,10 @@ impl OfRange<'_> {
             referenced_bytes: bytes,
             exclusive_bytes: if is_exclusive { bytes } else { 0 },
         });
+        debug_assert!(
+            self.share.exclusive_bytes <= self.share.referenced_bytes,
+            "exclusive bytes are referenced ones"
+        );
     }
 
     /// What a parent has is seen by its branch, and so is never exclusive.

@@ -56,7 +56,12 @@ pub(super) const fn share(reserve: u64, class: SpaceClass) -> u64 {
 /// Returns the bytes that a class leaves to compactions: their share of the reserve, or what they
 /// have planned if that is more; what they have written is theirs already.
 pub(super) fn kept(kept: Reserved, class: SpaceClass) -> u64 {
-    let wanted = share(kept.reserve, class).max(kept.planned);
+    let share = share(kept.reserve, class);
+    debug_assert!(
+        share <= kept.reserve,
+        "no class keeps more than the reserve"
+    );
+    let wanted = share.max(kept.planned);
     wanted.saturating_sub(kept.written)
 }
 

@@ -19,7 +19,10 @@ pub(crate) struct Ledgers {
 impl Ledgers {
     /// Adds the ledger of a store that was opened.
     pub(crate) fn add(&self, ledger: &Arc<SpaceLedger>) {
-        self.all.lock().push(Arc::downgrade(ledger));
+        let mut all = self.all.lock();
+        let is_it = |other: &Weak<SpaceLedger>| std::ptr::eq(other.as_ptr(), Arc::as_ptr(ledger));
+        debug_assert!(!all.iter().any(is_it), "a ledger is listed once");
+        all.push(Arc::downgrade(ledger));
     }
 
     /// Removes the ledger of a store that was removed.

@@ -122,6 +122,7 @@ impl BatchReads {
     pub(crate) fn read_round(&mut self) {
         let mut noted = std::mem::take(&mut self.noted);
         self.noted_bytes = 0;
+        debug_assert!(noted.len() <= ROUND_BLOCKS_MAX, "a round is bounded");
         let Some(first) = noted.first() else {
             return;
         };
@@ -183,6 +184,11 @@ impl BatchReads {
             self.blocks.entry(key).or_insert(Block::Noted);
         }
         self.noted.push(noted);
+        debug_assert_eq!(
+            self.noted.iter().map(|noted| noted.len).sum::<usize>(),
+            self.noted_bytes,
+            "each extent is counted"
+        );
     }
 }
 
@@ -202,6 +208,10 @@ impl ExtentBlocks {
             Self::Data(data) => (data.block.addr, data.block.len_bytes as usize),
             Self::Root(meta) => (meta.root_addr, meta.root_bytes as usize),
             Self::Leaves(leaves) => {
+                debug_assert!(
+                    leaves.is_sorted_by(|leaf, next| leaf.end() == next.addr),
+                    "index blocks that are read together follow each other"
+                );
                 let bytes = leaves.iter().map(|leaf| leaf.len_bytes as usize);
                 (leaves[0].addr, bytes.sum())
             }

@@ -51,6 +51,10 @@ impl DataBlock {
 
     /// The same block in a buffer of its own.
     pub(super) fn detached(&self) -> Self {
+        debug_assert!(
+            self.payload.len() + size_of::<Self>() <= self.memory_bytes,
+            "a buffer of its own is no longer"
+        );
         Self {
             payload: Bytes::copy_from_slice(&self.payload),
             layout: self.layout,
@@ -111,6 +115,7 @@ impl IndexBlock {
     pub(super) fn new(payload: Bytes, memory_bytes: usize) -> Result<Self, FormatError> {
         let layout = IndexLayout::read(&payload)?;
         let count = layout.entry_count();
+        debug_assert!(count > 0, "an index block has entries");
         let heads = KeyHeads::new(count, |at| layout.last(&payload, at))?;
         let filters = (0..count).map(|at| filter_place(&payload, &layout, at));
         let filters = filters.collect::<Result<Box<[_]>, _>>()?;
@@ -138,6 +143,7 @@ impl IndexBlock {
     }
 
     pub(super) fn entry(&self, index: usize) -> Result<IndexEntryRef<'_>, FormatError> {
+        debug_assert!(index < self.len(), "an entry of this block");
         self.layout.entry(&self.payload, index)
     }
 
@@ -149,6 +155,7 @@ impl IndexBlock {
 
     /// Whether an entry's block may have a key of this hash; `None` for a value block.
     pub(super) fn may_hold(&self, index: usize, hash: u64) -> Option<bool> {
+        debug_assert!(index < self.len(), "an entry of this block");
         let place = self.filters[index];
         if place.len_bytes == 0 {
             return None;
@@ -173,6 +180,11 @@ fn filter_place(
         return Ok(FilterPlace::default());
     }
     check_filter(entry.filter)?;
+    debug_assert_eq!(
+        &payload[place.clone()],
+        entry.filter,
+        "the filter lies there"
+    );
     let narrow = |number: usize| u32::try_from(number).expect("a block is bounded");
     Ok(FilterPlace {
         start: narrow(place.start),

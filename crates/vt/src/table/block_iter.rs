@@ -47,6 +47,11 @@ impl BlockIter {
 
     /// A cursor over a value block that is not read.
     pub(super) const fn carried(entry: IndexEntry) -> Self {
+        debug_assert!(entry.is_value, "a value block");
+        debug_assert!(
+            entry.min_seqno.0 == entry.max_seqno.0,
+            "a value block holds one version"
+        );
         Self::Value(ValueIter {
             put: Put::Carried(entry),
             is_here: false,

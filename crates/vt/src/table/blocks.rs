@@ -85,6 +85,17 @@ impl<T: Deref<Target = Table>> TableBlocks<T> {
         std::mem::take(&mut self.seen)
     }
 
+    /// Panics unless it stands on an entry of an index block of its root, or beyond either end.
+    fn assert_invariants(&self) {
+        let Some(leaf) = &self.leaf else { return };
+        debug_assert!(self.root.is_some(), "an index block is one of a root");
+        debug_assert!(
+            self.leaf_number < self.leaf_count(),
+            "the root has the index block"
+        );
+        debug_assert!(self.entry < leaf.len(), "the index block has the entry");
+    }
+
     fn open<S: BlockSource>(&mut self, source: &mut S) -> Result<(), S::Error> {
         self.leaf = None;
         if self.root.is_none() {
@@ -131,6 +142,10 @@ impl<T: Deref<Target = Table>> TableBlocks<T> {
         self.leaf = None;
         self.leaf_number = leaf_number;
         self.entry = 0;
+        debug_assert!(
+            leaf_number <= self.leaf_count(),
+            "an index block or the end behind the last one"
+        );
         let Some(root) = &self.root else {
             return Ok(());
         };
@@ -153,6 +168,7 @@ impl<T: Deref<Target = Table>> TableBlocks<T> {
     fn enter_last(&mut self, leaf_number: usize) -> Result<(), VtError> {
         self.enter(leaf_number)?;
         self.entry = self.leaf.as_ref().map_or(0, |leaf| leaf.len() - 1);
+        self.assert_invariants();
         Ok(())
     }
 
@@ -174,6 +190,7 @@ impl<T: Deref<Target = Table>> TableBlocks<T> {
             // Only for the last, or where a leaf holds less than its root says.
             self.enter(self.leaf_number + 1)?;
         }
+        self.assert_invariants();
         Ok(())
     }
 
@@ -237,6 +254,7 @@ impl<T: Deref<Target = Table>> BlockList for TableBlocks<T> {
             }
             return self.enter(self.leaf_number + 1);
         }
+        self.assert_invariants();
         Ok(())
     }
 
@@ -246,6 +264,7 @@ impl<T: Deref<Target = Table>> BlockList for TableBlocks<T> {
         }
         if let Some(before) = self.entry.checked_sub(1) {
             self.entry = before;
+            self.assert_invariants();
             return Ok(());
         }
         match self.leaf_number.checked_sub(1) {
@@ -261,6 +280,7 @@ impl<T: Deref<Target = Table>> BlockList for TableBlocks<T> {
         let Some(leaf) = &self.leaf else {
             return Ok(None);
         };
+        self.assert_invariants();
         let entry = leaf.entry(self.entry);
         let mut entry = entry.map_err(|e| self.damaged(e))?;
         let loader = &self.table.loader;
@@ -278,6 +298,7 @@ impl<T: Deref<Target = Table>> BlockList for TableBlocks<T> {
         let Some(leaf) = &self.leaf else {
             return Ok(None);
         };
+        debug_assert!(offset > 0, "ahead of the block that it stands on");
         if self.entry + offset >= leaf.len() {
             return Ok(None);
         }
@@ -302,6 +323,10 @@ impl ListedBlocks {
     }
 
     fn set(&mut self, at: usize) {
+        debug_assert!(
+            at <= self.entries.len(),
+            "a block or the end behind the last one"
+        );
         self.at = (at < self.entries.len()).then_some(at);
     }
 }

@@ -19,7 +19,7 @@ use stitch_kv::{LostKeys, Violation};
 
 /// Sums over what was read.
 #[derive(Debug, Default)]
-struct Sums {
+struct EntrySums {
     entries: u64,
     deletes: u64,
     data_bytes: u64,
@@ -27,7 +27,19 @@ struct Sums {
     seqnos: Option<(Seqno, Seqno)>,
 }
 
-impl Sums {
+impl EntrySums {
+    fn assert_invariants(&self) {
+        debug_assert!(self.deletes <= self.entries, "deletes are entries");
+        debug_assert!(
+            self.value_bytes <= self.data_bytes,
+            "value blocks are data blocks"
+        );
+        debug_assert!(
+            self.seqnos.is_none_or(|(min, max)| min <= max),
+            "the newest is not older"
+        );
+    }
+
     fn see(&mut self, seqno: Seqno) {
         let (min, max) = self.seqnos.unwrap_or((seqno, seqno));
         self.seqnos = Some((min.min(seqno), max.max(seqno)));
@@ -53,6 +65,7 @@ impl Reporter<'_> {
 
     /// Reports that rows with these keys cannot be read.
     fn lose(&mut self, rule: &'static str, error: &dyn Display, first: &[u8], last: &[u8]) {
+        debug_assert!(first <= last, "a range of keys");
         let lost = LostKeys {
             tree: self.tree,
             first: first.to_vec(),
@@ -155,7 +168,7 @@ impl Table {
         let name = format!("tree {}, table {}", self.meta.tree, self.meta.id);
         let tree = self.meta.tree;
         let mut reporter = Reporter { name, tree, report };
-        let mut sums = Sums::default();
+        let mut sums = EntrySums::default();
         let whole = self.range_deletes();
         let whole = whole.and_then(|deletes| Ok((deletes, self.index_entries(&[], None)?)));
         let (deletes, entries) = match whole {
@@ -224,7 +237,8 @@ impl Table {
             let found = (tree, root.entry_count, root.delete_count);
             let expected = (meta.tree, meta.entry_count, meta.delete_count);
             reporter.expect(found == expected, "table-counts", || {
-                format!("tree, entries and deletes are {found:?} in the root, {expected:?} in the version")
+                let counted = "tree, entries and deletes are";
+                format!("{counted} {found:?} in the root, {expected:?} in the version")
             });
         }
         Ok(())
@@ -245,7 +259,7 @@ impl Table {
         &self,
         index: &IndexEntry,
         last: &mut Option<(Vec<u8>, Seqno)>,
-        sums: &mut Sums,
+        sums: &mut EntrySums,
         reporter: &mut Reporter<'_>,
     ) -> Result<(), VtError> {
         let addr = index.block.addr;
@@ -258,8 +272,8 @@ impl Table {
         };
         iter.seek_first().map_err(damaged)?;
         let first = iter.current().map(|entry| entry.key.to_vec());
-        let mut block = Sums::default();
-        let mut span = Span::of(&index);
+        let mut block = EntrySums::default();
+        let mut span = AffectedKeys::of(&index);
         let filter = QuotientFilterRef::new(index.filter).ok();
         while let Some(entry) = iter.current() {
             span.see(&entry, last.as_ref());
@@ -277,6 +291,7 @@ impl Table {
         let last = last.as_ref().map(|(key, _)| key.as_slice());
         let is_right = first.as_deref() == Some(index.first) && last == Some(index.last);
         span.report(addr, is_right, reporter);
+        block.assert_invariants();
         check_index_entry(&index, &block, reporter);
         sums.entries += block.entries;
         sums.deletes += block.deletes;
@@ -288,10 +303,11 @@ impl Table {
             sums.see(min);
             sums.see(max);
         }
+        sums.assert_invariants();
         Ok(())
     }
 
-    fn check_sums(&self, sums: &Sums, reporter: &mut Reporter<'_>) {
+    fn check_sums(&self, sums: &EntrySums, reporter: &mut Reporter<'_>) {
         let meta = &self.meta;
         let (data, values) = (sums.data_bytes, sums.value_bytes);
         let found = (sums.entries, sums.deletes, data, values);
@@ -320,13 +336,13 @@ fn find_block(blocks: &mut impl BlockList, entry: &IndexEntry) -> Result<bool, V
 
 /// The keys that an error in a block's order reaches: those that its index promises and those that
 /// are in it, which a search or a scan may miss or meet at the wrong time.
-struct Span {
+struct AffectedKeys {
     low: Vec<u8>,
     high: Vec<u8>,
     is_ordered: bool,
 }
 
-impl Span {
+impl AffectedKeys {
     fn of(index: &IndexEntryRef<'_>) -> Self {
         let mut span = Self {
             low: index.last.to_vec(),
@@ -346,6 +362,7 @@ impl Span {
         if key > self.high.as_slice() {
             self.high = key.to_vec();
         }
+        debug_assert!(self.low <= self.high, "a range of keys");
     }
 
     /// Notes an entry, and the one before it.
@@ -376,7 +393,7 @@ impl Span {
     }
 }
 
-fn check_index_entry(index: &IndexEntryRef<'_>, block: &Sums, reporter: &mut Reporter<'_>) {
+fn check_index_entry(index: &IndexEntryRef<'_>, block: &EntrySums, reporter: &mut Reporter<'_>) {
     let addr = index.block.addr;
     let expected = (u64::from(index.entry_count), u64::from(index.delete_count));
     reporter.expect(

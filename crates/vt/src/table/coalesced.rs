@@ -38,13 +38,30 @@ impl CoalescedReads {
     /// Plans the reads of all these blocks, in memory of `buffers`.
     pub(super) fn of(blocks: &[DataRef], buffers: &PageBuffers) -> Self {
         let reads = plan(blocks);
+        debug_assert!(
+            reads.is_sorted_by_key(|read| read.offset),
+            "reads are in the order of their offsets"
+        );
+        debug_assert!(
+            reads.is_sorted_by_key(|read| read.buffer),
+            "buffers are filled one after the other"
+        );
+        debug_assert!(
+            reads
+                .iter()
+                .all(|read| read.start.is_multiple_of(PAGE_BYTES)),
+            "a read begins at a page"
+        );
         let in_buffers = reads.chunk_by(|a, b| a.buffer == b.buffer);
         let len = |last: &CoalescedRead| last.start + last.len;
         let lens = in_buffers.map(|reads| reads.last().map_or(0, len));
-        Self {
-            buffers: lens.map(|len| buffers.take(len)).collect(),
-            reads,
-        }
+        let buffers: Vec<PageBuffer> = lens.map(|len| buffers.take(len)).collect();
+        debug_assert_eq!(
+            buffers.len(),
+            reads.last().map_or(0, |last| last.buffer + 1),
+            "each read has its buffer"
+        );
+        Self { reads, buffers }
     }
 
     /// Each read: its offset on the device, and its memory.

@@ -46,6 +46,7 @@ impl Packer {
             return None;
         }
         if self.untried > 0 {
+            debug_assert!(self.untried <= UNTRIED_MAX, "few are stored untried");
             self.untried -= 1;
             return None;
         }
@@ -56,6 +57,7 @@ impl Packer {
         };
         match packed.filter(|(_, len)| pays(raw.len(), *len)) {
             Some((flag, len)) => {
+                debug_assert!(len < raw.len(), "a compressed block is shorter");
                 self.misses = 0;
                 Some((flag, &self.out[..len]))
             }

@@ -66,6 +66,7 @@ impl DataIter {
             return Ok(());
         }
         let raw = self.block.layout().entry(self.block.payload(), at)?;
+        debug_assert!(raw.next > at, "entries have a length");
         if raw.shared > self.key.len() {
             return Err(shares_too_much(raw.shared, self.key.len()));
         }
@@ -77,6 +78,10 @@ impl DataIter {
     }
 
     fn read_restart(&mut self, index: usize) -> Result<(), FormatError> {
+        debug_assert!(
+            index < self.block.layout().restart_count(),
+            "a block has that many restarts"
+        );
         self.key.clear();
         let at = self.block.layout().restart(self.block.payload(), index)?;
         self.read(at)

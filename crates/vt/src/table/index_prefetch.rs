@@ -31,13 +31,13 @@ const PREFETCHES_MAX: usize = 8;
 pub(crate) type Held = (Arc<Table>, Arc<dyn Any + Send + Sync>);
 
 /// Tables whose indexes are being fetched.
-type Claims = Arc<Mutex<Vec<TableId>>>;
+type FetchClaims = Arc<Mutex<Vec<TableId>>>;
 
 /// Indexes of tables, to be fetched as far as they are not in the cache.
 #[derive(Debug)]
 pub(super) struct IndexPrefetch {
     tables: Vec<Held>,
-    claims: Claims,
+    claims: FetchClaims,
     /// How many bytes it may still read.
     left: u64,
 }
@@ -51,7 +51,10 @@ impl IndexPrefetch {
                 continue;
             }
             let goes_on = self.fetch(&table);
-            self.claims.lock().retain(|claimed| *claimed != id);
+            let mut claims = self.claims.lock();
+            debug_assert!(claims.contains(&id), "the table is claimed until now");
+            claims.retain(|claimed| *claimed != id);
+            drop(claims);
             if goes_on.is_none() {
                 return;
             }
@@ -83,7 +86,7 @@ impl IndexPrefetch {
 }
 
 /// True if no other prefetch fetches the table; none will until the claim is taken back.
-fn claim(claims: &Claims, id: TableId) -> bool {
+fn claim(claims: &FetchClaims, id: TableId) -> bool {
     let mut claims = claims.lock();
     let is_free = !claims.contains(&id);
     if is_free {
@@ -114,18 +117,18 @@ fn fetch_group(loader: &Loader, leaves: &[Leaf], at: usize) -> Option<(usize, u6
 /// Those of a store that are under way.
 #[derive(Debug, Default)]
 pub(crate) struct IndexPrefetches {
-    under_way: Mutex<UnderWay>,
-    claims: Claims,
+    under_way: Mutex<PrefetchState>,
+    claims: FetchClaims,
 }
 
 #[derive(Debug, Default)]
-struct UnderWay {
+struct PrefetchState {
     prefetches: Vec<Ahead<()>>,
     /// Number of waits so far, as far as it counts.
     waits: u32,
 }
 
-impl UnderWay {
+impl PrefetchState {
     /// What the next may read, in bytes.
     fn next_bytes(&self) -> u64 {
         PREFETCH_BYTES << self.waits
@@ -153,6 +156,11 @@ impl IndexPrefetches {
             return;
         };
         under_way.prefetches.retain(|ahead| !ahead.is_done());
+        debug_assert!(
+            under_way.prefetches.len() <= PREFETCHES_MAX,
+            "prefetches are bounded"
+        );
+        debug_assert!(under_way.waits <= DOUBLINGS_MAX, "a prefetch is bounded");
         if under_way.prefetches.len() == PREFETCHES_MAX {
             return;
         }

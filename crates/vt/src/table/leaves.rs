@@ -22,7 +22,7 @@ use stitch_volume::{BlockKind, Wanted};
 /// one of them.
 const GROUP_BYTES: u64 = 128 << 10;
 
-/// Who reads an index block that is missing, and so which others with it.
+/// The kind of read that misses an index block: it decides which others are read with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reader {
     /// A walk: those beside it come at once.
@@ -116,6 +116,7 @@ impl Loader {
         }
         seen.reads += 1;
         let group = self.read_with(leaves, at, reader);
+        debug_assert!(group.contains(&at), "the wanted block is in the group");
         // What is wrong with a neighbour is nothing to who wants this one.
         if group.len() > 1
             && let Some(index) = self.read_group(&leaves[group.clone()], at - group.start)
@@ -126,7 +127,7 @@ impl Loader {
         self.keep_index(ptr, payload)
     }
 
-    /// Says that an index block will be wanted soon.
+    /// Prefetches an index block that will be needed soon.
     pub(super) fn prefetch_index(&self, leaves: &[Leaf], at: usize) {
         if self
             .cache
@@ -162,6 +163,11 @@ impl Loader {
     /// Reads index blocks that lie one after the other, and keeps those that are sound. Answers the
     /// one that is wanted, if it is.
     pub(super) fn read_group(&self, group: &[Leaf], wanted: usize) -> Option<Arc<IndexBlock>> {
+        debug_assert!(wanted < group.len(), "the wanted block is in the group");
+        debug_assert!(
+            group.is_sorted_by(|leaf, next| leaf.block.end() == next.block.addr),
+            "its blocks follow each other"
+        );
         let (first, last) = (&group[0].block, &group[group.len() - 1].block);
         let offset = first.addr;
         let len = usize::try_from(last.end() - offset).expect("a group is bounded");

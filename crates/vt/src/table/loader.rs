@@ -157,7 +157,10 @@ impl Loader {
     pub(super) fn cached_root(&self, meta: &TableMeta) -> Option<Arc<Root>> {
         debug_assert_eq!(meta.id, self.id, "a loader is of one table");
         match self.cache.get(&self.own_key(meta.root_addr)) {
-            Some(CachedBlock::Root(root)) => Some(root),
+            Some(CachedBlock::Root(root)) => {
+                debug_assert_eq!(root.root.id, self.id, "a root is cached for its table");
+                Some(root)
+            }
             _ => None,
         }
     }
@@ -171,6 +174,8 @@ impl Loader {
 
     /// Checks a root block that was read, and caches it. `buffer` is exactly the block.
     pub(super) fn root_of(&self, meta: &TableMeta, buffer: &Bytes) -> Result<Arc<Root>, VtError> {
+        debug_assert_eq!(meta.id, self.id, "a loader is of one table");
+        debug_assert_eq!(buffer.len(), meta.root_bytes as usize, "exactly the block");
         let (addr, kind) = (meta.root_addr, BlockKind::TableRoot);
         let (_, payload) = self.volume.check_block(buffer, addr, kind)?;
         self.keep_root(addr, &buffer.slice_ref(payload))
@@ -179,6 +184,7 @@ impl Loader {
     /// Puts the root into the cache.
     pub(super) fn keep_root(&self, addr: u64, payload: &Bytes) -> Result<Arc<Root>, VtError> {
         let root = self.open_root(addr, payload)?;
+        debug_assert_eq!(root.root.id, self.id, "a root is cached for its table");
         let cached = CachedBlock::Root(Arc::clone(&root));
         self.cache
             .insert(self.own_key(addr), cached, Expectation::Often);
@@ -247,6 +253,10 @@ impl Loader {
         block: &Arc<DataBlock>,
         expectation: Expectation,
     ) {
+        debug_assert!(
+            block.payload().len() == data.raw_bytes as usize,
+            "the block is the one that is referenced"
+        );
         let cached = CachedBlock::Data(Arc::clone(block));
         self.cache.insert(data.key(), cached, expectation);
     }
@@ -371,5 +381,6 @@ fn check_raw(
 fn decompress(flags: u8, payload: &[u8], data: &DataRef) -> Result<DataBlock, FormatError> {
     let expected = data.raw_bytes as usize;
     let out = compress::unpack(flags, payload, expected)?;
+    assert_eq!(out.len(), expected, "unpacked to the length in the index");
     DataBlock::new(Bytes::from(out), expected)
 }

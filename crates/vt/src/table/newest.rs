@@ -27,6 +27,7 @@ impl SeqnoWindow {
 
     /// Reports whether a write is between the moments.
     pub(crate) fn holds(self, seqno: Seqno) -> bool {
+        debug_assert!(self.after <= self.up_to, "the later moment is the second");
         self.after < seqno && seqno <= self.up_to
     }
 

@@ -74,6 +74,7 @@ impl Blocks {
             return (Vec::new(), self.found.is_empty());
         };
         let end = self.found.len().min(at.saturating_add(count));
+        debug_assert_eq!(self.is_taken.len(), self.found.len(), "a mark for each");
         self.is_taken[at..end].fill(true);
         let is_done = self.is_taken.iter().all(|taken| *taken);
         (self.found[at..end].to_vec(), is_done)
@@ -157,6 +158,7 @@ impl BlockRuns {
 
     fn remove(&mut self, at: usize, readers: &Readers) -> Option<BlockRun> {
         let run = self.runs.remove(at);
+        debug_assert!(run.is_some(), "it was found there");
         if run.is_some() && self.runs.is_empty() {
             readers.leave(Layout::Rows);
         }
@@ -249,6 +251,7 @@ impl Prefetched {
             };
             start = run.end.as_deref()?;
         }
+        debug_assert!(start >= bounds.start.as_slice(), "runs move it on");
         let is_missing = end.is_none_or(|end| start < end);
         is_missing.then(|| match hint.order {
             // A scan begins with the block that has its first key, though another run has it too.
@@ -270,6 +273,7 @@ impl Prefetched {
                 }
                 let used_at = (all.takes, all.refusals);
                 all.runs.push_back(BlockRun { used_at, ..run });
+                debug_assert!(all.runs.len() <= RUNS_MAX, "bounded");
                 return true;
             }
             let Some(evicted) = all.evict(hint, readers) else {

@@ -17,7 +17,7 @@ const ROUNDS: u32 = 40;
 
 type Row = (Vec<u8>, Vec<u8>);
 /// Blocks, each with its first key.
-type Blocks = Vec<(Vec<u8>, Arc<DataBlock>)>;
+type KeyedBlocks = Vec<(Vec<u8>, Arc<DataBlock>)>;
 
 /// Names in directories: parent, order of the name, the name; an inode of about 100 bytes.
 fn meta() -> Vec<Row> {
@@ -64,7 +64,7 @@ fn xattr() -> Vec<Row> {
     (0..20_000).map(row).collect()
 }
 
-fn blocks(rows: &[Row], interval: usize) -> (Blocks, usize) {
+fn blocks(rows: &[Row], interval: usize) -> (KeyedBlocks, usize) {
     let mut out = Vec::new();
     let mut bytes = 0;
     let mut builder = DataBuilder::with_interval(interval);

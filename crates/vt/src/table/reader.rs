@@ -9,7 +9,7 @@ use super::leaves::Reader;
 use super::loader::{DataRef, Loader, contradiction};
 use super::prefetched::prefetch;
 use super::run::{Bounds, Carry, Keep, RunIter};
-use super::stream::Pace;
+use super::stream::StreamGrowth;
 use crate::VtError;
 use crate::cache::{
     BlockCache, BlockKey, CachedBlock, CachedRef, Expectation, ReadCount, ReadCounters,
@@ -81,6 +81,7 @@ impl Table {
         }
         let mut meta = TableMeta::clone(&self.meta);
         meta.move_back_by(shift);
+        debug_assert_eq!(meta.shift, 0, "numbers are those of the blocks");
         let (volume, cache) = (&self.loader.volume, &self.loader.cache);
         Self::open(Arc::clone(volume), Arc::clone(cache), Arc::new(meta))
     }
@@ -98,6 +99,7 @@ impl Table {
     /// The root. If its place is known, `hits` counts it, and nothing else does.
     pub(super) fn root(&self, hits: &mut u64) -> Result<Arc<Root>, VtError> {
         if let Some(root) = self.root.get() {
+            debug_assert_eq!(root.root.id, self.meta.id, "the way leads to its own root");
             *hits += 1;
             return Ok(root);
         }
@@ -109,6 +111,7 @@ impl Table {
     /// The root, if it is in memory. `hits` counts it as [`Self::root`] does.
     pub(super) fn cached_root(&self, hits: &mut u64) -> Option<Arc<Root>> {
         if let Some(root) = self.root.get() {
+            debug_assert_eq!(root.root.id, self.meta.id, "the way leads to its own root");
             *hits += 1;
             return Some(root);
         }
@@ -157,10 +160,14 @@ impl Table {
     }
 
     /// The same, for one of several tables that are read one after the other.
-    pub(crate) fn iter_at(self: &Arc<Self>, bounds: Arc<Bounds>, pace: Arc<Pace>) -> TableIter {
+    pub(crate) fn iter_at(
+        self: &Arc<Self>,
+        bounds: Arc<Bounds>,
+        growth: Arc<StreamGrowth>,
+    ) -> TableIter {
         let blocks = self.blocks();
         let loader = self.loader.clone();
-        RunIter::new(loader, blocks, bounds, Keep::Cache).at_pace(pace)
+        RunIter::new(loader, blocks, bounds, Keep::Cache).growing_on(growth)
     }
 
     /// Has blocks with these keys read, as far as there is memory for them. `holder` keeps them
@@ -363,6 +370,10 @@ impl<'a, S: BlockSource> PointRead<'a, S> {
 
     /// Adds what it has counted.
     pub(crate) fn end(self, counters: &ReadCounters) {
+        debug_assert!(
+            self.false_positives <= self.filter_probes,
+            "each was found by a probe"
+        );
         counters.add_all([
             (ReadCount::Hits, self.hits),
             (ReadCount::FilterProbes, self.filter_probes),
@@ -390,6 +401,7 @@ impl<'a, S: BlockSource> PointRead<'a, S> {
         entry: &IndexEntryRef<'_>,
         may_hold: Option<bool>,
     ) -> Result<Answer, VtError> {
+        debug_assert!(!entry.is_value, "a value block has no filter");
         if entry.first == self.key || entry.last == self.key {
             return Ok(Answer::Yes);
         }

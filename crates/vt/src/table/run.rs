@@ -11,7 +11,7 @@ use super::block::DataBlock;
 use super::block_iter::BlockIter;
 use super::blocks::BlockList;
 use super::loader::{DataRef, Loader};
-use super::stream::{Found, Pace, Start, Stream};
+use super::stream::{Found, Start, Stream, StreamGrowth};
 use crate::VtError;
 use crate::cache::Expectation;
 use crate::entry::{EntryIter, EntryRef};
@@ -31,6 +31,11 @@ const WINDOW_BYTES_MIN: u64 = 32 << 10;
 /// So many bytes are asked for ahead, once less than the least of them are left.
 const PREFETCH_BYTES: u64 = 4 << 20;
 const PREFETCH_BYTES_MIN: u64 = 768 << 10;
+
+const _: () = assert!(WINDOW_BYTES_MIN <= WINDOW_BYTES_MAX);
+// The device is told of more blocks while a window's length is left.
+const _: () =
+    assert!(WINDOW_BYTES_MAX <= PREFETCH_BYTES_MIN && PREFETCH_BYTES_MIN < PREFETCH_BYTES);
 
 /// What becomes of blocks that were read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,7 +126,7 @@ pub(crate) struct RunIter<L> {
     /// What comes after them, if it is read far ahead.
     stream: Option<Stream<L>>,
     /// Shared with those who read what lies before and after.
-    pace: Arc<Pace>,
+    growth: Arc<StreamGrowth>,
     /// How to begin, where another cursor has read up to here.
     start: Option<Start>,
     window_bytes: u64,
@@ -148,7 +153,7 @@ impl<L: BlockList + Clone> RunIter<L> {
             data_addr: 0,
             ahead: VecDeque::new(),
             stream: None,
-            pace: Arc::default(),
+            growth: Arc::default(),
             start: None,
             window_bytes,
             is_going_on: false,
@@ -158,13 +163,21 @@ impl<L: BlockList + Clone> RunIter<L> {
 
     /// The same, carrying value blocks over.
     pub(super) fn carrying(mut self, carry: Carry) -> Self {
+        debug_assert!(self.data.is_none(), "it stands nowhere yet");
+        if let Carry::Values { out_of } = &carry {
+            debug_assert!(
+                out_of.is_sorted_by(|run, next| run.end() <= next.addr),
+                "extents are sorted and apart"
+            );
+        }
         self.carry = carry;
         self
     }
 
-    /// The same, going on from and to others of this pace.
-    pub(super) fn at_pace(mut self, pace: Arc<Pace>) -> Self {
-        self.pace = pace;
+    /// The same, which grows on from where others of this growth ended.
+    pub(super) fn growing_on(mut self, growth: Arc<StreamGrowth>) -> Self {
+        debug_assert!(self.data.is_none(), "it stands nowhere yet");
+        self.growth = growth;
         self
     }
 
@@ -174,7 +187,7 @@ impl<L: BlockList + Clone> RunIter<L> {
         self.data = None;
         let Some(entry) = self.blocks.current()? else {
             if let Some(stream) = self.stream.take() {
-                stream.end(&self.pace);
+                stream.end(&self.growth);
             }
             return Ok(false);
         };
@@ -205,6 +218,7 @@ impl<L: BlockList + Clone> RunIter<L> {
     }
 
     fn load(&mut self, wanted: &DataRef) -> Result<Arc<DataBlock>, VtError> {
+        debug_assert!(!self.carry.has(wanted), "a carried block is not read");
         if let Some(block) = self.read_ahead(wanted) {
             return Ok(block);
         }
@@ -275,6 +289,7 @@ impl<L: BlockList + Clone> RunIter<L> {
             read => read?,
         };
         assert_eq!(span.len(), blocks.len(), "each block was read");
+        debug_assert!(self.ahead.is_empty(), "what was read ahead is used up");
         for (data, block) in span.into_iter().zip(blocks) {
             match keep {
                 Some(_) if is_long => self.loader.keep_if_room(&data, &block),
@@ -310,6 +325,7 @@ impl<L: BlockList + Clone> RunIter<L> {
             return None;
         }
         let scout = self.blocks.clone();
+        debug_assert!(self.stream.is_none(), "the stream before has ended");
         self.stream = Stream::begin(&self.loader, scout, &self.bounds, start);
         self.read_ahead(wanted)
     }
@@ -324,6 +340,7 @@ impl<L: BlockList + Clone> RunIter<L> {
     /// The wanted block and those after it that are read with it, but for those that are carried
     /// over unread; and how many blocks on the next one is.
     fn span(&self, wanted: &DataRef) -> Result<(Vec<DataRef>, usize), VtError> {
+        debug_assert!(!self.carry.has(wanted), "the first block is read");
         let mut span = vec![*wanted];
         let mut bytes = u64::from(wanted.block.len_bytes);
         let mut at = 1;
@@ -422,7 +439,7 @@ impl<L: BlockList + Clone> EntryIter for RunIter<L> {
     fn seek(&mut self, key: &[u8], seqno: Seqno) -> Result<(), VtError> {
         self.turn();
         if key.is_empty() {
-            self.start = self.pace.take();
+            self.start = self.growth.take();
         }
         self.blocks.seek(key)?;
         // The versions wanted may only be in a later block.

@@ -37,6 +37,11 @@ const LONG_PIECE_BYTES: u64 = 128 << 10;
 /// Most blocks of one window.
 const WINDOW_BLOCKS_MAX: usize = 8192;
 
+const _: () = assert!(WINDOW_BYTES_MIN <= WINDOW_BYTES_MAX);
+const _: () = assert!(SCATTERED_BYTES_MIN <= SCATTERED_BYTES_MAX);
+// Pieces that are not scattered may still be short.
+const _: () = assert!(PIECE_BYTES_MIN <= LONG_PIECE_BYTES);
+
 /// A block of a window, and itself where it was in the cache.
 pub(super) type Item = (DataRef, Option<Arc<DataBlock>>);
 /// A block that was read.
@@ -54,6 +59,7 @@ pub(super) fn read_window(
     let counters = loader.cache.counters();
     counters.add(ReadCount::Misses, wanted.len() as u64);
     let read = loader.read_data_once(&wanted)?;
+    debug_assert_eq!(read.len(), wanted.len(), "each block was read");
     if !once {
         for (data, block) in wanted.iter().zip(&read) {
             loader.keep_if_room(data, block);
@@ -70,9 +76,9 @@ pub(super) fn read_window(
 /// How far streams have grown, for those that go on where others end: the tables of a level are
 /// read one after the other.
 #[derive(Debug, Default)]
-pub(crate) struct Pace(Mutex<Option<Start>>);
+pub(crate) struct StreamGrowth(Mutex<Option<Start>>);
 
-impl Pace {
+impl StreamGrowth {
     /// A stream has come to its end.
     fn leave(&self, layout: Layout, window_bytes: u64) {
         *self.0.lock() = Some(Start {
@@ -152,8 +158,8 @@ impl<L: BlockList> Stream<L> {
     }
 
     /// Notes how far it has come, for the stream that goes on after it.
-    pub(super) fn end(self, pace: &Pace) {
-        pace.leave(self.layout, self.window_bytes);
+    pub(super) fn end(self, growth: &StreamGrowth) {
+        growth.leave(self.layout, self.window_bytes);
     }
 
     /// The next window's blocks, in order; `None` at the end.
@@ -192,6 +198,7 @@ impl<L: BlockList> Stream<L> {
             let window = move || read_window(&loader, items, false);
             let ahead = readers(&self.loader).hand(window, Priority::Soon);
             self.windows.push_back(ahead);
+            debug_assert!(self.windows.len() <= WINDOWS, "a stream is bounded");
         }
     }
 
@@ -215,6 +222,7 @@ impl<L: BlockList> Stream<L> {
 
 /// How long pieces are on average: blocks one after the other, each where the one before it ends.
 fn piece_bytes(blocks: &[BlockPtr]) -> u64 {
+    debug_assert!(!blocks.is_empty(), "a window has blocks");
     let breaks = blocks.windows(2).filter(|two| two[0].end() != two[1].addr);
     let bytes: u64 = blocks.iter().map(|block| u64::from(block.len_bytes)).sum();
     bytes / (breaks.count() as u64 + 1)

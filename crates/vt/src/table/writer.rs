@@ -60,7 +60,9 @@ const BLOCK_BYTES: RangeInclusive<usize> = (1 << 10)..=(1 << 20);
 /// has room for the other. A table with only one has it inside its root.
 const LEAF_BYTES: RangeInclusive<usize> = (4 << 10)..=(24 << 10);
 
-/// Who a new table is and where it goes.
+const _: () = assert!(*LEAF_BYTES.end() <= *BLOCK_BYTES.end());
+
+/// The identity of a new table and where it goes.
 #[derive(Clone, Debug)]
 pub(crate) struct NewTable {
     /// Its number, never used before, not even for a table that was given up.
@@ -119,6 +121,10 @@ impl TableWriter {
         let zone_bytes = usize::try_from(volume.zones().zone_bytes()).unwrap_or(usize::MAX);
         let most = (*BLOCK_BYTES.end()).min(zone_bytes / (2 * STRETCH));
         let block_bytes = usize::try_from(table.options.block_bytes).unwrap_or(usize::MAX);
+        assert!(
+            *BLOCK_BYTES.start() <= most,
+            "a zone has room for a short block"
+        );
         Self {
             block_bytes: block_bytes.clamp(*BLOCK_BYTES.start(), most),
             buffer_bytes: BUFFER_BYTES.min(zone_bytes),
@@ -178,6 +184,24 @@ impl TableWriter {
 
     fn is_empty(&self) -> bool {
         self.data.is_empty() && self.index.is_empty() && self.range_deletes.is_empty()
+    }
+
+    /// Panics unless its parts fit each other.
+    fn assert_invariants(&self) {
+        debug_assert!(
+            self.value_bytes <= self.data_bytes,
+            "value blocks are data blocks"
+        );
+        debug_assert!(
+            self.pending.len() <= self.index.len(),
+            "a block in the buffer is in the index"
+        );
+        debug_assert!(
+            self.pending
+                .last()
+                .is_none_or(|(last, _)| last.range.end == self.buffer.len()),
+            "the buffer ends with a whole block"
+        );
     }
 
     /// True if a key was added before.
@@ -314,6 +338,7 @@ impl TableWriter {
 
     /// Ends the data block.
     fn cut(&mut self) -> Result<(), VtError> {
+        self.assert_invariants();
         if self.data.is_empty() {
             return Ok(());
         }
@@ -355,6 +380,10 @@ impl TableWriter {
 
     /// Pads the block from `start` to the buffer's end.
     fn pad(&mut self, start: usize, kind: BlockKind, flags: u8) -> Pending {
+        debug_assert!(
+            self.buffer.len() >= start + HEADER_BYTES,
+            "the header has its place"
+        );
         let payload_len = self.buffer.len() - start - HEADER_BYTES;
         let len = usize::try_from(block_bytes(payload_len as u64)).expect("a block is bounded");
         self.buffer.resize(start + len, 0);
@@ -368,6 +397,11 @@ impl TableWriter {
 
     /// Seals a block of the buffer for its place.
     fn seal(&mut self, pending: &Pending, addr: u64) -> BlockPtr {
+        assert_ne!(addr, 0, "no block lies where the superblock does");
+        assert!(
+            pending.range.end <= self.buffer.len(),
+            "the buffer has the block"
+        );
         let block = &mut self.buffer[pending.range.clone()];
         let (len, kind, flags) = (pending.payload_len, pending.kind, pending.flags);
         self.volume.seal_block_in(block, len, kind, flags, addr);
@@ -396,6 +430,11 @@ impl TableWriter {
     /// Writes all blocks of the buffer.
     fn write_buffer(&mut self) -> Result<(), VtError> {
         let lens = self.pending_lens();
+        debug_assert_eq!(
+            lens.iter().sum::<u64>(),
+            self.buffer.len() as u64,
+            "the buffer holds the blocks and nothing else"
+        );
         let addrs = self.places.allocate(&lens)?;
         self.seal_data(&addrs);
         self.places.write(&addrs, &lens, &self.buffer)?;
@@ -453,6 +492,7 @@ impl TableWriter {
         let (data, rest) = addrs.split_at(self.pending.len());
         let (leaf_addrs, rest) = rest.split_at(if leaves.len() > 1 { leaves.len() } else { 0 });
         let (delete_addrs, root_addr) = rest.split_at(range_deletes.len());
+        assert_eq!(root_addr.len(), 1, "the root is the last block");
         self.seal_data(data);
         let mut stored_leaves = Vec::new();
         for (leaf, addr) in leaves.iter().zip(leaf_addrs) {
@@ -471,6 +511,11 @@ impl TableWriter {
         let payload = self.encode_root(&root, &leaves);
         let root_block = self.push(&payload, BlockKind::TableRoot, root_addr[0]);
         self.cached.root(root_block.addr, &payload);
+        assert_eq!(
+            self.buffer.len() as u64,
+            lens.iter().sum::<u64>(),
+            "the written bytes are the planned ones"
+        );
         self.places.write(addrs, &lens, &self.buffer)?;
         self.meta(&root, root_block).map(Some)
     }

@@ -41,6 +41,10 @@ impl LeftBehind {
         successors: Vec<Arc<TableHandle>>,
     ) -> Self {
         let volume = Arc::clone(volume);
+        debug_assert!(
+            extents(&runs).iter().all(|e| volume.zones().is_live(*e)),
+            "it was not given back yet"
+        );
         Self {
             volume,
             runs,
@@ -59,6 +63,7 @@ impl Drop for LeftBehind {
 impl TableHandle {
     /// A handle of a live table. Reads nothing.
     pub(crate) fn new(meta: Arc<TableMeta>, lists: &Arc<Gauge>) -> Self {
+        debug_assert!(meta.smallest <= meta.largest, "a table has keys");
         lists.add(table_bytes(&meta));
         Self {
             owned_bytes: meta.owned_bytes(),

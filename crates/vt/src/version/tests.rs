@@ -4,7 +4,8 @@ use crate::testing::{meta, text_version};
 #[test]
 fn a_base_makes_the_same_version() {
     let version = text_version(
-        "tree 1\nL0 9 a..f 100 s9\nL0 8 b..c 100 s8\nL1 3 a..b 100\nL1 4 c..d 100 r1\ntree 2\nL2 5 x..y 7",
+        "tree 1\nL0 9 a..f 100 s9\nL0 8 b..c 100 s8\nL1 3 a..b 100\nL1 4 c..d 100 r1\n\
+         tree 2\nL2 5 x..y 7",
     );
     let mut builder = VersionBuilder::new(Version::empty());
     builder.apply(&version.base()).expect("a base applies");

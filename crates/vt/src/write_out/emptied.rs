@@ -44,7 +44,7 @@ const KEYS_BYTES_MAX: u64 = TABLE_OVERHEAD_BYTES / 4;
 const LOOK_MEMTABLES_MAX: u64 = 4;
 
 /// Some of the deletes of a row, and how many.
-struct Piece {
+struct RowPiece {
     keys: Hint,
     count: u64,
     /// It begins where the one before ends.
@@ -186,10 +186,14 @@ fn probe(
 }
 
 /// Rows of deletes in a memtable, in pieces.
-fn pieces_of(memtable: &Memtable, tree: TreeId, lengths: Lengths) -> Result<Vec<Piece>, VtError> {
-    let mut pieces: Vec<Piece> = Vec::new();
-    let mut open: Option<Piece> = None;
-    let is_kept = |piece: &Piece| piece.goes_on || piece.count >= lengths.row_min;
+fn pieces_of(
+    memtable: &Memtable,
+    tree: TreeId,
+    lengths: Lengths,
+) -> Result<Vec<RowPiece>, VtError> {
+    let mut pieces: Vec<RowPiece> = Vec::new();
+    let mut open: Option<RowPiece> = None;
+    let is_kept = |piece: &RowPiece| piece.goes_on || piece.count >= lengths.row_min;
     let mut entries = memtable.iter(tree);
     entries.seek(&[], Seqno(u64::MAX))?;
     while let Some(entry) = entries.current()
@@ -204,21 +208,25 @@ fn pieces_of(memtable: &Memtable, tree: TreeId, lengths: Lengths) -> Result<Vec<
                 piece.count += 1;
             }
             Some(piece) if entry.op == Op::Delete => {
-                let next = Piece::new(tree, successor(&piece.keys.last), entry.key, true);
+                let next = RowPiece::new(tree, successor(&piece.keys.last), entry.key, true);
                 pieces.extend(open.replace(next));
             }
             None if entry.op == Op::Delete => {
-                open = Some(Piece::new(tree, entry.key.to_vec(), entry.key, false));
+                open = Some(RowPiece::new(tree, entry.key.to_vec(), entry.key, false));
             }
             _ => pieces.extend(open.take().filter(is_kept)),
         }
         entries.next()?;
     }
     pieces.extend(open.filter(is_kept));
+    debug_assert!(
+        pieces.is_sorted_by(|piece, next| piece.keys.last < next.keys.first),
+        "pieces are in order and share no key"
+    );
     Ok(pieces)
 }
 
-impl Piece {
+impl RowPiece {
     fn new(tree: TreeId, first: Vec<u8>, last: &[u8], goes_on: bool) -> Self {
         debug_assert!(first.as_slice() <= last, "keys are in order");
         let last = last.to_vec();

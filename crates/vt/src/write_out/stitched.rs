@@ -21,7 +21,7 @@ use stitch_base::{Seqno, TreeId};
 use stitch_format::vt_index::IndexEntry;
 
 /// Keys of the memtable that follow each other and overlap the same blocks.
-struct Chunk {
+struct KeyChunk {
     first: Vec<u8>,
     last: Vec<u8>,
     min_seqno: Seqno,
@@ -30,7 +30,7 @@ struct Chunk {
 
 /// What a write-out has of a tree, between two sequence numbers.
 #[derive(Clone)]
-pub(super) struct Layer {
+pub(super) struct WriteOutLayer {
     pub(super) memtable: Arc<Memtable>,
     pub(super) tree: TreeId,
     /// Newest first.
@@ -43,7 +43,7 @@ pub(super) struct Layer {
     pub(super) emptied: Arc<[RangeDelete]>,
 }
 
-impl Layer {
+impl WriteOutLayer {
     /// The layers, newest first, in which each run that `is_bad` is alone.
     pub(super) fn apart(&self, is_bad: impl Fn(&DirectRun) -> bool) -> Vec<Self> {
         let whole = Self {
@@ -75,6 +75,15 @@ impl Layer {
             });
         }
         layers.push(rest);
+        debug_assert_eq!(
+            layers.iter().map(|layer| layer.runs.len()).sum::<usize>(),
+            self.runs.len(),
+            "each run is in one layer"
+        );
+        debug_assert!(
+            layers.is_sorted_by(|newer, older| newer.from >= older.to),
+            "layers come newest first"
+        );
         layers
     }
 
@@ -90,7 +99,7 @@ impl Layer {
 
 /// Writes a layer in the order of keys.
 pub(super) fn write(
-    layer: &Layer,
+    layer: &WriteOutLayer,
     rules: &DistillRules<'_>,
     outputs: &mut Outputs<'_>,
 ) -> Result<(), VtError> {
@@ -133,10 +142,12 @@ pub(super) fn write(
     Ok(())
 }
 
-fn source(layer: &Layer, chunks: &[Chunk], pieces: &[Piece]) -> MergeIter {
+fn source(layer: &WriteOutLayer, chunks: &[KeyChunk], pieces: &[Piece]) -> MergeIter {
     let mut sources: Vec<BoxIter> = Vec::new();
+    debug_assert!(!pieces.is_empty(), "a step merges something");
     for piece in pieces {
         let blocks = piece.blocks.clone();
+        debug_assert!(!blocks.is_empty(), "a piece has blocks");
         let Some(run) = piece.input.checked_sub(1) else {
             sources.push(Box::new(Forward {
                 inner: layer.memtable.iter(layer.tree),
@@ -156,7 +167,7 @@ fn source(layer: &Layer, chunks: &[Chunk], pieces: &[Piece]) -> MergeIter {
 }
 
 /// Cuts the memtable's keys where a block of the runs begins or ends.
-fn chunks(layer: &Layer) -> Result<Vec<Chunk>, VtError> {
+fn chunks(layer: &WriteOutLayer) -> Result<Vec<KeyChunk>, VtError> {
     let blocks = || layer.runs.iter().flat_map(|run| run.blocks.entries());
     let mut firsts: Vec<&[u8]> = blocks().map(|block| block.first.as_slice()).collect();
     let mut lasts: Vec<&[u8]> = blocks().map(|block| block.last.as_slice()).collect();
@@ -164,7 +175,7 @@ fn chunks(layer: &Layer) -> Result<Vec<Chunk>, VtError> {
     lasts.sort_unstable();
     // Keys with the same number of beginnings and ends before them overlap the same blocks.
     let (mut begun, mut ended) = (0, 0);
-    let mut out: Vec<Chunk> = Vec::new();
+    let mut out: Vec<KeyChunk> = Vec::new();
     let mut source = layer.entries();
     source.seek(&[], Seqno(u64::MAX))?;
     while let Some(entry) = source.current() {
@@ -177,14 +188,18 @@ fn chunks(layer: &Layer) -> Result<Vec<Chunk>, VtError> {
         }
         match out.last_mut() {
             Some(chunk) if before == (begun, ended) => chunk.add(&entry),
-            _ => out.push(Chunk::of(&entry)),
+            _ => out.push(KeyChunk::of(&entry)),
         }
         source.next()?;
     }
+    debug_assert!(
+        out.is_sorted_by(|chunk, next| chunk.last < next.first),
+        "versions of a key are in one chunk"
+    );
     Ok(out)
 }
 
-impl Chunk {
+impl KeyChunk {
     fn of(entry: &EntryRef<'_>) -> Self {
         Self {
             first: entry.key.to_vec(),
@@ -205,7 +220,7 @@ impl Chunk {
     }
 }
 
-fn chunk_info(chunk: &Chunk) -> BlockInfo<'_> {
+fn chunk_info(chunk: &KeyChunk) -> BlockInfo<'_> {
     BlockInfo {
         first: &chunk.first,
         last: &chunk.last,

@@ -1,7 +1,7 @@
 //! The tables of a sealed memtable, one for each tree, written and not installed.
 
 use super::STREAM;
-use super::stitched::{self, Layer};
+use super::stitched::{self, WriteOutLayer};
 use crate::VtError;
 use crate::buffer::Buffer;
 use crate::compaction::{DistillRules, Fragments};
@@ -52,7 +52,7 @@ impl MemtableWriter<'_> {
     fn table_of(&self, tree: &TreeVersion) -> Result<Vec<TableMeta>, VtError> {
         let emptied = self.emptied(tree);
         let tree = &tree.info;
-        let layer = Layer {
+        let layer = WriteOutLayer {
             memtable: Arc::clone(&self.buffer.memtable),
             tree: tree.id,
             runs: self.buffer.direct.overlapping(tree.id, &[], None),
@@ -105,7 +105,11 @@ impl MemtableWriter<'_> {
     }
 
     /// The table of a layer, with the range deletes of its time.
-    fn table_of_layer(&self, tree: &TreeInfo, layer: &Layer) -> Result<Vec<TableMeta>, VtError> {
+    fn table_of_layer(
+        &self,
+        tree: &TreeInfo,
+        layer: &WriteOutLayer,
+    ) -> Result<Vec<TableMeta>, VtError> {
         debug_assert!(layer.from <= layer.to, "a layer is a range of numbers");
         debug_assert_eq!(layer.tree, tree.id, "a layer is of one tree");
         let moments = self.held.of(tree.id);

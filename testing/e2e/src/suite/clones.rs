@@ -55,6 +55,10 @@ pub(super) const CASES: &[Case] = &[
         run: compared::a_clone_is_compared_with_its_source,
     },
     Case {
+        name: "pairs",
+        run: compared::clones_in_a_clone_are_compared,
+    },
+    Case {
         name: "send",
         run: compared::changes_in_clones_are_sent,
     },

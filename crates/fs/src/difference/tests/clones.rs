@@ -1,5 +1,7 @@
 //! Differences where clones lie below the directory, and between a clone and its source.
 
+mod twins;
+
 use super::walk::Listing;
 use super::*;
 use crate::CloneInfo;
@@ -37,9 +39,10 @@ impl Changer {
         clones.get(index).map_or(0, |info| info.number)
     }
 
-    /// Clones a directory of some view to a name in some view. Many fail, and change nothing.
-    fn clone_any(&mut self) {
-        if self.fs.clones().len() >= 5 {
+    /// Clones a directory of some view to a name in some view, if there are fewer clones than
+    /// `count_max`. Many fail, and change nothing.
+    fn clone_any(&mut self, count_max: usize) {
+        if self.fs.clones().len() >= count_max {
             return;
         }
         let (from, home) = (self.any_view(), self.any_view());
@@ -59,9 +62,43 @@ impl Changer {
         drop(home.make_clone(&SUPER, &source, at(to, name)));
     }
 
+    /// Removes the clone that lies at a name.
+    fn remove_clone(&self, (dir, name): (Ino, &str)) {
+        let graft = self.fs.lookup(at(dir, name)).expect("it is there").ino;
+        let removed = self.fs.remove_tree(&SUPER, at(dir, name), Some(graft));
+        removed.expect("a clone lies there");
+    }
+
+    /// Returns the number of the clone that lies at a name in a view.
+    fn clone_in(&mut self, view: u64, dir: Ino, name: &str) -> u64 {
+        let find = |home: &mut Self| {
+            let graft = home.fs.lookup(at(dir, name)).expect("it is there").ino;
+            home.fs.clone_at(graft).expect("a clone lies there").number
+        };
+        match self.fs.view_number() == view {
+            true => find(self),
+            false => self.within(view, find),
+        }
+    }
+
+    /// Compares a directory in two views as they are.
+    fn between_views(&self, dir: Ino, old: u64, new: u64) -> String {
+        let at = |view| DirAt {
+            view,
+            dir,
+            pin: None,
+        };
+        let asked = Asked {
+            names_min: 0,
+            ..Asked::new(at(old), at(new), None)
+        };
+        let found = self.fs.comparer().differences(&asked);
+        text(&found.expect("it is read"))
+    }
+
     fn step_anywhere(&mut self) {
         match self.below(14) {
-            0 => self.clone_any(),
+            0 => self.clone_any(5),
             1 => drop(self.fs.reclaim()),
             _ => {
                 let view = self.any_view();
@@ -181,115 +218,6 @@ fn a_clone_of_another_user_is_told_to_root_alone() {
         matches!(paths, Err(FsError::Perm)),
         "all in it would be told"
     );
-}
-
-/// A source, its clone, and both at some moments.
-struct Twins {
-    changer: Changer,
-    source: Ino,
-    clone: CloneInfo,
-    /// What both had when the clone was made.
-    shared: BTreeSet<Ino>,
-    moments: Vec<(PinId, Listing, Listing)>,
-}
-
-impl Twins {
-    /// Some operations, a moment before the clone, and the clone.
-    fn new(seed: u64) -> Self {
-        let mut changer = Changer::new(seed);
-        if seed.is_multiple_of(2) {
-            BackRowPass::of(&changer.fs)
-                .complete()
-                .expect("there is room");
-        }
-        let source = changer.make_dir(ROOT, "source");
-        changer.top = source;
-        for _ in 0..30 {
-            changer.step();
-        }
-        let clone = changer.clone_dir(source, at(ROOT, "clone"));
-        let listing = Listing::read(&changer.fs, source);
-        Self {
-            source,
-            clone,
-            shared: listing.nodes.keys().copied().collect(),
-            moments: Vec::new(),
-            changer,
-        }
-    }
-
-    fn step(&mut self) {
-        let is_in_clone = self.changer.rng.one_in(2);
-        let view = if is_in_clone { self.clone.number } else { 0 };
-        self.changer.within(view, Changer::step);
-    }
-
-    /// The source and the clone as they are.
-    fn listings(&mut self) -> (Listing, Listing) {
-        let source = Listing::read(&self.changer.fs, self.source);
-        let read = |clone: &mut Changer| Listing::read(&clone.fs, clone.top);
-        (source, self.changer.within(self.clone.number, read))
-    }
-
-    fn keep(&mut self) {
-        let (source, clone) = self.listings();
-        let name = format!("m{}", self.moments.len());
-        let info = self.changer.fs.snapshots().create(ROOT, &name);
-        let id = info.expect("it is created").id;
-        self.moments.push((id, source, clone));
-    }
-
-    /// Compares each directory that both have, both ways.
-    fn compare(&self, source: (Option<PinId>, &Listing), clone: (Option<PinId>, &Listing)) {
-        let of_clone = clone.1.renumbered(&self.shared);
-        let is_dir = |ino: &&Ino| {
-            let nodes = (source.1.nodes.get(ino), of_clone.nodes.get(ino));
-            let is_dir = |node: &walk::Node| node.attr.kind == FileKind::Directory;
-            nodes.0.is_some_and(is_dir) && nodes.1.is_some_and(is_dir)
-        };
-        for dir in self.shared.iter().filter(is_dir).copied() {
-            let at = |view, pin| DirAt { view, dir, pin };
-            let (one, other) = (at(0, source.0), at(self.clone.number, clone.0));
-            let below = (source.1.below(dir), of_clone.below(dir));
-            self.check((one, &below.0), (other, &below.1));
-            self.check((other, &below.1), (one, &below.0));
-        }
-    }
-
-    fn check(&self, old: (DirAt, &Listing), new: (DirAt, &Listing)) {
-        let asked = Asked {
-            names_min: 0,
-            ..Asked::new(old.0, new.0, None)
-        };
-        let found = self.changer.fs.comparer().differences(&asked);
-        let expected = walk::differences(old.1, new.1);
-        assert_eq!(found.expect("it is read"), expected, "{asked:?}");
-        let paths = self.changer.fs.comparer().touched_paths(&asked);
-        assert!(matches!(paths, Err(FsError::Unsupported)), "of one view");
-    }
-}
-
-/// Random lives of a source and its clone, compared at moments of both.
-#[test]
-fn rows_since_a_clone_was_made_tell_what_a_walk_finds() {
-    for seed in 0..16 {
-        let mut twins = Twins::new(2_000 + seed);
-        for _ in 0..6 {
-            twins.keep();
-            for _ in 0..12 {
-                twins.step();
-            }
-            let count = twins.moments.len();
-            let (one, other) = (twins.changer.below(count), twins.changer.below(count));
-            let now = twins.listings();
-            let (then, source, _) = &twins.moments[one];
-            let (later, _, clone) = &twins.moments[other];
-            twins.compare((Some(*then), source), (Some(*later), clone));
-            twins.compare((Some(*then), source), (None, &now.1));
-            twins.compare((None, &now.0), (Some(*later), clone));
-            twins.compare((None, &now.0), (None, &now.1));
-        }
-    }
 }
 
 /// The moment that the clone was made from may be before it.
@@ -418,9 +346,9 @@ fn clones_that_one_of_two_views_has_are_told() {
     );
 }
 
-/// Clones in two views are names, wherever they are and whatever is in them.
+/// Clones in two views are one clone if they were made with the outer one.
 #[test]
-fn clones_in_two_views_are_names() {
+fn clones_in_two_views_are_paired_by_the_directories_that_they_lie_at() {
     let mut changer = Changer::new(16);
     let dir = changer.make_dir(ROOT, "dir");
     let (sub, source) = (changer.make_dir(dir, "sub"), changer.make_dir(ROOT, "src"));
@@ -433,29 +361,79 @@ fn clones_in_two_views_are_names() {
             changer.fs.lookup(at(dir, name)).expect("it is there");
         }
         changer.rename((dir, "moved"), (sub, "there"));
-        changer.make_dir(dir, "both");
+        changer.clone_dir(sub, at(dir, "both"));
     });
     changer.clone_dir(source, at(dir, "both"));
-    let graft = changer
-        .fs
-        .lookup(at(dir, "replaced"))
-        .expect("it is there")
-        .ino;
-    let removed = changer
-        .fs
-        .remove_tree(&SUPER, at(dir, "replaced"), Some(graft));
-    removed.expect("it is there");
+    changer.remove_clone((dir, "replaced"));
     changer.clone_dir(source, at(dir, "replaced"));
-    let of = |view| DirAt {
-        view,
-        dir,
-        pin: None,
-    };
+    let found = changer.between_views(dir, 0, clone.number);
+    assert_eq!(found, "-both +both -replaced +replaced moved>sub/there");
+}
+
+/// A source with a clone in it, and one in that, of which a clone is made.
+#[test]
+fn what_changed_in_clones_in_two_views_is_told() {
+    let mut changer = Changer::new(17);
+    let dir = changer.make_dir(ROOT, "dir");
+    let (apart, deep) = (
+        changer.make_dir(ROOT, "apart"),
+        changer.make_dir(ROOT, "deep"),
+    );
+    for name in ["written", "renamed", "removed"] {
+        changer.make_file(apart, name);
+    }
+    changer.clone_dir(deep, at(apart, "deep"));
+    changer.clone_dir(apart, at(dir, "inner"));
+    changer.keep();
+    let clone = changer.clone_dir(dir, at(ROOT, "clone"));
+    assert_eq!(changer.between_views(dir, 0, clone.number), "");
+    changer.clock.set(2_000);
+    let inner = changer.clone_in(clone.number, dir, "inner");
+    let innermost = changer.within(inner, |inner| {
+        let top = inner.top;
+        let file = inner.fs.lookup(at(top, "written")).expect("it is there");
+        inner.write(file.ino, b"written");
+        inner
+            .fs
+            .unlink(&SUPER, at(top, "removed"))
+            .expect("it goes");
+        inner.rename((top, "renamed"), (top, "moved"));
+        inner.clone_in(inner.fs.view_number(), top, "deep")
+    });
+    changer.within(innermost, |deep| deep.make_file(deep.top, "made"));
+    let text_of = |old, new| changer.between_views(dir, old, new);
+    let forth = "+inner/deep/made inner/renamed>inner/moved -inner/removed Minner/written";
+    assert_eq!(text_of(0, clone.number), forth);
+    let back = "-inner/deep/made +inner/removed inner/moved>inner/renamed Minner/written";
+    assert_eq!(text_of(clone.number, 0), back);
+    // The snapshot was created before the clone was made.
+    let at = |view, pin| DirAt { view, dir, pin };
     let asked = Asked {
         names_min: 0,
-        ..Asked::new(of(0), of(clone.number), None)
+        ..Asked::new(
+            at(0, Some(changer.moments[0].0)),
+            at(clone.number, None),
+            None,
+        )
     };
     let found = changer.fs.comparer().differences(&asked);
-    let found = text(&found.expect("it is read"));
-    assert_eq!(found, "-both +both -moved +sub/there");
+    assert_eq!(text(&found.expect("it is read")), forth);
+}
+
+/// Another clone of the same name is another one, also of the same source.
+#[test]
+fn a_clone_that_was_replaced_since_a_snapshot_went_and_came() {
+    let mut changer = Changer::new(18);
+    let dir = changer.make_dir(ROOT, "dir");
+    let source = changer.make_dir(ROOT, "source");
+    changer.make_file(source, "x");
+    changer.clone_dir(source, at(dir, "inner"));
+    changer.keep();
+    changer.remove_clone((dir, "inner"));
+    changer.clone_dir(source, at(dir, "inner"));
+    let from = changer.moments[0].0;
+    assert_eq!(text(&changer.by_rows(dir, from, None)), "-inner +inner");
+    let paths = changer.touched(dir, from, None);
+    assert_eq!((paths.old.len(), paths.new.len()), (2, 2), "all of both");
+    changer.compare(0, None);
 }

@@ -54,6 +54,15 @@ fn names_in(fs: &FileSystem, dir: Ino) -> Vec<String> {
 impl Listing {
     /// Reads a directory of one file system. Clones that lie in it are left out.
     pub(super) fn read(fs: &FileSystem, root: Ino) -> Self {
+        Self::read_one(fs, root, false)
+    }
+
+    /// Reads a directory of one file system, with the names of clones that lie in it.
+    pub(super) fn read_with_grafts(fs: &FileSystem, root: Ino) -> Self {
+        Self::read_one(fs, root, true)
+    }
+
+    fn read_one(fs: &FileSystem, root: Ino, with_grafts: bool) -> Self {
         let mut listing = Self {
             root,
             top: String::new(),
@@ -66,10 +75,13 @@ impl Listing {
         while let Some(dir) = waiting.pop() {
             for name in names_in(fs, dir) {
                 let attr = fs.lookup(at(dir, &name)).expect("it is listed");
-                if attr.kind == FileKind::Directory {
-                    if fs.clone_at(attr.ino).is_some() {
-                        continue;
+                if fs.clone_at(attr.ino).is_some() {
+                    if with_grafts {
+                        listing.names.insert((dir, name), attr.ino);
                     }
+                    continue;
+                }
+                if attr.kind == FileKind::Directory {
                     waiting.push(attr.ino);
                 }
                 listing.names.insert((dir, name), attr.ino);
@@ -82,13 +94,18 @@ impl Listing {
     /// Reads all from the root of mainline, through clones. An inode of a clone has the clone's
     /// number above [`VIEW_INO_BITS`].
     pub(super) fn read_views(mainline: &FileSystem) -> Self {
+        Self::read_through(mainline, (0, Ino::ROOT))
+    }
+
+    /// Reads all from a directory of a view on, in the same way.
+    pub(super) fn read_through(fs: &FileSystem, (view, root): (u64, Ino)) -> Self {
         let mut listing = Self {
-            root: Ino::ROOT,
+            root: Ino(view << VIEW_INO_BITS | root.0),
             top: String::new(),
             names: BTreeMap::new(),
             nodes: BTreeMap::new(),
         };
-        listing.read_view(mainline, (0, Ino::ROOT));
+        listing.read_view(fs, (view, root));
         listing
     }
 
@@ -153,12 +170,8 @@ impl Listing {
         self
     }
 
-    /// Gives other numbers to all inodes but some.
-    pub(super) fn renumbered(&self, but: &BTreeSet<Ino>) -> Self {
-        let number = |ino: Ino| match but.contains(&ino) {
-            true => ino,
-            false => Ino(ino.0 | 1 << VIEW_INO_BITS),
-        };
+    /// Gives other numbers to inodes.
+    pub(super) fn renumbered(&self, number: impl Fn(Ino) -> Ino) -> Self {
         let names = self.names.iter();
         let names = names.map(|((dir, name), ino)| ((number(*dir), name.clone()), number(*ino)));
         let node = |(ino, node): (&Ino, &Node)| {

@@ -29,7 +29,8 @@ pub(super) struct Overwritten {
 impl Overwritten {
     /// Notes that the row of an inode is put where it stays. Reports whether it was an orphan.
     pub(super) fn settle(&mut self, ino: Ino) -> bool {
-        self.settled.insert(ino);
+        let is_first = self.settled.insert(ino);
+        debug_assert!(is_first, "the row of an inode is put once");
         self.orphans.remove(&ino)
     }
 }

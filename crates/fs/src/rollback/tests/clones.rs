@@ -1,7 +1,7 @@
 //! Clones lie in the directory.
 
-use super::{ROOT, SUPER, Tester, grow, tester};
-use crate::{Caller, CloneInfo, CloneSource, DirName, FsError, WriteOptions};
+use super::{NEW, ROOT, SUPER, Tester, grow, tester};
+use crate::{Caller, CloneInfo, CloneSource, DirName, FsError, RenameMode, WriteOptions};
 use stitch_base::Ino;
 
 impl Tester {
@@ -159,4 +159,36 @@ fn a_user_removes_no_clone_of_another_one() {
     tester.fs.roll_back("mon", dir, None).expect("root may");
     assert_eq!(tester.fs.clones(), []);
     tester.check();
+}
+
+/// Behind a clone no walk and no rollback would find it.
+#[test]
+fn no_name_is_put_behind_one_in_the_file_system_that_has_it() {
+    let tester = tester();
+    let dir = grow(&tester);
+    tester
+        .fs
+        .snapshots()
+        .create(dir, "mon")
+        .expect("it is created");
+    let source = tester.dir(dir, "source");
+    let clone = tester.clone(source, (dir, "clone"), 0);
+    let behind = |name| DirName::new(clone.graft, name);
+    let small = DirName::new(dir, b"small");
+    let ino = tester.fs.lookup(small).expect("it is there").ino;
+    let (fs, replace) = (&tester.fs, RenameMode::Replace);
+    fs.lookup(DirName::new(dir, b"clone")).expect("it is there");
+    let tried = [
+        fs.rename(&SUPER, small, behind(b"moved"), replace),
+        fs.link(&SUPER, ino, behind(b"linked")).map(drop),
+        fs.create(&SUPER, behind(b"new"), &NEW).map(drop),
+        fs.make_dir(&SUPER, behind(b"dir"), &NEW).map(drop),
+    ];
+    fs.forget(ino, 1);
+    fs.forget(clone.graft, 1);
+    fs.roll_back("mon", dir, None).expect("it is rolled back");
+    tester.check();
+    for tried in tried {
+        assert!(matches!(tried, Err(FsError::Invalid(_))), "{tried:?}");
+    }
 }

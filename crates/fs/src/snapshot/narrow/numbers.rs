@@ -49,9 +49,25 @@ impl NumberRanges {
             end = after_end;
         }
         self.ranges.insert(first, end);
+        self.check_around(first, end);
         if self.ranges.len() > KEPT_MAX {
             self.join_to(KEPT_MAX / 2);
         }
+    }
+
+    /// Checks that a range does not touch its neighbours.
+    fn check_around(&self, first: u64, end: u64) {
+        debug_assert!(first < end, "a range is not empty");
+        let before = self.ranges.range(..first).next_back();
+        debug_assert!(
+            before.is_none_or(|(_, before_end)| *before_end < first),
+            "ranges are joined"
+        );
+        let after = self.ranges.range(first + 1..).next();
+        debug_assert!(
+            after.is_none_or(|(after, _)| end < *after),
+            "ranges are joined"
+        );
     }
 
     /// Joins ranges over the smallest gaps, until there are so many at most.

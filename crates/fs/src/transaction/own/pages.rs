@@ -86,6 +86,7 @@ impl BranchTrees {
         let end = after(last);
         let range = KeyRange::new(first, &end);
         let mut scan = self.engine.scan(tree, range, Direction::Forward, at)?;
+        debug_assert!(page.is_sorted(), "one scan meets all of them");
         let mut keys = page.iter().peekable();
         for _ in 0..page.len() * ROWS_PER_KEY {
             let Some((key, value)) = scan.next()? else {
@@ -116,6 +117,7 @@ impl BranchTrees {
         let mut changed = HashSet::new();
         loop {
             let page: Vec<&[u8]> = keys.by_ref().take(KEYS_PER_LIST).collect();
+            debug_assert!(page.is_sorted(), "they are in order");
             let (Some(first), Some(last)) = (page.first(), page.last()) else {
                 return Ok(changed);
             };
@@ -179,6 +181,7 @@ impl BranchTrees {
         since: &Snapshot,
         changed: &mut HashSet<&'k [u8]>,
     ) -> FsResult<()> {
+        debug_assert!(keys.is_sorted(), "they are in order");
         let mut guards = Guards::since(since);
         for key in keys {
             guards.key(branch.parent, key);

@@ -80,7 +80,27 @@ impl Reads {
         });
         let mut entries: Vec<ReadEntry> = names.chain(groups).collect();
         entries.sort_unstable();
+        debug_assert!(
+            entries.is_sorted_by(|one, next| (one.number, one.hash, one.shift)
+                != (next.number, next.hash, next.shift)),
+            "each is noted once"
+        );
         entries
+    }
+
+    /// Checks the bounds, and that names are counted.
+    fn check(&self) {
+        debug_assert!(self.names.len() <= NAMES_MAX, "names have a bound");
+        debug_assert!(self.groups.len() <= GROUPS_MAX, "groups have a bound");
+        debug_assert!(
+            self.counts.len() <= self.names.len(),
+            "each directory has a name"
+        );
+        debug_assert_eq!(
+            self.counts.is_empty(),
+            self.names.is_empty(),
+            "each name is counted"
+        );
     }
 
     const fn group(&self, ino: Ino) -> u64 {
@@ -99,6 +119,7 @@ impl Reads {
         while self.groups.len() > GROUPS_MAX {
             self.double_groups();
         }
+        self.check();
         is_new
     }
 
@@ -120,6 +141,7 @@ impl Reads {
         } else if self.names.len() > NAMES_MAX {
             self.fold_names(|_| true);
         }
+        self.check();
         is_new
     }
 
@@ -136,14 +158,19 @@ impl Reads {
         for (dir, what) in folded {
             self.note_inode(Ino(dir), what);
         }
-        debug_assert!(self.names.len() <= NAMES_MAX, "what was folded is gone");
+        debug_assert!(
+            self.counts.len() <= self.names.len(),
+            "what was folded is gone"
+        );
     }
 
     fn double_groups(&mut self) {
         debug_assert!(self.shift < SHIFT_MAX, "one group is not too many");
         self.shift += 1;
+        let count = self.groups.len();
         for (number, what) in std::mem::take(&mut self.groups) {
             *self.groups.entry(number >> 1).or_default() |= what;
+            debug_assert!(self.groups.len() <= count, "groups are joined");
         }
     }
 }

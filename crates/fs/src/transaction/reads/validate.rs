@@ -199,7 +199,10 @@ impl<'t> Validation<'t> {
                 }
             }
             match keys.last() {
-                Some(last) if !is_all => from = [last, &[0][..]].concat(),
+                Some(last) if !is_all => {
+                    debug_assert!(*last >= from, "each list goes on");
+                    from = [last, &[0][..]].concat();
+                }
                 _ => return Ok(()),
             }
         }

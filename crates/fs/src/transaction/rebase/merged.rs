@@ -60,6 +60,10 @@ impl<'a> MergedRows<'a> {
 
     /// Deletes a row, if there is one.
     pub(super) fn delete_existing(&mut self, tree: Tree, key: &[u8]) -> FsResult<()> {
+        debug_assert!(
+            matches!(tree, Tree::Meta | Tree::Sys),
+            "others are put by their keys"
+        );
         if self.before(tree, key)?.is_some() {
             let rows = match tree {
                 Tree::Meta => &mut self.meta,

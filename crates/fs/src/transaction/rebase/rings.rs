@@ -122,6 +122,7 @@ fn moved_in(
     winners: &Winners,
     ring: &BTreeSet<Ino>,
 ) -> FsResult<BTreeSet<Ino>> {
+    debug_assert!(!ring.is_empty(), "a ring has a directory");
     let mut moved = BTreeSet::new();
     for name in &sides.names {
         let is_new = |ino| name.base_head.is_none_or(|head| head.ino != ino);

@@ -243,6 +243,7 @@ impl<'a> Trial<'a> {
         let Some(place) = sides.place_in_ours(ino)? else {
             return Ok(());
         };
+        debug_assert_eq!(place.head.ino, ino, "the row of the inode");
         if !rows.meta.contains_key(&place.key) {
             let row = self.trees.ours(Tree::Meta, &place.key)?;
             rows.meta.insert(place.key.clone(), row);

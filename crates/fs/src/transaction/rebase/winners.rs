@@ -186,6 +186,14 @@ impl Winners {
         self.complete_theirs(sides)?;
         self.complete_ours(sides)?;
         self.cleared.retain(|_, ino| !self.ours.contains(ino));
+        debug_assert!(
+            self.gone.is_subset(&self.ours),
+            "what is gone is gone in the transaction"
+        );
+        debug_assert!(
+            self.whole.is_subset(&self.theirs),
+            "what comes back is mainline's"
+        );
         match self.ours.is_disjoint(&self.theirs) {
             true => Ok(()),
             false => Err(FsError::Unresolvable(

@@ -124,6 +124,7 @@ impl BranchRecords {
                 let mut guards = Guards::since(since);
                 page.iter().for_each(|key| guards.key(tree.parent, key));
                 let found = self.engine.changed_keys(&guards, page.len())?;
+                debug_assert!(found.len() <= page.len(), "no more than was asked for");
                 changed.extend(found.into_iter().map(|found| (index, found.key)));
             }
             for ranges in tree.ranges.chunks(PAGE) {
@@ -216,6 +217,11 @@ impl RecordPlan {
         if records.is_empty() {
             records = self.conflicts.clone();
         }
+        debug_assert_eq!(
+            records.is_empty(),
+            self.conflicts.is_empty(),
+            "a conflict is listed"
+        );
         records.into_iter().map(Conflict::of_record).collect()
     }
 

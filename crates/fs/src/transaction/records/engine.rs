@@ -76,6 +76,10 @@ impl TransactionRecords {
                 trees.insert(parent.id, tree);
             }
         }
+        debug_assert!(
+            trees.iter().all(|(tree, branch)| *tree != branch.own),
+            "a branch is another tree"
+        );
         Ok(Self {
             engine: Arc::clone(engine),
             number,
@@ -161,6 +165,8 @@ impl TransactionRecords {
                 Guarded::Written(branch) => list.written(tree, self.own(branch)?),
             }
         }
+        let count = own.as_ref().map_or(0, Guards::count);
+        debug_assert_eq!(count, guards.count(), "each guard has one in the branches");
         Ok(own)
     }
 

@@ -52,6 +52,21 @@ pub(super) struct Known<B> {
     pub(super) is_mapped: bool,
 }
 
+impl<B> Known<B> {
+    /// The mode is that of open files and of mappings, and goes with the last of them.
+    fn check(&self) {
+        let is_unset = matches!(self.mode, OpenMode::Unset);
+        debug_assert_eq!(
+            is_unset,
+            self.count == 0 && !self.is_mapped,
+            "open files have a mode"
+        );
+        let is_lent = matches!(self.mode, OpenMode::Lent(_));
+        debug_assert!(self.is_lent || !is_lent, "the file system has lent it");
+        debug_assert!(is_lent || !self.is_mapped, "mappings are of the plain file");
+    }
+}
+
 /// All of them. `B` is a registered file.
 #[derive(Debug)]
 pub(super) struct Table<B>(HashMap<Ino, Known<B>>);
@@ -92,6 +107,7 @@ impl<B> Table<B> {
         let may_map = access == Access::Map && matches!(known.mode, OpenMode::Lent(_));
         let is_newly_mapped = may_map && !known.is_mapped;
         known.is_mapped |= may_map;
+        known.check();
         (&known.mode, is_newly_mapped, lent)
     }
 
@@ -100,10 +116,15 @@ impl<B> Table<B> {
         let known = self.0.get_mut(&ino)?;
         debug_assert!(known.count > 0, "what is closed was open");
         known.count = known.count.saturating_sub(1);
+        if known.count > 0 {
+            known.check();
+        }
+
         if known.count > 0 || known.is_mapped {
             return None;
         }
         let mode = std::mem::replace(&mut known.mode, OpenMode::Unset);
+        known.check();
         if !known.is_lent {
             self.0.remove(&ino);
         }

@@ -125,6 +125,10 @@ impl Views {
                 self.difference_lists.begin(owner, by_side(paths))
             }
             DifferenceRequest::Parts(from) => return self.tell_parts(dir, from, out),
+            DifferenceRequest::Pairs(old, from) => {
+                let pairs = self.compare((Ino(old), dir), owner, FileSystem::clone_pairs)?;
+                return tell_pairs(&pairs, from, out);
+            }
             DifferenceRequest::Show => {
                 if let Some(user) = owner {
                     self.difference_lists.show(user, dir);
@@ -214,6 +218,20 @@ impl Views {
         }
         put_framed(&reply.0, out).map(|()| 0)
     }
+}
+
+/// Tells the pairs from an index on, as many as fit.
+fn tell_pairs(pairs: &[(u64, u64)], from: usize, out: &mut Sink<'_>) -> Answer<i32> {
+    let mut reply = ReplyWords::default();
+    let fits = reply.add(&[pairs.len().to_string().as_bytes()]);
+    debug_assert!(fits, "one short word");
+    for (old, new) in pairs.iter().skip(from) {
+        let words = [*old, *new].map(|number| base_of(number).to_string());
+        if !reply.add(&words.each_ref().map(String::as_bytes)) {
+            break;
+        }
+    }
+    put_framed(&reply.0, out).map(|()| 0)
 }
 
 /// What the numbers of a clone have in a mount beside the inode's.

@@ -163,11 +163,17 @@ impl OpenClones {
 
     /// Opens a clone, unless another request has done so meanwhile.
     fn open(&self, slot: Slot, number: u64) -> FsResult<Arc<OpenClone>> {
+        debug_assert_eq!(
+            slot,
+            Slot::of_clone(number),
+            "a clone has the slot of its number"
+        );
         let _one_at_a_time = self.opening.lock();
         if let Some(open) = self.find(slot) {
             return Ok(open);
         }
         let view = self.mainline.open_clone(number)?;
+        debug_assert_eq!(view.info().number, number, "the clone that was asked for");
         let served = self.server.serve(Arc::clone(view.fs()), slot);
         let graft = Mutex::default();
         let opened = Arc::new(OpenClone {

@@ -175,6 +175,7 @@ impl OpenSnapshots {
     /// Opens a snapshot, unless another request has done so meanwhile; `None` if what has its slot
     /// is another one.
     fn open(&self, slot: Slot, id: PinId) -> FsResult<Option<Arc<Past>>> {
+        debug_assert_eq!(slot, Slot::of(id), "a snapshot has the slot of its number");
         let mut view = self.fs.history().open_pinned(id)?;
         view.readers_keep_contents();
         let past = Arc::new(Past {
@@ -277,6 +278,7 @@ impl OpenSnapshots {
             return Vec::new();
         };
         let mut open = self.open.lock();
+        debug_assert!(pinned.is_sorted(), "it is searched by halves");
         let is_gone = |past: &Past| pinned.binary_search(&past.view.info().id).is_err();
         let slots: Vec<Slot> = open
             .iter()

@@ -70,7 +70,14 @@ fn in_mount(base: u64, notices: Notices) -> Notices {
     if base == 0 {
         return notices;
     }
-    let number = |ino: Ino| Ino(ino.0 | base);
+    let number = |ino: Ino| {
+        debug_assert_eq!(
+            ino.0 & base,
+            0,
+            "numbers of a file system are below those of views"
+        );
+        Ino(ino.0 | base)
+    };
     let names = notices.names.into_iter();
     Notices {
         names: names.map(|(dir, name)| (number(dir), name)).collect(),

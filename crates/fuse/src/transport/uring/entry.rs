@@ -107,8 +107,22 @@ impl RingEntry {
     /// Returns address and length of the buffers for the kernel.
     pub(super) fn buffers(&mut self) -> [(*mut u8, usize); 2] {
         let head = (self.head.as_mut_ptr(), HEAD_SIZE);
+        self.check();
         let payload = &mut self.bytes[self.body_at..][..self.payload_max];
         [head, (payload.as_mut_ptr(), payload.len())]
+    }
+
+    /// The kernel writes to the place that it knows.
+    fn check(&self) {
+        debug_assert_eq!(self.bytes.as_ptr().addr(), self.place, "it is not moved");
+        debug_assert!(
+            (self.place + self.body_at).is_multiple_of(PAGE_SIZE),
+            "on a page"
+        );
+        debug_assert!(
+            self.body_at + self.payload_max <= self.bytes.len(),
+            "it has room"
+        );
     }
 
     /// Reports whether the kernel has put a request here.
@@ -132,6 +146,11 @@ impl RingEntry {
         } else {
             self.serve_beside(&arrival, dispatcher, sender)
         };
+        self.check();
+        debug_assert!(
+            answer.body_len <= self.payload_max,
+            "the kernel takes no more"
+        );
         let body_len = u32::try_from(answer.body_len).expect("it fits the payload");
         let head = self.head.as_mut_slice().try_into().expect("its size");
         put_answer(head, &answer.header, arrival.commit_id, body_len);

@@ -62,6 +62,15 @@ impl Plan {
         ))
     }
 
+    fn check(&self) {
+        debug_assert!(!self.queues.is_empty(), "a machine has a processor");
+        debug_assert!(
+            self.queues.iter().all(|queue| queue.entries > 0),
+            "the kernel waits for each"
+        );
+        debug_assert!(self.pages >= PAGES_MIN, "attributes and listings fit");
+    }
+
     fn new(queue_count: usize, online: &[usize], max_pages: u16) -> Self {
         let there = online.len().max(1);
         let mut pages = max_pages.max(PAGES_MIN);
@@ -79,10 +88,12 @@ impl Plan {
                 entries: if cpu.is_some() { entries } else { 1 },
             }
         };
-        Self {
+        let plan = Self {
             queues: (0..queue_count).map(queue).collect(),
             pages,
-        }
+        };
+        plan.check();
+        plan
     }
 
     /// Returns the number of entries of all queues.

@@ -137,6 +137,10 @@ impl Registered {
     /// Queues a command that commits the reply to request `commit_id`. It is sent by the next
     /// [`Self::wait`] or [`Self::submit`].
     pub(super) fn commit(&mut self, commit_id: u64) {
+        debug_assert!(
+            !self.has_request,
+            "a request is taken before it is answered"
+        );
         let command = opcode::UringCmd80::new(types::Fixed(0), COMMIT_AND_FETCH)
             .cmd(encode_command(self.queue, commit_id))
             .build();

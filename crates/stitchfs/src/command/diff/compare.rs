@@ -78,10 +78,6 @@ pub(super) fn compare(old: &Listing, new: &Listing, created: i64) -> Result<Vec<
             None => changes.push(Change::Added(to)),
         }
     }
-    let clones = new.clones.difference(&old.clones);
-    changes.extend(clones.map(|name| Change::Added(new.path(name))));
-    let clones = old.clones.difference(&new.clones);
-    changes.extend(clones.map(|name| Change::Removed(old.path(name))));
     let removed = gone.values().flatten();
     changes.extend(removed.map(|name| Change::Removed(old.path(name))));
     changes.extend(modified(old, new, created)?);
@@ -242,6 +238,27 @@ mod tests {
         assert_eq!(compare(&old, &new, i64::MAX).unwrap(), [removed, added]);
     }
 
+    /// A clone, and its copy in another clone, have both made something of the number 4.
+    #[test]
+    fn inodes_that_were_made_apart_in_inner_clones_are_others() {
+        let (clone, mut sides) = (1 << 63 | 9 << 44, [before(), before()]);
+        for (side, second) in sides.iter_mut().zip([1, 2]) {
+            let born = std::time::UNIX_EPOCH + std::time::Duration::from_secs(second);
+            let mut made = node(false, 0);
+            made.born = Some(born);
+            side.insert(named(2, "clone"), node(true, 0), clone | 2);
+            side.insert(named(clone | 2, "x"), made, clone | 4);
+        }
+        let [old, mut new] = sides;
+        new.set_apart(&old);
+        let path = PathBuf::from("d/clone/x");
+        let changes = compare(&old, &new, i64::MAX).unwrap();
+        assert_eq!(
+            changes,
+            [Change::Removed(path.clone()), Change::Added(path)]
+        );
+    }
+
     #[test]
     fn what_is_in_a_clone_is_compared_if_both_sides_have_it() {
         let clone = 9 << 44;
@@ -322,15 +339,15 @@ mod tests {
     }
 
     #[test]
-    fn a_clone_is_a_name_and_nothing_else() {
+    fn a_clone_of_one_side_is_a_name_and_nothing_else() {
         let (mut old, mut new) = (before(), before());
-        new.clones.insert(named(2, "clone"));
-        let changes = compare(&old, &new, i64::MAX).unwrap();
-        assert_eq!(changes, [Change::Added(PathBuf::from("d/clone"))]);
-        old.clones.insert(named(2, "clone"));
-        assert_eq!(compare(&old, &new, i64::MAX).unwrap(), []);
-        new.clones.clear();
-        let changes = compare(&old, &new, i64::MAX).unwrap();
-        assert_eq!(changes, [Change::Removed(PathBuf::from("d/clone"))]);
+        new.insert(named(2, "clone"), node(true, 0), 9 << 44 | 2);
+        let added = Change::Added(PathBuf::from("d/clone"));
+        let told = compare(&old, &new, i64::MAX).unwrap();
+        assert_eq!(told, std::slice::from_ref(&added));
+        // Another clone has the name.
+        old.insert(named(2, "clone"), node(true, 0), 8 << 44 | 2);
+        let removed = Change::Removed(PathBuf::from("d/clone"));
+        assert_eq!(compare(&old, &new, i64::MAX).unwrap(), [removed, added]);
     }
 }

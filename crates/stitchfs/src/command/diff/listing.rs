@@ -1,6 +1,6 @@
 //! A directory as `diff` sees it: names, and what stands for them.
 
-use super::super::numbers::INO_MASK;
+use super::super::numbers::{DirNumbers, INO_MASK};
 use anyhow::{Context, Result};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
@@ -8,19 +8,10 @@ use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
-use stitch_send::InodeNumbers;
 
-/// Stands for inodes that one side alone has, although the other has their number.
-const OWN: u64 = 1 << 63;
-
-/// What is done with clones that lie in a directory.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum InnerClones<'v> {
-    /// They are names and nothing else.
-    Named,
-    /// They are walked through: all, or those in which the other side has anything.
-    Entered(Option<&'v BTreeSet<u64>>),
-}
+/// Stands for inodes that one side alone has, although the other has their number. No number of
+/// mainline or of a clone has this bit.
+const OWN: u64 = 1 << 62;
 
 /// A name in a directory that has this inode number.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -75,18 +66,17 @@ pub(super) struct Listing {
     pub(super) nodes: HashMap<u64, Node>,
     /// The name of each directory but the root.
     pub(super) dirs: HashMap<u64, Name>,
-    /// Names of clones, where those are names and nothing else.
-    pub(super) clones: BTreeSet<Name>,
     /// Bits that stand for the views that were walked through, 0 for that of the root.
     pub(super) views: BTreeSet<u64>,
 }
 
 impl Listing {
-    /// Reads a directory with all below it, but not what is mounted in it.
+    /// Reads a directory with all below it, but not what is mounted in it. Of clones that lie there
+    /// it reads all, or those for which one of `inner` stands.
     pub(super) fn read(
         place: &Path,
-        numbers: &InodeNumbers,
-        inner: InnerClones<'_>,
+        numbers: &DirNumbers,
+        inner: Option<&BTreeSet<u64>>,
     ) -> Result<Self> {
         let shown = || place.display().to_string();
         let root = place.symlink_metadata().with_context(shown)?;
@@ -132,17 +122,11 @@ impl Listing {
         &mut self,
         name: Name,
         (ino, metadata): (u64, &Metadata),
-        inner: InnerClones<'_>,
+        inner: Option<&BTreeSet<u64>>,
     ) -> bool {
         let view = ino & !INO_MASK;
-        let is_entered = match inner {
-            _ if view == name.dir & !INO_MASK => true,
-            InnerClones::Named => {
-                self.clones.insert(name);
-                return false;
-            }
-            InnerClones::Entered(views) => views.is_none_or(|views| views.contains(&view)),
-        };
+        let is_here = view == name.dir & !INO_MASK;
+        let is_entered = is_here || inner.is_none_or(|views| views.contains(&view));
         self.insert(name, Node::of(metadata), ino);
         if is_entered {
             self.views.insert(view);
@@ -184,7 +168,6 @@ impl Listing {
             .iter()
             .map(|(ino, of)| (number(*ino), name(of)))
             .collect();
-        self.clones = self.clones.iter().map(name).collect();
         let nodes = std::mem::take(&mut self.nodes);
         self.nodes = nodes
             .into_iter()

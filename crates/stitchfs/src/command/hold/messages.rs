@@ -41,7 +41,12 @@ impl Order {
             Self::About(about) => json!({ "do": "about", "about": about }),
         };
         message["protocol"] = json!(PROTOCOL);
-        message.to_string().into_bytes()
+        let bytes = message.to_string().into_bytes();
+        debug_assert!(
+            Self::decode(&bytes).is_ok_and(|read| read == *self),
+            "the daemon reads the same"
+        );
+        bytes
     }
 
     pub(super) fn decode(bytes: &[u8]) -> Result<Self> {
@@ -84,7 +89,12 @@ impl Report {
             }
         };
         message["protocol"] = json!(PROTOCOL);
-        message.to_string().into_bytes()
+        let bytes = message.to_string().into_bytes();
+        debug_assert!(
+            Self::decode(&bytes).is_ok_and(|read| read == *self),
+            "the holder reads the same"
+        );
+        bytes
     }
 
     pub(super) fn decode(bytes: &[u8]) -> Result<Self> {
@@ -125,7 +135,7 @@ impl State {
     pub(super) fn encode(&self) -> Value {
         let kept = &self.kept;
         let negotiated = &kept.negotiated;
-        json!({
+        let state = json!({
             "mount_point": bytes_of(&kept.path),
             "device": kept.device.map(|(major, minor)| [major, minor]),
             "store": bytes_of(&self.store),
@@ -135,7 +145,12 @@ impl State {
             "offered": negotiated.offered.0,
             "max_write": negotiated.max_write,
             "max_readahead": negotiated.max_readahead,
-        })
+        });
+        debug_assert!(
+            Self::decode(&state).is_ok_and(|read| read == *self),
+            "the next daemon reads the same"
+        );
+        state
     }
 
     pub(super) fn decode(value: &Value) -> Result<Self> {

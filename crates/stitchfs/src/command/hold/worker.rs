@@ -3,7 +3,7 @@
 use super::messages::{Order, Report, State};
 use crate::command::daemon;
 use crate::command::log;
-use crate::command::mount::{Args, Ending, Prepared, catch_signals, end_by_signals};
+use crate::command::mount::{Ending, MountArgs, Prepared, catch_signals, end_by_signals};
 use crate::command::{startup, utab};
 use anyhow::{Context, Result, bail};
 use rustix::io::fcntl_dupfd_cloexec;
@@ -22,7 +22,7 @@ use stitch_fuse::transport::gate::Gate;
 use stitchfs::{Host, Keeper, KeeperNote};
 
 /// Serves until the mount is unmounted, or goes to another daemon.
-pub(in crate::command) fn run(args: &Args) -> Result<u8> {
+pub(in crate::command) fn run(args: &MountArgs) -> Result<u8> {
     // It was started by a descriptor, whose number would show as its name.
     let _ = rustix::thread::set_name(c"stitchfs");
     let link = Arc::new(link()?);
@@ -49,7 +49,7 @@ fn link() -> Result<Link> {
     Ok(Link::new(input))
 }
 
-fn begin(args: &Args, link: &Arc<Link>, about: Value) -> Result<()> {
+fn begin(args: &MountArgs, link: &Arc<Link>, about: Value) -> Result<()> {
     let in_background = !args.foreground();
     log::subscribe(args.log_target(in_background))?;
     let Prepared {
@@ -75,7 +75,7 @@ fn begin(args: &Args, link: &Arc<Link>, about: Value) -> Result<()> {
 }
 
 fn take_over(
-    args: &Args,
+    args: &MountArgs,
     link: &Arc<Link>,
     state: State,
     descriptors: Vec<OwnedFd>,
@@ -89,7 +89,7 @@ fn take_over(
     serve(host, signals, link, args)
 }
 
-fn serve(host: Host, signals: Signals, link: &Arc<Link>, args: &Args) -> Result<()> {
+fn serve(host: Host, signals: Signals, link: &Arc<Link>, args: &MountArgs) -> Result<()> {
     let in_background = !args.foreground();
     let note = host.keeper_note();
     let ending = Ending {

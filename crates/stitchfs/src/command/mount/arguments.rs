@@ -84,7 +84,7 @@ In /etc/fstab, with mount.stitchfs in the path of mount(8):
 /// Mount a store; returns when the mount answers
 #[derive(Debug, Parser)]
 #[command(after_help = AFTER)]
-pub(in crate::command) struct Args {
+pub(in crate::command) struct MountArgs {
     /// Make the store first if it does not exist, with this size
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(super) create: Option<u64>,
@@ -122,7 +122,7 @@ pub(in crate::command) struct Args {
 /// Mount a StitchFS store, as mount(8) asks for it
 #[derive(Debug, Parser)]
 #[command(name = "mount.stitchfs", version, after_help = AFTER, max_term_width = HELP_COLUMNS)]
-pub(in crate::command) struct HelperArgs {
+pub(in crate::command) struct MountHelperArgs {
     /// File, directory, block device, LABEL=NAME or UUID=NUMBER
     #[arg(value_name = "STORE")]
     store: PathBuf,
@@ -164,8 +164,8 @@ fn option_list(text: &str) -> Result<OptionList, String> {
     options::parse(text).map(OptionList)
 }
 
-impl From<HelperArgs> for Args {
-    fn from(helper: HelperArgs) -> Self {
+impl From<MountHelperArgs> for MountArgs {
+    fn from(helper: MountHelperArgs) -> Self {
         Self {
             create: None,
             memory: None,

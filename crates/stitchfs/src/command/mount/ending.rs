@@ -72,7 +72,8 @@ impl Ending {
                 let users = self.users(|device| Users::inside(&path, device));
                 let path = path.display();
                 self.say(&format!(
-                    "{path}: is busy: {users}; writes are kept, and its users get errors from now on"
+                    "{path}: is busy: {users}; writes are kept, and its users get errors from now \
+                     on"
                 ));
                 self.stopper.stop()
             }

@@ -1,6 +1,6 @@
 //! The store of a mount: made if it is missing, and opened.
 
-use super::{Args, keys};
+use super::{MountArgs, keys};
 use crate::command::options::{AccessTimes, MountWords};
 use crate::command::{busy, live, output};
 use anyhow::Result;
@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(50);
 
 /// Makes the store if it is missing and `--create` was given. Reports whether it did.
-pub(super) fn create_if_missing(args: &Args, words: &MountWords) -> Result<bool> {
+pub(super) fn create_if_missing(args: &MountArgs, words: &MountWords) -> Result<bool> {
     let Some(len_bytes) = args.create else {
         return Ok(false);
     };
@@ -50,12 +50,12 @@ pub(super) fn create_if_missing(args: &Args, words: &MountWords) -> Result<bool>
 }
 
 /// Opens the store; an error says what can be done.
-pub(super) fn open(args: &Args, words: &MountWords) -> Result<Store> {
+pub(super) fn open(args: &MountArgs, words: &MountWords) -> Result<Store> {
     let options = store_options(args, words);
     open_patiently(&args.store, &options).map_err(|error| explain(&args.store, error))
 }
 
-fn store_options(args: &Args, words: &MountWords) -> StoreOptions {
+fn store_options(args: &MountArgs, words: &MountWords) -> StoreOptions {
     let memory = args.memory.or(words.memory_bytes);
     let memory_bytes = memory.unwrap_or_else(memory::default_budget);
     StoreOptions {
@@ -138,7 +138,7 @@ fn explain(store: &Path, error: StoreError) -> anyhow::Error {
     error.into()
 }
 
-impl Args {
+impl MountArgs {
     /// Opens the store of a mount whose daemon has ended, perhaps a moment ago.
     pub(in crate::command) fn open_again(&self, path: &Path) -> Result<Store> {
         let options = store_options(self, &self.words());

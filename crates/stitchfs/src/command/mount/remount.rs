@@ -6,13 +6,13 @@
 //! whose operations are to be durable at once (`sync`, `dirsync`) from now on.
 
 use super::rights::{Rights, mount_options};
-use super::{Args, MountWords};
+use super::{MountArgs, MountWords};
 use crate::command::live;
 use anyhow::{Result, ensure};
 use std::path::Path;
 use stitch_fuse::mount;
 
-pub(super) fn run(args: &Args, words: &MountWords) -> Result<()> {
+pub(super) fn run(args: &MountArgs, words: &MountWords) -> Result<()> {
     let options = mount_options(words, Rights::of(words)?, &args.store);
     check(&args.mount_point, words)?;
     Ok(mount::remount(&args.mount_point, &options)?)
@@ -38,8 +38,8 @@ fn check(mount_point: &Path, words: &MountWords) -> Result<()> {
     );
     ensure!(
         !wants_sync || document["sync"] == true,
-        "{shown}: was mounted without sync and dirsync, and its daemon does not sync each operation; \
-         unmount it and mount it again with the option"
+        "{shown}: was mounted without sync and dirsync, and its daemon does not sync each \
+         operation; unmount it and mount it again with the option"
     );
     Ok(())
 }

@@ -29,14 +29,14 @@ pub(super) enum Ended {
 /// The daemon that serves a mount.
 pub(super) struct Daemon {
     device: (u32, u32),
-    process: Option<Process>,
+    process: Option<DaemonProcess>,
     store: PathBuf,
     /// The store's file, whatever becomes of its name.
     file: Option<File>,
 }
 
 /// A process that can be waited for.
-enum Process {
+enum DaemonProcess {
     Descriptor(OwnedFd),
     /// Linux before 5.3.
     Pid(Pid),
@@ -56,7 +56,7 @@ impl Daemon {
         let store = store.unwrap_or_else(|| PathBuf::from(&entry.source));
         Self {
             device: entry.device,
-            process: pid.and_then(Process::of),
+            process: pid.and_then(DaemonProcess::of),
             file: open_store(&store),
             store,
         }
@@ -91,7 +91,7 @@ impl Daemon {
     }
 }
 
-impl Process {
+impl DaemonProcess {
     /// `None` if it has ended.
     fn of(pid: Pid) -> Option<Self> {
         match pidfd_open(pid, PidfdFlags::empty()) {

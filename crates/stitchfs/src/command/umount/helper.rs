@@ -3,7 +3,7 @@
 //! It unmounts by umount2(2) or `fusermount3`, never by umount(8), which would start it again.
 //! `-l` and `-f` are for mounts whose daemon hangs: they ask the daemon nothing and do not wait.
 
-use super::{Args, HELD};
+use super::{HELD, UmountArgs};
 use crate::command::live;
 use anyhow::Result;
 use clap::Parser;
@@ -13,7 +13,7 @@ use stitch_fuse::mount::{self, MountError, MountOptions, Unmount};
 /// Unmount a StitchFS store, as umount(8) asks for it
 #[derive(Debug, Parser)]
 #[command(name = "umount.fuse.stitchfs", version, max_term_width = crate::command::HELP_COLUMNS)]
-pub(in crate::command) struct HelperArgs {
+pub(in crate::command) struct UmountHelperArgs {
     /// Mount point
     #[arg(value_name = "MNT")]
     path: PathBuf,
@@ -43,14 +43,14 @@ pub(in crate::command) struct HelperArgs {
     kind: Option<String>,
 }
 
-pub(in crate::command) fn run(args: HelperArgs) -> Result<u8> {
+pub(in crate::command) fn run(args: UmountHelperArgs) -> Result<u8> {
     match (args.lazy, args.force) {
         (true, _) => return unmount_now(&args.path, Unmount::Lazy),
         (false, true) => return unmount_now(&args.path, Unmount::Force),
         (false, false) => {}
     }
     let path = args.path.clone();
-    match super::run(&Args { lazy: false, path }) {
+    match super::run(&UmountArgs { lazy: false, path }) {
         // What is in use elsewhere is unmounted here all the same.
         Ok(HELD) => Ok(0),
         Err(error) if args.read_only && is_busy(&error) => make_read_only(&args.path),

@@ -34,7 +34,7 @@ use crate::buffer::Buffer;
 use crate::commit::Committer;
 use crate::compaction::{MovedTable, Placing};
 use crate::install::{Install, Installer};
-use crate::kept::Kept;
+use crate::kept::KeptViews;
 use crate::tables::Tables;
 use crate::version::Version;
 use std::collections::BTreeMap;
@@ -278,7 +278,7 @@ impl Absorber {
             "memtables hold nothing while tables are moved"
         );
         let fresh = Arc::new(Buffer::new(active.memtable.fresh(), active.log_start));
-        let kept = Kept::give(&view, self.pins.lingering(), &edit.dropped_trees);
+        let kept = KeptViews::give(&view, self.pins.lingering(), &edit.dropped_trees);
         drop(view);
         let install = Install {
             edit,

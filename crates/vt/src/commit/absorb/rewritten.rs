@@ -13,7 +13,7 @@ use super::{Absorbed, Absorber, range_deletes};
 use crate::VtError;
 use crate::buffer::TABLE_OVERHEAD_BYTES;
 use crate::commit::insert_message;
-use crate::compaction::{DistillRules, Fragments, Kept, distill};
+use crate::compaction::{DistillRules, Distilled, Fragments, distill};
 use crate::entry::{EntryIter, EntryRef, RangeDelete};
 use crate::iter::MergeIter;
 use crate::key_moments::KeyMoments;
@@ -82,6 +82,12 @@ impl Absorber {
             }
         }
         drop(room);
+        debug_assert!(
+            tables
+                .iter()
+                .all(|table| table.max_seqno.0 <= batch.count() as u64),
+            "numbers are those of the messages"
+        );
         Ok(tables)
     }
 }
@@ -195,7 +201,7 @@ impl AbsorbWriter {
         let mut last: Vec<u8> = Vec::new();
         let mut older = 0;
         distill(&mut source, &rules, &mut |kept| {
-            let Kept::Entry(entry) = kept else {
+            let Distilled::Entry(entry) = kept else {
                 unreachable!("sources of reads carry nothing over");
             };
             let is_older = entry.key == last.as_slice() && !last.is_empty();

@@ -81,6 +81,7 @@ impl Detours {
             let is_due = |t: &Arc<TableHandle>| !self.is_held(tree, 0, t);
             if let Some(oldest_due) = level0[start..end].iter().rposition(is_due) {
                 let tables = start..end;
+                debug_assert!(oldest_due < tables.len(), "it is counted in the segment");
                 return Some(Segment { tables, oldest_due });
             }
             end = before?;

@@ -59,6 +59,10 @@ fn sink(
     table: &Arc<TableHandle>,
     rules: PickRules<'_>,
 ) -> Option<Plan> {
+    debug_assert!(
+        rules.exclusions.detours.is_unreadable(table),
+        "what sinks is unreadable"
+    );
     let below = tree.levels.get(level + 1)?;
     let end = end_of(table.meta());
     if level == 0 && overlaps_older(tree, table) {

@@ -36,7 +36,7 @@ impl UpsertFn for Append {
 
 /// Entries given in order.
 struct Listed {
-    entries: Vec<(Vec<u8>, Version)>,
+    entries: Vec<(Vec<u8>, KeyVersion)>,
     at: usize,
 }
 
@@ -62,10 +62,10 @@ impl EntryIter for Listed {
     fn current(&self) -> Option<EntryRef<'_>> {
         let (key, version) = self.entries.get(self.at)?;
         let op = match &version.op {
-            OwnedOp::Carried(_) => Op::Put(&[]),
+            DistilledOp::Carried(_) => Op::Put(&[]),
             _ => match version.kept(key) {
-                Kept::Entry(entry) => entry.op,
-                Kept::Carried(_) => unreachable!("told apart before"),
+                Distilled::Entry(entry) => entry.op,
+                Distilled::Carried(_) => unreachable!("told apart before"),
             },
         };
         let seqno = version.seqno;
@@ -74,15 +74,15 @@ impl EntryIter for Listed {
 
     fn carried(&self) -> Option<&IndexEntry> {
         match &self.entries.get(self.at)?.1.op {
-            OwnedOp::Carried(block) => Some(block),
+            DistilledOp::Carried(block) => Some(block),
             _ => None,
         }
     }
 }
 
 /// A value block; for these tests, its filter is its value.
-fn carried(key: &str, value: &str, seqno: Seqno) -> OwnedOp {
-    OwnedOp::Carried(Box::new(IndexEntry {
+fn carried(key: &str, value: &str, seqno: Seqno) -> DistilledOp {
+    DistilledOp::Carried(Box::new(IndexEntry {
         first: key.into(),
         last: key.into(),
         is_value: true,
@@ -93,33 +93,33 @@ fn carried(key: &str, value: &str, seqno: Seqno) -> OwnedOp {
     }))
 }
 
-fn version(key: &str, op: &str, seqno: &str) -> Version {
+fn version(key: &str, op: &str, seqno: &str) -> KeyVersion {
     let seqno = Seqno(seqno.parse().expect("a number"));
     let op = match op.split_once('=') {
-        Some(("put", value)) => OwnedOp::Put(value.into()),
+        Some(("put", value)) => DistilledOp::Put(value.into()),
         Some(("block", value)) => carried(key, value, seqno),
-        Some(("up", delta)) => OwnedOp::Upsert {
+        Some(("up", delta)) => DistilledOp::Upsert {
             function: 1,
             delta: delta.into(),
         },
-        Some(("up3", delta)) => OwnedOp::Upsert {
+        Some(("up3", delta)) => DistilledOp::Upsert {
             function: 3,
             delta: delta.into(),
         },
-        Some(("up2", delta)) => OwnedOp::Upsert {
+        Some(("up2", delta)) => DistilledOp::Upsert {
             function: 2,
             delta: delta.into(),
         },
-        _ => OwnedOp::Delete,
+        _ => DistilledOp::Delete,
     };
-    Version { seqno, op }
+    KeyVersion { seqno, op }
 }
 
-fn print(kept: Kept<'_>, out: &mut String) {
+fn print(kept: Distilled<'_>, out: &mut String) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let entry = match kept {
-        Kept::Entry(entry) => entry,
-        Kept::Carried(block) => {
+        Distilled::Entry(entry) => entry,
+        Distilled::Carried(block) => {
             let (key, value) = (text(&block.last), text(&block.filter));
             writeln!(out, "{key} block={value} {}", block.max_seqno).expect("a string takes it");
             return;
@@ -213,8 +213,8 @@ fn upserts_of_a_busy_key_are_joined_as_they_come() {
         group.add(&entry(seqno), None).unwrap();
     }
     // One on each side of the snapshot; what the range delete hides is gone.
-    let kept = |v: &Version| match &v.op {
-        OwnedOp::Upsert { delta, .. } => (v.seqno.0, delta.len()),
+    let kept = |v: &KeyVersion| match &v.op {
+        DistilledOp::Upsert { delta, .. } => (v.seqno.0, delta.len()),
         other => panic!("{other:?}"),
     };
     let kept: Vec<_> = group.versions.iter().map(kept).collect();
@@ -232,9 +232,9 @@ fn entries_out_of_order_are_an_error() {
         load: &|_| Ok(None),
     };
     let distilled = |keys: &[(&str, u64)]| {
-        let version = |seqno: &u64| Version {
+        let version = |seqno: &u64| KeyVersion {
             seqno: Seqno(*seqno),
-            op: OwnedOp::Delete,
+            op: DistilledOp::Delete,
         };
         let keys = keys.iter();
         let mut source = Listed {
@@ -273,9 +273,9 @@ fn of_many_stripes_only_those_with_something_are_looked_at() {
         load: &|_| Ok(None),
     };
     let group = Group::new(&rules);
-    let version = |seqno| Version {
+    let version = |seqno| KeyVersion {
         seqno: Seqno(seqno),
-        op: OwnedOp::Delete,
+        op: DistilledOp::Delete,
     };
     // Newest first, as a group has them.
     let mut versions = vec![version(2_000_000), version(999_991), version(5)];

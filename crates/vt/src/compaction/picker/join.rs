@@ -83,7 +83,13 @@ fn longest_row(
             longest = start..at + 1;
         }
     }
-    (longest.len() > 1).then(|| &tables[longest])
+    let row = &tables[longest];
+    debug_assert!(row.len() <= TABLES_MAX, "few tables are open");
+    debug_assert!(
+        row.iter().map(|table| table.weight()).sum::<u64>() <= weight_max,
+        "they make one table"
+    );
+    (row.len() > 1).then_some(row)
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ pub(in crate::compaction) fn plan_level0(
     let level0 = &tree.levels[0].tables[segment.tables];
     let below = &tree.levels[1];
     let least = level0.len() - segment.oldest_due;
+    debug_assert!(least > 0, "something of the segment is due");
     let most = options.level0_batch.max(1);
     let mut count = level0.len().min(most.max(least));
     let route = rules.route(tree, 0, reason);

@@ -40,27 +40,27 @@ fn overlapping_level0(tree: &TreeVersion, rules: PickRules<'_>) -> Option<Plan> 
         return None;
     }
     let plan = plan_level0(tree, "order", rules)?;
-    is_paid(Sums::of(&plan.upper), Sums::of(&plan.lower)).then_some(plan)
+    is_paid(OwnedBytes::of(&plan.upper), OwnedBytes::of(&plan.lower)).then_some(plan)
 }
 
 /// Reports whether a table's values pay for merging it with what it overlaps in the next level.
 fn pays(tree: &TreeVersion, level: usize, table: &TableHandle) -> bool {
     let (start, end) = (&table.meta().smallest, end_of(table.meta()));
     let below = &tree.levels[level + 1];
-    let lower = Sums::of(&below.tables[below.overlapping(start, Some(&end))]);
-    is_paid(Sums::default().plus(table), lower)
+    let lower = OwnedBytes::of(&below.tables[below.overlapping(start, Some(&end))]);
+    is_paid(OwnedBytes::default().plus(table), lower)
 }
 
 /// What tables own.
 #[derive(Clone, Copy, Default)]
-struct Sums {
+struct OwnedBytes {
     /// Bytes of value blocks.
     values: u64,
     /// Bytes of all else: other data blocks, indexes.
     others: u64,
 }
 
-impl Sums {
+impl OwnedBytes {
     fn of(tables: &[Arc<TableHandle>]) -> Self {
         tables.iter().fold(Self::default(), |sums, t| sums.plus(t))
     }
@@ -75,7 +75,7 @@ impl Sums {
 }
 
 /// Reports whether the values of the upper tables pay for what merging them with the lower writes.
-const fn is_paid(upper: Sums, lower: Sums) -> bool {
+const fn is_paid(upper: OwnedBytes, lower: OwnedBytes) -> bool {
     let written = upper.others + lower.others;
     upper.values > 0 && written.saturating_mul(WRITTEN_PART) <= upper.values
 }
@@ -102,6 +102,10 @@ pub(crate) fn order_plan(
     (level, table): (usize, &Arc<TableHandle>),
     extents: Vec<Run>,
 ) -> Option<Plan> {
+    debug_assert!(
+        extents.is_sorted_by(|extent, next| extent.end() <= next.addr),
+        "extents are in order and apart"
+    );
     let tree = version.trees.get(&table.meta().tree)?;
     let what = (PlanKind::Order, "scattered");
     let mut plan = Plan::within(tree, level, what, vec![Arc::clone(table)]);

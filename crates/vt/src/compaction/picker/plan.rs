@@ -72,6 +72,33 @@ impl Plan {
         }
     }
 
+    /// Panics unless its parts fit each other.
+    pub(in crate::compaction) fn assert_invariants(&self) {
+        let goes_down = self.to_level > self.from_level;
+        debug_assert!(!self.upper.is_empty(), "a plan has inputs");
+        debug_assert!(
+            self.to_level <= self.from_level + 1,
+            "tables go down one level at a time"
+        );
+        debug_assert!(
+            goes_down || (self.to_level == self.from_level && self.lower.is_empty()),
+            "a plan within a level has no lower tables"
+        );
+        debug_assert!(
+            self.until.is_none() || self.upper.len() == 1,
+            "a slice is of one table"
+        );
+        debug_assert!(
+            self.kind != PlanKind::Move || (self.lower.is_empty() && self.around.is_empty()),
+            "a move reads nothing"
+        );
+        debug_assert!(
+            self.evacuate
+                .is_sorted_by(|extent, next| extent.end() <= next.addr),
+            "extents are in order and apart"
+        );
+    }
+
     /// All tables that the plan removes.
     pub(crate) fn inputs(&self) -> impl Iterator<Item = &Arc<TableHandle>> {
         self.upper.iter().chain(&self.lower)

@@ -42,6 +42,8 @@ pub(super) fn with_small_neighbours(
     mut range: Range<usize>,
     rules: PickRules<'_>,
 ) -> Range<usize> {
+    debug_assert!(range.start <= range.end, "tables in order");
+    debug_assert!(range.end <= level.tables.len(), "tables of the level");
     let joins = |t: &TableHandle| !is_large(t, rules.options) && !rules.exclusions.stops(t);
     if range.start > 0 && joins(&level.tables[range.start - 1]) {
         range.start -= 1;
@@ -56,6 +58,7 @@ pub(super) fn with_small_neighbours(
 pub(in crate::compaction) fn bounds(tables: &[Arc<TableHandle>]) -> Option<(Vec<u8>, Vec<u8>)> {
     let smallest = tables.iter().map(|t| &t.meta().smallest).min()?;
     let end = tables.iter().map(|t| end_of(t.meta())).max()?;
+    debug_assert!(*smallest < end, "tables have keys");
     Some((smallest.clone(), end))
 }
 

@@ -49,6 +49,7 @@ impl<'a> Planner<'a> {
     /// A planner by these rules. Steps of more than `batch` blocks are parted where that changes
     /// nothing.
     pub(crate) const fn new(rules: &'a StitchRules<'a>, batch: usize) -> Self {
+        debug_assert!(batch > 0, "a step has blocks");
         Self {
             rules,
             batch,
@@ -85,6 +86,24 @@ impl<'a> Planner<'a> {
                 self.last.extend_from_slice(info.last);
             }
         }
+        self.assert_invariants();
+    }
+
+    /// Panics unless its parts fit each other.
+    fn assert_invariants(&self) {
+        debug_assert!(
+            self.single.is_none() || self.group.len() == 1,
+            "a block that may be stitched overlaps no other"
+        );
+        debug_assert!(
+            !self.merge.is_empty() || self.merge_blocks == 0,
+            "blocks are counted for a merge"
+        );
+        let is_whole = |span: &Span| !span.piece.blocks.is_empty() || span.is_long();
+        debug_assert!(
+            self.span.as_ref().is_none_or(is_whole),
+            "of a short span nothing went out"
+        );
     }
 
     /// The next step that is certain.
@@ -97,6 +116,7 @@ impl<'a> Planner<'a> {
         self.end_group();
         self.end_span();
         self.end_merge();
+        self.assert_invariants();
     }
 
     /// What is to be known of a block that may be stitched.
@@ -186,6 +206,7 @@ impl<'a> Planner<'a> {
     }
 
     fn stitch(&mut self, piece: Piece) {
+        debug_assert!(!piece.blocks.is_empty(), "a stitched piece has blocks");
         self.end_merge();
         self.out.push_back(Step::Stitch(piece));
     }
@@ -193,6 +214,7 @@ impl<'a> Planner<'a> {
     /// Merges go on in one step until something is stitched in between, or the step is large.
     /// Blocks of one group stay in one step.
     fn push_merge(&mut self, group: &[(usize, usize)]) {
+        debug_assert!(self.span.is_none(), "blocks of a span come before");
         self.end_large_merge();
         for &(input, block) in group {
             self.merge_blocks += 1;

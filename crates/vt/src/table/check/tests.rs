@@ -39,7 +39,7 @@ fn check_changed(number: usize, byte: u8) -> (IndexEntry, Vec<Violation>) {
         tree: TreeId(3),
         report: &mut |violation| violations.push(violation),
     };
-    let (mut last, mut sums) = (None, Sums::default());
+    let (mut last, mut sums) = (None, EntrySums::default());
     let checked = table.check_block(&entry, &mut last, &mut sums, &mut reporter);
     checked.unwrap();
     (entry, violations)

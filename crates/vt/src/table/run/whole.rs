@@ -40,6 +40,10 @@ impl<L: BlockList + Clone> RunIter<L> {
         };
         let count = || self.count_within();
         let found = cache.prefetched().take(&wanted, count, cache.readers());
+        debug_assert!(
+            found.first().is_none_or(|(first, _)| *first == wanted.data),
+            "the wanted block comes first"
+        );
         self.ahead.extend(found);
         Ok(self.ahead.pop_front().map(|(_, block)| block))
     }

@@ -182,12 +182,12 @@ fn a_window_grows_until_its_pieces_are_long() {
 fn a_stream_goes_on_as_the_last_one_ended() {
     let bed = Bed::new(64 << 20);
     let written = bed.table(&model(), &options(16 << 10));
-    let pace = Arc::new(Pace::default());
+    let growth = Arc::new(StreamGrowth::default());
     let mut reads = Vec::new();
     for _ in 0..3 {
         let table = reopened(&bed, &written, 1 << 20, AHEAD_BYTES);
         let before = bed.device.counters().reads;
-        let mut iter = table.iter_at(Arc::default(), Arc::clone(&pace));
+        let mut iter = table.iter_at(Arc::default(), Arc::clone(&growth));
         iter.seek(&[], Seqno(u64::MAX)).unwrap();
         let mut count = 0;
         while iter.current().is_some() {
@@ -201,7 +201,7 @@ fn a_stream_goes_on_as_the_last_one_ended() {
     assert!(reads[1] + 4 <= reads[0], "{reads:?}");
     // Who comes to a place of his own begins anew.
     let table = reopened(&bed, &written, 1 << 20, AHEAD_BYTES);
-    let mut iter = table.iter_at(Arc::default(), Arc::clone(&pace));
+    let mut iter = table.iter_at(Arc::default(), Arc::clone(&growth));
     let counters = table.loader.cache.counters();
     iter.seek(b"key00004000", Seqno(u64::MAX)).unwrap();
     assert_eq!(counters.get(ReadCount::DataBlocksRead), 1);
@@ -209,19 +209,19 @@ fn a_stream_goes_on_as_the_last_one_ended() {
 
 #[test]
 fn a_pace_is_taken_once() {
-    let pace = Pace::default();
-    assert_eq!(pace.take(), None);
+    let growth = StreamGrowth::default();
+    assert_eq!(growth.take(), None);
     for layout in [Layout::Rows, Layout::Scattered] {
         let window_bytes = 1 << 20;
-        pace.leave(layout, window_bytes);
+        growth.leave(layout, window_bytes);
         assert_eq!(
-            pace.take(),
+            growth.take(),
             Some(Start {
                 layout,
                 window_bytes
             })
         );
-        assert_eq!(pace.take(), None);
+        assert_eq!(growth.take(), None);
     }
 }
 

@@ -101,6 +101,7 @@ impl Cached {
 
     /// An index block that has its place.
     pub(super) fn index(&self, block: &BlockPtr, payload: &[u8]) {
+        debug_assert!(block.addr > 0, "it has its place");
         if let Some(loader) = self.with_room_at(block.addr, payload.len()) {
             let index = loader.open_index(block, Bytes::copy_from_slice(payload));
             let index = index.expect("it was just made");
@@ -110,6 +111,7 @@ impl Cached {
 
     /// The root, which has its place.
     pub(super) fn root(&self, addr: u64, payload: &[u8]) {
+        debug_assert!(addr > 0, "it has its place");
         if let Some(loader) = self.with_room_at(addr, payload.len()) {
             let root = loader.open_root(addr, &Bytes::copy_from_slice(payload));
             let root = root.expect("it was just made");

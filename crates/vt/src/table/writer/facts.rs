@@ -38,6 +38,16 @@ impl BlockFacts {
         raw_bytes: u32,
     ) -> IndexEntry {
         let (min_seqno, max_seqno) = self.seqnos.expect("a block holds an entry");
+        debug_assert!(
+            self.hashes.len() <= self.entry_count as usize,
+            "a key is hashed once"
+        );
+        debug_assert!(
+            self.first
+                .as_ref()
+                .is_some_and(|first| first.as_slice() <= last),
+            "keys rise"
+        );
         let mut filter = Vec::new();
         QuotientFilter::build(&mut self.hashes, table.precision, &mut filter);
         IndexEntry {

@@ -57,6 +57,15 @@ impl Places {
         })
     }
 
+    /// Reports whether a write from `start` on, of this range of a buffer, stays within allocated
+    /// space.
+    fn is_own(&self, start: u64, range: &Range<usize>) -> bool {
+        self.volume.zones().is_live(Extent {
+            addr: start,
+            len: range.len() as u64,
+        })
+    }
+
     /// Notes a block of another table.
     pub(super) fn refer(&mut self, block: &BlockPtr) {
         let len_bytes = u64::from(block.len_bytes);
@@ -129,6 +138,7 @@ impl Places {
     /// request for each run.
     pub(super) fn write(&self, addrs: &[u64], lens: &[u64], buffer: &[u8]) -> Result<(), VtError> {
         for (start, run) in runs(addrs, lens, buffer.len()) {
+            debug_assert!(self.is_own(start, &run), "only allocated space is written");
             self.volume.write(start, &[&buffer[run]])?;
         }
         Ok(())
@@ -142,6 +152,7 @@ impl Places {
         buffer: &Bytes,
     ) -> Result<(), VtError> {
         for (start, run) in runs(addrs, lens, buffer.len()) {
+            debug_assert!(self.is_own(start, &run), "only allocated space is written");
             self.volume.write_behind(start, &buffer.slice(run))?;
         }
         Ok(())
@@ -166,6 +177,10 @@ impl Places {
                 _ => runs.push(next),
             }
         }
+        debug_assert!(
+            runs.is_sorted_by(|run, next| run.end() < next.addr),
+            "extents are in order and do not touch"
+        );
         self.owned.clear();
         // They stay in memory as long as the table.
         runs.shrink_to_fit();

@@ -30,6 +30,11 @@ impl TableWriter {
         if !builder.is_empty() {
             leaves.push(start..self.index.len());
         }
+        debug_assert_eq!(
+            leaves.iter().map(Range::len).sum::<usize>(),
+            self.index.len(),
+            "an entry is in one leaf"
+        );
         leaves
     }
 
@@ -62,6 +67,11 @@ impl TableWriter {
         if !batch.is_empty() {
             out.push(vt_range_delete::encode(&batch));
         }
+        debug_assert_eq!(
+            out.is_empty(),
+            self.range_deletes.is_empty(),
+            "each range delete is in a block"
+        );
         out
     }
 
@@ -117,6 +127,7 @@ impl TableWriter {
         }
         lens.extend(range_deletes.iter().map(padded));
         lens.push(padded(&self.encode_root(&root, leaves)));
+        debug_assert!(lens.iter().all(|len| *len > 0), "each block has a length");
         lens
     }
 }

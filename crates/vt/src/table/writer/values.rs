@@ -37,6 +37,10 @@ impl Values {
         if has < len_bytes {
             let room = len_bytes.next_power_of_two().max(KEPT_BYTES);
             let mut longer = self.buffers.take(room);
+            debug_assert!(
+                longer.as_ref().len() >= len_bytes,
+                "the buffer has the room"
+            );
             longer.as_mut()[..self.len_bytes].copy_from_slice(self.bytes());
             self.buffer = Some(longer);
         }
@@ -46,6 +50,7 @@ impl Values {
 
     /// Adds a value. Answers the length of its block.
     pub(super) fn add(&mut self, value: &[u8], number: usize) -> u32 {
+        debug_assert!(!value.is_empty(), "an empty value has no block");
         let (start, len_bytes) = (self.len_bytes, value_block_bytes(value.len() as u64));
         let end = start + usize::try_from(len_bytes).expect("a value is bounded");
         let block = &mut self.with_room(end)[start..end];
@@ -107,6 +112,7 @@ impl Values {
 impl TableWriter {
     /// The same, not waiting for its value blocks: an error is that of the next sync of the device.
     pub(crate) const fn behind(mut self) -> Self {
+        debug_assert!(self.values.is_empty(), "nothing was added yet");
         self.values.are_behind = true;
         self
     }
@@ -184,6 +190,12 @@ impl TableWriter {
 
     /// Writes the value blocks to their places.
     pub(super) fn put_values(&mut self, addrs: &[u64], lens: &[u64]) -> Result<(), VtError> {
+        assert_eq!(addrs.len(), lens.len(), "every block has a place");
+        assert_eq!(
+            lens.iter().sum::<u64>(),
+            self.values.len_bytes() as u64,
+            "all that waits is written"
+        );
         for ((number, value), addr) in self.values.iter().zip(addrs) {
             let entry = &mut self.index[number];
             entry.block.addr = *addr;

@@ -23,6 +23,8 @@ impl WrittenBlocks {
 
     /// Adds a block, and the space that it is in.
     pub(crate) fn add(&mut self, entry: IndexEntry, extent: Extent) {
+        debug_assert_eq!(entry.block.addr, extent.addr, "the block is in its space");
+        debug_assert_eq!(u64::from(entry.block.len_bytes), extent.len, "and fills it");
         self.places.own(extent);
         self.index.push(entry);
     }

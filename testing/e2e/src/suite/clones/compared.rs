@@ -1,5 +1,5 @@
-//! `diff` and `send` with clones in the directory, and `diff` between a clone and its source: by
-//! written rows as by a walk.
+//! `diff` and `send` with clones in the directory, and `diff` between a clone and its source, which
+//! may have clones in them: by written rows as by a walk.
 
 use super::{clone, destroy, grow_with_clones};
 use std::fs;
@@ -167,6 +167,60 @@ pub(super) fn a_clone_is_compared_with_its_source(context: &Context) -> Result<(
         ],
     )?;
     ensure!(code == 1 && said.contains("in a clone"), "{code}: {said}");
+    mount.unmount()?;
+    mount.fsck()
+}
+
+pub(super) fn clones_in_a_clone_are_compared(context: &Context) -> Result<()> {
+    context.needs_stitch()?;
+    let mut mount = Mount::create(context, &Spec::new("clone-pairs", "512M"))?;
+    let root = mount.dir().to_owned();
+    let (dir, all) = (root.join("dir"), root.join("all"));
+    let inner = Path::new("twin/d2/inner");
+    grow_with_clones(context, &dir)?;
+    grow_many(&dir.join(inner))?;
+    command_of(context, &["snapshot", "create", &text(&dir), "mon"])?;
+    let mon = root.join(".stitchfs/snap/mon");
+    clone(context, &dir, &all)?;
+    for sides in [[&dir, &all], [&all, &dir], [&mon, &all]] {
+        let told = diff(context, &sides.map(std::path::PathBuf::as_path))?;
+        ensure!(told.is_empty(), "{sides:?}: {told}");
+    }
+    change_few(&all.join(inner))?;
+    fs::write(dir.join(inner).join("many/9/f9"), b"changed in the source")?;
+    fs::write(
+        dir.join(inner).join("made"),
+        b"of the number of a file in the clone",
+    )?;
+    fs::rename(all.join("twin"), all.join("moved"))?;
+    for home in [&dir, &all] {
+        clone(context, &dir.join("top"), &home.join("late"))?;
+    }
+    let told = diff(context, &[&dir, &all])?;
+    for line in [
+        "R\ttwin -> moved",
+        "M\tmoved/d2/inner/many/0/f0",
+        "M\tmoved/d2/inner/many/9/f9",
+        "+\tmoved/d2/inner/many/8/made/file",
+        "-\ttwin/d2/inner/made",
+        "-\tlate",
+        "+\tlate",
+    ] {
+        ensure!(told.lines().any(|other| other == line), "no {line}: {told}");
+    }
+    ensure!(!told.contains("late/"), "they were made apart: {told}");
+    diff(context, &[&all, &dir])?;
+    let since = diff(context, &[&mon, &all])?;
+    ensure!(
+        !since.contains("f9"),
+        "the clone has not changed it: {since}"
+    );
+    expect_by_rows(context, &mut mount, &[&dir, &all])?;
+    expect_by_rows(context, &mut mount, &[&mon, &all])?;
+    compare_as_owner(context, &mut mount, &dir, &all)?;
+    destroy(context, &all.join("moved/d2/inner"))?;
+    let told = diff(context, &[&dir, &all])?;
+    ensure!(told.contains("-\ttwin/d2/inner\n"), "it is gone: {told}");
     mount.unmount()?;
     mount.fsck()
 }

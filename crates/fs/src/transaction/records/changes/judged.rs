@@ -119,6 +119,10 @@ impl BranchRecords {
         });
         let mut judged = Vec::new();
         for ((is_hidden, shown), rows) in rows_of {
+            debug_assert!(
+                rows.iter().all(|row| row.tree == rows[0].tree),
+                "a record is in one tree"
+            );
             let tree = self.tree_of(&rows[0])?;
             let seen = self.seen(tree, &rows, rules)?;
             let side = side_of(resolutions, &shown, seen);

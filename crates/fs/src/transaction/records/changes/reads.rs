@@ -28,6 +28,7 @@ impl BranchRecords {
             let mut guards = Guards::since(since.unwrap_or(&tree.moment));
             read.guard(tree.parent, &mut guards);
             let changed = self.engine.changed_keys(&guards, REPORTED_MAX)?;
+            debug_assert!(changed.len() <= REPORTED_MAX, "no more than was asked for");
             let keys = changed.into_iter().map(|changed| changed.key);
             let keys = keys.filter(|key| !rules.is_joined(&tree.name, key));
             let shown = keys.map(|key| match rules.shown(&tree.name, &key) {

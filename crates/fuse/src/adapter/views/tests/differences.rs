@@ -176,6 +176,28 @@ fn a_user_compares_clones_after_both_sides_were_shown() {
 }
 
 #[test]
+fn clones_that_belong_together_are_told_to_a_walk() {
+    let (setup, dir) = many();
+    let few = setup.dir(b"few");
+    let inner = setup.clone_to(few, dir, b"inner").unwrap().ino;
+    setup.create(0, dir, "with").unwrap();
+    let copy = setup.clone_to(dir, ROOT, b"copy").unwrap().ino;
+    let other = setup.lookup(copy, b"inner").unwrap().unwrap().ino;
+    let late = setup.clone_to(few, dir, b"late").unwrap().ino;
+    let base = |ino: Ino| (ino.0 >> 44 << 44).to_string();
+    let ask = |dir, old: Ino, from| setup.differences(0, dir, &format!("pairs {} {from}", old.0));
+    let pair = ["1", &*base(inner), &*base(other)];
+    assert_eq!(ask(copy, dir, 0).unwrap(), pair);
+    assert_eq!(ask(copy, setup.place("with"), 0).unwrap(), pair);
+    let back = ["1", &*base(other), &*base(inner)];
+    assert_eq!(ask(dir, copy, 0).unwrap(), back);
+    assert_eq!(ask(dir, copy, 1).unwrap(), ["1"], "there are no more");
+    assert_ne!(base(late), base(inner));
+    let refused = setup.differences(OTHER, copy, &format!("pairs {} 0", dir.0));
+    assert_eq!(refused, Err(Errno::EPERM), "one side is open");
+}
+
+#[test]
 fn numbers_of_clones_in_a_snapshot_are_told() {
     let (setup, dir) = many();
     let parts = |dir| setup.differences(0, dir, "parts 0").unwrap();

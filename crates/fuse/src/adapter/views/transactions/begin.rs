@@ -111,6 +111,10 @@ impl LockLine {
         if waiting.len() >= WAITING_MAX {
             return Err(Errno::EMFILE);
         }
+        debug_assert!(
+            waiting.iter().all(|place| place.ticket != ticket),
+            "one place for a ticket"
+        );
         waiting.push(Waiting {
             process: ProcessHandle::of(caller)?,
             id,

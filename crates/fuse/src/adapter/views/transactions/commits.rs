@@ -251,6 +251,7 @@ impl CommitQueue {
         let mut attempts = self.attempts.lock();
         let is_it = |attempt: &&mut Attempt| attempt.number == number;
         if let Some(attempt) = attempts.iter_mut().find(is_it) {
+            debug_assert!(attempt.is_running, "an attempt has one outcome");
             (attempt.reply, attempt.is_running) = (reply, false);
         }
     }

@@ -158,12 +158,17 @@ impl OpenTransaction {
 
     /// It has ended, or goes on after all.
     pub(super) fn set_ended(&self, has_ended: bool) {
-        self.has_ended.store(has_ended, Ordering::Release);
+        let before = self.has_ended.swap(has_ended, Ordering::AcqRel);
+        debug_assert_ne!(
+            before, has_ended,
+            "it ends once, and goes on only if it has not ended"
+        );
     }
 
     /// Runs what may end it. Its record says so before [`Self::set_ended`] is called.
     pub(super) fn ending<T>(&self, run: impl FnOnce() -> FsResult<T>) -> FsResult<T> {
-        self.is_ending.store(true, Ordering::Release);
+        let is_ending = self.is_ending.swap(true, Ordering::AcqRel);
+        debug_assert!(!is_ending, "one at a time ends it");
         let done = run();
         self.is_ending.store(false, Ordering::Release);
         done

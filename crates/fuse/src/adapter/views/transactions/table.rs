@@ -232,6 +232,11 @@ impl TransactionTable {
             .transactions()
             .open_number(number)
             .or_errno()?;
+        debug_assert_eq!(
+            view.info().number,
+            number,
+            "the transaction that was asked for"
+        );
         match self.find(Slot::of_transaction(view.info().number)) {
             Some(_) => Err(Errno::ENFILE),
             None => Ok(self.enter(view)),
