@@ -23,8 +23,8 @@ pub use error::DbError;
 pub use lock::Access;
 pub use schema::{Dictionary, DictionaryBranch, Schema};
 pub use stitch_kv::{
-    Caching, ChangedKey, Coming, CommitOptions, Direction, Entry, KeyRange, Limits, Scan,
-    SpaceClass, SpaceUsage, TreeOptions,
+    ChangedKey, CommitOptions, Direction, Entry, KeyRange, Limits, Priority, ReadHint, ReadOrder,
+    Scan, SpaceClass, SpaceUsage, TreeOptions,
 };
 pub use transaction::{
     Clash, ConflictPolicy, Isolation, LockWait, Nested, Resolution, Resolver, Savepoint,

@@ -4,7 +4,7 @@ use crate::{Changes, DbError, Dictionary};
 use bytes::Bytes;
 use stitch_base::Seqno;
 use stitch_base::sync::Arc;
-use stitch_kv::{Caching, Coming, CommitOptions, Direction, Engine, KeyRange, Scan, Snapshot};
+use stitch_kv::{CommitOptions, Direction, Engine, KeyRange, ReadHint, Scan, Snapshot};
 
 /// The present, which can be read and written, or one moment, which can be read. Cheap to clone.
 #[derive(Clone)]
@@ -79,15 +79,8 @@ impl View {
 
     /// Prefetches a range of about a megabyte that a [`Self::scan_whole`] will soon read; see
     /// [`Engine::read_ahead`].
-    pub fn read_ahead(
-        &self,
-        dictionary: Dictionary,
-        range: KeyRange<'_>,
-        coming: Coming<'_>,
-        caching: Caching,
-    ) -> bool {
-        let tree = dictionary.tree();
-        self.engine.read_ahead(tree, range, coming, caching)
+    pub fn read_ahead(&self, dictionary: Dictionary, hint: &ReadHint<'_>) -> bool {
+        self.engine.read_ahead(dictionary.tree(), hint)
     }
 
     /// Applies changes, whole or not at all.

@@ -8,12 +8,17 @@
 //! | [`siblings`] of listings | directory after directory is listed | names of the next ones |
 //! | [`walk`] | directories are read in the order of listing | files of the next ones |
 //!
+//! The guesses are those of one [`Policy`], a pure state machine. A [`Prefetcher`] brings it events
+//! and what it asks for, and hands its hints to the engine.
+//!
 //! Invariants:
 //! - a guess changes no row and fails no operation: errors surface on the foreground read;
 //! - the history of each pattern is bounded, and so are the bytes that one guess asks for;
-//! - no lock of the file system is taken, and none of a history is held while the engine is called,
-//!   but that of the walk, which no reader waits for.
+//! - no lock of the file system is taken, and that of the policy is not held while the engine is
+//!   called.
 
+mod listing;
+mod policy;
 mod sequential;
 mod siblings;
 mod slots;
@@ -21,24 +26,19 @@ mod walk;
 
 use crate::inode::{Inode, Inodes};
 use crate::schema::Store;
-use sequential::LastReads;
-use siblings::Siblings;
+use listing::{Listing, is_prefetched};
+use policy::{HashedName, Load, LoadSpan, Need, Observation, Policy};
+use sequential::FileRead;
 use stitch_base::Ino;
+use stitch_base::sync::Mutex;
 use stitch_base::sync::atomic::{AtomicBool, Ordering};
-use stitch_db::{Caching, Coming};
-use stitch_format::fs_inode::InodeHead;
+use stitch_db::{ReadHint, ReadOrder};
 use stitch_format::fs_key::CHUNK_BYTES;
-use walk::Walk;
 
 /// The access history of an open file system.
 #[derive(Debug, Default)]
 pub(crate) struct Prefetch {
-    last_reads: LastReads,
-    /// Directories whose files are read.
-    siblings: Siblings,
-    walk: Walk,
-    /// Directories that hold the directories that are listed.
-    listings: Siblings,
+    policy: Mutex<Policy>,
     /// Readers keep what they have read.
     bypasses_cache: AtomicBool,
 }
@@ -47,13 +47,6 @@ impl Prefetch {
     /// From now on prefetched contents bypass the cache of the engine: the reader keeps them.
     pub(crate) fn bypass_cache(&self) {
         self.bypasses_cache.store(true, Ordering::Relaxed);
-    }
-
-    fn caching(&self) -> Caching {
-        match self.bypasses_cache.load(Ordering::Relaxed) {
-            true => Caching::Past,
-            false => Caching::IfRoom,
-        }
     }
 }
 
@@ -82,21 +75,92 @@ impl<'fs> Prefetcher<'fs> {
     /// `number`, and with a read of its start the other files of its directory, where they are
     /// likely to be read.
     pub(crate) fn file_read(&self, inode: &Inode, number: Ino, offset: u64, len: u64) {
-        self.read_on(&inode.head, number, offset, len);
-        if offset == 0 {
-            self.siblings_of(inode);
+        let head = &inode.head;
+        self.observe(Observation::Read(FileRead {
+            contents: number,
+            offset,
+            len,
+            size: head.size,
+        }));
+        if offset == 0
+            && is_prefetched(head)
+            && let Some(name) = HashedName::of(inode, self.store)
+        {
+            self.observe(Observation::Started(name));
         }
     }
 
-    /// Prefetches the next range of a file whose reads follow each other.
-    fn read_on(&self, head: &InodeHead, number: Ino, offset: u64, len: u64) {
-        let last_reads = &self.history.last_reads;
-        let next = last_reads.note(head.ino, offset, len, head.size);
-        let caching = self.history.caching();
-        for piece in LastReads::pieces(next) {
-            let chunks = piece.start / CHUNK_BYTES..piece.end.div_ceil(CHUNK_BYTES);
-            let range = self.store.keys.chunks(number, &chunks);
-            self.store.read_ahead(&range, Coming::InOrder, caching);
+    /// Prefetches the names of a directory that is about to be listed, and of its neighbours, where
+    /// directory after directory is listed.
+    pub(crate) fn dir_listed(&self, inode: &Inode) {
+        if let Some(name) = HashedName::of(inode, self.store) {
+            let dir = inode.head.ino;
+            self.observe(Observation::Listed { dir, name });
+        }
+    }
+
+    /// Brings an event to the policy, hands its hints to the engine, and brings what it must know
+    /// then, until it asks for nothing.
+    fn observe(&self, event: Observation) {
+        let mut next = Some(event);
+        while let Some(event) = next {
+            let (loads, need) = self.history.policy.lock().observe(event);
+            for load in loads {
+                if self.load(&load) {
+                    continue;
+                }
+                self.history.policy.lock().refused(&load);
+                if load.order() == ReadOrder::Sequential {
+                    // The pieces behind it are read after it.
+                    break;
+                }
+            }
+            next = need.map(|need| self.answer(need));
+        }
+    }
+
+    /// Has rows loaded. Reports whether there was memory for them.
+    fn load(&self, load: &Load) -> bool {
+        let keys = &self.store.keys;
+        let chunk = |ino| keys.chunk(ino, 0);
+        let own = |ino| keys.own(ino);
+        let (range, beyond) = match &load.span {
+            LoadSpan::Bytes(bytes) => {
+                let chunks = bytes.start / CHUNK_BYTES..bytes.end.div_ceil(CHUNK_BYTES);
+                (keys.chunks(load.of, &chunks), None)
+            }
+            LoadSpan::Files(numbers) => {
+                let files = keys.chunks_of(Ino(numbers.start), Ino(numbers.end));
+                (files, load.beyond.map(chunk))
+            }
+            LoadSpan::Names => (keys.directory(load.of), load.beyond.map(own)),
+        };
+        let is_contents = load.span != LoadSpan::Names;
+        let hint = ReadHint {
+            range: range.keys(),
+            beyond: beyond.as_deref(),
+            order: load.order(),
+            priority: load.priority,
+            once: is_contents && self.history.bypasses_cache.load(Ordering::Relaxed),
+        };
+        self.store.read_ahead(range.tree(), &hint)
+    }
+
+    /// Returns what the policy must know. Errors surface on the foreground read.
+    fn answer(&self, need: Need) -> Observation {
+        match need {
+            Need::Files(guess) => {
+                let found = Listing::of(self.store, guess.dir, guess.from_hash);
+                Observation::Files(guess, found.ok())
+            }
+            Need::NextDirs {
+                mut order,
+                dirs,
+                bytes,
+            } => {
+                let found = order.next_dirs((self.store, self.inodes), dirs, bytes);
+                Observation::NextDirs(order, found)
+            }
         }
     }
 }

@@ -17,8 +17,8 @@ use bytes::Bytes;
 use stitch_base::sync::Arc;
 use stitch_base::{Ino, TreeId};
 use stitch_db::{
-    Caching, Coming, CommitOptions, DbError, Dictionary, Direction, Scan, Schema, SpaceClass,
-    TreeOptions, View,
+    CommitOptions, DbError, Dictionary, Direction, ReadHint, Scan, Schema, SpaceClass, TreeOptions,
+    View,
 };
 use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow};
 use stitch_format::fs_sys::{FsHeader, decode_number, encode_number};
@@ -268,16 +268,9 @@ impl Store {
         Ok(self.view.scan_whole(tree, range.keys())?)
     }
 
-    /// Prefetches a range that [`Self::scan_whole`] is about to read. Reports whether there was
-    /// memory for it.
-    pub(crate) fn read_ahead(
-        &self,
-        range: &RowRange,
-        coming: Coming<'_>,
-        caching: Caching,
-    ) -> bool {
-        let tree = self.trees.of(range.tree());
-        self.view.read_ahead(tree, range.keys(), coming, caching)
+    /// Prefetches rows that are likely to be read. Reports whether there was memory for them.
+    pub(crate) fn read_ahead(&self, tree: Tree, hint: &ReadHint<'_>) -> bool {
+        self.view.read_ahead(self.trees.of(tree), hint)
     }
 
     /// Commits a batch: again after a conflict, and after an unknown outcome that turns out to be

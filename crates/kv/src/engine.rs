@@ -92,29 +92,38 @@ pub enum Direction {
     Backward,
 }
 
-/// Whether what is read is likely to be asked for again.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Caching {
-    /// It goes into the engine's cache, as far as that has room.
-    #[default]
-    IfRoom,
-    /// Bypasses the cache: the caller keeps the data.
-    Past,
+/// Order in which the keys of a range are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadOrder {
+    /// All of them, by scans that follow each other.
+    Sequential,
+    /// By short scans in any order.
+    Random,
 }
 
-/// How what is read ahead will be asked for.
+/// How soon a range is read, beside other ranges that are hinted at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Coming<'a> {
-    /// All of it, in the order of keys.
-    InOrder,
-    /// Short parts of it, in any order: the files of a directory. As long as there is memory,
-    /// blocks that were not read yet stay.
-    InParts,
-    /// Like `InParts`, with less priority: it must not evict prefetched data that is in use.
+pub enum Priority {
+    /// Next, or with what is read now.
+    Soon,
+    /// After what is read now: its blocks must not evict others that are in use.
     Later,
-    /// As `InParts`, and what lies after the range and before this key as well, as far as it is
-    /// read with it.
-    Around(&'a [u8]),
+}
+
+/// A range that is likely to be read: see [`Engine::read_ahead`].
+#[derive(Clone, Copy, Debug)]
+pub struct ReadHint<'a> {
+    /// The keys, about a megabyte of them and their values at most.
+    pub range: KeyRange<'a>,
+    /// Keys behind the range and before this one are wanted, too, as far as the engine reads them
+    /// together with the range. Random order only.
+    pub beyond: Option<&'a [u8]>,
+    /// Order of the reads.
+    pub order: ReadOrder,
+    /// How soon they come.
+    pub priority: Priority,
+    /// Each key is read once: its block bypasses the cache.
+    pub once: bool,
 }
 
 /// A key and its value, borrowed from a scan.
@@ -630,17 +639,11 @@ pub trait Engine: Send + Sync {
         self.scan(tree, range, Direction::Forward, at)
     }
 
-    /// Prefetches a range that [`Self::scan_whole`] will soon read, at most about a megabyte at a
-    /// time and each part once. Returns without a wait; the engine may ignore the hint. Returns
-    /// whether the range is being read or in memory.
-    fn read_ahead(
-        &self,
-        tree: TreeId,
-        range: KeyRange<'_>,
-        coming: Coming<'_>,
-        caching: Caching,
-    ) -> bool {
-        let _ = (tree, range, coming, caching);
+    /// Prefetches a range that [`Self::scan_whole`] will soon read. Returns without a wait; the
+    /// engine may ignore the hint. Returns whether the range is being read or in memory: if not,
+    /// the caller may give the hint again later.
+    fn read_ahead(&self, tree: TreeId, hint: &ReadHint<'_>) -> bool {
+        let _ = (tree, hint);
         false
     }
 

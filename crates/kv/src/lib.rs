@@ -38,8 +38,8 @@ pub use branch::{
 pub use capabilities::Capabilities;
 pub use counters::Counters;
 pub use engine::{
-    Caching, Coming, CommitOptions, Direction, Engine, Entry, KeyRange, LostKeys, Scan, SpaceClass,
-    SpaceUsage, Violation, prefix_end,
+    CommitOptions, Direction, Engine, Entry, KeyRange, LostKeys, Priority, ReadHint, ReadOrder,
+    Scan, SpaceClass, SpaceUsage, Violation, prefix_end,
 };
 pub use error::KvError;
 pub use guards::{ChangedKey, Guard, Guarded, Guards};

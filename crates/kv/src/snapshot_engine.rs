@@ -1,9 +1,9 @@
 //! A moment of a store as an engine of its own.
 
 use crate::{
-    Batch, Caching, Capabilities, Coming, CommitOptions, Counters, Direction, Engine, Holder,
-    KeyRange, KeyRanges, KvError, Limits, Scan, Snapshot, SpaceShare, SpaceUsage, TreeInfo,
-    TreeOptions, Violation,
+    Batch, Capabilities, CommitOptions, Counters, Direction, Engine, Holder, KeyRange, KeyRanges,
+    KvError, Limits, ReadHint, Scan, Snapshot, SpaceShare, SpaceUsage, TreeInfo, TreeOptions,
+    Violation,
 };
 use std::sync::Arc;
 use stitch_base::{Seqno, TreeId};
@@ -174,14 +174,8 @@ impl Engine for SnapshotEngine {
             .scan_whole(tree, range, Some(self.moment(tree, at)))
     }
 
-    fn read_ahead(
-        &self,
-        tree: TreeId,
-        range: KeyRange<'_>,
-        coming: Coming<'_>,
-        caching: Caching,
-    ) -> bool {
-        self.engine.read_ahead(tree, range, coming, caching)
+    fn read_ahead(&self, tree: TreeId, hint: &ReadHint<'_>) -> bool {
+        self.engine.read_ahead(tree, hint)
     }
 
     fn counters(&self) -> Counters {

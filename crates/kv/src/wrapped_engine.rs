@@ -1,10 +1,9 @@
 //! Engines that change a few calls of another one.
 
 use crate::{
-    Batch, Caching, Capabilities, ChangedKey, Coming, CommitOptions, Counters, DeletedRange,
-    Direction, Engine, Guards, Holder, KeyRange, KeyRanges, KvError, Limits, NewBranch, PinInfo,
-    PinRanges, Scan, Snapshot, SpaceShare, SpaceUsage, TreeInfo, TreeOptions, UpsertRegistry,
-    Violation,
+    Batch, Capabilities, ChangedKey, CommitOptions, Counters, DeletedRange, Direction, Engine,
+    Guards, Holder, KeyRange, KeyRanges, KvError, Limits, NewBranch, PinInfo, PinRanges, ReadHint,
+    Scan, Snapshot, SpaceShare, SpaceUsage, TreeInfo, TreeOptions, UpsertRegistry, Violation,
 };
 use bytes::Bytes;
 use stitch_base::{Seqno, TreeId};
@@ -133,13 +132,7 @@ wrapped_engine! {
         range: KeyRange<'_>,
         at: Option<&Snapshot>
     ) -> Result<Box<dyn Scan + '_>, KvError>;
-    fn read_ahead(
-        &self,
-        tree: TreeId,
-        range: KeyRange<'_>,
-        coming: Coming<'_>,
-        caching: Caching
-    ) -> bool;
+    fn read_ahead(&self, tree: TreeId, hint: &ReadHint<'_>) -> bool;
     fn counters(&self) -> Counters;
     fn space(&self) -> SpaceUsage;
     fn exclusive_space(

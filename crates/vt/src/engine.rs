@@ -6,7 +6,6 @@ use crate::instances;
 use crate::options::VtOptions;
 use crate::read::{ReadPath, VtScan};
 use crate::store::Store;
-use crate::table::Bounds;
 use crate::view::Views;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -15,10 +14,10 @@ use stitch_base::sync::{Apart, Mutex};
 use stitch_base::thread::JoinHandle;
 use stitch_base::{ErrorKind, Seqno, TreeId};
 use stitch_kv::{
-    Batch, Caching, Capabilities, ChangedKey, Coming, CommitOptions, Counters, DeletedRange,
-    Direction, Engine, Guarded, Guards, Holder, KeyRange, KeyRanges, KvError, Limits, NewBranch,
-    PinInfo, PinRanges, Scan, Snapshot, SpaceShare, SpaceUsage, TreeInfo, TreeOptions,
-    UpsertRegistry, Violation,
+    Batch, Capabilities, ChangedKey, CommitOptions, Counters, DeletedRange, Direction, Engine,
+    Guarded, Guards, Holder, KeyRange, KeyRanges, KvError, Limits, NewBranch, PinInfo, PinRanges,
+    ReadHint, Scan, Snapshot, SpaceShare, SpaceUsage, TreeInfo, TreeOptions, UpsertRegistry,
+    Violation,
 };
 use stitch_volume::{Opened, Volume};
 
@@ -378,22 +377,14 @@ impl Engine for VtEngine {
         self.begin_scan(tree, range, (Direction::Forward, true), at)
     }
 
-    fn read_ahead(
-        &self,
-        tree: TreeId,
-        range: KeyRange<'_>,
-        coming: Coming<'_>,
-        caching: Caching,
-    ) -> bool {
+    fn read_ahead(&self, tree: TreeId, hint: &ReadHint<'_>) -> bool {
         if !self.store.cache.readers().may_read_ahead() {
             return false;
         }
-        let Ok((view, _)) = self.reading((tree, Guarded::Range(range)), None) else {
+        let Ok((view, _)) = self.reading((tree, Guarded::Range(hint.range)), None) else {
             return false;
         };
-        let bounds = Bounds::of(range, true);
-        self.reads
-            .read_ahead(&view, tree, bounds, (coming, caching))
+        self.reads.read_ahead(&view, tree, hint)
     }
 
     fn counters(&self) -> Counters {

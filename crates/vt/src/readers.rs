@@ -5,6 +5,8 @@
 //! for a thread that is not there. Threads start with the first tasks, and end when there are none
 //! for a while.
 //!
+//! - Tasks of low priority begin when no other one waits: what may be wanted later must not delay
+//!   what is wanted next.
 //! - A task that is dropped is not under way any more: no thread holds anything of the store for a
 //!   reader that is gone.
 
@@ -15,35 +17,27 @@ use std::time::Duration;
 use stitch_base::sync::atomic::{AtomicUsize, Ordering};
 use stitch_base::sync::{Condvar, Mutex};
 use stitch_base::thread;
+use stitch_kv::Priority;
 
 /// Most threads: reads that are under way at the same time, for the device; two of them can unpack.
 const THREADS_MAX: usize = 4;
 /// A thread without tasks ends after so long.
 const IDLE_AFTER: Duration = Duration::from_secs(2);
 
-/// What can be done ahead.
-pub(crate) trait ReaderWork: Send + 'static {
-    /// What it gives.
-    type Answer: Send + 'static;
-
-    /// Does it, and lets go of all that it needed.
-    fn run(self) -> Self::Answer;
-}
-
-enum TaskState<W: ReaderWork> {
-    Waiting(W),
+enum TaskState<A> {
+    Waiting(Box<dyn FnOnce() -> A + Send>),
     Running,
-    Done(W::Answer),
+    Done(A),
     Taken,
 }
 
 /// A piece of work, which is done once.
-pub(crate) struct Task<W: ReaderWork> {
-    state: Mutex<TaskState<W>>,
+struct Task<A> {
+    state: Mutex<TaskState<A>>,
     is_done: Condvar,
 }
 
-impl<W: ReaderWork> Debug for Task<W> {
+impl<A> Debug for Task<A> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Task").finish_non_exhaustive()
     }
@@ -55,7 +49,7 @@ trait Runnable: Send + Sync {
     fn run(&self);
 }
 
-impl<W: ReaderWork> Runnable for Task<W> {
+impl<A: Send> Runnable for Task<A> {
     fn run(&self) {
         let mut state = self.state.lock();
         if !matches!(*state, TaskState::Waiting(_)) {
@@ -66,7 +60,7 @@ impl<W: ReaderWork> Runnable for Task<W> {
         };
         drop(state);
         let ending = Ending(self);
-        let answer = work.run();
+        let answer = work();
         let mut state = self.state.lock();
         debug_assert!(
             matches!(*state, TaskState::Running),
@@ -79,9 +73,9 @@ impl<W: ReaderWork> Runnable for Task<W> {
 }
 
 /// Ends a task, also where its work panics.
-struct Ending<'a, W: ReaderWork>(&'a Task<W>);
+struct Ending<'a, A>(&'a Task<A>);
 
-impl<W: ReaderWork> Drop for Ending<'_, W> {
+impl<A> Drop for Ending<'_, A> {
     fn drop(&mut self) {
         let mut state = self.0.state.lock();
         if matches!(*state, TaskState::Running) {
@@ -91,9 +85,9 @@ impl<W: ReaderWork> Drop for Ending<'_, W> {
     }
 }
 
-impl<W: ReaderWork> Task<W> {
+impl<A: Send> Task<A> {
     /// The answer, as soon as it is there.
-    fn take(&self) -> W::Answer {
+    fn take(&self) -> A {
         self.run();
         let mut state = self.state.lock();
         loop {
@@ -103,6 +97,15 @@ impl<W: ReaderWork> Task<W> {
                 other => *state = other,
             }
             self.is_done.wait(&mut state);
+        }
+    }
+}
+
+impl<A> Task<A> {
+    fn new(work: impl FnOnce() -> A + Send + 'static) -> Self {
+        Self {
+            state: Mutex::new(TaskState::Waiting(Box::new(work))),
+            is_done: Condvar::new(),
         }
     }
 
@@ -118,11 +121,14 @@ impl<W: ReaderWork> Task<W> {
 
 /// Work that was handed over.
 #[derive(Debug)]
-pub(crate) struct Ahead<W: ReaderWork>(Arc<Task<W>>);
+pub(crate) struct Ahead<A>(Arc<Task<A>>);
 
-impl<W: ReaderWork> Ahead<W> {
+impl<A> Ahead<A> {
     /// The answer, as soon as it is there.
-    pub(crate) fn take(self) -> W::Answer {
+    pub(crate) fn take(self) -> A
+    where
+        A: Send,
+    {
         self.0.take()
     }
 
@@ -132,7 +138,7 @@ impl<W: ReaderWork> Ahead<W> {
     }
 }
 
-impl<W: ReaderWork> Drop for Ahead<W> {
+impl<A> Drop for Ahead<A> {
     fn drop(&mut self) {
         self.0.give_up();
     }
@@ -140,12 +146,29 @@ impl<W: ReaderWork> Drop for Ahead<W> {
 
 #[derive(Default)]
 struct Queue {
-    tasks: VecDeque<Weak<dyn Runnable>>,
+    /// Tasks that wait, of each priority, the highest first.
+    tasks: [VecDeque<Weak<dyn Runnable>>; 2],
     threads: usize,
     idle: usize,
 }
 
 impl Queue {
+    fn len(&self) -> usize {
+        self.tasks.iter().map(VecDeque::len).sum()
+    }
+
+    fn push(&mut self, task: Weak<dyn Runnable>, priority: Priority) {
+        let number = match priority {
+            Priority::Soon => 0,
+            Priority::Later => 1,
+        };
+        self.tasks[number].push_back(task);
+    }
+
+    fn pop(&mut self) -> Option<Weak<dyn Runnable>> {
+        self.tasks.iter_mut().find_map(VecDeque::pop_front)
+    }
+
     /// Panics unless its threads are counted.
     fn assert_invariants(&self) {
         debug_assert!(self.idle <= self.threads, "a thread that waits is one");
@@ -172,9 +195,8 @@ pub(crate) struct Readers {
     shared: Arc<Shared>,
     /// Bytes that all read-aheads may hold together; 0: there is no reading ahead.
     bytes_max: u64,
-    /// How many read ahead what lies in rows, and what lies in many places.
-    rows: AtomicUsize,
-    scattered: AtomicUsize,
+    /// Number of read-aheads of each layout.
+    counts: [AtomicUsize; 2],
 }
 
 impl Debug for Readers {
@@ -194,8 +216,7 @@ impl Readers {
                 has_tasks: Condvar::new(),
             }),
             bytes_max,
-            rows: AtomicUsize::new(0),
-            scattered: AtomicUsize::new(0),
+            counts: Default::default(),
         }
     }
 
@@ -204,11 +225,8 @@ impl Readers {
         self.bytes_max > 0
     }
 
-    fn count(&self, layout: Layout) -> &AtomicUsize {
-        match layout {
-            Layout::Rows => &self.rows,
-            Layout::Scattered => &self.scattered,
-        }
+    const fn count(&self, layout: Layout) -> &AtomicUsize {
+        &self.counts[layout as usize]
     }
 
     /// Counts a read-ahead of this layout that begins.
@@ -234,15 +252,16 @@ impl Readers {
     }
 
     /// Hands work over.
-    pub(crate) fn hand<W: ReaderWork>(&self, work: W) -> Ahead<W> {
-        let task = Arc::new(Task {
-            state: Mutex::new(TaskState::Waiting(work)),
-            is_done: Condvar::new(),
-        });
-        let weak: Weak<Task<W>> = Arc::downgrade(&task);
+    pub(crate) fn hand<A: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> A + Send + 'static,
+        priority: Priority,
+    ) -> Ahead<A> {
+        let task = Arc::new(Task::new(work));
+        let weak: Weak<Task<A>> = Arc::downgrade(&task);
         let mut queue = self.shared.queue.lock();
-        queue.tasks.push_back(weak);
-        let needs_thread = queue.idle < queue.tasks.len() && queue.threads < THREADS_MAX;
+        queue.push(weak, priority);
+        let needs_thread = queue.idle < queue.len() && queue.threads < THREADS_MAX;
         if needs_thread {
             queue.threads += 1;
         }
@@ -272,13 +291,13 @@ impl Shared {
     /// The next task; `None` when there was none for a while.
     fn next(&self) -> Option<Weak<dyn Runnable>> {
         let mut queue = self.queue.lock();
-        if queue.tasks.is_empty() {
+        if queue.len() == 0 {
             queue.idle += 1;
             self.has_tasks.wait_for(&mut queue, IDLE_AFTER);
             debug_assert!(queue.idle > 0, "a thread that waits is counted");
             queue.idle -= 1;
         }
-        let task = queue.tasks.pop_front();
+        let task = queue.pop();
         if task.is_none() {
             debug_assert!(queue.threads > queue.idle, "a thread that ends is counted");
             queue.threads -= 1;

@@ -1,24 +1,27 @@
-//! Access history of the last few inodes: of those that share a slot, the last one.
+//! ReadOrder history of the last few inodes: of those that share a slot, the last one.
 
 use stitch_base::Ino;
-use stitch_base::sync::Mutex;
 
 /// Number of inodes with a history. A power of two.
 const SLOTS: usize = 64;
 
 #[derive(Debug)]
-pub(super) struct Slots<T>(Vec<Mutex<T>>);
+pub(super) struct Slots<T>(Vec<T>);
 
 impl<T: Default> Default for Slots<T> {
     fn default() -> Self {
-        Self((0..SLOTS).map(|_| Mutex::default()).collect())
+        Self((0..SLOTS).map(|_| T::default()).collect())
     }
 }
 
 impl<T> Slots<T> {
     /// The slot of an inode, which may hold the history of another one.
-    pub(super) fn of(&self, ino: Ino) -> &Mutex<T> {
+    pub(super) fn of(&mut self, ino: Ino) -> &mut T {
         let index = usize::try_from(ino.0 % SLOTS as u64).expect("a small number");
-        &self.0[index]
+        &mut self.0[index]
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = &T> {
+        self.0.iter()
     }
 }

@@ -6,8 +6,8 @@ mod pins;
 use super::functions::{self, ADD, APPEND, HASH, REMOVE_IF};
 use super::{Ending, Factory, Rows, Store, drain, dump};
 use crate::{
-    Batch, Caching, Coming, CommitOptions, Compression, Direction, Engine, KeyRange, Message,
-    ModelEngine, Snapshot, StreamName, TreeOptions,
+    Batch, CommitOptions, Compression, Direction, Engine, KeyRange, Message, ModelEngine, Priority,
+    ReadHint, ReadOrder, Snapshot, StreamName, TreeOptions,
 };
 use pins::RunPins;
 use stitch_base::TreeId;
@@ -484,6 +484,27 @@ fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(x, y)| x == y).count()
 }
 
+/// Hints of every kind at a range.
+pub(super) fn read_hints(range: KeyRange<'_>) -> Vec<ReadHint<'_>> {
+    let kinds = [
+        (ReadOrder::Sequential, Priority::Soon, None),
+        (ReadOrder::Random, Priority::Soon, None),
+        (ReadOrder::Random, Priority::Later, None),
+        (ReadOrder::Random, Priority::Soon, Some(&b"\xff"[..])),
+    ];
+    let hint = |(order, priority, beyond), once| ReadHint {
+        range,
+        beyond,
+        order,
+        priority,
+        once,
+    };
+    let both = kinds
+        .into_iter()
+        .flat_map(|kind| [(kind, true), (kind, false)]);
+    both.map(|(kind, once)| hint(kind, once)).collect()
+}
+
 fn first_rows(
     engine: &dyn Engine,
     tree: TreeId,
@@ -495,17 +516,8 @@ fn first_rows(
     let is_bounded = direction == Direction::Forward && range.end.is_some();
     let begun = match is_bounded && rows_max.is_multiple_of(2) {
         true => {
-            let coming = match rows_max % 8 {
-                0 => Coming::InOrder,
-                2 => Coming::InParts,
-                4 => Coming::Later,
-                _ => Coming::Around(b"\xff"),
-            };
-            let caching = match rows_max % 5 {
-                0 | 1 => Caching::IfRoom,
-                _ => Caching::Past,
-            };
-            engine.read_ahead(tree, range, coming, caching);
+            let hints = read_hints(range);
+            engine.read_ahead(tree, &hints[rows_max / 2 % hints.len()]);
             engine.scan_whole(tree, range, at)
         }
         false => engine.scan(tree, range, direction, at),

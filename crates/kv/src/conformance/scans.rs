@@ -1,8 +1,9 @@
 //! Scans: order, bounds, direction, and a view that holds still.
 
 use super::functions::APPEND;
+use super::random::read_hints;
 use super::{Factory, Rows, Store, drain, read_all};
-use crate::{Caching, Coming, Direction, KeyRange};
+use crate::{Direction, KeyRange};
 use stitch_base::TreeId;
 use stitch_base::random::Rng;
 
@@ -20,19 +21,11 @@ fn assert_scans(store: &Store, tree: TreeId, range: KeyRange<'_>, expected: &Row
     backward.reverse();
     assert!(backward == *expected, "backward over {range:?}");
     if range.end.is_some() {
-        for (coming, caching) in [
-            (Coming::InOrder, Caching::IfRoom),
-            (Coming::InParts, Caching::Past),
-            (Coming::InOrder, Caching::Past),
-            (Coming::Around(b"\xff"), Caching::Past),
-            (Coming::InParts, Caching::IfRoom),
-            (Coming::Later, Caching::Past),
-            (Coming::Around(b"\xff"), Caching::IfRoom),
-        ] {
+        for hint in read_hints(range) {
             let whole = store.engine().scan_whole(tree, range, None);
             let whole = drain(whole.expect("the scan begins"));
             assert!(whole == *expected, "whole {range:?}");
-            store.engine().read_ahead(tree, range, coming, caching);
+            store.engine().read_ahead(tree, &hint);
         }
     }
 }

@@ -269,7 +269,9 @@ impl ReadPath {
         let found = table.versions_of(read, &mut |entry, owner| lookup.visit(&entry, owner));
         if read.take_index_read() {
             self.parts.cache.counters().add(ReadCount::IndexWaits, 1);
-            table.fetch_indexes(|| self.tables_from(level, handle));
+            if read.source().prefetches_index() {
+                table.fetch_indexes(|| self.tables_from(level, handle));
+            }
         }
         // Whether the table was asked to stop is in the lookup.
         let _ = found?;

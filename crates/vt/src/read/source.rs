@@ -14,7 +14,7 @@ use crate::version::{Level, TableHandle, TreeVersion};
 use crate::view::View;
 use std::sync::Arc;
 use stitch_base::{Seqno, TreeId};
-use stitch_kv::{Caching, Coming, KeyRanges};
+use stitch_kv::{KeyRanges, ReadHint};
 
 /// One source of a scan. Sources are ordered from the newest data to the oldest: of any key, what
 /// one says is newer than what the next says.
@@ -148,18 +148,12 @@ fn window_of(all: &RangeDeletes, key: &[u8], seqno: Seqno) -> DeleteWindow {
 impl ReadPath {
     /// Has what is in a range of keys read by the readers, as far as there is memory for it.
     /// Reports whether there is for all of it.
-    pub(crate) fn read_ahead(
-        &self,
-        view: &Arc<View>,
-        tree: TreeId,
-        bounds: Bounds,
-        how: (Coming<'_>, Caching),
-    ) -> bool {
+    pub(crate) fn read_ahead(&self, view: &Arc<View>, tree: TreeId, hint: &ReadHint<'_>) -> bool {
         let mut is_all = true;
-        let bounds = Arc::new(bounds);
+        let bounds = Arc::new(Bounds::of(hint.range, true));
         let lineage = view.version.lineage(tree);
         for tree in lineage {
-            is_all &= self.read_ahead_in(view, tree, &bounds, how);
+            is_all &= self.read_ahead_in(view, tree, &bounds, hint);
         }
         is_all
     }
@@ -170,13 +164,13 @@ impl ReadPath {
         view: &Arc<View>,
         tree: &TreeVersion,
         bounds: &Arc<Bounds>,
-        how: (Coming<'_>, Caching),
+        hint: &ReadHint<'_>,
     ) -> bool {
         let mut is_all = true;
         let (start, end) = (bounds.start.as_slice(), bounds.end.as_deref());
         for buffer in &view.buffers {
             for run in buffer.direct.overlapping(tree.info.id, start, end) {
-                is_all &= run.blocks.read_ahead(bounds, how, Arc::clone(view) as _);
+                is_all &= run.blocks.read_ahead(bounds, hint, Arc::clone(view) as _);
             }
         }
         let levels = &tree.levels;
@@ -188,7 +182,7 @@ impl ReadPath {
         });
         for handle in level0.chain(below) {
             let table = self.table(handle);
-            is_all &= table.read_ahead(bounds, how, Arc::clone(view) as _);
+            is_all &= table.read_ahead(bounds, hint, Arc::clone(view) as _);
         }
         is_all
     }

@@ -1,33 +1,12 @@
 use super::*;
 
-struct Square(u64);
-
-impl ReaderWork for Square {
-    type Answer = u64;
-
-    fn run(self) -> u64 {
-        self.0 * self.0
-    }
-}
-
-/// Takes a while, and holds something as long.
-struct Slow(Arc<AtomicUsize>);
-
-impl ReaderWork for Slow {
-    type Answer = ();
-
-    fn run(self) {
-        (0..1000).for_each(|_| std::thread::yield_now());
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
 #[test]
 fn answers_come_to_who_asked() {
     let readers = Readers::new(1 << 20);
-    let tasks: Vec<Ahead<Square>> = (0..100).map(|n| readers.hand(Square(n))).collect();
+    let hand = |n: usize| readers.hand(move || n * n, Priority::Soon);
+    let tasks: Vec<_> = (0..100).map(hand).collect();
     for (n, task) in tasks.into_iter().enumerate() {
-        assert_eq!(task.take(), (n * n) as u64);
+        assert_eq!(task.take(), n * n);
     }
     assert!(readers.shared.queue.lock().threads <= THREADS_MAX);
 }
@@ -36,8 +15,16 @@ fn answers_come_to_who_asked() {
 fn nothing_is_held_after_a_task_was_dropped() {
     let readers = Readers::new(1 << 20);
     let held = Arc::new(AtomicUsize::new(0));
-    let hand = |_| readers.hand(Slow(Arc::clone(&held)));
-    let tasks: Vec<Ahead<Slow>> = (0..20).map(hand).collect();
+    let hand = |_| {
+        let held = Arc::clone(&held);
+        // Takes a while, and holds something as long.
+        let work = move || {
+            (0..1000).for_each(|_| std::thread::yield_now());
+            held.fetch_add(1, Ordering::Relaxed);
+        };
+        readers.hand(work, Priority::Soon)
+    };
+    let tasks: Vec<_> = (0..20).map(hand).collect();
     while held.load(Ordering::Relaxed) == 0 {
         std::thread::yield_now();
     }
@@ -45,20 +32,11 @@ fn nothing_is_held_after_a_task_was_dropped() {
     assert_eq!(Arc::strong_count(&held), 1, "no task holds it");
 }
 
-struct Panics;
-
-impl ReaderWork for Panics {
-    type Answer = ();
-
-    fn run(self) {
-        panic!("on purpose");
-    }
-}
-
 #[test]
 fn who_waits_for_a_thread_that_panics_is_told() {
     let readers = Readers::new(1 << 20);
-    let task = readers.hand(Panics);
+    let panics = || -> u64 { panic!("on purpose") };
+    let task = readers.hand(panics, Priority::Later);
     let taken = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| task.take()));
     assert!(taken.is_err());
 }
@@ -72,4 +50,30 @@ fn bytes_are_shared_by_those_who_read_ahead() {
     assert_eq!(readers.share_bytes(Layout::Scattered), 3 << 18);
     (0..3).for_each(|_| readers.leave(Layout::Rows));
     assert_eq!(readers.share_bytes(Layout::Rows), 1 << 18);
+}
+
+#[test]
+fn a_task_of_low_priority_begins_when_no_other_one_waits() {
+    let mut queue = Queue::default();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let task = |number| {
+        let order = Arc::clone(&order);
+        Arc::new(Task::new(move || order.lock().push(number)))
+    };
+    let priorities = [
+        Priority::Later,
+        Priority::Soon,
+        Priority::Later,
+        Priority::Soon,
+    ];
+    let tasks: Vec<_> = (0..4).map(task).collect();
+    for (task, priority) in tasks.iter().zip(priorities) {
+        let weak: Weak<Task<()>> = Arc::downgrade(task);
+        queue.push(weak, priority);
+    }
+    assert_eq!(queue.len(), 4);
+    while let Some(task) = queue.pop() {
+        task.upgrade().expect("it is held").run();
+    }
+    assert_eq!(*order.lock(), [1, 3, 0, 2]);
 }

@@ -100,6 +100,8 @@ pub(crate) struct BatchReads {
     /// Blocks of the rounds that are kept, oldest round first.
     rounds: VecDeque<Vec<BlockKey>>,
     is_reading_alone: bool,
+    /// Its first wait for an index block has had more of it prefetched.
+    has_prefetched_index: bool,
 }
 
 impl BatchReads {
@@ -316,6 +318,12 @@ impl BlockSource for BatchReads {
             }
         }
         Err(Unfinished::NotRead)
+    }
+
+    /// Once: a round reads the index blocks of all tables that a batch needs, so that its other
+    /// lookups wait no longer than the first.
+    fn prefetches_index(&mut self) -> bool {
+        !std::mem::replace(&mut self.has_prefetched_index, true)
     }
 
     fn data(&mut self, loader: &Loader, data: &DataRef) -> Result<Arc<DataBlock>, Unfinished> {

@@ -24,6 +24,9 @@ pub(crate) trait BlockSource {
         seen: &mut Seen,
     ) -> Result<Arc<IndexBlock>, Self::Error>;
 
+    /// Reports whether more of an index is prefetched that a lookup waited for.
+    fn prefetches_index(&mut self) -> bool;
+
     /// Returns a data block or value block.
     fn data(&mut self, loader: &Loader, data: &DataRef) -> Result<Arc<DataBlock>, Self::Error>;
 }
@@ -48,6 +51,10 @@ impl BlockSource for OneByOne {
         seen: &mut Seen,
     ) -> Result<Arc<IndexBlock>, VtError> {
         loader.leaf(place.root, place.leaves, place.at, place.reader, seen)
+    }
+
+    fn prefetches_index(&mut self) -> bool {
+        true
     }
 
     #[inline]

@@ -14,7 +14,7 @@ use std::any::Any;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use stitch_format::vt_index::IndexEntry;
-use stitch_kv::{Caching, Coming};
+use stitch_kv::ReadHint;
 use stitch_volume::Volume;
 
 /// Data blocks in key order, at least one. Shared by threads.
@@ -100,11 +100,11 @@ impl DirectBlocks {
     pub(crate) fn read_ahead(
         &self,
         bounds: &Arc<Bounds>,
-        how: (Coming<'_>, Caching),
+        hint: &ReadHint<'_>,
         holder: Arc<dyn Any + Send + Sync>,
     ) -> bool {
         let blocks = ListedBlocks::new(Arc::clone(&self.entries));
-        prefetch(&self.loader, blocks, bounds, how, holder)
+        prefetch(&self.loader, blocks, bounds, hint, holder)
     }
 
     /// As [`super::Table::blocks_iter`].

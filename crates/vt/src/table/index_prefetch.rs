@@ -9,24 +9,23 @@
 
 use super::Table;
 use super::loader::Loader;
-use crate::readers::{Ahead, ReaderWork};
+use crate::readers::Ahead;
 use std::any::Any;
 use std::sync::Arc;
 use stitch_base::TableId;
 use stitch_base::sync::Mutex;
 use stitch_format::vt_root::{Leaf, RootIndex};
+use stitch_kv::Priority;
 
 /// What the first wait has fetched, in bytes; each later one has twice as much fetched as the one
 /// before.
 const PREFETCH_BYTES: u64 = 1 << 20;
-/// What a wait has fetched at most, in bytes.
-const PREFETCH_BYTES_MAX: u64 = 16 << 20;
+/// Number of waits after which that is not doubled any more.
+const DOUBLINGS_MAX: u32 = 4;
 /// Most tables that one wait has looked at.
 const PREFETCH_TABLES_MAX: usize = 64;
 /// Most waits whose tables are being fetched.
 const PREFETCHES_MAX: usize = 8;
-
-const _: () = assert!(PREFETCH_BYTES <= PREFETCH_BYTES_MAX);
 
 /// A table, and what keeps its blocks where they are.
 pub(crate) type Held = (Arc<Table>, Arc<dyn Any + Send + Sync>);
@@ -43,9 +42,8 @@ pub(super) struct IndexPrefetch {
     left: u64,
 }
 
-impl ReaderWork for IndexPrefetch {
-    type Answer = ();
-
+impl IndexPrefetch {
+    /// Fetches what is missing of the tables' indexes, until it has read enough.
     fn run(mut self) {
         for (table, _holder) in std::mem::take(&mut self.tables) {
             let id = table.loader.id;
@@ -62,19 +60,7 @@ impl ReaderWork for IndexPrefetch {
             }
         }
     }
-}
 
-/// True if no other prefetch fetches the table; none will until the claim is taken back.
-fn claim(claims: &FetchClaims, id: TableId) -> bool {
-    let mut claims = claims.lock();
-    let is_free = !claims.contains(&id);
-    if is_free {
-        claims.push(id);
-    }
-    is_free
-}
-
-impl IndexPrefetch {
     /// Fetches what is missing of a table's index; `None` if it has read enough or there is no
     /// room.
     fn fetch(&mut self, table: &Table) -> Option<()> {
@@ -99,6 +85,16 @@ impl IndexPrefetch {
     }
 }
 
+/// True if no other prefetch fetches the table; none will until the claim is taken back.
+fn claim(claims: &FetchClaims, id: TableId) -> bool {
+    let mut claims = claims.lock();
+    let is_free = !claims.contains(&id);
+    if is_free {
+        claims.push(id);
+    }
+    is_free
+}
+
 /// Fetches a block and those that come with it, unless it is there. Answers the first that did not
 /// come, and how many bytes were read; `None` if there is no room.
 fn fetch_group(loader: &Loader, leaves: &[Leaf], at: usize) -> Option<(usize, u64)> {
@@ -119,29 +115,23 @@ fn fetch_group(loader: &Loader, leaves: &[Leaf], at: usize) -> Option<(usize, u6
 }
 
 /// Those of a store that are under way.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct IndexPrefetches {
     under_way: Mutex<PrefetchState>,
     claims: FetchClaims,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct PrefetchState {
-    prefetches: Vec<Ahead<IndexPrefetch>>,
-    /// What the next may read, in bytes.
-    next_bytes: u64,
+    prefetches: Vec<Ahead<()>>,
+    /// Number of waits so far, as far as it counts.
+    waits: u32,
 }
 
-impl Default for IndexPrefetches {
-    fn default() -> Self {
-        let under_way = PrefetchState {
-            prefetches: Vec::new(),
-            next_bytes: PREFETCH_BYTES,
-        };
-        Self {
-            under_way: Mutex::new(under_way),
-            claims: FetchClaims::default(),
-        }
+impl PrefetchState {
+    /// What the next may read, in bytes.
+    fn next_bytes(&self) -> u64 {
+        PREFETCH_BYTES << self.waits
     }
 }
 
@@ -170,24 +160,22 @@ impl IndexPrefetches {
             under_way.prefetches.len() <= PREFETCHES_MAX,
             "prefetches are bounded"
         );
-        debug_assert!(
-            under_way.next_bytes <= PREFETCH_BYTES_MAX,
-            "a prefetch is bounded"
-        );
+        debug_assert!(under_way.waits <= DOUBLINGS_MAX, "a prefetch is bounded");
         if under_way.prefetches.len() == PREFETCHES_MAX {
             return;
         }
         let rest = IndexPrefetch {
             tables: tables().take(PREFETCH_TABLES_MAX).collect(),
             claims: Arc::clone(&self.claims),
-            left: under_way.next_bytes,
+            left: under_way.next_bytes(),
         };
-        under_way.next_bytes = (2 * under_way.next_bytes).min(PREFETCH_BYTES_MAX);
-        let ahead = loader.cache.readers().hand(rest);
+        under_way.waits = (under_way.waits + 1).min(DOUBLINGS_MAX);
+        let readers = loader.cache.readers();
+        let ahead = readers.hand(move || rest.run(), Priority::Later);
         under_way.prefetches.push(ahead);
     }
 
-    fn take(&self) -> Vec<Ahead<IndexPrefetch>> {
+    fn take(&self) -> Vec<Ahead<()>> {
         std::mem::take(&mut self.under_way.lock().prefetches)
     }
 
@@ -202,6 +190,12 @@ impl IndexPrefetches {
         for ahead in self.take() {
             ahead.take();
         }
+    }
+
+    /// What the next may read, in bytes.
+    #[cfg(test)]
+    fn next_bytes(&self) -> u64 {
+        self.under_way.lock().next_bytes()
     }
 
     /// How many are under way, or were when one was handed over last.

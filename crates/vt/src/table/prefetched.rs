@@ -2,9 +2,9 @@
 //!
 //! A file is read by one request after the other, each with a scan of its own, so no single scan
 //! can read ahead. The caller sees all requests and gives the hint
-//! ([`stitch_kv::Engine::read_ahead`]). A *block run* is neighbouring blocks of one table whose
-//! keys are within bounds. The reader threads find and read them ([`crate::readers`]), and scans
-//! take blocks from here ([`super::run::RunIter`]).
+//! ([`stitch_kv::Engine::read_ahead`]). A *block run* is neighbouring blocks of one table that have
+//! keys of a hint. The index names them at once; the reader threads read them
+//! ([`crate::readers`]), and scans take them from here ([`super::run::RunIter`]).
 //!
 //! ```text
 //! hint "keys k..p"    table 7   [ i..k | k..l | m..n | o..p | q.. ]
@@ -16,233 +16,163 @@
 //!   overwritten since.
 //! - A block run that cannot be read is empty. The scan that needs its blocks reads them itself,
 //!   and reports the error.
-//! - A block run that is read in order is removed when a scan reaches its end. One that is read in
-//!   parts is removed when each of its blocks was taken.
-//! - Together the block runs hold no more memory than the reader threads may. Those that are read
-//!   in parts hold at most half of it. Of these, one that a scan has used is evicted for a new
-//!   hint; for a hint of the kind [`Coming::Later`] it must have been unused for [`RECENT_TAKES`]
-//!   takes.
+//! - A block run is removed when each of its blocks was taken. Blocks that are not read once go
+//!   into the cache, too, without a round: they are probationary ([`crate::cache`]).
+//! - A hint for keys that runs have, or whose blocks are cached, loads nothing.
+//! - Together the block runs hold no more bytes than the reader threads may, and those of random
+//!   access half of them. A hint that finds no room evicts the least recently used of the runs that
+//!   it may, or is refused. A random hint evicts no sequential run:
+//!   - a *spare* run: a sequential one that a scan read to its end, a random one that was used. A
+//!     hint for later evicts none that was used in the last [`RECENT_TAKES`] takes;
+//!   - an abandoned run, unless the hint is for later: it was not used while [`RANDOM_REFUSALS`]
+//!     hints were refused, or [`REFUSALS_PER_RUN`] for each run if the hint is sequential.
 
 use super::blocks::BlockList;
 use super::loader::{DataRef, Loader};
 use super::run::Bounds;
-use super::stream::{Found, Item, ReadWindow, WINDOW_BYTES_MAX, collect};
-use crate::readers::{Ahead, Layout, ReaderWork, Readers};
+use super::stream::{Found, Item, WINDOW_BYTES_MAX, collect, read_window};
+use crate::VtError;
+use crate::readers::{Ahead, Layout, Readers};
 use std::any::Any;
 use std::collections::VecDeque;
-use std::fmt::Debug;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use stitch_base::TableId;
 use stitch_base::sync::Mutex;
-use stitch_base::sync::atomic::{AtomicU64, Ordering};
-use stitch_kv::{Caching, Coming};
+use stitch_kv::{Priority, ReadHint, ReadOrder};
 
-/// Number of hints that are refused before one evicts the oldest block run that is unused.
-const REFUSALS_MAX: usize = 32;
-/// The same for block runs that are read in parts, none of which was used.
-const PARTS_REFUSALS_MAX: usize = 4;
+/// Number of refused hints, for each run, after which a sequential hint evicts an unused run.
+const REFUSALS_PER_RUN: u64 = 16;
+/// Number of refused hints after which a random hint evicts an unused run.
+const RANDOM_REFUSALS: u64 = 4;
 /// A hint for later evicts no block run that was used in this many last takes.
 const RECENT_TAKES: u64 = 32;
-/// Most block runs that are read in parts, for each full one that their memory is enough for. Of
-/// several tables with the same keys, most have few blocks.
-const PARTS_MAX_PER_RUN: u64 = 4;
+/// A run has keys beyond those of its hint up to this part of what runs may hold together: with
+/// little memory most would be evicted unread.
+const BEYOND_SHARE: u64 = 8;
+/// Largest number of block runs.
+const RUNS_MAX: usize = 128;
 
-/// The task of finding and reading the blocks of a run.
-struct Search(Box<dyn FnOnce() -> Vec<Found> + Send>);
-
-impl ReaderWork for Search {
-    type Answer = Vec<Found>;
-
-    fn run(self) -> Self::Answer {
-        (self.0)()
-    }
-}
-
-enum RunState {
-    /// `None` only while it is taken.
-    Reading(Option<Ahead<Search>>),
-    Read(Blocks),
-}
-
-/// The blocks of a run that was read.
+/// The blocks of a run.
+#[derive(Debug, Default)]
 struct Blocks {
+    /// The task that reads them, until a scan has waited for it.
+    reading: Option<Ahead<Vec<Found>>>,
     found: Vec<Found>,
-    /// Which of them were taken, and how many were not.
-    taken: Vec<bool>,
-    left: usize,
+    is_taken: Vec<bool>,
 }
 
 impl Blocks {
-    fn new(found: Vec<Found>) -> Self {
-        let (taken, left) = (vec![false; found.len()], found.len());
-        Self { found, taken, left }
-    }
-
-    /// Panics unless the blocks that are left are counted.
-    fn assert_invariants(&self) {
-        debug_assert_eq!(self.taken.len(), self.found.len(), "each has its mark");
-        debug_assert_eq!(
-            self.taken.iter().filter(|taken| !**taken).count(),
-            self.left,
-            "those that were not taken are left"
-        );
-    }
-
-    /// Takes a block and those after it, at most `count`. Returns none if the run lacks the block.
-    fn take(&mut self, wanted: &DataRef, count: usize) -> Vec<Found> {
+    /// Takes a block and those after it, at most `count`; waits until they are read. Returns none
+    /// if the run lacks the block. Reports also whether all of its blocks were taken.
+    fn take(&mut self, wanted: &DataRef, count: usize) -> (Vec<Found>, bool) {
+        if let Some(reading) = self.reading.take() {
+            self.found = reading.take();
+            self.is_taken = vec![false; self.found.len()];
+        }
         let at = self.found.iter().position(|(data, _)| data == wanted);
         let Some(at) = at else {
-            return Vec::new();
+            return (Vec::new(), self.found.is_empty());
         };
         let end = self.found.len().min(at.saturating_add(count));
-        for taken in &mut self.taken[at..end] {
-            self.left -= usize::from(!*taken);
-            *taken = true;
-        }
-        self.assert_invariants();
-        self.found[at..end].to_vec()
+        debug_assert_eq!(self.is_taken.len(), self.found.len(), "a mark for each");
+        self.is_taken[at..end].fill(true);
+        let is_done = self.is_taken.iter().all(|taken| *taken);
+        (self.found[at..end].to_vec(), is_done)
     }
 }
 
-/// Facts about a run that its task finds out, and its use.
-struct Progress {
-    /// First key of the first block behind the run.
-    until: OnceLock<Vec<u8>>,
-    /// Its length in bytes; until that is known, the longest that it can be.
-    bytes: AtomicU64,
-    /// Number of the take that last used it; 0 if none did.
-    taken_at: AtomicU64,
-}
-
-impl Progress {
-    fn note_items(&self, items: &[Item], next: Option<&[u8]>) {
-        debug_assert!(self.until.get().is_none(), "the run is found once");
-        if let Some(next) = next {
-            let _ = self.until.set(next.to_vec());
-        }
-        let lens = items
-            .iter()
-            .map(|(data, _)| u64::from(data.block.len_bytes));
-        let bytes: u64 = lens.sum();
-        let last = items.last();
-        debug_assert!(
-            last.is_none_or(|(data, _)| bytes - u64::from(data.block.len_bytes) < WINDOW_BYTES_MAX),
-            "all blocks but the last fit into a window"
-        );
-        self.bytes.store(bytes, Ordering::Relaxed);
-        if items.iter().all(|(_, cached)| cached.is_some()) {
-            // It may be evicted: its blocks are cached.
-            self.taken_at.fetch_max(1, Ordering::Relaxed);
-        }
-    }
-
-    fn is_used(&self) -> bool {
-        self.taken_at.load(Ordering::Relaxed) > 0
-    }
-}
-
-/// Neighbouring blocks of a table, or of blocks without a table, whose keys are within bounds.
-pub(super) struct BlockRun {
+/// Neighbouring blocks of a table, or of blocks without a table, and their use.
+#[derive(Debug)]
+struct BlockRun {
     table: TableId,
-    bounds: Arc<Bounds>,
-    progress: Arc<Progress>,
-    is_in_order: bool,
-    state: Mutex<RunState>,
+    start: Vec<u8>,
+    /// First key behind it; `None` for no end.
+    end: Option<Vec<u8>>,
+    order: ReadOrder,
+    bytes: u64,
+    blocks: Arc<Mutex<Blocks>>,
+    /// A new run may take its memory, though it has blocks that were not taken.
+    is_spare: bool,
+    /// Numbers of takes and of refusals when it was last used, or came.
+    used_at: (u64, u64),
 }
 
 impl BlockRun {
-    /// Takes a block and those after it, at most `count`; waits until they are read. Returns none
-    /// if the run lacks the block. Reports also whether it is read in parts and used up.
-    fn take(&self, wanted: &DataRef, count: usize) -> (Vec<Found>, bool) {
-        let mut state = self.state.lock();
-        if let RunState::Reading(search) = &mut *state {
-            let found = search.take().map(Ahead::take).unwrap_or_default();
-            *state = RunState::Read(Blocks::new(found));
-        }
-        let RunState::Read(blocks) = &mut *state else {
-            unreachable!("it was read");
-        };
-        let found = blocks.take(wanted, count);
-        (found, !self.is_in_order && blocks.left == 0)
-    }
-
     fn holds(&self, table: TableId, key: &[u8]) -> bool {
-        self.table == table
-            && self.bounds.start.as_slice() <= key
-            && self.end().is_none_or(|end| key < end)
-    }
-
-    /// Returns the first key behind it.
-    fn end(&self) -> Option<&[u8]> {
-        let until = self.progress.until.get().map(Vec::as_slice);
-        until.or(self.bounds.end.as_deref())
+        let is_before_end = || self.end.as_deref().is_none_or(|end| key < end);
+        self.table == table && self.start.as_slice() <= key && is_before_end()
     }
 
     /// Reports whether a scan that ends at `end` reads it to its end.
     fn ends_by(&self, end: Option<&[u8]>) -> bool {
-        match (self.bounds.end.as_deref(), end) {
+        match (self.end.as_deref(), end) {
             (_, None) => true,
             (None, Some(_)) => false,
             (Some(own), Some(end)) => own <= end,
         }
     }
+
+    /// Reports whether it counts for what runs of this order may hold.
+    fn counts_for(&self, order: ReadOrder) -> bool {
+        order == ReadOrder::Sequential || self.order == order
+    }
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct BlockRuns {
-    runs: VecDeque<Arc<BlockRun>>,
-    refusals: usize,
+    runs: VecDeque<BlockRun>,
     /// Number of takes from all runs.
     takes: u64,
+    /// Number of hints that were refused, other than those for later.
+    refusals: u64,
 }
 
 impl BlockRuns {
-    /// Returns the runs that are read in parts, the oldest first.
-    fn parts(&self) -> impl Iterator<Item = &Arc<BlockRun>> {
-        let runs = self.runs.iter();
-        runs.filter(|run| !run.is_in_order)
+    fn has_room(&self, new: &BlockRun, bytes_max: u64) -> bool {
+        let counted = self.runs.iter().filter(|run| run.counts_for(new.order));
+        let held: u64 = counted.map(|run| run.bytes).sum();
+        self.runs.len() < RUNS_MAX && (held == 0 || held + new.bytes <= bytes_max)
     }
 
-    /// Counts the runs that are read in parts, and the full runs that take as much memory.
-    fn count_parts(&self) -> (u64, u64) {
-        let bytes = |run: &Arc<BlockRun>| run.progress.bytes.load(Ordering::Relaxed);
-        let bytes_all: u64 = self.parts().map(bytes).sum();
-        let count = self.parts().count() as u64;
-        (count, bytes_all.div_ceil(WINDOW_BYTES_MAX))
-    }
-
-    /// Reports whether the memory of `runs_max` full runs is used.
-    fn is_full(&self, is_in_order: bool, runs_max: u64) -> bool {
-        let (parts, parts_as_runs) = self.count_parts();
-        debug_assert!(
-            parts <= self.runs.len() as u64,
-            "parts are some of the runs"
-        );
-        if is_in_order {
-            return self.runs.len() as u64 - parts + parts_as_runs >= runs_max;
+    /// Removes the run that a hint evicts. Counts a refusal if there is none.
+    fn evict(&mut self, hint: &ReadHint<'_>, readers: &Readers) -> Option<BlockRun> {
+        let (idle_min, refusals_min) = match (hint.order, hint.priority) {
+            (ReadOrder::Sequential, _) => (0, REFUSALS_PER_RUN * self.runs.len() as u64),
+            (ReadOrder::Random, Priority::Soon) => (0, RANDOM_REFUSALS),
+            (ReadOrder::Random, Priority::Later) => (RECENT_TAKES, u64::MAX),
+        };
+        let is_evictable = |run: &BlockRun| {
+            let (takes, refusals) = run.used_at;
+            let is_idle = self.takes - takes >= idle_min;
+            let is_abandoned = self.refusals - refusals >= refusals_min;
+            run.counts_for(hint.order) && (run.is_spare && is_idle || is_abandoned)
+        };
+        let evictable = (0..).zip(&self.runs).filter(|(_, run)| is_evictable(run));
+        let least_recent = evictable.min_by_key(|(_, run)| run.used_at.0);
+        let at = least_recent.map(|(at, _)| at);
+        if at.is_none() && hint.priority == Priority::Soon {
+            self.refusals += 1;
         }
-        let parts_max = runs_max / 2;
-        parts >= PARTS_MAX_PER_RUN * parts_max || parts_as_runs >= parts_max
+        self.remove(at?, readers)
     }
 
-    /// Returns the least recently used run, unused for at least `takes` takes.
-    fn least_recently_used(&self, takes: u64) -> Option<Arc<BlockRun>> {
-        let at = |run: &Arc<BlockRun>| run.progress.taken_at.load(Ordering::Relaxed);
-        let used = self.parts().filter(|run| run.progress.is_used());
-        let first = used.min_by_key(|run| at(run))?;
-        debug_assert!(
-            at(first) <= self.takes.max(1),
-            "no use is later than the last take"
-        );
-        (at(first).saturating_add(takes) <= self.takes.max(1)).then(|| Arc::clone(first))
-    }
-
-    /// Removes a run, if it is still there.
-    fn remove(&mut self, run: &Arc<BlockRun>, readers: &Readers) {
-        let at = self.runs.iter().position(|other| Arc::ptr_eq(other, run));
-        if at.and_then(|at| self.runs.remove(at)).is_some() && self.runs.is_empty() {
+    fn remove(&mut self, at: usize, readers: &Readers) -> Option<BlockRun> {
+        let run = self.runs.remove(at);
+        debug_assert!(run.is_some(), "it was found there");
+        if run.is_some() && self.runs.is_empty() {
             readers.leave(Layout::Rows);
         }
+        run
+    }
+}
+
+/// Returns the largest number of bytes that runs of this order, and those that count for it, may
+/// hold.
+fn bytes_max(readers: &Readers, order: ReadOrder) -> u64 {
+    let all = readers.share_bytes(Layout::Rows);
+    match order {
+        ReadOrder::Sequential => all,
+        ReadOrder::Random => all / 2,
     }
 }
 
@@ -257,15 +187,8 @@ pub(super) struct Wanted<'a> {
 }
 
 /// The block runs of a store that were prefetched and are not used up.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Prefetched(Mutex<BlockRuns>);
-
-impl Debug for Prefetched {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let runs = self.0.lock().runs.len();
-        f.debug_struct("Prefetched").field("runs", &runs).finish()
-    }
-}
 
 impl Prefetched {
     /// Reports whether there is no block run.
@@ -273,32 +196,38 @@ impl Prefetched {
         self.0.lock().runs.is_empty()
     }
 
-    /// Takes the wanted block and those after it, of a run that is read in parts at most `count()`.
-    /// Waits until they are read. Returns none if they were not prefetched.
+    /// Takes the wanted block and those after it, at most `count()`. Waits until they are read.
+    /// Returns none if they were not prefetched.
     pub(super) fn take(
         &self,
         wanted: &Wanted<'_>,
         count: impl FnOnce() -> usize,
         readers: &Readers,
     ) -> Vec<Found> {
-        let run = {
-            let mut all = self.0.lock();
-            let holds = |run: &Arc<BlockRun>| run.holds(wanted.table, wanted.key);
-            let Some(at) = all.runs.iter().position(holds) else {
+        let (blocks, is_to_end) = {
+            let all = self.0.lock();
+            let holds = |run: &&BlockRun| run.holds(wanted.table, wanted.key);
+            let Some(run) = all.runs.iter().find(holds) else {
                 return Vec::new();
             };
-            let run = Arc::clone(&all.runs[at]);
-            all.takes += 1;
-            run.progress.taken_at.store(all.takes, Ordering::Relaxed);
-            if run.is_in_order && run.ends_by(wanted.end) {
-                all.remove(&run, readers);
-            }
-            run
+            let is_to_end = run.order == ReadOrder::Sequential && run.ends_by(wanted.end);
+            (Arc::clone(&run.blocks), is_to_end)
         };
-        let count = if run.is_in_order { usize::MAX } else { count() };
-        let (found, is_done) = run.take(&wanted.data, count);
-        if is_done {
-            self.0.lock().remove(&run, readers);
+        let count = if is_to_end { usize::MAX } else { count() };
+        let (found, is_done) = blocks.lock().take(&wanted.data, count);
+        let mut all = self.0.lock();
+        all.takes += 1;
+        let used_at = (all.takes, all.refusals);
+        let at = all
+            .runs
+            .iter()
+            .position(|run| Arc::ptr_eq(&run.blocks, &blocks));
+        if let Some(at) = at.filter(|_| is_done) {
+            all.remove(at, readers);
+        } else if let Some(at) = at.filter(|_| !found.is_empty()) {
+            let run = &mut all.runs[at];
+            run.used_at = used_at;
+            run.is_spare |= is_to_end || run.order == ReadOrder::Random;
         }
         found
     }
@@ -311,180 +240,131 @@ impl Prefetched {
         }
     }
 
-    /// Returns the first key within bounds that no run has which is read in parts; `None` if they
-    /// have all.
-    fn uncovered(&self, table: TableId, bounds: &Bounds) -> Option<Vec<u8>> {
+    /// Returns the keys of a new run; `None` if other runs have them.
+    fn missing(&self, table: TableId, bounds: &Bounds, hint: &ReadHint<'_>) -> Option<Bounds> {
         let all = self.0.lock();
-        let mut start = bounds.start.clone();
+        let (mut start, end) = (bounds.start.as_slice(), bounds.end.as_deref());
         // Runs may be in any order: each moves it once at most.
         for _ in 0..all.runs.len() {
-            let Some(run) = all.parts().find(|run| run.holds(table, &start)) else {
+            let Some(run) = all.runs.iter().find(|run| run.holds(table, start)) else {
                 break;
             };
-            start = run.end()?.to_vec();
+            start = run.end.as_deref()?;
         }
-        debug_assert!(start >= bounds.start, "runs move it on");
-        let is_left = bounds.end.as_ref().is_none_or(|end| start < *end);
-        is_left.then_some(start)
+        debug_assert!(start >= bounds.start.as_slice(), "runs move it on");
+        let is_missing = end.is_none_or(|end| start < end);
+        is_missing.then(|| match hint.order {
+            // A scan begins with the block that has its first key, though another run has it too.
+            ReadOrder::Sequential => bounds.clone(),
+            ReadOrder::Random => Bounds {
+                start: start.to_vec(),
+                ..bounds.clone()
+            },
+        })
     }
 
-    /// Makes room for one run. Returns false if there is none.
-    fn has_room(&self, coming: Coming<'_>, readers: &Readers) -> bool {
-        let is_in_order = coming == Coming::InOrder;
-        let mut all = self.0.lock();
-        let runs_max = readers.share_bytes(Layout::Rows) / WINDOW_BYTES_MAX;
-        if !all.is_full(is_in_order, runs_max) {
-            return true;
-        }
-        let mut evicted = match coming {
-            Coming::InOrder => None,
-            Coming::Later => all.least_recently_used(RECENT_TAKES),
-            Coming::InParts | Coming::Around(_) => all.least_recently_used(0),
-        };
-        if evicted.is_none() && coming == Coming::Later {
-            return false;
-        }
-        if evicted.is_none() {
-            all.refusals += 1;
-            let refusals_max = match is_in_order {
-                true => REFUSALS_MAX,
-                false => PARTS_REFUSALS_MAX,
-            };
-            if all.refusals < refusals_max {
-                return false;
+    /// Adds a run, if there is room for it.
+    fn add(&self, run: BlockRun, hint: &ReadHint<'_>, readers: &Readers) -> bool {
+        loop {
+            let mut all = self.0.lock();
+            if all.has_room(&run, bytes_max(readers, run.order)) {
+                if all.runs.is_empty() {
+                    readers.enter(Layout::Rows);
+                }
+                let used_at = (all.takes, all.refusals);
+                all.runs.push_back(BlockRun { used_at, ..run });
+                debug_assert!(all.runs.len() <= RUNS_MAX, "bounded");
+                return true;
             }
-            all.refusals = 0;
-            evicted = match is_in_order {
-                true => all.runs.front().cloned(),
-                false => all.parts().next().cloned(),
+            let Some(evicted) = all.evict(hint, readers) else {
+                return false;
             };
+            // Without the lock: dropping it waits for its task.
+            drop(all);
+            drop(evicted);
         }
-        let Some(evicted) = evicted else {
-            return false;
-        };
-        all.remove(&evicted, readers);
-        // Without the lock: dropping it waits for its task.
-        drop(all);
-        drop(evicted);
-        true
-    }
-
-    /// Returns the number of the take that counts as the first use of a new run. One whose blocks
-    /// go to the cache may be evicted at once.
-    fn taken_at_first(&self, coming: Coming<'_>, caching: Caching) -> u64 {
-        match (coming, caching) {
-            (Coming::InOrder, _) | (_, Caching::Past) => 0,
-            (_, Caching::IfRoom) => self.0.lock().takes.max(1),
-        }
-    }
-
-    fn add(&self, run: BlockRun, readers: &Readers) {
-        let mut all = self.0.lock();
-        if all.runs.is_empty() {
-            readers.enter(Layout::Rows);
-        }
-        all.runs.push_back(Arc::new(run));
     }
 }
 
-/// Returns the keys of a new run; `None` if other runs have them.
-fn bounds_of_run(
-    prefetched: &Prefetched,
-    table: TableId,
-    bounds: &Arc<Bounds>,
-    coming: Coming<'_>,
-) -> Option<Arc<Bounds>> {
-    if coming == Coming::InOrder {
-        return Some(Arc::clone(bounds));
-    }
-    let start = prefetched.uncovered(table, bounds)?;
-    let end = match coming {
-        Coming::Around(beyond) => bounds.end.as_deref().map(|end| end.max(beyond).to_vec()),
-        Coming::InOrder | Coming::InParts | Coming::Later => bounds.end.clone(),
-    };
-    debug_assert!(
-        end.as_ref().is_none_or(|end| start < *end),
-        "a run has keys"
-    );
-    let is_whole = bounds.is_whole;
-    Some(Arc::new(Bounds {
-        start,
-        end,
-        is_whole,
-        is_of_keys: false,
-    }))
-}
-
-/// Reports whether there is nothing to read, or the first block is cached: then the others mostly
-/// are, too.
-fn is_cached(loader: &Loader, list: &mut impl BlockList, bounds: &Bounds) -> bool {
-    // An error of the index is reported by the scan that meets it.
-    if list.seek(&bounds.start).is_err() {
-        return true;
-    }
+/// Finds the blocks with keys within bounds, as many as one run may have. If any is missing, a few
+/// with keys beyond follow. Moves the end of the bounds behind them.
+fn find(
+    loader: &Loader,
+    mut list: impl BlockList,
+    bounds: &mut Bounds,
+    hint: &ReadHint<'_>,
+) -> Result<Vec<Item>, VtError> {
+    let mut items = Vec::new();
+    let bytes_max = bytes_max(loader.cache.readers(), hint.order);
+    list.seek(&bounds.start)?;
+    let within = WINDOW_BYTES_MAX.min(bytes_max);
+    let mut is_all = collect(&mut list, loader, bounds, within, &mut items)?;
     let end = bounds.end.as_deref();
-    match list.current() {
-        Ok(Some(entry)) if end.is_none_or(|end| entry.first < end) => {
-            loader.glance_data(&DataRef::of(&entry)).is_some()
-        }
-        _ => true,
+    if let Some(beyond) = hint.beyond.filter(|_| is_all && !are_cached(&items))
+        && end.is_some_and(|end| end < beyond)
+    {
+        bounds.end = Some(beyond.to_vec());
+        let left = WINDOW_BYTES_MAX.min(bytes_max / BEYOND_SHARE);
+        let left = left.saturating_sub(bytes_of(&items));
+        is_all = collect(&mut list, loader, bounds, left, &mut items)?;
     }
+    if !is_all && let Some(next) = list.current()? {
+        bounds.end = Some(next.first.to_vec());
+    }
+    Ok(items)
+}
+
+fn are_cached(items: &[Item]) -> bool {
+    items.iter().all(|(_, cached)| cached.is_some())
+}
+
+fn bytes_of(items: &[Item]) -> u64 {
+    let lens = items.iter().map(|(data, _)| data.block.len_bytes);
+    lens.map(u64::from).sum()
 }
 
 /// Prefetches the blocks of `list` whose keys are within bounds, as far as there is memory for
 /// them. `holder` keeps their extents allocated until they are read. Returns false if there is no
 /// memory.
-pub(super) fn prefetch<L: BlockList + Send + 'static>(
+pub(super) fn prefetch(
     loader: &Loader,
-    mut list: L,
-    bounds: &Arc<Bounds>,
-    (coming, caching): (Coming<'_>, Caching),
+    list: impl BlockList,
+    bounds: &Bounds,
+    hint: &ReadHint<'_>,
     holder: Arc<dyn Any + Send + Sync>,
 ) -> bool {
-    let (prefetched, readers) = (loader.cache.prefetched(), loader.cache.readers());
-    let Some(bounds) = bounds_of_run(prefetched, loader.id, bounds, coming) else {
+    let (cache, order) = (&loader.cache, hint.order);
+    let (prefetched, readers) = (cache.prefetched(), cache.readers());
+    let Some(mut bounds) = prefetched.missing(loader.id, bounds, hint) else {
         return true;
     };
-    let is_in_order = coming == Coming::InOrder;
-    if !is_in_order && is_cached(loader, &mut list, &bounds) {
+    // An error of the index is reported by the scan that meets it.
+    let items = find(loader, list, &mut bounds, hint).unwrap_or_default();
+    if are_cached(&items) {
         return true;
     }
-    if !prefetched.has_room(coming, readers) {
-        return false;
-    }
-    let progress = Arc::new(Progress {
-        until: OnceLock::new(),
-        bytes: AtomicU64::new(WINDOW_BYTES_MAX),
-        taken_at: AtomicU64::new(prefetched.taken_at_first(coming, caching)),
-    });
-    let (own_loader, own_bounds) = (loader.clone(), Arc::clone(&bounds));
-    let own_progress = Arc::clone(&progress);
-    let search = move || {
-        let mut items = Vec::new();
-        let found = list.seek(&own_bounds.start).and_then(|()| {
-            let max = WINDOW_BYTES_MAX;
-            let is_all = collect(&mut list, &own_loader, &own_bounds, max, &mut items)?;
-            let next = if is_all { None } else { list.current()? };
-            own_progress.note_items(&items, next.map(|next| next.first));
-            Ok(())
-        });
-        // An error is reported by the scan that meets it.
-        let blocks = match found {
-            Ok(()) if !items.is_empty() => ReadWindow::new(own_loader, items, caching).run(),
-            _ => Ok(Vec::new()),
-        };
-        drop(holder);
-        blocks.unwrap_or_default()
-    };
+    let blocks = Arc::new(Mutex::new(Blocks::default()));
     let run = BlockRun {
         table: loader.id,
-        bounds,
-        progress,
-        is_in_order,
-        state: Mutex::new(RunState::Reading(Some(
-            readers.hand(Search(Box::new(search))),
-        ))),
+        start: bounds.start,
+        end: bounds.end,
+        order,
+        bytes: bytes_of(&items),
+        blocks: Arc::clone(&blocks),
+        is_spare: false,
+        used_at: (0, 0),
     };
-    prefetched.add(run, readers);
-    true
+    // A scan that finds the run waits until it has its task.
+    let mut own = blocks.lock();
+    let is_added = prefetched.add(run, hint, readers);
+    if is_added {
+        let (loader, once) = (loader.clone(), hint.once);
+        let read = move || {
+            let found = read_window(&loader, items, once);
+            drop(holder);
+            found.unwrap_or_default()
+        };
+        own.reading = Some(readers.hand(read, hint.priority));
+    }
+    is_added
 }

@@ -24,7 +24,7 @@ use stitch_base::Seqno;
 use stitch_format::vt_index::{IndexEntry, IndexEntryRef};
 use stitch_format::vt_manifest::TableMeta;
 use stitch_format::vt_range_delete;
-use stitch_kv::{Caching, Coming};
+use stitch_kv::ReadHint;
 use stitch_volume::{BlockKind, Volume};
 
 /// A cursor over the entries of a table.
@@ -175,10 +175,10 @@ impl Table {
     pub(crate) fn read_ahead(
         self: &Arc<Self>,
         bounds: &Arc<Bounds>,
-        how: (Coming<'_>, Caching),
+        hint: &ReadHint<'_>,
         holder: Arc<dyn Any + Send + Sync>,
     ) -> bool {
-        prefetch(&self.loader, self.blocks(), bounds, how, holder)
+        prefetch(&self.loader, self.blocks(), bounds, hint, holder)
     }
 
     /// A cursor over the entries of some of the table's blocks, in their order. What it reads does

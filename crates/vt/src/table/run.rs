@@ -258,9 +258,29 @@ impl<L: BlockList + Clone> RunIter<L> {
                 return Ok(block);
             }
         }
-        let (mut span, next) = self.span(wanted)?;
+        let (span, next) = self.span(wanted)?;
         self.tell(next)?;
-        let blocks = match self.loader.read_data_each(&span) {
+        let expectation = match self.window_bytes {
+            0 => Expectation::Normal,
+            _ => Expectation::Scan,
+        };
+        let keep = (self.keep == Keep::Cache).then_some(expectation);
+        self.read_span(span, false, keep)
+    }
+
+    /// Reads blocks, of which the first is wanted. Those of a long span share buffers, and go into
+    /// the cache as far as it has room.
+    fn read_span(
+        &mut self,
+        mut span: Vec<DataRef>,
+        is_long: bool,
+        keep: Option<Expectation>,
+    ) -> Result<Arc<DataBlock>, VtError> {
+        let read = match is_long {
+            true => self.loader.read_data_once(&span),
+            false => self.loader.read_data_each(&span),
+        };
+        let blocks = match read {
             // The damaged one may be a block that the caller has not asked for.
             Err(_) if span.len() > 1 => {
                 span.truncate(1);
@@ -271,12 +291,10 @@ impl<L: BlockList + Clone> RunIter<L> {
         assert_eq!(span.len(), blocks.len(), "each block was read");
         debug_assert!(self.ahead.is_empty(), "what was read ahead is used up");
         for (data, block) in span.into_iter().zip(blocks) {
-            if self.keep == Keep::Cache {
-                let expectation = match self.window_bytes {
-                    0 => Expectation::Normal,
-                    _ => Expectation::Scan,
-                };
-                self.loader.keep_data(&data, &block, expectation);
+            match keep {
+                Some(_) if is_long => self.loader.keep_if_room(&data, &block),
+                Some(expectation) => self.loader.keep_data(&data, &block, expectation),
+                None => {}
             }
             self.ahead.push_back((data, block));
         }

@@ -14,12 +14,12 @@ use super::loader::{DataRef, Loader};
 use super::run::Bounds;
 use crate::VtError;
 use crate::cache::ReadCount;
-use crate::readers::{Ahead, Layout, ReaderWork, Readers};
+use crate::readers::{Ahead, Layout, Readers};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use stitch_base::sync::atomic::{AtomicU64, Ordering};
+use stitch_base::sync::Mutex;
 use stitch_format::vt_index::BlockPtr;
-use stitch_kv::Caching;
+use stitch_kv::Priority;
 
 /// Windows that are read or waiting, beside the one whose rows are given out.
 const WINDOWS: usize = 2;
@@ -47,81 +47,49 @@ pub(super) type Item = (DataRef, Option<Arc<DataBlock>>);
 /// A block that was read.
 pub(super) type Found = (DataRef, Arc<DataBlock>);
 
-/// Blocks that are read together.
-#[derive(Debug)]
-pub(super) struct ReadWindow {
-    loader: Loader,
+/// Reads the blocks of a window that were not in the cache. Those that are not read once go there,
+/// as far as it has room.
+pub(super) fn read_window(
+    loader: &Loader,
     items: Vec<Item>,
-    caching: Caching,
-}
-
-impl ReadWindow {
-    /// These blocks.
-    pub(super) const fn new(loader: Loader, items: Vec<Item>, caching: Caching) -> Self {
-        Self {
-            loader,
-            items,
-            caching,
+    once: bool,
+) -> Result<Vec<Found>, VtError> {
+    let wanted = items.iter().filter(|(_, cached)| cached.is_none());
+    let wanted: Vec<DataRef> = wanted.map(|(data, _)| *data).collect();
+    let counters = loader.cache.counters();
+    counters.add(ReadCount::Misses, wanted.len() as u64);
+    let read = loader.read_data_once(&wanted)?;
+    debug_assert_eq!(read.len(), wanted.len(), "each block was read");
+    if !once {
+        for (data, block) in wanted.iter().zip(&read) {
+            loader.keep_if_room(data, block);
         }
     }
-}
-
-impl ReaderWork for ReadWindow {
-    type Answer = Result<Vec<Found>, VtError>;
-
-    fn run(self) -> Self::Answer {
-        let wanted = self.items.iter().filter(|(_, cached)| cached.is_none());
-        let wanted: Vec<DataRef> = wanted.map(|(data, _)| *data).collect();
-        self.loader
-            .cache
-            .counters()
-            .add(ReadCount::Misses, wanted.len() as u64);
-        let read = self.loader.read_data_once(&wanted)?;
-        debug_assert_eq!(read.len(), wanted.len(), "each block was read");
-        if self.caching == Caching::IfRoom {
-            for (data, block) in wanted.iter().zip(&read) {
-                self.loader.keep_if_room(data, block);
-            }
-        }
-        let mut read = read.into_iter();
-        let found = self.items.into_iter().map(|(data, cached)| {
-            let block = cached.or_else(|| read.next());
-            (data, block.expect("all that were not cached were read"))
-        });
-        Ok(found.collect())
-    }
+    let mut read = read.into_iter();
+    let found = items.into_iter().map(|(data, cached)| {
+        let block = cached.or_else(|| read.next());
+        (data, block.expect("all that were not cached were read"))
+    });
+    Ok(found.collect())
 }
 
 /// How far streams have grown, for those that go on where others end: the tables of a level are
 /// read one after the other.
 #[derive(Debug, Default)]
-pub(crate) struct StreamGrowth(AtomicU64);
+pub(crate) struct StreamGrowth(Mutex<Option<Start>>);
 
 impl StreamGrowth {
-    /// Marks scattered blocks, beside a window's length in whole sectors.
-    const SCATTERED: u64 = 1;
-
     /// A stream has come to its end.
     fn leave(&self, layout: Layout, window_bytes: u64) {
-        let mark = match layout {
-            Layout::Rows => 0,
-            Layout::Scattered => Self::SCATTERED,
-        };
-        self.0
-            .store(window_bytes & !Self::SCATTERED | mark, Ordering::Relaxed);
+        *self.0.lock() = Some(Start {
+            layout,
+            window_bytes,
+        });
     }
 
     /// What the last stream has left; taken by one.
     pub(super) fn take(&self) -> Option<Start> {
-        let left = self.0.swap(0, Ordering::Relaxed);
-        let layout = match left & Self::SCATTERED {
-            0 => Layout::Rows,
-            _ => Layout::Scattered,
-        };
-        (left != 0).then_some(Start {
-            layout,
-            window_bytes: left & !Self::SCATTERED,
-        })
+        self.0.lock().take()
     }
 }
 
@@ -152,7 +120,7 @@ pub(super) struct Stream<L> {
     window_bytes: u64,
     /// Whether longer windows should give longer pieces.
     grows: bool,
-    windows: VecDeque<Ahead<ReadWindow>>,
+    windows: VecDeque<Ahead<Result<Vec<Found>, VtError>>>,
 }
 
 fn readers(loader: &Loader) -> &Readers {
@@ -226,8 +194,10 @@ impl<L: BlockList> Stream<L> {
                 return;
             }
             self.look_at(&items);
-            let window = ReadWindow::new(self.loader.clone(), items, Caching::IfRoom);
-            self.windows.push_back(readers(&self.loader).hand(window));
+            let loader = self.loader.clone();
+            let window = move || read_window(&loader, items, false);
+            let ahead = readers(&self.loader).hand(window, Priority::Soon);
+            self.windows.push_back(ahead);
             debug_assert!(self.windows.len() <= WINDOWS, "a stream is bounded");
         }
     }
@@ -267,7 +237,6 @@ pub(super) fn collect(
     bytes_max: u64,
     items: &mut Vec<Item>,
 ) -> Result<bool, VtError> {
-    debug_assert!(items.is_empty(), "a window begins");
     let mut bytes = 0;
     while bytes < bytes_max && items.len() < WINDOW_BLOCKS_MAX {
         let Some(entry) = scout.current()? else {

@@ -9,8 +9,8 @@ use stitch_base::sync::{Arc, RwLockReadGuard};
 use stitch_base::{Ino, Seqno, TreeId};
 use stitch_format::fs_transaction::{TransactionLife, TransactionTree, transaction_tree};
 use stitch_kv::{
-    Batch, Caching, Capabilities, ChangedKey, Coming, CommitOptions, Counters, Direction, Engine,
-    Guarded, Guards, KeyRange, KvError, Limits, Scan, Snapshot, SpaceUsage, TreeInfo, TreeOptions,
+    Batch, Capabilities, ChangedKey, CommitOptions, Counters, Direction, Engine, Guarded, Guards,
+    KeyRange, KvError, Limits, ReadHint, Scan, Snapshot, SpaceUsage, TreeInfo, TreeOptions,
     UpsertRegistry, Violation,
 };
 
@@ -304,15 +304,9 @@ impl Engine for TransactionRecords {
         scan.map_err(|error| self.told(error))
     }
 
-    fn read_ahead(
-        &self,
-        tree: TreeId,
-        range: KeyRange<'_>,
-        coming: Coming<'_>,
-        caching: Caching,
-    ) -> bool {
+    fn read_ahead(&self, tree: TreeId, hint: &ReadHint<'_>) -> bool {
         self.own(tree)
-            .is_ok_and(|own| self.engine.read_ahead(own, range, coming, caching))
+            .is_ok_and(|own| self.engine.read_ahead(own, hint))
     }
 
     fn counters(&self) -> Counters {

@@ -3,9 +3,11 @@ use crate::cache::BlockCache;
 use crate::table::leaves::{Reader, Seen};
 use crate::table::tests::{Bed, numbered, options};
 use crate::table::{OneByOne, PointRead, Table};
+use crate::testing::Small;
 use std::ops::ControlFlow;
 use stitch_base::Seqno;
 use stitch_device::Device;
+use stitch_kv::Engine;
 use stitch_volume::Volume;
 
 /// What may be read ahead.
@@ -225,4 +227,28 @@ fn what_was_not_begun_is_given_up() {
     assert_eq!(Arc::strong_count(&holder), 1, "nothing is held any more");
     let volume: &Arc<Volume> = &bed.volume;
     assert!(Arc::strong_count(volume) > 1, "the table itself");
+}
+
+/// Regression: a batch began eight, of up to 79 MiB in all.
+#[test]
+fn a_batch_of_keys_begins_one() {
+    let mut bed = Small::new(256 << 20);
+    bed.reopen_as(|options| {
+        (options.memtable_bytes, options.table_bytes) = (Some(4 << 20), Some(4 << 20));
+    });
+    bed.put(0, 40_000, 1000);
+    bed.engine.quiesce().expect("it is written out");
+    bed.reopen_as(|options| options.background = true);
+    let keys: Vec<_> = (0..40_000u64).step_by(1000).map(u64::to_be_bytes).collect();
+    let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
+    let values = bed.engine.get_many(bed.tree, &keys, None).expect("a read");
+    assert!(values.iter().all(Option::is_some));
+    let waits = bed.counter("vt.index_waits");
+    assert!(
+        waits > 3,
+        "{waits} tables with an index that is not in the cache"
+    );
+    let next = bed.engine.store.cache.index_prefetches().next_bytes();
+    assert_eq!(next, 2 * PREFETCH_BYTES, "one was handed over");
+    bed.engine.close().expect("it closes");
 }

@@ -81,28 +81,6 @@ impl<L: BlockList + Clone> RunIter<L> {
             span = vec![*wanted];
         }
         let is_long = span.len() > WHOLE_KEPT_MAX;
-        let read = match is_long {
-            true => self.loader.read_data_once(&span),
-            false => self.loader.read_data_each(&span),
-        };
-        let blocks = match read {
-            // The error may be of a block that is not needed yet.
-            Err(_) if span.len() > 1 => {
-                span.truncate(1);
-                self.loader.read_data_each(&span)?
-            }
-            read => read?,
-        };
-        assert_eq!(span.len(), blocks.len(), "each block was read");
-        debug_assert!(self.ahead.is_empty(), "what was read ahead is used up");
-        for (data, block) in span.into_iter().zip(blocks) {
-            match is_long {
-                true => self.loader.keep_if_room(&data, &block),
-                false => self.loader.keep_data(&data, &block, Expectation::Scan),
-            }
-            self.ahead.push_back((data, block));
-        }
-        let (_, block) = self.ahead.pop_front().expect("the span has the block");
-        Ok(block)
+        self.read_span(span, is_long, Some(Expectation::Scan))
     }
 }

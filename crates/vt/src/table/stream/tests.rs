@@ -9,10 +9,28 @@ use std::time::Duration;
 use stitch_base::clock::{Clock as _, SystemClock};
 use stitch_base::{ErrorKind, Seqno};
 use stitch_device::Device;
-use stitch_kv::Coming;
+use stitch_kv::{KeyRange, Priority, ReadHint, ReadOrder};
 
 /// Enough for streams.
 const AHEAD_BYTES: u64 = 8 << 20;
+
+/// Hints at keys that are read soon; the keys themselves are the bounds.
+const fn hint(order: ReadOrder, once: bool) -> ReadHint<'static> {
+    ReadHint {
+        range: KeyRange::all(),
+        beyond: None,
+        order,
+        priority: Priority::Soon,
+        once,
+    }
+}
+
+const SEQUENTIAL: ReadHint<'_> = hint(ReadOrder::Sequential, true);
+const RANDOM: ReadHint<'_> = hint(ReadOrder::Random, true);
+const LATER: ReadHint<'_> = ReadHint {
+    priority: Priority::Later,
+    ..RANDOM
+};
 
 /// A table of the bed's, read with a cache of `cache_bytes` and what may be read ahead.
 fn reopened(bed: &Bed, table: &Table, cache_bytes: usize, ahead_bytes: u64) -> Arc<Table> {
@@ -211,11 +229,11 @@ fn a_pace_is_taken_once() {
 fn prefetched_blocks_are_read_once_and_stay_only_where_they_are_used_again() {
     let bed = Bed::new(64 << 20);
     let written = bed.table(&model(), &options(16 << 10));
-    for (coming, caching, reads) in [
-        (Coming::InOrder, Caching::IfRoom, 1),
-        (Coming::InOrder, Caching::Past, 2),
-        (Coming::InParts, Caching::IfRoom, 1),
-        (Coming::InParts, Caching::Past, 2),
+    for (hint, reads) in [
+        (hint(ReadOrder::Sequential, false), 1),
+        (SEQUENTIAL, 2),
+        (hint(ReadOrder::Random, false), 1),
+        (RANDOM, 2),
     ] {
         let table = reopened(&bed, &written, 8 << 20, AHEAD_BYTES);
         let bounds = || Bounds {
@@ -227,14 +245,14 @@ fn prefetched_blocks_are_read_once_and_stay_only_where_they_are_used_again() {
         let end = bounds().end;
         let blocks = table.index_entries(&[], end.as_deref()).unwrap().len() as u64;
         for _ in 0..2 {
-            table.read_ahead(&Arc::new(bounds()), (coming, caching), Arc::new(()));
+            table.read_ahead(&Arc::new(bounds()), &hint, Arc::new(()));
             let (found, walked) = walk(&table, bounds());
             walked.unwrap();
             assert!((1000..1100).contains(&found.len()), "{}", found.len());
         }
         let counters = table.loader.cache.counters();
         let read = counters.get(ReadCount::DataBlocksRead);
-        assert_eq!(read, reads * blocks, "{coming:?}, {caching:?}");
+        assert_eq!(read, reads * blocks, "{hint:?}");
     }
 }
 
@@ -254,9 +272,8 @@ fn parts_come_in_any_order_and_a_row_goes_with_its_last_block() {
     let table = reopened(&bed, &written, 8 << 20, AHEAD_BYTES);
     let cache = &table.loader.cache;
     let read = || cache.counters().get(ReadCount::DataBlocksRead);
-    let how = (Coming::InParts, Caching::Past);
     for _ in 0..2 {
-        table.read_ahead(&Arc::new(keys(100, 500)), how, Arc::new(()));
+        table.read_ahead(&Arc::new(keys(100, 500)), &RANDOM, Arc::new(()));
     }
     for (from, to) in [(400, 450), (100, 200), (450, 500), (200, 400)] {
         assert!(!cache.prefetched().is_empty(), "{from}");
@@ -278,8 +295,7 @@ fn a_row_that_comes_in_order_stays_until_a_scan_comes_to_its_end() {
     let written = bed.table(&model(), &options(16 << 10));
     let table = reopened(&bed, &written, 8 << 20, AHEAD_BYTES);
     let cache = &table.loader.cache;
-    let how = (Coming::InOrder, Caching::Past);
-    table.read_ahead(&Arc::new(keys(100, 500)), how, Arc::new(()));
+    table.read_ahead(&Arc::new(keys(100, 500)), &SEQUENTIAL, Arc::new(()));
     for from in [100, 200, 300, 400] {
         assert!(!cache.prefetched().is_empty(), "{from}");
         walk(&table, keys(from, from + 100)).1.unwrap();
@@ -295,12 +311,15 @@ fn a_row_that_comes_in_order_stays_until_a_scan_comes_to_its_end() {
 fn what_lies_around_is_read_once_however_often_it_is_asked_for() {
     let bed = Bed::new(64 << 20);
     let written = bed.table(&model(), &options(16 << 10));
-    let table = reopened(&bed, &written, 8 << 20, AHEAD_BYTES);
+    let table = reopened(&bed, &written, 8 << 20, 8 * AHEAD_BYTES);
     let counters = table.loader.cache.counters();
-    let how = (Coming::Around(b"key00002000"), Caching::Past);
+    let hint = ReadHint {
+        beyond: Some(b"key00002000"),
+        ..RANDOM
+    };
     let mut reads = Vec::new();
     for from in (0..1000).step_by(50) {
-        table.read_ahead(&Arc::new(keys(from, from + 50)), how, Arc::new(()));
+        table.read_ahead(&Arc::new(keys(from, from + 50)), &hint, Arc::new(()));
         let (_, walked) = walk(&table, keys(from, from + 50));
         walked.unwrap();
         reads.push(counters.get(ReadCount::DataBlocksRead));
@@ -315,9 +334,12 @@ fn parts_that_no_reader_takes_make_room() {
     let written = bed.table(&model(), &options(16 << 10));
     let table = reopened(&bed, &written, 8 << 20, AHEAD_BYTES);
     let cache = &table.loader.cache;
-    let how = (Coming::InParts, Caching::Past);
     for from in 0..400 {
-        table.read_ahead(&Arc::new(keys(from * 2, from * 2 + 1)), how, Arc::new(()));
+        table.read_ahead(
+            &Arc::new(keys(from * 2, from * 2 + 1)),
+            &RANDOM,
+            Arc::new(()),
+        );
     }
     // By threads that come to it in their time.
     let is_read = || cache.counters().get(ReadCount::DataBlocksRead) > 0;
@@ -325,7 +347,7 @@ fn parts_that_no_reader_takes_make_room() {
     let tries = (0..10_000).take_while(|_| !is_read());
     tries.for_each(|_| clock.sleep(Duration::from_millis(1)));
     assert!(is_read(), "some were read");
-    table.read_ahead(&Arc::new(keys(798, 800)), how, Arc::new(()));
+    table.read_ahead(&Arc::new(keys(798, 800)), &RANDOM, Arc::new(()));
     walk(&table, keys(0, 1)).1.unwrap();
     cache.prefetched().clear(cache.readers());
     assert!(cache.prefetched().is_empty(), "nothing is left");
@@ -338,24 +360,109 @@ fn parts_that_come_later_take_no_place_of_what_is_being_read() {
     let written = bed.table(&model(), &options(16 << 10));
     // Memory for no more than one row.
     let table = reopened(&bed, &written, 8 << 20, 8 << 20);
-    let ask = |bounds: Bounds, coming| {
-        let how = (coming, Caching::Past);
-        table.read_ahead(&Arc::new(bounds), how, Arc::new(()))
-    };
+    let ask = |bounds: Bounds, hint| table.read_ahead(&Arc::new(bounds), hint, Arc::new(()));
     let counters = table.loader.cache.counters();
     let read = || counters.get(ReadCount::DataBlocksRead);
-    assert!(ask(keys(100, 500), Coming::InParts));
+    assert!(ask(keys(100, 1900), &RANDOM));
     walk(&table, keys(100, 120)).1.unwrap();
-    assert!(!ask(keys(600, 800), Coming::Later), "there is no room");
-    assert!(ask(keys(200, 300), Coming::Later), "it is at hand");
+    assert!(!ask(keys(3000, 4000), &LATER), "there is no room");
+    assert!(ask(keys(200, 300), &LATER), "it is at hand");
     let before = read();
     for from in (120..480).step_by(10) {
         walk(&table, keys(from, from + 10)).1.unwrap();
     }
     assert_eq!(read(), before, "it was read ahead");
     // No reader takes the last of it any more.
-    for from in (120..480).step_by(10) {
-        walk(&table, keys(from, from + 10)).1.unwrap();
+    assert!(ask(keys(3000, 4000), &RANDOM), "it is wanted now");
+}
+
+/// Regression: with little memory a hint evicted blocks that had not been read yet, and whose
+/// place in the cache was taken. They were read twice.
+#[test]
+fn random_hints_evict_runs_that_were_used_before_those_that_were_not() {
+    let bed = Bed::new(64 << 20);
+    let written = bed.table(&model(), &options(16 << 10));
+    // Memory for two runs, and a cache for less than one.
+    let table = reopened(&bed, &written, 256 << 10, 8 << 20);
+    let hint = hint(ReadOrder::Random, false);
+    let ask = |from, to| table.read_ahead(&Arc::new(keys(from, to)), &hint, Arc::new(()));
+    let counters = table.loader.cache.counters();
+    let read = || counters.get(ReadCount::DataBlocksRead);
+    assert!(ask(0, 900) && ask(2000, 2900));
+    assert!(!ask(4000, 4900), "neither was used");
+    walk(&table, keys(2000, 2100)).1.unwrap();
+    assert!(ask(4000, 4900), "the one that was used made room");
+    for from in [4000, 0] {
+        walk(&table, keys(from, from + 900)).1.unwrap();
     }
-    assert!(ask(keys(600, 800), Coming::InParts), "it is wanted now");
+    let each = table.index_entries(b"key00000000", Some(b"key00000900"));
+    let blocks = 3 * each.unwrap().len() as u64;
+    assert!(read() <= blocks + 8, "{} instead of {blocks}", read());
+    let refused = (0..100).take_while(|_| !ask(6000, 7900)).count();
+    assert_eq!(refused, 0, "both are used up");
+}
+
+/// Regression: a scan behind the last block of a run, whose task had not come that far, removed it.
+#[test]
+fn a_scan_behind_a_run_leaves_it() {
+    let bed = Bed::new(64 << 20);
+    let written = bed.table(&model(), &options(16 << 10));
+    let table = reopened(&bed, &written, 0, 8 * AHEAD_BYTES);
+    let cache = &table.loader.cache;
+    let hint = ReadHint {
+        beyond: Some(b"key00008000"),
+        ..RANDOM
+    };
+    table.read_ahead(&Arc::new(keys(0, 50)), &hint, Arc::new(()));
+    walk(&table, keys(7000, 7010)).1.unwrap();
+    walk(&table, keys(0, 50)).1.unwrap();
+    let read = cache.counters().get(ReadCount::DataBlocksRead);
+    walk(&table, keys(50, 1000)).1.unwrap();
+    assert_eq!(cache.counters().get(ReadCount::DataBlocksRead), read);
+}
+
+/// Requests of one reader are served at the same time. Regression: the first one that came to the
+/// end of a run removed it, and the others read their blocks again.
+#[test]
+fn a_request_that_overtakes_others_leaves_their_blocks() {
+    let bed = Bed::new(64 << 20);
+    let written = bed.table(&model(), &options(16 << 10));
+    let table = reopened(&bed, &written, 8 << 20, AHEAD_BYTES);
+    let cache = &table.loader.cache;
+    for _ in 0..2 {
+        table.read_ahead(&Arc::new(keys(100, 500)), &SEQUENTIAL, Arc::new(()));
+    }
+    for from in [400, 100, 300, 200] {
+        walk(&table, keys(from, from + 100)).1.unwrap();
+    }
+    assert!(cache.prefetched().is_empty(), "all of it was taken");
+    let bounds = keys(100, 500);
+    let entries = table.index_entries(&bounds.start, bounds.end.as_deref());
+    let read = cache.counters().get(ReadCount::DataBlocksRead);
+    assert_eq!(read, entries.unwrap().len() as u64, "each block once");
+}
+
+#[test]
+fn sequential_hints_evict_what_is_read_to_its_end_or_was_left() {
+    let bed = Bed::new(64 << 20);
+    let written = bed.table(&model(), &options(16 << 10));
+    // Memory for two runs.
+    let table = reopened(&bed, &written, 8 << 20, 8 << 20);
+    let ask = |from, to| table.read_ahead(&Arc::new(keys(from, to)), &SEQUENTIAL, Arc::new(()));
+    assert!(ask(0, 1500) && ask(2000, 3500));
+    assert!(!ask(4000, 5500), "there is no room");
+    assert!(ask(100, 1000), "a run has these keys");
+    // Its beginning is not read.
+    walk(&table, keys(200, 1500)).1.unwrap();
+    assert!(
+        ask(4000, 5500),
+        "the one that was read to its end made room"
+    );
+    let refused = (0..100).take_while(|_| !ask(6000, 7500)).count();
+    // Sixteen for each run, the first one above.
+    assert_eq!(
+        refused,
+        2 * 16 - 1,
+        "until one that no scan uses makes room"
+    );
 }
