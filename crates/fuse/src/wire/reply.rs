@@ -320,10 +320,6 @@ impl<'a> DirPlusSink<'a> {
     pub fn push(&mut self, entry: &DirEntry<'_>, looked_up: Option<&Entry>) -> bool {
         let before = self.out.len();
         let head = looked_up.map_or([0; ENTRY_SIZE], Entry::encode);
-        debug_assert!(
-            looked_up.is_none_or(|found| found.ino == entry.ino),
-            "one inode"
-        );
         let fits = self.out.put(&head) && entry.put(&mut self.out);
         debug_assert!(
             !fits || self.out.len().is_multiple_of(8),
