@@ -27,6 +27,7 @@ use crate::rows::RowBatch;
 use crate::xattr::CAPABILITY;
 use crate::{FsError, FsResult};
 use bytes::Bytes;
+use std::cell::RefCell;
 use stitch_base::Ino;
 use stitch_base::sync::Arc;
 use stitch_db::SpaceClass;
@@ -308,9 +309,15 @@ impl<'fs> Change<'fs> {
 
 /// Reports whether a message makes `new` of `old`, as a reader of the row folds it.
 fn folds_to(old: &InodeHead, message: &[u8], new: &InodeHead) -> bool {
-    let mut row = Vec::new();
-    let is_left = fs_inode::fold(Some(&old.encode()), message, &mut row);
-    is_left && matches!(MetaRow::decode(&row), Ok(MetaRow::Inode(head, _)) if head == *new)
+    thread_local! {
+        // Operations are tested to allocate little, with assertions too.
+        static ROW: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    }
+    ROW.with_borrow_mut(|row| {
+        row.clear();
+        let is_left = fs_inode::fold(Some(&old.encode()), message, row);
+        is_left && matches!(MetaRow::decode(row), Ok(MetaRow::Inode(head, _)) if head == *new)
+    })
 }
 
 /// Upserts on the row of an inode before it is put whole.
