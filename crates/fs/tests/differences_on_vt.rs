@@ -1,18 +1,18 @@
 //! What a comparison of two moments of a directory reads, on the VT-tree.
 
+#[path = "common/vt_bed.rs"]
+mod vt_bed;
 #[path = "common/vt_store.rs"]
 mod vt_store;
 
 use std::time::Duration;
 use stitch_base::Ino;
 use stitch_base::clock::ManualClock;
-use stitch_base::sync::Arc;
 use stitch_fs::{
-    Caller, CloneInfo, CloneSource, DirAt, DirName, FileSystem, FsOptions, NewNode, PathChange,
-    WriteOptions, register_upserts,
+    Caller, CloneInfo, CloneSource, DirAt, DirName, FileSystem, NewNode, PathChange, WriteOptions,
 };
-use stitch_kv::{UpsertRegistry, counters};
-use vt_store::VtStore;
+use stitch_kv::counters;
+use vt_bed::Bed;
 
 const SUPER: Caller<'static> = Caller::ROOT;
 const NEW: NewNode = NewNode {
@@ -21,40 +21,11 @@ const NEW: NewNode = NewNode {
 };
 const DIRS: u64 = 100;
 
-/// A store in memory, and what it is mounted with.
-struct Bed {
-    store: VtStore,
-    clock: Arc<ManualClock>,
-}
-
-impl Bed {
-    fn new() -> Self {
-        let mut upserts = UpsertRegistry::default();
-        register_upserts(&mut upserts);
-        let store = VtStore::new(upserts);
-        let clock = Arc::new(ManualClock::default());
-        clock.advance(Duration::from_secs(1_000_000));
-        let bed = Self { store, clock };
-        FileSystem::format(&bed.store.engine(), &bed.options(), (0, 0)).expect("formats");
-        bed
-    }
-
-    fn options(&self) -> FsOptions {
-        FsOptions {
-            clock: Arc::clone(&self.clock) as _,
-            ..FsOptions::default()
-        }
-    }
-
-    /// Opens the file system. Nothing of it is cached.
-    fn open(&self) -> FileSystem {
-        FileSystem::open(self.store.engine(), self.options()).expect("opens")
-    }
-
-    fn close(fs: FileSystem) {
-        fs.engine().quiesce().expect("it settles");
-        fs.close().expect("closes");
-    }
+/// Makes a store whose clock is some days past its beginning.
+fn new_bed() -> Bed {
+    let clock = ManualClock::default();
+    clock.advance(Duration::from_secs(1_000_000));
+    Bed::new(clock)
 }
 
 fn at(parent: Ino, name: &str) -> DirName<'_> {
@@ -120,7 +91,7 @@ fn since(view: u64, dir: Ino, old: stitch_base::PinId) -> Sides {
 /// Data blocks that one comparison of a directory reads, and its point reads and scans, of each
 /// kind. The directory has `files` files in a hundred directories, `changes` of which have changed.
 fn costs(files: u64, changes: u64) -> [(Asked, u64, u64); 2] {
-    let bed = Bed::new();
+    let bed = new_bed();
     let fs = bed.open();
     let top = grow(&fs, files);
     let first = fs.snapshots().create(top, "first").expect("it is created");
@@ -196,7 +167,7 @@ fn reads_are_proportional_to_the_changes() {
 #[test]
 fn reads_are_proportional_to_the_changes_in_clones() {
     let (files, changes) = (20_000, 100);
-    let bed = Bed::new();
+    let bed = new_bed();
     let fs = bed.open();
     let top = grow(&fs, files);
     let made = fs.make_dir(&SUPER, at(Ino::ROOT, "outer"), &NEW);
@@ -229,7 +200,7 @@ fn reads_are_proportional_to_the_changes_in_clones() {
 #[test]
 fn reads_are_proportional_to_the_changes_since_a_clone_was_made() {
     let (files, changes) = (20_000, 50);
-    let bed = Bed::new();
+    let bed = new_bed();
     let fs = bed.open();
     let top = grow(&fs, files);
     // The clones in both are compared, too.

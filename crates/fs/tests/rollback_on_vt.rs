@@ -1,53 +1,19 @@
 //! What a rollback reads and writes of a large file, on the VT-tree.
 
+#[path = "common/vt_bed.rs"]
+mod vt_bed;
 #[path = "common/vt_store.rs"]
 mod vt_store;
 
 use stitch_base::Ino;
 use stitch_base::clock::ManualClock;
-use stitch_base::sync::Arc;
-use stitch_fs::{Caller, DirName, FileSystem, FsOptions, NewNode, WriteOptions, register_upserts};
-use stitch_kv::{UpsertRegistry, counters};
-use vt_store::VtStore;
+use stitch_fs::{Caller, DirName, FileSystem, NewNode, WriteOptions};
+use stitch_kv::counters;
+use vt_bed::Bed;
 
 const SUPER: Caller<'static> = Caller::ROOT;
 const FILE_BYTES: u64 = 16 << 20;
 const CHUNK_BYTES: u64 = 4096;
-
-/// A store in which all is done within one tick of the clock.
-struct Bed {
-    store: VtStore,
-    clock: Arc<ManualClock>,
-}
-
-impl Bed {
-    fn new() -> Self {
-        let mut upserts = UpsertRegistry::default();
-        register_upserts(&mut upserts);
-        let bed = Self {
-            store: VtStore::new(upserts),
-            clock: Arc::new(ManualClock::default()),
-        };
-        FileSystem::format(&bed.store.engine(), &bed.options(), (0, 0)).expect("formats");
-        bed
-    }
-
-    fn options(&self) -> FsOptions {
-        FsOptions {
-            clock: Arc::clone(&self.clock) as _,
-            ..FsOptions::default()
-        }
-    }
-
-    fn open(&self) -> FileSystem {
-        FileSystem::open(self.store.engine(), self.options()).expect("opens")
-    }
-
-    fn close(fs: FileSystem) {
-        fs.engine().quiesce().expect("it settles");
-        fs.close().expect("closes");
-    }
-}
 
 fn at(parent: Ino, name: &str) -> DirName<'_> {
     DirName::new(parent, name.as_bytes())
@@ -73,7 +39,8 @@ struct Cost {
 /// Creates a snapshot of a directory with a large file, writes some chunks of the file, and rolls
 /// the directory back. Nothing is cached before.
 fn cost_of(chunks: &[u64]) -> Cost {
-    let bed = Bed::new();
+    // All is done within one tick of the clock.
+    let bed = Bed::new(ManualClock::default());
     let fs = bed.open();
     let made = fs.make_dir(&SUPER, at(Ino::ROOT, "dir"), &NewNode::default());
     let dir = made.expect("it is made").ino;

@@ -15,7 +15,7 @@ const FILE_BYTES: u64 = 4 << 20;
 /// From so many bytes on a batch goes to its zone at once.
 const RUN_BYTES: u64 = 64 << 10;
 
-/// What is counted of a change.
+/// Counts of one change.
 #[derive(Clone, Copy, Debug)]
 struct Cost {
     commits: u64,

@@ -474,6 +474,21 @@ pub(crate) fn insert_message(
 ) {
     debug_assert!(tree.0 > 0, "tree 0 is never given out");
     debug_assert!(seqno.0 > 0, "0 is no number of a write");
+    if let Message::DeleteRange { start, end } = message {
+        let delete = RangeDelete {
+            start: start.to_vec(),
+            end: end.to_vec(),
+            seqno,
+        };
+        memtable.insert_range_delete(tree, delete);
+        return;
+    }
+    memtable.insert(tree, &entry_of(message, seqno));
+}
+
+/// Returns a message to a key as an entry.
+#[inline]
+fn entry_of<'b>(message: Message<'b>, seqno: Seqno) -> EntryRef<'b> {
     let (key, op) = match message {
         Message::Put { key, value } => (key, Op::Put(value)),
         Message::Delete { key } => (key, Op::Delete),
@@ -482,15 +497,7 @@ pub(crate) fn insert_message(
             function,
             delta,
         } => (key, Op::Upsert { function, delta }),
-        Message::DeleteRange { start, end } => {
-            let delete = RangeDelete {
-                start: start.to_vec(),
-                end: end.to_vec(),
-                seqno,
-            };
-            memtable.insert_range_delete(tree, delete);
-            return;
-        }
+        Message::DeleteRange { .. } => unreachable!("a range delete is no entry"),
     };
-    memtable.insert(tree, &EntryRef { key, seqno, op });
+    EntryRef { key, seqno, op }
 }

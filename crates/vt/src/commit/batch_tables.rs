@@ -20,11 +20,11 @@
 //! Nothing is appended to a log. The absorb of the branches is the first edit on the medium that
 //! names the tables, and syncs the device before. A crash leaves their blocks in no version.
 
-use super::{Committer, Tally};
+use super::{Committer, Tally, entry_of};
 use crate::VtError;
 use crate::buffer::TABLE_OVERHEAD_BYTES;
 use crate::compaction::MovedTable;
-use crate::entry::{EntryRef, Op, RangeDelete};
+use crate::entry::RangeDelete;
 use crate::install::{Install, Installer};
 use crate::key_moments::KeyMoments;
 use crate::output::{OutputRules, Outputs};
@@ -289,21 +289,6 @@ fn is_after(message: &Message<'_>, before: &Message<'_>) -> bool {
         (_, Message::DeleteRange { .. }) => false,
         (before, message) => before.key() < message.key(),
     }
-}
-
-/// Returns a message to a key as an entry.
-fn entry_of<'b>(message: Message<'b>, seqno: Seqno) -> EntryRef<'b> {
-    let (key, op) = match message {
-        Message::Put { key, value } => (key, Op::Put(value)),
-        Message::Delete { key } => (key, Op::Delete),
-        Message::Upsert {
-            key,
-            function,
-            delta,
-        } => (key, Op::Upsert { function, delta }),
-        Message::DeleteRange { .. } => unreachable!("ranges come before keys"),
-    };
-    EntryRef { key, seqno, op }
 }
 
 #[cfg(test)]

@@ -282,21 +282,8 @@ fn inodes_that_were_made_in_both_are_others() {
     let one = changer.within(clone.number, make);
     let other = changer.within(second.number, make);
     assert_eq!(one, other, "numbers go on in each");
-    let at = |view| DirAt {
-        view,
-        dir,
-        pin: None,
-    };
-    let asked = Asked {
-        names_min: 0,
-        ..Asked::new(at(clone.number), at(second.number), None)
-    };
-    let found = changer
-        .fs
-        .comparer()
-        .differences(&asked)
-        .expect("it is read");
-    assert_eq!(text(&found), "-made +made made/x>made/x");
+    let found = changer.between_views(dir, clone.number, second.number);
+    assert_eq!(found, "-made +made made/x>made/x");
     assert!(changer.fs.get_attr(file).is_ok());
 }
 
