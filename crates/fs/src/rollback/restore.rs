@@ -53,6 +53,8 @@ pub(super) struct Restore<'a> {
     thinned: HashMap<Ino, Inode>,
     /// Files whose own row was put.
     placed: HashSet<Ino>,
+    /// Files that have a row of shared contents until their head is put.
+    unshared: HashSet<Ino>,
     overwritten: Overwritten,
     /// Clones that the batch removes.
     removed: Vec<u64>,
@@ -86,6 +88,7 @@ impl<'a> Restore<'a> {
             removed: Vec::new(),
             overwritten: Overwritten::default(),
             placed: HashSet::new(),
+            unshared: HashSet::new(),
             kept: Vec::new(),
             notices: Notices::default(),
         }
@@ -122,6 +125,7 @@ impl<'a> Restore<'a> {
         }
         self.restore_top();
         self.drop_names()?;
+        debug_assert!(self.unshared.is_empty(), "every head is put");
         self.finish()
     }
 
@@ -300,6 +304,7 @@ impl<'a> Restore<'a> {
         }
         let tail = self.tail_to_put(dir, at.name, ino, target)?;
         self.change.delete_back_row(target.head.ino);
+        self.place_head(target);
         self.revive(target);
         self.change
             .row(&self.inode(target, at), &target.head, &tail);
@@ -321,6 +326,7 @@ impl<'a> Restore<'a> {
             let key = self.fs.store.keys.own(number);
             self.change.batch.delete(&key);
         }
+        self.place_head(target);
         self.revive(target);
         let known = self.fs.residents.inodes.find(number);
         if let Some(known) = known.filter(Inode::is_dir) {

@@ -77,7 +77,9 @@ impl Tester {
 
     /// Copies a file, which shares its contents from then on.
     fn copy(&self, parent: Ino, name: &str, to: &str) {
-        self.file(parent, to, b"");
+        if self.find(parent, to).is_none() {
+            self.file(parent, to, b"");
+        }
         let find = |name: &str| {
             let found = self.fs.lookup(DirName::new(parent, name.as_bytes()));
             found.expect("it is there").ino
@@ -87,6 +89,14 @@ impl Tester {
         assert_eq!(copied.expect("it is copied"), LARGE as u64);
         self.fs.forget(from, 1);
         self.fs.forget(to, 1);
+    }
+
+    fn link(&self, (from, source): (Ino, &str), (to, target): (Ino, &str)) {
+        let source = DirName::new(from, source.as_bytes());
+        let ino = self.fs.lookup(source).expect("it is there").ino;
+        let target = DirName::new(to, target.as_bytes());
+        self.fs.link(&SUPER, ino, target).expect("it is linked");
+        self.fs.forget(ino, 2);
     }
 
     fn remove(&self, parent: Ino, name: &str) {

@@ -1,6 +1,6 @@
 //! Something else happens after a rollback was interrupted, in the same life.
 
-use super::{ROOT, SUPER, Seen, Tester, open, tester, with_much_to_restore};
+use super::{LARGE, ROOT, SUPER, Seen, Tester, open, tester, with_much_to_restore};
 use crate::snapshot::know_dir;
 use crate::{DirName, FileSystem, FsError, FsOptions, RenameMode, fsck};
 use std::collections::BTreeMap;
@@ -58,7 +58,7 @@ fn a_rollback_of_another_directory_finishes_it() {
         .create(other, "of other")
         .expect("all is whole");
     tester.overwrite(other, "file", b"AFTER!");
-    tester.overwrite(dir, "huge", &vec![9; super::LARGE]);
+    tester.overwrite(dir, "huge", &vec![9; LARGE]);
     tester
         .model
         .fail_commits_after(1, CommitFault::Full, u32::MAX);
@@ -158,6 +158,49 @@ fn inodes_that_lose_their_names_to_each_other_are_found_and_counted_once() {
         if batches > 0 {
             assert_eq!(again.listing(found), before, "{batches} batches");
         }
+        again.check();
+    }
+}
+
+/// A row says where the chunks of a file are as long as its head says that it shares contents.
+#[test]
+fn a_file_that_shares_contents_since_is_restored_after_any_batch() {
+    for batches in 1..12 {
+        let tester = tester();
+        let dir = tester.dir(ROOT, "d");
+        tester.file(dir, "plain", b"");
+        tester.file(dir, "source", &[2; LARGE]);
+        tester.file(dir, "linked", b"");
+        tester.link((dir, "linked"), (dir, "again"));
+        let before = tester.listing(dir);
+        let made = tester.fs.snapshots().create(dir, "mon");
+        made.expect("it is made");
+        tester.copy(dir, "source", "plain");
+        tester.copy(dir, "source", "linked");
+        tester.overwrite(dir, "source", &[4; LARGE]);
+        tester.fs.close().expect("it closes");
+        let options = FsOptions {
+            rollback_batch_bytes: Some(1),
+            ..FsOptions::default()
+        };
+        let engine = Arc::clone(&tester.model) as Arc<dyn Engine>;
+        let small = FileSystem::open(engine, options).expect("it opens");
+        let top = small.lookup(DirName::new(ROOT, b"d")).unwrap().ino;
+        tester
+            .model
+            .fail_commits_after(batches, CommitFault::Full, u32::MAX);
+        let failed = small.roll_back("mon", top, None);
+        failed.expect_err("there is no room for all batches");
+        tester.model.mend_commits();
+        for name in [&b"plain"[..], b"source", b"linked"] {
+            let ino = small.lookup(DirName::new(top, name)).unwrap().ino;
+            let read = small.read(ino, 0, 2 * LARGE, &mut Vec::new());
+            read.unwrap_or_else(|error| panic!("{batches} batches: {error}"));
+        }
+        drop(small);
+        let again = open(&tester.model);
+        let found = again.fs.lookup(DirName::new(ROOT, b"d")).unwrap().ino;
+        assert_eq!(again.listing(found), before, "{batches} batches");
         again.check();
     }
 }
