@@ -44,6 +44,9 @@ pub(super) struct RollbackPlan {
     targets: HashMap<Ino, Target>,
     /// Numbers of the directories that will have a known directory below them.
     above_known: HashSet<Ino>,
+    /// Names at the top, for directories whose name leads to another inode of the snapshot before
+    /// they have their own again.
+    aside: HashMap<Ino, Box<[u8]>>,
 }
 
 impl RollbackPlan {
@@ -72,6 +75,7 @@ impl RollbackPlan {
         let mut plan = Self {
             targets,
             above_known: HashSet::new(),
+            aside: names_aside(was, now),
         };
         let above = above_known(fs, was);
         plan.above_known = above.into_iter().map(|dir| plan.number(dir)).collect();
@@ -81,6 +85,11 @@ impl RollbackPlan {
     /// Reports whether a directory, by its number afterwards, is above a known one.
     pub(super) fn is_above_known(&self, number: Ino) -> bool {
         self.above_known.contains(&number)
+    }
+
+    /// Returns the name that a directory has at the top while its own leads to another inode.
+    pub(super) fn name_aside(&self, dir: Ino) -> &[u8] {
+        self.aside.get(&dir).expect("its name is overwritten")
     }
 
     /// Returns what an inode of the snapshot becomes.
@@ -239,6 +248,32 @@ fn whereabouts(fs: &Present<'_>, top: Ino, ino: Ino) -> FsResult<Option<Whereabo
             false => Whereabouts::Gone,
         })),
     }
+}
+
+/// Names that are free at the top, for each directory of the snapshot of which a name leads to
+/// another inode there.
+fn names_aside(was: &DirTree, now: &DirTree) -> HashMap<Ino, Box<[u8]>> {
+    let is_free = |name: &[u8]| {
+        let is_in = |tree: &DirTree| tree.names(tree.top).contains_key(name);
+        !is_in(was) && !is_in(now)
+    };
+    let free = |dir: Ino| {
+        let mut names = (0u64..).map(|n| format!(".rollback-{dir}-{n}").into_bytes());
+        let name = names.find(|name| is_free(name));
+        name.expect("a directory has fewer names")
+            .into_boxed_slice()
+    };
+    let mut aside = HashMap::new();
+    for &dir in &was.dirs {
+        for (name, &ino) in was.names(dir) {
+            let old = now.names(dir).get(name).filter(|old| **old != ino);
+            let is_kept = |old: &Ino| was.has(*old) && now.get(*old).is_some_and(SeenInode::is_dir);
+            if let Some(&old) = old.filter(|old| is_kept(old)) {
+                aside.entry(old).or_insert_with(|| free(old));
+            }
+        }
+    }
+    aside
 }
 
 /// The directories on the way from the top to each known directory: it pins the one that it is in.

@@ -8,6 +8,7 @@
 //! - a directory is known before a known directory moves into it.
 
 mod overwritten;
+mod removed;
 mod shared;
 
 use self::overwritten::Overwritten;
@@ -407,92 +408,6 @@ impl<'a> Restore<'a> {
     }
 }
 
-/// Removal of what the snapshot has not.
-impl<'a> Restore<'a> {
-    /// Deletes the names that the snapshot has not.
-    fn drop_names(&mut self) -> FsResult<()> {
-        let now = self.now;
-        for &dir in &now.dirs {
-            let stays = self.was.has(dir);
-            for (name, &ino) in now.names(dir) {
-                let at = DirName::new(dir, name);
-                if stays && self.was.names(dir).contains_key(name) {
-                    continue;
-                }
-                let is_restored = self.was.has(ino);
-                let is_dir = now.get(ino).is_some_and(SeenInode::is_dir);
-                if !stays && !is_restored {
-                    // It goes with the directory that it is in.
-                    self.inner.extend(is_dir.then_some((ino, at)));
-                    continue;
-                }
-                self.note_entries(at.parent);
-                self.change.delete_entry(at);
-                match is_restored {
-                    true if is_dir && !stays => self.thin_out(dir)?,
-                    true => {}
-                    false => self.drop_inode(ino, at)?,
-                }
-                self.commit_if_full()?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Notes that a directory which goes has one directory less in it, which is restored elsewhere.
-    fn thin_out(&mut self, dir: Ino) -> FsResult<()> {
-        let Some(&at) = self.inner.get(&dir) else {
-            // It is detached: nothing counts its links any more.
-            return Ok(());
-        };
-        let seen = self.now.get(dir).expect("a name leads to it");
-        let inodes = &self.fs.residents.inodes;
-        let found = || inodes.find(dir).unwrap_or_else(|| inode_at(seen, at));
-        let inode = self.thinned.entry(dir).or_insert_with(found);
-        let mut new = inode.head;
-        debug_assert!(new.nlink > 2, "a directory is in it");
-        new.nlink = new.nlink.saturating_sub(1);
-        self.change.attrs(inode, &new)?;
-        (inode.head, inode.chain) = (new, CHAIN_UNKNOWN);
-        Ok(())
-    }
-
-    /// Takes a name from an inode that the snapshot has not.
-    fn drop_inode(&mut self, ino: Ino, at: DirName<'a>) -> FsResult<()> {
-        let seen = self.now.get(ino).expect("a name leads to it");
-        let fs = self.fs;
-        let (inode, _) = self.leaving.entry(ino).or_insert_with(|| {
-            let known = fs.residents.inodes.find(ino);
-            let was_known = known.is_some();
-            (known.unwrap_or_else(|| inode_at(seen, at)), was_known)
-        });
-        let now = fs.changes.now();
-        if inode.is_dir() {
-            self.change.detach(inode, now);
-            self.removed
-                .extend(fs.standing.stage_clone_removed(&mut self.change, ino));
-        } else {
-            let tail = fs.store.tail(inode)?;
-            self.change.drop_name(inode, now, tail)?;
-            inode.head.nlink = inode.head.nlink.saturating_sub(1);
-        }
-        Ok(())
-    }
-}
-
-/// An inode as it was read, with its row at a name if it has none of its own.
-fn inode_at(seen: &SeenInode, at: DirName<'_>) -> Inode {
-    Inode {
-        head: seen.head,
-        location: match seen.is_own {
-            true => Location::Own,
-            false => Location::entry(at.parent, at.name),
-        },
-        chain: CHAIN_UNKNOWN,
-        is_temp: false,
-    }
-}
-
 /// Batches.
 impl<'a> Restore<'a> {
     fn commit_if_full(&mut self) -> FsResult<()> {
@@ -537,5 +452,18 @@ impl<'a> Restore<'a> {
         self.commit()?;
         *self.fs.header.lock() = header;
         Ok(())
+    }
+}
+
+/// An inode as it was read, with its row at a name if it has none of its own.
+fn inode_at(seen: &SeenInode, at: DirName<'_>) -> Inode {
+    Inode {
+        head: seen.head,
+        location: match seen.is_own {
+            true => Location::Own,
+            false => Location::entry(at.parent, at.name),
+        },
+        chain: CHAIN_UNKNOWN,
+        is_temp: false,
     }
 }

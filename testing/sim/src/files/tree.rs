@@ -171,12 +171,19 @@ pub(in crate::files) fn path_of_dir(
     Ok(None)
 }
 
+/// No operation makes a longer path.
+const PATH_BYTES_MAX: usize = 600;
+
 fn visit(
     fs: &FileSystem,
     path: &str,
     tree: &mut Tree,
     firsts: &mut BTreeMap<Ino, String>,
 ) -> FsResult<()> {
+    if path.len() > PATH_BYTES_MAX {
+        let shown = &path[..200];
+        return Err(FsError::Corrupt(format!("{shown}...: a directory is below itself")));
+    }
     let (node, names) = with_path(fs, path, |ino| {
         let node = node(fs, ino, path, firsts)?;
         let is_dir = node.attr.kind == FileKind::Directory;

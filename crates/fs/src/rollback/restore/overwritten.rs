@@ -1,5 +1,5 @@
-//! Inodes that are orphans until they get the name of the snapshot: their only name is given to
-//! another inode before, or they get a new number.
+//! Inodes that have no name of their own until they get that of the snapshot: their only name is
+//! given to another inode before, or they get a new number.
 //!
 //! ```text
 //! present    x: inode 1, row     y: inode 2, row         x and y were exchanged
@@ -9,8 +9,12 @@
 //! y is put   x: inode 2, row     y: inode 1, row         and has a name again
 //! ```
 //!
-//! Invariant: each inode of the snapshot that was there has a row after each batch. So a rollback
-//! that is finished later finds it, and counts it once.
+//! A directory has names in it, which an orphan loses at the next open. So it is put *aside*
+//! meanwhile: it gets a name of its own in the directory that is rolled back.
+//!
+//! Invariant: each inode of the snapshot that was there has a row after each batch, and each
+//! directory of it is below the one that is rolled back. So a rollback that is finished later finds
+//! it, and counts it once.
 
 use super::{Restore, Target, inode_at};
 use crate::inode::{Inode, Location};
@@ -22,6 +26,8 @@ use stitch_base::Ino;
 #[derive(Debug, Default)]
 pub(super) struct Overwritten {
     orphans: HashSet<Ino>,
+    /// Directories that were put aside.
+    aside: HashSet<Ino>,
     /// Their row is where the snapshot has it.
     settled: HashSet<Ino>,
 }
@@ -37,12 +43,18 @@ impl Overwritten {
 
 impl<'a> Restore<'a> {
     /// Keeps an inode that the snapshot has, and whose name is about to lead to another one, as an
-    /// orphan, unless its row is elsewhere.
+    /// orphan or aside, unless its row is elsewhere.
     pub(super) fn keep_overwritten(&mut self, ino: Ino, at: DirName<'a>) -> FsResult<()> {
         let seen = *self.now.get(ino).expect("a name leads to it");
         // With two names it is where the snapshot has it, too: that one was put by an earlier life.
         let has_row = seen.is_own || seen.names > 1 || self.overwritten.settled.contains(&ino);
-        if has_row || !self.overwritten.orphans.insert(ino) {
+        if has_row || self.overwritten.aside.contains(&ino) {
+            return Ok(());
+        }
+        if seen.is_dir() {
+            return self.put_aside(ino, at);
+        }
+        if !self.overwritten.orphans.insert(ino) {
             return Ok(());
         }
         let known = self.fs.residents.inodes.find(ino);
@@ -51,6 +63,20 @@ impl<'a> Restore<'a> {
         orphan.head.nlink = 0;
         self.change.put_orphan(&orphan, &tail);
         self.change.count_inodes(-1);
+        Ok(())
+    }
+
+    /// Gives a directory another name, since its own is about to lead to another inode.
+    fn put_aside(&mut self, ino: Ino, at: DirName<'a>) -> FsResult<()> {
+        let seen = *self.now.get(ino).expect("a name leads to it");
+        let known = self.fs.residents.inodes.find(ino);
+        let moved = known.unwrap_or_else(|| inode_at(&seen, at));
+        let tail = self.fs.store.tail(&moved)?;
+        let aside = DirName::new(self.was.top, self.plan.name_aside(ino));
+        debug_assert!(!self.now.names(aside.parent).contains_key(aside.name));
+        self.note_entries(aside.parent);
+        self.change.put_entry(aside, &moved.head, &tail);
+        self.overwritten.aside.insert(ino);
         Ok(())
     }
 
@@ -74,6 +100,11 @@ impl<'a> Restore<'a> {
 
     /// Counts an inode that gets its first name.
     pub(super) fn revive(&mut self, target: &Target) {
+        let number = target.head.ino;
+        if self.overwritten.aside.remove(&number) {
+            let aside = DirName::new(self.was.top, self.plan.name_aside(number));
+            self.change.delete_entry(aside);
+        }
         let was_overwritten = self.overwritten.settle(target.head.ino);
         if target.is_revived || was_overwritten {
             self.change.count_inodes(1);

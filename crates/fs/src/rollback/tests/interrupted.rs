@@ -205,6 +205,81 @@ fn a_file_that_shares_contents_since_is_restored_after_any_batch() {
     }
 }
 
+/// Rolls a directory back in batches of one row, of which `batches` are committed. Then opens the
+/// file system again, and expects what was.
+fn assert_restored_after(tester: Tester, batches: u32, before: &BTreeMap<String, Seen>) {
+    tester.fs.close().expect("it closes");
+    let options = FsOptions {
+        rollback_batch_bytes: Some(1),
+        ..FsOptions::default()
+    };
+    let engine = Arc::clone(&tester.model) as Arc<dyn Engine>;
+    let small = FileSystem::open(engine, options).expect("it opens");
+    let top = small.lookup(DirName::new(ROOT, b"d")).unwrap().ino;
+    tester
+        .model
+        .fail_commits_after(batches, CommitFault::Full, u32::MAX);
+    // The last of them has room for all.
+    let _ = small.roll_back("mon", top, None);
+    tester.model.mend_commits();
+    drop(small);
+    let again = open(&tester.model);
+    let found = again.fs.lookup(DirName::new(ROOT, b"d")).unwrap().ino;
+    assert_eq!(again.listing(found), *before, "{batches} batches");
+    again.check();
+}
+
+fn exchange(tester: &Tester, (from, one): (Ino, &str), (to, other): (Ino, &str)) {
+    let one = DirName::new(from, one.as_bytes());
+    let other = DirName::new(to, other.as_bytes());
+    let exchanged = tester.fs.rename(&SUPER, one, other, RenameMode::Exchange);
+    exchanged.expect("both are there");
+}
+
+/// Meanwhile each of two directories may be in the other one.
+#[test]
+fn directories_that_were_exchanged_with_what_is_in_them_are_restored_after_any_batch() {
+    for batches in 1..20 {
+        let tester = tester();
+        let dir = tester.dir(ROOT, "d");
+        let outer = tester.dir(dir, "outer");
+        let inner = tester.dir(outer, "inner");
+        tester.dir(inner, "innermost");
+        tester.dir(dir, "other");
+        // A name that a directory might have meanwhile.
+        tester.file(dir, &format!(".rollback-{inner}-0"), b"of a user");
+        let before = tester.listing(dir);
+        let made = tester.fs.snapshots().create(dir, "mon");
+        made.expect("it is made");
+        exchange(&tester, (dir, "other"), (outer, "inner"));
+        exchange(&tester, (inner, "innermost"), (dir, "outer"));
+        assert_restored_after(tester, batches, &before);
+    }
+}
+
+/// A directory that goes is emptied later, also after a crash: of nothing that is restored.
+#[test]
+fn what_was_moved_into_a_new_directory_is_restored_after_any_batch() {
+    for batches in 1..20 {
+        let tester = tester();
+        let dir = tester.dir(ROOT, "d");
+        let outer = tester.dir(dir, "outer");
+        let inner = tester.dir(outer, "inner");
+        tester.file(inner, "file", &[1; 10_000]);
+        tester.file(outer, "small", b"small");
+        let before = tester.listing(dir);
+        let made = tester.fs.snapshots().create(dir, "mon");
+        made.expect("it is made");
+        let new = tester.dir(dir, "new");
+        let deep = tester.dir(new, "deep");
+        tester.file(deep, "more", &[2; 10_000]);
+        tester.rename((outer, "small"), (new, "small"));
+        tester.rename((inner, "file"), (deep, "file"));
+        tester.rename((outer, "inner"), (deep, "inner"));
+        assert_restored_after(tester, batches, &before);
+    }
+}
+
 /// The issues of the engine, as lines with the paths of what they are about.
 pub(super) fn lines(engine: &Arc<dyn Engine>) -> Vec<String> {
     let issues = fsck::check(engine, &mut |_| ()).expect("it can be read");
