@@ -29,6 +29,8 @@ struct NotifierState {
     waits_max: AtomicUsize,
     /// Notices about pages that were sent.
     pages: AtomicU64,
+    /// Notices about names that were sent.
+    names: AtomicU64,
 }
 
 impl Notifier {
@@ -77,6 +79,12 @@ impl Notifier {
         self.shared.pages.load(Ordering::Relaxed)
     }
 
+    /// Returns how many notices about names were sent.
+    #[must_use]
+    pub fn name_notices(&self) -> u64 {
+        self.shared.names.load(Ordering::Relaxed)
+    }
+
     /// Drops cached attributes of `ino`, and its pages of `[offset, offset + length)`; a length of
     /// 0 means to the end.
     ///
@@ -90,6 +98,19 @@ impl Notifier {
             ino: self.number(ino),
             offset,
             length,
+        })
+    }
+
+    /// Drops cached attributes and all pages of `ino`. Returns whether the kernel has the inode.
+    ///
+    /// # Errors
+    /// When the mount is gone.
+    pub(crate) fn invalidate_known(&self, ino: Ino) -> io::Result<bool> {
+        self.shared.pages.fetch_add(1, Ordering::Relaxed);
+        self.is_accepted(&Notice::InvalidateInode {
+            ino: self.number(ino),
+            offset: 0,
+            length: 0,
         })
     }
 
@@ -122,6 +143,7 @@ impl Notifier {
     /// # Errors
     /// When the mount is gone.
     pub fn invalidate_entry(&self, parent: Ino, name: &[u8]) -> io::Result<()> {
+        self.shared.names.fetch_add(1, Ordering::Relaxed);
         self.send(&Notice::InvalidateEntry {
             parent: self.number(parent),
             name,
@@ -181,10 +203,14 @@ impl Notifier {
     }
 
     fn send(&self, notice: &Notice<'_>) -> io::Result<()> {
+        self.is_accepted(notice).map(drop)
+    }
+
+    /// Sends a notice. Returns false if the kernel has no such inode or entry: nothing is stale.
+    fn is_accepted(&self, notice: &Notice<'_>) -> io::Result<bool> {
         match self.sender.send(&notice.encode()) {
-            // The kernel has no such entry cached: nothing is stale.
-            Err(error) if OsError::from_io_error(&error) == Some(OsError::NOENT) => Ok(()),
-            other => other,
+            Err(error) if OsError::from_io_error(&error) == Some(OsError::NOENT) => Ok(false),
+            other => other.map(|()| true),
         }
     }
 }

@@ -429,8 +429,13 @@ impl DaemonReport {
                 counters.insert(name, json!(requests.get(*opcode)));
             }
         }
-        let page_notices = served.notifier.as_ref().map_or(0, Notifier::page_notices);
-        counters.insert("fuse.page_notices".to_owned(), json!(page_notices));
+        let notices = |count: fn(&Notifier) -> u64| served.notifier.as_ref().map_or(0, count);
+        let (pages, names) = (
+            notices(Notifier::page_notices),
+            notices(Notifier::name_notices),
+        );
+        counters.insert("fuse.page_notices".to_owned(), json!(pages));
+        counters.insert("fuse.name_notices".to_owned(), json!(names));
         let polled_us = served.idle_polling.polled().as_micros();
         counters.insert("fuse.idle_poll_us".to_owned(), json!(polled_us));
         let mut out = self.store.identity();

@@ -94,7 +94,7 @@ impl KeyOrder {
             return Ok(0);
         }
         let mut step = None;
-        self.compactor.compact_alone(|version| {
+        self.compactor.compact_sharing(|version| {
             let (made, plan) = self.plan_order(version, bytes_max, rules.is_worth)?.unzip();
             step = made;
             Ok(plan)

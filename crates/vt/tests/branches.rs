@@ -600,6 +600,27 @@ fn a_branch_that_was_written_in_key_order_is_absorbed_without_a_compaction() {
 }
 
 #[test]
+fn a_long_branch_is_not_read_to_find_out_that_it_is_moved() {
+    let mut setup = setup();
+    setup.options.absorb_copy_bytes_max = 256 << 10;
+    setup.options.level0_tables_max = 40;
+    let mut store = Store::new(&setup, 64 * MIB, Some(4 * MIB), registry());
+    let parent = tree(store.engine(), "tree");
+    let child = branch(store.engine(), parent, "branch");
+    put(store.engine(), child, 0..1200, 1);
+    // What was written is not in memory any more.
+    store.next_life(Ending::Closed);
+    let engine = store.engine();
+    let before = engine.counters().get("vt.data_blocks_read");
+    engine.prepare_absorb(&[child]).expect("there is space");
+    absorb(engine, child).expect("it is absorbed");
+    let read = engine.counters().get("vt.data_blocks_read") - before;
+    assert_eq!(moved(engine), 1);
+    assert_eq!(read, 0, "the sizes of its tables say enough");
+    assert_eq!(count(engine, parent, None), 1200);
+}
+
+#[test]
 fn a_branch_that_a_pin_sees_is_copied_and_stays_hidden() {
     let mut store = moving();
     let engine = store.engine();

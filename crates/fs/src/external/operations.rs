@@ -57,7 +57,7 @@ impl FileSystem {
     /// Reports whether this inode is known.
     #[must_use]
     pub fn knows(&self, ino: Ino) -> bool {
-        self.residents.inodes.find(ino).is_some()
+        self.residents.inodes.is_known(ino)
     }
 
     /// Sets the times of a file that was changed through mappings. Reports whether it was.

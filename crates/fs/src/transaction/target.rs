@@ -103,6 +103,7 @@ impl CommitTarget<'_> {
         let plan = Plan::new(frozen.trees, frozen.own, &files)?;
         let records = frozen.records.plan(&changed_records, self.rules)?;
         frozen.check(&plan, &records, None)?;
+        debug_assert!(!plan.has_conflicts(), "they end the commit");
         let before = ChangedBefore {
             moment,
             files,
@@ -153,6 +154,8 @@ impl CommitTarget<'_> {
         let mut plan = before.plan(frozen, changed)?;
         plan.check_clones(self.standing)?;
         frozen.check(&plan, &records, Some(&before.moment))?;
+        debug_assert!(!plan.has_conflicts(), "they end the commit");
+        debug_assert!(before.moment.seqno() <= now.seqno(), "moments follow");
         debug_assert!(
             frozen.own.names_contents(frozen.trees)?,
             "a write of contents puts the row of the inode"
@@ -205,7 +208,12 @@ impl CommitTarget<'_> {
             let key = catalog.keys.transaction(*number);
             batch.delete(catalog.tree(key.tree()), &key);
         }
+        debug_assert!(
+            batch.count() > frozen.within.len(),
+            "its outcome comes along"
+        );
         let guards = frozen.guards(now);
+        debug_assert!(!guards.is_empty(), "names, at least, are guarded");
         let options = CommitOptions {
             sync: false,
             space: SpaceClass::Normal,

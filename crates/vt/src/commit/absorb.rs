@@ -204,6 +204,9 @@ impl Absorber {
         };
         let marks_bytes: usize = branches.iter().map(mark).sum();
         let is_short = |whole: &Batch<'_>| (whole.len_bytes() + marks_bytes) as u64 <= limit_bytes;
+        if moving::are_long(&view.version, branches, limit_bytes) {
+            return Ok(None);
+        }
         for tree in branches {
             if !self.collect(&view, *tree, &mut whole, &is_short)? {
                 return Ok(None);

@@ -147,6 +147,26 @@ impl Compactor {
         &self,
         make_plan: impl FnOnce(&Version) -> Result<Option<Plan>, VtError>,
     ) -> Result<bool, VtError> {
+        self.compact_as_asked(false, make_plan)
+    }
+
+    /// Makes a plan of the caller's while no other compaction runs, and runs it. Another one may
+    /// run beside it, unless space is low. Returns false if there is no plan.
+    ///
+    /// # Errors
+    /// As [`Self::compact_alone`].
+    pub(crate) fn compact_sharing(
+        &self,
+        make_plan: impl FnOnce(&Version) -> Result<Option<Plan>, VtError>,
+    ) -> Result<bool, VtError> {
+        self.compact_as_asked(true, make_plan)
+    }
+
+    fn compact_as_asked(
+        &self,
+        shares: bool,
+        make_plan: impl FnOnce(&Version) -> Result<Option<Plan>, VtError>,
+    ) -> Result<bool, VtError> {
         let slot = self.scheduler.alone();
         self.gate.check_writable()?;
         // In this order, as above.
@@ -157,6 +177,47 @@ impl Compactor {
         };
         self.snapshots.keep_versions(&held, [plan.tree]);
         let picked = Picked::new(version, &held, plan);
+        if shares && self.pressure(false) < Pressure::Low {
+            slot.share(&picked.plan);
+        }
+        self.carry_out(&picked, &slot)?;
+        Ok(true)
+    }
+
+    /// Runs a plan of the caller's beside another compaction, if one runs that leaves room for it.
+    /// Returns false if it cannot now, and has done nothing.
+    ///
+    /// # Errors
+    /// As [`Self::compact_one`].
+    pub(super) fn compact_beside(
+        &self,
+        make_plan: impl FnOnce(&Version, &Exclusions) -> Option<Plan>,
+    ) -> Result<bool, VtError> {
+        let mut state = self.scheduler.lock();
+        self.gate.check_writable()?;
+        let is_alone = state.wants_one() || self.pressure(false) >= Pressure::Low;
+        if is_alone || state.count() == 0 || !self.scheduler.may_begin(&state, false) {
+            return Ok(false);
+        }
+        // In this order, as above.
+        let version = self.views.version();
+        let held = self.snapshots.held();
+        let free_bytes = self.unclaimed_bytes(state.exclusions.claims.weight());
+        let plan = make_plan(&version, &state.exclusions);
+        let fits = |plan: &Plan| plan.input_weight() <= free_bytes - free_bytes / 8;
+        let Some(plan) = plan.filter(fits) else {
+            return Ok(false);
+        };
+        debug_assert!(
+            !state.exclusions.claims.meet(&plan),
+            "what others have is left"
+        );
+        self.snapshots.keep_versions(&held, [plan.tree]);
+        let picked = Picked::new(version, &held, plan);
+        let slot = self.scheduler.begin(&mut state, Some(&picked.plan), false);
+        debug_assert!(state.count() > 1, "another one runs");
+        self.counters.compactions_beside.add(1);
+        drop(state);
         self.carry_out(&picked, &slot)?;
         Ok(true)
     }

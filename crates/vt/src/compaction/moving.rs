@@ -82,6 +82,7 @@ impl TreeVersion {
 
 impl Compactor {
     /// Compacts a tree that takes no writes until it is flat. What cannot be compacted is left.
+    /// Waits for a compaction that runs only if both cannot run at once.
     ///
     /// # Errors
     /// As [`Self::compact_one`].
@@ -93,7 +94,14 @@ impl Compactor {
             if before.as_ref().is_none_or(is_done) {
                 return Ok(());
             }
-            let has_run = self.compact_alone(|version| Ok(self.flatten_plan(version, tree)))?;
+            let plan = |version: &Version, exclusions: &Exclusions| {
+                self.flatten_plan(version, tree, exclusions)
+            };
+            let has_run = self.compact_beside(plan)?
+                || self.compact_alone(|version| {
+                    let state = self.scheduler.lock();
+                    Ok(self.flatten_plan(version, tree, &state.exclusions))
+                })?;
             let after = self.views.version();
             let after = after.trees.get(&tree).cloned();
             let is_same = match (&before, &after) {
@@ -106,10 +114,13 @@ impl Compactor {
         }
     }
 
-    fn flatten_plan(&self, version: &Version, tree: TreeId) -> Option<Plan> {
+    fn flatten_plan(
+        &self,
+        version: &Version,
+        tree: TreeId,
+        exclusions: &Exclusions,
+    ) -> Option<Plan> {
         let tree = version.trees.get(&tree).filter(|tree| !tree.is_flat())?;
-        let state = self.scheduler.lock();
-        let exclusions: &Exclusions = &state.exclusions;
         let free_bytes = self.unclaimed_bytes(exclusions.claims.weight());
         let options = self.pick_options(version, Pressure::Shape, free_bytes);
         let rules = PickRules::new(&options, exclusions);

@@ -7,7 +7,8 @@
 //!
 //! Some compactions run *alone*: while space is low or was, since the reserve is for one; around
 //! blocks that cannot be read; out of zones. One that waits to run alone goes first: meanwhile no
-//! other begins.
+//! other begins. An order step is planned alone, and lets another run beside it then: a commit of a
+//! transaction that flattens its branch does not wait for a pass that nothing needs.
 
 use super::exclusions::Exclusions;
 use super::picker::Plan;
@@ -165,6 +166,23 @@ impl Slot<'_> {
     /// The slot's number, from 0.
     pub(super) const fn number(&self) -> usize {
         self.number
+    }
+
+    /// Lets another compaction run beside this one, which has run alone up to now. What the plan
+    /// takes is claimed, if nothing of it is.
+    pub(super) fn share(&self, plan: &Plan) {
+        let mut state = self.scheduler.lock();
+        debug_assert_eq!(state.count(), 1, "it ran alone");
+        if state.exclusions.claims.meet(plan) {
+            return;
+        }
+        state.exclusions.claims.add(self.number, plan);
+        let running = state.running[self.number].as_mut();
+        running
+            .expect("it runs as long as it has its slot")
+            .is_alone = false;
+        drop(state);
+        self.scheduler.over.notify_all();
     }
 
     /// True if another compaction ran at some time since it began.

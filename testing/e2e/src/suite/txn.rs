@@ -4,6 +4,7 @@ mod apt;
 mod git;
 mod kills;
 mod nested;
+mod removed;
 mod resolve;
 mod user;
 
@@ -71,6 +72,10 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "expire",
         run: resolve::an_expired_one_is_aborted,
+    },
+    Case {
+        name: "removed",
+        run: removed::programs_in_a_removed_tree_see_that_it_is_gone,
     },
     Case {
         name: "rmtree",

@@ -37,6 +37,10 @@ fn told(events: &[Event<'_>]) -> String {
     for (dir, name) in &notices.names {
         out.push(format!("name {dir}/{}", name.escape_ascii()));
     }
+    for (dir, names) in &notices.removed_dirs {
+        let names = names.iter().map(|name| format!(" {}", name.escape_ascii()));
+        out.push(format!("removed {dir}{}", names.collect::<String>()));
+    }
     out.extend(notices.inodes.iter().map(|ino| format!("inode {ino}")));
     out.extend(notices.attrs.iter().map(|ino| format!("attrs {ino}")));
     assert_eq!(notices.is_empty(), out.is_empty());
@@ -57,7 +61,8 @@ fn each_event_has_the_notices_of_the_table() {
         (Event::Changed(inode(KNOWN)), "attrs 20"),
         (Event::Changed(inode(UNKNOWN)), ""),
         (Event::Made(inode(KNOWN)), ""),
-        (Event::DirRemoved(KNOWN), "inode 20"),
+        (Event::DirRemoved(KNOWN), "removed 20"),
+        (Event::DirRemoved(UNKNOWN), ""),
         (Event::DirDetached(KNOWN), "inode 20"),
         (Event::DirDetached(UNKNOWN), ""),
         (Event::Orphaned, ""),
@@ -82,6 +87,39 @@ fn a_name_or_inode_that_changes_twice_has_one_notice() {
         Event::Changed(inode(KNOWN)),
     ];
     assert_eq!(told(&events), "name 20/a, inode 20");
+}
+
+#[test]
+fn names_in_a_removed_directory_are_told_with_it() {
+    let mut events = vec![
+        unlinked(KNOWN, "a"),
+        Event::Changed(inode(KNOWN)),
+        Event::ContentsReplaced(vec![KNOWN]),
+        unlinked(UNKNOWN, "c"),
+    ];
+    assert_eq!(told(&events), "name 20/a, inode 20");
+    events.push(Event::DirRemoved(KNOWN));
+    events.push(Event::DirRemoved(UNKNOWN));
+    events.push(unlinked(KNOWN, "b"));
+    assert_eq!(told(&events), "removed 20 a b");
+}
+
+#[test]
+fn notices_of_a_directory_that_is_removed_later_go_with_it() {
+    let is_known = |ino| ino == KNOWN;
+    let names = [unlinked(KNOWN, "a"), Event::Changed(inode(KNOWN))];
+    let removal = [unlinked(KNOWN, "b"), Event::DirRemoved(KNOWN)];
+    let whole = BTreeMap::from([(KNOWN, BTreeSet::from([b"a"[..].into(), b"b"[..].into()]))]);
+    let whole = Notices {
+        removed_dirs: whole,
+        ..Notices::default()
+    };
+    let mut later = Notices::of(&names, is_known);
+    later.extend(Notices::of(&removal, is_known));
+    assert_eq!(later, whole);
+    let mut earlier = Notices::of(&removal, is_known);
+    earlier.extend(Notices::of(&names, is_known));
+    assert_eq!(earlier, whole, "a name that is told late");
 }
 
 #[test]

@@ -10,8 +10,15 @@
 //! wrote since                       d9        e1          one list: e1 is in both
 //! ```
 //!
-//! A scan that meets many more rows than the page has keys is given up: the other keys are looked
-//! up one by one. So are the keys after a list that is full.
+//! A scan that meets many more rows than it has found keys is given up, and another one begins at
+//! the next key: between the keys of two directories there may be all rows of the others. After
+//! some such gaps, the other keys of the page are looked up one by one. So are the keys after a
+//! list that is full.
+//!
+//! ```text
+//! written keys   root/new    gap    d1 d2 d3 ...
+//! scans          |-------->         |----------->     not all rows between
+//! ```
 //!
 //! A key counts that was written, even if it has the old value again: a directory whose row was
 //! written has other names.
@@ -30,8 +37,12 @@ pub(super) const KEYS_PER_LIST: usize = 4096;
 const KEYS_PER_SCAN: usize = 256;
 /// With fewer keys, each is looked up: a scan costs more to begin than a lookup.
 const KEYS_PER_SCAN_MIN: usize = 8;
-/// Most rows for each key that a scan may meet.
+/// Most rows that a scan may meet for each key that it has decided on.
 const ROWS_PER_KEY: usize = 4;
+/// Rows that it may meet beside these.
+const ROWS_BESIDE: usize = 16;
+/// Most scans for one page.
+const SCANS_PER_PAGE: usize = 4;
 
 /// The first key after `key`.
 fn after(key: &[u8]) -> Vec<u8> {
@@ -59,11 +70,16 @@ impl BranchTrees {
         debug_assert!(keys.is_sorted(), "they are in order");
         let mut values = Vec::with_capacity(keys.len());
         for page in keys.chunks(KEYS_PER_SCAN) {
-            let known = values.len();
-            if page.len() >= KEYS_PER_SCAN_MIN {
-                self.scan_values(tree, at, page, &mut values)?;
+            let mut rest = page;
+            for _ in 0..SCANS_PER_PAGE {
+                if rest.len() < KEYS_PER_SCAN_MIN {
+                    break;
+                }
+                let known = values.len();
+                self.scan_values(tree, at, rest, &mut values)?;
+                debug_assert!(values.len() > known, "a scan decides on its first key");
+                rest = &rest[values.len() - known..];
             }
-            let rest = &page[values.len() - known..];
             if !rest.is_empty() {
                 values.extend(self.engine.get_many(tree, rest, at)?);
             }
@@ -86,19 +102,27 @@ impl BranchTrees {
         let end = after(last);
         let range = KeyRange::new(first, &end);
         let mut scan = self.engine.scan(tree, range, Direction::Forward, at)?;
-        debug_assert!(page.is_sorted(), "one scan meets all of them");
+        debug_assert!(first <= last, "one scan meets all of them");
+        let known = values.len();
         let mut keys = page.iter().peekable();
-        for _ in 0..page.len() * ROWS_PER_KEY {
+        let mut rows = 0;
+        while rows <= ROWS_BESIDE + ROWS_PER_KEY * (page.len() - keys.len()) {
             let Some((key, value)) = scan.next()? else {
                 values.extend(keys.map(|_| None));
                 return Ok(());
             };
+            rows += 1;
             while keys.next_if(|next| **next < key).is_some() {
                 values.push(None);
             }
             if keys.next_if(|next| **next == key).is_some() {
                 values.push(Some(Bytes::copy_from_slice(value)));
             }
+            debug_assert_eq!(
+                values.len() - known,
+                page.len() - keys.len(),
+                "one value for each key that it has passed"
+            );
         }
         Ok(())
     }
@@ -124,6 +148,8 @@ impl BranchTrees {
             let end = after(last);
             let (listed, is_all) =
                 self.list_changed(branch.parent, KeyRange::new(first, &end), since)?;
+            debug_assert!(is_all || !listed.is_empty(), "a full list has keys");
+            debug_assert!(listed.is_sorted(), "they are in order");
             let places = listed.iter().map(|key| page.binary_search(&&key[..]));
             changed.extend(places.filter_map(Result::ok).map(|place| page[place]));
             if !is_all {

@@ -79,7 +79,9 @@ fn in_mount(base: u64, notices: Notices) -> Notices {
         Ino(ino.0 | base)
     };
     let names = notices.names.into_iter();
+    let removed = notices.removed_dirs.into_iter();
     Notices {
+        removed_dirs: removed.map(|(dir, names)| (number(dir), names)).collect(),
         names: names.map(|(dir, name)| (number(dir), name)).collect(),
         inodes: notices.inodes.into_iter().map(number).collect(),
         attrs: notices.attrs.into_iter().map(number).collect(),

@@ -49,6 +49,18 @@ use stitch_kv::KvError;
 const SEQNOS_MAX: u64 = 1 << 36;
 /// How often new pins may come in between.
 const TRIES: usize = 8;
+/// Branches are surely too long to be copied if their data blocks have this many times the bytes of
+/// the longest batch that is. Blocks may be compressed, and versions in them hidden.
+const LONG_FACTOR: u64 = 2;
+
+/// Reports whether branches are too long to be copied by the sizes of their tables alone. Nothing
+/// of them is read for that.
+pub(super) fn are_long(version: &Version, branches: &[TreeId], copied_bytes_max: u64) -> bool {
+    let trees = branches.iter().filter_map(|tree| version.trees.get(tree));
+    let tables = trees.flat_map(|tree| tree.tables());
+    let bytes: u64 = tables.map(|(_, table)| table.meta().data_bytes).sum();
+    bytes > copied_bytes_max.saturating_mul(LONG_FACTOR)
+}
 
 /// Tables that are written and not installed.
 ///

@@ -1,6 +1,7 @@
 //! Compactions at once, on a device that holds the writes of one of them back.
 
 use crate::compaction::Pressure;
+use crate::compaction::picker::{PickRules, flatten_plan};
 use crate::store::Store;
 use crate::{VtEngine, VtOptions};
 use std::collections::BTreeMap;
@@ -220,6 +221,43 @@ fn what_does_not_overlap_is_compacted_at_once() {
     assert_eq!(two.store().compactor.scheduler.lock().count(), 1);
     two.release(held);
     assert_eq!((two.level0(), two.beside()), ([0, 0], 1));
+    two.check([6, 6]);
+}
+
+#[test]
+fn a_branch_is_flattened_beside_a_compaction_of_another_tree() {
+    let two = Two::new(2);
+    let held = two.hold();
+    let compactor = &two.store().compactor;
+    compactor.flatten(two.trees[1]).expect("it runs");
+    assert_eq!(two.level0(), [6, 0], "one is flat while the other runs");
+    assert_eq!(two.beside(), 1);
+    two.release(held);
+    assert_eq!(two.level0(), [0, 0]);
+    two.check([6, 6]);
+}
+
+#[test]
+fn a_compaction_that_shares_lets_another_run_and_keeps_its_own() {
+    let two = Two::new(2);
+    let compactor = &two.store().compactor;
+    let scheduler = &compactor.scheduler;
+    let version = two.store().version();
+    let options = compactor.pick_options(&version, Pressure::Shape, u64::MAX);
+    let plan = {
+        let state = scheduler.lock();
+        let rules = PickRules::new(&options, &state.exclusions);
+        flatten_plan(&version.trees[&two.trees[0]], rules).expect("level 0 is full")
+    };
+    let slot = scheduler.alone();
+    assert!(!two.help(), "it is alone");
+    slot.share(&plan);
+    assert_eq!(two.level0(), [6, 6]);
+    assert!(two.help(), "the other tree is due");
+    assert_eq!(two.level0(), [6, 0]);
+    assert!(!two.help(), "all that is due is claimed");
+    drop(slot);
+    assert!(two.help(), "nothing is claimed any more");
     two.check([6, 6]);
 }
 

@@ -14,6 +14,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use stitch_base::Ino;
 use stitch_base::sync::{Arc, Mutex};
 use stitch_fs::{CommitAhead, FsError, FsResult, Notices};
 
@@ -130,6 +131,11 @@ impl Commits {
             reply: ReplyWords::of(&[RUNNING.as_bytes()]),
             is_running: true,
         });
+        debug_assert_eq!(
+            attempts.iter().filter(is_it).count(),
+            1,
+            "a transaction has one outcome"
+        );
         drop(attempts);
         self.queue.push(job);
         self.working.note();
@@ -207,15 +213,8 @@ impl CommitQueue {
         };
         match committed {
             Ok(changed) => {
-                let base = open.info().outer.map_or(0, slot_base);
-                notices::send(
-                    &UnaskedChange::Files {
-                        base,
-                        notices: changed,
-                    }
-                    .notices(),
-                    notifier,
-                );
+                debug_assert!(open.has_ended(), "requests in it are refused from now on");
+                self.tell_target(open, changed, notifier);
                 self.clear(open, notifier);
                 tracing::info!(name, number, "committed a transaction");
             }
@@ -245,6 +244,23 @@ impl CommitQueue {
             Err(error) => tracing::info!(name, number, %error, "a transaction was not rebased"),
         }
         self.tell_outcome(number, reply);
+    }
+
+    /// Has the kernel drop what a commit has changed in mainline, or in the outer transaction.
+    fn tell_target(&self, open: &OpenTransaction, notices: Notices, notifier: &Notifier) {
+        let outer = open.info().outer.map(Slot::of_transaction);
+        let base = outer.map_or(0, Slot::base);
+        let notices = UnaskedChange::Files { base, notices }.notices();
+        let known_outer = outer.and_then(|slot| self.table.find(slot));
+        notices::send_to_known(&notices, notifier, |number| {
+            debug_assert_eq!(number.0 & base, base, "a number of the target");
+            let ino = Ino(number.0 ^ base);
+            match (&outer, &known_outer) {
+                (None, _) => self.table.mainline().knows(ino),
+                (Some(_), Some(outer)) => outer.adapter().fs().knows(ino),
+                (Some(_), None) => true,
+            }
+        });
     }
 
     fn tell_outcome(&self, number: u64, reply: Vec<u8>) {
@@ -304,6 +320,7 @@ impl CommitQueue {
 
     /// Has the kernel drop what it has of a transaction that has ended, and ends its threads.
     fn clear(&self, open: &OpenTransaction, notifier: &Notifier) {
+        debug_assert!(open.has_ended(), "programs in an open one go on");
         drop_cached(open, notifier);
         let outer = open.info().outer.map(Slot::of_transaction);
         let name = open.info().name.clone();
@@ -331,11 +348,6 @@ fn drop_cached(open: &OpenTransaction, notifier: &Notifier) {
         }
     }
     notices::send(&UnaskedChange::View(open.numbers()).notices(), notifier);
-}
-
-/// What the numbers of a transaction's inodes have in the mount.
-fn slot_base(number: u64) -> u64 {
-    Slot::of_transaction(number).base()
 }
 
 /// The words of an outcome that is none of those that were asked for.

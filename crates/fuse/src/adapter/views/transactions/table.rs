@@ -205,7 +205,7 @@ impl TransactionTable {
         }
     }
 
-    fn find(&self, slot: Slot) -> Option<Arc<OpenTransaction>> {
+    pub(super) fn find(&self, slot: Slot) -> Option<Arc<OpenTransaction>> {
         self.open.lock().get(&slot).map(Arc::clone)
     }
 

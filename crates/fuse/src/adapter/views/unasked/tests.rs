@@ -1,13 +1,20 @@
 use super::*;
+use std::collections::BTreeMap;
 
 const BASE: u64 = 5 << stitch_fs::VIEW_INO_BITS;
 
 fn of_files() -> Notices {
     Notices {
         names: BTreeSet::from([(Ino(20), Box::from(&b"a"[..]))]),
+        removed_dirs: removed(Ino(23)),
         inodes: BTreeSet::from([Ino(20), Ino(21)]),
         attrs: BTreeSet::from([Ino(22)]),
     }
+}
+
+/// A removed directory, with a name that was in it.
+fn removed(dir: Ino) -> BTreeMap<Ino, BTreeSet<Box<[u8]>>> {
+    BTreeMap::from([(dir, BTreeSet::from([Box::from(&b"b"[..])]))])
 }
 
 fn files(base: u64) -> UnaskedChange {
@@ -69,11 +76,16 @@ fn each_change_has_the_notices_of_the_table() {
     ];
     for (change, expected) in table {
         let shown = format!("{change:?}");
+        let base = match &change {
+            UnaskedChange::Files { base, .. } => Some(*base),
+            _ => None,
+        };
         let notices = change.notices();
         let names = expected.0.into_iter();
         let names = names.map(|(dir, name)| (dir, Box::from(name))).collect();
         let expected = Notices {
             names,
+            removed_dirs: base.map(|base| removed(Ino(base | 23))).unwrap_or_default(),
             inodes: expected.1.into_iter().collect(),
             attrs: expected.2.into_iter().collect(),
         };

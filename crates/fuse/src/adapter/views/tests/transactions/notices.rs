@@ -120,3 +120,95 @@ fn an_older_kernel_is_told_of_each_inode() {
     assert!(dropped.len() > FILES, "{}", dropped.len());
     assert!(dropped.contains(&used));
 }
+
+/// A kernel that has looked up a tree of mainline, and uses one directory in it.
+#[derive(Debug, Default)]
+struct WalkingKernel {
+    setup: OnceLock<Weak<SharedSetup>>,
+    /// The name of the tree, and what is in it beside what is used.
+    top: Vec<u8>,
+    unused: Mutex<Vec<Ino>>,
+    /// Number of notices about names, and the inodes of all others.
+    names: Mutex<usize>,
+    inodes: Mutex<Vec<Ino>>,
+}
+
+impl ReplySender for WalkingKernel {
+    fn send(&self, message: &[u8]) -> std::io::Result<()> {
+        let (code, ino) = (message[4], word(message, 16));
+        match i32::from(code) {
+            2 => self.inodes.lock().push(ino),
+            3 => *self.names.lock() += 1,
+            _ => {}
+        }
+        if message.ends_with(&self.top) {
+            // It drops what is unused below, and FORGETs come.
+            let setup = self.setup.get().and_then(Weak::upgrade).unwrap();
+            let unused = std::mem::take(&mut *self.unused.lock());
+            unused
+                .iter()
+                .for_each(|ino| setup.0.views.forget(*ino, 1000));
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_removed_tree_has_notices_where_it_is_in_use_alone() {
+    const DIRS: usize = 20;
+    const NAMES: usize = 30;
+    let setup = setup();
+    let top = setup.dir(b"top");
+    let mut unused = Vec::new();
+    let mut used = Vec::new();
+    for dir in 0..DIRS {
+        let at = setup
+            .make(top, format!("dir {dir}").as_bytes())
+            .unwrap()
+            .ino;
+        let names =
+            (0..NAMES).map(|name| setup.make(at, format!("{name}").as_bytes()).unwrap().ino);
+        unused.extend(names);
+        match dir {
+            7 => used.push(at),
+            _ => unused.push(at),
+        }
+    }
+    used.push(top);
+    let (_, root) = setup.begun("work");
+    let find = |dir: Ino, name: String| {
+        let found = setup.lookup(dir, name.as_bytes()).unwrap();
+        found.unwrap().ino
+    };
+    let remove = |dir: Ino, name: String| {
+        let removed = setup.views.rmdir(&context(0), dir, name.as_bytes());
+        removed.unwrap();
+    };
+    let inside = find(root, "top".to_owned());
+    for dir in 0..DIRS {
+        let at = find(inside, format!("dir {dir}"));
+        (0..NAMES).for_each(|name| remove(at, format!("{name}")));
+        remove(inside, format!("dir {dir}"));
+    }
+    remove(root, "top".to_owned());
+    let shared = Arc::new(SharedSetup(setup));
+    let kernel = Arc::new(WalkingKernel {
+        top: b"top\0".to_vec(),
+        unused: Mutex::new(unused),
+        ..WalkingKernel::default()
+    });
+    kernel.setup.set(Arc::downgrade(&shared)).unwrap();
+    let notifier = Notifier::new(Arc::clone(&kernel) as _, 45);
+    shared.0.txn("commit work").unwrap();
+    shared.0.views.transactions.run_now(&notifier);
+    assert_eq!(shared.0.lookup(ROOT, b"top"), Ok(None));
+    // Its own, those in what is used, and that of the transaction.
+    assert_eq!(*kernel.names.lock(), 1 + DIRS + NAMES + 1);
+    let inodes = kernel.inodes.lock();
+    let mainline = inodes
+        .iter()
+        .filter(|ino| matches!(Node::of(**ino), Node::Mainline));
+    let mainline: BTreeSet<Ino> = mainline.copied().collect();
+    used.push(ROOT);
+    assert_eq!(mainline, used.into_iter().collect());
+}
