@@ -19,6 +19,8 @@
 //! No step takes what others need: one is done only while more zones are free than value blocks
 //! keep ([`KeyOrder::room_bytes`]).
 //!
+//! A step is planned while no other compaction runs. Another may run beside it then, on other keys.
+//!
 //! When: while the store is idle ([`crate::idle_order`]), and in [`crate::VtEngine::defrag`].
 
 mod windows;
@@ -33,6 +35,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use stitch_base::sync::Mutex;
 use stitch_base::{TableId, TreeId};
+use stitch_format::vt_manifest::TableMeta;
 use stitch_kv::SpaceClass;
 use windows::{Scattered, Windows};
 
@@ -61,14 +64,25 @@ pub(crate) struct StepRules<'a> {
 struct OrderStep {
     tree: TreeId,
     level: usize,
-    /// The table that is written anew.
+    /// The table that is written anew, with its smallest and its largest key.
     input: TableId,
+    keys: [Vec<u8>; 2],
     /// All tables of the level, before.
     before: BTreeSet<TableId>,
     /// Bytes of scattered windows in the table.
     scattered_bytes: u64,
     /// Bytes of those that are moved.
     moved_bytes: u64,
+}
+
+impl OrderStep {
+    /// Reports whether a table of its level has keys of the table that it has written anew. Another
+    /// compaction may have put tables beside it meanwhile.
+    fn covers(&self, table: &TableMeta) -> bool {
+        let [smallest, largest] = &self.keys;
+        debug_assert!(smallest <= largest, "a table has keys in order");
+        table.smallest <= *largest && *smallest <= table.largest
+    }
 }
 
 impl KeyOrder {
@@ -137,6 +151,7 @@ impl KeyOrder {
             tree: table.meta().tree,
             level,
             input: table.meta().id,
+            keys: [table.meta().smallest.clone(), table.meta().largest.clone()],
             before: level_ids(version, table.meta().tree, level),
             scattered_bytes: found.bytes,
             moved_bytes: found.kept_bytes,
@@ -159,7 +174,7 @@ impl KeyOrder {
         let after = level_ids(&version, step.tree, step.level);
         let is_made = |t: &TableHandle| {
             let id = t.meta().id;
-            after.contains(&id) && !step.before.contains(&id)
+            after.contains(&id) && !step.before.contains(&id) && step.covers(t.meta())
         };
         let made = version.tables().filter(|(_, t)| is_made(t));
         let measured = made.map(|(_, t)| (t.meta().id, self.scattered_bytes_of(t)));
