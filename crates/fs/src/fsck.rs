@@ -123,7 +123,9 @@ pub fn check_with_files(
     let mut shown = views::Shown::default();
     shown.add(0, &found, &live);
     for (&number, record) in &live {
-        if record.home != 0 && !live.contains_key(&record.home) {
+        // A clone lies in one that was there before.
+        let is_nowhere = record.home != 0 && !live.contains_key(&record.home);
+        if is_nowhere || record.home >= number {
             issues.push(Issue::CloneAdrift { number });
         }
         let Some(trees) = views::open(engine, number) else {

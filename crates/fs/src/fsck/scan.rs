@@ -13,7 +13,7 @@ use stitch_base::Ino;
 use stitch_db::{Dictionary, Direction, KeyRange};
 use stitch_format::fs_back::Place;
 use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow, row_flag};
-use stitch_format::fs_key::CHUNK_BYTES;
+use stitch_format::fs_key::{CHUNK_BYTES, INO_MAX};
 use stitch_format::fs_policy::PolicyRow;
 use stitch_format::fs_reads;
 use stitch_format::fs_sys::{AllocatedRow, ExternalRow, FsHeader, RollbackRow, decode_number};
@@ -391,6 +391,10 @@ impl Found {
                 let Ok(row) = ExternalRow::decode(value) else {
                     return false;
                 };
+                // No plain file got such a number, and none after it is left for an inode.
+                if row.number > INO_MAX {
+                    return false;
+                }
                 self.largest = self.largest.max(ino.0).max(row.number);
                 self.externals.insert(ino, row);
                 return true;

@@ -254,16 +254,22 @@ pub(super) fn put_row(
     let view = trees.schema.now();
     let all = keys.all_contents();
     let mut rows = view.scan(sys, all.keys(), stitch_db::Direction::Forward)?;
-    let (mut contents, mut is_contents) = (None, false);
+    let (mut contents, mut known, mut is_contents) = (None, None, false);
     while let Some((key, _)) = rows.next()? {
         match Locator::sys_row(key) {
-            Some(SysRow::Contents(number)) => is_contents |= number == ino,
+            Some(SysRow::Contents(number)) => {
+                known = Some(number);
+                is_contents |= number == ino;
+            }
             Some(SysRow::ContentsUser(number, user)) if user == ino => {
-                contents = Some(number);
+                // Without a row of the contents it may be damaged.
+                let is_better = contents.is_none() || known == Some(number);
+                contents = if is_better { Some(number) } else { contents };
             }
             _ => {}
         }
     }
+    is_contents |= contents == Some(ino);
     let chunks = 0..size.div_ceil(CHUNK_BYTES);
     let extents = match contents.is_some() && !chunks.is_empty() {
         true => vec![chunks],

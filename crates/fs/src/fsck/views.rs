@@ -59,7 +59,9 @@ pub(super) fn adrift(found: &Found, issues: &[Issue], home: u64, views: &Views) 
         let inode = found.inodes.get(graft);
         inode.is_some_and(|inode| inode.kind == FileKind::Directory)
     };
-    let own = views.iter().filter(|(_, record)| record.home == home);
+    let own = views
+        .iter()
+        .filter(|(number, record)| record.home == home && **number > home);
     own.filter(|(_, record)| !is_there(&record.graft))
         .map(|(&number, _)| Issue::CloneAdrift { number })
         .collect()
@@ -102,8 +104,9 @@ impl Shown {
     /// that it lies in.
     pub(super) fn add(&mut self, home: u64, found: &Found, views: &Views) {
         let paths = Paths::new(found);
-        for (&number, record) in views.iter().filter(|(_, record)| record.home == home) {
-            debug_assert!(number > home, "a view lies in one that was there before");
+        let own = views.iter().filter(|(_, record)| record.home == home);
+        // A damaged record may say otherwise.
+        for (&number, record) in own.filter(|(number, _)| **number > home) {
             let own = paths.of(record.graft);
             let shown = match home {
                 0 => own,
