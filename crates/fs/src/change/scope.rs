@@ -85,6 +85,7 @@ impl<'fs> ChangeScope<'fs> {
     /// Reports whether one more unlinked file may be kept in memory alone.
     pub(super) fn may_keep_in_memory(&self) -> bool {
         let count_max = MEMORY_ORPHANS_MAX.min(self.inodes_max / KNOWN_PER_ORPHAN);
+        debug_assert!(count_max <= MEMORY_ORPHANS_MAX, "memory is bounded");
         self.residents().inodes.count_in_memory() < count_max
     }
 
@@ -96,6 +97,10 @@ impl<'fs> ChangeScope<'fs> {
         space: SpaceClass,
     ) -> FsResult<()> {
         debug_assert!(!batch.is_empty(), "an empty commit is none");
+        debug_assert!(
+            self.branch.is_none() || space != SpaceClass::Allocated,
+            "what mainline has set aside stays mainline's"
+        );
         self.memory.announce(events);
         self.commits.commit(batch, space)
     }
@@ -113,6 +118,7 @@ impl<'fs> ChangeScope<'fs> {
 
     /// The same; once more, if forgotten files could be removed.
     pub(super) fn make_and_set_aside(&self, chunks: u64) -> FsResult<()> {
+        debug_assert!(chunks > 0, "room for chunks");
         match self.set_more_aside(chunks) {
             // Their removal takes the lock of what is set aside.
             Err(FsError::NoSpace) => {
