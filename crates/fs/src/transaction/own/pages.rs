@@ -88,6 +88,7 @@ impl BranchTrees {
         let mut scan = self.engine.scan(tree, range, Direction::Forward, at)?;
         debug_assert!(page.is_sorted(), "one scan meets all of them");
         let mut keys = page.iter().peekable();
+        debug_assert!(page.len() <= KEYS_PER_SCAN, "a page is bounded");
         for _ in 0..page.len() * ROWS_PER_KEY {
             let Some((key, value)) = scan.next()? else {
                 values.extend(keys.map(|_| None));
@@ -170,6 +171,7 @@ impl BranchTrees {
         written.append(&mut others);
         written.sort_unstable();
         written.dedup();
+        debug_assert!(written.len() <= 2 * KEYS_PER_LIST, "two lists");
         Ok((written, is_all))
     }
 
@@ -187,6 +189,10 @@ impl BranchTrees {
             guards.key(branch.parent, key);
         }
         for found in self.engine.changed_keys(&guards, keys.len())? {
+            debug_assert_eq!(
+                found.tree, branch.parent,
+                "keys of the tree that was asked for"
+            );
             let place = keys.binary_search_by(|key| (*key).cmp(&found.key));
             changed.insert(keys[place.expect("the key is guarded")]);
         }
