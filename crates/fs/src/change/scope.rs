@@ -85,7 +85,6 @@ impl<'fs> ChangeScope<'fs> {
     /// Reports whether one more unlinked file may be kept in memory alone.
     pub(super) fn may_keep_in_memory(&self) -> bool {
         let count_max = MEMORY_ORPHANS_MAX.min(self.inodes_max / KNOWN_PER_ORPHAN);
-        debug_assert!(count_max <= MEMORY_ORPHANS_MAX, "memory is bounded");
         self.residents().inodes.count_in_memory() < count_max
     }
 

@@ -96,6 +96,7 @@ impl WrittenRows {
             .chain(self.links.values().flatten())
             .all(|name| self.names.contains(name))
     }
+
     /// The row of an inode, if it was written.
     pub(super) fn inode(&self, ino: Ino) -> Option<&InodeRow> {
         let row = self.inodes.get(&ino);

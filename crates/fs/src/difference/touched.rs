@@ -76,7 +76,6 @@ fn add_all(
     let (dir, base) = ((clone.view, clone.root), &clone.reached.path);
     views.walk(dir, base, &may_list, &mut |path| {
         paths.insert(path);
-
         ControlFlow::Continue(())
     })
 }

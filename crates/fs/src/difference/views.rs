@@ -12,8 +12,7 @@ use std::rc::Rc;
 use stitch_base::Ino;
 use stitch_base::sync::Arc;
 use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow};
-use stitch_format::fs_view::ViewRecord;
-use stitch_format::fs_view::ViewState;
+use stitch_format::fs_view::{ViewRecord, ViewState};
 use stitch_kv::{Engine, Snapshot, SnapshotEngine};
 
 /// A directory of a view.

@@ -229,6 +229,7 @@ impl Found {
         self.inodes.len() + self.links.len() <= self.rows as usize
             && self.parents.len() <= self.rows as usize
     }
+
     /// Reports what the header says; false without a header.
     pub(super) fn has(&self, feature: impl FnOnce(&FsHeader) -> bool) -> bool {
         self.header.as_ref().is_some_and(feature)
@@ -338,7 +339,6 @@ impl Found {
             0
         };
         let is_long = tail.len() as u64 > most || (is_inline && head.size > CHUNK_BYTES);
-
         if is_long {
             self.issues.push(Issue::LongInline {
                 ino,

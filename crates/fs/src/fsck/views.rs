@@ -45,7 +45,6 @@ pub(super) fn policy_row(mainline: &Trees, issue: &Issue) -> RowKey {
         Issue::FalsePolicy { ino } => (0, *ino),
         other => unreachable!("{other} is about no policy"),
     };
-
     mainline.keys.policy(view, dir)
 }
 
