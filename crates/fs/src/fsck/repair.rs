@@ -63,10 +63,7 @@ pub(super) fn repair(
 
 impl Repair<'_> {
     fn one(&mut self, issue: &Issue) -> FsResult<bool> {
-        debug_assert!(
-            self.changes.is_empty(),
-            "the repair before was committed or dropped"
-        );
+        debug_assert!(self.changes.is_empty(), "the one before is done");
         let trees = self.trees;
         match issue {
             Issue::NoHeader { .. }

@@ -433,13 +433,11 @@ impl Found {
                 return self.shared.add(row, value);
             }
             SysRow::External(ino) => {
-                let Ok(row) = ExternalRow::decode(value) else {
+                let row = ExternalRow::decode(value).ok();
+                // No plain file got a larger number, and none after it is left for an inode.
+                let Some(row) = row.filter(|row| row.number <= INO_MAX) else {
                     return false;
                 };
-                // No plain file got such a number, and none after it is left for an inode.
-                if row.number > INO_MAX {
-                    return false;
-                }
                 self.largest = self.largest.max(ino.0).max(row.number);
                 self.externals.insert(ino, row);
                 return true;
