@@ -168,10 +168,6 @@ impl<'fs> Comparer<'fs> {
     ) -> FsResult<bool> {
         let to = to.map(|to| self.pins.moment_at(Some(to))).transpose()?;
         let from = self.pins.moment_at(Some(from))?;
-        debug_assert!(
-            to.as_ref().is_none_or(|to| from.seqno() <= to.seqno()),
-            "moments in their order"
-        );
         let written = WrittenBetween::new(&**self.pins.engine, from, to);
         is_same_tree(then, now, &written, dir)
     }
