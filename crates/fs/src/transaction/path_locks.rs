@@ -232,7 +232,7 @@ impl PathLocks {
         let is_held = asked.is_held;
         debug_assert!(
             is_held || !names.is_empty(),
-            "it is held or waits for somebody"
+            "it is held, or waits for others"
         );
         queue.check();
         match is_held {
