@@ -43,7 +43,7 @@ pub(crate) use lookup::NumberLookup;
 pub(crate) use of_views::ViewBackRows;
 pub(crate) use pass::BackRowPass;
 
-use crate::locator::RowKey;
+use crate::locator::{RowKey, Tree};
 use crate::schema::Store;
 use crate::{FsError, FsResult};
 use stitch_base::ErrorKind;
@@ -119,6 +119,7 @@ fn is_unreadable(error: &FsError) -> bool {
 
 /// The place in a row of the sys tree.
 fn place_in(store: &Store, key: &RowKey) -> FsResult<Option<Place>> {
+    debug_assert!(key.tree() == Tree::Sys, "back rows are in the sys tree");
     let row = store.get(key)?;
     Ok(row.map(|row| Place::decode(&row)).transpose()?)
 }

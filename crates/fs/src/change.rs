@@ -207,6 +207,7 @@ impl<'fs> Change<'fs> {
         self.scratch.clear();
         self.scratch.extend_from_slice(&head.encode());
         self.scratch.extend_from_slice(tail);
+        debug_assert_eq!(key.tree(), Tree::Meta, "where rows of inodes are");
         self.batch.put(key, &self.scratch);
     }
 
@@ -265,6 +266,7 @@ impl<'fs> Change<'fs> {
     /// Commits the rows, with room set aside before for chunks that are allocated, and released
     /// after for others.
     fn commit_rows(&self) -> FsResult<()> {
+        debug_assert!(!self.batch.is_empty(), "rows are committed");
         let chunks = self.unwritten_added.unsigned_abs();
         let is_added = self.unwritten_added > 0;
         if is_added {
@@ -286,6 +288,10 @@ impl<'fs> Change<'fs> {
         let keys = self.keys();
         self.add_to(&keys.inode_count(), self.inodes_added);
         self.add_to(&keys.unwritten(), self.unwritten_added);
+        debug_assert!(
+            self.inodes_added == 0 || !self.batch.is_empty(),
+            "the count is a row"
+        );
         if !self.batch.is_empty()
             && let Err(error) = self.commit_rows()
         {

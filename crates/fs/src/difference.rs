@@ -45,6 +45,7 @@ mod touched;
 mod views;
 
 use crate::back::ViewBackRows;
+use crate::locator::Tree;
 use crate::pins::Pins;
 use crate::recent::WrittenBetween;
 use crate::snapshot::SnapshotView;
@@ -124,6 +125,7 @@ impl<'fs> Comparer<'fs> {
             changes.extend(comparison.changes(inner)?);
             Ok(true)
         })?;
+        debug_assert!(asked.old.dir == asked.new.dir, "sides of one directory");
         changes.sort_by(|a, b| (a.path(), a).cmp(&(b.path(), b)));
         Ok(changes)
     }
@@ -175,6 +177,7 @@ impl<'fs> Comparer<'fs> {
         self.compare_sides(asked, &mut |comparison, inner, _| {
             let has_same_clones = inner.old.is_empty() && inner.new.is_empty();
             is_same = has_same_clones && comparison.is_same()?;
+            debug_assert!(asked.old.view == asked.new.view, "of two moments");
             Ok(is_same)
         })?;
         Ok(is_same)
@@ -207,6 +210,13 @@ impl<'fs> Comparer<'fs> {
         while let Some(reach) = waiting.pop() {
             let comparison = self.read_sides(&moments, reach, asked)?;
             let inner = comparison.inner_clones((&moments.old, &moments.new))?;
+            debug_assert!(
+                inner
+                    .both
+                    .iter()
+                    .all(|pair| pair.views.0 > 0 && pair.views.1 > 0),
+                "clones are paired with clones"
+            );
             if !visit(&comparison, &inner, &moments)? {
                 break;
             }
@@ -220,7 +230,12 @@ impl<'fs> Comparer<'fs> {
             return Err(FsError::Unsupported);
         }
         let moments = self.moments((old.pin, new.pin))?;
-        moments.clone_pairs((old.view, new.view))
+        let pairs = moments.clone_pairs((old.view, new.view))?;
+        debug_assert!(
+            pairs.iter().all(|pair| pair.0 > 0 && pair.1 > 0),
+            "clones are paired with clones"
+        );
+        Ok(pairs)
     }
 
     fn moments(&self, (old, new): (Option<PinId>, Option<PinId>)) -> FsResult<Moments<'fs>> {
@@ -252,6 +267,10 @@ impl<'fs> Comparer<'fs> {
         let old = moments.old.moment(reach.views.0)?;
         let new = moments.new.moment(reach.views.1)?;
         let relation = Relation::of(&old, &new)?;
+        debug_assert!(
+            relation.is_one_view() || reach.views.0 != reach.views.1,
+            "a view is one at all moments"
+        );
         let anchor = self.anchor((&old, &new), reach.views.1, asked.may_put)?;
         Comparison::read(reach, relation, anchor, (old, new), asked.owner)
     }
@@ -268,6 +287,11 @@ impl<'fs> Comparer<'fs> {
             return Ok(anchor);
         }
         let mut present = self.present_of(view)?;
+        debug_assert_eq!(
+            present.tree(Tree::Meta),
+            sides.1.tree(Tree::Meta),
+            "the second side, as it is"
+        );
         if may_put && !present.has_all_back_rows()? {
             self.back_rows.complete(view)?;
             present = self.present_of(view)?;

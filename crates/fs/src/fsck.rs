@@ -52,12 +52,16 @@ impl Trees {
             Some(Ok(header)) => Locator::new(&header),
             Some(Err(_)) | None => Locator::default(),
         };
+        let (meta, data) = (schema.dictionary("meta")?, schema.dictionary("data")?);
+        let xattr = schema.dictionary("xattr")?;
+        debug_assert_ne!(meta.tree(), sys.tree(), "each tree is one");
+        debug_assert_ne!(data.tree(), xattr.tree(), "each tree is one");
         Ok(Self {
             keys,
-            meta: schema.dictionary("meta")?,
-            data: schema.dictionary("data")?,
-            xattr: schema.dictionary("xattr")?,
-            sys: schema.dictionary("sys")?,
+            meta,
+            data,
+            xattr,
+            sys,
             schema,
         })
     }
@@ -119,11 +123,14 @@ pub fn check_with_files(
     issues.extend(views::policies_of_none(&found));
     let policies = std::mem::take(&mut found.policies);
     let live = views::take(&mut found);
+    debug_assert!(!live.contains_key(&0), "mainline has no record");
     issues.extend(views::adrift(&found, &issues, 0, &live));
     let mut shown = views::Shown::default();
     shown.add(0, &found, &live);
     for (&number, record) in &live {
-        if record.home != 0 && !live.contains_key(&record.home) {
+        // A clone lies in one that was there before.
+        let is_nowhere = record.home != 0 && !live.contains_key(&record.home);
+        if is_nowhere || record.home >= number {
             issues.push(Issue::CloneAdrift { number });
         }
         let Some(trees) = views::open(engine, number) else {
@@ -132,6 +139,11 @@ pub fn check_with_files(
         };
         let lost = views::lost_in(engine.as_ref(), &trees, lost);
         let (own, found) = check_trees(engine.as_ref(), &trees, &lost, None, progress)?;
+        debug_assert!(
+            own.iter()
+                .all(|issue| !matches!(issue, Issue::InClone { .. })),
+            "issues of one file system"
+        );
         issues.extend(judge::false_policies(&policies, number, &found));
         issues.extend(views::adrift(&found, &own, number, &live));
         issues.extend(views::within(number, shown.paths(number, record, own)));
@@ -150,6 +162,10 @@ fn check_trees(
 ) -> FsResult<(Vec<Issue>, scan::Found)> {
     let lost = lost::Lost::new(trees, lost)?;
     let mut found = scan::scan(trees, &lost, progress)?;
+    debug_assert!(
+        found.is_readable == found.header.is_some(),
+        "without a header nothing is read"
+    );
     let mut issues = lost.issues(trees, &found)?;
     found.issues.extend(rollback::interrupted(engine, &found)?);
     found.issues.extend(external::rows(&found));
@@ -159,6 +175,11 @@ fn check_trees(
     if let Some(files) = files.filter(|_| found.is_readable) {
         issues.extend(external::folder(&found.externals, &lost, files)?);
     }
+    debug_assert!(found.issues.is_empty(), "the judge takes all issues");
+    debug_assert!(
+        found.is_readable || !issues.is_empty(),
+        "a fault keeps it from being read"
+    );
     Ok((issues, found))
 }
 
@@ -197,6 +218,7 @@ pub fn repair_with_files(
             repaired += repair::repair(&trees, None, &own)?;
         }
     }
+    debug_assert!(repaired <= issues.len() as u64, "an issue is repaired once");
     engine.sync()?;
     Ok(repaired)
 }

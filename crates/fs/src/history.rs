@@ -111,6 +111,7 @@ impl MomentInfo {
     }
 
     pub(crate) fn as_snapshot_of(&self, root: Ino, path: Vec<u8>) -> SnapshotInfo {
+        debug_assert!(root.0 > 0, "a number of a directory");
         SnapshotInfo {
             id: self.id,
             name: self.name(),
@@ -236,6 +237,7 @@ impl History<'_> {
         let is_short = self.is_space_short();
         if is_short {
             let count = moments.len().div_ceil(YIELDED_PART);
+            debug_assert!(count <= moments.len(), "moments that are there");
             for moment in moments.drain(..count) {
                 self.drop_moment(&moment, &mut round)?;
             }
@@ -247,6 +249,10 @@ impl History<'_> {
         }
         let aged: Vec<Aged> = moments.iter().map(|moment| self.aged(moment)).collect();
         let old = thin::dropped(&aged, now.seconds());
+        debug_assert!(
+            moments.is_sorted_by(|one, next| one.id < next.id),
+            "in the order of their creation"
+        );
         debug_assert_eq!(old.len(), moments.len(), "each moment is judged");
         for (moment, _) in moments.iter().zip(old).filter(|(_, is_old)| *is_old) {
             self.drop_moment(moment, &mut round)?;
@@ -310,6 +316,14 @@ impl History<'_> {
         );
         let pin = self.maker.pin_all(&moment_pin(number), &record.encode())?;
         debug_assert!(
+            last.is_none_or(|last| last.id < pin.id),
+            "pins are numbered in their order"
+        );
+        debug_assert!(
+            last.is_none_or(|last| last.seqno <= pin.seqno),
+            "moments in their order"
+        );
+        debug_assert!(
             MomentInfo::of(&pin).is_some(),
             "what was written can be read"
         );
@@ -324,7 +338,12 @@ impl History<'_> {
             .filter_map(|pin| moment_number(&pin.name))
             .collect();
         let free = (1..).find(|number| !used.contains(number));
-        Ok(free.expect("fewer pins than numbers"))
+        let free = free.expect("fewer pins than numbers");
+        debug_assert!(
+            free > 0 && free <= used.len() as u64 + 1,
+            "the smallest one"
+        );
+        Ok(free)
     }
 
     /// Drops a moment, unless a rollback goes back to it.
@@ -332,6 +351,7 @@ impl History<'_> {
         let drop_pin = || self.pins.engine.drop_pin(&moment.pin_name());
         let under_way = &self.views.under_way;
         if let Some(dropped) = under_way.drop_unless_used(moment.id, drop_pin) {
+            debug_assert!(self.is_kept, "moments are dropped here");
             dropped?;
             round.dropped.push(moment.clone());
         }
@@ -441,6 +461,7 @@ impl History<'_> {
             None => self.present,
         };
         let states = (&then, now);
+        debug_assert_eq!(then.info().id, from, "the moment that was asked for");
         Ok(!self.comparer.is_same_tree(dir, (from, to), states)?)
     }
 }

@@ -52,6 +52,7 @@ impl Store {
         mut error: DbError,
     ) -> FsResult<()> {
         debug_assert!(!batch.is_empty(), "an empty batch has no outcome");
+        const { assert!(TRIES > 0, "it is tried again") };
         for _ in 0..TRIES {
             if self.has_outcome(batch, &error)? {
                 return Ok(());
@@ -73,6 +74,7 @@ impl Store {
     /// # Errors
     /// `error` itself, if it is final.
     fn has_outcome(&self, batch: &RowBatch<'_>, error: &DbError) -> FsResult<bool> {
+        debug_assert!(!batch.is_empty(), "an empty batch has no outcome");
         match error {
             DbError::Kv(KvError::Conflict { .. }) => Ok(false),
             DbError::Kv(KvError::Unknown) => match self.outcome(batch)? {
@@ -92,6 +94,10 @@ impl Store {
     fn outcome(&self, batch: &RowBatch<'_>) -> FsResult<Outcome> {
         let mut outcome = Outcome::Open;
         for (tree, message) in telling(batch) {
+            debug_assert!(
+                !matches!(message, Message::DeleteRange { .. }),
+                "a range tells of no row"
+            );
             match self.is_as_left(batch, tree, &message)? {
                 None => {}
                 Some(true) => outcome = Outcome::Applied,
@@ -108,6 +114,7 @@ impl Store {
         tree: TreeId,
         message: &Message<'_>,
     ) -> FsResult<Option<bool>> {
+        debug_assert!(!message.key().is_empty(), "no row has an empty key");
         let Some(dictionary) = batch.dictionary(tree) else {
             return Err(FsError::Corrupt(format!("tree {tree} is none of these")));
         };

@@ -49,7 +49,14 @@ impl Pins<'_> {
     /// Returns all pins; none of an engine that has none.
     fn all(&self) -> FsResult<Vec<PinInfo>> {
         match self.engine.capabilities().pins {
-            true => Ok(self.engine.pins()?),
+            true => {
+                let pins = self.engine.pins()?;
+                debug_assert!(
+                    pins.is_sorted_by(|one, next| one.id < next.id),
+                    "in the order of their creation"
+                );
+                Ok(pins)
+            }
             false => Ok(Vec::new()),
         }
     }
@@ -141,6 +148,7 @@ impl Pins<'_> {
         root: Ino,
         path: Vec<u8>,
     ) -> FsResult<SnapshotView> {
+        debug_assert!(root.0 > 0, "a number of a directory");
         let moment = self.moment(id)?;
         let info = SnapshotInfo {
             view: self.view,
@@ -148,6 +156,7 @@ impl Pins<'_> {
         };
         let view = SnapshotView::open_in_view(self.engine, self.options, &moment.pin_name(), info)?;
         debug_assert_eq!(view.info().root, root, "the directory of the path");
+        debug_assert_eq!(view.info().id, id, "the moment that was asked for");
         Ok(view)
     }
 
@@ -165,9 +174,11 @@ impl Pins<'_> {
     /// # Errors
     /// [`FsError::NotFound`].
     pub(crate) fn open_pinned(&self, id: PinId) -> FsResult<SnapshotView> {
-        match self.snapshots()?.into_iter().find(|info| info.id == id) {
-            Some(info) => SnapshotView::open(self.engine, self.options, info),
-            None => self.open_moment(id),
-        }
+        let view = match self.snapshots()?.into_iter().find(|info| info.id == id) {
+            Some(info) => SnapshotView::open(self.engine, self.options, info)?,
+            None => self.open_moment(id)?,
+        };
+        debug_assert_eq!(view.info().id, id, "the pin that was asked for");
+        Ok(view)
     }
 }

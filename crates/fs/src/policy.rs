@@ -28,7 +28,7 @@ mod keep;
 
 use crate::change::Changes;
 use crate::difference::Comparer;
-use crate::locator::{Locator, SysRow};
+use crate::locator::{Locator, SysRow, Tree};
 use crate::pins::{PinMaker, Pins};
 use crate::residents::Residents;
 use crate::schema::Store;
@@ -207,6 +207,7 @@ impl Policies<'_> {
     ) -> FsResult<()> {
         self.check_writable()?;
         self.maker.check_takes_pins()?;
+        debug_assert!(self.is_mainline, "rows of policies are in mainline");
         if !(1..=POLICY_EVERY_S_MAX).contains(&rule.every_s) {
             return Err(FsError::Invalid("an interval is 1 s to ten years"));
         }
@@ -218,6 +219,7 @@ impl Policies<'_> {
             _ => header.has_clone_policies = true,
         })?;
         let _running = self.state.running.lock();
+        debug_assert!(key.1.0 > 0, "a number of a directory");
         let row = rule.row(owner, path);
         self.put(key, &row, SpaceClass::Normal)?;
         self.state.progress.lock().remove(&key);
@@ -225,6 +227,12 @@ impl Policies<'_> {
     }
 
     fn put(&self, (view, dir): PolicyKey, row: &PolicyRow, space: SpaceClass) -> FsResult<()> {
+        debug_assert!(dir.0 > 0, "a number of a directory");
+        debug_assert_eq!(
+            self.store.keys.policy(view, dir).tree(),
+            Tree::Sys,
+            "where policies are"
+        );
         let mut batch = self.store.batch();
         let bytes = row.encode();
         debug_assert!(
@@ -253,6 +261,7 @@ impl Policies<'_> {
         self.store.get(&row)?.ok_or(FsError::NotFound)?;
         let mut batch = self.store.batch();
         batch.delete(&row);
+        debug_assert!(!batch.is_empty(), "the row goes");
         self.changes.commit_rows(&batch, SpaceClass::Reserve)?;
         self.state.progress.lock().remove(&key);
         Ok(self.pins.engine.sync()?)
@@ -266,6 +275,10 @@ impl Policies<'_> {
     pub fn list(&self) -> FsResult<Vec<PolicyInfo>> {
         let mut found = self.stored()?;
         found.retain(|policy| policy.view == 0 || self.views.record(policy.view).is_some());
+        debug_assert!(
+            found.is_sorted_by(|a, b| a.key() < b.key()),
+            "one of a directory"
+        );
         Ok(found)
     }
 
@@ -341,6 +354,7 @@ impl Policies<'_> {
         for policy in self.list()? {
             let wait = policy.next.seconds().saturating_sub(now_s).max(1);
             let wait = wait.cast_unsigned();
+            debug_assert!(wait > 0, "rounds are apart");
             round.next_s = Some(round.next_s.map_or(wait, |first| first.min(wait)));
         }
         Ok(round)
@@ -368,6 +382,7 @@ impl Policies<'_> {
         let rule = &policy.rule;
         let now_s = Timestamp(self.changes.now()).seconds();
         let interval = keep::interval_of(now_s, rule.every_s);
+        debug_assert!(rule.every_s > 0, "the row was checked");
         let last = self.automatic(policy.key())?.pop();
         let done = {
             let all = self.state.progress.lock();
@@ -397,12 +412,18 @@ impl Policies<'_> {
     fn delete_aged(&self, policy: &PolicyInfo, round: &mut PolicyRound) -> FsResult<()> {
         let mut all = self.automatic(policy.key())?;
         let last = all.last().map(|info| info.id);
+        debug_assert!(
+            all.iter()
+                .all(|info| (info.view, info.root) == policy.key()),
+            "snapshots of its directory"
+        );
         all.sort_by_key(|info| std::cmp::Reverse((info.created, info.id)));
         let seconds: Vec<i64> = all.iter().map(|info| info.created.seconds()).collect();
         debug_assert!(
             all.iter().all(|info| info.is_automatic),
             "others are not the policy's"
         );
+        debug_assert_eq!(seconds.len(), all.len(), "each is judged");
         for (info, is_kept) in all.into_iter().zip(keep::kept(&policy.rule.keep, &seconds)) {
             // The last one may not be the newest: clocks are set back.
             if is_kept || Some(info.id) == last || !info.tags.is_empty() {
@@ -447,6 +468,7 @@ impl Policies<'_> {
             return Ok(true);
         }
         let view = self.pins.open_snapshot(&last.name)?;
+        debug_assert_eq!(view.info().id, last.id, "the snapshot of the policy");
         let states = (&view, TreeState::Now(now));
         self.comparer
             .is_same_tree(last.root, (last.id, None), states)
@@ -492,6 +514,7 @@ impl Policies<'_> {
 
 impl PolicyRule {
     fn row(&self, owner: u32, path: Vec<u8>) -> PolicyRow {
+        debug_assert!(is_prefix(&self.prefix), "a prefix was checked");
         PolicyRow {
             every_s: self.every_s,
             keep: self.keep,

@@ -143,6 +143,7 @@ impl<'fs> RoomMaker<'fs> {
         clock: &dyn Clock,
         give_history: impl FnOnce() -> FsResult<bool>,
     ) -> FsResult<bool> {
+        const { assert!(WAITS > 0, "it is waited") };
         let clones = self.open_clones();
         let mut is_awaited = self.room.take_awaited();
         for _ in 0..WAITS {
@@ -174,11 +175,13 @@ impl<'fs> RoomMaker<'fs> {
         unless_full(self.reclaimer.reclaim())?;
         // Another thread may have removed some meanwhile.
         let removed = self.beside.remove_retired()?;
+        debug_assert!(self.room.mark() >= mark, "it only grows");
         Ok(removed > 0 || self.room.mark() != mark)
     }
 
     /// Removes forgotten files, and a slice of the removed trees.
     fn give_back(&self) -> FsResult<()> {
+        const { assert!(SLICE > 0, "a slice has entries") };
         unless_full(self.reclaimer.reclaim_all())?;
         if self.is_removed.load(Ordering::Acquire) {
             return Ok(());
@@ -190,6 +193,10 @@ impl<'fs> RoomMaker<'fs> {
     fn open_clones(&self) -> Vec<Arc<LiveView>> {
         let mut clones = self.standing.views.opened();
         clones.retain(|view| view.info().number != self.standing.number);
+        debug_assert!(
+            clones.iter().all(|view| view.info().number > 0),
+            "mainline is no clone"
+        );
         clones
     }
 
@@ -199,6 +206,8 @@ impl<'fs> RoomMaker<'fs> {
     /// # Errors
     /// [`FsError::NoSpace`] if nothing was given back, or not enough.
     fn commit_again(&self, batch: &RowBatch<'_>, mut mark: u64) -> FsResult<()> {
+        debug_assert!(!batch.is_empty(), "an empty commit is none");
+        const { assert!(COMMIT_TRIES > 0, "it is tried") };
         let mut committed = Err(FsError::NoSpace);
         for _ in 0..COMMIT_TRIES {
             if !matches!(committed, Err(FsError::NoSpace)) {
@@ -260,6 +269,10 @@ impl<'fs> CommitRetry<'fs> {
     pub(crate) fn commit(self, batch: &RowBatch<'_>, space: SpaceClass) -> FsResult<()> {
         let mark = self.fs.room.mark();
         debug_assert!(!batch.is_empty(), "an empty commit is none");
+        debug_assert!(
+            self.fs.branch.is_none() || space != SpaceClass::Allocated,
+            "what mainline has set aside stays mainline's"
+        );
         match self.fs.store.commit(batch, space) {
             Err(FsError::NoSpace) if space == SpaceClass::Normal => {
                 RoomMaker::of(self.fs).commit_again(batch, mark)

@@ -132,6 +132,7 @@ impl Store {
     ) -> FsResult<()> {
         debug_assert_eq!(root.ino, Ino::ROOT, "the root has its number");
         debug_assert_eq!(root.kind, FileKind::Directory, "names are in directories");
+        debug_assert!(root.nlink >= 2, "a directory has two links");
         let schema = match Schema::create(Arc::clone(engine), SCHEMA, &dictionaries()) {
             Err(DbError::SchemaExists(_)) => Self::start_over(engine)?,
             other => other?,
@@ -146,6 +147,7 @@ impl Store {
             sync: true,
             space: SpaceClass::Normal,
         };
+        debug_assert!(!batch.is_empty(), "rows are committed");
         store.view.commit(batch.changes(), options)?;
         Ok(())
     }
@@ -163,6 +165,7 @@ impl Store {
         if is_whole {
             return Err(FsError::Exists);
         }
+        debug_assert!(!is_whole, "nothing that can be opened goes");
         for (_, dictionary) in found.dictionaries() {
             engine.drop_tree(dictionary.tree())?;
         }
@@ -170,9 +173,20 @@ impl Store {
     }
 
     fn of(schema: &Schema, header: FsHeader) -> FsResult<Self> {
+        let trees = Dictionaries::new(schema)?;
+        debug_assert_ne!(
+            trees.of(Tree::Meta).tree(),
+            trees.of(Tree::Sys).tree(),
+            "each tree is one"
+        );
+        debug_assert_ne!(
+            trees.of(Tree::Data).tree(),
+            trees.of(Tree::Xattr).tree(),
+            "each tree is one"
+        );
         Ok(Self {
             keys: Locator::new(&header),
-            trees: Dictionaries::new(schema)?,
+            trees,
             view: schema.now(),
             header,
         })
@@ -205,6 +219,7 @@ impl Store {
     }
 
     pub(crate) fn get(&self, key: &RowKey) -> FsResult<Option<Bytes>> {
+        debug_assert!(!key.is_empty(), "no row has an empty key");
         Ok(self.view.get(self.trees.of(key.tree()), key)?)
     }
 
@@ -252,18 +267,27 @@ impl Store {
 
     /// A number of the sys tree; 0 if its row does not exist.
     pub(crate) fn number(&self, key: &RowKey) -> FsResult<u64> {
+        debug_assert_eq!(key.tree(), Tree::Sys, "numbers are in the sys tree");
         let row = self.get(key)?;
         Ok(row.map_or(Ok(0), |row| decode_number(&row))?)
     }
 
     /// Scans a range, the lowest key first.
     pub(crate) fn scan(&self, range: &RowRange) -> FsResult<Box<dyn Scan + '_>> {
+        debug_assert!(
+            range.start() <= range.end(),
+            "a range does not end before it starts"
+        );
         let tree = self.trees.of(range.tree());
         Ok(self.view.scan(tree, range.keys(), Direction::Forward)?)
     }
 
     /// Scans a range of which the caller reads all.
     pub(crate) fn scan_whole(&self, range: &RowRange) -> FsResult<Box<dyn Scan + '_>> {
+        debug_assert!(
+            range.start() <= range.end(),
+            "a range does not end before it starts"
+        );
         let tree = self.trees.of(range.tree());
         Ok(self.view.scan_whole(tree, range.keys())?)
     }

@@ -52,6 +52,7 @@ impl Residents {
     pub(crate) fn known_step(&self, at: DirName<'_>) -> Option<Attr> {
         let ino = self.slot(at).load(Ordering::Acquire);
         let head = self.inodes.look_up_at(Ino(ino), at)?;
+        debug_assert_eq!(head.ino, Ino(ino), "the directory in the slot");
         debug_assert_eq!(head.kind, FileKind::Directory, "nothing else is kept");
         Some(Attr::of(&head))
     }
@@ -61,6 +62,7 @@ impl Residents {
         if attr.kind != FileKind::Directory || self.inodes.hold(attr.ino, Hold::Pin).is_err() {
             return;
         }
+        debug_assert_ne!(attr.ino.0, EMPTY, "0 is no directory");
         let old = self.slot(at).swap(attr.ino.0, Ordering::AcqRel);
         if old != EMPTY {
             self.let_go(Ino(old), Hold::Pin);
@@ -74,6 +76,7 @@ impl Residents {
             return;
         };
         let (ino, slot) = (inode.head.ino, self.slot(DirName::new(*parent, name)));
+        debug_assert_ne!(ino.0, EMPTY, "0 is no directory");
         let dropped = slot.compare_exchange(ino.0, EMPTY, Ordering::AcqRel, Ordering::Acquire);
         if dropped.is_ok() {
             self.let_go(ino, Hold::Pin);

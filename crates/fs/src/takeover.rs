@@ -56,6 +56,7 @@ impl<'fs> Takeover<'fs> {
                 }
             }
         }
+        debug_assert!(lost <= known.len(), "each is found or lost");
         self.residents.inodes.restored();
         let taken = known.len() - lost;
         tracing::info!(taken, lost, "took over inodes in use");
@@ -70,11 +71,17 @@ impl<'fs> Takeover<'fs> {
             let at = DirName::new(*parent, name);
             let dentry = self.names.find_dentry(at)?;
             if let Some(dentry) = dentry.filter(|dentry| dentry.ino == known.ino) {
-                return self.names.row_of(at, &dentry).map(Some);
+                let row = self.names.row_of(at, &dentry)?;
+                debug_assert_eq!(row.0.ino, known.ino, "the row of the inode");
+                return Ok(Some(row));
             }
         }
         let own = self.store.own_row(known.ino)?;
         let own = own.map(|(head, _)| (head, Location::Own));
+        debug_assert!(
+            own.as_ref().is_none_or(|(head, _)| head.ino == known.ino),
+            "the row of the inode"
+        );
         Ok(own.or_else(|| known.in_memory()))
     }
 }

@@ -140,6 +140,10 @@ pub struct TransactionInfo {
 impl TransactionInfo {
     fn of(number: Ino, record: &TransactionRecord) -> Self {
         debug_assert!(number.0 > 0, "0 is no number");
+        debug_assert!(
+            record.outer.is_none_or(|outer| outer < number.0),
+            "an outer one began before"
+        );
         let expires = Some(Timestamp(record.expires_ns));
         Self {
             number: number.0,

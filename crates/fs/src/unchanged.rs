@@ -13,6 +13,7 @@
 //! side, and is entered.
 
 use crate::contents::Contents;
+use crate::locator::Locator;
 use crate::recent::{RecentSince, WrittenBetween};
 use crate::schema::Store;
 use crate::snapshot::SnapshotView;
@@ -131,6 +132,11 @@ pub(crate) fn is_same_tree(
     written: &WrittenBetween<'_>,
     dir: Ino,
 ) -> FsResult<bool> {
+    debug_assert_eq!(
+        past.fs().view_number(),
+        now.base().view_number(),
+        "one view at two moments"
+    );
     let then = TreeState::Past(past);
     let recent_since = RecentSince::of_moment(past.info().created);
     let views = (StateView::Base(then.base()), StateView::Base(now.base()));
@@ -147,6 +153,7 @@ pub(crate) fn is_same_tree(
         if !walk.is_same_tree(dir)? {
             return Ok(false);
         }
+        debug_assert!(walk.dirs.is_empty(), "all directories were compared");
         for (number, root) in walk.clones {
             waiting.push(((then.open(number)?, now.open(number)?), root));
         }
@@ -167,6 +174,10 @@ pub(crate) fn is_same_inode(then: &InodeHead, now: &InodeHead) -> bool {
 
 impl SteppedWalk<'_> {
     fn is_same_tree(&mut self, dir: Ino) -> FsResult<bool> {
+        debug_assert!(
+            self.dirs.is_empty() && self.clones.is_empty(),
+            "a walk is run once"
+        );
         let head = |view: &StateView<'_>| view.fs().residents.inodes.head(dir);
         let heads = (head(&self.then)?, head(&self.now)?);
         if !is_same_inode(&heads.0, &heads.1) || !self.has_same_rows(&heads)? {
@@ -178,6 +189,7 @@ impl SteppedWalk<'_> {
                 return Ok(false);
             }
         }
+        debug_assert!(self.dirs.is_empty(), "all directories were compared");
         Ok(true)
     }
 
@@ -224,6 +236,11 @@ impl SteppedWalk<'_> {
                 (None, None) => return Ok(Some(same)),
                 (Some((old_key, old)), Some((new_key, new))) if old_key == new_key => {
                     let (old, new) = (MetaRow::decode(old)?, MetaRow::decode(new)?);
+                    debug_assert_eq!(
+                        Locator::ino_of(old_key),
+                        Some(dir),
+                        "a name in the directory"
+                    );
                     if !same.note(&old, &new, self.recent_since) {
                         return Ok(None);
                     }
@@ -257,6 +274,8 @@ impl SteppedWalk<'_> {
         let Some(((old, old_tail), (new, new_tail))) = then.zip(now) else {
             return Ok(false);
         };
+        debug_assert_eq!(old.ino, ino, "the row of the inode");
+        debug_assert_eq!(new.ino, ino, "the row of the inode");
         let has_same_row = is_same_inode(&old, &new) && old_tail == new_tail;
         Ok(has_same_row && self.has_same_rows(&(old, new))?)
     }

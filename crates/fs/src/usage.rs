@@ -119,6 +119,11 @@ impl<'fs> SpaceUse<'fs> {
             return Ok(None);
         };
         debug_assert_eq!(bytes.len(), holders.len(), "one for each");
+        debug_assert_eq!(
+            bytes.len(),
+            1 + snapshots.len() + clones.len(),
+            "garbage, then one for each"
+        );
         let mut bytes = bytes.into_iter();
         let garbage_bytes = bytes.next().unwrap_or_default();
         Ok(Some(Usage {
@@ -152,8 +157,13 @@ impl<'fs> SpaceUse<'fs> {
             }
             seen += walk.directory(dir)?;
         }
+        debug_assert!(walk.dirs.is_empty(), "all directories were read");
         walk.count_inodes()?;
         walk.count_contents()?;
+        debug_assert!(
+            walk.inodes.is_empty() && walk.contents.is_empty(),
+            "all rows were counted"
+        );
         Ok(Some(walk.share))
     }
 
@@ -168,6 +178,7 @@ impl<'fs> SpaceUse<'fs> {
             return Ok(Some(*bytes));
         }
         let view = self.pins.open_snapshot(name)?;
+        debug_assert_eq!(view.info().name, name, "the snapshot that was asked for");
         let share = view.fs().directory_space(view.info().root, watch)?;
         let bytes = share.map(|share| share.referenced_bytes);
         if let (Some(bytes), true) = (bytes, view.info().id == info.id) {
@@ -254,6 +265,7 @@ impl SpaceWalk<'_> {
 
     /// Counts contents that files below the directory share with each other or with other files.
     fn count_contents(&mut self) -> FsResult<()> {
+        debug_assert!(self.inodes.is_empty(), "own contents are counted first");
         let (keys, exclusive_bytes) = (self.space.store.keys, self.share.exclusive_bytes);
         let ranges: Vec<RowRange> = std::mem::take(&mut self.contents)
             .into_iter()
@@ -277,12 +289,17 @@ impl SpaceWalk<'_> {
             .chunk_by(follow)
             .filter_map(|run| {
                 let ((tree, first), (_, last)) = (*run.first()?, *run.last()?);
+                debug_assert!(first <= last, "neighbours are in their order");
                 Some(keys.inodes(tree, first, Ino(last.0 + 1)))
             })
             .collect();
         let (data, xattrs): (Vec<_>, Vec<_>) = ranges
             .into_iter()
             .partition(|range| range.tree() == Tree::Data);
+        debug_assert!(
+            xattrs.iter().all(|range| range.tree() == Tree::Xattr),
+            "rows of two trees"
+        );
         self.count(&data)?;
         self.count(&xattrs)
     }
@@ -299,6 +316,10 @@ impl SpaceWalk<'_> {
         let tree = self.space.store.tree(first.tree());
         let keys: Vec<_> = ranges.iter().map(RowRange::keys).collect();
         let share = self.space.engine().range_space(tree, &keys, None)?;
+        debug_assert!(
+            share.exclusive_bytes <= share.referenced_bytes,
+            "what it alone needs is a part"
+        );
         self.share.add(share);
         Ok(())
     }

@@ -68,6 +68,10 @@ impl Standing {
     /// Returns the directory that the view shows. Nothing above it, and beside it, is reached.
     pub(crate) fn shown_root(&self) -> Ino {
         let record = self.views.record(self.number);
+        debug_assert!(
+            record.is_none() || self.number > 0,
+            "mainline has no record"
+        );
         record.map_or(Ino::ROOT, |record| record.root)
     }
 

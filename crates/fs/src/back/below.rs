@@ -39,6 +39,10 @@ impl BeginRanges {
         while let Some(info) = at.and_then(|tree| infos.get(&tree)) {
             debug_assert!(info.branch.is_some() || info.branch_ranges.is_none());
             ranges.extend(info.branch_ranges.clone());
+            debug_assert!(
+                info.branch.is_none_or(|point| point.parent != info.id),
+                "a branch is another tree"
+            );
             at = info.branch.map(|point| point.parent);
         }
         Self {
@@ -111,6 +115,7 @@ impl<'fs> ShownLookup<'fs> {
             FileKind::Directory,
             "only directories have names"
         );
+        debug_assert_eq!(attr.ino, dir, "it has this number");
         let is_below = self.names.is_below(dir, top);
         self.holds.forget(dir);
         Ok(is_below)
@@ -125,6 +130,7 @@ impl<'fs> ShownLookup<'fs> {
             return Ok(true);
         }
         let numbers = self.store.content_numbers(head)?;
+        debug_assert!(!numbers.is_empty(), "an inode has a number of its own");
         let has = |number: &Ino| {
             let keys = self
                 .store

@@ -122,7 +122,10 @@ impl<'fs> NumberLookup<'fs> {
                         "directory {parent} is in a directory below it"
                     )));
                 }
-                ResolveStep::Learned(attr) if next == ino => return Ok(attr),
+                ResolveStep::Learned(attr) if next == ino => {
+                    debug_assert_eq!(attr.ino, ino, "the inode that was asked for");
+                    return Ok(attr);
+                }
                 ResolveStep::Learned(attr) => {
                     debug_assert_eq!(attr.ino, next, "the directory that was asked for");
                     ancestors.inos.push(next);
@@ -162,6 +165,7 @@ impl<'fs> NumberLookup<'fs> {
         };
         let _inode = self.residents.locks.inode_read(ino);
         if let Some(known) = self.residents.inodes.find(ino) {
+            debug_assert_eq!(known.head.ino, ino, "the inode of the number");
             return match known.head.nlink {
                 0 => Err(FsError::Stale(ino)),
                 _ => Ok(learned(self.residents.inodes.look_up(ino))),

@@ -40,7 +40,10 @@ impl<'fs> ViewBackRows<'fs> {
     fn clone_of(&self, view: u64) -> FsResult<Option<Arc<LiveView>>> {
         debug_assert!(view > 0, "0 is mainline");
         match self.opener.open(view) {
-            Ok(clone) => Ok(Some(clone)),
+            Ok(clone) => {
+                debug_assert_eq!(clone.info().number, view, "the clone that was asked for");
+                Ok(Some(clone))
+            }
             Err(FsError::NotFound) => Ok(None),
             Err(error) => Err(error),
         }
@@ -58,6 +61,7 @@ impl<'fs> ViewBackRows<'fs> {
         if view == 0 {
             return self.pass.complete();
         }
+        debug_assert!(!self.pass.is_read_only(), "back rows are about to be put");
         match self.clone_of(view)? {
             Some(clone) => BackRowPass::of(clone.fs()).complete(),
             None => Err(FsError::Unsupported),

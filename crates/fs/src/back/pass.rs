@@ -110,6 +110,8 @@ impl<'fs> BackRowPass<'fs> {
 
     /// Puts the back rows of one slice of about `count` rows. Returns where the next one begins.
     pub(super) fn put_slice(&self, start: Place, count: usize) -> FsResult<Place> {
+        debug_assert!(start < Place::END, "the pass has not ended");
+        debug_assert!(!self.is_read_only, "rows are about to be put");
         // Blocks are read before anything is locked.
         self.slice(start, count)?;
         let _still = self.locks.all_read();

@@ -5,10 +5,12 @@ use super::scope::ChangeScope;
 use crate::FsResult;
 use crate::room::CommitRetry;
 use crate::rows::RowBatch;
+use crate::schema::FIRST_INO;
 use crate::system::FileSystem;
 use crate::views::ViewLimits;
 use stitch_base::Ino;
 use stitch_db::SpaceClass;
+use stitch_format::fs_key::INO_MAX;
 use stitch_format::fs_sys::FsHeader;
 
 /// Begins changes of a file system, which cannot be reached behind it. A part of the file system
@@ -41,7 +43,12 @@ impl<'fs> Changes<'fs> {
     /// Takes a number that no inode ever had. May commit a change of the counter.
     pub(crate) fn new_ino(self) -> FsResult<Ino> {
         let commit = |batch: &RowBatch<'_>| self.commit_rows(batch, SpaceClass::Normal);
-        self.fs.numbers.take(commit)
+        let ino = self.fs.numbers.take(commit)?;
+        debug_assert!(
+            (FIRST_INO..=INO_MAX).contains(&ino.0),
+            "a number of no other inode"
+        );
+        Ok(ino)
     }
 
     /// Refuses what puts inodes with numbers above these, if too few are left.
@@ -62,6 +69,10 @@ impl<'fs> Changes<'fs> {
             "names keep their places"
         );
         debug_assert_eq!(header.created_ns, marked.created_ns, "it was made once");
+        debug_assert!(
+            header.has_views >= marked.has_views,
+            "clones are not forgotten"
+        );
         let mut change = self.begin();
         let key = change.keys().header();
         change.batch.put(&key, &header.encode());
@@ -78,6 +89,7 @@ impl<'fs> Changes<'fs> {
 
     /// Commits rows that nothing in memory is about, as a [`Change`] commits its own.
     pub(crate) fn commit_rows(self, batch: &RowBatch<'_>, space: SpaceClass) -> FsResult<()> {
+        debug_assert!(!batch.is_empty(), "an empty commit is none");
         CommitRetry::of(self.fs).commit(batch, space)
     }
 

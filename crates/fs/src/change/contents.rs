@@ -26,6 +26,7 @@ fn check_chunk(number: u64, bytes: &[u8]) {
 /// Returns the write stream of the chunks of an inode. Views have trees of their own, so the inode
 /// number is enough.
 const fn stream_of(ino: Ino) -> StreamName {
+    debug_assert!(ino.0 > 0, "0 is no number");
     StreamName(ino.0)
 }
 
@@ -70,6 +71,7 @@ impl<'fs> Change<'fs> {
 
     /// Deletes the row of an allocated extent.
     pub(crate) fn delete_extent(&mut self, ino: Ino, end: u64) {
+        debug_assert!(end > 0, "an extent is not empty");
         let key = self.keys().extent(ino, end);
         self.batch.delete(&key);
     }
@@ -88,6 +90,10 @@ impl<'fs> Change<'fs> {
 
     /// Changes a part of one chunk.
     pub(crate) fn chunk(&mut self, ino: Ino, number: u64, delta: ChunkDelta<'_>) {
+        debug_assert!(
+            number <= FILE_BYTES_MAX / CHUNK_BYTES,
+            "a file has a largest size"
+        );
         self.scratch.clear();
         delta.encode(&mut self.scratch);
         let key = self.keys().chunk(ino, number);

@@ -35,6 +35,7 @@ impl<'fs> Change<'fs> {
 
     /// Puts the whole row of an inode under its number, where it is from then on.
     pub(crate) fn move_to_number(&mut self, inode: &Inode, new: &InodeHead, tail: &[u8]) {
+        debug_assert_ne!(new.ino, Ino::ROOT, "the root has no name to leave");
         self.evict_step(inode);
         let key = self.keys().own(new.ino);
         self.put_row(&key, new, tail);
@@ -104,11 +105,17 @@ impl<'fs> Change<'fs> {
         let key = self.keys().dentry(at.parent, at.name);
         self.put_row(&key, head, tail);
         self.put_back_row(head.ino, &key);
+        debug_assert_eq!(
+            Locator::ino_of(&key),
+            Some(at.parent),
+            "a name of this directory"
+        );
         key
     }
 
     /// Notes that a name leads to another inode than before.
     fn linked(&mut self, at: DirName<'fs>, key: &RowKey, ino: Ino, is_only_name: bool) {
+        debug_assert!(ino.0 > 0, "a number of an inode");
         let hash = hash_of(key);
         self.events.push(Event::Linked {
             at,
@@ -130,6 +137,7 @@ impl<'fs> Change<'fs> {
 
     /// Deletes the back row of an inode whose row does not stand under a name any more.
     pub(crate) fn delete_back_row(&mut self, ino: Ino) {
+        debug_assert!(ino.0 > 0, "a number of an inode");
         if self.keeps_back_rows {
             let key = self.keys().back(ino);
             self.batch.delete(&key);
@@ -147,6 +155,7 @@ impl<'fs> Change<'fs> {
     /// Puts a name that leads to the inode already, whose row is under its number from now on.
     /// Returns the key.
     pub(crate) fn put_link_again(&mut self, at: DirName<'_>, ino: Ino, kind: FileKind) -> RowKey {
+        debug_assert!(kind != FileKind::Directory, "a directory has one name");
         let key = self.keys().dentry(at.parent, at.name);
         self.batch.put(&key, &encode_link(ino, kind));
         key

@@ -96,6 +96,10 @@ impl<'fs> ChangeScope<'fs> {
         space: SpaceClass,
     ) -> FsResult<()> {
         debug_assert!(!batch.is_empty(), "an empty commit is none");
+        debug_assert!(
+            self.branch.is_none() || space != SpaceClass::Allocated,
+            "what mainline has set aside stays mainline's"
+        );
         self.memory.announce(events);
         self.commits.commit(batch, space)
     }
@@ -113,6 +117,7 @@ impl<'fs> ChangeScope<'fs> {
 
     /// The same; once more, if forgotten files could be removed.
     pub(super) fn make_and_set_aside(&self, chunks: u64) -> FsResult<()> {
+        debug_assert!(chunks > 0, "room for chunks");
         match self.set_more_aside(chunks) {
             // Their removal takes the lock of what is set aside.
             Err(FsError::NoSpace) => {

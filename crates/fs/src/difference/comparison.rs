@@ -74,6 +74,7 @@ impl<'f> Comparison<'f> {
                 && !inner.grafts.contains(&ino)
                 && let Some(path) = self.modified(ino, written.contains(&ino), inner)?
             {
+                debug_assert!(!path.is_empty(), "a path below the directory");
                 changes.push(PathChange::Modified(path));
             }
         }
@@ -111,6 +112,7 @@ impl<'f> Comparison<'f> {
     /// Reports whether no inode of the directory has other contents or extended attributes that its
     /// head does not tell of.
     fn has_same_contents(&self) -> FsResult<bool> {
+        debug_assert!(self.relation.is_one_view(), "of two moments");
         let mut written = written_xattrs(&self.relation, &self.old, &self.new)?;
         written.extend(written_contents(&self.relation, &self.old, &self.new)?);
         for ino in written {
@@ -142,6 +144,10 @@ impl<'f> Comparison<'f> {
                 return Err(FsError::Unsupported);
             }
         }
+        debug_assert!(
+            names.len() <= 2 * ROWS_MAX,
+            "no more than are held in memory"
+        );
         Ok(names)
     }
 
@@ -171,6 +177,10 @@ impl<'f> Comparison<'f> {
             if self.is_same_name(name, (old, new), inner) {
                 continue;
             }
+            debug_assert!(
+                old.is_some() || new.is_some(),
+                "a name that nothing ever had is no change"
+            );
             if let Some(ino) = old {
                 gone.entry(ino).or_default().push(name);
             }
@@ -181,6 +191,10 @@ impl<'f> Comparison<'f> {
             let to = self.new.path_of(name)?;
             let names = gone.get_mut(&ino).filter(|_| self.is_one_inode(ino, inner));
             let names = names.filter(|names| !names.is_empty());
+            debug_assert!(
+                names.as_ref().is_none_or(|names| names.is_sorted()),
+                "names are in order"
+            );
             changes.push(match names {
                 Some(names) => PathChange::Renamed {
                     from: self.old.path_of(names.remove(0))?,
@@ -203,6 +217,10 @@ impl<'f> Comparison<'f> {
         is_written: bool,
         inner: &InnerClones,
     ) -> FsResult<Option<Vec<u8>>> {
+        debug_assert_ne!(
+            ino, self.reach.dir,
+            "the directory itself is compared apart"
+        );
         if !self.relation.has_ino(ino) {
             return Ok(None);
         }
@@ -222,6 +240,10 @@ impl<'f> Comparison<'f> {
         let Some(first) = names.first() else {
             return Ok(None);
         };
+        debug_assert!(
+            new.name.as_ref().is_none_or(|name| name == first),
+            "a row under a name has one"
+        );
         let before = self.old.ino_of(first)?;
         let has_moved = !self.is_same_name(first, (before, Some(ino)), inner);
         let was_below = !has_moved || !self.old.names_of(ino, &old)?.is_empty();

@@ -15,7 +15,9 @@ use stitch_base::Ino;
 /// The first key of the inodes behind that of a key, in the trees whose keys begin with an inode.
 fn behind_inode(moment: &Moment<'_>, key: &[u8]) -> Option<Vec<u8>> {
     let ino = Locator::ino_of(key)?;
-    Some(moment.keys().own(Ino(ino.0 + 1)).to_vec())
+    let next = moment.keys().own(Ino(ino.0 + 1));
+    debug_assert!(key < &next[..], "the list goes on");
+    Some(next.to_vec())
 }
 
 /// Whose chunks are under which number, at two moments.
@@ -31,6 +33,10 @@ impl ChunkOwners {
         by_number.extend(new.moment.inodes_of_chunks()?);
         let apart = by_number.iter().filter(|(number, ino)| number != ino);
         let elsewhere = apart.map(|(_, ino)| *ino).collect();
+        debug_assert!(
+            by_number.keys().all(|number| number.0 > 0),
+            "a number of an inode"
+        );
         Ok(Self {
             by_number,
             elsewhere,
@@ -89,6 +95,7 @@ pub(super) fn written_contents(
             let Some(ino) = number.and_then(|number| owners.find(number)) else {
                 continue;
             };
+            debug_assert!(!is_known(ino), "its head tells nothing of it");
             // A file that is below both directories has its contents in both moments.
             if [old, new]
                 .iter()
@@ -131,6 +138,8 @@ fn inodes_with_other_extents(
         }
         check_count(&inodes)
     })?;
+    debug_assert!(inodes.len() <= ROWS_MAX, "no more than are held in memory");
+    debug_assert!(!first.is_empty(), "rows of one kind");
     Ok(inodes)
 }
 
@@ -162,11 +171,13 @@ pub(super) fn written_xattrs(
     for_each_page(engine, &relation.spans, Tree::Xattr, go_on, |page| {
         let before = old.moment.get_many(Tree::Xattr, page)?;
         let after = new.moment.get_many(Tree::Xattr, page)?;
+        debug_assert_eq!(before.len(), after.len(), "one for each key");
         let others = page.iter().zip(before.iter().zip(&after));
         let others = others.filter(|(_, (before, after))| before != after);
         written.extend(others.filter_map(|(key, _)| Locator::ino_of(key)));
         check_count(&written)
     })?;
+    debug_assert!(written.len() <= ROWS_MAX, "no more than are held in memory");
     Ok(written)
 }
 

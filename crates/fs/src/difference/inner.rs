@@ -59,6 +59,11 @@ impl InnerClones {
     }
 
     fn add_pair(&mut self, old: ShownClone, new: ShownClone, relation: &Relation) {
+        debug_assert!(old.view > 0 && new.view > 0, "mainline is no clone");
+        debug_assert!(
+            old.graft == new.graft || relation.is_one_view(),
+            "clones of two views are paired by their directory"
+        );
         debug_assert_eq!(old.root, new.root, "clones of one directory");
         let has_moved = !relation.is_same_place(&old.reached, &new.reached);
         self.both.push(Reach {
@@ -76,6 +81,8 @@ fn shown(side: &Side<'_>, views: &ViewsAt<'_>, view: u64) -> FsResult<BTreeMap<u
     let mut shown = BTreeMap::new();
     for (number, record) in views.clones_in(view) {
         if let Some(reached) = side.reach(record.graft)? {
+            debug_assert!(number > 0, "mainline is no clone");
+            debug_assert!(reached.name.is_some(), "a clone lies at a name");
             let clone = ShownClone {
                 view: number,
                 root: record.root,
@@ -147,6 +154,7 @@ impl Moments<'_> {
                 };
                 let is_pair = self.new.root(other) == Some(record.root);
                 if is_pair && seen.insert((number, other)) {
+                    debug_assert!(other > 0, "mainline is no clone");
                     pairs.push((number, other));
                     waiting.push((number, other));
                 }
@@ -170,6 +178,7 @@ impl Comparison<'_> {
         let before = shown(&self.old, old, views.0)?;
         let mut after = shown(&self.new, new, views.1)?;
         let is_shared = before.keys().any(|number| after.contains_key(number));
+        let count = before.len() + after.len();
         if is_shared && !self.relation.is_one_view() {
             return Err(FsError::Unsupported);
         }
@@ -192,6 +201,11 @@ impl Comparison<'_> {
             }
         }
         inner.new.extend(after.into_values());
+        debug_assert_eq!(
+            2 * inner.both.len() + inner.old.len() + inner.new.len(),
+            count,
+            "each clone is in a pair or alone"
+        );
         debug_assert!(
             inner.both.len() <= inner.grafts.len(),
             "each has a directory"

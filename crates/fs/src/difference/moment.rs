@@ -60,10 +60,15 @@ impl<'f> Moment<'f> {
     }
 
     pub(super) fn get(&self, tree: Tree, key: &[u8]) -> FsResult<Option<Bytes>> {
+        debug_assert!(!key.is_empty(), "no row has an empty key");
         Ok(self.engine.get(self.tree(tree), key, Some(&self.at))?)
     }
 
     pub(super) fn get_many(&self, tree: Tree, keys: &[&[u8]]) -> FsResult<Vec<Option<Bytes>>> {
+        debug_assert!(
+            keys.iter().all(|key| !key.is_empty()),
+            "no row has an empty key"
+        );
         let values = self
             .engine
             .get_many(self.tree(tree), keys, Some(&self.at))?;
@@ -82,6 +87,10 @@ impl<'f> Moment<'f> {
     }
 
     fn scan(&self, range: &RowRange) -> FsResult<Box<dyn Scan + '_>> {
+        debug_assert!(
+            range.start() <= range.end(),
+            "a range does not end before it starts"
+        );
         let tree = self.store.tree(range.tree());
         let (keys, forward) = (range.keys(), Direction::Forward);
         Ok(self.engine.scan(tree, keys, forward, Some(&self.at))?)
@@ -110,6 +119,7 @@ impl<'f> Moment<'f> {
                 && let Ok(record) = ViewRecord::decode(row)
                 && record.state == ViewState::Live
             {
+                debug_assert!(number > 0, "mainline has no record");
                 clones.insert(number, record);
             }
         }
@@ -123,6 +133,7 @@ impl<'f> Moment<'f> {
             .split(|byte| *byte == b'/')
             .filter(|name| !name.is_empty())
         {
+            debug_assert!(!name.contains(&b'/'), "one name at a time");
             let Some(above) = head else {
                 break;
             };
@@ -160,6 +171,10 @@ impl<'f> Moment<'f> {
             if let MetaRow::Inode(head, _) = MetaRow::decode(row)?
                 && head.ino == ino
             {
+                debug_assert!(
+                    Name::of_key(key).is_some_and(|name| name.dir == place.parent),
+                    "names of one directory"
+                );
                 return Ok(Name::of_key(key).map(|name| (name, head)));
             }
         }
@@ -183,6 +198,7 @@ impl<'f> Moment<'f> {
 
     /// What a name leads to.
     pub(super) fn target(&self, name: &Name) -> FsResult<Option<NameTarget>> {
+        debug_assert!(!name.name.is_empty(), "a name is not empty");
         let row = self.row(&self.keys().dentry(name.dir, &name.name))?;
         let row = row.as_deref().map(MetaRow::decode).transpose()?;
         Ok(row.map(|row| NameTarget {
@@ -215,6 +231,10 @@ impl<'f> Moment<'f> {
         // Damaged rows may form a ring.
         let (mut waiting, mut seen) = (vec![dir], BTreeSet::from([dir]));
         while let Some(dir) = waiting.pop() {
+            debug_assert!(
+                seen.contains(&dir),
+                "each directory is seen before its names are"
+            );
             let flow = self.each_name(dir, |name, row| {
                 if let MetaRow::Inode(head, _) = row
                     && head.kind == FileKind::Directory

@@ -65,10 +65,16 @@ impl WrittenRows {
                 Ok(())
             },
         )?;
+        debug_assert!(
+            old.inodes.len() <= count && new.inodes.len() <= count,
+            "an inode has a row"
+        );
+        debug_assert!(old.holds() && new.holds());
         Ok((old, new))
     }
 
     fn take(&mut self, key: &[u8], row: &MetaRow<'_>) {
+        debug_assert!(!key.is_empty(), "no row has an empty key");
         let name = Name::of_key(key);
         self.names.extend(name.clone());
         match (row, name) {
@@ -83,9 +89,22 @@ impl WrittenRows {
         }
     }
 
+    /// Reports whether each name that leads to an inode is one of those that were written.
+    fn holds(&self) -> bool {
+        let of_rows = self.inodes.values().filter_map(|row| row.name.as_ref());
+        of_rows
+            .chain(self.links.values().flatten())
+            .all(|name| self.names.contains(name))
+    }
+
     /// The row of an inode, if it was written.
     pub(super) fn inode(&self, ino: Ino) -> Option<&InodeRow> {
-        self.inodes.get(&ino)
+        let row = self.inodes.get(&ino);
+        debug_assert!(
+            row.is_none_or(|row| row.head.ino == ino),
+            "the row of this inode"
+        );
+        row
     }
 
     pub(super) fn inodes(&self) -> impl Iterator<Item = Ino> {
@@ -107,6 +126,11 @@ impl WrittenRows {
     /// The names of an inode under its number that were written.
     pub(super) fn links(&self, ino: Ino) -> impl ExactSizeIterator<Item = &Name> {
         static NONE: NameSet = NameSet::new();
-        self.links.get(&ino).unwrap_or(&NONE).iter()
+        let links = self.links.get(&ino);
+        debug_assert!(
+            links.is_none_or(|names| !names.is_empty()),
+            "an inode with a name"
+        );
+        links.unwrap_or(&NONE).iter()
     }
 }

@@ -55,10 +55,12 @@ impl<'f> Anchor<'f> {
     fn place_of(&self, ino: Ino) -> FsResult<Option<Place>> {
         let since = self.since.inode(ino).and_then(|row| row.name.as_ref());
         match since {
-            Some(name) => Ok(Some(Place {
-                parent: name.dir,
-                hash: self.moment.keys().name_hash(&name.name),
-            })),
+            Some(name) => {
+                let hash = self.moment.keys().name_hash(&name.name);
+                debug_assert!(hash > 0, "a back row leads to a name");
+                let parent = name.dir;
+                Ok(Some(Place { parent, hash }))
+            }
             None => self.moment.back_row(ino),
         }
     }
@@ -115,6 +117,11 @@ impl<'f> Side<'f> {
         (dir, owner): (Ino, Option<u32>),
         reached: &Reached,
     ) -> FsResult<Self> {
+        debug_assert_eq!(
+            reached.path.is_empty(),
+            reached.name.is_none(),
+            "the first one alone has no name"
+        );
         let side = Self {
             moment,
             rows,
@@ -165,6 +172,10 @@ impl<'f> Side<'f> {
         };
         // It may have been made later, or be gone by then.
         let found = self.moment.find(place, ino)?;
+        debug_assert!(
+            found.as_ref().is_none_or(|(_, head)| head.ino == ino),
+            "the row of this inode"
+        );
         Ok(found.map(|(name, head)| row(Some(name), head)))
     }
 
@@ -193,8 +204,13 @@ impl<'f> Side<'f> {
             passed.push((at, name, head));
             at = dir;
         };
+        debug_assert!(passed.len() <= DEPTH_MAX, "a way up has an end");
         for (ino, name, head) in passed.into_iter().rev() {
             found = found.map(|above| {
+                debug_assert!(
+                    above.is_listed || self.owner.is_some(),
+                    "without a user all is listed"
+                );
                 Rc::new(DirBelow {
                     path: join(&above.path, &name.name),
                     is_listed: above.is_listed && self.may_list(&head),
@@ -203,6 +219,10 @@ impl<'f> Side<'f> {
             });
             self.dirs.borrow_mut().insert(ino, found.clone());
         }
+        debug_assert!(
+            self.dirs.borrow().contains_key(&ino),
+            "it is known from now on"
+        );
         Ok(found)
     }
 
@@ -220,6 +240,8 @@ impl<'f> Side<'f> {
             Some(name) => self.dir_below(name.dir)?,
             None => None,
         };
+        debug_assert!(above.is_some(), "it is below another directory");
+        debug_assert!(!dir.path.is_empty(), "the first one alone has no path");
         Ok(Some(Reached {
             path: dir.path.clone(),
             is_listed: above.is_some_and(|above| above.is_listed),
@@ -258,6 +280,10 @@ impl<'f> Side<'f> {
         if !dir.is_listed {
             return Err(FsError::Perm);
         }
+        debug_assert!(
+            dir.name.is_some() || name.dir == self.dir,
+            "the directory that is compared"
+        );
         Ok(join(&dir.path, &name.name))
     }
 
@@ -274,6 +300,10 @@ impl<'f> Side<'f> {
                 names.insert(name.clone());
             }
         }
+        debug_assert!(
+            names.len() <= 1 || row.name.is_none(),
+            "a row under a name has one"
+        );
         Ok(names)
     }
 
@@ -286,11 +316,16 @@ impl<'f> Side<'f> {
             links.entry(ino).or_default().insert(name);
         };
         self.moment.links_below(self.dir, visit)?;
+        debug_assert!(
+            links.values().all(|names| !names.is_empty()),
+            "an inode with a name"
+        );
         Ok(self.links.get_or_init(|| links))
     }
 }
 
 pub(super) fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
+    debug_assert!(!name.is_empty(), "a name is not empty");
     match dir {
         b"" => name.to_vec(),
         _ => [dir, b"/", name].concat(),

@@ -76,6 +76,7 @@ impl Generation {
             let Some(point) = branches.get(tree) else {
                 return Ok(None);
             };
+            debug_assert_ne!(point.parent, *tree, "a branch is another tree");
             at.0[index] = match engine.branch_moment(*tree) {
                 Err(KvError::NoTree(_)) => return Ok(None),
                 moment => moment?,
@@ -126,6 +127,10 @@ impl Relation {
         (mut after, in_after): (Vec<Generation>, usize),
         new: &Moment<'_>,
     ) -> FsResult<Self> {
+        debug_assert!(
+            in_before < before.len() && in_after < after.len(),
+            "the common trees are in both lines"
+        );
         debug_assert!(in_before + in_after > 0, "one side is a branch");
         let mut ends = (before.swap_remove(in_before), after.swap_remove(in_after));
         debug_assert!(ends.0.is_of(&ends.1), "the common trees");
@@ -142,6 +147,11 @@ impl Relation {
         let own = own.chain(after.into_iter().take(in_after));
         let mut spans: Vec<Span> = own.map(|of| Span::since_begin(of.trees)).collect();
         spans.push(Span::between(ends.0, ends.1));
+        debug_assert_eq!(
+            spans.len(),
+            in_before + in_after + 1,
+            "one for each branch, and the common trees"
+        );
         let first_own = Some(first_own);
         Ok(Self { spans, first_own })
     }
@@ -182,6 +192,10 @@ fn lineage(moment: &Moment<'_>) -> FsResult<Vec<Generation>> {
 impl Span {
     fn between(from: Generation, to: Generation) -> Self {
         debug_assert!(from.is_of(&to), "the same trees");
+        debug_assert!(
+            from.at.of(Tree::Meta).seqno() <= to.at.of(Tree::Meta).seqno(),
+            "moments in their order"
+        );
         Self {
             trees: from.trees,
             ends: Some((from.at, to.at)),
@@ -208,6 +222,7 @@ impl Span {
         // Narrowed snapshots. Beside what both hold are no files of their directories.
         let mut keys = Vec::new();
         for range in common_ranges(held, start).iter() {
+            debug_assert!(keys.len() <= PAGE, "no more than a page");
             let count_max = PAGE - keys.len();
             keys.extend(engine.keys_between(id, range, ends, count_max)?);
         }
@@ -230,6 +245,7 @@ fn key_before(start: &[u8]) -> Option<Vec<u8>> {
         key.push(last - 1);
         key.resize(start.len() + REST_BYTES, u8::MAX);
     }
+    debug_assert!(key.as_slice() < start, "it is before");
     Some(key)
 }
 
@@ -243,17 +259,20 @@ pub(super) fn for_each_page(
     skip: impl Fn(&[u8]) -> Option<Vec<u8>>,
     mut visit: impl FnMut(&[&[u8]]) -> FsResult<()>,
 ) -> FsResult<()> {
+    debug_assert!(!spans.is_empty(), "sides are related by a span at least");
     for span in spans {
         let mut start = Vec::new();
         loop {
             let page = span.keys(engine, tree, &start)?;
             debug_assert!(page.is_sorted(), "keys are in order");
+            debug_assert!(page.len() <= PAGE, "no more than a page");
             let keys: Vec<&[u8]> = page.iter().map(Vec::as_slice).collect();
             visit(&keys)?;
             let Some(last) = page.last().filter(|_| page.len() == PAGE) else {
                 break;
             };
             start = skip(last).unwrap_or_else(|| [last, &[0][..]].concat());
+            debug_assert!(start.as_slice() > last.as_slice(), "the list goes on");
         }
     }
     Ok(())

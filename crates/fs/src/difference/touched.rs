@@ -53,6 +53,10 @@ impl Comparer<'_> {
             }
             Ok(true)
         })?;
+        debug_assert!(
+            !paths.old.contains(&b""[..]) && !paths.new.contains(&b""[..]),
+            "the directory itself is not listed"
+        );
         Ok(paths)
     }
 }
@@ -64,6 +68,7 @@ fn add_all(
     side: &Side<'_>,
     paths: &mut BTreeSet<Vec<u8>>,
 ) -> FsResult<()> {
+    debug_assert!(clone.view > 0, "mainline is no clone");
     let may_list = |head: &_| side.may_list(head);
     if !(clone.reached.is_listed && may_list(&views.root_head(clone.view)?)) {
         return Err(FsError::Perm);
@@ -86,11 +91,13 @@ struct Touched {
 
 impl Touched {
     fn add_old(&mut self, name: &Name) {
+        debug_assert!(!name.name.is_empty(), "a name is not empty");
         self.dirs.push(name.dir);
         self.old.insert(name.clone());
     }
 
     fn add_new(&mut self, name: &Name) {
+        debug_assert!(!name.name.is_empty(), "a name is not empty");
         self.dirs.push(name.dir);
         self.new.insert(name.clone());
     }
@@ -112,6 +119,10 @@ impl Touched {
 
     /// Adds the directories above all names, at both moments.
     fn add_dirs(&mut self, dir: Ino, old: &Side<'_>, new: &Side<'_>) -> FsResult<()> {
+        debug_assert!(
+            self.dirs.len() >= self.old.len().max(self.new.len()),
+            "each name is in a directory"
+        );
         let mut seen = BTreeSet::from([dir]);
         while let Some(above) = self.dirs.pop() {
             if !seen.insert(above) {
@@ -154,6 +165,7 @@ impl Comparison<'_> {
             touched.add_inode(ino, old, new)?;
         }
         touched.add_dirs(self.reach.dir, old, new)?;
+        debug_assert!(touched.dirs.is_empty(), "all were followed");
         for (side, names, paths) in [
             (old, &touched.old, &mut paths.old),
             (new, &touched.new, &mut paths.new),

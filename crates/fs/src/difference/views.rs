@@ -2,6 +2,7 @@
 
 use super::moment::Moment;
 use super::side::join;
+use crate::locator::Tree;
 use crate::schema::{SCHEMA, Store, view_schema};
 use crate::{FsError, FsResult};
 use std::cell::RefCell;
@@ -11,7 +12,7 @@ use std::rc::Rc;
 use stitch_base::Ino;
 use stitch_base::sync::Arc;
 use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow};
-use stitch_format::fs_view::ViewRecord;
+use stitch_format::fs_view::{ViewRecord, ViewState};
 use stitch_kv::{Engine, Snapshot, SnapshotEngine};
 
 /// A directory of a view.
@@ -34,6 +35,13 @@ impl<'f> ViewsAt<'f> {
         let records = mainline.clones()?;
         let graft = |(number, record): (&u64, &ViewRecord)| ((record.home, record.graft), *number);
         let by_graft = records.iter().map(graft).collect();
+        debug_assert!(!records.contains_key(&0), "mainline has no record");
+        debug_assert!(
+            records
+                .values()
+                .all(|record| record.state == ViewState::Live),
+            "clones in use"
+        );
         Ok(Self {
             engine,
             mainline,
@@ -48,6 +56,11 @@ impl<'f> ViewsAt<'f> {
         let past = SnapshotEngine::new(Arc::clone(engine), at.clone());
         let past: Arc<dyn Engine> = Arc::new(past);
         let store = Rc::new(Store::open(&past, schema)?);
+        debug_assert_ne!(
+            store.tree(Tree::Meta),
+            store.tree(Tree::Sys),
+            "each tree is one"
+        );
         Ok(Moment::new(&**engine, store, at))
     }
 
@@ -69,6 +82,7 @@ impl<'f> ViewsAt<'f> {
         if !self.records.contains_key(&view) {
             return Err(FsError::NotFound);
         }
+        debug_assert!(view > 0, "mainline is open");
         let moment = Self::open(self.engine, &view_schema(view), self.at())?;
         self.opened.borrow_mut().insert(view, moment.clone());
         Ok(moment)
@@ -84,6 +98,10 @@ impl<'f> ViewsAt<'f> {
     /// Returns the clone that lies at a directory, with its own directory.
     fn clone_at(&self, dir: ViewDir) -> Option<ViewDir> {
         let number = *self.by_graft.get(&dir)?;
+        debug_assert!(
+            self.records[&number].graft == dir.1,
+            "it lies at the directory"
+        );
         Some((number, self.records[&number].root))
     }
 
@@ -94,6 +112,7 @@ impl<'f> ViewsAt<'f> {
 
     /// Returns the head of a clone's directory.
     pub(super) fn root_head(&self, view: u64) -> FsResult<InodeHead> {
+        debug_assert!(view > 0, "mainline has no record");
         let record = self.records.get(&view).ok_or(FsError::NotFound)?;
         let head = self.moment(view)?.head_at(&record.path)?;
         head.filter(|head| head.ino == record.root)
@@ -116,9 +135,14 @@ impl<'f> ViewsAt<'f> {
         let mut seen = BTreeSet::from([dir]);
         let mut waiting = vec![(dir, base.to_vec())];
         while let Some(((view, dir), base)) = waiting.pop() {
+            debug_assert!(
+                seen.contains(&(view, dir)),
+                "each directory is seen before its names are"
+            );
             let moment = self.moment(view)?;
             let flow = moment.each_name(dir, |name, row| {
                 let path = join(&base, &name.name);
+                debug_assert!(path.len() > base.len(), "a path grows with each name");
                 if let MetaRow::Inode(head, _) = row
                     && head.kind == FileKind::Directory
                 {

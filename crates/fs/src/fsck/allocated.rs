@@ -27,12 +27,14 @@ pub(super) type Sums = BTreeMap<Ino, Sum>;
 impl Sum {
     /// Returns the number of chunks in sound extents.
     pub(super) const fn known_chunks(&self) -> u64 {
+        debug_assert!(self.unwritten <= self.chunks, "unwritten chunks are chunks");
         if self.is_bad { 0 } else { self.chunks }
     }
 
     /// Adds a row. Rows come in the order of their ends.
     pub(super) fn add(&mut self, end: u64, row: &AllocatedRow) {
         debug_assert!(self.end <= end, "rows come in the order of their ends");
+        debug_assert!(self.unwritten <= self.chunks, "unwritten chunks are chunks");
         self.is_bad |= row.start < self.end || row.start >= end;
         self.end = end;
         let chunks = end.saturating_sub(row.start);
@@ -62,6 +64,7 @@ pub(super) fn rows(found: &Found) -> Vec<Issue> {
             Some(_) => counted = counted.saturating_add(sum.unwritten),
         }
     }
+    debug_assert!(issues.len() <= found.allocated.len(), "one for each inode");
     let stored = found.unwritten.unwrap_or(0);
     if stored != counted {
         issues.push(Issue::UnwrittenCount { stored, counted });
@@ -75,11 +78,13 @@ pub(super) fn rows(found: &Found) -> Vec<Issue> {
 /// Deletes all extents of an inode.
 pub(super) fn delete(trees: &Trees, changes: &mut Changes, ino: Ino) {
     let all = trees.keys.extents_from(ino, 0);
+    debug_assert!(all.start() < all.end(), "there may be extents");
     changes.delete_range(trees.sys, all.start(), all.end());
 }
 
 /// Returns the number of chunks of an inode that exist.
 pub(super) fn chunks(trees: &Trees, ino: Ino) -> FsResult<u64> {
+    debug_assert!(ino.0 > 0, "0 is no number");
     let view = trees.schema.now();
     let all = trees.keys.chunks_from(ino, 0);
     let mut rows = view.scan(trees.data, all.keys(), stitch_db::Direction::Forward)?;

@@ -6,14 +6,25 @@ use crate::locator::{Locator, SysRow};
 use stitch_base::Ino;
 use stitch_db::Changes;
 use stitch_format::fs_back::Place;
+use stitch_format::fs_key::INO_MAX;
 
 /// Where the row of an inode is, if it is under a name.
 fn place_of(inode: &FoundInode) -> Option<Place> {
-    inode.place.and_then(|_| Locator::place_of(&inode.key))
+    let place = inode.place.and_then(|_| Locator::place_of(&inode.key));
+    debug_assert_eq!(
+        place.map(|place| place.parent),
+        inode.place,
+        "the directory of the name"
+    );
+    place
 }
 
 /// The back row of an inode is to lead to `place`, or not to exist.
 fn wrong(ino: Ino, place: Option<Place>) -> Issue {
+    debug_assert!(
+        place.is_none_or(|place| place.parent.0 <= INO_MAX),
+        "a number of a directory"
+    );
     let place = place.map(|place| (place.parent, place.hash));
     Issue::BackRow { ino, place }
 }
@@ -22,6 +33,10 @@ impl Found {
     /// Takes a row of the sys tree that has to do with back rows. All inodes are known. Returns
     /// false for any other row, or a damaged one.
     pub(super) fn back(&mut self, row: SysRow, value: &[u8]) -> bool {
+        debug_assert!(
+            self.has(|header| header.has_back_rows),
+            "a file system without them has none"
+        );
         let Ok(place) = Place::decode(value) else {
             return false;
         };
@@ -52,6 +67,7 @@ pub(super) fn missing(found: &Found, ino: Ino) -> Option<Issue> {
     let keeps_back_rows = found.has(|header| header.has_back_rows);
     let progress = found.back_progress.unwrap_or(Place::FIRST);
     let place = place_of(inode).filter(|place| keeps_back_rows && *place < progress)?;
+    debug_assert!(found.is_readable, "inodes of what was read");
     (!inode.has_back_row).then(|| wrong(ino, Some(place)))
 }
 

@@ -30,6 +30,7 @@ pub(super) fn rows(found: &Found) -> Vec<Issue> {
             Some(_) => {}
         }
     }
+    debug_assert!(issues.len() <= found.externals.len(), "one for each row");
     let mut nowhere: Vec<Ino> = found.inodes.keys().copied().collect();
     nowhere.retain(|ino| is_external(ino).is_some() && !found.externals.contains_key(ino));
     nowhere.sort_unstable();
@@ -67,6 +68,8 @@ pub(super) fn folder(
         }
     }
     // Rows that are lost may name them.
+    debug_assert_eq!(named.len(), externals.len(), "an inode has one plain file");
+    debug_assert!(issues.len() <= externals.len(), "one for each row");
     if !lost.is_any_of("sys") {
         let extra = found.keys().filter(|name| !named.contains(name));
         let issue = |&name: &ExternalName| Issue::ExtraPlainFile {

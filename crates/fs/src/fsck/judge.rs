@@ -14,9 +14,12 @@ use stitch_format::fs_key::{CHUNK_BYTES, INO_MAX};
 /// All issues of a file system that lost rows do not explain.
 pub(super) fn judge(found: &mut Found, lost: &Lost) -> Vec<Issue> {
     if !found.is_readable {
+        debug_assert!(!found.issues.is_empty(), "a fault keeps it from being read");
+        debug_assert!(found.inodes.is_empty(), "no row was read");
         return std::mem::take(&mut found.issues);
     }
     names(found);
+    debug_assert!(found.links.is_empty(), "each link is counted or an issue");
     if !found.inodes.contains_key(&Ino::ROOT) {
         found.issues.push(Issue::NoRoot);
     }
@@ -47,6 +50,7 @@ fn names(found: &mut Found) {
             }
             Some(inode) => {
                 inode.names += 1;
+                debug_assert!(inode.key.len() == 8, "a link leads to a row under a number");
                 if inode.kind != link.kind {
                     found.issues.push(Issue::WrongType { key, ino });
                 }
@@ -57,6 +61,14 @@ fn names(found: &mut Found) {
 
 fn inode(found: &Found, ino: Ino) -> Option<Issue> {
     let inode = &found.inodes[&ino];
+    debug_assert!(
+        inode.kind != FileKind::Directory || inode.names <= 1,
+        "a directory has one place"
+    );
+    debug_assert!(
+        inode.place.is_none() || inode.names == 1,
+        "links do not lead to a row under a name"
+    );
     if inode.names == 0 && ino != Ino::ROOT {
         if found.orphans.contains(&ino) {
             return None;
@@ -71,6 +83,7 @@ fn inode(found: &Found, ino: Ino) -> Option<Issue> {
         FileKind::Directory => 2 + found.subdirs.get(&ino).copied().unwrap_or(0),
         _ => inode.names,
     };
+    debug_assert!(counted > 0, "it has a name, or is the root");
     (inode.nlink != counted).then(|| Issue::LinkCount {
         ino,
         key: inode.key.to_vec(),
@@ -83,6 +96,11 @@ fn inode(found: &Found, ino: Ino) -> Option<Issue> {
 fn chunks(found: &Found, ino: Ino) -> Option<Issue> {
     let inode = &found.inodes[&ino];
     let is_chunked = inode.contents().is_some_and(Contents::are_chunks);
+    debug_assert!(
+        is_chunked || inode.chunks == 0,
+        "chunks of no other kind are counted"
+    );
+    debug_assert!(is_chunked || !inode.is_odd);
     // No path of the clone leads to it.
     if !found.has_contents_of(ino) {
         return None;
@@ -107,12 +125,20 @@ fn directories(found: &Found) -> Vec<Issue> {
         Some(inode) if inode.kind != FileKind::Directory => Some(Issue::NotADirectory { ino }),
         Some(_) => None,
     };
+    debug_assert!(
+        found.parents.iter().all(|ino| ino.0 <= found.largest),
+        "numbers were counted"
+    );
     found.parents.iter().filter_map(issue).collect()
 }
 
 /// One directory of each ring of directories that hold each other. All others hang from the root,
 /// from a missing directory, or from a ring.
 fn unreachable(found: &Found, order: &[Ino]) -> Vec<Issue> {
+    debug_assert!(
+        order.is_sorted_by(|a, b| a < b),
+        "each inode once, in order"
+    );
     let mut settled: HashMap<Ino, ()> = HashMap::new();
     let mut issues = Vec::new();
     for &start in order
@@ -126,6 +152,7 @@ fn unreachable(found: &Found, order: &[Ino]) -> Vec<Issue> {
                 break;
             }
             if !path.insert(at) {
+                debug_assert!(found.inodes[&at].place.is_some(), "a ring has no end");
                 let key = found.inodes[&at].key.to_vec();
                 issues.push(Issue::Unreachable { ino: at, key });
                 break;
@@ -135,14 +162,23 @@ fn unreachable(found: &Found, order: &[Ino]) -> Vec<Issue> {
                 None => break,
             }
         }
+        debug_assert!(
+            path.len() <= order.len() + 1,
+            "inodes, and one that is missing"
+        );
         settled.extend(path.into_iter().map(|ino| (ino, ())));
     }
+    debug_assert!(issues.len() <= order.len(), "a ring has a directory");
     issues
 }
 
 fn orphans(found: &Found) -> Vec<Issue> {
     let is_orphan = |ino: &Ino| found.inodes.get(ino).is_some_and(|i| i.names == 0);
     let wrong = found.orphans.iter().filter(|ino| !is_orphan(ino));
+    debug_assert!(
+        found.orphans.iter().all(|ino| ino.0 <= found.largest),
+        "numbers were counted"
+    );
     wrong.map(|&ino| Issue::FalseOrphan { ino }).collect()
 }
 
@@ -159,6 +195,7 @@ pub(super) fn false_policies(
     number: u64,
     found: &Found,
 ) -> Vec<Issue> {
+    debug_assert!(number > 0, "mainline has none in a clone");
     if !found.is_readable {
         return Vec::new();
     }
@@ -171,6 +208,7 @@ pub(super) fn false_policies(
 
 /// A directory that was removed may have its policy for a while.
 fn may_have_policy(found: &Found, dir: Ino) -> bool {
+    debug_assert!(found.is_readable, "inodes of what was read");
     match found.inodes.get(&dir) {
         Some(inode) => inode.kind == FileKind::Directory,
         None => dir.0 < found.next_ino.unwrap_or(INO_MAX),
@@ -180,6 +218,7 @@ fn may_have_policy(found: &Found, dir: Ino) -> bool {
 fn numbers(found: &Found) -> Vec<Issue> {
     let mut issues = Vec::new();
     let needed = (found.largest.max(Ino::ROOT.0) + 1).min(INO_MAX);
+    debug_assert!(needed > Ino::ROOT.0, "the root has its number");
     let stored = found.next_ino.unwrap_or(0);
     if stored < needed || stored > INO_MAX {
         issues.push(Issue::NextIno { stored, needed });

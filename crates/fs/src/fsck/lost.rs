@@ -83,6 +83,12 @@ impl Lost {
             out.ranges.len() + out.hidden.len() <= lost.len(),
             "each is lost or hidden"
         );
+        debug_assert!(
+            out.ranges
+                .iter()
+                .all(|range| trees.named(range.dictionary.tree()).is_some()),
+            "ranges of this file system"
+        );
         Ok(out)
     }
 
@@ -123,6 +129,7 @@ impl Lost {
 
     /// Reports whether any row of a range may be lost.
     fn touches(&self, rows: &RowRange) -> bool {
+        debug_assert!(rows.start() <= rows.end());
         self.of(rows.tree().name())
             .any(|r| r.start.as_slice() < rows.end() && rows.start() < r.end.as_slice())
     }
@@ -155,6 +162,11 @@ impl Lost {
                 end: range.end.clone(),
             });
         }
+        debug_assert_eq!(
+            out.len(),
+            self.ranges.len() + self.hidden.len(),
+            "one for each range"
+        );
         Ok(out)
     }
 
@@ -189,11 +201,16 @@ impl Lost {
     fn has_lost_chunks(&self, found: &Found, ino: Ino) -> bool {
         let mut numbers = found.shared.numbers(ino).into_iter();
         let is_lost = numbers.any(|number| self.touches(&self.keys.chunks_from(number, 0)));
+        debug_assert!(
+            !is_lost || self.is_any_of("data"),
+            "chunks are in the data tree"
+        );
         is_lost || self.has_lost_sharing(found)
     }
 
     /// Reports whether names that count as links of an inode may be lost.
     fn may_have_names_of(&self, found: &Found, ino: Ino) -> bool {
+        debug_assert!(!self.is_empty(), "a row is lost");
         match found.is_directory(ino) {
             true => self.touches(&self.keys.directory(ino)),
             false => self.is_any_of("meta"),
@@ -202,6 +219,8 @@ impl Lost {
 
     /// Reports whether a lost row may be all that is wrong.
     fn explains(&self, found: &Found, issue: &Issue) -> bool {
+        debug_assert!(!self.is_empty(), "a row is lost");
+        debug_assert!(found.is_readable, "inodes of what was read");
         let has_lost_names = self.of("meta").next().is_some();
         match issue {
             Issue::NoRoot => self.has(&self.keys.own(Ino::ROOT)),
@@ -297,6 +316,10 @@ fn owners(trees: &Trees, found: &Found, paths: &Paths<'_>, range: &Range) -> FsR
         near.sort_unstable_by_key(|(ino, _)| *ino);
     }
     let mut owners = Vec::new();
+    debug_assert!(
+        near.is_sorted_by(|a, b| a.0 < b.0),
+        "each inode once, in order"
+    );
     for (ino, inode) in near {
         let is_owner = match (range.tree, inode.kind) {
             ("data", FileKind::Regular) if inode.contents() != Some(Contents::Inline) => {
@@ -311,15 +334,25 @@ fn owners(trees: &Trees, found: &Found, paths: &Paths<'_>, range: &Range) -> FsR
             _ => false,
         };
         if is_owner {
+            debug_assert_ne!(range.tree, "sys", "its rows are of no owner");
             let path = paths.of(ino);
             owners.push(Owner { ino, path });
         }
     }
+    debug_assert!(
+        owners.is_sorted_by(|a, b| a.ino < b.ino),
+        "each owner once, in order"
+    );
     Ok(owners)
 }
 
 /// Reports whether some of these rows that are in a lost range cannot be read.
 fn has_lost_row(trees: &Trees, range: &Range, rows: &RowRange) -> FsResult<bool> {
+    debug_assert_eq!(
+        range.tree,
+        rows.tree().name(),
+        "rows of the tree that is lost in part"
+    );
     let (start, end) = (
         range.start.as_slice().max(rows.start()),
         range.end.as_slice().min(rows.end()),
@@ -335,6 +368,7 @@ fn has_lost_contents(
     range: &Range,
     (ino, size): (Ino, u64),
 ) -> FsResult<bool> {
+    debug_assert_eq!(range.tree, "data", "contents are chunks");
     for number in found.shared.numbers(ino) {
         let is_used = |chunk| found.shared.number_of(ino, chunk) == Some(number);
         if range.is_near(number) && has_lost_chunk(trees, range, (number, size), &is_used)? {
@@ -352,6 +386,7 @@ fn has_lost_chunk(
     (number, size): (Ino, u64),
     is_used: &dyn Fn(u64) -> bool,
 ) -> FsResult<bool> {
+    debug_assert_eq!(range.tree, "data", "contents are chunks");
     let chunk_at = |key: &[u8]| {
         let is_same = Locator::ino_of(key) == Some(number);
         is_same.then(|| Locator::chunk_before(key)).flatten()
@@ -360,6 +395,7 @@ fn has_lost_chunk(
     let count = size.div_ceil(CHUNK_BYTES);
     // The end is a key and a zero byte.
     let end = chunk_at(&range.end).map_or(count, |last| count.min(last.saturating_add(1)));
+    debug_assert!(end <= count, "no chunk behind the end of the file");
     if end.saturating_sub(first) > CHUNKS_TRIED_MAX {
         return has_lost_row(trees, range, &trees.keys.chunks_from(number, 0));
     }
@@ -410,12 +446,19 @@ impl<'a> Paths<'a> {
                 None => self.links.get(&at)?,
             };
             let (_, name) = Locator::name_of(key)?;
+            debug_assert!(!name.is_empty(), "a name is not empty");
             names.push(name);
             at = Locator::ino_of(key)?;
             if names.len() > DEPTH_MAX {
                 return None;
             }
         }
+        debug_assert!(names.len() <= DEPTH_MAX, "a path that is spelled out");
+        debug_assert_eq!(
+            names.is_empty(),
+            ino == Ino::ROOT,
+            "the root alone has no name"
+        );
         names.reverse();
         let path = [b"/", &names.join(&b'/')[..]].concat();
         Some(PathBuf::from(OsString::from_vec(path)))

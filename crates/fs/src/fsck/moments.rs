@@ -25,6 +25,10 @@ pub(super) fn damaged(engine: &dyn Engine) -> FsResult<Vec<Issue>> {
         let pin = pin.name;
         issues.push(Issue::BadMoment { pin, detail });
     }
+    debug_assert!(
+        issues.iter().all(Issue::is_repairable),
+        "a repair drops the pin"
+    );
     Ok(issues)
 }
 

@@ -63,6 +63,7 @@ pub(super) fn repair(
 
 impl Repair<'_> {
     fn one(&mut self, issue: &Issue) -> FsResult<bool> {
+        debug_assert!(self.changes.is_empty(), "the one before is done");
         let trees = self.trees;
         match issue {
             Issue::NoHeader { .. }
@@ -127,10 +128,15 @@ impl Repair<'_> {
             }
         }
         self.commit()?;
+        debug_assert!(self.changes.is_empty(), "the repair is committed");
         Ok(true)
     }
 
     fn delete_bad_row(&mut self, tree: &str, key: &[u8]) {
+        debug_assert!(
+            matches!(tree, "data" | "xattr" | "sys"),
+            "rows of the meta tree are told apart"
+        );
         let trees = self.trees;
         let tree = match tree {
             "data" => trees.data,
@@ -143,6 +149,7 @@ impl Repair<'_> {
     fn put_type(&mut self, key: &[u8], ino: Ino) -> FsResult<()> {
         if let Some(head) = self.head(&self.trees.keys.own(ino))? {
             let row = encode_link(ino, head.kind);
+            debug_assert!(Locator::name_of(key).is_some(), "links are under names");
             self.changes.put(self.trees.meta, key, &row);
         }
         Ok(())
@@ -154,6 +161,7 @@ impl Repair<'_> {
     }
 
     fn list_orphan(&mut self, ino: Ino) {
+        debug_assert_ne!(ino, Ino::ROOT, "the root has no name to lose");
         let key = self.trees.keys.orphan(ino);
         self.changes.put(self.trees.sys, &key, &[]);
     }
@@ -172,7 +180,14 @@ impl Repair<'_> {
             Issue::UnwrittenCount { counted, .. } => {
                 self.put_number(&trees.keys.unwritten(), *counted);
             }
-            _ => self.mark_header(|header| header.has_allocated = true)?,
+            _ => {
+                debug_assert_eq!(
+                    issue,
+                    &Issue::UnmarkedAllocated,
+                    "all others have a repair of their own"
+                );
+                self.mark_header(|header| header.has_allocated = true)?;
+            }
         }
         Ok(())
     }
@@ -195,7 +210,13 @@ impl Repair<'_> {
                 };
                 files.set_aside(*name)?;
             }
-            _ => return Ok(false),
+            _ => {
+                debug_assert!(
+                    !issue.is_repairable(),
+                    "all others have a repair of their own"
+                );
+                return Ok(false);
+            }
         }
         self.commit()?;
         Ok(true)
@@ -210,12 +231,14 @@ impl Repair<'_> {
             self.trees.schema.now().commit(&self.changes, options)?;
             self.changes.clear();
         }
+        debug_assert!(self.changes.is_empty(), "nothing is committed twice");
         Ok(())
     }
 
     /// Deletes the contents of an inode from a chunk on.
     fn delete_chunks(&mut self, ino: Ino, chunk: u64) {
         let rest = self.trees.keys.chunks_from(ino, chunk);
+        debug_assert!(rest.start() < rest.end(), "there may be chunks");
         self.changes
             .delete_range(self.trees.data, rest.start(), rest.end());
     }
@@ -239,6 +262,7 @@ impl Repair<'_> {
 
     fn delete_xattrs(&mut self, ino: Ino) {
         let all = self.trees.keys.xattrs(ino);
+        debug_assert!(all.start() < all.end(), "there may be attributes");
         self.changes
             .delete_range(self.trees.xattr, all.start(), all.end());
     }
@@ -250,7 +274,10 @@ impl Repair<'_> {
                 chunk,
                 len_bytes,
             } => self.cut_chunk(&self.trees.keys.chunk(*ino, *chunk), *len_bytes),
-            _ => Ok(()),
+            _ => {
+                debug_assert!(false, "it is no issue of a long chunk");
+                Ok(())
+            }
         }
     }
 
@@ -272,6 +299,7 @@ impl Repair<'_> {
 
     fn drop_allocated(&mut self, ino: Ino, key: &[u8]) -> FsResult<()> {
         let chunks = allocated::chunks(self.trees, ino)?;
+        debug_assert!(self.changes.is_empty(), "chunks are counted as they are");
         allocated::delete(self.trees, &mut self.changes, ino);
         self.change(key, |head| {
             head.flags &= !row_flag::ALLOCATED;
@@ -294,6 +322,10 @@ impl Repair<'_> {
     }
 
     fn put_inode(&mut self, key: &[u8], head: &InodeHead, tail: &[u8]) {
+        debug_assert!(
+            (1..=INO_MAX).contains(&head.ino.0),
+            "a reader takes no other number"
+        );
         let mut row = head.encode().to_vec();
         row.extend_from_slice(tail);
         self.changes.put(self.trees.meta, key, &row);
@@ -305,13 +337,20 @@ impl Repair<'_> {
             return Ok(());
         };
         if let MetaRow::Inode(mut head, tail) = MetaRow::decode(&row)? {
+            let ino = head.ino;
             apply(&mut head);
+            debug_assert_eq!(head.ino, ino, "an inode keeps its number");
             self.put_inode(key, &head, tail);
         }
         Ok(())
     }
 
     fn put_directory(&mut self, key: &[u8], ino: Ino, perm: u16) {
+        debug_assert!(
+            (1..=INO_MAX).contains(&ino.0),
+            "a reader takes no other number"
+        );
+        debug_assert_eq!(perm & !0o7777, 0, "permissions and nothing else");
         let head = InodeHead {
             perm,
             nlink: 2,
@@ -322,6 +361,7 @@ impl Repair<'_> {
 
     fn rehash(&mut self, parent: Ino, name: &[u8], key: &[u8]) -> FsResult<()> {
         let right = self.trees.keys.dentry(parent, name);
+        debug_assert_ne!(&right[..], key, "the name is under another hash");
         if let Some(row) = self.row(key)? {
             self.changes.delete(self.trees.meta, key);
             if self.row(&right)?.is_none() {
@@ -364,12 +404,18 @@ impl Repair<'_> {
     fn move_entries(&mut self, ino: Ino) -> FsResult<()> {
         let name = self.lost_name(ino)?;
         let target = self.new_number()?;
+        debug_assert_ne!(target, ino, "a new number");
         self.put_directory(&name, target, 0o700);
         let view = self.trees.schema.now();
         let all = self.trees.keys.directory(ino);
         let mut rows = view.scan(self.trees.meta, all.keys(), Direction::Forward)?;
         while let Some((key, row)) = rows.next()? {
             if let Some((_, entry)) = Locator::name_of(key) {
+                debug_assert_eq!(
+                    Locator::ino_of(key),
+                    Some(ino),
+                    "an entry of this directory"
+                );
                 let moved = self.trees.keys.dentry(target, entry);
                 self.changes.delete(self.trees.meta, key);
                 self.changes.put(self.trees.meta, &moved, row);
@@ -403,6 +449,10 @@ impl Repair<'_> {
             let len = tail
                 .len()
                 .min(usize::try_from(most).expect("at most a chunk"));
+            debug_assert!(
+                len as u64 <= CHUNK_BYTES,
+                "contents in a row are no longer than a chunk"
+            );
             self.put_inode(key, &head, &tail[..len]);
         }
         Ok(())
@@ -423,14 +473,20 @@ impl Repair<'_> {
                 Some(_) => return Err(FsError::Corrupt("lost+found is no directory".to_owned())),
             }
         };
+        debug_assert!(name.len() <= NAME_BYTES_MAX, "a name can be so long");
         let name = format!("#{ino}");
         Ok(self.trees.keys.dentry(directory, name.as_bytes()))
     }
 
     fn make_lost_and_found(&mut self, key: &[u8]) -> FsResult<Ino> {
+        debug_assert_eq!(Locator::ino_of(key), Some(Ino::ROOT), "it lies in the root");
         let ino = self.new_number()?;
         self.put_directory(key, ino, 0o700);
         self.commit()?;
+        debug_assert!(
+            self.changes.is_empty(),
+            "it is there before something is put into it"
+        );
         Ok(ino)
     }
 

@@ -28,6 +28,10 @@ pub(super) fn interrupted(engine: &dyn Engine, found: &Found) -> FsResult<Option
         Some(Err(error)) => return broken(error.clone()),
         Some(Ok(row)) => row,
     };
+    debug_assert!(
+        row.snapshot.0 > 0 && row.dir.0 > 0,
+        "a reader takes no other row"
+    );
     match past(engine, row.snapshot)? {
         None => broken(format!(
             "its snapshot, pin {}, cannot be read",
@@ -52,6 +56,7 @@ fn directory(found: &Found, row: &RollbackRow) -> Owner {
 
 /// Returns what a rollback goes back to, for a person; `None` if there is no such pin.
 fn past(engine: &dyn Engine, pin: PinId) -> FsResult<Option<String>> {
+    debug_assert!(pin.0 > 0, "a pin has a number");
     if !engine.capabilities().pins {
         return Ok(None);
     }
@@ -85,6 +90,10 @@ pub fn finish_rollbacks(engine: &Arc<dyn Engine>, issues: &[Issue]) -> FsResult<
     if clones.is_empty() && !issues.iter().any(is_interrupted) {
         return Ok(false);
     }
+    debug_assert!(
+        clones.iter().all(|number| *number > 0),
+        "mainline is told apart"
+    );
     let Some(fs) = unless_unreadable(FileSystem::open(Arc::clone(engine), FsOptions::default()))?
     else {
         return Ok(true);

@@ -13,7 +13,7 @@ use stitch_base::Ino;
 use stitch_db::{Dictionary, Direction, KeyRange};
 use stitch_format::fs_back::Place;
 use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow, row_flag};
-use stitch_format::fs_key::CHUNK_BYTES;
+use stitch_format::fs_key::{CHUNK_BYTES, INO_MAX};
 use stitch_format::fs_policy::PolicyRow;
 use stitch_format::fs_reads;
 use stitch_format::fs_sys::{AllocatedRow, ExternalRow, FsHeader, RollbackRow, decode_number};
@@ -124,14 +124,26 @@ pub(super) fn scan(trees: &Trees, lost: &Lost, progress: &mut dyn FnMut(u64)) ->
     walk.each(trees.sys, |found, key, value| {
         found.sys(key, value);
     })?;
+    debug_assert!(
+        walk.found
+            .inodes
+            .keys()
+            .all(|ino| ino.0 <= walk.found.largest),
+        "no inode has a larger number"
+    );
     let shared = walk.found.shared.largest();
     walk.found.largest = walk.found.largest.max(shared);
     let mut chunks = Reported::default();
+    debug_assert!(
+        walk.found.largest >= shared,
+        "numbers of contents are counted"
+    );
     walk.each(trees.data, |found, key, value| {
         found.data(&mut chunks, key, value)
     })?;
     let mut xattrs = Reported::default();
     walk.each(trees.xattr, |found, key, _| found.xattr(&mut xattrs, key))?;
+    debug_assert!(walk.found.holds());
     Ok(walk.found)
 }
 
@@ -152,12 +164,14 @@ impl Reported {
                 is_reported: false,
             };
         }
+        debug_assert_eq!(self.ino, ino, "the walk is at this inode");
         self.is_reported
     }
 }
 
 impl RowWalk<'_> {
     fn header(&mut self) -> FsResult<Option<FsHeader>> {
+        debug_assert!(!self.found.is_readable, "nothing is read before the header");
         let row = self
             .trees
             .schema
@@ -182,12 +196,20 @@ impl RowWalk<'_> {
     ) -> FsResult<()> {
         let view = self.trees.schema.now();
         for (start, end) in self.lost.readable(dictionary) {
+            debug_assert!(
+                end.as_ref().is_none_or(|end| start < *end),
+                "a range is not empty"
+            );
             let range = KeyRange {
                 start: &start,
                 end: end.as_deref(),
             };
             let mut rows = view.scan(dictionary, range, Direction::Forward)?;
             while let Some((key, value)) = rows.next()? {
+                debug_assert!(
+                    start.as_slice() <= key && end.as_deref().is_none_or(|end| key < end),
+                    "a scan keeps to its range"
+                );
                 visit(&mut self.found, key, value);
                 self.found.rows += 1;
                 if self.found.rows.is_multiple_of(4096) {
@@ -195,12 +217,19 @@ impl RowWalk<'_> {
                 }
             }
         }
+        debug_assert!(self.found.holds());
         (self.progress)(self.found.rows);
         Ok(())
     }
 }
 
 impl Found {
+    /// Reports whether what is kept fits the rows that were read: each inode and each link has one.
+    fn holds(&self) -> bool {
+        self.inodes.len() + self.links.len() <= self.rows as usize
+            && self.parents.len() <= self.rows as usize
+    }
+
     /// Reports what the header says; false without a header.
     pub(super) fn has(&self, feature: impl FnOnce(&FsHeader) -> bool) -> bool {
         self.header.as_ref().is_some_and(feature)
@@ -209,6 +238,7 @@ impl Found {
     /// Reports whether a file system has the contents of an inode: a clone that was made from a
     /// narrowed snapshot has those below its directory.
     pub(super) fn has_contents_of(&self, ino: Ino) -> bool {
+        debug_assert!(self.is_readable, "inodes of what was read");
         let has = |number: &Ino| {
             let chunk = self.keys.chunk(*number, 0);
             self.begins_with.iter().all(|ranges| ranges.has(&chunk))
@@ -248,6 +278,11 @@ impl Found {
                 MetaRow::Link { .. } => self.issues.push(damaged("a link under a number")),
             };
         };
+        debug_assert!(!name.is_empty() && key.len() > 16, "the key of a name");
+        debug_assert!(
+            self.largest >= owner.0 && self.largest >= row.ino().0,
+            "numbers are counted first"
+        );
         self.parents.insert(owner);
         if keys.dentry(owner, name)[..] != *key {
             let (parent, name) = (owner, name.to_vec());
@@ -269,6 +304,16 @@ impl Found {
 
     fn inode(&mut self, key: &[u8], place: Option<Ino>, head: &InodeHead, tail: &[u8]) {
         let ino = head.ino;
+        debug_assert!(self.largest >= ino.0, "numbers are counted first");
+        debug_assert_eq!(
+            place.is_some(),
+            Locator::name_of(key).is_some(),
+            "a place is that of a name"
+        );
+        debug_assert!(
+            place.is_some() || Locator::ino_of(key) == Some(ino),
+            "the key of the inode"
+        );
         if ino == Ino::ROOT && (place.is_some() || head.kind != FileKind::Directory) {
             let key = key.to_vec();
             let detail = "the root is a directory without a name".to_owned();
@@ -388,7 +433,9 @@ impl Found {
                 return self.shared.add(row, value);
             }
             SysRow::External(ino) => {
-                let Ok(row) = ExternalRow::decode(value) else {
+                let row = ExternalRow::decode(value).ok();
+                // No plain file got a larger number, and none after it is left for an inode.
+                let Some(row) = row.filter(|row| row.number <= INO_MAX) else {
                     return false;
                 };
                 self.largest = self.largest.max(ino.0).max(row.number);
@@ -421,6 +468,10 @@ impl Found {
         if self.shared.shares(ino, chunk) {
             return;
         }
+        debug_assert!(
+            contents(&ino).is_some_and(Contents::are_chunks),
+            "an inode with chunks"
+        );
         let inode = self.inodes.get_mut(&ino).expect("it was found");
         let end = chunk
             .saturating_mul(CHUNK_BYTES)
@@ -434,6 +485,10 @@ impl Found {
         let start = chunk.saturating_mul(CHUNK_BYTES);
         self.issues.push(if start < inode.size {
             let len_bytes = inode.size - start;
+            debug_assert!(
+                len_bytes < value.len() as u64,
+                "a chunk that is cut is shorter"
+            );
             Issue::LongChunk {
                 ino: number,
                 chunk,
@@ -457,6 +512,7 @@ impl Found {
         }
         let inode = self.inodes.get(&ino);
         if inode.is_none_or(|inode| inode.flags & row_flag::XATTRS == 0) {
+            debug_assert_eq!(reported.ino, ino, "the walk is at this inode");
             reported.is_reported = true;
             let key = inode.map(|inode| inode.key.to_vec());
             self.issues.push(Issue::LooseXattr { ino, key });

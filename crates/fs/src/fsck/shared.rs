@@ -45,13 +45,16 @@ impl SharedRows {
                 self.add_contents(number);
                 return decode_number(value).is_ok();
             }
-            SysRow::ContentsUser(number, ino) => self.add_user(number, ino),
+            SysRow::ContentsUser(number, ino) => {
+                self.users.insert((number, ino));
+            }
             _ => return false,
         }
         true
     }
 
     fn add_row(&mut self, ino: Ino, row: SharedRow) {
+        debug_assert_ne!(row.contents, Some(row.own), "a reader takes no such row");
         self.owners.insert(row.own, ino);
         if let Some(contents) = row.contents {
             self.present.entry(contents).or_default();
@@ -61,14 +64,15 @@ impl SharedRows {
 
     fn add_contents(&mut self, number: Ino) {
         self.contents.insert(number);
+
         self.present.entry(number).or_default();
     }
 
-    fn add_user(&mut self, number: Ino, ino: Ino) {
-        self.users.insert((number, ino));
-    }
-
     fn is_empty(&self) -> bool {
+        debug_assert!(
+            self.present.len() <= self.rows.len() + self.contents.len(),
+            "chunks under numbers of contents"
+        );
         self.rows.is_empty() && self.contents.is_empty() && self.users.is_empty()
     }
 
@@ -76,6 +80,10 @@ impl SharedRows {
     pub(super) fn largest(&self) -> u64 {
         let own = self.owners.keys().next_back();
         let contents = self.present.keys().next_back();
+        debug_assert!(
+            self.rows.is_empty() == self.owners.is_empty(),
+            "each row has a number for own chunks"
+        );
         own.max(contents).map_or(0, |number| number.0)
     }
 
@@ -92,6 +100,10 @@ impl SharedRows {
             Some(last) if last.end == chunk => last.end = chunk.saturating_add(1),
             _ => present.push(chunk..chunk.saturating_add(1)),
         }
+        debug_assert!(
+            present.last().is_some_and(|last| last.start <= chunk),
+            "the chunk is in the last extent"
+        );
         true
     }
 
@@ -174,6 +186,7 @@ pub(super) fn rows(found: &Found) -> Vec<Issue> {
             _ => {}
         }
     }
+    debug_assert!(issues.len() <= 2 * found.inodes.len(), "two for each inode");
     for &ino in shared.rows.keys() {
         if found.inodes.get(&ino).filter(shares).is_none() {
             issues.push(Issue::LooseSharedRow { ino });
@@ -192,6 +205,12 @@ pub(super) fn rows(found: &Found) -> Vec<Issue> {
 }
 
 fn row_of(shared: &SharedRows, ino: Ino, inode: &FoundInode, row: &SharedRow) -> Vec<Issue> {
+    debug_assert_eq!(
+        inode.contents(),
+        Some(Contents::Shared),
+        "it shares contents by its own row"
+    );
+    debug_assert!(shared.rows.contains_key(&ino), "the row of this inode");
     let mut issues = Vec::new();
     let is_beyond = |extent: &Range<u64>| extent.end > inode.size.div_ceil(CHUNK_BYTES);
     if row.extents.last().is_some_and(is_beyond) {
@@ -203,6 +222,7 @@ fn row_of(shared: &SharedRows, ino: Ino, inode: &FoundInode, row: &SharedRow) ->
     if let Some(number) = row.contents.filter(|number| !is_known(*number)) {
         issues.push(Issue::MissingUser { number, ino });
     }
+    debug_assert!(issues.len() <= 2, "one for the end, one for the use");
     issues
 }
 
@@ -224,6 +244,12 @@ pub(super) fn repair(trees: &Trees, changes: &mut Changes, issue: &Issue) -> FsR
                 let mut row = SharedRow::decode(&row)?;
                 let beyond = size.div_ceil(CHUNK_BYTES)..u64::MAX;
                 row.extents = without(&row.extents, &beyond);
+                debug_assert!(
+                    row.extents
+                        .last()
+                        .is_none_or(|last| last.end <= beyond.start),
+                    "nothing is shared beyond the end"
+                );
                 changes.put(sys, &key, &row.encode());
             }
         }
@@ -234,6 +260,7 @@ pub(super) fn repair(trees: &Trees, changes: &mut Changes, issue: &Issue) -> FsR
 
 /// Puts the row of contents, unless there is one.
 fn put_contents(trees: &Trees, changes: &mut Changes, number: Ino) -> FsResult<()> {
+    debug_assert!(number.0 > 0, "0 is no number of contents");
     let key = trees.keys.contents(number);
     if trees.schema.now().get(trees.sys, &key)?.is_none() {
         changes.put(trees.sys, &key, &encode_number(CHUNKS_MAX));
@@ -250,20 +277,27 @@ pub(super) fn put_row(
     size: u64,
     new: Ino,
 ) -> FsResult<()> {
+    debug_assert!(new.0 > 0, "a number of an inode");
     let (sys, keys) = (trees.sys, trees.keys);
     let view = trees.schema.now();
     let all = keys.all_contents();
     let mut rows = view.scan(sys, all.keys(), stitch_db::Direction::Forward)?;
-    let (mut contents, mut is_contents) = (None, false);
+    let (mut contents, mut known, mut is_contents) = (None, None, false);
     while let Some((key, _)) = rows.next()? {
         match Locator::sys_row(key) {
-            Some(SysRow::Contents(number)) => is_contents |= number == ino,
+            Some(SysRow::Contents(number)) => {
+                known = Some(number);
+                is_contents |= number == ino;
+            }
             Some(SysRow::ContentsUser(number, user)) if user == ino => {
-                contents = Some(number);
+                // Without a row of the contents it may be damaged.
+                let is_better = contents.is_none() || known == Some(number);
+                contents = if is_better { Some(number) } else { contents };
             }
             _ => {}
         }
     }
+    is_contents |= contents == Some(ino);
     let chunks = 0..size.div_ceil(CHUNK_BYTES);
     let extents = match contents.is_some() && !chunks.is_empty() {
         true => vec![chunks],
@@ -274,6 +308,15 @@ pub(super) fn put_row(
         contents,
         extents,
     };
+    debug_assert!(
+        row.extents.is_empty() || row.contents.is_some(),
+        "extents are those of contents"
+    );
+    debug_assert_ne!(
+        row.contents,
+        Some(row.own),
+        "own chunks are apart from shared ones"
+    );
     changes.put(sys, &keys.shared(ino), &row.encode());
     Ok(())
 }

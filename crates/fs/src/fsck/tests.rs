@@ -558,6 +558,9 @@ fn rows_of_impossible_inode_numbers_go() {
             changes.put(trees.meta, &name(1, "y"), &row);
             changes.put(trees.data, &fs_key::chunk(ino, u64::MAX), b"x");
             changes.put(trees.xattr, &fs_key::xattr(ino, b"user.x"), b"v");
+            let (number, settled) = (ino.0, 0);
+            let row = ExternalRow { number, settled }.encode();
+            changes.put(trees.sys, &fs_key::external(Ino(3)), &row);
             changes.put(trees.sys, &fs_key::orphan(ino), b"");
             changes.put(trees.sys, &fs_key::external(ino), &[0; 16]);
         });

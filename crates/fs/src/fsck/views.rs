@@ -59,7 +59,9 @@ pub(super) fn adrift(found: &Found, issues: &[Issue], home: u64, views: &Views) 
         let inode = found.inodes.get(graft);
         inode.is_some_and(|inode| inode.kind == FileKind::Directory)
     };
-    let own = views.iter().filter(|(_, record)| record.home == home);
+    let own = views
+        .iter()
+        .filter(|(number, record)| record.home == home && **number > home);
     own.filter(|(_, record)| !is_there(&record.graft))
         .map(|(&number, _)| Issue::CloneAdrift { number })
         .collect()
@@ -102,9 +104,14 @@ impl Shown {
     /// that it lies in.
     pub(super) fn add(&mut self, home: u64, found: &Found, views: &Views) {
         let paths = Paths::new(found);
-        for (&number, record) in views.iter().filter(|(_, record)| record.home == home) {
-            debug_assert!(number > home, "a view lies in one that was there before");
+        let own = views.iter().filter(|(_, record)| record.home == home);
+        // A damaged record may say otherwise.
+        for (&number, record) in own.filter(|(number, _)| **number > home) {
             let own = paths.of(record.graft);
+            debug_assert!(
+                own.as_ref().is_none_or(|own| own.is_absolute()),
+                "a path from the root"
+            );
             let shown = match home {
                 0 => own,
                 _ => own.and_then(|own| self.path(home, &views[&home], &own)),
@@ -116,6 +123,8 @@ impl Shown {
     /// Returns the path from the root of mainline of a path in the trees of a view; `None` if it is
     /// not shown.
     fn path(&self, number: u64, record: &ViewRecord, own: &Path) -> Option<PathBuf> {
+        debug_assert!(number > 0, "paths of mainline are shown as they are");
+        debug_assert!(own.is_absolute(), "a path from the root of the view");
         let below = own.strip_prefix("/").ok()?;
         let root = Path::new(OsStr::from_bytes(&record.path));
         let below = below.strip_prefix(root).ok()?;
@@ -126,6 +135,7 @@ impl Shown {
     /// Gives the inodes that the issues of a view are about the paths at which they are shown, and
     /// leaves those out that are not shown.
     pub(super) fn paths(&self, number: u64, record: &ViewRecord, own: Vec<Issue>) -> Vec<Issue> {
+        debug_assert!(number > 0, "paths of mainline are shown as they are");
         let shown = |owner: Owner| match owner.path {
             None => Some(owner),
             Some(path) => self.path(number, record, &path).map(|path| Owner {
@@ -164,6 +174,13 @@ pub(super) fn contents_of(trees: &Trees) -> Vec<KeyRanges> {
 
 /// The issues of a view, told apart from those of mainline.
 pub(super) fn within(number: u64, issues: Vec<Issue>) -> impl Iterator<Item = Issue> {
+    debug_assert!(number > 0, "mainline is told apart");
+    debug_assert!(
+        !issues
+            .iter()
+            .any(|issue| matches!(issue, Issue::InClone { .. })),
+        "each clone is checked by its own number"
+    );
     issues.into_iter().map(move |issue| Issue::InClone {
         number,
         issue: Box::new(issue),
@@ -178,11 +195,16 @@ pub(super) fn by_number(issues: &[Issue]) -> BTreeMap<u64, Vec<Issue>> {
             all.entry(*number).or_default().push((**issue).clone());
         }
     }
+    debug_assert!(
+        all.values().all(|own| !own.is_empty()),
+        "a view with issues"
+    );
     all
 }
 
 /// Reads the record of a view.
 pub(super) fn record(mainline: &Trees, number: u64) -> FsResult<Option<ViewRecord>> {
+    debug_assert!(number > 0, "mainline has no record");
     let key = mainline.keys.view(number);
     let row = mainline.schema.now().get(mainline.sys, &key)?;
     Ok(row.map(|row| ViewRecord::decode(&row)).transpose()?)

@@ -42,6 +42,8 @@ impl<'fs> PinMaker<'fs> {
     /// # Durability
     /// On the medium when this returns, with all that it shows.
     pub(crate) fn pin_views(self, name: &str, user: &[u8], view: u64) -> FsResult<PinInfo> {
+        debug_assert!(!self.is_read_only, "a pin is about to be created");
+        debug_assert!(!name.is_empty(), "a pin has a name");
         let held = HeldTrees::of(&self.views.live(), view);
         let has = |tree: &_| held.has(tree);
         let pin = self.pins.engine.create_pin_of(name, user, &has)?;

@@ -67,6 +67,7 @@ impl<'fs> PolicyDirs<'fs> {
 
     /// Returns the path of a directory in a clone, from the root of mainline.
     pub(super) fn path_through(&self, clone: &LiveView, dir: Ino) -> FsResult<Vec<u8>> {
+        debug_assert!(clone.info().number > 0, "0 is mainline");
         ViewPaths::of(self.mainline).through(clone, dir)
     }
 
@@ -78,6 +79,11 @@ impl<'fs> PolicyDirs<'fs> {
         let dir = policy.dir;
         if policy.view == 0 {
             know_dir(self.mainline, dir, &policy.path)?;
+            debug_assert_eq!(
+                self.mainline.view_number(),
+                0,
+                "the directory is in mainline"
+            );
             let held = vec![(OpenView::Main(self.mainline), dir)];
             return Ok(HeldDir { held });
         }
@@ -100,6 +106,7 @@ impl<'fs> PolicyDirs<'fs> {
 
     /// Follows the path of a policy through clones.
     fn follow_into_clone(&self, policy: &PolicyInfo) -> FsResult<HeldDir<'fs>> {
+        debug_assert!(policy.view > 0, "0 is mainline");
         let mut known = HeldDir { held: Vec::new() };
         let grafts = RefCell::new(&mut known.held);
         let (view, _) = follow_path(
@@ -127,6 +134,7 @@ impl<'fs> PolicyDirs<'fs> {
 
     /// Creates a snapshot of a policy.
     pub(super) fn create(&self, known: &HeldDir<'_>, name: &str) -> FsResult<SnapshotInfo> {
+        debug_assert!(!name.is_empty(), "a snapshot has a name");
         match known.last() {
             (OpenView::Main(fs), dir) => fs.snapshots().create_marked(*dir, name, true),
             (OpenView::Clone(clone), dir) => {

@@ -20,6 +20,7 @@ impl Policies<'_> {
     /// As [`Self::set`].
     pub fn set_in(&self, clone: &LiveView, dir: Ino, rule: &PolicyRule) -> FsResult<()> {
         self.check_no_clone()?;
+        debug_assert!(clone.info().number > 0, "0 is mainline");
         ViewLimits::of(clone.fs()).check_numbers()?;
         let owner = clone.fs().residents.inodes.get_dir(dir)?.head.uid;
         let path = self.dirs.path_through(clone, dir)?;

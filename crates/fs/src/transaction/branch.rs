@@ -5,9 +5,10 @@ use super::own::BranchTrees;
 use super::{ReadSet, TransactionView};
 use crate::aside::Aside;
 use crate::atomic::AtomicWrites;
+use crate::locator::Tree;
 use crate::numbers::Numbers;
 use crate::room::SharedRoom;
-use crate::schema::{SCHEMA, Store};
+use crate::schema::{FIRST_INO, SCHEMA, Store};
 use crate::system::FileSystem;
 use crate::views::{Standing, ViewSet};
 use crate::{AtimePolicy, FsOptions, FsResult};
@@ -71,7 +72,9 @@ impl<'fs> BranchOpener<'fs> {
     /// Returns the number that the next inode gets, or a smaller one. What branches hold that were
     /// made before has smaller numbers.
     pub(super) fn next_number(&self) -> u64 {
-        self.numbers.next()
+        let next = self.numbers.next();
+        debug_assert!(next >= FIRST_INO, "smaller numbers are kept");
+        next
     }
 
     /// Opens the file system over the branches of a number.
@@ -110,6 +113,8 @@ impl<'fs> BranchOpener<'fs> {
         )?;
         debug_assert!(!fs.atomic_writes.any(), "none has started");
         fs.atomic_writes = AtomicWrites::beside(self.atomic_writes);
+        debug_assert_eq!(fs.view_number(), 0, "directories of clones are empty in it");
+        debug_assert!(fs.branch.is_some(), "it has the rules of its transaction");
         debug_assert!(!fs.is_mainline(), "the records are mainline's");
         Ok(fs)
     }
@@ -117,6 +122,7 @@ impl<'fs> BranchOpener<'fs> {
     /// Opens what a transaction began with, for reading.
     pub(super) fn open_base(&self, view: &TransactionView) -> FsResult<FileSystem> {
         let moments = BranchTrees::of(&view.fs)?.moments();
+        debug_assert_eq!(moments.len(), Tree::ALL.len(), "the moment of each tree");
         let past = SnapshotEngine::of_trees(Arc::clone(self.engine), moments);
         let outer = view.outer.as_ref();
         let schema = outer.map_or(SCHEMA.to_owned(), |outer| schema_name(outer.number));
@@ -134,6 +140,7 @@ impl<'fs> BranchOpener<'fs> {
             Aside::default(),
         )?;
         debug_assert!(base.is_read_only(), "the past does not change");
+        debug_assert!(base.branch.is_none(), "what it began with has no rules");
         Ok(base)
     }
 }

@@ -107,6 +107,10 @@ impl<'fs> Catalog<'fs> {
             let is_in_live = record.outer.is_none_or(|outer| live.contains(&Ino(outer)));
             is_in_live && (!is_open(record) || has_trees()) && live.insert(*number)
         });
+        debug_assert!(
+            records.is_sorted_by(|(one, _), (next, _)| one < next),
+            "each once, in the order of numbers"
+        );
         Ok(records)
     }
 
@@ -129,6 +133,10 @@ impl<'fs> Catalog<'fs> {
     pub(super) fn check_no_inner(&self, number: Ino) -> FsResult<()> {
         let mut inner = records_within(self.live_records()?, number);
         inner.retain(|(_, record)| is_open(record));
+        debug_assert!(
+            inner.iter().all(|(other, _)| *other > number),
+            "an inner one began later"
+        );
         let names: Vec<String> = inner.into_iter().map(|(_, record)| record.name).collect();
         match names.is_empty() {
             true => Ok(()),
@@ -180,6 +188,10 @@ impl<'fs> Catalog<'fs> {
     pub(super) fn renumber(&self, from: Ino, to: Ino, record: &TransactionRecord) -> FsResult<()> {
         debug_assert!(from < to, "a later number");
         debug_assert!(is_open(record), "it goes on");
+        debug_assert!(
+            to.0 < record.first_ino,
+            "the number is none of an inode in it"
+        );
         let (mut batch, keys) = (self.store.batch(), self.store.keys);
         for number in self.numbers_within(from)? {
             // It was committed to this one.
@@ -201,6 +213,7 @@ impl<'fs> Catalog<'fs> {
             batch.delete(&self.store.keys.transaction(*number));
             self.delete_reads(*number, &mut batch)?;
         }
+        debug_assert!(!batch.is_empty(), "each has a row");
         self.store.commit(&batch, SpaceClass::Reserve)
     }
 
@@ -222,6 +235,11 @@ impl<'fs> Catalog<'fs> {
         let records = records.into_iter();
         let records = records.map(|(tree, parent)| (parent, records_tree_name(number.0, tree)));
         let named: Vec<(TreeId, String)> = files.into_iter().chain(records).collect();
+        debug_assert!(named.len() >= Tree::ALL.len(), "all trees of files");
+        debug_assert!(
+            outer.is_none_or(|outer| outer.number < number),
+            "an outer one began before"
+        );
         let branches = named.iter();
         let branches: Vec<NewBranch<'_>> = branches
             .map(|(parent, name)| NewBranch::new(*parent, name))
@@ -243,6 +261,7 @@ impl<'fs> Catalog<'fs> {
 
     /// Drops the trees of transactions, in one step.
     pub(super) fn drop_branches(&self, numbers: &[Ino]) -> FsResult<()> {
+        debug_assert!(!numbers.is_empty(), "a transaction has ended");
         let all = self.branches();
         let trees: Vec<TreeId> = all
             .into_iter()

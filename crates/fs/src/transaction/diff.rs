@@ -45,11 +45,10 @@ impl PathChange {
     }
 }
 
-/// A row with its values before and now.
+/// A row, which has its value now, with the value before.
 struct Pair<'o> {
     row: &'o OwnRow,
     old: Option<Bytes>,
-    new: Option<Bytes>,
 }
 
 /// Changes, gathered row by row.
@@ -69,11 +68,17 @@ impl<'o> Gathered<'o> {
         let mut gathered = Self::default();
         for pair in pairs {
             let key = &pair.row.key[..];
-            let (old, new) = (pair.old.as_deref(), pair.new.as_deref());
+            let (old, new) = (pair.old.as_deref(), pair.row.ours.as_deref());
             let old = old.map(MetaRow::decode).transpose()?;
             let new = new.map(MetaRow::decode).transpose()?;
             gathered.take(key, old, new);
         }
+        debug_assert!(
+            gathered.come.len() + gathered.gone.values().map(Vec::len).sum::<usize>()
+                <= 2 * pairs.len(),
+            "a row tells of two names at most"
+        );
+        debug_assert!(gathered.moved.len() <= 2 * pairs.len());
         Ok(gathered)
     }
 
@@ -88,6 +93,7 @@ impl<'o> Gathered<'o> {
         if Locator::name_of(key).is_none() || old == new {
             return;
         }
+        debug_assert!(old.is_some() || new.is_some(), "a name that came or went");
         if let Some(ino) = old {
             self.gone.entry(ino).or_default().push(key);
             self.moved.insert(ino);
@@ -110,6 +116,7 @@ impl<'o> Gathered<'o> {
         for (ino, key) in &self.come {
             let to = new.of_key(key)?.unwrap_or_default();
             let names = self.gone.get_mut(ino).filter(|names| !names.is_empty());
+            debug_assert!(self.moved.contains(ino), "a name of it has come");
             changes.push(match names {
                 Some(names) => PathChange::Renamed {
                     from: old.of_key(names.remove(0))?.unwrap_or_default(),
@@ -129,6 +136,10 @@ impl<'o> Gathered<'o> {
                 changes.push(PathChange::Modified(path));
             }
         }
+        debug_assert!(
+            self.gone.keys().all(|ino| self.moved.contains(ino)),
+            "a name of each has gone"
+        );
         changes.sort_by(|a, b| (a.path(), a).cmp(&(b.path(), b)));
         changes.dedup();
         Ok(changes)
@@ -200,12 +211,8 @@ impl<'fs> OurSide<'fs> {
         side: impl Fn(&OwnRow) -> FsResult<Option<Bytes>>,
     ) -> FsResult<Vec<PathChange>> {
         let pair = |row| {
-            let new = row_of_own(row);
-            FsResult::Ok(Pair {
-                row,
-                old: side(row)?,
-                new,
-            })
+            let old = side(row)?;
+            FsResult::Ok(Pair { row, old })
         };
         let pairs: FsResult<Vec<Pair<'_>>> = self.own.meta.iter().map(pair).collect();
         let pairs = pairs?;
@@ -215,7 +222,7 @@ impl<'fs> OurSide<'fs> {
         )?;
         let new = SidePaths::new(
             self.names,
-            pairs.iter().map(|pair| (pair.row, pair.new.as_ref())),
+            pairs.iter().map(|pair| (pair.row, pair.row.ours.as_ref())),
         )?;
         // Shared contents change no more; they are deleted as a whole.
         let contents = self
@@ -237,10 +244,6 @@ impl<'fs> OurSide<'fs> {
         let written = written.chain(xattrs).collect();
         Gathered::of(&pairs)?.changes(&old, &new, &written)
     }
-}
-
-fn row_of_own(row: &OwnRow) -> Option<Bytes> {
-    row.ours.clone()
 }
 
 impl TransactionView {

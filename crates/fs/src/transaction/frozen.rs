@@ -44,6 +44,7 @@ impl<'t> FrozenView<'t> {
     pub(super) fn absorbed(&self) -> Vec<TreeId> {
         let mut trees = self.trees.ids();
         trees.extend(self.records.absorbed());
+        debug_assert!(trees.len() >= Tree::ALL.len(), "all trees of files");
         trees
     }
 
@@ -93,6 +94,10 @@ impl<'t> FrozenView<'t> {
         if let Some(reads) = &self.reads {
             self.records.guard_reads(reads.records(), &mut guards);
         }
+        debug_assert!(
+            guards.count() >= Tree::ALL.len() - 1,
+            "all trees but one are guarded whole"
+        );
         guards
     }
 }

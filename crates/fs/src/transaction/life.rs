@@ -82,6 +82,10 @@ impl Transactions<'_> {
             .changes
             .mark_header(|header| header.has_transactions = true)?;
         let number = self.catalog.changes.new_ino()?;
+        debug_assert!(
+            outer.as_ref().is_none_or(|outer| outer.number < number),
+            "an outer one began before"
+        );
         self.table.expect_open();
         // Operations that did not see that have ended.
         drop(self.target.residents.locks.all_read());
@@ -105,6 +109,9 @@ impl Transactions<'_> {
             self.table.reads.keep(number, reads);
         }
         let view = self.open_view(number, &record)?;
+        debug_assert_eq!(view.number, number, "the transaction that has begun");
+        debug_assert!(view.info.is_open(), "it is not committed yet");
+        debug_assert_eq!(view.info.outer, options.outer, "the one that it began in");
         if let Some(ticket) = options.lock {
             self.table.locks.give(ticket, number);
         }
@@ -118,6 +125,12 @@ impl Transactions<'_> {
         options: &BeginOptions,
         outer: Option<&TransactionView>,
     ) -> TransactionRecord {
+        debug_assert!(!name.is_empty(), "a name was checked");
+        debug_assert_eq!(
+            options.outer,
+            outer.map(|outer| outer.number.0),
+            "the one that it begins in"
+        );
         TransactionRecord {
             state: TransactionState::Open,
             life: options.life,
@@ -167,7 +180,9 @@ impl Transactions<'_> {
     pub fn open_number(&self, number: u64) -> FsResult<Arc<TransactionView>> {
         self.check_may_change()?;
         let _one_at_a_time = self.table.change();
-        self.view_of(Ino(number))
+        let view = self.view_of(Ino(number))?;
+        debug_assert_eq!(view.info.number, number, "the transaction of the number");
+        Ok(view)
     }
 
     /// The open transaction of a number. One transaction is changed at a time.
@@ -189,8 +204,17 @@ impl Transactions<'_> {
         debug_assert!(is_open(record), "its trees are there");
         let outer = record.outer.map(|outer| self.view_of(Ino(outer)));
         let outer = outer.transpose()?;
+        debug_assert!(
+            outer.as_ref().is_none_or(|outer| outer.number < number),
+            "an outer one began before"
+        );
         let kept = &self.table.reads;
         let reads = kept.open(&self.catalog, (number, record), outer.as_deref())?;
+        debug_assert_eq!(
+            reads.is_some(),
+            record.isolation == TransactionIsolation::Serializable,
+            "reads of a serializable one are noted"
+        );
         let life = life_within(record, outer.as_deref());
         let records = TransactionRecords::open(self.catalog.engine, number, life, reads.clone())?;
         let rules = BranchRules {
@@ -204,6 +228,8 @@ impl Transactions<'_> {
             info: TransactionInfo::of(number, record),
             outer,
         });
+        debug_assert!(view.fs.branch.is_some(), "a file system over branches");
+        debug_assert_eq!(view.info.number, view.number.0, "what is told of it");
         self.table.enter(&view);
         Ok(view)
     }
@@ -277,6 +303,10 @@ impl Transactions<'_> {
         let (branches, now) = (self.catalog.branches(), self.catalog.changes.now());
         let mut open = Vec::new();
         for (number, record) in self.catalog.records()? {
+            debug_assert!(
+                open.last().is_none_or(|last| *last < number),
+                "in the order of numbers"
+            );
             // An outer one comes first.
             let is_in_open = record.outer.is_none_or(|outer| open.contains(&Ino(outer)));
             if !is_open(&record) && is_in_open {

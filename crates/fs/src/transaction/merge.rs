@@ -52,6 +52,7 @@ impl Sides<'_> {
             return Ok(None);
         };
         head.atime = atime;
+        debug_assert_eq!(head.ino, b.ino, "one inode");
         Ok(Some([&head.encode()[..], tail].concat()))
     }
 
@@ -120,11 +121,13 @@ fn join_dirs(base: &InodeHead, ours: &InodeHead, theirs: &InodeHead) -> Option<I
 /// Returns the time of the side that changed it, also if that is an earlier one; the later one if
 /// both did.
 fn join_times(base: i64, ours: i64, theirs: i64) -> i64 {
-    match (ours == base, theirs == base) {
+    let joined = match (ours == base, theirs == base) {
         (true, _) => theirs,
         (_, true) => ours,
         _ => ours.max(theirs),
-    }
+    };
+    debug_assert!(joined == ours || joined == theirs, "the time of a side");
+    joined
 }
 
 #[cfg(test)]

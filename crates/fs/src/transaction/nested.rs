@@ -74,6 +74,7 @@ impl TransactionView {
 
     /// Returns its name after those of the transactions that it is in: `outer/inner`.
     pub(super) fn full_name(&self) -> String {
+        debug_assert!(!self.info.name.is_empty(), "a name was checked");
         let outer = self.outer.as_ref().map(|outer| outer.full_name());
         match outer {
             Some(outer) => format!("{outer}/{}", self.info.name),
@@ -96,6 +97,13 @@ impl<'fs> Transactions<'fs> {
     /// [`FsError::NestedTooDeep`]; [`FsError::Ended`].
     pub(super) fn outer_view(&self, number: Ino) -> FsResult<Arc<TransactionView>> {
         let view = self.view_of(number)?;
+        debug_assert_eq!(view.number, number, "the transaction of the number");
+        debug_assert!(
+            view.outer
+                .as_ref()
+                .is_none_or(|outer| outer.number < number),
+            "an outer one began before"
+        );
         match view.depth() < NESTED_DEPTH_MAX {
             true => Ok(view),
             false => Err(FsError::NestedTooDeep(NESTED_DEPTH_MAX)),

@@ -37,6 +37,11 @@ pub(super) struct BranchTrees {
 }
 
 impl BranchTrees {
+    /// Reports whether these are the branches of all trees, and each is a tree of its own.
+    fn holds(&self) -> bool {
+        self.trees.len() == Tree::ALL.len() && self.trees.iter().all(|tree| tree.own != tree.parent)
+    }
+
     /// The trees of a file system.
     ///
     /// # Errors
@@ -62,11 +67,9 @@ impl BranchTrees {
         };
         let trees: FsResult<Vec<BranchTree>> = Tree::ALL.into_iter().map(branch).collect();
         let trees = trees?;
-        debug_assert!(
-            trees.iter().all(|tree| tree.own != tree.parent),
-            "a branch is a tree of its own"
-        );
-        Ok(Self { engine, trees })
+        let trees = Self { engine, trees };
+        debug_assert!(trees.holds());
+        Ok(trees)
     }
 
     /// Compares with later branches of the same parents from now on, which are given in the order
@@ -74,14 +77,22 @@ impl BranchTrees {
     pub(super) fn onto(mut self, trees: &[TreeId]) -> Self {
         debug_assert_eq!(trees.len(), Tree::ALL.len(), "one for each");
         for (branch, onto) in self.trees.iter_mut().zip(trees) {
+            debug_assert_ne!(branch.own, *onto, "another branch");
             branch.onto = Some(*onto);
         }
+        debug_assert!(self.holds());
+        debug_assert!(
+            self.trees.iter().all(|tree| tree.onto.is_some()),
+            "all of them"
+        );
         self
     }
 
     fn find(&self, tree: Tree) -> &BranchTree {
         let index = Tree::ALL.iter().position(|other| *other == tree);
-        &self.trees[index.expect("all trees are there")]
+        let found = &self.trees[index.expect("all trees are there")];
+        debug_assert_ne!(found.own, found.parent, "a branch is a tree of its own");
+        found
     }
 
     /// The numbers of the branch trees.
@@ -97,24 +108,29 @@ impl BranchTrees {
 
     /// The value of a key where the branch begins.
     pub(super) fn base(&self, tree: Tree, key: &[u8]) -> FsResult<Option<Bytes>> {
+        debug_assert!(!key.is_empty(), "no row has an empty key");
         let tree = self.find(tree);
         Ok(self.engine.get(tree.parent, key, Some(&tree.moment))?)
     }
 
     /// The value of a key in the branch.
     pub(super) fn ours(&self, tree: Tree, key: &[u8]) -> FsResult<Option<Bytes>> {
+        debug_assert!(!key.is_empty(), "no row has an empty key");
         Ok(self.engine.get(self.find(tree).own, key, None)?)
     }
 
     /// The value of a key in the parent now, or in what the branch is compared with.
     pub(super) fn theirs(&self, tree: Tree, key: &[u8]) -> FsResult<Option<Bytes>> {
+        debug_assert!(!key.is_empty(), "no row has an empty key");
         Ok(self.engine.get(self.theirs_tree(tree), key, None)?)
     }
 
     /// The number of the tree that [`Self::theirs`] reads.
     pub(super) fn theirs_tree(&self, tree: Tree) -> TreeId {
         let branch = self.find(tree);
-        branch.onto.unwrap_or(branch.parent)
+        let theirs = branch.onto.unwrap_or(branch.parent);
+        debug_assert_ne!(theirs, branch.own, "the other side is another tree");
+        theirs
     }
 
     /// Calls `visit` with each row of a range of a tree, as the parent or another side has it.
@@ -126,6 +142,10 @@ impl BranchTrees {
     ) -> FsResult<()> {
         let mut scan = self.engine.scan(tree, range, Direction::Forward, None)?;
         while let Some((key, value)) = scan.next()? {
+            debug_assert!(
+                range.start <= key && range.end.is_none_or(|end| key < end),
+                "a scan keeps to its range"
+            );
             visit(key, value)?;
         }
         Ok(())
@@ -138,6 +158,7 @@ impl BranchTrees {
     /// Returns the trees that were branched, each with the moment at which the branches begin, as
     /// its branch holds it.
     pub(super) fn moments(&self) -> Vec<(TreeId, Snapshot)> {
+        debug_assert!(self.holds());
         let trees = self.trees.iter();
         trees
             .map(|branch| (branch.parent, branch.moment.clone()))
@@ -162,6 +183,10 @@ impl BranchTrees {
         for range in ranges {
             guards.range(branch.parent, range);
         }
+        debug_assert!(
+            since.is_none_or(|since| since.seqno() >= branch.moment.seqno()),
+            "not before the branch began"
+        );
         Ok(!self.engine.changed_keys(&guards, 1)?.is_empty())
     }
 
@@ -189,6 +214,10 @@ impl BranchTrees {
         guards.range(branch.parent, range);
         let found = self.engine.changed_keys(&guards, PAGE)?;
         debug_assert!(found.len() <= PAGE, "no more than was asked for");
+        debug_assert!(
+            found.iter().all(|found| found.tree == branch.parent),
+            "keys of the tree that was asked for"
+        );
         let is_all = found.len() < PAGE;
         Ok((found.into_iter().map(|found| found.key).collect(), is_all))
     }
@@ -215,6 +244,13 @@ impl BranchTrees {
         let mut after: Option<Vec<u8>> = None;
         loop {
             let page = self.engine.branch_keys(own, after.as_deref(), PAGE)?;
+            debug_assert!(page.len() <= PAGE, "no more than was asked for");
+            debug_assert!(
+                page.first()
+                    .zip(after.as_ref())
+                    .is_none_or(|(first, after)| first > after),
+                "each list goes on"
+            );
             page.iter().for_each(|key| keys.push(key));
             if page.len() < PAGE {
                 return Ok(keys);
@@ -239,21 +275,36 @@ impl OwnKeys {
             "in order"
         );
         self.bytes.extend_from_slice(key);
+        debug_assert!(!key.is_empty(), "no row has an empty key");
         self.ends.push(self.bytes.len());
+        debug_assert_eq!(
+            self.ends.last(),
+            Some(&self.bytes.len()),
+            "the last key ends with the bytes"
+        );
     }
 
     /// Reports whether there are none.
     pub(super) const fn is_empty(&self) -> bool {
+        debug_assert!(
+            self.ends.is_empty() == self.bytes.is_empty(),
+            "no key is empty"
+        );
         self.ends.is_empty()
     }
 
     fn at(&self, index: usize) -> &[u8] {
         let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
+        debug_assert!(start < self.ends[index], "no row has an empty key");
         &self.bytes[start..self.ends[index]]
     }
 
     /// The keys.
     pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
+        debug_assert!(
+            self.ends.last().copied().unwrap_or(0) == self.bytes.len(),
+            "the last key ends with the bytes"
+        );
         (0..self.ends.len()).map(|index| self.at(index))
     }
 }
@@ -293,9 +344,18 @@ impl Own {
             let rows = keys.iter().copied().zip(bases).zip(ours).map(row);
             FsResult::Ok(rows.collect::<Vec<OwnRow>>())
         };
+        let (meta, sys) = (rows(Tree::Meta)?, rows(Tree::Sys)?);
+        debug_assert!(
+            meta.is_sorted_by(|one, next| one.key < next.key),
+            "in the order of keys"
+        );
+        debug_assert!(
+            sys.is_sorted_by(|one, next| one.key < next.key),
+            "in the order of keys"
+        );
         Ok(Self {
-            meta: rows(Tree::Meta)?,
-            sys: rows(Tree::Sys)?,
+            meta,
+            sys,
             data: OnceCell::new(),
             has_data: trees.has_keys(Tree::Data)?,
             xattr: trees.keys(Tree::Xattr)?,
@@ -315,12 +375,25 @@ impl Own {
         since: Option<&Snapshot>,
     ) -> FsResult<Changed<'_>> {
         let meta = self.meta.iter().map(|row| &row.key[..]);
-        Ok(Changed {
+        let changed = Changed {
             meta: trees.changed(Tree::Meta, meta, since)?,
             sys: trees.changed(Tree::Sys, self.sys_keys(), since)?,
             data: self.changed_data(trees, since)?,
             xattr: trees.changed(Tree::Xattr, self.xattr.iter(), since)?,
-        })
+        };
+        debug_assert!(
+            changed.meta.len() <= self.meta.len(),
+            "keys that were written"
+        );
+        debug_assert!(
+            changed.sys.len() <= self.sys.len(),
+            "keys that were written"
+        );
+        debug_assert!(
+            self.has_data || changed.data.is_empty(),
+            "keys that were written"
+        );
+        Ok(changed)
     }
 
     /// The keys of the `sys` tree, in order.

@@ -56,6 +56,7 @@ fn enter(names: &mut ParentMap, key: &[u8], row: &[u8], links_and_dirs: bool) ->
         MetaRow::Link { .. } => true,
     };
     if is_needed || !links_and_dirs {
+        debug_assert!(!name.is_empty(), "a name is not empty");
         let place = || (parent, name.to_vec());
         names.entry(row.ino()).or_insert_with(place);
     }
@@ -118,15 +119,23 @@ impl<'a> SidePaths<'a> {
             if names.len() == DEPTH_MAX {
                 return Ok(None);
             }
+            debug_assert!(!name.is_empty(), "a name is not empty");
             names.push(name);
             at = parent;
         }
+        debug_assert!(names.len() <= DEPTH_MAX, "a path that is spelled out");
+        debug_assert_eq!(
+            names.is_empty(),
+            ino == Ino::ROOT,
+            "the root alone has no name"
+        );
         names.reverse();
         Ok(Some(names.join(&b'/')))
     }
 
     /// Returns the path of a name, by its key.
     pub(super) fn of_key(&self, key: &[u8]) -> FsResult<Option<Vec<u8>>> {
+        debug_assert!(!key.is_empty(), "no row has an empty key");
         let (Some((_, name)), Some(dir)) = (Locator::name_of(key), Locator::ino_of(key)) else {
             return Ok(None);
         };

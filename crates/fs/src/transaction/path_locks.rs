@@ -84,6 +84,11 @@ impl LockQueue {
         );
         for request in &self.requests {
             debug_assert!(request.ticket.0 <= self.last, "tickets are given in order");
+            debug_assert!(!request.lock.paths.is_empty(), "some path is locked");
+            debug_assert!(
+                request.lock.paths.len() <= LOCKED_PATHS_MAX,
+                "paths have a bound"
+            );
             debug_assert!(
                 request.holder.is_none() || request.lock.is_held,
                 "a holder has its locks"
@@ -93,6 +98,11 @@ impl LockQueue {
 
     /// Names of the transactions that the request at a place waits for.
     fn before(&self, at: usize) -> Vec<String> {
+        debug_assert!(at < self.requests.len(), "a request in the queue");
+        debug_assert!(
+            !self.requests[at].lock.is_held,
+            "who has its locks waits for none"
+        );
         let asked = &self.requests[at];
         let own = self.requests.iter();
         let own = own.filter(|one| one.is_held_by(&asked.within));
@@ -123,6 +133,7 @@ fn overlap(one: &[u8], other: &[u8]) -> bool {
         true => (one, other),
         false => (other, one),
     };
+    debug_assert!(short.len() <= long.len(), "the shorter one is above");
     let Some(rest) = long.strip_prefix(short) else {
         return false;
     };
@@ -179,6 +190,13 @@ impl PathLocks {
         }
         queue.last += 1;
         let ticket = LockTicket(queue.last);
+        debug_assert!(
+            queue
+                .requests
+                .last()
+                .is_none_or(|last| last.ticket < ticket),
+            "tickets are given in order"
+        );
         queue.requests.push(LockRequest {
             ticket,
             lock: PathLock {
@@ -212,6 +230,10 @@ impl PathLocks {
         let asked = &mut queue.requests[at].lock;
         asked.is_held = names.is_empty();
         let is_held = asked.is_held;
+        debug_assert!(
+            is_held || !names.is_empty(),
+            "it is held, or waits for others"
+        );
         queue.check();
         match is_held {
             true => Ok(()),
@@ -248,6 +270,7 @@ impl PathLocks {
 
     /// Gives locks that are held to the transaction that has begun.
     pub(super) fn give(&self, ticket: LockTicket, number: Ino) {
+        debug_assert!(number.0 > 0, "0 is no number");
         let mut queue = self.queue.lock();
         let mut requests = queue.requests.iter_mut();
         let found = requests.find(|request| request.ticket == ticket);
@@ -265,6 +288,7 @@ impl PathLocks {
     /// transaction of one that is committed.
     pub(super) fn pass_on(&self, from: Ino, to: Ino, name: &str) {
         debug_assert!(from != to, "another transaction");
+        debug_assert!(to.0 > 0, "0 is no number");
         let mut queue = self.queue.lock();
         let held = queue.requests.iter_mut();
         let held = held.filter(|request| request.holder == Some(from));
@@ -281,6 +305,7 @@ impl PathLocks {
         queue
             .requests
             .retain(|request| request.holder != Some(number));
+        queue.check();
     }
 }
 

@@ -75,11 +75,21 @@ impl<'a> Places<'a> {
             }
             Ok(())
         })?;
+        debug_assert!(
+            all.iter()
+                .all(|(ino, carrier)| *ino == carrier.head.ino && carrier.head.nlink > 0),
+            "inodes with a name"
+        );
         Ok(self.scanned.get_or_init(|| all))
     }
 
     pub(super) fn find(&self, ino: Ino) -> FsResult<Option<&Carrier>> {
-        Ok(self.all()?.get(&ino))
+        let found = self.all()?.get(&ino);
+        debug_assert!(
+            found.is_none_or(|found| found.head.ino == ino),
+            "the row of this inode"
+        );
+        Ok(found)
     }
 
     pub(super) fn has(&self, ino: Ino) -> FsResult<bool> {
@@ -120,6 +130,11 @@ impl<'a> Places<'a> {
             names.push(name.to_vec());
             at = parent;
         }
+        debug_assert_eq!(
+            names.is_empty(),
+            ino == Ino::ROOT,
+            "the root alone has no name"
+        );
         names.reverse();
         Ok(Some(names))
     }

@@ -144,6 +144,7 @@ impl ReadSet {
     pub(super) fn close(&self, added: u64) -> Option<ClosedReads<'_>> {
         let noted = self.noted.lock();
         debug_assert!(added <= noted.added, "the number only grows");
+        debug_assert!(!noted.is_ended, "a set that has ended is not asked for");
         (noted.added == added).then_some(ClosedReads { set: self, noted })
     }
 
@@ -161,10 +162,12 @@ impl ReadSet {
     }
 
     fn note_inode(&self, ino: Ino, what: u8) -> FsResult<()> {
+        debug_assert!(what != 0, "something was read");
         self.note(ino, |reads| reads.note_inode(ino, what))
     }
 
     fn note_row(&self, dir: Ino, hash: u64, what: u8) -> FsResult<()> {
+        debug_assert!(hash > 0, "a name has a hash");
         self.note(dir, |reads| reads.note_name(dir, hash, what))
     }
 

@@ -26,7 +26,7 @@ mod shared;
 mod trial;
 mod winners;
 
-use super::catalog::schema_name;
+use super::catalog::{is_open, schema_name};
 use super::own::{BranchTrees, Own};
 use super::path::NameSource;
 use super::reads::ClosedReads;
@@ -84,6 +84,11 @@ impl Transactions<'_> {
         let _frozen = view.fs.residents.locks.all_write();
         let mut records_end = view.records.gate().close();
         let mut records = BranchRecords::read(self.catalog.engine, view.number, &view.records)?;
+        debug_assert!(is_open(record), "it goes on");
+        debug_assert!(
+            record.outer == view.outer.as_ref().map(|outer| outer.number.0),
+            "the one that it began in"
+        );
         let number = self.catalog.changes.new_ino()?;
         debug_assert!(view.number < number, "a later number");
         self.catalog.make_branches(number, view.outer.as_deref())?;
@@ -106,6 +111,7 @@ impl Transactions<'_> {
             let reads = reads.within(view.outer.as_deref());
             self.table.reads.keep(number, reads);
         }
+        debug_assert!(rebased.first_ino >= record.first_ino, "a later moment");
         let moved = merged.and_then(|reads| {
             self.catalog.renumber(view.number, number, &rebased)?;
             Ok(reads)
@@ -118,6 +124,7 @@ impl Transactions<'_> {
                 return Err(error);
             }
         }
+        debug_assert!(!*records_end, "a transaction ends once");
         *records_end = true;
         let locks = &self.table.locks;
         locks.pass_on(view.number, number, &view.full_name());
@@ -137,6 +144,7 @@ impl Transactions<'_> {
     ) -> FsResult<T> {
         let _frozen = view.fs.residents.locks.all_write();
         let number = self.catalog.changes.new_ino()?;
+        debug_assert!(view.number < number, "a later number");
         self.catalog.make_branches(number, view.outer.as_deref())?;
         let done = self.on_branches(view, number, record, run);
         self.catalog.drop_branches(&[number])?;
@@ -150,10 +158,15 @@ impl Transactions<'_> {
         record: &TransactionRecord,
         run: impl FnOnce(&Trial<'_>) -> FsResult<T>,
     ) -> FsResult<T> {
+        debug_assert_ne!(number, view.number, "the branches are others");
         let store = Store::open(self.catalog.engine, &schema_name(number))?;
         let trees = BranchTrees::of(&view.fs)?.onto(&Tree::ALL.map(|tree| store.tree(tree)));
         let own = Own::read(&trees)?;
         let changed = own.changed(&trees, None)?;
+        debug_assert!(
+            changed.meta.len() <= own.meta.len() && changed.sys.len() <= own.sys.len(),
+            "keys that it has written"
+        );
         let mut plan = Plan::new(&trees, &own, &changed)?;
         plan.check_clones(self.target.standing)?;
         run(&Trial {

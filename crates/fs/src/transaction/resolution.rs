@@ -9,6 +9,7 @@
 //! A serializable transaction of which mainline has changed what it read has no resolutions: it
 //! decided by values that are not true any more, whichever side wins elsewhere.
 
+use super::catalog::is_open;
 use super::conflict::Conflict;
 use super::own::{BranchTrees, Own};
 use super::path::NameSource;
@@ -67,6 +68,10 @@ impl<'a, 'o> Judge<'a, 'o> {
             !plan.has_conflicts(),
             "a conflict has a row"
         );
+        debug_assert!(
+            rows.iter().all(|row| !row.key.is_empty()),
+            "no row has an empty key"
+        );
         let places = Places::new(trees, trees.theirs_tree(Tree::Meta), keys);
         Ok(Self {
             trees,
@@ -94,6 +99,7 @@ impl<'a, 'o> Judge<'a, 'o> {
                 count += 1;
             }
         }
+        debug_assert!(count <= self.rows.len(), "conflicts of these rows");
         Ok((count, hash.finish()))
     }
 
@@ -164,6 +170,10 @@ impl<'a, 'o> Judge<'a, 'o> {
             let other = sides.iter().find(|(of, _)| *of == ino);
             judged.side = other.map(|(_, side)| *side).or(judged.side);
         }
+        debug_assert!(
+            !valid.is_empty() || judged.iter().all(|judged| judged.side.is_none()),
+            "no side wins unasked"
+        );
         Ok(judged)
     }
 }
@@ -187,6 +197,7 @@ pub(super) fn open_rows(rows: &[JudgedRow<'_>]) -> Vec<Conflict> {
     let open = listed(rows).into_iter();
     let open = open.filter(|(_, side)| side.is_none());
     let open: BTreeSet<Conflict> = open.map(|(conflict, _)| conflict).collect();
+    debug_assert!(!rows.is_empty(), "a row is open");
     match open.is_empty() {
         // Rows that follow from others, which were resolved.
         true => rows
@@ -307,6 +318,7 @@ impl Transactions<'_> {
             trial.check(resolutions)?;
             Ok(count)
         })?;
+        debug_assert!(count > 0, "there is a conflict");
         self.store_resolutions(view.number, &record)?;
         Ok(count)
     }
@@ -348,6 +360,8 @@ impl Transactions<'_> {
     }
 
     fn store_resolutions(&self, number: Ino, record: &TransactionRecord) -> FsResult<()> {
+        debug_assert!(is_open(record), "it goes on");
+        debug_assert!(!record.resolutions.is_empty(), "one was made");
         let len: usize = record.resolutions.iter().map(Resolution::len_bytes).sum();
         if len > RESOLUTIONS_BYTES_MAX {
             return Err(FsError::TooBig);

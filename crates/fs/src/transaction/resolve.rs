@@ -32,6 +32,10 @@ impl<'o> Changed<'o> {
         self.sys.extend(&others.sys);
         self.data.extend(&others.data);
         self.xattr.extend(&others.xattr);
+        debug_assert!(
+            self.meta.len() >= others.meta.len() && self.sys.len() >= others.sys.len(),
+            "nothing is taken out"
+        );
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -85,6 +89,7 @@ impl<'o> Plan<'o> {
         ] {
             for row in rows {
                 let is_changed = changed.contains(&row.key[..]);
+                debug_assert!(!row.key.is_empty(), "no row has an empty key");
                 let settled = match is_changed {
                     true => plan.join(tree, row, trees.theirs(tree, &row.key)?)?,
                     false => Settled {
@@ -116,6 +121,10 @@ impl<'o> Plan<'o> {
         row: &'o OwnRow,
         theirs: Option<Bytes>,
     ) -> FsResult<Settled<'o>> {
+        debug_assert!(
+            matches!(tree, Tree::Meta | Tree::Sys),
+            "contents are not joined"
+        );
         let mut settled = Settled {
             row,
             theirs,
@@ -146,6 +155,7 @@ impl<'o> Plan<'o> {
 
     /// Contents and extended attributes: rows that mainline has changed are in conflict.
     fn compare(&mut self, trees: &BranchTrees, tree: Tree, key: &'o [u8]) -> FsResult<()> {
+        debug_assert!(matches!(tree, Tree::Data | Tree::Xattr), "rows are joined");
         if trees.theirs(tree, key)? != trees.base(tree, key)? {
             let kind = match tree {
                 Tree::Xattr => ConflictKind::Xattr,
@@ -159,6 +169,7 @@ impl<'o> Plan<'o> {
     /// Refuses what a transaction did to the directory of a clone, which is empty for it: names in
     /// it, and its removal.
     pub(super) fn check_clones(&mut self, mainline: &Standing) -> FsResult<()> {
+        debug_assert!(self.in_clones.is_empty(), "clones are looked at once");
         let is_clone = |ino: Ino| mainline.views.at(mainline.number, ino).is_some();
         let mut found = Vec::new();
         for settled in &self.meta {
@@ -217,6 +228,7 @@ impl<'o> Plan<'o> {
         let chunks_of = self.inodes_of_chunks();
         let mut found = Vec::new();
         for (index, &(tree, key, kind)) in self.conflicts.iter().enumerate() {
+            debug_assert!(!key.is_empty(), "no row has an empty key");
             let ino = self.ino_of(tree, key, &chunks_of);
             let path_in = |paths: &SidePaths<'_>| match (tree, Locator::name_of(key)) {
                 (Tree::Meta, Some(_)) => paths.of_key(key),
@@ -243,10 +255,12 @@ impl<'o> Plan<'o> {
             self.in_clones.end <= found.len(),
             "those of clones are the last"
         );
+        debug_assert_eq!(found.len(), self.conflicts.len(), "one for each");
         Ok(found)
     }
 
     fn ino_of(&self, tree: Tree, key: &[u8], chunks_of: &ChunkInodes) -> Ino {
+        debug_assert!(!key.is_empty(), "no row has an empty key");
         let of_sys = || match Locator::sys_row(key)? {
             SysRow::Orphan(ino) | SysRow::External(ino) | SysRow::Back(ino) => Some(ino),
             SysRow::Extent(ino, _) => Some(ino),
@@ -272,6 +286,7 @@ impl<'o> Plan<'o> {
     pub(super) fn put_joined(&self, trees: &BranchTrees, batch: &mut Batch<'_>) {
         for (kind, rows) in [(Tree::Meta, &self.meta), (Tree::Sys, &self.sys)] {
             let tree = trees.parent(kind);
+            debug_assert_ne!(tree, trees.own_tree(kind), "the tree that absorbs");
             for settled in rows.iter().filter(|settled| settled.is_joined) {
                 let key = &settled.row.key;
                 match &settled.last {
@@ -287,6 +302,7 @@ impl<'o> Plan<'o> {
 }
 
 fn join_sys(key: &[u8], sides: &Sides<'_>) -> FsResult<Option<Vec<u8>>> {
+    debug_assert!(!key.is_empty(), "no row has an empty key");
     let theirs = || sides.theirs.map(<[u8]>::to_vec);
     let ours = || sides.ours.map(<[u8]>::to_vec);
     Ok(match Locator::sys_row(key) {

@@ -93,6 +93,18 @@ impl<'fs> EntryRemoval<'fs> {
             ino: top,
         }];
         let emptied = self.empty_below(&mut levels);
+        debug_assert!(
+            levels.windows(2).all(|pair| pair[1].parent == pair[0].ino),
+            "each level is in the one before"
+        );
+        debug_assert!(
+            levels.first().is_some_and(|level| level.ino == top),
+            "the tree itself is the first level"
+        );
+        debug_assert!(
+            emptied.is_err() || levels.len() == 1,
+            "those below are gone"
+        );
         for level in levels.iter().skip(1) {
             self.forget(level.ino);
         }
@@ -101,6 +113,8 @@ impl<'fs> EntryRemoval<'fs> {
 
     /// Empties the last directory, those below it first, until only the first is left.
     fn empty_below(&self, levels: &mut Vec<Level>) -> FsResult<()> {
+        debug_assert_eq!(levels.len(), 1, "the tree itself is emptied");
+
         while let Some(level) = levels.last() {
             let dir = level.ino;
             if let Some(below) = self.unlink_some(dir)? {
@@ -115,6 +129,7 @@ impl<'fs> EntryRemoval<'fs> {
                 return Ok(());
             }
             let at = DirName::new(level.parent, &level.name);
+            debug_assert!(levels.len() > 1, "the tree itself is removed last");
             match self.remove_dir(self.unasked, &Caller::ROOT, at) {
                 // A program has put a name into it, or taken it.
                 Err(FsError::NotEmpty) => continue,
@@ -130,6 +145,7 @@ impl<'fs> EntryRemoval<'fs> {
     /// Removes some entries. Returns the first one that is a directory.
     fn unlink_some(&self, dir: Ino) -> FsResult<Option<Level>> {
         for name in self.unasked.names.some_names(dir, SLICE)? {
+            debug_assert!(!name.is_empty(), "a name is not empty");
             let at = DirName::new(dir, &name);
             let removed = self.unasked.unlink(&Caller::ROOT, at);
             match removed {

@@ -51,10 +51,16 @@ impl OpenTransactions {
     }
 
     pub(super) fn find(&self, number: Ino) -> Option<Arc<TransactionView>> {
-        self.views.lock().get(&number).and_then(Weak::upgrade)
+        let view = self.views.lock().get(&number).and_then(Weak::upgrade);
+        debug_assert!(
+            view.as_ref().is_none_or(|view| view.number == number),
+            "the transaction of the number"
+        );
+        view
     }
 
     pub(super) fn enter(&self, view: &Arc<TransactionView>) {
+        debug_assert!(self.may_be_open(), "operations expect one");
         let mut views = self.views.lock();
         views.retain(|_, view| view.strong_count() > 0);
         let before = views.insert(view.number, Arc::downgrade(view));

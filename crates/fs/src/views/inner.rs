@@ -57,6 +57,7 @@ impl SourceView<'_> {
 
 /// Opens a clone that the source has.
 fn open<'s>(source: &CloneSource<'s>, number: u64) -> FsResult<SourceView<'s>> {
+    debug_assert!(number > 0, "mainline is no clone");
     match source.snapshot {
         None => ViewOpener::of(source.fs).open(number).map(SourceView::Live),
         Some(_) => {
@@ -104,6 +105,10 @@ impl CloneSource<'_> {
                 return Err(FsError::TooManyClones(INNER_CLONES_MAX));
             }
         }
+        debug_assert!(
+            found.len() <= INNER_CLONES_MAX,
+            "clones of one step have a bound"
+        );
         debug_assert!(
             found
                 .iter()
@@ -158,6 +163,12 @@ impl<'fs> GraftFinder<'fs> {
         chosen: &BTreeSet<Ino>,
     ) -> FsResult<bool> {
         debug_assert!(
+            chosen
+                .iter()
+                .all(|graft| candidates.iter().any(|info| info.graft == *graft)),
+            "they were chosen of these"
+        );
+        debug_assert!(
             chosen.len() <= candidates.len(),
             "they were chosen of these"
         );
@@ -172,6 +183,10 @@ impl<'fs> GraftFinder<'fs> {
     fn below(&self, top: Ino, clones: &[CloneInfo]) -> FsResult<BTreeSet<Ino>> {
         let grafts: BTreeSet<Ino> = clones.iter().map(|info| info.graft).collect();
         if !self.pass.is_complete() {
+            debug_assert!(
+                grafts.len() <= clones.len(),
+                "a clone lies at one directory"
+            );
             return self.below_by_scan(top, &grafts);
         }
         let mut found = BTreeSet::new();
@@ -202,10 +217,15 @@ impl<'fs> GraftFinder<'fs> {
     /// Returns which of some directories lie below another one, and not below each other, by a scan
     /// of all names below it up to the last of them.
     fn below_by_scan(&self, top: Ino, wanted: &BTreeSet<Ino>) -> FsResult<BTreeSet<Ino>> {
+        debug_assert!(!wanted.is_empty(), "some clone lies in the view");
         let mut found = BTreeSet::new();
         // Damaged rows may form a ring.
         let (mut waiting, mut seen) = (vec![top], BTreeSet::from([top]));
         while let Some(dir) = waiting.pop() {
+            debug_assert!(
+                seen.contains(&dir),
+                "each directory is seen before its names are"
+            );
             let mut rows = self.store.scan(&self.store.keys.dentries(dir))?;
             while let Some((_, row)) = rows.next()? {
                 let MetaRow::Inode(head, _) = MetaRow::decode(row)? else {
@@ -222,6 +242,7 @@ impl<'fs> GraftFinder<'fs> {
                 break;
             }
         }
+        debug_assert!(found.is_subset(wanted), "of those that were asked for");
         Ok(found)
     }
 }

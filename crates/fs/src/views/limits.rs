@@ -39,6 +39,10 @@ pub(crate) struct ViewLimits<'fs> {
 
 impl<'fs> ViewLimits<'fs> {
     pub(crate) fn of(fs: &'fs FileSystem) -> Self {
+        debug_assert!(
+            fs.branch.is_none() || fs.view_number() == 0,
+            "no transaction is of a clone"
+        );
         Self {
             engine: fs.engine().as_ref(),
             header: &fs.header,

@@ -111,6 +111,7 @@ impl<'fs> CloneMaker<'fs> {
             return Err(FsError::NameTooLong);
         }
         let (making, first) = self.views().begin_making(INNER_CLONES_MAX as u64)?;
+        debug_assert!(first > 0, "0 is mainline");
         // Those of a try that ended badly.
         drop_trees(self.engine.as_ref(), |of| of >= first)?;
         let plan = {
@@ -157,6 +158,10 @@ impl<'fs> CloneMaker<'fs> {
     fn branch_trees(&self, source: &CloneSource<'_>, plan: &ClonePlan) -> FsResult<()> {
         let engine = self.engine;
         let parents = self.parents_of(source, plan)?;
+        debug_assert!(
+            parents.len().is_multiple_of(Tree::ALL.len()),
+            "all trees of each"
+        );
         let mut names = Vec::with_capacity(parents.len());
         for number in plan.numbers() {
             let schema = view_schema(number);
@@ -216,6 +221,11 @@ impl<'fs> CloneMaker<'fs> {
         let perm = self.check_branches(source, plan)?;
         let mut records = plan.records(self.home(), self.changes.now(), (source, caller))?;
         debug_assert_eq!(records[0].home, self.home(), "the outermost one lies here");
+        debug_assert_eq!(
+            records.len() as u64,
+            plan.numbers().end - plan.first,
+            "one for each view"
+        );
         let new = NewNode {
             perm: u32::from(perm),
             umask: 0,
@@ -257,6 +267,7 @@ impl<'fs> CloneMaker<'fs> {
             Ok(attr.perm)
         })?;
         for (index, number) in (1..).zip(plan.numbers().skip(1)) {
+            debug_assert!(number > plan.first, "it lies in one that is made with it");
             let home = plan.inner[index - 1].info.number;
             if plan.clones.iter().any(|info| info.home == home) {
                 self.opener.with_unrecorded(number, |view| {
@@ -281,6 +292,7 @@ struct ClonePlan {
 
 impl ClonePlan {
     fn numbers(&self) -> Range<u64> {
+        debug_assert!(self.first > 0, "0 is mainline");
         self.first..self.first + 1 + self.inner.len() as u64
     }
 
@@ -327,6 +339,10 @@ impl ClonePlan {
         let root = source.dir;
         let mut records = vec![record(home, root, root, self.path.clone())];
         for inner in &self.inner {
+            debug_assert!(
+                inner.above < records.len(),
+                "the one that it lies in comes first"
+            );
             let info = &inner.info;
             let of = source.fs.standing.views.record(info.number);
             // It was removed a moment ago.

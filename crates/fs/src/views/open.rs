@@ -73,6 +73,7 @@ impl<'fs> ViewOpener<'fs> {
         let fs = self.open_trees(number)?;
         walk_path(&fs, record.root, &record.path)?;
         debug_assert!(fs.is_read_only(), "the past does not change");
+        debug_assert_eq!(fs.view_number(), number, "the clone that was asked for");
         Ok(fs)
     }
 
@@ -87,6 +88,7 @@ impl<'fs> ViewOpener<'fs> {
             "one with a record may be open"
         );
         let view = self.open_trees(number)?;
+        debug_assert_eq!(view.view_number(), number, "the view that was asked for");
         let done = body(&view);
         view.aside.release(view.engine().as_ref());
         done

@@ -21,7 +21,12 @@ impl FileSystem {
     /// medium.
     #[must_use]
     pub fn clones(&self) -> Vec<CloneInfo> {
-        self.standing.views.live()
+        let clones = self.standing.views.live();
+        debug_assert!(
+            clones.is_sorted_by(|one, next| one.number < next.number),
+            "in the order of their creation"
+        );
+        clones
     }
 
     /// Returns the clone of a number.

@@ -35,6 +35,10 @@ impl<'fs> CloneRemoval<'fs> {
         }
         let found = self.names.names.peek(at)?;
         let found = found.and_then(|ino| standing.clone_at(ino));
+        debug_assert!(
+            found.as_ref().is_none_or(|info| info.number > 0),
+            "mainline is no clone"
+        );
         found.map(|info| self.opener.open(info.number)).transpose()
     }
 
@@ -47,6 +51,11 @@ impl<'fs> CloneRemoval<'fs> {
         view: &LiveView,
         is_empty: bool,
     ) -> FsResult<()> {
+        debug_assert_eq!(
+            view.fs().view_number(),
+            view.info().number,
+            "the file system of the clone"
+        );
         let (fs, info) = (view.fs(), view.info());
         let locks = &fs.residents.locks;
         let (_names, _root) = (locks.dir_write(info.root), locks.inode_write(info.root));

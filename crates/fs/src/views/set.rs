@@ -108,6 +108,7 @@ impl Records {
 
     /// The view, and all that lie in it.
     fn with_inner(&self, number: u64) -> Vec<u64> {
+        debug_assert!(self.by_number.contains_key(&number), "a view with a record");
         let mut found = vec![number];
         let mut at = 0;
         while let Some(&home) = found.get(at) {
@@ -147,6 +148,10 @@ impl ViewSet {
     }
 
     fn of(store: Option<Store>, records: Records) -> Self {
+        debug_assert!(
+            records.by_graft.len() <= records.by_number.len(),
+            "each lies at one directory"
+        );
         let removed = |record: &&ViewRecord| record.state == ViewState::Removed;
         let has_removed = records.by_number.values().any(|record| removed(&record));
         Self {
@@ -188,12 +193,14 @@ impl ViewSet {
             return Err(FsError::Unsupported);
         }
         debug_assert!(self.store.is_some(), "views of a snapshot do not change");
+        debug_assert!(number + count_max <= VIEW_NUMBER_MAX, "a number for each");
         Ok((making, number))
     }
 
     /// Stages records of views with numbers from `first` on in a batch of any file system of the
     /// engine, and notes them before the commit: no lookup finds their grafts before.
     pub(super) fn stage_made(&self, batch: &mut RowBatch<'_>, first: u64, made: Vec<ViewRecord>) {
+        debug_assert!(first > 0, "0 is mainline");
         debug_assert!(!made.is_empty(), "a view is made");
         debug_assert!(
             made.iter().all(|record| record.state == ViewState::Live),
@@ -208,6 +215,7 @@ impl ViewSet {
             batch.put_in(sys, &store.keys.view(number), &record.encode());
         }
         let next = first + made.len() as u64;
+        debug_assert!(next <= VIEW_NUMBER_MAX, "a reader takes no other number");
         batch.put_in(sys, &store.keys.next_view(), &encode_number(next));
         let mut records = self.records.lock();
         debug_assert_eq!(records.next, first, "numbers are given out in order");
@@ -222,6 +230,8 @@ impl ViewSet {
 
     /// Takes back what was noted, after a commit that failed.
     pub(super) fn unmake(&self, numbers: Range<u64>) {
+        debug_assert!(numbers.start < numbers.end, "a view was made");
+        debug_assert!(numbers.start > 0, "0 is mainline");
         let mut records = self.records.lock();
         debug_assert!(numbers.end <= records.next, "they were given out");
         for number in numbers {
@@ -245,6 +255,11 @@ impl ViewSet {
         let records = self.records.lock();
         let numbers = records.with_inner(number);
         for number in &numbers {
+            debug_assert_eq!(
+                records.by_number[number].state,
+                ViewState::Live,
+                "it is in use up to now"
+            );
             let record = ViewRecord {
                 state: ViewState::Removed,
                 ..records.by_number[number].clone()
@@ -268,6 +283,7 @@ impl ViewSet {
             record.state = ViewState::Removed;
             let at = (record.home, record.graft);
             records.by_graft.remove(&at);
+            debug_assert!(*number > 0, "mainline stays");
         }
         records.check();
         self.live_count
@@ -307,6 +323,7 @@ impl ViewSet {
 
     fn drop_all(&self, engine: &dyn Engine, store: &Store, numbers: &[u64]) -> FsResult<usize> {
         for number in numbers {
+            debug_assert!(*number > 0, "mainline stays");
             debug_assert!(self.record(*number).is_none(), "it is not in use");
             drop_trees(engine, |of| of == *number)?;
             let mut batch = store.batch();
@@ -413,6 +430,7 @@ impl ViewSet {
 
 /// Deletes the policies of directories in a view.
 fn delete_policies(store: &Store, number: u64, batch: &mut RowBatch<'_>) -> FsResult<()> {
+    debug_assert!(number > 0, "policies of mainline stay");
     let mut scan = store.scan(&store.keys.policies_in(number))?;
     while let Some((key, _)) = scan.next()? {
         if let Some(SysRow::Policy(view, dir)) = Locator::sys_row(key) {
@@ -435,5 +453,6 @@ pub(super) fn drop_trees(engine: &dyn Engine, wanted: impl Fn(u64) -> bool) -> F
     if trees.is_empty() {
         return Ok(());
     }
+    debug_assert!(trees.len() <= all.len(), "trees of the store");
     Ok(engine.drop_trees(&trees)?)
 }

@@ -1,11 +1,14 @@
 //! Rows that no program of ours has written, under right checksums.
 
 use crate::common::*;
+use std::sync::Arc;
 use stitch_base::{Ino, TreeId};
 use stitch_format::fs_inode::{FileKind, encode_link};
 use stitch_format::fs_key::{self, NAME_HASH_MAX};
 use stitch_format::fs_sys::encode_number;
-use stitch_fs::{FileSystem, FsError, Taken};
+use stitch_format::fs_view::ViewRecord;
+use stitch_fs::fsck::{self, Issue};
+use stitch_fs::{CloneSource, FileSystem, FsError, Taken};
 use stitch_kv::{Batch, CommitOptions, Engine};
 
 /// Entries that a walk may be given before it is taken for one without end.
@@ -120,4 +123,32 @@ fn an_own_row_of_another_number_is_an_error() {
     let found = setup.fs.lookup(at(ROOT, "f"));
     assert!(matches!(found, Err(FsError::Corrupt(_))), "{found:?}");
     assert_eq!(setup.fs.lookup(at(ROOT, "g")).unwrap().ino, numbers[1]);
+}
+
+#[test]
+fn a_check_finds_a_clone_that_lies_in_itself() {
+    let setup = setup();
+    let dir = setup.dir(ROOT, "d").ino;
+    let graft = setup.dir(dir, "graft").ino;
+    let (fs, snapshot) = (&setup.fs, None);
+    let source = CloneSource { fs, dir, snapshot };
+    let made = fs.make_clone(&SUPER, &source, at(ROOT, "c"));
+    let number = made.expect("makes a clone").number;
+    let key = fs_key::view(number);
+    let row = setup.engine.get(tree_of(&setup, "sys"), &key, None);
+    let row = row.expect("the model reads").expect("there is a record");
+    let record = ViewRecord {
+        home: number,
+        graft,
+        ..ViewRecord::decode(&row).expect("it was written")
+    };
+    put(&setup, "sys", &key, &record.encode());
+    let mut issues = setup.issues();
+    assert_eq!(issues, [Issue::CloneAdrift { number }]);
+    let engine: Arc<dyn Engine> = setup.engine.clone();
+    for _ in 0..4 {
+        fsck::repair(&engine, &issues).expect("the model commits");
+        issues = setup.issues();
+    }
+    assert_eq!(issues, []);
 }

@@ -20,6 +20,10 @@ fn is_of_back_rows(first: &[u8], end: &[u8]) -> bool {
 
 /// Returns the text about data that is lost: which, and the remedy.
 pub(super) fn lost_text(tree: &str, first: &[u8], end: &[u8], owners: usize) -> String {
+    debug_assert!(
+        matches!(tree, "meta" | "data" | "xattr" | "sys"),
+        "a tree of a file system"
+    );
     let these = |one: &str, many: &str| match owners {
         1 => one.to_owned(),
         count => format!("{count} {many}"),

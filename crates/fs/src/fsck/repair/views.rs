@@ -3,10 +3,12 @@
 use super::Repair;
 use crate::FsResult;
 use crate::fsck::{Issue, views};
+use stitch_base::Ino;
 
 impl Repair<'_> {
     pub(super) fn delete_policy(&mut self, issue: &Issue) {
         let row = views::policy_row(self.trees, issue);
+        debug_assert_eq!(row.tree().name(), "sys", "where policies are");
         self.changes.delete(self.trees.sys, &row);
     }
 
@@ -32,16 +34,19 @@ impl Repair<'_> {
         let graft = self.new_number()?;
         // `lost+found` may need one, too.
         self.commit()?;
+        debug_assert!(self.changes.is_empty(), "the number is taken for good");
         let name = self.lost_name(graft)?;
         self.put_directory(&name, graft, 0o700);
         record.home = 0;
         record.graft = graft;
+        debug_assert_ne!(record.graft, Ino::ROOT, "it lies at a directory of its own");
         self.changes.put(sys, &keys.view(number), &record.encode());
         Ok(())
     }
 
     /// Ends a rollback that cannot be finished.
     pub(super) fn end_rollback(&mut self) -> FsResult<()> {
+        debug_assert!(self.changes.is_empty(), "both changes are one batch");
         let trees = self.trees;
         self.mark_header(|header| header.rolls_back = false)?;
         self.changes.delete(trees.sys, &trees.keys.rollback());

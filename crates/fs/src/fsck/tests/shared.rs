@@ -102,9 +102,7 @@ fn a_file_without_a_row_gets_one() {
             _ => false,
         };
         sample.expect(is_it);
-        let key = fs_key::shared(Ino(ino));
-        let found = sample.trees.schema.now().get(sample.trees.sys, &key);
-        let found = SharedRow::decode(&found.unwrap().expect("it was put")).unwrap();
+        let found = found_row(&sample, Ino(ino));
         let extent = 0..2;
         assert_eq!(
             (found.contents, found.extents),
@@ -116,6 +114,39 @@ fn a_file_without_a_row_gets_one() {
             "number 3 is that of the contents"
         );
     }
+}
+
+/// Returns the row that says which contents a file shares.
+fn found_row(sample: &Sample, ino: Ino) -> SharedRow {
+    let key = fs_key::shared(ino);
+    let found = sample.trees.schema.now().get(sample.trees.sys, &key);
+    SharedRow::decode(&found.unwrap().expect("it was put")).unwrap()
+}
+
+/// The row got the number of the contents for own chunks as well, which no reader takes.
+#[test]
+fn a_file_whose_number_the_contents_have_gets_another_one_for_its_own_chunks() {
+    let (number, ino) = (Ino(3), Ino(3));
+    let sample = with_shared();
+    delete_sys(&sample, &fs_key::shared(ino));
+    delete_sys(&sample, &fs_key::contents(number));
+    sample.expect(|issue| matches!(issue, Issue::NoSharedRow { ino: Ino(3), .. }));
+    let found = found_row(&sample, ino);
+    assert_eq!((found.contents, found.own != ino), (Some(number), true));
+}
+
+/// The damaged row of a user hid the contents that the file has.
+#[test]
+fn a_file_uses_contents_that_have_a_row_before_others() {
+    let (number, ino) = (Ino(6), Ino(6));
+    let sample = with_shared();
+    delete_sys(&sample, &fs_key::shared(ino));
+    sample.edit(|trees, changes| {
+        changes.put(trees.sys, &fs_key::contents_user(number, ino), b"");
+    });
+    sample.expect(|issue| *issue == Issue::FalseUser { number, ino });
+    let found = found_row(&sample, ino);
+    assert_eq!((found.own, found.contents), (ino, Some(Ino(3))));
 }
 
 #[test]

@@ -47,6 +47,7 @@ impl Own {
 
     /// Reports whether keys of contents are of inodes without a row of this branch.
     fn is_apart(&self, keys: &[Vec<u8>]) -> FsResult<bool> {
+        debug_assert!(!keys.is_empty(), "mainline has written contents");
         let inodes = self.inodes()?;
         let number = |key: &Vec<u8>| Locator::ino_of(key);
         Ok(keys
@@ -62,6 +63,10 @@ impl Own {
                 inodes.extend(about(side.as_deref())?);
             }
         }
+        debug_assert!(
+            inodes.len() <= 2 * self.meta.len(),
+            "a row is about an inode on each side"
+        );
         Ok(inodes.into_iter().collect())
     }
 

@@ -105,6 +105,7 @@ impl BranchTrees {
         debug_assert!(first <= last, "one scan meets all of them");
         let known = values.len();
         let mut keys = page.iter().peekable();
+        debug_assert!(page.len() <= KEYS_PER_SCAN, "a page is bounded");
         let mut rows = 0;
         while rows <= ROWS_BESIDE + ROWS_PER_KEY * (page.len() - keys.len()) {
             let Some((key, value)) = scan.next()? else {
@@ -196,6 +197,7 @@ impl BranchTrees {
         written.append(&mut others);
         written.sort_unstable();
         written.dedup();
+        debug_assert!(written.len() <= 2 * KEYS_PER_LIST, "two lists");
         Ok((written, is_all))
     }
 
@@ -213,6 +215,10 @@ impl BranchTrees {
             guards.key(branch.parent, key);
         }
         for found in self.engine.changed_keys(&guards, keys.len())? {
+            debug_assert_eq!(
+                found.tree, branch.parent,
+                "keys of the tree that was asked for"
+            );
             let place = keys.binary_search_by(|key| (*key).cmp(&found.key));
             changed.insert(keys[place.expect("the key is guarded")]);
         }

@@ -55,6 +55,11 @@ impl KeptReads {
         outer: Option<&TransactionView>,
     ) -> FsResult<Option<Arc<ReadSet>>> {
         debug_assert!(is_open(record), "one that was committed reads nothing");
+        debug_assert_eq!(
+            record.outer.is_some(),
+            outer.is_some(),
+            "the one that it began in"
+        );
         if record.isolation != TransactionIsolation::Serializable {
             return Ok(None);
         }
@@ -90,6 +95,10 @@ impl KeptReads {
             let Some(reads) = reads.filter(|_| record.life == TransactionLife::Named) else {
                 continue;
             };
+            debug_assert!(
+                record.isolation == TransactionIsolation::Serializable,
+                "others have no set"
+            );
             match catalog.write_rows(number, &record, &reads) {
                 Err(FsError::NoSpace) => tracing::warn!(
                     name = record.name,
@@ -146,12 +155,14 @@ impl Catalog<'_> {
             has_reads: false,
             ..record.clone()
         };
+        debug_assert!(is_open(&record), "one that was committed reads nothing");
         batch.put(&self.store.keys.transaction(number), &record.encode());
         self.store.commit(&batch, SpaceClass::Reserve)?;
         Ok(self.engine.sync()?)
     }
 
     fn write_rows(&self, number: Ino, record: &TransactionRecord, reads: &ReadSet) -> FsResult<()> {
+        debug_assert!(is_open(record), "one that was committed reads nothing");
         let (entries, keys) = (reads.entries(), self.store.keys);
         let rows: Vec<Vec<u8>> = entries
             .chunks(ENTRIES_PER_ROW)
@@ -166,6 +177,7 @@ impl Catalog<'_> {
             }
             self.store.commit(&batch, SpaceClass::Normal)?;
         }
+        debug_assert_eq!(part, rows.len() as u64, "each row is put");
         let record = TransactionRecord {
             has_reads: true,
             ..record.clone()

@@ -29,12 +29,22 @@ pub(in crate::transaction) struct SomeReads {
     bytes: usize,
 }
 
+impl SomeReads {
+    /// Reports whether the bytes are those of the keys and ranges, which have a bound.
+    fn holds(&self) -> bool {
+        let least = (self.keys.len() + self.ranges.len()) * KEY_BYTES;
+        self.bytes >= least
+    }
+}
+
 impl TreeReads {
     /// Adds guards on all of it in a tree.
     pub(in crate::transaction) fn guard(&self, tree: TreeId, guards: &mut Guards) {
         let Self::Some(some) = self else {
             return guards.range(tree, KeyRange::all());
         };
+        debug_assert!(some.holds());
+        debug_assert!(some.bytes <= KEYS_BYTES_MAX, "more is the whole tree");
         some.keys.iter().for_each(|key| guards.key(tree, key));
         for (start, end) in &some.ranges {
             let end = end.as_deref();
@@ -48,6 +58,7 @@ impl TreeReads {
             return;
         };
         some.bytes += add(some);
+        debug_assert!(some.holds());
         if some.bytes > KEYS_BYTES_MAX {
             *self = Self::Whole;
         }

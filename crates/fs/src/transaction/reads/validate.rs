@@ -67,6 +67,10 @@ impl ReadRange {
     }
 
     fn keys_from<'a>(&'a self, start: &'a [u8]) -> KeyRange<'a> {
+        debug_assert!(
+            *start <= self.end[..],
+            "a range does not end before it starts"
+        );
         KeyRange::new(start, &self.end)
     }
 }
@@ -135,6 +139,10 @@ impl<'t> Validation<'t> {
         self.add_conflicts(names, since, conflicts)?;
         let mut changed = records.changed_reads(&self.records, since, rules)?;
         changed.retain(|read| !conflicts.iter().any(|known| known.record == read.record));
+        debug_assert!(
+            changed.iter().all(|read| read.record.is_some()),
+            "reads of files are added before"
+        );
         conflicts.extend(changed);
         Ok(())
     }
@@ -161,6 +169,10 @@ impl<'t> Validation<'t> {
             };
             let path = path.unwrap_or_default();
             if !known.contains(&path) {
+                debug_assert!(
+                    matches!(read.kind, ConflictKind::Read(_)),
+                    "something that was read"
+                );
                 let (kind, ino) = (read.kind, read.ino);
                 added.insert(Conflict {
                     path,
@@ -185,11 +197,13 @@ impl<'t> Validation<'t> {
         since: Option<&Snapshot>,
         found: &mut BTreeSet<ChangedRead>,
     ) -> FsResult<()> {
+        debug_assert!(read.start < read.end, "something was read");
         let tree = read.tree;
         let mut from = read.start.clone();
         while from < read.end {
             let (keys, is_all) = self.trees.changed_in(tree, read.keys_from(&from), since)?;
             for key in &keys {
+                debug_assert!(*key >= from && *key < read.end, "keys of the range");
                 match (tree, self.is_unknown) {
                     (Tree::Meta, false) => self.look_at_row(read, key, since, found)?,
                     _ => found.extend(written(tree, key, self.is_unknown)),
@@ -216,6 +230,7 @@ impl<'t> Validation<'t> {
         since: Option<&Snapshot>,
         found: &mut BTreeSet<ChangedRead>,
     ) -> FsResult<()> {
+        debug_assert_eq!(read.tree, Tree::Meta, "contents have no rows of inodes");
         found.extend(self.judge(read, key)?);
         // One change is enough to refuse: the others are for the report.
         let is_gone = found.is_empty() && self.trees.theirs(Tree::Meta, key)?.is_none();
@@ -234,6 +249,10 @@ impl<'t> Validation<'t> {
         found: &mut BTreeSet<ChangedRead>,
     ) -> FsResult<()> {
         let rest = read.keys_from(gone);
+        debug_assert!(
+            gone >= &read.start[..] && gone < &read.end[..],
+            "a key of the range"
+        );
         let mut base = self.trees.scan_base(Tree::Meta, rest)?;
         while let Some((key, _)) = base.next()? {
             let changed = self.trees.changed(Tree::Meta, [key].into_iter(), since)?;
@@ -250,6 +269,11 @@ impl<'t> Validation<'t> {
 
     /// Decides whether a row of the meta tree that was written is changed.
     fn judge(&self, read: &ReadRange, key: &[u8]) -> FsResult<Option<ChangedRead>> {
+        debug_assert_eq!(read.tree, Tree::Meta, "contents are compared by their keys");
+        debug_assert!(
+            key >= &read.start[..] && key < &read.end[..],
+            "a key of the range"
+        );
         let base = self.trees.base(Tree::Meta, key)?;
         let theirs = self.trees.theirs(Tree::Meta, key)?;
         if base == theirs {
@@ -322,6 +346,7 @@ fn written(tree: Tree, key: &[u8], is_unknown: bool) -> Option<ChangedRead> {
 }
 
 fn ranges_of(keys: &Locator, entry: &ReadEntry) -> Vec<ReadRange> {
+    debug_assert!(entry.what != 0, "something was read");
     let what = entry.what;
     if entry.hash != 0 {
         let range = keys.dentries_at(Place {
@@ -338,6 +363,7 @@ fn ranges_of(keys: &Locator, entry: &ReadEntry) -> Vec<ReadRange> {
         _ if what & meta != 0 => what | meta,
         _ => what,
     };
+    debug_assert!(first < end, "some inodes");
     let parts = [
         (Tree::Meta, meta),
         (Tree::Data, read_of::CONTENTS),

@@ -6,6 +6,7 @@
 use super::super::own::BranchTrees;
 use super::super::places::{Places, carried};
 use crate::locator::{Locator, SysRow, Tree};
+use crate::rows::is_readable;
 use crate::{FsError, FsResult};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -55,11 +56,13 @@ impl<'a> MergedRows<'a> {
     }
 
     fn before(&self, tree: Tree, key: &[u8]) -> FsResult<Option<Bytes>> {
+        debug_assert!(!key.is_empty(), "no row has an empty key");
         self.trees.theirs(tree, key)
     }
 
     /// Deletes a row, if there is one.
     pub(super) fn delete_existing(&mut self, tree: Tree, key: &[u8]) -> FsResult<()> {
+        debug_assert!(!key.is_empty(), "no row has an empty key");
         debug_assert!(
             matches!(tree, Tree::Meta | Tree::Sys),
             "others are put by their keys"
@@ -81,6 +84,13 @@ impl<'a> MergedRows<'a> {
         if keeps_back_rows {
             self.settle_back_rows()?;
         }
+        debug_assert!(
+            self.data
+                .iter()
+                .chain(&self.xattr)
+                .all(|key| key.len() >= 8),
+            "keys begin with an inode"
+        );
         Ok(())
     }
 
@@ -170,6 +180,10 @@ impl<'a> MergedRows<'a> {
                 places.insert(head.ino, place);
             }
         }
+        debug_assert!(
+            places.keys().all(|ino| inodes.contains(ino)),
+            "a place is that of an inode in a row"
+        );
         for ino in inodes {
             let key = self.keys.back(ino);
             let row = places.get(&ino).map(|place| place.encode());
@@ -193,8 +207,10 @@ impl<'a> MergedRows<'a> {
             space: SpaceClass::Normal,
         };
         let mut batch = Batch::new();
+        debug_assert!(limit > 0, "a batch has room");
         for tree in Tree::ALL {
             let to = self.trees.theirs_tree(tree);
+            debug_assert_ne!(to, self.trees.own_tree(tree), "the new branches are others");
             let (rows, keys) = match tree {
                 Tree::Meta => (Some(&self.meta), None),
                 Tree::Sys => (Some(&self.sys), None),
@@ -208,7 +224,13 @@ impl<'a> MergedRows<'a> {
             for row in rows.chain(keys) {
                 let (key, row) = row?;
                 match row {
-                    Some(row) => batch.put(to, key, &row),
+                    Some(row) => {
+                        debug_assert!(
+                            tree != Tree::Meta || is_readable(tree, key, &row),
+                            "what is put is read again"
+                        );
+                        batch.put(to, key, &row);
+                    }
                     None => batch.delete(to, key),
                 }
                 if batch.len_bytes() >= limit {

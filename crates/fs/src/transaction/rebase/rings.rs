@@ -33,6 +33,10 @@ pub(super) fn moved_into_rings(
     rows: &MergedRows<'_>,
     winners: &Winners,
 ) -> FsResult<BTreeSet<Ino>> {
+    debug_assert!(
+        winners.gone.is_subset(&winners.ours),
+        "what is gone is gone in the transaction"
+    );
     if winners.theirs.is_empty() && winners.ours.is_empty() {
         // Moves of a transaction touch the directories above.
         return Ok(BTreeSet::new());
@@ -68,6 +72,10 @@ pub(super) fn touch_above(
     rows: &mut MergedRows<'_>,
     winners: &Winners,
 ) -> FsResult<()> {
+    debug_assert!(
+        winners.gone.is_subset(&winners.ours),
+        "what is gone is gone in the transaction"
+    );
     for ino in winners.ours.difference(&winners.gone) {
         let Some(place) = sides.place_in_ours(*ino)? else {
             continue;
@@ -102,6 +110,7 @@ fn walk_up(
     let (mut at, mut passed) = (dir, BTreeSet::new());
     while at != Ino::ROOT {
         if !passed.insert(at) {
+            debug_assert!(!passed.contains(&Ino::ROOT), "the root is in no directory");
             return Ok(Top::Ring(passed));
         }
         at = match parents.get(&at) {
@@ -135,6 +144,11 @@ fn moved_in(
             moved.insert(head.ino);
         }
     }
+    debug_assert!(moved.is_subset(ring), "directories of the ring");
+    debug_assert!(
+        moved.is_disjoint(&winners.ours) && moved.is_disjoint(&winners.theirs),
+        "no side was chosen of them"
+    );
     match moved.is_empty() {
         true => Err(IN_EACH_OTHER),
         false => Ok(moved),

@@ -27,6 +27,7 @@ impl Trial<'_> {
         let theirs = decode(trees.theirs(Tree::Sys, &key)?.as_ref());
         let row = decode(ours.as_ref());
         let own = row.as_ref().map_or(ino, |row| row.own);
+        debug_assert!(own.0 > 0, "own chunks have a number");
         let contents = keys.contents(own);
         let is_shared = trees.theirs(Tree::Sys, &contents)?.is_some();
         if is_shared && trees.ours(Tree::Sys, &contents)?.is_none() {

@@ -56,6 +56,7 @@ impl<'a> Trial<'a> {
         records: &mut BranchRecords,
         reads: Option<&'r ReadSet>,
     ) -> FsResult<Option<ClosedReads<'r>>> {
+        debug_assert_ne!(self.number, self.view.number, "the branches are others");
         let resolutions = &self.record.resolutions;
         let rows = self.judge()?.judge(resolutions)?;
         let rules = self.rules;
@@ -79,6 +80,8 @@ impl<'a> Trial<'a> {
                 }
             }
         };
+        debug_assert!(open.is_empty(), "no conflict is open");
+        debug_assert_eq!(closed.is_some(), reads.is_some(), "what was read is closed");
         self.merged(&rows, |rows| rows.write())?;
         records.merge(&judged, rules)?;
         Ok(closed)
@@ -105,6 +108,7 @@ impl<'a> Trial<'a> {
 
     /// Refuses resolutions that cannot be taken. Conflicts that are open do not matter.
     pub(in crate::transaction) fn check(&self, resolutions: &[Resolution]) -> FsResult<()> {
+        debug_assert!(!resolutions.is_empty(), "one was made");
         let rows = self.judge()?.judge(resolutions)?;
         self.merged(&rows, |_| Ok(()))
     }
@@ -128,6 +132,10 @@ impl<'a> Trial<'a> {
             winners.choose(&sides, row, *side)?;
         }
         winners.complete(&sides)?;
+        debug_assert!(
+            winners.ours.is_disjoint(&winners.theirs),
+            "an inode is of one side"
+        );
         if !rows.is_empty() {
             self.plan
                 .check_contents(self.trees, self.store.keys, &winners.theirs)?;
@@ -153,6 +161,10 @@ impl<'a> Trial<'a> {
 
     /// Removes, in the new branches, what makes room for the transaction's side.
     fn clear(&self, sides: &RebaseSides<'_>, winners: &Winners) -> FsResult<()> {
+        debug_assert!(
+            winners.gone.is_subset(&winners.ours),
+            "what is gone is gone in the transaction"
+        );
         let mut removed: BTreeMap<Vec<u8>, Ino> = winners.cleared.clone();
         for ino in &winners.gone {
             if let Some(place) = sides.theirs.find(*ino)? {
@@ -168,6 +180,10 @@ impl<'a> Trial<'a> {
         };
         let fs = self.opener.open(self.number, rules, None)?;
         let tops = removed.values().copied().collect();
+        debug_assert!(
+            removed.keys().all(|key| !key.is_empty()),
+            "no row has an empty key"
+        );
         for ino in winners.ours.difference(&winners.gone) {
             if sides.theirs.is_below(*ino, &tops)? {
                 move_out(&fs, sides, *ino)?;
@@ -191,6 +207,14 @@ impl<'a> Trial<'a> {
         winners: &Winners,
         made: &'s BTreeSet<Ino>,
     ) -> FsResult<MergedRows<'s>> {
+        debug_assert!(
+            winners.gone.is_subset(&winners.ours),
+            "what is gone is gone in the transaction"
+        );
+        debug_assert!(
+            winners.ours.is_disjoint(&winners.theirs),
+            "an inode is of one side"
+        );
         let mut rows = MergedRows::new(self.trees, self.store.keys, made);
         let is_left = |ino: Ino| !winners.theirs.contains(&ino) && !winners.gone.contains(&ino);
         debug_assert_eq!(self.plan.meta.len(), sides.names.len(), "in one order");
@@ -227,6 +251,10 @@ impl<'a> Trial<'a> {
         rows.data
             .extend(data.filter(is_left_chunk).map(<[u8]>::to_vec));
         rows.xattr.extend(xattr.filter(left).map(<[u8]>::to_vec));
+        debug_assert!(
+            rows.meta.len() <= self.plan.meta.len() && rows.sys.len() <= self.plan.sys.len(),
+            "rows that it has written"
+        );
         for ino in winners.ours.difference(&winners.gone) {
             self.take_ours(sides, *ino, &mut rows)?;
         }
@@ -281,6 +309,11 @@ impl<'a> Trial<'a> {
             })?;
         }
         let mut different = BTreeSet::new();
+        debug_assert!(
+            keys.iter()
+                .all(|key| range.start() <= &key[..] && &key[..] < range.end()),
+            "keys of the range"
+        );
         for key in keys {
             if all || self.trees.ours(tree, &key)? != self.trees.theirs(tree, &key)? {
                 different.insert(key);
@@ -292,6 +325,7 @@ impl<'a> Trial<'a> {
 
 /// Takes an inode out of a tree that is removed, for it to be placed later.
 fn move_out(fs: &FileSystem, sides: &RebaseSides<'_>, ino: Ino) -> FsResult<()> {
+    debug_assert_ne!(ino, Ino::ROOT, "the root stays where it is");
     let Some(place) = sides.theirs.find(ino)? else {
         return Ok(());
     };
@@ -330,6 +364,7 @@ fn look_up<'k>(
 
 /// Removes what a key of a name leads to.
 fn remove(fs: &FileSystem, sides: &RebaseSides<'_>, key: &[u8], ino: Ino) -> FsResult<()> {
+    debug_assert_ne!(ino, Ino::ROOT, "the root stays where it is");
     let Some(at) = look_up(fs, sides, key)? else {
         return Ok(());
     };

@@ -65,6 +65,7 @@ impl<'a> RebaseSides<'a> {
                 ours_head: carried(ours)?,
             });
         }
+        debug_assert_eq!(names.len(), own.meta.len(), "one for each row");
         Ok(Self {
             trees,
             keys,
@@ -83,6 +84,7 @@ impl<'a> RebaseSides<'a> {
                 made.remove(&base);
             }
         }
+        debug_assert!(!made.contains(&Ino::ROOT), "the root was there");
         made
     }
 
@@ -114,6 +116,7 @@ impl<'a> RebaseSides<'a> {
                 moved.push(head.ino);
             }
         }
+        debug_assert!(!moved.contains(&dir), "others than the directory");
         Ok(moved)
     }
 
@@ -153,12 +156,14 @@ impl Winners {
         side: Side,
     ) -> FsResult<()> {
         let mut inos = BTreeSet::new();
+        debug_assert!(!row.key.is_empty(), "no row has an empty key");
         match sides.names.iter().find(|name| name.key == row.key) {
             Some(name) if row.tree == Tree::Meta => inos.extend(name.inos()),
             _ => {
                 inos.insert(row.conflict.ino);
             }
         }
+        debug_assert!(!inos.is_empty(), "a row is about an inode");
         match side {
             Side::Theirs => {
                 self.theirs.extend(&inos);
@@ -175,6 +180,10 @@ impl Winners {
                 self.ours.extend(inos);
             }
         }
+        debug_assert!(
+            self.whole.is_subset(&self.theirs),
+            "what comes back is mainline's"
+        );
         Ok(())
     }
 
@@ -225,6 +234,10 @@ impl Winners {
                 }
             }
         }
+        debug_assert!(
+            self.whole.is_subset(&self.theirs),
+            "what comes back is mainline's"
+        );
         Ok(())
     }
 
@@ -255,6 +268,11 @@ impl Winners {
                 waiting.extend(children.into_iter().filter(|child| is_new(child)));
             }
         }
+        debug_assert!(self.ours.is_subset(&passed), "each was looked at");
+        debug_assert!(
+            self.gone.is_subset(&self.ours),
+            "what is gone is gone in the transaction"
+        );
         Ok(())
     }
 }

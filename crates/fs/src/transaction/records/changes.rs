@@ -83,6 +83,12 @@ impl BranchRecords {
                 });
             }
         }
+        debug_assert!(
+            trees
+                .iter()
+                .all(|tree| tree.own != tree.tree && tree.own != tree.parent),
+            "a branch is another tree"
+        );
         Ok(Self {
             engine: Arc::clone(engine),
             trees,
@@ -146,6 +152,10 @@ impl BranchRecords {
         rules: &dyn RecordRules,
     ) -> FsResult<RecordPlan> {
         let mut plan = RecordPlan::default();
+        debug_assert!(
+            changed.iter().all(|(index, _)| *index < self.trees.len()),
+            "keys of these trees"
+        );
         for (index, tree) in self.written() {
             if !tree.is_parent_alive {
                 let keys = tree.keys.iter();
@@ -156,6 +166,7 @@ impl BranchRecords {
                 if rules.is_joined(&tree.name, key) {
                     let sides = self.sides(tree, key)?;
                     let joined = rules.join(&tree.name, key, &sides)?;
+                    debug_assert_ne!(tree.parent, tree.own, "the tree that absorbs");
                     plan.joined.push((tree.parent, key.clone(), joined));
                 }
             }
@@ -167,6 +178,7 @@ impl BranchRecords {
     }
 
     fn sides(&self, tree: &BranchRecord, key: &[u8]) -> FsResult<RecordSides> {
+        debug_assert_ne!(tree.own, tree.parent, "a branch is another tree");
         Ok(RecordSides {
             base: self.engine.get(tree.parent, key, Some(&tree.moment))?,
             ours: self.engine.get(tree.own, key, None)?,
@@ -188,6 +200,7 @@ impl BranchRecords {
                 guards.range(tree.parent, KeyRange::all());
                 continue;
             }
+            debug_assert!(tree.keys.is_sorted(), "they are in order");
             tree.keys
                 .iter()
                 .for_each(|key| guards.key(tree.parent, key));
@@ -228,6 +241,7 @@ impl RecordPlan {
     /// Puts the joined records, after what is absorbed.
     pub(in super::super) fn put_joined(&self, batch: &mut Batch<'_>) {
         for (tree, key, value) in &self.joined {
+            debug_assert!(!key.is_empty(), "no row has an empty key");
             match value {
                 Some(value) => batch.put(*tree, key, value),
                 None => batch.delete(*tree, key),
@@ -241,6 +255,13 @@ fn keys_of(engine: &dyn Engine, branch: TreeId) -> FsResult<Vec<Vec<u8>>> {
     loop {
         let page = engine.branch_keys(branch, keys.last().map(Vec::as_slice), PAGE)?;
         let is_last = page.len() < PAGE;
+        debug_assert!(page.len() <= PAGE, "no more than was asked for");
+        debug_assert!(
+            page.first()
+                .zip(keys.last())
+                .is_none_or(|(first, last)| first > last),
+            "each list goes on"
+        );
         keys.extend(page);
         if is_last {
             debug_assert!(keys.is_sorted(), "they come in order");

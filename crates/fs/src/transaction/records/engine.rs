@@ -93,7 +93,9 @@ impl TransactionRecords {
     /// Returns the branch that a tree of records has in the transaction.
     #[must_use]
     pub fn branch_of(&self, tree: TreeId) -> Option<TreeId> {
-        self.trees.get(&tree).map(|found| found.own)
+        let own = self.trees.get(&tree).map(|found| found.own);
+        debug_assert_ne!(own, Some(tree), "a branch is another tree");
+        own
     }
 
     /// The trees of records, each with its branch in the transaction.
@@ -150,6 +152,11 @@ impl TransactionRecords {
         let mut own = Batch::new();
         own.reserve(batch.len_bytes());
         own.extend_hinted(batch, |tree| self.own(tree))?;
+        debug_assert_eq!(
+            own.is_empty(),
+            batch.is_empty(),
+            "each change is one of a branch"
+        );
         Ok(own)
     }
 
@@ -172,6 +179,10 @@ impl TransactionRecords {
 
     fn options(&self, options: CommitOptions) -> CommitOptions {
         let sync = options.sync && self.life == TransactionLife::Named;
+        debug_assert!(
+            options.sync || !sync,
+            "no more is synced than was asked for"
+        );
         CommitOptions { sync, ..options }
     }
 }
@@ -246,6 +257,13 @@ impl Engine for TransactionRecords {
         for found in &mut changed {
             found.tree = self.parent_of(found.tree);
         }
+        debug_assert!(changed.len() <= count_max, "no more than was asked for");
+        debug_assert!(
+            changed
+                .iter()
+                .all(|found| self.trees.contains_key(&found.tree)),
+            "keys of trees of records"
+        );
         Ok(changed)
     }
 

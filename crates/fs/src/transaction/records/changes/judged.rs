@@ -56,6 +56,10 @@ impl JudgedRecord {
 impl BranchRecord {
     /// Returns a row of mainline, now or where the branch begins that this one is compared with.
     fn theirs(&self, records: &BranchRecords, key: &[u8]) -> FsResult<Option<Bytes>> {
+        debug_assert!(
+            self.onto.is_none() || self.is_parent_alive,
+            "a tree that goes on is there"
+        );
         if !self.is_parent_alive {
             return Ok(None);
         }
@@ -71,6 +75,7 @@ impl BranchRecords {
     /// # Errors
     /// Those of the engine.
     pub(in crate::transaction) fn compare_with(&mut self, number: Ino) -> FsResult<()> {
+        debug_assert!(number.0 > 0, "0 is no number");
         let infos = self.engine.trees();
         for tree in self.trees.iter_mut().filter(|tree| tree.is_parent_alive) {
             let part = Some((number.0, TransactionTree::Records(tree.tree)));
@@ -80,6 +85,7 @@ impl BranchRecords {
                 tree.is_parent_alive = false;
                 continue;
             };
+            debug_assert_ne!(target, tree.own, "another branch");
             tree.onto = Some((target, self.engine.branch_moment(target)?));
         }
         Ok(())
@@ -125,6 +131,7 @@ impl BranchRecords {
             );
             let tree = self.tree_of(&rows[0])?;
             let seen = self.seen(tree, &rows, rules)?;
+            debug_assert_eq!(tree.name, rows[0].tree, "the tree of its rows");
             let side = side_of(resolutions, &shown, seen);
             judged.push(JudgedRecord {
                 side,
@@ -135,6 +142,10 @@ impl BranchRecords {
                 rows,
             });
         }
+        debug_assert!(
+            judged.iter().all(|record| !record.rows.is_empty()),
+            "a record has a row in conflict"
+        );
         Ok(judged)
     }
 
@@ -151,6 +162,7 @@ impl BranchRecords {
         rows: &[RecordKey],
         rules: &dyn RecordRules,
     ) -> FsResult<[u8; 16]> {
+        debug_assert!(!rows.is_empty(), "a record has a row in conflict");
         let mut hash = SeenHash::default();
         let at = tree.onto.as_ref().map(|(_, moment)| moment);
         for RecordKey { key, .. } in rows {
@@ -193,6 +205,7 @@ impl BranchRecords {
                     .flat_map(|record| record.rows.iter().map(|row| row.key.clone()))
                     .collect(),
             };
+            debug_assert_ne!(*target, tree.own, "another branch");
             let trees = MergedTrees {
                 own: tree.own,
                 parent: tree.parent,
@@ -217,8 +230,14 @@ impl BranchRecords {
         merge: &mut BranchMerge<'_>,
         rules: &dyn RecordRules,
     ) -> FsResult<()> {
+        debug_assert!(tree.keys.is_sorted(), "they are in order");
+        debug_assert!(tree.onto.is_some(), "a later branch takes them");
         let left = merge.left().clone();
         merge.delete_ranges_without(&tree.ranges, &left)?;
+        debug_assert!(
+            left.iter().all(|key| !key.is_empty()),
+            "no row has an empty key"
+        );
         for key in tree.keys.iter().filter(|key| !left.contains(*key)) {
             let ours = merge.ours(key)?;
             let value = match rules.is_joined(&tree.name, key) {
