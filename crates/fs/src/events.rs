@@ -14,7 +14,7 @@
 //! | linked | | adds the hash, announced | notes, of an only name | | name |
 //! | unlinked | | removes the hash | removes | | name |
 //! | made | adds, one lookup counted | a directory is whole | | | |
-//! | changed (attributes, place) | updates, announced | | | plain file, ways up from clones | attributes |
+//! | changed (attributes, place) | updates, announced | | | plain file, ways up | attributes |
 //! | directory removed, detached | | gives up | | detached: queued | listing, attributes |
 //! | orphaned | | | | space may come back soon | |
 //! | extents changed | | | | extent map | |

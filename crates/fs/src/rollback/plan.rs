@@ -138,8 +138,8 @@ fn is_own(head: &InodeHead) -> bool {
     head.kind != FileKind::Directory && head.nlink > 1
 }
 
-/// Returns the number under which a file gets its own chunks: its own, unless others may share what is
-/// under it.
+/// Returns the number under which a file gets its own chunks: its own, unless others may share what
+/// is under it.
 fn number_of_chunks(fs: &Present<'_>, head: &InodeHead, is_same: bool) -> FsResult<Ino> {
     let (store, ino) = (fs.store, head.ino);
     if is_same || head.kind != FileKind::Regular || !fs.header.lock().has_shared {

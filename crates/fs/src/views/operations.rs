@@ -80,8 +80,8 @@ impl FileSystem {
     /// If clones lie in the file system of the source: two reads for each directory above each of
     /// them. If a part of the way up from one is not known, such as after a mount, two scans of the
     /// names below the directory, unless all back rows are there
-    /// ([`FileSystem::put_back_rows_ahead`]). Reads of a clone look at its own tables, then at those
-    /// of its source.
+    /// ([`FileSystem::put_back_rows_ahead`]). Reads of a clone look at its own tables, then at
+    /// those of its source.
     pub fn make_clone(
         &self,
         caller: &Caller<'_>,
