@@ -282,7 +282,7 @@ fn clones_in_the_source_are_branched_with_it_and_go_in_another_order() {
 }
 
 /// Point reads and scans of some work.
-fn reads(side: &Side, work: impl FnOnce()) -> u64 {
+fn reads<T>(side: &Side, work: impl FnOnce() -> T) -> u64 {
     let count = || {
         let counters = side.engine.counters();
         counters.get(counters::GETS) + counters.get(counters::SCANS)
@@ -314,15 +314,15 @@ fn reads_of_clones(names: u32) -> [u64; 5] {
         made.expect("makes a clone")
     };
     let first = copy(src, (&side.fs, other), "first");
-    let second = reads(&side, || drop(copy(src, (&side.fs, ROOT), "second")));
+    let second = reads(&side, || copy(src, (&side.fs, ROOT), "second"));
     let (from, to) = (at(ROOT, "other"), at(src, "moved"));
     let renamed = side.fs.rename(&SUPER, from, to, RenameMode::Replace);
     renamed.expect("it moves");
-    let third = reads(&side, || drop(copy(src, (&side.fs, ROOT), "third")));
+    let third = reads(&side, || copy(src, (&side.fs, ROOT), "third"));
     let count = side.fs.clones().len();
     assert_eq!(count, 4, "the first one lies in the third one's source");
     let view = side.fs.open_clone(first.number).expect("opens");
-    let in_clone = |name| drop(copy(src, (view.fs(), first.root), name));
+    let in_clone = |name| copy(src, (view.fs(), first.root), name);
     let inner = reads(&side, || in_clone("inner"));
     let snapshots = side.fs.snapshots();
     snapshots.create(src, "mon").expect("is created");
@@ -336,7 +336,7 @@ fn reads_of_clones(names: u32) -> [u64; 5] {
         let made = side.fs.make_clone(&SUPER, &source, at(ROOT, "past"));
         made.expect("makes a clone");
     });
-    let last = reads(&side, || drop(copy(src, (&side.fs, ROOT), "last")));
+    let last = reads(&side, || copy(src, (&side.fs, ROOT), "last"));
     let asked = side.fs.put_back_rows_ahead().expect("none is asked for");
     assert!(!asked);
     side.check();
