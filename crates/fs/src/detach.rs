@@ -122,14 +122,17 @@ impl<'fs> DetachedTrees<'fs> {
             self.room.note_given_back(count);
             let count = count as u64;
             self.state.removed.fetch_add(count, Ordering::Relaxed);
+            debug_assert!(count <= SLICE as u64, "a slice at a time");
             gone += count;
         }
+        debug_assert!(gone < count_max.saturating_add(SLICE as u64));
         Ok(gone)
     }
 
     /// Removes some entries of a detached directory, or the directory if there are none. Returns
     /// the number of entries. What is left is queued.
     fn empty_slice(&self, dir: Ino) -> FsResult<usize> {
+        debug_assert_ne!(dir, Ino::ROOT, "the root is never detached");
         let names = self.names.some_names(dir, SLICE)?;
         if names.is_empty() {
             self.end(dir)?;
@@ -225,6 +228,7 @@ impl Change<'_> {
         let mut orphan = dir.clone();
         orphan.head.ctime = now;
         orphan.head.nlink = 0;
+        debug_assert_ne!(dir.head.ino, Ino::ROOT, "the root keeps its name");
         self.events.push(Event::DirDetached(dir.head.ino));
         self.count_inodes(-1);
         self.put_orphan(&orphan, &Bytes::new());

@@ -27,6 +27,7 @@
 //! | [`views::ViewsAt`] | the views of the store at a moment: records, trees, names |
 //! | [`comparison::Comparison`] | one view on both sides: names, inodes and contents |
 //! | [`touched`] | what a copy of the first side needs to become the second |
+//! | [`twins`] | which inodes of two views are the same |
 //! | `operations.rs` | what [`crate::FileSystem`] offers of them |
 //!
 //! Invariant: a comparison changes nothing but back rows that are missing, and those only where
@@ -42,6 +43,7 @@ mod rows;
 mod side;
 mod spans;
 mod touched;
+mod twins;
 mod views;
 
 use crate::back::ViewBackRows;
@@ -61,6 +63,7 @@ use spans::Relation;
 use stitch_base::{Ino, PinId};
 use stitch_kv::Snapshot;
 pub use touched::TouchedPaths;
+pub use twins::{TwinView, TwinViews};
 use views::ViewsAt;
 
 /// A directory with fewer names below it is better walked: the walk reads a few blocks, whatever

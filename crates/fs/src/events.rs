@@ -14,7 +14,7 @@
 //! | linked | | adds the hash, announced | notes, of an only name | | name |
 //! | unlinked | | removes the hash | removes | | name |
 //! | made | adds, one lookup counted | a directory is whole | | | |
-//! | changed (attributes, place) | updates, announced | | | fits a lent plain file | attributes |
+//! | changed (attributes, place) | updates, announced | | | plain file, ways up | attributes |
 //! | directory removed, detached | | gives up | | detached: queued | listing, attributes |
 //! | orphaned | | | | space may come back soon | |
 //! | extents changed | | | | extent map | |
@@ -51,6 +51,7 @@ use crate::room::Room;
 use crate::schema::Store;
 use crate::shared::LeftContents;
 use crate::system::FileSystem;
+use crate::views::Standing;
 use crate::{DirName, FsResult};
 use stitch_base::Ino;
 use stitch_format::fs_key::NAME_HASH_MAX;
@@ -146,6 +147,8 @@ pub(crate) struct EventSink<'fs> {
     extents: &'fs ExtentMaps,
     left_contents: &'fs LeftContents,
     fixed: FixedFiles<'fs>,
+    /// Knows the places of directories above clones.
+    standing: &'fs Standing,
 }
 
 impl<'fs> EventSink<'fs> {
@@ -158,6 +161,7 @@ impl<'fs> EventSink<'fs> {
             extents: &fs.extents,
             left_contents: &fs.left_contents,
             fixed: FixedFiles::of(fs),
+            standing: &fs.standing,
         }
     }
 
@@ -266,10 +270,26 @@ impl<'fs> EventSink<'fs> {
         }
     }
 
+    /// Notes the place of a directory above a clone. A row is put whole where it moves to.
+    fn note_moved(&self, inode: &Inode) {
+        let Location::Entry { parent, name } = &inode.location else {
+            return;
+        };
+        if !inode.is_dir() || inode.chain > 0 {
+            return;
+        }
+        let (ways, view) = (&self.standing.views.ways, self.standing.number);
+        ways.note_moved(view, inode.head.ino, || {
+            let at = DirName::new(*parent, name);
+            self.residents.way_up(inode.head.ino, at)
+        });
+    }
+
     fn apply_changed(&self, inode: Inode) {
         let (ino, size) = (inode.head.ino, inode.head.size);
         debug_assert!(ino.0 > 0, "0 is no inode");
         let is_external = Contents::are_external(&inode.head);
+        self.note_moved(&inode);
         self.residents.inodes.update(inode);
         if is_external && let Some(plain) = self.plain_files.externals().note_size(ino, size) {
             self.plain_files.fit(&plain);

@@ -12,11 +12,11 @@
 //! So contents and attributes of such an inode are compared, where the engine lists any of their
 //! keys as written after the moment. Of all others a change after the moment has left a later time.
 
-use crate::FsResult;
 use crate::data::chunks_from;
 use crate::locator::{Locator, RowRange, Tree};
 use crate::schema::Store;
 use crate::shared::Piece;
+use crate::{FsError, FsResult};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::ops::Range;
 use stitch_base::Ino;
@@ -90,6 +90,46 @@ fn has_same_chunks(past: Chunks<'_>, present: Chunks<'_>, chunks: &Range<u64>) -
     let (before, after) = (rows(past), rows(present));
     let sides = ((past.0, &before[..]), (present.0, &after[..]));
     are_same(sides, |scan| scan.next_with_bytes())
+}
+
+/// Returns the chunks of a range that two stores do not both have as the same row, each under a
+/// number. A chunk of zeros is not the same as none: files count those that are there.
+pub(crate) fn changed_chunks(
+    (past, present): (Chunks<'_>, Chunks<'_>),
+    chunks: &Range<u64>,
+) -> FsResult<Vec<Range<u64>>> {
+    let rows = |(store, number): Chunks<'_>| [store.keys.chunks(number, chunks)];
+    let (old_rows, new_rows) = (rows(past), rows(present));
+    let mut before = Scans::new(past.0, &old_rows);
+    let mut after = Scans::new(present.0, &new_rows);
+    let (mut old, mut new) = (before.next()?, after.next()?);
+    let mut changed = Vec::new();
+    loop {
+        let number = |row: &Option<Row>| row.as_ref().map(|(key, _)| chunk_number(key)).transpose();
+        let (at_old, at_new) = (number(&old)?, number(&new)?);
+        let Some(at) = at_old.into_iter().chain(at_new).min() else {
+            break;
+        };
+        debug_assert!(chunks.contains(&at), "rows of the range");
+        let is_same = at_old == at_new
+            && old.as_ref().map(|(_, bytes)| bytes) == new.as_ref().map(|(_, bytes)| bytes);
+        if !is_same {
+            changed.push(at);
+        }
+        if at_old == Some(at) {
+            old = before.next()?;
+        }
+        if at_new == Some(at) {
+            new = after.next()?;
+        }
+    }
+    Ok(runs(changed.into_iter()))
+}
+
+/// Returns the number in the key of a chunk.
+fn chunk_number(key: &[u8]) -> FsResult<u64> {
+    let number = Locator::chunk_of(key);
+    number.ok_or_else(|| FsError::Corrupt("contents have a chunk without number".to_owned()))
 }
 
 /// Returns the ranges that the chunks of a file are in, in the order of their offsets.

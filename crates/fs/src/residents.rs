@@ -22,12 +22,17 @@ use crate::locator::Locator;
 use crate::lock::Locks;
 use crate::names::Names;
 use crate::steps::Steps;
-use crate::{FsError, FsOptions, FsResult};
+use crate::{DirName, FsError, FsOptions, FsResult};
 use stitch_base::Ino;
 use stitch_base::sync::atomic::{AtomicU64, Ordering};
 use stitch_base::sync::{Arc, Mutex};
+use stitch_format::fs_back::Place;
 use stitch_format::fs_inode::InodeHead;
 use stitch_format::fs_snapshot::SNAPSHOT_PATH_BYTES_MAX;
+
+/// Most directories that are followed on the way up from one. A longer way, or a ring of damaged
+/// rows, is not followed to its end.
+pub(crate) const WAY_DIRS_MAX: usize = 4096;
 
 #[derive(Debug)]
 pub(crate) struct Residents {
@@ -135,6 +140,26 @@ impl Residents {
         let taken = forgotten.split_off(keep);
         debug_assert!(taken.len() <= count_max, "no more than was asked for");
         taken
+    }
+
+    /// Returns the places of a directory and of those above it, up to the root, as they are at the
+    /// moment. It is at `at`, in a directory that is known.
+    pub(crate) fn way_up(&self, dir: Ino, at: DirName<'_>) -> Vec<(Ino, Place)> {
+        let place = |parent, name: &[u8]| Place {
+            parent,
+            hash: self.keys.name_hash(name),
+        };
+        let mut way = vec![(dir, place(at.parent, at.name))];
+        // A path that changes while it is read might have no end.
+        while let Some((last, at)) = way.last()
+            && way.len() < WAY_DIRS_MAX
+            && let Some((parent, name)) = self.inodes.find(at.parent).and_then(|at| at.name())
+        {
+            debug_assert_ne!(*last, at.parent, "no directory is in itself");
+            let dir = at.parent;
+            way.push((dir, place(parent, &name)));
+        }
+        way
     }
 
     /// Returns the path of a directory that is known, from the root, as it is at the moment.

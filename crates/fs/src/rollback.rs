@@ -27,7 +27,7 @@
 //! and no snapshot sees a part of it.
 //!
 //! Differs: room that was allocated and not written (`fallocate`) is not allocated again. A file
-//! that shared contents, or shares them now, gets chunks of its own.
+//! goes on to share what it shares, as far as the snapshot has the same chunks ([`shares`]).
 //!
 //! Each file system has its own row and feature. For a directory in a clone they are in the trees
 //! of the clone, and a second feature in the header of mainline has the next open finish the
@@ -38,6 +38,7 @@
 //! | [`Rollback`] | begins, runs and finishes rollbacks of one file system |
 //! | [`Present`] | what a rollback uses of the file system that it changes |
 //! | [`tree::DirTree`], [`plan`], [`restore`] | the walk, the decision, the rows |
+//! | [`shares::ShareFinder`] | which chunks of a file are shared afterwards |
 //! | [`CloneRollbacks`] | the feature of mainline for rollbacks in clones |
 //! | [`RollbacksUnderWay`] | those of all file systems of a store that have not ended |
 //! | `operations.rs` | what [`FileSystem`] offers of them |
@@ -51,6 +52,7 @@ mod operations;
 mod plan;
 mod present;
 mod restore;
+mod shares;
 mod sides;
 mod tree;
 mod under_way;
@@ -113,6 +115,7 @@ pub(crate) struct RollbackState {
 impl RollbackState {
     /// Reports whether an inode that was without names when it was forgotten still is.
     pub(crate) fn may_purge(&self, store: &Store, head: &InodeHead) -> FsResult<bool> {
+        debug_assert_eq!(head.nlink, 0, "what has a name is not purged");
         if !self.any.load(Ordering::SeqCst) {
             return Ok(true);
         }
@@ -210,6 +213,7 @@ impl<'fs> Rollback<'fs> {
     fn run_to(&self, view: &SnapshotView, mode: Mode) -> FsResult<Notices> {
         let (pin, number) = (view.info().id, self.present.view_number());
         let under_way = self.under_way();
+        debug_assert_eq!(number, view.info().view, "the past of this file system");
         under_way.begin(number, pin);
         let kept = self.pins.pin(pin);
         let done = kept.and_then(|_| self.restore(view, mode));
@@ -293,6 +297,7 @@ impl<'fs> Rollback<'fs> {
     /// created of it before this is known.
     fn note_part(&self) -> FsResult<()> {
         let learned = self.learn_outcome();
+        debug_assert!(learned.is_ok() || self.present.header.lock().rolls_back);
         if self.present.header.lock().rolls_back {
             self.under_way().interrupt(self.present.view_number());
         }
@@ -329,6 +334,7 @@ impl<'fs> Rollback<'fs> {
         }
         self.state.any.store(true, Ordering::SeqCst);
         *self.state.restored.lock() = was.numbers().collect();
+        debug_assert!(self.state.restored.lock().contains(&was.top));
         // One that reclaims and did not see it yet comes to its end.
         drop(self.room.reclaiming.lock());
         self.present.residents.unqueue(|ino| was.has(ino));

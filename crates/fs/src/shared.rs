@@ -57,12 +57,15 @@ pub(crate) struct LeftContents {
 
 impl LeftContents {
     pub(crate) fn add(&self, number: Ino) {
+        debug_assert!(number.0 > 0, "0 is no number of contents");
         self.numbers.lock().insert(number);
     }
 
     /// Takes one of them. They are not locked when this returns.
     fn take(&self) -> Option<Ino> {
-        self.numbers.lock().pop_first()
+        let number = self.numbers.lock().pop_first();
+        debug_assert!(number.is_none_or(|number| number.0 > 0), "it has chunks");
+        number
     }
 
     fn has_unseen(&self) -> bool {
@@ -75,13 +78,14 @@ impl LeftContents {
 }
 
 /// Reports whether extents are as a row has them: in order, not empty, and no two touch.
-fn are_apart(extents: &[Range<u64>]) -> bool {
+pub(crate) fn are_apart(extents: &[Range<u64>]) -> bool {
     let are_apart = extents.windows(2).all(|pair| pair[0].end < pair[1].start);
     are_apart && extents.iter().all(|extent| extent.start < extent.end)
 }
 
 /// Reports whether a chunk of a range is in an extent.
 fn overlaps(extents: &[Range<u64>], range: &Range<u64>) -> bool {
+    debug_assert!(are_apart(extents), "extents are in order and not empty");
     let meets = |extent: &Range<u64>| extent.start < range.end && range.start < extent.end;
     !range.is_empty() && extents.iter().any(meets)
 }
@@ -107,6 +111,7 @@ pub(crate) fn without(extents: &[Range<u64>], taken: &Range<u64>) -> Vec<Range<u
 
 /// Returns extents with a range more.
 pub(crate) fn with(extents: &[Range<u64>], added: &Range<u64>) -> Vec<Range<u64>> {
+    debug_assert!(are_apart(extents), "extents are in order and not empty");
     if added.is_empty() {
         return extents.to_vec();
     }
@@ -120,6 +125,7 @@ pub(crate) fn with(extents: &[Range<u64>], added: &Range<u64>) -> Vec<Range<u64>
         }
     }
     let at = all.partition_point(|extent| extent.start < joined.start);
+    debug_assert!(joined.start <= added.start && added.end <= joined.end);
     all.insert(at, joined);
     debug_assert!(are_apart(&all), "extents that touch are joined");
     all
@@ -130,6 +136,8 @@ pub(crate) type Piece = (Ino, Range<u64>);
 
 /// Splits a range of chunks by the number under which they are.
 fn pieces(row: &SharedRow, range: &Range<u64>) -> Vec<Piece> {
+    debug_assert!(are_apart(&row.extents), "a reader takes no others");
+    debug_assert_ne!(row.contents, Some(row.own), "own chunks are apart");
     let mut pieces = Vec::new();
     let mut push = |number, piece: Range<u64>| {
         if !piece.is_empty() {
@@ -201,6 +209,10 @@ impl Store {
             numbers.push(row.own);
             numbers.extend(row.contents);
         }
+        debug_assert!(
+            (1..=3).contains(&numbers.len()),
+            "its own, and two of its row"
+        );
         Ok(numbers)
     }
 
@@ -309,6 +321,7 @@ impl SharedContents<'_> {
             next.is_none_or(|next| next > from),
             "each look comes further"
         );
+        debug_assert!(unused.first().is_none_or(|first| *first >= from));
         self.left.numbers.lock().extend(unused);
         *self.left.unseen.lock() = next;
         Ok(())

@@ -27,6 +27,7 @@
 //! | [`ViewLimits`] | which file systems can have snapshots and clones made |
 //! | [`ViewOpener`] | opens the file system of a view |
 //! | [`make::CloneMaker`], [`inner::GraftFinder`] | make a clone, with the clones in its source |
+//! | [`ways::GraftWays`] | where the directories above clones are |
 //! | [`CloneRemoval`] | removes a clone by its name |
 //! | `operations.rs` | what [`FileSystem`] offers of them |
 //!
@@ -39,6 +40,7 @@ mod open;
 mod operations;
 mod remove;
 mod set;
+mod ways;
 
 use crate::room::SharedRoom;
 use crate::system::FileSystem;

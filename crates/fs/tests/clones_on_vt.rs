@@ -7,10 +7,10 @@ use stitch_base::clock::ManualClock;
 use stitch_base::random::bytes16;
 use stitch_device::{Device, MemDevice};
 use stitch_fs::{
-    Caller, CloneInfo, CloneSource, DirName, FileSystem, FsOptions, NewNode, WriteOptions, fsck,
-    register_upserts,
+    Caller, CloneInfo, CloneSource, DirName, FileSystem, FsOptions, NewNode, RenameMode,
+    WriteOptions, fsck, register_upserts,
 };
-use stitch_kv::{Engine, UpsertRegistry};
+use stitch_kv::{Engine, UpsertRegistry, counters};
 use stitch_volume::{FormatOptions, OpenOptions, Volume};
 use stitch_vt::{VtEngine, VtOptions};
 
@@ -279,4 +279,73 @@ fn clones_in_the_source_are_branched_with_it_and_go_in_another_order() {
     side.fs.lookup(at(ROOT, "src")).expect("is there");
     expect(&side.fs, dir, 1, Some(3));
     side.check();
+}
+
+/// Point reads and scans of some work.
+fn reads<T>(side: &Side, work: impl FnOnce() -> T) -> u64 {
+    let count = || {
+        let counters = side.engine.counters();
+        counters.get(counters::GETS) + counters.get(counters::SCANS)
+    };
+    let before = count();
+    work();
+    count() - before
+}
+
+/// Reads of clones of a directory of `names` directories, one after the other, in a store without
+/// back rows. Each clone after the first one has to learn which clones lie in the directory.
+fn reads_of_clones(names: u32) -> [u64; 5] {
+    let side = Side::new();
+    let dir = |parent, name: &str| {
+        let made = side.fs.make_dir(&SUPER, at(parent, name), &NEW);
+        made.expect("makes").ino
+    };
+    let (src, other) = (dir(ROOT, "src"), dir(ROOT, "other"));
+    for number in 0..names {
+        side.fs.forget(dir(src, &format!("d{number}")), 1);
+    }
+    let copy = |dir, to: (&FileSystem, Ino), name: &str| {
+        let source = CloneSource {
+            fs: &side.fs,
+            dir,
+            snapshot: None,
+        };
+        let made = to.0.make_clone(&SUPER, &source, at(to.1, name));
+        made.expect("makes a clone")
+    };
+    let first = copy(src, (&side.fs, other), "first");
+    let second = reads(&side, || copy(src, (&side.fs, ROOT), "second"));
+    let (from, to) = (at(ROOT, "other"), at(src, "moved"));
+    let renamed = side.fs.rename(&SUPER, from, to, RenameMode::Replace);
+    renamed.expect("it moves");
+    let third = reads(&side, || copy(src, (&side.fs, ROOT), "third"));
+    let count = side.fs.clones().len();
+    assert_eq!(count, 4, "the first one lies in the third one's source");
+    let view = side.fs.open_clone(first.number).expect("opens");
+    let in_clone = |name| copy(src, (view.fs(), first.root), name);
+    let inner = reads(&side, || in_clone("inner"));
+    let snapshots = side.fs.snapshots();
+    snapshots.create(src, "mon").expect("is created");
+    let past = snapshots.open("mon").expect("opens");
+    let of_past = reads(&side, || {
+        let source = CloneSource {
+            fs: past.fs(),
+            dir: src,
+            snapshot: Some("mon"),
+        };
+        let made = side.fs.make_clone(&SUPER, &source, at(ROOT, "past"));
+        made.expect("makes a clone");
+    });
+    let last = reads(&side, || copy(src, (&side.fs, ROOT), "last"));
+    let asked = side.fs.put_back_rows_ahead().expect("none is asked for");
+    assert!(!asked);
+    side.check();
+    [second, third, inner, of_past, last]
+}
+
+#[test]
+fn clones_read_no_more_in_a_directory_of_more_names() {
+    let (few, many) = (reads_of_clones(20), reads_of_clones(800));
+    assert_eq!(few, many);
+    assert!(many.iter().all(|reads| *reads < 200), "{many:?}");
 }

@@ -227,10 +227,15 @@ fn reads_are_proportional_to_the_changes_since_a_clone_was_made() {
     Bed::close(fs);
     for (one, other) in [(0, copy.number), (copy.number, 0)] {
         let sides = sides(one, other);
-        let (blocks, reads) = cost(&bed, sides, 2 * changes, Asked::Differences);
-        assert!(
-            blocks <= 60 + 12 * changes && reads <= 120 + 24 * changes,
-            "{one} and {other}: {blocks} blocks, {reads} reads"
-        );
+        for asked in [Asked::Differences, Asked::Paths] {
+            // The directory of the clone in both is always among the paths.
+            let inner = u64::from(matches!(asked, Asked::Paths));
+            let expected = 2 * changes + extra(asked, DIRS.min(2 * changes)) + inner;
+            let (blocks, reads) = cost(&bed, sides, expected, asked);
+            assert!(
+                blocks <= 60 + 12 * changes && reads <= 120 + 24 * changes,
+                "{asked:?} of {one} and {other}: {blocks} blocks, {reads} reads"
+            );
+        }
     }
 }

@@ -38,6 +38,8 @@ struct Bed {
     fs: FileSystem,
     dir: Ino,
     file: Ino,
+    /// The other file, in the root.
+    source: Ino,
 }
 
 fn at(parent: Ino, name: &str) -> DirName<'_> {
@@ -66,7 +68,12 @@ impl Bed {
         };
         let (file, other) = (create(dir), create(Ino::ROOT));
         let written = if kind == Kind::Copy { other } else { file };
-        let bed = Self { fs, dir, file };
+        let bed = Self {
+            fs,
+            dir,
+            file,
+            source: other,
+        };
         bed.write(written, (0, FILE_BYTES), 7);
         if kind != Kind::Own {
             let copy = if kind == Kind::Copy { file } else { other };
@@ -134,32 +141,58 @@ fn a_write_to_a_shared_file_reads_and_puts_one_row_more() {
     }
 }
 
-/// Batches of a rollback that are shorter than a run have their chunks in the log, whatever the
-/// file is, until a write stream takes them.
+/// What the snapshot has of shared contents is shared again, whatever the batches are.
 #[test]
-fn a_rollback_of_a_shared_file_writes_its_chunks_once() {
-    for batch_bytes in [16 << 10, 60 << 10, 90 << 10, 1 << 20] {
+fn a_rollback_of_a_shared_file_writes_rows_and_no_chunk() {
+    for batch_bytes in [16 << 10, 1 << 20] {
         for kind in [Kind::Copy, Kind::Source] {
             let bed = Bed::new(kind, Some(batch_bytes));
             let made = bed.fs.snapshots().create(bed.dir, "mon");
             made.expect("it is created");
-            bed.write(bed.file, (0, 4096), 9);
+            bed.write(bed.file, (1 << 20, 4096), 9);
             let cost = bed.cost(|| {
                 let done = bed.fs.roll_back("mon", bed.dir, None);
                 done.expect("it is rolled back");
             });
             let what = format!("batches of {batch_bytes}, {kind:?}: {cost:?}");
-            let rows = FILE_BYTES / 4096 * 16 + 1_000 + cost.commits * 100;
-            let bytes = FILE_BYTES..=FILE_BYTES + rows;
-            assert!(bytes.contains(&cost.put_bytes), "{what}");
-            assert!(cost.reads <= 40, "{what}");
-            let until_stream = if batch_bytes < RUN_BYTES {
-                2 * RUN_BYTES
-            } else {
-                0
-            };
-            let log_max = 80_000 + until_stream;
-            assert!(cost.log_bytes <= log_max, "{what}");
+            assert!(cost.put_bytes < 1_000 && cost.reads <= 40, "{what}");
+            assert!(cost.log_bytes < 8_192 && cost.commits == 1, "{what}");
+            let mut bytes = Vec::new();
+            let len = usize::try_from(FILE_BYTES).expect("it fits in memory");
+            bed.fs.read(bed.file, 0, len, &mut bytes).expect("reads");
+            assert!(bytes == vec![7; len], "{what}");
         }
+    }
+}
+
+/// Batches of a rollback that are shorter than a run have their chunks in the log, whatever the
+/// file is, until a write stream takes them.
+#[test]
+fn a_rollback_to_what_no_file_shares_any_more_writes_its_chunks_once() {
+    for batch_bytes in [16 << 10, 60 << 10, 90 << 10, 1 << 20] {
+        let bed = Bed::new(Kind::Copy, Some(batch_bytes));
+        let made = bed.fs.snapshots().create(bed.dir, "mon");
+        made.expect("it is created");
+        let removed = bed.fs.unlink(&SUPER, at(Ino::ROOT, "file"));
+        removed.expect("it is removed");
+        bed.fs.forget(bed.source, 1);
+        bed.write(bed.file, (0, FILE_BYTES), 9);
+        bed.fs.reclaim().expect("it is reclaimed");
+        let cost = bed.cost(|| {
+            let done = bed.fs.roll_back("mon", bed.dir, None);
+            done.expect("it is rolled back");
+        });
+        let what = format!("batches of {batch_bytes}: {cost:?}");
+        let rows = FILE_BYTES / 4096 * 16 + 1_000 + cost.commits * 100;
+        let bytes = FILE_BYTES..=FILE_BYTES + rows;
+        assert!(bytes.contains(&cost.put_bytes), "{what}");
+        assert!(cost.reads <= 40, "{what}");
+        let until_stream = if batch_bytes < RUN_BYTES {
+            2 * RUN_BYTES
+        } else {
+            0
+        };
+        let log_max = 80_000 + until_stream;
+        assert!(cost.log_bytes <= log_max, "{what}");
     }
 }

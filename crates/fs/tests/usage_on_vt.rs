@@ -213,3 +213,48 @@ fn names_of_one_file_are_counted_once() {
             .is_none()
     );
 }
+
+/// A copy shares its contents with a file in another directory, also after a rollback.
+#[test]
+fn a_rollback_of_a_copy_takes_no_space_and_all_of_it_comes_back() {
+    const LEN: usize = 8 << 20;
+    let side = Side::new();
+    let fs = &side.fs;
+    let (dir, other) = (side.dir(Ino::ROOT, "dir"), side.dir(Ino::ROOT, "other"));
+    let empty = side.free();
+    let file = |parent, name: &'static str| {
+        let at = DirName::new(parent, name.as_bytes());
+        let made = fs.create(&SUPER, at, &NewNode::default());
+        (at, made.expect("is made").ino)
+    };
+    let ((from, source), (to, copy)) = (file(other, "source"), file(dir, "copy"));
+    let mut bytes = vec![0; LEN];
+    Rng::new(5).fill(&mut bytes);
+    let write = |ino, offset, bytes: &[u8]| {
+        let written = fs.write(ino, offset, bytes, WriteOptions::default());
+        written.expect("succeeds");
+    };
+    write(source, 0, &bytes);
+    let copied = fs.copy_range((source, 0), (copy, 0), LEN as u64);
+    assert_eq!(copied.expect("is copied"), LEN as u64);
+    let before = side.free();
+    assert!(empty - before < 2 * LEN as u64, "one file is stored");
+    fs.snapshots().create(dir, "mon").expect("is made");
+    write(copy, 1 << 20, &[1; 4096]);
+    fs.roll_back("mon", dir, None).expect("is rolled back");
+    fs.snapshots().delete("mon").expect("is there");
+    let found = share(fs, dir);
+    assert!(found.exclusive_bytes < 20_000, "{found:?}");
+    assert_near(found.referenced_bytes, LEN as u64);
+    assert!(before.abs_diff(side.free()) < 500_000, "it takes no space");
+    let mut read = Vec::new();
+    fs.read(copy, 0, LEN, &mut read).expect("it is read");
+    assert!(read == bytes, "it is as it was");
+    for (at, ino) in [(from, source), (to, copy)] {
+        fs.unlink(&SUPER, at).expect("is there");
+        fs.forget(ino, 1);
+    }
+    fs.reclaim().expect("succeeds");
+    let left = empty.abs_diff(side.free());
+    assert!(left < 500_000, "{left} bytes");
+}

@@ -9,10 +9,12 @@
 //!   out:  length in bytes (u32), words
 //!
 //!   list OLD             NUMBER COUNT (SIGN PATH FROM)...   begins a list for people
-//!   paths OLD            NUMBER COUNT (SIGN PATH FROM)...   begins a list for a copy
+//!   paths OLD            NUMBER COUNT (SIGN PATH FROM)...   begins a list for a copy, of one view
+//!   copy OLD             NUMBER COUNT (SIGN PATH FROM)...   the same, also of two views
 //!   more NUMBER FROM     NUMBER COUNT (SIGN PATH FROM)...   goes on from the one with this index
 //!   parts FROM           BITS HOME COUNT BASE...            which numbers inodes of clones have
 //!   pairs OLD FROM       COUNT (BASE BASE)...               which clones belong together
+//!   twins OLD FROM       SINCE COUNT (BASE BASE INO)...     the same, with the views of both sides
 //!   show 0               -                                  the caller has opened the directory
 //! ```
 //!
@@ -21,7 +23,13 @@
 //!
 //! Paths begin at the directory. That of the directory itself is empty. In a list for a copy `-` is
 //! a path at the earlier moment, and `+` one at the later. Both sides of a pair are those of the
-//! request: first the one that is named, then the one that is open.
+//! request: first the one that is named, then the one that is open. INO is the first number that
+//! inodes of their own have in both, and SINCE the time in nanoseconds from which on one side may
+//! have changed what the other has not.
+//!
+//! A copy of two views needs the twins: without them an inode of one view is taken for one of the
+//! other that was made apart, and has its number. So `paths`, which older programs send, is
+//! refused.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -41,7 +49,9 @@ const LIST: &str = "list";
 const PATHS: &str = "paths";
 const MORE: &str = "more";
 const PARTS: &str = "parts";
+const COPY: &str = "copy";
 const PAIRS: &str = "pairs";
+const TWINS: &str = "twins";
 const SHOW: &str = "show";
 
 /// What a daemon is asked for.
@@ -49,8 +59,11 @@ const SHOW: &str = "show";
 pub(crate) enum DifferenceRequest {
     /// The first changes since the directory with this number.
     List(u64),
-    /// The first paths that a copy of the directory with this number needs.
+    /// The first paths that a copy of the directory with this number needs, which is in the same
+    /// view.
     Paths(u64),
+    /// The same, whichever view it is in.
+    Copy(u64),
     /// Those of the list of this number, from an index on.
     More(u64, usize),
     /// How the inodes of clones are numbered in the directory's snapshot, from a part on.
@@ -58,6 +71,8 @@ pub(crate) enum DifferenceRequest {
     /// Which clones are compared with each other if the other side is the directory with this
     /// number, from a pair on.
     Pairs(u64, usize),
+    /// The same, with the views of both sides, and which inodes they have in common.
+    Twins(u64, usize),
     /// Nothing: the directory may be the first side of the caller's next comparison.
     Show,
 }
@@ -72,6 +87,8 @@ impl DifferenceRequest {
             (SHOW, _) => Some(Self::Show),
             (PARTS, from) => Some(Self::Parts(from.parse().ok()?)),
             (PATHS, old) => Some(Self::Paths(old.parse().ok()?)),
+            (COPY, old) => Some(Self::Copy(old.parse().ok()?)),
+            (TWINS, old) => Some(Self::Twins(old.parse().ok()?, word()?.parse().ok()?)),
             (PAIRS, old) => Some(Self::Pairs(old.parse().ok()?, word()?.parse().ok()?)),
             (MORE, number) => Some(Self::More(number.parse().ok()?, word()?.parse().ok()?)),
             _ => None,
@@ -115,8 +132,22 @@ pub fn show(dir: impl AsFd) -> io::Result<()> {
 /// # Cost
 /// See [`stitch_fs::FileSystem::touched_paths`].
 pub fn paths(dir: impl AsFd, old: u64) -> io::Result<TouchedPaths> {
+    by_side(all_of(dir, PATHS, old)?)
+}
+
+/// Returns what [`paths`] does, also if `before`, whose number in the mount is `old`, is in another
+/// view than `dir`. Inodes of both are the same as [`twins`] tells.
+///
+/// # Errors
+/// Those of [`paths`].
+pub fn copy_paths(before: impl AsFd, dir: impl AsFd, old: u64) -> io::Result<TouchedPaths> {
+    show(&before)?;
+    by_side(all_of(dir, COPY, old)?)
+}
+
+fn by_side(changes: Vec<ListedChange>) -> io::Result<TouchedPaths> {
     let mut paths = TouchedPaths::default();
-    for change in all_of(dir, PATHS, old)? {
+    for change in changes {
         let side = match &*change.sign {
             "-" => &mut paths.old,
             "+" => &mut paths.new,
@@ -205,6 +236,68 @@ pub fn pairs(before: impl AsFd, dir: impl AsFd, old: u64) -> io::Result<Vec<(u64
     }
 }
 
+/// A view on one side, and its counterpart on the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Twin {
+    /// What its numbers have beside the inode's.
+    pub old: u64,
+    /// The same of its counterpart.
+    pub new: u64,
+    /// The first number that inodes of their own have in both.
+    pub first_own: u64,
+}
+
+/// The views that two directories have in common.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Twins {
+    /// Since when one side may have changed what the other has not, in nanoseconds since 1970.
+    pub since_ns: i64,
+    /// Those of the directories, then clones that lie in both.
+    pub views: Vec<Twin>,
+}
+
+/// Returns the views that two directories have in common. Both are open, and `old` is the number of
+/// `before` in the mount.
+///
+/// # Errors
+/// Those of [`pairs`].
+pub fn twins(before: impl AsFd, dir: impl AsFd, old: u64) -> io::Result<Twins> {
+    let mut twins = Twins::default();
+    loop {
+        show(&before)?;
+        let from = twins.views.len();
+        let reply = report::ask::<ASK>(&dir, &[TWINS, &old.to_string(), &from.to_string()])?;
+        let count = twins.add(&words(&reply)).ok_or_else(nonsense)?;
+        if twins.views.len() >= count {
+            return Ok(twins);
+        }
+        if twins.views.len() == from {
+            return Err(nonsense());
+        }
+    }
+}
+
+impl Twins {
+    /// Adds those of a reply. Returns how many there are in all; `None` if it makes no sense.
+    fn add(&mut self, listed: &[&[u8]]) -> Option<usize> {
+        let [since, count, views @ ..] = listed else {
+            return None;
+        };
+        self.since_ns = number_of(since)?;
+        for twin in views.chunks(3) {
+            let [old, new, first_own] = twin else {
+                return None;
+            };
+            self.views.push(Twin {
+                old: number_of(old)?,
+                new: number_of(new)?,
+                first_own: number_of(first_own)?,
+            });
+        }
+        number_of(count)
+    }
+}
+
 fn all_of(dir: impl AsFd, what: &str, old: u64) -> io::Result<Vec<ListedChange>> {
     let mut reply = report::ask::<ASK>(&dir, &[what, &old.to_string()])?;
     let mut all = Vec::new();
@@ -257,6 +350,9 @@ mod tests {
         assert_eq!(parsed(&[PARTS, "9"]), Some(DifferenceRequest::Parts(9)));
         let pairs = Some(DifferenceRequest::Pairs(7, 9));
         assert_eq!(parsed(&[PAIRS, "7", "9"]), pairs);
+        assert_eq!(parsed(&[COPY, "7"]), Some(DifferenceRequest::Copy(7)));
+        let twins = Some(DifferenceRequest::Twins(7, 9));
+        assert_eq!(parsed(&[TWINS, "7", "9"]), twins);
         assert_eq!(
             parsed(&[MORE, "7", "9"]),
             Some(DifferenceRequest::More(7, 9))
@@ -271,5 +367,22 @@ mod tests {
             assert_eq!(parsed(words), None, "{words:?}");
         }
         assert_eq!(DifferenceRequest::parse(b""), None);
+    }
+
+    #[test]
+    fn twins_come_in_several_answers() {
+        let mut twins = Twins::default();
+        let reply: [&[u8]; 5] = [b"-5", b"2", b"0", b"16", b"40"];
+        assert_eq!(twins.add(&reply), Some(2));
+        let reply: [&[u8]; 5] = [b"-5", b"2", b"32", b"48", b"30"];
+        assert_eq!(twins.add(&reply), Some(2));
+        assert_eq!(twins.since_ns, -5);
+        let numbers = twins
+            .views
+            .iter()
+            .map(|twin| (twin.old, twin.new, twin.first_own));
+        assert_eq!(numbers.collect::<Vec<_>>(), [(0, 16, 40), (32, 48, 30)]);
+        assert_eq!(twins.add(&reply[..4]), None);
+        assert_eq!(twins.add(&reply[..1]), None);
     }
 }

@@ -25,7 +25,7 @@ mod xattrs;
 
 pub use error::SendError;
 pub use export::{Exported, export};
-pub use numbers::InodeNumbers;
+pub use numbers::{InodeNumbers, TwinView};
 pub use receive::{Left, RECEIVED_XATTR, ReceiveOptions, Received, receive, token_of};
 pub use sender::{Sender, Sent, Side};
 pub use stitch_format::send_stream::{SendHead, SendId, SendPosition, SendToken};

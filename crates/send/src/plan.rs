@@ -60,7 +60,7 @@ pub(crate) struct Object {
     pub(crate) before: Option<Vec<u8>>,
 }
 
-/// The old tree, and when it was.
+/// The old tree, and since when the new one may be different.
 pub(crate) type Base<'a> = Option<(&'a Tree, i64)>;
 
 /// Returns all steps from the old tree, or from nothing, to the new one.
@@ -168,7 +168,7 @@ impl<'a> Planner<'a> {
     /// Reports whether an inode is another one than it was: by its time of change, or by all that
     /// is sent of it. The paths are those in the old and the new tree.
     fn differs(&self, ino: u64, from: Option<&[u8]>, to: &[u8]) -> Result<bool, SendError> {
-        let (Some((old, created)), Some(before), Some(from)) = (self.old, self.before(ino), from)
+        let (Some((old, since)), Some(before), Some(from)) = (self.old, self.before(ino), from)
         else {
             return Ok(true);
         };
@@ -176,7 +176,7 @@ impl<'a> Planner<'a> {
         if before.changed != after.changed {
             return Ok(true);
         }
-        let is_recent = before.changed >= created.saturating_sub(TICK_NS);
+        let is_recent = before.changed >= since.saturating_sub(TICK_NS);
         Ok(is_recent && !is_same((old, before, from), (self.new, after, to))?)
     }
 

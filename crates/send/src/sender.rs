@@ -22,6 +22,9 @@ pub struct Side<'a> {
     pub id: SendId,
     /// When it was created, in nanoseconds since 1970.
     pub created_ns: i64,
+    /// Of the base: since when the other side may have other contents, in nanoseconds since 1970.
+    /// An object with one time of change in both is compared if it changed later.
+    pub since_ns: i64,
 }
 
 /// What was sent.
@@ -71,7 +74,7 @@ impl<'a> Sender<'a> {
                 ));
             }
         }
-        let old = base.map(|base| (base.tree, base.created_ns));
+        let old = base.map(|base| (base.tree, base.since_ns));
         let tasks = plan(old, snapshot.tree)?;
         Ok(Self {
             base,

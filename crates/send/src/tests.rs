@@ -41,6 +41,7 @@ impl Moment {
             name: b"moment",
             id: SendId::of(b"moment", 1, i64::try_from(self.number).unwrap()),
             created_ns: self.created,
+            since_ns: self.created,
         }
     }
 }

@@ -159,6 +159,14 @@ impl<'fs> BackRowPass<'fs> {
         Ok(Slice { found, next })
     }
 
+    /// Returns the back row of an inode, if back rows are kept. It may be one that was not put yet.
+    pub(crate) fn row_if_kept(&self, ino: Ino) -> FsResult<Option<Place>> {
+        match self.state.are_kept() {
+            true => self.row(ino),
+            false => Ok(None),
+        }
+    }
+
     /// Returns the back row of an inode. One that cannot be read is as one that is missing, if it
     /// can be put anew.
     pub(super) fn row(&self, ino: Ino) -> FsResult<Option<Place>> {

@@ -153,7 +153,7 @@ impl<'f> Comparison<'f> {
 
     /// Reports whether a name leads to the same inode, or to none, on both sides. A clone without a
     /// counterpart is the same as nothing.
-    fn is_same_name(
+    pub(super) fn is_same_name(
         &self,
         name: &Name,
         (old, new): (Option<Ino>, Option<Ino>),

@@ -1,6 +1,6 @@
 //! What a file system offers of comparisons. The sides are read by [`Comparer`].
 
-use super::{Asked, Comparer, DirAt, TouchedPaths};
+use super::{Asked, Comparer, DirAt, TouchedPaths, TwinViews};
 #[cfg(doc)]
 use crate::FsError;
 use crate::FsResult;
@@ -64,13 +64,26 @@ impl FileSystem {
         self.comparer().clone_pairs(sides)
     }
 
-    /// Returns the paths below a directory that lead to something else at the later of two moments,
-    /// and the directories above them. All names of an inode that is another one are listed. Of a
-    /// clone that lies below the directory at one moment alone, all paths are. The sides, which are
-    /// of one view, `owner`, errors and costs are those of [`Self::differences`].
+    /// Returns the views that two sides have in common: those of the sides, and pairs of clones as
+    /// [`Self::clone_pairs`] returns them.
     ///
     /// # Errors
-    /// Those of [`Self::differences`]; [`FsError::Unsupported`] also for two views.
+    /// Those of [`Self::clone_pairs`].
+    ///
+    /// # Cost
+    /// That of [`Self::clone_pairs`].
+    pub fn twin_views(&self, sides: (DirAt, DirAt)) -> FsResult<TwinViews> {
+        self.comparer().twin_views(sides)
+    }
+
+    /// Returns the paths below a directory that lead to something else on the second of two sides,
+    /// and the directories above them. All names of an inode that is another one are listed. Of a
+    /// clone that lies below the directory on one side alone, all paths are. Which inodes two views
+    /// have in common [`Self::twin_views`] tells. The sides, `owner`, errors and costs are those of
+    /// [`Self::differences`].
+    ///
+    /// # Errors
+    /// Those of [`Self::differences`].
     ///
     /// # Cost
     /// That of [`Self::differences`], and one read for each directory above a change.
@@ -79,6 +92,11 @@ impl FileSystem {
         (old, new): (DirAt, DirAt),
         owner: Option<u32>,
     ) -> FsResult<TouchedPaths> {
-        self.comparer().touched_paths(&Asked::new(old, new, owner))
+        let mut asked = Asked::new(old, new, owner);
+        if old.view != new.view {
+            // A walk of two views does not know all that changed within a tick of the clock.
+            asked.names_min = 0;
+        }
+        self.comparer().touched_paths(&asked)
     }
 }

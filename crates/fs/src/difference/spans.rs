@@ -93,6 +93,8 @@ pub(super) struct Relation {
     pub(super) spans: Vec<Span>,
     /// Of two views: the first number that inodes of their own may have; `None` for one view.
     first_own: Option<Ino>,
+    /// How many branches lead from the common trees to each side.
+    branches: (usize, usize),
 }
 
 impl Relation {
@@ -109,8 +111,11 @@ impl Relation {
                 return Err(FsError::Invalid("the second moment is before the first"));
             }
             let spans = vec![Span::between(before, after)];
-            let first_own = None;
-            return Ok(Self { spans, first_own });
+            return Ok(Self {
+                spans,
+                first_own: None,
+                branches: (0, 0),
+            });
         }
         let (before, after) = (lineage(old)?, lineage(new)?);
         for (depth, one) in before.iter().enumerate() {
@@ -152,13 +157,27 @@ impl Relation {
             in_before + in_after + 1,
             "one for each branch, and the common trees"
         );
-        let first_own = Some(first_own);
-        Ok(Self { spans, first_own })
+        Ok(Self {
+            spans,
+            first_own: Some(first_own),
+            branches: (in_before, in_after),
+        })
     }
 
     /// Reports whether a number is of the same inode on both sides, if both have it.
     pub(super) fn has_ino(&self, ino: Ino) -> bool {
         self.first_own.is_none_or(|first| ino < first)
+    }
+
+    /// Returns the first number that inodes of their own may have in two views; `None` for one
+    /// view.
+    pub(super) const fn first_own(&self) -> Option<Ino> {
+        self.first_own
+    }
+
+    /// Returns how many branches lead from the common trees to each side: 0 for one that is them.
+    pub(super) const fn branches(&self) -> (usize, usize) {
+        self.branches
     }
 
     /// Reports whether both sides are one view.

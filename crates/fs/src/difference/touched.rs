@@ -15,6 +15,10 @@
 //!    clones are always listed.
 //!
 //! What is not listed has the same names, attributes and contents at both moments.
+//!
+//! Of two views an inode with a number of after they parted is another one on each side, whatever
+//! its number. All of these are listed, and their names.
+//! [`super::Comparer::twin_views`] tells which they are.
 
 use super::contents::written_inodes;
 use super::inner::{InnerClones, ShownClone};
@@ -28,20 +32,17 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use stitch_base::Ino;
 
-/// Paths below a directory at two moments, each in order: a directory is before what is in it.
+/// Paths below a directory on two sides, each in order: a directory is before what is in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TouchedPaths {
-    /// At the earlier moment.
+    /// On the first side: the earlier moment, or the other view.
     pub old: BTreeSet<Vec<u8>>,
-    /// At the later moment.
+    /// On the second side.
     pub new: BTreeSet<Vec<u8>>,
 }
 
 impl Comparer<'_> {
     pub(super) fn touched_paths(&self, asked: &Asked) -> FsResult<TouchedPaths> {
-        if asked.old.view != asked.new.view {
-            return Err(FsError::Unsupported);
-        }
         let mut paths = TouchedPaths::default();
         self.compare_sides(asked, &mut |comparison, inner, moments| {
             comparison.add_touched(inner, &mut paths)?;
@@ -149,7 +150,11 @@ impl Comparison<'_> {
         inodes.extend(&inner.grafts);
         for name in &self.names()? {
             let (before, after) = (old.target(name)?, new.target(name)?);
-            if before.map(|target| target.ino) == after.map(|target| target.ino) {
+            let inos = (
+                before.as_ref().map(|target| target.ino),
+                after.as_ref().map(|target| target.ino),
+            );
+            if self.is_same_name(name, inos, inner) {
                 continue;
             }
             if let Some(target) = before {
@@ -186,7 +191,7 @@ impl Comparison<'_> {
             let is_same = before.zip(after).is_some_and(|(before, after)| {
                 is_same_inode(&before.head, &after.head) && before.tail == after.tail
             });
-            if !is_same {
+            if !is_same || !self.relation.has_ino(ino) {
                 inodes.insert(ino);
             }
         }

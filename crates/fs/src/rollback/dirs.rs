@@ -35,6 +35,7 @@ impl<'fs> DirFinder<'fs> {
     /// [`crate::FsError::Stale`] if it was removed.
     pub(super) fn hold(self, dir: Ino, path: &[u8]) -> FsResult<DirHold<'fs>> {
         know_dir(self.fs, dir, path)?;
+        debug_assert!(self.fs.residents.inodes.is_known(dir), "it was looked up");
         let holds = Holds::of(self.fs);
         Ok(DirHold { holds, dir })
     }

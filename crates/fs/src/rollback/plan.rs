@@ -1,6 +1,7 @@
 //! What each inode of a snapshot becomes. Reads rows, changes nothing but takes numbers for copies.
 
 use super::present::Present;
+use super::shares::{ShareFinder, Shares};
 use super::sides::RollbackSides;
 use super::tree::{DirTree, SeenInode};
 use crate::contents::Contents;
@@ -24,7 +25,7 @@ pub(super) struct Target {
     pub(super) is_revived: bool,
     /// It has a row under its number, and no name: its head.
     pub(super) orphan: Option<InodeHead>,
-    /// The number under which its chunks will be.
+    /// The number under which its own chunks will be.
     pub(super) chunks: Ino,
 }
 
@@ -42,6 +43,8 @@ enum Whereabouts {
 #[derive(Debug)]
 pub(super) struct RollbackPlan {
     targets: HashMap<Ino, Target>,
+    /// What files of the snapshot share afterwards, where anything.
+    shares: HashMap<Ino, Shares>,
     /// Numbers of the directories that will have a known directory below them.
     above_known: HashSet<Ino>,
     /// Names at the top, for directories whose name leads to another inode of the snapshot before
@@ -53,18 +56,26 @@ impl RollbackPlan {
     /// Decides, with all locks held. `None` if back rows have to be complete first.
     pub(super) fn new(fs: &Present<'_>, sides: RollbackSides<'_>) -> FsResult<Option<Self>> {
         let ((_, was), (_, now)) = (sides.past, sides.present);
-        let mut targets = HashMap::new();
+        let (mut targets, mut shares) = (HashMap::new(), HashMap::new());
+        let finder = ShareFinder::new(fs, sides);
         for (ino, seen) in was.inodes() {
             if Contents::are_external(&seen.head) {
                 return Err(FsError::Unsupported);
             }
-            let target = match now.get(ino) {
+            let mut target = match now.get(ino) {
                 Some(present) => in_both(fs, sides, seen, present)?,
                 None => match whereabouts(fs, was.top, ino)? {
                     None => return Ok(None),
                     Some(found) => revived(fs, seen, &found)?,
                 },
             };
+            if !target.is_same
+                && let Some(shared) = finder.of_file(&seen.head, target.head.ino)?
+            {
+                debug_assert_ne!(shared.contents, target.chunks, "own chunks are apart");
+                target.head.flags = Contents::Shared.mark(target.head.flags);
+                shares.insert(ino, shared);
+            }
             targets.insert(ino, target);
         }
         debug_assert_eq!(
@@ -74,6 +85,7 @@ impl RollbackPlan {
         );
         let mut plan = Self {
             targets,
+            shares,
             above_known: HashSet::new(),
             aside: names_aside(was, now),
         };
@@ -95,6 +107,16 @@ impl RollbackPlan {
     /// Returns what an inode of the snapshot becomes.
     pub(super) fn of(&self, ino: Ino) -> &Target {
         self.targets.get(&ino).expect("every inode has a target")
+    }
+
+    /// Returns what a file of the snapshot shares afterwards.
+    pub(super) fn shares_of(&self, ino: Ino) -> Option<&Shares> {
+        let shares = self.shares.get(&ino);
+        debug_assert!(
+            shares.is_none() || !self.of(ino).is_same,
+            "one that is the same is not restored"
+        );
+        shares
     }
 
     /// Returns the number that an inode of the snapshot has afterwards.
@@ -125,8 +147,8 @@ fn is_own(head: &InodeHead) -> bool {
     head.kind != FileKind::Directory && head.nlink > 1
 }
 
-/// Returns the number under which a file gets its chunks: its own, unless others may share what is
-/// under it.
+/// Returns the number under which a file gets its own chunks: its own, unless others may share what
+/// is under it.
 fn number_of_chunks(fs: &Present<'_>, head: &InodeHead, is_same: bool) -> FsResult<Ino> {
     let (store, ino) = (fs.store, head.ino);
     if is_same || head.kind != FileKind::Regular || !fs.header.lock().has_shared {
@@ -141,9 +163,13 @@ fn number_of_chunks(fs: &Present<'_>, head: &InodeHead, is_same: bool) -> FsResu
     }
 }
 
-/// Marks where the contents of a file will be: it shares none.
+/// Marks where the contents of a file will be, if it shares none.
 fn mark_contents(head: &mut InodeHead, chunks: Ino) {
     debug_assert!(chunks.0 > 0, "chunks are under a number");
+    debug_assert!(
+        head.kind == FileKind::Regular || chunks == head.ino,
+        "files alone have chunks elsewhere"
+    );
     if head.kind != FileKind::Regular {
         return;
     }
@@ -168,6 +194,7 @@ fn in_both(
 ) -> FsResult<Target> {
     let mut head = seen.head;
     debug_assert_eq!(head.ino, present.head.ino, "one inode");
+    debug_assert!(seen.names > 0 && present.names > 0, "names lead to it");
     let is_dir = head.kind == FileKind::Directory;
     if !is_dir {
         let outside = present.head.nlink.saturating_sub(present.names);
@@ -207,6 +234,7 @@ fn in_both(
 /// An inode that the directory has lost.
 fn revived(fs: &Present<'_>, seen: &SeenInode, found: &Whereabouts) -> FsResult<Target> {
     let mut head = seen.head;
+    debug_assert!(seen.names > 0, "the snapshot has a name of it");
     head.flags &= !row_flag::ALLOCATED;
     if head.kind != FileKind::Directory {
         head.nlink = seen.names;
@@ -231,6 +259,7 @@ fn revived(fs: &Present<'_>, seen: &SeenInode, found: &Whereabouts) -> FsResult<
 
 /// Finds an inode that is not below the directory; `None` if back rows are needed.
 fn whereabouts(fs: &Present<'_>, top: Ino, ino: Ino) -> FsResult<Option<Whereabouts>> {
+    debug_assert_ne!(ino, top, "the directory itself is there");
     if let Some(known) = fs.residents.inodes.find(ino) {
         return Ok(Some(match known.location {
             Location::Memory(_) => Whereabouts::Gone,

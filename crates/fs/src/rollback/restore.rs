@@ -23,9 +23,8 @@ use crate::data::chunks_from;
 use crate::events::Event;
 use crate::inode::{CHAIN_UNKNOWN, Hold, Inode, Location};
 use crate::locator::RowRange;
-use crate::recent::{Scans, WrittenBetween, chunk_ranges};
+use crate::recent::{Scans, WrittenBetween};
 use crate::schema::Store;
-use crate::shared::Piece;
 use crate::{DirName, FsError, FsResult, Notices};
 use bytes::Bytes;
 use std::collections::{HashMap, HashSet};
@@ -72,6 +71,8 @@ impl<'a> Restore<'a> {
         plan: &'a RollbackPlan,
         row: &'a RollbackRow,
     ) -> Self {
+        debug_assert_eq!(row.dir, sides.past.1.top, "the directory of the snapshot");
+        debug_assert!(fs.batch_bytes > 0, "a batch takes something");
         Self {
             fs,
             past: sides.past.0,
@@ -101,6 +102,10 @@ impl<'a> Restore<'a> {
         debug_assert!(
             restored.is_err() || self.change.batch.is_empty(),
             "all of it is committed"
+        );
+        debug_assert!(
+            restored.is_err() || self.removed.is_empty(),
+            "their removal is noted"
         );
         self.queue_forgotten();
         for (ino, hold) in std::mem::take(&mut self.kept) {
@@ -154,6 +159,12 @@ impl Restore<'_> {
         if target.head.ino != ino {
             self.announce(&target);
         }
+        let is_file = target.head.kind == FileKind::Regular;
+        if is_file {
+            // First, so that a rollback that is finished later finds the number, and in the batch
+            // that announces the inode, which tells that it shares.
+            self.place_chunks(ino, &target)?;
+        }
         let present = self.now.get(ino).map(|seen| seen.head).or(target.orphan);
         if present.is_some_and(|head| head.has(row_flag::ALLOCATED)) {
             let all = chunks_from(0);
@@ -162,40 +173,10 @@ impl Restore<'_> {
         let (past, own) = (self.past.keys, self.fs.store.keys);
         let to = target.head.ino;
         self.restore_rows(&[past.xattrs(ino)], &own.xattrs(to), to)?;
-        if target.head.kind == FileKind::Regular {
-            // First, so that a rollback that is finished later finds the number.
-            self.unshare(&target)?;
-            self.restore_chunks(ino, target.chunks)?;
+        match is_file {
+            true => self.restore_chunks(ino, target.chunks),
+            false => Ok(()),
         }
-        Ok(())
-    }
-
-    /// Puts the chunks of a file under a number. Those that are there are compared where they were
-    /// written since the snapshot.
-    fn restore_chunks(&mut self, ino: Ino, number: Ino) -> FsResult<()> {
-        let (keys, written, store) = (self.fs.store.keys, self.written, self.fs.store);
-        let all: Piece = (number, chunks_from(0));
-        if !self.has_piece_in_both(ino, &all)? {
-            let chunks = chunk_ranges((self.past, &self.seen(ino).head))?;
-            return self.restore_rows(&chunks, &keys.chunks_from(number, 0), number);
-        }
-        let past = self.past.keys;
-        written.each_run(store, all, |run| {
-            let rows = [past.chunks(number, run)];
-            self.restore_rows(&rows, &keys.chunks(number, run), number)?;
-            Ok(true)
-        })?;
-        Ok(())
-    }
-
-    /// Reports whether all chunks of a file are under one number, in the snapshot and now.
-    fn has_piece_in_both(&self, ino: Ino, all: &Piece) -> FsResult<bool> {
-        let Some(present) = self.now.get(ino) else {
-            return Ok(false);
-        };
-        let (was, all) = (self.seen(ino).head, std::slice::from_ref(all));
-        Ok(self.past.pieces_of(&was, &chunks_from(0))? == all
-            && self.fs.store.pieces_of(&present.head, &chunks_from(0))? == all)
     }
 
     /// What the snapshot has of one of its inodes.
@@ -207,6 +188,8 @@ impl Restore<'_> {
     fn restore_rows(&mut self, past: &[RowRange], present: &RowRange, to: Ino) -> FsResult<()> {
         let keys = self.fs.store.keys;
         let is_data = present.tree() == crate::locator::Tree::Data;
+        debug_assert!(past.iter().all(|rows| rows.tree() == present.tree()));
+        debug_assert!(to.0 > 0, "0 is no number of an inode or of contents");
         let (fs, was) = (self.fs, self.past);
         let mut old = Scans::new(was, past);
         let mut new = fs.store.scan(present)?;
@@ -248,6 +231,8 @@ impl Restore<'_> {
     /// The attributes of the directory itself, whose name stays.
     fn restore_top(&mut self) {
         let target = self.plan.of(self.was.top);
+        debug_assert_eq!(target.head.ino, self.was.top, "it keeps its number");
+        debug_assert!(!target.is_revived, "its name stays");
         let known = self.fs.residents.inodes.find(self.was.top);
         if let Some(top) = known.filter(|_| !target.is_same) {
             self.change.row(&top, &target.head, &[]);
@@ -260,6 +245,7 @@ impl<'a> Restore<'a> {
     fn restore_name(&mut self, dir: Ino, name: &'a [u8], ino: Ino) -> FsResult<()> {
         let target = *self.plan.of(ino);
         let (parent, number) = (self.plan.number(dir), target.head.ino);
+        debug_assert!(!name.is_empty(), "a name in a directory");
         let at = DirName::new(parent, name);
         let old = match parent == dir {
             true => self.now.names(dir).get(name).copied(),
@@ -344,6 +330,10 @@ impl<'a> Restore<'a> {
     }
 
     fn inode(&self, target: &Target, at: DirName<'_>) -> Inode {
+        debug_assert!(
+            target.head.kind == FileKind::Directory || target.head.nlink > 0,
+            "names lead to it"
+        );
         Inode {
             head: target.head,
             location: match target.is_own {
@@ -428,6 +418,7 @@ impl<'a> Restore<'a> {
             "the next open finishes what is interrupted"
         );
         *self.fs.header.lock() = header;
+        debug_assert!(self.change.batch.len_bytes() < self.batch_bytes);
         Ok(())
     }
 
@@ -437,6 +428,7 @@ impl<'a> Restore<'a> {
         change.commit_unasked(&mut self.notices)?;
         let views = &self.fs.standing.views;
         views.note_removed(&std::mem::take(&mut self.removed));
+        debug_assert!(self.change.batch.is_empty(), "the next batch begins");
         Ok(())
     }
 
@@ -457,6 +449,7 @@ impl<'a> Restore<'a> {
 
 /// An inode as it was read, with its row at a name if it has none of its own.
 fn inode_at(seen: &SeenInode, at: DirName<'_>) -> Inode {
+    debug_assert!(seen.names > 0, "a name led to it");
     Inode {
         head: seen.head,
         location: match seen.is_own {

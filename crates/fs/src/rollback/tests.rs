@@ -4,6 +4,7 @@ mod clones;
 mod in_clone;
 mod interrupted;
 mod recent;
+mod shared;
 
 use crate::{
     Caller, DirName, FileKind, FileSystem, FsError, FsOptions, NewNode, RenameMode, SetAttr, Taken,

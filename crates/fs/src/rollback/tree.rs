@@ -70,10 +70,20 @@ impl DirTree {
             tree.read_dir(store, dir)?;
             next += 1;
         }
+        debug_assert!(tree.holds());
+        debug_assert_eq!(tree.names.len(), tree.dirs.len(), "all are read");
         Ok(tree)
     }
 
+    /// Reports whether directories are inodes of the tree, and no other ones have names.
+    fn holds(&self) -> bool {
+        let is_of_top = self.dirs.first() == Some(&self.top);
+        is_of_top && self.names.len() <= self.dirs.len() && self.dirs.len() <= self.inodes.len()
+    }
+
     fn read_dir(&mut self, store: &Store, dir: Ino) -> FsResult<()> {
+        debug_assert!(self.has(dir), "a name led to it");
+        debug_assert!(!self.names.contains_key(&dir), "it is read once");
         let mut names = NameMap::new();
         let mut scan = store.scan(&store.keys.dentries(dir))?;
         while let Some((key, row)) = scan.next()? {
@@ -93,6 +103,7 @@ impl DirTree {
             names.insert(Box::from(name), ino);
         }
         self.names.insert(dir, names);
+        debug_assert!(self.holds());
         Ok(())
     }
 
@@ -108,8 +119,10 @@ impl DirTree {
             self.recent_tails.insert(head.ino, hash_of(tail));
         }
         if is_new && head.kind == FileKind::Directory {
+            debug_assert_ne!(head.ino, self.top, "the top is there before");
             self.dirs.push(head.ino);
         }
+        debug_assert!(self.has(head.ino));
     }
 
     fn see_link(&mut self, store: &Store, ino: Ino) -> FsResult<()> {
@@ -133,7 +146,9 @@ impl DirTree {
 
     /// Returns the hash of what is behind the head of a recent inode.
     pub(super) fn recent_tail(&self, ino: Ino) -> Option<u64> {
-        self.recent_tails.get(&ino).copied()
+        let tail = self.recent_tails.get(&ino).copied();
+        debug_assert!(tail.is_none() || self.has(ino), "of an inode of the tree");
+        tail
     }
 
     pub(super) fn has(&self, ino: Ino) -> bool {
@@ -154,6 +169,7 @@ impl DirTree {
 
     /// Returns the names of a directory; none of what is no directory below the top.
     pub(super) fn names(&self, dir: Ino) -> &NameMap {
+        debug_assert!(!self.names.contains_key(&dir) || self.has(dir));
         self.names.get(&dir).unwrap_or(&NO_NAMES)
     }
 }

@@ -37,7 +37,8 @@ impl RollbacksUnderWay {
 
     /// Notes that a rollback has ended: all of it is done, or nothing.
     pub(crate) fn end(&self, view: u64) {
-        self.by_view.lock().remove(&view);
+        let ended = self.by_view.lock().remove(&view);
+        debug_assert!(ended.is_some(), "it has begun");
     }
 
     /// Notes that a part of a rollback is done, and it does not go on.
@@ -66,7 +67,9 @@ impl RollbacksUnderWay {
     pub(crate) fn interrupted(&self) -> Vec<u64> {
         let all = self.by_view.lock();
         let interrupted = all.iter().filter(|(_, begun)| begun.is_interrupted);
-        interrupted.map(|(view, _)| *view).collect()
+        let views: Vec<u64> = interrupted.map(|(view, _)| *view).collect();
+        debug_assert!(views.is_sorted(), "in order");
+        views
     }
 
     /// Reports whether some rollback in a clone has not ended.

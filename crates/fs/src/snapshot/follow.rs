@@ -74,6 +74,7 @@ pub(crate) fn know_dir(fs: &FileSystem, dir: Ino, path: &[u8]) -> FsResult<()> {
 
 /// The same, by its number alone.
 pub(crate) fn know_dir_by_number(fs: &FileSystem, dir: Ino) -> FsResult<()> {
+    debug_assert!(dir.0 > 0, "0 is no inode");
     let attr = fs.look_up_number(dir)?;
     debug_assert_eq!(attr.ino, dir, "it has this number");
     let held = fs.open_handle(dir);

@@ -60,7 +60,9 @@ impl Snapshots<'_> {
         self.check_writable()?;
         let _changing = self.views.snapshot_change.lock();
         let mut record = self.pins.snapshot(name)?.into_record();
+        let root = record.root;
         change(&mut record)?;
+        debug_assert_eq!(record.root, root, "it stays a snapshot of the directory");
         let user = record.encode();
         if user.len() > RECORD_BYTES_MAX {
             return Err(FsError::TooBig);

@@ -137,6 +137,7 @@ impl Snapshots<'_> {
     fn narrow_to(&self, id: PinId, ranges: &PinRanges) -> FsResult<()> {
         // A name is of the same pin as long as this is held.
         let _changing = self.views.snapshot_change.lock();
+        debug_assert!(self.is_mainline && !self.is_read_only, "it may be narrowed");
         let pins = self.pins.engine.pins()?;
         let Some(PinInfo { name, .. }) = pins.into_iter().find(|pin| pin.id == id) else {
             return Ok(());
@@ -161,6 +162,7 @@ impl Narrowing {
 impl NarrowWalk {
     fn new(view: SnapshotView) -> Self {
         let mut numbers = NumberRanges::default();
+        debug_assert!(view.fs().is_read_only(), "the past does not change");
         // Those that are given out later: at its moment nothing is under them. A clone of the
         // snapshot puts its own files there.
         numbers.add_from(Ino(view.fs().numbers.next()));
@@ -194,6 +196,7 @@ impl NarrowWalk {
         let fs = Arc::clone(self.view.fs());
         let mut links = Vec::new();
         let (mut next, mut last) = (None, hash);
+        debug_assert!(*left <= NAMES_PER_ROUND, "a round has an end");
         let mut scan = fs.store.scan(&fs.store.keys.dentries_from(dir, hash))?;
         while let Some((key, row)) = scan.next()? {
             let (at, _) = Locator::name_of(key).unwrap_or_default();
@@ -235,6 +238,7 @@ impl NarrowWalk {
         let (fs, info) = (self.view.fs(), self.view.info());
         let own = fs.store.tree(Tree::Data);
         let mut ranges = PinRanges::from([(own, self.own_ranges(fs))]);
+        debug_assert_eq!(fs.view_number(), info.view, "it has the directory");
         for tree in self.unneeded(info.view) {
             debug_assert_ne!(tree, own, "the view of the directory is needed");
             ranges.insert(tree, KeyRanges::default());

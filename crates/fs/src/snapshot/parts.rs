@@ -73,7 +73,12 @@ impl PartNumbers {
             return Some(0);
         }
         let rank = self.clones.binary_search(&view).ok()?;
-        Some((rank as u64 + 1) << self.ino_bits)
+        let first = (rank as u64 + 1) << self.ino_bits;
+        debug_assert!(
+            first < 1 << VIEW_INO_BITS,
+            "a snapshot has room for the part"
+        );
+        Some(first)
     }
 
     /// Returns the view that a number is in, and the inode's number there.
@@ -203,6 +208,7 @@ impl super::SnapshotView {
             FsError::NotFound => stale(),
             other => other,
         })?;
+        debug_assert_eq!(part.number(ino), number, "the number leads there and back");
         Ok((part, ino))
     }
 
@@ -217,7 +223,9 @@ impl super::SnapshotView {
     /// Returns the file systems that are open.
     #[must_use]
     pub fn open_parts(&self) -> Vec<SnapshotPart> {
-        let opened = self.views.opened().into_iter();
+        let opened = self.views.opened();
+        debug_assert!(opened.is_sorted(), "mainline, then clones by number");
+        let opened = opened.into_iter();
         let part = |view| self.part_with(view, self.views.find(view)?).ok();
         opened.filter_map(part).collect()
     }
@@ -245,6 +253,7 @@ impl super::SnapshotView {
     pub fn number_of_clone(&self, part: &SnapshotPart, dir: Ino) -> Option<Ino> {
         let info = part.fs.clone_at(dir)?;
         let first = self.numbers.first(info.number)?;
+        debug_assert_eq!(info.home, part.fs.view_number(), "it lies in the part");
         Some(Ino(first | info.root.0))
     }
 

@@ -26,12 +26,15 @@ impl Homes {
     pub(super) fn lies_in(&self, view: u64, outer: u64) -> bool {
         let home = |view: &u64| self.0.get(view).copied();
         let mut way = std::iter::successors(Some(view), home).take(1 + self.0.len());
-        way.any(|at| at == outer)
+        let is_in = way.any(|at| at == outer);
+        debug_assert!(is_in || view != outer, "a view lies in itself");
+        is_in
     }
 
     /// Returns the clones that a snapshot of a directory in `view` neither shows nor leads through.
     fn unrelated(&self, view: u64) -> BTreeSet<u64> {
         let is_related = |clone: u64| self.lies_in(clone, view) || self.lies_in(view, clone);
+        debug_assert!(is_related(view), "a view is related to itself");
         let clones = self.0.keys().copied();
         clones.filter(|clone| !is_related(*clone)).collect()
     }

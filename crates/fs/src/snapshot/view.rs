@@ -54,7 +54,10 @@ impl SnapshotView {
             dir: self.info.root,
             snapshot: Some(&self.info.name),
         };
-        let inner = source.inner_clones(&self.views.mainline().clones())?;
+        let inner = source.inner_clones(
+            &self.views.mainline().clones(),
+            &self.fs.standing.views.ways,
+        )?;
         debug_assert!(
             inner
                 .iter()
@@ -111,6 +114,7 @@ impl SnapshotView {
     ) -> FsResult<Self> {
         let views = views_at(engine, options, pin)?;
         let fs = views.open(info.view)?;
+        debug_assert_eq!(fs.view_number(), info.view, "the view that was asked for");
         let is_private = walk_path(&fs, info.root, &info.path)?;
         Ok(Self::new(views, fs, info, is_private))
     }

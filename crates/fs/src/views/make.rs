@@ -7,6 +7,7 @@ use crate::change::Changes;
 use crate::inode::Holds;
 use crate::locator::Tree;
 use crate::namespace::{NameChanges, check_name};
+use crate::residents::Residents;
 use crate::schema::view_schema;
 use crate::snapshot::{pin_name, walk_path};
 use crate::system::FileSystem;
@@ -46,6 +47,7 @@ pub(super) struct CloneMaker<'fs> {
     opener: ViewOpener<'fs>,
     /// Makes the directory that the clone lies at.
     names: NameChanges<'fs>,
+    residents: &'fs Residents,
     holds: Holds<'fs>,
     changes: Changes<'fs>,
 }
@@ -57,6 +59,7 @@ impl<'fs> CloneMaker<'fs> {
             limits: ViewLimits::of(home),
             opener: ViewOpener::of(home),
             names: NameChanges::of(home),
+            residents: &home.residents,
             holds: Holds::of(home),
             changes: Changes::of(home),
         }
@@ -118,7 +121,7 @@ impl<'fs> CloneMaker<'fs> {
             // No clone is of half a rollback.
             let _whole = source.fs.standing.views.snapshot_change.lock();
             let clones = source.fs.clones();
-            let inner = source.inner_clones(&clones)?;
+            let inner = source.inner_clones(&clones, &self.views().ways)?;
             self.check_are_there(source, &inner)?;
             let plan = ClonePlan {
                 first,
@@ -243,6 +246,8 @@ impl<'fs> CloneMaker<'fs> {
                 debug_assert_eq!(records[0].graft, graft.ino, "it lies at the directory");
                 // A front end gives out the inode of the view.
                 self.holds.forget(graft.ino);
+                let way = self.residents.way_up(graft.ino, at);
+                views.ways.note(self.home(), way);
                 Ok(CloneInfo::of(plan.first, &records[0]))
             }
             Err(error) => {
@@ -314,7 +319,8 @@ impl ClonePlan {
         };
         let here = self.inner.iter().filter(|inner| inner.above == index);
         let chosen: BTreeSet<Ino> = here.map(|inner| inner.info.graft).collect();
-        match GraftFinder::of(view).has_grafts(top, &in_view(&self.clones, home), &chosen)? {
+        let finder = GraftFinder::of(view, &view.standing.views.ways, home);
+        match finder.has_grafts(top, &in_view(&self.clones, home), &chosen)? {
             true => Ok(()),
             false => Err(FsError::Stale(source.dir)),
         }

@@ -82,10 +82,11 @@ impl FileSystem {
     ///
     /// # Cost
     /// Two syncs of the log, a record for each clone, and a point read for each name of the path.
-    /// If clones lie in the file system of the source: a few point reads for each directory above
-    /// each of them. Before all back rows are there ([`FileSystem::put_back_rows_ahead`]), and in a
-    /// snapshot of that time, two scans of the names below the directory. Reads of a clone look at
-    /// its own tables, then at those of its source.
+    /// If clones lie in the file system of the source: two reads for each directory above each of
+    /// them. If a part of the way up from one is not known, such as after a mount, two scans of the
+    /// names below the directory, unless all back rows are there
+    /// ([`FileSystem::put_back_rows_ahead`]). Reads of a clone look at its own tables, then at
+    /// those of its source.
     pub fn make_clone(
         &self,
         caller: &Caller<'_>,

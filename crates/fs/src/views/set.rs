@@ -3,6 +3,7 @@
 //! Mainline and all views of an engine share one set. What is stored of it is in mainline's `sys`
 //! tree.
 
+use super::ways::GraftWays;
 use super::{CloneInfo, LiveView};
 use crate::locator::{Locator, SysRow, Tree};
 use crate::rollback::RollbacksUnderWay;
@@ -40,6 +41,8 @@ pub(crate) struct ViewSet {
     dropping: Mutex<()>,
     /// File systems whose back rows were asked for.
     without_back_rows: Mutex<BTreeSet<u64>>,
+    /// Where the directories above clones are.
+    pub(crate) ways: GraftWays,
     /// Held while a snapshot is created or deleted, its record is changed, or a directory of any
     /// view is rolled back: a snapshot shows several views.
     pub(crate) snapshot_change: Mutex<()>,
@@ -164,6 +167,7 @@ impl ViewSet {
             open: Mutex::default(),
             dropping: Mutex::default(),
             without_back_rows: Mutex::default(),
+            ways: GraftWays::default(),
             snapshot_change: Mutex::default(),
             under_way: RollbacksUnderWay::default(),
             narrowing: Narrowing::default(),
@@ -276,6 +280,7 @@ impl ViewSet {
             return;
         }
         let mut records = self.records.lock();
+        let mut grafts = BTreeSet::new();
         for number in numbers {
             let Some(record) = records.by_number.get_mut(number) else {
                 continue;
@@ -284,11 +289,13 @@ impl ViewSet {
             let at = (record.home, record.graft);
             records.by_graft.remove(&at);
             debug_assert!(*number > 0, "mainline stays");
+            grafts.insert(at);
         }
         records.check();
         self.live_count
             .store(records.by_graft.len(), Ordering::Release);
         drop(records);
+        self.ways.forget(numbers, &grafts);
         self.has_removed.store(true, Ordering::Release);
         let opened = self.open.lock();
         for view in numbers.iter().filter_map(|number| opened.get(number)) {

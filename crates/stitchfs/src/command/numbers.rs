@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use stitch_fs::VIEW_INO_BITS;
 use stitch_fuse::differences::{self, SnapshotParts};
-use stitch_send::InodeNumbers;
+use stitch_send::{InodeNumbers, TwinView};
 
 /// Bits of `st_ino` that say which inode of a view it is.
 pub(super) const INO_MASK: u64 = (1 << VIEW_INO_BITS) - 1;
@@ -32,6 +32,27 @@ impl DirNumbers {
             Some(base) => base | number & INO_MASK,
             None => number,
         }
+    }
+
+    /// Gives the inodes of this directory, which is `new`, the numbers that those of another view
+    /// of it, `old`, have, if they are the same. Returns since when one side may have changed what
+    /// the other has not; `None` of a daemon that is older.
+    pub(super) fn twin_with(&mut self, of_old: &Self, old: &Path, new: &Path) -> Option<i64> {
+        let twins = || {
+            let (before, after) = (snapshot::open_dir(old)?, snapshot::open_dir(new)?);
+            let number = before.metadata()?.ino();
+            differences::twins(&before, &after, number)
+        };
+        let twins = twins().ok()?;
+        // The directory's own file system has no bits of its own.
+        let within = |base: u64, home: Option<u64>| if Some(base) == home { 0 } else { base };
+        let views = twins.views.iter().map(|twin| TwinView {
+            base: within(twin.new, self.home),
+            other: within(twin.old, of_old.home),
+            first_own: twin.first_own,
+        });
+        self.numbers.twins = views.collect();
+        Some(twins.since_ns)
     }
 
     /// Gives clones in this directory, which is `new`, the numbers of their counterparts in another
@@ -64,6 +85,7 @@ pub(super) fn of(dir: &Path) -> DirNumbers {
         mask: INO_MASK,
         part_bits: parts.ino_bits,
         parts: parts.clones.into_iter().map(base).collect(),
+        twins: Vec::new(),
     };
     DirNumbers {
         numbers,

@@ -95,7 +95,7 @@ fn read(args: &SendArgs) -> Result<(Option<Source>, Source)> {
         let snapshot = Source::read(&args.snapshot, args.skip_unreadable)?;
         return Ok((None, snapshot));
     };
-    let (base, snapshot) = (
+    let (mut base, mut snapshot) = (
         FoundSnapshot::find(base)?,
         FoundSnapshot::find(&args.snapshot)?,
     );
@@ -108,6 +108,7 @@ fn read(args: &SendArgs) -> Result<(Option<Source>, Source)> {
     }
     // Times and sizes of what was written to are the kernel's until then.
     sync::write_back(&snapshot.mount)?;
+    base.meet(&mut snapshot);
     // Only a walk finds all that the caller cannot read.
     let is_walked = args.walk || args.skip_unreadable;
     let touched = match is_walked {

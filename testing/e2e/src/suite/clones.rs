@@ -2,6 +2,7 @@
 
 mod back;
 mod compared;
+mod sent;
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt as _;
@@ -61,6 +62,10 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "send",
         run: compared::changes_in_clones_are_sent,
+    },
+    Case {
+        name: "sent",
+        run: sent::changes_between_a_directory_and_its_clone_are_sent,
     },
     Case {
         name: "files",

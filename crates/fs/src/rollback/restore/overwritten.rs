@@ -45,6 +45,7 @@ impl<'a> Restore<'a> {
     /// Keeps an inode that the snapshot has, and whose name is about to lead to another one, as an
     /// orphan or aside, unless its row is elsewhere.
     pub(super) fn keep_overwritten(&mut self, ino: Ino, at: DirName<'a>) -> FsResult<()> {
+        debug_assert!(self.was.has(ino), "what the snapshot has not is dropped");
         let seen = *self.now.get(ino).expect("a name leads to it");
         // With two names it is where the snapshot has it, too: that one was put by an earlier life.
         let has_row = seen.is_own || seen.names > 1 || self.overwritten.settled.contains(&ino);
@@ -85,6 +86,8 @@ impl<'a> Restore<'a> {
     pub(super) fn announce(&mut self, target: &Target) {
         let number = target.head.ino;
         debug_assert_eq!(target.chunks, number, "nothing is under a new number");
+        debug_assert!(target.is_revived, "it has no name yet");
+        debug_assert!(!self.overwritten.settled.contains(&number));
         if !self.overwritten.orphans.insert(number) {
             return;
         }

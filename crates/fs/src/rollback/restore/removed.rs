@@ -70,6 +70,7 @@ impl<'a> Restore<'a> {
 
     /// Notes that a directory which goes has one directory less in it, which is restored elsewhere.
     fn thin_out(&mut self, dir: Ino) -> FsResult<()> {
+        debug_assert!(!self.was.has(dir), "the snapshot has it not");
         let Some(&at) = self.inner.get(&dir) else {
             // It is detached itself: nothing counts its links then.
             return Ok(());
@@ -88,6 +89,7 @@ impl<'a> Restore<'a> {
 
     /// Takes a name from an inode that the snapshot has not.
     pub(super) fn drop_inode(&mut self, ino: Ino, at: DirName<'a>) -> FsResult<()> {
+        debug_assert!(!self.was.has(ino), "what the snapshot has stays");
         let seen = self.now.get(ino).expect("a name leads to it");
         let fs = self.fs;
         let (inode, _) = self.leaving.entry(ino).or_insert_with(|| {

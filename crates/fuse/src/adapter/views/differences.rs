@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 
 use stitch_base::Ino;
 use stitch_base::sync::{Arc, Mutex};
-use stitch_fs::{DirAt, FileSystem, FsResult, PathChange, TouchedPaths, VIEW_INO_BITS};
+use stitch_fs::{
+    DirAt, FileSystem, FsError, FsResult, PathChange, TouchedPaths, TwinViews, VIEW_INO_BITS,
+};
 
 use super::Views;
 use super::node::{Node, Slot};
@@ -119,8 +121,14 @@ impl Views {
                 let changes = self.compare((Ino(old), dir), owner, compare)?;
                 self.difference_lists.begin(owner, changes)
             }
-            DifferenceRequest::Paths(old) => {
-                let compare = |fs: &FileSystem, sides| fs.touched_paths(sides, owner);
+            DifferenceRequest::Paths(old) | DifferenceRequest::Copy(old) => {
+                let takes_two = matches!(request, DifferenceRequest::Copy(_));
+                let compare = |fs: &FileSystem, sides: (DirAt, DirAt)| {
+                    if sides.0.view != sides.1.view && !takes_two {
+                        return Err(FsError::Unsupported);
+                    }
+                    fs.touched_paths(sides, owner)
+                };
                 let paths = self.compare((Ino(old), dir), owner, compare)?;
                 self.difference_lists.begin(owner, by_side(paths))
             }
@@ -128,6 +136,10 @@ impl Views {
             DifferenceRequest::Pairs(old, from) => {
                 let pairs = self.compare((Ino(old), dir), owner, FileSystem::clone_pairs)?;
                 return tell_pairs(&pairs, from, out);
+            }
+            DifferenceRequest::Twins(old, from) => {
+                let twins = self.compare((Ino(old), dir), owner, FileSystem::twin_views)?;
+                return tell_twins(&twins, from, out);
             }
             DifferenceRequest::Show => {
                 if let Some(user) = owner {
@@ -205,8 +217,7 @@ impl Views {
             })?,
             _ => (VIEW_INO_BITS, Vec::new()),
         };
-        let home = if home == 0 { 0 } else { base_of(home) };
-        let words = [u64::from(ino_bits), home, clones.len() as u64];
+        let words = [u64::from(ino_bits), home_base(home), clones.len() as u64];
         let words = words.map(|word| word.to_string());
         let mut reply = ReplyWords::default();
         let fits = reply.add(&words.each_ref().map(String::as_bytes));
@@ -234,9 +245,31 @@ fn tell_pairs(pairs: &[(u64, u64)], from: usize, out: &mut Sink<'_>) -> Answer<i
     put_framed(&reply.0, out).map(|()| 0)
 }
 
+/// Tells the twins from an index on, as many as fit.
+fn tell_twins(twins: &TwinViews, from: usize, out: &mut Sink<'_>) -> Answer<i32> {
+    let mut reply = ReplyWords::default();
+    let (since, count) = (twins.since.0.to_string(), twins.views.len().to_string());
+    let fits = reply.add(&[since.as_bytes(), count.as_bytes()]);
+    debug_assert!(fits, "two short words");
+    for twin in twins.views.iter().skip(from) {
+        let words = [home_base(twin.old), home_base(twin.new), twin.first_own.0];
+        let words = words.map(|word| word.to_string());
+        if !reply.add(&words.each_ref().map(String::as_bytes)) {
+            break;
+        }
+    }
+    put_framed(&reply.0, out).map(|()| 0)
+}
+
 /// What the numbers of a clone have in a mount beside the inode's.
 fn base_of(clone: u64) -> u64 {
+    debug_assert!(clone > 0, "0 is mainline");
     Slot::of_clone(clone).base()
+}
+
+/// What the numbers of a view have in a mount beside the inode's.
+fn home_base(view: u64) -> u64 {
+    if view == 0 { 0 } else { base_of(view) }
 }
 
 /// The paths of both moments as one list: those that go, and those that come.

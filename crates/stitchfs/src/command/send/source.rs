@@ -1,7 +1,8 @@
 //! A snapshot that is sent or exported.
 
 use super::LEFT_OUT;
-use crate::command::{live, numbers, output, snapshot, sync};
+use crate::command::numbers::{self, DirNumbers};
+use crate::command::{live, output, snapshot, sync};
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt as _;
@@ -23,6 +24,11 @@ pub(super) struct FoundSnapshot {
     name: String,
     created_ns: i64,
     root: u64,
+    numbers: DirNumbers,
+    /// Of the earlier one: since when the later one may be different.
+    since_ns: i64,
+    /// The other one is of another view, and the daemon tells which inodes both have.
+    has_twins: bool,
 }
 
 impl FoundSnapshot {
@@ -48,14 +54,32 @@ impl FoundSnapshot {
                 path.display()
             );
         };
-        let name = name.to_owned();
         Ok(Self {
+            numbers: numbers::of(&place),
             place,
             mount,
-            name,
+            name: name.to_owned(),
             created_ns,
             root,
+            since_ns: created_ns,
+            has_twins: false,
         })
+    }
+
+    /// Learns which inodes both of two snapshots have, if they are of two views. This one is the
+    /// earlier, or the one that the receiver has.
+    pub(super) fn meet(&mut self, later: &mut Self) {
+        let home = self.numbers.home;
+        if home.is_none() || home == later.numbers.home {
+            return;
+        }
+        let since = later
+            .numbers
+            .twin_with(&self.numbers, &self.place, &later.place);
+        if let Some(since) = since {
+            (self.has_twins, later.has_twins) = (true, true);
+            self.since_ns = self.since_ns.min(since);
+        }
     }
 
     /// Asks the daemon which paths a copy of the snapshot needs to become one of a later snapshot;
@@ -65,12 +89,15 @@ impl FoundSnapshot {
         let before = snapshot::open_dir(&self.place).ok()?;
         let after = snapshot::open_dir(&later.place).ok()?;
         let number = before.metadata().ok()?.ino();
-        differences::paths(&after, number).ok()
+        match self.has_twins {
+            true => differences::copy_paths(&before, &after, number).ok(),
+            false => differences::paths(&after, number).ok(),
+        }
     }
 
     /// Reads all names and attributes.
     pub(super) fn read(self, skip_unreadable: bool) -> Result<Source> {
-        let tree = Tree::read(&self.place, &options(&self.place, skip_unreadable));
+        let tree = Tree::read(&self.place, &self.options(skip_unreadable));
         let tree = tree.map_err(super::explained)?;
         for left in tree.skipped() {
             output::note(&format!("{}: left out, you cannot read it", left.display()));
@@ -79,19 +106,23 @@ impl FoundSnapshot {
         Ok(Source { tree, snapshot })
     }
 
-    /// Reads the names and attributes of some paths.
-    pub(super) fn read_paths(self, paths: &BTreeSet<Vec<u8>>) -> Result<Source> {
-        let tree = Tree::read_paths(&self.place, &options(&self.place, false), paths);
+    /// Reads the names and attributes of some paths: those of which the daemon tells that they may
+    /// be different. Of two views all of them are compared, also those with the same times.
+    pub(super) fn read_paths(mut self, paths: &BTreeSet<Vec<u8>>) -> Result<Source> {
+        let tree = Tree::read_paths(&self.place, &self.options(false), paths);
         let tree = tree.map_err(super::explained)?;
+        if self.has_twins {
+            self.since_ns = i64::MIN;
+        }
         let snapshot = self;
         Ok(Source { tree, snapshot })
     }
-}
 
-fn options(place: &Path, skip_unreadable: bool) -> TreeOptions {
-    TreeOptions {
-        numbers: numbers::of(place).numbers,
-        skip_unreadable,
+    fn options(&self, skip_unreadable: bool) -> TreeOptions {
+        TreeOptions {
+            numbers: self.numbers.numbers.clone(),
+            skip_unreadable,
+        }
     }
 }
 
@@ -112,6 +143,7 @@ impl Source {
             name: of.name.as_bytes(),
             id: SendId::of(of.name.as_bytes(), of.root, of.created_ns),
             created_ns: of.created_ns,
+            since_ns: of.since_ns,
         }
     }
 

@@ -18,7 +18,7 @@ const DIRS: usize = 12;
 const FILES_IN_DIR: usize = 60;
 
 /// A directory with so many names that the daemon compares it by rows.
-fn grow_many(top: &Path) -> Result<()> {
+pub(super) fn grow_many(top: &Path) -> Result<()> {
     for dir in 0..DIRS {
         let dir = top.join(format!("many/{dir}"));
         fs::create_dir_all(&dir)?;
@@ -29,7 +29,7 @@ fn grow_many(top: &Path) -> Result<()> {
     Ok(())
 }
 
-fn change_few(top: &Path) -> Result<()> {
+pub(super) fn change_few(top: &Path) -> Result<()> {
     let many = top.join("many");
     fs::write(many.join("0/f0"), b"other contents")?;
     fs::rename(many.join("1/f1"), many.join("2/moved"))?;

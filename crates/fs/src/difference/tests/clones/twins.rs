@@ -1,8 +1,9 @@
 //! Random lives of a source and of its clone: what is different between them, against a walk
 //! through both.
 
-use super::super::walk;
+use super::super::{touched, walk};
 use super::*;
+use crate::TwinView;
 use std::cell::Cell;
 
 /// Number of an inode that the clone alone has, beside its number in its view.
@@ -158,15 +159,20 @@ impl Twins {
             let mut pairs = self.pairs.iter();
             let (twin, _) = pairs.find(|(_, other)| **other == view).expect("a pair");
             let (one, other) = (at(view, source.0), at(*twin, clone.0));
-            let below = (source.1.below(dir), clone.1.below(dir));
-            let views: BTreeSet<u64> = below.0.views();
-            let views = views.intersection(&below.1.views()).copied().collect();
-            let below = (below.0.in_views(&views), below.1.in_views(&views));
+            let all = (source.1.below(dir), clone.1.below(dir));
+            let views: BTreeSet<u64> = all.0.views();
+            let views = views.intersection(&all.1.views()).copied().collect();
+            let below = (
+                all.0.clone().in_views(&views),
+                all.1.clone().in_views(&views),
+            );
             let count = self.compared_pairs.get() + views.len() - 1;
             self.compared_pairs.set(count);
             self.check((one, &below.0), (other, &below.1));
             self.check((other, &below.1), (one, &below.0));
             self.check_pairs((one, other), &views);
+            self.check_touched((one, &all.0), (other, &all.1));
+            self.check_touched((other, &all.1), (one, &all.0));
         }
     }
 
@@ -176,13 +182,35 @@ impl Twins {
             ..Asked::new(old.0, new.0, None)
         };
         let found = self.changer.fs.comparer().differences(&asked);
-        let paths = self.changer.fs.comparer().touched_paths(&asked);
-        assert!(matches!(paths, Err(FsError::Unsupported)), "of one view");
         if matches!(found, Err(FsError::Unsupported)) && self.has_removed() {
             return;
         }
         let expected = walk::differences(old.1, new.1);
         assert_eq!(found.expect("it is read"), expected, "{asked:?}");
+    }
+
+    /// The paths that a copy needs are those of both walks, and the twins tell which inodes are the
+    /// same.
+    fn check_touched(&self, old: (DirAt, &Listing), new: (DirAt, &Listing)) {
+        let sides = (old.0, new.0);
+        let paths = match self.changer.fs.touched_paths(sides, None) {
+            Err(FsError::Unsupported) if self.has_removed() => return,
+            paths => paths.expect("they are read"),
+        };
+        touched::check(old.1, new.1, &paths);
+        let twins = self.changer.fs.twin_views(sides).expect("they are read");
+        assert!(twins.since.0 < i64::MAX, "they parted at some time");
+        for ino in old.1.nodes.keys().chain(new.1.nodes.keys()) {
+            let (view, own) = split(*ino);
+            let is_of = |twin: &&TwinView| twin.old == view || twin.new == view;
+            let Some(twin) = twins.views.iter().find(is_of) else {
+                continue;
+            };
+            let is_renumbered = own.0 & OWN > 0;
+            assert!(!is_renumbered || own.0 & !OWN >= twin.first_own.0, "{ino}");
+            let is_in_both = old.1.nodes.contains_key(ino) && new.1.nodes.contains_key(ino);
+            assert!(!is_in_both || own < twin.first_own, "{ino} in {twins:?}");
+        }
     }
 
     /// The clones that both sides show are pairs, and no others are.

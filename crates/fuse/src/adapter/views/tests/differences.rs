@@ -145,7 +145,12 @@ fn clones_are_compared_with_their_sources() {
     assert_eq!(refused, Err(Errno::EINVAL), "there is one side");
     let paths = format!("paths {}", dir.0);
     let refused = setup.differences(0, copy, &paths);
-    assert_eq!(refused, Err(Errno::ENOTSUP), "a copy is of one view");
+    assert_eq!(refused, Err(Errno::ENOTSUP), "older programs know no twins");
+    let paths = format!("copy {}", dir.0);
+    let told = setup.differences(0, copy, &paths).unwrap();
+    assert_eq!(told[1..], ["1", "+", "new", ""]);
+    let refused = setup.differences(OTHER, copy, &paths);
+    assert_eq!(refused, Err(Errno::EPERM), "another user");
 }
 
 #[test]
@@ -193,6 +198,19 @@ fn clones_that_belong_together_are_told_to_a_walk() {
     assert_eq!(ask(dir, copy, 0).unwrap(), back);
     assert_eq!(ask(dir, copy, 1).unwrap(), ["1"], "there are no more");
     assert_ne!(base(late), base(inner));
+    // With the views themselves, and the first numbers of their own.
+    let twins = |from| {
+        let ask = format!("twins {} {from}", dir.0);
+        setup.differences(0, copy, &ask).unwrap()
+    };
+    let told = twins(0);
+    assert!(told[0].parse::<i64>().is_ok(), "{told:?}");
+    assert_eq!(told[1], "2");
+    assert_eq!(told[2..4], ["0", &*base(copy)]);
+    assert_eq!(told[5..7], [&*base(inner), &*base(other)]);
+    let first_own = |word: &str| word.parse::<u64>().unwrap();
+    assert!(first_own(&told[4]) > MANY as u64 && first_own(&told[7]) > 1);
+    assert_eq!(twins(1)[2..], told[5..], "from one on");
     let refused = setup.differences(OTHER, copy, &format!("pairs {} 0", dir.0));
     assert_eq!(refused, Err(Errno::EPERM), "one side is open");
 }
