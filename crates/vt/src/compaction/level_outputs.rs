@@ -34,6 +34,7 @@ impl LevelOutputs<'_> {
             return self.rest.keep(kept);
         }
         if let Distilled::Carried(block) = kept {
+            debug_assert!(block.is_value, "only values are carried");
             self.bytes.stitched += u64::from(block.block.len_bytes);
         }
         self.down.keep(kept)

@@ -23,6 +23,10 @@ pub(super) struct Made {
 impl Made {
     /// Returns what is to be noted of the plan.
     pub(super) fn ran(&self, plan: &Plan) -> Ran {
+        debug_assert!(
+            !self.is_futile || self.tables.is_empty(),
+            "nothing was done"
+        );
         let new = self.tables.iter().map(|(_, t)| t);
         let left_in_zone = new.filter(|t| plan.is_in_evacuated(t)).map(|t| t.id);
         Ran {
@@ -43,6 +47,12 @@ impl Made {
             PlanKind::Compact | PlanKind::Part | PlanKind::Join | PlanKind::Order => {
                 edit.removed = plan.inputs().map(|t| t.meta().id).collect();
                 edit.removed.extend(self.dropped);
+                debug_assert!(
+                    self.tables
+                        .iter()
+                        .all(|(_, table)| !edit.removed.contains(&table.id)),
+                    "numbers of tables are not given again"
+                );
                 let shared = |(level, table)| (level, Arc::new(table));
                 edit.added = self.tables.into_iter().map(shared).collect();
             }

@@ -44,6 +44,10 @@ impl Compactor {
             cuts.push(after(&blocks[blocks.len() - 1].last));
         }
         cuts.dedup();
+        debug_assert!(
+            cuts.is_sorted_by(|cut, next| cut < next),
+            "cuts are in order"
+        );
         let rules = OutputRules {
             stream: stream(plan.to_level, 0),
             precision: self.tables.precision(plan.to_level),
@@ -57,6 +61,7 @@ impl Compactor {
         let mut outputs = Outputs::new(&self.tables, &tree.info, rules, deletes);
         outputs.stitch(&index)?;
         let mut tables = outputs.finish()?;
+        debug_assert!(!tables.is_empty(), "what is parted has parts");
         if shift > 0 {
             tables.iter_mut().for_each(|table| table.move_by(shift));
             // They were counted by moments that are not those of any snapshot.
@@ -102,6 +107,10 @@ fn units(index: &[IndexEntry], is_bad: impl Fn(&IndexEntry) -> bool) -> Vec<Rang
         }
         start = end;
     }
+    debug_assert!(
+        out.is_sorted_by(|unit, next| unit.end <= next.start),
+        "units are in order and apart"
+    );
     out
 }
 

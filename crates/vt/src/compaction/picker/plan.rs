@@ -99,6 +99,22 @@ impl Plan {
         );
     }
 
+    /// Reports whether the inputs are tables of a tree, in the levels that the plan names.
+    pub(in crate::compaction) fn is_of(&self, tree: &TreeVersion) -> bool {
+        debug_assert_eq!(tree.info.id, self.tree, "a plan is of one tree");
+        let has = |level: usize, table: &Arc<TableHandle>| match level {
+            0 => tree.levels[0]
+                .tables
+                .iter()
+                .any(|own| Arc::ptr_eq(own, table)),
+            _ => {
+                let own = tree.levels[level].holding(&table.meta().smallest);
+                own.is_some_and(|own| Arc::ptr_eq(own, table))
+            }
+        };
+        self.upper.iter().all(|table| has(self.from_level, table))
+            && self.lower.iter().all(|table| has(self.to_level, table))
+    }
     /// All tables that the plan removes.
     pub(crate) fn inputs(&self) -> impl Iterator<Item = &Arc<TableHandle>> {
         self.upper.iter().chain(&self.lower)

@@ -13,7 +13,7 @@
 
 use super::level0::plan_level0;
 use super::{PickInput, PickRules, Plan, PlanKind};
-use crate::version::{TreeVersion, Version};
+use crate::version::{LEVELS, TreeVersion, Version};
 
 /// Tables of level 0 that become a run. An absorb leaves up to 8 where they do not overlap.
 const LEVEL0_TABLES: usize = 8;
@@ -27,6 +27,7 @@ pub(super) fn pick_temporary(input: &PickInput<'_>) -> Option<Plan> {
     let mut trees = trees.filter_map(|tree| version.trees.get(tree));
     trees.find_map(|tree| {
         let is_due = tree.levels[0].tables.len() >= LEVEL0_TABLES;
+        debug_assert!(tree.is_branch(), "a temporary tree is a branch");
         is_due.then(|| run_plan(tree, input.rules, ("temporary", RUNS)))?
     })
 }
@@ -44,6 +45,7 @@ pub(crate) fn run_plan(
     rules: PickRules<'_>,
     (reason, runs): (&'static str, usize),
 ) -> Option<Plan> {
+    debug_assert!(runs < LEVELS, "runs have a level each");
     if tree.levels[0].tables.is_empty() {
         return None;
     }
@@ -60,6 +62,7 @@ pub(crate) fn run_plan(
 
 /// Returns the first level from 1 to `last` without a table.
 fn empty_level(tree: &TreeVersion, last: usize) -> Option<usize> {
+    debug_assert!(last < LEVELS, "a level of the tree");
     (1..=last).find(|level| tree.levels[*level].tables.is_empty())
 }
 
