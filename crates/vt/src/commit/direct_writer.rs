@@ -86,6 +86,7 @@ impl DirectWriter {
         messages: Stretch<'_>,
         first: Seqno,
     ) -> Result<WrittenBlocks, VtError> {
+        debug_assert!(first.0 > 0, "0 is no number of a write");
         let table = NewTable {
             id: self.tables.new_id(),
             tree: tree.id,

@@ -105,6 +105,7 @@ impl Absorber {
         absorbed: &Absorbed<'_>,
         frozen: &mut Frozen<'_>,
     ) -> Result<Seqno, KvError> {
+        debug_assert!(!frozen.is_absorbed, "branches are absorbed once");
         let _one_at_a_time = self.moving.lock();
         let room = &self.committer.room;
         if !room.has_threads {
@@ -169,6 +170,7 @@ impl Absorber {
         let Some(tree) = version.trees.get(&branch) else {
             return false;
         };
+        debug_assert!(tree.is_branch(), "only branches are absorbed");
         let mut metas = tree.tables().map(|(_, table)| table.meta());
         let is_short = metas.all(|meta| meta.max_seqno.0 - meta.min_seqno.0 < SEQNOS_MAX);
         edit.dropped_trees.contains(&branch) && tree.is_flat() && is_short
@@ -198,6 +200,7 @@ impl Absorber {
         // Compactions keep what reads see now, until the moved tables are visible to all new reads.
         let moment = self.committer.hold_now();
         let last = moved.last;
+        debug_assert!(last.0 + 1 >= first.0, "sequence numbers rise");
         self.install_moved(&mut installer, moved, prepared)?;
         frozen.is_absorbed = true;
         self.publish_moved(absorbed, last);
@@ -241,11 +244,16 @@ impl Absorber {
         }
         let batch = prepared.batch.iter().map(|t| MovedTable::new(0, t));
         let batch: Vec<MovedTable> = batch.collect();
+        debug_assert!(next >= first.0, "sequence numbers rise");
         let after_batch = next + prepared.batch_count;
         let batch_end = append(&mut tables, &batch, None, next);
         assert!(batch_end <= after_batch, "a message has one number");
         let last = Seqno(after_batch - 1);
         edit.last_seqno = edit.last_seqno.max(last);
+        debug_assert!(
+            tables.iter().all(|table| table.meta.max_seqno <= last),
+            "the last number is that of the newest table"
+        );
         let placing = self.compactor.place(version, tables);
         let added = placing.tables.iter().cloned();
         edit.added = added.map(|(level, meta)| (level, Arc::new(meta))).collect();
@@ -330,6 +338,10 @@ fn append(
 ) -> u64 {
     let mut end = next;
     for mut table in layer.iter().cloned() {
+        debug_assert!(
+            table.meta.min_seqno <= table.meta.max_seqno,
+            "its numbers are in order"
+        );
         let first = table.meta.min_seqno.0;
         table.meta.move_by(next.saturating_sub(first));
         assert!(

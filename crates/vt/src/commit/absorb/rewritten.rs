@@ -119,7 +119,9 @@ impl AbsorbWriter {
         let mut source = memtable.iter(tree.id);
         source.seek(&[], Seqno(u64::MAX))?;
         distill(&mut source, &rules, &mut |kept| outputs.keep(kept))?;
-        outputs.finish()
+        let made = outputs.finish()?;
+        debug_assert!(made.len() <= 1, "a tree gets one table");
+        Ok(made)
     }
 
     fn distill_rules<'a>(&'a self, range_deletes: &'a Fragments) -> DistillRules<'a> {
@@ -151,6 +153,7 @@ impl AbsorbWriter {
         let parent = tree.info.branch.ok_or(KvError::NoTree(branch))?.parent;
         let parent = view.version.trees.get(&parent);
         let parent = &parent.ok_or(KvError::NoTree(branch))?.info;
+        debug_assert!(parent.id < branch, "a branch is made after its parent");
         let owned: u64 = tree.levels.iter().map(|level| level.owned_bytes).sum();
         let wanted = owned + owned / 8 + TABLE_OVERHEAD_BYTES;
         let room = self.space.promise_tables(wanted, class)?;
@@ -167,6 +170,11 @@ impl AbsorbWriter {
         parent: &TreeInfo,
         deletes: &[RangeDelete],
     ) -> Result<Vec<TableMeta>, VtError> {
+        debug_assert_eq!(
+            tree.info.branch.map(|point| point.parent),
+            Some(parent.id),
+            "the copy is of the parent"
+        );
         let bounds = Arc::new(Bounds::of(KeyRange::all(), false));
         let sources = self
             .reads
@@ -210,6 +218,7 @@ fn output_rules(
     precision: stitch_filter::Precision,
     table_bytes: u64,
 ) -> OutputRules {
+    debug_assert!(table_bytes > 0, "a table has blocks");
     OutputRules {
         stream,
         precision,
