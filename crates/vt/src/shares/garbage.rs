@@ -168,12 +168,22 @@ impl OfDropped<'_> {
             let newest = self.range_deletes.newest(own, key, *place);
             newest.is_some_and(|delete| delete > seqno)
         };
-        self.range_deletes.filled_from(own, from).find(hides)
+        let found = self.range_deletes.filled_from(own, from).find(hides);
+        debug_assert!(
+            found.is_none_or(|found| found >= from),
+            "only newer range deletes hide it"
+        );
+        found
     }
 }
 
 impl SweepVisit for OfDropped<'_> {
     fn takes_whole(&mut self, span: &SweepSpan<'_>) -> bool {
+        debug_assert!(
+            span.min_seqno <= span.max_seqno,
+            "numbers of a span are in order"
+        );
+        debug_assert!(span.first <= span.last, "its keys are in order");
         let dropped = self.scope.dropped;
         if !dropped.may_see(span.min_seqno) {
             return true;
@@ -186,6 +196,7 @@ impl SweepVisit for OfDropped<'_> {
     }
 
     fn key(&mut self, key: &[u8], versions: &[VersionCost]) {
+        debug_assert!(!versions.is_empty(), "the key was there");
         if !self.has(key) {
             return;
         }

@@ -81,6 +81,7 @@ impl OwnedMoments {
 
     /// Returns the holder that alone needs what the moments from `start` on before `end` see.
     pub(super) fn owner_of(&self, start: usize, end: usize) -> Option<HolderNumber> {
+        debug_assert!(end <= self.after_present(), "a place of these moments");
         if start >= end || end > self.seqnos.len() || self.run_ends[start] < end {
             return None;
         }
@@ -150,6 +151,7 @@ impl<'a> OwnedCursor<'a> {
 
     /// Reports whether keys from `first` to `last`, both included, may have different moments.
     pub(super) fn differ(&self, first: &[u8], last: &[u8]) -> bool {
+        debug_assert!(first <= last, "a range of keys is in order");
         self.keys.moments().differ(first, last)
     }
 

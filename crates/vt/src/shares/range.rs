@@ -47,6 +47,10 @@ impl Store {
                 share,
             };
             sweep.run(&self.tables, &mut visit, &mut |_| true)?;
+            debug_assert!(
+                visit.share.referenced_bytes >= share.referenced_bytes,
+                "shares of ranges add up"
+            );
             share = visit.share;
         }
         Ok(share)
@@ -78,6 +82,10 @@ impl Store {
                 ranges.extend(tree.info.branch_ranges.clone());
             }
         }
+        debug_assert!(
+            all.is_sorted_by(|branch, parent| branch.ceiling >= parent.ceiling),
+            "a branch sees no more of a parent than was there"
+        );
         Ok((sweep, all))
     }
 }
@@ -97,6 +105,7 @@ impl SeenOfTree {
 
     /// Reports whether all keys from `first` to `last`, both included, are seen.
     fn has_all(&self, first: &[u8], last: &[u8]) -> bool {
+        debug_assert!(first <= last, "a range of keys is in order");
         let mut ranges = self.ranges.iter();
         ranges.all(|of| of.contains(KeyRange::new(first, last)) && of.has(last))
     }
@@ -132,6 +141,7 @@ impl OfRange<'_> {
 
     /// What a parent has is seen by its branch, and so is never exclusive.
     fn is_exclusive(&self, depth: usize, seqno: Seqno) -> bool {
+        debug_assert!(depth < self.seen.len(), "a tree of the lineage");
         let newest = self.held.seqnos().last();
         depth == 0 && newest.is_none_or(|newest| seqno > *newest)
     }
@@ -139,6 +149,10 @@ impl OfRange<'_> {
 
 impl SweepVisit for OfRange<'_> {
     fn takes_whole(&mut self, span: &SweepSpan<'_>) -> bool {
+        debug_assert!(
+            span.min_seqno <= span.max_seqno,
+            "numbers of a span are in order"
+        );
         let is_within = self.holds(span.first) && self.holds(span.last);
         if span.has_versions || !is_within || span.max_seqno > self.seen[span.depth].ceiling {
             return false;
@@ -163,6 +177,7 @@ impl SweepVisit for OfRange<'_> {
     }
 
     fn key(&mut self, key: &[u8], versions: &[VersionCost]) {
+        debug_assert!(!versions.is_empty(), "the key was there");
         if !self.holds(key) {
             return;
         }
