@@ -81,6 +81,7 @@ impl Store {
             done = end;
             progress(done, total);
         }
+        debug_assert_eq!(done, total, "each table was read");
         for run in view.buffers.iter().flat_map(|buffer| buffer.direct.all()) {
             run.blocks
                 .check(run.tree, &mut |violation| found.push(violation))?;

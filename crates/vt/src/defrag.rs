@@ -238,6 +238,7 @@ impl Member {
         waits: bool,
         goes_on: &mut dyn FnMut() -> bool,
     ) -> Result<bool, VtError> {
+        debug_assert!(!batch.is_empty(), "something is evacuated");
         let zones = self.volume.zones();
         let extents: Vec<Extent> = batch.iter().map(|candidate| candidate.zone).collect();
         let runs: Vec<Run> = extents.iter().copied().map(run_of).collect();
@@ -301,6 +302,7 @@ impl IdleDefrag {
             self.tried.remove(&candidate.zone);
         }
         let end = clock.monotonic();
+        debug_assert!(end >= begin, "time goes on");
         self.rest_until = end + (end.saturating_sub(begin)) * REST_TIMES;
         Ok(())
     }

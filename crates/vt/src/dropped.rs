@@ -37,6 +37,7 @@ impl DroppedMoments {
 
     /// Reports whether any of these moments may have seen a write from `min_seqno` on.
     pub(crate) fn may_see(self, min_seqno: Seqno) -> bool {
+        debug_assert!(self.oldest <= self.newest, "moments are in order");
         min_seqno <= self.newest
     }
 

@@ -54,6 +54,10 @@ impl VtEngine {
     }
 
     pub(crate) fn new(store: Arc<Store>, threads: Vec<JoinHandle<()>>) -> Self {
+        debug_assert!(
+            threads.is_empty() || !store.volume.is_read_only(),
+            "threads write: a store for reading only has none"
+        );
         Self {
             views: Arc::clone(&store.views),
             visible: Arc::clone(&store.visible),
@@ -103,6 +107,7 @@ impl VtEngine {
     pub(crate) fn close_one(&self) -> Result<(), VtError> {
         let is_first_time = self.store.gate.close();
         self.stop_threads();
+        debug_assert!(self.store.gate.is_closed(), "it takes no more writes");
         if !is_first_time || self.store.volume.is_read_only() {
             return Ok(());
         }
@@ -157,14 +162,24 @@ impl Engine for VtEngine {
 
     fn trees(&self) -> Vec<TreeInfo> {
         let version = self.store.version();
-        version.living().map(|t| t.info.clone()).collect()
+        let trees: Vec<TreeInfo> = version.living().map(|t| t.info.clone()).collect();
+        debug_assert!(
+            trees.is_sorted_by(|tree, next| tree.id < next.id),
+            "trees are in the order of their numbers"
+        );
+        trees
     }
 
     fn trees_at(&self, at: &Snapshot) -> Vec<TreeInfo> {
         let hold = self.store.snapshots.own(at);
         debug_assert!(hold.is_some(), "a snapshot is asked about in its store");
         let version = self.store.version();
-        hold.map_or_else(Vec::new, |hold| hold.trees(&version))
+        let trees = hold.map_or_else(Vec::new, |hold| hold.trees(&version));
+        debug_assert!(
+            trees.is_sorted_by(|tree, next| tree.id < next.id),
+            "trees are in the order of their numbers"
+        );
+        trees
     }
 
     fn held_ranges(&self, tree: TreeId, at: &Snapshot) -> Option<KeyRanges> {
@@ -174,7 +189,9 @@ impl Engine for VtEngine {
     }
 
     fn create_tree(&self, name: &str, options: &TreeOptions) -> Result<TreeId, KvError> {
-        self.store.trees.create(name, options)
+        let tree = self.store.trees.create(name, options)?;
+        debug_assert!(tree.0 > 0, "tree 0 is never given out");
+        Ok(tree)
     }
 
     fn drop_tree(&self, tree: TreeId) -> Result<(), KvError> {
@@ -228,6 +245,11 @@ impl Engine for VtEngine {
         let keys = self
             .reads
             .keys_between(of, range, hold, seqnos, count_max)?;
+        debug_assert!(keys.len() <= count_max, "no more than asked for");
+        debug_assert!(
+            keys.iter().all(|key| key.as_slice() >= range.start),
+            "keys of the range"
+        );
         debug_assert!(
             keys.is_sorted_by(|key, next| key < next),
             "each once, in order"
@@ -246,11 +268,18 @@ impl Engine for VtEngine {
 
     fn snapshot(&self) -> Snapshot {
         let hold = self.store.snapshots.take(&self.store.visible);
-        hold.snapshot()
+        let snapshot = hold.snapshot();
+        debug_assert!(
+            snapshot.seqno().0 <= self.visible.load(Ordering::Acquire),
+            "a snapshot is of the past"
+        );
+        snapshot
     }
 
     fn create_pin(&self, name: &str, user: &[u8]) -> Result<PinInfo, KvError> {
-        self.store.create_pin(name, user, &|_| true)
+        let pin = self.store.create_pin(name, user, &|_| true)?;
+        debug_assert!(pin.scope.trees().is_none(), "it is one of all trees");
+        Ok(pin)
     }
 
     fn create_pin_of(
@@ -259,7 +288,12 @@ impl Engine for VtEngine {
         user: &[u8],
         is_held: &dyn Fn(&TreeInfo) -> bool,
     ) -> Result<PinInfo, KvError> {
-        self.store.create_pin(name, user, is_held)
+        let pin = self.store.create_pin(name, user, is_held)?;
+        debug_assert!(
+            pin.ranges.is_empty(),
+            "a pin holds its trees whole until it is narrowed"
+        );
+        Ok(pin)
     }
 
     fn pins(&self) -> Result<Vec<PinInfo>, KvError> {
@@ -303,6 +337,11 @@ impl Engine for VtEngine {
         count_max: usize,
     ) -> Result<Vec<Vec<u8>>, KvError> {
         let keys = self.store.branch_keys(branch, after, count_max)?;
+        debug_assert!(keys.len() <= count_max, "no more than asked for");
+        debug_assert!(
+            keys.is_sorted_by(|key, next| key < next),
+            "each once, in order"
+        );
         debug_assert!(
             after.is_none_or(|after| keys.iter().all(|key| key.as_slice() > after)),
             "only what comes after"
@@ -419,7 +458,12 @@ impl Engine for VtEngine {
         let on = ranges.iter().map(|range| Guarded::Range(*range));
         let (view, seqno) = self.reading_all(tree, on, at)?;
         let reader = (seqno, at.is_none());
-        Ok(self.store.range_space(&view, tree, ranges, reader)?)
+        let share = self.store.range_space(&view, tree, ranges, reader)?;
+        debug_assert!(
+            share.exclusive_bytes <= share.referenced_bytes,
+            "exclusive bytes are referenced ones"
+        );
+        Ok(share)
     }
 
     fn set_aside(&self, bytes: u64) -> Result<(), KvError> {

@@ -81,6 +81,7 @@ impl Gate {
 
     /// Waits until woken or timed out. The lock of commits is given up meanwhile.
     pub(crate) fn wait<T>(&self, committer: &mut MutexGuard<'_, T>, timeout: Duration) {
+        debug_assert!(!timeout.is_zero(), "a wait takes time");
         self.waiting.wait_for(committer, timeout);
     }
 }

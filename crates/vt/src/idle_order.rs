@@ -81,6 +81,7 @@ impl IdleOrder {
         self.done_at = (!has_worked).then(|| store.tables.next_id());
         self.written_bytes += store.counters.merged_bytes.get() - before;
         let end = clock.monotonic();
+        debug_assert!(end >= begin, "time goes on");
         self.rest_until = end + end.saturating_sub(begin) * REST_TIMES;
         Ok(has_worked)
     }

@@ -46,6 +46,10 @@ pub(crate) fn open(mut opened: Opened, options: &VtOptions) -> Result<Arc<VtEngi
         recovery::begin(store).map_err(|error| of_instance(&store.volume, error))?;
     }
     let mut engines = Vec::new();
+    debug_assert!(
+        stores[1..].iter().all(|store| !store.volume.is_first()),
+        "a volume has one first instance"
+    );
     for store in stores {
         engines.push(start(store)?);
     }
@@ -103,7 +107,12 @@ impl VtEngine {
     /// engine's: closing it closes them, and dropping it lets go of them. Empty for all others.
     #[must_use]
     pub fn further(&self) -> Vec<Arc<Self>> {
-        self.further.lock().clone()
+        let further = self.further.lock().clone();
+        debug_assert!(
+            further.is_sorted_by(|engine, next| engine.name() < next.name()),
+            "each instance has a name of its own"
+        );
+        further
     }
 
     /// Makes another instance on the volume, which is empty, and opens it. For the first engine.
@@ -173,6 +182,7 @@ impl VtEngine {
             name: name.to_owned(),
         })?;
         let gone = &further[index];
+        debug_assert!(!gone.store.volume.is_first(), "the first instance stays");
         gone.store.gate.close();
         gone.stop_threads();
         self.store.remove(&gone.store)?;
@@ -230,6 +240,7 @@ impl Store {
 
     /// Owns nothing any more: the medium does not know this store. Who reads in it still may.
     fn leave_all(&self, log_start: Lsn) {
+        debug_assert!(self.gate.is_closed(), "it takes no writes");
         let view = self.views.get();
         for (_, table) in view.version.tables() {
             table.leave(&self.volume, table.meta().runs.clone(), Vec::new());

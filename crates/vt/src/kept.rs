@@ -43,6 +43,10 @@ impl KeptViews {
 fn view_of(view: &View, trees: &[TreeId]) -> View {
     let lineages = trees.iter().flat_map(|tree| view.version.lineage(*tree));
     let kept: BTreeMap<TreeId, _> = lineages.map(|t| (t.info.id, Arc::clone(t))).collect();
+    debug_assert!(
+        trees.iter().all(|tree| kept.contains_key(tree)),
+        "a tree is in its own lineage"
+    );
     let has_any = |buffer: &Buffer| {
         let has = buffer.trees();
         kept.keys().any(|tree| has.contains(tree))

@@ -126,6 +126,7 @@ impl Store {
         // Those also that snapshots have from before it was narrowed.
         let is_own = |hold: &&Arc<Hold>| hold.sight().is_some_and(|sight| sight.is_of(pin.id));
         let own: Vec<_> = readers.iter().filter(is_own).map(Arc::clone).collect();
+        debug_assert!(!own.is_empty(), "the pin has a hold");
         let kept = KeptViews::give(&self.views.get(), readers, &edit.dropped_trees);
         let installed = self.install_pins(&mut installer, edit, None);
         match &installed {
@@ -180,5 +181,9 @@ fn narrower(pin: &PinInfo, trees: &[TreeId], ranges: &PinRanges) -> Result<PinRa
         check_pin_ranges(*tree, pin.ranges.get(tree), ranges)?;
         all.insert(*tree, ranges.clone());
     }
+    debug_assert!(
+        all.len() >= pin.ranges.len(),
+        "what was narrowed stays narrowed"
+    );
     Ok(all)
 }

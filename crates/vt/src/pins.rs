@@ -107,12 +107,20 @@ impl Sight {
             false => self.sees_in(version, *tree),
         };
         let stored = |tree: &TreeId| !version.is_temporary(*tree);
+        debug_assert!(self.next_tree <= version.next_tree, "numbers of trees rise");
         let trees = version.trees.keys().copied();
         trees.filter(|tree| stored(tree) && is_seen(tree)).collect()
     }
 
     /// Reports whether the pin sees a tree that was dropped before pin `unseen_by` was made.
     fn sees(&self, tree: TreeId, unseen_by: PinId) -> bool {
+        debug_assert!(
+            self.last
+                .get()
+                .and_then(|last| last.last())
+                .is_none_or(|seen| *seen < self.next_tree),
+            "a pin sees trees that were there when it was made"
+        );
         let was_seen = || self.last.get().is_none_or(|last| last.contains(&tree));
         let is_held = tree < self.next_tree && self.scope.has(tree);
         self.id < unseen_by && is_held && was_seen()
@@ -164,6 +172,10 @@ impl Hold {
             return Some(current);
         }
         let sight = self.sight()?;
+        debug_assert!(
+            self.parent().is_none(),
+            "a branch holds no trees that a pin sees"
+        );
         if sight.sees_in(&current.version, tree) {
             return Some(current);
         }
@@ -270,6 +282,11 @@ impl Pins {
     /// Returns the hold of every pin, by number.
     pub(crate) fn holds(&self) -> Vec<(PinId, Arc<Hold>)> {
         let state = self.state.lock();
+        debug_assert_eq!(
+            state.holds.len(),
+            state.records.len(),
+            "one for each record"
+        );
         let holds = state.holds.iter();
         holds.map(|(id, hold)| (*id, Arc::clone(hold))).collect()
     }
@@ -281,6 +298,12 @@ impl Pins {
         let mut ranged = Vec::new();
         for id in state.records.newest_first(tree) {
             let hold = &state.holds[&id];
+            debug_assert!(
+                ranged
+                    .last()
+                    .is_none_or(|(newer, _)| *newer >= hold.seqno()),
+                "the newest pins come first"
+            );
             match hold.ranges().and_then(|ranges| ranges.get(&tree)) {
                 Some(ranges) => ranged.push((hold.seqno(), ranges.clone())),
                 None => return (hold.seqno(), ranged),
@@ -318,6 +341,7 @@ impl Pins {
     /// # Panics
     /// Panics if the change does not belong to these pins.
     pub(crate) fn complete(&self, base: &mut VersionEdit, changes: &PinChanges) {
+        debug_assert!(base.pins.new.is_empty(), "pins are added once");
         let mut records = self.state.lock().records.clone();
         let applied = records.apply(changes);
         applied.expect("a change is made from the pins that are there");
@@ -329,6 +353,11 @@ impl Pins {
     /// # Panics
     /// Panics if the change does not belong to these pins.
     pub(crate) fn change(&self, changes: &PinChanges, new: Option<Arc<Hold>>) {
+        debug_assert_eq!(
+            changes.new.len() + changes.narrowed.len(),
+            usize::from(new.is_some()),
+            "a pin that is new or narrowed has a hold"
+        );
         let mut state = self.state.lock();
         let applied = state.records.apply(changes);
         applied.expect("a change is made from the pins that are there");

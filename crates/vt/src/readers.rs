@@ -248,7 +248,9 @@ impl Readers {
             Layout::Rows => 1,
             Layout::Scattered => 3,
         };
-        self.bytes_max / 4 * quarters / count.max(1) as u64
+        let share = self.bytes_max / 4 * quarters / count.max(1) as u64;
+        debug_assert!(share <= self.bytes_max, "a share is a part of all");
+        share
     }
 
     /// Hands work over.
@@ -272,7 +274,12 @@ impl Readers {
             let shared = Arc::clone(&self.shared);
             if thread::spawn("stitch-read", move || shared.work()).is_err() {
                 // The reader does the task itself when it takes it.
-                self.shared.queue.lock().threads -= 1;
+                let mut queue = self.shared.queue.lock();
+                debug_assert!(
+                    queue.threads > queue.idle,
+                    "a thread that did not start is counted"
+                );
+                queue.threads -= 1;
             }
         }
         Ahead(task)

@@ -124,6 +124,11 @@ impl HeldTrees {
 
     /// Counts a moment that is held so.
     fn hold(&self, held: &mut HeldMoments, seqno: Seqno) {
+        debug_assert!(
+            self.ranges()
+                .is_none_or(|ranges| ranges.keys().all(|tree| self.has(*tree))),
+            "ranges are of held trees"
+        );
         held.add(self.each(), seqno);
         if let Some(ranges) = self.ranges() {
             held.add_ranges(ranges, seqno);
@@ -172,6 +177,7 @@ impl Snapshots {
         let of = HeldTrees::of_pin(&sight);
         of.hold(&mut self.held.lock(), seqno);
         let next_tree = sight.next_tree();
+        debug_assert!(next_tree.0 > 0, "tree 0 is never given out");
         self.held_by(seqno, Some(sight), of, next_tree)
     }
 
@@ -211,6 +217,10 @@ impl Snapshots {
         of: HeldTrees,
         next_tree: TreeId,
     ) -> Arc<Hold> {
+        debug_assert!(
+            sight.is_none() || !matches!(of, HeldTrees::Parent(_) | HeldTrees::ParentRanges(_)),
+            "a branch holds no trees that a pin sees"
+        );
         Arc::new(Hold {
             snapshots: Arc::clone(self),
             seqno,
@@ -320,7 +330,10 @@ impl Hold {
         };
         match (self.of.has(of_moment), on) {
             (false, _) => Err(KvError::NotHeld(tree)),
-            (true, on) if self.of.covers(of_moment, on) => Ok(()),
+            (true, on) if self.of.covers(of_moment, on) => {
+                debug_assert!(self.saw(of_moment), "the tree was there at the moment");
+                Ok(())
+            }
             (true, _) => Err(KvError::KeysNotHeld(tree)),
         }
     }

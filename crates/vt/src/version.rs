@@ -87,13 +87,29 @@ impl Level {
             self.tables
                 .partition_point(|t| t.meta().smallest.as_slice() < end)
         });
-        first..last.max(first)
+        let last = last.max(first);
+        let touched = &self.tables[first..last];
+        debug_assert!(
+            touched
+                .first()
+                .is_none_or(|t| t.meta().overlaps(start, end)),
+            "tables of a level below 0 are in key order"
+        );
+        debug_assert!(
+            touched.last().is_none_or(|t| t.meta().overlaps(start, end)),
+            "tables of a level below 0 are in key order"
+        );
+        first..last
     }
 
     /// Of a level below 0: the table whose range holds `key`.
     pub(crate) fn holding(&self, key: &[u8]) -> Option<&Arc<TableHandle>> {
         let first = self.tables.partition_point(|t| !t.meta().reaches(key));
         let table = self.tables.get(first)?;
+        debug_assert!(
+            table.meta().reaches(key),
+            "tables of a level below 0 are in key order"
+        );
         (table.meta().smallest.as_slice() <= key).then_some(table)
     }
 }
@@ -121,6 +137,7 @@ impl TreeVersion {
 
     /// The most that compactions of all its tables would write anew: all but what they carry over.
     pub(crate) fn rewritten_bytes(&self) -> u64 {
+        debug_assert_eq!(self.levels.len(), LEVELS, "a tree has all levels");
         let is_copied = self.info.options.stitch_bytes == u64::MAX;
         let carried = |level: &Level| if is_copied { 0 } else { level.value_bytes };
         let levels = self.levels.iter();
@@ -218,7 +235,9 @@ impl Version {
 
     /// The edit from the empty version to this one: what a base holds, but for the pins.
     pub(crate) fn base(&self) -> VersionEdit {
-        self.edit_of(&|tree| !self.is_temporary(tree))
+        let edit = self.edit_of(&|tree| !self.is_temporary(tree));
+        debug_assert!(edit.pins.new.is_empty(), "pins are added later");
+        edit
     }
 
     /// The edit that makes this version, with the trees that are to be `listed`.
@@ -315,6 +334,10 @@ impl Version {
 
 /// How a version stores a tree.
 pub(crate) fn tree_record(info: &TreeInfo) -> TreeRecord {
+    debug_assert!(
+        info.branch.is_some() || info.branch_ranges.is_none(),
+        "only a branch begins with ranges of keys"
+    );
     TreeRecord {
         branch_ranges: info.branch_ranges.as_ref().map(|of| of.as_slice().to_vec()),
         ..record_of_all_keys(info)

@@ -75,6 +75,10 @@ impl PinRecords {
     /// Returns the pins that hold a moment of a tree, newest first, up to the newest of all trees.
     pub(super) fn newest_first(&self, tree: TreeId) -> impl Iterator<Item = PinId> {
         let of_all = self.of_all_trees.last().copied();
+        debug_assert!(
+            of_all.is_none_or(|id| self.by_id.contains_key(&id)),
+            "of pins that are there"
+        );
         let of_tree = self.of_trees.get(&tree).into_iter().flatten().rev();
         let newer = of_tree.copied().take_while(move |id| Some(*id) > of_all);
         newer.chain(of_all)
@@ -197,6 +201,10 @@ impl PinRecords {
     pub(super) fn has_scopes_after(&self, changes: &PinChanges) -> bool {
         let is_scoped = |id: &&PinId| self.by_id.get(id).is_some_and(|pin| pin.trees.is_some());
         let gone = changes.dropped.iter().filter(is_scoped).count();
+        debug_assert!(
+            self.of_all_trees.len() <= self.by_id.len(),
+            "of pins that are there"
+        );
         let scoped = self.by_id.len() - self.of_all_trees.len();
         let is_new = changes.new.iter().any(|pin| pin.trees.is_some());
         scoped > gone || is_new || !changes.narrowed.is_empty()

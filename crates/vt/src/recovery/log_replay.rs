@@ -111,6 +111,10 @@ impl<'a> LogReplay<'a> {
             return Ok(false);
         };
         let mut commits = self.committer.lock();
+        debug_assert!(
+            !commits.is_paused,
+            "nothing is absorbed while a store is opened"
+        );
         if first <= commits.last_seqno {
             let what = format!("log record at {at} goes back to write {first}");
             return Err(VtError::Version { what });
@@ -204,6 +208,10 @@ impl<'a> LogReplay<'a> {
             let committer = self.committer;
             let entries = logged_entries(logged).map_err(damaged)?;
             let origin = entries.iter().map(|entry| entry.origin).max();
+            debug_assert!(
+                entries.is_sorted_by(|entry, next| entry.last < next.first),
+                "entries were checked"
+            );
             self.tables.skip_ids(origin.expect("an index is not empty"));
             let run = DirectRun::new(&committer.volume, &committer.cache, logged.tree, entries);
             // A read of what is durable and damaged returns the error.

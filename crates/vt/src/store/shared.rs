@@ -58,6 +58,7 @@ impl SharedParts {
         view: View,
         pool: &Pool<S>,
     ) -> Self {
+        debug_assert!(view.active().is_empty(), "nothing was replayed");
         let version = Arc::clone(&view.version);
         let sizes = sizing.opened;
         let cache = BlockCache::new(usize::try_from(sizes.cache).unwrap_or(usize::MAX));

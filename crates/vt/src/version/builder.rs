@@ -212,6 +212,13 @@ impl VersionBuilder {
         }
         debug_assert!(levels.is_empty(), "each table is in a tree");
         debug_assert_eq!(version.trees.len(), self.infos.len(), "each tree is there");
+        debug_assert!(
+            version
+                .temporary
+                .iter()
+                .all(|id| version.trees.contains_key(id)),
+            "a temporary tree is a tree"
+        );
         Ok(version)
     }
 }

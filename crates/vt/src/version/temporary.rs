@@ -19,7 +19,7 @@
 //! - `Version::last_seqno` says nothing of tables of temporary trees.
 
 use super::builder::sorted;
-use super::{TableHandle, TreeVersion, Version};
+use super::{LEVELS, TableHandle, TreeVersion, Version};
 use crate::VtError;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -70,6 +70,8 @@ impl Version {
             let tree = after.trees.get_mut(&meta.tree).expect("it is there");
             let tree = Arc::make_mut(tree);
             debug_assert!(meta.id < edit.next_table, "its number was given out");
+            debug_assert!(tree.hidden.is_none(), "a temporary tree is dropped at once");
+            debug_assert!(usize::from(*level) < LEVELS, "a level of the tree");
             let levels = tree.levels.drain(..).map(|level| level.tables);
             let mut levels: Vec<_> = levels.collect();
             let table = TableHandle::new(Arc::clone(meta), &self.lists);
