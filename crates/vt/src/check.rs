@@ -104,6 +104,7 @@ impl Store {
             entries.seek(&[], Seqno(u64::MAX))?;
             while entries.current().is_some() {
                 if let Some(entry) = entries.carried() {
+                    debug_assert!(entry.is_value, "a memtable has places of values alone");
                     values.check(tree, entry, report)?;
                 }
                 entries.next()?;

@@ -255,7 +255,6 @@ impl Committer {
         let mut commits = self.lock();
         let mut state = self.gather(&mut commits, batch, segments, options);
         let tally = &segments.tally;
-        debug_assert!(batch.count() > 0, "an empty batch is not committed");
         let mut placement = Placement::decide(batch, segments, &state);
         loop {
             if placement.run_bytes > 0 && !self.direct.has_room(placement.run_bytes, class) {
@@ -401,6 +400,7 @@ impl Committer {
             .iter()
             .filter_map(|part| Some((part.destination.direct_tree()?, part)));
         for ((tree, part), run) in directs.zip(runs) {
+            debug_assert!(part.count > 0, "a run has puts");
             let (count, index) = (part.count, &run.index_payload());
             let mut item = Vec::new();
             LoggedRun { tree, count, index }.put(&mut item);

@@ -226,6 +226,7 @@ impl Member {
             return Ok(false);
         };
         debug_assert!(!tried.contains(&best.zone), "a zone is tried once");
+        debug_assert!(best.live <= best.zone.len, "what is live is in the zone");
         tried.insert(best.zone);
         self.evacuate(&[*best], true, &mut || true)
     }

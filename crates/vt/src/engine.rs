@@ -2,6 +2,7 @@
 
 use crate::VtError;
 use crate::cache::ReadCount;
+use crate::compaction::Pressure;
 use crate::instances;
 use crate::options::VtOptions;
 use crate::read::{ReadPath, VtScan};
@@ -144,7 +145,12 @@ impl Drop for VtEngine {
 
 impl Engine for VtEngine {
     fn limits(&self) -> Limits {
-        self.store.committer.limits()
+        let limits = self.store.committer.limits();
+        debug_assert!(
+            limits.batch_bytes_max > limits.key_bytes_max + limits.value_bytes_max,
+            "any message fits a batch"
+        );
+        limits
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -207,7 +213,9 @@ impl Engine for VtEngine {
     }
 
     fn commit(&self, batch: &Batch, options: CommitOptions) -> Result<Seqno, KvError> {
-        self.store.committer.commit(batch, options)
+        let seqno = self.store.committer.commit(batch, options)?;
+        debug_assert!(seqno.0 >= batch.count() as u64, "each message has a number");
+        Ok(seqno)
     }
 
     fn commit_guarded(
@@ -216,7 +224,10 @@ impl Engine for VtEngine {
         guards: &Guards,
         options: CommitOptions,
     ) -> Result<Seqno, KvError> {
-        self.store.committer.commit_guarded(batch, guards, options)
+        let committer = &self.store.committer;
+        let seqno = committer.commit_guarded(batch, guards, options)?;
+        debug_assert!(seqno.0 >= batch.count() as u64, "each message has a number");
+        Ok(seqno)
     }
 
     fn changed_keys(&self, guards: &Guards, count_max: usize) -> Result<Vec<ChangedKey>, KvError> {
@@ -246,6 +257,12 @@ impl Engine for VtEngine {
             .reads
             .keys_between(of, range, hold, seqnos, count_max)?;
         debug_assert!(keys.len() <= count_max, "no more than asked for");
+        debug_assert!(
+            range
+                .end
+                .is_none_or(|end| keys.last().is_none_or(|last| last.as_slice() < end)),
+            "keys of the range"
+        );
         debug_assert!(
             keys.iter().all(|key| key.as_slice() >= range.start),
             "keys of the range"
@@ -278,6 +295,8 @@ impl Engine for VtEngine {
 
     fn create_pin(&self, name: &str, user: &[u8]) -> Result<PinInfo, KvError> {
         let pin = self.store.create_pin(name, user, &|_| true)?;
+        debug_assert_eq!(pin.name, name, "the pin has its name");
+        debug_assert_eq!(*pin.user, *user, "it keeps what its user gave it");
         debug_assert!(pin.scope.trees().is_none(), "it is one of all trees");
         Ok(pin)
     }
@@ -289,6 +308,7 @@ impl Engine for VtEngine {
         is_held: &dyn Fn(&TreeInfo) -> bool,
     ) -> Result<PinInfo, KvError> {
         let pin = self.store.create_pin(name, user, is_held)?;
+        debug_assert_eq!(pin.name, name, "the pin has its name");
         debug_assert!(
             pin.ranges.is_empty(),
             "a pin holds its trees whole until it is narrowed"
@@ -316,6 +336,10 @@ impl Engine for VtEngine {
 
     fn narrow_pin(&self, name: &str, ranges: &PinRanges) -> Result<PinInfo, KvError> {
         let pin = self.store.narrow_pin(name, ranges)?;
+        debug_assert!(
+            ranges.keys().all(|tree| pin.ranges.contains_key(tree)),
+            "it holds ranges of these trees"
+        );
         debug_assert_eq!(pin.name, name, "the pin keeps its name");
         Ok(pin)
     }
@@ -327,6 +351,10 @@ impl Engine for VtEngine {
     ) -> Result<Vec<TreeId>, KvError> {
         let made = self.store.branch_trees(branches, at)?;
         debug_assert_eq!(made.len(), branches.len(), "a tree for each");
+        debug_assert!(
+            made.is_sorted_by(|tree, next| tree < next),
+            "numbers of trees rise"
+        );
         Ok(made)
     }
 
@@ -354,7 +382,12 @@ impl Engine for VtEngine {
     }
 
     fn branch_moment(&self, branch: TreeId) -> Result<Snapshot, KvError> {
-        Ok(self.store.branch_hold(branch)?.snapshot())
+        let moment = self.store.branch_hold(branch)?.snapshot();
+        debug_assert!(
+            moment.seqno().0 <= self.visible.load(Ordering::Acquire),
+            "a branch begins in the past"
+        );
+        Ok(moment)
     }
 
     fn prepare_absorb(&self, branches: &[TreeId]) -> Result<(), KvError> {
@@ -368,7 +401,10 @@ impl Engine for VtEngine {
         guards: &Guards,
         options: CommitOptions,
     ) -> Result<Seqno, KvError> {
-        self.store.absorber.absorb(branches, batch, guards, options)
+        let absorber = &self.store.absorber;
+        let seqno = absorber.absorb(branches, batch, guards, options)?;
+        debug_assert!(seqno.0 >= batch.count() as u64, "each message has a number");
+        Ok(seqno)
     }
 
     fn get(
@@ -494,6 +530,10 @@ impl Store {
         self.compactor.forget_avoided();
         self.level0.set_quiet(true);
         let pressure = self.compactor.pressure(true);
+        debug_assert!(
+            pressure >= Pressure::Idle,
+            "space comes back from more than the shape"
+        );
         loop {
             while self.compactor.compact_one(pressure)? {}
             let has_looked = self.compactor.scan_for_superseded(usize::MAX);

@@ -102,6 +102,10 @@ impl ScopeMoments {
 
 /// Returns how a moment is counted: once for every tree, or once for each of some.
 fn scopes(trees: Option<&[TreeId]>) -> impl Iterator<Item = Option<TreeId>> {
+    debug_assert!(
+        trees.is_none_or(|trees| trees.is_sorted_by(|tree, next| tree < next)),
+        "each tree once, in order"
+    );
     let every = trees.is_none().then_some(None);
     let each = trees.unwrap_or_default().iter().copied().map(Some);
     every.into_iter().chain(each)

@@ -113,6 +113,10 @@ impl IdleOrder {
     fn step(&mut self, store: &Store) -> Result<bool, VtError> {
         let is_worth = |table: &TableHandle, scattered: u64| {
             let part = table.meta().value_bytes / MIN_HOLE_PART;
+            debug_assert!(
+                scattered > 0,
+                "a table that is asked about has scattered bytes"
+            );
             scattered >= part.min(STEP_BYTES)
         };
         if store.write_outs.seal_values()? || store.compactor.compact(Pressure::Order, false)? {

@@ -82,6 +82,7 @@ fn of_instance(volume: &Volume, error: VtError) -> VtError {
 
 /// Starts the threads of a store, if it is to have any.
 fn start(store: Arc<Store>) -> Result<Arc<VtEngine>, VtError> {
+    debug_assert!(!store.gate.is_closed(), "a store is opened once");
     let has_threads = store.options.background && !store.volume.is_read_only();
     let threads = match has_threads {
         true => background::start(&store)?,
@@ -143,6 +144,7 @@ impl VtEngine {
             self.store.volume.remove_instance(&volume)?;
         }
         let made = made?;
+        debug_assert_eq!(made.name(), name, "the instance has its name");
         further.push(Arc::clone(&made));
         further.sort_by(|a, b| a.name().cmp(b.name()));
         debug_assert!(
@@ -155,6 +157,7 @@ impl VtEngine {
     /// Opens an instance that was just made.
     fn begin_made(&self, opened: Opened) -> Result<Arc<Self>, VtError> {
         let store = prepare(opened, &self.store.options, &self.store.member.pool)?;
+        debug_assert!(!store.volume.is_first(), "a volume has one first instance");
         let begun = recovery::begin(&store);
         let begun = begun.and_then(|()| start(Arc::clone(&store)));
         begun.inspect_err(|_| store.leave_pool())
@@ -187,6 +190,10 @@ impl VtEngine {
         gone.stop_threads();
         self.store.remove(&gone.store)?;
         further.remove(index);
+        debug_assert!(
+            further.iter().all(|engine| engine.name() != name),
+            "each instance has a name of its own"
+        );
         Ok(())
     }
 

@@ -24,6 +24,10 @@ impl KeptViews {
             sight.is_some_and(|s| trees.iter().any(|t| s.sees_in(&view.version, *t)))
         };
         let readers: Vec<_> = readers.into_iter().filter(sees_any).collect();
+        debug_assert!(
+            readers.is_empty() || !trees.is_empty(),
+            "a reader sees a tree that goes"
+        );
         let last = Arc::new(view_of(view, trees));
         for sight in readers.iter().filter_map(|hold| hold.sight()) {
             sight.keep(Arc::clone(&last));

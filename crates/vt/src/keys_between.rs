@@ -57,6 +57,7 @@ impl SmallestKeys {
             self.keys.pop_last();
         }
         debug_assert!(self.keys.len() <= self.count_max, "the largest make way");
+        debug_assert!(!self.keys.is_empty(), "a smaller key is among them");
         true
     }
 

@@ -40,6 +40,10 @@ impl Store {
         let living = living.filter(|info| !version.is_temporary(info.id));
         let scope = PinScope::chosen(living, |tree| tree.id, |tree| is_held(tree));
         let trees = scope.trees().map(<[TreeId]>::to_vec);
+        debug_assert!(
+            trees.as_ref().is_none_or(|trees| trees.is_sorted()),
+            "trees are in order"
+        );
         // First of all: from now on compactions keep what the pin sees.
         let sight = Sight::new(id, version.next_tree, (scope, PinRanges::new()));
         let hold = self.snapshots.take_for_pin(&self.visible, sight);
@@ -150,6 +154,10 @@ impl Store {
         edit: VersionEdit,
         new: Option<Arc<Hold>>,
     ) -> Result<(), KvError> {
+        debug_assert!(
+            edit.added.is_empty() && edit.removed.is_empty(),
+            "no table changes with a pin"
+        );
         let mut features = FEATURE_PINS;
         if edit.has_pin_scopes() {
             features |= FEATURE_PIN_SCOPES;

@@ -66,6 +66,11 @@ impl Sight {
         next_tree: TreeId,
         (scope, ranges): (PinScope, PinRanges),
     ) -> Self {
+        debug_assert!(id.0 > 0, "pin 0 is never given out");
+        debug_assert!(
+            ranges.keys().all(|tree| scope.has(*tree)),
+            "ranges are of trees that the pin holds"
+        );
         debug_assert!(
             ranges.is_empty() || scope.trees().is_some(),
             "a pin that was narrowed lists its trees"
@@ -181,6 +186,10 @@ impl Hold {
         }
         let kept = sight.kept.lock();
         let found = kept.iter().find(|view| sight.sees_in(&view.version, tree));
+        debug_assert!(
+            found.is_none_or(|view| view.version.trees.contains_key(&tree)),
+            "a kept view has its trees"
+        );
         found.map(Arc::clone)
     }
 
@@ -216,6 +225,14 @@ struct PinsState {
 }
 
 fn scope(record: &PinRecord) -> PinScope {
+    debug_assert!(
+        record
+            .trees
+            .iter()
+            .flatten()
+            .all(|tree| *tree < record.next_tree),
+        "a pin holds trees that it sees"
+    );
     match &record.trees {
         Some(trees) => PinScope::Trees(trees.as_slice().into()),
         None => PinScope::AllTrees,
@@ -276,6 +293,10 @@ impl Pins {
         let hold = &state.holds[&record.id];
         debug_assert_eq!(hold.seqno(), record.seqno, "its moment is held");
         debug_assert!(hold.sight().is_some(), "a pin has a sight");
+        debug_assert!(
+            hold.sight().is_none_or(|sight| sight.is_of(record.id)),
+            "the hold is of the pin"
+        );
         Ok((info(record), Arc::clone(hold)))
     }
 
@@ -316,7 +337,16 @@ impl Pins {
     pub(crate) fn newest_seqno(&self) -> Seqno {
         let state = self.state.lock();
         let seqnos = state.records.iter().map(|record| record.seqno);
-        seqnos.max().unwrap_or_default()
+        let newest = seqnos.max().unwrap_or_default();
+        debug_assert!(
+            state
+                .records
+                .iter()
+                .last()
+                .is_none_or(|record| record.seqno == newest),
+            "the newest pin sees most"
+        );
+        newest
     }
 
     /// Reports whether a pin other than `but` sees a tree, which is dropped before pin `unseen_by`
@@ -364,6 +394,11 @@ impl Pins {
         state.lingering.retain(|hold| hold.strong_count() > 0);
         let dropped = changes.dropped.iter();
         let mut gone: Vec<_> = dropped.filter_map(|id| state.holds.remove(id)).collect();
+        debug_assert_eq!(
+            gone.len(),
+            changes.dropped.len(),
+            "a dropped pin had a hold"
+        );
         let narrowed = changes.narrowed.iter().map(|narrowed| narrowed.id);
         let ids = changes.new.iter().map(|record| record.id).chain(narrowed);
         for (id, hold) in ids.zip(new) {

@@ -73,7 +73,12 @@ impl HeldTrees {
             "ranges are of trees that the pin holds"
         );
         let whole = trees.filter(|tree| !ranges.contains_key(tree));
-        let whole = whole.copied().collect();
+        let whole: Vec<TreeId> = whole.copied().collect();
+        debug_assert_eq!(
+            whole.len() + ranges.len(),
+            scope.trees().map_or(0, <[TreeId]>::len),
+            "each tree is held whole or in ranges"
+        );
         Self::Narrow(Arc::new(NarrowScope {
             scope,
             whole,
@@ -168,6 +173,10 @@ impl Snapshots {
         of.hold(&mut held, seqno);
         let next_tree = held.next_tree;
         drop(held);
+        debug_assert!(
+            seqno.0 <= visible.load(Ordering::Acquire),
+            "what is visible stays visible"
+        );
         self.held_by(seqno, sight, of, next_tree)
     }
 
@@ -189,6 +198,7 @@ impl Snapshots {
         parent: TreeId,
         ranges: Option<KeyRanges>,
     ) -> Arc<Hold> {
+        debug_assert!(parent.0 > 0, "tree 0 is never given out");
         let of = match ranges {
             None => HeldTrees::Parent(parent),
             Some(ranges) => {
@@ -360,7 +370,12 @@ impl Hold {
 
     /// Returns the keys that it holds of a tree of which it does not hold all.
     pub(crate) fn ranges_of(&self, tree: TreeId) -> Option<&KeyRanges> {
-        self.of.ranges().and_then(|ranges| ranges.get(&tree))
+        let ranges = self.of.ranges().and_then(|ranges| ranges.get(&tree));
+        debug_assert!(
+            ranges.is_none() || self.of.has(tree),
+            "ranges are of held trees"
+        );
+        ranges
     }
 
     /// The last write that it sees.

@@ -205,7 +205,8 @@ impl SupersededVersions {
     pub(crate) fn note(&self, table: &TableMeta, superseded: Superseded) {
         if !superseded.is_empty() {
             let known = &mut self.state.lock().known;
-            known.insert(table.id, OfTable::new(table, superseded));
+            let before = known.insert(table.id, OfTable::new(table, superseded));
+            debug_assert!(before.is_none(), "a table is noted once");
         }
     }
 
@@ -273,7 +274,8 @@ impl SupersededVersions {
         let mut state = self.state.lock();
         if state.looked_at.remove(&table.id) && !superseded.is_empty() {
             let known = OfTable::new(table, superseded);
-            state.known.insert(table.id, known);
+            let before = state.known.insert(table.id, known);
+            debug_assert!(before.is_none(), "nothing was known of it");
         }
     }
 }

@@ -161,6 +161,7 @@ pub(crate) struct Small {
 impl Small {
     /// An empty store of this length. Blocks that do not overlap are always stitched.
     pub(crate) fn new(len_bytes: u64) -> Self {
+        assert!(len_bytes >= MIB, "a store has some length");
         let device = Arc::new(MemDevice::new(len_bytes));
         let options = FormatOptions::default();
         Volume::format(&*device, &options, &mut |_, _| {}).expect("the device is large enough");
@@ -204,11 +205,13 @@ impl Small {
 
     pub(crate) fn reopen_with(&mut self, clock: Arc<dyn Clock>) {
         self.engine.close().expect("it closes");
+        assert!(self.engine.is_closed(), "it takes no more writes");
         self.engine = Self::open(&self.device, Self::options(clock));
     }
 
     pub(crate) fn reopen_as(&mut self, change: impl FnOnce(&mut VtOptions)) {
         self.engine.close().expect("it closes");
+        assert!(self.engine.is_closed(), "it takes no more writes");
         let mut options = Self::options(Arc::clone(&self.clock) as Arc<dyn Clock>);
         change(&mut options);
         self.engine = Self::open(&self.device, options);

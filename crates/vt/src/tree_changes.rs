@@ -115,6 +115,10 @@ impl TreeChanges {
         let version = self.views.version();
         let mut edit = version.edit();
         version.note_dropped(&mut edit, trees, (&self.pins, None));
+        debug_assert!(
+            edit.dropped_trees.len() + edit.pins.hidden.len() >= trees.len(),
+            "each tree goes or is hidden"
+        );
         // With a branch, a hidden parent may go that a snapshot of a dropped pin reads.
         let kept = KeptViews::give(
             &self.views.get(),

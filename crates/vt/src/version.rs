@@ -129,6 +129,7 @@ pub(crate) struct TreeVersion {
 impl TreeVersion {
     /// Every table, newest data first.
     pub(crate) fn tables(&self) -> impl Iterator<Item = (usize, &Arc<TableHandle>)> {
+        debug_assert_eq!(self.levels.len(), LEVELS, "a tree has all levels");
         self.levels
             .iter()
             .enumerate()
@@ -146,6 +147,8 @@ impl TreeVersion {
 }
 
 /// Every tree's tables, and the store's counters.
+///
+/// Invariant: the numbers of its trees were given out.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Version {
     /// Living trees, and hidden ones.
@@ -180,6 +183,7 @@ impl Version {
 
     /// An edit that changes nothing yet, with this version's counters.
     pub(crate) fn edit(&self) -> VersionEdit {
+        debug_assert!(self.holds(), "numbers of trees were given out");
         VersionEdit {
             last_seqno: self.last_seqno,
             next_table: self.next_table,
@@ -199,6 +203,7 @@ impl Version {
         debug_assert!(edit.next_table >= self.next_table, "numbers of tables rise");
         debug_assert!(edit.next_tree >= self.next_tree, "numbers of trees rise");
         debug_assert!(edit.pins.last >= self.last_pin, "numbers of pins rise");
+        debug_assert!(self.holds(), "numbers of trees were given out");
         Self {
             last_seqno: edit.last_seqno,
             next_table: edit.next_table,
@@ -206,6 +211,12 @@ impl Version {
             last_pin: edit.pins.last,
             ..self.clone()
         }
+    }
+
+    /// Reports whether the numbers of its trees were given out.
+    fn holds(&self) -> bool {
+        let newest = self.trees.last_key_value();
+        newest.is_none_or(|(newest, _)| *newest < self.next_tree)
     }
 
     /// Trees that are not hidden.
@@ -315,6 +326,7 @@ impl Version {
             return 0;
         }
         let all: u64 = levels().map(|level| level.tables.len() as u64).sum();
+        debug_assert!(shifted <= all, "a table with a shift is a table");
         shifted * TableMeta::SHIFT_BYTES_MAX + (all - shifted) * TableMeta::NO_SHIFT_BYTES
     }
 

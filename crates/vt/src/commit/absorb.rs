@@ -124,6 +124,7 @@ impl Absorber {
             return Err(KvError::Invalid("a branch is named twice".to_owned()));
         }
         let mut frozen = self.freeze(&trees)?;
+        debug_assert_eq!(trees.len(), branches.len(), "each branch is named once");
         let Some(whole) = self.written(branches, batch)? else {
             let absorbed = Absorbed {
                 branches: &trees,
@@ -390,6 +391,11 @@ impl Absorber {
         absorbed: &Absorbed<'_>,
     ) -> Result<(), KvError> {
         debug_assert!(!absorbed.branches.is_empty(), "branches are absorbed");
+        debug_assert_eq!(
+            absorbed.branches.len(),
+            absorbed.order.len(),
+            "each is applied once"
+        );
         let removed = self.trees.remove(installer, absorbed.branches);
         if let Err(error) = &removed {
             let what = format!("absorbed branch trees cannot be dropped: {error}");

@@ -75,6 +75,11 @@ impl DirectWriter {
             batch.count() as u64,
             "a message has one number"
         );
+        let directs = placement
+            .parts
+            .iter()
+            .filter_map(|part| part.destination.direct_tree());
+        debug_assert_eq!(runs.len(), directs.count(), "each direct part has a run");
         assert!(!runs.is_empty(), "what goes to zones is in runs");
         Ok(runs)
     }

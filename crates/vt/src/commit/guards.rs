@@ -188,6 +188,7 @@ impl GuardCheck<'_> {
         for (start, end) in &deleted {
             let mut first = SmallestKeys::new(1);
             let range = KeyRange::new(start, end);
+            debug_assert!(start < end, "a deleted range has keys");
             self.changed_in_range(branch, range, Seqno(0), &mut first)?;
             if let Some(key) = first.pop_first() {
                 changed.add(&key);
@@ -252,10 +253,12 @@ fn is_key_newer_in(
     let memtable = &buffer.memtable;
     let mut newest = memtable.newest_covering(tree, key, all);
     memtable.versions_of(tree, key, all, &mut |entry, _| {
+        debug_assert_eq!(entry.key, key, "a version of the key");
         newest = newest.max(Some(entry.seqno));
         ControlFlow::Break(())
     });
     for run in buffer.direct.holding(tree, key) {
+        debug_assert_eq!(run.tree, tree, "a run of the tree");
         newest = newest.max(run.blocks.newest_of(key, since)?);
     }
     Ok(newest > Some(since))

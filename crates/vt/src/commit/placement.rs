@@ -236,6 +236,10 @@ impl Placement {
             "what is logged is a part of the batch"
         );
         let run_bytes = parts.iter().filter(is_run).map(Part::len_bytes).sum();
+        debug_assert!(
+            parts.is_sorted_by(|part, next| !part.is_logged() || !next.is_logged()),
+            "what goes to the log together is one part"
+        );
         debug_assert_eq!(
             parts.iter().map(Part::len_bytes).sum::<u64>(),
             batch.len_bytes() as u64,

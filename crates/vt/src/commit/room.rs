@@ -134,8 +134,7 @@ impl CommitRoom {
             SpaceClass::Allocated => missing,
             _ => missing.max(ROOM_BYTES.min(free_bytes.min(roomy_bytes) / 2)),
         };
-        debug_assert!(wanted >= missing, "the batch gets what it needs");
-        debug_assert!(wanted <= free_bytes, "what is promised is free");
+        debug_assert!((missing..=free_bytes).contains(&wanted), "enough, and free");
         // Also what a replay found no space for, as far as there is some now.
         let lacking = active.lacking_bytes();
         let spare = free_bytes.min(roomy_bytes).saturating_sub(wanted);

@@ -116,6 +116,10 @@ impl<'a> Segments<'a> {
                 .is_none_or(|last| last.range.end == batch.end()),
             "the segments cover the batch"
         );
+        debug_assert!(
+            batch.is_empty() || self.tally.trees.iter().next().is_some(),
+            "each message is of a tree"
+        );
         Ok(())
     }
 

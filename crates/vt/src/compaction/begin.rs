@@ -207,6 +207,7 @@ impl Compactor {
 
     /// True if a table that cannot be read owns anything in a part of the device.
     pub(crate) fn has_unreadable_in(&self, part: Run) -> bool {
+        debug_assert!(part.len_bytes > 0, "a part of the device is not empty");
         let exclusions = &self.scheduler.lock().exclusions;
         exclusions.detours.are_in(&self.views.version(), part)
     }

@@ -169,6 +169,12 @@ pub(super) fn split_hidden(
     around: &[Arc<TableHandle>],
     range_deletes: &Fragments,
 ) -> (Vec<TableId>, Vec<Arc<TableHandle>>) {
+    debug_assert!(
+        around
+            .iter()
+            .all(|table| table.meta().smallest <= table.meta().largest),
+        "a table has keys"
+    );
     let is_hidden = |t: &Arc<TableHandle>| is_hidden(t.meta(), range_deletes);
     let (hidden, others): (Vec<_>, Vec<_>) = around.iter().cloned().partition(is_hidden);
     (hidden.iter().map(|t| t.meta().id).collect(), others)

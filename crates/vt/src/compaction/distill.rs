@@ -319,6 +319,11 @@ impl<'a> Group<'a> {
                 is_clear: is_bottom && out.is_empty(),
                 is_deleted: hidden_by.is_some(),
             };
+            let oldest = chain.first().map(|version| version.seqno);
+            debug_assert!(
+                oldest.is_none_or(|oldest| out.last().is_none_or(|last| last.seqno < oldest)),
+                "stripes come oldest first"
+            );
             self.last_state(chain, &mut known, below, &mut out)?;
         }
         debug_assert!(versions.is_empty(), "each version is in a stripe");
@@ -353,17 +358,6 @@ impl<'a> Group<'a> {
         below: Below,
         out: &mut Vec<KeyVersion>,
     ) -> Result<(), VtError> {
-        debug_assert!(
-            !below.is_clear || out.is_empty(),
-            "what is kept is below what comes"
-        );
-        debug_assert!(
-            chain
-                .first()
-                .zip(out.last())
-                .is_none_or(|(next, last)| last.seqno < next.seqno),
-            "stripes come oldest first"
-        );
         debug_assert!(
             chain.is_sorted_by(|older, newer| older.seqno < newer.seqno),
             "oldest first"

@@ -111,6 +111,10 @@ impl Fragments {
         let end = last.map_or(count, |last| stripe_of(all, *last) + 1);
         debug_assert!(start <= end, "a stripe ends after it begins");
         debug_assert!(end <= count, "a stripe of these");
+        debug_assert!(
+            start == end || self.stripe_around(own, start) == stripe,
+            "a stripe is around those within it"
+        );
         start..end
     }
 
@@ -198,6 +202,10 @@ impl Fragments {
         debug_assert!(first <= last, "a range of keys is in order");
         let mut at = first;
         for fragment in self.touching(stripe, first, last) {
+            debug_assert!(
+                fragment.end.as_slice() > at,
+                "fragments are in key order and apart"
+            );
             if fragment.start.as_slice() > at || fragment.seqno <= seqno {
                 return false;
             }

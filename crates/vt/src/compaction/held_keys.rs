@@ -43,7 +43,12 @@ impl HeldKeys {
                 .all(|(start, end)| end.as_ref().is_none_or(|end| start < end)),
             "a range has keys"
         );
-        Self::of(&ranges)
+        let held_keys = Self::of(&ranges);
+        debug_assert!(
+            plan.until.is_none() || held_keys.is_held.last() == Some(&true),
+            "what is beyond a slice stays"
+        );
+        held_keys
     }
 
     /// Where one of these ranges is. One may have no end.
@@ -70,6 +75,12 @@ impl HeldKeys {
         debug_assert!(
             ranges.is_empty() == held_keys.points.is_empty(),
             "a range begins at a point"
+        );
+        let endless = ranges.iter().filter(|(_, end)| end.is_none());
+        debug_assert_eq!(
+            usize::try_from(depth),
+            Ok(endless.count()),
+            "other ranges end"
         );
         held_keys
     }

@@ -24,6 +24,12 @@ impl Made {
     /// Returns what is to be noted of the plan.
     pub(super) fn ran(&self, plan: &Plan) -> Ran {
         debug_assert!(
+            self.unreadable
+                .iter()
+                .all(|id| self.tables.iter().any(|(_, table)| table.id == *id)),
+            "unreadable parts are new tables"
+        );
+        debug_assert!(
             !self.is_futile || self.tables.is_empty(),
             "nothing was done"
         );
@@ -38,6 +44,13 @@ impl Made {
 
     /// Adds to an edit what the plan has made.
     pub(super) fn into_edit(self, mut edit: VersionEdit, plan: &Plan) -> VersionEdit {
+        debug_assert!(edit.added.is_empty(), "an edit of one plan");
+        debug_assert!(
+            self.dropped
+                .iter()
+                .all(|id| plan.around.iter().any(|table| table.meta().id == *id)),
+            "only tables that the plan goes around are dropped unread"
+        );
         match plan.kind {
             PlanKind::Move => {
                 debug_assert!(self.tables.is_empty(), "a move makes no tables");
@@ -73,6 +86,10 @@ pub(super) struct Ran {
 impl Ran {
     pub(super) fn note(self, plan: &Plan, state: &mut SchedulerState) {
         let exclusions = &mut state.exclusions;
+        debug_assert!(
+            self.left_in_zone.is_empty() || !plan.evacuate.is_empty(),
+            "only a plan that evacuates can leave something"
+        );
         if self.is_futile {
             exclusions.detours.note_futile(plan);
             return;

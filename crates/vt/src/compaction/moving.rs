@@ -139,6 +139,7 @@ impl Compactor {
             let end = end_of(&meta);
             let keys = (meta.smallest.as_slice(), end.as_slice());
             let most = deepest(tree, &placed, from_level, &meta);
+            debug_assert!(most < LEVELS, "a level of the tree");
             let is_free = |level: &usize| *level == 0 || !claims.has(meta.tree, *level, keys);
             let level = (0..=most).rev().find(is_free).unwrap_or(0);
             if level > 0 {

@@ -129,6 +129,11 @@ impl Compactor {
             made.tables.iter().all(|(_, table)| table.tree == plan.tree),
             "a compaction makes tables of one tree"
         );
+        let levels = [plan.from_level, plan.to_level].map(level_number);
+        debug_assert!(
+            made.tables.iter().all(|(level, _)| levels.contains(level)),
+            "new tables go to the levels of the plan"
+        );
         let edit = made.into_edit(now.edit(), plan);
         drop(now);
         let made = edit.added.clone();
@@ -148,9 +153,7 @@ impl Compactor {
         under_way.end();
         Ok(ran)
     }
-}
 
-impl Compactor {
     fn count_installed(&self, plan: &Plan) {
         let upper = plan.upper.len() as u64;
         debug_assert!(upper > 0, "a plan has inputs");
@@ -255,6 +258,10 @@ impl<'a> Job<'a> {
             }
             tables.push(Arc::clone(compactor.tables.reader(handle)));
         }
+        debug_assert!(
+            tables.len() <= plan.upper.len() + plan.lower.len(),
+            "each table is an input"
+        );
         let ids = plan.inputs().map(|t| t.meta().id);
         Ok(Self {
             released: compactor.tables.superseded.released_of(ids, moments),
@@ -404,12 +411,6 @@ impl<'a> Job<'a> {
         let is_bottom = |start: &[u8], end: &[u8]| self.is_bottom_before(start, end);
         let down = self.held_keys.parts(&self.range_deletes, false);
         let down = surviving(down, self.moments, &is_bottom);
-        debug_assert!(
-            self.plan.around.is_empty()
-                || self.dropped.len() == self.plan.around.len()
-                || !self.held_keys.points().is_empty(),
-            "keys of unreadable tables are held"
-        );
         let rest = self.held_keys.parts(&self.range_deletes, true);
         let rest = surviving(rest, self.moments, &|_, _| false);
         LevelOutputs {
@@ -456,6 +457,12 @@ impl<'a> Job<'a> {
         let mut sources: Vec<BoxIter> = Vec::new();
         for (input, table) in self.tables.iter().enumerate() {
             let pieces = pieces.iter().filter(|p| p.input == input);
+            debug_assert!(
+                pieces
+                    .clone()
+                    .is_sorted_by(|piece, next| piece.blocks.end <= next.blocks.start),
+                "pieces of one input are in order"
+            );
             let blocks: Vec<IndexEntry> = pieces.flat_map(|p| inputs.take(p)).collect();
             if !blocks.is_empty() {
                 sources.push(table.blocks_iter(blocks, self.carry()));
@@ -561,5 +568,6 @@ fn is_hidden(meta: &TableMeta, range_deletes: &Fragments) -> bool {
     debug_assert!(end_of(meta) > meta.smallest, "a table holds something");
     let keys = (meta.smallest.as_slice(), meta.largest.as_slice());
     let seqnos = (meta.min_seqno, meta.max_seqno);
+    debug_assert!(seqnos.0 <= seqnos.1, "numbers of a table are in order");
     range_deletes.hide_all(keys, seqnos)
 }

@@ -194,6 +194,10 @@ impl Drop for Slot<'_> {
         let before = state.running[self.number].take();
         debug_assert!(before.is_some(), "a slot is given back once");
         state.exclusions.claims.remove(self.number);
+        debug_assert!(
+            state.count() > 0 || state.exclusions.claims.weight() == 0,
+            "inputs are weighed while their compaction runs"
+        );
         drop(state);
         self.scheduler.over.notify_all();
     }

@@ -39,12 +39,22 @@ impl PinRecords {
 
     /// Number of pins.
     pub(super) fn len(&self) -> usize {
+        debug_assert_eq!(
+            self.by_id.len(),
+            self.by_name.len(),
+            "a pin has a name of its own"
+        );
         self.by_id.len()
     }
 
     /// Returns the record of a name.
     pub(super) fn find(&self, name: &str) -> Option<&PinRecord> {
-        self.by_id.get(self.by_name.get(name)?)
+        let found = self.by_id.get(self.by_name.get(name)?);
+        debug_assert!(
+            found.is_some_and(|record| record.name == name),
+            "a name is that of its record"
+        );
+        found
     }
 
     /// Returns the newest pin other than `but` that sees a tree, which is dropped before pin

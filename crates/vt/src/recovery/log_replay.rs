@@ -157,6 +157,7 @@ impl<'a> LogReplay<'a> {
             }
             replayed.next = Seqno(replayed.next.0.saturating_add(count));
         }
+        debug_assert!(replayed.next >= first, "sequence numbers rise");
         debug_assert!(runs.next().is_none(), "each run is in a memtable");
         if replayed.next > first {
             commits.publish(Seqno(replayed.next.0 - 1), &self.committer.visible);
@@ -240,6 +241,7 @@ impl<'a> LogReplay<'a> {
         let overhead = active.new_trees(&replayed.trees) * TABLE_OVERHEAD_BYTES;
         let bytes = payload.len() as u64;
         let needed = bytes + bytes / 8 + overhead;
+        debug_assert!(needed >= bytes, "a table takes no less than what is in it");
         debug_assert!(last >= active.last_seqno(), "records are replayed in order");
         if let Ok(room) = self
             .committer

@@ -341,6 +341,7 @@ impl SweepVisit for OfMoments<'_> {
         let mut end = self.owned().after_present();
         for (version, cost) in versions.iter().zip(&costs) {
             let start = self.owned().place(version.seqno);
+            debug_assert!(start <= end, "older versions have earlier places");
             let deleted = match self.range_deletes.is_empty() {
                 true => end,
                 false => self.deleted_at(key, version.seqno),

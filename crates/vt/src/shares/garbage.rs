@@ -99,6 +99,14 @@ impl Store {
             swept.add(bytes);
             !self.signals.is_stopped()
         })?;
+        debug_assert!(
+            visit
+                .found
+                .in_place
+                .values()
+                .all(|garbage| !garbage.blocks.is_empty()),
+            "garbage is in blocks"
+        );
         Ok(visit.found)
     }
 }
@@ -123,6 +131,10 @@ impl OfDropped<'_> {
 
     /// Garbage that goes when its table is rewritten.
     fn add_in_place(&mut self, place: SweepPlace, bytes: u64) {
+        debug_assert!(
+            place.table.is_some() || place.block_addr == 0,
+            "a block is in a table"
+        );
         let Some(table) = place.table else {
             return;
         };
@@ -205,6 +217,10 @@ impl SweepVisit for OfDropped<'_> {
         self.moments.seek(key);
         let mut newer: Option<&VersionCost> = None;
         for (version, cost) in versions.iter().zip(&costs) {
+            debug_assert!(
+                newer.is_none_or(|newer| newer.seqno >= version.seqno),
+                "versions come newest first"
+            );
             let start = self.place(version.seqno);
             let replaced = newer.filter(|newer| self.place(newer.seqno) == start);
             let is_left = |newer: &VersionCost| self.scope.dropped.may_miss(newer.seqno);

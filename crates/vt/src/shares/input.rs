@@ -228,6 +228,11 @@ impl SweepInput {
                 self.advance()
             }
             InputHead::Block(block) => {
+                debug_assert_eq!(
+                    self.place.table.is_some(),
+                    matches!(self.reader, BlockReader::Table(_)),
+                    "a block of a table is in the open table"
+                );
                 let entries = self.entries_of(&block)?;
                 self.place.block_addr = block.block.addr;
                 if entries.is_empty() {
@@ -269,6 +274,10 @@ impl SweepInput {
     /// The entries of a block that are seen. What the block takes is divided among all by their
     /// lengths.
     fn entries_of(&self, block: &IndexEntry) -> Result<VecDeque<SweptVersion>, VtError> {
+        debug_assert!(
+            block.min_seqno <= block.max_seqno,
+            "its numbers are in order"
+        );
         let mut out = VecDeque::new();
         if block.is_value {
             out.push_back(SweptVersion {
@@ -301,6 +310,7 @@ impl SweepInput {
 }
 
 fn version_of(entry: &EntryRef<'_>, bytes: u64) -> SweptVersion {
+    debug_assert!(bytes > 0, "a version takes space");
     SweptVersion {
         key: entry.key.to_vec(),
         seqno: entry.seqno,

@@ -57,6 +57,10 @@ impl OwnedMoments {
         debug_assert!(seqnos.is_sorted(), "moments are in order");
         debug_assert_eq!(seqnos.len(), owners.len(), "a moment has an owner");
         debug_assert!(run_ends.is_sorted(), "runs of one owner follow each other");
+        debug_assert!(
+            run_ends.last().is_none_or(|end| *end == owners.len()),
+            "the last run ends with the moments"
+        );
         Self {
             seqnos,
             owners,
@@ -85,6 +89,7 @@ impl OwnedMoments {
         if start >= end || end > self.seqnos.len() || self.run_ends[start] < end {
             return None;
         }
+        debug_assert!(start < self.owners.len(), "a place of a moment");
         match self.owners[start] {
             Owner::One(holder) => Some(holder),
             Owner::Several => None,

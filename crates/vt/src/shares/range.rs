@@ -86,6 +86,7 @@ impl Store {
             all.is_sorted_by(|branch, parent| branch.ceiling >= parent.ceiling),
             "a branch sees no more of a parent than was there"
         );
+        debug_assert!(!all.is_empty(), "the tree is there");
         Ok((sweep, all))
     }
 }
@@ -129,6 +130,7 @@ impl OfRange<'_> {
     }
 
     fn add(&mut self, bytes: u64, is_exclusive: bool) {
+        debug_assert!(!self.seen.is_empty(), "the tree is there");
         self.share.add(SpaceShare {
             referenced_bytes: bytes,
             exclusive_bytes: if is_exclusive { bytes } else { 0 },
@@ -149,6 +151,7 @@ impl OfRange<'_> {
 
 impl SweepVisit for OfRange<'_> {
     fn takes_whole(&mut self, span: &SweepSpan<'_>) -> bool {
+        debug_assert!(span.first <= span.last, "the keys of a span are in order");
         debug_assert!(
             span.min_seqno <= span.max_seqno,
             "numbers of a span are in order"
@@ -183,6 +186,10 @@ impl SweepVisit for OfRange<'_> {
         }
         self.held.seek(key);
         let deleted = self.range_deletes.newest(&[], key, 0);
+        debug_assert!(
+            versions.is_sorted_by(|newer, older| newer.seqno >= older.seqno),
+            "versions come newest first"
+        );
         for version in versions {
             // Nor is what further parents have.
             if !self.seen[version.depth].has(key) {

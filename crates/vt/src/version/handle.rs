@@ -40,6 +40,10 @@ impl LeftBehind {
         runs: Vec<Run>,
         successors: Vec<Arc<TableHandle>>,
     ) -> Self {
+        debug_assert!(
+            runs.is_sorted_by(|run, next| run.end() <= next.addr),
+            "extents are in order and apart"
+        );
         let volume = Arc::clone(volume);
         debug_assert!(
             extents(&runs).iter().all(|e| volume.zones().is_live(*e)),
@@ -122,7 +126,9 @@ impl TableHandle {
             "a table leaves what it owned"
         );
         debug_assert!(
-            successors.iter().all(|table| table.meta.id != self.meta.id),
+            successors
+                .iter()
+                .all(|table| !std::ptr::eq(&raw const **table, self)),
             "a table does not succeed itself"
         );
         let left_behind = LeftBehind::new(volume, runs, successors);

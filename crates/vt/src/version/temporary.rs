@@ -70,7 +70,6 @@ impl Version {
             let tree = after.trees.get_mut(&meta.tree).expect("it is there");
             let tree = Arc::make_mut(tree);
             debug_assert!(meta.id < edit.next_table, "its number was given out");
-            debug_assert!(tree.hidden.is_none(), "a temporary tree is dropped at once");
             debug_assert!(usize::from(*level) < LEVELS, "a level of the tree");
             let levels = tree.levels.drain(..).map(|level| level.tables);
             let mut levels: Vec<_> = levels.collect();
@@ -78,6 +77,7 @@ impl Version {
             levels[usize::from(*level)].push(Arc::new(table));
             tree.levels = sorted(levels)?;
         }
+        debug_assert!(after.holds(), "numbers of trees were given out");
         Ok(Some(after))
     }
 
@@ -120,6 +120,12 @@ impl Version {
             return Some(Cow::Borrowed(edit));
         }
         let is_new = |tree: &TreeId| new.contains(tree);
+        debug_assert!(
+            new.iter().all(|tree| {
+                self.trees.contains_key(tree) || edit.new_trees.iter().any(|new| new.id == *tree)
+            }),
+            "a tree that becomes temporary is there, or made by the edit"
+        );
         let is_stored = |tree: &TreeId| !self.temporary.contains(tree) && !is_new(tree);
         let temporary = self
             .temporary

@@ -160,6 +160,13 @@ impl Absorber {
             debug_assert!(before.is_none(), "a branch is copied once");
         }
         prepared.batch = self.write_batch(absorbed)?;
+        debug_assert!(
+            prepared
+                .batch
+                .iter()
+                .all(|table| table.max_seqno.0 <= prepared.batch_count),
+            "numbers are those of the messages"
+        );
         Ok(prepared)
     }
 
@@ -257,6 +264,12 @@ impl Absorber {
         let placing = self.compactor.place(version, tables);
         let added = placing.tables.iter().cloned();
         edit.added = added.map(|(level, meta)| (level, Arc::new(meta))).collect();
+        debug_assert!(
+            edit.added
+                .iter()
+                .all(|(_, table)| !absorbed.branches.contains(&table.tree)),
+            "no table stays in an absorbed branch"
+        );
         Some(Moved {
             edit,
             placing,
@@ -271,6 +284,12 @@ impl Absorber {
         prepared: &mut Prepared<'_>,
     ) -> Result<(), KvError> {
         let Moved { edit, placing, .. } = moved;
+        debug_assert!(edit.removed.is_empty(), "tables leave with their branch");
+        debug_assert_eq!(
+            placing.tables.len(),
+            edit.added.len(),
+            "each table has its place"
+        );
         // What is on the medium stays the state after some commit.
         self.committer.sync()?;
         let mut features = FEATURE_SHIFTS;

@@ -61,6 +61,7 @@ impl Absorber {
         let space = &self.writer.space;
         let room = space.promise_tables(wanted, absorbed.options.space)?;
         let memtable = Memtable::new(batch.len_bytes());
+        debug_assert!(wanted >= bytes, "a table takes no less than what is in it");
         for ((tree, message), seqno) in batch.messages().zip(1..) {
             insert_message(&memtable, tree, Seqno(seqno), message);
         }
@@ -159,6 +160,10 @@ impl AbsorbWriter {
         let room = self.space.promise_tables(wanted, class)?;
         let deletes = range_deletes(&self.reads, view, branch)?;
         let tables = self.copy(view, tree, parent, &deletes)?;
+        debug_assert!(
+            tables.iter().all(|table| table.tree == parent.id),
+            "the copy is of the parent"
+        );
         drop(room);
         Ok(tables)
     }
@@ -198,6 +203,10 @@ impl AbsorbWriter {
             let Distilled::Entry(entry) = kept else {
                 unreachable!("sources of reads carry nothing over");
             };
+            debug_assert!(
+                last.is_empty() || entry.key >= last.as_slice(),
+                "keys come in order"
+            );
             let is_older = entry.key == last.as_slice() && !last.is_empty();
             older = if is_older { older + 1 } else { 0 };
             assert!(older < NEWEST - 2, "a key has fewer versions");

@@ -112,6 +112,7 @@ impl Detours {
             _ => Vec::new(),
         };
         around.extend(lower.extract_if(.., |t| self.is_unreadable(t)));
+        debug_assert!(level + 1 < LEVELS, "there is a level below");
         debug_assert!(
             lower.iter().all(|table| !self.is_unreadable(table)),
             "unreadable tables are not read"
@@ -132,6 +133,7 @@ impl Detours {
             return Vec::new();
         };
         let older = level0[at + 1..].iter();
+        debug_assert!(start < end, "tables have keys");
         let is_around =
             |t: &&Arc<TableHandle>| self.is_unreadable(t) && t.meta().overlaps(&start, Some(&end));
         older.filter(is_around).cloned().collect()

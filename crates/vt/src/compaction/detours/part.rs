@@ -44,10 +44,6 @@ impl Compactor {
             cuts.push(after(&blocks[blocks.len() - 1].last));
         }
         cuts.dedup();
-        debug_assert!(
-            cuts.is_sorted_by(|cut, next| cut < next),
-            "cuts are in order"
-        );
         let rules = OutputRules {
             stream: stream(plan.to_level, 0),
             precision: self.tables.precision(plan.to_level),
@@ -78,6 +74,10 @@ impl Compactor {
             .map(|table| table.id)
             .collect();
         let level = level_number(plan.to_level);
+        debug_assert_eq!(
+            plan.to_level, plan.from_level,
+            "a table is parted in its level"
+        );
         Ok(Made {
             tables: tables.into_iter().map(|table| (level, table)).collect(),
             unreadable,
@@ -104,8 +104,13 @@ fn units(index: &[IndexEntry], is_bad: impl Fn(&IndexEntry) -> bool) -> Vec<Rang
         }
         if has_bad {
             out.push(start..end);
+            debug_assert!(
+                index[start..end].iter().any(&is_bad),
+                "a unit is around an unreadable block"
+            );
         }
         start = end;
+        debug_assert!(start <= index.len(), "a unit is of the index");
     }
     debug_assert!(
         out.is_sorted_by(|unit, next| unit.end <= next.start),

@@ -61,6 +61,10 @@ impl Compactor {
         for table in plan.inputs() {
             found = found.max(self.probe(table, detours)?);
         }
+        debug_assert!(
+            found == Unreadable::Nothing || !detours.is_empty(),
+            "what cannot be read is noted"
+        );
         Ok(found)
     }
 

@@ -85,6 +85,10 @@ fn longest_row(
         }
     }
     let row = &tables[longest];
+    debug_assert!(
+        row.iter().all(|table| may_join(table)),
+        "no other table is between them"
+    );
     debug_assert!(row.len() <= TABLES_MAX, "few tables are open");
     debug_assert!(
         row.iter().map(|table| table.weight()).sum::<u64>() <= weight_max,

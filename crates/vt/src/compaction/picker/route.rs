@@ -120,6 +120,7 @@ impl<'a> Route<'a> {
         upper: Vec<Arc<TableHandle>>,
         mut lower: Vec<Arc<TableHandle>>,
     ) -> Plan {
+        debug_assert!(self.level + 1 < LEVELS, "there is a level below");
         debug_assert!(!upper.is_empty(), "a plan takes something down");
         debug_assert!(
             kind != PlanKind::Move || lower.is_empty(),

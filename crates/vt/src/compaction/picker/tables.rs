@@ -46,6 +46,7 @@ pub(super) fn with_small_neighbours(
     mut range: Range<usize>,
     rules: PickRules<'_>,
 ) -> Range<usize> {
+    let count = range.len();
     debug_assert!(range.start <= range.end, "tables in order");
     debug_assert!(range.end <= level.tables.len(), "tables of the level");
     let joins = |t: &TableHandle| !is_large(t, rules.options) && !rules.exclusions.stops(t);
@@ -55,6 +56,7 @@ pub(super) fn with_small_neighbours(
     if range.end < level.tables.len() && joins(&level.tables[range.end]) {
         range.end += 1;
     }
+    debug_assert!(range.len() <= count + 2, "a range has two neighbours");
     range
 }
 

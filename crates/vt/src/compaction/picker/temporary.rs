@@ -27,7 +27,6 @@ pub(super) fn pick_temporary(input: &PickInput<'_>) -> Option<Plan> {
     let mut trees = trees.filter_map(|tree| version.trees.get(tree));
     trees.find_map(|tree| {
         let is_due = tree.levels[0].tables.len() >= LEVEL0_TABLES;
-        debug_assert!(tree.is_branch(), "a temporary tree is a branch");
         is_due.then(|| run_plan(tree, input.rules, ("temporary", RUNS)))?
     })
 }
@@ -50,6 +49,7 @@ pub(crate) fn run_plan(
         return None;
     }
     let level = empty_level(tree, runs)? - 1;
+    debug_assert!(level < runs, "a run moves to an empty level");
     if level == 0 {
         return plan_level0(tree, reason, rules);
     }
