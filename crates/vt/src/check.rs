@@ -81,6 +81,7 @@ impl Store {
             done = end;
             progress(done, total);
         }
+        debug_assert_eq!(done, total, "each table was read");
         for run in view.buffers.iter().flat_map(|buffer| buffer.direct.all()) {
             run.blocks
                 .check(run.tree, &mut |violation| found.push(violation))?;
@@ -103,6 +104,7 @@ impl Store {
             entries.seek(&[], Seqno(u64::MAX))?;
             while entries.current().is_some() {
                 if let Some(entry) = entries.carried() {
+                    debug_assert!(entry.is_value, "a memtable has places of values alone");
                     values.check(tree, entry, report)?;
                 }
                 entries.next()?;

@@ -109,6 +109,10 @@ impl Committer {
         let in_batch = batch_bytes_max - KEY_BYTES_MAX - 64;
         let in_zone = self.space.run_bytes() - 2 * KEY_BYTES_MAX;
         debug_assert!(in_batch > 0 && in_zone > 0, "some message fits");
+        debug_assert!(
+            in_batch < batch_bytes_max,
+            "a batch has more than its values"
+        );
         Limits {
             key_bytes_max: KEY_BYTES_MAX,
             value_bytes_max: VALUE_BYTES_MAX.min(in_batch).min(in_zone),
@@ -171,6 +175,10 @@ impl Committer {
             return Ok(seqno);
         }
         let (seqno, end) = self.apply(batch, &mut segments, checked, options)?;
+        debug_assert!(
+            self.visible.load(Ordering::Acquire) >= seqno.0,
+            "the batch is visible"
+        );
         self.count_commit(batch, &segments.tally);
         if options.sync {
             self.volume.log().sync(end).map_err(VtError::from)?;
@@ -221,6 +229,10 @@ impl Committer {
             ..
         } = segments.tally;
         self.space.note_longest(longest_key, longest_operand);
+        debug_assert!(
+            longest_key <= limits.key_bytes_max,
+            "each message was checked"
+        );
         Ok(())
     }
 
@@ -388,6 +400,7 @@ impl Committer {
             .iter()
             .filter_map(|part| Some((part.destination.direct_tree()?, part)));
         for ((tree, part), run) in directs.zip(runs) {
+            debug_assert!(part.count > 0, "a run has puts");
             let (count, index) = (part.count, &run.index_payload());
             let mut item = Vec::new();
             LoggedRun { tree, count, index }.put(&mut item);
@@ -445,6 +458,7 @@ impl Committer {
                     insert_message(&active.memtable, tree, Seqno(seqno), message);
                 }
             }
+            debug_assert!(part.count > 0, "a part has messages");
             seqno = Seqno(seqno.0 + part.count);
         }
         assert!(seqno > first, "a batch has messages");

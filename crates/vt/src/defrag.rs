@@ -226,6 +226,7 @@ impl Member {
             return Ok(false);
         };
         debug_assert!(!tried.contains(&best.zone), "a zone is tried once");
+        debug_assert!(best.live <= best.zone.len, "what is live is in the zone");
         tried.insert(best.zone);
         self.evacuate(&[*best], true, &mut || true)
     }
@@ -238,6 +239,7 @@ impl Member {
         waits: bool,
         goes_on: &mut dyn FnMut() -> bool,
     ) -> Result<bool, VtError> {
+        debug_assert!(!batch.is_empty(), "something is evacuated");
         let zones = self.volume.zones();
         let extents: Vec<Extent> = batch.iter().map(|candidate| candidate.zone).collect();
         let runs: Vec<Run> = extents.iter().copied().map(run_of).collect();
@@ -301,6 +303,7 @@ impl IdleDefrag {
             self.tried.remove(&candidate.zone);
         }
         let end = clock.monotonic();
+        debug_assert!(end >= begin, "time goes on");
         self.rest_until = end + (end.saturating_sub(begin)) * REST_TIMES;
         Ok(())
     }

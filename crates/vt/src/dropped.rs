@@ -37,11 +37,13 @@ impl DroppedMoments {
 
     /// Reports whether any of these moments may have seen a write from `min_seqno` on.
     pub(crate) fn may_see(self, min_seqno: Seqno) -> bool {
+        debug_assert!(self.oldest <= self.newest, "moments are in order");
         min_seqno <= self.newest
     }
 
     /// Reports whether any of these moments may not have seen a write up to `max_seqno`.
     pub(crate) fn may_miss(self, max_seqno: Seqno) -> bool {
+        debug_assert!(self.oldest <= self.newest, "moments are in order");
         self.oldest < max_seqno
     }
 }
@@ -75,10 +77,16 @@ impl DroppedByTree {
     /// Returns the moments of a tree, if there are any.
     pub(crate) fn of(&self, tree: TreeId) -> Option<DroppedMoments> {
         let own = self.of_trees.get(&tree).copied();
-        self.of_store
+        let all = self
+            .of_store
             .into_iter()
             .chain(own)
-            .reduce(DroppedMoments::join)
+            .reduce(DroppedMoments::join);
+        debug_assert!(
+            all.is_none_or(|all| own.is_none_or(|own| all.oldest <= own.oldest)),
+            "those of the tree are among them"
+        );
+        all
     }
 
     /// Reports whether there are none.

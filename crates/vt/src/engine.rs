@@ -2,6 +2,7 @@
 
 use crate::VtError;
 use crate::cache::ReadCount;
+use crate::compaction::Pressure;
 use crate::instances;
 use crate::options::VtOptions;
 use crate::read::{ReadPath, VtScan};
@@ -54,6 +55,10 @@ impl VtEngine {
     }
 
     pub(crate) fn new(store: Arc<Store>, threads: Vec<JoinHandle<()>>) -> Self {
+        debug_assert!(
+            threads.is_empty() || !store.volume.is_read_only(),
+            "threads write: a store for reading only has none"
+        );
         Self {
             views: Arc::clone(&store.views),
             visible: Arc::clone(&store.visible),
@@ -103,6 +108,7 @@ impl VtEngine {
     pub(crate) fn close_one(&self) -> Result<(), VtError> {
         let is_first_time = self.store.gate.close();
         self.stop_threads();
+        debug_assert!(self.store.gate.is_closed(), "it takes no more writes");
         if !is_first_time || self.store.volume.is_read_only() {
             return Ok(());
         }
@@ -139,7 +145,12 @@ impl Drop for VtEngine {
 
 impl Engine for VtEngine {
     fn limits(&self) -> Limits {
-        self.store.committer.limits()
+        let limits = self.store.committer.limits();
+        debug_assert!(
+            limits.batch_bytes_max > limits.key_bytes_max + limits.value_bytes_max,
+            "any message fits a batch"
+        );
+        limits
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -157,14 +168,24 @@ impl Engine for VtEngine {
 
     fn trees(&self) -> Vec<TreeInfo> {
         let version = self.store.version();
-        version.living().map(|t| t.info.clone()).collect()
+        let trees: Vec<TreeInfo> = version.living().map(|t| t.info.clone()).collect();
+        debug_assert!(
+            trees.is_sorted_by(|tree, next| tree.id < next.id),
+            "trees are in the order of their numbers"
+        );
+        trees
     }
 
     fn trees_at(&self, at: &Snapshot) -> Vec<TreeInfo> {
         let hold = self.store.snapshots.own(at);
         debug_assert!(hold.is_some(), "a snapshot is asked about in its store");
         let version = self.store.version();
-        hold.map_or_else(Vec::new, |hold| hold.trees(&version))
+        let trees = hold.map_or_else(Vec::new, |hold| hold.trees(&version));
+        debug_assert!(
+            trees.is_sorted_by(|tree, next| tree.id < next.id),
+            "trees are in the order of their numbers"
+        );
+        trees
     }
 
     fn held_ranges(&self, tree: TreeId, at: &Snapshot) -> Option<KeyRanges> {
@@ -174,7 +195,9 @@ impl Engine for VtEngine {
     }
 
     fn create_tree(&self, name: &str, options: &TreeOptions) -> Result<TreeId, KvError> {
-        self.store.trees.create(name, options)
+        let tree = self.store.trees.create(name, options)?;
+        debug_assert!(tree.0 > 0, "tree 0 is never given out");
+        Ok(tree)
     }
 
     fn drop_tree(&self, tree: TreeId) -> Result<(), KvError> {
@@ -190,7 +213,9 @@ impl Engine for VtEngine {
     }
 
     fn commit(&self, batch: &Batch, options: CommitOptions) -> Result<Seqno, KvError> {
-        self.store.committer.commit(batch, options)
+        let seqno = self.store.committer.commit(batch, options)?;
+        debug_assert!(seqno.0 >= batch.count() as u64, "each message has a number");
+        Ok(seqno)
     }
 
     fn commit_guarded(
@@ -199,7 +224,10 @@ impl Engine for VtEngine {
         guards: &Guards,
         options: CommitOptions,
     ) -> Result<Seqno, KvError> {
-        self.store.committer.commit_guarded(batch, guards, options)
+        let committer = &self.store.committer;
+        let seqno = committer.commit_guarded(batch, guards, options)?;
+        debug_assert!(seqno.0 >= batch.count() as u64, "each message has a number");
+        Ok(seqno)
     }
 
     fn changed_keys(&self, guards: &Guards, count_max: usize) -> Result<Vec<ChangedKey>, KvError> {
@@ -228,6 +256,17 @@ impl Engine for VtEngine {
         let keys = self
             .reads
             .keys_between(of, range, hold, seqnos, count_max)?;
+        debug_assert!(keys.len() <= count_max, "no more than asked for");
+        debug_assert!(
+            range
+                .end
+                .is_none_or(|end| keys.last().is_none_or(|last| last.as_slice() < end)),
+            "keys of the range"
+        );
+        debug_assert!(
+            keys.iter().all(|key| key.as_slice() >= range.start),
+            "keys of the range"
+        );
         debug_assert!(
             keys.is_sorted_by(|key, next| key < next),
             "each once, in order"
@@ -246,11 +285,20 @@ impl Engine for VtEngine {
 
     fn snapshot(&self) -> Snapshot {
         let hold = self.store.snapshots.take(&self.store.visible);
-        hold.snapshot()
+        let snapshot = hold.snapshot();
+        debug_assert!(
+            snapshot.seqno().0 <= self.visible.load(Ordering::Acquire),
+            "a snapshot is of the past"
+        );
+        snapshot
     }
 
     fn create_pin(&self, name: &str, user: &[u8]) -> Result<PinInfo, KvError> {
-        self.store.create_pin(name, user, &|_| true)
+        let pin = self.store.create_pin(name, user, &|_| true)?;
+        debug_assert_eq!(pin.name, name, "the pin has its name");
+        debug_assert_eq!(*pin.user, *user, "it keeps what its user gave it");
+        debug_assert!(pin.scope.trees().is_none(), "it is one of all trees");
+        Ok(pin)
     }
 
     fn create_pin_of(
@@ -259,7 +307,13 @@ impl Engine for VtEngine {
         user: &[u8],
         is_held: &dyn Fn(&TreeInfo) -> bool,
     ) -> Result<PinInfo, KvError> {
-        self.store.create_pin(name, user, is_held)
+        let pin = self.store.create_pin(name, user, is_held)?;
+        debug_assert_eq!(pin.name, name, "the pin has its name");
+        debug_assert!(
+            pin.ranges.is_empty(),
+            "a pin holds its trees whole until it is narrowed"
+        );
+        Ok(pin)
     }
 
     fn pins(&self) -> Result<Vec<PinInfo>, KvError> {
@@ -282,6 +336,10 @@ impl Engine for VtEngine {
 
     fn narrow_pin(&self, name: &str, ranges: &PinRanges) -> Result<PinInfo, KvError> {
         let pin = self.store.narrow_pin(name, ranges)?;
+        debug_assert!(
+            ranges.keys().all(|tree| pin.ranges.contains_key(tree)),
+            "it holds ranges of these trees"
+        );
         debug_assert_eq!(pin.name, name, "the pin keeps its name");
         Ok(pin)
     }
@@ -293,6 +351,10 @@ impl Engine for VtEngine {
     ) -> Result<Vec<TreeId>, KvError> {
         let made = self.store.branch_trees(branches, at)?;
         debug_assert_eq!(made.len(), branches.len(), "a tree for each");
+        debug_assert!(
+            made.is_sorted_by(|tree, next| tree < next),
+            "numbers of trees rise"
+        );
         Ok(made)
     }
 
@@ -303,6 +365,11 @@ impl Engine for VtEngine {
         count_max: usize,
     ) -> Result<Vec<Vec<u8>>, KvError> {
         let keys = self.store.branch_keys(branch, after, count_max)?;
+        debug_assert!(keys.len() <= count_max, "no more than asked for");
+        debug_assert!(
+            keys.is_sorted_by(|key, next| key < next),
+            "each once, in order"
+        );
         debug_assert!(
             after.is_none_or(|after| keys.iter().all(|key| key.as_slice() > after)),
             "only what comes after"
@@ -315,7 +382,12 @@ impl Engine for VtEngine {
     }
 
     fn branch_moment(&self, branch: TreeId) -> Result<Snapshot, KvError> {
-        Ok(self.store.branch_hold(branch)?.snapshot())
+        let moment = self.store.branch_hold(branch)?.snapshot();
+        debug_assert!(
+            moment.seqno().0 <= self.visible.load(Ordering::Acquire),
+            "a branch begins in the past"
+        );
+        Ok(moment)
     }
 
     fn prepare_absorb(&self, branches: &[TreeId]) -> Result<(), KvError> {
@@ -329,7 +401,10 @@ impl Engine for VtEngine {
         guards: &Guards,
         options: CommitOptions,
     ) -> Result<Seqno, KvError> {
-        self.store.absorber.absorb(branches, batch, guards, options)
+        let absorber = &self.store.absorber;
+        let seqno = absorber.absorb(branches, batch, guards, options)?;
+        debug_assert!(seqno.0 >= batch.count() as u64, "each message has a number");
+        Ok(seqno)
     }
 
     fn get(
@@ -419,7 +494,12 @@ impl Engine for VtEngine {
         let on = ranges.iter().map(|range| Guarded::Range(*range));
         let (view, seqno) = self.reading_all(tree, on, at)?;
         let reader = (seqno, at.is_none());
-        Ok(self.store.range_space(&view, tree, ranges, reader)?)
+        let share = self.store.range_space(&view, tree, ranges, reader)?;
+        debug_assert!(
+            share.exclusive_bytes <= share.referenced_bytes,
+            "exclusive bytes are referenced ones"
+        );
+        Ok(share)
     }
 
     fn set_aside(&self, bytes: u64) -> Result<(), KvError> {
@@ -450,6 +530,10 @@ impl Store {
         self.compactor.forget_avoided();
         self.level0.set_quiet(true);
         let pressure = self.compactor.pressure(true);
+        debug_assert!(
+            pressure >= Pressure::Idle,
+            "space comes back from more than the shape"
+        );
         loop {
             while self.compactor.compact_one(pressure)? {}
             let has_looked = self.compactor.scan_for_superseded(usize::MAX);

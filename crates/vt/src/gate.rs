@@ -50,6 +50,10 @@ impl Gate {
 
     /// Refuses writes from now on: background work failed.
     pub(crate) fn fail(&self, error: &VtError) {
+        debug_assert!(
+            !self.volume.is_read_only(),
+            "background work is done where it may write"
+        );
         if !self.is_failed.swap(true, Ordering::AcqRel) {
             let instance = self.volume.name();
             tracing::error!(%error, instance, "the store takes no more writes");
@@ -81,6 +85,7 @@ impl Gate {
 
     /// Waits until woken or timed out. The lock of commits is given up meanwhile.
     pub(crate) fn wait<T>(&self, committer: &mut MutexGuard<'_, T>, timeout: Duration) {
+        debug_assert!(!timeout.is_zero(), "a wait takes time");
         self.waiting.wait_for(committer, timeout);
     }
 }

@@ -56,6 +56,8 @@ impl HeldSeqnos {
     /// Returns the oldest moment that is held of any key of a tree from the first to the last of
     /// `keys`, both included.
     pub(crate) fn oldest_of(&self, tree: TreeId, (first, last): (&[u8], &[u8])) -> Option<Seqno> {
+        debug_assert!(first <= last, "a range of keys is in order");
+        debug_assert!(self.of_store.is_sorted(), "moments are in order");
         let own = self.of_trees.get(&tree).and_then(|own| own.first());
         let ranged = self.of_ranges.get(&tree).into_iter().flatten();
         let ranged = ranged.filter(|(_, ranges)| ranges.meets_keys(first, last));
@@ -100,6 +102,10 @@ impl ScopeMoments {
 
 /// Returns how a moment is counted: once for every tree, or once for each of some.
 fn scopes(trees: Option<&[TreeId]>) -> impl Iterator<Item = Option<TreeId>> {
+    debug_assert!(
+        trees.is_none_or(|trees| trees.is_sorted_by(|tree, next| tree < next)),
+        "each tree once, in order"
+    );
     let every = trees.is_none().then_some(None);
     let each = trees.unwrap_or_default().iter().copied().map(Some);
     every.into_iter().chain(each)
@@ -164,6 +170,7 @@ impl HeldMoments {
     pub(crate) fn remove_ranges(&mut self, ranges: &PinRanges, seqno: Seqno) {
         for (tree, ranges) in ranges {
             let of_tree = self.of_ranges.entry(*tree).or_default();
+            debug_assert!(!of_tree.is_empty(), "what is held is listed");
             let is_it = |(held, of): &(Seqno, KeyRanges)| *held == seqno && of == ranges;
             let at = of_tree.iter().position(is_it);
             of_tree.swap_remove(at.expect("what is held is listed"));
@@ -221,6 +228,7 @@ impl HeldMoments {
 
     /// Notes that something is written to a tree that has versions for what was held.
     pub(crate) fn keep(&mut self, held: &HeldSeqnos, tree: TreeId) {
+        debug_assert!(held.of_store.is_sorted(), "moments are in order");
         let own = held.of_trees.get(&tree).filter(|own| !own.is_empty());
         let own = own.map(|own| (Some(tree), own));
         for (scope, seqnos) in std::iter::once((None, &held.of_store)).chain(own) {

@@ -81,6 +81,7 @@ impl IdleOrder {
         self.done_at = (!has_worked).then(|| store.tables.next_id());
         self.written_bytes += store.counters.merged_bytes.get() - before;
         let end = clock.monotonic();
+        debug_assert!(end >= begin, "time goes on");
         self.rest_until = end + end.saturating_sub(begin) * REST_TIMES;
         Ok(has_worked)
     }
@@ -112,6 +113,10 @@ impl IdleOrder {
     fn step(&mut self, store: &Store) -> Result<bool, VtError> {
         let is_worth = |table: &TableHandle, scattered: u64| {
             let part = table.meta().value_bytes / MIN_HOLE_PART;
+            debug_assert!(
+                scattered > 0,
+                "a table that is asked about has scattered bytes"
+            );
             scattered >= part.min(STEP_BYTES)
         };
         if store.write_outs.seal_values()? || store.compactor.compact(Pressure::Order, false)? {

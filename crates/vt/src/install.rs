@@ -54,6 +54,8 @@ impl Install {
     fn assert_within(&self, before: &Version, after: &Version) {
         debug_assert!(after.last_seqno >= before.last_seqno, "writes stay");
         debug_assert!(after.next_table >= before.next_table, "numbers rise");
+        debug_assert!(after.next_tree >= before.next_tree, "numbers of trees rise");
+        debug_assert!(after.last_pin >= before.last_pin, "numbers of pins rise");
         if let Some((written, log_start)) = &self.written {
             let last = written.last_seqno();
             debug_assert!(after.last_seqno >= last, "the memtable is in tables");
@@ -245,6 +247,10 @@ impl VersionLog {
             version.temporary.extend(leaving.iter().copied());
             new.extend(leaving);
         }
+        debug_assert!(
+            new.iter().all(|tree| version.is_temporary(*tree)),
+            "new temporary trees are listed"
+        );
         Ok((version, new))
     }
 
@@ -283,6 +289,12 @@ impl VersionLog {
         edit: &VersionEdit,
         log_start: Lsn,
     ) -> Result<(), VtError> {
+        debug_assert!(
+            edit.added
+                .iter()
+                .all(|(_, table)| !after.is_temporary(table.tree)),
+            "the medium gets no temporary table"
+        );
         let bytes_before = self.base_bytes(before, &PinChanges::default());
         let bytes_after = self.base_bytes(after, &edit.pins);
         // Whatever goes with a tree: it is the way out of a log that is full of trees.
@@ -323,6 +335,7 @@ impl VersionLog {
     /// # Errors
     /// [`KvError::Storage`] of [`VolumeError::VersionLogFull`], which says what to drop.
     pub(crate) fn check_trees_fit(&self, edit: &VersionEdit) -> Result<(), KvError> {
+        debug_assert!(edit.added.is_empty(), "it is an edit of trees or pins");
         let before = self.views.version();
         let wanted_bytes = self.base_bytes(&*self.applied(&before, edit)?, &edit.pins);
         let base_bytes_max = self.volume.base_bytes_max();

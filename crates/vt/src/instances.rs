@@ -46,6 +46,10 @@ pub(crate) fn open(mut opened: Opened, options: &VtOptions) -> Result<Arc<VtEngi
         recovery::begin(store).map_err(|error| of_instance(&store.volume, error))?;
     }
     let mut engines = Vec::new();
+    debug_assert!(
+        stores[1..].iter().all(|store| !store.volume.is_first()),
+        "a volume has one first instance"
+    );
     for store in stores {
         engines.push(start(store)?);
     }
@@ -78,6 +82,7 @@ fn of_instance(volume: &Volume, error: VtError) -> VtError {
 
 /// Starts the threads of a store, if it is to have any.
 fn start(store: Arc<Store>) -> Result<Arc<VtEngine>, VtError> {
+    debug_assert!(!store.gate.is_closed(), "a store is opened once");
     let has_threads = store.options.background && !store.volume.is_read_only();
     let threads = match has_threads {
         true => background::start(&store)?,
@@ -103,7 +108,12 @@ impl VtEngine {
     /// engine's: closing it closes them, and dropping it lets go of them. Empty for all others.
     #[must_use]
     pub fn further(&self) -> Vec<Arc<Self>> {
-        self.further.lock().clone()
+        let further = self.further.lock().clone();
+        debug_assert!(
+            further.is_sorted_by(|engine, next| engine.name() < next.name()),
+            "each instance has a name of its own"
+        );
+        further
     }
 
     /// Makes another instance on the volume, which is empty, and opens it. For the first engine.
@@ -134,6 +144,7 @@ impl VtEngine {
             self.store.volume.remove_instance(&volume)?;
         }
         let made = made?;
+        debug_assert_eq!(made.name(), name, "the instance has its name");
         further.push(Arc::clone(&made));
         further.sort_by(|a, b| a.name().cmp(b.name()));
         debug_assert!(
@@ -146,6 +157,7 @@ impl VtEngine {
     /// Opens an instance that was just made.
     fn begin_made(&self, opened: Opened) -> Result<Arc<Self>, VtError> {
         let store = prepare(opened, &self.store.options, &self.store.member.pool)?;
+        debug_assert!(!store.volume.is_first(), "a volume has one first instance");
         let begun = recovery::begin(&store);
         let begun = begun.and_then(|()| start(Arc::clone(&store)));
         begun.inspect_err(|_| store.leave_pool())
@@ -173,10 +185,15 @@ impl VtEngine {
             name: name.to_owned(),
         })?;
         let gone = &further[index];
+        debug_assert!(!gone.store.volume.is_first(), "the first instance stays");
         gone.store.gate.close();
         gone.stop_threads();
         self.store.remove(&gone.store)?;
         further.remove(index);
+        debug_assert!(
+            further.iter().all(|engine| engine.name() != name),
+            "each instance has a name of its own"
+        );
         Ok(())
     }
 
@@ -230,6 +247,7 @@ impl Store {
 
     /// Owns nothing any more: the medium does not know this store. Who reads in it still may.
     fn leave_all(&self, log_start: Lsn) {
+        debug_assert!(self.gate.is_closed(), "it takes no writes");
         let view = self.views.get();
         for (_, table) in view.version.tables() {
             table.leave(&self.volume, table.meta().runs.clone(), Vec::new());

@@ -24,6 +24,10 @@ impl KeptViews {
             sight.is_some_and(|s| trees.iter().any(|t| s.sees_in(&view.version, *t)))
         };
         let readers: Vec<_> = readers.into_iter().filter(sees_any).collect();
+        debug_assert!(
+            readers.is_empty() || !trees.is_empty(),
+            "a reader sees a tree that goes"
+        );
         let last = Arc::new(view_of(view, trees));
         for sight in readers.iter().filter_map(|hold| hold.sight()) {
             sight.keep(Arc::clone(&last));
@@ -43,6 +47,10 @@ impl KeptViews {
 fn view_of(view: &View, trees: &[TreeId]) -> View {
     let lineages = trees.iter().flat_map(|tree| view.version.lineage(*tree));
     let kept: BTreeMap<TreeId, _> = lineages.map(|t| (t.info.id, Arc::clone(t))).collect();
+    debug_assert!(
+        trees.iter().all(|tree| kept.contains_key(tree)),
+        "a tree is in its own lineage"
+    );
     let has_any = |buffer: &Buffer| {
         let has = buffer.trees();
         kept.keys().any(|tree| has.contains(tree))

@@ -57,6 +57,7 @@ impl SmallestKeys {
             self.keys.pop_last();
         }
         debug_assert!(self.keys.len() <= self.count_max, "the largest make way");
+        debug_assert!(!self.keys.is_empty(), "a smaller key is among them");
         true
     }
 
@@ -102,6 +103,7 @@ impl ReadPath {
             return Ok(Vec::new());
         }
         let mut keys = SmallestKeys::new(count_max);
+        debug_assert!(window.after < window.up_to, "the window is not empty");
         let version = &view.version.trees[&tree];
         self.keys_in_window(view, version, range, window, &mut |key| keys.add(key))?;
         let mut deleted = Vec::new();
@@ -139,6 +141,7 @@ impl ReadPath {
             }
         }
         for handle in tables_in_window(tree, range, window) {
+            debug_assert_eq!(handle.meta().tree, tree.info.id, "a table of the tree");
             self.table(handle).keys_in_window(range, window, visit)?;
         }
         Ok(())
@@ -182,6 +185,7 @@ fn tables_in_window<'v>(
     let tables = tree.tables().map(|(_, handle)| handle);
     tables.filter(move |handle| {
         let meta = handle.meta();
+        debug_assert!(meta.min_seqno <= meta.max_seqno, "its numbers are in order");
         window.meets(meta.min_seqno, meta.max_seqno) && meta.overlaps(range.start, range.end)
     })
 }
@@ -196,6 +200,7 @@ fn clip_deletes(
         let start = delete.start.as_slice().max(range.start);
         let end = delete.end.as_slice();
         let end = range.end.map_or(end, |range_end| end.min(range_end));
+        debug_assert!(delete.start < delete.end, "a range delete has keys");
         if start < end {
             visit(start, end);
         }
@@ -214,6 +219,10 @@ fn entries_in_window(
     while let Some(entry) = entries.current()
         && range.end.is_none_or(|end| entry.key < end)
     {
+        debug_assert!(
+            entry.key >= range.start,
+            "a cursor goes on from where it stands"
+        );
         if window.holds(entry.seqno) && !visit(entry.key) {
             break;
         }

@@ -27,6 +27,7 @@ impl Member {
     /// Makes room for commits of `bytes`, as they would themselves. Returns false if that is more
     /// than can be made.
     fn make_room_for(&self, bytes: u64) -> Result<bool, VtError> {
+        debug_assert!(bytes > 0, "something was refused");
         let has_room = || bytes <= self.space.free_bytes(SpaceClass::Normal);
         if has_room() || bytes > self.space.usage().total_bytes {
             return Ok(has_room());

@@ -162,6 +162,7 @@ impl Member {
     /// # Errors
     /// As [`Compactor::evacuate_one`](crate::compaction::Compactor::evacuate_one).
     pub(crate) fn evacuate_any(&self, zones: &[Run], waits: bool) -> Result<bool, VtError> {
+        debug_assert!(!zones.is_empty(), "something is evacuated");
         for store in self.with_others() {
             let is_own = std::ptr::eq(&raw const *store, self);
             if !waits && !is_own && store.compactor.scheduler.is_busy() {
@@ -227,6 +228,7 @@ impl Member {
 
     /// The instance that was closed with data in a part of the device, if any.
     pub(crate) fn closed_in(&self, part: Run) -> Option<String> {
+        debug_assert!(part.len_bytes > 0, "a part of the device is not empty");
         let is_in = |e: &Extent| e.addr < part.end() && part.addr < e.end();
         let all = self.pool.all().into_iter();
         let mut closed = all.filter(|store| store.check_writable().is_err());

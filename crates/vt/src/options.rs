@@ -251,6 +251,10 @@ impl Sizes {
             self.pick.level0_tables <= self.level0_tables_max,
             "a lazy level 0 has more tables"
         );
+        assert!(
+            self.pick.input_bytes_max >= self.pick.table_bytes,
+            "a compaction may take a table"
+        );
         assert!(self.pick.fanout >= 2, "levels grow");
         assert!(
             self.pick.level0_batch >= self.level0_tables_max,

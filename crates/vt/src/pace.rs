@@ -120,6 +120,7 @@ impl Pace {
         let took = now_ns(clock).saturating_sub(begun);
         let before = self.write_out_ns.load(Ordering::Relaxed);
         let eased = before - before / 8 + took / 8;
+        debug_assert!(eased <= before.max(took), "an average lies between the two");
         self.write_out_ns.store(took.max(eased), Ordering::Relaxed);
     }
 
@@ -143,6 +144,7 @@ impl Pace {
         sizes: &Sizes,
         clock: &dyn Clock,
     ) -> Duration {
+        debug_assert!(sizes.memtable > 0, "a memtable has room");
         let table_debt = self.table_debt.load(Ordering::Relaxed);
         // Memtables may have been made large for the volume.
         let enough = (LEFT_MEMTABLES * sizes.memtable).min(sizes.reserve);
@@ -177,6 +179,7 @@ impl Pace {
     /// How fast memtables are written out, in bytes a second. One that takes longer than those
     /// before counts before it ends.
     fn write_out_rate(&self, sizes: &Sizes, clock: &dyn Clock) -> u64 {
+        debug_assert!(sizes.memtable > 0, "a memtable has room");
         let begun = self.begun_ns.load(Ordering::Relaxed);
         let since = match begun {
             0 => 0,

@@ -40,6 +40,10 @@ impl Store {
         let living = living.filter(|info| !version.is_temporary(info.id));
         let scope = PinScope::chosen(living, |tree| tree.id, |tree| is_held(tree));
         let trees = scope.trees().map(<[TreeId]>::to_vec);
+        debug_assert!(
+            trees.as_ref().is_none_or(|trees| trees.is_sorted()),
+            "trees are in order"
+        );
         // First of all: from now on compactions keep what the pin sees.
         let sight = Sight::new(id, version.next_tree, (scope, PinRanges::new()));
         let hold = self.snapshots.take_for_pin(&self.visible, sight);
@@ -126,6 +130,7 @@ impl Store {
         // Those also that snapshots have from before it was narrowed.
         let is_own = |hold: &&Arc<Hold>| hold.sight().is_some_and(|sight| sight.is_of(pin.id));
         let own: Vec<_> = readers.iter().filter(is_own).map(Arc::clone).collect();
+        debug_assert!(!own.is_empty(), "the pin has a hold");
         let kept = KeptViews::give(&self.views.get(), readers, &edit.dropped_trees);
         let installed = self.install_pins(&mut installer, edit, None);
         match &installed {
@@ -149,6 +154,10 @@ impl Store {
         edit: VersionEdit,
         new: Option<Arc<Hold>>,
     ) -> Result<(), KvError> {
+        debug_assert!(
+            edit.added.is_empty() && edit.removed.is_empty(),
+            "no table changes with a pin"
+        );
         let mut features = FEATURE_PINS;
         if edit.has_pin_scopes() {
             features |= FEATURE_PIN_SCOPES;
@@ -180,5 +189,9 @@ fn narrower(pin: &PinInfo, trees: &[TreeId], ranges: &PinRanges) -> Result<PinRa
         check_pin_ranges(*tree, pin.ranges.get(tree), ranges)?;
         all.insert(*tree, ranges.clone());
     }
+    debug_assert!(
+        all.len() >= pin.ranges.len(),
+        "what was narrowed stays narrowed"
+    );
     Ok(all)
 }

@@ -66,6 +66,11 @@ impl Sight {
         next_tree: TreeId,
         (scope, ranges): (PinScope, PinRanges),
     ) -> Self {
+        debug_assert!(id.0 > 0, "pin 0 is never given out");
+        debug_assert!(
+            ranges.keys().all(|tree| scope.has(*tree)),
+            "ranges are of trees that the pin holds"
+        );
         debug_assert!(
             ranges.is_empty() || scope.trees().is_some(),
             "a pin that was narrowed lists its trees"
@@ -107,12 +112,20 @@ impl Sight {
             false => self.sees_in(version, *tree),
         };
         let stored = |tree: &TreeId| !version.is_temporary(*tree);
+        debug_assert!(self.next_tree <= version.next_tree, "numbers of trees rise");
         let trees = version.trees.keys().copied();
         trees.filter(|tree| stored(tree) && is_seen(tree)).collect()
     }
 
     /// Reports whether the pin sees a tree that was dropped before pin `unseen_by` was made.
     fn sees(&self, tree: TreeId, unseen_by: PinId) -> bool {
+        debug_assert!(
+            self.last
+                .get()
+                .and_then(|last| last.last())
+                .is_none_or(|seen| *seen < self.next_tree),
+            "a pin sees trees that were there when it was made"
+        );
         let was_seen = || self.last.get().is_none_or(|last| last.contains(&tree));
         let is_held = tree < self.next_tree && self.scope.has(tree);
         self.id < unseen_by && is_held && was_seen()
@@ -164,11 +177,19 @@ impl Hold {
             return Some(current);
         }
         let sight = self.sight()?;
+        debug_assert!(
+            self.parent().is_none(),
+            "a branch holds no trees that a pin sees"
+        );
         if sight.sees_in(&current.version, tree) {
             return Some(current);
         }
         let kept = sight.kept.lock();
         let found = kept.iter().find(|view| sight.sees_in(&view.version, tree));
+        debug_assert!(
+            found.is_none_or(|view| view.version.trees.contains_key(&tree)),
+            "a kept view has its trees"
+        );
         found.map(Arc::clone)
     }
 
@@ -204,6 +225,14 @@ struct PinsState {
 }
 
 fn scope(record: &PinRecord) -> PinScope {
+    debug_assert!(
+        record
+            .trees
+            .iter()
+            .flatten()
+            .all(|tree| *tree < record.next_tree),
+        "a pin holds trees that it sees"
+    );
     match &record.trees {
         Some(trees) => PinScope::Trees(trees.as_slice().into()),
         None => PinScope::AllTrees,
@@ -264,12 +293,21 @@ impl Pins {
         let hold = &state.holds[&record.id];
         debug_assert_eq!(hold.seqno(), record.seqno, "its moment is held");
         debug_assert!(hold.sight().is_some(), "a pin has a sight");
+        debug_assert!(
+            hold.sight().is_none_or(|sight| sight.is_of(record.id)),
+            "the hold is of the pin"
+        );
         Ok((info(record), Arc::clone(hold)))
     }
 
     /// Returns the hold of every pin, by number.
     pub(crate) fn holds(&self) -> Vec<(PinId, Arc<Hold>)> {
         let state = self.state.lock();
+        debug_assert_eq!(
+            state.holds.len(),
+            state.records.len(),
+            "one for each record"
+        );
         let holds = state.holds.iter();
         holds.map(|(id, hold)| (*id, Arc::clone(hold))).collect()
     }
@@ -281,6 +319,12 @@ impl Pins {
         let mut ranged = Vec::new();
         for id in state.records.newest_first(tree) {
             let hold = &state.holds[&id];
+            debug_assert!(
+                ranged
+                    .last()
+                    .is_none_or(|(newer, _)| *newer >= hold.seqno()),
+                "the newest pins come first"
+            );
             match hold.ranges().and_then(|ranges| ranges.get(&tree)) {
                 Some(ranges) => ranged.push((hold.seqno(), ranges.clone())),
                 None => return (hold.seqno(), ranged),
@@ -293,7 +337,16 @@ impl Pins {
     pub(crate) fn newest_seqno(&self) -> Seqno {
         let state = self.state.lock();
         let seqnos = state.records.iter().map(|record| record.seqno);
-        seqnos.max().unwrap_or_default()
+        let newest = seqnos.max().unwrap_or_default();
+        debug_assert!(
+            state
+                .records
+                .iter()
+                .last()
+                .is_none_or(|record| record.seqno == newest),
+            "the newest pin sees most"
+        );
+        newest
     }
 
     /// Reports whether a pin other than `but` sees a tree, which is dropped before pin `unseen_by`
@@ -318,6 +371,7 @@ impl Pins {
     /// # Panics
     /// Panics if the change does not belong to these pins.
     pub(crate) fn complete(&self, base: &mut VersionEdit, changes: &PinChanges) {
+        debug_assert!(base.pins.new.is_empty(), "pins are added once");
         let mut records = self.state.lock().records.clone();
         let applied = records.apply(changes);
         applied.expect("a change is made from the pins that are there");
@@ -329,12 +383,22 @@ impl Pins {
     /// # Panics
     /// Panics if the change does not belong to these pins.
     pub(crate) fn change(&self, changes: &PinChanges, new: Option<Arc<Hold>>) {
+        debug_assert_eq!(
+            changes.new.len() + changes.narrowed.len(),
+            usize::from(new.is_some()),
+            "a pin that is new or narrowed has a hold"
+        );
         let mut state = self.state.lock();
         let applied = state.records.apply(changes);
         applied.expect("a change is made from the pins that are there");
         state.lingering.retain(|hold| hold.strong_count() > 0);
         let dropped = changes.dropped.iter();
         let mut gone: Vec<_> = dropped.filter_map(|id| state.holds.remove(id)).collect();
+        debug_assert_eq!(
+            gone.len(),
+            changes.dropped.len(),
+            "a dropped pin had a hold"
+        );
         let narrowed = changes.narrowed.iter().map(|narrowed| narrowed.id);
         let ids = changes.new.iter().map(|record| record.id).chain(narrowed);
         for (id, hold) in ids.zip(new) {

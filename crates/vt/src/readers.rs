@@ -94,7 +94,10 @@ impl<A: Send> Task<A> {
             match std::mem::replace(&mut *state, TaskState::Taken) {
                 TaskState::Done(answer) => return answer,
                 TaskState::Taken => panic!("the thread that read ahead has panicked"),
-                other => *state = other,
+                other => {
+                    debug_assert!(matches!(other, TaskState::Running), "the task has begun");
+                    *state = other;
+                }
             }
             self.is_done.wait(&mut state);
         }
@@ -144,6 +147,9 @@ impl<A> Drop for Ahead<A> {
     }
 }
 
+/// Tasks that wait, and the threads for them.
+///
+/// Invariant: no more threads wait than there are, and there are at most [`THREADS_MAX`].
 #[derive(Default)]
 struct Queue {
     /// Tasks that wait, of each priority, the highest first.
@@ -158,21 +164,26 @@ impl Queue {
     }
 
     fn push(&mut self, task: Weak<dyn Runnable>, priority: Priority) {
+        debug_assert!(
+            task.strong_count() > 0,
+            "a task is handed over by its owner"
+        );
         let number = match priority {
             Priority::Soon => 0,
             Priority::Later => 1,
         };
         self.tasks[number].push_back(task);
+        debug_assert!(self.holds(), "threads are counted");
     }
 
     fn pop(&mut self) -> Option<Weak<dyn Runnable>> {
+        debug_assert!(self.holds(), "threads are counted");
         self.tasks.iter_mut().find_map(VecDeque::pop_front)
     }
 
-    /// Panics unless its threads are counted.
-    fn assert_invariants(&self) {
-        debug_assert!(self.idle <= self.threads, "a thread that waits is one");
-        debug_assert!(self.threads <= THREADS_MAX, "threads are bounded");
+    /// Reports whether its threads are counted.
+    const fn holds(&self) -> bool {
+        self.idle <= self.threads && self.threads <= THREADS_MAX
     }
 }
 
@@ -248,7 +259,9 @@ impl Readers {
             Layout::Rows => 1,
             Layout::Scattered => 3,
         };
-        self.bytes_max / 4 * quarters / count.max(1) as u64
+        let share = self.bytes_max / 4 * quarters / count.max(1) as u64;
+        debug_assert!(share <= self.bytes_max, "a share is a part of all");
+        share
     }
 
     /// Hands work over.
@@ -265,14 +278,19 @@ impl Readers {
         if needs_thread {
             queue.threads += 1;
         }
-        queue.assert_invariants();
+        debug_assert!(queue.holds(), "threads are counted");
         drop(queue);
         self.shared.has_tasks.notify_one();
         if needs_thread {
             let shared = Arc::clone(&self.shared);
             if thread::spawn("stitch-read", move || shared.work()).is_err() {
                 // The reader does the task itself when it takes it.
-                self.shared.queue.lock().threads -= 1;
+                let mut queue = self.shared.queue.lock();
+                debug_assert!(
+                    queue.threads > queue.idle,
+                    "a thread that did not start is counted"
+                );
+                queue.threads -= 1;
             }
         }
         Ahead(task)
@@ -302,7 +320,7 @@ impl Shared {
             debug_assert!(queue.threads > queue.idle, "a thread that ends is counted");
             queue.threads -= 1;
         }
-        queue.assert_invariants();
+        debug_assert!(queue.holds(), "threads are counted");
         task
     }
 }

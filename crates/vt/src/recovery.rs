@@ -69,6 +69,10 @@ pub(crate) fn prepare(
     }
     skip_seen_seqnos(&store);
     let last_seqno = store.committer.lock().last_seqno;
+    debug_assert!(
+        last_seqno >= store.version().last_seqno,
+        "what is in tables is visible"
+    );
     tracing::info!(records, %last_seqno, is_marked, "store found");
     Ok(store)
 }

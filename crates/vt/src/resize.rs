@@ -70,6 +70,7 @@ impl Member {
     ) -> Result<bool, VtError> {
         let clock = &*self.clock;
         let tail = run_of(shrinking.tail()?);
+        debug_assert!(tail.len_bytes > 0, "something is cut off");
         let mut moved_at = clock.monotonic();
         let mut left = total;
         loop {
@@ -110,6 +111,7 @@ impl Member {
 
     /// True if a table owns anything in a part of the device.
     fn has_tables_in(&self, part: stitch_format::vt_manifest::Run) -> bool {
+        debug_assert!(part.len_bytes > 0, "a part of the device is not empty");
         let version = self.views.version();
         let is_in = |meta| crate::compaction::is_in(meta, &[part]);
         version.tables().any(|(_, table)| is_in(table.meta()))

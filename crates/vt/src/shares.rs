@@ -104,6 +104,10 @@ trait SweepVisit {
 
 /// Bytes of the medium that a block takes, with its index entry.
 fn block_bytes(entry: &IndexEntry) -> u64 {
+    debug_assert!(
+        entry.first <= entry.last,
+        "the keys of a block are in order"
+    );
     let index = entry.first.len() + entry.last.len() + entry.filter.len() + INDEX_ENTRY_BYTES;
     u64::from(entry.block.len_bytes) + index as u64
 }

@@ -73,7 +73,12 @@ impl HeldTrees {
             "ranges are of trees that the pin holds"
         );
         let whole = trees.filter(|tree| !ranges.contains_key(tree));
-        let whole = whole.copied().collect();
+        let whole: Vec<TreeId> = whole.copied().collect();
+        debug_assert_eq!(
+            whole.len() + ranges.len(),
+            scope.trees().map_or(0, <[TreeId]>::len),
+            "each tree is held whole or in ranges"
+        );
         Self::Narrow(Arc::new(NarrowScope {
             scope,
             whole,
@@ -124,6 +129,11 @@ impl HeldTrees {
 
     /// Counts a moment that is held so.
     fn hold(&self, held: &mut HeldMoments, seqno: Seqno) {
+        debug_assert!(
+            self.ranges()
+                .is_none_or(|ranges| ranges.keys().all(|tree| self.has(*tree))),
+            "ranges are of held trees"
+        );
         held.add(self.each(), seqno);
         if let Some(ranges) = self.ranges() {
             held.add_ranges(ranges, seqno);
@@ -163,6 +173,10 @@ impl Snapshots {
         of.hold(&mut held, seqno);
         let next_tree = held.next_tree;
         drop(held);
+        debug_assert!(
+            seqno.0 <= visible.load(Ordering::Acquire),
+            "what is visible stays visible"
+        );
         self.held_by(seqno, sight, of, next_tree)
     }
 
@@ -172,6 +186,7 @@ impl Snapshots {
         let of = HeldTrees::of_pin(&sight);
         of.hold(&mut self.held.lock(), seqno);
         let next_tree = sight.next_tree();
+        debug_assert!(next_tree.0 > 0, "tree 0 is never given out");
         self.held_by(seqno, Some(sight), of, next_tree)
     }
 
@@ -183,6 +198,7 @@ impl Snapshots {
         parent: TreeId,
         ranges: Option<KeyRanges>,
     ) -> Arc<Hold> {
+        debug_assert!(parent.0 > 0, "tree 0 is never given out");
         let of = match ranges {
             None => HeldTrees::Parent(parent),
             Some(ranges) => {
@@ -211,6 +227,10 @@ impl Snapshots {
         of: HeldTrees,
         next_tree: TreeId,
     ) -> Arc<Hold> {
+        debug_assert!(
+            sight.is_none() || !matches!(of, HeldTrees::Parent(_) | HeldTrees::ParentRanges(_)),
+            "a branch holds no trees that a pin sees"
+        );
         Arc::new(Hold {
             snapshots: Arc::clone(self),
             seqno,
@@ -320,7 +340,10 @@ impl Hold {
         };
         match (self.of.has(of_moment), on) {
             (false, _) => Err(KvError::NotHeld(tree)),
-            (true, on) if self.of.covers(of_moment, on) => Ok(()),
+            (true, on) if self.of.covers(of_moment, on) => {
+                debug_assert!(self.saw(of_moment), "the tree was there at the moment");
+                Ok(())
+            }
             (true, _) => Err(KvError::KeysNotHeld(tree)),
         }
     }
@@ -347,7 +370,12 @@ impl Hold {
 
     /// Returns the keys that it holds of a tree of which it does not hold all.
     pub(crate) fn ranges_of(&self, tree: TreeId) -> Option<&KeyRanges> {
-        self.of.ranges().and_then(|ranges| ranges.get(&tree))
+        let ranges = self.of.ranges().and_then(|ranges| ranges.get(&tree));
+        debug_assert!(
+            ranges.is_none() || self.of.has(tree),
+            "ranges are of held trees"
+        );
+        ranges
     }
 
     /// The last write that it sees.

@@ -138,6 +138,7 @@ impl SpaceLedger {
         needed_bytes: u64,
         class: SpaceClass,
     ) -> Result<Reservation, KvError> {
+        debug_assert!(needed_bytes > 0, "a table takes space");
         let promising = self.promising();
         let free_bytes = self.free_bytes(class).min(self.roomy_bytes(class));
         let refused = KvError::NoSpace {
@@ -234,7 +235,9 @@ impl SpaceLedger {
 
     /// Returns the length of a run that holds any block.
     pub(crate) fn run_bytes(&self) -> u64 {
-        self.volume.zones().zone_bytes() / 2
+        let run_bytes = self.volume.zones().zone_bytes() / 2;
+        debug_assert!(run_bytes >= PAGE_BYTES, "a run holds a page");
+        run_bytes
     }
 
     /// Returns the length of a run that holds any block that may have to be written now: of
@@ -251,6 +254,7 @@ impl SpaceLedger {
 
     /// Notes a tree.
     pub(crate) fn note_tree(&self, options: &TreeOptions) {
+        debug_assert!(options.block_bytes > 0, "a block has bytes");
         self.note_run(formulas::block_run(u64::from(options.block_bytes)));
     }
 
@@ -265,6 +269,7 @@ impl SpaceLedger {
     /// Notes the longest value blocks of whole pages of a batch that asks for space.
     pub(crate) fn note_pages_run(&self, run_bytes: u64) {
         debug_assert!(run_bytes.is_multiple_of(PAGE_BYTES), "whole pages");
+        debug_assert!(run_bytes > 0, "a run is not empty");
         self.pages_run.store(run_bytes, Ordering::Relaxed);
     }
 

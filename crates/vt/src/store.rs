@@ -95,6 +95,12 @@ impl Store {
         log_start: Lsn,
         pool: Arc<Pool<Member>>,
     ) -> Self {
+        debug_assert_eq!(
+            view.active().log_start,
+            log_start,
+            "its records are from here on"
+        );
+        debug_assert_eq!(view.sealed_count(), 0, "nothing was replayed");
         let shared = SharedParts::new(volume, options, sizing, view, &pool);
         let versions = Arc::new(shared.version_log(log_start));
         let compactor = Arc::new(shared.compactor(&versions));

@@ -67,6 +67,7 @@ struct OfTable {
 
 impl OfTable {
     fn new(table: &TableMeta, superseded: Superseded) -> Self {
+        debug_assert!(table.smallest <= table.largest, "a table has keys");
         Self {
             tree: table.tree,
             smallest: table.smallest.clone(),
@@ -90,6 +91,7 @@ fn is_any_of(snapshots: &[Seqno], (first, last): Holders) -> bool {
 
 /// Returns the first and the last of some moments that see `older` and not `newer`.
 fn holders(moments: &[Seqno], older: Seqno, newer: Seqno) -> Option<Holders> {
+    debug_assert!(older <= newer, "a newer version has a larger number");
     let first = moments.partition_point(|s| *s < older);
     let end = moments.partition_point(|s| *s < newer);
     let among = moments.get(first..end)?;
@@ -131,6 +133,10 @@ impl Superseded {
             false => QuotientFilterRef::of_checked(&block.filter).key_count() as u64,
         };
         let versions = u64::from(block.entry_count).saturating_sub(keys);
+        debug_assert!(
+            block.min_seqno <= block.max_seqno,
+            "its numbers are in order"
+        );
         let held_by = {
             let own = self.moments.of_keys(&block.first, &block.last);
             holders(&own, block.min_seqno, block.max_seqno)
@@ -178,6 +184,7 @@ impl Superseded {
     /// How many no reader needs any more.
     fn released_count(&self, snapshots: &[Seqno]) -> u64 {
         let released = self.released(snapshots).map(|(_, versions)| versions);
+        debug_assert!(self.held.len() <= HOLDERS_MAX, "holders are bounded");
         self.unheld + released.sum::<u64>()
     }
 }
@@ -198,7 +205,8 @@ impl SupersededVersions {
     pub(crate) fn note(&self, table: &TableMeta, superseded: Superseded) {
         if !superseded.is_empty() {
             let known = &mut self.state.lock().known;
-            known.insert(table.id, OfTable::new(table, superseded));
+            let before = known.insert(table.id, OfTable::new(table, superseded));
+            debug_assert!(before.is_none(), "a table is noted once");
         }
     }
 
@@ -266,7 +274,8 @@ impl SupersededVersions {
         let mut state = self.state.lock();
         if state.looked_at.remove(&table.id) && !superseded.is_empty() {
             let known = OfTable::new(table, superseded);
-            state.known.insert(table.id, known);
+            let before = state.known.insert(table.id, known);
+            debug_assert!(before.is_none(), "nothing was known of it");
         }
     }
 }
@@ -274,6 +283,10 @@ impl SupersededVersions {
 /// True if a block has versions that only snapshots of these held, as far as can be told from
 /// outside.
 pub(crate) fn has_released(block: &IndexEntry, released: &BTreeSet<Holders>) -> bool {
+    debug_assert!(
+        block.min_seqno <= block.max_seqno,
+        "its numbers are in order"
+    );
     let is_within = |holders: &Holders| block.min_seqno <= holders.0 && holders.1 < block.max_seqno;
     block.has_versions && released.iter().any(is_within)
 }

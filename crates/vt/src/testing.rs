@@ -42,6 +42,7 @@ pub(crate) fn delete_steps() -> usize {
 
 /// A table of 100 bytes.
 pub(crate) fn meta(tree: TreeId, id: u64, smallest: &str, largest: &str) -> TableMeta {
+    assert!(smallest <= largest, "a table has keys");
     TableMeta {
         id: TableId(id),
         tree,
@@ -95,6 +96,7 @@ pub(crate) fn text_version(text: &str) -> Version {
             continue;
         }
         let level: u8 = first[1..].parse().expect("a level");
+        assert!(tree.0 > 0, "a table comes after its tree");
         let id: u64 = words.next().expect("a table").parse().expect("a table");
         let (smallest, largest) = words.next().expect("keys").split_once("..").expect("keys");
         let mut table = meta(tree, id, smallest, largest);
@@ -159,6 +161,7 @@ pub(crate) struct Small {
 impl Small {
     /// An empty store of this length. Blocks that do not overlap are always stitched.
     pub(crate) fn new(len_bytes: u64) -> Self {
+        assert!(len_bytes >= MIB, "a store has some length");
         let device = Arc::new(MemDevice::new(len_bytes));
         let options = FormatOptions::default();
         Volume::format(&*device, &options, &mut |_, _| {}).expect("the device is large enough");
@@ -202,11 +205,13 @@ impl Small {
 
     pub(crate) fn reopen_with(&mut self, clock: Arc<dyn Clock>) {
         self.engine.close().expect("it closes");
+        assert!(self.engine.is_closed(), "it takes no more writes");
         self.engine = Self::open(&self.device, Self::options(clock));
     }
 
     pub(crate) fn reopen_as(&mut self, change: impl FnOnce(&mut VtOptions)) {
         self.engine.close().expect("it closes");
+        assert!(self.engine.is_closed(), "it takes no more writes");
         let mut options = Self::options(Arc::clone(&self.clock) as Arc<dyn Clock>);
         change(&mut options);
         self.engine = Self::open(&self.device, options);
@@ -222,6 +227,7 @@ impl Small {
 
     /// Writes `count` rows from `first` on, some at a time.
     pub(crate) fn put(&mut self, first: u64, count: u64, value_bytes: usize) {
+        assert!(count > 0, "rows are written");
         let mut batch = Batch::new();
         for (number, key) in (first..first + count).enumerate() {
             let mut value = vec![0; value_bytes];
@@ -237,6 +243,7 @@ impl Small {
 
     /// Writes single rows with keys below `keys`, in random order.
     pub(crate) fn scatter(&mut self, count: u64, keys: u64, value_bytes: usize) {
+        assert!(keys > 0, "a row has a key");
         for _ in 0..count {
             let key = self.rng.below(keys);
             self.put(key, 1, value_bytes);

@@ -60,6 +60,7 @@ impl TreeChanges {
         }
         check_tree_name(name)?;
         let id = version.next_tree;
+        debug_assert!(id.0 > 0, "tree 0 is never given out");
         let info = TreeInfo {
             id,
             name: name.to_owned(),
@@ -110,9 +111,14 @@ impl TreeChanges {
         installer: &mut Installer,
         trees: &BTreeSet<TreeId>,
     ) -> Result<(), KvError> {
+        debug_assert!(!trees.is_empty(), "trees are dropped");
         let version = self.views.version();
         let mut edit = version.edit();
         version.note_dropped(&mut edit, trees, (&self.pins, None));
+        debug_assert!(
+            edit.dropped_trees.len() + edit.pins.hidden.len() >= trees.len(),
+            "each tree goes or is hidden"
+        );
         // With a branch, a hidden parent may go that a snapshot of a dropped pin reads.
         let kept = KeptViews::give(
             &self.views.get(),
@@ -184,6 +190,12 @@ impl TreeChanges {
         edit: VersionEdit,
         temporary: Vec<TreeId>,
     ) -> Result<(), KvError> {
+        debug_assert!(
+            temporary
+                .iter()
+                .all(|tree| edit.new_trees.iter().any(|new| new.id == *tree)),
+            "trees are temporary from the beginning"
+        );
         if !edit.is_of_version_1() {
             let required = self.volume.require_format(FORMAT_OF_ALTERED_TREES);
             required.map_err(VtError::from)?;

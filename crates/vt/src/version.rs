@@ -87,13 +87,29 @@ impl Level {
             self.tables
                 .partition_point(|t| t.meta().smallest.as_slice() < end)
         });
-        first..last.max(first)
+        let last = last.max(first);
+        let touched = &self.tables[first..last];
+        debug_assert!(
+            touched
+                .first()
+                .is_none_or(|t| t.meta().overlaps(start, end)),
+            "tables of a level below 0 are in key order"
+        );
+        debug_assert!(
+            touched.last().is_none_or(|t| t.meta().overlaps(start, end)),
+            "tables of a level below 0 are in key order"
+        );
+        first..last
     }
 
     /// Of a level below 0: the table whose range holds `key`.
     pub(crate) fn holding(&self, key: &[u8]) -> Option<&Arc<TableHandle>> {
         let first = self.tables.partition_point(|t| !t.meta().reaches(key));
         let table = self.tables.get(first)?;
+        debug_assert!(
+            table.meta().reaches(key),
+            "tables of a level below 0 are in key order"
+        );
         (table.meta().smallest.as_slice() <= key).then_some(table)
     }
 }
@@ -113,6 +129,7 @@ pub(crate) struct TreeVersion {
 impl TreeVersion {
     /// Every table, newest data first.
     pub(crate) fn tables(&self) -> impl Iterator<Item = (usize, &Arc<TableHandle>)> {
+        debug_assert_eq!(self.levels.len(), LEVELS, "a tree has all levels");
         self.levels
             .iter()
             .enumerate()
@@ -121,6 +138,7 @@ impl TreeVersion {
 
     /// The most that compactions of all its tables would write anew: all but what they carry over.
     pub(crate) fn rewritten_bytes(&self) -> u64 {
+        debug_assert_eq!(self.levels.len(), LEVELS, "a tree has all levels");
         let is_copied = self.info.options.stitch_bytes == u64::MAX;
         let carried = |level: &Level| if is_copied { 0 } else { level.value_bytes };
         let levels = self.levels.iter();
@@ -129,6 +147,8 @@ impl TreeVersion {
 }
 
 /// Every tree's tables, and the store's counters.
+///
+/// Invariant: the numbers of its trees were given out.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Version {
     /// Living trees, and hidden ones.
@@ -163,6 +183,7 @@ impl Version {
 
     /// An edit that changes nothing yet, with this version's counters.
     pub(crate) fn edit(&self) -> VersionEdit {
+        debug_assert!(self.holds(), "numbers of trees were given out");
         VersionEdit {
             last_seqno: self.last_seqno,
             next_table: self.next_table,
@@ -182,6 +203,7 @@ impl Version {
         debug_assert!(edit.next_table >= self.next_table, "numbers of tables rise");
         debug_assert!(edit.next_tree >= self.next_tree, "numbers of trees rise");
         debug_assert!(edit.pins.last >= self.last_pin, "numbers of pins rise");
+        debug_assert!(self.holds(), "numbers of trees were given out");
         Self {
             last_seqno: edit.last_seqno,
             next_table: edit.next_table,
@@ -189,6 +211,12 @@ impl Version {
             last_pin: edit.pins.last,
             ..self.clone()
         }
+    }
+
+    /// Reports whether the numbers of its trees were given out.
+    fn holds(&self) -> bool {
+        let newest = self.trees.last_key_value();
+        newest.is_none_or(|(newest, _)| *newest < self.next_tree)
     }
 
     /// Trees that are not hidden.
@@ -218,7 +246,9 @@ impl Version {
 
     /// The edit from the empty version to this one: what a base holds, but for the pins.
     pub(crate) fn base(&self) -> VersionEdit {
-        self.edit_of(&|tree| !self.is_temporary(tree))
+        let edit = self.edit_of(&|tree| !self.is_temporary(tree));
+        debug_assert!(edit.pins.new.is_empty(), "pins are added later");
+        edit
     }
 
     /// The edit that makes this version, with the trees that are to be `listed`.
@@ -296,6 +326,7 @@ impl Version {
             return 0;
         }
         let all: u64 = levels().map(|level| level.tables.len() as u64).sum();
+        debug_assert!(shifted <= all, "a table with a shift is a table");
         shifted * TableMeta::SHIFT_BYTES_MAX + (all - shifted) * TableMeta::NO_SHIFT_BYTES
     }
 
@@ -315,6 +346,10 @@ impl Version {
 
 /// How a version stores a tree.
 pub(crate) fn tree_record(info: &TreeInfo) -> TreeRecord {
+    debug_assert!(
+        info.branch.is_some() || info.branch_ranges.is_none(),
+        "only a branch begins with ranges of keys"
+    );
     TreeRecord {
         branch_ranges: info.branch_ranges.as_ref().map(|of| of.as_slice().to_vec()),
         ..record_of_all_keys(info)

@@ -57,6 +57,7 @@ pub(crate) struct Views {
 
 impl Views {
     pub(crate) fn new(view: View) -> Self {
+        view.assert_invariants();
         Self {
             current: Sharded::new(|| RwLock::new(Arc::new(view.clone()))),
             changing: Mutex::new(()),

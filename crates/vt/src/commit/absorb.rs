@@ -124,6 +124,7 @@ impl Absorber {
             return Err(KvError::Invalid("a branch is named twice".to_owned()));
         }
         let mut frozen = self.freeze(&trees)?;
+        debug_assert_eq!(trees.len(), branches.len(), "each branch is named once");
         let Some(whole) = self.written(branches, batch)? else {
             let absorbed = Absorbed {
                 branches: &trees,
@@ -267,6 +268,7 @@ impl Absorber {
         absorbed: &Absorbed<'_>,
         frozen: &mut Frozen<'_>,
     ) -> Result<Seqno, KvError> {
+        debug_assert!(!frozen.is_absorbed, "branches are absorbed once");
         debug_assert_eq!(
             absorbed.branches.len(),
             absorbed.order.len(),
@@ -318,6 +320,7 @@ impl Absorber {
         mut commits: MutexGuard<'_, CommitState>,
         (tally, checked): (&Tally, Option<(&Guards, Seqno)>),
     ) -> Result<Logged, KvError> {
+        debug_assert!(!commits.is_paused, "commits wait while tables are moved");
         let batch = absorbed.batch;
         let placement = Placement::logged(batch);
         let Some((active, room)) = self.committer.room.at_hand(&placement, tally)? else {
@@ -341,6 +344,7 @@ impl Absorber {
         let last = Seqno(first.0 + batch.count() as u64 - 1);
         debug_assert!(last >= first, "a batch has messages");
         debug_assert!(room.bytes > 0, "what is inserted has its room");
+        debug_assert!(last > commits.last_seqno, "the batch is not published yet");
         active.note(&tally.trees, room, tally.has_deletes, last);
         let committer = &self.committer;
         committer.note_gaps((&mut commits, &active), batch, tally, last);
@@ -372,6 +376,7 @@ impl Absorber {
         for tree in absorbed.branches {
             put_absorbed(&mut marks, *tree);
         }
+        debug_assert!(!marks.is_empty(), "a record names the absorbed branches");
         let head = logged_commit::head(first);
         let bytes = absorbed.batch.stretch().as_one();
         let bytes = bytes.expect("nothing is lent to a batch of copies");
@@ -389,6 +394,11 @@ impl Absorber {
         absorbed: &Absorbed<'_>,
     ) -> Result<(), KvError> {
         debug_assert!(!absorbed.branches.is_empty(), "branches are absorbed");
+        debug_assert_eq!(
+            absorbed.branches.len(),
+            absorbed.order.len(),
+            "each is applied once"
+        );
         let removed = self.trees.remove(installer, absorbed.branches);
         if let Err(error) = &removed {
             let what = format!("absorbed branch trees cannot be dropped: {error}");
@@ -456,6 +466,7 @@ fn range_deletes(reads: &ReadPath, view: &View, tree: TreeId) -> Result<Vec<Rang
     }
     for (_, handle) in view.version.trees[&tree].tables() {
         if handle.meta().range_delete_count > 0 {
+            debug_assert_eq!(handle.meta().tree, tree, "a table of the tree");
             deletes.extend(reads.table(handle).range_deletes()?.iter().cloned());
         }
     }
@@ -479,6 +490,10 @@ fn key_versions(
     key: &[u8],
     deleted: Seqno,
 ) -> Result<Vec<Owned>, VtError> {
+    debug_assert!(
+        entries.current().is_some_and(|entry| entry.key == key),
+        "the cursor is on the key"
+    );
     let mut versions = Vec::new();
     let mut is_over = false;
     while let Some(entry) = entries.current()

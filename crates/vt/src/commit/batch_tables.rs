@@ -141,6 +141,13 @@ impl Committer {
             written.made.extend(made);
         }
         debug_assert!(!written.made.is_empty(), "a batch has messages");
+        debug_assert!(
+            written
+                .made
+                .iter()
+                .all(|table| table.max_seqno.0 <= batch.count() as u64),
+            "numbers are those of the messages"
+        );
         Ok(Some(written))
     }
 
@@ -187,7 +194,9 @@ impl Committer {
             before = Some(message);
             outputs.add(&entry_of(message, seqno))?;
         }
-        outputs.finish().map(Some)
+        let made = outputs.finish()?;
+        debug_assert!(made.len() <= 1, "a tree gets one table");
+        Ok(Some(made))
     }
 
     /// Installs the tables of a batch, and publishes it. Returns `None` if a memtable has entries
@@ -216,6 +225,7 @@ impl Committer {
         // Compactions keep what reads see now, until the tables are visible to all new reads.
         let moment = self.hold_now();
         let last = Seqno(commits.last_seqno.0 + batch.count() as u64);
+        debug_assert!(last > commits.last_seqno, "a batch has messages");
         let bytes = self.enter(&mut installer, commits.last_seqno, &mut written)?;
         for tree in tally.trees.iter() {
             self.reads.gaps.forget(tree);
@@ -254,6 +264,15 @@ impl Committer {
             "the medium gets nothing of it"
         );
         drop(version);
+        debug_assert_eq!(
+            edit.added.len(),
+            written.made.len(),
+            "each table has its place"
+        );
+        debug_assert!(
+            written.made.iter().all(|table| table.min_seqno.0 > 0),
+            "numbers are from 1 on"
+        );
         let install = Install {
             edit,
             ..Install::default()
@@ -270,6 +289,7 @@ fn needed_bytes(batch: &Batch<'_>, tally: &Tally) -> u64 {
     let bytes = batch.len_bytes() as u64;
     let messages = batch.count() as u64 * MESSAGE_OVERHEAD_BYTES + tally.overhead_bytes;
     let trees = tally.trees.iter().count() as u64;
+    debug_assert!(trees > 0, "a batch has messages");
     bytes + bytes / 8 + messages + trees * TABLE_OVERHEAD_BYTES
 }
 

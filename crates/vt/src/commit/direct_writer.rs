@@ -75,6 +75,11 @@ impl DirectWriter {
             batch.count() as u64,
             "a message has one number"
         );
+        let directs = placement
+            .parts
+            .iter()
+            .filter_map(|part| part.destination.direct_tree());
+        debug_assert_eq!(runs.len(), directs.count(), "each direct part has a run");
         assert!(!runs.is_empty(), "what goes to zones is in runs");
         Ok(runs)
     }
@@ -86,6 +91,7 @@ impl DirectWriter {
         messages: Stretch<'_>,
         first: Seqno,
     ) -> Result<WrittenBlocks, VtError> {
+        debug_assert!(first.0 > 0, "0 is no number of a write");
         let table = NewTable {
             id: self.tables.new_id(),
             tree: tree.id,

@@ -38,6 +38,7 @@ impl Committer {
     /// # Errors
     /// [`KvError::Conflict`] and as [`stitch_kv::Engine::commit_guarded`].
     pub(super) fn check_guards(&self, guards: &Guards) -> Result<Seqno, KvError> {
+        debug_assert!(!guards.is_empty(), "something is guarded");
         self.limits().check_guards(guards)?;
         let visible = Seqno(self.visible.load(Ordering::Acquire));
         self.check_guards_from(guards, Seqno(0))?;
@@ -49,6 +50,10 @@ impl Committer {
     /// # Errors
     /// As [`Self::check_guards`].
     pub(super) fn check_guards_from(&self, guards: &Guards, checked: Seqno) -> Result<(), KvError> {
+        debug_assert!(
+            checked.0 <= self.visible.load(Ordering::Acquire),
+            "what was checked is visible"
+        );
         // Taken after `visible` was read: it has all that is visible then.
         let view = self.views.get();
         let check = self.guard_check(&view);
@@ -138,6 +143,7 @@ impl GuardCheck<'_> {
         let no_branch = || KvError::Invalid(format!("tree {branch} is no branch tree"));
         let point = found.info.branch.ok_or_else(no_branch)?;
         check_branch_of(branch, point.parent, parent)?;
+        debug_assert_eq!(found.info.id, branch, "a tree is found by its number");
         Ok(found)
     }
 
@@ -150,6 +156,11 @@ impl GuardCheck<'_> {
         since: Seqno,
         changed: &mut SmallestKeys,
     ) -> Result<(), VtError> {
+        debug_assert_eq!(
+            branch.info.branch.map(|point| point.parent),
+            Some(tree.info.id),
+            "a branch of the tree"
+        );
         let (reads, view) = (self.reads, self.view);
         let (all, window) = (KeyRange::all(), SeqnoWindow::since(since));
         let mut failed = None;
@@ -177,6 +188,7 @@ impl GuardCheck<'_> {
         for (start, end) in &deleted {
             let mut first = SmallestKeys::new(1);
             let range = KeyRange::new(start, end);
+            debug_assert!(start < end, "a deleted range has keys");
             self.changed_in_range(branch, range, Seqno(0), &mut first)?;
             if let Some(key) = first.pop_first() {
                 changed.add(&key);
@@ -201,6 +213,8 @@ impl GuardCheck<'_> {
             meta.smallest.as_slice() <= key && meta.reaches(key)
         };
         for handle in newer_tables(tree, since).filter(reaches) {
+            debug_assert_eq!(handle.meta().tree, tree.info.id, "a table of the tree");
+            debug_assert!(handle.meta().max_seqno > since, "older tables are not read");
             let table = self.reads.table(handle);
             let deletes = table.range_deletes()?;
             let deleted = deletes.newest_covering(key, Seqno(u64::MAX));
@@ -219,6 +233,7 @@ impl GuardCheck<'_> {
         changed: &mut SmallestKeys,
     ) -> Result<(), VtError> {
         let window = SeqnoWindow::since(since);
+        debug_assert!(tree.hidden.is_none(), "a hidden tree is not guarded");
         let (reads, view) = (self.reads, self.view);
         reads.deletes_in_window(view, tree, range, window, &mut |start, _| {
             changed.add(start);
@@ -238,10 +253,12 @@ fn is_key_newer_in(
     let memtable = &buffer.memtable;
     let mut newest = memtable.newest_covering(tree, key, all);
     memtable.versions_of(tree, key, all, &mut |entry, _| {
+        debug_assert_eq!(entry.key, key, "a version of the key");
         newest = newest.max(Some(entry.seqno));
         ControlFlow::Break(())
     });
     for run in buffer.direct.holding(tree, key) {
+        debug_assert_eq!(run.tree, tree, "a run of the tree");
         newest = newest.max(run.blocks.newest_of(key, since)?);
     }
     Ok(newest > Some(since))

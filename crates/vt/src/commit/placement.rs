@@ -77,6 +77,10 @@ impl PlacementState {
             return Destination::Log;
         };
         let tree = puts.puts.tree;
+        debug_assert!(
+            puts.are_blocks || puts.continued.is_none(),
+            "only value blocks continue a stream"
+        );
         let complete = segment.complete();
         if complete.end.since(&complete.start) as u64 >= self.run_bytes_min {
             return Destination::Run { tree };
@@ -198,6 +202,12 @@ impl Placement {
             );
             push(&mut parts, partial, partial_count, Destination::Log);
         }
+        debug_assert!(
+            parts
+                .last()
+                .is_some_and(|last| last.range.end == batch.end()),
+            "the parts cover the batch"
+        );
         Self::of(batch, Parts::Some(parts))
     }
 
@@ -212,6 +222,10 @@ impl Placement {
     }
 
     fn of(batch: &Batch<'_>, parts: Parts) -> Self {
+        debug_assert!(
+            parts.is_sorted_by(|part, next| part.range.end == next.range.start),
+            "parts follow each other"
+        );
         let logged = || parts.iter().filter(|part| part.is_logged());
         let logged_bytes = logged().map(Part::len_bytes).sum();
         let is_run = |part: &&Part| matches!(part.destination, Destination::Run { .. });
@@ -222,6 +236,15 @@ impl Placement {
             "what is logged is a part of the batch"
         );
         let run_bytes = parts.iter().filter(is_run).map(Part::len_bytes).sum();
+        debug_assert!(
+            parts.is_sorted_by(|part, next| !part.is_logged() || !next.is_logged()),
+            "what goes to the log together is one part"
+        );
+        debug_assert_eq!(
+            parts.iter().map(Part::len_bytes).sum::<u64>(),
+            batch.len_bytes() as u64,
+            "each byte is in one part"
+        );
         debug_assert!(
             run_bytes <= batch.len_bytes() as u64 - logged_bytes,
             "values in runs are not logged"
@@ -237,6 +260,7 @@ impl Placement {
 
     /// Most that the log record takes: index entries are short beside the values.
     pub(super) fn record_bytes_max(&self) -> u64 {
+        debug_assert!(self.run_bytes <= self.direct_bytes, "runs are direct");
         HEAD_BYTES as u64 + self.logged_bytes + self.index_bytes_max()
     }
 

@@ -37,6 +37,7 @@ fn wanted(active: &Buffer, placement: &Placement, tally: &Tally) -> Room {
         + placement.index_bytes_max() / 8
         + tally.overhead_bytes;
     let needed = entries + active.new_trees(&tally.trees) * TABLE_OVERHEAD_BYTES;
+    debug_assert!(needed >= bytes, "a table takes no less than what is in it");
     let page_bytes = match placement.direct_bytes {
         0 => tally.page_bytes,
         _ => 0,
@@ -133,6 +134,7 @@ impl CommitRoom {
             SpaceClass::Allocated => missing,
             _ => missing.max(ROOM_BYTES.min(free_bytes.min(roomy_bytes) / 2)),
         };
+        debug_assert!((missing..=free_bytes).contains(&wanted), "enough, and free");
         // Also what a replay found no space for, as far as there is some now.
         let lacking = active.lacking_bytes();
         let spare = free_bytes.min(roomy_bytes).saturating_sub(wanted);
@@ -243,6 +245,7 @@ impl CommitRoom {
         &self,
         commits: &mut MutexGuard<'_, CommitState>,
     ) -> Result<(), VtError> {
+        debug_assert!(commits.is_paused, "commits wait while tables are moved");
         let begin = self.clock.monotonic();
         while commits.is_paused {
             self.gate.check_writable()?;
@@ -271,6 +274,7 @@ impl CommitRoom {
 
     /// What the threads would do, so that level 0 stays bounded without them.
     pub(crate) fn work_inline(&self) -> Result<(), VtError> {
+        debug_assert!(!self.has_threads, "threads do it where there are some");
         self.member.write_out_one()?;
         let bound =
             2 * self.sizing.opened.pick.level0_tables + self.sizing.opened.level0_tables_max;
@@ -292,11 +296,11 @@ impl CommitRoom {
         commits: &mut MutexGuard<'_, CommitState>,
         sealed: usize,
     ) -> Result<(), VtError> {
+        debug_assert!(sealed > 0, "something is waited for");
         if !self.has_threads {
             return MutexGuard::unlocked(commits, || self.work_inline());
         }
         let begin = self.clock.monotonic();
-        debug_assert!(sealed > 0, "something is waited for");
         while self.views.get().sealed_count() >= sealed {
             self.gate.check_writable()?;
             if self.write_outs.lacks_space() {

@@ -105,6 +105,21 @@ impl<'a> Segments<'a> {
             self.tally.add(hinted.tree, &hinted.message, options);
             self.add(&hinted, options);
         }
+        debug_assert_eq!(
+            self.iter().map(|segment| segment.count).sum::<u64>(),
+            batch.count() as u64,
+            "each message is in one segment"
+        );
+        debug_assert!(
+            self.last
+                .as_ref()
+                .is_none_or(|last| last.range.end == batch.end()),
+            "the segments cover the batch"
+        );
+        debug_assert!(
+            batch.is_empty() || self.tally.trees.iter().next().is_some(),
+            "each message is of a tree"
+        );
         Ok(())
     }
 
@@ -120,6 +135,7 @@ impl<'a> Segments<'a> {
     ) {
         for segment in self.before.iter_mut().chain(&mut self.last) {
             if let Some(puts) = segment.puts.as_mut().filter(|puts| puts.are_blocks) {
+                debug_assert!(puts.continued.is_none(), "its stream is looked for once");
                 puts.continued = follow(puts);
             }
         }
@@ -139,6 +155,12 @@ impl<'a> Segments<'a> {
             last.count += 1;
             return;
         }
+        debug_assert!(
+            self.last
+                .as_ref()
+                .is_none_or(|last| last.range.end == hinted.range.start),
+            "messages follow each other"
+        );
         let next = BatchSegment::of(hinted, options);
         match &mut self.last {
             Some(last) if last.takes(&next) => last.append(next),
@@ -158,6 +180,10 @@ const fn is_long_put(message: &Message<'_>) -> bool {
 impl<'a> BatchSegment<'a> {
     /// Makes a segment of one message.
     fn of(hinted: &HintedMessage<'a>, options: Option<&TreeOptions>) -> Self {
+        debug_assert!(
+            hinted.range.end.since(&hinted.range.start) > 0,
+            "a message has bytes"
+        );
         let puts = match hinted.message {
             Message::Put { key, value } if is_long_value(key, value) => Some(SegmentPuts {
                 puts: Puts {
@@ -190,6 +216,7 @@ impl<'a> BatchSegment<'a> {
 
     /// Reports whether its last put has a partial value.
     pub(super) fn is_partial(&self) -> bool {
+        debug_assert!(self.count > 0, "a segment is not empty");
         self.puts
             .as_ref()
             .is_some_and(|puts| puts.partial.is_some())
@@ -213,6 +240,7 @@ impl<'a> BatchSegment<'a> {
     }
 
     fn append(&mut self, next: Self) {
+        debug_assert!(!self.is_partial(), "a partial value is the last one");
         debug_assert_eq!(
             self.range.end, next.range.start,
             "messages follow each other"
@@ -264,9 +292,17 @@ impl Tally {
         if is_block && block_bytes.is_multiple_of(PAGE_BYTES) {
             self.page_bytes += operand_bytes;
             self.pages_run = self.pages_run.max(block_bytes);
+            debug_assert!(
+                self.pages_run.is_multiple_of(PAGE_BYTES),
+                "a run of whole pages"
+            );
         } else {
             self.longest_operand = self.longest_operand.max(operand_bytes);
         }
+        debug_assert!(
+            self.longest_operand <= self.data_bytes,
+            "an operand is a part of the data"
+        );
         self.trees.insert(tree);
     }
 }

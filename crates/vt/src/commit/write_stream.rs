@@ -38,6 +38,10 @@ impl DirectWriter {
             let new_id = || self.tables.new_id();
             let has_room = |bytes| self.has_room(bytes, class);
             let place = streams.place(&self.volume, stream, len, (&has_room, &new_id))?;
+            debug_assert!(
+                strip.end <= place.0 || strip.start >= place.0 + len,
+                "blocks do not overlap"
+            );
             let entry = self.value_entry((key, value), Seqno(seqno), place);
             written.add(entry, Extent { addr: place.0, len });
             if strip.end != place.0 {
@@ -74,6 +78,10 @@ impl DirectWriter {
     ) -> IndexEntry {
         let narrow = |len: u64| u32::try_from(len).expect("a value is bounded");
         let raw_bytes = value.len() as u64;
+        debug_assert!(
+            value_block_bytes(raw_bytes) >= raw_bytes,
+            "a block holds its value"
+        );
         let block = BlockPtr {
             addr,
             len_bytes: narrow(value_block_bytes(raw_bytes)),

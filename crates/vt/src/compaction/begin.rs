@@ -31,6 +31,13 @@ impl Picked {
             version.trees.contains_key(&plan.tree),
             "a plan is of its version"
         );
+        debug_assert!(
+            version
+                .trees
+                .get(&plan.tree)
+                .is_some_and(|tree| plan.is_of(tree)),
+            "the inputs are tables of the version"
+        );
         Self {
             moments: held.of(plan.tree),
             version,
@@ -120,6 +127,10 @@ impl Compactor {
         if is_beside && plan.input_weight() > free_bytes - free_bytes / 8 {
             return None;
         }
+        debug_assert!(
+            !is_beside || plan.evacuate.is_empty(),
+            "what is evacuated is not claimed by others"
+        );
         self.snapshots.keep_versions(&held, [plan.tree]);
         exclusions.evacuated.note(&plan.evacuate);
         if plan.from_level == 0 {
@@ -133,6 +144,10 @@ impl Compactor {
     /// # Errors
     /// As [`Self::compact_one`].
     pub(crate) fn evacuate_one(&self, zones: &[Run]) -> Result<bool, VtError> {
+        debug_assert!(
+            zones.iter().all(|zone| zone.len_bytes > 0),
+            "a zone is not empty"
+        );
         self.compact_alone(|version| {
             let exclusions = &self.scheduler.lock().exclusions;
             Ok(pick_evacuation(version, zones, exclusions))
@@ -243,12 +258,17 @@ impl Compactor {
         let may_go = |c: &Candidate| exclusions.evacuated.allows(c.zone.addr);
         victims.retain(|candidate| is_victim(candidate, part) && may_go(candidate));
         victims.sort_by_key(weight);
+        debug_assert!(
+            victims.iter().all(|candidate| candidate.zone.len > 0),
+            "a zone is not empty"
+        );
         let mut victims = victims.iter().map(|candidate| run_of(candidate.zone));
         victims.find_map(|zone| pick_evacuation(version, &[zone], exclusions))
     }
 
     /// True if a table that cannot be read owns anything in a part of the device.
     pub(crate) fn has_unreadable_in(&self, part: Run) -> bool {
+        debug_assert!(part.len_bytes > 0, "a part of the device is not empty");
         let exclusions = &self.scheduler.lock().exclusions;
         exclusions.detours.are_in(&self.views.version(), part)
     }

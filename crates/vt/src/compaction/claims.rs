@@ -17,7 +17,7 @@
 //!   can get there only by a compaction of that key out of its own levels.
 
 use super::picker::{Plan, PlanKind, end_of};
-use crate::version::TableHandle;
+use crate::version::{LEVELS, TableHandle};
 use std::sync::Arc;
 use stitch_base::TreeId;
 
@@ -45,6 +45,10 @@ impl Claim {
     }
 
     fn meets_other(&self, other: &Self) -> bool {
+        debug_assert!(
+            self.end.as_ref().is_none_or(|end| self.start < *end),
+            "a claim has keys"
+        );
         self.meets(other.tree, other.level, &other.start, other.end.as_deref())
     }
 }
@@ -70,6 +74,7 @@ impl Claims {
     /// # Panics
     /// If it meets what another has claimed.
     pub(super) fn add(&mut self, slot: usize, plan: &Plan) {
+        debug_assert!(slot != PLACING, "a slot of the scheduler");
         assert!(!self.meet(plan), "compactions at once do not overlap");
         let claims = claims_of(plan).into_iter().map(|claim| (slot, claim));
         self.all.extend(claims);
@@ -111,12 +116,15 @@ impl Claims {
 
     /// True if anything is claimed of these keys of a level.
     pub(super) fn has(&self, tree: TreeId, level: usize, keys: (&[u8], &[u8])) -> bool {
+        debug_assert!(keys.0 < keys.1, "a range has keys");
+        debug_assert!(level < LEVELS, "a level of a tree");
         let mut all = self.all.iter();
         all.any(|(_, claim)| claim.meets(tree, level, keys.0, Some(keys.1)))
     }
 
     /// Tables will lie there once they are installed.
     pub(super) fn place(&mut self, tree: TreeId, level: usize, (start, end): (&[u8], &[u8])) {
+        debug_assert!(level > 0, "level 0 takes any table on top");
         debug_assert!(start < end, "a table has keys");
         let claim = Claim {
             tree,
@@ -141,7 +149,9 @@ impl Claims {
 
     /// True if a table is going down.
     pub(super) fn takes_down(&self, tree: TreeId, level: usize, table: &TableHandle) -> bool {
+        debug_assert_eq!(table.meta().tree, tree, "a table of the tree");
         let (start, end) = (&table.meta().smallest, end_of(table.meta()));
+        debug_assert!(*start < end, "a table has keys");
         let mut down = self.all.iter().filter(|(_, claim)| claim.goes_down);
         down.any(|(_, claim)| claim.meets(tree, level, start, Some(&end)))
     }
@@ -161,6 +171,7 @@ impl Claims {
 }
 
 fn claims_of(plan: &Plan) -> Vec<Claim> {
+    debug_assert!(!plan.upper.is_empty(), "a plan has inputs");
     let goes_down = plan.to_level > plan.from_level;
     let claim = |level: usize, tables: &mut dyn Iterator<Item = &Arc<TableHandle>>| {
         let (mut start, mut end): (Option<&[u8]>, Option<Vec<u8>>) = (None, None);

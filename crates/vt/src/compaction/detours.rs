@@ -91,6 +91,10 @@ impl Detours {
 
     /// Notes a data block that cannot be read. Returns false if it was known.
     fn add_block(&mut self, block: &IndexEntry) -> bool {
+        debug_assert!(
+            block.first <= block.last,
+            "the keys of a block are in order"
+        );
         self.blocks.insert((block.origin, block.block.addr))
     }
 
@@ -101,6 +105,14 @@ impl Detours {
 
     /// Notes that nothing of a plan's tables could go down.
     pub(super) fn note_futile(&mut self, plan: &Plan) {
+        debug_assert!(
+            !plan.around.is_empty(),
+            "tables are held by unreadable ones"
+        );
+        debug_assert!(
+            plan.upper.iter().all(|table| !self.is_unreadable(table)),
+            "an unreadable table is only moved"
+        );
         let upper = plan.upper.iter().map(|table| table.meta().id);
         self.tried.extend(upper);
     }
@@ -110,6 +122,12 @@ impl Detours {
         debug_assert!(
             unreadable.is_empty() || plan.kind == PlanKind::Part,
             "only parts are never read"
+        );
+        debug_assert!(
+            unreadable
+                .iter()
+                .all(|table| !self.unreadable.contains(table)),
+            "numbers of tables are not given again"
         );
         self.unreadable.extend(unreadable);
         if plan.kind == PlanKind::Part {
@@ -151,6 +169,12 @@ pub(super) fn split_hidden(
     around: &[Arc<TableHandle>],
     range_deletes: &Fragments,
 ) -> (Vec<TableId>, Vec<Arc<TableHandle>>) {
+    debug_assert!(
+        around
+            .iter()
+            .all(|table| table.meta().smallest <= table.meta().largest),
+        "a table has keys"
+    );
     let is_hidden = |t: &Arc<TableHandle>| is_hidden(t.meta(), range_deletes);
     let (hidden, others): (Vec<_>, Vec<_>) = around.iter().cloned().partition(is_hidden);
     (hidden.iter().map(|t| t.meta().id).collect(), others)
@@ -159,6 +183,7 @@ pub(super) fn split_hidden(
 /// Reports whether newer range deletes hide an unreadable table from all readers. They hide what is
 /// below it too, so its own range deletes are not missed.
 fn is_hidden(meta: &TableMeta, range_deletes: &Fragments) -> bool {
+    debug_assert!(meta.smallest <= meta.largest, "a table has keys");
     // The last key of a range that ends before the first key after it.
     let last = match meta.largest.split_last() {
         Some((0, last)) if meta.largest_excluded => last,

@@ -72,6 +72,10 @@ enum DistilledOp {
 
 impl KeyVersion {
     fn of(entry: &EntryRef<'_>, carried: Option<&IndexEntry>) -> Self {
+        debug_assert!(
+            carried.is_none_or(|block| block.is_value && block.last == entry.key),
+            "a value block is carried as the entry that it is"
+        );
         let op = match (carried, entry.op) {
             (Some(block), _) => DistilledOp::Carried(Box::new(block.clone())),
             (None, Op::Put(value)) => DistilledOp::Put(value.to_vec()),
@@ -90,7 +94,10 @@ impl KeyVersion {
     fn kept<'a>(&'a self, key: &'a [u8]) -> Distilled<'a> {
         let op = match &self.op {
             DistilledOp::Put(value) => Op::Put(value),
-            DistilledOp::Carried(block) => return Distilled::Carried(block),
+            DistilledOp::Carried(block) => {
+                debug_assert_eq!(block.last, key, "a value block is of the key");
+                return Distilled::Carried(block);
+            }
             DistilledOp::Delete => Op::Delete,
             DistilledOp::Upsert { function, delta } => Op::Upsert {
                 function: *function,
@@ -195,6 +202,10 @@ impl<'a> Group<'a> {
     }
 
     fn begin(&mut self, entry: &EntryRef<'_>, carried: Option<&IndexEntry>) {
+        debug_assert!(
+            self.key.is_empty() || self.key.as_slice() < entry.key,
+            "keys come in order"
+        );
         self.key.clear();
         self.key.extend_from_slice(entry.key);
         self.moments.seek(entry.key);
@@ -203,6 +214,7 @@ impl<'a> Group<'a> {
     }
 
     fn add(&mut self, entry: &EntryRef<'_>, carried: Option<&IndexEntry>) -> Result<(), VtError> {
+        debug_assert_eq!(entry.key, self.key, "a group has the versions of one key");
         let newer = self.versions.last().expect("a group has a version");
         if entry.seqno >= newer.seqno {
             return Err(out_of_order());
@@ -220,11 +232,19 @@ impl<'a> Group<'a> {
             Some(op) => self.versions.last_mut().expect("a newer one").op = op,
             None => self.versions.push(version),
         }
+        let oldest_first = self.versions.iter().rev();
+        debug_assert!(
+            oldest_first
+                .take(2)
+                .is_sorted_by(|older, newer| older.seqno < newer.seqno),
+            "newest first"
+        );
         Ok(())
     }
 
     /// True if a range delete of the stripe hides what is as old as this.
     fn is_hidden(&self, seqno: Seqno, stripe: usize) -> bool {
+        debug_assert_eq!(self.stripe(seqno), stripe, "the number is in the stripe");
         !self.rules.range_deletes.is_empty()
             && self.range_delete(stripe).is_some_and(|by| by >= seqno)
     }
@@ -237,13 +257,20 @@ impl<'a> Group<'a> {
     /// The newest range delete over the key in a stripe.
     fn range_delete(&self, stripe: usize) -> Option<Seqno> {
         let own = self.moments.seqnos();
-        self.rules.range_deletes.newest(own, &self.key, stripe)
+        debug_assert!(stripe <= own.len(), "a stripe of the key");
+        let newest = self.rules.range_deletes.newest(own, &self.key, stripe);
+        debug_assert!(
+            newest.is_none_or(|by| self.stripe(by) == stripe),
+            "a range delete is in its stripe"
+        );
+        newest
     }
 
     fn finish(
         &mut self,
         sink: &mut dyn FnMut(Distilled<'_>) -> Result<(), VtError>,
     ) -> Result<(), VtError> {
+        debug_assert!(!self.versions.is_empty(), "a group has a version");
         if let [only] = self.versions.as_slice()
             && matches!(only.op, DistilledOp::Put(_) | DistilledOp::Carried(_))
             && self.rules.range_deletes.is_empty()
@@ -260,6 +287,11 @@ impl<'a> Group<'a> {
     /// What is left, oldest first.
     fn distilled(&mut self) -> Result<Vec<KeyVersion>, VtError> {
         let mut versions = std::mem::take(&mut self.versions);
+        debug_assert!(
+            versions.is_sorted_by(|newer, older| newer.seqno > older.seqno),
+            "newest first"
+        );
+        let count = versions.len();
         let mut out: Vec<KeyVersion> = Vec::new();
         let mut known = if (self.rules.is_bottom)(&self.key) {
             Known::Absent
@@ -287,6 +319,11 @@ impl<'a> Group<'a> {
                 is_clear: is_bottom && out.is_empty(),
                 is_deleted: hidden_by.is_some(),
             };
+            let oldest = chain.first().map(|version| version.seqno);
+            debug_assert!(
+                oldest.is_none_or(|oldest| out.last().is_none_or(|last| last.seqno < oldest)),
+                "stripes come oldest first"
+            );
             self.last_state(chain, &mut known, below, &mut out)?;
         }
         debug_assert!(versions.is_empty(), "each version is in a stripe");
@@ -294,6 +331,7 @@ impl<'a> Group<'a> {
             out.is_sorted_by(|older, newer| older.seqno < newer.seqno),
             "oldest first"
         );
+        debug_assert!(out.len() <= count, "no version is made");
         Ok(out)
     }
 
@@ -301,6 +339,10 @@ impl<'a> Group<'a> {
     /// Those of range deletes alone matter to newer stripes. There may be thousands of others.
     fn next_stripe(&self, from: usize, versions: &[KeyVersion], newest: usize) -> Option<usize> {
         let of_version = versions.last().map(|oldest| self.stripe(oldest.seqno));
+        debug_assert!(
+            of_version.is_none_or(|stripe| stripe <= newest),
+            "no version is newer than the newest"
+        );
         let own = self.moments.seqnos();
         let of_delete = self.rules.range_deletes.next_filled(own, from);
         let next = of_version.into_iter().chain(of_delete).min();
@@ -343,6 +385,10 @@ impl<'a> Group<'a> {
             }
         }
         let newest = upserts.last().map(|v| v.seqno);
+        debug_assert!(
+            newest.is_none_or(|newest| base < Some(newest)),
+            "upserts are over their base"
+        );
         let has_base = base.is_some() || below.is_clear || below.is_deleted;
         let must_fold = has_base || upserts.len() > CHAIN_COUNT_MAX;
         let can_fold = must_fold && self.are_known(&upserts);
@@ -379,6 +425,12 @@ impl<'a> Group<'a> {
     /// True if the function of each is known. A program may open a store without those of another:
     /// then upserts stay as they are, over their base.
     fn are_known(&self, upserts: &[KeyVersion]) -> bool {
+        debug_assert!(
+            upserts
+                .iter()
+                .all(|v| matches!(v.op, DistilledOp::Upsert { .. })),
+            "only upserts are folded"
+        );
         let is_known = |version: &KeyVersion| match version.op {
             DistilledOp::Upsert { function, .. } => self.rules.upserts.get(function).is_some(),
             _ => true,
@@ -388,6 +440,7 @@ impl<'a> Group<'a> {
 
     /// Upserts of one stripe, joined where their function can. Oldest first.
     fn joined(&self, upserts: Vec<KeyVersion>) -> Vec<KeyVersion> {
+        let count = upserts.len();
         let mut out: Vec<KeyVersion> = Vec::new();
         for version in upserts {
             if let Some(older) = out.last_mut()
@@ -399,6 +452,11 @@ impl<'a> Group<'a> {
                 out.push(version);
             }
         }
+        debug_assert!(out.len() <= count, "upserts become fewer");
+        debug_assert!(
+            out.is_sorted_by(|older, newer| older.seqno < newer.seqno),
+            "oldest first"
+        );
         out
     }
 

@@ -5,7 +5,7 @@
 use super::claims::Claims;
 use super::detours::Detours;
 use super::picker::Plan;
-use crate::version::{TableHandle, TreeVersion, Version};
+use crate::version::{LEVELS, TableHandle, TreeVersion, Version};
 use std::collections::BTreeSet;
 use stitch_base::TableId;
 use stitch_format::vt_manifest::Run;
@@ -52,6 +52,7 @@ impl Evacuated {
     /// A zone is chosen, if any.
     pub(crate) fn note(&mut self, zones: &[Run]) {
         for zone in zones {
+            debug_assert!(zone.len_bytes > 0, "a zone is not empty");
             debug_assert!(self.allows(zone.addr), "a zone is chosen once");
             self.current = Some(zone.addr);
             self.zones.insert(zone.addr);
@@ -97,6 +98,8 @@ impl Exclusions {
 
     /// Reports whether anything of a table may go down, as part of a compaction that reads it.
     pub(super) fn lets_down(&self, tree: &TreeVersion, level: usize, table: &TableHandle) -> bool {
+        debug_assert_eq!(table.meta().tree, tree.info.id, "a table of the tree");
+        debug_assert!(level < LEVELS, "a level of the tree");
         !self.stops(table) && !self.detours.is_held(tree, level, table)
     }
 

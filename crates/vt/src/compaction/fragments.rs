@@ -60,6 +60,7 @@ impl Fragments {
         deletes: impl IntoIterator<Item = &'d RangeDelete>,
         moments: &KeyMoments,
     ) -> Self {
+        debug_assert!(moments.all().is_sorted(), "moments are in order");
         let mut whole: Vec<Vec<&RangeDelete>> = vec![Vec::new(); moments.all().len() + 1];
         for delete in deletes {
             whole[stripe_of(moments.all(), delete.seqno)].push(delete);
@@ -69,6 +70,14 @@ impl Fragments {
         debug_assert!(
             stripes.iter().all(|all| are_apart(all)),
             "fragments are apart"
+        );
+        let is_in = |n: usize, f: &RangeDelete| stripe_of(moments.all(), f.seqno) == n;
+        debug_assert!(
+            stripes
+                .iter()
+                .enumerate()
+                .all(|(n, all)| all.iter().all(|f| is_in(n, f))),
+            "a fragment is in the stripe of its number"
         );
         let has_any = |stripe: &usize| !stripes[*stripe].is_empty();
         Self {
@@ -102,11 +111,16 @@ impl Fragments {
         let end = last.map_or(count, |last| stripe_of(all, *last) + 1);
         debug_assert!(start <= end, "a stripe ends after it begins");
         debug_assert!(end <= count, "a stripe of these");
+        debug_assert!(
+            start == end || self.stripe_around(own, start) == stripe,
+            "a stripe is around those within it"
+        );
         start..end
     }
 
     /// Returns the number of the stripe of a key with the moments `own` that one of these is in.
     fn stripe_around(&self, own: &[Seqno], stripe: usize) -> usize {
+        debug_assert!(stripe < self.stripes.len(), "a stripe of these");
         let last = self.moments.all().get(stripe);
         last.map_or(own.len(), |last| stripe_of(own, *last))
     }
@@ -143,6 +157,7 @@ impl Fragments {
 
     /// Returns the newest range delete of a stripe over a key with the moments `own`.
     pub(crate) fn newest(&self, own: &[Seqno], key: &[u8], stripe: usize) -> Option<Seqno> {
+        debug_assert!(stripe <= own.len(), "a stripe of the key");
         let filled = self.filled_in(self.stripes_within(own, stripe));
         let mut newest_first = filled.iter().rev();
         newest_first.find_map(|stripe| self.newest_in(key, *stripe))
@@ -152,6 +167,8 @@ impl Fragments {
         let fragments = &self.stripes[stripe];
         let at = fragments.partition_point(|f| f.end.as_slice() <= key);
         let found = fragments.get(at)?;
+        debug_assert!(found.start < found.end, "a fragment has keys");
+        debug_assert!(key < found.end.as_slice(), "fragments are in key order");
         (found.start.as_slice() <= key).then_some(found.seqno)
     }
 
@@ -166,6 +183,7 @@ impl Fragments {
         (first, last): (&[u8], &[u8]),
         (min_seqno, max_seqno): (Seqno, Seqno),
     ) -> bool {
+        debug_assert!(min_seqno <= max_seqno, "a range of numbers is in order");
         debug_assert!(first <= last, "a range of keys is in order");
         if self.is_empty() {
             return false;
@@ -181,8 +199,13 @@ impl Fragments {
 
     /// Reports whether range deletes of a stripe that are newer than `seqno` cover all these keys.
     fn cover(&self, stripe: usize, (first, last): (&[u8], &[u8]), seqno: Seqno) -> bool {
+        debug_assert!(first <= last, "a range of keys is in order");
         let mut at = first;
         for fragment in self.touching(stripe, first, last) {
+            debug_assert!(
+                fragment.end.as_slice() > at,
+                "fragments are in key order and apart"
+            );
             if fragment.start.as_slice() > at || fragment.seqno <= seqno {
                 return false;
             }
@@ -223,6 +246,8 @@ impl Fragments {
         (first, last): (&[u8], &[u8]),
         (min_seqno, max_seqno): (Seqno, Seqno),
     ) -> bool {
+        debug_assert!(min_seqno <= max_seqno, "a range of numbers is in order");
+        debug_assert!(first <= last, "a range of keys is in order");
         if self.is_empty() {
             return false;
         }
@@ -253,6 +278,8 @@ impl Fragments {
         first: &'b [u8],
         last: &'b [u8],
     ) -> impl Iterator<Item = &'b RangeDelete> {
+        debug_assert!(stripe < self.stripes.len(), "a stripe of these");
+        debug_assert!(first <= last, "a range of keys is in order");
         let fragments = &self.stripes[stripe];
         let begin = fragments.partition_point(|f| f.end.as_slice() <= first);
         fragments[begin..]
@@ -273,6 +300,7 @@ pub(super) fn sort(fragments: &mut [RangeDelete]) {
 
 /// Returns disjoint range deletes, in key order, that cover each key as the newest of these do.
 fn newest_of_each_key(mut deletes: Vec<&RangeDelete>) -> Vec<RangeDelete> {
+    let most = (2 * deletes.len()).saturating_sub(1);
     deletes.sort_by(|a, b| a.start.cmp(&b.start));
     let mut coming = deletes.into_iter().peekable();
     // Those that have begun, newest first. Those that have ended go when they come to the top.
@@ -287,6 +315,8 @@ fn newest_of_each_key(mut deletes: Vec<&RangeDelete>) -> Vec<RangeDelete> {
             continue;
         }
         let Some(&(seqno, end)) = begun.peek() else {
+            debug_assert!(coming.peek().is_none(), "each has begun");
+            debug_assert!(out.len() <= most, "fragments are few");
             return out;
         };
         if end <= at {
@@ -302,6 +332,7 @@ fn newest_of_each_key(mut deletes: Vec<&RangeDelete>) -> Vec<RangeDelete> {
 
 /// Adds a fragment, or lengthens the last one where it goes on.
 fn push(out: &mut Vec<RangeDelete>, start: &[u8], end: &[u8], seqno: Seqno) {
+    debug_assert!(start < end, "a fragment has keys");
     debug_assert!(
         out.last().is_none_or(|last| last.end.as_slice() <= start),
         "fragments come in key order"
@@ -325,6 +356,10 @@ pub(super) fn surviving(
     moments: &KeyMoments,
     is_bottom: &dyn Fn(&[u8], &[u8]) -> bool,
 ) -> Vec<RangeDelete> {
+    debug_assert!(
+        fragments.is_sorted_by(|f, next| f.start <= next.start),
+        "fragments come by start"
+    );
     fragments.retain(|f| {
         let own = moments.of_range(KeyRange::new(&f.start, &f.end));
         holds_any(&own, Seqno(0), f.seqno) || !is_bottom(&f.start, &f.end)

@@ -55,6 +55,11 @@ impl Compactor {
             let tree = version.trees.get(&tree);
             let rules = PickRules::new(&options, exclusions);
             let plan = tree.and_then(|tree| garbage_plan_below(tree, table, rules));
+            debug_assert!(
+                plan.as_ref()
+                    .is_none_or(|plan| plan.from_level < plan.to_level),
+                "the table goes down"
+            );
             let is_worth = |plan: &Plan| {
                 let is_move = plan.kind == PlanKind::Move;
                 is_move || bytes.saturating_mul(MIN_HOLE_PART) >= plan.input_weight()

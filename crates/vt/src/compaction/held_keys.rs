@@ -37,7 +37,18 @@ impl HeldKeys {
             }
             ranges.push((until.clone(), None));
         }
-        Self::of(&ranges)
+        debug_assert!(
+            ranges
+                .iter()
+                .all(|(start, end)| end.as_ref().is_none_or(|end| start < end)),
+            "a range has keys"
+        );
+        let held_keys = Self::of(&ranges);
+        debug_assert!(
+            plan.until.is_none() || held_keys.is_held.last() == Some(&true),
+            "what is beyond a slice stays"
+        );
+        held_keys
     }
 
     /// Where one of these ranges is. One may have no end.
@@ -57,6 +68,20 @@ impl HeldKeys {
             held_keys.points.push(point.to_vec());
             held_keys.is_held.push(depth > 0);
         }
+        debug_assert!(
+            held_keys.points.is_sorted_by(|point, next| point < next),
+            "points are in order"
+        );
+        debug_assert!(
+            ranges.is_empty() == held_keys.points.is_empty(),
+            "a range begins at a point"
+        );
+        let endless = ranges.iter().filter(|(_, end)| end.is_none());
+        debug_assert_eq!(
+            usize::try_from(depth),
+            Ok(endless.count()),
+            "other ranges end"
+        );
         held_keys
     }
 
@@ -71,6 +96,12 @@ impl HeldKeys {
     }
 
     fn is_held_at(&self, place: usize) -> bool {
+        debug_assert!(place <= self.points.len(), "a place between points");
+        debug_assert_eq!(
+            self.is_held.len(),
+            self.points.len(),
+            "each point has its state"
+        );
         place.checked_sub(1).is_some_and(|at| self.is_held[at])
     }
 
@@ -81,16 +112,19 @@ impl HeldKeys {
 
     /// Reports whether all keys from `start` up to `end` stay, in one range.
     pub(crate) fn has_all(&self, start: &[u8], end: &[u8]) -> bool {
+        debug_assert!(start < end, "a range has keys");
         self.has(start) && !self.cuts_before(start, end)
     }
 
     /// True if there is a point within these keys, both included: some are on either side of it.
     pub(crate) fn cuts(&self, first: &[u8], last: &[u8]) -> bool {
+        debug_assert!(first <= last, "a range of keys is in order");
         self.place(first) != self.place(last)
     }
 
     /// True if there is a point after `start` and before `end`.
     pub(crate) fn cuts_before(&self, start: &[u8], end: &[u8]) -> bool {
+        debug_assert!(start < end, "a range has keys");
         let next = self.points.get(self.place(start));
         next.is_some_and(|point| point.as_slice() < end)
     }
@@ -123,6 +157,15 @@ impl HeldKeys {
                 start = end;
             }
         }
+        debug_assert!(
+            out.iter().all(|part| self.has(&part.start) == staying),
+            "a part is where its keys go"
+        );
+        debug_assert!(
+            out.iter()
+                .all(|part| !self.cuts_before(&part.start, &part.end)),
+            "a part has no point within it"
+        );
         fragments::sort(&mut out);
         out
     }

@@ -72,6 +72,7 @@ impl<'a> Inputs<'a> {
             });
             inputs.advance(number)?;
         }
+        debug_assert_eq!(inputs.inputs.len(), tables.len(), "each table is an input");
         Ok(inputs)
     }
 
@@ -121,17 +122,19 @@ impl<'a> Inputs<'a> {
         let given_out = input.start + input.kept.len();
         debug_assert!(piece.blocks.end <= given_out, "its blocks were given out");
         let mut before = input.kept.drain(..piece.blocks.end - input.start);
-        let taken = before
+        let taken: Vec<IndexEntry> = before
             .by_ref()
             .skip(piece.blocks.start - input.start)
             .collect();
         drop(before);
         input.start = piece.blocks.end;
+        debug_assert_eq!(taken.len(), piece.blocks.len(), "each block of it is taken");
         taken
     }
 
     /// The bytes of blocks that are not wanted. They are not kept, unless some before them are.
     pub(super) fn forget(&mut self, piece: &Piece) -> u64 {
+        debug_assert!(!piece.blocks.is_empty(), "a piece has blocks");
         let blocks = piece.blocks.clone();
         let bytes_of = |number| u64::from(self.block(piece.input, number).block.len_bytes);
         let bytes = blocks.map(bytes_of).sum();
@@ -147,6 +150,7 @@ impl<'a> Inputs<'a> {
         let Some(input) = self.inputs.iter_mut().find(|input| input.beyond.is_some()) else {
             return Ok(None);
         };
+        debug_assert!(self.until.is_some(), "only a slice leaves blocks behind");
         let next = input.index.next()?;
         Ok(std::mem::replace(&mut input.beyond, next))
     }

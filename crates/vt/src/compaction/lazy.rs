@@ -37,6 +37,7 @@ impl Level0Debt {
     }
 
     fn note(&self, tables: usize, each: u64) {
+        debug_assert!(each > 0, "a probe costs something");
         if tables > LEVEL0_TABLES {
             let more = (tables - LEVEL0_TABLES) as u64;
             let probes = self.probes.own();
@@ -134,6 +135,7 @@ impl Compactor {
 
 /// Tables that level 0 may have while it is not due. No more than what can be compacted at once.
 fn lazy_tables(sizes: &Sizes, free_bytes: u64) -> usize {
+    debug_assert!(sizes.memtable > 0, "a memtable has room");
     debug_assert!(
         LEVEL0_TABLES <= sizes.level0_tables_max,
         "level 0 may have its tables"
@@ -145,6 +147,10 @@ fn lazy_tables(sizes: &Sizes, free_bytes: u64) -> usize {
 
 /// Bytes that a full level 0 is compacted with at once, with as much below it.
 fn batch_bytes(sizes: &Sizes) -> u64 {
+    debug_assert!(
+        sizes.level0_tables_max >= LEVEL0_TABLES,
+        "level 0 may have its tables"
+    );
     match sizes.level0_tables_max {
         LEVEL0_TABLES => 0,
         most => (2 * most as u64 + 4) * sizes.memtable,

@@ -34,6 +34,8 @@ impl LevelOutputs<'_> {
             return self.rest.keep(kept);
         }
         if let Distilled::Carried(block) = kept {
+            debug_assert!(block.is_value, "only values are carried");
+            debug_assert_eq!(block.first, block.last, "a value block has one key");
             self.bytes.stitched += u64::from(block.block.len_bytes);
         }
         self.down.keep(kept)
@@ -41,6 +43,7 @@ impl LevelOutputs<'_> {
 
     /// Each block goes down whole, or stays whole.
     pub(super) fn stitch(&mut self, blocks: &[IndexEntry]) -> Result<(), VtError> {
+        debug_assert!(!blocks.is_empty(), "a stitched piece has blocks");
         for block in blocks {
             debug_assert!(
                 !self.held_keys.cuts(&block.first, &block.last),

@@ -23,6 +23,16 @@ pub(super) struct Made {
 impl Made {
     /// Returns what is to be noted of the plan.
     pub(super) fn ran(&self, plan: &Plan) -> Ran {
+        debug_assert!(
+            self.unreadable
+                .iter()
+                .all(|id| self.tables.iter().any(|(_, table)| table.id == *id)),
+            "unreadable parts are new tables"
+        );
+        debug_assert!(
+            !self.is_futile || self.tables.is_empty(),
+            "nothing was done"
+        );
         let new = self.tables.iter().map(|(_, t)| t);
         let left_in_zone = new.filter(|t| plan.is_in_evacuated(t)).map(|t| t.id);
         Ran {
@@ -34,6 +44,13 @@ impl Made {
 
     /// Adds to an edit what the plan has made.
     pub(super) fn into_edit(self, mut edit: VersionEdit, plan: &Plan) -> VersionEdit {
+        debug_assert!(edit.added.is_empty(), "an edit of one plan");
+        debug_assert!(
+            self.dropped
+                .iter()
+                .all(|id| plan.around.iter().any(|table| table.meta().id == *id)),
+            "only tables that the plan goes around are dropped unread"
+        );
         match plan.kind {
             PlanKind::Move => {
                 debug_assert!(self.tables.is_empty(), "a move makes no tables");
@@ -43,6 +60,12 @@ impl Made {
             PlanKind::Compact | PlanKind::Part | PlanKind::Join | PlanKind::Order => {
                 edit.removed = plan.inputs().map(|t| t.meta().id).collect();
                 edit.removed.extend(self.dropped);
+                debug_assert!(
+                    self.tables
+                        .iter()
+                        .all(|(_, table)| !edit.removed.contains(&table.id)),
+                    "numbers of tables are not given again"
+                );
                 let shared = |(level, table)| (level, Arc::new(table));
                 edit.added = self.tables.into_iter().map(shared).collect();
             }
@@ -63,6 +86,10 @@ pub(super) struct Ran {
 impl Ran {
     pub(super) fn note(self, plan: &Plan, state: &mut SchedulerState) {
         let exclusions = &mut state.exclusions;
+        debug_assert!(
+            self.left_in_zone.is_empty() || !plan.evacuate.is_empty(),
+            "only a plan that evacuates can leave something"
+        );
         if self.is_futile {
             exclusions.detours.note_futile(plan);
             return;

@@ -41,6 +41,8 @@ pub(crate) struct MovedTable {
 
 impl MovedTable {
     pub(crate) fn new(from_level: usize, meta: &TableMeta) -> Self {
+        debug_assert!(from_level < LEVELS, "a level of a tree");
+        debug_assert!(meta.smallest <= meta.largest, "a table has keys");
         let meta = meta.clone();
         Self { from_level, meta }
     }
@@ -63,6 +65,7 @@ impl TreeVersion {
     /// Reports whether it has few runs: the most tables of level 0 that hold one key, and the
     /// deeper levels.
     pub(crate) fn is_flat(&self) -> bool {
+        debug_assert_eq!(self.levels.len(), LEVELS, "a tree has all levels");
         let deeper = self.levels[1..].iter().filter(|l| !l.tables.is_empty());
         let deeper = deeper.count();
         let level0 = &self.levels[0].tables;
@@ -121,6 +124,7 @@ impl Compactor {
         exclusions: &Exclusions,
     ) -> Option<Plan> {
         let tree = version.trees.get(&tree).filter(|tree| !tree.is_flat())?;
+        debug_assert!(tree.tables().next().is_some(), "what has no tables is flat");
         let free_bytes = self.unclaimed_bytes(exclusions.claims.weight());
         let options = self.pick_options(version, Pressure::Shape, free_bytes);
         let rules = PickRules::new(&options, exclusions);
@@ -133,6 +137,11 @@ impl Compactor {
 
     /// Gives each of the tables, oldest first, the level where it enters its tree.
     pub(crate) fn place(&self, version: &Version, tables: Vec<MovedTable>) -> Placing<'_> {
+        debug_assert!(
+            tables.is_sorted_by(|a, b| a.meta.tree != b.meta.tree || a.from_level >= b.from_level),
+            "the oldest tables come first"
+        );
+        let count = tables.len();
         let mut state = self.scheduler.lock();
         let claims = &mut state.exclusions.claims;
         let mut placed: Vec<(u8, TableMeta)> = Vec::new();
@@ -141,6 +150,7 @@ impl Compactor {
             let end = end_of(&meta);
             let keys = (meta.smallest.as_slice(), end.as_slice());
             let most = deepest(tree, &placed, from_level, &meta);
+            debug_assert!(most < LEVELS, "a level of the tree");
             let is_free = |level: &usize| *level == 0 || !claims.has(meta.tree, *level, keys);
             let level = (0..=most).rev().find(is_free).unwrap_or(0);
             if level > 0 {
@@ -150,6 +160,7 @@ impl Compactor {
             let level = u8::try_from(level).expect("there are 8 levels");
             placed.push((level, meta));
         }
+        debug_assert_eq!(placed.len(), count, "each table has its place");
         drop(state);
         Placing {
             compactor: self,
@@ -185,6 +196,7 @@ fn deepest(
     from_level: usize,
     meta: &TableMeta,
 ) -> usize {
+    debug_assert!(from_level < LEVELS, "a level of a tree");
     let end = end_of(meta);
     let meets = |other: &TableMeta| other.overlaps(&meta.smallest, Some(&end));
     let is_met = |level: &usize| {

@@ -121,6 +121,7 @@ impl<'a> PickRules<'a> {
         level: usize,
         reason: &'static str,
     ) -> Route<'a> {
+        debug_assert!(level < LEVELS, "a level of the tree");
         Route {
             tree,
             level,
@@ -180,6 +181,14 @@ pub(crate) fn pick(input: &PickInput<'_>) -> Option<Plan> {
         .filter(|(pressures, _)| pressures.contains(&input.pressure));
     let plan = due.filter_map(|(_, pick)| pick(input)).next()?;
     let exclusions = input.rules.exclusions;
+    debug_assert!(
+        input
+            .version
+            .trees
+            .get(&plan.tree)
+            .is_some_and(|tree| plan.is_of(tree)),
+        "the inputs are tables of the version"
+    );
     debug_assert!(
         plan.kind == PlanKind::Move || plan.inputs().all(|t| !exclusions.stops(t)),
         "a plan takes no table that is to be avoided"

@@ -24,7 +24,7 @@ use crate::runs::{coalesce, meets_any};
 use crate::superseded::{Holders, has_released};
 use crate::table::{Carry, Table};
 use crate::under_way::UnderWay;
-use crate::version::{TableHandle, TreeVersion, Version};
+use crate::version::{LEVELS, TableHandle, TreeVersion, Version};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use stitch_base::Seqno;
@@ -41,6 +41,8 @@ const STEP_BLOCKS: usize = if cfg!(debug_assertions) { 32 } else { 4096 };
 /// apart.
 pub(super) const fn stream(level: usize, slot: usize) -> Stream {
     const { assert!(COMPACTIONS_MAX == 2, "each has its streams") };
+    debug_assert!(slot < COMPACTIONS_MAX, "a slot of the scheduler");
+    debug_assert!(level < LEVELS, "a level of a tree");
     match (level, slot) {
         (0 | 1, 0) => Stream(1),
         (_, 0) => Stream(2),
@@ -97,6 +99,7 @@ impl Compactor {
             plan,
         } = picked;
         let tree = &version.trees[&plan.tree];
+        debug_assert!(plan.is_of(tree), "the inputs are tables of the version");
         let is_in_pieces = self.is_to_be_joined(version, plan);
         let most_bytes = written_bytes_max(tree, plan, is_in_pieces);
         let under_way = self.space.begin_compaction(most_bytes);
@@ -122,6 +125,15 @@ impl Compactor {
             return Ok(Ran::default());
         }
         let ran = made.ran(plan);
+        debug_assert!(
+            made.tables.iter().all(|(_, table)| table.tree == plan.tree),
+            "a compaction makes tables of one tree"
+        );
+        let levels = [plan.from_level, plan.to_level].map(level_number);
+        debug_assert!(
+            made.tables.iter().all(|(level, _)| levels.contains(level)),
+            "new tables go to the levels of the plan"
+        );
         let edit = made.into_edit(now.edit(), plan);
         drop(now);
         let made = edit.added.clone();
@@ -141,11 +153,10 @@ impl Compactor {
         under_way.end();
         Ok(ran)
     }
-}
 
-impl Compactor {
     fn count_installed(&self, plan: &Plan) {
         let upper = plan.upper.len() as u64;
+        debug_assert!(upper > 0, "a plan has inputs");
         match plan.kind {
             PlanKind::Move => self.counters.moved_tables.add(upper),
             PlanKind::Compact | PlanKind::Part | PlanKind::Join | PlanKind::Order => {
@@ -160,6 +171,7 @@ impl Compactor {
 
 /// The most that a plan writes: all that goes in but value blocks that are carried over.
 fn written_bytes_max(tree: &TreeVersion, plan: &Plan, is_in_pieces: bool) -> u64 {
+    debug_assert_eq!(tree.info.id, plan.tree, "the plan is of the tree");
     let copies_values = is_in_pieces || tree.info.options.stitch_bytes == u64::MAX;
     if plan.kind == PlanKind::Move {
         return 0;
@@ -182,10 +194,17 @@ pub(crate) fn is_damage(error: &VtError) -> bool {
 
 /// Runs that belong to the inputs, sorted.
 pub(super) fn input_runs(plan: &Plan) -> Vec<Run> {
-    coalesce(plan.inputs().flat_map(|t| t.meta().runs.clone()).collect())
+    let runs = coalesce(plan.inputs().flat_map(|t| t.meta().runs.clone()).collect());
+    debug_assert_eq!(
+        runs.iter().map(|run| run.len_bytes).sum::<u64>(),
+        plan.inputs().map(|table| table.owned_bytes()).sum::<u64>(),
+        "the inputs have no block in common"
+    );
+    runs
 }
 
 pub(super) fn level_number(level: usize) -> u8 {
+    debug_assert!(level < LEVELS, "a level of a tree");
     u8::try_from(level).expect("there are 8 levels")
 }
 
@@ -227,6 +246,7 @@ impl<'a> Job<'a> {
         }
         let range_deletes = Fragments::new(deletes.iter().flat_map(|set| set.iter()), moments);
         let (dropped, around) = split_hidden(&plan.around, &range_deletes);
+        debug_assert_eq!(dropped.len() + around.len(), plan.around.len());
         let mut tables = Vec::new();
         for handle in plan.inputs() {
             if is_hidden(handle.meta(), &range_deletes) {
@@ -238,6 +258,10 @@ impl<'a> Job<'a> {
             }
             tables.push(Arc::clone(compactor.tables.reader(handle)));
         }
+        debug_assert!(
+            tables.len() <= plan.upper.len() + plan.lower.len(),
+            "each table is an input"
+        );
         let ids = plan.inputs().map(|t| t.meta().id);
         Ok(Self {
             released: compactor.tables.superseded.released_of(ids, moments),
@@ -259,6 +283,7 @@ impl<'a> Job<'a> {
     fn is_futile(&self) -> bool {
         let stays = |t: &Arc<TableHandle>| {
             let (start, end) = (&t.meta().smallest, end_of(t.meta()));
+            debug_assert!(*start < end, "a table has keys");
             self.held_keys.has_all(start, &end)
         };
         !self.plan.around.is_empty() && self.dropped.is_empty() && self.plan.upper.iter().all(stays)
@@ -307,6 +332,10 @@ impl<'a> Job<'a> {
         let down = down.into_iter().map(|table| (levels[0], table));
         let rest = rest.into_iter().map(|table| (levels[1], table));
         debug_assert!(
+            rest.len() == 0 || !self.held_keys.points().is_empty(),
+            "only keys that are held stay in their level"
+        );
+        debug_assert!(
             self.plan.kind != PlanKind::Join || down.len() + rest.len() <= 1,
             "tables are joined to one"
         );
@@ -325,6 +354,11 @@ impl<'a> Job<'a> {
 
     /// Writes what a block of the first input has anew, where what stays goes.
     fn copy(&self, block: IndexEntry, outputs: &mut LevelOutputs<'_>) -> Result<(), VtError> {
+        debug_assert!(
+            self.plan.until.is_some(),
+            "only a slice leaves blocks behind"
+        );
+        debug_assert!(!block.is_value, "a value block is referenced where it is");
         let mut entries = self.tables[0].blocks_iter(vec![block], Carry::Nothing);
         entries.seek(&[], Seqno(u64::MAX))?;
         while let Some(entry) = entries.current() {
@@ -349,6 +383,7 @@ impl<'a> Job<'a> {
     /// Weight at which a table ends and the next begins.
     fn table_bytes(&self) -> u64 {
         let table_bytes = self.compactor.sizing.now().pick.table_bytes;
+        debug_assert!(table_bytes > 0, "a table has blocks");
         let is_in_place = self.plan.from_level == self.plan.to_level;
         let is_short = self.plan.input_weight() <= table_bytes.saturating_mul(2);
         // The block that is being filled counts before it is packed, so that even a small table
@@ -397,6 +432,12 @@ impl<'a> Job<'a> {
             if self.compactor.signals.is_stopped() {
                 return Err(VtError::Closed);
             }
+            debug_assert!(
+                step.pieces()
+                    .iter()
+                    .all(|piece| piece.input < self.tables.len()),
+                "a step is of the inputs"
+            );
             match step {
                 Step::Drop(piece) => outputs.bytes.dropped += inputs.forget(&piece),
                 Step::Stitch(piece) => outputs.stitch(&inputs.take(&piece))?,
@@ -416,11 +457,19 @@ impl<'a> Job<'a> {
         let mut sources: Vec<BoxIter> = Vec::new();
         for (input, table) in self.tables.iter().enumerate() {
             let pieces = pieces.iter().filter(|p| p.input == input);
+            debug_assert!(
+                pieces
+                    .clone()
+                    .is_sorted_by(|piece, next| piece.blocks.end <= next.blocks.start),
+                "pieces of one input are in order"
+            );
             let blocks: Vec<IndexEntry> = pieces.flat_map(|p| inputs.take(p)).collect();
             if !blocks.is_empty() {
                 sources.push(table.blocks_iter(blocks, self.carry()));
             }
         }
+        debug_assert!(!sources.is_empty(), "a step has inputs");
+        debug_assert!(sources.len() <= pieces.len(), "each source has a piece");
         let mut source = MergeIter::new(sources);
         source.seek(&[], Seqno(u64::MAX))?;
         let rules = DistillRules {
@@ -435,6 +484,7 @@ impl<'a> Job<'a> {
 
     /// True if no level below the output has anything from `start` to `end`, both included.
     fn is_bottom(&self, start: &[u8], end: &[u8]) -> bool {
+        debug_assert!(start <= end, "a range of keys is in order");
         let mut after = end.to_vec();
         after.push(0);
         !self.held_keys.has(end) && self.is_bottom_before(start, &after)
@@ -442,6 +492,7 @@ impl<'a> Job<'a> {
 
     /// True if no level below the output has anything from `start` up to `end`.
     fn is_bottom_before(&self, start: &[u8], end: &[u8]) -> bool {
+        debug_assert!(start < end, "a range has keys");
         // Level 0 in place: an older table of level 0 may hold the key.
         if self.plan.to_level == 0 {
             return false;
@@ -461,10 +512,14 @@ impl<'a> Job<'a> {
 
     /// A block of an input.
     fn block_info<'b>(&self, input: usize, entry: &'b IndexEntry) -> BlockInfo<'b> {
+        debug_assert!(
+            entry.min_seqno <= entry.max_seqno,
+            "numbers of a block are in order"
+        );
         BlockInfo {
             is_cut: self.held_keys.cuts(&entry.first, &entry.last)
                 || (self.is_shifted(input) && !entry.is_value)
-                || self.is_evacuated(entry)
+                || meets_any(&self.plan.evacuate, &entry.block.run())
                 || has_released(entry, &self.released)
                 || self.plan.merged_blocks.contains(&entry.block.addr),
             ..BlockInfo::of(entry)
@@ -481,10 +536,6 @@ impl<'a> Job<'a> {
         Carry::Values {
             out_of: Arc::clone(&self.plan.evacuate),
         }
-    }
-
-    fn is_evacuated(&self, entry: &IndexEntry) -> bool {
-        meets_any(&self.plan.evacuate, &entry.block.run())
     }
 
     fn count(&self, bytes: Bytes, tables: &[TableMeta]) {
@@ -517,5 +568,6 @@ fn is_hidden(meta: &TableMeta, range_deletes: &Fragments) -> bool {
     debug_assert!(end_of(meta) > meta.smallest, "a table holds something");
     let keys = (meta.smallest.as_slice(), meta.largest.as_slice());
     let seqnos = (meta.min_seqno, meta.max_seqno);
+    debug_assert!(seqnos.0 <= seqnos.1, "numbers of a table are in order");
     range_deletes.hide_all(keys, seqnos)
 }

@@ -88,6 +88,10 @@ impl Scheduler {
 
     /// True if another may begin now.
     pub(super) fn may_begin(&self, state: &SchedulerState, is_alone: bool) -> bool {
+        debug_assert!(
+            (1..=COMPACTIONS_MAX).contains(&self.most),
+            "one at least may run"
+        );
         let count = state.count();
         let is_anyone_alone = state.running.iter().flatten().any(|r| r.is_alone);
         debug_assert!(!is_anyone_alone || count == 1, "it runs alone");
@@ -124,6 +128,10 @@ impl Scheduler {
         is_alone: bool,
     ) -> Slot<'_> {
         let is_alone = is_alone || plan.is_none();
+        debug_assert!(
+            is_alone || state.waiting == 0,
+            "a compaction that waits to be alone goes first"
+        );
         assert!(
             !is_alone || state.count() == 0,
             "no other compaction runs beside one that runs alone"
@@ -138,6 +146,7 @@ impl Scheduler {
         }
         let number = state.running.iter().position(Option::is_none);
         let number = number.expect("few run at once");
+        debug_assert!(number < self.most, "the lowest free slot is taken");
         if let Some(plan) = plan {
             state.exclusions.claims.add(number, plan);
         }
@@ -165,6 +174,7 @@ impl Scheduler {
 impl Slot<'_> {
     /// The slot's number, from 0.
     pub(super) const fn number(&self) -> usize {
+        debug_assert!(self.number < COMPACTIONS_MAX, "a slot of the scheduler");
         self.number
     }
 
@@ -202,6 +212,10 @@ impl Drop for Slot<'_> {
         let before = state.running[self.number].take();
         debug_assert!(before.is_some(), "a slot is given back once");
         state.exclusions.claims.remove(self.number);
+        debug_assert!(
+            state.count() > 0 || state.exclusions.claims.weight() == 0,
+            "inputs are weighed while their compaction runs"
+        );
         drop(state);
         self.scheduler.over.notify_all();
     }

@@ -57,6 +57,14 @@ pub(crate) struct BlockInfo<'a> {
 impl<'a> BlockInfo<'a> {
     /// A block that takes part whole.
     pub(crate) fn of(entry: &'a IndexEntry) -> Self {
+        debug_assert!(
+            entry.first <= entry.last,
+            "the keys of a block are in order"
+        );
+        debug_assert!(
+            entry.min_seqno <= entry.max_seqno,
+            "its numbers are in order"
+        );
         Self {
             first: &entry.first,
             last: &entry.last,
@@ -155,11 +163,16 @@ fn plan_in_batches(
 
 /// Reports whether newer range deletes hide every entry of a block from all readers.
 fn is_hidden(block: &BlockInfo<'_>, rules: &StitchRules<'_>) -> bool {
+    debug_assert!(block.min_seqno <= block.max_seqno, "numbers are in order");
     rules.range_deletes.hide_all(block.keys(), block.seqnos())
 }
 
 /// What is to be done with a block that overlaps no other.
 fn fate(block: &BlockInfo<'_>, rules: &StitchRules<'_>) -> Fate {
+    debug_assert!(
+        block.first <= block.last,
+        "the keys of a block are in order"
+    );
     if rules.range_deletes.hide_any(block.keys(), block.seqnos()) {
         return Fate::Merge;
     }
@@ -186,6 +199,7 @@ fn needs_versions(block: &BlockInfo<'_>, rules: &StitchRules<'_>) -> bool {
 
 /// True if any of `snapshots` is in `[low, high)`: it sees `low` and not `high`.
 pub(crate) fn holds_any(snapshots: &[Seqno], low: Seqno, high: Seqno) -> bool {
+    debug_assert!(low <= high, "a range of numbers is in order");
     debug_assert!(snapshots.is_sorted(), "moments are in order");
     let first = snapshots.partition_point(|s| *s < low);
     snapshots.get(first).is_some_and(|s| *s < high)
@@ -195,7 +209,10 @@ impl Step {
     /// The pieces of the step.
     pub(crate) fn pieces(&self) -> &[Piece] {
         match self {
-            Self::Stitch(piece) | Self::Drop(piece) => std::slice::from_ref(piece),
+            Self::Stitch(piece) | Self::Drop(piece) => {
+                debug_assert!(!piece.blocks.is_empty(), "a piece has blocks");
+                std::slice::from_ref(piece)
+            }
             Self::Merge(pieces) => {
                 debug_assert!(!pieces.is_empty(), "something is merged");
                 pieces

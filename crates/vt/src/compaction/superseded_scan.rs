@@ -15,6 +15,7 @@ impl Compactor {
         while count < most && !self.signals.is_stopped() && self.scan_unknown_table().is_some() {
             count += 1;
         }
+        debug_assert!(count <= most, "few tables are scanned");
         count > 0
     }
 
@@ -45,6 +46,7 @@ impl Compactor {
 
     /// Counts by the index alone.
     fn superseded_of(&self, handle: &TableHandle) -> Result<Superseded, VtError> {
+        debug_assert!(handle.meta().min_seqno <= handle.meta().max_seqno);
         // Of the snapshots of now only pins are older than anything in it.
         let mut superseded = Superseded::new(self.snapshots.held().of(handle.meta().tree));
         if handle.meta().min_seqno == handle.meta().max_seqno {
@@ -54,6 +56,10 @@ impl Compactor {
         let mut before: Option<IndexEntry> = None;
         while let Some(block) = index.next()? {
             let is_first = before.as_ref().is_none_or(|b| b.last != block.first);
+            debug_assert!(
+                block.min_seqno <= block.max_seqno,
+                "its numbers are in order"
+            );
             // The newest version of a value is the first of its blocks.
             if !(block.is_value && is_first) {
                 superseded.add_block(&block);

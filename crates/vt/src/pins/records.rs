@@ -39,12 +39,22 @@ impl PinRecords {
 
     /// Number of pins.
     pub(super) fn len(&self) -> usize {
+        debug_assert_eq!(
+            self.by_id.len(),
+            self.by_name.len(),
+            "a pin has a name of its own"
+        );
         self.by_id.len()
     }
 
     /// Returns the record of a name.
     pub(super) fn find(&self, name: &str) -> Option<&PinRecord> {
-        self.by_id.get(self.by_name.get(name)?)
+        let found = self.by_id.get(self.by_name.get(name)?);
+        debug_assert!(
+            found.is_some_and(|record| record.name == name),
+            "a name is that of its record"
+        );
+        found
     }
 
     /// Returns the newest pin other than `but` that sees a tree, which is dropped before pin
@@ -75,6 +85,10 @@ impl PinRecords {
     /// Returns the pins that hold a moment of a tree, newest first, up to the newest of all trees.
     pub(super) fn newest_first(&self, tree: TreeId) -> impl Iterator<Item = PinId> {
         let of_all = self.of_all_trees.last().copied();
+        debug_assert!(
+            of_all.is_none_or(|id| self.by_id.contains_key(&id)),
+            "of pins that are there"
+        );
         let of_tree = self.of_trees.get(&tree).into_iter().flatten().rev();
         let newer = of_tree.copied().take_while(move |id| Some(*id) > of_all);
         newer.chain(of_all)
@@ -197,6 +211,10 @@ impl PinRecords {
     pub(super) fn has_scopes_after(&self, changes: &PinChanges) -> bool {
         let is_scoped = |id: &&PinId| self.by_id.get(id).is_some_and(|pin| pin.trees.is_some());
         let gone = changes.dropped.iter().filter(is_scoped).count();
+        debug_assert!(
+            self.of_all_trees.len() <= self.by_id.len(),
+            "of pins that are there"
+        );
         let scoped = self.by_id.len() - self.of_all_trees.len();
         let is_new = changes.new.iter().any(|pin| pin.trees.is_some());
         scoped > gone || is_new || !changes.narrowed.is_empty()

@@ -111,6 +111,10 @@ impl<'a> LogReplay<'a> {
             return Ok(false);
         };
         let mut commits = self.committer.lock();
+        debug_assert!(
+            !commits.is_paused,
+            "nothing is absorbed while a store is opened"
+        );
         if first <= commits.last_seqno {
             let what = format!("log record at {at} goes back to write {first}");
             return Err(VtError::Version { what });
@@ -153,6 +157,7 @@ impl<'a> LogReplay<'a> {
             }
             replayed.next = Seqno(replayed.next.0.saturating_add(count));
         }
+        debug_assert!(replayed.next >= first, "sequence numbers rise");
         debug_assert!(runs.next().is_none(), "each run is in a memtable");
         if replayed.next > first {
             commits.publish(Seqno(replayed.next.0 - 1), &self.committer.visible);
@@ -204,6 +209,10 @@ impl<'a> LogReplay<'a> {
             let committer = self.committer;
             let entries = logged_entries(logged).map_err(damaged)?;
             let origin = entries.iter().map(|entry| entry.origin).max();
+            debug_assert!(
+                entries.is_sorted_by(|entry, next| entry.last < next.first),
+                "entries were checked"
+            );
             self.tables.skip_ids(origin.expect("an index is not empty"));
             let run = DirectRun::new(&committer.volume, &committer.cache, logged.tree, entries);
             // A read of what is durable and damaged returns the error.
@@ -232,6 +241,7 @@ impl<'a> LogReplay<'a> {
         let overhead = active.new_trees(&replayed.trees) * TABLE_OVERHEAD_BYTES;
         let bytes = payload.len() as u64;
         let needed = bytes + bytes / 8 + overhead;
+        debug_assert!(needed >= bytes, "a table takes no less than what is in it");
         debug_assert!(last >= active.last_seqno(), "records are replayed in order");
         if let Ok(room) = self
             .committer

@@ -53,6 +53,7 @@ impl Store {
         }
         for (id, tree) in &version.trees {
             if let Some(holder) = drops.trees.get(id) {
+                debug_assert!(!drops.keeps(tree), "the tree goes with its holder");
                 bytes[*holder] += drops.bytes_of(tree, &self.tables)?;
                 continue;
             }
@@ -100,6 +101,14 @@ impl Store {
             );
         }
         let (of_store, of_trees) = self.held_moments(&view.version, &pins, &trees);
+        debug_assert!(
+            of_store.ranged.is_empty(),
+            "pins of the whole store hold all keys"
+        );
+        debug_assert!(
+            trees.values().all(|number| *number < holders.len()),
+            "a tree goes with a holder"
+        );
         drop(installer);
         Ok(Drops {
             of_store,
@@ -167,6 +176,12 @@ impl Store {
         }
         let mut edit = version.edit();
         version.note_dropped(&mut edit, trees, (&self.pins, pin));
+        debug_assert!(
+            edit.dropped_trees
+                .iter()
+                .all(|tree| version.trees.contains_key(tree)),
+            "only trees that are there go"
+        );
         edit.dropped_trees
     }
 
@@ -178,10 +193,16 @@ impl Store {
         tree: &TreeVersion,
         (bytes, passed): (&mut [u64], &mut dyn FnMut(u64) -> bool),
     ) -> Result<bool, VtError> {
+        debug_assert!(drops.keeps(tree), "a tree that goes is not swept");
         let oldest = tree.tables().map(|(_, table)| table.meta().min_seqno).min();
         let holds = drops.holds_of(tree.info.id);
         let moments = holds.moments();
         let newest_moment = moments.all().last().copied();
+        debug_assert_eq!(
+            newest_moment.is_none(),
+            holds.whole.is_empty() && holds.ranged.is_empty(),
+            "what is held has a moment"
+        );
         // All was written after the last moment: memtables are newer than tables.
         let is_newer =
             newest_moment.is_none_or(|newest| oldest.is_some_and(|oldest| oldest > newest));
@@ -218,6 +239,10 @@ impl Drops {
         let mut all = All(0);
         sweep.run(tables, &mut all, &mut |_| true)?;
         let in_tables: u64 = tree.tables().map(|(_, table)| table.owned_bytes()).sum();
+        debug_assert!(
+            self.trees.contains_key(&tree.info.id),
+            "only a tree that goes is counted whole"
+        );
         Ok(in_tables + all.0)
     }
 }
@@ -261,6 +286,7 @@ impl OfMoments<'_> {
             false => self.garbage,
         };
         if let Some(holder) = holder {
+            debug_assert!(holder < self.bytes.len(), "a holder that is asked about");
             self.bytes[holder] += bytes;
         }
     }
@@ -274,7 +300,9 @@ impl OfMoments<'_> {
             newest.is_some_and(|delete| delete > seqno)
         };
         let found = self.range_deletes.filled_from(own, from).find(hides);
-        found.unwrap_or_else(|| self.owned().after_present())
+        let place = found.unwrap_or_else(|| self.owned().after_present());
+        debug_assert!(place >= from, "only newer range deletes hide it");
+        place
     }
 }
 
@@ -290,6 +318,7 @@ impl SweepVisit for OfMoments<'_> {
         );
         // No moment tells its writes apart.
         let is_one = start == newest;
+        debug_assert!(start <= newest, "later writes have later places");
         if span.has_versions && !(span.is_table && is_one) {
             return false;
         }
@@ -305,12 +334,14 @@ impl SweepVisit for OfMoments<'_> {
     }
 
     fn key(&mut self, key: &[u8], versions: &[VersionCost]) {
+        debug_assert!(!versions.is_empty(), "the key was there");
         let mut costs = std::mem::take(&mut self.costs);
         costs_of(versions, &mut costs);
         self.moments.seek(key);
         let mut end = self.owned().after_present();
         for (version, cost) in versions.iter().zip(&costs) {
             let start = self.owned().place(version.seqno);
+            debug_assert!(start <= end, "older versions have earlier places");
             let deleted = match self.range_deletes.is_empty() {
                 true => end,
                 false => self.deleted_at(key, version.seqno),

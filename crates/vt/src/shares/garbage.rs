@@ -99,6 +99,14 @@ impl Store {
             swept.add(bytes);
             !self.signals.is_stopped()
         })?;
+        debug_assert!(
+            visit
+                .found
+                .in_place
+                .values()
+                .all(|garbage| !garbage.blocks.is_empty()),
+            "garbage is in blocks"
+        );
         Ok(visit.found)
     }
 }
@@ -123,6 +131,10 @@ impl OfDropped<'_> {
 
     /// Garbage that goes when its table is rewritten.
     fn add_in_place(&mut self, place: SweepPlace, bytes: u64) {
+        debug_assert!(
+            place.table.is_some() || place.block_addr == 0,
+            "a block is in a table"
+        );
         let Some(table) = place.table else {
             return;
         };
@@ -168,12 +180,22 @@ impl OfDropped<'_> {
             let newest = self.range_deletes.newest(own, key, *place);
             newest.is_some_and(|delete| delete > seqno)
         };
-        self.range_deletes.filled_from(own, from).find(hides)
+        let found = self.range_deletes.filled_from(own, from).find(hides);
+        debug_assert!(
+            found.is_none_or(|found| found >= from),
+            "only newer range deletes hide it"
+        );
+        found
     }
 }
 
 impl SweepVisit for OfDropped<'_> {
     fn takes_whole(&mut self, span: &SweepSpan<'_>) -> bool {
+        debug_assert!(
+            span.min_seqno <= span.max_seqno,
+            "numbers of a span are in order"
+        );
+        debug_assert!(span.first <= span.last, "its keys are in order");
         let dropped = self.scope.dropped;
         if !dropped.may_see(span.min_seqno) {
             return true;
@@ -186,6 +208,7 @@ impl SweepVisit for OfDropped<'_> {
     }
 
     fn key(&mut self, key: &[u8], versions: &[VersionCost]) {
+        debug_assert!(!versions.is_empty(), "the key was there");
         if !self.has(key) {
             return;
         }
@@ -194,6 +217,10 @@ impl SweepVisit for OfDropped<'_> {
         self.moments.seek(key);
         let mut newer: Option<&VersionCost> = None;
         for (version, cost) in versions.iter().zip(&costs) {
+            debug_assert!(
+                newer.is_none_or(|newer| newer.seqno >= version.seqno),
+                "versions come newest first"
+            );
             let start = self.place(version.seqno);
             let replaced = newer.filter(|newer| self.place(newer.seqno) == start);
             let is_left = |newer: &VersionCost| self.scope.dropped.may_miss(newer.seqno);

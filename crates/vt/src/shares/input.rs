@@ -94,7 +94,14 @@ impl SweepInput {
         tables: impl Iterator<Item = Arc<TableHandle>>,
         seen: &SweepScope,
     ) -> Result<Self, VtError> {
-        let mut input = Self::new(InputRest::Tables(tables.collect()), seen);
+        let tables: VecDeque<Arc<TableHandle>> = tables.collect();
+        debug_assert!(
+            tables
+                .iter()
+                .is_sorted_by(|table, next| table.meta().is_before(next.meta())),
+            "tables are in key order"
+        );
+        let mut input = Self::new(InputRest::Tables(tables), seen);
         input.advance()?;
         Ok(input)
     }
@@ -140,6 +147,7 @@ impl SweepInput {
         match &self.head {
             InputHead::Table(table) => {
                 let meta = table.meta();
+                debug_assert!(meta.smallest <= meta.largest, "a table has keys");
                 Some(SweepSpan {
                     first: &meta.smallest,
                     last: &meta.largest,
@@ -180,6 +188,10 @@ impl SweepInput {
 
     /// Goes on to what comes after the head, whatever that is.
     pub(super) fn advance(&mut self) -> Result<(), VtError> {
+        debug_assert!(
+            !matches!(&self.head, InputHead::Entries(entries) if !entries.is_empty()),
+            "entries are taken one by one"
+        );
         self.head = InputHead::End;
         let next = match &mut self.blocks {
             InputBlocks::Index(index) => index.next()?,
@@ -206,6 +218,7 @@ impl SweepInput {
 
     /// Opens the table or block that comes next: its blocks or entries come then.
     pub(super) fn open(&mut self, of: &Tables) -> Result<(), VtError> {
+        debug_assert!(self.span().is_some(), "a table or block is opened");
         match std::mem::replace(&mut self.head, InputHead::End) {
             InputHead::Table(handle) => {
                 let table = of.reader(&handle);
@@ -215,6 +228,11 @@ impl SweepInput {
                 self.advance()
             }
             InputHead::Block(block) => {
+                debug_assert_eq!(
+                    self.place.table.is_some(),
+                    matches!(self.reader, BlockReader::Table(_)),
+                    "a block of a table is in the open table"
+                );
                 let entries = self.entries_of(&block)?;
                 self.place.block_addr = block.block.addr;
                 if entries.is_empty() {
@@ -256,6 +274,10 @@ impl SweepInput {
     /// The entries of a block that are seen. What the block takes is divided among all by their
     /// lengths.
     fn entries_of(&self, block: &IndexEntry) -> Result<VecDeque<SweptVersion>, VtError> {
+        debug_assert!(
+            block.min_seqno <= block.max_seqno,
+            "its numbers are in order"
+        );
         let mut out = VecDeque::new();
         if block.is_value {
             out.push_back(SweptVersion {
@@ -288,6 +310,7 @@ impl SweepInput {
 }
 
 fn version_of(entry: &EntryRef<'_>, bytes: u64) -> SweptVersion {
+    debug_assert!(bytes > 0, "a version takes space");
     SweptVersion {
         key: entry.key.to_vec(),
         seqno: entry.seqno,
@@ -338,5 +361,10 @@ fn next_key(
         }
         entries.next()?;
     }
+    debug_assert!(
+        out.iter()
+            .is_sorted_by(|newer, older| newer.seqno > older.seqno),
+        "newest first"
+    );
     Ok((!out.is_empty()).then_some(out))
 }

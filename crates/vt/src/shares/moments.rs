@@ -57,6 +57,10 @@ impl OwnedMoments {
         debug_assert!(seqnos.is_sorted(), "moments are in order");
         debug_assert_eq!(seqnos.len(), owners.len(), "a moment has an owner");
         debug_assert!(run_ends.is_sorted(), "runs of one owner follow each other");
+        debug_assert!(
+            run_ends.last().is_none_or(|end| *end == owners.len()),
+            "the last run ends with the moments"
+        );
         Self {
             seqnos,
             owners,
@@ -81,9 +85,11 @@ impl OwnedMoments {
 
     /// Returns the holder that alone needs what the moments from `start` on before `end` see.
     pub(super) fn owner_of(&self, start: usize, end: usize) -> Option<HolderNumber> {
+        debug_assert!(end <= self.after_present(), "a place of these moments");
         if start >= end || end > self.seqnos.len() || self.run_ends[start] < end {
             return None;
         }
+        debug_assert!(start < self.owners.len(), "a place of a moment");
         match self.owners[start] {
             Owner::One(holder) => Some(holder),
             Owner::Several => None,
@@ -150,6 +156,7 @@ impl<'a> OwnedCursor<'a> {
 
     /// Reports whether keys from `first` to `last`, both included, may have different moments.
     pub(super) fn differ(&self, first: &[u8], last: &[u8]) -> bool {
+        debug_assert!(first <= last, "a range of keys is in order");
         self.keys.moments().differ(first, last)
     }
 

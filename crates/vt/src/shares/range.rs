@@ -47,6 +47,10 @@ impl Store {
                 share,
             };
             sweep.run(&self.tables, &mut visit, &mut |_| true)?;
+            debug_assert!(
+                visit.share.referenced_bytes >= share.referenced_bytes,
+                "shares of ranges add up"
+            );
             share = visit.share;
         }
         Ok(share)
@@ -78,6 +82,11 @@ impl Store {
                 ranges.extend(tree.info.branch_ranges.clone());
             }
         }
+        debug_assert!(
+            all.is_sorted_by(|branch, parent| branch.ceiling >= parent.ceiling),
+            "a branch sees no more of a parent than was there"
+        );
+        debug_assert!(!all.is_empty(), "the tree is there");
         Ok((sweep, all))
     }
 }
@@ -97,6 +106,7 @@ impl SeenOfTree {
 
     /// Reports whether all keys from `first` to `last`, both included, are seen.
     fn has_all(&self, first: &[u8], last: &[u8]) -> bool {
+        debug_assert!(first <= last, "a range of keys is in order");
         let mut ranges = self.ranges.iter();
         ranges.all(|of| of.contains(KeyRange::new(first, last)) && of.has(last))
     }
@@ -120,6 +130,7 @@ impl OfRange<'_> {
     }
 
     fn add(&mut self, bytes: u64, is_exclusive: bool) {
+        debug_assert!(!self.seen.is_empty(), "the tree is there");
         self.share.add(SpaceShare {
             referenced_bytes: bytes,
             exclusive_bytes: if is_exclusive { bytes } else { 0 },
@@ -132,6 +143,7 @@ impl OfRange<'_> {
 
     /// What a parent has is seen by its branch, and so is never exclusive.
     fn is_exclusive(&self, depth: usize, seqno: Seqno) -> bool {
+        debug_assert!(depth < self.seen.len(), "a tree of the lineage");
         let newest = self.held.seqnos().last();
         depth == 0 && newest.is_none_or(|newest| seqno > *newest)
     }
@@ -139,6 +151,11 @@ impl OfRange<'_> {
 
 impl SweepVisit for OfRange<'_> {
     fn takes_whole(&mut self, span: &SweepSpan<'_>) -> bool {
+        debug_assert!(span.first <= span.last, "the keys of a span are in order");
+        debug_assert!(
+            span.min_seqno <= span.max_seqno,
+            "numbers of a span are in order"
+        );
         let is_within = self.holds(span.first) && self.holds(span.last);
         if span.has_versions || !is_within || span.max_seqno > self.seen[span.depth].ceiling {
             return false;
@@ -163,11 +180,16 @@ impl SweepVisit for OfRange<'_> {
     }
 
     fn key(&mut self, key: &[u8], versions: &[VersionCost]) {
+        debug_assert!(!versions.is_empty(), "the key was there");
         if !self.holds(key) {
             return;
         }
         self.held.seek(key);
         let deleted = self.range_deletes.newest(&[], key, 0);
+        debug_assert!(
+            versions.is_sorted_by(|newer, older| newer.seqno >= older.seqno),
+            "versions come newest first"
+        );
         for version in versions {
             // Nor is what further parents have.
             if !self.seen[version.depth].has(key) {

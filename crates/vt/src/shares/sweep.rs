@@ -43,6 +43,10 @@ impl Sweep {
         self.add_memtables((view, tree), seen)?;
         let (start, end) = (seen.bounds.start.as_slice(), seen.bounds.end.as_deref());
         let (level0, below) = tree.levels.split_first().expect("there are 8 levels");
+        debug_assert!(
+            end.is_none_or(|end| start <= end),
+            "a range of keys is in order"
+        );
         let touches = |table: &&Arc<TableHandle>| table.meta().overlaps(start, end);
         for table in level0.tables.iter().filter(touches) {
             let one = std::iter::once(Arc::clone(table));
@@ -82,6 +86,10 @@ impl Sweep {
 
     fn add_range_deletes(&mut self, set: &RangeDeletes, seen: &SweepScope) {
         let visible = set.iter().filter(|delete| delete.seqno <= seen.ceiling);
+        debug_assert!(
+            set.iter().all(|delete| delete.start < delete.end),
+            "ranges hold keys"
+        );
         self.range_deletes.extend(visible.cloned());
     }
 
@@ -118,6 +126,10 @@ impl Sweep {
             }
             key.clear();
             key.extend_from_slice(input.first().expect("the least is there"));
+            debug_assert!(
+                self.inputs[next.input].is_open(),
+                "a table or block is opened first"
+            );
             self.gather(&key, &mut versions, tables)?;
             visit.key(&key, &versions);
             self.inputs.retain(|input| input.first().is_some());
@@ -139,6 +151,7 @@ impl Sweep {
         };
         let numbered = self.inputs.iter().enumerate();
         let (number, least) = numbered.min_by(|(_, a), (_, b)| order(a, b))?;
+        debug_assert!(least.first().is_some(), "what has ended is dropped");
         let last = least.span().map(|span| span.last);
         let others = self.inputs.iter().enumerate();
         let mut others = others.filter(|(other, _)| *other != number);

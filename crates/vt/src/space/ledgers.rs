@@ -29,7 +29,10 @@ impl Ledgers {
     pub(crate) fn remove(&self, ledger: &Arc<SpaceLedger>) {
         let is_other =
             |other: &Weak<SpaceLedger>| !std::ptr::eq(other.as_ptr(), &raw const **ledger);
-        self.all.lock().retain(is_other);
+        let mut all = self.all.lock();
+        let before = all.len();
+        all.retain(is_other);
+        debug_assert_eq!(all.len() + 1, before, "a ledger leaves once");
     }
 
     /// Returns the sum over all ledgers.

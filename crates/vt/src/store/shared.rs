@@ -58,6 +58,7 @@ impl SharedParts {
         view: View,
         pool: &Pool<S>,
     ) -> Self {
+        debug_assert!(view.active().is_empty(), "nothing was replayed");
         let version = Arc::clone(&view.version);
         let sizes = sizing.opened;
         let cache = BlockCache::new(usize::try_from(sizes.cache).unwrap_or(usize::MAX));
@@ -126,6 +127,10 @@ impl SharedParts {
     }
 
     pub(super) fn compactor(&self, versions: &Arc<VersionLog>) -> Compactor {
+        debug_assert!(
+            Arc::ptr_eq(&versions.tables, &self.tables),
+            "parts of one store"
+        );
         Compactor {
             volume: Arc::clone(&self.volume),
             options: self.options.clone(),
@@ -149,6 +154,10 @@ impl SharedParts {
         versions: &Arc<VersionLog>,
         reads: &Arc<ReadPath>,
     ) -> WriteOuts {
+        debug_assert!(
+            Arc::ptr_eq(&versions.tables, &self.tables),
+            "parts of one store"
+        );
         WriteOuts {
             volume: Arc::clone(&self.volume),
             clock: Arc::clone(&self.options.clock),
@@ -174,6 +183,14 @@ impl SharedParts {
         compactor: &Arc<Compactor>,
         member: &Arc<Member>,
     ) -> CommitRoom {
+        debug_assert!(
+            Arc::ptr_eq(&compactor.tables, &self.tables),
+            "parts of one store"
+        );
+        debug_assert!(
+            Arc::ptr_eq(&member.space, &self.space),
+            "parts of one store"
+        );
         CommitRoom {
             volume: Arc::clone(&self.volume),
             clock: Arc::clone(&self.options.clock),
@@ -192,6 +209,7 @@ impl SharedParts {
     }
 
     pub(super) fn committer(&self, reads: &Arc<ReadPath>, room: CommitRoom) -> Committer {
+        debug_assert!(Arc::ptr_eq(&room.views, &self.views), "parts of one store");
         let direct = DirectWriter {
             volume: Arc::clone(&self.volume),
             views: Arc::clone(&self.views),
@@ -223,6 +241,10 @@ impl SharedParts {
         versions: &Arc<VersionLog>,
         reads: &Arc<ReadPath>,
     ) -> TreeChanges {
+        debug_assert!(
+            Arc::ptr_eq(&versions.views, &self.views),
+            "parts of one store"
+        );
         TreeChanges {
             volume: Arc::clone(&self.volume),
             views: Arc::clone(&self.views),
@@ -242,6 +264,14 @@ impl SharedParts {
         member: &Arc<Member>,
         trees: &Arc<TreeChanges>,
     ) -> Absorber {
+        debug_assert!(
+            Arc::ptr_eq(&committer.views, &self.views),
+            "parts of one store"
+        );
+        debug_assert!(
+            Arc::ptr_eq(&member.versions, &trees.versions),
+            "parts of one store"
+        );
         let writer = AbsorbWriter {
             tables: Arc::clone(&self.tables),
             space: Arc::clone(&self.space),

@@ -24,6 +24,10 @@ fn wrong(what: String) -> VtError {
 impl VersionBuilder {
     /// Starts from `base`.
     pub(crate) fn new(base: Version) -> Self {
+        debug_assert!(
+            base.trees.iter().all(|(id, tree)| *id == tree.info.id),
+            "a tree is found by its number"
+        );
         let infos = base.trees.iter().map(|(id, t)| (*id, t.info.clone()));
         let tables = base
             .tables()
@@ -137,15 +141,19 @@ impl VersionBuilder {
         };
         let info = self.infos.get_mut(&id).filter(is_same);
         let info = info.ok_or_else(|| wrong(format!("tree {id} is altered but not there")))?;
+        debug_assert_eq!(info.id, id, "a tree is found by its number");
         *info = altered;
         self.touched.insert(id);
         Ok(())
     }
 
     fn take(&mut self, id: TableId) -> Result<(usize, Arc<TableHandle>), VtError> {
-        self.tables
+        let found = self
+            .tables
             .remove(&id)
-            .ok_or_else(|| wrong(format!("table {id} is removed but not there")))
+            .ok_or_else(|| wrong(format!("table {id} is removed but not there")))?;
+        debug_assert_eq!(found.1.meta().id, id, "a table is found by its number");
+        Ok(found)
     }
 
     fn add(&mut self, level: usize, meta: Arc<TableMeta>) -> Result<(), VtError> {
@@ -196,6 +204,10 @@ impl VersionBuilder {
         }
         version.trees.retain(|id, _| self.infos.contains_key(id));
         version.temporary.retain(|id| self.infos.contains_key(id));
+        debug_assert!(
+            self.hidden.keys().all(|id| self.infos.contains_key(id)),
+            "a hidden tree is there"
+        );
         for tree in self.touched {
             let Some(info) = self.infos.get(&tree) else {
                 continue;
@@ -212,6 +224,14 @@ impl VersionBuilder {
         }
         debug_assert!(levels.is_empty(), "each table is in a tree");
         debug_assert_eq!(version.trees.len(), self.infos.len(), "each tree is there");
+        debug_assert!(
+            version
+                .temporary
+                .iter()
+                .all(|id| version.trees.contains_key(id)),
+            "a temporary tree is a tree"
+        );
+        debug_assert!(version.holds(), "numbers of trees were given out");
         Ok(version)
     }
 }

@@ -27,6 +27,7 @@ const BASE_TABLE_BYTES: usize = 2 * 64;
 /// base version, while one is written.
 pub(crate) fn table_bytes(meta: &TableMeta) -> usize {
     let keys = meta.smallest.capacity() + meta.largest.capacity();
+    debug_assert!(meta.smallest <= meta.largest, "a table has keys");
     let fixed = size_of::<TableHandle>() + size_of::<TableMeta>() + 2 * ARC_BYTES;
     let opened = Table::MEMORY_BYTES + ARC_BYTES;
     let runs = meta.runs.capacity() * size_of::<Run>();

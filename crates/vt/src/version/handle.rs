@@ -40,6 +40,10 @@ impl LeftBehind {
         runs: Vec<Run>,
         successors: Vec<Arc<TableHandle>>,
     ) -> Self {
+        debug_assert!(
+            runs.is_sorted_by(|run, next| run.end() <= next.addr),
+            "extents are in order and apart"
+        );
         let volume = Arc::clone(volume);
         debug_assert!(
             extents(&runs).iter().all(|e| volume.zones().is_live(*e)),
@@ -64,6 +68,7 @@ impl TableHandle {
     /// A handle of a live table. Reads nothing.
     pub(crate) fn new(meta: Arc<TableMeta>, lists: &Arc<Gauge>) -> Self {
         debug_assert!(meta.smallest <= meta.largest, "a table has keys");
+        debug_assert!(meta.min_seqno <= meta.max_seqno, "its numbers are in order");
         lists.add(table_bytes(&meta));
         Self {
             owned_bytes: meta.owned_bytes(),
@@ -116,6 +121,16 @@ impl TableHandle {
     /// Notes that the table is durably in no new version: `runs` are released when the handle is
     /// dropped. `successors` took over the rest.
     pub(crate) fn leave(&self, volume: &Arc<Volume>, runs: Vec<Run>, successors: Vec<Arc<Self>>) {
+        debug_assert!(
+            runs.iter().map(|run| run.len_bytes).sum::<u64>() <= self.owned_bytes,
+            "a table leaves what it owned"
+        );
+        debug_assert!(
+            successors
+                .iter()
+                .all(|table| !std::ptr::eq(&raw const **table, self)),
+            "a table does not succeed itself"
+        );
         let left_behind = LeftBehind::new(volume, runs, successors);
         let before = self.left_behind.lock().replace(left_behind);
         assert!(before.is_none(), "a table is removed once");

@@ -19,7 +19,7 @@
 //! - `Version::last_seqno` says nothing of tables of temporary trees.
 
 use super::builder::sorted;
-use super::{TableHandle, TreeVersion, Version};
+use super::{LEVELS, TableHandle, TreeVersion, Version};
 use crate::VtError;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -70,12 +70,14 @@ impl Version {
             let tree = after.trees.get_mut(&meta.tree).expect("it is there");
             let tree = Arc::make_mut(tree);
             debug_assert!(meta.id < edit.next_table, "its number was given out");
+            debug_assert!(usize::from(*level) < LEVELS, "a level of the tree");
             let levels = tree.levels.drain(..).map(|level| level.tables);
             let mut levels: Vec<_> = levels.collect();
             let table = TableHandle::new(Arc::clone(meta), &self.lists);
             levels[usize::from(*level)].push(Arc::new(table));
             tree.levels = sorted(levels)?;
         }
+        debug_assert!(after.holds(), "numbers of trees were given out");
         Ok(Some(after))
     }
 
@@ -118,6 +120,12 @@ impl Version {
             return Some(Cow::Borrowed(edit));
         }
         let is_new = |tree: &TreeId| new.contains(tree);
+        debug_assert!(
+            new.iter().all(|tree| {
+                self.trees.contains_key(tree) || edit.new_trees.iter().any(|new| new.id == *tree)
+            }),
+            "a tree that becomes temporary is there, or made by the edit"
+        );
         let is_stored = |tree: &TreeId| !self.temporary.contains(tree) && !is_new(tree);
         let temporary = self
             .temporary

@@ -117,6 +117,7 @@ impl Absorber {
         absorbed: &Absorbed<'_>,
         frozen: &mut Frozen<'_>,
     ) -> Result<Seqno, KvError> {
+        debug_assert!(!frozen.is_absorbed, "branches are absorbed once");
         let _one_at_a_time = self.moving.lock();
         let room = &self.committer.room;
         if !room.has_threads {
@@ -171,6 +172,13 @@ impl Absorber {
             debug_assert!(before.is_none(), "a branch is copied once");
         }
         prepared.batch = self.write_batch(absorbed)?;
+        debug_assert!(
+            prepared
+                .batch
+                .iter()
+                .all(|table| table.max_seqno.0 <= prepared.batch_count),
+            "numbers are those of the messages"
+        );
         Ok(prepared)
     }
 
@@ -181,6 +189,7 @@ impl Absorber {
         let Some(tree) = version.trees.get(&branch) else {
             return false;
         };
+        debug_assert!(tree.is_branch(), "only branches are absorbed");
         let mut metas = tree.tables().map(|(_, table)| table.meta());
         let is_short = metas.all(|meta| meta.max_seqno.0 - meta.min_seqno.0 < SEQNOS_MAX);
         edit.dropped_trees.contains(&branch) && tree.is_flat() && is_short
@@ -210,6 +219,7 @@ impl Absorber {
         // Compactions keep what reads see now, until the moved tables are visible to all new reads.
         let moment = self.committer.hold_now();
         let last = moved.last;
+        debug_assert!(last.0 + 1 >= first.0, "sequence numbers rise");
         self.install_moved(&mut installer, moved, prepared)?;
         frozen.is_absorbed = true;
         self.publish_moved(absorbed, last);
@@ -253,14 +263,25 @@ impl Absorber {
         }
         let batch = prepared.batch.iter().map(|t| MovedTable::new(0, t));
         let batch: Vec<MovedTable> = batch.collect();
+        debug_assert!(next >= first.0, "sequence numbers rise");
         let after_batch = next + prepared.batch_count;
         let batch_end = append(&mut tables, &batch, None, next);
         assert!(batch_end <= after_batch, "a message has one number");
         let last = Seqno(after_batch - 1);
         edit.last_seqno = edit.last_seqno.max(last);
+        debug_assert!(
+            tables.iter().all(|table| table.meta.max_seqno <= last),
+            "the last number is that of the newest table"
+        );
         let placing = self.compactor.place(version, tables);
         let added = placing.tables.iter().cloned();
         edit.added = added.map(|(level, meta)| (level, Arc::new(meta))).collect();
+        debug_assert!(
+            edit.added
+                .iter()
+                .all(|(_, table)| !absorbed.branches.contains(&table.tree)),
+            "no table stays in an absorbed branch"
+        );
         Some(Moved {
             edit,
             placing,
@@ -275,6 +296,12 @@ impl Absorber {
         prepared: &mut Prepared<'_>,
     ) -> Result<(), KvError> {
         let Moved { edit, placing, .. } = moved;
+        debug_assert!(edit.removed.is_empty(), "tables leave with their branch");
+        debug_assert_eq!(
+            placing.tables.len(),
+            edit.added.len(),
+            "each table has its place"
+        );
         // What is on the medium stays the state after some commit.
         self.committer.sync()?;
         let mut features = FEATURE_SHIFTS;
@@ -342,6 +369,10 @@ fn append(
 ) -> u64 {
     let mut end = next;
     for mut table in layer.iter().cloned() {
+        debug_assert!(
+            table.meta.min_seqno <= table.meta.max_seqno,
+            "its numbers are in order"
+        );
         let first = table.meta.min_seqno.0;
         table.meta.move_by(next.saturating_sub(first));
         assert!(

@@ -61,6 +61,7 @@ impl Absorber {
         let space = &self.writer.space;
         let room = space.promise_tables(wanted, absorbed.options.space)?;
         let memtable = Memtable::new(batch.len_bytes());
+        debug_assert!(wanted >= bytes, "a table takes no less than what is in it");
         for ((tree, message), seqno) in batch.messages().zip(1..) {
             insert_message(&memtable, tree, Seqno(seqno), message);
         }
@@ -119,7 +120,9 @@ impl AbsorbWriter {
         let mut source = memtable.iter(tree.id);
         source.seek(&[], Seqno(u64::MAX))?;
         distill(&mut source, &rules, &mut |kept| outputs.keep(kept))?;
-        outputs.finish()
+        let made = outputs.finish()?;
+        debug_assert!(made.len() <= 1, "a tree gets one table");
+        Ok(made)
     }
 
     fn distill_rules<'a>(&'a self, range_deletes: &'a Fragments) -> DistillRules<'a> {
@@ -151,11 +154,16 @@ impl AbsorbWriter {
         let parent = tree.info.branch.ok_or(KvError::NoTree(branch))?.parent;
         let parent = view.version.trees.get(&parent);
         let parent = &parent.ok_or(KvError::NoTree(branch))?.info;
+        debug_assert!(parent.id < branch, "a branch is made after its parent");
         let owned: u64 = tree.levels.iter().map(|level| level.owned_bytes).sum();
         let wanted = owned + owned / 8 + TABLE_OVERHEAD_BYTES;
         let room = self.space.promise_tables(wanted, class)?;
         let deletes = range_deletes(&self.reads, view, branch)?;
         let tables = self.copy(view, tree, parent, &deletes)?;
+        debug_assert!(
+            tables.iter().all(|table| table.tree == parent.id),
+            "the copy is of the parent"
+        );
         drop(room);
         Ok(tables)
     }
@@ -167,6 +175,11 @@ impl AbsorbWriter {
         parent: &TreeInfo,
         deletes: &[RangeDelete],
     ) -> Result<Vec<TableMeta>, VtError> {
+        debug_assert_eq!(
+            tree.info.branch.map(|point| point.parent),
+            Some(parent.id),
+            "the copy is of the parent"
+        );
         let bounds = Arc::new(Bounds::of(KeyRange::all(), false));
         let sources = self
             .reads
@@ -190,6 +203,10 @@ impl AbsorbWriter {
             let Distilled::Entry(entry) = kept else {
                 unreachable!("sources of reads carry nothing over");
             };
+            debug_assert!(
+                last.is_empty() || entry.key >= last.as_slice(),
+                "keys come in order"
+            );
             let is_older = entry.key == last.as_slice() && !last.is_empty();
             older = if is_older { older + 1 } else { 0 };
             assert!(older < NEWEST - 2, "a key has fewer versions");
@@ -210,6 +227,7 @@ fn output_rules(
     precision: stitch_filter::Precision,
     table_bytes: u64,
 ) -> OutputRules {
+    debug_assert!(table_bytes > 0, "a table has blocks");
     OutputRules {
         stream,
         precision,

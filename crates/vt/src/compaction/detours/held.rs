@@ -2,7 +2,7 @@
 
 use super::Detours;
 use crate::compaction::picker::{bounds, end_of};
-use crate::version::{TableHandle, TreeVersion};
+use crate::version::{LEVELS, TableHandle, TreeVersion};
 use std::ops::Range;
 use std::sync::Arc;
 use stitch_format::vt_manifest::TableMeta;
@@ -21,6 +21,7 @@ impl Detours {
     /// unreadable table that is older. One that may hide the unreadable table is not held, until it
     /// was tried.
     pub(crate) fn is_held(&self, tree: &TreeVersion, level: usize, table: &TableHandle) -> bool {
+        debug_assert_eq!(table.meta().tree, tree.info.id, "a table of the tree");
         if self.unreadable.is_empty() {
             return false;
         }
@@ -60,6 +61,7 @@ impl Detours {
         let after = beside.iter().skip_while(move |t| t.meta().id != id).skip(1);
         let next = tree.levels.get(level + 1);
         let end = end_of(table.meta());
+        debug_assert!(level < LEVELS, "a level of the tree");
         let below = next.map_or(&[][..], |next| {
             &next.tables[next.overlapping(&table.meta().smallest, Some(&end))]
         });
@@ -81,6 +83,10 @@ impl Detours {
             let is_due = |t: &Arc<TableHandle>| !self.is_held(tree, 0, t);
             if let Some(oldest_due) = level0[start..end].iter().rposition(is_due) {
                 let tables = start..end;
+                debug_assert!(
+                    level0[start..end].iter().all(|t| !self.is_unreadable(t)),
+                    "unreadable tables are between segments"
+                );
                 debug_assert!(oldest_due < tables.len(), "it is counted in the segment");
                 return Some(Segment { tables, oldest_due });
             }
@@ -106,6 +112,11 @@ impl Detours {
             _ => Vec::new(),
         };
         around.extend(lower.extract_if(.., |t| self.is_unreadable(t)));
+        debug_assert!(level + 1 < LEVELS, "there is a level below");
+        debug_assert!(
+            lower.iter().all(|table| !self.is_unreadable(table)),
+            "unreadable tables are not read"
+        );
         around
     }
 
@@ -116,11 +127,13 @@ impl Detours {
         upper: &[Arc<TableHandle>],
     ) -> Vec<Arc<TableHandle>> {
         let last = upper.last();
+        debug_assert!(last.is_some(), "a plan takes something down");
         let at = last.and_then(|last| level0.iter().position(|t| Arc::ptr_eq(t, last)));
         let (Some(at), Some((start, end))) = (at, bounds(upper)) else {
             return Vec::new();
         };
         let older = level0[at + 1..].iter();
+        debug_assert!(start < end, "tables have keys");
         let is_around =
             |t: &&Arc<TableHandle>| self.is_unreadable(t) && t.meta().overlaps(&start, Some(&end));
         older.filter(is_around).cloned().collect()
@@ -130,5 +143,6 @@ impl Detours {
 /// Reports whether the range of one table lies in that of another.
 fn is_within(inner: &TableHandle, outer: &TableHandle) -> bool {
     let (inner, outer): (&TableMeta, &TableMeta) = (inner.meta(), outer.meta());
+    debug_assert_eq!(inner.tree, outer.tree, "keys of one tree");
     outer.smallest <= inner.smallest && end_of(inner) <= end_of(outer)
 }

@@ -57,6 +57,7 @@ impl Compactor {
         let mut outputs = Outputs::new(&self.tables, &tree.info, rules, deletes);
         outputs.stitch(&index)?;
         let mut tables = outputs.finish()?;
+        debug_assert!(!tables.is_empty(), "what is parted has parts");
         if shift > 0 {
             tables.iter_mut().for_each(|table| table.move_by(shift));
             // They were counted by moments that are not those of any snapshot.
@@ -73,6 +74,10 @@ impl Compactor {
             .map(|table| table.id)
             .collect();
         let level = level_number(plan.to_level);
+        debug_assert_eq!(
+            plan.to_level, plan.from_level,
+            "a table is parted in its level"
+        );
         Ok(Made {
             tables: tables.into_iter().map(|table| (level, table)).collect(),
             unreadable,
@@ -99,9 +104,18 @@ fn units(index: &[IndexEntry], is_bad: impl Fn(&IndexEntry) -> bool) -> Vec<Rang
         }
         if has_bad {
             out.push(start..end);
+            debug_assert!(
+                index[start..end].iter().any(&is_bad),
+                "a unit is around an unreadable block"
+            );
         }
         start = end;
+        debug_assert!(start <= index.len(), "a unit is of the index");
     }
+    debug_assert!(
+        out.is_sorted_by(|unit, next| unit.end <= next.start),
+        "units are in order and apart"
+    );
     out
 }
 

@@ -32,6 +32,7 @@ fn pick_part(version: &Version, exclusions: &Exclusions) -> Option<Plan> {
     tables.find_map(|(level, table)| {
         let is_due = to_part.contains(&table.meta().id) && !exclusions.stops(table);
         let tree = version.trees.get(&table.meta().tree).filter(|_| is_due)?;
+        debug_assert!(level < LEVELS, "a level of the tree");
         let what = (PlanKind::Part, "unreadable");
         let plan = Plan::within(tree, level, what, vec![Arc::clone(table)]);
         exclusions.allowed(plan)
@@ -43,6 +44,7 @@ fn pick_sinking(input: &PickInput<'_>) -> Option<Plan> {
     let exclusions = input.rules.exclusions;
     let candidates = input.version.tables().filter_map(|(level, table)| {
         let id = table.meta().id;
+        debug_assert!(level < LEVELS, "a level of the tree");
         let is_due = exclusions.detours.is_unreadable(table) && !exclusions.avoided.contains(&id);
         is_due.then_some((Reverse((level, id)), (level, table)))
     });
@@ -59,6 +61,7 @@ fn sink(
     table: &Arc<TableHandle>,
     rules: PickRules<'_>,
 ) -> Option<Plan> {
+    debug_assert_eq!(table.meta().tree, tree.info.id, "a table of the tree");
     debug_assert!(
         rules.exclusions.detours.is_unreadable(table),
         "what sinks is unreadable"
@@ -85,6 +88,7 @@ fn sink(
 fn older<'a>(tree: &'a TreeVersion, table: &Arc<TableHandle>) -> &'a [Arc<TableHandle>] {
     let level0 = &tree.levels[0].tables;
     let at = level0.iter().position(|t| Arc::ptr_eq(t, table));
+    debug_assert!(at.is_some(), "a table of level 0");
     at.map_or(&[], |at| &level0[at + 1..])
 }
 
@@ -103,6 +107,7 @@ fn sink_level0(tree: &TreeVersion, table: &Arc<TableHandle>, rules: PickRules<'_
     let detours = &rules.exclusions.detours;
     let is_oldest = older.iter().all(|t| !detours.is_unreadable(t));
     let plan = plan_level0(tree, "sink", rules)?;
+    debug_assert_eq!(plan.from_level, 0, "tables of level 0 go down");
     (is_oldest && plan.upper.iter().all(is_older)).then_some(plan)
 }
 
@@ -120,6 +125,7 @@ fn pick_held(input: &PickInput<'_>) -> Option<Plan> {
         // Only neighbours may be joined: what is between two tables is between them in age.
         let mut rows = level0.chunk_by(|a, b| is_held(a) && is_held(b));
         let row = rows.find(|row| row.len() >= options.level0_tables && !are_disjoint(row))?;
+        debug_assert!(row.len() > 1, "one table overlaps no other");
         let plan = Plan::within(tree, 0, (PlanKind::Compact, "held"), row.to_vec());
         exclusions.allowed(plan)
     })

@@ -30,6 +30,10 @@ impl Compactor {
         plan: &Plan,
         error: VtError,
     ) -> Result<(), VtError> {
+        debug_assert!(
+            !matches!(error, VtError::Closed),
+            "a closed store is no failure"
+        );
         // Nothing is picked before that is known.
         let exclusions = &mut self.scheduler.lock().exclusions;
         let found = match !self.gate.is_failed() && is_damage(&error) {
@@ -52,10 +56,15 @@ impl Compactor {
 
     /// Reads all that goes into a plan, block by block, and notes what cannot be read.
     fn find_unreadable(&self, plan: &Plan, detours: &mut Detours) -> Result<Unreadable, VtError> {
+        debug_assert!(!plan.upper.is_empty(), "a plan has inputs");
         let mut found = Unreadable::Nothing;
         for table in plan.inputs() {
             found = found.max(self.probe(table, detours)?);
         }
+        debug_assert!(
+            found == Unreadable::Nothing || !detours.is_empty(),
+            "what cannot be read is noted"
+        );
         Ok(found)
     }
 
@@ -83,6 +92,10 @@ impl Compactor {
         };
         let mut found = Unreadable::Nothing;
         for block in index {
+            debug_assert!(
+                block.first <= block.last,
+                "the keys of a block are in order"
+            );
             if self.signals.is_stopped() {
                 return Err(VtError::Closed);
             }

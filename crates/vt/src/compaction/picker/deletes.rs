@@ -44,7 +44,12 @@ fn pick_deletes_of(
     level: usize,
     is_rich: &dyn Fn(&TableMeta) -> bool,
 ) -> Option<Plan> {
+    debug_assert!(level > 0, "level 0 has plans of its own");
     let is_seen = |meta: &TableMeta| {
+        debug_assert!(
+            meta.min_seqno <= meta.max_seqno,
+            "numbers of a table are in order"
+        );
         let keys = (meta.smallest.as_slice(), meta.largest.as_slice());
         let oldest = input.moments.held.oldest_of(tree.info.id, keys);
         oldest.is_some_and(|oldest| oldest < meta.max_seqno)

@@ -19,6 +19,10 @@ pub(crate) fn pick_evacuation(
     let mut zones: Vec<Run> = zones.to_vec();
     zones.retain(|zone| !exclusions.detours.stay_in(version, *zone));
     zones.sort_unstable();
+    debug_assert!(
+        zones.is_sorted_by(|zone, next| zone.end() <= next.addr),
+        "zones are apart"
+    );
     let mut tables = version.tables();
     let (level, table) = tables.find(|(_, t)| !exclusions.stops(t) && is_in(t.meta(), &zones))?;
     let tree = version.trees.get(&table.meta().tree)?;

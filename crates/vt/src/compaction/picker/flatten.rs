@@ -17,5 +17,9 @@ pub(crate) fn flatten_plan(tree: &TreeVersion, rules: PickRules<'_>) -> Option<P
     let mut tables = tree.levels[level].tables.iter();
     let table = tables.find(|table| !rules.exclusions.stops(table))?;
     let plan = rules.route(tree, level, "flatten").down(table);
+    debug_assert!(
+        plan.lower.len() <= tree.levels[level + 1].tables.len(),
+        "tables of one level"
+    );
     rules.exclusions.allowed(plan)
 }

@@ -15,6 +15,7 @@ pub(crate) fn garbage_in_place(
     blocks: BTreeSet<u64>,
     exclusions: &Exclusions,
 ) -> Option<Plan> {
+    debug_assert!(!blocks.is_empty(), "garbage is in blocks");
     let (level, table) = find(tree, table)?;
     let what = (PlanKind::Compact, "garbage");
     let mut plan = Plan::within(tree, level, what, vec![Arc::clone(table)]);
@@ -36,11 +37,17 @@ pub(crate) fn garbage_plan_below(
         return None;
     }
     let plan = rules.route(tree, level, "garbage").down(table);
+    debug_assert_eq!(plan.from_level, level, "the table goes down");
     rules.exclusions.allowed(plan)
 }
 
 fn find(tree: &TreeVersion, id: TableId) -> Option<(usize, &Arc<TableHandle>)> {
-    tree.tables().find(|(_, table)| table.meta().id == id)
+    let found = tree.tables().find(|(_, table)| table.meta().id == id);
+    debug_assert!(
+        found.is_none_or(|(_, table)| table.meta().tree == tree.info.id),
+        "a table is in its tree"
+    );
+    found
 }
 
 #[cfg(test)]

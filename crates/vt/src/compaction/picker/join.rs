@@ -46,6 +46,7 @@ pub(super) fn pick_join(input: &PickInput<'_>) -> Option<Plan> {
     over.find_map(|(tree, n)| {
         let may_join = |t: &TableHandle| !exclusions.stops(t);
         let row = longest_row(&tree.levels[n].tables, options.table_bytes, may_join)?;
+        debug_assert!(row.len() > 1, "two tables at least become one");
         Some(Plan::within(
             tree,
             n,
@@ -84,6 +85,10 @@ fn longest_row(
         }
     }
     let row = &tables[longest];
+    debug_assert!(
+        row.iter().all(|table| may_join(table)),
+        "no other table is between them"
+    );
     debug_assert!(row.len() <= TABLES_MAX, "few tables are open");
     debug_assert!(
         row.iter().map(|table| table.weight()).sum::<u64>() <= weight_max,

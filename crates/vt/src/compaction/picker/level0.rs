@@ -26,6 +26,7 @@ pub(in crate::compaction) fn plan_level0(
     loop {
         let upper = level0[level0.len() - count..].to_vec();
         let (start, end) = bounds(&upper)?;
+        debug_assert!(count >= least, "what is due goes in");
         let touched = below.overlapping(&start, Some(&end));
         let all_large = upper.iter().all(|t| is_large(t, options));
         let plan = if touched.is_empty() && all_large && are_disjoint(&upper) {

@@ -40,11 +40,14 @@ fn overlapping_level0(tree: &TreeVersion, rules: PickRules<'_>) -> Option<Plan> 
         return None;
     }
     let plan = plan_level0(tree, "order", rules)?;
+    debug_assert!(plan.from_level < plan.to_level, "values go down");
     is_paid(OwnedBytes::of(&plan.upper), OwnedBytes::of(&plan.lower)).then_some(plan)
 }
 
 /// Reports whether a table's values pay for merging it with what it overlaps in the next level.
 fn pays(tree: &TreeVersion, level: usize, table: &TableHandle) -> bool {
+    debug_assert!(level + 1 < LEVELS, "there is a level below");
+    debug_assert_eq!(table.meta().tree, tree.info.id, "a table of the tree");
     let (start, end) = (&table.meta().smallest, end_of(table.meta()));
     let below = &tree.levels[level + 1];
     let lower = OwnedBytes::of(&below.tables[below.overlapping(start, Some(&end))]);
@@ -93,6 +96,7 @@ pub(crate) fn pick_scattered(
     let (level, table) = worth
         .filter(|(_, t)| !exclusions.detours.has_unreadable(t) && !exclusions.stops(t))
         .max_by_key(|(_, t)| (bytes(t), t.meta().id))?;
+    debug_assert!(level < LEVELS, "a level of the tree");
     Some((level, Arc::clone(table)))
 }
 
@@ -102,6 +106,7 @@ pub(crate) fn order_plan(
     (level, table): (usize, &Arc<TableHandle>),
     extents: Vec<Run>,
 ) -> Option<Plan> {
+    debug_assert!(!extents.is_empty(), "something is moved");
     debug_assert!(
         extents.is_sorted_by(|extent, next| extent.end() <= next.addr),
         "extents are in order and apart"
@@ -110,6 +115,7 @@ pub(crate) fn order_plan(
     let what = (PlanKind::Order, "scattered");
     let mut plan = Plan::within(tree, level, what, vec![Arc::clone(table)]);
     plan.evacuate = extents.into();
+    debug_assert!(plan.is_of(tree), "a table of the version");
     Some(plan)
 }
 

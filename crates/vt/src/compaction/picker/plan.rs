@@ -2,7 +2,7 @@
 
 use super::tables::weight;
 use crate::runs::meets_any;
-use crate::version::{TableHandle, TreeVersion};
+use crate::version::{LEVELS, TableHandle, TreeVersion};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
@@ -57,6 +57,10 @@ impl Plan {
         upper: Vec<Arc<TableHandle>>,
     ) -> Self {
         debug_assert!(!upper.is_empty(), "a plan has inputs");
+        debug_assert!(
+            upper.iter().all(|table| table.meta().tree == tree.info.id),
+            "tables of the tree"
+        );
         Self {
             tree: tree.info.id,
             kind,
@@ -76,6 +80,34 @@ impl Plan {
     pub(in crate::compaction) fn assert_invariants(&self) {
         let goes_down = self.to_level > self.from_level;
         debug_assert!(!self.upper.is_empty(), "a plan has inputs");
+        debug_assert!(self.to_level < LEVELS, "a level of the tree");
+        debug_assert!(
+            self.inputs()
+                .chain(&self.around)
+                .all(|table| table.meta().tree == self.tree),
+            "a plan is of one tree"
+        );
+        debug_assert!(
+            self.lower
+                .is_sorted_by(|table, next| table.meta().is_before(next.meta())),
+            "lower tables are in key order"
+        );
+        debug_assert!(
+            self.until
+                .as_ref()
+                .is_none_or(|until| self.upper[0].meta().smallest < *until),
+            "something of a slice goes down"
+        );
+        debug_assert!(
+            self.until
+                .as_ref()
+                .is_none_or(|until| self.upper[0].meta().reaches(until)),
+            "something of a slice stays"
+        );
+        debug_assert!(
+            !goes_down || self.merged_blocks.is_empty(),
+            "blocks with garbage are merged where they are"
+        );
         debug_assert!(
             self.to_level <= self.from_level + 1,
             "tables go down one level at a time"
@@ -99,6 +131,22 @@ impl Plan {
         );
     }
 
+    /// Reports whether the inputs are tables of a tree, in the levels that the plan names.
+    pub(in crate::compaction) fn is_of(&self, tree: &TreeVersion) -> bool {
+        debug_assert_eq!(tree.info.id, self.tree, "a plan is of one tree");
+        let has = |level: usize, table: &Arc<TableHandle>| match level {
+            0 => tree.levels[0]
+                .tables
+                .iter()
+                .any(|own| Arc::ptr_eq(own, table)),
+            _ => {
+                let own = tree.levels[level].holding(&table.meta().smallest);
+                own.is_some_and(|own| Arc::ptr_eq(own, table))
+            }
+        };
+        self.upper.iter().all(|table| has(self.from_level, table))
+            && self.lower.iter().all(|table| has(self.to_level, table))
+    }
     /// All tables that the plan removes.
     pub(crate) fn inputs(&self) -> impl Iterator<Item = &Arc<TableHandle>> {
         self.upper.iter().chain(&self.lower)

@@ -3,7 +3,7 @@
 
 use super::tables::{cost, end_of, is_large, with_small_neighbours};
 use super::{PickRules, Plan, PlanKind};
-use crate::version::{TableHandle, TreeVersion};
+use crate::version::{LEVELS, TableHandle, TreeVersion};
 use std::sync::Arc;
 
 /// The way from `level` to the next, and the reason for it.
@@ -28,6 +28,7 @@ impl<'a> Route<'a> {
         may_go: impl Fn(&TableHandle) -> bool,
         plan: impl Fn(&Arc<TableHandle>) -> Plan,
     ) -> Option<Plan> {
+        debug_assert!(self.level < LEVELS, "a level of the tree");
         let exclusions = self.rules.exclusions;
         let tables = self.tree.levels[self.level].tables.iter();
         let candidates = tables
@@ -54,6 +55,7 @@ impl<'a> Route<'a> {
     /// The tables of the next level that a table overlaps.
     fn overlapped(&self, table: &TableHandle) -> &'a [Arc<TableHandle>] {
         let end = end_of(table.meta());
+        debug_assert!(table.meta().smallest < end, "a table has keys");
         let below = self.tree.levels.get(self.level + 1);
         below.map_or(&[], |below| {
             &below.tables[below.overlapping(&table.meta().smallest, Some(&end))]
@@ -62,6 +64,8 @@ impl<'a> Route<'a> {
 
     /// Makes a plan that takes one table down, or a slice of it.
     pub(in crate::compaction) fn down(&self, table: &Arc<TableHandle>) -> Plan {
+        debug_assert!(self.level + 1 < LEVELS, "there is a level below");
+        debug_assert_eq!(table.meta().tree, self.tree.info.id, "a table of the tree");
         let upper = vec![Arc::clone(table)];
         let below = &self.tree.levels[self.level + 1];
         let end = end_of(table.meta());
@@ -98,6 +102,7 @@ impl<'a> Route<'a> {
         };
         let count = touched.iter().position(is_too_much)?;
         let next = &touched[count];
+        debug_assert!(count > 0, "a lower table goes in");
         let lower = touched[..count].to_vec();
         let mut plan = self.plan(PlanKind::Compact, vec![Arc::clone(table)], lower);
         debug_assert!(
@@ -115,6 +120,7 @@ impl<'a> Route<'a> {
         upper: Vec<Arc<TableHandle>>,
         mut lower: Vec<Arc<TableHandle>>,
     ) -> Plan {
+        debug_assert!(self.level + 1 < LEVELS, "there is a level below");
         debug_assert!(!upper.is_empty(), "a plan takes something down");
         debug_assert!(
             kind != PlanKind::Move || lower.is_empty(),
@@ -122,6 +128,10 @@ impl<'a> Route<'a> {
         );
         let detours = &self.rules.exclusions.detours;
         let around = detours.take_around(self.tree, self.level, &upper, &mut lower);
+        debug_assert!(
+            kind == PlanKind::Move || upper.iter().all(|table| !detours.is_unreadable(table)),
+            "an unreadable table is only moved"
+        );
         let kind = match kind {
             PlanKind::Move if !around.is_empty() => PlanKind::Compact,
             kind => kind,

@@ -47,6 +47,7 @@ pub(super) fn pick_shape(input: &PickInput<'_>) -> Option<Plan> {
 /// Returns how much of its target a level has, in thousandths. Level 0 counts tables, the others
 /// weigh them.
 fn score(input: &PickInput<'_>, tree: &TreeVersion, level: usize) -> u64 {
+    debug_assert!(level + 1 < LEVELS, "the last level has no target");
     let options = input.rules.options;
     let (tables, weight) = due_of(tree, level, input.rules.exclusions);
     if level == 0 {
@@ -61,6 +62,10 @@ fn score(input: &PickInput<'_>, tree: &TreeVersion, level: usize) -> u64 {
 /// Returns the number and the weight of a level's tables that can go down and do not yet.
 fn due_of(tree: &TreeVersion, level: usize, exclusions: &Exclusions) -> (u64, u64) {
     let all = &tree.levels[level];
+    debug_assert!(
+        !all.tables.is_empty() || all.weight == 0,
+        "what has no tables weighs nothing"
+    );
     let (mut tables, mut weight) = (all.tables.len() as u64, all.weight);
     if exclusions.detours.is_empty() && exclusions.claims.is_empty() {
         return (tables, weight);
@@ -78,6 +83,8 @@ fn due_of(tree: &TreeVersion, level: usize, exclusions: &Exclusions) -> (u64, u6
 /// Makes a plan for the tables that overlap nothing in the next level, as many as are too many.
 fn move_down(route: &Route<'_>) -> Option<Plan> {
     let Route { tree, level, .. } = *route;
+    debug_assert!(level > 0, "tables of level 0 go down in their order");
+    debug_assert!(level + 1 < LEVELS, "there is a level below");
     let (options, exclusions) = (route.rules.options, route.rules.exclusions);
     let below = &tree.levels[level + 1];
     let is_free = |t: &TableHandle| {

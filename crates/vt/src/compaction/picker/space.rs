@@ -13,6 +13,10 @@ pub(super) fn pick_overlap(input: &PickInput<'_>) -> Option<Plan> {
         .flat_map(|tree| plans_of(input, tree).map(move |plan| (tree, plan)));
     let costs = plans.map(|(tree, plan)| (cost(tree, &plan.upper, plan.to_level), plan));
     let (cost, plan) = costs.min_by_key(|(cost, _)| *cost)?;
+    debug_assert!(
+        plan.from_level < plan.to_level,
+        "it is merged with what is below"
+    );
     let is_worth = cost / 1000 <= u128::from(input.rules.options.cost_max);
     is_worth.then_some(plan)
 }
@@ -24,6 +28,7 @@ fn plans_of<'a>(
 ) -> impl Iterator<Item = Plan> + use<'a> {
     let rules = input.rules;
     let has_level0 = !tree.levels[0].tables.is_empty();
+    debug_assert_eq!(tree.levels.len(), LEVELS, "a tree has all levels");
     let level0 = has_level0
         .then(|| plan_level0(tree, "space", rules))
         .flatten();

@@ -2,7 +2,7 @@
 
 use super::PickRules;
 use crate::options::PickOptions;
-use crate::version::{Level, TableHandle, TreeVersion};
+use crate::version::{LEVELS, Level, TableHandle, TreeVersion};
 use std::ops::Range;
 use std::sync::Arc;
 use stitch_format::vt_manifest::TableMeta;
@@ -15,6 +15,8 @@ pub(super) fn weight(tables: &[Arc<TableHandle>]) -> u64 {
 /// The weight of the tables of a level that tables which come down to it overlap, in thousandths of
 /// their own weight. A level that is not there costs nothing.
 pub(super) fn cost(tree: &TreeVersion, upper: &[Arc<TableHandle>], level: usize) -> u128 {
+    debug_assert!(!upper.is_empty(), "something comes down");
+    debug_assert!(level > 0, "tables come down to a lower level");
     let below = tree.levels.get(level);
     let lower = below.zip(bounds(upper)).map_or(0, |(below, (start, end))| {
         weight(&below.tables[below.overlapping(&start, Some(&end))])
@@ -24,6 +26,8 @@ pub(super) fn cost(tree: &TreeVersion, upper: &[Arc<TableHandle>], level: usize)
 
 /// Reports whether a deeper level has a table in the range of a table.
 pub(super) fn has_below(tree: &TreeVersion, level: usize, meta: &TableMeta) -> bool {
+    debug_assert!(level < LEVELS, "a level of the tree");
+    debug_assert_eq!(meta.tree, tree.info.id, "a table of the tree");
     let end = end_of(meta);
     tree.levels[level + 1..]
         .iter()
@@ -42,6 +46,7 @@ pub(super) fn with_small_neighbours(
     mut range: Range<usize>,
     rules: PickRules<'_>,
 ) -> Range<usize> {
+    let count = range.len();
     debug_assert!(range.start <= range.end, "tables in order");
     debug_assert!(range.end <= level.tables.len(), "tables of the level");
     let joins = |t: &TableHandle| !is_large(t, rules.options) && !rules.exclusions.stops(t);
@@ -51,6 +56,7 @@ pub(super) fn with_small_neighbours(
     if range.end < level.tables.len() && joins(&level.tables[range.end]) {
         range.end += 1;
     }
+    debug_assert!(range.len() <= count + 2, "a range has two neighbours");
     range
 }
 
@@ -68,6 +74,7 @@ pub(crate) fn end_of(meta: &TableMeta) -> Vec<u8> {
     if !meta.largest_excluded {
         end.push(0);
     }
+    debug_assert!(meta.smallest < end, "a table has keys");
     end
 }
 

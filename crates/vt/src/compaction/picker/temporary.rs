@@ -13,7 +13,7 @@
 
 use super::level0::plan_level0;
 use super::{PickInput, PickRules, Plan, PlanKind};
-use crate::version::{TreeVersion, Version};
+use crate::version::{LEVELS, TreeVersion, Version};
 
 /// Tables of level 0 that become a run. An absorb leaves up to 8 where they do not overlap.
 const LEVEL0_TABLES: usize = 8;
@@ -44,10 +44,12 @@ pub(crate) fn run_plan(
     rules: PickRules<'_>,
     (reason, runs): (&'static str, usize),
 ) -> Option<Plan> {
+    debug_assert!(runs < LEVELS, "runs have a level each");
     if tree.levels[0].tables.is_empty() {
         return None;
     }
     let level = empty_level(tree, runs)? - 1;
+    debug_assert!(level < runs, "a run moves to an empty level");
     if level == 0 {
         return plan_level0(tree, reason, rules);
     }
@@ -60,6 +62,7 @@ pub(crate) fn run_plan(
 
 /// Returns the first level from 1 to `last` without a table.
 fn empty_level(tree: &TreeVersion, last: usize) -> Option<usize> {
+    debug_assert!(last < LEVELS, "a level of the tree");
     (1..=last).find(|level| tree.levels[*level].tables.is_empty())
 }
 

@@ -21,6 +21,7 @@ pub(super) fn pick_values(input: &PickInput<'_>) -> Option<Plan> {
             .flatten();
         let deeper = |level| {
             let route = input.rules.route(tree, level, "values");
+            debug_assert!(level + 1 < LEVELS, "there is a level below");
             let may_go = |t: &TableHandle| has_values(t) && has_below(tree, level, t.meta());
             route.cheapest(may_go).filter(is_cheap)
         };

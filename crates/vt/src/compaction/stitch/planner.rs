@@ -65,6 +65,10 @@ impl<'a> Planner<'a> {
 
     /// Takes the next block: of all that are left, the one with the least first key.
     pub(crate) fn push(&mut self, input: usize, block: usize, info: &BlockInfo<'_>) {
+        debug_assert!(
+            info.min_seqno <= info.max_seqno,
+            "numbers of a block are in order"
+        );
         debug_assert!(info.first <= info.last, "a block's keys are in order");
         let is_apart = self.group.is_empty() || info.first > self.last.as_slice();
         if is_apart {
@@ -141,6 +145,12 @@ impl<'a> Planner<'a> {
             self.end_large_merge();
         }
         let blocks = block..block + 1;
+        debug_assert!(
+            self.merge
+                .iter()
+                .all(|p| p.input != input || p.blocks.end <= block),
+            "blocks of an input come in order"
+        );
         match self.out.back_mut() {
             Some(Step::Drop(piece)) if piece.input == input && piece.blocks.end == block => {
                 piece.blocks.end += 1;
@@ -181,6 +191,8 @@ impl<'a> Planner<'a> {
             end_addr: single.addr,
             bytes: 0,
         });
+        debug_assert_eq!(span.piece.blocks.end, block, "a span has no gaps");
+        debug_assert_eq!(span.end_addr, single.addr, "its blocks follow each other");
         span.piece.blocks.end = block + 1;
         span.end_addr += single.len_bytes;
         span.bytes += single.len_bytes;
@@ -199,6 +211,10 @@ impl<'a> Planner<'a> {
             }
             return;
         }
+        debug_assert!(
+            !span.piece.blocks.is_empty(),
+            "of a short span nothing went out"
+        );
         let input = span.piece.input;
         for block in span.piece.blocks {
             self.push_merge(&[(input, block)]);
@@ -214,10 +230,16 @@ impl<'a> Planner<'a> {
     /// Merges go on in one step until something is stitched in between, or the step is large.
     /// Blocks of one group stay in one step.
     fn push_merge(&mut self, group: &[(usize, usize)]) {
+        debug_assert!(!group.is_empty(), "blocks are merged");
         debug_assert!(self.span.is_none(), "blocks of a span come before");
         self.end_large_merge();
         for &(input, block) in group {
             self.merge_blocks += 1;
+            let before = self.merge.iter().rfind(|p| p.input == input);
+            debug_assert!(
+                before.is_none_or(|piece| piece.blocks.end <= block),
+                "blocks of an input come in order"
+            );
             match self.merge.iter_mut().rfind(|p| p.input == input) {
                 Some(piece) if piece.blocks.end == block => piece.blocks.end += 1,
                 _ => self.merge.push(Piece {
@@ -235,6 +257,10 @@ impl<'a> Planner<'a> {
     }
 
     fn end_merge(&mut self) {
+        debug_assert!(
+            self.merge_blocks >= self.merge.len(),
+            "each piece has a block"
+        );
         self.merge_blocks = 0;
         let pieces = std::mem::take(&mut self.merge);
         if !pieces.is_empty() {
