@@ -85,15 +85,12 @@ impl<T: Deref<Target = Table>> TableBlocks<T> {
         std::mem::take(&mut self.seen)
     }
 
-    /// Panics unless it stands on an entry of an index block of its root, or beyond either end.
-    fn assert_invariants(&self) {
-        let Some(leaf) = &self.leaf else { return };
-        debug_assert!(self.root.is_some(), "an index block is one of a root");
-        debug_assert!(
-            self.leaf_number < self.leaf_count(),
-            "the root has the index block"
-        );
-        debug_assert!(self.entry < leaf.len(), "the index block has the entry");
+    /// It stands on an entry of an index block of its root, or beyond either end.
+    fn holds(&self) -> bool {
+        self.leaf.as_ref().is_none_or(|leaf| {
+            // An index block is one of a root, and the root has it.
+            self.root.is_some() && self.leaf_number < self.leaf_count() && self.entry < leaf.len()
+        })
     }
 
     fn open<S: BlockSource>(&mut self, source: &mut S) -> Result<(), S::Error> {
@@ -101,6 +98,7 @@ impl<T: Deref<Target = Table>> TableBlocks<T> {
         if self.root.is_none() {
             self.root = Some(source.root(&self.table, &mut self.seen)?);
         }
+        debug_assert!(self.root.is_some(), "an open list has a root");
         Ok(())
     }
 
@@ -118,6 +116,7 @@ impl<T: Deref<Target = Table>> TableBlocks<T> {
     }
 
     fn leaf_addr(&self) -> u64 {
+        debug_assert!(self.root.is_some(), "an index block is one of a root");
         match self.index() {
             RootIndex::Leaves(leaves) => leaves.get(self.leaf_number).map_or(0, |l| l.block.addr),
             _ => 0,
@@ -162,13 +161,19 @@ impl<T: Deref<Target = Table>> TableBlocks<T> {
             }
             RootIndex::None | RootIndex::Inside(_) | RootIndex::Leaves(_) => None,
         };
+        debug_assert_eq!(
+            self.leaf.is_some(),
+            leaf_number < self.leaf_count(),
+            "each index block can be entered"
+        );
         Ok(())
     }
 
     fn enter_last(&mut self, leaf_number: usize) -> Result<(), VtError> {
+        debug_assert!(leaf_number < self.leaf_count(), "one of the index blocks");
         self.enter(leaf_number)?;
         self.entry = self.leaf.as_ref().map_or(0, |leaf| leaf.len() - 1);
-        self.assert_invariants();
+        debug_assert!(self.holds());
         Ok(())
     }
 
@@ -186,11 +191,15 @@ impl<T: Deref<Target = Table>> TableBlocks<T> {
         };
         let (found, count) = (leaf.find(key), leaf.len());
         self.entry = found.map_err(|e| self.damaged(e))?;
+        debug_assert!(
+            self.entry <= count,
+            "an entry or the end behind the last one"
+        );
         if self.entry == count {
             // Only for the last, or where a leaf holds less than its root says.
             self.enter(self.leaf_number + 1)?;
         }
-        self.assert_invariants();
+        debug_assert!(self.holds());
         Ok(())
     }
 
@@ -236,6 +245,7 @@ impl<T: Deref<Target = Table>> BlockList for TableBlocks<T> {
         {
             self.prev()?;
         }
+        debug_assert!(self.holds());
         Ok(())
     }
 
@@ -254,7 +264,7 @@ impl<T: Deref<Target = Table>> BlockList for TableBlocks<T> {
             }
             return self.enter(self.leaf_number + 1);
         }
-        self.assert_invariants();
+        debug_assert!(self.holds());
         Ok(())
     }
 
@@ -264,7 +274,7 @@ impl<T: Deref<Target = Table>> BlockList for TableBlocks<T> {
         }
         if let Some(before) = self.entry.checked_sub(1) {
             self.entry = before;
-            self.assert_invariants();
+            debug_assert!(self.holds());
             return Ok(());
         }
         match self.leaf_number.checked_sub(1) {
@@ -280,17 +290,22 @@ impl<T: Deref<Target = Table>> BlockList for TableBlocks<T> {
         let Some(leaf) = &self.leaf else {
             return Ok(None);
         };
-        self.assert_invariants();
+        debug_assert!(self.holds());
         let entry = leaf.entry(self.entry);
         let mut entry = entry.map_err(|e| self.damaged(e))?;
         let loader = &self.table.loader;
         entry.min_seqno = loader.shifted(entry.min_seqno);
         entry.max_seqno = loader.shifted(entry.max_seqno);
+        debug_assert!(
+            entry.min_seqno <= entry.max_seqno,
+            "a shift keeps the order"
+        );
         Ok(Some(entry))
     }
 
     fn may_hold(&self, hash: u64) -> Option<bool> {
         let leaf = self.leaf.as_ref()?;
+        debug_assert!(self.holds());
         leaf.may_hold(self.entry, hash)
     }
 
@@ -308,7 +323,8 @@ impl<T: Deref<Target = Table>> BlockList for TableBlocks<T> {
     }
 }
 
-/// Some blocks, given by their index entries.
+/// Some blocks, given by their index entries. Invariant: it stands on one of them or beyond either
+/// end.
 #[derive(Clone, Debug)]
 pub(super) struct ListedBlocks {
     entries: Arc<[IndexEntry]>,
@@ -328,12 +344,18 @@ impl ListedBlocks {
             "a block or the end behind the last one"
         );
         self.at = (at < self.entries.len()).then_some(at);
+        debug_assert!(self.holds());
+    }
+
+    fn holds(&self) -> bool {
+        self.at.is_none_or(|at| at < self.entries.len())
     }
 }
 
 impl BlockList for ListedBlocks {
     fn seek(&mut self, key: &[u8]) -> Result<(), VtError> {
         self.set(self.entries.partition_point(|e| e.last.as_slice() < key));
+        debug_assert!(self.holds());
         Ok(())
     }
 
@@ -342,6 +364,7 @@ impl BlockList for ListedBlocks {
             self.entries.partition_point(|e| e.first.as_slice() < key)
         });
         self.at = after.checked_sub(1);
+        debug_assert!(self.holds());
         Ok(())
     }
 
@@ -354,14 +377,17 @@ impl BlockList for ListedBlocks {
 
     fn prev(&mut self) -> Result<(), VtError> {
         self.at = self.at.and_then(|at| at.checked_sub(1));
+        debug_assert!(self.holds());
         Ok(())
     }
 
     fn current(&self) -> Result<Option<IndexEntryRef<'_>>, VtError> {
+        debug_assert!(self.holds());
         Ok(self.at.map(|at| self.entries[at].borrow()))
     }
 
     fn ahead(&self, offset: usize) -> Result<Option<DataRef>, VtError> {
+        debug_assert!(offset > 0, "ahead of the block that it stands on");
         let entry = self.at.and_then(|at| self.entries.get(at + offset));
         Ok(entry.map(|entry| DataRef::of(&entry.borrow())))
     }

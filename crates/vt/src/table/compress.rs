@@ -29,7 +29,8 @@ thread_local! {
     static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
-/// Compresses the blocks of a table.
+/// Compresses the blocks of a table. Invariant: blocks are stored untried only after some that did
+/// not pay, and few of them.
 #[derive(Debug, Default)]
 pub(super) struct Packer {
     out: Vec<u8>,
@@ -42,11 +43,11 @@ pub(super) struct Packer {
 impl Packer {
     /// The block's flags and its bytes, if compressing it pays.
     pub(super) fn pack(&mut self, compression: Compression, raw: &[u8]) -> Option<(u8, &[u8])> {
+        debug_assert!(self.holds());
         if compression == Compression::None {
             return None;
         }
         if self.untried > 0 {
-            debug_assert!(self.untried <= UNTRIED_MAX, "few are stored untried");
             self.untried -= 1;
             return None;
         }
@@ -65,9 +66,14 @@ impl Packer {
                 self.misses = self.misses.saturating_add(1);
                 let beyond = self.misses.saturating_sub(MISSES_FREE);
                 self.untried = beyond.saturating_mul(2).min(UNTRIED_MAX);
+                debug_assert!(self.holds());
                 None
             }
         }
+    }
+
+    fn holds(&self) -> bool {
+        self.untried <= UNTRIED_MAX && (self.untried == 0 || self.misses > MISSES_FREE)
     }
 
     fn lz4(&mut self, raw: &[u8]) -> Option<usize> {
@@ -75,7 +81,9 @@ impl Packer {
         if self.out.len() < len_max {
             self.out.resize(len_max, 0);
         }
-        lz4_flex::block::compress_into(raw, &mut self.out).ok()
+        let len = lz4_flex::block::compress_into(raw, &mut self.out).ok()?;
+        debug_assert!(len <= len_max, "it fits into the longest output");
+        Some(len)
     }
 
     /// What does not fit into the room of what pays is an error, found early.
@@ -88,7 +96,10 @@ impl Packer {
                 *kept = Compressor::new(ZSTD_LEVEL).ok();
             }
             let room = &mut self.out[..len_max_that_pays(raw.len())];
-            kept.as_mut()?.compress_to_buffer(raw, room).ok()
+            let room_bytes = room.len();
+            let len = kept.as_mut()?.compress_to_buffer(raw, room).ok()?;
+            debug_assert!(len <= room_bytes, "it fits into the room");
+            Some(len)
         })
     }
 }
@@ -109,6 +120,7 @@ pub(super) fn unpack(
     packed: &[u8],
     expected_len: usize,
 ) -> Result<Vec<u8>, FormatError> {
+    debug_assert!(expected_len > 0, "a block has a length");
     let mut out = vec![0; expected_len];
     let (name, unpacked) = match flags {
         FLAG_LZ4 => {

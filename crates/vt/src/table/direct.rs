@@ -36,6 +36,10 @@ impl DirectBlocks {
             entries.windows(2).all(|pair| pair[0].last < pair[1].first),
             "in key order"
         );
+        debug_assert!(
+            entries.iter().all(|entry| entry.first <= entry.last),
+            "each block has a range of keys"
+        );
         Self {
             loader: Loader {
                 volume,
@@ -53,6 +57,7 @@ impl DirectBlocks {
 
     /// A cursor over the blocks that stands nowhere yet.
     pub(super) fn list(&self) -> ListedBlocks {
+        debug_assert!(!self.entries.is_empty(), "at least one block");
         ListedBlocks::new(Arc::clone(&self.entries))
     }
 
@@ -64,12 +69,15 @@ impl DirectBlocks {
     /// True if any key from `start` on, before `end`, may be in them.
     pub(crate) fn overlaps(&self, start: &[u8], end: Option<&[u8]>) -> bool {
         let (first, last) = (&self.entries[0], &self.entries[self.entries.len() - 1]);
+        debug_assert!(first.first <= last.last, "in key order");
+        debug_assert!(end.is_none_or(|end| start <= end), "a range of keys");
         last.last.as_slice() >= start && end.is_none_or(|end| first.first.as_slice() < end)
     }
 
     /// True if `key` may be in them.
     pub(crate) fn reach(&self, key: &[u8]) -> bool {
         let (first, last) = (&self.entries[0], &self.entries[self.entries.len() - 1]);
+        debug_assert!(first.first <= last.last, "in key order");
         first.first.as_slice() <= key && key <= last.last.as_slice()
     }
 
@@ -79,6 +87,7 @@ impl DirectBlocks {
         read: &mut PointRead<'_, S>,
         visit: &mut Visit<'_>,
     ) -> Result<ControlFlow<()>, S::Error> {
+        debug_assert!(self.reach(read.key()), "the key may be in the blocks");
         let mut blocks = ListedBlocks::new(Arc::clone(&self.entries));
         blocks.seek(read.key())?;
         versions_in(&self.loader, &mut blocks, read, visit)
@@ -109,6 +118,10 @@ impl DirectBlocks {
 
     /// As [`super::Table::blocks_iter`].
     pub(crate) fn blocks_iter(&self, blocks: Vec<IndexEntry>, carry: Carry) -> BoxIter {
+        debug_assert!(
+            blocks.is_sorted_by(|block, next| block.last < next.first),
+            "in key order"
+        );
         blocks_iter(&self.loader, blocks, carry)
     }
 
@@ -143,6 +156,7 @@ impl ValueReader {
     }
 
     fn loader(&self, entry: &IndexEntry) -> Loader {
+        debug_assert!(entry.is_value, "a value block");
         Loader {
             volume: Arc::clone(&self.volume),
             cache: Arc::clone(&self.cache),
@@ -179,6 +193,7 @@ impl ValueReader {
     /// # Errors
     /// As [`Self::get`].
     pub(crate) fn get_once(&self, entry: &IndexEntry) -> Result<Bytes, VtError> {
+        debug_assert!(entry.is_value, "a value block");
         value_of(&self.loader(entry), entry)
     }
 }
