@@ -21,6 +21,7 @@ pub(crate) struct HitCount(AtomicU8);
 impl HitCount {
     fn note(&self) {
         let count = self.0.load(Ordering::Relaxed);
+        debug_assert!(count <= ROUNDS_MAX, "more than it counts");
         // Mostly it is enough already, and readers write nothing. That one of two is lost does not
         // matter.
         if count < ROUNDS_MAX {

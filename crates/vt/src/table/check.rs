@@ -181,7 +181,6 @@ impl Table {
         let name = format!("tree {}, table {}", self.meta.tree, self.meta.id);
         let tree = self.meta.tree;
         let mut reporter = Reporter { name, tree, report };
-        debug_assert!(self.meta.smallest <= self.meta.largest, "a range of keys");
         let mut sums = EntrySums::default();
         let whole = self.range_deletes();
         let whole = whole.and_then(|deletes| Ok((deletes, self.index_entries(&[], None)?)));
@@ -247,6 +246,7 @@ impl Table {
 
     /// The root says what the version says.
     fn check_root(&self, reporter: &mut Reporter<'_>) -> Result<(), VtError> {
+        debug_assert!(self.meta.smallest <= self.meta.largest, "a range of keys");
         let root = self.root(&mut 0);
         if let Some(root) = reporter.damage(root)? {
             let (root, meta) = (&root.root, &self.meta);

@@ -120,7 +120,6 @@ pub(super) fn unpack(
     packed: &[u8],
     expected_len: usize,
 ) -> Result<Vec<u8>, FormatError> {
-    debug_assert!(expected_len > 0, "a block has a length");
     let mut out = vec![0; expected_len];
     let (name, unpacked) = match flags {
         FLAG_LZ4 => {
