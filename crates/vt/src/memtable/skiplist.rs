@@ -134,6 +134,7 @@ impl<'a> NodeRef<'a> {
     /// `ptr` is null or a completely filled node of a list that lives for `'a`, as it came out of
     /// the arena.
     unsafe fn new(ptr: *mut Node) -> Option<Self> {
+        debug_assert!(ptr.is_aligned(), "a node of the arena");
         let list = PhantomData;
         NonNull::new(ptr).map(|ptr| Self { ptr, list })
     }
@@ -193,6 +194,10 @@ impl<'a> NodeRef<'a> {
 
     fn entry(self) -> EntryRef<'a> {
         let value = self.value();
+        debug_assert!(
+            self.node().kind != DELETE || value.is_empty(),
+            "a delete has no value"
+        );
         let op = match self.node().kind {
             PUT => Op::Put(value),
             PLACED => Op::Put(&[]),
@@ -225,7 +230,12 @@ impl<'a> NodeRef<'a> {
 
     fn next(self, level: usize) -> Option<Self> {
         // SAFETY: links lead to nodes of the same list, which lives for 'a.
-        unsafe { Self::new(self.link(level).load(Memory::Acquire)) }
+        let next = unsafe { Self::new(self.link(level).load(Memory::Acquire)) };
+        debug_assert!(
+            next.is_none_or(|next| level < usize::from(next.node().height)),
+            "the next node is on the level"
+        );
+        next
     }
 
     fn prefetch_next(self, level: usize) {
@@ -317,7 +327,13 @@ impl SkipList {
 
     fn head(&self) -> NodeRef<'_> {
         // SAFETY: the head was made with the list.
-        unsafe { NodeRef::new(self.head) }.expect("a list has a head")
+        let head = unsafe { NodeRef::new(self.head) }.expect("a list has a head");
+        debug_assert_eq!(
+            usize::from(head.node().height),
+            HEIGHT_MAX,
+            "it is on all levels"
+        );
+        head
     }
 
     fn is_head(&self, node: NodeRef<'_>) -> bool {
@@ -326,6 +342,7 @@ impl SkipList {
 
     /// Reports whether a position lies between a node, or the head, and the next one on a level.
     fn is_around(&self, node: NodeRef<'_>, level: usize, at: &Sought<'_>) -> bool {
+        debug_assert!(level < HEIGHT_MAX, "a level of the list");
         let is_after = self.is_head(node) || node.cmp(at).is_lt();
         is_after && node.next(level).is_none_or(|next| next.cmp(at).is_gt())
     }
@@ -337,6 +354,7 @@ impl SkipList {
 
     /// Adds a put whose value lies elsewhere, at a place that these bytes tell.
     pub(super) fn insert_placed(&self, tree: TreeId, key: &[u8], seqno: Seqno, place: &[u8]) {
+        debug_assert!(!place.is_empty(), "a place has bytes");
         let content = NodeContent {
             key,
             seqno,
@@ -361,6 +379,10 @@ impl SkipList {
         };
         let sought = Sought::new(&at);
         self.move_splice(writer, &sought, height);
+        debug_assert!(
+            writer.spliced >= height,
+            "the splice has the levels of the node"
+        );
         if entry.kind == UPSERT {
             writer.again[slot_of(sought.front)] = Again {
                 front: sought.front,
@@ -371,6 +393,7 @@ impl SkipList {
         // SAFETY: the node was just filled in.
         let new = unsafe { NodeRef::new(node) }.expect("a node was made");
         debug_assert!(new.cmp(&sought).is_eq(), "the node has the position");
+        debug_assert_eq!(new.value(), entry.value, "the node has the value");
         for level in 0..height {
             // SAFETY: a splice holds nodes of this list.
             let before = unsafe { NodeRef::new(writer.splice[level]) }.expect("a node");
@@ -389,6 +412,10 @@ impl SkipList {
             writer.index.add(sought.front, node, is_before);
         }
         self.height.fetch_max(height, Memory::Relaxed);
+        debug_assert!(
+            self.height.load(Memory::Relaxed) >= height,
+            "searches begin above it"
+        );
         let bytes = writer.arena.bytes() + writer.index.bytes();
         debug_assert!(self.bytes() <= bytes, "the memory of a list never shrinks");
         self.bytes.store(bytes, Memory::Relaxed);
@@ -403,6 +430,10 @@ impl SkipList {
         // SAFETY: a splice holds nodes of this list.
         let before = unsafe { NodeRef::new(writer.splice[0]) }.expect("a node");
         let next = before.next(0);
+        debug_assert!(
+            self.is_head(before) || before.cmp(&at).is_lt(),
+            "the node is before the key"
+        );
         Around {
             before: (!self.is_head(before) && before.node().tree == tree.0)
                 .then_some(Neighbour(before)),
@@ -442,6 +473,7 @@ impl SkipList {
     /// above too, as far as there is a splice.
     fn move_splice(&self, writer: &mut Writer, at: &Sought<'_>, height: usize) {
         debug_assert!((1..=HEIGHT_MAX).contains(&height), "a node has levels");
+        debug_assert!(writer.spliced <= HEIGHT_MAX, "a splice is bounded");
         let Writer {
             splice,
             spliced,
@@ -498,6 +530,7 @@ impl SkipList {
             self.is_head(from) || from.cmp(at).is_lt(),
             "a search goes forward"
         );
+        debug_assert!(level < HEIGHT_MAX, "a level of the list");
         let mut before = from;
         if level > 0 {
             before.prefetch_next(level - 1);
@@ -522,6 +555,10 @@ impl SkipList {
         for level in (0..self.height.load(Memory::Relaxed)).rev() {
             (before, after) = self.last_before(before, level, at, after);
         }
+        debug_assert!(
+            self.is_head(before) || before.cmp(at).is_lt(),
+            "the node is before the position"
+        );
         before
     }
 }
@@ -586,6 +623,10 @@ impl<'a> NodeContent<'a> {
             Op::Delete => (DELETE, 0, &[][..]),
             Op::Upsert { function, delta } => (UPSERT, function, delta),
         };
+        debug_assert!(
+            kind == UPSERT || function == 0,
+            "only upserts have a function"
+        );
         Self {
             key: entry.key,
             seqno: entry.seqno,

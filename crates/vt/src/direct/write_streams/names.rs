@@ -78,6 +78,12 @@ impl WriteStreams {
         for stream in streams.iter_mut().filter(|stream| is_idle(stream)) {
             stream.name = None;
         }
+        debug_assert!(
+            names
+                .values()
+                .all(|id| streams[id.0 as usize].name.is_some()),
+            "the records have the names"
+        );
     }
 }
 
