@@ -28,7 +28,7 @@ pub(crate) use windows::WINDOW_BYTES;
 use crate::VtError;
 use crate::compaction::{Compactor, Plan, order_plan, pick_scattered};
 use crate::table::FREE_ZONES_PART;
-use crate::version::{TableHandle, Version};
+use crate::version::{LEVELS, TableHandle, Version};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use stitch_base::sync::Mutex;
@@ -111,6 +111,7 @@ impl KeyOrder {
         bytes_max: u64,
         is_worth: &dyn Fn(&TableHandle, u64) -> bool,
     ) -> Result<Option<(OrderStep, Plan)>, VtError> {
+        debug_assert!(bytes_max > 0, "a step moves something");
         let (level, table, found) = loop {
             let scattered = self.scattered.lock().clone();
             let state = self.compactor.scheduler.lock();
@@ -132,6 +133,10 @@ impl KeyOrder {
         debug_assert!(
             found.kept_bytes <= found.bytes,
             "moved bytes are scattered ones"
+        );
+        debug_assert!(
+            found.kept_bytes <= bytes_max,
+            "a step moves no more than it may"
         );
         let step = OrderStep {
             tree: table.meta().tree,
@@ -186,6 +191,7 @@ impl KeyOrder {
         let kept = usage.zones / FREE_ZONES_PART + SPARE_ZONES;
         let free = usage.zones_free.saturating_sub(kept) * zones.zone_bytes();
         let free = free.saturating_sub(self.compactor.volume.space().promised_bytes());
+        debug_assert!(usage.zones_free <= usage.zones, "free zones are zones");
         free.min(self.compactor.space.free_bytes(SpaceClass::Normal))
     }
 
@@ -208,6 +214,10 @@ impl KeyOrder {
             self.note_scattered(table.meta().id, self.scattered_bytes_of(&table));
             count += 1;
         }
+        debug_assert!(
+            count <= version.tables().count(),
+            "each table is measured once"
+        );
         debug_assert!(count <= most, "no more than asked for");
         count
     }
@@ -219,7 +229,12 @@ impl KeyOrder {
     /// Finds a table's scattered windows, with the extents of the first of them.
     fn windows_of(&self, table: &TableHandle, kept_bytes_max: u64) -> Result<Scattered, VtError> {
         let index = self.compactor.tables.reader(table).index_cursor()?;
-        Windows::keeping(kept_bytes_max).of_index(index)
+        let found = Windows::keeping(kept_bytes_max).of_index(index)?;
+        debug_assert!(
+            found.kept_bytes <= kept_bytes_max,
+            "extents are kept up to a limit"
+        );
+        Ok(found)
     }
 
     /// Returns the bytes of a table's scattered windows; 0 if its index cannot be read.
@@ -241,6 +256,7 @@ impl KeyOrder {
 /// Returns the numbers of a level's tables.
 fn level_ids(version: &Version, tree: TreeId, level: usize) -> BTreeSet<TableId> {
     let tree = version.trees.get(&tree);
+    debug_assert!(level < LEVELS, "a level of the tree");
     let tables = tree.map_or(&[][..], |tree| &tree.levels[level].tables);
     tables.iter().map(|t| t.meta().id).collect()
 }

@@ -7,6 +7,7 @@ use crate::version::{LEVELS, Version};
 pub(crate) fn debt(version: &Version, options: &PickOptions) -> u64 {
     let mut debt = 0;
     for tree in version.trees.values() {
+        debug_assert_eq!(tree.levels.len(), LEVELS, "a tree has all levels");
         let level0 = &tree.levels[0];
         if level0.tables.len() >= options.level0_tables {
             debt += level0.weight;

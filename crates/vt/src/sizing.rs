@@ -36,12 +36,20 @@ impl Sizing {
         if zones_bytes == self.opened_zones_bytes {
             return self.opened;
         }
-        self.on(zones_bytes)
+        let sizes = self.on(zones_bytes);
+        debug_assert_eq!(sizes.cache, self.opened.cache, "memory decides");
+        sizes
     }
 
     /// Returns the sizes for `zones_bytes` of zones.
     pub(crate) fn on(&self, zones_bytes: u64) -> Sizes {
         let log_bytes = self.volume.log().capacity_bytes();
-        self.opened.resized(&self.options, zones_bytes, log_bytes)
+        let sizes = self.opened.resized(&self.options, zones_bytes, log_bytes);
+        debug_assert_eq!(sizes.memtable, self.opened.memtable, "memory decides");
+        debug_assert!(
+            sizes.reserve <= zones_bytes,
+            "the reserve lies in the zones"
+        );
+        sizes
     }
 }
