@@ -267,6 +267,7 @@ impl BlockCache {
 
     /// The same, where what is read ahead may take `bytes_max`.
     pub(crate) fn with_readers(mut self, bytes_max: u64) -> Self {
+        debug_assert_eq!(self.bytes(), 0, "nothing was read yet");
         self.readers = Readers::new(bytes_max);
         self.buffers = PageBuffers::within(bytes_max);
         self

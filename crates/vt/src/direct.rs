@@ -86,6 +86,7 @@ impl DirectRun {
         let entries: usize = entries
             .map(|e| e.memory_bytes() + ENTRY_OVERHEAD_BYTES)
             .sum();
+        debug_assert!(entries > 0, "a run has a block");
         size_of::<Self>() + entries + self.extents.capacity() * size_of::<Run>()
     }
 

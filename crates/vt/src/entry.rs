@@ -112,14 +112,22 @@ impl<T: EntryIter + ?Sized> EntryIter for Box<T> {
     }
 
     fn next(&mut self) -> Result<(), VtError> {
+        debug_assert!((**self).is_on(), "it steps from an entry");
         (**self).next()
     }
 
     fn next_prefix(&mut self) -> Result<Option<u64>, VtError> {
-        (**self).next_prefix()
+        let prefix = (**self).next_prefix()?;
+        debug_assert_eq!(
+            prefix,
+            self.current().map(|entry| prefix_of(entry.key)),
+            "the prefix is that of the key on which it stands"
+        );
+        Ok(prefix)
     }
 
     fn prev(&mut self) -> Result<(), VtError> {
+        debug_assert!((**self).is_on(), "it steps from an entry");
         (**self).prev()
     }
 
@@ -128,6 +136,7 @@ impl<T: EntryIter + ?Sized> EntryIter for Box<T> {
     }
 
     fn is_on(&self) -> bool {
+        debug_assert_eq!((**self).is_on(), (**self).current().is_some());
         (**self).is_on()
     }
 
@@ -140,7 +149,12 @@ impl<T: EntryIter + ?Sized> EntryIter for Box<T> {
     }
 
     fn carried(&self) -> Option<&IndexEntry> {
-        (**self).carried()
+        let carried = (**self).carried();
+        debug_assert!(
+            carried.is_none_or(|block| block.is_value && self.is_on()),
+            "the value block is that of an entry"
+        );
+        carried
     }
 }
 

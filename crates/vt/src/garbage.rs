@@ -243,6 +243,7 @@ impl Store {
         found: FoundGarbage,
         least_bytes: u64,
     ) -> Result<BroughtBack, VtError> {
+        debug_assert!(least_bytes > 0, "a block has a length");
         let mut brought = BroughtBack::default();
         let is_due = |bytes: u64| bytes >= least_bytes;
         for (table, bytes) in found.below.into_iter().filter(|(_, b)| is_due(*b)) {

@@ -54,6 +54,7 @@ impl MergeIter {
     fn leads(&self, a: usize, b: usize) -> bool {
         debug_assert_ne!(a, b, "an input is in the heap once");
         let order = cmp_entries(&self.entry(a), &self.entry(b)).then(a.cmp(&b));
+        debug_assert!(order.is_ne(), "one of two inputs comes first");
         match self.heading {
             Heading::Forward => order.is_lt(),
             Heading::Backward => order.is_gt(),

@@ -100,6 +100,10 @@ impl KeyOrder {
             Ok(plan)
         })?;
         let Some(step) = step else { return Ok(0) };
+        debug_assert!(
+            step.moved_bytes <= bytes_max,
+            "a step moves no more than it may"
+        );
         self.note_ordered(&step);
         Ok(step.moved_bytes)
     }
@@ -243,7 +247,10 @@ impl KeyOrder {
             return 0;
         }
         match self.windows_of(table, 0) {
-            Ok(found) => found.bytes,
+            Ok(found) => {
+                debug_assert!(found.extents.is_empty(), "windows are only counted");
+                found.bytes
+            }
             Err(error) => {
                 // Reads and compactions report it.
                 tracing::debug!(%error, "the order of a table cannot be measured");

@@ -73,7 +73,7 @@ impl Memtable {
     }
 
     fn on(chunks: Arc<Chunks>) -> Self {
-        Self {
+        let memtable = Self {
             entries: Arc::new(SkipList::new(Arc::clone(&chunks))),
             chunks,
             range_deletes: RwLock::default(),
@@ -81,7 +81,9 @@ impl Memtable {
             marks: TreeMarks::default(),
             has_range_deletes: AtomicBool::new(false),
             no_range_deletes: Arc::default(),
-        }
+        };
+        debug_assert!(memtable.is_empty(), "nothing was added yet");
+        memtable
     }
 
     /// Adds an entry. No entry has the same tree, key and sequence number yet.
@@ -201,6 +203,7 @@ impl Memtable {
         (start, end): (&[u8], &[u8]),
         count: u64,
     ) -> Result<bool, VtError> {
+        debug_assert!(start <= end, "a range of keys");
         let mut entries = self.iter(tree);
         entries.seek(start, Seqno(u64::MAX))?;
         for _ in 0..count {
@@ -252,7 +255,12 @@ impl Memtable {
         if !self.has_range_deletes.load(Ordering::Acquire) {
             return None;
         }
-        self.range_deletes(tree).newest_covering(key, max_seqno)
+        let newest = self.range_deletes(tree).newest_covering(key, max_seqno);
+        debug_assert!(
+            newest.is_none_or(|newest| Seqno(0) < newest && newest <= max_seqno),
+            "the reader sees it"
+        );
+        newest
     }
 
     /// Range deletes of a tree.
@@ -350,10 +358,15 @@ impl EntryIter for MemtableIter {
 
     fn current(&self) -> Option<EntryRef<'_>> {
         let (tree, entry) = self.cursor.current()?;
+        debug_assert!(entry.seqno > Seqno(0), "0 is before every write");
         (tree == self.tree).then_some(entry)
     }
 
     fn carried(&self) -> Option<&IndexEntry> {
+        debug_assert_eq!(
+            self.carried.is_some(),
+            self.is_on() && self.cursor.place().is_some()
+        );
         self.carried.as_ref()
     }
 }

@@ -141,6 +141,10 @@ impl<'a> Outputs<'a> {
             self.range_deletes.is_empty(),
             "each range delete has a table"
         );
+        debug_assert!(
+            self.done.iter().all(|table| table.tree == self.tree.id),
+            "outputs are of one tree"
+        );
         Ok(std::mem::take(&mut self.done))
     }
 

@@ -46,10 +46,12 @@ impl RangeDeletes {
         if deletes.is_empty() {
             return Self::default();
         }
-        Self {
+        let set = Self {
             layers: vec![Arc::new(Layer::new(deletes))],
             shift: 0,
-        }
+        };
+        debug_assert!(!set.is_empty(), "a range delete is in it");
+        set
     }
 
     /// The same set, read from a table with this shift.

@@ -27,5 +27,6 @@ pub(crate) fn target(options: &PickOptions, level: usize) -> u64 {
     }
     let times = u32::try_from(level - 1).expect("there are 8 levels");
     let factor = options.fanout.saturating_pow(times);
+    debug_assert!(factor > 0, "deeper levels are larger");
     options.level1_bytes.saturating_mul(factor)
 }

@@ -40,6 +40,12 @@ impl Tables {
         version: &Version,
         caches_writes: bool,
     ) -> Self {
+        debug_assert!(
+            version
+                .tables()
+                .all(|(_, t)| t.meta().id < version.next_table),
+            "numbers of tables are given out once"
+        );
         Self {
             volume: Arc::clone(volume),
             cache: Arc::clone(cache),
@@ -51,7 +57,9 @@ impl Tables {
 
     /// Returns a number for a new table.
     pub(crate) fn new_id(&self) -> TableId {
-        TableId(self.next.fetch_add(1, Ordering::Relaxed))
+        let id = TableId(self.next.fetch_add(1, Ordering::Relaxed));
+        debug_assert!(id < self.next_id(), "each number is given out once");
+        id
     }
 
     /// Gives out no number up to this one.
@@ -68,6 +76,10 @@ impl Tables {
 
     /// Returns a table's reader.
     pub(crate) fn reader<'a>(&self, handle: &'a TableHandle) -> &'a Arc<Table> {
+        debug_assert!(
+            handle.meta().id < self.next_id(),
+            "its number was given out"
+        );
         handle.table(&self.volume, &self.cache)
     }
 

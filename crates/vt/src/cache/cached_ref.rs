@@ -63,6 +63,7 @@ impl<T: CountsHits> CachedRef<T> {
     /// The block, if it is cached. Does not wait.
     pub(crate) fn get(&self) -> Option<Arc<T>> {
         let block = self.0.try_read()?.upgrade()?;
+        debug_assert!(Arc::weak_count(&block) > 0, "the reference leads to it");
         block.hits().note();
         Some(block)
     }
@@ -71,6 +72,7 @@ impl<T: CountsHits> CachedRef<T> {
     pub(crate) fn set(&self, block: &Arc<T>) {
         if let Some(mut reference) = self.0.try_write() {
             *reference = Arc::downgrade(block);
+            debug_assert!(reference.strong_count() > 0, "the caller has the block");
         }
     }
 }

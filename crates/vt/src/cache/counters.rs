@@ -56,6 +56,7 @@ impl ReadCounters {
         for (count, by) in counts {
             if by > 0 {
                 own[count as usize].fetch_add(by, Ordering::Relaxed);
+                debug_assert!(self.get(count) >= by, "counters only grow");
             }
         }
     }

@@ -491,6 +491,13 @@ impl WriteStreams {
         has_room: &dyn Fn(u64) -> bool,
     ) -> Result<Extent, VolumeError> {
         let stream = &mut self.streams[id.0 as usize];
+        debug_assert!(
+            stream
+                .extent
+                .as_ref()
+                .is_none_or(|extent| extent.left.len < len),
+            "the block does not fit into the extent before"
+        );
         stream.extent = None;
         let wanted = (stream.bytes / 8).clamp(*EXTENT_BYTES.start(), *EXTENT_BYTES.end());
         let taken: u64 = self.append_extents().map(|extent| extent.len).sum();

@@ -121,6 +121,7 @@ impl Windows {
         self.kept_bytes <= self.kept_bytes_max
             && self.kept_bytes <= self.scattered_bytes
             && self.current.is_empty() == (self.current_bytes == 0)
+            && self.kept.is_empty() == (self.kept_bytes == 0)
     }
 
     fn finish(mut self) -> Scattered {

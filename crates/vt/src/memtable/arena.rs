@@ -58,10 +58,7 @@ impl Arena {
     }
 
     fn new_chunk(&mut self, len: usize) -> *mut u8 {
-        debug_assert!(
-            len.is_multiple_of(ALIGN),
-            "a chunk has room for whole words"
-        );
+        debug_assert!(len >= ALIGN, "a chunk has room for a word");
         let chunk = self.source.take(len);
         assert_eq!(chunk.len(), len, "as was asked for");
         let start = chunk.as_ptr();

@@ -143,6 +143,13 @@ impl Chunks {
 
     /// Bytes that no arena has.
     pub(super) fn kept_bytes(&self) -> usize {
-        self.state.lock().kept.iter().map(Chunk::len).sum()
+        let state = self.state.lock();
+        let bytes = state.kept.iter().map(Chunk::len).sum();
+        debug_assert_eq!(
+            bytes,
+            state.kept.len() * self.chunk_bytes,
+            "chunks of one length are kept"
+        );
+        bytes
     }
 }

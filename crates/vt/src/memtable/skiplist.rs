@@ -151,7 +151,9 @@ impl<'a> NodeRef<'a> {
     /// The first link of the tower.
     fn tower(self) -> *const Link {
         // SAFETY: the tower follows the fixed part in the same piece of memory.
-        unsafe { self.as_ptr().cast::<u8>().add(TOWER_AT).cast() }
+        let tower: *const Link = unsafe { self.as_ptr().cast::<u8>().add(TOWER_AT).cast() };
+        debug_assert!(tower.is_aligned(), "links are aligned");
+        tower
     }
 
     fn bytes(self, at: usize, len: usize) -> &'a [u8] {

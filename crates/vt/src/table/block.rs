@@ -80,6 +80,10 @@ impl DataBlock {
     }
 
     pub(crate) const fn memory_bytes(&self) -> usize {
+        debug_assert!(
+            self.memory_bytes > size_of::<Self>(),
+            "the payload is counted"
+        );
         self.memory_bytes
     }
 
@@ -189,6 +193,10 @@ impl IndexBlock {
     }
 
     pub(crate) const fn memory_bytes(&self) -> usize {
+        debug_assert!(
+            self.memory_bytes > size_of::<Self>(),
+            "the payload is counted"
+        );
         self.memory_bytes
     }
 }
@@ -291,7 +299,18 @@ impl Root {
         match &self.root.index {
             RootIndex::Leaves(leaves) => {
                 debug_assert_eq!(leaves.len(), self.leaves.len(), "each has a way to it");
-                self.heads.find_in(key, |at| &leaves[at].last)
+                let found = self.heads.find_in(key, |at| &leaves[at].last);
+                debug_assert!(
+                    leaves
+                        .get(found)
+                        .is_none_or(|leaf| leaf.last.as_slice() >= key),
+                    "the index block reaches the key"
+                );
+                debug_assert!(
+                    found == 0 || leaves[found - 1].last.as_slice() < key,
+                    "the index block before it does not"
+                );
+                found
             }
             RootIndex::None | RootIndex::Inside(_) => 0,
         }
@@ -310,6 +329,10 @@ impl Root {
     }
 
     pub(crate) const fn memory_bytes(&self) -> usize {
+        debug_assert!(
+            self.memory_bytes > size_of::<Self>(),
+            "the payload is counted"
+        );
         self.memory_bytes
     }
 }

@@ -111,25 +111,27 @@ impl<T: Deref<Target = Table>> TableBlocks<T> {
         match self.index() {
             RootIndex::None => 0,
             RootIndex::Inside(_) => 1,
-            RootIndex::Leaves(leaves) => leaves.len(),
-        }
-    }
-
-    fn leaf_addr(&self) -> u64 {
-        debug_assert!(self.root.is_some(), "an index block is one of a root");
-        match self.index() {
-            RootIndex::Leaves(leaves) => leaves.get(self.leaf_number).map_or(0, |l| l.block.addr),
-            _ => 0,
+            RootIndex::Leaves(leaves) => {
+                debug_assert!(!leaves.is_empty(), "a root without keys has no index");
+                leaves.len()
+            }
         }
     }
 
     fn damaged(&self, error: FormatError) -> VtError {
-        self.table.loader.damaged(self.leaf_addr(), error)
+        debug_assert!(self.root.is_some(), "an index block is one of a root");
+        let addr = match self.index() {
+            RootIndex::Leaves(leaves) => leaves.get(self.leaf_number).map_or(0, |l| l.block.addr),
+            _ => 0,
+        };
+        self.table.loader.damaged(addr, error)
     }
 
     /// Goes into an index block; beyond the end if there is none of this number.
     fn enter(&mut self, leaf_number: usize) -> Result<(), VtError> {
-        self.enter_from(leaf_number, &mut OneByOne)
+        self.enter_from(leaf_number, &mut OneByOne)?;
+        debug_assert!(self.holds());
+        Ok(())
     }
 
     /// As [`Self::enter`], with the index block from `source`.
@@ -185,7 +187,8 @@ impl<T: Deref<Target = Table>> TableBlocks<T> {
         source: &mut S,
     ) -> Result<(), S::Error> {
         self.open(source)?;
-        self.enter_from(self.leaf_of(key), source)?;
+        let leaf_number = self.root.as_ref().map_or(0, |root| root.leaf_of(key));
+        self.enter_from(leaf_number, source)?;
         let Some(leaf) = &self.leaf else {
             return Ok(());
         };
@@ -202,16 +205,12 @@ impl<T: Deref<Target = Table>> TableBlocks<T> {
         debug_assert!(self.holds());
         Ok(())
     }
-
-    /// Number of the first index block whose last key is at or after `key`.
-    fn leaf_of(&self, key: &[u8]) -> usize {
-        self.root.as_ref().map_or(0, |root| root.leaf_of(key))
-    }
 }
 
 impl<T: Deref<Target = Table>> Drop for TableBlocks<T> {
     fn drop(&mut self) {
         let hits = self.take_seen().hits;
+        debug_assert_eq!(self.seen.hits, 0, "hits are counted once");
         if hits > 0 {
             self.table
                 .loader
@@ -224,7 +223,9 @@ impl<T: Deref<Target = Table>> Drop for TableBlocks<T> {
 
 impl<T: Deref<Target = Table>> BlockList for TableBlocks<T> {
     fn seek(&mut self, key: &[u8]) -> Result<(), VtError> {
-        self.seek_from(key, &mut OneByOne)
+        self.seek_from(key, &mut OneByOne)?;
+        debug_assert!(self.root.is_some(), "a seek has read the root");
+        Ok(())
     }
 
     fn seek_before(&mut self, key: Option<&[u8]>) -> Result<(), VtError> {
@@ -314,6 +315,7 @@ impl<T: Deref<Target = Table>> BlockList for TableBlocks<T> {
             return Ok(None);
         };
         debug_assert!(offset > 0, "ahead of the block that it stands on");
+        debug_assert!(self.holds());
         if self.entry + offset >= leaf.len() {
             return Ok(None);
         }
@@ -371,6 +373,7 @@ impl BlockList for ListedBlocks {
     fn next(&mut self) -> Result<(), VtError> {
         if let Some(at) = self.at {
             self.set(at + 1);
+            debug_assert!(self.at.is_none_or(|next| next == at + 1), "one block on");
         }
         Ok(())
     }
@@ -388,6 +391,7 @@ impl BlockList for ListedBlocks {
 
     fn ahead(&self, offset: usize) -> Result<Option<DataRef>, VtError> {
         debug_assert!(offset > 0, "ahead of the block that it stands on");
+        debug_assert!(self.holds());
         let entry = self.at.and_then(|at| self.entries.get(at + offset));
         Ok(entry.map(|entry| DataRef::of(&entry.borrow())))
     }

@@ -44,6 +44,7 @@ impl Packer {
     /// The block's flags and its bytes, if compressing it pays.
     pub(super) fn pack(&mut self, compression: Compression, raw: &[u8]) -> Option<(u8, &[u8])> {
         debug_assert!(self.holds());
+        debug_assert!(!raw.is_empty(), "a block holds an entry");
         if compression == Compression::None {
             return None;
         }
@@ -151,6 +152,10 @@ fn unpack_zstd(packed: &[u8], out: &mut [u8]) -> Result<usize, String> {
             None => kept.insert(new()?),
         };
         let unpacked = unpacker.decompress_to_buffer(packed, out);
+        debug_assert!(
+            unpacked.as_ref().is_ok_and(|len| *len <= out.len()) || unpacked.is_err(),
+            "it fits into the room"
+        );
         unpacked.map_err(|error| error.to_string())
     })
 }

@@ -113,7 +113,9 @@ impl DataIter {
 
     pub(super) fn seek_last(&mut self) -> Result<(), FormatError> {
         let last = self.block.layout().restart_count() - 1;
-        self.read_last(last, |_| true)
+        self.read_last(last, |_| true)?;
+        debug_assert!(self.is_on(), "a block holds an entry");
+        Ok(())
     }
 
     #[inline]

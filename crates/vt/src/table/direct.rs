@@ -87,7 +87,7 @@ impl DirectBlocks {
         visit: &mut Visit<'_>,
     ) -> Result<ControlFlow<()>, S::Error> {
         debug_assert!(self.reach(read.key()), "the key may be in the blocks");
-        let mut blocks = ListedBlocks::new(Arc::clone(&self.entries));
+        let mut blocks = self.list();
         blocks.seek(read.key())?;
         versions_in(&self.loader, &mut blocks, read, visit)
     }
@@ -95,7 +95,7 @@ impl DirectBlocks {
     /// A cursor over the entries with these keys, and maybe some others. Blocks that it reads go
     /// into the cache.
     pub(crate) fn iter(&self, bounds: Arc<Bounds>) -> BoxIter {
-        let blocks = ListedBlocks::new(Arc::clone(&self.entries));
+        let blocks = self.list();
         Box::new(RunIter::new(
             self.loader.clone(),
             blocks,
@@ -111,8 +111,7 @@ impl DirectBlocks {
         hint: &ReadHint<'_>,
         holder: Arc<dyn Any + Send + Sync>,
     ) -> bool {
-        let blocks = ListedBlocks::new(Arc::clone(&self.entries));
-        prefetch(&self.loader, blocks, bounds, hint, holder)
+        prefetch(&self.loader, self.list(), bounds, hint, holder)
     }
 
     /// As [`super::Table::blocks_iter`].
@@ -129,6 +128,7 @@ impl DirectBlocks {
     /// # Errors
     /// What is wrong with it.
     pub(crate) fn probe_block(&self, entry: &IndexEntry) -> Result<(), VtError> {
+        debug_assert!(self.reach(&entry.last), "one of these blocks");
         probe_block(&self.loader, entry)
     }
 
@@ -137,6 +137,7 @@ impl DirectBlocks {
     /// # Errors
     /// What is wrong with the first that is not as it was written.
     pub(crate) fn verify(&self) -> Result<(), VtError> {
+        debug_assert!(self.loader.shift == 0, "numbers are those of the blocks");
         self.entries().iter().try_for_each(|e| self.probe_block(e))
     }
 }

@@ -230,6 +230,7 @@ impl Prefetched {
             (Arc::clone(&run.blocks), is_to_end)
         };
         let count = if is_to_end { usize::MAX } else { count() };
+        debug_assert!(count > 0, "the wanted block is one");
         let (found, is_done) = blocks.lock().take(&wanted.data, count);
         debug_assert!(found.len() <= count, "no more than wanted");
         let mut all = self.0.lock();
@@ -379,6 +380,10 @@ pub(super) fn prefetch(
     };
     // A scan that finds the run waits until it has its task.
     let mut own = blocks.lock();
+    debug_assert!(
+        own.reading.is_none() && own.found.is_empty(),
+        "it has no task yet"
+    );
     let is_added = prefetched.add(run, hint, readers);
     if is_added {
         let (loader, once) = (loader.clone(), hint.once);

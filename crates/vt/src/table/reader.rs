@@ -73,6 +73,7 @@ impl Table {
 
     /// What sequence numbers in its blocks are less than they count: see [`TableMeta::shift`].
     pub(crate) fn shift(&self) -> u64 {
+        debug_assert_eq!(self.meta.shift, self.loader.shift, "the reader adds it");
         self.meta.shift
     }
 
@@ -151,6 +152,10 @@ impl Table {
         let seen = blocks.take_seen();
         read.hits += seen.hits;
         read.index_reads += seen.reads;
+        debug_assert!(
+            read.false_positives <= read.filter_probes,
+            "each was found by a probe"
+        );
         flow
     }
 
@@ -313,6 +318,10 @@ impl IndexCursor {
     /// The next entry, in key order.
     pub(crate) fn next(&mut self) -> Result<Option<IndexEntry>, VtError> {
         let entry = self.blocks.current()?.map(|entry| entry.to_owned());
+        debug_assert!(
+            entry.as_ref().is_none_or(|entry| entry.first <= entry.last),
+            "a block's keys are in order"
+        );
         if entry.is_some() {
             self.blocks.next()?;
         }

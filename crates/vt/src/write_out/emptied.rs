@@ -147,6 +147,7 @@ impl MemtableWriter<'_> {
     /// How many deleted rows of a tree may be looked at without reading too much.
     fn look_count_max(&self, tree: &TreeVersion) -> u64 {
         short_row_bytes(self.version, tree.info.id).map_or(0, |row_bytes| {
+            debug_assert!(row_bytes > 0, "a row has a key");
             self.reads.memtable_bytes * LOOK_MEMTABLES_MAX / row_bytes
         })
     }
@@ -165,6 +166,7 @@ impl WriteOuts {
                 // A memtable can always be read.
                 let rows = pieces_of(&buffer.memtable, tree, lengths);
                 for row in rows.unwrap_or_default() {
+                    debug_assert!(!row.goes_on, "a row is in one piece");
                     self.reads.gaps.hint(row.keys);
                     self.signals.wake(Worker::Gaps);
                 }

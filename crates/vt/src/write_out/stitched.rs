@@ -315,6 +315,11 @@ impl EntryIter for Forward {
 
     fn carried(&self) -> Option<&IndexEntry> {
         self.current()?;
-        self.inner.carried()
+        let carried = self.inner.carried();
+        debug_assert!(
+            carried.is_none_or(|block| self.seqnos.contains(&block.max_seqno)),
+            "the block is of the layer"
+        );
+        carried
     }
 }

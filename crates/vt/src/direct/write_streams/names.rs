@@ -60,6 +60,7 @@ impl WriteStreams {
         };
         self.set_name(id, Some(name));
         let stream = &mut self.streams[id.0 as usize];
+        debug_assert!(stream.end.is_empty(), "a new stream has no key");
         stream.end.extend_from_slice(puts.last);
         stream.times = 1;
     }
