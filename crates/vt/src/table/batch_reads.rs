@@ -369,7 +369,7 @@ impl BlockSource for BatchReads {
             return Ok(loader.data(data)?);
         }
         match self.blocks.get(&key) {
-            Some(Block::Data(block)) => return Ok(Arc::clone(block)),
+            Some(Block::Data(block)) if data.is_of(block) => return Ok(Arc::clone(block)),
             Some(_) => {}
             None => {
                 if let Some(block) = loader.resident_data(data)? {

@@ -52,6 +52,11 @@ impl DataBlock {
         self.payload.len() + size_of::<Self>() <= self.memory_bytes
     }
 
+    /// Reports whether all of it is a value.
+    pub(super) const fn is_value(&self) -> bool {
+        self.layout.is_none()
+    }
+
     #[inline]
     pub(super) const fn payload(&self) -> &Bytes {
         &self.payload

@@ -185,6 +185,10 @@ impl ValueReader {
         debug_assert!(entry.is_value, "a value block");
         let data = DataRef::of(&entry.borrow());
         let block = source.data(&self.loader(entry), &data)?;
+        debug_assert!(
+            data.is_of(&block),
+            "the block is the one that is referenced"
+        );
         Ok(block.payload().clone())
     }
 

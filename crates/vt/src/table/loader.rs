@@ -41,6 +41,12 @@ impl DataRef {
             addr: self.block.addr,
         }
     }
+
+    /// Reports whether a block that is known by this key is the one that is referenced. A damaged
+    /// index may name one place in two ways.
+    pub(super) const fn is_of(&self, block: &DataBlock) -> bool {
+        self.is_value == block.is_value() && self.raw_bytes as usize == block.payload().len()
+    }
 }
 
 /// Reads blocks for one table.
@@ -232,7 +238,10 @@ impl Loader {
             return Ok(block);
         }
         let block = self.read_data(data)?;
-        debug_assert_eq!(block.payload().len(), data.raw_bytes as usize);
+        debug_assert!(
+            data.is_of(&block),
+            "the block is the one that is referenced"
+        );
         self.keep_data(data, &block, Expectation::Normal);
         Ok(block)
     }
@@ -240,7 +249,7 @@ impl Loader {
     /// A data block, if it is in the cache.
     pub(super) fn cached_data(&self, data: &DataRef) -> Option<Arc<DataBlock>> {
         match self.cache.get(&data.key()) {
-            Some(CachedBlock::Data(block)) => Some(block),
+            Some(CachedBlock::Data(block)) if data.is_of(&block) => Some(block),
             _ => None,
         }
     }
@@ -248,7 +257,7 @@ impl Loader {
     /// Looks up like [`Self::cached_data`], without a trace, for a caller that reads it once.
     pub(super) fn glance_data(&self, data: &DataRef) -> Option<Arc<DataBlock>> {
         match self.cache.glance(&data.key()) {
-            Some(CachedBlock::Data(block)) => Some(block),
+            Some(CachedBlock::Data(block)) if data.is_of(&block) => Some(block),
             _ => None,
         }
     }
@@ -268,10 +277,7 @@ impl Loader {
         block: &Arc<DataBlock>,
         expectation: Expectation,
     ) {
-        debug_assert!(
-            block.payload().len() == data.raw_bytes as usize,
-            "the block is the one that is referenced"
-        );
+        debug_assert!(data.is_of(block), "the block is the one that is referenced");
         debug_assert!(
             block.memory_bytes() > block.payload().len(),
             "the cache counts the whole block"
@@ -383,11 +389,7 @@ impl Loader {
 
     /// Puts a data block into the cache if it has room, in a buffer of its own.
     pub(super) fn keep_if_room(&self, data: &DataRef, block: &Arc<DataBlock>) {
-        debug_assert_eq!(
-            block.payload().len(),
-            data.raw_bytes as usize,
-            "the block is the one that is referenced"
-        );
+        debug_assert!(data.is_of(block), "the block is the one that is referenced");
         if self.cache.has_room(&data.key(), block.memory_bytes()) {
             self.keep_data(data, &Arc::new(block.detached()), Expectation::Scan);
         }

@@ -61,6 +61,10 @@ impl Table {
         debug_assert!(meta.smallest <= meta.largest, "a table has a range of keys");
         debug_assert!(meta.min_seqno <= meta.max_seqno, "the newest is not older");
         debug_assert!(meta.root_bytes > 0, "a table has a root");
+        debug_assert!(
+            meta.shift == 0 || meta.shift < meta.min_seqno.0,
+            "writes are counted from 1 in its blocks, too"
+        );
         let loader = Loader {
             volume,
             cache,
@@ -341,6 +345,10 @@ pub(super) fn value_of(loader: &Loader, entry: &IndexEntry) -> Result<Bytes, VtE
     debug_assert!(entry.is_value, "a value block");
     let data = DataRef::of(&entry.borrow());
     let block = loader.data_once(&data)?;
+    debug_assert!(
+        data.is_of(&block),
+        "the block is the one that is referenced"
+    );
     Ok(block.payload().clone())
 }
 
@@ -474,8 +482,14 @@ pub(super) fn versions_in<S: BlockSource>(
         };
         let goes_on = entry.last == key;
         if entry.is_value {
+            debug_assert!(entry.first == entry.last, "a value block holds one key");
             if entry.last == key && entry.max_seqno <= max_seqno {
-                let block = read.source.data(loader, &DataRef::of(&entry))?;
+                let data = DataRef::of(&entry);
+                let block = read.source.data(loader, &data)?;
+                debug_assert!(
+                    data.is_of(&block),
+                    "the block is the one that is referenced"
+                );
                 let value = block.payload();
                 let (seqno, op) = (entry.max_seqno, Op::Put(value));
                 if visit(EntryRef { key, seqno, op }, Some(value)).is_break() {
