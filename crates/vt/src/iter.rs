@@ -165,7 +165,6 @@ impl EntryIter for MergeIter {
             input.seek(key, seqno)?;
         }
         self.rebuild(Heading::Forward);
-        debug_assert_eq!(self.heading, Heading::Forward, "next goes on from here");
         Ok(())
     }
 
@@ -175,7 +174,6 @@ impl EntryIter for MergeIter {
             input.seek_before(key)?;
         }
         self.rebuild(Heading::Backward);
-        debug_assert_eq!(self.heading, Heading::Backward, "prev goes on from here");
         Ok(())
     }
 

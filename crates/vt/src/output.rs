@@ -180,10 +180,6 @@ impl<'a> Outputs<'a> {
             self.cuts_made += 1;
             self.cut(Some(&at))?;
         }
-        debug_assert!(
-            self.cuts_made == self.rules.cuts.len() || key.is_some(),
-            "all cuts are made at the end"
-        );
         Ok(())
     }
 
@@ -224,8 +220,8 @@ impl<'a> Outputs<'a> {
             let superseded = writer.take_superseded();
             if let Some(table) = writer.finish()? {
                 debug_assert!(
-                    self.writer.is_none(),
-                    "the next table is begun by its first entry"
+                    self.done.last().is_none_or(|before| before.id < table.id),
+                    "numbers of tables rise"
                 );
                 self.tables.superseded.note(&table, superseded);
                 self.done.push(table);

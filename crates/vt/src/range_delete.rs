@@ -73,8 +73,8 @@ impl RangeDeletes {
 
     /// This set and one more.
     pub(crate) fn with(&self, delete: RangeDelete) -> Self {
+        debug_assert!(self.holds());
         if !is_range(&delete) {
-            debug_assert!(self.holds());
             return self.clone();
         }
         let mut layers = self.layers.clone();
@@ -104,7 +104,9 @@ impl RangeDeletes {
 
     /// Bytes of memory.
     pub(crate) fn bytes(&self) -> usize {
-        self.layers.iter().map(|layer| layer.bytes).sum()
+        let bytes = self.layers.iter().map(|layer| layer.bytes).sum();
+        debug_assert_eq!(bytes == 0, self.is_empty(), "a layer takes memory");
+        bytes
     }
 
     /// The newest range delete over `key` that is not newer than `max_seqno`.
@@ -319,15 +321,20 @@ impl Layer {
 
     fn bound_after(&self, key: &[u8]) -> Option<&[u8]> {
         let after = self.bounds.partition_point(|b| self.bound(*b) <= key);
-        debug_assert!(after <= self.bounds.len());
-        self.bounds.get(after).map(|bound| self.bound(*bound))
+        let next = self.bounds.get(after).map(|bound| self.bound(*bound));
+        debug_assert!(
+            next.is_none_or(|next| next > key),
+            "the bound comes after the key"
+        );
+        next
     }
 
     /// The last bound that is not after `key`.
     fn bound_before(&self, key: &[u8]) -> Option<&[u8]> {
         let after = self.bounds.partition_point(|b| self.bound(*b) <= key);
-        debug_assert!(after <= self.bounds.len());
-        Some(self.bound(self.bounds[after.checked_sub(1)?]))
+        let before = self.bound(self.bounds[after.checked_sub(1)?]);
+        debug_assert!(before <= key, "the bound is not after the key");
+        Some(before)
     }
 
     /// The newest range delete over a piece that is not newer than `max_seqno`.

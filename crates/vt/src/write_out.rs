@@ -135,10 +135,6 @@ impl WriteOuts {
         let Some((buffer, log_start)) = self.oldest_sealed() else {
             return Ok(false);
         };
-        debug_assert!(
-            buffer.log_start <= log_start,
-            "memtables are in the log's order"
-        );
         let tables = {
             // In this order: a snapshot that is taken after the list sees all that is in the
             // version.

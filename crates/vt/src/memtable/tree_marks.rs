@@ -28,7 +28,6 @@ impl TreeMarks {
             self.0.fetch_or(bit, Ordering::Release);
         }
         debug_assert!(self.may_have(tree), "a mark stays");
-        debug_assert!(!self.is_empty(), "a tree is marked");
     }
 
     /// Reports whether a tree is marked, or another one with the same bit.

@@ -147,6 +147,10 @@ impl BlockIter {
             Self::Entries(iter) => iter.seek_before(key)?,
             Self::Value(iter) => iter.is_here = iter.entry().key < key,
         }
+        debug_assert!(
+            self.current().is_none_or(|entry| entry.key < key),
+            "before the key"
+        );
         Ok(())
     }
 }

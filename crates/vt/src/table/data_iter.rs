@@ -171,8 +171,14 @@ impl DataIter {
             cmp_entries(&EntryRef { key, seqno, op }, &target) == Ordering::Less
         };
         let after = self.restarts_where(is_before)?;
-        debug_assert!(after <= self.block.layout().restart_count());
         self.read_restart(after.saturating_sub(1))?;
+        debug_assert!(
+            after == 0
+                || self
+                    .current()
+                    .is_some_and(|entry| is_before(entry.key, entry.seqno)),
+            "the search goes on from before the target"
+        );
         while let Some((_, raw)) = &self.entry
             && is_before(&self.key, self.shifted(raw.seqno))
         {
@@ -189,7 +195,6 @@ impl DataIter {
             self.entry = None;
             return Ok(());
         };
-        debug_assert!(after <= self.block.layout().restart_count());
         self.read_last(restart, |found| found < key)
     }
 

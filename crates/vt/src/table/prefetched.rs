@@ -138,7 +138,15 @@ struct BlockRuns {
 }
 
 impl BlockRuns {
+    /// Invariant: runs are few, and each was used at a take and a refusal before now.
+    fn holds(&self) -> bool {
+        let last = self.runs.back();
+        self.runs.len() <= RUNS_MAX
+            && last.is_none_or(|run| run.used_at <= (self.takes, self.refusals))
+    }
+
     fn has_room(&self, new: &BlockRun, bytes_max: u64) -> bool {
+        debug_assert!(self.holds());
         debug_assert!(new.bytes > 0, "a run has blocks");
         let counted = self.runs.iter().filter(|run| run.counts_for(new.order));
         let held: u64 = counted.map(|run| run.bytes).sum();
@@ -173,7 +181,7 @@ impl BlockRuns {
 
     fn remove(&mut self, at: usize, readers: &Readers) -> Option<BlockRun> {
         let run = self.runs.remove(at);
-        debug_assert!(self.runs.len() < RUNS_MAX, "there is room for another run");
+        debug_assert!(self.holds());
         debug_assert!(run.is_some(), "it was found there");
         if run.is_some() && self.runs.is_empty() {
             readers.leave(Layout::Rows);
@@ -297,7 +305,7 @@ impl Prefetched {
                 }
                 let used_at = (all.takes, all.refusals);
                 all.runs.push_back(BlockRun { used_at, ..run });
-                debug_assert!(all.runs.len() <= RUNS_MAX, "bounded");
+                debug_assert!(all.holds());
                 return true;
             }
             let Some(evicted) = all.evict(hint, readers) else {

@@ -106,7 +106,6 @@ pub(super) fn write(
     rules: &DistillRules<'_>,
     outputs: &mut Outputs<'_>,
 ) -> Result<(), VtError> {
-    debug_assert!(layer.from <= layer.to, "a layer is a range of numbers");
     let runs = &layer.runs;
     if runs.is_empty() {
         let mut source = layer.entries();

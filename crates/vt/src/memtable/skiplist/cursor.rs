@@ -1,7 +1,8 @@
 //! A cursor over the entries of a skiplist.
 #![expect(unsafe_code, reason = "nodes are found by pointers into the list")]
 
-use super::{Node, NodeRef, Position, SkipList, Sought};
+use super::SkipList;
+use super::node::{Node, NodeRef, Position, Sought};
 use crate::entry::EntryRef;
 use std::ops::Deref;
 use std::ptr;
