@@ -166,7 +166,6 @@ impl Buffer {
         state.has_deletes |= deletes;
         debug_assert!(last > state.last_seqno, "sequence numbers rise");
         state.last_seqno = last;
-        debug_assert!(!state.trees.is_empty(), "a commit is of a tree");
     }
 
     /// The newest write in it; 0 if there is none.

@@ -98,7 +98,6 @@ impl Memtable {
     pub(crate) fn insert_placed(&self, tree: TreeId, entry: &IndexEntry) {
         debug_assert!(entry.is_value, "a value block");
         debug_assert_eq!(entry.min_seqno, entry.max_seqno, "one version");
-        debug_assert!(entry.max_seqno > Seqno(0), "0 is before every write");
         let place = Place::of(entry).encode();
         self.marks.add(tree);
         self.entries
@@ -358,7 +357,6 @@ impl EntryIter for MemtableIter {
 
     fn current(&self) -> Option<EntryRef<'_>> {
         let (tree, entry) = self.cursor.current()?;
-        debug_assert!(entry.seqno > Seqno(0), "0 is before every write");
         (tree == self.tree).then_some(entry)
     }
 

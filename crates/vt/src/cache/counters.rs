@@ -55,8 +55,8 @@ impl ReadCounters {
         let own = self.0.own();
         for (count, by) in counts {
             if by > 0 {
-                own[count as usize].fetch_add(by, Ordering::Relaxed);
-                debug_assert!(self.get(count) >= by, "counters only grow");
+                let before = own[count as usize].fetch_add(by, Ordering::Relaxed);
+                debug_assert!(before.checked_add(by).is_some(), "counters only grow");
             }
         }
     }
