@@ -19,6 +19,7 @@ impl Sizes {
     pub(crate) fn cache_beside(&self, list_bytes: usize) -> usize {
         debug_assert!(self.cache_min <= self.cache, "there is a least of it");
         let left = self.cache.saturating_sub(list_bytes as u64);
+        debug_assert!(left <= self.cache, "lists leave no more than there is");
         usize::try_from(left.max(self.cache_min)).unwrap_or(usize::MAX)
     }
 }

@@ -32,6 +32,7 @@ pub(crate) struct Buffer {
     state: Mutex<BufferState>,
 }
 
+/// What commits change. Invariant: pages are a part of the space that is used up.
 #[derive(Default)]
 struct BufferState {
     /// Space promised for the write-out.
@@ -45,8 +46,15 @@ struct BufferState {
     has_deletes: bool,
 }
 
+impl BufferState {
+    fn holds(&self) -> bool {
+        self.page_bytes <= self.used_bytes
+    }
+}
+
 impl Buffer {
     pub(crate) fn new(memtable: Memtable, log_start: Lsn) -> Self {
+        debug_assert!(memtable.is_empty(), "nothing was added yet");
         Self {
             memtable: Arc::new(memtable),
             direct: DirectRuns::default(),
@@ -58,7 +66,9 @@ impl Buffer {
     /// Returns the memtable of a store in which nothing was written yet.
     pub(crate) fn empty(sizes: &Sizes, log_start: Lsn) -> Self {
         let hint = usize::try_from(sizes.memtable).unwrap_or(usize::MAX);
-        Self::new(Memtable::new(hint), log_start)
+        let buffer = Self::new(Memtable::new(hint), log_start);
+        debug_assert!(buffer.is_empty(), "nothing was added yet");
+        buffer
     }
 
     /// True if nothing was added.
@@ -69,6 +79,7 @@ impl Buffer {
     /// Adds a run that is newer than all before.
     pub(crate) fn add_run(&self, run: DirectRun) {
         self.direct.add(&self.memtable, run);
+        debug_assert!(!self.is_empty(), "the run is in it");
     }
 
     /// Bytes of memory.
@@ -78,6 +89,7 @@ impl Buffer {
 
     /// True if it should be sealed before `bytes` more go into the memtable.
     pub(crate) fn is_full_for(&self, bytes: u64, sizes: &Sizes) -> bool {
+        debug_assert!(sizes.memtable > 0, "a memtable has room");
         let held = self.memory_bytes();
         held + bytes > sizes.memtable
             || self.direct.bytes() >= sizes.direct
@@ -95,18 +107,21 @@ impl Buffer {
     pub(crate) fn new_trees(&self, trees: &BatchTrees) -> u64 {
         let state = self.state.lock();
         let is_new = |tree: &TreeId| !state.trees.contains(tree);
+        debug_assert!(state.holds());
         trees.iter().filter(is_new).count() as u64
     }
 
     /// Promised space, used up or not.
     pub(crate) fn promised_bytes(&self) -> u64 {
         let state = self.state.lock();
+        debug_assert!(state.holds());
         state.room.as_ref().map_or(0, Reservation::bytes)
     }
 
     /// Promised space that no commit has used up.
     pub(crate) fn room_bytes(&self) -> u64 {
         let state = self.state.lock();
+        debug_assert!(state.holds());
         let promised = state.room.as_ref().map_or(0, Reservation::bytes);
         promised.saturating_sub(state.used_bytes)
     }
@@ -115,18 +130,22 @@ impl Buffer {
     /// full store, where the promises of the last life could not be made again.
     pub(crate) fn lacking_bytes(&self) -> u64 {
         let state = self.state.lock();
+        debug_assert!(state.holds());
         let promised = state.room.as_ref().map_or(0, Reservation::bytes);
         state.used_bytes.saturating_sub(promised)
     }
 
     /// Promised space that commits have used up for value blocks of whole pages.
     pub(crate) fn page_bytes(&self) -> u64 {
-        self.state.lock().page_bytes
+        let state = self.state.lock();
+        debug_assert!(state.holds());
+        state.page_bytes
     }
 
     /// Adds promised space.
     pub(crate) fn add_room(&self, room: Reservation) {
         let mut state = self.state.lock();
+        debug_assert!(state.holds());
         match &mut state.room {
             Some(before) => before.absorb(room),
             None => state.room = Some(room),
@@ -143,10 +162,7 @@ impl Buffer {
         );
         state.used_bytes += room.bytes;
         state.page_bytes += room.page_bytes;
-        debug_assert!(
-            state.page_bytes <= state.used_bytes,
-            "pages are a part of all"
-        );
+        debug_assert!(state.holds());
         state.has_deletes |= deletes;
         debug_assert!(last > state.last_seqno, "sequence numbers rise");
         state.last_seqno = last;
@@ -159,13 +175,19 @@ impl Buffer {
 
     /// True if something in it removes something.
     pub(crate) fn has_deletes(&self) -> bool {
-        self.state.lock().has_deletes
+        let state = self.state.lock();
+        debug_assert!(
+            !state.has_deletes || state.last_seqno > Seqno(0),
+            "what removes something was written"
+        );
+        state.has_deletes
     }
 
     /// Gives up what is promised and no commit has used up. The caller holds the lock of commits.
     /// Returns false if that is nothing.
     pub(crate) fn give_back_room(&self) -> bool {
         let mut state = self.state.lock();
+        debug_assert!(state.holds());
         let used_bytes = state.used_bytes;
         let Some(room) = &mut state.room else {
             return false;
@@ -180,6 +202,7 @@ impl Buffer {
     pub(crate) fn release_room(&self) {
         let mut state = self.state.lock();
         state.page_bytes = 0;
+        debug_assert!(state.holds());
         drop(state.room.take());
     }
 }

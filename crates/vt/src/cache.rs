@@ -71,11 +71,13 @@ impl CachedBlock {
 
     /// How often it was found past the cache since this was asked last.
     fn take_finds(&self) -> u8 {
-        match self {
+        let finds = match self {
             Self::Index(block) => block.hits().take(),
             Self::Root(root) => root.hits().take(),
             Self::Data(_) | Self::RangeDeletes(_) => 0,
-        }
+        };
+        debug_assert!(finds <= ROUNDS_MAX, "finds are counted up to a bound");
+        finds
     }
 }
 
@@ -129,6 +131,7 @@ impl CacheSlot {
             Expectation::Normal => 1,
             Expectation::Scan => 0,
         };
+        debug_assert!(rounds <= ROUNDS_MAX, "rounds are bounded");
         Self {
             key,
             bytes: block.bytes(),
@@ -147,6 +150,7 @@ impl CacheSlot {
     /// It was found: it gets so many rounds more. Mostly it has all of them, and nothing is
     /// written.
     fn note(&self, rounds: u8) {
+        debug_assert!(rounds <= ROUNDS_MAX, "rounds are bounded");
         if rounds > 0 && self.is_probationary.load(Ordering::Relaxed) {
             self.is_probationary.store(false, Ordering::Relaxed);
         }
@@ -159,6 +163,8 @@ impl CacheSlot {
     }
 }
 
+/// Blocks whose keys have the same hash bits. Invariant: each block is found by its key, and bytes
+/// are those of blocks.
 #[derive(Debug, Default)]
 struct Shard {
     by_key: HashMap<BlockKey, usize, BuildHasherDefault<KeyHasher>>,
@@ -170,7 +176,12 @@ struct Shard {
 }
 
 impl Shard {
+    fn holds(&self) -> bool {
+        self.by_key.len() == self.slots.len() && self.slots.is_empty() == (self.bytes == 0)
+    }
+
     fn remove(&mut self, at: usize) -> CacheSlot {
+        debug_assert!(at < self.slots.len(), "a block of the shard");
         let slot = self.slots.swap_remove(at);
         let found = self.by_key.remove(&slot.key);
         debug_assert_eq!(found, Some(at), "a block is found where it is");
@@ -179,19 +190,17 @@ impl Shard {
         }
         debug_assert!(self.bytes >= slot.bytes, "a block is counted");
         self.bytes -= slot.bytes;
+        debug_assert!(self.holds());
         slot
     }
 
     fn add(&mut self, slot: CacheSlot) {
+        debug_assert!(slot.bytes > SLOT_BYTES, "a block takes memory");
         let before = self.by_key.insert(slot.key, self.slots.len());
         debug_assert!(before.is_none(), "a block is there once");
         self.bytes += slot.bytes;
         self.slots.push(slot);
-        debug_assert_eq!(
-            self.by_key.len(),
-            self.slots.len(),
-            "each block has its place"
-        );
+        debug_assert!(self.holds());
     }
 
     /// Takes blocks out until at most `bytes_max` are left, and hands them over, so that they are
@@ -212,6 +221,7 @@ impl Shard {
                 }
             }
         }
+        debug_assert!(self.holds());
     }
 }
 
@@ -242,6 +252,7 @@ impl BlockCache {
             count.next_power_of_two() / 2
         };
         assert!(count.is_power_of_two(), "a shard is found by a mask");
+        debug_assert!(count <= SHARDS_MAX, "shards are few");
         Self {
             shards: (0..count).map(|_| Apart::default()).collect(),
             bytes: Apart::default(),
@@ -256,6 +267,7 @@ impl BlockCache {
 
     /// The same, where what is read ahead may take `bytes_max`.
     pub(crate) fn with_readers(mut self, bytes_max: u64) -> Self {
+        debug_assert_eq!(self.bytes(), 0, "nothing was read yet");
         self.readers = Readers::new(bytes_max);
         self.buffers = PageBuffers::within(bytes_max);
         self
@@ -297,6 +309,7 @@ impl BlockCache {
             let mut out = Vec::new();
             self.change(&mut shard.write(), |shard| {
                 shard.shrink(bytes_max, &mut out);
+                debug_assert!(shard.bytes <= bytes_max, "a shard is bounded");
             });
             drop(out);
         }
@@ -309,9 +322,11 @@ impl BlockCache {
 
     /// Changes a shard, which the caller has locked, and the sum of all with it.
     fn change(&self, shard: &mut Shard, change: impl FnOnce(&mut Shard)) {
+        debug_assert!(shard.holds());
         let before = shard.bytes;
         change(shard);
         let after = shard.bytes;
+        debug_assert!(shard.holds());
         if after >= before {
             self.bytes.fetch_add(after - before, Ordering::Relaxed);
         } else {
@@ -360,6 +375,10 @@ impl BlockCache {
         hasher.write_u64(key.addr);
         hasher.write_u64(key.origin.0);
         let mask = self.shards.len() as u64 - 1;
+        debug_assert!(
+            self.shards.len().is_power_of_two(),
+            "a shard is found by a mask"
+        );
         // The high half, since the map in the shard goes by the low one.
         &self.shards[((hasher.0 >> 40) & mask) as usize]
     }
@@ -381,6 +400,7 @@ impl BlockCache {
     }
 
     fn find(&self, key: &BlockKey, rounds: u8) -> Option<CachedBlock> {
+        debug_assert!(rounds <= ROUNDS_MAX, "rounds are bounded");
         let shard = self.shard(key).read();
         let slot = &shard.slots[*shard.by_key.get(key)?];
         debug_assert_eq!(slot.key, *key, "the map leads to the block");
@@ -391,6 +411,7 @@ impl BlockCache {
     /// True if a block of so many bytes is not there, and would push out none.
     pub(crate) fn has_room(&self, key: &BlockKey, bytes: usize) -> bool {
         let shard = self.shard(key).read();
+        debug_assert!(shard.holds());
         let bytes = shard.bytes + bytes + SLOT_BYTES;
         bytes <= self.shard_bytes_max.load(Ordering::Relaxed) && !shard.by_key.contains_key(key)
     }
@@ -399,6 +420,7 @@ impl BlockCache {
     pub(crate) fn insert(&self, key: BlockKey, block: CachedBlock, expectation: Expectation) {
         let slot = CacheSlot::new(key, block, expectation);
         let bytes = slot.bytes;
+        debug_assert!(bytes > SLOT_BYTES, "a block takes memory");
         let mut out = Vec::new();
         let mut shard = self.shard(&key).write();
         // With the lock held: who lowers it comes to this shard then, too.

@@ -101,10 +101,12 @@ pub(crate) struct Counter(AtomicU64);
 impl Counter {
     pub(crate) fn add(&self, by: u64) {
         self.0.fetch_add(by, Ordering::Relaxed);
+        debug_assert!(self.get() >= by, "it only grows");
     }
 
     pub(crate) fn raise_to(&self, value: u64) {
         self.0.fetch_max(value, Ordering::Relaxed);
+        debug_assert!(self.get() >= value, "it only grows");
     }
 
     pub(crate) fn get(&self) -> u64 {

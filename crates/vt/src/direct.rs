@@ -57,6 +57,7 @@ impl DirectRun {
         tree: TreeId,
         entries: Vec<IndexEntry>,
     ) -> Self {
+        debug_assert!(!entries.is_empty(), "a run has a block");
         let extent = |entry: &IndexEntry| Run {
             addr: entry.block.addr,
             len_bytes: u64::from(entry.block.len_bytes),
@@ -74,7 +75,9 @@ impl DirectRun {
 
     /// Bytes of the device that it owns.
     pub(crate) fn bytes(&self) -> u64 {
-        self.extents.iter().map(|run| run.len_bytes).sum()
+        let bytes = self.extents.iter().map(|run| run.len_bytes).sum();
+        debug_assert!(bytes > 0, "a run owns its blocks");
+        bytes
     }
 
     /// Bytes of memory: its index entries, and what it owns.
@@ -83,12 +86,15 @@ impl DirectRun {
         let entries: usize = entries
             .map(|e| e.memory_bytes() + ENTRY_OVERHEAD_BYTES)
             .sum();
+        debug_assert!(entries > 0, "a run has a block");
         size_of::<Self>() + entries + self.extents.capacity() * size_of::<Run>()
     }
 
     /// It was written out, durably: `taken` (sorted) has what `successors` took over. The rest is
     /// given back when the last reader is gone.
     fn leave(&self, volume: &Arc<Volume>, taken: &[Run], successors: &[Arc<TableHandle>]) {
+        debug_assert!(taken.is_sorted(), "extents are in order");
+        debug_assert!(self.extents.is_sorted(), "extents are in order");
         let left = subtract(&self.extents, taken);
         let left_behind = LeftBehind::new(volume, left, successors.to_vec());
         let before = self.left_behind.lock().replace(left_behind);
@@ -117,6 +123,7 @@ impl DirectRuns {
         if entries.len() > PLACED_COUNT_MAX || !entries.iter().all(|entry| entry.is_value) {
             return self.add_run(run);
         }
+        debug_assert!(!entries.is_empty(), "a run has a block");
         let bytes = usize::try_from(run.bytes()).unwrap_or(usize::MAX);
         for entry in entries {
             memtable.insert_placed(run.tree, entry);
@@ -129,6 +136,7 @@ impl DirectRuns {
                 _ => placed.push(extent),
             }
         }
+        debug_assert!(!placed.is_empty(), "a run owns its blocks");
     }
 
     fn add_run(&self, run: DirectRun) {
@@ -151,6 +159,7 @@ impl DirectRuns {
             runs.values().map(Vec::len).sum::<usize>(),
             "each is counted"
         );
+        debug_assert!(self.bytes() >= bytes as u64, "its bytes are counted");
     }
 
     /// How many there are beside the memtable.
@@ -195,7 +204,12 @@ impl DirectRuns {
         let runs = self.runs.read();
         let of_tree = runs.get(&tree).map_or(&[][..], Vec::as_slice);
         let found = of_tree.iter().rev().filter(|run| is_wanted(run));
-        found.cloned().collect()
+        let found: Vec<Arc<DirectRun>> = found.cloned().collect();
+        debug_assert!(
+            found.is_sorted_by(|run, next| run.min_seqno > next.min_seqno),
+            "newest first"
+        );
+        found
     }
 
     /// All of them.
@@ -207,7 +221,12 @@ impl DirectRuns {
     pub(crate) fn extents(&self) -> Vec<Run> {
         let mut extents = self.placed.lock().clone();
         extents.extend(self.all().iter().flat_map(|run| run.extents.clone()));
-        coalesce(extents)
+        let extents = coalesce(extents);
+        debug_assert!(
+            extents.is_sorted_by(|extent, next| extent.end() < next.addr),
+            "extents are in order and do not touch"
+        );
+        extents
     }
 
     /// They were written out, durably: `taken` (sorted) has what `successors` took over. The rest
@@ -218,6 +237,7 @@ impl DirectRuns {
         taken: &[Run],
         successors: &[Arc<TableHandle>],
     ) {
+        debug_assert!(taken.is_sorted(), "extents are in order");
         let left = subtract(&coalesce(self.placed.lock().clone()), taken);
         let left_behind = LeftBehind::new(volume, left, successors.to_vec());
         let before = self.left_behind.lock().replace(left_behind);

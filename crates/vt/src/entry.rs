@@ -47,6 +47,7 @@ pub(crate) trait EntryIter {
     /// Moves as [`Self::next`] and returns the prefix of the key on which it stands then
     /// ([`crate::prefix`]), `None` beyond the end. A merge needs only one call through a box.
     fn next_prefix(&mut self) -> Result<Option<u64>, VtError> {
+        debug_assert!(self.is_on(), "it steps from an entry");
         self.next()?;
         Ok(self.current().map(|entry| prefix_of(entry.key)))
     }
@@ -64,6 +65,7 @@ pub(crate) trait EntryIter {
 
     /// Goes on to the first entry at or after `key`, unless it is there already.
     fn seek_on(&mut self, key: &[u8]) -> Result<(), VtError> {
+        debug_assert_eq!(self.is_on(), self.current().is_some());
         if self.current().is_some_and(|entry| entry.key < key) {
             self.seek(key, Seqno(u64::MAX))?;
         }
@@ -72,6 +74,7 @@ pub(crate) trait EntryIter {
 
     /// Goes back to the last entry before every version of `key`, unless it is there already.
     fn seek_back(&mut self, key: &[u8]) -> Result<(), VtError> {
+        debug_assert_eq!(self.is_on(), self.current().is_some());
         if self.current().is_some_and(|entry| entry.key >= key) {
             self.seek_before(Some(key))?;
         }
@@ -109,14 +112,22 @@ impl<T: EntryIter + ?Sized> EntryIter for Box<T> {
     }
 
     fn next(&mut self) -> Result<(), VtError> {
+        debug_assert!((**self).is_on(), "it steps from an entry");
         (**self).next()
     }
 
     fn next_prefix(&mut self) -> Result<Option<u64>, VtError> {
-        (**self).next_prefix()
+        let prefix = (**self).next_prefix()?;
+        debug_assert_eq!(
+            prefix,
+            self.current().map(|entry| prefix_of(entry.key)),
+            "the prefix is that of the key on which it stands"
+        );
+        Ok(prefix)
     }
 
     fn prev(&mut self) -> Result<(), VtError> {
+        debug_assert!((**self).is_on(), "it steps from an entry");
         (**self).prev()
     }
 
@@ -125,6 +136,7 @@ impl<T: EntryIter + ?Sized> EntryIter for Box<T> {
     }
 
     fn is_on(&self) -> bool {
+        debug_assert_eq!((**self).is_on(), (**self).current().is_some());
         (**self).is_on()
     }
 
@@ -137,13 +149,22 @@ impl<T: EntryIter + ?Sized> EntryIter for Box<T> {
     }
 
     fn carried(&self) -> Option<&IndexEntry> {
-        (**self).carried()
+        let carried = (**self).carried();
+        debug_assert!(
+            carried.is_none_or(|block| block.is_value && self.is_on()),
+            "the value block is that of an entry"
+        );
+        carried
     }
 }
 
 /// A value to keep: a slice of its buffer, or a copy where sharing would hold on to much for
 /// little.
 pub(crate) fn to_bytes(value: &[u8], owner: Option<&Bytes>) -> Bytes {
+    debug_assert!(
+        owner.is_none_or(|owner| value.len() <= owner.len()),
+        "a value is a part of its buffer"
+    );
     match owner {
         Some(owner) if value.len() >= owner.len() / 4 => owner.slice_ref(value),
         _ => Bytes::copy_from_slice(value),

@@ -89,12 +89,17 @@ impl Gap {
             (Some(a), Some(b)) => Some(a.max(b)),
             _ => None,
         };
-        Self {
+        let joined = Self {
             start: Arc::clone((&self.start).min(&other.start)),
             end: end.map(Arc::clone),
             seqno: self.seqno.max(other.seqno),
             parted: 0,
-        }
+        };
+        debug_assert!(
+            joined.key_bytes() <= self.key_bytes() + other.key_bytes(),
+            "its keys are those of both"
+        );
+        joined
     }
 
     /// What is left of it around a key in it.
@@ -124,7 +129,9 @@ impl Gap {
 
 /// The first key after `key`.
 pub(crate) fn successor(key: &[u8]) -> Vec<u8> {
-    [key, &[0]].concat()
+    let next = [key, &[0]].concat();
+    debug_assert!(next.as_slice() > key, "it is after the key");
+    next
 }
 
 /// The gaps of a tree, in order.
@@ -206,6 +213,10 @@ impl Gaps {
 
     /// Makes a gap known to all commits that come later. The caller holds the lock of commits.
     pub(crate) fn announce(&self, tree: TreeId, gap: Gap) -> u64 {
+        debug_assert!(
+            gap.end.as_ref().is_none_or(|end| gap.start < *end),
+            "there are keys in it"
+        );
         let mut state = self.state.lock();
         self.is_any.store(true, Ordering::Release);
         let number = state.next_number;
@@ -224,12 +235,14 @@ impl Gaps {
     /// It may be none after all.
     pub(crate) fn withdraw(&self, number: u64) {
         let mut state = self.state.lock();
+        debug_assert!(number < state.next_number, "it was announced");
         state.announced.retain(|(n, _, _)| *n != number);
     }
 
     /// From now on scans may use it, if no put has met it.
     pub(crate) fn confirm(&self, number: u64) {
         let mut state = self.state.lock();
+        debug_assert!(number < state.next_number, "it was announced");
         let Some(at) = state.announced.iter().position(|(n, _, _)| *n == number) else {
             return;
         };
@@ -249,6 +262,10 @@ impl Gaps {
             return;
         }
         let is_kept = whole.key_bytes() <= self.gap_bytes_max;
+        debug_assert!(
+            whole.end.as_ref().is_none_or(|end| whole.start < *end),
+            "there are keys in it"
+        );
         gaps.splice(first..last, is_kept.then_some(whole));
         debug_assert!(
             gaps.windows(2).all(|pair| !pair[0].touches(&pair[1])),
@@ -308,11 +325,17 @@ impl Gaps {
         } else if hints.len() < HINTS_MAX {
             hints.push_back(hint);
         }
+        debug_assert!(hints.len() <= HINTS_MAX, "few rows wait");
     }
 
     /// A row of deletes to look at.
     pub(crate) fn next_hint(&self) -> Option<Hint> {
-        self.state.lock().hints.pop_front()
+        let hint = self.state.lock().hints.pop_front();
+        debug_assert!(
+            hint.as_ref().is_none_or(|hint| hint.first <= hint.last),
+            "keys of a row rise"
+        );
+        hint
     }
 }
 
@@ -326,6 +349,7 @@ pub(crate) struct DeleteRuns {
 impl DeleteRuns {
     /// Takes note of a delete. Answers a row, each time that one has become long enough.
     pub(crate) fn delete(&mut self, tree: TreeId, key: &[u8], long: u64) -> Option<Hint> {
+        debug_assert!(long > 0, "a row has a delete");
         debug_assert!(self.runs.len() <= RUNS_MAX, "few rows are followed");
         let goes_on = |(run, _): &&(Hint, u64)| run.tree == tree && run.last.as_slice() < key;
         let nearest = self.runs.iter().filter(goes_on).map(|(run, _)| &run.last);
@@ -343,9 +367,11 @@ impl DeleteRuns {
         let newest = self.runs.len() - 1;
         self.runs[at..=newest].rotate_left(1);
         let (run, count) = &mut self.runs[newest];
+        debug_assert!(run.last.as_slice() < key, "keys of a row rise");
         run.last.clear();
         run.last.extend_from_slice(key);
         *count += 1;
+        debug_assert!(run.first < run.last, "a row that went on has two keys");
         if *count < long {
             return None;
         }

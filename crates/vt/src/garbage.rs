@@ -87,6 +87,7 @@ impl GarbageWalk {
         weight_max: u64,
     ) -> Option<(&'a TreeVersion, Bounds)> {
         let is_due = |(id, _): &(&TreeId, _)| self.dropped.of(**id).is_some();
+        debug_assert!(self.rounds < ROUNDS_MAX, "a slice is walked a few times");
         let (id, tree) = version.trees.range(self.tree..).find(is_due)?;
         if *id != self.tree {
             self.tree = *id;
@@ -116,7 +117,10 @@ impl GarbageWalk {
         self.is_incomplete |= has_sunk;
         self.rounds = 0;
         match &slice.end {
-            Some(end) => self.start.clone_from(end),
+            Some(end) => {
+                debug_assert!(self.start < *end, "the next slice comes after it");
+                self.start.clone_from(end);
+            }
             None => {
                 self.tree = self.tree.next();
                 self.start.clear();
@@ -127,6 +131,7 @@ impl GarbageWalk {
 
 /// Returns the first key behind a slice: where some table begins.
 fn slice_end(tree: &TreeVersion, start: &[u8], weight_max: u64) -> Option<Vec<u8>> {
+    debug_assert!(weight_max > 0, "a slice has a weight");
     let tables = tree.tables().map(|(_, table)| table);
     let mut within: Vec<_> = tables.filter(|t| t.meta().reaches(start)).collect();
     within.sort_unstable_by(|a, b| a.meta().smallest.cmp(&b.meta().smallest));
@@ -145,6 +150,12 @@ impl SweepState {
     /// or those that wait for a write-out. Reports whether one is under way.
     fn begin(&mut self, mut new: DroppedByTree, write_outs: u64) -> bool {
         debug_assert!(new.is_empty() || self.walk.is_none(), "one after the other");
+        debug_assert!(
+            self.waiting
+                .as_ref()
+                .is_none_or(|(_, at)| *at <= write_outs),
+            "write-outs are counted up"
+        );
         if self.walk.is_none() {
             let is_due = |at: u64| !new.is_empty() || at != write_outs;
             if let Some((dropped, _)) = self.waiting.take_if(|(_, at)| is_due(*at)) {
@@ -159,6 +170,7 @@ impl SweepState {
     fn end(&mut self, write_outs: u64) {
         let walk = self.walk.take();
         debug_assert!(walk.is_some(), "what ends has begun");
+        debug_assert!(self.waiting.is_none(), "moments wait for one sweep");
         self.is_incomplete |= walk.as_ref().is_some_and(|walk| walk.is_incomplete);
         let left = walk.filter(|walk| walk.below_memtables > 0);
         if let Some(walk) = left {
@@ -231,6 +243,7 @@ impl Store {
         found: FoundGarbage,
         least_bytes: u64,
     ) -> Result<BroughtBack, VtError> {
+        debug_assert!(least_bytes > 0, "a block has a length");
         let mut brought = BroughtBack::default();
         let is_due = |bytes: u64| bytes >= least_bytes;
         for (table, bytes) in found.below.into_iter().filter(|(_, b)| is_due(*b)) {

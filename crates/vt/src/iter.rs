@@ -18,7 +18,7 @@ enum Heading {
     Backward,
 }
 
-/// Several cursors as one, in entry order.
+/// Several cursors as one, in entry order. Invariant: an input is in the heap once at most.
 pub(crate) struct MergeIter {
     inputs: Vec<BoxIter>,
     /// Inputs that stand on an entry; the next entry's on top.
@@ -41,6 +41,10 @@ impl MergeIter {
         }
     }
 
+    const fn holds(&self) -> bool {
+        self.heap.len() <= self.inputs.len()
+    }
+
     fn entry(&self, input: usize) -> EntryRef<'_> {
         let entry = self.inputs[input].current();
         entry.expect("inputs in the heap stand on an entry")
@@ -50,6 +54,7 @@ impl MergeIter {
     fn leads(&self, a: usize, b: usize) -> bool {
         debug_assert_ne!(a, b, "an input is in the heap once");
         let order = cmp_entries(&self.entry(a), &self.entry(b)).then(a.cmp(&b));
+        debug_assert!(order.is_ne(), "one of two inputs comes first");
         match self.heading {
             Heading::Forward => order.is_lt(),
             Heading::Backward => order.is_gt(),
@@ -57,6 +62,10 @@ impl MergeIter {
     }
 
     fn sift_down(&mut self, mut at: usize) {
+        debug_assert!(
+            at < self.heap.len() || self.heap.is_empty(),
+            "an input of the heap"
+        );
         loop {
             let (left, right) = (2 * at + 1, 2 * at + 2);
             let mut first = at;
@@ -77,6 +86,7 @@ impl MergeIter {
     fn rebuild(&mut self, heading: Heading) {
         self.heading = heading;
         let inputs = &self.inputs;
+        debug_assert!(self.holds());
         self.heap.clear();
         self.heap
             .extend((0..inputs.len()).filter(|&i| inputs[i].is_on()));
@@ -84,6 +94,7 @@ impl MergeIter {
             self.sift_down(at);
         }
         debug_assert!(self.is_heap(), "no input leads the one above it");
+        debug_assert!(self.holds());
     }
 
     fn is_heap(&self) -> bool {
@@ -94,6 +105,7 @@ impl MergeIter {
     /// Moves every input but the top one to its entry next to the current one on the other side.
     fn turn(&mut self, heading: Heading) -> Result<(), VtError> {
         let top = self.heap[0];
+        debug_assert!(self.heading != heading, "it turns around");
         let entry = self.entry(top);
         let (key, seqno) = (entry.key.to_vec(), entry.seqno);
         self.heap.clear();
@@ -115,6 +127,10 @@ impl MergeIter {
         }
         self.rebuild(heading);
         debug_assert_eq!(self.heap.first(), Some(&top), "the current entry stays");
+        debug_assert!(
+            self.entry(top).key == key && self.entry(top).seqno == seqno,
+            "it stands where it stood"
+        );
         Ok(())
     }
 
@@ -137,6 +153,7 @@ impl MergeIter {
             self.heap.swap_remove(0);
         }
         self.sift_down(0);
+        debug_assert!(self.holds());
         Ok(())
     }
 }
@@ -169,6 +186,7 @@ impl EntryIter for MergeIter {
     }
 
     fn current(&self) -> Option<EntryRef<'_>> {
+        debug_assert!(self.holds());
         self.heap.first().map(|&top| self.entry(top))
     }
 
@@ -177,7 +195,12 @@ impl EntryIter for MergeIter {
     }
 
     fn carried(&self) -> Option<&IndexEntry> {
-        self.inputs[*self.heap.first()?].carried()
+        let carried = self.inputs[*self.heap.first()?].carried();
+        debug_assert!(
+            carried.is_none_or(|block| block.is_value),
+            "only value blocks are carried over"
+        );
+        carried
     }
 }
 

@@ -10,7 +10,8 @@ use crate::prefix::{first_bytes, first_eight_bytes};
 use std::cmp::Ordering;
 use std::convert::Infallible;
 
-/// What several keys begin with. The first bytes lie here, for a look at memory less.
+/// What several keys begin with. The first bytes lie here, for a look at memory less. Invariant:
+/// zeros are behind the first bytes, and the rest has what they have no room for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Common {
     /// The first bytes, big-endian, zeros after the end.
@@ -28,17 +29,24 @@ impl Common {
         let unused_bits = 8 * (size_of::<u128>() - first.len());
         let mask = u128::MAX.checked_shl(u32::try_from(unused_bits).expect("at most 128"));
         let (first, mask) = (first_bytes(first), mask.unwrap_or(0));
-        debug_assert_eq!(first & !mask, 0, "behind the first bytes are zeros");
-        Self {
+        let common = Self {
             first,
             mask,
             len_bytes: bytes.len(),
             rest: rest.into(),
-        }
+        };
+        debug_assert!(common.holds());
+        common
+    }
+
+    fn holds(&self) -> bool {
+        self.first & !self.mask == 0
+            && self.rest.len() == self.len_bytes.saturating_sub(size_of::<u128>())
     }
 
     /// How `key` compares to keys that begin with this; `Equal` if it begins with it too.
     fn cmp_to(&self, key: &[u8]) -> Ordering {
+        debug_assert!(self.holds());
         let own = first_bytes(key) & self.mask;
         let by_first = own.cmp(&self.first);
         if by_first.is_ne() {
@@ -83,10 +91,12 @@ impl KeyHeads {
             common = &common[..shared_bytes(common, key(index)?)];
         }
         let head = |index| Ok(first_eight_bytes(&key(index)?[common.len()..]));
-        Ok(Self {
+        let keys = Self {
             heads: (0..count).map(head).collect::<Result<_, E>>()?,
             common: Common::new(common),
-        })
+        };
+        debug_assert_eq!(keys.len(), count, "each key has a head");
+        Ok(keys)
     }
 
     /// Those of keys that are all in memory.
@@ -102,6 +112,7 @@ impl KeyHeads {
 
     /// Bytes of memory beside its own.
     pub(crate) fn memory_bytes(&self) -> usize {
+        debug_assert!(self.common.holds());
         self.common.rest.len() + size_of_val(&*self.heads)
     }
 
@@ -136,13 +147,16 @@ impl KeyHeads {
                 high = middle;
             }
         }
+        debug_assert!(low <= self.len(), "a key or the end behind the last one");
         Ok(low)
     }
 
     /// As [`Self::find`], among keys that are all in memory.
     pub(crate) fn find_in<'a>(&self, key: &[u8], whole: impl Fn(usize) -> &'a [u8]) -> usize {
         let found = self.find(key, |index| Ok::<_, Infallible>(whole(index)));
-        found.unwrap_or_else(|never| match never {})
+        let found = found.unwrap_or_else(|never| match never {});
+        debug_assert!(found <= self.len(), "a key or the end behind the last one");
+        found
     }
 }
 

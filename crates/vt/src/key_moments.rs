@@ -16,7 +16,8 @@ use std::sync::Arc;
 use stitch_base::Seqno;
 use stitch_kv::{KeyRange, KeyRanges};
 
-/// The moments that are held of a tree.
+/// The moments that are held of a tree. Invariant: those of every key, and those of ranges, are
+/// moments of any key.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KeyMoments {
     /// Of any key, in ascending order.
@@ -36,17 +37,25 @@ impl KeyMoments {
         let mut all = whole.clone();
         all.extend(ranged.iter().map(|(seqno, _)| *seqno));
         let all = in_order(all);
-        debug_assert!(all.len() >= whole.len(), "none is left out");
-        Self {
+        let moments = Self {
             all: all.into(),
             whole: whole.into(),
             ranged: ranged.into(),
-        }
+        };
+        debug_assert!(moments.holds());
+        moments
+    }
+
+    fn holds(&self) -> bool {
+        let most = self.whole.len() + self.ranged.len();
+        self.whole.len() <= self.all.len() && self.all.len() <= most
     }
 
     /// Moments of every key, in any order.
     pub(crate) fn of_every_key(seqnos: &[Seqno]) -> Self {
-        Self::new(seqnos.to_vec(), Vec::new())
+        let moments = Self::new(seqnos.to_vec(), Vec::new());
+        debug_assert!(moments.is_even(), "all keys have the same");
+        moments
     }
 
     /// Returns the moments of any key, in ascending order.
@@ -60,13 +69,19 @@ impl KeyMoments {
     }
 
     fn among(&self, is_held: impl Fn(&KeyRanges) -> bool) -> Cow<'_, [Seqno]> {
+        debug_assert!(self.holds());
         if self.ranged.is_empty() {
             return Cow::Borrowed(&self.whole);
         }
         let ranged = self.ranged.iter().filter(|(_, ranges)| is_held(ranges));
         let mut seqnos = self.whole.to_vec();
         seqnos.extend(ranged.map(|(seqno, _)| *seqno));
-        Cow::Owned(in_order(seqnos))
+        let seqnos = in_order(seqnos);
+        debug_assert!(
+            seqnos.len() <= self.all.len(),
+            "they are moments of some key"
+        );
+        Cow::Owned(seqnos)
     }
 
     /// Returns the moments of a key, in ascending order.
@@ -76,6 +91,7 @@ impl KeyMoments {
 
     /// Returns the moments of any key from `first` to `last`, both included, in ascending order.
     pub(crate) fn of_keys(&self, first: &[u8], last: &[u8]) -> Cow<'_, [Seqno]> {
+        debug_assert!(first <= last, "a range of keys is in order");
         self.among(|ranges| ranges.meets_keys(first, last))
     }
 
@@ -106,22 +122,31 @@ impl KeyMoments {
     pub(crate) fn stored(&self, shift: u64) -> Self {
         let stored = |seqno: &Seqno| Seqno(seqno.0.saturating_sub(shift));
         let ranged = self.ranged.iter();
-        Self::new(
+        let moments = Self::new(
             self.whole.iter().map(stored).collect(),
             ranged
                 .map(|(s, ranges)| (stored(s), ranges.clone()))
                 .collect(),
-        )
+        );
+        debug_assert!(
+            moments.all.len() <= self.all.len(),
+            "a shift adds no moment"
+        );
+        moments
     }
 }
 
 fn in_order(mut seqnos: Vec<Seqno>) -> Vec<Seqno> {
     seqnos.sort_unstable();
     seqnos.dedup();
+    debug_assert!(
+        seqnos.is_sorted_by(|seqno, next| seqno < next),
+        "each moment is there once"
+    );
     seqnos
 }
 
-/// The moments of one key after the other.
+/// The moments of one key after the other. Invariant: some key has the moments of the current one.
 #[derive(Debug)]
 pub(crate) struct MomentCursor<'a> {
     moments: &'a KeyMoments,
@@ -134,16 +159,24 @@ pub(crate) struct MomentCursor<'a> {
 impl<'a> MomentCursor<'a> {
     /// Stands on the first key of all.
     pub(crate) fn new(moments: &'a KeyMoments) -> Self {
-        Self {
+        let cursor = Self {
             moments,
             start: Vec::new(),
             until: moments.next_change(&[]).map(<[u8]>::to_vec),
             seqnos: moments.of(&[]),
-        }
+        };
+        debug_assert!(cursor.holds());
+        cursor
+    }
+
+    fn holds(&self) -> bool {
+        let start = &self.start;
+        self.until.as_ref().is_none_or(|until| start < until)
     }
 
     /// Moves to a key. Reports whether the moments may be others than before.
     pub(crate) fn seek(&mut self, key: &[u8]) -> bool {
+        debug_assert!(self.holds());
         let is_before_end = self.until.as_deref().is_none_or(|until| key < until);
         if is_before_end && self.start.as_slice() <= key {
             return false;
@@ -151,12 +184,13 @@ impl<'a> MomentCursor<'a> {
         self.start = key.to_vec();
         self.until = self.moments.next_change(key).map(<[u8]>::to_vec);
         self.seqnos = self.moments.of(key);
-        debug_assert!(self.until.as_deref().is_none_or(|until| key < until));
+        debug_assert!(self.holds());
         true
     }
 
     /// Returns the moments of the current key, in ascending order.
     pub(crate) fn seqnos(&self) -> &[Seqno] {
+        debug_assert!(self.seqnos.is_sorted(), "moments are in ascending order");
         &self.seqnos
     }
 

@@ -30,7 +30,7 @@ pub(crate) use windows::WINDOW_BYTES;
 use crate::VtError;
 use crate::compaction::{Compactor, Plan, order_plan, pick_scattered};
 use crate::table::FREE_ZONES_PART;
-use crate::version::{TableHandle, Version};
+use crate::version::{LEVELS, TableHandle, Version};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use stitch_base::sync::Mutex;
@@ -114,6 +114,10 @@ impl KeyOrder {
             Ok(plan)
         })?;
         let Some(step) = step else { return Ok(0) };
+        debug_assert!(
+            step.moved_bytes <= bytes_max,
+            "a step moves no more than it may"
+        );
         self.note_ordered(&step);
         Ok(step.moved_bytes)
     }
@@ -125,6 +129,7 @@ impl KeyOrder {
         bytes_max: u64,
         is_worth: &dyn Fn(&TableHandle, u64) -> bool,
     ) -> Result<Option<(OrderStep, Plan)>, VtError> {
+        debug_assert!(bytes_max > 0, "a step moves something");
         let (level, table, found) = loop {
             let scattered = self.scattered.lock().clone();
             let state = self.compactor.scheduler.lock();
@@ -146,6 +151,10 @@ impl KeyOrder {
         debug_assert!(
             found.kept_bytes <= found.bytes,
             "moved bytes are scattered ones"
+        );
+        debug_assert!(
+            found.kept_bytes <= bytes_max,
+            "a step moves no more than it may"
         );
         let step = OrderStep {
             tree: table.meta().tree,
@@ -201,6 +210,7 @@ impl KeyOrder {
         let kept = usage.zones / FREE_ZONES_PART + SPARE_ZONES;
         let free = usage.zones_free.saturating_sub(kept) * zones.zone_bytes();
         let free = free.saturating_sub(self.compactor.volume.space().promised_bytes());
+        debug_assert!(usage.zones_free <= usage.zones, "free zones are zones");
         free.min(self.compactor.space.free_bytes(SpaceClass::Normal))
     }
 
@@ -223,6 +233,10 @@ impl KeyOrder {
             self.note_scattered(table.meta().id, self.scattered_bytes_of(&table));
             count += 1;
         }
+        debug_assert!(
+            count <= version.tables().count(),
+            "each table is measured once"
+        );
         debug_assert!(count <= most, "no more than asked for");
         count
     }
@@ -234,7 +248,12 @@ impl KeyOrder {
     /// Finds a table's scattered windows, with the extents of the first of them.
     fn windows_of(&self, table: &TableHandle, kept_bytes_max: u64) -> Result<Scattered, VtError> {
         let index = self.compactor.tables.reader(table).index_cursor()?;
-        Windows::keeping(kept_bytes_max).of_index(index)
+        let found = Windows::keeping(kept_bytes_max).of_index(index)?;
+        debug_assert!(
+            found.kept_bytes <= kept_bytes_max,
+            "extents are kept up to a limit"
+        );
+        Ok(found)
     }
 
     /// Returns the bytes of a table's scattered windows; 0 if its index cannot be read.
@@ -243,7 +262,10 @@ impl KeyOrder {
             return 0;
         }
         match self.windows_of(table, 0) {
-            Ok(found) => found.bytes,
+            Ok(found) => {
+                debug_assert!(found.extents.is_empty(), "windows are only counted");
+                found.bytes
+            }
             Err(error) => {
                 // Reads and compactions report it.
                 tracing::debug!(%error, "the order of a table cannot be measured");
@@ -256,6 +278,7 @@ impl KeyOrder {
 /// Returns the numbers of a level's tables.
 fn level_ids(version: &Version, tree: TreeId, level: usize) -> BTreeSet<TableId> {
     let tree = version.trees.get(&tree);
+    debug_assert!(level < LEVELS, "a level of the tree");
     let tables = tree.map_or(&[][..], |tree| &tree.levels[level].tables);
     tables.iter().map(|t| t.meta().id).collect()
 }

@@ -73,7 +73,7 @@ impl Memtable {
     }
 
     fn on(chunks: Arc<Chunks>) -> Self {
-        Self {
+        let memtable = Self {
             entries: Arc::new(SkipList::new(Arc::clone(&chunks))),
             chunks,
             range_deletes: RwLock::default(),
@@ -81,7 +81,9 @@ impl Memtable {
             marks: TreeMarks::default(),
             has_range_deletes: AtomicBool::new(false),
             no_range_deletes: Arc::default(),
-        }
+        };
+        debug_assert!(memtable.is_empty(), "nothing was added yet");
+        memtable
     }
 
     /// Adds an entry. No entry has the same tree, key and sequence number yet.
@@ -89,6 +91,7 @@ impl Memtable {
         debug_assert!(entry.seqno > Seqno(0), "0 is before every write");
         self.marks.add(tree);
         self.entries.insert(tree, entry);
+        debug_assert!(!self.is_empty(), "the entry is marked");
     }
 
     /// Adds a put whose value lies in a value block; see [`Self::insert`].
@@ -99,11 +102,17 @@ impl Memtable {
         self.marks.add(tree);
         self.entries
             .insert_placed(tree, &entry.last, entry.max_seqno, &place);
+        debug_assert!(!self.is_empty(), "the entry is marked");
     }
 
     /// What stands around the place of a key. Who inserts the key next does not search again.
     pub(crate) fn around(&self, tree: TreeId, key: &[u8]) -> Around<'_> {
-        self.entries.around(tree, key)
+        let around = self.entries.around(tree, key);
+        debug_assert!(
+            around.before.is_none_or(|before| before.key() < key),
+            "the entry before is of a smaller key"
+        );
+        around
     }
 
     /// The oldest entry of a key: the one that [`Self::around`] finds before the next key.
@@ -118,7 +127,12 @@ impl Memtable {
 
     /// The entry next after all of a key.
     pub(crate) fn after(&self, tree: TreeId, key: &[u8]) -> Option<Neighbour<'_>> {
-        self.entries.after(tree, key)
+        let after = self.entries.after(tree, key);
+        debug_assert!(
+            after.is_none_or(|after| after.key() > key),
+            "of a greater key"
+        );
+        after
     }
 
     /// Adds a range delete.
@@ -130,8 +144,10 @@ impl Memtable {
         *set = Arc::new(set.with(delete));
         let after = set.bytes();
         self.range_delete_bytes.fetch_add(after, Ordering::Relaxed);
-        self.range_delete_bytes.fetch_sub(before, Ordering::Relaxed);
+        let sum = self.range_delete_bytes.fetch_sub(before, Ordering::Relaxed);
+        debug_assert!(sum >= before + after, "each set is counted");
         self.has_range_deletes.store(true, Ordering::Release);
+        debug_assert!(!self.is_empty(), "the range delete is marked");
     }
 
     /// Bytes of memory.
@@ -152,6 +168,10 @@ impl Memtable {
         while let Some(tree) = from {
             cursor.seek(&start_of(tree));
             let found = cursor.current().map(|(tree, _)| tree);
+            debug_assert!(
+                found.is_none_or(|found| found >= tree),
+                "a search goes forward"
+            );
             trees.extend(found);
             from = found.and_then(|tree| tree.0.checked_add(1)).map(TreeId);
         }
@@ -182,6 +202,7 @@ impl Memtable {
         (start, end): (&[u8], &[u8]),
         count: u64,
     ) -> Result<bool, VtError> {
+        debug_assert!(start <= end, "a range of keys");
         let mut entries = self.iter(tree);
         entries.seek(start, Seqno(u64::MAX))?;
         for _ in 0..count {
@@ -215,6 +236,7 @@ impl Memtable {
             && found == tree
             && entry.key == key
         {
+            debug_assert!(entry.seqno <= max_seqno, "newer versions are passed over");
             if visit(entry, cursor.place().map(Place::decode)).is_break() {
                 return;
             }
@@ -232,7 +254,12 @@ impl Memtable {
         if !self.has_range_deletes.load(Ordering::Acquire) {
             return None;
         }
-        self.range_deletes(tree).newest_covering(key, max_seqno)
+        let newest = self.range_deletes(tree).newest_covering(key, max_seqno);
+        debug_assert!(
+            newest.is_none_or(|newest| Seqno(0) < newest && newest <= max_seqno),
+            "the reader sees it"
+        );
+        newest
     }
 
     /// Range deletes of a tree.
@@ -275,6 +302,13 @@ impl MemtableIter {
             self.carried.as_ref().is_none_or(|block| block.is_value),
             "only value blocks have a place"
         );
+        debug_assert!(
+            self.carried.as_ref().is_none_or(|block| {
+                self.current()
+                    .is_some_and(|entry| entry.key == block.last.as_slice())
+            }),
+            "the block is that of the entry"
+        );
         Ok(())
     }
 }
@@ -283,7 +317,12 @@ impl EntryIter for MemtableIter {
     fn seek(&mut self, key: &[u8], seqno: Seqno) -> Result<(), VtError> {
         let tree = self.tree;
         self.cursor.seek(&Position { tree, key, seqno });
-        self.arrive()
+        self.arrive()?;
+        debug_assert!(
+            self.current().is_none_or(|entry| entry.key >= key),
+            "it goes to no key before the wanted one"
+        );
+        Ok(())
     }
 
     fn seek_before(&mut self, key: Option<&[u8]>) -> Result<(), VtError> {
@@ -295,7 +334,13 @@ impl EntryIter for MemtableIter {
             None => start_of(self.tree.next()),
         };
         self.cursor.seek_before(&at);
-        self.arrive()
+        self.arrive()?;
+        debug_assert!(
+            self.current()
+                .is_none_or(|entry| key.is_none_or(|key| entry.key < key)),
+            "it stands before the key"
+        );
+        Ok(())
     }
 
     fn next(&mut self) -> Result<(), VtError> {
@@ -316,6 +361,10 @@ impl EntryIter for MemtableIter {
     }
 
     fn carried(&self) -> Option<&IndexEntry> {
+        debug_assert_eq!(
+            self.carried.is_some(),
+            self.is_on() && self.cursor.place().is_some()
+        );
         self.carried.as_ref()
     }
 }

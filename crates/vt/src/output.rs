@@ -59,6 +59,11 @@ impl<'a> Outputs<'a> {
         range_deletes: Vec<RangeDelete>,
     ) -> Self {
         debug_assert!(rules.cuts.is_sorted(), "cuts are in order");
+        debug_assert!(rules.table_bytes > 0, "a table has room");
+        debug_assert!(
+            rules.input_runs.is_sorted(),
+            "runs of the inputs are in order"
+        );
         debug_assert!(
             range_deletes
                 .windows(2)
@@ -88,11 +93,13 @@ impl<'a> Outputs<'a> {
     /// Adds an entry.
     pub(crate) fn add(&mut self, entry: &EntryRef<'_>) -> Result<(), VtError> {
         self.begin_key(entry.key)?;
+        debug_assert_eq!(self.last_key, entry.key, "the key has begun");
         self.writer().add(entry)
     }
 
     /// Re-references a value block, as the entry that it is.
     fn carry(&mut self, block: &IndexEntry) -> Result<(), VtError> {
+        debug_assert!(block.is_value, "a value block");
         self.begin_key(&block.last)?;
         self.writer().carry(block)
     }
@@ -112,6 +119,7 @@ impl<'a> Outputs<'a> {
     /// Re-references blocks that follow each other on the medium.
     pub(crate) fn stitch(&mut self, blocks: &[IndexEntry]) -> Result<(), VtError> {
         for block in blocks {
+            debug_assert!(block.first <= block.last, "a block's keys are in order");
             self.cut_before(Some(&block.first))?;
             self.cut_if_full(&block.first)?;
             self.writer().stitch(std::slice::from_ref(block))?;
@@ -132,6 +140,10 @@ impl<'a> Outputs<'a> {
         assert!(
             self.range_deletes.is_empty(),
             "each range delete has a table"
+        );
+        debug_assert!(
+            self.done.iter().all(|table| table.tree == self.tree.id),
+            "outputs are of one tree"
         );
         Ok(std::mem::take(&mut self.done))
     }
@@ -157,6 +169,10 @@ impl<'a> Outputs<'a> {
 
     /// Makes the cuts up to a key; with `None`, all.
     fn cut_before(&mut self, key: Option<&[u8]>) -> Result<(), VtError> {
+        debug_assert!(
+            self.cuts_made <= self.rules.cuts.len(),
+            "each cut is made once"
+        );
         while let Some(at) = self.rules.cuts.get(self.cuts_made)
             && key.is_none_or(|key| at.as_slice() <= key)
         {
@@ -203,6 +219,10 @@ impl<'a> Outputs<'a> {
         if let Some(mut writer) = self.writer.take() {
             let superseded = writer.take_superseded();
             if let Some(table) = writer.finish()? {
+                debug_assert!(
+                    self.done.last().is_none_or(|before| before.id < table.id),
+                    "numbers of tables rise"
+                );
                 self.tables.superseded.note(&table, superseded);
                 self.done.push(table);
             }
@@ -230,6 +250,7 @@ fn begins_before(delete: &RangeDelete, at: Option<&[u8]>) -> bool {
 /// The parts before and from `at` of a range delete that begins before it.
 fn split(delete: RangeDelete, at: Option<&[u8]>) -> (RangeDelete, Option<RangeDelete>) {
     debug_assert!(begins_before(&delete, at), "it is in order");
+    debug_assert!(delete.start < delete.end, "a range has keys");
     let Some(at) = at.filter(|at| *at < delete.end.as_slice()) else {
         return (delete, None);
     };
@@ -241,6 +262,10 @@ fn split(delete: RangeDelete, at: Option<&[u8]>) -> (RangeDelete, Option<RangeDe
         end: at.to_vec(),
         ..delete
     };
+    debug_assert!(
+        here.start < here.end && after.start < after.end,
+        "both parts have keys"
+    );
     (here, Some(after))
 }
 

@@ -37,11 +37,20 @@ struct Home {
     count_max: usize,
 }
 
+/// Buffers that wait. Invariant: they are few, and each is as long as all that are kept.
 #[derive(Debug, Default)]
 struct FreeBuffers {
     waiting: Vec<Vec<u8>>,
     /// How many are in use.
     used: usize,
+}
+
+impl FreeBuffers {
+    fn holds(&self) -> bool {
+        let len_bytes = KEPT_BYTES_MAX + PAGE_BYTES;
+        let last = self.waiting.last();
+        self.waiting.len() <= WAITING_MAX && last.is_none_or(|bytes| bytes.len() == len_bytes)
+    }
 }
 
 /// Memory that begins at a page.
@@ -72,6 +81,7 @@ impl PageBuffers {
 
     /// A buffer. What it holds is of no worth.
     pub(crate) fn take(&self, len: usize) -> PageBuffer {
+        debug_assert!(self.0.count_max >= COUNT_MIN, "a few may always be in use");
         let is_kept = (KEPT_BYTES_MIN..=KEPT_BYTES_MAX).contains(&len);
         let waiting = is_kept.then(|| self.0.take()).flatten();
         let room = if is_kept { KEPT_BYTES_MAX } else { len };
@@ -103,6 +113,7 @@ impl Home {
     /// One that waits. It, or the one that is made in its place, is in use from now on.
     fn take(&self) -> Option<Vec<u8>> {
         let mut kept = self.kept.lock();
+        debug_assert!(kept.holds());
         kept.used += 1;
         kept.waiting.pop()
     }
@@ -119,6 +130,11 @@ impl Home {
             return Some(bytes);
         }
         kept.waiting.push(bytes);
+        debug_assert!(kept.holds());
+        debug_assert!(
+            kept.waiting.len() + kept.used <= self.count_max,
+            "they are bounded"
+        );
         None
     }
 }
@@ -138,6 +154,7 @@ impl AsMut<[u8]> for PageBuffer {
 impl Drop for PageBuffer {
     fn drop(&mut self) {
         if let Some(home) = self.home.take() {
+            debug_assert!(!self.bytes.is_empty(), "its memory is given back once");
             drop(home.put(std::mem::take(&mut self.bytes)));
         }
     }

@@ -29,7 +29,9 @@ pub(crate) fn prefix_of(key: &[u8]) -> u64 {
         && first[0] != 0
     {
         let no_zeros = u64::from(ZEROS_MAX) << (u64::BITS - COUNT_BITS);
-        return no_zeros | u64::from_be_bytes(*first) >> COUNT_BITS;
+        let prefix = no_zeros | u64::from_be_bytes(*first) >> COUNT_BITS;
+        debug_assert_eq!(prefix, prefix_with_zeros(key), "both ways give the same");
+        return prefix;
     }
     prefix_with_zeros(key)
 }
@@ -38,6 +40,7 @@ pub(crate) fn prefix_of(key: &[u8]) -> u64 {
 fn prefix_with_zeros(key: &[u8]) -> u64 {
     let first = first_bytes(key);
     let zeros = (first.leading_zeros() / 8).min(ZEROS_MAX);
+    debug_assert!(key.iter().take(zeros as usize).all(|byte| *byte == 0));
     let behind = (first << (8 * zeros)) >> u64::BITS;
     let behind = u64::try_from(behind).expect("the upper half");
     u64::from(ZEROS_MAX - zeros) << (u64::BITS - COUNT_BITS) | behind >> COUNT_BITS
@@ -46,8 +49,11 @@ fn prefix_with_zeros(key: &[u8]) -> u64 {
 /// The first sixteen bytes of a key, big-endian, zeros after its end.
 pub(crate) fn first_bytes(key: &[u8]) -> u128 {
     if let Some(first) = key.first_chunk() {
-        return u128::from_be_bytes(*first);
+        let first = u128::from_be_bytes(*first);
+        debug_assert_eq!(first >> u64::BITS, u128::from(first_eight_bytes(key)));
+        return first;
     }
+    debug_assert!(key.len() < BYTES, "a longer key has all of them");
     let missing_bits = 8 * (BYTES - key.len());
     if let (Some(front), Some(back)) = (key.first_chunk(), key.last_chunk()) {
         // Where they overlap they are the same.

@@ -21,7 +21,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 use stitch_base::Seqno;
 
-/// A set of range deletes of one tree.
+/// A set of range deletes of one tree. Invariant: layers are of falling size.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RangeDeletes {
     /// Largest first.
@@ -46,15 +46,18 @@ impl RangeDeletes {
         if deletes.is_empty() {
             return Self::default();
         }
-        Self {
+        let set = Self {
             layers: vec![Arc::new(Layer::new(deletes))],
             shift: 0,
-        }
+        };
+        debug_assert!(!set.is_empty(), "a range delete is in it");
+        set
     }
 
     /// The same set, read from a table with this shift.
     pub(crate) fn of_shift(self, shift: u64) -> Self {
         debug_assert_eq!(self.shift, 0, "a set is shifted once");
+        debug_assert!(self.holds());
         Self { shift, ..self }
     }
 
@@ -63,8 +66,14 @@ impl RangeDeletes {
         self.shift
     }
 
+    fn holds(&self) -> bool {
+        let layers = &self.layers;
+        layers.is_sorted_by(|layer, next| layer.deletes.len() > next.deletes.len())
+    }
+
     /// This set and one more.
     pub(crate) fn with(&self, delete: RangeDelete) -> Self {
+        debug_assert!(self.holds());
         if !is_range(&delete) {
             return self.clone();
         }
@@ -74,12 +83,13 @@ impl RangeDeletes {
             newest.extend(layer.deletes.iter().cloned());
         }
         layers.push(Arc::new(Layer::new(newest)));
-        debug_assert!(
-            layers.is_sorted_by(|layer, next| layer.deletes.len() > next.deletes.len()),
-            "layers are of falling size"
-        );
-        let shift = self.shift;
-        Self { layers, shift }
+        let set = Self {
+            layers,
+            shift: self.shift,
+        };
+        debug_assert!(set.holds());
+        debug_assert_eq!(set.len(), self.len() + 1, "one more");
+        set
     }
 
     /// True if there is none.
@@ -88,14 +98,15 @@ impl RangeDeletes {
     }
 
     /// How many there are.
-    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.layers.iter().map(|layer| layer.deletes.len()).sum()
     }
 
     /// Bytes of memory.
     pub(crate) fn bytes(&self) -> usize {
-        self.layers.iter().map(|layer| layer.bytes).sum()
+        let bytes = self.layers.iter().map(|layer| layer.bytes).sum();
+        debug_assert_eq!(bytes == 0, self.is_empty(), "a layer takes memory");
+        bytes
     }
 
     /// The newest range delete over `key` that is not newer than `max_seqno`.
@@ -113,23 +124,28 @@ impl RangeDeletes {
     /// As [`Self::newest_covering`], and up to which key that holds.
     pub(crate) fn cover(&self, key: &[u8], max_seqno: Seqno) -> Cover<'_> {
         note_steps(self.layers.len());
-        Cover {
-            seqno: self.newest_covering(key, max_seqno),
-            until: self
-                .layers
-                .iter()
-                .filter_map(|layer| layer.bound_after(key))
-                .min(),
-        }
+        let bounds = self
+            .layers
+            .iter()
+            .filter_map(|layer| layer.bound_after(key));
+        let until = bounds.min();
+        debug_assert!(
+            until.is_none_or(|until| until > key),
+            "it holds for the key"
+        );
+        let seqno = self.newest_covering(key, max_seqno);
+        Cover { seqno, until }
     }
 
     /// The first key from which on the answer of [`Self::cover`] for `key` holds.
     pub(crate) fn cover_start(&self, key: &[u8]) -> &[u8] {
-        self.layers
+        let bounds = self
+            .layers
             .iter()
-            .filter_map(|layer| layer.bound_before(key))
-            .max()
-            .unwrap_or_default()
+            .filter_map(|layer| layer.bound_before(key));
+        let start = bounds.max().unwrap_or_default();
+        debug_assert!(start <= key, "it holds for the key");
+        start
     }
 
     /// All of them, in no particular order.
@@ -155,7 +171,8 @@ fn order(delete: &RangeDelete) -> (&[u8], Reverse<Seqno>, &[u8]) {
     (&delete.start, Reverse(delete.seqno), &delete.end)
 }
 
-/// Range deletes that never change.
+/// Range deletes that never change. Invariant: there is a piece, and each node of the segment tree
+/// has its sequence numbers.
 #[derive(Debug)]
 struct Layer {
     /// By start.
@@ -198,10 +215,21 @@ impl Layer {
         layer.cut();
         layer.plant();
         layer.bytes = layer.weigh();
+        debug_assert!(layer.holds());
         layer
     }
 
+    fn holds(&self) -> bool {
+        self.bounds.len() >= 2
+            && self.node_starts.len() == 2 * self.piece_count() + 1
+            && self.bytes > size_of::<Self>()
+    }
+
     fn bound(&self, bound: Bound) -> &[u8] {
+        debug_assert!(
+            (bound.delete as usize) < self.deletes.len(),
+            "a range of this layer"
+        );
         let delete = &self.deletes[bound.delete as usize];
         if bound.is_end {
             &delete.end
@@ -226,6 +254,7 @@ impl Layer {
     }
 
     fn piece_count(&self) -> usize {
+        debug_assert!(self.bounds.len() >= 2, "a range has two ends");
         self.bounds.len() - 1
     }
 
@@ -266,6 +295,7 @@ impl Layer {
         self.seqnos = notes.into_iter().map(|(_, Reverse(seqno))| seqno).collect();
         debug_assert_eq!(self.node_starts.len(), nodes + 1, "each node has its notes");
         debug_assert_eq!(at, self.seqnos.len(), "each note is at a node");
+        debug_assert!(self.node_starts.is_sorted(), "nodes share no notes");
     }
 
     fn weigh(&self) -> usize {
@@ -282,23 +312,35 @@ impl Layer {
     /// The piece that holds a key; `None` before the first and after the last.
     fn piece_of(&self, key: &[u8]) -> Option<usize> {
         let after = self.bounds.partition_point(|b| self.bound(*b) <= key);
+        debug_assert!(
+            after == 0 || self.bound(self.bounds[after - 1]) <= key,
+            "the piece begins at or before the key"
+        );
         (after > 0 && after < self.bounds.len()).then(|| after - 1)
     }
 
     fn bound_after(&self, key: &[u8]) -> Option<&[u8]> {
         let after = self.bounds.partition_point(|b| self.bound(*b) <= key);
-        self.bounds.get(after).map(|bound| self.bound(*bound))
+        let next = self.bounds.get(after).map(|bound| self.bound(*bound));
+        debug_assert!(
+            next.is_none_or(|next| next > key),
+            "the bound comes after the key"
+        );
+        next
     }
 
     /// The last bound that is not after `key`.
     fn bound_before(&self, key: &[u8]) -> Option<&[u8]> {
         let after = self.bounds.partition_point(|b| self.bound(*b) <= key);
-        Some(self.bound(self.bounds[after.checked_sub(1)?]))
+        let before = self.bound(self.bounds[after.checked_sub(1)?]);
+        debug_assert!(before <= key, "the bound is not after the key");
+        Some(before)
     }
 
     /// The newest range delete over a piece that is not newer than `max_seqno`.
     fn newest_at(&self, piece: usize, max_seqno: Seqno) -> Option<Seqno> {
         debug_assert!(piece < self.piece_count(), "a piece of this layer");
+        debug_assert!(self.holds());
         let mut node = piece + self.piece_count();
         let mut newest = None;
         while node > 0 {
@@ -308,6 +350,10 @@ impl Layer {
             newest = newest.max(seqnos.get(first).copied());
             node /= 2;
         }
+        debug_assert!(
+            newest.is_none_or(|newest| newest <= max_seqno),
+            "the reader sees it"
+        );
         newest
     }
 }

@@ -96,6 +96,10 @@ fn add_owned(zones: &Zones, extent: Extent, owned: &mut BTreeMap<ZoneId, u64>) {
         debug_assert!(end > at, "a zone has the byte");
         *owned.entry(zone).or_default() += end - at;
         at = end;
+        debug_assert!(
+            at <= extent.end(),
+            "bytes beyond the extent are not counted"
+        );
     }
 }
 

@@ -7,6 +7,7 @@ use crate::version::{LEVELS, Version};
 pub(crate) fn debt(version: &Version, options: &PickOptions) -> u64 {
     let mut debt = 0;
     for tree in version.trees.values() {
+        debug_assert_eq!(tree.levels.len(), LEVELS, "a tree has all levels");
         let level0 = &tree.levels[0];
         if level0.tables.len() >= options.level0_tables {
             debt += level0.weight;
@@ -26,5 +27,6 @@ pub(crate) fn target(options: &PickOptions, level: usize) -> u64 {
     }
     let times = u32::try_from(level - 1).expect("there are 8 levels");
     let factor = options.fanout.saturating_pow(times);
+    debug_assert!(factor > 0, "deeper levels are larger");
     options.level1_bytes.saturating_mul(factor)
 }

@@ -22,6 +22,10 @@ impl Sizing {
     pub(crate) fn new(volume: &Arc<Volume>, options: &VtOptions) -> Self {
         let zones_bytes = volume.zones().total_bytes();
         let log_bytes = volume.log().capacity_bytes();
+        debug_assert!(
+            zones_bytes > 0 && log_bytes > 0,
+            "a volume has zones and a log"
+        );
         Self {
             opened: Sizes::new(options, zones_bytes, log_bytes),
             opened_zones_bytes: zones_bytes,
@@ -36,12 +40,20 @@ impl Sizing {
         if zones_bytes == self.opened_zones_bytes {
             return self.opened;
         }
-        self.on(zones_bytes)
+        let sizes = self.on(zones_bytes);
+        debug_assert_eq!(sizes.cache, self.opened.cache, "memory decides");
+        sizes
     }
 
     /// Returns the sizes for `zones_bytes` of zones.
     pub(crate) fn on(&self, zones_bytes: u64) -> Sizes {
         let log_bytes = self.volume.log().capacity_bytes();
-        self.opened.resized(&self.options, zones_bytes, log_bytes)
+        let sizes = self.opened.resized(&self.options, zones_bytes, log_bytes);
+        debug_assert_eq!(sizes.memtable, self.opened.memtable, "memory decides");
+        debug_assert!(
+            sizes.reserve <= zones_bytes,
+            "the reserve lies in the zones"
+        );
+        sizes
     }
 }

@@ -9,7 +9,7 @@ use crate::cache::BlockCache;
 use crate::runs::subtract;
 use crate::superseded::SupersededVersions;
 use crate::table::{NewTable, Table, TableWriter, ValueReader};
-use crate::version::{TableHandle, Version, extents};
+use crate::version::{LEVELS, TableHandle, Version, extents};
 use std::sync::Arc;
 use stitch_base::TableId;
 use stitch_base::sync::atomic::{AtomicU64, Ordering};
@@ -40,6 +40,12 @@ impl Tables {
         version: &Version,
         caches_writes: bool,
     ) -> Self {
+        debug_assert!(
+            version
+                .tables()
+                .all(|(_, t)| t.meta().id < version.next_table),
+            "numbers of tables are given out once"
+        );
         Self {
             volume: Arc::clone(volume),
             cache: Arc::clone(cache),
@@ -88,6 +94,7 @@ impl Tables {
     /// Returns how seldom filters of a level's tables should be wrong. A read looks into all tables
     /// of level 0, and into one of each level below it, which hold most keys.
     pub(crate) fn precision(&self, level: usize) -> Precision {
+        debug_assert!(level < LEVELS, "a level of the tree");
         let is_known = self.volume.superblock().readable >= FORMAT_OF_PRECISE_FILTERS;
         match level == 0 && is_known {
             true => Precision::High,

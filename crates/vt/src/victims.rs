@@ -20,6 +20,7 @@ pub(crate) fn weight(candidate: &Candidate) -> (Reverse<u64>, u64, Extent) {
         candidate.live <= candidate.zone.len,
         "what is live fits the zone"
     );
+    debug_assert!(candidate.zone.len > 0, "a zone has a length");
     let unused = candidate.zone.len - candidate.live;
     let span_bytes = candidate.live / u64::from(candidate.spans.max(1));
     (
@@ -44,6 +45,7 @@ pub(crate) fn run_of(extent: Extent) -> Run {
 
 /// Returns the victims among the zones that were not tried, best first.
 pub(crate) fn candidates(zones: &Zones, part: u64, tried: &BTreeSet<Extent>) -> Vec<Candidate> {
+    debug_assert!(part > 0, "a part of a zone");
     let mut victims = zones.candidates();
     victims.retain(|candidate| is_victim(candidate, part) && !tried.contains(&candidate.zone));
     victims.sort_by_key(weight);
@@ -52,6 +54,10 @@ pub(crate) fn candidates(zones: &Zones, part: u64, tried: &BTreeSet<Extent>) -> 
 
 /// Reports whether what is unused in these zones makes up a zone.
 pub(crate) fn can_free_any(zones: &Zones, victims: &[Candidate]) -> bool {
+    debug_assert!(
+        victims.iter().all(|victim| victim.live <= victim.zone.len),
+        "what is live fits the zone"
+    );
     let unused: u64 = victims.iter().map(|c| c.zone.len - c.live).sum();
     unused >= zones.zone_bytes()
 }
@@ -70,6 +76,10 @@ pub(crate) fn batch(volume: &Volume, victims: &[Candidate]) -> Vec<Candidate> {
         room -= needed;
         batch.push(*candidate);
     }
+    debug_assert!(
+        batch.len() <= BATCH_ZONES,
+        "zones are evacuated a few at a time"
+    );
     batch
 }
 

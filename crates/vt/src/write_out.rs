@@ -123,6 +123,7 @@ impl WriteOuts {
         let count = view.buffers.len();
         let oldest = (count > 1).then(|| Arc::clone(&view.buffers[count - 1]))?;
         let log_start = view.buffers[count - 2].log_start;
+        debug_assert!(!oldest.is_empty(), "a sealed memtable holds something");
         debug_assert!(
             oldest.log_start <= log_start,
             "memtables are in the log's order"
@@ -171,6 +172,10 @@ impl WriteOuts {
         let mut edit = version.edit();
         edit.last_seqno = edit.last_seqno.max(buffer.last_seqno());
         edit.added = tables.into_iter().map(|t| (0, Arc::new(t))).collect();
+        debug_assert!(
+            edit.last_seqno >= version.last_seqno,
+            "a version is no older"
+        );
         drop(version);
         let made = edit.added.clone();
         let install = Install {

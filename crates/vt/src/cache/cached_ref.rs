@@ -21,6 +21,7 @@ pub(crate) struct HitCount(AtomicU8);
 impl HitCount {
     fn note(&self) {
         let count = self.0.load(Ordering::Relaxed);
+        debug_assert!(count <= ROUNDS_MAX, "more than it counts");
         // Mostly it is enough already, and readers write nothing. That one of two is lost does not
         // matter.
         if count < ROUNDS_MAX {
@@ -70,6 +71,7 @@ impl<T: CountsHits> CachedRef<T> {
     pub(crate) fn set(&self, block: &Arc<T>) {
         if let Some(mut reference) = self.0.try_write() {
             *reference = Arc::downgrade(block);
+            debug_assert!(reference.strong_count() > 0, "the caller has the block");
         }
     }
 }

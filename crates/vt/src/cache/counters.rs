@@ -55,7 +55,8 @@ impl ReadCounters {
         let own = self.0.own();
         for (count, by) in counts {
             if by > 0 {
-                own[count as usize].fetch_add(by, Ordering::Relaxed);
+                let before = own[count as usize].fetch_add(by, Ordering::Relaxed);
+                debug_assert!(before.checked_add(by).is_some(), "counters only grow");
             }
         }
     }

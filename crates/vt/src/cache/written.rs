@@ -29,6 +29,7 @@ impl BlockCache {
         let mut out = Vec::new();
         let mut shard = self.shard(&key).write();
         let bytes_max = self.shard_bytes_max.load(Ordering::Relaxed);
+        debug_assert!(slot.bytes > super::SLOT_BYTES, "a block takes memory");
         if slot.bytes > bytes_max / 2 || shard.by_key.contains_key(&key) {
             return;
         }
@@ -38,6 +39,7 @@ impl BlockCache {
             }
             if shard.bytes + slot.bytes <= bytes_max {
                 shard.add(slot);
+                debug_assert!(shard.bytes <= bytes_max, "a shard is bounded");
             }
         });
         drop(shard);
@@ -48,6 +50,7 @@ impl Shard {
     /// Takes probationary blocks out until at most `bytes_max` are left, or enough slots were
     /// looked at.
     fn displace(&mut self, bytes_max: usize, out: &mut Vec<CacheSlot>) {
+        debug_assert!(self.holds());
         for _ in 0..LOOKS_MAX.min(self.slots.len()) {
             if self.bytes <= bytes_max {
                 return;
@@ -64,5 +67,6 @@ impl Shard {
             // The last slot has moved to the free place. It may be the newest: its turn is later.
             self.displacer += 1;
         }
+        debug_assert!(self.holds());
     }
 }

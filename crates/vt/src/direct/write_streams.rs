@@ -150,6 +150,7 @@ impl Flow {
         let share = READY_BYTES_ALL / self.turns.max(1);
         let wanted = (self.bytes / 2).min(share).min(*READY_BYTES.end());
         let bytes = wanted.checked_ilog2().map_or(0, |log| 1 << log);
+        debug_assert!(bytes <= share, "all streams share what is prepared");
         READY_BYTES.contains(&bytes).then_some(bytes)
     }
 }
@@ -260,6 +261,10 @@ impl WriteStreams {
         debug_assert!(stream.end[..] < *puts.first, "a stream has rising keys");
         debug_assert_eq!(stream.tree, puts.tree, "a stream is of one tree");
         debug_assert!(stream.turn <= self.turn, "turns are counted up");
+        debug_assert!(
+            puts.first <= puts.last,
+            "puts are in the order of their keys"
+        );
         let before = stream.bytes;
         stream.end.clear();
         stream.end.extend_from_slice(puts.last);
@@ -274,6 +279,10 @@ impl WriteStreams {
     /// Returns the stream that the memtables show to end next before puts.
     fn infer(&mut self, puts: &Puts<'_>, memtable: &Memtable) -> Option<WriteStreamId> {
         let around = memtable.around(puts.tree, puts.first);
+        debug_assert!(
+            around.before.is_none_or(|before| before.key() < puts.first),
+            "the entry before is of a smaller key"
+        );
         if (!around.is_new || puts.first != puts.last)
             && let Some(again) = memtable.oldest(puts.tree, puts.last)
         {
@@ -294,11 +303,19 @@ impl WriteStreams {
         let from = before.map_or(Bound::Unbounded, |before| Bound::Excluded(before.key()));
         let range = (from, Bound::Excluded(puts.first));
         let (key, end) = ends.range::<[u8], _>(range).next_back()?;
+        debug_assert!(
+            key.as_slice() < puts.first,
+            "the stream ends before the puts"
+        );
         if end.next.as_deref().is_some_and(|next| next < puts.first) {
             return None;
         }
         let key = key.clone();
         let id = ends.remove(&key)?.id;
+        debug_assert!(
+            (id.0 as usize) < self.streams.len(),
+            "the stream has a record"
+        );
         self.ends_with(id, puts.tree, &key).then_some(id)
     }
 
@@ -334,6 +351,7 @@ impl WriteStreams {
             flow: Flow::default(),
             extent: None,
         };
+        debug_assert!(self.streams.len() <= STREAMS_MAX, "streams are bounded");
         if self.streams.len() < STREAMS_MAX {
             self.streams.push(fresh);
             return Some(WriteStreamId(u32::try_from(self.streams.len() - 1).ok()?));
@@ -399,6 +417,7 @@ impl WriteStreams {
     /// Makes streams of the keys that no put continued, unless there are many.
     fn number_begun(&mut self, memtable: &Memtable) {
         let begun = std::mem::take(&mut self.begun);
+        debug_assert!(begun.len() <= ENDS_MAX + 1, "keys are listed up to a bound");
         if begun.len() > ENDS_MAX {
             return;
         }
@@ -472,6 +491,13 @@ impl WriteStreams {
         has_room: &dyn Fn(u64) -> bool,
     ) -> Result<Extent, VolumeError> {
         let stream = &mut self.streams[id.0 as usize];
+        debug_assert!(
+            stream
+                .extent
+                .as_ref()
+                .is_none_or(|extent| extent.left.len < len),
+            "the block does not fit into the extent before"
+        );
         stream.extent = None;
         let wanted = (stream.bytes / 8).clamp(*EXTENT_BYTES.start(), *EXTENT_BYTES.end());
         let taken: u64 = self.append_extents().map(|extent| extent.len).sum();
@@ -507,6 +533,7 @@ impl WriteStreams {
         for stream in &mut self.streams {
             stream.extent = None;
         }
+        debug_assert!(self.append_extents().next().is_none(), "all are given back");
         has_any
     }
 }

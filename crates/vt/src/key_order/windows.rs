@@ -27,6 +27,9 @@ const EXTENT_BYTES: u64 = 256 << 10;
 const EXTENTS_MIN: u64 = 2;
 
 /// The windows of a table: `add* finish`.
+///
+/// Invariant: extents are kept of scattered windows, up to a limit, and the current window has
+/// extents if it has bytes.
 #[derive(Debug, Default)]
 pub(super) struct Windows {
     /// Most bytes of scattered windows whose extents are kept.
@@ -86,15 +89,18 @@ impl Windows {
         self.key.extend_from_slice(&entry.last);
         let run = entry.block.run();
         self.current_bytes += run.len_bytes;
+        debug_assert!(run.len_bytes > 0, "a block has a length");
         match self.current.last_mut() {
             Some(last) if last.end() == run.addr => last.len_bytes += run.len_bytes,
             _ => self.current.push(run),
         }
+        debug_assert!(self.holds());
     }
 
     fn end_window(&mut self) {
         let bytes = std::mem::take(&mut self.current_bytes);
         let extents = self.current.len() as u64;
+        debug_assert!(extents <= bytes, "an extent has a length");
         if extents <= bytes.div_ceil(EXTENT_BYTES).max(EXTENTS_MIN) {
             self.current.clear();
             return;
@@ -108,23 +114,19 @@ impl Windows {
             self.kept_bytes_max = self.kept_bytes;
         }
         self.current.clear();
-        self.assert_invariants();
+        debug_assert!(self.holds());
     }
 
-    /// Panics unless its sums fit each other.
-    fn assert_invariants(&self) {
-        debug_assert!(
-            self.kept_bytes <= self.kept_bytes_max,
-            "extents are kept up to a limit"
-        );
-        debug_assert!(
-            self.kept_bytes <= self.scattered_bytes,
-            "extents of scattered windows are kept"
-        );
+    fn holds(&self) -> bool {
+        self.kept_bytes <= self.kept_bytes_max
+            && self.kept_bytes <= self.scattered_bytes
+            && self.current.is_empty() == (self.current_bytes == 0)
+            && self.kept.is_empty() == (self.kept_bytes == 0)
     }
 
     fn finish(mut self) -> Scattered {
         self.end_window();
+        debug_assert!(self.current.is_empty(), "all windows have ended");
         Scattered {
             bytes: self.scattered_bytes,
             kept_bytes: self.kept_bytes,

@@ -50,6 +50,7 @@ impl Arena {
         }
         let piece = self.free;
         debug_assert!(len <= self.free_bytes, "the chunk has the piece");
+        debug_assert!(piece.cast::<u64>().is_aligned(), "pieces are aligned");
         // SAFETY: `free` points at `free_bytes` bytes of a chunk, and `len` is not above that.
         self.free = unsafe { self.free.add(len) };
         self.free_bytes -= len;
@@ -57,9 +58,11 @@ impl Arena {
     }
 
     fn new_chunk(&mut self, len: usize) -> *mut u8 {
+        debug_assert!(len >= ALIGN, "a chunk has room for a word");
         let chunk = self.source.take(len);
         assert_eq!(chunk.len(), len, "as was asked for");
         let start = chunk.as_ptr();
+        debug_assert!(start.cast::<u64>().is_aligned(), "chunks are aligned");
         self.chunks.push(chunk);
         self.bytes += len + size_of::<Chunk>();
         start

@@ -89,7 +89,15 @@ impl Chunks {
     /// A chunk of `len` bytes.
     pub(super) fn take(&self, len: usize) -> Chunk {
         let mut state = self.state.lock();
+        debug_assert!(len > 0, "a chunk is not empty");
         state.used_bytes += len;
+        debug_assert!(
+            state
+                .kept
+                .last()
+                .is_none_or(|chunk| chunk.len() == self.chunk_bytes),
+            "chunks of one length are kept"
+        );
         let kept = (len == self.chunk_bytes).then(|| state.kept.pop());
         drop(state);
         let chunk = kept.flatten().unwrap_or_else(|| Chunk::new(len));
@@ -101,6 +109,7 @@ impl Chunks {
     pub(super) fn leave(&self, chunks: Vec<Chunk>) {
         let mut state = self.state.lock();
         let bytes: usize = chunks.iter().map(Chunk::len).sum();
+        debug_assert!(bytes > 0 || chunks.is_empty(), "a chunk is not empty");
         assert!(bytes <= state.used_bytes, "they came from here");
         state.used_bytes -= bytes;
         let room = self.budget_bytes.saturating_sub(state.used_bytes);
@@ -111,6 +120,13 @@ impl Chunks {
         state.kept.extend(same);
         let most = most.min(state.kept.len());
         others.extend(state.kept.drain(most..));
+        debug_assert!(
+            state
+                .kept
+                .iter()
+                .all(|chunk| chunk.len() == self.chunk_bytes),
+            "chunks of one length are kept"
+        );
         debug_assert!(
             state.kept.len() * self.chunk_bytes <= room,
             "kept blocks are within the budget"
@@ -127,6 +143,13 @@ impl Chunks {
 
     /// Bytes that no arena has.
     pub(super) fn kept_bytes(&self) -> usize {
-        self.state.lock().kept.iter().map(Chunk::len).sum()
+        let state = self.state.lock();
+        let bytes = state.kept.iter().map(Chunk::len).sum();
+        debug_assert_eq!(
+            bytes,
+            state.kept.len() * self.chunk_bytes,
+            "chunks of one length are kept"
+        );
+        bytes
     }
 }

@@ -18,7 +18,7 @@ struct IndexedNode<T> {
     node: T,
 }
 
-/// The nodes of one level, in order.
+/// The nodes of one level, in order. Invariant: each block has its first node in `firsts`.
 pub(super) struct NodeIndex<T> {
     /// None is empty.
     blocks: Vec<Vec<IndexedNode<T>>>,
@@ -34,6 +34,10 @@ impl<T: Copy> NodeIndex<T> {
         }
     }
 
+    fn holds(&self) -> bool {
+        self.blocks.len() == self.firsts.len()
+    }
+
     /// Bytes of memory, about.
     pub(super) const fn bytes(&self) -> usize {
         let of_block = (BLOCK + 1) * size_of::<IndexedNode<T>>() + size_of::<Vec<IndexedNode<T>>>();
@@ -44,17 +48,23 @@ impl<T: Copy> NodeIndex<T> {
     /// the same.
     pub(super) fn last_before(&self, front: Front, is_before: impl Fn(T) -> bool) -> Option<T> {
         let (block, index) = self.find(front, is_before)?;
+        debug_assert!(
+            self.blocks[block][index].front <= front,
+            "the node is before"
+        );
         Some(self.blocks[block][index].node)
     }
 
     /// Adds a node; see [`Self::last_before`].
     pub(super) fn add(&mut self, front: Front, node: T, is_before: impl Fn(T) -> bool) {
         let indexed = IndexedNode { front, node };
+        debug_assert!(self.holds());
         let Some((block, index)) = self.find(front, is_before) else {
             return self.add_first(indexed);
         };
         let nodes = &mut self.blocks[block];
         nodes.insert(index + 1, indexed);
+        debug_assert!(nodes[index].front <= front, "fronts are in order");
         debug_assert!(
             nodes.get(index + 2).is_none_or(|next| front <= next.front),
             "fronts are in order"
@@ -69,6 +79,12 @@ impl<T: Copy> NodeIndex<T> {
         }
         self.blocks[0].insert(0, indexed);
         self.firsts[0] = indexed;
+        debug_assert!(
+            self.blocks[0]
+                .get(1)
+                .is_none_or(|next| indexed.front <= next.front),
+            "the node is before all others"
+        );
         self.split(0);
     }
 
@@ -83,16 +99,18 @@ impl<T: Copy> NodeIndex<T> {
         later.extend(nodes.drain(BLOCK / 2..));
         self.firsts.insert(block + 1, later[0]);
         self.blocks.insert(block + 1, later);
-        debug_assert_eq!(self.firsts.len(), self.blocks.len(), "one for each");
+        debug_assert!(self.holds());
     }
 
     fn find(&self, front: Front, is_before: impl Fn(T) -> bool) -> Option<(usize, usize)> {
         let is_before = |indexed: &IndexedNode<T>| {
             indexed.front < front || (indexed.front == front && is_before(indexed.node))
         };
+        debug_assert!(self.holds());
         let block = self.firsts.partition_point(is_before).checked_sub(1)?;
         let after = self.blocks[block].partition_point(is_before);
         debug_assert!(after > 0, "its first one is before");
+        debug_assert!(after <= BLOCK, "a block has a bound");
         Some((block, after - 1))
     }
 }

@@ -19,6 +19,10 @@ impl Place {
     /// That of a value block.
     pub(crate) fn of(entry: &IndexEntry) -> Self {
         debug_assert!(entry.is_value, "a value block");
+        debug_assert!(
+            entry.raw_bytes <= entry.block.len_bytes,
+            "the block holds the value"
+        );
         Self {
             block: entry.block,
             origin: entry.origin,
@@ -28,6 +32,10 @@ impl Place {
 
     /// The index entry of the block; `put` says whose it is.
     pub(crate) fn entry(&self, put: &EntryRef<'_>) -> IndexEntry {
+        debug_assert!(
+            self.raw_bytes <= self.block.len_bytes,
+            "the block holds the value"
+        );
         IndexEntry::value(put.key, put.seqno, self.block, self.origin, self.raw_bytes)
     }
 

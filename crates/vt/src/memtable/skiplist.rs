@@ -25,21 +25,21 @@
 )]
 
 mod cursor;
+mod node;
 
 pub(super) use cursor::Cursor;
+pub(super) use node::Position;
 
 use super::arena::Arena;
 use super::chunks::Chunks;
 use super::node_index::{Front, NodeIndex};
 use crate::entry::{EntryRef, Op};
-use crate::prefix::prefix_of;
-use std::cmp::Ordering;
-use std::marker::PhantomData;
-use std::ptr::{self, NonNull};
+use node::{Node, NodeContent, NodeRef, PLACED, Sought, UPSERT, new_node};
+use std::ptr;
 use std::sync::Arc;
 use stitch_base::random::Rng;
 use stitch_base::sync::Mutex;
-use stitch_base::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering as Memory};
+use stitch_base::sync::atomic::{AtomicUsize, Ordering as Memory};
 use stitch_base::{Seqno, TreeId};
 
 /// Most levels: enough for 4^12 entries.
@@ -57,181 +57,6 @@ const POST_LEVEL: usize = 2;
 const _: () = assert!(CLIMB_MAX <= POST_LEVEL + 1 && POST_LEVEL < HEIGHT_MAX);
 // A slot is found by one byte of a hash; a node keeps its height in one.
 const _: () = assert!(AGAIN_COUNT <= 1 << u8::BITS && HEIGHT_MAX <= u8::MAX as usize);
-
-const PUT: u8 = 1;
-const DELETE: u8 = 2;
-const UPSERT: u8 = 3;
-/// A put whose value lies elsewhere: the node holds its place.
-const PLACED: u8 = 4;
-
-/// Fixed part of a node. `height` links, the key and the value follow in memory.
-#[repr(C)]
-struct Node {
-    seqno: u64,
-    /// Of an upsert its function, of others what the writer notes of them.
-    function_or_note: AtomicU32,
-    value_len: u32,
-    key_len: u16,
-    kind: u8,
-    height: u8,
-    tree: u32,
-    prefix: u64,
-}
-
-type Link = AtomicPtr<Node>;
-
-/// Offset of the tower in a node.
-const TOWER_AT: usize = size_of::<Node>().next_multiple_of(align_of::<Link>());
-
-/// Where an entry stands in the order of the list.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Position<'a> {
-    pub(super) tree: TreeId,
-    pub(super) key: &'a [u8],
-    pub(super) seqno: Seqno,
-}
-
-/// A position that nodes are compared with.
-struct Sought<'a> {
-    /// The tree and the prefix of the key.
-    front: Front,
-    key: &'a [u8],
-    seqno: u64,
-}
-
-impl<'a> Sought<'a> {
-    fn new(at: &Position<'a>) -> Self {
-        Self {
-            front: (at.tree.0, prefix_of(at.key)),
-            key: at.key,
-            seqno: at.seqno.0,
-        }
-    }
-}
-
-/// Asks for the memory of a node before it is needed.
-fn prefetch(node: *const Node) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch reads nothing, wherever it points.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        let links = node.cast::<i8>().wrapping_add(TOWER_AT);
-        _mm_prefetch::<_MM_HINT_T0>(links.wrapping_sub(size_of::<u64>()));
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = node;
-}
-
-/// A node of a list that is alive as long as `'a`.
-#[derive(Clone, Copy)]
-struct NodeRef<'a> {
-    ptr: NonNull<Node>,
-    list: PhantomData<&'a SkipList>,
-}
-
-impl<'a> NodeRef<'a> {
-    /// # Safety
-    /// `ptr` is null or a completely filled node of a list that lives for `'a`, as it came out of
-    /// the arena.
-    unsafe fn new(ptr: *mut Node) -> Option<Self> {
-        let list = PhantomData;
-        NonNull::new(ptr).map(|ptr| Self { ptr, list })
-    }
-
-    const fn as_ptr(self) -> *mut Node {
-        self.ptr.as_ptr()
-    }
-
-    fn node(self) -> &'a Node {
-        // SAFETY: nodes are aligned, initialised, and their fixed part is never written again.
-        unsafe { self.ptr.as_ref() }
-    }
-
-    /// The first link of the tower.
-    fn tower(self) -> *const Link {
-        // SAFETY: the tower follows the fixed part in the same piece of memory.
-        unsafe { self.as_ptr().cast::<u8>().add(TOWER_AT).cast() }
-    }
-
-    fn bytes(self, at: usize, len: usize) -> &'a [u8] {
-        let own_len = usize::from(self.node().key_len) + self.node().value_len as usize;
-        debug_assert!(at + len <= own_len, "within the key and the value");
-        // SAFETY: key and value follow the tower in the same piece of memory, were written before
-        // the node was linked, and never change.
-        unsafe {
-            let after_tower = self.tower().add(usize::from(self.node().height));
-            std::slice::from_raw_parts(after_tower.cast::<u8>().add(at), len)
-        }
-    }
-
-    fn key(self) -> &'a [u8] {
-        self.bytes(0, usize::from(self.node().key_len))
-    }
-
-    fn value(self) -> &'a [u8] {
-        let node = self.node();
-        self.bytes(usize::from(node.key_len), node.value_len as usize)
-    }
-
-    fn position(self) -> Position<'a> {
-        Position {
-            tree: TreeId(self.node().tree),
-            key: self.key(),
-            seqno: Seqno(self.node().seqno),
-        }
-    }
-
-    /// Where the node stands beside a position.
-    fn cmp(self, at: &Sought<'_>) -> Ordering {
-        let node = self.node();
-        let fronts = (node.tree, node.prefix).cmp(&at.front);
-        fronts.then_with(|| {
-            let keys = self.key().cmp(at.key);
-            keys.then_with(|| at.seqno.cmp(&node.seqno))
-        })
-    }
-
-    fn entry(self) -> EntryRef<'a> {
-        let value = self.value();
-        let op = match self.node().kind {
-            PUT => Op::Put(value),
-            PLACED => Op::Put(&[]),
-            DELETE => Op::Delete,
-            kind => {
-                debug_assert_eq!(kind, UPSERT, "a node has one of four kinds");
-                Op::Upsert {
-                    function: self.node().function_or_note.load(Memory::Relaxed),
-                    delta: value,
-                }
-            }
-        };
-        EntryRef {
-            key: self.key(),
-            seqno: Seqno(self.node().seqno),
-            op,
-        }
-    }
-
-    fn place(self) -> Option<&'a [u8]> {
-        (self.node().kind == PLACED).then(|| self.value())
-    }
-
-    /// The link of a level that the node is on.
-    fn link(self, level: usize) -> &'a Link {
-        debug_assert!(level < usize::from(self.node().height), "the node is on it");
-        // SAFETY: the tower has `height` links, initialised before the node was linked.
-        unsafe { &*self.tower().add(level) }
-    }
-
-    fn next(self, level: usize) -> Option<Self> {
-        // SAFETY: links lead to nodes of the same list, which lives for 'a.
-        unsafe { Self::new(self.link(level).load(Memory::Acquire)) }
-    }
-
-    fn prefetch_next(self, level: usize) {
-        prefetch(self.link(level).load(Memory::Relaxed));
-    }
-}
 
 /// Where a key stands that was upserted lately.
 #[derive(Clone, Copy)]
@@ -317,7 +142,13 @@ impl SkipList {
 
     fn head(&self) -> NodeRef<'_> {
         // SAFETY: the head was made with the list.
-        unsafe { NodeRef::new(self.head) }.expect("a list has a head")
+        let head = unsafe { NodeRef::new(self.head) }.expect("a list has a head");
+        debug_assert_eq!(
+            usize::from(head.node().height),
+            HEIGHT_MAX,
+            "it is on all levels"
+        );
+        head
     }
 
     fn is_head(&self, node: NodeRef<'_>) -> bool {
@@ -326,6 +157,7 @@ impl SkipList {
 
     /// Reports whether a position lies between a node, or the head, and the next one on a level.
     fn is_around(&self, node: NodeRef<'_>, level: usize, at: &Sought<'_>) -> bool {
+        debug_assert!(level < HEIGHT_MAX, "a level of the list");
         let is_after = self.is_head(node) || node.cmp(at).is_lt();
         is_after && node.next(level).is_none_or(|next| next.cmp(at).is_gt())
     }
@@ -337,6 +169,7 @@ impl SkipList {
 
     /// Adds a put whose value lies elsewhere, at a place that these bytes tell.
     pub(super) fn insert_placed(&self, tree: TreeId, key: &[u8], seqno: Seqno, place: &[u8]) {
+        debug_assert!(!place.is_empty(), "a place has bytes");
         let content = NodeContent {
             key,
             seqno,
@@ -361,6 +194,10 @@ impl SkipList {
         };
         let sought = Sought::new(&at);
         self.move_splice(writer, &sought, height);
+        debug_assert!(
+            writer.spliced >= height,
+            "the splice has the levels of the node"
+        );
         if entry.kind == UPSERT {
             writer.again[slot_of(sought.front)] = Again {
                 front: sought.front,
@@ -371,6 +208,7 @@ impl SkipList {
         // SAFETY: the node was just filled in.
         let new = unsafe { NodeRef::new(node) }.expect("a node was made");
         debug_assert!(new.cmp(&sought).is_eq(), "the node has the position");
+        debug_assert_eq!(new.value(), entry.value, "the node has the value");
         for level in 0..height {
             // SAFETY: a splice holds nodes of this list.
             let before = unsafe { NodeRef::new(writer.splice[level]) }.expect("a node");
@@ -388,7 +226,15 @@ impl SkipList {
             let is_before = |other| is_before(other, &sought);
             writer.index.add(sought.front, node, is_before);
         }
+        debug_assert!(
+            new.next(0).is_none_or(|next| next.cmp(&sought).is_gt()),
+            "the entry next to it comes after it"
+        );
         self.height.fetch_max(height, Memory::Relaxed);
+        debug_assert!(
+            self.height.load(Memory::Relaxed) >= height,
+            "searches begin above it"
+        );
         let bytes = writer.arena.bytes() + writer.index.bytes();
         debug_assert!(self.bytes() <= bytes, "the memory of a list never shrinks");
         self.bytes.store(bytes, Memory::Relaxed);
@@ -403,6 +249,10 @@ impl SkipList {
         // SAFETY: a splice holds nodes of this list.
         let before = unsafe { NodeRef::new(writer.splice[0]) }.expect("a node");
         let next = before.next(0);
+        debug_assert!(
+            self.is_head(before) || before.cmp(&at).is_lt(),
+            "the node is before the key"
+        );
         Around {
             before: (!self.is_head(before) && before.node().tree == tree.0)
                 .then_some(Neighbour(before)),
@@ -442,6 +292,7 @@ impl SkipList {
     /// above too, as far as there is a splice.
     fn move_splice(&self, writer: &mut Writer, at: &Sought<'_>, height: usize) {
         debug_assert!((1..=HEIGHT_MAX).contains(&height), "a node has levels");
+        debug_assert!(writer.spliced <= HEIGHT_MAX, "a splice is bounded");
         let Writer {
             splice,
             spliced,
@@ -498,6 +349,7 @@ impl SkipList {
             self.is_head(from) || from.cmp(at).is_lt(),
             "a search goes forward"
         );
+        debug_assert!(level < HEIGHT_MAX, "a level of the list");
         let mut before = from;
         if level > 0 {
             before.prefetch_next(level - 1);
@@ -522,6 +374,10 @@ impl SkipList {
         for level in (0..self.height.load(Memory::Relaxed)).rev() {
             (before, after) = self.last_before(before, level, at, after);
         }
+        debug_assert!(
+            self.is_head(before) || before.cmp(at).is_lt(),
+            "the node is before the position"
+        );
         before
     }
 }
@@ -568,67 +424,4 @@ pub(crate) struct Around<'a> {
     pub(crate) before: Option<Neighbour<'a>>,
     /// No entry is of the key itself.
     pub(crate) is_new: bool,
-}
-
-/// What a node is made of.
-struct NodeContent<'a> {
-    key: &'a [u8],
-    seqno: Seqno,
-    kind: u8,
-    function: u32,
-    value: &'a [u8],
-}
-
-impl<'a> NodeContent<'a> {
-    fn of(entry: &EntryRef<'a>) -> Self {
-        let (kind, function, value) = match entry.op {
-            Op::Put(value) => (PUT, 0, value),
-            Op::Delete => (DELETE, 0, &[][..]),
-            Op::Upsert { function, delta } => (UPSERT, function, delta),
-        };
-        Self {
-            key: entry.key,
-            seqno: entry.seqno,
-            kind,
-            function,
-            value,
-        }
-    }
-}
-
-/// A completely filled node that no link leads to yet.
-fn new_node(arena: &mut Arena, tree: TreeId, entry: &NodeContent<'_>, height: usize) -> *mut Node {
-    debug_assert!((1..=HEIGHT_MAX).contains(&height), "a node has levels");
-    debug_assert!(
-        entry.kind == UPSERT || entry.function == 0,
-        "the writer has noted nothing of it yet"
-    );
-    let value = entry.value;
-    let fixed = Node {
-        seqno: entry.seqno.0,
-        function_or_note: AtomicU32::new(entry.function),
-        value_len: u32::try_from(value.len()).expect("values are bounded"),
-        key_len: u16::try_from(entry.key.len()).expect("keys are bounded"),
-        kind: entry.kind,
-        height: u8::try_from(height).expect("a height is small"),
-        tree: tree.0,
-        prefix: prefix_of(entry.key),
-    };
-    let key_at = TOWER_AT + height * size_of::<Link>();
-    let value_at = key_at + entry.key.len();
-    let piece = arena.allocate(value_at + value.len());
-    assert!(piece.cast::<Node>().is_aligned(), "the arena aligns pieces");
-    // SAFETY: the piece is aligned, long enough for all parts, and for this node alone.
-    unsafe {
-        piece.cast::<Node>().write(fixed);
-        for level in 0..height {
-            let link = piece.add(TOWER_AT).cast::<Link>().add(level);
-            link.write(AtomicPtr::new(ptr::null_mut()));
-        }
-        let key = piece.add(key_at);
-        key.copy_from_nonoverlapping(entry.key.as_ptr(), entry.key.len());
-        let value_piece = piece.add(value_at);
-        value_piece.copy_from_nonoverlapping(value.as_ptr(), value.len());
-    }
-    piece.cast()
 }

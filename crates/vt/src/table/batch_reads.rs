@@ -105,8 +105,16 @@ pub(crate) struct BatchReads {
 }
 
 impl BatchReads {
+    /// Invariant: a round is bounded, and so is the number of rounds that are kept.
+    fn holds(&self) -> bool {
+        self.noted.len() <= ROUND_BLOCKS_MAX
+            && self.rounds.len() <= ROUNDS_KEPT
+            && (!self.noted.is_empty() || self.noted_bytes == 0)
+    }
+
     /// True if the next round takes no more blocks.
     pub(crate) fn is_full(&self) -> bool {
+        debug_assert!(self.holds());
         self.noted.len() >= ROUND_BLOCKS_MAX || self.noted_bytes >= ROUND_BYTES_MAX
     }
 
@@ -122,11 +130,15 @@ impl BatchReads {
     pub(crate) fn read_round(&mut self) {
         let mut noted = std::mem::take(&mut self.noted);
         self.noted_bytes = 0;
-        debug_assert!(noted.len() <= ROUND_BLOCKS_MAX, "a round is bounded");
+        debug_assert!(self.holds());
         let Some(first) = noted.first() else {
             return;
         };
         let volume = Arc::clone(&first.loader.volume);
+        debug_assert!(
+            noted.iter().all(|noted| noted.len > 0),
+            "extents have a length"
+        );
         count(&first.loader, &noted);
         noted.sort_unstable_by_key(|noted| noted.offset);
         // Each extent gets a buffer of its own, so that one does not keep all alive.
@@ -138,6 +150,7 @@ impl BatchReads {
                 out,
             })
             .collect();
+        debug_assert_eq!(wanted.len(), noted.len(), "each extent is read");
         let is_read = volume.read_each(&mut wanted).is_ok();
         let mut keys = Vec::with_capacity(noted.len());
         for (noted, buffer) in noted.iter().zip(buffers) {
@@ -147,11 +160,17 @@ impl BatchReads {
                 keys.push(key);
             }
         }
+        debug_assert!(keys.len() >= noted.len(), "each extent has a block");
         self.keep(keys);
     }
 
     /// Keeps the blocks of a round, and lets go of those of the oldest one.
     fn keep(&mut self, keys: Vec<BlockKey>) {
+        debug_assert!(!keys.is_empty(), "a round reads something");
+        debug_assert!(
+            keys.iter().all(|key| self.blocks.contains_key(key)),
+            "blocks of a round are in memory"
+        );
         self.rounds.push_back(keys);
         if self.rounds.len() > ROUNDS_KEPT {
             let oldest = self.rounds.pop_front().unwrap_or_default();
@@ -159,7 +178,7 @@ impl BatchReads {
                 self.blocks.remove(&key);
             }
         }
-        debug_assert!(self.rounds.len() <= ROUNDS_KEPT, "a bounded number");
+        debug_assert!(self.holds());
     }
 
     /// True if the lookup reads a block itself: it has waited long, or a round could not read it.
@@ -169,6 +188,10 @@ impl BatchReads {
 
     /// Notes an extent for the next round.
     fn note(&mut self, loader: &Loader, content: ExtentBlocks) {
+        debug_assert!(
+            !self.is_reading_alone,
+            "a lookup that reads itself notes nothing"
+        );
         let (offset, len) = content.extent();
         let loader = loader.clone();
         let noted = Noted {
@@ -193,6 +216,7 @@ impl BatchReads {
 }
 
 fn count(loader: &Loader, noted: &[Noted]) {
+    debug_assert!(!noted.is_empty(), "a round reads something");
     let is_data = |noted: &&Noted| matches!(noted.content, ExtentBlocks::Data(_));
     let data_blocks = noted.iter().filter(is_data).count() as u64;
     loader.cache.counters().add_all([
@@ -208,6 +232,7 @@ impl ExtentBlocks {
             Self::Data(data) => (data.block.addr, data.block.len_bytes as usize),
             Self::Root(meta) => (meta.root_addr, meta.root_bytes as usize),
             Self::Leaves(leaves) => {
+                debug_assert!(!leaves.is_empty(), "an extent has a block");
                 debug_assert!(
                     leaves.is_sorted_by(|leaf, next| leaf.end() == next.addr),
                     "index blocks that are read together follow each other"
@@ -246,6 +271,7 @@ impl Noted {
                 vec![(keys[0], root.map_or(Block::Failed, Block::Root))]
             }
             ExtentBlocks::Leaves(leaves) => {
+                debug_assert_eq!(keys.len(), leaves.len(), "each block has a key");
                 let open = |leaf| self.open_leaf(leaf, buffer);
                 keys.into_iter().zip(leaves.iter().map(open)).collect()
             }
@@ -253,6 +279,11 @@ impl Noted {
     }
 
     fn open_data(&self, data: &DataRef, buffer: &Bytes) -> Block {
+        debug_assert_eq!(
+            buffer.len(),
+            data.block.len_bytes as usize,
+            "exactly the block"
+        );
         let Ok(block) = self.loader.open_data(data, buffer.clone()) else {
             return Block::Failed;
         };
@@ -261,6 +292,10 @@ impl Noted {
     }
 
     fn open_leaf(&self, leaf: &BlockPtr, buffer: &Bytes) -> Block {
+        debug_assert!(
+            self.offset <= leaf.addr && leaf.end() <= self.offset + self.len as u64,
+            "the block lies in the extent"
+        );
         let start = usize::try_from(leaf.addr - self.offset).expect("within the extent");
         let bytes = buffer.slice(start..start + leaf.len_bytes as usize);
         // Each block has a buffer of its own, so that one does not keep all alive.
@@ -303,6 +338,7 @@ impl BlockSource for BatchReads {
             return Ok(index);
         }
         let (leaves, at, reader) = (place.leaves, place.at, place.reader);
+        debug_assert!(at < leaves.len(), "the root has the index block");
         let key = loader.own_key(leaves[at].block.addr);
         if self.is_read_alone(&key) {
             return Ok(loader.leaf(place.root, leaves, at, reader, seen)?);
@@ -312,8 +348,9 @@ impl BlockSource for BatchReads {
             Some(_) => {}
             None => {
                 seen.reads += 1;
-                let group = &leaves[loader.read_with(leaves, at, reader)];
-                let group = group.iter().map(|leaf| leaf.block).collect();
+                let group = loader.read_with(leaves, at, reader);
+                debug_assert!(group.contains(&at), "the wanted block is in the group");
+                let group = leaves[group].iter().map(|leaf| leaf.block).collect();
                 self.note(loader, ExtentBlocks::Leaves(group));
             }
         }
@@ -332,7 +369,7 @@ impl BlockSource for BatchReads {
             return Ok(loader.data(data)?);
         }
         match self.blocks.get(&key) {
-            Some(Block::Data(block)) => return Ok(Arc::clone(block)),
+            Some(Block::Data(block)) if data.is_of(block) => return Ok(Arc::clone(block)),
             Some(_) => {}
             None => {
                 if let Some(block) = loader.resident_data(data)? {

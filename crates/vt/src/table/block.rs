@@ -11,7 +11,7 @@ use stitch_format::vt_data::DataLayout;
 use stitch_format::vt_index::{IndexEntryRef, IndexLayout};
 use stitch_format::vt_root::{Leaf, RootIndex, TableRoot};
 
-/// A data block.
+/// A data block. Invariant: the memory that is counted holds the payload.
 #[derive(Debug)]
 pub(crate) struct DataBlock {
     payload: Bytes,
@@ -23,25 +23,38 @@ pub(crate) struct DataBlock {
 impl DataBlock {
     /// A block of this payload. `memory_bytes` is what the buffer behind it takes.
     pub(super) fn new(payload: Bytes, memory_bytes: usize) -> Result<Self, FormatError> {
+        let layout = DataLayout::read(&payload)?;
+        debug_assert!(layout.restart_count() > 0, "a data block holds an entry");
         debug_assert!(
-            payload.len() <= memory_bytes,
-            "the buffer holds the payload"
+            layout.entries_end() < payload.len(),
+            "restarts follow the entries"
         );
-        Ok(Self {
-            layout: Some(DataLayout::read(&payload)?),
-            payload,
-            memory_bytes: memory_bytes + size_of::<Self>(),
-        })
+        Ok(Self::of(payload, Some(layout), memory_bytes))
     }
 
     /// A value block.
     pub(super) fn value(payload: Bytes, memory_bytes: usize) -> Self {
-        debug_assert!(payload.len() <= memory_bytes, "the buffer holds the value");
-        Self {
+        Self::of(payload, None, memory_bytes)
+    }
+
+    /// A block whose payload lies in a buffer of `buffer_bytes`.
+    fn of(payload: Bytes, layout: Option<DataLayout>, buffer_bytes: usize) -> Self {
+        let block = Self {
             payload,
-            layout: None,
-            memory_bytes: memory_bytes + size_of::<Self>(),
-        }
+            layout,
+            memory_bytes: buffer_bytes + size_of::<Self>(),
+        };
+        debug_assert!(block.holds());
+        block
+    }
+
+    fn holds(&self) -> bool {
+        self.payload.len() + size_of::<Self>() <= self.memory_bytes
+    }
+
+    /// Reports whether all of it is a value.
+    pub(super) const fn is_value(&self) -> bool {
+        self.layout.is_none()
     }
 
     #[inline]
@@ -51,15 +64,15 @@ impl DataBlock {
 
     /// The same block in a buffer of its own.
     pub(super) fn detached(&self) -> Self {
+        debug_assert!(self.holds());
+        let payload = Bytes::copy_from_slice(&self.payload);
+        let len = payload.len();
+        let own = Self::of(payload, self.layout, len);
         debug_assert!(
-            self.payload.len() + size_of::<Self>() <= self.memory_bytes,
+            own.memory_bytes <= self.memory_bytes,
             "a buffer of its own is no longer"
         );
-        Self {
-            payload: Bytes::copy_from_slice(&self.payload),
-            layout: self.layout,
-            memory_bytes: self.payload.len() + size_of::<Self>(),
-        }
+        own
     }
 
     /// Where its entries are.
@@ -72,6 +85,10 @@ impl DataBlock {
     }
 
     pub(crate) const fn memory_bytes(&self) -> usize {
+        debug_assert!(
+            self.memory_bytes > size_of::<Self>(),
+            "the payload is counted"
+        );
         self.memory_bytes
     }
 
@@ -96,7 +113,8 @@ struct FilterPlace {
     len_bytes: u32,
 }
 
-/// An index block, or the index inside a root.
+/// An index block, or the index inside a root. Invariant: each entry has a head of its last key
+/// and a place of its filter.
 #[derive(Debug)]
 pub(crate) struct IndexBlock {
     payload: Bytes,
@@ -120,19 +138,28 @@ impl IndexBlock {
         let filters = (0..count).map(|at| filter_place(&payload, &layout, at));
         let filters = filters.collect::<Result<Box<[_]>, _>>()?;
         let tables_bytes = heads.memory_bytes() + size_of_val(&*filters);
-        Ok(Self {
+        let block = Self {
             memory_bytes: memory_bytes + size_of::<Self>() + tables_bytes,
             payload,
             layout,
             heads,
             filters,
             hits: HitCount::default(),
-        })
+        };
+        debug_assert!(block.holds());
+        Ok(block)
+    }
+
+    fn holds(&self) -> bool {
+        self.filters.len() == self.len()
+            && self.heads.len() == self.len()
+            && self.payload.len() < self.memory_bytes
     }
 
     /// What a block of this length takes in memory at most, in bytes, unless its entries are
     /// unusually short.
     pub(super) const fn memory_bytes_of(len_bytes: usize) -> usize {
+        debug_assert!(len_bytes > 0, "a block has a length");
         // An entry has 48 bytes or more, mostly 200, and sixteen beside the payload.
         len_bytes + len_bytes / 3 + size_of::<Self>()
     }
@@ -144,13 +171,19 @@ impl IndexBlock {
 
     pub(super) fn entry(&self, index: usize) -> Result<IndexEntryRef<'_>, FormatError> {
         debug_assert!(index < self.len(), "an entry of this block");
+        debug_assert!(self.holds());
         self.layout.entry(&self.payload, index)
     }
 
     /// The first entry whose last key is at or after `key`; the number of entries if none.
     pub(super) fn find(&self, key: &[u8]) -> Result<usize, FormatError> {
         let last = |at| self.layout.last(&self.payload, at);
-        self.heads.find(key, last)
+        let found = self.heads.find(key, last)?;
+        debug_assert!(
+            found <= self.len(),
+            "an entry or the end behind the last one"
+        );
+        Ok(found)
     }
 
     /// Whether an entry's block may have a key of this hash; `None` for a value block.
@@ -165,6 +198,10 @@ impl IndexBlock {
     }
 
     pub(crate) const fn memory_bytes(&self) -> usize {
+        debug_assert!(
+            self.memory_bytes > size_of::<Self>(),
+            "the payload is counted"
+        );
         self.memory_bytes
     }
 }
@@ -180,6 +217,8 @@ fn filter_place(
         return Ok(FilterPlace::default());
     }
     check_filter(entry.filter)?;
+    debug_assert!(place.end <= payload.len(), "the filter lies in the payload");
+    debug_assert!(!place.is_empty(), "an empty place stands for a value block");
     debug_assert_eq!(
         &payload[place.clone()],
         entry.filter,
@@ -206,7 +245,8 @@ impl CountsHits for IndexBlock {
     }
 }
 
-/// A root, with its index if that is inside.
+/// A root, with its index if that is inside. Invariant: each index block has a head of its last
+/// key and a way to it, and none is beside an index inside.
 #[derive(Debug)]
 pub(crate) struct Root {
     pub(super) root: TableRoot,
@@ -229,6 +269,10 @@ impl Root {
             RootIndex::None | RootIndex::Inside(_) => &[],
         };
         let heads = KeyHeads::of(leaves.len(), |at| &leaves[at].last);
+        debug_assert!(
+            leaves.is_sorted_by(|leaf, next| leaf.last <= next.last),
+            "index blocks are in key order"
+        );
         let leaf_bytes =
             |leaf: &Leaf| size_of_val(leaf) + leaf.last.len() + CachedRef::<IndexBlock>::BYTES;
         let memory_bytes = size_of::<Self>()
@@ -236,20 +280,43 @@ impl Root {
             + inside.as_ref().map_or(0, IndexBlock::memory_bytes)
             + leaves.iter().map(leaf_bytes).sum::<usize>()
             + heads.memory_bytes();
-        Self {
+        let root = Self {
             leaves: leaves.iter().map(|_| CachedRef::default()).collect(),
             root,
             inside: inside.map(Arc::new),
             heads,
             hits: HitCount::default(),
             memory_bytes,
-        }
+        };
+        debug_assert!(root.holds());
+        root
+    }
+
+    fn holds(&self) -> bool {
+        self.heads.len() == self.leaves.len()
+            && (self.leaves.is_empty() || self.inside.is_none())
+            && self.memory_bytes > size_of::<Self>()
     }
 
     /// Number of the first index block whose last key is at or after `key`.
     pub(super) fn leaf_of(&self, key: &[u8]) -> usize {
+        debug_assert!(self.holds());
         match &self.root.index {
-            RootIndex::Leaves(leaves) => self.heads.find_in(key, |at| &leaves[at].last),
+            RootIndex::Leaves(leaves) => {
+                debug_assert_eq!(leaves.len(), self.leaves.len(), "each has a way to it");
+                let found = self.heads.find_in(key, |at| &leaves[at].last);
+                debug_assert!(
+                    leaves
+                        .get(found)
+                        .is_none_or(|leaf| leaf.last.as_slice() >= key),
+                    "the index block reaches the key"
+                );
+                debug_assert!(
+                    found == 0 || leaves[found - 1].last.as_slice() < key,
+                    "the index block before it does not"
+                );
+                found
+            }
             RootIndex::None | RootIndex::Inside(_) => 0,
         }
     }
@@ -259,10 +326,18 @@ impl Root {
     /// # Panics
     /// If there is none of this number.
     pub(super) fn way_to(&self, leaf_number: usize) -> &CachedRef<IndexBlock> {
+        debug_assert!(
+            leaf_number < self.leaves.len(),
+            "an index block of this root"
+        );
         &self.leaves[leaf_number]
     }
 
     pub(crate) const fn memory_bytes(&self) -> usize {
+        debug_assert!(
+            self.memory_bytes > size_of::<Self>(),
+            "the payload is counted"
+        );
         self.memory_bytes
     }
 }

@@ -80,58 +80,78 @@ impl BlockIter {
             Self::Value(ValueIter {
                 put: Put::Carried(entry),
                 is_here: true,
-            }) => Some(entry),
+            }) => {
+                debug_assert!(entry.is_value, "only value blocks are carried over");
+                Some(entry)
+            }
             _ => None,
         }
     }
 
     pub(super) fn seek_first(&mut self) -> Result<(), FormatError> {
         match self {
-            Self::Entries(iter) => iter.seek_first(),
-            Self::Value(iter) => iter.stand(true),
+            Self::Entries(iter) => iter.seek_first()?,
+            Self::Value(iter) => iter.is_here = true,
         }
+        debug_assert!(self.is_on(), "a block holds an entry");
+        Ok(())
     }
 
     pub(super) fn seek_last(&mut self) -> Result<(), FormatError> {
         match self {
-            Self::Entries(iter) => iter.seek_last(),
-            Self::Value(iter) => iter.stand(true),
+            Self::Entries(iter) => iter.seek_last()?,
+            Self::Value(iter) => iter.is_here = true,
         }
+        debug_assert!(self.is_on(), "a block holds an entry");
+        Ok(())
     }
 
     #[inline]
     pub(super) fn next(&mut self) -> Result<(), FormatError> {
         match self {
-            Self::Entries(iter) => iter.next(),
-            Self::Value(iter) => iter.stand(false),
+            Self::Entries(iter) => iter.next()?,
+            Self::Value(iter) => iter.is_here = false,
         }
+        debug_assert_eq!(self.is_on(), self.current().is_some());
+        Ok(())
     }
 
     pub(super) fn prev(&mut self) -> Result<(), FormatError> {
         match self {
-            Self::Entries(iter) => iter.prev(),
-            Self::Value(iter) => iter.stand(false),
+            Self::Entries(iter) => iter.prev()?,
+            Self::Value(iter) => iter.is_here = false,
         }
+        debug_assert_eq!(self.is_on(), self.current().is_some());
+        Ok(())
     }
 
     /// Goes to the first entry at or after `(key, seqno)`.
     pub(super) fn seek(&mut self, key: &[u8], seqno: Seqno) -> Result<(), FormatError> {
+        let op = Op::Delete;
+        let target = EntryRef { key, seqno, op };
         match self {
-            Self::Entries(iter) => iter.seek(key, seqno),
-            Self::Value(iter) => {
-                let op = Op::Delete;
-                let target = EntryRef { key, seqno, op };
-                iter.stand(cmp_entries(&iter.entry(), &target).is_ge())
-            }
+            Self::Entries(iter) => iter.seek(key, seqno)?,
+            Self::Value(iter) => iter.is_here = cmp_entries(&iter.entry(), &target).is_ge(),
         }
+        debug_assert!(
+            self.current()
+                .is_none_or(|entry| cmp_entries(&entry, &target).is_ge()),
+            "not before the target"
+        );
+        Ok(())
     }
 
     /// Goes to the last entry before every version of `key`.
     pub(super) fn seek_before(&mut self, key: &[u8]) -> Result<(), FormatError> {
         match self {
-            Self::Entries(iter) => iter.seek_before(key),
-            Self::Value(iter) => iter.stand(iter.entry().key < key),
+            Self::Entries(iter) => iter.seek_before(key)?,
+            Self::Value(iter) => iter.is_here = iter.entry().key < key,
         }
+        debug_assert!(
+            self.current().is_none_or(|entry| entry.key < key),
+            "before the key"
+        );
+        Ok(())
     }
 }
 
@@ -139,15 +159,13 @@ impl ValueIter {
     fn entry(&self) -> EntryRef<'_> {
         let (key, seqno, value): (&[u8], _, &[u8]) = match &self.put {
             Put::Read { key, seqno, block } => (key, *seqno, block.payload()),
-            Put::Carried(entry) => (&entry.last, entry.max_seqno, &[]),
+            Put::Carried(entry) => {
+                debug_assert_eq!(entry.first, entry.last, "a value block holds one key");
+                debug_assert_eq!(entry.entry_count, 1, "a value block holds one entry");
+                (&entry.last, entry.max_seqno, &[])
+            }
         };
         let op = Op::Put(value);
         EntryRef { key, seqno, op }
-    }
-
-    #[expect(clippy::unnecessary_wraps, reason = "as blocks of entries answer")]
-    const fn stand(&mut self, is_here: bool) -> Result<(), FormatError> {
-        self.is_here = is_here;
-        Ok(())
     }
 }

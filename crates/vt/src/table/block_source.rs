@@ -40,7 +40,9 @@ impl BlockSource for OneByOne {
 
     #[inline]
     fn root(&mut self, table: &Table, seen: &mut Seen) -> Result<Arc<Root>, VtError> {
-        table.root(&mut seen.hits)
+        let root = table.root(&mut seen.hits)?;
+        debug_assert_eq!(root.root.id, table.meta.id, "a root is one of its table");
+        Ok(root)
     }
 
     #[inline]
@@ -50,6 +52,10 @@ impl BlockSource for OneByOne {
         place: &LeafPlace<'_>,
         seen: &mut Seen,
     ) -> Result<Arc<IndexBlock>, VtError> {
+        debug_assert!(
+            place.at < place.leaves.len(),
+            "the root has the index block"
+        );
         loader.leaf(place.root, place.leaves, place.at, place.reader, seen)
     }
 
@@ -59,6 +65,7 @@ impl BlockSource for OneByOne {
 
     #[inline]
     fn data(&mut self, loader: &Loader, data: &DataRef) -> Result<Arc<DataBlock>, VtError> {
+        debug_assert!(data.block.len_bytes > 0, "a block has a length");
         loader.data(data)
     }
 }

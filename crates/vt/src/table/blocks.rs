@@ -85,15 +85,12 @@ impl<T: Deref<Target = Table>> TableBlocks<T> {
         std::mem::take(&mut self.seen)
     }
 
-    /// Panics unless it stands on an entry of an index block of its root, or beyond either end.
-    fn assert_invariants(&self) {
-        let Some(leaf) = &self.leaf else { return };
-        debug_assert!(self.root.is_some(), "an index block is one of a root");
-        debug_assert!(
-            self.leaf_number < self.leaf_count(),
-            "the root has the index block"
-        );
-        debug_assert!(self.entry < leaf.len(), "the index block has the entry");
+    /// It stands on an entry of an index block of its root, or beyond either end.
+    fn holds(&self) -> bool {
+        self.leaf.as_ref().is_none_or(|leaf| {
+            // An index block is one of a root, and the root has it.
+            self.root.is_some() && self.leaf_number < self.leaf_count() && self.entry < leaf.len()
+        })
     }
 
     fn open<S: BlockSource>(&mut self, source: &mut S) -> Result<(), S::Error> {
@@ -101,6 +98,7 @@ impl<T: Deref<Target = Table>> TableBlocks<T> {
         if self.root.is_none() {
             self.root = Some(source.root(&self.table, &mut self.seen)?);
         }
+        debug_assert!(self.root.is_some(), "an open list has a root");
         Ok(())
     }
 
@@ -113,24 +111,27 @@ impl<T: Deref<Target = Table>> TableBlocks<T> {
         match self.index() {
             RootIndex::None => 0,
             RootIndex::Inside(_) => 1,
-            RootIndex::Leaves(leaves) => leaves.len(),
-        }
-    }
-
-    fn leaf_addr(&self) -> u64 {
-        match self.index() {
-            RootIndex::Leaves(leaves) => leaves.get(self.leaf_number).map_or(0, |l| l.block.addr),
-            _ => 0,
+            RootIndex::Leaves(leaves) => {
+                debug_assert!(!leaves.is_empty(), "a root without keys has no index");
+                leaves.len()
+            }
         }
     }
 
     fn damaged(&self, error: FormatError) -> VtError {
-        self.table.loader.damaged(self.leaf_addr(), error)
+        debug_assert!(self.root.is_some(), "an index block is one of a root");
+        let addr = match self.index() {
+            RootIndex::Leaves(leaves) => leaves.get(self.leaf_number).map_or(0, |l| l.block.addr),
+            _ => 0,
+        };
+        self.table.loader.damaged(addr, error)
     }
 
     /// Goes into an index block; beyond the end if there is none of this number.
     fn enter(&mut self, leaf_number: usize) -> Result<(), VtError> {
-        self.enter_from(leaf_number, &mut OneByOne)
+        self.enter_from(leaf_number, &mut OneByOne)?;
+        debug_assert!(self.holds());
+        Ok(())
     }
 
     /// As [`Self::enter`], with the index block from `source`.
@@ -162,13 +163,19 @@ impl<T: Deref<Target = Table>> TableBlocks<T> {
             }
             RootIndex::None | RootIndex::Inside(_) | RootIndex::Leaves(_) => None,
         };
+        debug_assert_eq!(
+            self.leaf.is_some(),
+            leaf_number < self.leaf_count(),
+            "each index block can be entered"
+        );
         Ok(())
     }
 
     fn enter_last(&mut self, leaf_number: usize) -> Result<(), VtError> {
+        debug_assert!(leaf_number < self.leaf_count(), "one of the index blocks");
         self.enter(leaf_number)?;
         self.entry = self.leaf.as_ref().map_or(0, |leaf| leaf.len() - 1);
-        self.assert_invariants();
+        debug_assert!(self.holds());
         Ok(())
     }
 
@@ -180,29 +187,30 @@ impl<T: Deref<Target = Table>> TableBlocks<T> {
         source: &mut S,
     ) -> Result<(), S::Error> {
         self.open(source)?;
-        self.enter_from(self.leaf_of(key), source)?;
+        let leaf_number = self.root.as_ref().map_or(0, |root| root.leaf_of(key));
+        self.enter_from(leaf_number, source)?;
         let Some(leaf) = &self.leaf else {
             return Ok(());
         };
         let (found, count) = (leaf.find(key), leaf.len());
         self.entry = found.map_err(|e| self.damaged(e))?;
+        debug_assert!(
+            self.entry <= count,
+            "an entry or the end behind the last one"
+        );
         if self.entry == count {
             // Only for the last, or where a leaf holds less than its root says.
             self.enter(self.leaf_number + 1)?;
         }
-        self.assert_invariants();
+        debug_assert!(self.holds());
         Ok(())
-    }
-
-    /// Number of the first index block whose last key is at or after `key`.
-    fn leaf_of(&self, key: &[u8]) -> usize {
-        self.root.as_ref().map_or(0, |root| root.leaf_of(key))
     }
 }
 
 impl<T: Deref<Target = Table>> Drop for TableBlocks<T> {
     fn drop(&mut self) {
         let hits = self.take_seen().hits;
+        debug_assert_eq!(self.seen.hits, 0, "hits are counted once");
         if hits > 0 {
             self.table
                 .loader
@@ -215,7 +223,9 @@ impl<T: Deref<Target = Table>> Drop for TableBlocks<T> {
 
 impl<T: Deref<Target = Table>> BlockList for TableBlocks<T> {
     fn seek(&mut self, key: &[u8]) -> Result<(), VtError> {
-        self.seek_from(key, &mut OneByOne)
+        self.seek_from(key, &mut OneByOne)?;
+        debug_assert!(self.root.is_some(), "a seek has read the root");
+        Ok(())
     }
 
     fn seek_before(&mut self, key: Option<&[u8]>) -> Result<(), VtError> {
@@ -236,6 +246,7 @@ impl<T: Deref<Target = Table>> BlockList for TableBlocks<T> {
         {
             self.prev()?;
         }
+        debug_assert!(self.holds());
         Ok(())
     }
 
@@ -254,7 +265,7 @@ impl<T: Deref<Target = Table>> BlockList for TableBlocks<T> {
             }
             return self.enter(self.leaf_number + 1);
         }
-        self.assert_invariants();
+        debug_assert!(self.holds());
         Ok(())
     }
 
@@ -264,7 +275,7 @@ impl<T: Deref<Target = Table>> BlockList for TableBlocks<T> {
         }
         if let Some(before) = self.entry.checked_sub(1) {
             self.entry = before;
-            self.assert_invariants();
+            debug_assert!(self.holds());
             return Ok(());
         }
         match self.leaf_number.checked_sub(1) {
@@ -280,17 +291,22 @@ impl<T: Deref<Target = Table>> BlockList for TableBlocks<T> {
         let Some(leaf) = &self.leaf else {
             return Ok(None);
         };
-        self.assert_invariants();
+        debug_assert!(self.holds());
         let entry = leaf.entry(self.entry);
         let mut entry = entry.map_err(|e| self.damaged(e))?;
         let loader = &self.table.loader;
         entry.min_seqno = loader.shifted(entry.min_seqno);
         entry.max_seqno = loader.shifted(entry.max_seqno);
+        debug_assert!(
+            entry.min_seqno <= entry.max_seqno,
+            "a shift keeps the order"
+        );
         Ok(Some(entry))
     }
 
     fn may_hold(&self, hash: u64) -> Option<bool> {
         let leaf = self.leaf.as_ref()?;
+        debug_assert!(self.holds());
         leaf.may_hold(self.entry, hash)
     }
 
@@ -299,6 +315,7 @@ impl<T: Deref<Target = Table>> BlockList for TableBlocks<T> {
             return Ok(None);
         };
         debug_assert!(offset > 0, "ahead of the block that it stands on");
+        debug_assert!(self.holds());
         if self.entry + offset >= leaf.len() {
             return Ok(None);
         }
@@ -308,7 +325,8 @@ impl<T: Deref<Target = Table>> BlockList for TableBlocks<T> {
     }
 }
 
-/// Some blocks, given by their index entries.
+/// Some blocks, given by their index entries. Invariant: it stands on one of them or beyond either
+/// end.
 #[derive(Clone, Debug)]
 pub(super) struct ListedBlocks {
     entries: Arc<[IndexEntry]>,
@@ -328,6 +346,11 @@ impl ListedBlocks {
             "a block or the end behind the last one"
         );
         self.at = (at < self.entries.len()).then_some(at);
+        debug_assert!(self.holds());
+    }
+
+    fn holds(&self) -> bool {
+        self.at.is_none_or(|at| at < self.entries.len())
     }
 }
 
@@ -342,26 +365,32 @@ impl BlockList for ListedBlocks {
             self.entries.partition_point(|e| e.first.as_slice() < key)
         });
         self.at = after.checked_sub(1);
+        debug_assert!(self.holds());
         Ok(())
     }
 
     fn next(&mut self) -> Result<(), VtError> {
         if let Some(at) = self.at {
             self.set(at + 1);
+            debug_assert!(self.at.is_none_or(|next| next == at + 1), "one block on");
         }
         Ok(())
     }
 
     fn prev(&mut self) -> Result<(), VtError> {
         self.at = self.at.and_then(|at| at.checked_sub(1));
+        debug_assert!(self.holds());
         Ok(())
     }
 
     fn current(&self) -> Result<Option<IndexEntryRef<'_>>, VtError> {
+        debug_assert!(self.holds());
         Ok(self.at.map(|at| self.entries[at].borrow()))
     }
 
     fn ahead(&self, offset: usize) -> Result<Option<DataRef>, VtError> {
+        debug_assert!(offset > 0, "ahead of the block that it stands on");
+        debug_assert!(self.holds());
         let entry = self.at.and_then(|at| self.entries.get(at + offset));
         Ok(entry.map(|entry| DataRef::of(&entry.borrow())))
     }

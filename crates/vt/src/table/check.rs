@@ -43,6 +43,11 @@ impl EntrySums {
     fn see(&mut self, seqno: Seqno) {
         let (min, max) = self.seqnos.unwrap_or((seqno, seqno));
         self.seqnos = Some((min.min(seqno), max.max(seqno)));
+        debug_assert!(
+            self.seqnos
+                .is_some_and(|(min, max)| min <= seqno && seqno <= max),
+            "the number is between the oldest and the newest"
+        );
     }
 }
 
@@ -55,6 +60,10 @@ struct Reporter<'a> {
 
 impl Reporter<'_> {
     fn say(&mut self, rule: &'static str, what: &str) {
+        debug_assert!(
+            !rule.is_empty() && !what.is_empty(),
+            "a report says what is wrong"
+        );
         let detail = format!("{}: {what}", self.name);
         (self.report)(Violation {
             rule,
@@ -66,6 +75,7 @@ impl Reporter<'_> {
     /// Reports that rows with these keys cannot be read.
     fn lose(&mut self, rule: &'static str, error: &dyn Display, first: &[u8], last: &[u8]) {
         debug_assert!(first <= last, "a range of keys");
+        debug_assert!(!rule.is_empty(), "a report names the rule");
         let lost = LostKeys {
             tree: self.tree,
             first: first.to_vec(),
@@ -116,6 +126,7 @@ impl DirectBlocks {
         report: &mut dyn FnMut(Violation),
     ) -> Result<(), VtError> {
         for entry in self.entries() {
+            debug_assert!(entry.first <= entry.last, "a block's keys are in order");
             report_block(tree, entry, self.probe_block(entry), report)?;
         }
         Ok(())
@@ -133,6 +144,7 @@ impl ValueReader {
         entry: &IndexEntry,
         report: &mut dyn FnMut(Violation),
     ) -> Result<(), VtError> {
+        debug_assert!(entry.is_value, "a value block");
         report_block(tree, entry, self.get_once(entry).map(drop), report)
     }
 }
@@ -143,6 +155,7 @@ fn report_block(
     found: Result<(), VtError>,
     report: &mut dyn FnMut(Violation),
 ) -> Result<(), VtError> {
+    debug_assert!(entry.entry_count > 0, "a block holds an entry");
     let name = format!("tree {tree}, values written at once");
     let mut reporter = Reporter { name, tree, report };
     match found {
@@ -205,6 +218,10 @@ impl Table {
             progress(u64::from(entry.block.len_bytes));
         }
         deletes.iter().for_each(|delete| sums.see(delete.seqno));
+        debug_assert!(
+            sums.seqnos.is_some() || (entries.is_empty() && deletes.is_empty()) || !is_whole,
+            "entries that were read have sequence numbers"
+        );
         for delete in deletes.iter() {
             let is_inside = self.meta.smallest <= delete.start && delete.end <= self.meta.largest;
             reporter.expect(is_inside, "table-range", || {
@@ -229,6 +246,7 @@ impl Table {
 
     /// The root says what the version says.
     fn check_root(&self, reporter: &mut Reporter<'_>) -> Result<(), VtError> {
+        debug_assert!(self.meta.smallest <= self.meta.largest, "a range of keys");
         let root = self.root(&mut 0);
         if let Some(root) = reporter.damage(root)? {
             let (root, meta) = (&root.root, &self.meta);
@@ -247,6 +265,7 @@ impl Table {
     /// The table owns every block that it refers to.
     fn check_owned(&self, entry: &IndexEntry, reporter: &mut Reporter<'_>) {
         let (addr, end) = (entry.block.addr, entry.block.end());
+        debug_assert!(addr < end, "a block has a length");
         let after = self.meta.runs.partition_point(|run| run.addr <= addr);
         let run = after.checked_sub(1).map(|at| &self.meta.runs[at]);
         let is_owned = run.is_some_and(|run| end <= run.end());
@@ -271,6 +290,7 @@ impl Table {
             false => BlockIter::Entries(self.loader.entries(data)),
         };
         iter.seek_first().map_err(damaged)?;
+        debug_assert!(iter.is_on(), "a block holds an entry");
         let first = iter.current().map(|entry| entry.key.to_vec());
         let mut block = EntrySums::default();
         let mut span = AffectedKeys::of(&index);
@@ -288,7 +308,9 @@ impl Table {
             *last = Some((entry.key.to_vec(), entry.seqno));
             iter.next().map_err(damaged)?;
         }
+        debug_assert!(block.entries > 0, "a block holds an entry");
         let last = last.as_ref().map(|(key, _)| key.as_slice());
+        debug_assert!(last.is_some(), "the last entry of the block was noted");
         let is_right = first.as_deref() == Some(index.first) && last == Some(index.last);
         span.report(addr, is_right, reporter);
         block.assert_invariants();
@@ -308,6 +330,7 @@ impl Table {
     }
 
     fn check_sums(&self, sums: &EntrySums, reporter: &mut Reporter<'_>) {
+        sums.assert_invariants();
         let meta = &self.meta;
         let (data, values) = (sums.data_bytes, sums.value_bytes);
         let found = (sums.entries, sums.deletes, data, values);
@@ -329,6 +352,7 @@ impl Table {
 /// True if a search for the block's last key comes to the block, or to one before it that holds
 /// versions of the same key.
 fn find_block(blocks: &mut impl BlockList, entry: &IndexEntry) -> Result<bool, VtError> {
+    debug_assert!(entry.first <= entry.last, "a block's keys are in order");
     blocks.seek(&entry.last)?;
     let found = blocks.current()?;
     Ok(found.is_some_and(|f| f.block == entry.block || f.last == entry.last))
@@ -352,6 +376,7 @@ impl AffectedKeys {
         if !index.is_value {
             span.reach(index.first);
         }
+        debug_assert!(span.low <= span.high, "a range of keys");
         span
     }
 
@@ -362,7 +387,10 @@ impl AffectedKeys {
         if key > self.high.as_slice() {
             self.high = key.to_vec();
         }
-        debug_assert!(self.low <= self.high, "a range of keys");
+        debug_assert!(
+            self.low.as_slice() <= key && key <= self.high.as_slice(),
+            "the range holds the key"
+        );
     }
 
     /// Notes an entry, and the one before it.
@@ -395,6 +423,7 @@ impl AffectedKeys {
 
 fn check_index_entry(index: &IndexEntryRef<'_>, block: &EntrySums, reporter: &mut Reporter<'_>) {
     let addr = index.block.addr;
+    debug_assert!(block.seqnos.is_some(), "a block holds an entry");
     let expected = (u64::from(index.entry_count), u64::from(index.delete_count));
     reporter.expect(
         (block.entries, block.deletes) == expected,

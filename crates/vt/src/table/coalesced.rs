@@ -67,6 +67,10 @@ impl CoalescedReads {
     /// Each read: its offset on the device, and its memory.
     pub(super) fn wanted(&mut self) -> Vec<Wanted<'_>> {
         let mut wanted = Vec::with_capacity(self.reads.len());
+        debug_assert!(
+            self.reads.is_empty() == self.buffers.is_empty(),
+            "buffers are those of reads"
+        );
         let mut reads = self.reads.iter().peekable();
         for (number, buffer) in self.buffers.iter_mut().enumerate() {
             let (mut rest, mut at) = (buffer.as_mut(), 0);
@@ -106,9 +110,14 @@ impl ReadBuffers {
     pub(super) fn block(&self, data: &DataRef) -> Bytes {
         let after = self.reads.partition_point(|p| p.offset <= data.block.addr);
         let read = &self.reads[after - 1];
+        debug_assert!(
+            read.offset <= data.block.addr,
+            "the read begins before the block"
+        );
         assert!(data.block.end() <= read.end(), "one of these blocks");
         let within = usize::try_from(data.block.addr - read.offset).expect("in memory");
         let start = read.start + within;
+        debug_assert!(within < read.len, "the block lies in the read");
         self.buffers[read.buffer].slice(start..start + data.block.len_bytes as usize)
     }
 }

@@ -29,7 +29,8 @@ thread_local! {
     static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
-/// Compresses the blocks of a table.
+/// Compresses the blocks of a table. Invariant: blocks are stored untried only after some that did
+/// not pay, and few of them.
 #[derive(Debug, Default)]
 pub(super) struct Packer {
     out: Vec<u8>,
@@ -42,11 +43,12 @@ pub(super) struct Packer {
 impl Packer {
     /// The block's flags and its bytes, if compressing it pays.
     pub(super) fn pack(&mut self, compression: Compression, raw: &[u8]) -> Option<(u8, &[u8])> {
+        debug_assert!(self.holds());
+        debug_assert!(!raw.is_empty(), "a block holds an entry");
         if compression == Compression::None {
             return None;
         }
         if self.untried > 0 {
-            debug_assert!(self.untried <= UNTRIED_MAX, "few are stored untried");
             self.untried -= 1;
             return None;
         }
@@ -65,9 +67,14 @@ impl Packer {
                 self.misses = self.misses.saturating_add(1);
                 let beyond = self.misses.saturating_sub(MISSES_FREE);
                 self.untried = beyond.saturating_mul(2).min(UNTRIED_MAX);
+                debug_assert!(self.holds());
                 None
             }
         }
+    }
+
+    fn holds(&self) -> bool {
+        self.untried <= UNTRIED_MAX && (self.untried == 0 || self.misses > MISSES_FREE)
     }
 
     fn lz4(&mut self, raw: &[u8]) -> Option<usize> {
@@ -75,7 +82,9 @@ impl Packer {
         if self.out.len() < len_max {
             self.out.resize(len_max, 0);
         }
-        lz4_flex::block::compress_into(raw, &mut self.out).ok()
+        let len = lz4_flex::block::compress_into(raw, &mut self.out).ok()?;
+        debug_assert!(len <= len_max, "it fits into the longest output");
+        Some(len)
     }
 
     /// What does not fit into the room of what pays is an error, found early.
@@ -88,7 +97,10 @@ impl Packer {
                 *kept = Compressor::new(ZSTD_LEVEL).ok();
             }
             let room = &mut self.out[..len_max_that_pays(raw.len())];
-            kept.as_mut()?.compress_to_buffer(raw, room).ok()
+            let room_bytes = room.len();
+            let len = kept.as_mut()?.compress_to_buffer(raw, room).ok()?;
+            debug_assert!(len <= room_bytes, "it fits into the room");
+            Some(len)
         })
     }
 }
@@ -140,6 +152,10 @@ fn unpack_zstd(packed: &[u8], out: &mut [u8]) -> Result<usize, String> {
             None => kept.insert(new()?),
         };
         let unpacked = unpacker.decompress_to_buffer(packed, out);
+        debug_assert!(
+            unpacked.as_ref().is_ok_and(|len| *len <= out.len()) || unpacked.is_err(),
+            "it fits into the room"
+        );
         unpacked.map_err(|error| error.to_string())
     })
 }

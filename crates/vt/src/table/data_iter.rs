@@ -36,6 +36,15 @@ impl DataIter {
     #[inline]
     pub(super) fn current(&self) -> Option<EntryRef<'_>> {
         let (_, raw) = self.entry.as_ref()?;
+        debug_assert!(
+            raw.value.end <= self.block.layout().entries_end(),
+            "a value lies among the entries"
+        );
+        debug_assert_eq!(
+            self.key.len(),
+            raw.shared + raw.suffix.len(),
+            "the key is the entry's"
+        );
         Some(EntryRef {
             key: &self.key,
             seqno: self.shifted(raw.seqno),
@@ -67,12 +76,17 @@ impl DataIter {
         }
         let raw = self.block.layout().entry(self.block.payload(), at)?;
         debug_assert!(raw.next > at, "entries have a length");
+        debug_assert!(
+            raw.next <= self.block.layout().entries_end(),
+            "entries end before the restarts"
+        );
         if raw.shared > self.key.len() {
             return Err(shares_too_much(raw.shared, self.key.len()));
         }
         self.key.truncate(raw.shared);
         self.key
             .extend_from_slice(&self.block.payload()[raw.suffix.clone()]);
+        debug_assert_eq!(self.key.len(), raw.shared + raw.suffix.len());
         self.entry = Some((at, raw));
         Ok(())
     }
@@ -84,7 +98,13 @@ impl DataIter {
         );
         self.key.clear();
         let at = self.block.layout().restart(self.block.payload(), index)?;
-        self.read(at)
+        debug_assert!(
+            at < self.block.layout().entries_end(),
+            "a restart is an entry"
+        );
+        self.read(at)?;
+        debug_assert!(self.is_on(), "it stands on the restart's entry");
+        Ok(())
     }
 
     pub(super) fn seek_first(&mut self) -> Result<(), FormatError> {
@@ -93,7 +113,9 @@ impl DataIter {
 
     pub(super) fn seek_last(&mut self) -> Result<(), FormatError> {
         let last = self.block.layout().restart_count() - 1;
-        self.read_last(last, |_| true)
+        self.read_last(last, |_| true)?;
+        debug_assert!(self.is_on(), "a block holds an entry");
+        Ok(())
     }
 
     #[inline]
@@ -102,6 +124,10 @@ impl DataIter {
             return Ok(());
         };
         let next = raw.next;
+        debug_assert!(
+            next <= self.block.layout().entries_end(),
+            "an entry or the end behind the last one"
+        );
         self.read(next)
     }
 
@@ -123,6 +149,10 @@ impl DataIter {
             let next = raw.next;
             self.read(next)?;
         }
+        debug_assert!(
+            self.entry.as_ref().is_none_or(|(before, _)| *before < at),
+            "it goes back"
+        );
         match &self.entry {
             Some((_, raw)) if raw.next == at => Ok(()),
             _ => Err(contradiction(
@@ -142,6 +172,13 @@ impl DataIter {
         };
         let after = self.restarts_where(is_before)?;
         self.read_restart(after.saturating_sub(1))?;
+        debug_assert!(
+            after == 0
+                || self
+                    .current()
+                    .is_some_and(|entry| is_before(entry.key, entry.seqno)),
+            "the search goes on from before the target"
+        );
         while let Some((_, raw)) = &self.entry
             && is_before(&self.key, self.shifted(raw.seqno))
         {
@@ -169,6 +206,7 @@ impl DataIter {
         is_wanted: impl Fn(&[u8]) -> bool,
     ) -> Result<(), FormatError> {
         self.read_restart(restart)?;
+        debug_assert!(is_wanted(&self.key), "the restart's own key is wanted");
         let mut last = 0;
         while let Some((at, raw)) = &self.entry
             && is_wanted(&self.key)
@@ -185,6 +223,10 @@ impl DataIter {
             let next = raw.next;
             self.read(next)?;
         }
+        debug_assert!(
+            self.entry.as_ref().is_some_and(|(at, _)| *at == last),
+            "the second walk ends where the first has seen the last"
+        );
         Ok(())
     }
 
@@ -203,6 +245,7 @@ impl DataIter {
 
 #[cold]
 fn shares_too_much(shared: usize, key_len: usize) -> FormatError {
+    debug_assert!(shared > key_len, "it shares more than there is");
     let expected = format!("at most {key_len}");
     contradiction("shared prefix", expected, shared.to_string())
 }
@@ -221,5 +264,6 @@ fn partition(
             high = middle;
         }
     }
+    debug_assert!(low <= count);
     Ok(low)
 }

@@ -36,6 +36,10 @@ impl DirectBlocks {
             entries.windows(2).all(|pair| pair[0].last < pair[1].first),
             "in key order"
         );
+        debug_assert!(
+            entries.iter().all(|entry| entry.first <= entry.last),
+            "each block has a range of keys"
+        );
         Self {
             loader: Loader {
                 volume,
@@ -53,6 +57,7 @@ impl DirectBlocks {
 
     /// A cursor over the blocks that stands nowhere yet.
     pub(super) fn list(&self) -> ListedBlocks {
+        debug_assert!(!self.entries.is_empty(), "at least one block");
         ListedBlocks::new(Arc::clone(&self.entries))
     }
 
@@ -64,12 +69,14 @@ impl DirectBlocks {
     /// True if any key from `start` on, before `end`, may be in them.
     pub(crate) fn overlaps(&self, start: &[u8], end: Option<&[u8]>) -> bool {
         let (first, last) = (&self.entries[0], &self.entries[self.entries.len() - 1]);
+        debug_assert!(first.first <= last.last, "in key order");
         last.last.as_slice() >= start && end.is_none_or(|end| first.first.as_slice() < end)
     }
 
     /// True if `key` may be in them.
     pub(crate) fn reach(&self, key: &[u8]) -> bool {
         let (first, last) = (&self.entries[0], &self.entries[self.entries.len() - 1]);
+        debug_assert!(first.first <= last.last, "in key order");
         first.first.as_slice() <= key && key <= last.last.as_slice()
     }
 
@@ -79,7 +86,8 @@ impl DirectBlocks {
         read: &mut PointRead<'_, S>,
         visit: &mut Visit<'_>,
     ) -> Result<ControlFlow<()>, S::Error> {
-        let mut blocks = ListedBlocks::new(Arc::clone(&self.entries));
+        debug_assert!(self.reach(read.key()), "the key may be in the blocks");
+        let mut blocks = self.list();
         blocks.seek(read.key())?;
         versions_in(&self.loader, &mut blocks, read, visit)
     }
@@ -87,7 +95,7 @@ impl DirectBlocks {
     /// A cursor over the entries with these keys, and maybe some others. Blocks that it reads go
     /// into the cache.
     pub(crate) fn iter(&self, bounds: Arc<Bounds>) -> BoxIter {
-        let blocks = ListedBlocks::new(Arc::clone(&self.entries));
+        let blocks = self.list();
         Box::new(RunIter::new(
             self.loader.clone(),
             blocks,
@@ -103,12 +111,15 @@ impl DirectBlocks {
         hint: &ReadHint<'_>,
         holder: Arc<dyn Any + Send + Sync>,
     ) -> bool {
-        let blocks = ListedBlocks::new(Arc::clone(&self.entries));
-        prefetch(&self.loader, blocks, bounds, hint, holder)
+        prefetch(&self.loader, self.list(), bounds, hint, holder)
     }
 
     /// As [`super::Table::blocks_iter`].
     pub(crate) fn blocks_iter(&self, blocks: Vec<IndexEntry>, carry: Carry) -> BoxIter {
+        debug_assert!(
+            blocks.is_sorted_by(|block, next| block.last < next.first),
+            "in key order"
+        );
         blocks_iter(&self.loader, blocks, carry)
     }
 
@@ -117,6 +128,7 @@ impl DirectBlocks {
     /// # Errors
     /// What is wrong with it.
     pub(crate) fn probe_block(&self, entry: &IndexEntry) -> Result<(), VtError> {
+        debug_assert!(self.reach(&entry.last), "one of these blocks");
         probe_block(&self.loader, entry)
     }
 
@@ -125,6 +137,7 @@ impl DirectBlocks {
     /// # Errors
     /// What is wrong with the first that is not as it was written.
     pub(crate) fn verify(&self) -> Result<(), VtError> {
+        debug_assert!(self.loader.shift == 0, "numbers are those of the blocks");
         self.entries().iter().try_for_each(|e| self.probe_block(e))
     }
 }
@@ -143,6 +156,7 @@ impl ValueReader {
     }
 
     fn loader(&self, entry: &IndexEntry) -> Loader {
+        debug_assert!(entry.is_value, "a value block");
         Loader {
             volume: Arc::clone(&self.volume),
             cache: Arc::clone(&self.cache),
@@ -171,6 +185,10 @@ impl ValueReader {
         debug_assert!(entry.is_value, "a value block");
         let data = DataRef::of(&entry.borrow());
         let block = source.data(&self.loader(entry), &data)?;
+        debug_assert!(
+            data.is_of(&block),
+            "the block is the one that is referenced"
+        );
         Ok(block.payload().clone())
     }
 
@@ -179,6 +197,7 @@ impl ValueReader {
     /// # Errors
     /// As [`Self::get`].
     pub(crate) fn get_once(&self, entry: &IndexEntry) -> Result<Bytes, VtError> {
+        debug_assert!(entry.is_value, "a value block");
         value_of(&self.loader(entry), entry)
     }
 }

@@ -45,6 +45,11 @@ pub(super) struct IndexPrefetch {
 impl IndexPrefetch {
     /// Fetches what is missing of the tables' indexes, until it has read enough.
     fn run(mut self) {
+        debug_assert!(
+            self.tables.len() <= PREFETCH_TABLES_MAX,
+            "a prefetch is bounded"
+        );
+        debug_assert!(self.left > 0, "it may read something");
         for (table, _holder) in std::mem::take(&mut self.tables) {
             let id = table.loader.id;
             if !claim(&self.claims, id) {
@@ -79,6 +84,10 @@ impl IndexPrefetch {
             let (next, bytes) = fetch_group(&table.loader, leaves, at)?;
             debug_assert!(next > at, "it comes to an end");
             at = next;
+            debug_assert!(
+                at <= leaves.len(),
+                "an index block or the end behind the last one"
+            );
             self.left = self.left.checked_sub(bytes)?;
         }
         Some(())
@@ -92,12 +101,14 @@ fn claim(claims: &FetchClaims, id: TableId) -> bool {
     if is_free {
         claims.push(id);
     }
+    debug_assert!(claims.contains(&id), "the table is claimed now");
     is_free
 }
 
 /// Fetches a block and those that come with it, unless it is there. Answers the first that did not
 /// come, and how many bytes were read; `None` if there is no room.
 fn fetch_group(loader: &Loader, leaves: &[Leaf], at: usize) -> Option<(usize, u64)> {
+    debug_assert!(at < leaves.len(), "an index block of the table");
     let block = &leaves[at].block;
     let key = loader.own_key(block.addr);
     let cache = &loader.cache;
@@ -108,13 +119,19 @@ fn fetch_group(loader: &Loader, leaves: &[Leaf], at: usize) -> Option<(usize, u6
         return None;
     }
     let group = loader.group(leaves, at);
+    debug_assert!(group.contains(&at), "the block is in its group");
     // What is wrong is told to who comes to it.
     drop(loader.read_group(&leaves[group.clone()], at - group.start));
     let bytes = leaves[group.end - 1].block.end() - leaves[group.start].block.addr;
+    debug_assert!(
+        bytes >= u64::from(block.len_bytes),
+        "the block was read with its group"
+    );
     Some((group.end, bytes))
 }
 
-/// Those of a store that are under way.
+/// Prefetches of a store that are under way. Invariant: they are bounded, and so is what each
+/// reads.
 #[derive(Debug, Default)]
 pub(crate) struct IndexPrefetches {
     under_way: Mutex<PrefetchState>,
@@ -131,7 +148,12 @@ struct PrefetchState {
 impl PrefetchState {
     /// What the next may read, in bytes.
     fn next_bytes(&self) -> u64 {
+        debug_assert!(self.holds());
         PREFETCH_BYTES << self.waits
+    }
+
+    fn holds(&self) -> bool {
+        self.prefetches.len() <= PREFETCHES_MAX && self.waits <= DOUBLINGS_MAX
     }
 }
 
@@ -156,11 +178,7 @@ impl IndexPrefetches {
             return;
         };
         under_way.prefetches.retain(|ahead| !ahead.is_done());
-        debug_assert!(
-            under_way.prefetches.len() <= PREFETCHES_MAX,
-            "prefetches are bounded"
-        );
-        debug_assert!(under_way.waits <= DOUBLINGS_MAX, "a prefetch is bounded");
+        debug_assert!(under_way.holds());
         if under_way.prefetches.len() == PREFETCHES_MAX {
             return;
         }
@@ -173,6 +191,7 @@ impl IndexPrefetches {
         let readers = loader.cache.readers();
         let ahead = readers.hand(move || rest.run(), Priority::Later);
         under_way.prefetches.push(ahead);
+        debug_assert!(under_way.holds());
     }
 
     fn take(&self) -> Vec<Ahead<()>> {

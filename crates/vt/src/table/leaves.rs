@@ -61,6 +61,7 @@ impl Loader {
         reader: Reader,
         seen: &mut Seen,
     ) -> Result<Arc<IndexBlock>, VtError> {
+        debug_assert!(at < leaves.len(), "the root has the index block");
         let way = root.way_to(at);
         if let Some(index) = way.get() {
             seen.hits += 1;
@@ -77,6 +78,10 @@ impl Loader {
         place: &LeafPlace<'_>,
         seen: &mut Seen,
     ) -> Option<Arc<IndexBlock>> {
+        debug_assert!(
+            place.at < place.leaves.len(),
+            "the root has the index block"
+        );
         let way = place.root.way_to(place.at);
         if let Some(index) = way.get() {
             seen.hits += 1;
@@ -92,6 +97,7 @@ impl Loader {
 
     /// Numbers of the index blocks that `reader` reads with one that is missing.
     pub(super) fn read_with(&self, leaves: &[Leaf], at: usize, reader: Reader) -> Range<usize> {
+        debug_assert!(at < leaves.len(), "the root has the index block");
         match reader {
             Reader::Point if IndexPrefetches::may_fetch(self) => at..at + 1,
             Reader::Point | Reader::Walk => self.group(leaves, at),
@@ -129,6 +135,7 @@ impl Loader {
 
     /// Prefetches an index block that will be needed soon.
     pub(super) fn prefetch_index(&self, leaves: &[Leaf], at: usize) {
+        debug_assert!(at < leaves.len(), "the root has the index block");
         if self
             .cache
             .glance(&self.own_key(leaves[at].block.addr))
@@ -136,6 +143,7 @@ impl Loader {
         {
             let group = &leaves[self.group(leaves, at)];
             let (start, end) = (group[0].block.addr, group[group.len() - 1].block.end());
+            debug_assert!(start < end, "a group has a length");
             self.volume.prefetch(start, end - start);
         }
     }
@@ -143,6 +151,7 @@ impl Loader {
     /// The index blocks that are read with one: those beside it that push nothing out of the cache.
     /// A table is divided into groups once for all, so that no group is read for another's sake.
     pub(super) fn group(&self, leaves: &[Leaf], at: usize) -> Range<usize> {
+        debug_assert!(at < leaves.len(), "the root has the index block");
         let number = |leaf: &Leaf| leaf.block.addr.wrapping_sub(leaves[0].block.addr) / GROUP_BYTES;
         let belongs = |other: &Leaf| {
             let bytes = IndexBlock::memory_bytes_of(other.block.len_bytes as usize);
@@ -157,6 +166,10 @@ impl Loader {
         while start > 0 && follow(&leaves[start - 1..=start]) && belongs(&leaves[start - 1]) {
             start -= 1;
         }
+        debug_assert!(
+            start <= at && at < end && end <= leaves.len(),
+            "the group holds the block"
+        );
         start..end
     }
 
@@ -172,6 +185,7 @@ impl Loader {
         let offset = first.addr;
         let len = usize::try_from(last.end() - offset).expect("a group is bounded");
         let mut buffer = self.cache.buffers().take(len);
+        debug_assert!(buffer.as_ref().len() == len, "exactly the group");
         let out = buffer.as_mut();
         self.volume.read_once(&mut [Wanted { offset, out }]).ok()?;
         let bytes = buffer.as_ref();
@@ -208,7 +222,12 @@ impl Loader {
         payload: Bytes,
     ) -> Result<Arc<IndexBlock>, VtError> {
         let index = IndexBlock::new(payload, ptr.len_bytes as usize);
-        Ok(Arc::new(index.map_err(|e| self.damaged(ptr.addr, e))?))
+        let index = index.map_err(|e| self.damaged(ptr.addr, e))?;
+        debug_assert!(
+            index.memory_bytes() > ptr.len_bytes as usize,
+            "the cache counts the whole block"
+        );
+        Ok(Arc::new(index))
     }
 }
 

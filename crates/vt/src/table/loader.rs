@@ -41,6 +41,12 @@ impl DataRef {
             addr: self.block.addr,
         }
     }
+
+    /// Reports whether a block that is known by this key is the one that is referenced. A damaged
+    /// index may name one place in two ways.
+    pub(super) const fn is_of(&self, block: &DataBlock) -> bool {
+        self.is_value == block.is_value() && self.raw_bytes as usize == block.payload().len()
+    }
 }
 
 /// Reads blocks for one table.
@@ -65,6 +71,7 @@ pub(super) fn damaged(id: TableId, addr: u64, source: FormatError) -> VtError {
 
 /// An error about something that contradicts something else.
 pub(super) fn contradiction(field: &'static str, expected: String, found: String) -> FormatError {
+    debug_assert_ne!(expected, found, "what is as expected contradicts nothing");
     FormatError::Field {
         record: "table",
         field,
@@ -99,12 +106,17 @@ impl Loader {
             };
             return Err(self.damaged(ptr.addr, error));
         }
+        debug_assert!(
+            HEADER_BYTES + len <= buffer.len(),
+            "the payload lies in the block"
+        );
         let payload = buffer.slice(HEADER_BYTES..HEADER_BYTES + len);
         Ok(Content { flags, payload })
     }
 
     /// Reads a block that is never compressed.
     pub(super) fn read_plain(&self, ptr: &BlockPtr, kind: BlockKind) -> Result<Bytes, VtError> {
+        debug_assert!(ptr.len_bytes > 0, "a block has a length");
         let mut buffer = vec![0; ptr.len_bytes as usize];
         self.volume.read(ptr.addr, &mut buffer)?;
         self.open_plain(buffer.into(), ptr, kind)
@@ -166,6 +178,8 @@ impl Loader {
     }
 
     fn read_root(&self, meta: &TableMeta) -> Result<Arc<Root>, VtError> {
+        debug_assert_eq!(meta.id, self.id, "a loader is of one table");
+        debug_assert!(meta.root_bytes > 0, "a block has a length");
         let (addr, len_bytes) = (meta.root_addr, meta.root_bytes);
         let kind = BlockKind::TableRoot;
         let block = self.volume.read_block(addr, u64::from(len_bytes), kind)?;
@@ -209,15 +223,25 @@ impl Loader {
             )?),
             RootIndex::None | RootIndex::Leaves(_) => None,
         };
+        debug_assert_eq!(
+            inside.is_some(),
+            matches!(root.index, RootIndex::Inside(_)),
+            "an index inside the root is opened with it"
+        );
         Ok(Root::new(root, inside))
     }
 
     /// A data block, for a point read.
     pub(super) fn data(&self, data: &DataRef) -> Result<Arc<DataBlock>, VtError> {
+        debug_assert!(data.block.len_bytes > 0, "a block has a length");
         if let Some(block) = self.cached_data(data) {
             return Ok(block);
         }
         let block = self.read_data(data)?;
+        debug_assert!(
+            data.is_of(&block),
+            "the block is the one that is referenced"
+        );
         self.keep_data(data, &block, Expectation::Normal);
         Ok(block)
     }
@@ -225,7 +249,7 @@ impl Loader {
     /// A data block, if it is in the cache.
     pub(super) fn cached_data(&self, data: &DataRef) -> Option<Arc<DataBlock>> {
         match self.cache.get(&data.key()) {
-            Some(CachedBlock::Data(block)) => Some(block),
+            Some(CachedBlock::Data(block)) if data.is_of(&block) => Some(block),
             _ => None,
         }
     }
@@ -233,7 +257,7 @@ impl Loader {
     /// Looks up like [`Self::cached_data`], without a trace, for a caller that reads it once.
     pub(super) fn glance_data(&self, data: &DataRef) -> Option<Arc<DataBlock>> {
         match self.cache.glance(&data.key()) {
-            Some(CachedBlock::Data(block)) => Some(block),
+            Some(CachedBlock::Data(block)) if data.is_of(&block) => Some(block),
             _ => None,
         }
     }
@@ -253,9 +277,10 @@ impl Loader {
         block: &Arc<DataBlock>,
         expectation: Expectation,
     ) {
+        debug_assert!(data.is_of(block), "the block is the one that is referenced");
         debug_assert!(
-            block.payload().len() == data.raw_bytes as usize,
-            "the block is the one that is referenced"
+            block.memory_bytes() > block.payload().len(),
+            "the cache counts the whole block"
         );
         let cached = CachedBlock::Data(Arc::clone(block));
         self.cache.insert(data.key(), cached, expectation);
@@ -264,6 +289,7 @@ impl Loader {
     /// Returns a data block that is in the cache or that the device reads without waiting for the
     /// medium. It is in the cache then.
     pub(super) fn resident_data(&self, data: &DataRef) -> Result<Option<Arc<DataBlock>>, VtError> {
+        debug_assert!(data.block.len_bytes > 0, "a block has a length");
         if let Some(block) = self.cached_data(data) {
             return Ok(Some(block));
         }
@@ -279,6 +305,7 @@ impl Loader {
 
     /// Reads a data block past the cache.
     pub(super) fn read_data(&self, data: &DataRef) -> Result<Arc<DataBlock>, VtError> {
+        debug_assert!(data.block.len_bytes > 0, "a block has a length");
         self.cache.counters().add(ReadCount::DataBlocksRead, 1);
         let mut buffer = vec![0; data.block.len_bytes as usize];
         self.volume.read(data.block.addr, &mut buffer)?;
@@ -291,14 +318,24 @@ impl Loader {
         data: &DataRef,
         buffer: Bytes,
     ) -> Result<Arc<DataBlock>, VtError> {
+        debug_assert_eq!(
+            buffer.len(),
+            data.block.len_bytes as usize,
+            "exactly the block"
+        );
         if data.is_value {
             return self.open_value(data, buffer);
         }
         let content = self.check(buffer, &data.block, BlockKind::TableData)?;
+        debug_assert!(
+            content.payload.len() < data.block.len_bytes as usize,
+            "a header is before the payload"
+        );
         self.unpack(data, content)
     }
 
     fn open_value(&self, data: &DataRef, buffer: Bytes) -> Result<Arc<DataBlock>, VtError> {
+        debug_assert!(data.is_value, "a value block");
         let (len, memory_bytes) = (data.raw_bytes as usize, buffer.len());
         assert!(len <= memory_bytes, "the index entry was checked");
         let found = self.volume.value_checksum(data.block.addr, &buffer[..len]);
@@ -311,11 +348,13 @@ impl Loader {
             return Err(self.damaged(data.block.addr, error));
         }
         let value = buffer.slice(..len);
+        debug_assert_eq!(value.len(), len, "the whole value");
         Ok(Arc::new(DataBlock::value(value, memory_bytes)))
     }
 
     /// Reads data blocks, wherever they are, with as few requests as possible, past the cache.
     pub(super) fn read_data_each(&self, all: &[DataRef]) -> Result<Vec<Arc<DataBlock>>, VtError> {
+        debug_assert!(!all.is_empty(), "some blocks are read");
         self.cache
             .counters()
             .add(ReadCount::DataBlocksRead, all.len() as u64);
@@ -331,6 +370,7 @@ impl Loader {
         for (data, buffer) in all.iter().zip(buffers) {
             out.push(self.open_data(data, buffer.into())?);
         }
+        debug_assert_eq!(out.len(), all.len(), "each block is read");
         Ok(out)
     }
 
@@ -349,12 +389,14 @@ impl Loader {
 
     /// Puts a data block into the cache if it has room, in a buffer of its own.
     pub(super) fn keep_if_room(&self, data: &DataRef, block: &Arc<DataBlock>) {
+        debug_assert!(data.is_of(block), "the block is the one that is referenced");
         if self.cache.has_room(&data.key(), block.memory_bytes()) {
             self.keep_data(data, &Arc::new(block.detached()), Expectation::Scan);
         }
     }
 
     fn unpack(&self, data: &DataRef, content: Content) -> Result<Arc<DataBlock>, VtError> {
+        debug_assert!(!data.is_value, "a value block has no header");
         let stored_bytes = data.block.len_bytes as usize;
         let block = match content.flags {
             0 => check_raw(content.payload, data, stored_bytes),
@@ -375,11 +417,16 @@ fn check_raw(
         let (expected, found) = (data.raw_bytes.to_string(), payload.len().to_string());
         return Err(contradiction("block length", expected, found));
     }
+    debug_assert!(
+        payload.len() < memory_bytes,
+        "a header is before the payload"
+    );
     DataBlock::new(payload, memory_bytes)
 }
 
 fn decompress(flags: u8, payload: &[u8], data: &DataRef) -> Result<DataBlock, FormatError> {
     let expected = data.raw_bytes as usize;
+    debug_assert!(flags != 0, "the block is compressed");
     let out = compress::unpack(flags, payload, expected)?;
     assert_eq!(out.len(), expected, "unpacked to the length in the index");
     DataBlock::new(Bytes::from(out), expected)

@@ -34,6 +34,7 @@ impl SeqnoWindow {
     /// Reports whether one of several writes may be between the moments, by the oldest and the
     /// newest of them.
     pub(crate) fn meets(self, oldest: Seqno, newest: Seqno) -> bool {
+        debug_assert!(self.after <= self.up_to, "the later moment is the second");
         debug_assert!(oldest <= newest, "the newest is not older");
         self.after < newest && oldest <= self.up_to
     }
@@ -91,6 +92,10 @@ fn newest_in(
     blocks.seek(key)?;
     // The newest version is in the first block that has any; others may span the blocks after it.
     while let Some(entry) = blocks.current()?.filter(|entry| entry.first <= key) {
+        debug_assert!(
+            entry.min_seqno <= entry.max_seqno,
+            "the newest is not older"
+        );
         let goes_on = entry.last == key;
         if entry.max_seqno > since {
             let newest = match entry.is_value {
@@ -110,9 +115,14 @@ fn newest_in(
 }
 
 fn newest_in_block(loader: &Loader, data: &DataRef, key: &[u8]) -> Result<Option<Seqno>, VtError> {
+    debug_assert!(!data.is_value, "a value block is not searched");
     let damaged = |error| loader.damaged(data.block.addr, error);
     let mut entries = loader.entries(loader.data(data)?);
     entries.seek(key, Seqno(u64::MAX)).map_err(damaged)?;
+    debug_assert!(
+        entries.current().is_none_or(|entry| entry.key >= key),
+        "keys before the wanted one are left out"
+    );
     let found = entries.current().filter(|entry| entry.key == key);
     Ok(found.map(|entry| entry.seqno))
 }
@@ -124,9 +134,17 @@ fn keys_in(
     window: SeqnoWindow,
     visit: &mut dyn FnMut(&[u8]) -> bool,
 ) -> Result<(), VtError> {
+    debug_assert!(
+        window.after <= window.up_to,
+        "the later moment is the second"
+    );
     let is_before_end = |key: &[u8]| range.end.is_none_or(|end| key < end);
     blocks.seek(range.start)?;
     while let Some(entry) = blocks.current()?.filter(|entry| is_before_end(entry.first)) {
+        debug_assert!(
+            entry.min_seqno <= entry.max_seqno,
+            "the newest is not older"
+        );
         if window.meets(entry.min_seqno, entry.max_seqno) {
             let goes_on = match entry.is_value {
                 true => visit(entry.last),
@@ -149,10 +167,17 @@ fn keys_in_block(
     window: SeqnoWindow,
     visit: &mut dyn FnMut(&[u8]) -> bool,
 ) -> Result<bool, VtError> {
+    debug_assert!(!data.is_value, "the key of a value block is in the index");
     let damaged = |error| loader.damaged(data.block.addr, error);
     let mut entries = loader.entries(loader.data(data)?);
     let first = Seqno(u64::MAX);
     entries.seek(range.start, first).map_err(damaged)?;
+    debug_assert!(
+        entries
+            .current()
+            .is_none_or(|entry| entry.key >= range.start),
+        "keys before the range are left out"
+    );
     while let Some(entry) = entries.current()
         && range.end.is_none_or(|end| entry.key < end)
     {

@@ -52,7 +52,7 @@ const BEYOND_SHARE: u64 = 8;
 /// Largest number of block runs.
 const RUNS_MAX: usize = 128;
 
-/// The blocks of a run.
+/// The blocks of a run. Invariant: each block that was read has a mark.
 #[derive(Debug, Default)]
 struct Blocks {
     /// The task that reads them, until a scan has waited for it.
@@ -62,9 +62,15 @@ struct Blocks {
 }
 
 impl Blocks {
+    fn holds(&self) -> bool {
+        self.is_taken.len() == self.found.len()
+    }
+
     /// Takes a block and those after it, at most `count`; waits until they are read. Returns none
     /// if the run lacks the block. Reports also whether all of its blocks were taken.
     fn take(&mut self, wanted: &DataRef, count: usize) -> (Vec<Found>, bool) {
+        debug_assert!(self.holds());
+        debug_assert!(count > 0, "the wanted block is one");
         if let Some(reading) = self.reading.take() {
             self.found = reading.take();
             self.is_taken = vec![false; self.found.len()];
@@ -74,7 +80,11 @@ impl Blocks {
             return (Vec::new(), self.found.is_empty());
         };
         let end = self.found.len().min(at.saturating_add(count));
-        debug_assert_eq!(self.is_taken.len(), self.found.len(), "a mark for each");
+        debug_assert!(self.holds());
+        debug_assert!(
+            at < end && end - at <= count,
+            "the wanted block, and no more than wanted"
+        );
         self.is_taken[at..end].fill(true);
         let is_done = self.is_taken.iter().all(|taken| *taken);
         (self.found[at..end].to_vec(), is_done)
@@ -128,7 +138,16 @@ struct BlockRuns {
 }
 
 impl BlockRuns {
+    /// Invariant: runs are few, and each was used at a take and a refusal before now.
+    fn holds(&self) -> bool {
+        let last = self.runs.back();
+        self.runs.len() <= RUNS_MAX
+            && last.is_none_or(|run| run.used_at <= (self.takes, self.refusals))
+    }
+
     fn has_room(&self, new: &BlockRun, bytes_max: u64) -> bool {
+        debug_assert!(self.holds());
+        debug_assert!(new.bytes > 0, "a run has blocks");
         let counted = self.runs.iter().filter(|run| run.counts_for(new.order));
         let held: u64 = counted.map(|run| run.bytes).sum();
         self.runs.len() < RUNS_MAX && (held == 0 || held + new.bytes <= bytes_max)
@@ -143,6 +162,10 @@ impl BlockRuns {
         };
         let is_evictable = |run: &BlockRun| {
             let (takes, refusals) = run.used_at;
+            debug_assert!(
+                takes <= self.takes && refusals <= self.refusals,
+                "it was used before now"
+            );
             let is_idle = self.takes - takes >= idle_min;
             let is_abandoned = self.refusals - refusals >= refusals_min;
             run.counts_for(hint.order) && (run.is_spare && is_idle || is_abandoned)
@@ -158,6 +181,7 @@ impl BlockRuns {
 
     fn remove(&mut self, at: usize, readers: &Readers) -> Option<BlockRun> {
         let run = self.runs.remove(at);
+        debug_assert!(self.holds());
         debug_assert!(run.is_some(), "it was found there");
         if run.is_some() && self.runs.is_empty() {
             readers.leave(Layout::Rows);
@@ -214,7 +238,9 @@ impl Prefetched {
             (Arc::clone(&run.blocks), is_to_end)
         };
         let count = if is_to_end { usize::MAX } else { count() };
+        debug_assert!(count > 0, "the wanted block is one");
         let (found, is_done) = blocks.lock().take(&wanted.data, count);
+        debug_assert!(found.len() <= count, "no more than wanted");
         let mut all = self.0.lock();
         all.takes += 1;
         let used_at = (all.takes, all.refusals);
@@ -226,6 +252,10 @@ impl Prefetched {
             all.remove(at, readers);
         } else if let Some(at) = at.filter(|_| !found.is_empty()) {
             let run = &mut all.runs[at];
+            debug_assert!(
+                run.used_at.0 < used_at.0,
+                "each take has a number of its own"
+            );
             run.used_at = used_at;
             run.is_spare |= is_to_end || run.order == ReadOrder::Random;
         }
@@ -249,7 +279,9 @@ impl Prefetched {
             let Some(run) = all.runs.iter().find(|run| run.holds(table, start)) else {
                 break;
             };
-            start = run.end.as_deref()?;
+            let next = run.end.as_deref()?;
+            debug_assert!(next > start, "each run moves it on");
+            start = next;
         }
         debug_assert!(start >= bounds.start.as_slice(), "runs move it on");
         let is_missing = end.is_none_or(|end| start < end);
@@ -273,7 +305,7 @@ impl Prefetched {
                 }
                 let used_at = (all.takes, all.refusals);
                 all.runs.push_back(BlockRun { used_at, ..run });
-                debug_assert!(all.runs.len() <= RUNS_MAX, "bounded");
+                debug_assert!(all.holds());
                 return true;
             }
             let Some(evicted) = all.evict(hint, readers) else {
@@ -356,6 +388,10 @@ pub(super) fn prefetch(
     };
     // A scan that finds the run waits until it has its task.
     let mut own = blocks.lock();
+    debug_assert!(
+        own.reading.is_none() && own.found.is_empty(),
+        "it has no task yet"
+    );
     let is_added = prefetched.add(run, hint, readers);
     if is_added {
         let (loader, once) = (loader.clone(), hint.once);

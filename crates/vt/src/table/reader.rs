@@ -58,6 +58,13 @@ impl Table {
         cache: Arc<BlockCache>,
         meta: Arc<TableMeta>,
     ) -> Arc<Self> {
+        debug_assert!(meta.smallest <= meta.largest, "a table has a range of keys");
+        debug_assert!(meta.min_seqno <= meta.max_seqno, "the newest is not older");
+        debug_assert!(meta.root_bytes > 0, "a table has a root");
+        debug_assert!(
+            meta.shift == 0 || meta.shift < meta.min_seqno.0,
+            "writes are counted from 1 in its blocks, too"
+        );
         let loader = Loader {
             volume,
             cache,
@@ -70,6 +77,7 @@ impl Table {
 
     /// What sequence numbers in its blocks are less than they count: see [`TableMeta::shift`].
     pub(crate) fn shift(&self) -> u64 {
+        debug_assert_eq!(self.meta.shift, self.loader.shift, "the reader adds it");
         self.meta.shift
     }
 
@@ -82,6 +90,11 @@ impl Table {
         let mut meta = TableMeta::clone(&self.meta);
         meta.move_back_by(shift);
         debug_assert_eq!(meta.shift, 0, "numbers are those of the blocks");
+        debug_assert!(
+            meta.min_seqno < self.meta.min_seqno,
+            "they are less than they count"
+        );
+        debug_assert!(meta.min_seqno <= meta.max_seqno, "the newest is not older");
         let (volume, cache) = (&self.loader.volume, &self.loader.cache);
         Self::open(Arc::clone(volume), Arc::clone(cache), Arc::new(meta))
     }
@@ -104,6 +117,7 @@ impl Table {
             return Ok(root);
         }
         let root = self.loader.root(&self.meta)?;
+        debug_assert_eq!(root.root.id, self.meta.id, "it is its own root");
         self.root.set(&root);
         Ok(root)
     }
@@ -116,6 +130,7 @@ impl Table {
             return Some(root);
         }
         let root = self.loader.cached_root(&self.meta)?;
+        debug_assert_eq!(root.root.id, self.meta.id, "it is its own root");
         self.root.set(&root);
         Some(root)
     }
@@ -141,6 +156,10 @@ impl Table {
         let seen = blocks.take_seen();
         read.hits += seen.hits;
         read.index_reads += seen.reads;
+        debug_assert!(
+            read.false_positives <= read.filter_probes,
+            "each was found by a probe"
+        );
         flow
     }
 
@@ -258,12 +277,21 @@ impl Table {
             return Ok(set);
         }
         let set = Arc::new(self.read_range_deletes(&root)?);
+        debug_assert_eq!(
+            set.shift(),
+            self.meta.shift,
+            "the numbers are as they count"
+        );
         let cached = CachedBlock::RangeDeletes(Arc::clone(&set));
         self.loader.cache.insert(key, cached, Expectation::Normal);
         Ok(set)
     }
 
     fn read_range_deletes(&self, root: &Root) -> Result<RangeDeletes, VtError> {
+        debug_assert!(
+            self.meta.range_delete_count > 0,
+            "there are range deletes to read"
+        );
         let mut deletes = Vec::new();
         for block in &root.root.range_deletes {
             let payload = self.loader.read_plain(block, BlockKind::RangeDeletes)?;
@@ -294,6 +322,10 @@ impl IndexCursor {
     /// The next entry, in key order.
     pub(crate) fn next(&mut self) -> Result<Option<IndexEntry>, VtError> {
         let entry = self.blocks.current()?.map(|entry| entry.to_owned());
+        debug_assert!(
+            entry.as_ref().is_none_or(|entry| entry.first <= entry.last),
+            "a block's keys are in order"
+        );
         if entry.is_some() {
             self.blocks.next()?;
         }
@@ -313,6 +345,10 @@ pub(super) fn value_of(loader: &Loader, entry: &IndexEntry) -> Result<Bytes, VtE
     debug_assert!(entry.is_value, "a value block");
     let data = DataRef::of(&entry.borrow());
     let block = loader.data_once(&data)?;
+    debug_assert!(
+        data.is_of(&block),
+        "the block is the one that is referenced"
+    );
     Ok(block.payload().clone())
 }
 
@@ -366,6 +402,7 @@ impl<'a, S: BlockSource> PointRead<'a, S> {
     /// From now on it sees writes up to `seqno` at most.
     pub(crate) fn see_to(&mut self, seqno: Seqno) {
         self.max_seqno = self.max_seqno.min(seqno);
+        debug_assert!(self.max_seqno <= seqno, "it sees no newer write");
     }
 
     /// Adds what it has counted.
@@ -389,6 +426,7 @@ impl<'a, S: BlockSource> PointRead<'a, S> {
     /// What is known of a block before its index entry is read; `None` if nothing is.
     fn may_be_in(&mut self, blocks: &impl BlockList) -> Option<bool> {
         let hash = *self.hash.get_or_insert_with(|| key_hash(self.key));
+        debug_assert_eq!(hash, key_hash(self.key), "the hash is the key's");
         let answer = blocks.may_hold(hash);
         self.filter_probes += u64::from(answer.is_some());
         answer
@@ -402,6 +440,11 @@ impl<'a, S: BlockSource> PointRead<'a, S> {
         may_hold: Option<bool>,
     ) -> Result<Answer, VtError> {
         debug_assert!(!entry.is_value, "a value block has no filter");
+        debug_assert!(
+            entry.first <= self.key,
+            "a search ends before blocks behind the key"
+        );
+        debug_assert!(may_hold != Some(false), "the filter has not denied the key");
         if entry.first == self.key || entry.last == self.key {
             return Ok(Answer::Yes);
         }
@@ -439,8 +482,14 @@ pub(super) fn versions_in<S: BlockSource>(
         };
         let goes_on = entry.last == key;
         if entry.is_value {
+            debug_assert!(entry.first == entry.last, "a value block holds one key");
             if entry.last == key && entry.max_seqno <= max_seqno {
-                let block = read.source.data(loader, &DataRef::of(&entry))?;
+                let data = DataRef::of(&entry);
+                let block = read.source.data(loader, &data)?;
+                debug_assert!(
+                    data.is_of(&block),
+                    "the block is the one that is referenced"
+                );
                 let value = block.payload();
                 let (seqno, op) = (entry.max_seqno, Op::Put(value));
                 if visit(EntryRef { key, seqno, op }, Some(value)).is_break() {
@@ -470,9 +519,16 @@ fn visit_block<S: BlockSource>(
     visit: &mut Visit<'_>,
 ) -> Result<ControlFlow<()>, S::Error> {
     let (key, max_seqno) = (read.key, read.max_seqno);
+    debug_assert!(!data.is_value, "a value block is not searched");
+    debug_assert!(answer != Answer::No, "the filter has not denied the key");
     let damaged = |error| loader.damaged(data.block.addr, error);
     let mut iter = loader.entries(read.source.data(loader, data)?);
     iter.seek(key, max_seqno).map_err(damaged)?;
+    debug_assert!(
+        iter.current()
+            .is_none_or(|entry| entry.key != key || entry.seqno <= max_seqno),
+        "newer versions are left out"
+    );
     let mut is_found = false;
     while let Some(entry) = iter.current()
         && entry.key == key
@@ -488,6 +544,10 @@ fn visit_block<S: BlockSource>(
         iter.seek(key, Seqno(u64::MAX)).map_err(damaged)?;
         if iter.current().is_none_or(|entry| entry.key != key) {
             read.false_positives += 1;
+            debug_assert!(
+                read.false_positives <= read.filter_probes,
+                "each was found by a probe"
+            );
         }
     }
     Ok(ControlFlow::Continue(()))

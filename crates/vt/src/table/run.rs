@@ -110,7 +110,8 @@ impl Carry {
     }
 }
 
-/// A cursor over the entries of a list of data blocks.
+/// A cursor over the entries of a list of data blocks. Invariant: it reads no more at a time than
+/// one window, and has no stream where it carries blocks over.
 #[derive(Debug)]
 pub(crate) struct RunIter<L> {
     loader: Loader,
@@ -181,10 +182,16 @@ impl<L: BlockList + Clone> RunIter<L> {
         self
     }
 
+    fn holds(&self) -> bool {
+        self.window_bytes <= WINDOW_BYTES_MAX
+            && (self.stream.is_none() || self.carry == Carry::Nothing)
+    }
+
     /// Enters the block that the list stands on; false beyond either end, and where it has none of
     /// the keys that are asked for.
     fn enter(&mut self) -> Result<bool, VtError> {
         self.data = None;
+        debug_assert!(self.holds());
         let Some(entry) = self.blocks.current()? else {
             if let Some(stream) = self.stream.take() {
                 stream.end(&self.growth);
@@ -199,6 +206,7 @@ impl<L: BlockList + Clone> RunIter<L> {
         if is_after || entry.last < self.bounds.start.as_slice() {
             return Ok(false);
         }
+        debug_assert!(entry.first <= entry.last, "a block's keys are in order");
         let wanted = DataRef::of(&entry);
         if self.carry.has(&wanted) {
             let entry = entry.to_owned();
@@ -214,6 +222,7 @@ impl<L: BlockList + Clone> RunIter<L> {
             Some((key, seqno)) => BlockIter::value(key, seqno, block),
             None => BlockIter::Entries(self.loader.entries(block)),
         });
+        debug_assert!(self.holds());
         Ok(true)
     }
 
@@ -222,6 +231,10 @@ impl<L: BlockList + Clone> RunIter<L> {
         if let Some(block) = self.read_ahead(wanted) {
             return Ok(block);
         }
+        debug_assert!(
+            self.ahead.is_empty() && self.stream.is_none(),
+            "what was read ahead is used up"
+        );
         if self.bounds.is_whole
             && let Some(block) = self.prefetched(wanted)?
         {
@@ -252,6 +265,7 @@ impl<L: BlockList + Clone> RunIter<L> {
                 true => (self.window_bytes * 2).clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX),
                 false => 0,
             };
+            debug_assert!(self.holds());
             if self.window_bytes == WINDOW_BYTES_MAX
                 && let Some(block) = self.stream_from(wanted, Start::SMALL)
             {
@@ -276,6 +290,7 @@ impl<L: BlockList + Clone> RunIter<L> {
         is_long: bool,
         keep: Option<Expectation>,
     ) -> Result<Arc<DataBlock>, VtError> {
+        debug_assert!(!span.is_empty(), "the wanted block is read");
         let read = match is_long {
             true => self.loader.read_data_once(&span),
             false => self.loader.read_data_each(&span),
@@ -326,6 +341,7 @@ impl<L: BlockList + Clone> RunIter<L> {
         }
         let scout = self.blocks.clone();
         debug_assert!(self.stream.is_none(), "the stream before has ended");
+        debug_assert!(self.ahead.is_empty(), "what was read ahead is used up");
         self.stream = Stream::begin(&self.loader, scout, &self.bounds, start);
         self.read_ahead(wanted)
     }
@@ -354,6 +370,7 @@ impl<L: BlockList + Clone> RunIter<L> {
             }
             at += 1;
         }
+        debug_assert!(at >= span.len(), "blocks that are carried are passed over");
         Ok((span, at))
     }
 
@@ -365,6 +382,7 @@ impl<L: BlockList + Clone> RunIter<L> {
     /// at a time and in the order of their places, since neighbours in the order of keys need not
     /// be neighbours there.
     fn tell(&mut self, next: usize) -> Result<(), VtError> {
+        debug_assert!(next > 0, "the block that it stands on is read");
         if self.window_bytes < WINDOW_BYTES_MAX {
             return Ok(());
         }
@@ -390,12 +408,14 @@ impl<L: BlockList + Clone> RunIter<L> {
         for row in rows.chunk_by(|before, after| before.1 == after.0) {
             let (start, end) = (row[0].0, row[row.len() - 1].1);
             self.loader.volume.prefetch(start, end - start);
+            debug_assert!(start < end, "neighbours have a length together");
         }
         Ok(())
     }
 
     /// To the next block.
     fn go_on(&mut self) -> Result<(), VtError> {
+        debug_assert!(!self.is_on_entry(), "it has come to the end of its block");
         self.is_going_on = true;
         self.told = self.told.saturating_sub(1);
         self.blocks.next()
@@ -416,6 +436,7 @@ impl<L: BlockList + Clone> RunIter<L> {
     /// Leaves the block, in which something is wrong.
     #[cold]
     fn leave_damaged(&mut self, error: stitch_format::FormatError) -> VtError {
+        debug_assert!(self.data.is_some(), "it stood in the block");
         self.data = None;
         self.loader.damaged(self.data_addr, error)
     }
@@ -423,6 +444,7 @@ impl<L: BlockList + Clone> RunIter<L> {
     /// Goes on to the first entry of the next block.
     #[cold]
     fn next_block(&mut self) -> Result<(), VtError> {
+        debug_assert!(!self.is_on_entry(), "it has come to the end of its block");
         self.data = None;
         self.go_on()?;
         self.enter()?;
@@ -445,7 +467,12 @@ impl<L: BlockList + Clone> EntryIter for RunIter<L> {
         // The versions wanted may only be in a later block.
         while self.enter()? {
             self.in_block(|data| data.seek(key, seqno))?;
+            debug_assert!(self.data.is_some(), "it has entered a block");
             if self.is_on_entry() {
+                debug_assert!(
+                    self.current().is_some_and(|entry| entry.key >= key),
+                    "it goes to no key before the wanted one"
+                );
                 return Ok(());
             }
             self.go_on()?;
@@ -462,6 +489,11 @@ impl<L: BlockList + Clone> EntryIter for RunIter<L> {
                 None => data.seek_last(),
             })?;
         }
+        debug_assert!(
+            self.current()
+                .is_none_or(|entry| key.is_none_or(|key| entry.key < key)),
+            "it stands before the key"
+        );
         Ok(())
     }
 
@@ -489,6 +521,7 @@ impl<L: BlockList + Clone> EntryIter for RunIter<L> {
 
     fn skip_older(&mut self, seqno: Seqno, end: &[u8]) -> Result<bool, VtError> {
         let mut has_moved = false;
+        debug_assert!(self.holds());
         while self.is_on_entry()
             && let Some(block) = self.blocks.current()?
             && block.max_seqno < seqno
@@ -507,6 +540,7 @@ impl<L: BlockList + Clone> EntryIter for RunIter<L> {
 
     fn skip_older_back(&mut self, seqno: Seqno, start: &[u8]) -> Result<bool, VtError> {
         let mut has_moved = false;
+        debug_assert!(self.holds());
         while self.is_on_entry()
             && let Some(block) = self.blocks.current()?
             && block.max_seqno < seqno
@@ -525,6 +559,7 @@ impl<L: BlockList + Clone> EntryIter for RunIter<L> {
 
     #[inline]
     fn current(&self) -> Option<EntryRef<'_>> {
+        debug_assert!(self.holds());
         self.data.as_ref()?.current()
     }
 

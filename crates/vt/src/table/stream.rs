@@ -54,6 +54,7 @@ pub(super) fn read_window(
     items: Vec<Item>,
     once: bool,
 ) -> Result<Vec<Found>, VtError> {
+    debug_assert!(!items.is_empty(), "a window has blocks");
     let wanted = items.iter().filter(|(_, cached)| cached.is_none());
     let wanted: Vec<DataRef> = wanted.map(|(data, _)| *data).collect();
     let counters = loader.cache.counters();
@@ -70,7 +71,16 @@ pub(super) fn read_window(
         let block = cached.or_else(|| read.next());
         (data, block.expect("all that were not cached were read"))
     });
-    Ok(found.collect())
+    let found: Vec<Found> = found.collect();
+    debug_assert!(
+        read.next().is_none(),
+        "each block that was read is given out"
+    );
+    debug_assert!(
+        found.len() >= wanted.len(),
+        "those from the cache are given out, too"
+    );
+    Ok(found)
 }
 
 /// How far streams have grown, for those that go on where others end: the tables of a level are
@@ -81,6 +91,10 @@ pub(crate) struct StreamGrowth(Mutex<Option<Start>>);
 impl StreamGrowth {
     /// A stream has come to its end.
     fn leave(&self, layout: Layout, window_bytes: u64) {
+        debug_assert!(
+            window_bytes >= WINDOW_BYTES_MIN,
+            "a stream has read a window"
+        );
         *self.0.lock() = Some(Start {
             layout,
             window_bytes,
@@ -141,6 +155,10 @@ impl<L: BlockList> Stream<L> {
         bounds: &Arc<Bounds>,
         start: Start,
     ) -> Option<Self> {
+        debug_assert!(
+            start.window_bytes >= WINDOW_BYTES_MIN,
+            "a window has a length"
+        );
         if share(loader, Layout::Scattered) < SCATTERED_BYTES_MIN {
             return None;
         }
@@ -165,6 +183,7 @@ impl<L: BlockList> Stream<L> {
     /// The next window's blocks, in order; `None` at the end.
     pub(super) fn next(&mut self) -> Option<Result<Vec<Found>, VtError>> {
         self.fill();
+        debug_assert!(self.windows.len() <= WINDOWS, "a stream is bounded");
         let next = self.windows.pop_front()?;
         self.fill();
         Some(next.take())
@@ -179,6 +198,7 @@ impl<L: BlockList> Stream<L> {
             let share = share(&self.loader, self.layout);
             let grown = self.window_bytes << u32::from(self.grows);
             self.window_bytes = grown.min(share).clamp(least, most);
+            debug_assert!(least <= self.window_bytes && self.window_bytes <= most);
             let mut items = Vec::new();
             // The cursor will come to the same error.
             let bytes_max = self.window_bytes;
@@ -204,6 +224,7 @@ impl<L: BlockList> Stream<L> {
 
     /// Takes note if blocks lie in many places, and of how long their pieces are.
     fn look_at(&mut self, items: &[Item]) {
+        debug_assert!(!items.is_empty(), "a window has blocks");
         if self.window_bytes < 4 * PIECE_BYTES_MIN {
             return;
         }
@@ -225,7 +246,9 @@ fn piece_bytes(blocks: &[BlockPtr]) -> u64 {
     debug_assert!(!blocks.is_empty(), "a window has blocks");
     let breaks = blocks.windows(2).filter(|two| two[0].end() != two[1].addr);
     let bytes: u64 = blocks.iter().map(|block| u64::from(block.len_bytes)).sum();
-    bytes / (breaks.count() as u64 + 1)
+    let piece = bytes / (breaks.count() as u64 + 1);
+    debug_assert!(piece > 0, "a piece has a block");
+    piece
 }
 
 /// The items of a window, from the block on which `scout` stands. Answers true if nothing comes
@@ -249,6 +272,7 @@ pub(super) fn collect(
         let data = DataRef::of(&entry);
         bytes += u64::from(data.block.len_bytes);
         items.push((data, loader.glance_data(&data)));
+        debug_assert!(items.len() <= WINDOW_BLOCKS_MAX, "a window is bounded");
         scout.next()?;
     }
     Ok(false)

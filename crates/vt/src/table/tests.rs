@@ -664,6 +664,38 @@ fn a_sound_block_that_is_not_the_one_meant_is_an_error() {
 }
 
 #[test]
+fn a_cached_block_of_another_kind_is_not_taken() {
+    let bed = Bed::new(16 << 20);
+    let options = TreeOptions {
+        compression: Compression::None,
+        value_block_bytes: 1024,
+        ..options(4096)
+    };
+    let mut model = numbered(0..1, 2000);
+    model.extend(numbered(1..20, 100));
+    let table = bed.table(&model, &options);
+    let blocks = table.index_entries(b"", None).unwrap();
+    assert!(blocks[0].is_value && !blocks[1].is_value);
+    for block in &blocks {
+        let visit = &mut |_: EntryRef<'_>, _: Option<&bytes::Bytes>| ControlFlow::Continue(());
+        let _ = versions_of(&table, &block.last, NOW, visit).unwrap();
+    }
+    // As if a damaged index said of each block that it is one of the other kind.
+    let entries = IndexEntry {
+        is_value: false,
+        ..blocks[0].clone()
+    };
+    let error = table.probe_block(&entries).expect_err("one value");
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    let value = IndexEntry {
+        is_value: true,
+        ..blocks[1].clone()
+    };
+    let error = table.value_of(&value).expect_err("several entries");
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+}
+
+#[test]
 fn a_root_of_another_table_is_an_error() {
     let bed = Bed::new(16 << 20);
     let first = bed.table(&numbered(0..100, 100), &options(4096));

@@ -90,6 +90,9 @@ struct Pending {
 }
 
 /// Makes a table: `(add | stitch | add_range_delete)* finish`; entries and blocks in order.
+///
+/// Invariant: value blocks are data blocks, a block in the buffer is in the index, and the buffer
+/// ends with a whole block.
 #[derive(Debug)]
 pub(crate) struct TableWriter {
     volume: Arc<Volume>,
@@ -186,22 +189,11 @@ impl TableWriter {
         self.data.is_empty() && self.index.is_empty() && self.range_deletes.is_empty()
     }
 
-    /// Panics unless its parts fit each other.
-    fn assert_invariants(&self) {
-        debug_assert!(
-            self.value_bytes <= self.data_bytes,
-            "value blocks are data blocks"
-        );
-        debug_assert!(
-            self.pending.len() <= self.index.len(),
-            "a block in the buffer is in the index"
-        );
-        debug_assert!(
-            self.pending
-                .last()
-                .is_none_or(|(last, _)| last.range.end == self.buffer.len()),
-            "the buffer ends with a whole block"
-        );
+    fn holds(&self) -> bool {
+        let end = self.pending.last().map_or(0, |(last, _)| last.range.end);
+        self.value_bytes <= self.data_bytes
+            && self.pending.len() <= self.index.len()
+            && end == self.buffer.len()
     }
 
     /// True if a key was added before.
@@ -241,6 +233,7 @@ impl TableWriter {
         self.last_seqno = entry.seqno;
         self.facts.add(entry, is_version);
         self.data.add(entry.key, entry.seqno, &entry.op);
+        debug_assert_eq!(self.last, entry.key, "the last key is the entry's");
         Ok(())
     }
 
@@ -292,6 +285,7 @@ impl TableWriter {
     /// As [`Self::add`].
     pub(crate) fn stitch(&mut self, blocks: &[IndexEntry]) -> Result<(), VtError> {
         self.cut()?;
+        debug_assert!(self.data.is_empty(), "blocks go between blocks");
         for entry in blocks {
             let is_in_order = match self.index.last_mut() {
                 // The block before may be a merged one that lost all versions but one.
@@ -302,6 +296,7 @@ impl TableWriter {
                 Some(before) => before.last < entry.first,
                 None => true,
             };
+            debug_assert!(entry.first <= entry.last, "a block's keys are in order");
             if !is_in_order {
                 return Err(self.out_of_order("block"));
             }
@@ -318,6 +313,7 @@ impl TableWriter {
             self.last.clone_from(&entry.last);
             self.last_seqno = Seqno(0);
         }
+        debug_assert!(self.holds());
         Ok(())
     }
 
@@ -333,12 +329,13 @@ impl TableWriter {
 
     /// What the table weighs so far, stitched blocks included; see [`TableMeta::weight`].
     pub(crate) fn estimated_weight(&self) -> u64 {
+        debug_assert!(self.holds());
         weight(self.data_bytes, self.value_bytes) + self.data.len_bytes() as u64
     }
 
     /// Ends the data block.
     fn cut(&mut self) -> Result<(), VtError> {
-        self.assert_invariants();
+        debug_assert!(self.holds());
         if self.data.is_empty() {
             return Ok(());
         }
@@ -361,6 +358,8 @@ impl TableWriter {
         self.pending.push((pending, self.index.len()));
         self.index.push(entry);
         self.data_bytes += u64::from(len_bytes);
+        debug_assert!(self.data.is_empty(), "the next block begins");
+        debug_assert!(self.holds());
         if self.buffer.len() >= self.buffer_bytes {
             self.write_buffer()?;
         }
@@ -369,12 +368,18 @@ impl TableWriter {
 
     /// Compresses the buffer from `start` on, if that pays. Gives the block's flags.
     fn compress(&mut self, start: usize) -> u8 {
+        debug_assert!(start >= HEADER_BYTES, "the header has its place");
         let raw = &self.buffer[start..];
+        let raw_len = raw.len();
         let Some((flag, packed)) = self.packer.pack(self.table.options.compression, raw) else {
             return 0;
         };
         self.buffer.truncate(start);
         self.buffer.extend_from_slice(packed);
+        debug_assert!(
+            self.buffer.len() < start + raw_len,
+            "a compressed block is shorter"
+        );
         flag
     }
 
@@ -387,6 +392,10 @@ impl TableWriter {
         let payload_len = self.buffer.len() - start - HEADER_BYTES;
         let len = usize::try_from(block_bytes(payload_len as u64)).expect("a block is bounded");
         self.buffer.resize(start + len, 0);
+        debug_assert!(
+            len >= HEADER_BYTES + payload_len,
+            "the payload has its place"
+        );
         Pending {
             range: start..start + len,
             payload_len,
@@ -404,6 +413,10 @@ impl TableWriter {
         );
         let block = &mut self.buffer[pending.range.clone()];
         let (len, kind, flags) = (pending.payload_len, pending.kind, pending.flags);
+        debug_assert!(
+            HEADER_BYTES + len <= block.len(),
+            "the payload lies in the block"
+        );
         self.volume.seal_block_in(block, len, kind, flags, addr);
         BlockPtr {
             addr,
@@ -417,6 +430,7 @@ impl TableWriter {
         let pending = std::mem::take(&mut self.pending);
         assert_eq!(pending.len(), addrs.len(), "every block has a place");
         for ((pending, number), addr) in pending.iter().zip(addrs) {
+            debug_assert!(*number < self.index.len(), "the index has the block");
             self.index[*number].block = self.seal(pending, *addr);
         }
         self.cached.cache_waiting(&self.index);
@@ -429,6 +443,7 @@ impl TableWriter {
 
     /// Writes all blocks of the buffer.
     fn write_buffer(&mut self) -> Result<(), VtError> {
+        debug_assert!(!self.pending.is_empty(), "the buffer holds a block");
         let lens = self.pending_lens();
         debug_assert_eq!(
             lens.iter().sum::<u64>(),
@@ -439,6 +454,7 @@ impl TableWriter {
         self.seal_data(&addrs);
         self.places.write(&addrs, &lens, &self.buffer)?;
         self.buffer.clear();
+        debug_assert!(self.holds());
         Ok(())
     }
 
@@ -457,6 +473,7 @@ impl TableWriter {
         if !self.pending.is_empty() {
             self.write_buffer()?;
         }
+        debug_assert!(self.has_places(), "each block has its place");
         Ok(WrittenBlocks {
             index: self.index,
             places: self.places,
@@ -494,6 +511,7 @@ impl TableWriter {
         let (delete_addrs, root_addr) = rest.split_at(range_deletes.len());
         assert_eq!(root_addr.len(), 1, "the root is the last block");
         self.seal_data(data);
+        debug_assert!(self.has_places(), "each block has its place");
         let mut stored_leaves = Vec::new();
         for (leaf, addr) in leaves.iter().zip(leaf_addrs) {
             let payload = self.leaf_payload(leaf.clone());
@@ -520,8 +538,13 @@ impl TableWriter {
         self.meta(&root, root_block).map(Some)
     }
 
+    fn has_places(&self) -> bool {
+        self.index.iter().all(|entry| entry.block.addr > 0)
+    }
+
     /// Appends a block to the buffer and seals it.
     fn push(&mut self, payload: &[u8], kind: BlockKind, addr: u64) -> BlockPtr {
+        debug_assert!(!payload.is_empty(), "a block has contents");
         let start = self.buffer.len();
         self.buffer.resize(start + HEADER_BYTES, 0);
         self.buffer.extend_from_slice(payload);
@@ -544,6 +567,7 @@ impl TableWriter {
         let end = ends.max().filter(|end| last.is_none_or(|last| last < *end));
         let largest = end.or(last);
         let deletes = self.range_deletes.iter().map(|d| d.seqno);
+        debug_assert!(smallest <= largest, "a table has a range of keys");
         let min = self
             .index
             .iter()
@@ -551,6 +575,8 @@ impl TableWriter {
             .chain(deletes.clone())
             .min();
         let max = self.index.iter().map(|e| e.max_seqno).chain(deletes).max();
+        debug_assert!(min <= max, "the newest is not older");
+        debug_assert!(!runs.is_empty(), "a table has a root");
         let not_empty = "the table is not empty";
         Ok(TableMeta {
             id: self.table.id,

@@ -77,6 +77,10 @@ impl MemtableWriter<'_> {
             bytes += (delete.start.len() + delete.end.len()) as u64;
             bytes <= KEYS_BYTES_MAX
         });
+        debug_assert!(
+            out.iter().all(|delete| delete.start < delete.end),
+            "ranges hold keys"
+        );
         self.counters.emptied_ranges.add(out.len() as u64);
         out
     }
@@ -105,6 +109,10 @@ impl MemtableWriter<'_> {
                 _ => all.push(range),
             }
         }
+        debug_assert!(
+            all.is_sorted_by(|range, next| range.end < next.start),
+            "ranges are in order and do not touch"
+        );
         let mut out = Vec::new();
         for EmptyRange { start, end, passed } in all {
             let is_long = passed >= lengths.piece
@@ -129,12 +137,17 @@ impl MemtableWriter<'_> {
             true => piece.min(ROW_COUNT_MIN),
             false => piece,
         };
+        debug_assert!(
+            0 < row_min && row_min <= piece,
+            "a piece is as long as a short row"
+        );
         Lengths { row_min, piece }
     }
 
     /// How many deleted rows of a tree may be looked at without reading too much.
     fn look_count_max(&self, tree: &TreeVersion) -> u64 {
         short_row_bytes(self.version, tree.info.id).map_or(0, |row_bytes| {
+            debug_assert!(row_bytes > 0, "a row has a key");
             self.reads.memtable_bytes * LOOK_MEMTABLES_MAX / row_bytes
         })
     }
@@ -153,6 +166,7 @@ impl WriteOuts {
                 // A memtable can always be read.
                 let rows = pieces_of(&buffer.memtable, tree, lengths);
                 for row in rows.unwrap_or_default() {
+                    debug_assert!(!row.goes_on, "a row is in one piece");
                     self.reads.gaps.hint(row.keys);
                     self.signals.wake(Worker::Gaps);
                 }
@@ -168,6 +182,7 @@ fn probe(
     look: &mut dyn FnMut(usize) -> Result<bool, VtError>,
 ) -> Result<(), VtError> {
     let (mut at, mut left_out_from, mut stride) = (0, 0, 1);
+    debug_assert!(count <= PIECES_MAX + 1, "pieces are listed up to a bound");
     while at < count {
         if look(at)? {
             for before in (left_out_from..at).rev() {
@@ -191,6 +206,10 @@ fn pieces_of(
     tree: TreeId,
     lengths: Lengths,
 ) -> Result<Vec<RowPiece>, VtError> {
+    debug_assert!(
+        lengths.row_min <= lengths.piece,
+        "a piece is as long as a short row"
+    );
     let mut pieces: Vec<RowPiece> = Vec::new();
     let mut open: Option<RowPiece> = None;
     let is_kept = |piece: &RowPiece| piece.goes_on || piece.count >= lengths.row_min;

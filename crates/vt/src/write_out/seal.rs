@@ -21,6 +21,7 @@ impl WriteOuts {
             view.buffers.insert(0, fresh);
         });
         debug_assert!(view.sealed_count() > 0, "it waits to be written out");
+        debug_assert!(view.active().is_empty(), "commits wait for the lock");
         self.pace.update(&view, &self.sizing.now());
         self.signals.wake(Worker::WriteOut);
         Ok(())

@@ -20,7 +20,8 @@ use std::sync::Arc;
 use stitch_base::{Seqno, TreeId};
 use stitch_format::vt_index::IndexEntry;
 
-/// Keys of the memtable that follow each other and overlap the same blocks.
+/// Keys of the memtable that follow each other and overlap the same blocks. Invariant: keys and
+/// numbers are in order.
 struct KeyChunk {
     first: Vec<u8>,
     last: Vec<u8>,
@@ -46,6 +47,7 @@ pub(super) struct WriteOutLayer {
 impl WriteOutLayer {
     /// The layers, newest first, in which each run that `is_bad` is alone.
     pub(super) fn apart(&self, is_bad: impl Fn(&DirectRun) -> bool) -> Vec<Self> {
+        debug_assert!(self.from <= self.to, "a layer is a range of numbers");
         let whole = Self {
             emptied: Arc::default(),
             ..self.clone()
@@ -88,6 +90,7 @@ impl WriteOutLayer {
     }
 
     fn entries(&self) -> BoxIter {
+        debug_assert!(self.from <= self.to, "a layer is a range of numbers");
         Box::new(Forward {
             inner: self.memtable.iter(self.tree),
             first: Vec::new(),
@@ -129,6 +132,7 @@ pub(super) fn write(
         match step {
             Step::Drop(_) => {}
             Step::Stitch(piece) => {
+                debug_assert!(piece.input > 0, "the memtable has no blocks to stitch");
                 let run = &runs[piece.input - 1];
                 outputs.stitch(&run.blocks.entries()[piece.blocks.clone()])?;
             }
@@ -186,6 +190,7 @@ fn chunks(layer: &WriteOutLayer) -> Result<Vec<KeyChunk>, VtError> {
         while lasts.get(ended).is_some_and(|last| *last < entry.key) {
             ended += 1;
         }
+        debug_assert!(ended <= begun, "a block begins before it ends");
         match out.last_mut() {
             Some(chunk) if before == (begun, ended) => chunk.add(&entry),
             _ => out.push(KeyChunk::of(&entry)),
@@ -200,6 +205,10 @@ fn chunks(layer: &WriteOutLayer) -> Result<Vec<KeyChunk>, VtError> {
 }
 
 impl KeyChunk {
+    fn holds(&self) -> bool {
+        self.first <= self.last && self.min_seqno <= self.max_seqno
+    }
+
     fn of(entry: &EntryRef<'_>) -> Self {
         Self {
             first: entry.key.to_vec(),
@@ -217,10 +226,12 @@ impl KeyChunk {
         }
         self.min_seqno = self.min_seqno.min(entry.seqno);
         self.max_seqno = self.max_seqno.max(entry.seqno);
+        debug_assert!(self.holds());
     }
 }
 
 fn chunk_info(chunk: &KeyChunk) -> BlockInfo<'_> {
+    debug_assert!(chunk.holds());
     BlockInfo {
         first: &chunk.first,
         last: &chunk.last,
@@ -251,6 +262,12 @@ impl Forward {
         {
             self.inner.next()?;
         }
+        debug_assert!(
+            self.inner
+                .current()
+                .is_none_or(|entry| self.seqnos.contains(&entry.seqno)),
+            "it stands on a version of the layer"
+        );
         Ok(())
     }
 }
@@ -262,7 +279,13 @@ impl EntryIter for Forward {
         } else {
             self.inner.seek(key, seqno)?;
         }
-        self.skip()
+        self.skip()?;
+        debug_assert!(
+            self.current()
+                .is_none_or(|entry| entry.key >= self.first.as_slice()),
+            "it goes to no key before the first one"
+        );
+        Ok(())
     }
 
     fn seek_before(&mut self, _key: Option<&[u8]>) -> Result<(), VtError> {
@@ -270,6 +293,7 @@ impl EntryIter for Forward {
     }
 
     fn next(&mut self) -> Result<(), VtError> {
+        debug_assert!(self.inner.is_on(), "it stands on an entry");
         self.inner.next()?;
         self.skip()
     }
@@ -280,12 +304,21 @@ impl EntryIter for Forward {
 
     fn current(&self) -> Option<EntryRef<'_>> {
         let entry = self.inner.current()?;
+        debug_assert!(
+            entry.key >= self.first.as_slice(),
+            "it goes forward from the first key"
+        );
         let is_in = self.last.as_deref().is_none_or(|last| entry.key <= last);
         is_in.then_some(entry)
     }
 
     fn carried(&self) -> Option<&IndexEntry> {
         self.current()?;
-        self.inner.carried()
+        let carried = self.inner.carried();
+        debug_assert!(
+            carried.is_none_or(|block| self.seqnos.contains(&block.max_seqno)),
+            "the block is of the layer"
+        );
+        carried
     }
 }

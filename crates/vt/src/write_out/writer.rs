@@ -60,6 +60,12 @@ impl MemtableWriter<'_> {
             to: Seqno(u64::MAX),
             emptied: emptied.into(),
         };
+        debug_assert!(
+            layer
+                .runs
+                .is_sorted_by(|run, next| run.min_seqno > next.min_seqno),
+            "runs come newest first"
+        );
         let error = match self.table_of_layer(tree, &layer) {
             Err(error) if !layer.runs.is_empty() => error,
             other => return other,
@@ -94,6 +100,7 @@ impl MemtableWriter<'_> {
 
     /// A value that upserts stand on; `None` if it cannot be read: then they stay beside it.
     fn value_or_none(&self, block: &IndexEntry) -> Result<Option<Bytes>, VtError> {
+        debug_assert!(block.is_value, "a value block");
         match self.tables.values().get_once(block) {
             Ok(value) => Ok(Some(value)),
             Err(error) if self.volume.is_poisoned() => Err(error),
@@ -112,6 +119,10 @@ impl MemtableWriter<'_> {
     ) -> Result<Vec<TableMeta>, VtError> {
         debug_assert!(layer.from <= layer.to, "a layer is a range of numbers");
         debug_assert_eq!(layer.tree, tree.id, "a layer is of one tree");
+        debug_assert!(
+            layer.emptied.iter().all(|delete| delete.seqno <= layer.to),
+            "range deletes are no newer than their layer"
+        );
         let moments = self.held.of(tree.id);
         // Newer ones too: what an older one hides may lie between this layer and them.
         let deletes = layer.memtable.range_deletes(tree.id);

@@ -60,6 +60,7 @@ impl WriteStreams {
         };
         self.set_name(id, Some(name));
         let stream = &mut self.streams[id.0 as usize];
+        debug_assert!(stream.end.is_empty(), "a new stream has no key");
         stream.end.extend_from_slice(puts.last);
         stream.times = 1;
     }
@@ -78,6 +79,12 @@ impl WriteStreams {
         for stream in streams.iter_mut().filter(|stream| is_idle(stream)) {
             stream.name = None;
         }
+        debug_assert!(
+            names
+                .values()
+                .all(|id| streams[id.0 as usize].name.is_some()),
+            "the records have the names"
+        );
     }
 }
 

@@ -1,7 +1,8 @@
 //! A cursor over the entries of a skiplist.
 #![expect(unsafe_code, reason = "nodes are found by pointers into the list")]
 
-use super::{Node, NodeRef, Position, SkipList, Sought};
+use super::SkipList;
+use super::node::{Node, NodeRef, Position, Sought};
 use crate::entry::EntryRef;
 use std::ops::Deref;
 use std::ptr;
@@ -56,12 +57,20 @@ impl<L: Deref<Target = SkipList>> Cursor<L> {
             node = found.next(0);
         }
         debug_assert!(node.is_none_or(|node| !self.list.is_head(node)), "an entry");
+        debug_assert!(
+            node.is_none_or(|node| node.cmp(&at).is_ge()),
+            "entries before the position are passed over"
+        );
         self.node = Self::set(node);
     }
 
     /// Goes to the last entry before `at`.
     pub(in crate::memtable) fn seek_before(&mut self, at: &Position<'_>) {
         let before = self.list.before(&Sought::new(at));
+        debug_assert!(
+            self.list.is_head(before) || before.cmp(&Sought::new(at)).is_lt(),
+            "the entry is before the position"
+        );
         self.node = Self::set((!self.list.is_head(before)).then_some(before));
     }
 
@@ -79,17 +88,30 @@ impl<L: Deref<Target = SkipList>> Cursor<L> {
     pub(in crate::memtable) fn prev(&mut self) {
         let Some(node) = self.node() else { return };
         let before = self.list.before(&Sought::new(&node.position()));
+        debug_assert!(
+            self.list.is_head(before) || before.cmp(&Sought::new(&node.position())).is_lt(),
+            "entries are in order"
+        );
         self.node = Self::set((!self.list.is_head(before)).then_some(before));
     }
 
     /// The entry it stands on, and its tree.
     pub(in crate::memtable) fn current(&self) -> Option<(TreeId, EntryRef<'_>)> {
+        debug_assert!(
+            self.node().is_none_or(|node| !self.list.is_head(node)),
+            "the head is no entry"
+        );
         self.node()
             .map(|node| (TreeId(node.node().tree), node.entry()))
     }
 
     /// What tells where the value of the entry lies, if that is not in the list.
     pub(in crate::memtable) fn place(&self) -> Option<&[u8]> {
+        debug_assert!(
+            self.node()
+                .is_none_or(|node| node.place().is_none_or(|place| !place.is_empty())),
+            "a place has bytes"
+        );
         self.node()?.place()
     }
 }

@@ -24,6 +24,7 @@ impl<L: BlockList + Clone> RunIter<L> {
         &mut self,
         wanted: &DataRef,
     ) -> Result<Option<Arc<DataBlock>>, VtError> {
+        debug_assert!(self.ahead.is_empty(), "what was read ahead is used up");
         let cache = &self.loader.cache;
         if cache.prefetched().is_empty() {
             return Ok(None);
@@ -65,6 +66,7 @@ impl<L: BlockList + Clone> RunIter<L> {
 
     /// Reads a block together with those that the cursor needs after it.
     pub(super) fn load_whole(&mut self, wanted: &DataRef) -> Result<Arc<DataBlock>, VtError> {
+        debug_assert!(self.bounds.is_whole, "all blocks within bounds are read");
         let mut items = Vec::new();
         let mut scout = self.blocks.clone();
         // An error of the index is reported when the cursor meets it.
@@ -80,6 +82,7 @@ impl<L: BlockList + Clone> RunIter<L> {
         if span.first() != Some(wanted) {
             span = vec![*wanted];
         }
+        debug_assert_eq!(span.first(), Some(wanted), "the wanted block is read first");
         let is_long = span.len() > WHOLE_KEPT_MAX;
         self.read_span(span, is_long, Some(Expectation::Scan))
     }

@@ -22,6 +22,8 @@ use stitch_volume::{PAGE_BYTES, Volume};
 /// What waits takes at most this part of the cache where it may displace other blocks.
 const WAITING_PART: usize = 8;
 
+/// Blocks that are about to go into the cache. Invariant: blocks wait only if there is a cache, and
+/// their bytes are counted.
 #[derive(Debug, Default)]
 pub(super) struct Cached {
     /// `None`: nothing goes into the cache.
@@ -49,8 +51,14 @@ impl Cached {
         }
     }
 
+    fn holds(&self) -> bool {
+        (self.loader.is_some() || self.waiting.is_empty())
+            && self.waiting.is_empty() == (self.waiting_bytes == 0)
+    }
+
     /// Where a block goes, if there may be room for so many bytes beside those that wait.
     fn with_room(&self, len_bytes: usize) -> Option<&Loader> {
+        debug_assert!(self.holds());
         let loader = self.loader.as_ref()?;
         let (cache, bytes) = (&loader.cache, self.waiting_bytes + len_bytes);
         let has_room = match self.displaces {
@@ -70,10 +78,18 @@ impl Cached {
 
     /// Takes note of the payload of data block `number`, before it is compressed.
     pub(super) fn note(&mut self, number: usize, payload: &[u8]) {
+        debug_assert!(!payload.is_empty(), "a data block holds an entry");
+        debug_assert!(
+            self.waiting
+                .last()
+                .is_none_or(|(before, _)| *before < number),
+            "blocks wait in the order of the index"
+        );
         if self.with_room(payload.len()).is_some() {
             self.waiting_bytes += payload.len();
             self.waiting.push((number, Bytes::copy_from_slice(payload)));
         }
+        debug_assert!(self.holds());
     }
 
     /// All data blocks that wait have their places, which `index` says.
@@ -81,17 +97,20 @@ impl Cached {
         self.waiting_bytes = 0;
         let waiting = std::mem::take(&mut self.waiting);
         for (number, payload) in waiting {
+            debug_assert!(number < index.len(), "the index has the block");
             let entry = &index[number];
             assert_eq!(payload.len(), entry.raw_bytes as usize, "the whole payload");
             let memory_bytes = payload.len();
             let block = DataBlock::new(payload, memory_bytes).expect("it was just made");
             self.keep(entry, block);
         }
+        debug_assert!(self.holds());
     }
 
     /// A value block that has its place.
     pub(super) fn value(&self, entry: &IndexEntry, value: &[u8]) {
         debug_assert!(entry.is_value, "a value block");
+        debug_assert_eq!(value.len(), entry.raw_bytes as usize, "the whole value");
         let len_bytes = value.len();
         if (len_bytes as u64) < PAGE_BYTES && self.with_room(len_bytes).is_some() {
             let block = DataBlock::value(Bytes::copy_from_slice(value), len_bytes);
@@ -130,6 +149,11 @@ impl Cached {
     /// Puts a data block that has its place into the cache, if it has room there.
     fn keep(&self, entry: &IndexEntry, block: DataBlock) {
         debug_assert!(entry.block.addr > 0, "it has its place");
+        debug_assert_eq!(
+            block.payload().len(),
+            entry.raw_bytes as usize,
+            "the whole payload"
+        );
         let Some(loader) = &self.loader else { return };
         let key = BlockKey {
             origin: entry.origin,

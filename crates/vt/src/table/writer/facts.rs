@@ -38,6 +38,7 @@ impl BlockFacts {
         raw_bytes: u32,
     ) -> IndexEntry {
         let (min_seqno, max_seqno) = self.seqnos.expect("a block holds an entry");
+        debug_assert!(self.delete_count <= self.entry_count, "deletes are entries");
         debug_assert!(
             self.hashes.len() <= self.entry_count as usize,
             "a key is hashed once"
@@ -50,6 +51,7 @@ impl BlockFacts {
         );
         let mut filter = Vec::new();
         QuotientFilter::build(&mut self.hashes, table.precision, &mut filter);
+        debug_assert!(!filter.is_empty(), "a filter has a header");
         IndexEntry {
             first: self.first.expect("a block holds an entry"),
             last: last.to_vec(),

@@ -41,11 +41,13 @@ impl Places {
 
     /// From now on, counts what it allocates.
     pub(super) fn count(&mut self, under_way: Arc<UnderWay>) {
+        debug_assert!(self.owned.is_empty(), "nothing was allocated yet");
         self.under_way = Some(under_way);
     }
 
     /// Takes over space that was allocated elsewhere.
     pub(super) fn own(&mut self, extent: Extent) {
+        debug_assert!(extent.addr > 0 && extent.len > 0, "an extent of the zones");
         self.owned.push(extent);
     }
 
@@ -68,6 +70,7 @@ impl Places {
 
     /// Notes a block of another table.
     pub(super) fn refer(&mut self, block: &BlockPtr) {
+        debug_assert!(block.len_bytes > 0, "a block has a length");
         let len_bytes = u64::from(block.len_bytes);
         if let Some(run) = self.stitched.last_mut()
             && run.end() == block.addr
@@ -82,12 +85,14 @@ impl Places {
     /// Places for blocks of these lengths: their addresses. Blocks follow each other as far as
     /// there is room.
     pub(super) fn allocate(&mut self, lens: &[u64]) -> Result<Vec<u64>, VtError> {
+        debug_assert!(!lens.is_empty(), "some block wants a place");
         self.allocate_in(self.stream, false, lens)
     }
 
     /// Places for value blocks. When few zones are free, or some are to be cut off, they fill
     /// holes. What is evacuated while many are free stays in key order.
     pub(super) fn allocate_values(&mut self, lens: &[u64]) -> Result<Vec<u64>, VtError> {
+        debug_assert!(!lens.is_empty(), "some block wants a place");
         let zones = self.volume.zones();
         let usage = zones.usage();
         let is_low = usage.zones_free < usage.zones / FREE_ZONES_PART;
@@ -101,6 +106,7 @@ impl Places {
         fills: bool,
         lens: &[u64],
     ) -> Result<Vec<u64>, VtError> {
+        debug_assert!(lens.iter().all(|len| *len > 0), "each block has a length");
         let mut addrs = Vec::with_capacity(lens.len());
         while addrs.len() < lens.len() {
             let left = &lens[addrs.len()..];
@@ -111,6 +117,7 @@ impl Places {
                 Some(hole) => hole,
                 None => zones.allocate(want, min, self.volume.stream(stream))?,
             };
+            debug_assert!(extent.len >= min, "the first block has room");
             let mut at = extent.addr;
             for len in left {
                 if at + len > extent.end() {
@@ -131,6 +138,7 @@ impl Places {
             }
             self.owned.push(Extent { addr, len });
         }
+        debug_assert_eq!(addrs.len(), lens.len(), "each block has a place");
         Ok(addrs)
     }
 
@@ -170,6 +178,10 @@ impl Places {
         let mut all: Vec<Run> = self.stitched.iter().copied().chain(own).collect();
         all.sort_unstable();
         let mut runs: Vec<Run> = Vec::with_capacity(all.len());
+        debug_assert!(
+            all.iter().all(|run| run.len_bytes > 0),
+            "extents have a length"
+        );
         for next in all {
             match runs.last_mut() {
                 Some(before) if before.end() > next.addr => return Err(next),
@@ -196,6 +208,7 @@ fn runs(addrs: &[u64], lens: &[u64], buffer_len: usize) -> Vec<(u64, Range<usize
     let mut at = 0;
     for (addr, len) in addrs.iter().zip(lens) {
         let next = at + usize::try_from(*len).expect("a block is bounded");
+        debug_assert!(at < next, "a block has a length");
         match runs.last_mut() {
             Some((start, run)) if *start + run.len() as u64 == *addr => run.end = next,
             _ => runs.push((*addr, at..next)),

@@ -35,10 +35,16 @@ impl TableWriter {
             self.index.len(),
             "an entry is in one leaf"
         );
+        debug_assert!(
+            leaves.iter().all(|leaf| !leaf.is_empty()),
+            "each index block has entries"
+        );
         leaves
     }
 
     pub(super) fn leaf_payload(&self, entries: Range<usize>) -> Vec<u8> {
+        debug_assert!(!entries.is_empty(), "an index block has entries");
+        debug_assert!(entries.end <= self.index.len(), "the index has the entries");
         let mut builder = IndexBuilder::new();
         for entry in &self.index[entries] {
             builder.add(entry);
@@ -47,6 +53,11 @@ impl TableWriter {
     }
 
     pub(super) fn range_delete_payloads(&self) -> Vec<Vec<u8>> {
+        debug_assert!(
+            self.range_deletes
+                .is_sorted_by(|delete, next| delete.start <= next.start),
+            "range deletes are sorted"
+        );
         let mut out = Vec::new();
         let mut batch: Vec<StoredRangeDelete<'_>> = Vec::new();
         let mut bytes = 0;
@@ -77,6 +88,14 @@ impl TableWriter {
 
     /// The root, with pointers to nowhere yet.
     pub(super) fn root(&self, leaf_count: usize, range_delete_blocks: usize) -> TableRoot {
+        debug_assert!(
+            leaf_count <= self.index.len(),
+            "each index block has entries"
+        );
+        debug_assert!(
+            range_delete_blocks <= self.range_deletes.len(),
+            "each block has range deletes"
+        );
         let sum = |count: fn(&IndexEntry) -> u32| {
             let counts = self.index.iter().map(|e| u64::from(count(e)));
             counts.sum::<u64>()
@@ -97,6 +116,11 @@ impl TableWriter {
     }
 
     pub(super) fn encode_root(&self, root: &TableRoot, leaves: &[Range<usize>]) -> Vec<u8> {
+        debug_assert_eq!(
+            matches!(root.index, RootIndex::None),
+            leaves.is_empty(),
+            "a root without an index is that of a table without keys"
+        );
         match (&root.index, leaves) {
             (RootIndex::Inside(_), [leaf]) => root.encode(&self.leaf_payload(leaf.clone())),
             _ => root.encode(&[]),

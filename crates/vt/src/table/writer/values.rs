@@ -9,7 +9,8 @@ use std::ops::Range;
 use stitch_format::vt_index::{BlockPtr, IndexEntry, value_block_bytes};
 use stitch_volume::PAGE_BYTES;
 
-/// Value blocks, one after the other, each padded.
+/// Value blocks, one after the other, each padded. Invariant: they lie in the buffer, and have a
+/// length together if any waits.
 #[derive(Debug, Default)]
 pub(super) struct Values {
     buffers: PageBuffers,
@@ -31,8 +32,14 @@ impl Values {
         }
     }
 
+    fn holds(&self) -> bool {
+        let room = self.buffer.as_ref().map_or(0, |b| b.as_ref().len());
+        self.len_bytes <= room && self.waiting.is_empty() == (self.len_bytes == 0)
+    }
+
     /// The buffer, with room for so many bytes.
     fn with_room(&mut self, len_bytes: usize) -> &mut [u8] {
+        debug_assert!(len_bytes > self.len_bytes, "room for one more block");
         let has = self.buffer.as_ref().map_or(0, |b| b.as_ref().len());
         if has < len_bytes {
             let room = len_bytes.next_power_of_two().max(KEPT_BYTES);
@@ -51,6 +58,12 @@ impl Values {
     /// Adds a value. Answers the length of its block.
     pub(super) fn add(&mut self, value: &[u8], number: usize) -> u32 {
         debug_assert!(!value.is_empty(), "an empty value has no block");
+        debug_assert!(
+            self.waiting
+                .last()
+                .is_none_or(|(_, before)| *before < number),
+            "values wait in the order of the index"
+        );
         let (start, len_bytes) = (self.len_bytes, value_block_bytes(value.len() as u64));
         let end = start + usize::try_from(len_bytes).expect("a value is bounded");
         let block = &mut self.with_room(end)[start..end];
@@ -59,6 +72,7 @@ impl Values {
         padding.fill(0);
         self.len_bytes = end;
         self.waiting.push((start..start + value.len(), number));
+        debug_assert!(self.holds());
         u32::try_from(len_bytes).expect("a value is bounded")
     }
 
@@ -68,6 +82,7 @@ impl Values {
 
     /// True if they fill whole pages.
     pub(super) fn are_pages(&self) -> bool {
+        debug_assert!(self.holds());
         (self.len_bytes as u64).is_multiple_of(PAGE_BYTES)
     }
 
@@ -77,6 +92,7 @@ impl Values {
 
     /// The blocks as they are to be written.
     pub(super) fn bytes(&self) -> &[u8] {
+        debug_assert!(self.holds());
         let buffer = self.buffer.as_ref();
         buffer.map_or(&[], |buffer| &buffer.as_ref()[..self.len_bytes])
     }
@@ -124,6 +140,8 @@ impl TableWriter {
         is_version: bool,
     ) -> Result<(), VtError> {
         self.cut()?;
+        debug_assert!(!value.is_empty(), "an empty value has no block");
+        debug_assert!(self.data.is_empty(), "the block before it has ended");
         let len_bytes = self.values.add(value, self.index.len());
         let block = BlockPtr {
             len_bytes,
@@ -154,6 +172,7 @@ impl TableWriter {
         }
         self.cut()?;
         self.check_live(entry)?;
+        debug_assert!(entry.first == entry.last, "a value block holds one key");
         self.places.refer(&entry.block);
         self.push_value(IndexEntry {
             has_versions: is_version,
@@ -165,6 +184,7 @@ impl TableWriter {
     /// Adds the index entry of a value block. No data block is open.
     fn push_value(&mut self, entry: IndexEntry) {
         debug_assert!(self.data.is_empty(), "it has no other entries");
+        debug_assert!(entry.is_value && entry.entry_count == 1, "a value block");
         if entry.has_versions
             && let Some(before) = self.index.last_mut()
         {
@@ -176,6 +196,10 @@ impl TableWriter {
         self.data_bytes += u64::from(entry.block.len_bytes);
         self.value_bytes += u64::from(entry.block.len_bytes);
         self.index.push(entry);
+        debug_assert!(
+            self.value_bytes <= self.data_bytes,
+            "value blocks are data blocks"
+        );
     }
 
     /// Writes the value blocks that wait.
@@ -184,6 +208,7 @@ impl TableWriter {
             return Ok(());
         }
         let lens: Vec<u64> = self.values.lens().collect();
+        debug_assert!(lens.iter().all(|len| *len > 0), "each block has a length");
         let addrs = self.places.allocate_values(&lens)?;
         self.put_values(&addrs, &lens)
     }
@@ -198,6 +223,8 @@ impl TableWriter {
         );
         for ((number, value), addr) in self.values.iter().zip(addrs) {
             let entry = &mut self.index[number];
+            debug_assert!(entry.is_value, "a value block");
+            debug_assert_eq!(entry.raw_bytes as usize, value.len(), "the whole value");
             entry.block.addr = *addr;
             entry.block.checksum = self.volume.value_checksum(*addr, value);
             self.cached.value(entry, value);

@@ -25,12 +25,19 @@ impl WrittenBlocks {
     pub(crate) fn add(&mut self, entry: IndexEntry, extent: Extent) {
         debug_assert_eq!(entry.block.addr, extent.addr, "the block is in its space");
         debug_assert_eq!(u64::from(entry.block.len_bytes), extent.len, "and fills it");
+        debug_assert!(
+            self.index
+                .last()
+                .is_none_or(|before| before.last < entry.first),
+            "blocks are in key order"
+        );
         self.places.own(extent);
         self.index.push(entry);
     }
 
     /// What an index block holds of them.
     pub(crate) fn index_payload(&self) -> Vec<u8> {
+        debug_assert!(!self.index.is_empty(), "an index block has entries");
         let mut builder = IndexBuilder::new();
         for entry in &self.index {
             builder.add(entry);
@@ -40,6 +47,10 @@ impl WrittenBlocks {
 
     /// Their index entries; their space is the caller's from now on.
     pub(crate) fn keep(mut self) -> Vec<IndexEntry> {
+        debug_assert!(
+            self.index.iter().all(|entry| entry.block.addr > 0),
+            "each block has its place"
+        );
         self.places.take_runs().expect("blocks of their own");
         self.index
     }
