@@ -116,6 +116,10 @@ impl Locks {
     /// Locks one more directory, if it is free. Reports whether it is held.
     #[must_use]
     pub(crate) fn try_add_dir<'a>(&'a self, held: &mut Held<'a>, ino: Ino) -> bool {
+        debug_assert!(
+            held.guards.iter().any(Option::is_some),
+            "the parent is locked first"
+        );
         let stripe = stripe(ino);
         if held.stripes.contains(&stripe) {
             return true;
@@ -172,6 +176,7 @@ impl Locks {
 
 fn lock_all<'a>(locks: &'a [RwLock<()>; STRIPES], inos: &[Ino]) -> Held<'a> {
     debug_assert!(inos.len() <= HELD_MAX, "an operation locks few inodes");
+    debug_assert!(!inos.is_empty(), "something is locked");
     let mut stripes = [STRIPES; HELD_MAX];
     for (slot, &ino) in stripes.iter_mut().zip(inos) {
         *slot = stripe(ino);
@@ -188,6 +193,10 @@ fn lock_all<'a>(locks: &'a [RwLock<()>; STRIPES], inos: &[Ino]) -> Held<'a> {
         }
     }
     held.check();
+    debug_assert!(
+        inos.iter().all(|&ino| held.stripes.contains(&stripe(ino))),
+        "all that was asked for is locked"
+    );
     held
 }
 

@@ -41,7 +41,7 @@ use crate::transaction::ReadSet;
 use crate::{Attr, DirName, FsError, FsResult};
 use stitch_base::Ino;
 use stitch_format::fs_back::Place;
-use stitch_format::fs_inode::InodeHead;
+use stitch_format::fs_inode::{FileKind, InodeHead};
 use stitch_format::fs_key::NAME_BYTES_MAX;
 
 /// Checks a name that is to be made, removed or moved.
@@ -171,6 +171,7 @@ impl<'fs> Namespace<'fs> {
             Some(_) => self.dentry(at)?,
             None => match self.residents.known_row(ino, at) {
                 Some(known) => {
+                    debug_assert_eq!(known.head.ino, ino, "the inode of the number");
                     self.confirm_row(at, &known)?;
                     let dentry = Dentry::of_known(&known);
                     self.note_inode(at, &dentry)?;
@@ -264,6 +265,7 @@ impl<'fs> Namespace<'fs> {
     pub(crate) fn attr_of(&self, at: DirName<'_>, dentry: &Dentry) -> FsResult<Attr> {
         self.note_inode(at, dentry)?;
         if let Ok(head) = self.residents.inodes.head(dentry.ino) {
+            debug_assert_eq!(head.ino, dentry.ino, "the inode of the name");
             return Ok(Attr::of(&head));
         }
         // An inode that was known since then is as it was when its name was read.
@@ -276,6 +278,11 @@ impl<'fs> Namespace<'fs> {
         }
         let _names = self.residents.locks.dir_read(at.parent);
         if is_step && let Some(known) = self.residents.known_step(at) {
+            debug_assert_eq!(
+                known.kind,
+                FileKind::Directory,
+                "paths lead through directories"
+            );
             // It is a directory, whose only name this is.
             if let Some(reads) = self.reads {
                 reads.note_named_inode(at.parent, self.store.keys.name_hash(at.name))?;
@@ -318,6 +325,7 @@ impl<'fs> Namespace<'fs> {
             .inodes
             .look_up(ino)
             .ok_or(FsError::Stale(ino))?;
+        debug_assert_eq!(head.ino, ino, "the inode of the number");
         Ok(Attr::of(&head))
     }
 
@@ -346,6 +354,7 @@ impl<'fs> Namespace<'fs> {
         loop {
             let early = self.early(at)?;
             if self.residents.locks.try_add_dir(&mut names, early.ino()) {
+                debug_assert_ne!(early.ino(), Ino::ROOT, "the root has no name");
                 return Ok((names, early));
             }
             drop(names);
@@ -367,6 +376,7 @@ impl<'fs> Namespace<'fs> {
             };
             names.push(Box::from(name));
         }
+        debug_assert!(names.len() <= count_max, "no more than was asked for");
         Ok(names)
     }
 

@@ -3,6 +3,7 @@
 use super::{
     ExternalError, ExternalFiles, ExternalName, ExternalRow, Externals, Leaving, Plain, Status,
 };
+use crate::data::FILE_BYTES_MAX;
 use crate::schema::Store;
 use crate::system::FileSystem;
 use crate::{FsError, FsResult};
@@ -73,6 +74,7 @@ impl<'fs> PlainFiles<'fs> {
             is_cut_durable: false,
             ..Status::new(len, size, row.settled)
         };
+        debug_assert!(status.holds(), "no program has mapped it yet");
         let mut known = self.externals.known.lock();
         // Readers meet here.
         let plain = known.entry(ino).or_insert_with(|| {
@@ -106,6 +108,7 @@ impl<'fs> PlainFiles<'fs> {
     /// Returns the plain file that is removed with the rows of an inode; `None` if its row cannot
     /// be found or decoded: `fsck` finds the plain file then.
     pub(crate) fn leaving(&self, ino: Ino) -> FsResult<Option<Leaving>> {
+        debug_assert!(!self.read_only, "no rows are deleted");
         let row = self.store.get(&self.store.keys.external(ino))?;
         let row = row.and_then(|row| ExternalRow::decode(&row).ok());
         Ok(row.map(|row| Leaving {
@@ -131,6 +134,7 @@ impl<'fs> PlainFiles<'fs> {
             return Ok(None);
         }
         debug_assert!(settled < row.settled, "less is settled than before");
+        debug_assert!(!self.read_only, "no row is changed");
         let is_used = self.externals.find(ino).is_some();
         let less = if is_used { 0 } else { row.settled - settled };
         Ok(Some((ExternalRow { settled, ..row }, less)))
@@ -157,6 +161,7 @@ impl<'fs> PlainFiles<'fs> {
 
     /// Cuts off what a plain file has behind the file's size, once that size is durable.
     fn cut_off(&self, name: ExternalName, status: &mut Status) -> FsResult<()> {
+        debug_assert!(status.holds(), "mappings are of lent files");
         if status.is_too_long() {
             self.engine.sync().map_err(FsError::from)?;
             status.is_cut_durable = false;
@@ -195,6 +200,9 @@ impl<'fs> PlainFiles<'fs> {
         make_room: MakeRoom<'_>,
     ) -> FsResult<()> {
         let end = at + bytes.len() as u64;
+        debug_assert!(!bytes.is_empty(), "some bytes are written");
+        debug_assert!(end <= FILE_BYTES_MAX, "the caller has checked the end");
+        debug_assert!(!self.read_only, "nothing is written");
         {
             let mut status = plain.status.lock();
             check_sound(&status, plain.name, self.externals)?;
@@ -237,6 +245,7 @@ impl<'fs> PlainFiles<'fs> {
 
     /// Makes a range of a plain file read as zeros. The inode is locked.
     pub(crate) fn punch(&self, plain: &Plain, start: u64, end: u64) -> FsResult<()> {
+        debug_assert!(!self.read_only, "nothing is written");
         debug_assert!(start <= end, "a range of bytes");
         let len = {
             let mut status = plain.status.lock();
@@ -279,6 +288,7 @@ impl<'fs> PlainFiles<'fs> {
     /// Makes a plain file durable, and its least length with a row. The caller sees to it that
     /// nothing changes the plain file meanwhile.
     pub(crate) fn sync_plain(&self, plain: &Plain) -> FsResult<()> {
+        debug_assert!(!self.read_only, "there is nothing to sync");
         let len = {
             let status = plain.status.lock();
             check_sound(&status, plain.name, self.externals)?;
@@ -317,12 +327,14 @@ impl<'fs> PlainFiles<'fs> {
             }
         }
         status.is_dirty = status.mapped.is_some();
+        debug_assert!(status.holds(), "a mapped file is synced again");
         Ok(())
     }
 
     /// Notes the host's time of change after a change of our own, so that it is not taken for a
     /// write through a mapping.
     fn note_own_change(&self, name: ExternalName, status: &mut Status) {
+        debug_assert!(status.holds(), "mappings are of lent files");
         if status.mapped.is_none() {
             return;
         }
@@ -335,6 +347,7 @@ impl<'fs> PlainFiles<'fs> {
 
     /// Lets a plain file grow by a hole. Nothing that was cut may come back: it is trimmed.
     pub(crate) fn stretch(&self, plain: &Plain, size: u64) -> FsResult<()> {
+        debug_assert!(!self.read_only, "nothing is written");
         let mut status = plain.status.lock();
         debug_assert!(!status.needs_trim(), "it was trimmed");
         if status.len >= size {
@@ -368,6 +381,7 @@ impl<'fs> PlainFiles<'fs> {
     /// Cuts off what a lent plain file of an inode has behind its size, if the inode has one.
     pub(crate) fn fit_again(&self, ino: Ino) {
         if let Some(plain) = self.externals.find(ino) {
+            debug_assert_eq!(plain.name.ino, ino, "the plain file of the inode");
             self.fit(&plain);
         }
     }

@@ -84,6 +84,7 @@ impl ExternalContents<'_> {
 
     /// After the engine was synced: gives back what was cut off.
     pub(crate) fn trim_all(&self) {
+        debug_assert!(!self.plain_files.read_only, "no file is cut");
         for (ino, plain) in self.plain_files.externals.all() {
             if !plain.status.lock().is_too_long() {
                 continue;
@@ -98,6 +99,7 @@ impl ExternalContents<'_> {
 
     /// Removes plain files whose rows are gone, after that is durable. Returns their number.
     pub(crate) fn remove_retired(&self) -> FsResult<usize> {
+        debug_assert!(!self.plain_files.read_only, "no file is removed");
         let externals = self.plain_files.externals;
         let _one_at_a_time = externals.removing.lock();
         let names = std::mem::take(&mut *externals.retired.lock());

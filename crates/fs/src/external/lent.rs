@@ -58,6 +58,7 @@ impl ExternalContents<'_> {
             }
             debug_assert_eq!(plain.name.ino, ino, "the plain file of the inode");
             status.is_lent |= status.len == head.size && !status.is_failed;
+            debug_assert!(status.holds(), "mappings are of lent files");
             return Ok(status.is_lent.then_some(plain.name));
         }
     }
@@ -73,6 +74,7 @@ impl ExternalContents<'_> {
         if status.mapped.is_none() && !self.plain_files.read_only {
             status.mapped = Some(self.plain_files.externals.files()?.modified(plain.name)?);
             status.is_dirty = true;
+            debug_assert!(status.holds(), "mappings are of lent files");
         }
         Ok(())
     }
@@ -116,6 +118,7 @@ impl ExternalContents<'_> {
         change.commit()?;
         let mut status = plain.status.lock();
         status.mapped = status.mapped.and(Some(modified));
+        debug_assert!(status.holds(), "a mapped file is synced again");
         Ok(true)
     }
 }

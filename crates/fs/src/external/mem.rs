@@ -115,6 +115,7 @@ impl MemContents {
             offset += piece.len() as u64;
             rest = after;
         }
+        debug_assert_eq!(offset, at + bytes.len() as u64, "all of it is written");
         self.len = self.len.max(offset);
         self.check();
     }
@@ -155,6 +156,7 @@ impl MemContents {
             let start = number * PAGE;
             let from = at.max(start) - start;
             let to = end.min(start + PAGE) - start;
+            debug_assert!(from <= to && to <= PAGE, "a part of the page");
             if to - from == PAGE {
                 self.pages.remove(&number);
                 continue;
@@ -186,10 +188,12 @@ impl MemContents {
             }
             offset += piece.len() as u64;
             rest = after;
+            debug_assert!(piece.len() <= SECTOR, "sectors are torn apart, and no less");
         }
     }
 
     fn read(&self, offset: u64, len: usize, out: &mut Vec<u8>) -> usize {
+        let before = out.len();
         let left = usize::try_from(self.len.saturating_sub(offset)).unwrap_or(usize::MAX);
         let len = len.min(left);
         let mut at = offset;
@@ -203,6 +207,7 @@ impl MemContents {
             );
             at = stop;
         }
+        debug_assert_eq!(out.len() - before, len, "all bytes up to the end");
         len
     }
 }
@@ -297,6 +302,7 @@ impl MemFiles {
 
     /// From now on an operation of [`PLAIN_OPS`] fails and does nothing; with `None` no more.
     pub fn fail(&self, op: &'static str, kind: Option<ErrorKind>) {
+        debug_assert!(PLAIN_OPS.contains(&op), "it is one of the list");
         let failing = &mut self.state.lock().faults.failing;
         match kind {
             Some(kind) => failing.insert(op, kind),
@@ -307,6 +313,10 @@ impl MemFiles {
     /// Plans a fault. Its calls are counted from the first one on.
     pub fn add_fault(&self, fault: PlainFault) {
         assert!(fault.nth > 0, "calls are counted from 1");
+        debug_assert!(
+            fault.op.is_none_or(|op| PLAIN_OPS.contains(&op)),
+            "it is one of the list"
+        );
         self.state.lock().faults.planned.push(fault);
     }
 
@@ -357,6 +367,7 @@ impl MemFiles {
     where
         T: Default,
     {
+        debug_assert_ne!(name, NOBODY, "a file is meant");
         let mut state = self.state.lock();
         if let Some(failing) = state.faults.enter(op, Some(name)) {
             if let Some(mut rng) = failing.rng {
@@ -411,6 +422,7 @@ impl MemFiles {
 }
 
 fn failed(op: &'static str, name: ExternalName, kind: ErrorKind) -> ExternalError {
+    debug_assert!(PLAIN_OPS.contains(&op), "it is one of the list");
     ExternalError {
         path: name.to_string(),
         op,

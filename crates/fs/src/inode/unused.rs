@@ -41,6 +41,7 @@ impl Inodes {
                 break;
             }
             let index = self.next_shard.fetch_add(1, Ordering::Relaxed) % SHARDS;
+            debug_assert!(found.len() < count_max, "more are asked for");
             self.unused_of(index, count_max - found.len(), &mut found);
         }
         debug_assert!(found.len() <= count_max, "no more than was asked for");

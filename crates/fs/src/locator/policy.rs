@@ -23,6 +23,11 @@ impl Locator {
         debug_assert!(view > 0, "a clone has a number");
         let start = fs_key::clone_policy(view, Ino(0));
         // The shorter key sorts before all of the next clone.
-        RowRange::new(Tree::Sys, start, fs_key::policy(Ino(view + 1)))
+        let end = fs_key::policy(Ino(view + 1));
+        debug_assert!(
+            fs_key::clone_policy(view, Ino(u64::MAX)) < end,
+            "policies of all directories of the clone"
+        );
+        RowRange::new(Tree::Sys, start, end)
     }
 }

@@ -89,6 +89,7 @@ impl Early {
     }
 
     pub(super) const fn known(inode: &Inode) -> Self {
+        debug_assert!(!inode.has_tail(), "all of its row is known");
         Self {
             ino: inode.head.ino,
             kind: inode.head.kind,

@@ -64,6 +64,7 @@ impl NameChanges<'_> {
         let _names = self.locks().dir_write(at.parent);
         let _inodes = self.locks().inode_write(at.parent);
         let dir = self.dir_to_change(caller, at.parent)?;
+        debug_assert_eq!(dir.head.ino, at.parent, "the directory of the name");
         if self.names.find_dentry(at)?.is_some() {
             return Err(FsError::Exists);
         }
@@ -110,6 +111,7 @@ impl NameChanges<'_> {
         let dir = self.dir_to_change(caller, parent)?;
         let mut made = self.new_inode(caller, &dir, new, &Kind::of(FileKind::Regular))?;
         made.head.nlink = 0;
+        debug_assert_eq!(made.head.size, 0, "a new file is empty");
         debug_assert!(
             made.default.is_none(),
             "directories alone have default lists"
@@ -140,6 +142,8 @@ impl NameChanges<'_> {
     ) -> FsResult<()> {
         let new = NewNode { perm: 0, umask: 0 };
         let made = self.new_inode(caller, dir, &new, &Kind::of(FileKind::CharDevice))?;
+        debug_assert_eq!(made.head.rdev, 0, "a whiteout is the device 0:0");
+        debug_assert_eq!(made.head.perm, 0, "no bits allow it");
         change.put_entry(at, &made.head, &[]);
         self.put_acls(change, &made);
         change.count_inodes(1);
@@ -156,6 +160,12 @@ impl NameChanges<'_> {
     ) -> FsResult<Made> {
         let is_dir = kind.kind == FileKind::Directory;
         let inherits_group = dir.head.perm & SET_GID != 0;
+        debug_assert!(dir.is_dir(), "names are in directories");
+        debug_assert_eq!(
+            kind.kind == FileKind::Symlink,
+            !kind.target.is_empty(),
+            "symbolic links alone have targets"
+        );
         let gid = match inherits_group {
             true => dir.head.gid,
             false => caller.gid,
@@ -219,6 +229,7 @@ impl NameChanges<'_> {
     }
 
     fn inherited_acl(&self, dir: &Inode, kind: FileKind) -> FsResult<Option<Acl>> {
+        debug_assert!(dir.is_dir(), "directories alone have default lists");
         if kind == FileKind::Symlink || !dir.head.has(row_flag::DEFAULT_ACL) {
             return Ok(None);
         }
@@ -227,6 +238,11 @@ impl NameChanges<'_> {
 
     fn put_acls(&self, change: &mut Change<'_>, made: &Made) {
         let ino = made.head.ino;
+        debug_assert_eq!(
+            made.default.is_some(),
+            made.head.has(row_flag::DEFAULT_ACL),
+            "as the row tells"
+        );
         debug_assert_eq!(
             made.access.is_some(),
             made.head.has(row_flag::ACCESS_ACL),

@@ -152,7 +152,9 @@ impl FileSystem {
         kind: &Kind<'_>,
     ) -> FsResult<Attr> {
         self.check_writable()?;
-        NameChanges::of(self).make(caller, at, new, kind, |_, _| ())
+        let attr = NameChanges::of(self).make(caller, at, new, kind, |_, _| ())?;
+        debug_assert_eq!(attr.kind, kind.kind, "as it was asked for");
+        Ok(attr)
     }
 
     /// Makes a regular file without a name, as of `O_TMPFILE`; counts a lookup. `link` can name it.

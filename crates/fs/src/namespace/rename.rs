@@ -68,6 +68,10 @@ impl<'fs> LockedNames<'fs> {
                 held = locks.dirs_write(&[source.parent, target.parent, replaced]);
                 continue;
             }
+            debug_assert!(
+                tree.is_some() || !(enters(&old) || comes_back),
+                "a directory moves into another one with the tree locked"
+            );
             return Ok(Self {
                 _held: held,
                 _tree: tree,
@@ -136,6 +140,10 @@ impl NameChanges<'_> {
     }
 
     fn check_replaces(&self, source: &End<'_>, target: &End<'_>) -> FsResult<()> {
+        debug_assert_ne!(
+            source.inode.head.ino, target.inode.head.ino,
+            "two names of one inode stay"
+        );
         match (source.inode.is_dir(), target.inode.is_dir()) {
             (false, false) => Ok(()),
             (false, true) => Err(FsError::IsDir),
@@ -160,6 +168,10 @@ impl NameChanges<'_> {
     ) -> FsResult<()> {
         let is_dir = source.inode.is_dir();
         let is_across = source.at.parent != target.parent;
+        debug_assert_eq!(
+            target_dir.head.ino, target.parent,
+            "the directory of the target"
+        );
         if is_dir {
             check_not_inside(&self.names.residents.inodes, target.parent, source)?;
             let grows = is_across && replaced.is_none();
@@ -215,6 +227,10 @@ impl NameChanges<'_> {
         now: i64,
     ) -> FsResult<()> {
         let inode = &source.inode;
+        debug_assert!(
+            !matches!(inode.location, Location::Memory(_)),
+            "what has a name has a row"
+        );
         if inode.is_dir() && source.at.parent != target.parent {
             change.touch_above(target.parent)?;
         }
@@ -246,6 +262,7 @@ impl NameChanges<'_> {
             change.touch_dir(&source.dir, 0, now)?;
         } else {
             let gain = i64::from(target.inode.is_dir()) - i64::from(source.inode.is_dir());
+            debug_assert!((-1..=1).contains(&gain), "one name goes each way");
             change.touch_dir(&source.dir, gain, now)?;
             change.touch_dir(&target.dir, -gain, now)?;
         }
@@ -256,6 +273,7 @@ impl NameChanges<'_> {
 /// Refuses a directory that is the one it would go to, or above it. Within its directory it is
 /// neither; if it comes from another one, the tree is locked.
 fn check_not_inside(inodes: &Inodes, dir: Ino, source: &End<'_>) -> FsResult<()> {
+    debug_assert!(source.inode.is_dir(), "a file has nothing in it");
     if dir == source.at.parent {
         return Ok(());
     }
