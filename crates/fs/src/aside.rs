@@ -92,6 +92,7 @@ impl Aside {
         let more = all.checked_add(added).ok_or(FsError::NoSpace)?;
         engine.set_aside(room(more))?;
         *all = more;
+        debug_assert!(*all >= added, "what is set aside is part of the sum");
         self.own_chunks.fetch_add(added, Ordering::Relaxed);
         self.check(*all);
         Ok(())
@@ -102,6 +103,7 @@ impl Aside {
         let mut all = self.all_chunks.lock();
         let own = self.own_chunks.load(Ordering::Relaxed);
         let left = own.saturating_sub(removed);
+        debug_assert!(left <= own, "room is released");
         *all = self.sum_with(*all, left).unwrap_or(left);
         self.own_chunks.store(left, Ordering::Relaxed);
         self.check(*all);

@@ -21,6 +21,7 @@ mod overlay;
 
 pub(crate) use overlay::Overlay;
 
+use crate::data::FILE_BYTES_MAX;
 use crate::{ClearSetId, FsError, FsResult};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -67,6 +68,7 @@ pub(crate) struct AtomicWrite {
 impl AtomicWrite {
     fn bytes(&self) -> u64 {
         let (extents, bytes) = self.overlay.usage();
+        debug_assert!(extents <= bytes, "extents are not empty");
         bytes + extents * EXTENT_BYTES
     }
 }
@@ -146,9 +148,11 @@ impl AtomicWrites {
             clear_setid: ClearSetId::None,
             is_ended: false,
         };
+        debug_assert!(size <= FILE_BYTES_MAX, "the size of a file");
         open.by_ino.insert(ino, Arc::new(write));
         open.check();
         self.count.store(open.by_ino.len(), Ordering::Release);
+        debug_assert!(self.any(), "it is found without the lock");
         Ok(())
     }
 
@@ -165,6 +169,7 @@ impl AtomicWrites {
         let found = self
             .get(ino)
             .ok_or(FsError::Invalid("no atomic write is open"))?;
+        debug_assert!(!found.is_ended, "an ended write is not committed");
         match found.writer.process == process {
             true => Ok(found),
             false => Err(FsError::Busy),
@@ -235,6 +240,7 @@ impl AtomicWrites {
         let OpenWrites { by_ino, bytes } = &mut *open;
         let write = by_ino.get_mut(&ino);
         let write = write.ok_or(FsError::Invalid("no atomic write is open"))?;
+        debug_assert!(!write.is_ended, "an ended write takes no more");
         self.reserve(added)?;
         let write = Arc::make_mut(write);
         let before = write.bytes();
@@ -246,6 +252,7 @@ impl AtomicWrites {
             "the bytes were reserved"
         );
         *bytes = *bytes - before + after;
+        debug_assert!(after <= *bytes, "each write is a part of the sum");
         self.total_bytes.fetch_add(after, Ordering::Relaxed);
         let past = self
             .total_bytes
@@ -284,11 +291,16 @@ impl AtomicWrites {
         }
         let mut open = self.open.lock();
         if let Some(write) = open.by_ino.remove(&ino) {
+            debug_assert!(open.bytes >= write.bytes(), "every write is counted");
             open.bytes -= write.bytes();
             let total = self.total_bytes.fetch_sub(write.bytes(), Ordering::Relaxed);
             debug_assert!(total >= write.bytes(), "its own are part of the total");
         }
         open.check();
         self.count.store(open.by_ino.len(), Ordering::Release);
+        debug_assert!(
+            self.any() != open.by_ino.is_empty(),
+            "the count is that of the writes"
+        );
     }
 }

@@ -191,6 +191,10 @@ impl DirReader<'_> {
 }
 
 fn take_dots(ino: Ino, parent: Ino, offset: u64, take: Take<'_>) -> Taken {
+    debug_assert!(
+        ino != parent || ino == Ino::ROOT,
+        "the root alone is in itself"
+    );
     let dots: [(u64, &[u8], Ino); 2] = [(AFTER_DOT, b".", ino), (AFTER_DOT_DOT, b"..", parent)];
     for (after, name, ino) in dots {
         if offset >= after {

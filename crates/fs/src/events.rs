@@ -124,6 +124,18 @@ impl Event<'_> {
                 debug_assert!(name.number > 0, "a plain file has a number");
                 debug_assert!(len <= size, "a plain file is no longer than its file");
             }
+            Event::Made(inode) => {
+                debug_assert!(
+                    inode.head.nlink > 0 || inode.is_temp,
+                    "a new inode has a name, or is temporary"
+                );
+            }
+            Event::DirRemoved(ino) | Event::DirDetached(ino) => {
+                debug_assert_ne!(*ino, Ino::ROOT, "the root is never removed");
+            }
+            Event::ExtentsChanged(ino, _) | Event::ChunkCounted(ino, _) => {
+                debug_assert_ne!(*ino, Ino::ROOT, "the root is a directory");
+            }
             Event::ContentsLeft(number) => debug_assert!(number.0 > 0, "contents have a number"),
             _ => {}
         }

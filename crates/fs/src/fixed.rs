@@ -61,6 +61,7 @@ impl<'fs> FixedFiles<'fs> {
         if is_read_only {
             return;
         }
+        debug_assert!(self.any(), "it is marked before it is stored");
         let mut batch = self.store.batch();
         batch.put(&self.store.keys.fixed(), &MARK);
         if let Err(error) = self.store.commit(&batch, SpaceClass::Normal) {

@@ -50,6 +50,10 @@ impl Bucket {
     fn find(&self, tag: u64) -> Option<Ino> {
         debug_assert_eq!(tag & INO_MAX, 0, "a tag leaves room for a number");
         let found = self.slots().find(|slot| is_of(*slot, tag));
+        debug_assert!(
+            found.is_none_or(|slot| slot & INO_MAX > 0),
+            "a hint names an inode"
+        );
         found.map(|slot| Ino(slot & INO_MAX))
     }
 
@@ -159,10 +163,12 @@ impl Hints {
         let mut buckets = self.buckets.write();
         // Another thread may have grown it.
         if is_small(buckets.len(), known) {
+            let before = buckets.len();
             let bit = 1 << 63 >> (buckets.len() / BUCKETS_MIN).trailing_zeros();
             let twice = buckets.iter();
             let twice = twice.flat_map(|b| [b.half(bit, false), b.half(bit, true)]);
             *buckets = twice.collect();
+            debug_assert_eq!(buckets.len(), 2 * before, "each is divided in two");
             debug_assert!(buckets.len().is_power_of_two(), "bits choose a bucket");
             debug_assert!(buckets.len() <= BUCKETS_MAX, "tags still tell hints apart");
         }
@@ -186,12 +192,14 @@ impl Residents {
 
     /// Notes which inode the name of a directory and a hash leads to.
     pub(crate) fn hint_hash(&self, dir: Ino, hash: u64, ino: Ino) {
+        debug_assert!(hash > 0, "0 is the row of the directory itself");
         let known = self.inodes.count();
         self.hints.note(spread_name(dir, hash), ino, known);
     }
 
     /// Drops the hint of a name that is gone.
     pub(crate) fn drop_hint(&self, dir: Ino, hash: u64) {
+        debug_assert!(hash > 0, "0 is the row of the directory itself");
         self.hints.remove(spread_name(dir, hash));
     }
 

@@ -127,6 +127,10 @@ impl<'v> RowBatch<'v> {
 
     /// Names the write stream that the last change, a put, continues.
     pub(crate) fn name_stream(&mut self, name: StreamName) {
+        debug_assert!(
+            !self.changes.is_empty(),
+            "a put comes before the name of its stream"
+        );
         self.changes.name_stream(name);
     }
 
@@ -146,6 +150,10 @@ impl<'v> RowBatch<'v> {
     }
 
     pub(crate) fn delete(&mut self, key: &RowKey) {
+        debug_assert!(
+            key.tree() != Tree::Sys || Locator::sys_row(key).is_some(),
+            "the key of a row"
+        );
         self.changes.delete(self.trees.of(key.tree()), key);
     }
 

@@ -170,6 +170,7 @@ pub struct Attr {
 
 impl Attr {
     pub(crate) fn of(head: &InodeHead) -> Self {
+        debug_assert!(head.perm <= 0o7777, "the kind is not among the bits");
         Self {
             ino: head.ino,
             kind: head.kind,
@@ -191,6 +192,10 @@ impl Attr {
     /// Type and permissions as in `st_mode`.
     #[must_use]
     pub const fn mode(&self) -> u32 {
+        debug_assert!(
+            self.kind.mode_bits() & self.perm == 0,
+            "the kind is not among the bits"
+        );
         (self.kind.mode_bits() | self.perm) as u32
     }
 }

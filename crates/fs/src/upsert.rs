@@ -89,6 +89,12 @@ pub fn register_upserts(registry: &mut UpsertRegistry) {
     registry.register(Arc::new(ChunkUpsert));
     registry.register(Arc::new(AttrUpsert));
     registry.register(Arc::new(AddUpsert));
+    debug_assert!(
+        [UPSERT_CHUNK, UPSERT_ATTR, UPSERT_ADD]
+            .iter()
+            .all(|id| registry.get(*id).is_some_and(|found| found.id() == *id)),
+        "functions are found under their numbers"
+    );
 }
 
 #[cfg(test)]

@@ -173,6 +173,7 @@ impl Xattrs<'_> {
         if matches!(inode.location, Location::Memory(_)) {
             let tail = self.store.tail(&inode)?;
             inode = change.put_orphan(&inode, &tail);
+            debug_assert_eq!(inode.location, Location::Own, "attributes are beside a row");
         }
         let mut new = inode.head;
         new.ctime = self.changes.now();
@@ -271,12 +272,17 @@ pub(crate) fn mask_acl(
 
 /// The ACL to store, if one is; an access ACL changes the mode.
 fn acl_to_store(class: Class, value: &[u8], new: &mut InodeHead) -> FsResult<Option<Bytes>> {
+    debug_assert!(
+        matches!(class, Class::AccessAcl | Class::DefaultAcl),
+        "other attributes are stored as they are"
+    );
     if value.is_empty() {
         return Ok(None);
     }
     let acl = Acl::decode(value)?;
     if class == Class::AccessAcl {
         new.perm = new.perm & !0o777 | acl.mode_bits();
+        debug_assert!(new.perm <= 0o7777, "the kind is not among the bits");
         if acl.is_minimal() {
             return Ok(None);
         }

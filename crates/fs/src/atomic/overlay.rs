@@ -30,6 +30,7 @@ pub(crate) struct Overlay {
 impl Overlay {
     /// Changes nothing of a file of `size` bytes.
     pub(crate) const fn new(size: u64) -> Self {
+        debug_assert!(size <= FILE_BYTES_MAX, "the size of a file");
         Self {
             kept: size,
             size,

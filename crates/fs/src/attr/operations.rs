@@ -20,6 +20,7 @@ impl FileSystem {
             }
         }
         let mut attr = Attr::of(&self.residents.inodes.head(ino)?);
+        debug_assert_eq!(attr.ino, ino, "the inode of the number");
         attr.size = self.staged_size(ino).unwrap_or(attr.size);
         Ok(attr)
     }
@@ -36,7 +37,12 @@ impl FileSystem {
     /// One upsert that reads nothing; with a size a few messages more, whatever the sizes.
     pub fn set_attr(&self, caller: &Caller<'_>, ino: Ino, set: &SetAttr) -> FsResult<Attr> {
         self.check_writable()?;
-        AttrChanges::of(self).set(caller, ino, set)
+        let attr = AttrChanges::of(self).set(caller, ino, set)?;
+        debug_assert!(
+            set.size.is_none_or(|size| attr.size == size),
+            "the size is as it was asked for"
+        );
+        Ok(attr)
     }
 
     /// As [`Self::set_attr`], of what a name stands for, known or not; no size. `None` if that is a

@@ -12,7 +12,7 @@ use crate::inode::Inode;
 use crate::{Attr, Caller, ClearSetId, FsError, FsResult};
 use std::ops::Range;
 use stitch_base::Ino;
-use stitch_format::fs_inode::{InodeHead, row_flag};
+use stitch_format::fs_inode::{FileKind, InodeHead, row_flag};
 use stitch_format::fs_key::CHUNK_BYTES;
 
 /// What a message of a batch takes beside its bytes.
@@ -32,6 +32,10 @@ impl FileContents<'_> {
         let len = len.min(usize::try_from(left).unwrap_or(usize::MAX));
         let kept = overlay.kept().saturating_sub(offset);
         let kept = len.min(usize::try_from(kept).unwrap_or(usize::MAX));
+        debug_assert!(
+            overlay.kept() <= inode.head.size,
+            "the file itself is not cut meanwhile"
+        );
         let start = out.len();
         self.read_locked(inode, offset, kept, out)?;
         out.resize(start + len, 0);
@@ -74,7 +78,13 @@ impl ContentChanges<'_> {
         let inode = self.inodes().get(ino)?;
         self.put_atomic_write(inode, &write)?;
         self.atomic_writes().remove(ino);
-        Ok(Attr::of(&self.inodes().head(ino)?))
+        let attr = Attr::of(&self.inodes().head(ino)?);
+        debug_assert_eq!(
+            attr.size,
+            write.overlay.size(),
+            "the file is as it was staged"
+        );
+        Ok(attr)
     }
 
     /// Ends the atomic write of a file. Returns whether there is one.
@@ -136,6 +146,10 @@ impl ContentChanges<'_> {
         self.atomic_writes()
             .change(ino, data.len() as u64, |write| {
                 write.overlay.write(offset, data);
+                debug_assert!(
+                    write.overlay.size() >= end,
+                    "the size has all that was written"
+                );
                 write.clear_setid = clear_setid.with(write.clear_setid);
             })?;
         let mut attr = Attr::of(&inode.head);
@@ -152,6 +166,11 @@ impl ContentChanges<'_> {
     /// Commits an atomic write as one batch. The inode is locked.
     fn put_atomic_write(&self, inode: Inode, write: &AtomicWrite) -> FsResult<()> {
         check_may_write(&inode, inode.head.size.wrapping_add(1))?;
+        debug_assert_eq!(
+            inode.head.kind,
+            FileKind::Regular,
+            "files alone have contents"
+        );
         debug_assert!(
             Contents::of(&inode.head) != Contents::External,
             "a file with an atomic write stays in the store"
@@ -203,6 +222,10 @@ impl ContentChanges<'_> {
             staged.tail = Some(Vec::new());
         }
         let fits_row = overlay.size() <= INLINE_BYTES_MAX;
+        debug_assert!(
+            staged.head.size <= overlay.size(),
+            "what was cut is cut by now"
+        );
         if Contents::of(&staged.head) == Contents::Inline && fits_row {
             return self.stage_inline_overlay(staged, write);
         }
@@ -229,6 +252,11 @@ impl ContentChanges<'_> {
 
     /// Stages contents that fit the row.
     fn stage_inline_overlay(&self, staged: &mut Staged, write: &AtomicWrite) -> FsResult<()> {
+        debug_assert_eq!(
+            Contents::of(&staged.head),
+            Contents::Inline,
+            "contents are in the row"
+        );
         let overlay = &write.overlay;
         debug_assert!(overlay.size() <= INLINE_BYTES_MAX, "contents fit the row");
         let mut tail = match staged.tail.take() {

@@ -80,7 +80,9 @@ impl<'fs> ContentChanges<'fs> {
 
     /// Longest batch of the engine, in bytes.
     pub(super) fn batch_bytes_max(&self) -> u64 {
-        self.engine.limits().batch_bytes_max
+        let bytes = self.engine.limits().batch_bytes_max;
+        debug_assert!(bytes > 0, "a batch takes a change");
+        bytes
     }
 
     /// Begins a change of an inode.
@@ -89,6 +91,7 @@ impl<'fs> ContentChanges<'fs> {
         let sharing = match Contents::of_inode(&head) {
             Some(Contents::Shared) => {
                 let row = self.store().shared_row(head.ino)?;
+                debug_assert_eq!(head.kind, FileKind::Regular, "files alone share contents");
                 let before = Some(row.clone());
                 Some(Sharing { before, row })
             }
@@ -118,6 +121,7 @@ impl<'fs> ContentChanges<'fs> {
         staged.head.mtime = now;
         staged.head.ctime = now;
         staged.head.perm = clear_setid.apply(staged.head.perm);
+        debug_assert!(staged.head.perm <= 0o7777, "the kind is not among the bits");
         change.drop_capabilities(&mut staged.head);
     }
 }

@@ -36,6 +36,7 @@ impl ContentChanges<'_> {
         let piece_bytes = usize::try_from(self.write_step_bytes()).expect("fits in memory");
         let mut buffer = Vec::new();
         let (mut done, mut copied) = (0, 0);
+        debug_assert!(piece_bytes > 0, "each step comes further");
         while done < len && copied < COPIED_BYTES_MAX {
             let from = self.inodes().get(source.0)?;
             let to = self.inodes().get(target.0)?;

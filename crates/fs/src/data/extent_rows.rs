@@ -160,6 +160,7 @@ impl ExtentRows<'_> {
             extents.push(extent);
             extents.len() as u64 <= BATCH_EXTENTS_MAX
         })?;
+        debug_assert!(are_apart(&extents), "rows are read in order");
         match extents.len() as u64 <= BATCH_EXTENTS_MAX {
             true => Ok(extents),
             false => Err(FsError::FileTooBig),

@@ -24,10 +24,18 @@ pub(crate) struct Extent {
 
 impl Extent {
     pub(super) const fn chunks(&self) -> u64 {
+        debug_assert!(
+            self.start <= self.end,
+            "an extent does not end before it starts"
+        );
         self.end - self.start
     }
 
     pub(super) const fn row(&self) -> AllocatedRow {
+        debug_assert!(
+            self.start < self.end,
+            "the next read of the row refuses others"
+        );
         AllocatedRow {
             start: self.start,
             state: self.state,

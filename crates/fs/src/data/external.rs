@@ -85,7 +85,9 @@ impl ContentChanges<'_> {
             left = self.move_out(&inode);
         }
         left?;
-        self.inodes().get(inode.head.ino)
+        let inode = self.inodes().get(inode.head.ino)?;
+        debug_assert!(Contents::are_external(&inode.head), "it has left the store");
+        Ok(inode)
     }
 
     /// Makes the contents a plain file. After an error they are where they were, and there is none.
@@ -218,6 +220,7 @@ impl ContentChanges<'_> {
 
     /// Before a file grows to `size` by a hole.
     pub(super) fn prepare_growth(&self, staged: &Staged, size: u64) -> FsResult<()> {
+        debug_assert!(size >= staged.head.size, "it grows");
         if Contents::of(&staged.head) == Contents::External {
             let plain = self.plain_of(staged)?;
             self.plain_files().trim(&plain)?;

@@ -78,7 +78,9 @@ impl FileContents<'_> {
         out: &mut Vec<u8>,
     ) -> FsResult<()> {
         let end = offset + len as u64;
+        debug_assert!(end <= inode.head.size, "the caller has checked the end");
         let chunks = offset / CHUNK_BYTES..chunk_count(end);
+        debug_assert!(chunks.start < chunks.end, "some bytes are read");
         let pieces = self.store.pieces_of(&inode.head, &chunks)?;
         if let Some((number, _)) = pieces.last().filter(|_| chunks.end - chunks.start > 1) {
             self.prefetcher

@@ -26,6 +26,7 @@ impl ContentChanges<'_> {
     /// is to copy: holes of any length cost nothing.
     fn copy_shared(&self, mut inode: Inode, range: &Range<u64>) -> FsResult<Inode> {
         let step = (self.write_step_bytes() / CHUNK_BYTES).max(1);
+        debug_assert!(!range.is_empty(), "some chunks are copied");
         let ino = inode.head.ino;
         loop {
             let mut staged = self.stage(inode)?;

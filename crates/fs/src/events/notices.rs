@@ -39,6 +39,10 @@ impl Notices {
         }
         let inodes = &notices.inodes;
         notices.attrs.retain(|ino| !inodes.contains(ino));
+        debug_assert!(
+            notices.names.len() <= events.len(),
+            "an event is about one name at most"
+        );
         notices.check();
         notices
     }

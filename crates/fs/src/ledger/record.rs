@@ -117,6 +117,7 @@ impl<'a> Record<'a> {
             Self::Gone { ino } => (GONE, ino),
         };
         out.push(kind);
+        debug_assert!(ino.0 > 0, "0 is no inode");
         out.extend(ino.0.to_le_bytes());
         match self {
             Self::At {
@@ -183,6 +184,7 @@ impl<'a> Record<'a> {
             return;
         }
         let entry = known.entry(ino).or_insert_with(|| LedgerInode::new(ino));
+        debug_assert_eq!(entry.ino, ino, "the inode of the record");
         match self {
             Self::At {
                 lookups,

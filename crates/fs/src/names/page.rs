@@ -19,6 +19,7 @@ impl Page {
     /// A walk begins with the names of hash `start`.
     pub(crate) fn new(names: &Names, dir: Ino, start: u64) -> Self {
         let mark = names.mark(dir);
+        debug_assert!(mark <= WHOLE, "no hash is larger");
         let count_max = names.count_max();
         let is_wanted = count_max > 0 && mark < WHOLE && start <= mark + 1;
         Self {
@@ -60,6 +61,7 @@ impl Page {
     }
 
     fn end(self, names: &Names, dir: Ino, end: u64) {
+        debug_assert!(end <= WHOLE, "no hash is larger");
         if let Some(hashes) = self.hashes
             && end > self.mark
         {
@@ -107,6 +109,7 @@ impl Names {
     /// Moves the mark of a directory on to `end`. `false` if that would take too much, or names
     /// share a hash.
     fn extend(&self, known: &mut KnownDir, end: u64, hashes: &[u64]) -> bool {
+        debug_assert!(!self.is_off(), "nothing is known");
         // Another walk may have run at the same time, and come further.
         let mark = known.mark;
         known.mark = mark.max(end);

@@ -68,6 +68,10 @@ impl Listing {
         })?;
         listing.is_part = end.is_some();
         debug_assert!(listing.files.len() <= ROWS_MAX, "bounded");
+        debug_assert!(
+            listing.files.len() <= listing.hashes.len(),
+            "each file has a name"
+        );
         Ok(listing)
     }
 
@@ -81,6 +85,10 @@ impl Listing {
             .max(self.hashes.len() as u64);
         let bytes_each = (self.bytes / count).max(1);
         let reach = (RANGE_BYTES_MAX / bytes_each).clamp(1, REACH_MAX);
+        debug_assert!(
+            (1..=REACH_MAX).contains(&reach),
+            "some numbers, and not too many"
+        );
         let last = last.max(first.saturating_add(reach));
         Some(Ino(last.saturating_add(1)))
     }
@@ -132,6 +140,14 @@ impl Listing {
             }
         }
         debug_assert!(ranges.len() <= RANGES_MAX, "bounded");
+        debug_assert!(
+            ranges.is_sorted_by_key(|range| range.start),
+            "ranges come in order"
+        );
+        debug_assert!(
+            ranges.is_empty() == self.files.is_empty(),
+            "the first file is in a range"
+        );
         ranges
     }
 }
@@ -189,6 +205,7 @@ impl ListingOrder {
                     *at = HashedName { hash, ..*at }.next();
                     let hash = FIRST_HASH;
                     self.0.push(HashedName { dir, hash });
+                    debug_assert!(self.0.len() <= DEPTH_MAX, "bounded");
                     return Ok(Some(dir));
                 }
                 (Some(hash), None) => at.hash = hash,
@@ -216,6 +233,11 @@ fn find_directory(store: &Store, from: HashedName) -> FsResult<(Option<u64>, Opt
         count += 1;
         found.is_some() || count > ROWS_MAX
     })?;
+    debug_assert!(count <= ROWS_MAX + 1, "bounded");
+    debug_assert!(
+        found.is_none() || end.is_some(),
+        "the scan ends at a directory"
+    );
     Ok((end, found))
 }
 

@@ -83,6 +83,10 @@ impl FileReads {
     pub(super) fn note(&mut self, read: &FileRead) -> Vec<Load> {
         let next = self.next_range(read);
         debug_assert_eq!((next.end - next.start) % PIECE_BYTES, 0, "whole pieces");
+        debug_assert!(
+            next.is_empty() || next.start < read.size,
+            "pieces begin below the size"
+        );
         let piece = usize::try_from(PIECE_BYTES).expect("a small number");
         let load = |start| Load {
             of: read.contents,

@@ -65,6 +65,7 @@ impl Siblings {
         }
         slot.reads = slot.reads.saturating_add(1);
         let reads = slot.reads;
+        debug_assert!(reads > 0, "this one is counted");
         match reads {
             1 => self.habit.begin(),
             2 => self.habit.confirm(),
@@ -76,6 +77,8 @@ impl Siblings {
     /// Returns the hash to scan from with a file that was noted.
     fn scan_from(&mut self, HashedName { dir, hash }: HashedName) -> Option<u64> {
         let slot = self.slots.of(dir);
+        debug_assert_eq!(slot.dir, dir.0, "the history of the directory");
+        debug_assert!(slot.reads > 0, "the file was noted");
         slot.listed = match hash > slot.last_hash {
             true => slot.listed.saturating_add(1),
             false => 0,
@@ -108,7 +111,10 @@ impl Siblings {
     fn end(&mut self, dir: Ino) {
         // A directory with one file counts like one that came to a second.
         self.habit.confirm();
-        self.slots.of(dir).reads = 0;
+        let slot = self.slots.of(dir);
+        debug_assert_eq!(slot.dir, dir.0, "the history of the directory");
+        debug_assert_eq!(slot.left, 0, "all of its files were read");
+        slot.reads = 0;
     }
 
     /// Returns the slot of a directory, if it has its history.
