@@ -58,6 +58,11 @@ impl Aside {
     /// Sets aside what the stored number of chunks asks for, as far as it is free.
     pub(crate) fn set_at_open(&self, engine: &dyn Engine, store: &Store) -> FsResult<()> {
         let stored = store.number(&store.keys.unwritten())?;
+        debug_assert_eq!(
+            self.own_chunks.load(Ordering::Relaxed),
+            0,
+            "nothing is set aside before the open"
+        );
         let mut all = self.all_chunks.lock();
         if stored == 0 && *all > 0 {
             return Ok(());

@@ -124,6 +124,7 @@ impl AtomicWrites {
 
     /// Reserves bytes within the memory of all atomic writes.
     fn reserve(&self, bytes: u64) -> FsResult<()> {
+        debug_assert!(bytes <= FILE_BYTES_MAX, "bytes of one write");
         let total = &self.total_bytes;
         let more = |total: u64| (total + bytes <= TOTAL_BYTES_MAX).then_some(total + bytes);
         let reserved = total.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
@@ -138,6 +139,7 @@ impl AtomicWrites {
     /// Starts the atomic write of a file of `size` bytes. One of the same process goes on.
     pub(crate) fn start(&self, ino: Ino, writer: AtomicWriter, size: u64) -> FsResult<()> {
         let mut open = self.open.lock();
+        debug_assert_ne!(ino, Ino::ROOT, "files alone have atomic writes");
         if let Some(found) = open.by_ino.get(&ino) {
             let is_own = found.writer.process == writer.process && !found.is_ended;
             return if is_own { Ok(()) } else { Err(FsError::Busy) };
@@ -244,6 +246,7 @@ impl AtomicWrites {
         self.reserve(added)?;
         let write = Arc::make_mut(write);
         let before = write.bytes();
+        debug_assert!(before <= *bytes, "each write is a part of the sum");
         let bytes_max = write.overlay.usage().1 + added;
         change(write);
         let after = write.bytes();

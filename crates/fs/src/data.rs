@@ -147,6 +147,11 @@ impl Staged {
         change: &mut Change<'_>,
         is_replaced: bool,
     ) -> FsResult<()> {
+        debug_assert_eq!(
+            self.head.kind,
+            FileKind::Regular,
+            "files alone have contents"
+        );
         if Contents::of(&self.head) != Contents::Inline {
             return Ok(());
         }
@@ -180,6 +185,7 @@ impl Staged {
             self.head.flags |= row_flag::HOLES;
             self.head.chunks = chunk_count(self.head.size);
         }
+        debug_assert!(self.head.has(row_flag::HOLES), "holes are noted");
     }
 
     /// Notes that chunks of a range, all below the size, are absent. Rows of extents count them
@@ -204,6 +210,7 @@ impl Staged {
             self.note_holes();
         }
         self.head.size = self.head.size.max(size);
+        debug_assert!(self.head.size >= size, "it has grown");
     }
 
     /// Extends a new tail by zeros to `end`, which is within the size.
@@ -261,3 +268,6 @@ fn extend_padded(out: &mut Vec<u8>, bytes: &Bytes, offset: usize, len: usize) {
     out.resize(out.len() + len - (end - start), 0);
     debug_assert_eq!(out.len(), base + len, "what the row lacks is zeros");
 }
+
+#[cfg(test)]
+mod tests;

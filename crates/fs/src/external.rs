@@ -445,6 +445,7 @@ impl Externals {
 
     /// Queues a plain file for removal, after the commit that deletes its rows.
     pub(crate) fn retire(&self, leaving: &Leaving) {
+        debug_assert!(leaving.name.number > 0, "0 is the number of no plain file");
         if let Some(plain) = self.known.lock().remove(&leaving.name.ino) {
             debug_assert_eq!(plain.name, leaving.name, "the plain file of the row");
             self.set_len(&mut plain.status.lock(), leaving.settled);

@@ -268,6 +268,7 @@ impl Inodes {
     }
 
     fn count_out(&self, inode: &Inode) {
+        debug_assert_ne!(inode.head.ino, Ino::ROOT, "the root stays known");
         let count = self.count.fetch_sub(1, Ordering::Relaxed);
         debug_assert!(count > 1, "the root stays known");
         self.gone.fetch_add(1, Ordering::Relaxed);
@@ -392,6 +393,7 @@ impl Inodes {
     pub(crate) fn get_dir(&self, ino: Ino) -> FsResult<Inode> {
         let mut shard = self.shard(ino).lock();
         let node = shard.get_mut(&ino).ok_or(FsError::Stale(ino))?;
+        debug_assert_eq!(node.inode.head.ino, ino, "the inode of the number");
         if !node.inode.is_dir() {
             return Err(FsError::NotDir);
         }
@@ -427,6 +429,10 @@ impl Inodes {
             self.hold(parent, Hold::Pin)?;
         }
         let learned = self.insert_at(inode, moment);
+        debug_assert!(
+            learned.is_none_or(|(found, _)| found.ino == head.ino),
+            "the inode that was read"
+        );
         if let Some(parent) = parent
             && !matches!(learned, Some((_, true)))
         {
@@ -524,6 +530,7 @@ impl Inodes {
     /// Lets go of an inode. Returns the inode if it is not known any more.
     pub(crate) fn release(&self, ino: Ino, hold: Hold) -> Option<Inode> {
         let removed = self.release_one(ino, hold)?;
+        debug_assert_eq!(removed.head.ino, ino, "the inode of the number");
         let mut up = if removed.is_dir() {
             removed.parent()
         } else {
@@ -575,6 +582,10 @@ impl Inodes {
     pub(crate) fn update(&self, new: Inode) {
         let ino = new.head.ino;
         let is_dir = new.is_dir();
+        debug_assert!(
+            ino != Ino::ROOT || new.location == Location::Own,
+            "the root has no name"
+        );
         let new_parent = new.parent();
         let old_parent = {
             let mut shard = self.shard(ino).lock();
@@ -585,6 +596,10 @@ impl Inodes {
                 return;
             };
             node.changed = self.tick();
+            debug_assert!(
+                node.changed > node.seen,
+                "it changes after it was asked for"
+            );
             self.count_move(Some(&node.inode.location), Some(&new.location));
             node.intent = None;
             let has_moved = moves(&node.inode.location, &new.location);

@@ -168,7 +168,8 @@ fn sys_rows(kind: u8) -> RowRange {
     )
 }
 
-const fn in_tree(tree: Tree, bytes: FsKey) -> RowKey {
+fn in_tree(tree: Tree, bytes: FsKey) -> RowKey {
+    debug_assert!(!bytes.is_empty(), "a row has a key");
     RowKey { tree, bytes }
 }
 

@@ -118,6 +118,11 @@ impl KnownDir {
     }
 
     fn insert(&mut self, hash: u64) {
+        debug_assert!(hash <= self.mark, "names beyond the mark are not tracked");
+        debug_assert!(
+            !self.hashes.contains(&hash),
+            "names that share a hash are given up"
+        );
         self.places = self.places_grown();
         self.hashes.insert(hash);
         debug_assert!(
@@ -149,6 +154,7 @@ impl DirShard {
     }
 
     fn insert(&mut self, known: KnownDir) {
+        debug_assert!(known.hashes.is_empty(), "a directory begins unknown");
         let old = self.places.insert(known.ino, self.dirs.len());
         debug_assert!(old.is_none(), "a directory is known once");
         self.dirs.push(known);
@@ -267,6 +273,7 @@ impl Names {
             return;
         }
         let (dir, hash) = parts(key);
+        debug_assert!(dir.0 > 0, "0 is no inode");
         {
             let mut shard = self.shard(dir).lock();
             if let Some(known) = shard.get(dir).filter(|known| hash <= known.mark) {
@@ -315,6 +322,10 @@ impl Names {
             "no directory drives out all others"
         );
         let grown = known.bytes() - before;
+        debug_assert!(
+            known.hashes.contains(&(hash & self.mask)),
+            "the name is found now"
+        );
         self.bytes.fetch_add(grown, Ordering::Relaxed);
         true
     }
@@ -354,6 +365,7 @@ impl Names {
 
     /// Counts a directory less.
     fn count_out(&self, known: &KnownDir) {
+        debug_assert!(known.bytes() >= DIR_BYTES, "an entry takes memory");
         let bytes = self.bytes.fetch_sub(known.bytes(), Ordering::Relaxed);
         debug_assert!(bytes >= known.bytes(), "every directory is counted");
     }

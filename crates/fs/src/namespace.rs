@@ -32,7 +32,7 @@ pub use make::SYMLINK_BYTES_MAX;
 pub(crate) use make::low_bits;
 
 use crate::inode::{CHAIN_UNKNOWN, Inode, Location, Tick};
-use crate::locator::{Locator, RowKey};
+use crate::locator::{Locator, RowKey, Tree};
 use crate::lock::Held;
 use crate::residents::Residents;
 use crate::schema::Store;
@@ -82,6 +82,7 @@ impl<'fs> Namespace<'fs> {
 impl<'fs> Namespace<'fs> {
     /// Notes that a name is read, where that is wanted. Before anything in memory is asked.
     fn note_name(&self, at: DirName<'_>) -> FsResult<()> {
+        debug_assert!(!at.name.is_empty(), "a name has a byte");
         match self.reads {
             Some(reads) => reads.note_name(at.parent, self.store.keys.name_hash(at.name)),
             None => Ok(()),
@@ -115,6 +116,7 @@ impl<'fs> Namespace<'fs> {
     }
 
     fn read_dentry(&self, key: &RowKey) -> FsResult<Option<Dentry>> {
+        debug_assert_eq!(key.tree(), Tree::Meta, "names are in this tree");
         let row = self.store.get(key)?;
         row.map(|row| Dentry::decode(&row)).transpose()
     }
@@ -212,6 +214,7 @@ impl<'fs> Namespace<'fs> {
 
     fn head_of(&self, dentry: &Dentry) -> FsResult<InodeHead> {
         if let Some((head, _)) = dentry.row {
+            debug_assert_eq!(head.ino, dentry.ino, "the inode of the row");
             return Ok(head);
         }
         let own = self.store.own_row(dentry.ino)?;
@@ -226,6 +229,7 @@ impl<'fs> Namespace<'fs> {
         self.note_inode(at, dentry)?;
         self.residents.hint(at, dentry.ino);
         if let Some(head) = self.residents.inodes.look_up(dentry.ino) {
+            debug_assert_eq!(head.ino, dentry.ino, "the inode of the name");
             return Ok(Attr::of(&head));
         }
         let (head, location) = self.row_of(at, dentry)?;
@@ -441,6 +445,7 @@ impl<'fs> Namespace<'fs> {
         top: Ino,
         is_open: impl Fn(Ino) -> bool,
     ) -> bool {
+        debug_assert!(dir.0 > 0 && top.0 > 0, "0 is no inode");
         let _tree = self.residents.locks.tree();
         let mut at = dir;
         while at != top {

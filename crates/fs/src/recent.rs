@@ -180,6 +180,7 @@ impl<'e> WrittenBetween<'e> {
     /// under another number at the other one.
     pub(crate) fn has_changed(&self, past: InodeAt<'_>, present: InodeAt<'_>) -> FsResult<bool> {
         debug_assert_eq!(past.1.ino, present.1.ino, "one inode");
+        debug_assert_eq!(past.1.kind, present.1.kind, "a type never changes");
         Ok(self.has_other_xattrs(past, present)? || self.has_other_contents(past, present)?)
     }
 

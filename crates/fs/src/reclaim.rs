@@ -138,6 +138,7 @@ impl<'fs> Reclaimer<'fs> {
     }
 
     fn purge_all(&self, heads: &[InodeHead]) -> FsResult<usize> {
+        debug_assert!(!heads.is_empty(), "a batch purges something");
         let mut change = self.changes.begin_giving_back();
         let mut count = 0;
         for head in heads {

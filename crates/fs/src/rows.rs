@@ -107,6 +107,7 @@ impl<'v> RowBatch<'v> {
 
     /// Puts a value without copying it.
     pub(crate) fn put_borrowed(&mut self, key: &RowKey, value: &'v [u8]) {
+        debug_assert!(!value.is_empty(), "a short value is copied");
         debug_assert!(
             is_readable(key.tree(), key, value),
             "a row is written as it is read"
@@ -117,6 +118,7 @@ impl<'v> RowBatch<'v> {
 
     /// Puts a value that is about to be put again.
     pub(crate) fn put_partial(&mut self, key: &RowKey, value: &[u8]) {
+        debug_assert!(!value.is_empty(), "some bytes are there");
         debug_assert!(
             is_readable(key.tree(), key, value),
             "a row is written as it is read"

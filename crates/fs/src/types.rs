@@ -212,7 +212,7 @@ fn blocks_of(head: &InodeHead) -> u64 {
             } else {
                 full
             };
-            chunks * (CHUNK_BYTES / 512)
+            chunks.saturating_mul(CHUNK_BYTES / 512)
         }
         FileKind::Directory => CHUNK_BYTES / 512,
         _ => 0,
@@ -288,6 +288,13 @@ impl ClearSetId {
     /// Returns the permissions that are left.
     #[must_use]
     pub const fn apply(self, perm: u16) -> u16 {
+        let left = self.left_of(perm);
+        debug_assert!(left & !perm == 0, "bits are cleared alone");
+        debug_assert!(left & 0o777 == perm & 0o777, "no other bit is cleared");
+        left
+    }
+
+    const fn left_of(self, perm: u16) -> u16 {
         match self {
             Self::None => perm,
             Self::Executable if perm & GROUP_EXECUTE == 0 => perm & !SET_UID,
@@ -438,4 +445,20 @@ pub struct StatFs {
     pub inodes_free: u64,
     /// Longest name.
     pub name_bytes_max: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::head;
+
+    #[test]
+    fn a_damaged_count_of_chunks_is_as_many_blocks_as_there_can_be() {
+        let damaged = InodeHead {
+            flags: row_flag::HOLES | row_flag::ALLOCATED,
+            chunks: u64::MAX,
+            ..head(Ino(9), FileKind::Regular)
+        };
+        assert_eq!(Attr::of(&damaged).blocks, u64::MAX);
+    }
 }

@@ -187,6 +187,7 @@ impl Xattrs<'_> {
         }
         if let Some(value) = stored {
             new.flags |= row_flag::XATTRS | class.row_flag(name);
+            debug_assert!(new.has(row_flag::XATTRS), "a listing finds it");
             change.batch.put(&key, &value);
         } else {
             new.flags &= !class.row_flag(name);
@@ -239,6 +240,10 @@ impl Xattrs<'_> {
         if flag != row_flag::XATTRS {
             new.flags &= !flag;
         }
+        debug_assert!(
+            new.flags & !inode.head.flags == 0,
+            "flags go, and none comes"
+        );
         let mut change = self.changes.begin_giving_back();
         change.batch.delete(&key);
         change.attrs(&inode, &new)?;

@@ -114,6 +114,7 @@ impl Overlay {
             self.remove(size..u64::MAX);
         }
         self.kept = self.kept.min(size);
+        debug_assert!(self.kept <= size, "what is kept is below the size");
         debug_assert!(!self.overlaps(&(size..u64::MAX)), "what was cut is gone");
         self.size = size;
         self.check();
@@ -128,6 +129,7 @@ impl Overlay {
         for (&at, bytes) in self.extents.range(from..end) {
             let start = at.max(offset);
             let stop = (at + bytes.len() as u64).min(end);
+            debug_assert!(at < end, "extents begin below the end of the buffer");
             if start < stop {
                 let source = &bytes[index(start - at)..index(stop - at)];
                 buffer[index(start - offset)..index(stop - offset)].copy_from_slice(source);
@@ -159,6 +161,7 @@ impl Overlay {
         debug_assert!(at < end, "the bytes begin within the range that is removed");
         if at + bytes.len() as u64 > end {
             let rest = &bytes[index(end - at)..];
+            debug_assert!(!rest.is_empty(), "an extent is not empty");
             self.bytes += rest.len() as u64;
             self.extents.insert(end, rest.to_vec());
         }

@@ -30,6 +30,7 @@ impl ContentChanges<'_> {
         }
         let end = offset.checked_add(len).filter(|&end| end <= FILE_BYTES_MAX);
         let end = end.ok_or(FsError::FileTooBig)?;
+        debug_assert!(offset < end, "a range that is not empty");
         let _inode = self.locks().inode_write(ino);
         let inode = self.inodes().get(ino)?;
         check_regular(&inode)?;
@@ -53,6 +54,7 @@ impl ContentChanges<'_> {
                 _ => self.extents.stop(&inode, &chunks, self.batch_bytes_max())?,
             };
             let stop = end.min(stop.saturating_mul(CHUNK_BYTES));
+            debug_assert!(stop <= end, "no batch comes too far");
             debug_assert!(at < stop, "each batch comes further");
             let attr = self.fallocate_batch(inode, mode, &(at..stop))?;
             if stop == end {
@@ -101,6 +103,7 @@ impl ContentChanges<'_> {
         self.stage_modified(&mut change, &mut staged, ClearSetId::None);
         staged.finish(&mut change)?;
         change.commit()?;
+        debug_assert!(staged.head.perm <= 0o7777, "the kind is not among the bits");
         Ok(Attr::of(&staged.head))
     }
 
@@ -113,6 +116,7 @@ impl ContentChanges<'_> {
         mode: FallocateMode,
         range: &Range<u64>,
     ) -> FsResult<()> {
+        debug_assert!(range.start < range.end, "a range that is not empty");
         let size = staged.head.size;
         debug_assert_ne!(mode, FallocateMode::PunchHole, "a punch takes blocks away");
         let is_zeroing = matches!(mode, FallocateMode::ZeroRange { .. });
@@ -160,6 +164,10 @@ impl ContentChanges<'_> {
     /// Returns the number of chunks in a range that are stored as its own, at least as far as
     /// [`COUNTED_CHUNKS_MAX`]. In a file without holes the size tells.
     fn stored_chunks(&self, staged: &Staged, range: &Range<u64>) -> FsResult<u64> {
+        debug_assert!(
+            !staged.head.has(row_flag::ALLOCATED),
+            "rows of extents tell what is allocated"
+        );
         if !staged.head.has(row_flag::HOLES) {
             return Ok(0);
         }
@@ -170,6 +178,7 @@ impl ContentChanges<'_> {
         while count < COUNTED_CHUNKS_MAX && scan.next()?.is_some() {
             count += 1;
         }
+        debug_assert!(count <= range.end - range.start, "a chunk is counted once");
         Ok(count)
     }
 
@@ -196,6 +205,11 @@ impl ContentChanges<'_> {
 
     /// Stages zeros in the row.
     fn zero_inline(&self, staged: &mut Staged, range: &Range<u64>) -> FsResult<()> {
+        debug_assert_eq!(
+            Contents::of(&staged.head),
+            Contents::Inline,
+            "contents are in the row"
+        );
         debug_assert!(range.end <= staged.head.size, "zeros lie within the size");
         let mut tail = Vec::from(self.store().tail(&staged.inode)?);
         let within_row = |at: u64| usize::try_from(at).expect("within a row");
@@ -213,6 +227,8 @@ impl ContentChanges<'_> {
         staged: &mut Staged,
         range: &Range<u64>,
     ) -> FsResult<()> {
+        debug_assert!(range.start < range.end, "a range that is not empty");
+        debug_assert!(range.end <= staged.head.size, "zeros lie within the size");
         self.inodes().note_counted(staged.head.ino, None);
         staged.unshare(self.store(), change, range)?;
         let own = staged.number();
@@ -257,7 +273,7 @@ fn count_external(staged: &mut Staged, range: &Range<u64>) {
         let full = chunk_count(head.size);
         let end = chunk_count(range.end).min(full);
         let added = end.saturating_sub(range.start / CHUNK_BYTES);
-        head.chunks = (head.chunks + added).min(full);
+        head.chunks = head.chunks.saturating_add(added).min(full);
     }
 }
 

@@ -17,6 +17,7 @@ use super::extents::{
 };
 use super::{ContentChanges, Staged, chunk_count, chunks_from};
 use crate::change::Change;
+use crate::contents::Contents;
 use crate::events::Event;
 use crate::locator::Locator;
 use crate::{FsError, FsResult};
@@ -44,6 +45,10 @@ impl ContentChanges<'_> {
         unwritten: &Range<u64>,
     ) -> FsResult<()> {
         let full = chunk_count(staged.head.size);
+        debug_assert!(
+            Contents::of(&staged.head).are_chunks(),
+            "the host allocates what is beside the store"
+        );
         debug_assert!(!range.is_empty(), "some chunks are allocated");
         debug_assert!(
             unwritten.is_empty() || (range.start <= unwritten.start && unwritten.end <= range.end),
@@ -62,6 +67,7 @@ impl ContentChanges<'_> {
             // What there may be of other chunks is not in the range.
             let (known, _) = totals(&before.extents);
             let below = range.end.min(full).saturating_sub(range.start);
+            debug_assert!(known <= staged.head.chunks, "what is known was counted");
             let others = (staged.head.chunks - known).min(full.saturating_sub(below));
             staged.head.chunks = known + others;
         }
@@ -121,6 +127,7 @@ impl ContentChanges<'_> {
         staged: &mut Staged,
         range: &Range<u64>,
     ) -> FsResult<()> {
+        debug_assert!(!range.is_empty(), "a write is in chunks");
         debug_assert!(staged.head.has(row_flag::ALLOCATED), "it has extents");
         let extents = self.extents.at(staged.head.ino, range)?;
         if cover(&extents, range) {
@@ -244,7 +251,11 @@ fn put_rows(change: &mut Change<'_>, staged: &mut Staged, before: &Before, new: 
     let ino = staged.head.ino;
     let (old_chunks, old_unwritten) = totals(&before.extents);
     let (chunks, unwritten) = totals(new);
-    staged.head.chunks = (staged.head.chunks + chunks).saturating_sub(old_chunks);
+    staged.head.chunks = staged
+        .head
+        .chunks
+        .saturating_add(chunks)
+        .saturating_sub(old_chunks);
     let old_unwritten = if before.are_rows { old_unwritten } else { 0 };
     change.unwritten_added += signed(unwritten) - signed(old_unwritten);
     let full = chunk_count(staged.head.size);

@@ -67,6 +67,10 @@ impl ContentChanges<'_> {
         if !takes_atomic_writes(&inode.head) {
             return Err(FsError::Unsupported);
         }
+        debug_assert!(
+            !Contents::are_external(&inode.head),
+            "contents stay in the store meanwhile"
+        );
         self.atomic_writes().start(ino, writer, inode.head.size)
     }
 
@@ -116,6 +120,7 @@ impl ContentChanges<'_> {
         if size > super::FILE_BYTES_MAX || self.plain_files().wants(inode.head.size, size) {
             return Err(FsError::FileTooBig);
         }
+        debug_assert!(size <= FILE_BYTES_MAX, "a file is no longer");
         self.atomic_writes().change(ino, 0, |write| {
             write.overlay.resize(size);
             write.clear_setid = clear_setid.with(write.clear_setid);
@@ -192,6 +197,7 @@ impl ContentChanges<'_> {
             && let Some((at, bytes)) = write.overlay.extents().last()
         {
             let last = chunk_count(at + bytes.len() as u64) - 1;
+            debug_assert!(last < chunk_count(staged.head.size), "it is below the size");
             change
                 .events
                 .push(Event::ChunkCounted(staged.head.ino, last));

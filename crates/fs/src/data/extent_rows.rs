@@ -97,6 +97,7 @@ impl ExtentRows<'_> {
         range: &Range<u64>,
         mut visit: impl FnMut(Extent) -> bool,
     ) -> FsResult<()> {
+        debug_assert!(range.start <= range.end, "a range of chunks");
         let rows = self.store.keys.extents_from(ino, range.start);
         let mut scan = self.store.scan(&rows)?;
         let mut before = 0;
@@ -175,6 +176,7 @@ impl ExtentRows<'_> {
         ino: Ino,
         range: &Range<u64>,
     ) -> FsResult<u64> {
+        debug_assert!(range.start <= range.end, "a range of chunks");
         let (mut cleared, mut unwritten) = (0, 0);
         let mut ends = Vec::new();
         let mut count = 0;
@@ -218,6 +220,10 @@ impl ExtentRows<'_> {
         for extent in left {
             change.put_extent(ino, extent.end, &extent.row());
         }
+        debug_assert!(
+            cleared <= range.end - range.start,
+            "chunks of the range alone"
+        );
         change.unwritten_added -= signed(unwritten);
         if let Some(KnownExtents::All(extents)) = self.maps.get(ino) {
             let left = cleared_of(&extents, range);

@@ -149,6 +149,8 @@ pub(super) fn cover(extents: &[Extent], range: &Range<u64>) -> bool {
 
 /// Returns all extents, with `new` instead of `old`, which is a part of them.
 pub(super) fn replaced(all: &[Extent], old: &[Extent], new: &[Extent]) -> Vec<Extent> {
+    debug_assert!(are_apart(all), "extents are in order and not empty");
+    debug_assert!(are_apart(new), "extents are in order and not empty");
     let at = match (old.first(), new.first()) {
         (Some(first), _) | (None, Some(first)) => {
             all.partition_point(|extent| extent.start < first.start)

@@ -72,6 +72,7 @@ impl ContentChanges<'_> {
     /// The inode, whose contents have left the store if a size of `end` makes them. Those that are
     /// shared stay. The inode is locked.
     pub(crate) fn with_room_for(&self, inode: Inode, end: u64) -> FsResult<Inode> {
+        debug_assert!(end <= FILE_BYTES_MAX, "the caller has checked the end");
         let stays = matches!(
             Contents::of_inode(&inode.head),
             Some(Contents::External | Contents::Shared)
@@ -92,6 +93,7 @@ impl ContentChanges<'_> {
 
     /// Makes the contents a plain file. After an error they are where they were, and there is none.
     fn move_out(&self, inode: &Inode) -> FsResult<()> {
+        debug_assert!(!Contents::are_external(&inode.head), "it is in the store");
         let name = self.new_plain(inode)?;
         let allocated = self.allocate_new(inode, name);
         let left = allocated.and_then(|()| self.fill_plain(inode, name));
@@ -238,6 +240,11 @@ impl ContentChanges<'_> {
         staged: &mut Staged,
         size: u64,
     ) -> FsResult<()> {
+        debug_assert_eq!(
+            Contents::of(&staged.head),
+            Contents::External,
+            "it has a plain file"
+        );
         let ino = staged.head.ino;
         debug_assert_eq!(staged.head.size, size, "the size is staged");
         if size == 0 && !self.plain_files().is_lent(ino) {
@@ -256,6 +263,7 @@ impl ContentChanges<'_> {
 
     /// Zeros a range of the plain file, which is below the size.
     pub(super) fn zero_external(&self, staged: &mut Staged, range: &Range<u64>) -> FsResult<()> {
+        debug_assert!(range.start <= range.end, "a range of bytes");
         let plain = self.plain_of(staged)?;
         debug_assert!(range.end <= staged.head.size, "zeros lie within the size");
         self.plain_files().punch(&plain, range.start, range.end)?;
@@ -280,6 +288,7 @@ impl ContentChanges<'_> {
         for extent in self.extents.at(inode.head.ino, &chunks_from(0))? {
             if extent.unwritten() > 0 {
                 let bytes = extent.unwritten() * CHUNK_BYTES;
+                debug_assert!(bytes > 0, "an extent is not empty");
                 files.allocate(name, extent.start * CHUNK_BYTES, bytes)?;
             }
         }

@@ -72,6 +72,7 @@ impl ContentChanges<'_> {
     ) -> FsResult<()> {
         debug_assert!(size < staged.head.size, "it is cut");
         let old_size = staged.head.size;
+        debug_assert_eq!(staged.head.kind, FileKind::Regular, "files alone are cut");
         self.inodes().note_counted(staged.head.ino, None);
         staged.unshare(self.store(), change, &(size..u64::MAX))?;
         staged.head.size = size;
@@ -134,6 +135,10 @@ pub(super) fn cut_chunks(change: &mut Change<'_>, own: Ino, (old_size, size): (u
     debug_assert!(size < old_size, "it is cut");
     change.delete_chunks(own, chunk_count(size), chunk_count(old_size));
     let len = within(size);
+    debug_assert!(
+        u64::from(len) < CHUNK_BYTES,
+        "the last chunk is cut, or stays whole"
+    );
     if len > 0 {
         change.chunk(own, size / CHUNK_BYTES, ChunkDelta::Cut { len });
     }

@@ -21,7 +21,7 @@ use crate::shared::with;
 use crate::{ClearSetId, FsResult};
 use std::ops::Range;
 use stitch_base::Ino;
-use stitch_format::fs_inode::{InodeHead, row_flag};
+use stitch_format::fs_inode::{FileKind, InodeHead, row_flag};
 use stitch_format::fs_key::CHUNK_BYTES;
 use stitch_format::fs_shared::{SHARED_EXTENTS_MAX, SharedRow};
 
@@ -40,6 +40,7 @@ enum CopyPiece {
 /// Splits a range of bytes by the extents of chunks that can be shared. It ends where more than
 /// `budget` bytes would have to be copied.
 fn copy_pieces(extents: &[Range<u64>], range: &Range<u64>, budget: u64) -> Vec<CopyPiece> {
+    debug_assert!(range.start < range.end, "some bytes are copied");
     let mut pieces = Vec::new();
     debug_assert!(budget > 0, "a copy comes further");
     debug_assert!(
@@ -94,6 +95,7 @@ impl ContentChanges<'_> {
             return Ok(None);
         };
         let is_short = range.end - range.start < SHARED_BYTES_MIN;
+        debug_assert!(!offer.extents.is_empty(), "something is offered");
         match self.used_by(target)? {
             Some(used) if used != offer.contents => return Ok(None),
             None if is_short || !offer.is_most_of(&source.head) => return Ok(None),
@@ -184,6 +186,7 @@ impl ContentChanges<'_> {
         offer: &Offer,
         pieces: &[CopyPiece],
     ) -> FsResult<Option<u64>> {
+        debug_assert_ne!(source.head.ino, target.head.ino, "two files share");
         let contents = self.contents_to_copy(source, pieces)?;
         self.changes
             .mark_header(|header| header.has_shared = true)?;
@@ -235,6 +238,7 @@ impl ContentChanges<'_> {
             if let CopyPiece::Copied(range) = piece {
                 let mut bytes = Vec::new();
                 let len = usize::try_from(range.end - range.start).expect("a step");
+                debug_assert!(len > 0, "a piece has bytes");
                 self.contents
                     .read_locked(source, range.start, len, &mut bytes)?;
                 debug_assert_eq!(bytes.len(), len, "it is within the size");
@@ -248,6 +252,7 @@ impl ContentChanges<'_> {
 impl Offer {
     /// Reports whether at least half of a file is shared.
     fn is_most_of(&self, head: &InodeHead) -> bool {
+        debug_assert_eq!(head.kind, FileKind::Regular, "files alone share contents");
         let shared: u64 = self.extents.iter().map(|one| one.end - one.start).sum();
         shared >= chunk_count(head.size) / 2
     }
@@ -298,7 +303,7 @@ impl Staged {
         self.grow(end, chunks.start * CHUNK_BYTES);
         if self.head.has(row_flag::HOLES) {
             let full = chunk_count(self.head.size);
-            self.head.chunks = (self.head.chunks + added).min(full);
+            self.head.chunks = self.head.chunks.saturating_add(added).min(full);
         }
     }
 

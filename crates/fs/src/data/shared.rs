@@ -25,8 +25,13 @@ impl ContentChanges<'_> {
     /// Makes chunks of a file own ones, in several batches. The inode is locked. Costs what there
     /// is to copy: holes of any length cost nothing.
     fn copy_shared(&self, mut inode: Inode, range: &Range<u64>) -> FsResult<Inode> {
+        debug_assert_eq!(
+            Contents::of(&inode.head),
+            Contents::Shared,
+            "it has chunks to copy"
+        );
         let step = (self.write_step_bytes() / CHUNK_BYTES).max(1);
-        debug_assert!(!range.is_empty(), "some chunks are copied");
+        debug_assert!(range.start <= range.end, "a range of chunks");
         let ino = inode.head.ino;
         loop {
             let mut staged = self.stage(inode)?;
@@ -139,6 +144,7 @@ impl Staged {
         range: &Range<u64>,
     ) -> FsResult<()> {
         let chunks = range.start / CHUNK_BYTES..chunk_count(range.end);
+        debug_assert!(chunks.start <= chunks.end, "a range of chunks");
         let is_shared = |at: &u64| self.sharing.as_ref().is_some_and(|s| has(&s.row, *at));
         let first = (within(range.start) > 0).then_some(chunks.start);
         let has_rest = within(range.end) > 0 && range.end < self.head.size;

@@ -46,6 +46,7 @@ impl ContentChanges<'_> {
             return Err(FsError::FileTooBig);
         }
         let range = offset..offset + data.len() as u64;
+        debug_assert!(range.end <= FILE_BYTES_MAX, "a file is no longer");
         if self.atomic_writes().takes(ino, writer, &range)? {
             return self.write_staged(&inode, offset, data, options.clear_setid);
         }
@@ -139,6 +140,11 @@ impl ContentChanges<'_> {
 
     /// Stages a write into the row, which it fits.
     fn stage_inline_write(&self, staged: &mut Staged, at: u64, piece: &[u8]) -> FsResult<()> {
+        debug_assert_eq!(
+            Contents::of(&staged.head),
+            Contents::Inline,
+            "contents are in the row"
+        );
         let mut tail = Vec::from(self.store().tail(&staged.inode)?);
         debug_assert!(
             at + piece.len() as u64 <= INLINE_BYTES_MAX,
@@ -160,6 +166,7 @@ impl ContentChanges<'_> {
         at: u64,
         piece: &'a [u8],
     ) -> FsResult<()> {
+        debug_assert!(!piece.is_empty(), "it writes something");
         let end = at + piece.len() as u64;
         let is_first_whole = at == 0 && end >= staged.head.size.min(CHUNK_BYTES);
         staged.leave_row(self.store(), change, is_first_whole)?;
@@ -184,6 +191,11 @@ impl ContentChanges<'_> {
     /// Counts the chunks that a write may have added to a file with holes: all that it touches, but
     /// one that is known to be counted.
     pub(super) fn count_chunks(&self, staged: &mut Staged, at: u64, end: u64) {
+        debug_assert!(at < end, "a write has bytes");
+        debug_assert!(
+            !staged.head.has(row_flag::ALLOCATED),
+            "rows of extents tell what is allocated"
+        );
         if !staged.head.has(row_flag::HOLES) {
             return;
         }
@@ -193,7 +205,7 @@ impl ContentChanges<'_> {
         let is_there = counted.is_some_and(|number| touched.contains(&number));
         let added = touched.end - touched.start - u64::from(is_there);
         let full = chunk_count(staged.head.size);
-        staged.head.chunks = (staged.head.chunks + added).min(full);
+        staged.head.chunks = staged.head.chunks.saturating_add(added).min(full);
         debug_assert!(staged.head.chunks <= full, "no chunk lies beyond the size");
     }
 }
@@ -231,6 +243,7 @@ pub(super) fn stage_chunks<'a>(
         let (bytes, after) = rest.split_at(room.min(rest.len()));
         let chunk_start = number * CHUNK_BYTES;
         let piece_end = offset + bytes.len() as u64;
+        debug_assert!(piece_end <= chunk_start + CHUNK_BYTES, "bytes of one chunk");
         let replaces_all = skip == 0 && (piece_end >= old_size || bytes.len() == room);
         let content = if replaces_all {
             Some(bytes)

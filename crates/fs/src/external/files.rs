@@ -78,6 +78,7 @@ impl<'fs> PlainFiles<'fs> {
         let mut known = self.externals.known.lock();
         // Readers meet here.
         let plain = known.entry(ino).or_insert_with(|| {
+            debug_assert!(len >= row.settled, "what is settled is there");
             self.externals.add(0, len - row.settled);
             let status = Mutex::new(status);
             Arc::new(Plain { name, status })
@@ -155,6 +156,7 @@ impl<'fs> PlainFiles<'fs> {
             return Err(error.into());
         }
         status.is_cut_durable = true;
+        debug_assert!(!status.is_failed, "what it holds is known");
         debug_assert!(!status.needs_trim(), "the file may grow again");
         Ok(())
     }
@@ -171,6 +173,7 @@ impl<'fs> PlainFiles<'fs> {
                 return Err(error.into());
             }
             self.externals.set_len(status, size);
+            debug_assert_eq!(status.len, status.size, "it ends where the file ends");
             debug_assert!(!status.is_too_long(), "no byte lies behind the size");
             self.note_own_change(name, status);
         }
@@ -233,6 +236,7 @@ impl<'fs> PlainFiles<'fs> {
         bytes: &[u8],
         make_room: MakeRoom<'_>,
     ) -> FsResult<()> {
+        debug_assert!(!bytes.is_empty(), "some bytes are written");
         let files = self.externals.files()?;
         match files.write_at(name, at, bytes) {
             Err(error) if error.kind == ErrorKind::NoSpace && make_room()? => {
@@ -307,6 +311,7 @@ impl<'fs> PlainFiles<'fs> {
             return Err(error.into());
         }
         let settled = len.min(status.size);
+        debug_assert!(status.is_dirty, "it was not synced before");
         if settled != status.settled {
             debug_assert!(
                 settled <= status.size && settled <= len,
@@ -355,6 +360,7 @@ impl<'fs> PlainFiles<'fs> {
         }
         status.is_dirty = true;
         self.externals.set_len(&mut status, size);
+        debug_assert!(status.holds(), "mappings are of lent files");
         if let Err(error) = self.externals.files()?.set_len(plain.name, size) {
             self.learn_len(plain.name, &mut status);
             drop(status);
@@ -372,6 +378,7 @@ impl<'fs> PlainFiles<'fs> {
             return;
         }
         status.is_dirty |= status.is_too_long();
+        debug_assert!(status.holds(), "mappings are of lent files");
         if let Err(error) = self.cut_off(plain.name, &mut status) {
             let name = plain.name;
             tracing::warn!(%error, %name, "readers may see bytes behind the end until it is cut");

@@ -90,6 +90,7 @@ impl ExternalContents<'_> {
                 continue;
             }
             let _inode = self.residents.locks.inode_write(ino);
+            debug_assert_eq!(plain.name.ino, ino, "it is the inode's");
             let is_there = !plain.status.lock().is_gone;
             if is_there && let Err(error) = self.plain_files.trim(&plain) {
                 tracing::debug!(%error, name = %plain.name, "it is cut later");
@@ -103,6 +104,10 @@ impl ExternalContents<'_> {
         let externals = self.plain_files.externals;
         let _one_at_a_time = externals.removing.lock();
         let names = std::mem::take(&mut *externals.retired.lock());
+        debug_assert!(
+            names.iter().all(|name| name.number > 0),
+            "0 is the number of no plain file"
+        );
         if names.is_empty() {
             return Ok(0);
         }

@@ -42,6 +42,7 @@ impl ExternalContents<'_> {
         }
         let _inode = self.residents.locks.inode_write(ino);
         let head = self.residents.inodes.head(ino)?;
+        debug_assert_eq!(head.ino, ino, "the inode of the number");
         if !Contents::are_external(&head) {
             return Ok(None);
         }
@@ -85,6 +86,7 @@ impl ExternalContents<'_> {
         if let Some(plain) = externals.find(ino) {
             let mut status = plain.status.lock();
             status.is_lent = false;
+            debug_assert_eq!(plain.name.ino, ino, "the plain file of the inode");
             status.is_dirty |= status.mapped.take().is_some();
             debug_assert!(status.mapped.is_none(), "only lent files are mapped");
         }

@@ -214,6 +214,10 @@ impl MemContents {
 
 impl File {
     fn change(&mut self, change: FileChange) {
+        debug_assert!(
+            !self.pending.is_empty() || self.durable.len == self.current.len,
+            "what was synced is what is read"
+        );
         self.current.apply(&change);
         self.pending.push(change);
         self.change_count += 1;
@@ -465,6 +469,7 @@ impl ExternalFiles for MemFiles {
             let state = self.state.lock();
             let used: u64 = state.files.values().map(|file| file.current.len).sum();
             let len = state.files.get(&name).map_or(0, |file| file.current.len);
+            debug_assert!(len <= used, "each file is a part of the sum");
             let more = (offset + bytes.len() as u64).saturating_sub(len);
             if state.room.is_some_and(|room| used + more > room) {
                 return Err(failed("write", name, ErrorKind::NoSpace));

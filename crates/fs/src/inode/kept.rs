@@ -80,6 +80,10 @@ impl Inodes {
 
     /// Takes over an inode that the last process knew.
     pub(crate) fn restore(&self, known: &LedgerInode, head: InodeHead, location: Location) {
+        debug_assert!(
+            head.nlink == 0 || !matches!(location, Location::Memory(_)),
+            "what has a name has a row"
+        );
         debug_assert_eq!(known.ino, head.ino, "the inode that the last process knew");
         let inode = Inode {
             head,

@@ -32,6 +32,7 @@ impl Page {
 
     /// The walk meets a name of this hash.
     pub(crate) fn add(&mut self, hash: u64) {
+        debug_assert!(hash > 0, "0 is the row of the directory itself");
         if hash <= self.mark {
             return;
         }
@@ -99,6 +100,7 @@ impl Names {
                 shard.insert(KnownDir::new(dir));
             }
             let known = shard.get(dir).expect("it is there by now");
+            debug_assert_eq!(known.ino, dir, "the entry of the directory");
             if start <= known.mark + 1 && !self.extend(known, end, hashes) {
                 self.drop_from(&mut shard, dir);
             }

@@ -150,6 +150,7 @@ impl<'fs> NameChanges<'fs> {
         );
         let mut new = inode.head;
         new.nlink += 1;
+        debug_assert!(new.nlink > 0, "it has a name now");
         new.ctime = now;
         match &inode.location {
             Location::Memory(tail) => {

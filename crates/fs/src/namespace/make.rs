@@ -69,10 +69,12 @@ impl NameChanges<'_> {
             return Err(FsError::Exists);
         }
         let is_dir = kind.kind == FileKind::Directory;
+        debug_assert!(dir.head.nlink > 0, "the directory has a name");
         if is_dir && dir.head.nlink >= LINKS_MAX {
             return Err(FsError::TooManyLinks);
         }
         let made = self.new_inode(caller, &dir, new, kind)?;
+        debug_assert_eq!(made.head.kind, kind.kind, "as it was asked for");
         debug_assert_eq!(made.head.nlink, 1 + u32::from(is_dir), "its name, and `.`");
         let mut change = self.changes.begin();
         change.put_entry(at, &made.head, kind.target);
@@ -159,26 +161,12 @@ impl NameChanges<'_> {
         kind: &Kind<'_>,
     ) -> FsResult<Made> {
         let is_dir = kind.kind == FileKind::Directory;
-        let inherits_group = dir.head.perm & SET_GID != 0;
-        debug_assert!(dir.is_dir(), "names are in directories");
+        let (gid, mut perm) = group_of_new(caller, dir, new, is_dir);
         debug_assert_eq!(
             kind.kind == FileKind::Symlink,
             !kind.target.is_empty(),
             "symbolic links alone have targets"
         );
-        let gid = match inherits_group {
-            true => dir.head.gid,
-            false => caller.gid,
-        };
-        let mut perm = low_bits(new.perm);
-        if !is_dir
-            && perm & (SET_GID | GROUP_EXECUTE) == SET_GID | GROUP_EXECUTE
-            && inherits_group
-            && !caller.is_privileged()
-            && !caller.is_in_group(gid)
-        {
-            perm &= !SET_GID;
-        }
         let inherited = self.inherited_acl(dir, kind.kind)?;
         let mut access = None;
         if let Some(default) = &inherited {
@@ -188,7 +176,7 @@ impl NameChanges<'_> {
         } else if kind.kind != FileKind::Symlink {
             perm &= !low_bits(new.umask & 0o777);
         }
-        if is_dir && inherits_group {
+        if is_dir && dir.head.perm & SET_GID != 0 {
             perm |= SET_GID;
         }
         debug_assert!(perm <= 0o7777, "the kind is not among the bits");
@@ -255,6 +243,31 @@ impl NameChanges<'_> {
             }
         }
     }
+}
+
+/// Returns the group of a new inode in a directory, and the permissions that were asked for, as far
+/// as the caller may give them in that group.
+fn group_of_new(caller: &Caller<'_>, dir: &Inode, new: &NewNode, is_dir: bool) -> (u32, u16) {
+    debug_assert!(dir.is_dir(), "names are in directories");
+    let inherits_group = dir.head.perm & SET_GID != 0;
+    let gid = match inherits_group {
+        true => dir.head.gid,
+        false => caller.gid,
+    };
+    let mut perm = low_bits(new.perm);
+    if !is_dir
+        && perm & (SET_GID | GROUP_EXECUTE) == SET_GID | GROUP_EXECUTE
+        && inherits_group
+        && !caller.is_privileged()
+        && !caller.is_in_group(gid)
+    {
+        perm &= !SET_GID;
+    }
+    debug_assert!(
+        gid == caller.gid || gid == dir.head.gid,
+        "the group of the caller or of the directory"
+    );
+    (gid, perm)
 }
 
 /// The twelve permission bits.

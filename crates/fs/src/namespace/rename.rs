@@ -114,6 +114,7 @@ impl NameChanges<'_> {
         if old.ino() == new.ino() {
             return Ok(());
         }
+        debug_assert!(new.ino() != Ino::ROOT, "the root has no name");
         let held = [source.parent, target.parent, old.ino(), new.ino()];
         let _inodes = self.locks().inodes_write(&held);
         let source = self.end(caller, source, old)?;
@@ -128,6 +129,7 @@ impl NameChanges<'_> {
 
     fn end<'a>(&self, caller: &Caller<'_>, at: DirName<'a>, early: Early) -> FsResult<End<'a>> {
         let dir = self.dir_to_change(caller, at.parent)?;
+        debug_assert_eq!(dir.head.ino, at.parent, "the directory of the name");
         let (inode, dentry) = self.names.inode_of(at, early)?;
         self.permissions.check_may_remove(caller, &dir, &inode)?;
         debug_assert_eq!(inode.head.ino, dentry.ino, "the inode of the name");
@@ -255,6 +257,10 @@ impl NameChanges<'_> {
             }
         }
         let now = self.changes.now();
+        debug_assert!(
+            source.at.parent != target.at.parent || source.at.name != target.at.name,
+            "two names"
+        );
         let mut change = self.changes.begin();
         self.put_name(&mut change, source, target.at, now)?;
         self.put_name(&mut change, target, source.at, now)?;

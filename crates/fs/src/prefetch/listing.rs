@@ -53,6 +53,7 @@ pub(super) fn is_prefetched(head: &InodeHead) -> bool {
 impl Listing {
     /// Scans the names of a directory from a hash on.
     pub(super) fn of(store: &Store, dir: Ino, hash: u64) -> FsResult<Self> {
+        debug_assert!(hash >= FIRST_HASH, "scans begin with names");
         let mut listing = Self::default();
         let end = scan_names(store, HashedName { dir, hash }, |hash, head| {
             let is_full = listing.hashes.len() == ROWS_MAX || listing.bytes >= BYTES_MAX;
@@ -111,6 +112,7 @@ impl Listing {
             priority,
         };
         let mut loads: Vec<Load> = self.ranges().into_iter().map(load).collect();
+        debug_assert!(loads.len() <= RANGES_MAX, "bounded");
         if let Some(last) = loads.last_mut() {
             last.beyond = beyond;
         }
@@ -171,6 +173,7 @@ impl ListingOrder {
         dirs: usize,
         bytes: u64,
     ) -> Vec<(Ino, Listing)> {
+        debug_assert!(dirs > 0 && bytes > 0, "some are wanted");
         let (mut found, mut left) = (Vec::new(), bytes);
         for _ in 0..DIRS_PASSED_MAX {
             if found.len() == dirs || left == 0 {

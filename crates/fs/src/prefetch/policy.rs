@@ -220,6 +220,10 @@ impl Policy {
 
     /// Takes note that there was no memory for a load.
     pub(super) fn refused(&mut self, load: &Load) {
+        debug_assert!(
+            matches!(load.priority, Priority::Soon) || matches!(load.span, LoadSpan::Files(_)),
+            "files alone are loaded later"
+        );
         match (&load.span, load.priority) {
             (LoadSpan::Bytes(bytes), _) => self.reads.note_refused(load.of, bytes.start),
             (LoadSpan::Files(_), Priority::Soon) => self.siblings.note_refused(load.of),

@@ -106,6 +106,7 @@ impl FileReads {
         let end = offset + read.len;
         let last = self.slots.of(contents);
         let follows = last.contents == contents.0 && last.end.abs_diff(offset) <= near(read.len);
+        debug_assert!(read.len > 0, "something is read");
         if !follows {
             *last = LastRead {
                 contents: contents.0,
@@ -125,6 +126,7 @@ impl FileReads {
             return 0..0;
         }
         let depth = last.in_order_bytes.clamp(PIECE_BYTES, self.ahead_max());
+        debug_assert!(depth <= AHEAD_BYTES_MAX, "bounded");
         // Pieces begin where requests do: each is then read by one request.
         let start = last.prefetched.max(last.end);
         let until = last.end.saturating_add(depth).min(read.size);

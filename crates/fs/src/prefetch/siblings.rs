@@ -92,6 +92,7 @@ impl Siblings {
             return Some(FIRST_HASH);
         }
         if slot.left > 0 {
+            debug_assert!(!slot.is_long, "of a long directory a part is prefetched");
             slot.left -= 1;
             if slot.left == 0 {
                 self.end(dir);

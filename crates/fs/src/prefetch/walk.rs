@@ -79,6 +79,7 @@ impl Walk {
     pub(super) fn found(&mut self, order: ListingOrder, found: &[(Ino, Listing)]) {
         debug_assert!(self.is_searching, "the need is that of a search");
         self.is_searching = false;
+        debug_assert!(found.len() <= DIRS_MAX, "no more than was asked for");
         self.order = order;
         let found = found.iter().map(|(dir, listing)| (*dir, listing.bytes));
         self.coming.extend(found);

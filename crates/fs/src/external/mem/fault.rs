@@ -89,6 +89,7 @@ impl Faults {
             counts && now >= fault.nth && now - fault.nth < fault.count
         };
         let fault = self.planned.iter().find(is_hit)?;
+        debug_assert!(fault.nth > 0 && fault.count > 0, "some call is to fail");
         debug_assert!(!self.is_paused, "a pause has no faults");
         self.hits.push(PlainHit { op, name });
         Some(Failing {
@@ -113,6 +114,7 @@ impl State {
             }
             FileChange::Punch { at, len } => {
                 let len = rng.below(len + 1);
+                debug_assert!(at.checked_add(len).is_some(), "a range of bytes");
                 file.change(FileChange::Punch { at, len });
             }
             FileChange::SetLen(_) if rng.one_in(2) => file.change(change),
