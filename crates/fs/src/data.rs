@@ -191,6 +191,7 @@ impl Staged {
     /// Notes that chunks of a range, all below the size, are absent. Rows of extents count them
     /// where there are any.
     fn note_absent(&mut self, absent: &Range<u64>) {
+        debug_assert_eq!(self.head.kind, FileKind::Regular, "files alone have holes");
         debug_assert!(absent.end <= chunk_count(self.head.size), "below the size");
         debug_assert!(absent.start <= absent.end, "a range of chunks");
         if absent.is_empty() || self.head.has(row_flag::ALLOCATED) {
@@ -218,6 +219,7 @@ impl Staged {
         debug_assert!(end <= self.head.size, "zeros lie within the size");
         if let Some(tail) = &mut self.tail {
             let end = usize::try_from(end).expect("within a row");
+            debug_assert!(tail.len() as u64 <= INLINE_BYTES_MAX, "it fits the row");
             tail.resize(tail.len().max(end), 0);
         }
     }

@@ -537,6 +537,7 @@ impl Inodes {
             None
         };
         while let Some(parent) = up {
+            debug_assert_ne!(parent, ino, "no directory is in itself");
             let gone = self.release_one(parent, Hold::Pin);
             debug_assert!(
                 gone.as_ref().is_none_or(Inode::is_dir),

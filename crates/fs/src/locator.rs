@@ -197,6 +197,7 @@ impl Locator {
     /// If the name is empty or longer than a name can be.
     pub(crate) fn dentry(&self, parent: Ino, name: &[u8]) -> RowKey {
         let key = fs_key::dentry(self.name_seed, parent, name);
+        debug_assert!(parent.0 <= fs_key::INO_MAX, "the directory can be listed");
         debug_assert!(
             Self::name_of(&key).is_some_and(|(_, found)| found == name),
             "a key leads back to its name"
@@ -335,6 +336,7 @@ impl Locator {
     /// All extended attributes of an inode.
     pub(crate) fn xattrs(&self, ino: Ino) -> RowRange {
         let (start, end) = (fs_key::own(ino), fs_key::after(ino));
+        debug_assert!(start < end, "attributes of one inode");
         RowRange::new(Tree::Xattr, start, end)
     }
 }
@@ -380,7 +382,12 @@ impl Locator {
 
     /// All back rows, and how far they are complete.
     pub(crate) fn back_rows(&self) -> RowRange {
-        sys_rows(fs_key::SYS_BACK)
+        let rows = sys_rows(fs_key::SYS_BACK);
+        debug_assert!(
+            rows.contains(&fs_key::back(Ino(u64::MAX))),
+            "those of any inode"
+        );
+        rows
     }
 
     /// The back row of an inode.
@@ -398,7 +405,12 @@ impl Locator {
     }
 
     pub(crate) fn transactions(&self) -> RowRange {
-        sys_rows(fs_key::SYS_TRANSACTION)
+        let rows = sys_rows(fs_key::SYS_TRANSACTION);
+        debug_assert!(
+            rows.contains(&fs_key::transaction(Ino(u64::MAX))),
+            "those of any number"
+        );
+        rows
     }
 
     /// A part of what a transaction has read.
@@ -418,7 +430,12 @@ impl Locator {
     }
 
     pub(crate) fn orphans(&self) -> RowRange {
-        sys_rows(fs_key::SYS_ORPHAN)
+        let rows = sys_rows(fs_key::SYS_ORPHAN);
+        debug_assert!(
+            rows.contains(&fs_key::orphan(Ino(u64::MAX))),
+            "those of any inode"
+        );
+        rows
     }
 
     /// The plain file of an inode.
@@ -427,7 +444,12 @@ impl Locator {
     }
 
     pub(crate) fn externals(&self) -> RowRange {
-        sys_rows(fs_key::SYS_EXTERNAL)
+        let rows = sys_rows(fs_key::SYS_EXTERNAL);
+        debug_assert!(
+            rows.contains(&fs_key::external(Ino(u64::MAX))),
+            "those of any inode"
+        );
+        rows
     }
 
     /// The number of the next writable view.
@@ -442,7 +464,12 @@ impl Locator {
 
     /// All writable views, and the number of the next one.
     pub(crate) fn views(&self) -> RowRange {
-        sys_rows(fs_key::SYS_VIEW)
+        let rows = sys_rows(fs_key::SYS_VIEW);
+        debug_assert!(
+            rows.contains(&fs_key::view(u64::MAX)),
+            "those of any number"
+        );
+        rows
     }
 
     /// The allocated extent of an inode that ends before this chunk.
@@ -490,7 +517,12 @@ impl Locator {
 
     /// Directory and hash of a name.
     pub(crate) fn place_of(key: &[u8]) -> Option<Place> {
-        Place::of_key(key)
+        let place = Place::of_key(key);
+        debug_assert!(
+            place.is_none_or(|place| Self::ino_of(key) == Some(place.parent)),
+            "a place is in the directory of its key"
+        );
+        place
     }
 
     /// Number of a chunk.
@@ -501,7 +533,12 @@ impl Locator {
     /// Number of the chunk that a key is of, or comes after by some bytes.
     pub(crate) fn chunk_before(key: &[u8]) -> Option<u64> {
         let chunk = key.get(..16).unwrap_or(key);
-        fs_key::chunk_of(chunk)
+        let number = fs_key::chunk_of(chunk);
+        debug_assert!(
+            Self::chunk_of(key).is_none_or(|own| number == Some(own)),
+            "the key of a chunk is that of the chunk"
+        );
+        number
     }
 
     /// Name of an extended attribute.

@@ -109,6 +109,7 @@ impl<'fs> Prefetcher<'fs> {
         while let Some(event) = next {
             let (loads, need) = self.history.policy.lock().observe(event);
             for load in loads {
+                debug_assert!(load.of.0 > 0, "0 is no inode");
                 if self.load(&load) {
                     continue;
                 }

@@ -60,6 +60,10 @@ impl Class {
 
     /// The row flag that says that this attribute is there.
     fn row_flag(self, name: &[u8]) -> u8 {
+        debug_assert!(
+            Self::of(name).is_ok_and(|class| class == self),
+            "the class is that of the name"
+        );
         match self {
             Self::AccessAcl => row_flag::ACCESS_ACL,
             Self::DefaultAcl => row_flag::DEFAULT_ACL,
@@ -252,6 +256,7 @@ impl Xattrs<'_> {
 
     /// Notes that extended attributes are read, in a serializable transaction.
     fn note_read(&self, ino: Ino) -> FsResult<()> {
+        debug_assert!(ino.0 > 0, "0 is no inode");
         match self.reads {
             Some(reads) => reads.note_xattrs(ino),
             None => Ok(()),

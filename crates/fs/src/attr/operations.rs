@@ -4,7 +4,7 @@ use super::{AccessTimes, AttrChanges};
 #[cfg(doc)]
 use crate::FsError;
 use crate::system::FileSystem;
-use crate::{Attr, Caller, DirName, FsResult, SetAttr};
+use crate::{Attr, Caller, DirName, FileKind, FsResult, SetAttr, inode_flag};
 use stitch_base::Ino;
 
 impl FileSystem {
@@ -60,7 +60,12 @@ impl FileSystem {
         set: &SetAttr,
     ) -> FsResult<Option<Attr>> {
         self.check_writable()?;
-        AttrChanges::of(self).set_at(caller, at, set)
+        let attr = AttrChanges::of(self).set_at(caller, at, set)?;
+        debug_assert!(
+            attr.is_none_or(|attr| attr.kind != FileKind::Symlink),
+            "symbolic links stay as they are"
+        );
+        Ok(attr)
     }
 
     /// Flags as of `chattr`, see [`crate::inode_flag`]; others are dropped.
@@ -71,7 +76,13 @@ impl FileSystem {
     /// [`FsError::Stale`].
     pub fn set_inode_flags(&self, caller: &Caller<'_>, ino: Ino, flags: u32) -> FsResult<Attr> {
         self.check_writable()?;
-        AttrChanges::of(self).set_flags(caller, ino, flags)
+        let attr = AttrChanges::of(self).set_flags(caller, ino, flags)?;
+        debug_assert_eq!(
+            attr.iflags,
+            flags & inode_flag::ALL,
+            "as they were asked for"
+        );
+        Ok(attr)
     }
 
     /// Notes that an inode was read, where the policy says so. Never fails: reading went well.

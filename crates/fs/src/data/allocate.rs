@@ -35,7 +35,7 @@ impl ContentChanges<'_> {
         let inode = self.inodes().get(ino)?;
         check_regular(&inode)?;
         check_may_write(&inode, offset)?;
-        self.atomic_writes().check_none(ino)?;
+        self.contents.atomic_writes.check_none(ino)?;
         let grown = match mode {
             FallocateMode::Allocate { keep_size: false }
             | FallocateMode::ZeroRange { keep_size: false } => end,
@@ -130,7 +130,7 @@ impl ContentChanges<'_> {
             }
             Contents::Inline | Contents::Chunked | Contents::Shared => {}
         }
-        staged.leave_row(self.store(), change, false)?;
+        staged.leave_row(self.contents.store, change, false)?;
         let chunks = range.start / CHUNK_BYTES..chunk_count(range.end);
         debug_assert!(!chunks.is_empty(), "a range of bytes is in chunks");
         let zeroed = match is_zeroing && !is_inline {
@@ -143,6 +143,7 @@ impl ContentChanges<'_> {
     /// Refuses a range that the host cannot hold at this moment. Of a file in the store, room is
     /// set aside with the commit.
     fn check_room(&self, inode: &Inode, offset: u64, end: u64) -> FsResult<()> {
+        debug_assert!(offset < end, "a range that is not empty");
         let head = &inode.head;
         if Contents::of(head) != Contents::External {
             return Ok(());
@@ -153,7 +154,7 @@ impl ContentChanges<'_> {
         } else {
             end.saturating_sub(offset.max(head.size))
         };
-        let files = self.plain_files().files()?;
+        let files = self.contents.plain_files.files()?;
         let mut is_room = new <= files.free_bytes()?;
         if !is_room && self.changes.make_room_beside()? {
             is_room = new <= files.free_bytes()?;
@@ -172,7 +173,10 @@ impl ContentChanges<'_> {
             return Ok(0);
         }
         let own = staged.number();
-        let mut scan = self.store().scan(&self.store().keys.chunks(own, range))?;
+        let mut scan = self
+            .contents
+            .store
+            .scan(&self.contents.store.keys.chunks(own, range))?;
         let mut count = 0;
         debug_assert!(range.start <= range.end, "a range of chunks");
         while count < COUNTED_CHUNKS_MAX && scan.next()?.is_some() {
@@ -211,7 +215,7 @@ impl ContentChanges<'_> {
             "contents are in the row"
         );
         debug_assert!(range.end <= staged.head.size, "zeros lie within the size");
-        let mut tail = Vec::from(self.store().tail(&staged.inode)?);
+        let mut tail = Vec::from(self.contents.store.tail(&staged.inode)?);
         let within_row = |at: u64| usize::try_from(at).expect("within a row");
         let stop = within_row(range.end).min(tail.len());
         let start = within_row(range.start).min(stop);
@@ -230,7 +234,7 @@ impl ContentChanges<'_> {
         debug_assert!(range.start < range.end, "a range that is not empty");
         debug_assert!(range.end <= staged.head.size, "zeros lie within the size");
         self.inodes().note_counted(staged.head.ino, None);
-        staged.unshare(self.store(), change, range)?;
+        staged.unshare(self.contents.store, change, range)?;
         let own = staged.number();
         let whole = zeroed(range, staged.head.size);
         if !whole.is_empty() {
@@ -268,6 +272,7 @@ fn zero_edges(change: &mut Change<'_>, own: Ino, size: u64, range: &Range<u64>) 
 
 /// Counts what the host has allocated, of a sparse external file: at most all up to the end.
 fn count_external(staged: &mut Staged, range: &Range<u64>) {
+    debug_assert!(range.start < range.end, "a range that is not empty");
     let head = &mut staged.head;
     if Contents::of(head) == Contents::External && head.has(row_flag::HOLES) {
         let full = chunk_count(head.size);
@@ -280,6 +285,7 @@ fn count_external(staged: &mut Staged, range: &Range<u64>) {
 /// Returns the chunks of which nothing is left where `range` is zeroed: whole ones, and the last of
 /// the file if its end is in the range.
 pub(super) fn zeroed(range: &Range<u64>, size: u64) -> Range<u64> {
+    debug_assert!(range.start <= range.end, "a range of bytes");
     let end = range.end.min(size);
     let after = if end == size {
         chunk_count(end)

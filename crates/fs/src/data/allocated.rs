@@ -88,6 +88,7 @@ impl ContentChanges<'_> {
     /// Returns the extents that a change of `range` needs: rows, or those of a file without rows.
     fn first_extents(&self, staged: &mut Staged, range: &Range<u64>) -> FsResult<Before> {
         let ino = staged.head.ino;
+        debug_assert!(range.start < range.end, "some chunks are allocated");
         if staged.head.has(row_flag::ALLOCATED) {
             let extents = self.extents.at(ino, range)?;
             return Ok(Before {
@@ -102,7 +103,10 @@ impl ContentChanges<'_> {
             staged.head.chunks = full;
         } else if (1..=SCANNED_MAX).contains(&staged.head.chunks) {
             let own = staged.number();
-            let mut scan = self.store().scan(&self.store().keys.chunks_from(own, 0))?;
+            let mut scan = self
+                .contents
+                .store
+                .scan(&self.contents.store.keys.chunks_from(own, 0))?;
             while let Some((key, _)) = scan.next()? {
                 let number = Locator::chunk_of(key).ok_or(FsError::Corrupt(format!(
                     "inode {ino} has a chunk without number"
@@ -208,6 +212,7 @@ impl ContentChanges<'_> {
         staged: &mut Staged,
         range: &Range<u64>,
     ) -> FsResult<()> {
+        debug_assert!(range.start <= range.end, "a range of chunks");
         if !staged.head.has(row_flag::ALLOCATED) || range.is_empty() {
             return Ok(());
         }
@@ -248,6 +253,10 @@ impl ContentChanges<'_> {
 /// Stages the rows that are different, and what the inode's row counts of them. Reports whether the
 /// file has every chunk, and so no rows any more.
 fn put_rows(change: &mut Change<'_>, staged: &mut Staged, before: &Before, new: &[Extent]) -> bool {
+    debug_assert!(
+        are_apart(&before.extents),
+        "extents are in order and not empty"
+    );
     let ino = staged.head.ino;
     let (old_chunks, old_unwritten) = totals(&before.extents);
     let (chunks, unwritten) = totals(new);
@@ -262,6 +271,7 @@ fn put_rows(change: &mut Change<'_>, staged: &mut Staged, before: &Before, new: 
     let is_whole =
         matches!(new, [one] if one.start == 0 && one.end == full && one.unwritten() == 0);
     let is_ordinary = is_whole && staged.head.chunks == full;
+    debug_assert!(unwritten <= chunks, "unwritten chunks are some of all");
     let rows = if is_ordinary { &[] } else { new };
     let old = if before.are_rows {
         &before.extents[..]

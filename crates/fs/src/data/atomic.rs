@@ -71,17 +71,19 @@ impl ContentChanges<'_> {
             !Contents::are_external(&inode.head),
             "contents stay in the store meanwhile"
         );
-        self.atomic_writes().start(ino, writer, inode.head.size)
+        self.contents
+            .atomic_writes
+            .start(ino, writer, inode.head.size)
     }
 
     /// Puts the changes of an atomic write into the file, all of them or none, and ends it. They
     /// are not durable yet.
     pub(super) fn commit_atomic_write(&self, ino: Ino, process: u32) -> FsResult<Attr> {
         let _inode = self.locks().inode_write(ino);
-        let write = self.atomic_writes().of(ino, process)?;
+        let write = self.contents.atomic_writes.of(ino, process)?;
         let inode = self.inodes().get(ino)?;
         self.put_atomic_write(inode, &write)?;
-        self.atomic_writes().remove(ino);
+        self.contents.atomic_writes.remove(ino);
         let attr = Attr::of(&self.inodes().head(ino)?);
         debug_assert_eq!(
             attr.size,
@@ -93,17 +95,17 @@ impl ContentChanges<'_> {
 
     /// Ends the atomic write of a file. Returns whether there is one.
     pub(super) fn end_atomic_write(&self, ino: Ino) -> bool {
-        if !self.atomic_writes().any() {
+        if !self.contents.atomic_writes.any() {
             return false;
         }
         let _inode = self.locks().inode_write(ino);
-        self.atomic_writes().end(ino)
+        self.contents.atomic_writes.end(ino)
     }
 
     /// Drops an atomic write that was ended.
     pub(super) fn remove_atomic_write(&self, ino: Ino) {
         let _inode = self.locks().inode_write(ino);
-        self.atomic_writes().remove(ino);
+        self.contents.atomic_writes.remove(ino);
     }
 
     /// Sets the size of a file in its atomic write.
@@ -116,12 +118,12 @@ impl ContentChanges<'_> {
     ) -> FsResult<()> {
         let _inode = self.locks().inode_write(ino);
         let inode = self.inodes().get(ino)?;
-        self.atomic_writes().of(ino, process)?;
-        if size > super::FILE_BYTES_MAX || self.plain_files().wants(inode.head.size, size) {
+        self.contents.atomic_writes.of(ino, process)?;
+        if size > super::FILE_BYTES_MAX || self.contents.plain_files.wants(inode.head.size, size) {
             return Err(FsError::FileTooBig);
         }
         debug_assert!(size <= FILE_BYTES_MAX, "a file is no longer");
-        self.atomic_writes().change(ino, 0, |write| {
+        self.contents.atomic_writes.change(ino, 0, |write| {
             write.overlay.resize(size);
             write.clear_setid = clear_setid.with(write.clear_setid);
         })
@@ -138,17 +140,18 @@ impl ContentChanges<'_> {
         let ino = inode.head.ino;
         let end = offset + data.len() as u64;
         debug_assert!(end <= FILE_BYTES_MAX, "the caller has checked the end");
-        let Some(write) = self.atomic_writes().get(ino) else {
+        let Some(write) = self.contents.atomic_writes.get(ino) else {
             // It has ended: the page is about to be dropped.
             return Ok(Attr::of(&inode.head));
         };
         let (extents, bytes) = write.overlay.usage();
         drop(write);
-        let is_outside = self.plain_files().wants(inode.head.size, end);
+        let is_outside = self.contents.plain_files.wants(inode.head.size, end);
         if is_outside || batch_bytes(extents + 1, bytes + data.len() as u64) > self.staged_max() {
             return Err(FsError::FileTooBig);
         }
-        self.atomic_writes()
+        self.contents
+            .atomic_writes
             .change(ino, data.len() as u64, |write| {
                 write.overlay.write(offset, data);
                 debug_assert!(
@@ -158,7 +161,7 @@ impl ContentChanges<'_> {
                 write.clear_setid = clear_setid.with(write.clear_setid);
             })?;
         let mut attr = Attr::of(&inode.head);
-        attr.size = self.atomic_writes().size(ino).unwrap_or(attr.size);
+        attr.size = self.contents.atomic_writes.size(ino).unwrap_or(attr.size);
         Ok(attr)
     }
 
@@ -235,7 +238,7 @@ impl ContentChanges<'_> {
         if Contents::of(&staged.head) == Contents::Inline && fits_row {
             return self.stage_inline_overlay(staged, write);
         }
-        staged.leave_row(self.store(), change, false)?;
+        staged.leave_row(self.contents.store, change, false)?;
         let has_extents = staged.head.has(row_flag::ALLOCATED);
         for (at, bytes) in overlay.extents() {
             stage_chunks(change, staged, at, bytes);
@@ -267,7 +270,7 @@ impl ContentChanges<'_> {
         debug_assert!(overlay.size() <= INLINE_BYTES_MAX, "contents fit the row");
         let mut tail = match staged.tail.take() {
             Some(tail) => tail,
-            None => Vec::from(self.store().tail(&staged.inode)?),
+            None => Vec::from(self.contents.store.tail(&staged.inode)?),
         };
         let size = usize::try_from(overlay.size()).expect("within a row");
         tail.resize(size, 0);

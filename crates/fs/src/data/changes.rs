@@ -22,13 +22,10 @@
 
 use super::shared::Sharing;
 use super::{ExtentRows, FileContents, Staged};
-use crate::atomic::AtomicWrites;
 use crate::change::{Change, Changes};
 use crate::contents::Contents;
-use crate::external::PlainFiles;
 use crate::inode::{Inode, Inodes};
 use crate::lock::Locks;
-use crate::schema::Store;
 use crate::shared::SharedContents;
 use crate::system::FileSystem;
 use crate::{ClearSetId, FsResult};
@@ -58,24 +55,12 @@ impl<'fs> ContentChanges<'fs> {
         }
     }
 
-    pub(super) const fn store(&self) -> &'fs Store {
-        self.contents.store
-    }
-
     pub(super) const fn inodes(&self) -> &'fs Inodes {
         &self.contents.residents.inodes
     }
 
     pub(super) const fn locks(&self) -> &'fs Locks {
         &self.contents.residents.locks
-    }
-
-    pub(super) const fn plain_files(&self) -> PlainFiles<'fs> {
-        self.contents.plain_files
-    }
-
-    pub(super) const fn atomic_writes(&self) -> &'fs AtomicWrites {
-        self.contents.atomic_writes
     }
 
     /// Longest batch of the engine, in bytes.
@@ -90,7 +75,7 @@ impl<'fs> ContentChanges<'fs> {
         let head = inode.head;
         let sharing = match Contents::of_inode(&head) {
             Some(Contents::Shared) => {
-                let row = self.store().shared_row(head.ino)?;
+                let row = self.contents.store.shared_row(head.ino)?;
                 debug_assert_eq!(head.kind, FileKind::Regular, "files alone share contents");
                 let before = Some(row.clone());
                 Some(Sharing { before, row })

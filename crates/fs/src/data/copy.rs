@@ -24,7 +24,7 @@ impl ContentChanges<'_> {
         check_regular(&from)?;
         check_regular(&to)?;
         check_may_write(&to, target.1)?;
-        self.atomic_writes().check_none(target.0)?;
+        self.contents.atomic_writes.check_none(target.0)?;
         let len = len.min(from.head.size.saturating_sub(source.1));
         let end = target.1.checked_add(len);
         if end.is_none_or(|end| end > FILE_BYTES_MAX) {

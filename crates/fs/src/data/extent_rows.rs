@@ -64,6 +64,7 @@ impl ExtentRows<'_> {
         range: &Range<u64>,
         visit: impl FnMut(Extent) -> bool,
     ) -> FsResult<()> {
+        debug_assert!(range.start <= range.end, "a range of chunks");
         match self.known(ino)? {
             KnownExtents::All(extents) => {
                 let first = extents.partition_point(|extent| extent.end < range.start);
@@ -86,6 +87,7 @@ impl ExtentRows<'_> {
             extents.push(extent);
             extents.len() <= EXTENTS_MAX
         })?;
+        debug_assert!(extents.len() <= EXTENTS_MAX + 1, "too many are not kept");
         self.maps.set(ino, Some(extents));
         Ok(self.maps.get(ino).unwrap_or(KnownExtents::Many))
     }

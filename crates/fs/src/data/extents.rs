@@ -71,6 +71,7 @@ impl Edit {
 
 /// Returns the extents after an edit of `range`. `old` has all extents that overlap or touch it.
 pub(super) fn edited(old: &[Extent], range: &Range<u64>, edit: Edit) -> Vec<Extent> {
+    debug_assert!(range.start <= range.end, "a range of chunks");
     debug_assert!(are_apart(old), "extents are in order and not empty");
     let mut new = Vec::with_capacity(old.len() + 2);
     if range.is_empty() {
@@ -169,6 +170,7 @@ pub(super) fn replaced(all: &[Extent], old: &[Extent], new: &[Extent]) -> Vec<Ex
 
 /// Returns the extents without `range`; `None` if none is left.
 pub(super) fn cleared_of(all: &[Extent], range: &Range<u64>) -> Option<Vec<Extent>> {
+    debug_assert!(range.start <= range.end, "a range of chunks");
     let mut left = Vec::with_capacity(all.len() + 1);
     for extent in all {
         let (start, end) = (extent.start, extent.end);

@@ -2,7 +2,7 @@
 //! system refuses, and leaves the rest to [`FileContents`] or [`ContentChanges`].
 
 use super::atomic::takes_atomic_writes;
-use super::{ContentChanges, FileContents};
+use super::{ContentChanges, FILE_BYTES_MAX, FileContents};
 #[cfg(doc)]
 use crate::FsError;
 use crate::atomic::{AtomicWriter, AtomicWrites, Writer};
@@ -254,7 +254,12 @@ impl FileSystem {
     /// Returns the size of a file with an atomic write.
     #[must_use]
     pub fn staged_size(&self, ino: Ino) -> Option<u64> {
-        self.atomic_writes.size(ino)
+        let size = self.atomic_writes.size(ino);
+        debug_assert!(
+            size.is_none_or(|size| size <= FILE_BYTES_MAX),
+            "the size of a file"
+        );
+        size
     }
 
     /// Sets the size of a file in its atomic write.

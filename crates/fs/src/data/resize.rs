@@ -32,7 +32,7 @@ impl ContentChanges<'_> {
         clear_setid: ClearSetId,
     ) -> FsResult<()> {
         check_regular(&staged.inode)?;
-        self.atomic_writes().check_none(staged.head.ino)?;
+        self.contents.atomic_writes.check_none(staged.head.ino)?;
         if size > FILE_BYTES_MAX {
             return Err(FsError::FileTooBig);
         }
@@ -56,7 +56,7 @@ impl ContentChanges<'_> {
     ) -> FsResult<()> {
         debug_assert!(size > staged.head.size, "it grows");
         if size > INLINE_BYTES_MAX {
-            staged.leave_row(self.store(), change, false)?;
+            staged.leave_row(self.contents.store, change, false)?;
         }
         self.prepare_growth(staged, size)?;
         staged.grow(size, chunk_count(size) * CHUNK_BYTES);
@@ -74,13 +74,13 @@ impl ContentChanges<'_> {
         let old_size = staged.head.size;
         debug_assert_eq!(staged.head.kind, FileKind::Regular, "files alone are cut");
         self.inodes().note_counted(staged.head.ino, None);
-        staged.unshare(self.store(), change, &(size..u64::MAX))?;
+        staged.unshare(self.contents.store, change, &(size..u64::MAX))?;
         staged.head.size = size;
         match Contents::of(&staged.head) {
             Contents::Inline => {
                 let tail = match size {
                     0 => Vec::new(),
-                    _ => Vec::from(self.store().tail(&staged.inode)?),
+                    _ => Vec::from(self.contents.store.tail(&staged.inode)?),
                 };
                 staged.set_tail(tail);
                 Ok(())

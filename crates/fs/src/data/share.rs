@@ -118,7 +118,7 @@ impl ContentChanges<'_> {
         let is_kind = |head| matches!(Contents::of(head), Contents::Chunked | Contents::Shared);
         let is_open = Contents::of(to) == Contents::Shared || to.size == 0;
         let are_plain = !from.has(row_flag::ALLOCATED) && !to.has(row_flag::ALLOCATED);
-        let stays_inside = !self.plain_files().wants(to.size, range.end);
+        let stays_inside = !self.contents.plain_files.wants(to.size, range.end);
         debug_assert!(range.start <= range.end, "a range of bytes");
         debug_assert!(range.end <= from.size, "the range is within the source");
         let is_it = from.ino != to.ino
@@ -129,7 +129,7 @@ impl ContentChanges<'_> {
             && are_plain
             && stays_inside
             && range.start.is_multiple_of(CHUNK_BYTES)
-            && self.atomic_writes().get(from.ino).is_none();
+            && self.contents.atomic_writes.get(from.ino).is_none();
         let is_to_end = range.end == from.size && to.size <= range.end;
         let end = match is_to_end {
             true => chunk_count(range.end),
@@ -142,7 +142,7 @@ impl ContentChanges<'_> {
     /// Returns the contents that a file uses.
     fn used_by(&self, inode: &Inode) -> FsResult<Option<Ino>> {
         Ok(match Contents::of(&inode.head) {
-            Contents::Shared => self.store().shared_row(inode.head.ino)?.contents,
+            Contents::Shared => self.contents.store.shared_row(inode.head.ino)?.contents,
             _ => None,
         })
     }
@@ -153,7 +153,7 @@ impl ContentChanges<'_> {
         let own = match Contents::of(head) {
             Contents::Chunked => head.ino,
             Contents::Shared => {
-                let row = self.store().shared_row(head.ino)?;
+                let row = self.contents.store.shared_row(head.ino)?;
                 if let Some(contents) = row.contents {
                     return Ok(Some(Offer {
                         contents,
@@ -192,7 +192,7 @@ impl ContentChanges<'_> {
             .mark_header(|header| header.has_shared = true)?;
         let mut change = self.changes.begin();
         let mut to = self.stage(target.clone())?;
-        to.leave_row(self.store(), &mut change, true)?;
+        to.leave_row(self.contents.store, &mut change, true)?;
         // Before own chunks: from then on the target uses the contents.
         to.take_shared(&mut change, offer.contents, &(0..0));
         let (mut contents, mut done) = (contents.iter(), 0);
@@ -209,7 +209,7 @@ impl ContentChanges<'_> {
                 }
                 CopyPiece::Copied(range) => {
                     let bytes = contents.next().expect("one for each such piece");
-                    to.unshare(self.store(), &mut change, range)?;
+                    to.unshare(self.contents.store, &mut change, range)?;
                     stage_chunks(&mut change, &mut to, range.start, bytes);
                     self.count_chunks(&mut to, range.start, range.end);
                     done += range.end - range.start;

@@ -39,7 +39,7 @@ impl ContentChanges<'_> {
                 return Ok(staged.inode);
             };
             let mut change = self.changes.begin();
-            staged.copy_part(self.store(), &mut change, &next, step)?;
+            staged.copy_part(self.contents.store, &mut change, &next, step)?;
             staged.finish(&mut change)?;
             change.commit()?;
             inode = self.inodes().get(ino)?;
@@ -131,6 +131,7 @@ impl Staged {
         }
         debug_assert!(part.start < end, "each step comes further");
         debug_assert!(end <= part.end, "no more than the part");
+        debug_assert!(count <= count_max, "no more than a step");
         sharing.row.extents = without(&sharing.row.extents, &(part.start..end));
         Ok(())
     }
@@ -190,6 +191,7 @@ impl Staged {
             }
         }
         if row.own == ino && row.contents.is_none() {
+            debug_assert!(row.extents.is_empty(), "no chunk is shared");
             self.head.flags = Contents::unshared(self.head.flags);
             change.delete_shared(ino);
             return;

@@ -36,7 +36,10 @@ impl ContentChanges<'_> {
         let inode = self.inodes().get(ino)?;
         check_regular(&inode)?;
         let offset = if options.append {
-            self.atomic_writes().size(ino).unwrap_or(inode.head.size)
+            self.contents
+                .atomic_writes
+                .size(ino)
+                .unwrap_or(inode.head.size)
         } else {
             offset
         };
@@ -47,7 +50,7 @@ impl ContentChanges<'_> {
         }
         let range = offset..offset + data.len() as u64;
         debug_assert!(range.end <= FILE_BYTES_MAX, "a file is no longer");
-        if self.atomic_writes().takes(ino, writer, &range)? {
+        if self.contents.atomic_writes.takes(ino, writer, &range)? {
             return self.write_staged(&inode, offset, data, options.clear_setid);
         }
         self.write_locked(inode, offset, data, options.clear_setid)
@@ -95,6 +98,7 @@ impl ContentChanges<'_> {
         let batch = self.batch_bytes_max() / 8 * 7;
         let chunks = batch / (CHUNK_BYTES + MESSAGE_BYTES);
         let bytes = (chunks.max(1) * CHUNK_BYTES).min(PIECE_BYTES_MAX);
+        debug_assert!(bytes >= CHUNK_BYTES, "a step takes a chunk");
         debug_assert!(
             bytes.is_multiple_of(CHUNK_BYTES),
             "steps end where chunks end"
@@ -145,7 +149,7 @@ impl ContentChanges<'_> {
             Contents::Inline,
             "contents are in the row"
         );
-        let mut tail = Vec::from(self.store().tail(&staged.inode)?);
+        let mut tail = Vec::from(self.contents.store.tail(&staged.inode)?);
         debug_assert!(
             at + piece.len() as u64 <= INLINE_BYTES_MAX,
             "it fits the row"
@@ -169,8 +173,8 @@ impl ContentChanges<'_> {
         debug_assert!(!piece.is_empty(), "it writes something");
         let end = at + piece.len() as u64;
         let is_first_whole = at == 0 && end >= staged.head.size.min(CHUNK_BYTES);
-        staged.leave_row(self.store(), change, is_first_whole)?;
-        staged.unshare(self.store(), change, &(at..end))?;
+        staged.leave_row(self.contents.store, change, is_first_whole)?;
+        staged.unshare(self.contents.store, change, &(at..end))?;
         debug_assert!(
             Contents::of(&staged.head).are_chunks(),
             "contents have left the row"
@@ -241,6 +245,7 @@ pub(super) fn stage_chunks<'a>(
         let skip = within(offset);
         let room = usize::try_from(CHUNK_BYTES).expect("4096") - usize::from(skip);
         let (bytes, after) = rest.split_at(room.min(rest.len()));
+        debug_assert!(!bytes.is_empty(), "each chunk comes further");
         let chunk_start = number * CHUNK_BYTES;
         let piece_end = offset + bytes.len() as u64;
         debug_assert!(piece_end <= chunk_start + CHUNK_BYTES, "bytes of one chunk");
@@ -273,6 +278,7 @@ pub(super) fn stage_chunks<'a>(
     }
     debug_assert_eq!(offset, end, "all of the piece is staged");
     staged.grow(end, at);
+    debug_assert!(staged.head.size >= end, "the size is staged");
 }
 
 /// Refuses what may not be written, or only at its end.

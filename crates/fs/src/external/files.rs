@@ -144,6 +144,7 @@ impl<'fs> PlainFiles<'fs> {
     /// Cuts off what a plain file has behind the file's size, durably, before the file grows. The
     /// inode is locked, also while the engine syncs: the size in its row must be durable first.
     pub(crate) fn trim(&self, plain: &Plain) -> FsResult<()> {
+        debug_assert!(!self.read_only, "no file is cut");
         let mut status = plain.status.lock();
         check_sound(&status, plain.name, self.externals)?;
         if !status.needs_trim() {
@@ -183,6 +184,7 @@ impl<'fs> PlainFiles<'fs> {
     /// Learns the length of a plain file after an error that may have left any length up to the one
     /// that is noted.
     fn learn_len(&self, name: ExternalName, status: &mut Status) {
+        debug_assert!(!self.read_only, "no change was under way");
         let files = self.externals.files();
         match files.and_then(|files| files.len(name).map_err(FsError::from)) {
             Ok(len) => self.externals.set_len(status, len),
@@ -274,6 +276,8 @@ impl<'fs> PlainFiles<'fs> {
         end: u64,
         make_room: MakeRoom<'_>,
     ) -> FsResult<()> {
+        debug_assert!(!self.read_only, "nothing is written");
+        debug_assert!(end <= FILE_BYTES_MAX, "the caller has checked the end");
         {
             let mut status = plain.status.lock();
             check_sound(&status, plain.name, self.externals)?;

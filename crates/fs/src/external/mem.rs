@@ -133,6 +133,12 @@ impl MemContents {
     }
 
     fn page(&self, number: u64) -> Vec<u8> {
+        debug_assert!(
+            self.pages
+                .get(&number)
+                .is_none_or(|page| page.len() as u64 == PAGE),
+            "pages are whole"
+        );
         let page = self.pages.get(&number).map(|page| page.to_vec());
         page.unwrap_or_else(|| vec![0; usize::try_from(PAGE).expect("small")])
     }
@@ -149,6 +155,7 @@ impl MemContents {
 
     /// Whole pages become holes, others get zeros.
     fn punch(&mut self, at: u64, len: u64) {
+        debug_assert!(at.checked_add(len).is_some(), "a range of bytes");
         let end = at + len;
         let numbers = self.pages.range(at / PAGE..end.div_ceil(PAGE));
         let numbers: Vec<u64> = numbers.map(|(number, _)| *number).collect();
@@ -190,6 +197,11 @@ impl MemContents {
             rest = after;
             debug_assert!(piece.len() <= SECTOR, "sectors are torn apart, and no less");
         }
+        debug_assert_eq!(
+            offset,
+            at + bytes.len() as u64,
+            "each sector was decided on"
+        );
     }
 
     fn read(&self, offset: u64, len: usize, out: &mut Vec<u8>) -> usize {
@@ -226,6 +238,7 @@ impl File {
     fn sync(&mut self) {
         for change in self.pending.drain(..) {
             self.durable.apply(&change);
+            self.durable.check();
         }
         debug_assert_eq!(
             self.durable.len, self.current.len,
@@ -284,6 +297,10 @@ impl MemFilesPoint {
                 left.files.insert(*name, file.clone().cut(rng));
             }
         }
+        debug_assert!(
+            left.files.len() <= self.state.files.len() + self.state.removed.len(),
+            "no file comes from nowhere"
+        );
         let state = Arc::new(Mutex::new(left));
         MemFiles { state }
     }

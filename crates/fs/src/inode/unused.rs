@@ -54,6 +54,7 @@ impl Inodes {
         let mut shard = self.shards[index].lock();
         let keep = self.count_max / SHARDS * 7 / 8;
         let excess = shard.len().saturating_sub(keep).min(count_max);
+        debug_assert!(keep <= self.count_max, "a share of all");
         let is_unused = |node: &Node| node.handles == 0 && node.pins == 0;
         let nodes = shard.values_mut();
         let mut nodes: Vec<&mut Box<Node>> = nodes

@@ -15,7 +15,12 @@ impl Locator {
     }
 
     pub(crate) fn policies(&self) -> RowRange {
-        sys_rows(fs_key::SYS_POLICY)
+        let rows = sys_rows(fs_key::SYS_POLICY);
+        debug_assert!(
+            rows.contains(&fs_key::clone_policy(u64::MAX, Ino(u64::MAX))),
+            "those in clones too"
+        );
+        rows
     }
 
     /// All policies of directories in a clone.

@@ -12,7 +12,12 @@ impl Locator {
 
     /// The rows of all inodes that share contents.
     pub(crate) fn all_shared(&self) -> RowRange {
-        sys_rows(fs_key::SYS_SHARED)
+        let rows = sys_rows(fs_key::SYS_SHARED);
+        debug_assert!(
+            rows.contains(&fs_key::shared(Ino(u64::MAX))),
+            "those of any inode"
+        );
+        rows
     }
 
     /// The row of shared contents.
@@ -56,6 +61,11 @@ impl Locator {
 
     /// The rows of all shared contents, each before those of its users.
     pub(crate) fn all_contents(&self) -> RowRange {
-        sys_rows(fs_key::SYS_CONTENTS)
+        let rows = sys_rows(fs_key::SYS_CONTENTS);
+        debug_assert!(
+            rows.contains(&fs_key::contents_user(Ino(u64::MAX), Ino(u64::MAX))),
+            "those of users too"
+        );
+        rows
     }
 }

@@ -17,6 +17,7 @@ impl NameChanges<'_> {
         let early = self.names.early(at)?;
         let _inodes = self.locks().inodes_write(&[at.parent, early.ino()]);
         let dir = self.dir_to_change(caller, at.parent)?;
+        debug_assert_eq!(dir.head.ino, at.parent, "the directory of the name");
         let (inode, dentry) = self.names.inode_of(at, early)?;
         debug_assert_eq!(inode.head.ino, dentry.ino, "the inode of the name");
         if inode.is_dir() {

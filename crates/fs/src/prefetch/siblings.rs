@@ -127,6 +127,7 @@ impl Siblings {
     pub(super) fn mark_prefetched(&mut self, dir: Ino, count: usize) {
         if let Some(slot) = self.known(dir) {
             slot.left = as_u32(count).saturating_sub(slot.reads);
+            debug_assert!(!slot.is_long, "of a long directory a part is prefetched");
             if slot.left == 0 {
                 self.end(dir);
             }
