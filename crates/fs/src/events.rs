@@ -136,6 +136,10 @@ impl Event<'_> {
             Event::ExtentsChanged(ino, _) | Event::ChunkCounted(ino, _) => {
                 debug_assert_ne!(*ino, Ino::ROOT, "the root is a directory");
             }
+            Event::EntriesReplaced(dir) => debug_assert!(dir.0 > 0, "0 is no inode"),
+            Event::ContentsReplaced(inos) => {
+                debug_assert!(inos.iter().all(|ino| ino.0 > 0), "0 is no inode");
+            }
             Event::ContentsLeft(number) => debug_assert!(number.0 > 0, "contents have a number"),
             _ => {}
         }

@@ -43,6 +43,7 @@ pub(crate) use files::PlainFiles;
 pub(crate) use inodes::ExternalContents;
 pub use mem::{MemFiles, MemFilesPoint, PLAIN_OPS, PlainFault, PlainHit};
 
+use crate::data::FILE_BYTES_MAX;
 use crate::{FsError, FsResult, SeekFor};
 use std::collections::HashMap;
 use std::fmt;
@@ -394,6 +395,7 @@ impl Externals {
         debug_assert!(name.number > 0, "0 is the number of no plain file");
         debug_assert_ne!(name.ino, Ino::ROOT, "the root is a directory");
         debug_assert!(len <= size, "a plain file is no longer than its file");
+        debug_assert!(size <= FILE_BYTES_MAX, "the size of a file");
         self.add(1, len);
         let status = Mutex::new(Status::new(len, size, len));
         let plain = Arc::new(Plain { name, status });
@@ -412,6 +414,7 @@ impl Externals {
 
     /// Notes the size of an inode by its row. Returns a plain file that must be cut now.
     pub(crate) fn note_size(&self, ino: Ino, size: u64) -> Option<Arc<Plain>> {
+        debug_assert!(size <= FILE_BYTES_MAX, "the size of a file");
         let plain = self.find(ino)?;
         let mut status = plain.status.lock();
         status.size = size;

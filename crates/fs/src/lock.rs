@@ -110,6 +110,7 @@ impl Locks {
 
     /// The names of several directories, to change. No other directory is held.
     pub(crate) fn dirs_write(&self, inos: &[Ino]) -> Held<'_> {
+        debug_assert!(inos.len() < HELD_MAX, "one more may be added");
         lock_all(&self.dirs, inos)
     }
 

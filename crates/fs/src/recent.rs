@@ -233,6 +233,7 @@ impl<'e> WrittenBetween<'e> {
         (number, mut chunks): Piece,
         mut visit: impl FnMut(&Range<u64>) -> FsResult<bool>,
     ) -> FsResult<bool> {
+        debug_assert!(chunks.start <= chunks.end, "a range of chunks");
         loop {
             let rows = store.keys.chunks(number, &chunks);
             let Some(keys) = self.written_keys(store, &rows, PAGE)? else {

@@ -191,6 +191,7 @@ impl Residents {
         }
         names.reverse();
         let path = names.join(&b'/');
+        debug_assert_eq!(path.is_empty(), dir == top, "a name for each step");
         debug_assert!(path.len() <= SNAPSHOT_PATH_BYTES_MAX, "as it was counted");
         Ok(path)
     }

@@ -305,6 +305,16 @@ impl ClearSetId {
     /// Returns what clears the bits of both.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
+        let both = self.stricter(other);
+        let bits = SET_UID | SET_GID | GROUP_EXECUTE;
+        debug_assert!(
+            both.left_of(bits) == self.left_of(bits) & other.left_of(bits),
+            "bits that one of them clears are cleared"
+        );
+        both
+    }
+
+    const fn stricter(self, other: Self) -> Self {
         match (self, other) {
             (Self::All, _) | (_, Self::All) => Self::All,
             (Self::Executable, _) | (_, Self::Executable) => Self::Executable,

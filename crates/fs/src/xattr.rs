@@ -153,6 +153,11 @@ impl Xattrs<'_> {
                 return Err(FsError::TooBig);
             }
         }
+        debug_assert!(out.len() <= LIST_BYTES_MAX, "a caller takes no more");
+        debug_assert!(
+            out.last().is_none_or(|byte| *byte == 0),
+            "names end with zeros"
+        );
         Ok(out)
     }
 

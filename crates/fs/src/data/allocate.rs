@@ -10,7 +10,7 @@ use crate::{Attr, ClearSetId, FallocateMode, FsError, FsResult};
 use std::ops::Range;
 use stitch_base::Ino;
 use stitch_format::fs_chunk::ChunkDelta;
-use stitch_format::fs_inode::row_flag;
+use stitch_format::fs_inode::{FileKind, row_flag};
 use stitch_format::fs_key::CHUNK_BYTES;
 
 /// Chunks that a punch counts at most: 128 MiB, the longest discard of an ext4 in an image file.
@@ -72,6 +72,11 @@ impl ContentChanges<'_> {
         mode: FallocateMode,
         range: &Range<u64>,
     ) -> FsResult<Attr> {
+        debug_assert_eq!(
+            inode.head.kind,
+            FileKind::Regular,
+            "files alone have contents"
+        );
         debug_assert!(range.start < range.end, "a range that is not empty");
         let mut staged = match mode {
             FallocateMode::PunchHole => self.stage_with_extent_to_spare(inode)?,

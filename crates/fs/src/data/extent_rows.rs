@@ -135,6 +135,7 @@ impl ExtentRows<'_> {
         range: &Range<u64>,
         batch_bytes_max: u64,
     ) -> FsResult<u64> {
+        debug_assert!(range.start <= range.end, "a range of chunks");
         let mut stop = range.end;
         let count_max = BATCH_EXTENTS_MAX.min(batch_bytes_max / 2 / EXTENT_BYTES);
         debug_assert!(count_max > 0, "a batch takes an extent");

@@ -135,7 +135,9 @@ pub(super) fn are_apart(extents: &[Extent]) -> bool {
 pub(super) fn totals(extents: &[Extent]) -> (u64, u64) {
     debug_assert!(are_apart(extents), "no chunk is counted twice");
     let sum = |of: fn(&Extent) -> u64| extents.iter().map(of).sum();
-    (sum(Extent::chunks), sum(Extent::unwritten))
+    let (chunks, unwritten) = (sum(Extent::chunks), sum(Extent::unwritten));
+    debug_assert!(unwritten <= chunks, "unwritten chunks are some of all");
+    (chunks, unwritten)
 }
 
 /// Reports whether every chunk of `range` is in an extent.

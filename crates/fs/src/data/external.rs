@@ -222,6 +222,7 @@ impl ContentChanges<'_> {
         at: u64,
         piece: &[u8],
     ) -> FsResult<()> {
+        debug_assert!(!piece.is_empty(), "it writes something");
         let plain = self.plain_of(staged)?;
         let end = at + piece.len() as u64;
         debug_assert!(end <= FILE_BYTES_MAX, "the caller has checked the end");
@@ -275,6 +276,10 @@ impl ContentChanges<'_> {
             change.events.push(Event::CutBeside(less));
         }
         staged.head.chunks = staged.head.chunks.min(chunk_count(size));
+        debug_assert!(
+            staged.head.chunks <= chunk_count(size),
+            "no chunk lies beyond the size"
+        );
         Ok(())
     }
 

@@ -261,6 +261,7 @@ impl Offer {
 impl Staged {
     /// Stages that chunks are those of contents. Reports false if that were too many extents.
     fn take_shared(&mut self, change: &mut Change<'_>, contents: Ino, chunks: &Range<u64>) -> bool {
+        debug_assert!(chunks.start <= chunks.end, "a range of chunks");
         let own = self.number();
         let sharing = self.sharing.get_or_insert_with(|| Sharing {
             before: None,

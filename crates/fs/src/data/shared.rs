@@ -58,7 +58,15 @@ impl ContentChanges<'_> {
         let shortest = shortest.expect("there are many").clone();
         debug_assert!(!shortest.is_empty(), "an extent is not empty");
         let inode = self.copy_shared(staged.inode, &shortest)?;
-        self.stage(inode)
+        let staged = self.stage(inode)?;
+        debug_assert!(
+            staged
+                .sharing
+                .as_ref()
+                .is_none_or(|sharing| sharing.row.extents.len() < SHARED_EXTENTS_MAX),
+            "a change may add an extent"
+        );
+        Ok(staged)
     }
 
     /// Prepares a file for `fallocate`: one that may get rows of allocated extents shares nothing.
@@ -144,6 +152,7 @@ impl Staged {
         change: &mut Change<'_>,
         range: &Range<u64>,
     ) -> FsResult<()> {
+        debug_assert!(range.start <= range.end, "a range of bytes");
         let chunks = range.start / CHUNK_BYTES..chunk_count(range.end);
         debug_assert!(chunks.start <= chunks.end, "a range of chunks");
         let is_shared = |at: &u64| self.sharing.as_ref().is_some_and(|s| has(&s.row, *at));

@@ -10,7 +10,7 @@ use crate::inode::Inode;
 use crate::{Attr, ClearSetId, FsError, FsResult, WriteOptions, inode_flag};
 use stitch_base::Ino;
 use stitch_format::fs_chunk::ChunkDelta;
-use stitch_format::fs_inode::row_flag;
+use stitch_format::fs_inode::{FileKind, row_flag};
 use stitch_format::fs_key::CHUNK_BYTES;
 
 /// Most bytes written in one batch.
@@ -89,6 +89,7 @@ impl ContentChanges<'_> {
             data.is_empty() || inode.head.size >= at,
             "the size has all that was written"
         );
+        debug_assert_eq!(at, offset + data.len() as u64, "all of it is written");
         Ok(Attr::of(&inode.head))
     }
 
@@ -113,6 +114,11 @@ impl ContentChanges<'_> {
         piece: &[u8],
         clear_setid: ClearSetId,
     ) -> FsResult<()> {
+        debug_assert_eq!(
+            inode.head.kind,
+            FileKind::Regular,
+            "files alone have contents"
+        );
         debug_assert!(!piece.is_empty(), "it writes something");
         debug_assert!(
             piece.len() as u64 <= self.write_step_bytes(),
@@ -134,6 +140,7 @@ impl ContentChanges<'_> {
             }
         }
         staged.finish(&mut change)?;
+        debug_assert!(staged.head.size >= end, "the size is staged");
         if staged.head.has(row_flag::HOLES) && !staged.head.has(row_flag::ALLOCATED) {
             let last = chunk_count(end) - 1;
             let counted = Event::ChunkCounted(staged.head.ino, last);

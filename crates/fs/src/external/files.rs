@@ -372,6 +372,7 @@ impl<'fs> PlainFiles<'fs> {
             return Err(error.into());
         }
         self.note_own_change(plain.name, &mut status);
+        debug_assert!(status.len >= size, "it is as long as the file");
         Ok(())
     }
 

@@ -47,6 +47,7 @@ impl Inodes {
             && node.inode.location != new.location
         {
             debug_assert_eq!(node.inode.head.kind, new.head.kind, "a type never changes");
+            debug_assert_eq!(node.inode.head.ino, ino, "the inode of the number");
             node.intent = Some(Box::new(new.clone()));
             self.write(&Record::may(new), ino, &shard);
         }

@@ -75,6 +75,11 @@ impl NameChanges<'_> {
         }
         let made = self.new_inode(caller, &dir, new, kind)?;
         debug_assert_eq!(made.head.kind, kind.kind, "as it was asked for");
+        debug_assert_eq!(
+            made.head.size,
+            kind.target.len() as u64,
+            "the target alone is contents"
+        );
         debug_assert_eq!(made.head.nlink, 1 + u32::from(is_dir), "its name, and `.`");
         let mut change = self.changes.begin();
         change.put_entry(at, &made.head, kind.target);
@@ -111,6 +116,7 @@ impl NameChanges<'_> {
         new: &NewNode,
     ) -> FsResult<Attr> {
         let dir = self.dir_to_change(caller, parent)?;
+        debug_assert_eq!(dir.head.ino, parent, "the directory that was asked for");
         let mut made = self.new_inode(caller, &dir, new, &Kind::of(FileKind::Regular))?;
         made.head.nlink = 0;
         debug_assert_eq!(made.head.size, 0, "a new file is empty");
@@ -142,6 +148,7 @@ impl NameChanges<'_> {
         dir: &Inode,
         at: DirName<'a>,
     ) -> FsResult<()> {
+        debug_assert_eq!(dir.head.ino, at.parent, "the directory of the name");
         let new = NewNode { perm: 0, umask: 0 };
         let made = self.new_inode(caller, dir, &new, &Kind::of(FileKind::CharDevice))?;
         debug_assert_eq!(made.head.rdev, 0, "a whiteout is the device 0:0");

@@ -137,6 +137,7 @@ impl Siblings {
     /// Notes that all `count` files of a directory were prefetched before the first of them was
     /// read.
     pub(super) fn expect_dir(&mut self, dir: Ino, count: usize) {
+        debug_assert!(count > 0, "it has files");
         let is_begun = self.known(dir).is_some_and(|slot| slot.reads > 0);
         if !is_begun {
             *self.slots.of(dir) = DirReads {
