@@ -193,7 +193,12 @@ impl AtomicWrites {
         }
         // Not by a reference that is kept: a writer would copy what it changes.
         let open = self.open.lock();
-        open.live(ino).map(|write| write.overlay.size())
+        let size = open.live(ino).map(|write| write.overlay.size());
+        debug_assert!(
+            size.is_none_or(|size| size <= FILE_BYTES_MAX),
+            "the size of a file"
+        );
+        size
     }
 
     /// Reports whether a write of a range goes into the atomic write of the file.

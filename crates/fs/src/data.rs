@@ -129,6 +129,7 @@ impl Staged {
     /// Puts the row, whole only where it must, and those of shared contents.
     pub(crate) fn finish(&mut self, change: &mut Change<'_>) -> FsResult<()> {
         self.finish_sharing(change);
+        debug_assert!(self.sharing.is_none(), "its rows are staged");
         self.check();
         match &self.tail {
             Some(tail) => {

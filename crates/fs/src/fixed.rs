@@ -81,6 +81,7 @@ impl<'fs> FixedFiles<'fs> {
         // Deepest first: no more wait than the directories on the way have.
         let mut waiting = vec![top];
         while let Some(dir) = waiting.pop() {
+            debug_assert!(dir.0 > 0, "0 is no inode");
             let mut scan = self.store.scan(&self.store.keys.dentries(dir))?;
             while let Some((_, row)) = scan.next()? {
                 let (kind, iflags) = self.kind_and_flags(row)?;

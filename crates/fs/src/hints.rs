@@ -64,6 +64,7 @@ impl Bucket {
         let mut moved = tag | ino.0;
         for slot in &self.0 {
             let old = slot.load(Ordering::Relaxed);
+            debug_assert!(moved & INO_MAX > 0, "a hint names an inode");
             slot.store(moved, Ordering::Relaxed);
             if old == 0 || is_of(old, tag) {
                 return;
@@ -92,6 +93,11 @@ impl Bucket {
         for (slot, place) in slots.filter(|slot| *slot != 0).zip(&half.0) {
             place.store(slot, Ordering::Relaxed);
         }
+        debug_assert!(
+            half.slots()
+                .all(|slot| slot == 0 || (slot & bit != 0) == is_set),
+            "each hint is in its half"
+        );
         half
     }
 }
@@ -122,6 +128,7 @@ fn place_of(spread: u64, count: usize) -> (u64, usize) {
     debug_assert!(count.is_power_of_two(), "bits choose one");
     let tag = spread << TAG_BITS & !INO_MAX;
     let chosen = spread << TAG_BITS >> (u64::BITS - TAG_BITS);
+    debug_assert_eq!(tag & INO_MAX, 0, "a tag leaves room for a number");
     let base = spread >> (u64::BITS - BASE_BITS);
     let shift = TAG_BITS - (count / BUCKETS_MIN).trailing_zeros();
     let index = base << (TAG_BITS - shift) | chosen >> shift;

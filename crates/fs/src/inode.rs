@@ -313,6 +313,7 @@ impl Inodes {
         let mut shard = self.shard(ino).lock();
         let node = shard.get_mut(&ino).ok_or(FsError::Stale(ino))?;
         node.seen = self.moment();
+        debug_assert!(node.changed <= node.seen, "it changed before now");
         debug_assert_eq!(node.inode.head.ino, ino, "the inode of the number");
         Ok(node.inode.clone())
     }

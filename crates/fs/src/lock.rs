@@ -127,6 +127,7 @@ impl Locks {
         }
         let free = held.stripes.iter().position(|&s| s == STRIPES);
         let free = free.expect("a rename holds at most four directories");
+        debug_assert!(held.guards[free].is_none(), "no lock is let go");
         held.guards[free] = self.dirs[stripe].try_write();
         let is_held = held.guards[free].is_some();
         if is_held {

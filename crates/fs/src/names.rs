@@ -194,6 +194,10 @@ impl DirShard {
                 return self.remove(ino);
             }
         }
+        debug_assert!(
+            self.dirs.iter().all(|known| !known.is_recent),
+            "all were asked for since the last round"
+        );
         None
     }
 }

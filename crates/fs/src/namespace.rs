@@ -91,6 +91,7 @@ impl<'fs> Namespace<'fs> {
 
     /// Notes that the attributes of the inode of a name are read, where that is wanted.
     fn note_inode(&self, at: DirName<'_>, dentry: &Dentry) -> FsResult<()> {
+        debug_assert!(dentry.ino.0 > 0, "0 is no inode");
         match (self.reads, &dentry.row) {
             (None, _) => Ok(()),
             (Some(reads), Some(_)) => {

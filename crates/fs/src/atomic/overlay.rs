@@ -82,6 +82,7 @@ impl Overlay {
 
     /// Reports whether a byte of a range is different from that of the file, or may be.
     pub(crate) fn touches(&self, range: &Range<u64>) -> bool {
+        debug_assert!(range.start <= range.end, "a range of bytes");
         range.end > self.kept || self.overlaps(range)
     }
 
@@ -104,6 +105,7 @@ impl Overlay {
             }
         }
         debug_assert!(self.overlaps(&(at..end)), "it was written");
+        debug_assert!(self.size >= end, "the size has all that was written");
         self.check();
     }
 

@@ -198,6 +198,7 @@ impl ContentChanges<'_> {
         staged: &mut Staged,
         range: &Range<u64>,
     ) -> FsResult<()> {
+        debug_assert!(range.start < range.end, "a range that is not empty");
         let range = range.start..range.end.min(staged.head.size);
         if range.is_empty() {
             return Ok(());

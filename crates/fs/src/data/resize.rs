@@ -31,6 +31,7 @@ impl ContentChanges<'_> {
         size: u64,
         clear_setid: ClearSetId,
     ) -> FsResult<()> {
+        debug_assert!(staged.tail.is_none(), "no contents are staged yet");
         check_regular(&staged.inode)?;
         self.contents.atomic_writes.check_none(staged.head.ino)?;
         if size > FILE_BYTES_MAX {

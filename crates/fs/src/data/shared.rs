@@ -1,6 +1,6 @@
 //! Files that share contents: what a change does to their extents, and copies of their chunks.
 
-use super::{ContentChanges, Staged, chunk_count, within};
+use super::{ContentChanges, FILE_BYTES_MAX, Staged, chunk_count, within};
 use crate::FsResult;
 use crate::change::Change;
 use crate::contents::Contents;
@@ -80,6 +80,7 @@ impl ContentChanges<'_> {
             return Ok(inode);
         }
         let full = chunk_count(inode.head.size);
+        debug_assert!(end <= FILE_BYTES_MAX, "the caller has checked the end");
         let is_there = !inode.head.has(row_flag::HOLES) && chunk_count(end) <= full;
         match mode {
             FallocateMode::PunchHole => Ok(inode),

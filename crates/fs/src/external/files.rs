@@ -336,6 +336,7 @@ impl<'fs> PlainFiles<'fs> {
             }
         }
         status.is_dirty = status.mapped.is_some();
+        debug_assert!(status.settled <= status.len, "what is settled is there");
         debug_assert!(status.holds(), "a mapped file is synced again");
         Ok(())
     }

@@ -29,9 +29,11 @@ impl Inodes {
 
     pub(super) fn numbers(&self) -> Vec<Ino> {
         let shards = self.shards.iter();
-        shards
+        let numbers: Vec<Ino> = shards
             .flat_map(|shard| shard.lock().keys().copied().collect::<Vec<_>>())
-            .collect()
+            .collect();
+        debug_assert!(numbers.contains(&Ino::ROOT), "the root is known");
+        numbers
     }
 
     pub(super) fn unused(&self, count_max: usize) -> Vec<Ino> {

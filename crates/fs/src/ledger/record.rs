@@ -151,6 +151,7 @@ impl<'a> Record<'a> {
         let mut rest = bytes;
         let len = u32::from_le_bytes(take(&mut rest)?);
         let mut body = take_slice(&mut rest, usize::try_from(len).ok()?)?;
+        debug_assert!(rest.len() < bytes.len(), "each record comes further");
         let body = &mut body;
         debug_assert!(rest.len() < bytes.len(), "each record comes further");
         let kind = u8::from_le_bytes(take(body)?);
@@ -239,6 +240,7 @@ impl LedgerInode {
                 if self.places.len() > PLACES_MAX {
                     self.places.remove(0);
                 }
+                debug_assert!(self.places.len() <= PLACES_MAX, "few places are kept");
             }
             Place::Memory { row } => {
                 let row = Bytes::copy_from_slice(row);

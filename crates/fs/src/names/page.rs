@@ -88,6 +88,10 @@ impl Names {
     /// operation knows it yet.
     pub(super) fn learn(&self, dir: Ino, (start, end): (u64, u64), hashes: &[u64]) {
         debug_assert!(hashes.is_sorted(), "a walk meets names in their order");
+        debug_assert!(
+            hashes.first() != Some(&0),
+            "0 is the row of the directory itself"
+        );
         debug_assert!(end <= WHOLE, "no hash is larger");
         debug_assert!(start <= end + 1, "a walk ends no earlier than it starts");
         {
@@ -116,6 +120,7 @@ impl Names {
         let mark = known.mark;
         known.mark = mark.max(end);
         debug_assert!(known.mark >= mark, "a mark moves on");
+        debug_assert!(known.mark >= end, "all up to there is known");
         let mut new = hashes.iter().filter(|&&hash| hash > mark && hash <= end);
         new.all(|hash| {
             let is_shared = known.hashes.contains(&(hash & self.mask));

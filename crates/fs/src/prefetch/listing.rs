@@ -68,6 +68,8 @@ impl Listing {
             false
         })?;
         listing.is_part = end.is_some();
+        debug_assert!(listing.bytes <= BYTES_MAX + FILE_BYTES_MAX, "bounded");
+        debug_assert!(listing.hashes.len() <= ROWS_MAX, "bounded");
         debug_assert!(listing.files.len() <= ROWS_MAX, "bounded");
         debug_assert!(
             listing.files.len() <= listing.hashes.len(),

@@ -134,6 +134,7 @@ impl FileReads {
             return 0..0;
         }
         let until = start + (until - start).next_multiple_of(PIECE_BYTES);
+        debug_assert!(start < until, "some bytes are prefetched");
         self.slots.of(contents).prefetched = until;
         debug_assert!(until - start <= AHEAD_BYTES_MAX + PIECE_BYTES, "bounded");
         start..until
