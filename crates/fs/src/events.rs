@@ -130,9 +130,6 @@ impl Event<'_> {
                     "a new inode has a name, or is temporary"
                 );
             }
-            Event::DirRemoved(ino) | Event::DirDetached(ino) => {
-                debug_assert_ne!(*ino, Ino::ROOT, "the root is never removed");
-            }
             Event::ExtentsChanged(ino, _) | Event::ChunkCounted(ino, _) => {
                 debug_assert_ne!(*ino, Ino::ROOT, "the root is a directory");
             }

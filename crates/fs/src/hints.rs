@@ -188,10 +188,6 @@ const fn is_small(buckets: usize, known: usize) -> bool {
 }
 
 impl Residents {
-    fn spread_of(&self, at: DirName<'_>) -> u64 {
-        spread_name(at.parent, self.keys.name_hash(at.name))
-    }
-
     /// Notes which inode a name leads to.
     pub(crate) fn hint(&self, at: DirName<'_>, ino: Ino) {
         self.hint_hash(at.parent, self.keys.name_hash(at.name), ino);
@@ -213,7 +209,8 @@ impl Residents {
     /// Returns the inode that has this name and no other one, if it is known and has nothing behind
     /// its head in its row. The directory is locked.
     pub(crate) fn hinted(&self, at: DirName<'_>) -> Option<Inode> {
-        let ino = self.hints.find(self.spread_of(at))?;
+        let spread = spread_name(at.parent, self.keys.name_hash(at.name));
+        let ino = self.hints.find(spread)?;
         self.known_row(ino, at)
     }
 

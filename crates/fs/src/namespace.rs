@@ -248,6 +248,7 @@ impl<'fs> Namespace<'fs> {
             self.note_inode(at, &dentry)?;
             let (head, location) = self.row_of(at, &dentry)?;
             if let Some(head) = self.residents.inodes.learn(&head, location, moment)? {
+                debug_assert_eq!(head.ino, dentry.ino, "the inode of the name");
                 return Ok(Attr::of(&head));
             }
         }
@@ -359,7 +360,6 @@ impl<'fs> Namespace<'fs> {
         loop {
             let early = self.early(at)?;
             if self.residents.locks.try_add_dir(&mut names, early.ino()) {
-                debug_assert_ne!(early.ino(), Ino::ROOT, "the root has no name");
                 return Ok((names, early));
             }
             drop(names);
@@ -461,6 +461,7 @@ impl<'fs> Namespace<'fs> {
             let Some(parent) = inode.and_then(|inode| inode.parent()) else {
                 return false;
             };
+            debug_assert_ne!(parent, at, "the root alone is in itself");
             at = parent;
         }
         true

@@ -46,12 +46,6 @@ impl Dictionaries {
             Tree::Sys => self.sys,
         }
     }
-
-    /// Returns the dictionary whose tree has this number.
-    fn by_number(&self, tree: TreeId) -> Option<Dictionary> {
-        let all = [self.meta, self.data, self.xattr, self.sys];
-        all.into_iter().find(|found| found.tree() == tree)
-    }
 }
 
 /// Changes of rows, applied whole or not at all by one commit, in their order.
@@ -75,7 +69,8 @@ impl<'v> RowBatch<'v> {
 
     /// Returns the dictionary of a message.
     pub(crate) fn dictionary(&self, tree: TreeId) -> Option<Dictionary> {
-        self.trees.by_number(tree)
+        let trees = Tree::ALL.map(|tree| self.trees.of(tree));
+        trees.into_iter().find(|found| found.tree() == tree)
     }
 
     pub(crate) const fn is_empty(&self) -> bool {

@@ -43,6 +43,7 @@ impl ContentChanges<'_> {
         };
         let inode = self.with_room_for(inode, grown)?;
         let mut inode = self.with_own_chunks(inode, mode, end)?;
+        debug_assert_eq!(inode.head.ino, ino, "the file that is changed");
         if matches!(mode, FallocateMode::Allocate { .. }) {
             self.check_room(&inode, offset, end)?;
         }
@@ -187,7 +188,6 @@ impl ContentChanges<'_> {
         while count < COUNTED_CHUNKS_MAX && scan.next()?.is_some() {
             count += 1;
         }
-        debug_assert!(count <= range.end - range.start, "a chunk is counted once");
         Ok(count)
     }
 
@@ -261,6 +261,7 @@ impl ContentChanges<'_> {
 fn zero_edges(change: &mut Change<'_>, own: Ino, size: u64, range: &Range<u64>) {
     let (first, last) = (range.start / CHUNK_BYTES, range.end / CHUNK_BYTES);
     let (start, end) = (within(range.start), within(range.end));
+    debug_assert!(first <= last, "the edges come in order");
     debug_assert!(range.start < range.end, "a range that is not empty");
     debug_assert!(range.end <= size, "zeros lie within the size");
     if first == last && start > 0 {

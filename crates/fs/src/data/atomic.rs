@@ -161,7 +161,9 @@ impl ContentChanges<'_> {
                 write.clear_setid = clear_setid.with(write.clear_setid);
             })?;
         let mut attr = Attr::of(&inode.head);
+        debug_assert_eq!(attr.ino, ino, "the file that is written");
         attr.size = self.contents.atomic_writes.size(ino).unwrap_or(attr.size);
+        debug_assert!(attr.size >= end, "the size has all that was written");
         Ok(attr)
     }
 
@@ -192,6 +194,7 @@ impl ContentChanges<'_> {
         self.stage_modified(&mut change, &mut staged, write.clear_setid);
         self.stage_overlay(&mut change, &mut staged, write)?;
         staged.finish(&mut change)?;
+        debug_assert_eq!(staged.head.size, write.overlay.size(), "all is staged");
         if change.batch.len_bytes() as u64 > self.batch_bytes_max() {
             return Err(FsError::FileTooBig);
         }

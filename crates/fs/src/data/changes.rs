@@ -76,7 +76,6 @@ impl<'fs> ContentChanges<'fs> {
         let sharing = match Contents::of_inode(&head) {
             Some(Contents::Shared) => {
                 let row = self.contents.store.shared_row(head.ino)?;
-                debug_assert_eq!(head.kind, FileKind::Regular, "files alone share contents");
                 let before = Some(row.clone());
                 Some(Sharing { before, row })
             }

@@ -41,6 +41,7 @@ impl ContentChanges<'_> {
             let from = self.inodes().get(source.0)?;
             let to = self.inodes().get(target.0)?;
             let range = source.1 + done..source.1 + len;
+            debug_assert!(range.start < range.end, "some bytes are left");
             if source.1 == target.1
                 && let Some(bytes) = self.share_step(&from, &to, &range)?
             {

@@ -28,6 +28,7 @@ impl FileContents<'_> {
         len: usize,
         out: &mut Vec<u8>,
     ) -> FsResult<()> {
+        debug_assert!(len > 0, "some bytes are read");
         let base = out.len();
         debug_assert!(
             offset + len as u64 <= inode.head.size,
@@ -145,6 +146,7 @@ impl ContentChanges<'_> {
             {
                 if bytes.iter().any(|&byte| byte != 0) {
                     let offset = at + index as u64 * CHUNK_BYTES;
+                    debug_assert!(offset < size, "it is below the size");
                     files.write_at(name, offset, bytes)?;
                     len = offset + bytes.len() as u64;
                 }

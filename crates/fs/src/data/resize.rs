@@ -56,6 +56,7 @@ impl ContentChanges<'_> {
         size: u64,
     ) -> FsResult<()> {
         debug_assert!(size > staged.head.size, "it grows");
+        debug_assert_eq!(staged.head.kind, FileKind::Regular, "files alone grow");
         if size > INLINE_BYTES_MAX {
             staged.leave_row(self.contents.store, change, false)?;
         }
@@ -102,6 +103,7 @@ impl ContentChanges<'_> {
         size: u64,
         old_size: u64,
     ) -> FsResult<()> {
+        debug_assert!(Contents::of(&staged.head).are_chunks(), "chunks are cut");
         debug_assert_eq!(staged.head.size, size, "the size is staged");
         debug_assert!(size < old_size, "it is cut");
         cut_chunks(change, staged.number(), (old_size, size));
@@ -109,7 +111,9 @@ impl ContentChanges<'_> {
         if size == 0 {
             let gone = row_flag::HOLES | row_flag::ALLOCATED;
             staged.head.flags &= !gone;
-            if !staged.has_own_number() {
+            // Else the inode's number is, or was, one of shared contents: it is never used for own
+            // chunks again.
+            if staged.number() == staged.head.ino {
                 staged.head.flags = Contents::Inline.mark(staged.head.flags);
             }
             staged.head.chunks = 0;

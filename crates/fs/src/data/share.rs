@@ -95,7 +95,6 @@ impl ContentChanges<'_> {
             return Ok(None);
         };
         let is_short = range.end - range.start < SHARED_BYTES_MIN;
-        debug_assert!(!offer.extents.is_empty(), "something is offered");
         match self.used_by(target)? {
             Some(used) if used != offer.contents => return Ok(None),
             None if is_short || !offer.is_most_of(&source.head) => return Ok(None),
@@ -186,6 +185,7 @@ impl ContentChanges<'_> {
         offer: &Offer,
         pieces: &[CopyPiece],
     ) -> FsResult<Option<u64>> {
+        debug_assert!(!pieces.is_empty(), "a copy comes further");
         debug_assert_ne!(source.head.ino, target.head.ino, "two files share");
         let contents = self.contents_to_copy(source, pieces)?;
         self.changes
@@ -245,6 +245,10 @@ impl ContentChanges<'_> {
                 all.push(bytes);
             }
         }
+        debug_assert!(
+            all.len() <= pieces.len(),
+            "one for each piece that is copied"
+        );
         Ok(all)
     }
 }
@@ -302,6 +306,7 @@ impl Staged {
             self.note_holes();
         }
         self.grow(end, chunks.start * CHUNK_BYTES);
+        debug_assert!(self.head.size >= end, "the size has all that is shared");
         if self.head.has(row_flag::HOLES) {
             let full = chunk_count(self.head.size);
             self.head.chunks = self.head.chunks.saturating_add(added).min(full);

@@ -97,12 +97,6 @@ impl Staged {
         sharing.map_or(self.head.ino, |sharing| sharing.row.own)
     }
 
-    /// Reports whether its own chunks are under another number than the inode's. Then the inode's
-    /// number is, or was, one of shared contents: it is never used for own chunks again.
-    pub(super) fn has_own_number(&self) -> bool {
-        self.number() != self.head.ino
-    }
-
     /// The first chunks of a range that are shared.
     fn first_shared(&self, range: &Range<u64>) -> Option<Range<u64>> {
         let extents = &self.sharing.as_ref()?.row.extents;

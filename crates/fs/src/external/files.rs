@@ -315,7 +315,6 @@ impl<'fs> PlainFiles<'fs> {
             return Err(error.into());
         }
         let settled = len.min(status.size);
-        debug_assert!(status.is_dirty, "it was not synced before");
         if settled != status.settled {
             debug_assert!(
                 settled <= status.size && settled <= len,

@@ -36,7 +36,6 @@ impl PlainFiles<'_> {
             return Ok(());
         }
         let files = self.externals.files()?;
-        debug_assert!(!self.read_only, "no file is removed");
         let found = files.list()?;
         let unnamed = found.iter().map(|(name, _)| *name);
         let unnamed: Vec<_> = unnamed.filter(|name| !named.contains(name)).collect();

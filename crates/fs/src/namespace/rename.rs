@@ -114,11 +114,14 @@ impl NameChanges<'_> {
         if old.ino() == new.ino() {
             return Ok(());
         }
-        debug_assert!(new.ino() != Ino::ROOT, "the root has no name");
         let held = [source.parent, target.parent, old.ino(), new.ino()];
         let _inodes = self.locks().inodes_write(&held);
         let source = self.end(caller, source, old)?;
         let target = self.end(caller, target, new)?;
+        debug_assert_ne!(
+            source.inode.head.ino, target.inode.head.ino,
+            "two inodes are locked"
+        );
         if mode == RenameMode::Exchange {
             return self.exchange(&source, &target);
         }
