@@ -9,7 +9,7 @@ use crate::inode::Inode;
 use crate::schema::Store;
 use crate::system::FileSystem;
 use crate::transaction::ReadSet;
-use crate::xattr::ACL_ACCESS;
+use crate::xattr::{ACL_ACCESS, ACL_DEFAULT};
 use crate::{Caller, FsError, FsResult, access_mask, inode_flag};
 use stitch_base::Ino;
 use stitch_format::fs_inode::row_flag;
@@ -58,6 +58,10 @@ impl<'fs> Permissions<'fs> {
 
     /// An ACL of an inode that has one.
     pub(crate) fn read_acl(&self, ino: Ino, name: &[u8]) -> FsResult<Option<Acl>> {
+        debug_assert!(
+            name == ACL_ACCESS || name == ACL_DEFAULT,
+            "the name of a list"
+        );
         if let Some(reads) = self.reads {
             reads.note_xattrs(ino)?;
         }
@@ -68,6 +72,7 @@ impl<'fs> Permissions<'fs> {
     fn check_access(&self, caller: &Caller<'_>, inode: &Inode, mask: u32) -> FsResult<()> {
         let head = &inode.head;
         let wanted = u16::try_from(mask & 7).expect("three bits");
+        debug_assert!(head.perm <= 0o7777, "the kind is not among the bits");
         if caller.is_privileged() {
             let may_run = inode.is_dir() || head.perm & 0o111 != 0;
             if mask & access_mask::EXECUTE == 0 || may_run {

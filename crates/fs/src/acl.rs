@@ -141,6 +141,11 @@ impl Acl {
             out.extend_from_slice(&rights.to_le_bytes());
             out.extend_from_slice(&tag.id().to_le_bytes());
         }
+        debug_assert_eq!(
+            out.len(),
+            HEAD_BYTES + ENTRY_BYTES * self.entries.len(),
+            "all entries are there"
+        );
         out
     }
 

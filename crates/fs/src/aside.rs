@@ -58,6 +58,11 @@ impl Aside {
     /// Sets aside what the stored number of chunks asks for, as far as it is free.
     pub(crate) fn set_at_open(&self, engine: &dyn Engine, store: &Store) -> FsResult<()> {
         let stored = store.number(&store.keys.unwritten())?;
+        debug_assert_eq!(
+            self.own_chunks.load(Ordering::Relaxed),
+            0,
+            "nothing is set aside before the open"
+        );
         let mut all = self.all_chunks.lock();
         if stored == 0 && *all > 0 {
             return Ok(());
@@ -92,6 +97,7 @@ impl Aside {
         let more = all.checked_add(added).ok_or(FsError::NoSpace)?;
         engine.set_aside(room(more))?;
         *all = more;
+        debug_assert!(*all >= added, "what is set aside is part of the sum");
         self.own_chunks.fetch_add(added, Ordering::Relaxed);
         self.check(*all);
         Ok(())
@@ -102,6 +108,7 @@ impl Aside {
         let mut all = self.all_chunks.lock();
         let own = self.own_chunks.load(Ordering::Relaxed);
         let left = own.saturating_sub(removed);
+        debug_assert!(left <= own, "room is released");
         *all = self.sum_with(*all, left).unwrap_or(left);
         self.own_chunks.store(left, Ordering::Relaxed);
         self.check(*all);

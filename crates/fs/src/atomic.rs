@@ -21,6 +21,7 @@ mod overlay;
 
 pub(crate) use overlay::Overlay;
 
+use crate::data::FILE_BYTES_MAX;
 use crate::{ClearSetId, FsError, FsResult};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -67,6 +68,7 @@ pub(crate) struct AtomicWrite {
 impl AtomicWrite {
     fn bytes(&self) -> u64 {
         let (extents, bytes) = self.overlay.usage();
+        debug_assert!(extents <= bytes, "extents are not empty");
         bytes + extents * EXTENT_BYTES
     }
 }
@@ -122,6 +124,7 @@ impl AtomicWrites {
 
     /// Reserves bytes within the memory of all atomic writes.
     fn reserve(&self, bytes: u64) -> FsResult<()> {
+        debug_assert!(bytes <= FILE_BYTES_MAX, "bytes of one write");
         let total = &self.total_bytes;
         let more = |total: u64| (total + bytes <= TOTAL_BYTES_MAX).then_some(total + bytes);
         let reserved = total.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
@@ -136,6 +139,7 @@ impl AtomicWrites {
     /// Starts the atomic write of a file of `size` bytes. One of the same process goes on.
     pub(crate) fn start(&self, ino: Ino, writer: AtomicWriter, size: u64) -> FsResult<()> {
         let mut open = self.open.lock();
+        debug_assert_ne!(ino, Ino::ROOT, "files alone have atomic writes");
         if let Some(found) = open.by_ino.get(&ino) {
             let is_own = found.writer.process == writer.process && !found.is_ended;
             return if is_own { Ok(()) } else { Err(FsError::Busy) };
@@ -146,9 +150,11 @@ impl AtomicWrites {
             clear_setid: ClearSetId::None,
             is_ended: false,
         };
+        debug_assert!(size <= FILE_BYTES_MAX, "the size of a file");
         open.by_ino.insert(ino, Arc::new(write));
         open.check();
         self.count.store(open.by_ino.len(), Ordering::Release);
+        debug_assert!(self.any(), "it is found without the lock");
         Ok(())
     }
 
@@ -165,6 +171,7 @@ impl AtomicWrites {
         let found = self
             .get(ino)
             .ok_or(FsError::Invalid("no atomic write is open"))?;
+        debug_assert!(!found.is_ended, "an ended write is not committed");
         match found.writer.process == process {
             true => Ok(found),
             false => Err(FsError::Busy),
@@ -186,7 +193,12 @@ impl AtomicWrites {
         }
         // Not by a reference that is kept: a writer would copy what it changes.
         let open = self.open.lock();
-        open.live(ino).map(|write| write.overlay.size())
+        let size = open.live(ino).map(|write| write.overlay.size());
+        debug_assert!(
+            size.is_none_or(|size| size <= FILE_BYTES_MAX),
+            "the size of a file"
+        );
+        size
     }
 
     /// Reports whether a write of a range goes into the atomic write of the file.
@@ -235,9 +247,11 @@ impl AtomicWrites {
         let OpenWrites { by_ino, bytes } = &mut *open;
         let write = by_ino.get_mut(&ino);
         let write = write.ok_or(FsError::Invalid("no atomic write is open"))?;
+        debug_assert!(!write.is_ended, "an ended write takes no more");
         self.reserve(added)?;
         let write = Arc::make_mut(write);
         let before = write.bytes();
+        debug_assert!(before <= *bytes, "each write is a part of the sum");
         let bytes_max = write.overlay.usage().1 + added;
         change(write);
         let after = write.bytes();
@@ -246,6 +260,7 @@ impl AtomicWrites {
             "the bytes were reserved"
         );
         *bytes = *bytes - before + after;
+        debug_assert!(after <= *bytes, "each write is a part of the sum");
         self.total_bytes.fetch_add(after, Ordering::Relaxed);
         let past = self
             .total_bytes
@@ -284,11 +299,16 @@ impl AtomicWrites {
         }
         let mut open = self.open.lock();
         if let Some(write) = open.by_ino.remove(&ino) {
+            debug_assert!(open.bytes >= write.bytes(), "every write is counted");
             open.bytes -= write.bytes();
             let total = self.total_bytes.fetch_sub(write.bytes(), Ordering::Relaxed);
             debug_assert!(total >= write.bytes(), "its own are part of the total");
         }
         open.check();
         self.count.store(open.by_ino.len(), Ordering::Release);
+        debug_assert!(
+            self.any() != open.by_ino.is_empty(),
+            "the count is that of the writes"
+        );
     }
 }

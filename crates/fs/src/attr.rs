@@ -105,6 +105,11 @@ impl AttrChanges<'_> {
         if let Some(size) = set.size {
             contents.stage_size(&mut change, &mut staged, size, set.clear_setid)?;
             debug_assert_eq!(staged.head.size, size, "the size is staged");
+            debug_assert_eq!(
+                staged.head.kind,
+                FileKind::Regular,
+                "files alone have a size to set"
+            );
         }
         self.set_owner(&mut change, caller, set, &mut staged.head);
         self.set_perm(&mut change, caller, set, &mut staged.head)?;
@@ -199,6 +204,7 @@ impl AttrChanges<'_> {
             change.events.push(Event::Fixed);
         }
         change.commit()?;
+        debug_assert!(!is_fixed || self.fixed.any(), "fixed files are known of");
         Ok(Attr::of(&new))
     }
 }
@@ -237,6 +243,7 @@ impl AccessTimes<'_> {
         debug_assert_eq!(inode.head.ino, ino, "the inode that was read");
         let mut new = inode.head;
         new.atime = self.changes.now();
+        debug_assert!(!self.options.read_only, "nothing is changed");
         let mut change = self.changes.begin();
         let committed = change.attrs(&inode, &new).and_then(|()| change.commit());
         if let Err(error) = committed {

@@ -75,7 +75,12 @@ impl Contents {
             Self::External => row_flag::EXTERNAL,
             Self::Shared => row_flag::SHARED,
         };
-        flags & !FLAGS | own
+        let marked = flags & !FLAGS | own;
+        debug_assert!(
+            Self::of_flags(marked) as u8 == self as u8,
+            "the mark is read back"
+        );
+        marked
     }
 
     /// Reports whether they are in the `data` tree.
@@ -86,10 +91,12 @@ impl Contents {
     /// Returns row flags that do not tell whether chunks are shared: that changes while the
     /// contents do not.
     pub(crate) const fn unshared(flags: u8) -> u8 {
-        match Self::of_flags(flags) {
+        let unshared = match Self::of_flags(flags) {
             Self::Shared => Self::Chunked.mark(flags),
             Self::Inline | Self::Chunked | Self::External => flags,
-        }
+        };
+        debug_assert!(unshared & !FLAGS == flags & !FLAGS, "other flags stay");
+        unshared
     }
 }
 

@@ -129,6 +129,7 @@ impl Staged {
     /// Puts the row, whole only where it must, and those of shared contents.
     pub(crate) fn finish(&mut self, change: &mut Change<'_>) -> FsResult<()> {
         self.finish_sharing(change);
+        debug_assert!(self.sharing.is_none(), "its rows are staged");
         self.check();
         match &self.tail {
             Some(tail) => {
@@ -147,6 +148,11 @@ impl Staged {
         change: &mut Change<'_>,
         is_replaced: bool,
     ) -> FsResult<()> {
+        debug_assert_eq!(
+            self.head.kind,
+            FileKind::Regular,
+            "files alone have contents"
+        );
         if Contents::of(&self.head) != Contents::Inline {
             return Ok(());
         }
@@ -180,11 +186,13 @@ impl Staged {
             self.head.flags |= row_flag::HOLES;
             self.head.chunks = chunk_count(self.head.size);
         }
+        debug_assert!(self.head.has(row_flag::HOLES), "holes are noted");
     }
 
     /// Notes that chunks of a range, all below the size, are absent. Rows of extents count them
     /// where there are any.
     fn note_absent(&mut self, absent: &Range<u64>) {
+        debug_assert_eq!(self.head.kind, FileKind::Regular, "files alone have holes");
         debug_assert!(absent.end <= chunk_count(self.head.size), "below the size");
         debug_assert!(absent.start <= absent.end, "a range of chunks");
         if absent.is_empty() || self.head.has(row_flag::ALLOCATED) {
@@ -204,6 +212,7 @@ impl Staged {
             self.note_holes();
         }
         self.head.size = self.head.size.max(size);
+        debug_assert!(self.head.size >= size, "it has grown");
     }
 
     /// Extends a new tail by zeros to `end`, which is within the size.
@@ -211,6 +220,7 @@ impl Staged {
         debug_assert!(end <= self.head.size, "zeros lie within the size");
         if let Some(tail) = &mut self.tail {
             let end = usize::try_from(end).expect("within a row");
+            debug_assert!(tail.len() as u64 <= INLINE_BYTES_MAX, "it fits the row");
             tail.resize(tail.len().max(end), 0);
         }
     }
@@ -261,3 +271,6 @@ fn extend_padded(out: &mut Vec<u8>, bytes: &Bytes, offset: usize, len: usize) {
     out.resize(out.len() + len - (end - start), 0);
     debug_assert_eq!(out.len(), base + len, "what the row lacks is zeros");
 }
+
+#[cfg(test)]
+mod tests;

@@ -120,6 +120,10 @@ impl DirReader<'_> {
     fn walk_names(&self, dir: &Inode, offset: u64, take: Take<'_>, give: Give) -> FsResult<()> {
         let ino = dir.head.ino;
         let (from_hash, done_rank) = (offset >> RANK_BITS, offset & RANK_MAX);
+        debug_assert!(
+            from_hash <= NAME_HASH_MAX,
+            "the caller has checked the position"
+        );
         let moment = self.residents.inodes.moment();
         let names = self.store.keys.dentries_from(ino, from_hash.max(1));
         let mut scan = self.store.scan(&names)?;
@@ -191,6 +195,10 @@ impl DirReader<'_> {
 }
 
 fn take_dots(ino: Ino, parent: Ino, offset: u64, take: Take<'_>) -> Taken {
+    debug_assert!(
+        ino != parent || ino == Ino::ROOT,
+        "the root alone is in itself"
+    );
     let dots: [(u64, &[u8], Ino); 2] = [(AFTER_DOT, b".", ino), (AFTER_DOT_DOT, b"..", parent)];
     for (after, name, ino) in dots {
         if offset >= after {

@@ -125,6 +125,19 @@ impl Event<'_> {
                 debug_assert!(name.number > 0, "a plain file has a number");
                 debug_assert!(len <= size, "a plain file is no longer than its file");
             }
+            Event::Made(inode) => {
+                debug_assert!(
+                    inode.head.nlink > 0 || inode.is_temp,
+                    "a new inode has a name, or is temporary"
+                );
+            }
+            Event::ExtentsChanged(ino, _) | Event::ChunkCounted(ino, _) => {
+                debug_assert_ne!(*ino, Ino::ROOT, "the root is a directory");
+            }
+            Event::EntriesReplaced(dir) => debug_assert!(dir.0 > 0, "0 is no inode"),
+            Event::ContentsReplaced(inos) => {
+                debug_assert!(inos.iter().all(|ino| ino.0 > 0), "0 is no inode");
+            }
             Event::ContentsLeft(number) => debug_assert!(number.0 > 0, "contents have a number"),
             _ => {}
         }

@@ -43,6 +43,7 @@ pub(crate) use files::PlainFiles;
 pub(crate) use inodes::ExternalContents;
 pub use mem::{MemFiles, MemFilesPoint, PLAIN_OPS, PlainFault, PlainHit};
 
+use crate::data::FILE_BYTES_MAX;
 use crate::{FsError, FsResult, SeekFor};
 use std::collections::HashMap;
 use std::fmt;
@@ -215,6 +216,8 @@ pub struct External {
 }
 
 /// What is known of a plain file.
+///
+/// Invariant: one that is mapped is lent, and counts as not synced.
 #[derive(Debug)]
 struct Status {
     /// Its length.
@@ -242,6 +245,10 @@ struct Status {
 impl Status {
     /// Of a plain file of `len` bytes that is unchanged so far.
     const fn new(len: u64, size: u64, settled: u64) -> Self {
+        debug_assert!(
+            settled <= len,
+            "a plain file is never shorter than what is settled"
+        );
         Self {
             len,
             size,
@@ -253,6 +260,11 @@ impl Status {
             is_lent: false,
             mapped: None,
         }
+    }
+
+    /// Reports whether a plain file that is mapped is lent, and counts as not synced.
+    const fn holds(&self) -> bool {
+        self.mapped.is_none() || (self.is_lent && self.is_dirty)
     }
 
     const fn is_too_long(&self) -> bool {
@@ -282,7 +294,9 @@ impl Plain {
 
     /// It is not known what it holds, and how long it is.
     pub(crate) fn is_failed(&self) -> bool {
-        self.status.lock().is_failed
+        let status = self.status.lock();
+        debug_assert!(status.holds(), "mappings are of lent files");
+        status.is_failed
     }
 }
 
@@ -358,6 +372,7 @@ impl Externals {
     }
 
     fn add(&self, count: u64, bytes: u64) {
+        debug_assert!(count <= 1, "plain files are counted one by one");
         self.count.fetch_add(count, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -369,6 +384,7 @@ impl Externals {
     }
 
     fn set_len(&self, status: &mut Status, len: u64) {
+        debug_assert!(status.holds(), "mappings are of lent files");
         let by = len.wrapping_sub(status.len);
         self.bytes.fetch_add(by, Ordering::Relaxed);
         status.len = len;
@@ -376,7 +392,10 @@ impl Externals {
 
     /// Adds the plain file of a file that has just left the store.
     pub(crate) fn enter(&self, name: ExternalName, len: u64, size: u64) {
+        debug_assert!(name.number > 0, "0 is the number of no plain file");
+        debug_assert_ne!(name.ino, Ino::ROOT, "the root is a directory");
         debug_assert!(len <= size, "a plain file is no longer than its file");
+        debug_assert!(size <= FILE_BYTES_MAX, "the size of a file");
         self.add(1, len);
         let status = Mutex::new(Status::new(len, size, len));
         let plain = Arc::new(Plain { name, status });
@@ -385,11 +404,17 @@ impl Externals {
     }
 
     fn find(&self, ino: Ino) -> Option<Arc<Plain>> {
-        self.known.lock().get(&ino).cloned()
+        let plain = self.known.lock().get(&ino).cloned();
+        debug_assert!(
+            plain.as_ref().is_none_or(|plain| plain.name.ino == ino),
+            "the plain file of the inode"
+        );
+        plain
     }
 
     /// Notes the size of an inode by its row. Returns a plain file that must be cut now.
     pub(crate) fn note_size(&self, ino: Ino, size: u64) -> Option<Arc<Plain>> {
+        debug_assert!(size <= FILE_BYTES_MAX, "the size of a file");
         let plain = self.find(ino)?;
         let mut status = plain.status.lock();
         status.size = size;
@@ -398,6 +423,7 @@ impl Externals {
             status.settled <= status.size,
             "what is settled is within the size"
         );
+        debug_assert!(status.holds(), "mappings are of lent files");
         let is_unfit = status.is_lent && status.is_too_long();
         drop(status);
         is_unfit.then_some(plain)
@@ -407,6 +433,7 @@ impl Externals {
     /// more.
     pub(crate) fn leave(&self, leaving: &Leaving) {
         if let Some(plain) = self.find(leaving.name.ino) {
+            debug_assert_eq!(plain.name, leaving.name, "the plain file of the row");
             plain.status.lock().is_gone = true;
         }
     }
@@ -414,12 +441,14 @@ impl Externals {
     /// Takes back [`Self::leave`] after a commit that failed.
     pub(crate) fn stay(&self, leaving: &Leaving) {
         if let Some(plain) = self.find(leaving.name.ino) {
+            debug_assert_eq!(plain.name, leaving.name, "the plain file of the row");
             plain.status.lock().is_gone = false;
         }
     }
 
     /// Queues a plain file for removal, after the commit that deletes its rows.
     pub(crate) fn retire(&self, leaving: &Leaving) {
+        debug_assert!(leaving.name.number > 0, "0 is the number of no plain file");
         if let Some(plain) = self.known.lock().remove(&leaving.name.ino) {
             debug_assert_eq!(plain.name, leaving.name, "the plain file of the row");
             self.set_len(&mut plain.status.lock(), leaving.settled);
@@ -436,6 +465,11 @@ impl Externals {
         let Some(plain) = known.get(&ino) else { return };
         let mut status = plain.status.lock();
         let is_needed = status.is_dirty || status.is_failed || status.is_lent;
+        debug_assert_eq!(plain.name.ino, ino, "the plain file of the inode");
+        debug_assert!(
+            is_needed || status.mapped.is_none(),
+            "a mapped file is in use"
+        );
         if !is_needed && status.len == status.settled {
             status.is_gone = true;
             drop(status);
@@ -457,6 +491,10 @@ impl Externals {
         let known = self.known.lock();
         let mut all: Vec<_> = known.iter().map(|(ino, p)| (*ino, Arc::clone(p))).collect();
         all.sort_by_key(|(ino, _)| *ino);
+        debug_assert!(
+            all.is_sorted_by(|one, next| one.0 < next.0),
+            "an inode has one plain file"
+        );
         all
     }
 }

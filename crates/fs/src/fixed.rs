@@ -61,6 +61,7 @@ impl<'fs> FixedFiles<'fs> {
         if is_read_only {
             return;
         }
+        debug_assert!(self.any(), "it is marked before it is stored");
         let mut batch = self.store.batch();
         batch.put(&self.store.keys.fixed(), &MARK);
         if let Err(error) = self.store.commit(&batch, SpaceClass::Normal) {
@@ -80,6 +81,7 @@ impl<'fs> FixedFiles<'fs> {
         // Deepest first: no more wait than the directories on the way have.
         let mut waiting = vec![top];
         while let Some(dir) = waiting.pop() {
+            debug_assert!(dir.0 > 0, "0 is no inode");
             let mut scan = self.store.scan(&self.store.keys.dentries(dir))?;
             while let Some((_, row)) = scan.next()? {
                 let (kind, iflags) = self.kind_and_flags(row)?;

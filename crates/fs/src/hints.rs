@@ -50,6 +50,10 @@ impl Bucket {
     fn find(&self, tag: u64) -> Option<Ino> {
         debug_assert_eq!(tag & INO_MAX, 0, "a tag leaves room for a number");
         let found = self.slots().find(|slot| is_of(*slot, tag));
+        debug_assert!(
+            found.is_none_or(|slot| slot & INO_MAX > 0),
+            "a hint names an inode"
+        );
         found.map(|slot| Ino(slot & INO_MAX))
     }
 
@@ -60,6 +64,7 @@ impl Bucket {
         let mut moved = tag | ino.0;
         for slot in &self.0 {
             let old = slot.load(Ordering::Relaxed);
+            debug_assert!(moved & INO_MAX > 0, "a hint names an inode");
             slot.store(moved, Ordering::Relaxed);
             if old == 0 || is_of(old, tag) {
                 return;
@@ -88,6 +93,11 @@ impl Bucket {
         for (slot, place) in slots.filter(|slot| *slot != 0).zip(&half.0) {
             place.store(slot, Ordering::Relaxed);
         }
+        debug_assert!(
+            half.slots()
+                .all(|slot| slot == 0 || (slot & bit != 0) == is_set),
+            "each hint is in its half"
+        );
         half
     }
 }
@@ -118,6 +128,7 @@ fn place_of(spread: u64, count: usize) -> (u64, usize) {
     debug_assert!(count.is_power_of_two(), "bits choose one");
     let tag = spread << TAG_BITS & !INO_MAX;
     let chosen = spread << TAG_BITS >> (u64::BITS - TAG_BITS);
+    debug_assert_eq!(tag & INO_MAX, 0, "a tag leaves room for a number");
     let base = spread >> (u64::BITS - BASE_BITS);
     let shift = TAG_BITS - (count / BUCKETS_MIN).trailing_zeros();
     let index = base << (TAG_BITS - shift) | chosen >> shift;
@@ -159,10 +170,12 @@ impl Hints {
         let mut buckets = self.buckets.write();
         // Another thread may have grown it.
         if is_small(buckets.len(), known) {
+            let before = buckets.len();
             let bit = 1 << 63 >> (buckets.len() / BUCKETS_MIN).trailing_zeros();
             let twice = buckets.iter();
             let twice = twice.flat_map(|b| [b.half(bit, false), b.half(bit, true)]);
             *buckets = twice.collect();
+            debug_assert_eq!(buckets.len(), 2 * before, "each is divided in two");
             debug_assert!(buckets.len().is_power_of_two(), "bits choose a bucket");
             debug_assert!(buckets.len() <= BUCKETS_MAX, "tags still tell hints apart");
         }
@@ -175,10 +188,6 @@ const fn is_small(buckets: usize, known: usize) -> bool {
 }
 
 impl Residents {
-    fn spread_of(&self, at: DirName<'_>) -> u64 {
-        spread_name(at.parent, self.keys.name_hash(at.name))
-    }
-
     /// Notes which inode a name leads to.
     pub(crate) fn hint(&self, at: DirName<'_>, ino: Ino) {
         self.hint_hash(at.parent, self.keys.name_hash(at.name), ino);
@@ -186,19 +195,22 @@ impl Residents {
 
     /// Notes which inode the name of a directory and a hash leads to.
     pub(crate) fn hint_hash(&self, dir: Ino, hash: u64, ino: Ino) {
+        debug_assert!(hash > 0, "0 is the row of the directory itself");
         let known = self.inodes.count();
         self.hints.note(spread_name(dir, hash), ino, known);
     }
 
     /// Drops the hint of a name that is gone.
     pub(crate) fn drop_hint(&self, dir: Ino, hash: u64) {
+        debug_assert!(hash > 0, "0 is the row of the directory itself");
         self.hints.remove(spread_name(dir, hash));
     }
 
     /// Returns the inode that has this name and no other one, if it is known and has nothing behind
     /// its head in its row. The directory is locked.
     pub(crate) fn hinted(&self, at: DirName<'_>) -> Option<Inode> {
-        let ino = self.hints.find(self.spread_of(at))?;
+        let spread = spread_name(at.parent, self.keys.name_hash(at.name));
+        let ino = self.hints.find(spread)?;
         self.known_row(ino, at)
     }
 

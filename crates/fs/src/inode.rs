@@ -177,6 +177,15 @@ impl Node {
 
     /// Checks what the table promises of an entry.
     fn check(&self) {
+        debug_assert!(
+            self.pages.some || !self.pages.end,
+            "the page with the end is a page"
+        );
+        let intent = self.intent.as_ref();
+        debug_assert!(
+            intent.is_none_or(|new| new.head.ino == self.inode.head.ino),
+            "a row moves with its inode"
+        );
         let is_root = self.inode.head.ino == Ino::ROOT;
         debug_assert!(!is_root || self.lookups > 0, "the root is never forgotten");
         let is_in_memory = matches!(self.inode.location, Location::Memory(_));
@@ -224,6 +233,7 @@ pub(crate) struct Inodes {
 impl Inodes {
     /// A table that knows the root, and is to know `count_max` inodes at most.
     pub(crate) fn new(root: InodeHead, count_max: usize, register: Option<Register>) -> Self {
+        debug_assert_eq!(root.ino, Ino::ROOT, "the table begins with the root");
         let inodes = Self {
             shards: std::array::from_fn(|_| Mutex::default()),
             register,
@@ -244,6 +254,7 @@ impl Inodes {
         let node = Node::new(root, 0);
         inodes.count_in(&node.inode);
         inodes.shard(Ino::ROOT).lock().insert(Ino::ROOT, node);
+        debug_assert_eq!(inodes.count(), 1, "it knows the root alone");
         inodes
     }
 
@@ -257,6 +268,7 @@ impl Inodes {
     }
 
     fn count_out(&self, inode: &Inode) {
+        debug_assert_ne!(inode.head.ino, Ino::ROOT, "the root stays known");
         let count = self.count.fetch_sub(1, Ordering::Relaxed);
         debug_assert!(count > 1, "the root stays known");
         self.gone.fetch_add(1, Ordering::Relaxed);
@@ -301,6 +313,7 @@ impl Inodes {
         let mut shard = self.shard(ino).lock();
         let node = shard.get_mut(&ino).ok_or(FsError::Stale(ino))?;
         node.seen = self.moment();
+        debug_assert!(node.changed <= node.seen, "it changed before now");
         debug_assert_eq!(node.inode.head.ino, ino, "the inode of the number");
         Ok(node.inode.clone())
     }
@@ -308,6 +321,12 @@ impl Inodes {
     /// An inode, if it is known.
     pub(crate) fn find(&self, ino: Ino) -> Option<Inode> {
         let shard = self.shard(ino).lock();
+        debug_assert!(
+            shard
+                .get(&ino)
+                .is_none_or(|node| node.inode.head.ino == ino),
+            "the inode of the number"
+        );
         shard.get(&ino).map(|node| node.inode.clone())
     }
 
@@ -316,6 +335,7 @@ impl Inodes {
     pub(crate) fn find_at(&self, ino: Ino, at: DirName<'_>) -> Option<Inode> {
         let shard = self.shard(ino).lock();
         let node = shard.get(&ino)?;
+        debug_assert_eq!(node.inode.head.ino, ino, "the inode of the number");
         let is_it = node.inode.location.is(at);
         is_it.then(|| node.inode.clone())
     }
@@ -324,6 +344,7 @@ impl Inodes {
     pub(crate) fn head(&self, ino: Ino) -> FsResult<InodeHead> {
         let shard = self.shard(ino).lock();
         let node = shard.get(&ino).ok_or(FsError::Stale(ino))?;
+        debug_assert_eq!(node.inode.head.ino, ino, "the inode of the number");
         Ok(node.inode.head)
     }
 
@@ -359,7 +380,9 @@ impl Inodes {
             return None;
         }
         node.lookups += 1;
+        let before = node.seen;
         node.seen = self.tick();
+        debug_assert!(node.seen > before, "it is more recent now");
         node.check();
         let head = node.inode.head;
         self.write_count(ino, &shard);
@@ -370,6 +393,7 @@ impl Inodes {
     pub(crate) fn get_dir(&self, ino: Ino) -> FsResult<Inode> {
         let mut shard = self.shard(ino).lock();
         let node = shard.get_mut(&ino).ok_or(FsError::Stale(ino))?;
+        debug_assert_eq!(node.inode.head.ino, ino, "the inode of the number");
         if !node.inode.is_dir() {
             return Err(FsError::NotDir);
         }
@@ -386,6 +410,7 @@ impl Inodes {
         location: Location,
         moment: Tick,
     ) -> FsResult<Option<InodeHead>> {
+        debug_assert!(moment <= self.moment(), "a row was read before now");
         if let Some(known) = self.look_up(head.ino) {
             return Ok(Some(known));
         }
@@ -404,6 +429,10 @@ impl Inodes {
             self.hold(parent, Hold::Pin)?;
         }
         let learned = self.insert_at(inode, moment);
+        debug_assert!(
+            learned.is_none_or(|(found, _)| found.ino == head.ino),
+            "the inode that was read"
+        );
         if let Some(parent) = parent
             && !matches!(learned, Some((_, true)))
         {
@@ -420,6 +449,7 @@ impl Inodes {
             node.lookups += 1;
             node.seen = self.tick();
             let head = node.inode.head;
+            node.check();
             self.write_count(head.ino, &shard);
             return Some((head, false));
         }
@@ -435,6 +465,15 @@ impl Inodes {
 
     /// Adds an inode that was just made, with one lookup.
     pub(crate) fn add(&self, inode: Inode) -> FsResult<()> {
+        debug_assert_ne!(
+            inode.head.ino,
+            Ino::ROOT,
+            "the root is known from the start"
+        );
+        debug_assert!(
+            inode.head.nlink > 0 || inode.is_temp,
+            "a new inode has a name, or is temporary"
+        );
         if inode.is_dir()
             && let Some(parent) = inode.parent()
         {
@@ -462,6 +501,7 @@ impl Inodes {
     /// Notes a chunk that is there and was counted; `None` before chunks may go. The inode is
     /// locked.
     pub(crate) fn note_counted(&self, ino: Ino, number: Option<u64>) {
+        debug_assert_ne!(number, Some(NO_CHUNK), "no file has such a chunk");
         let mut shard = self.shard(ino).lock();
         if let Some(node) = shard.get_mut(&ino) {
             node.counted_chunk = number.unwrap_or(NO_CHUNK);
@@ -480,19 +520,29 @@ impl Inodes {
             Hold::Handle => node.handles += 1,
             Hold::Pin => node.pins += 1,
         }
+        debug_assert!(
+            shard.get(&ino).is_some_and(|node| !node.is_free()),
+            "what is held stays known"
+        );
         Ok(())
     }
 
     /// Lets go of an inode. Returns the inode if it is not known any more.
     pub(crate) fn release(&self, ino: Ino, hold: Hold) -> Option<Inode> {
         let removed = self.release_one(ino, hold)?;
+        debug_assert_eq!(removed.head.ino, ino, "the inode of the number");
         let mut up = if removed.is_dir() {
             removed.parent()
         } else {
             None
         };
         while let Some(parent) = up {
+            debug_assert_ne!(parent, ino, "no directory is in itself");
             let gone = self.release_one(parent, Hold::Pin);
+            debug_assert!(
+                gone.as_ref().is_none_or(Inode::is_dir),
+                "directories alone are pinned by those in them"
+            );
             up = gone.and_then(|inode| inode.parent());
         }
         Some(removed)
@@ -519,6 +569,7 @@ impl Inodes {
             return None;
         }
         let node = shard.remove(&ino)?;
+        debug_assert!(node.is_free(), "nothing holds it any more");
         debug_assert_ne!(ino, Ino::ROOT, "the root is never forgotten");
         debug_assert_eq!(node.inode.head.ino, ino, "the inode of the number");
         self.write(&Record::Gone { ino }, ino, &shard);
@@ -532,6 +583,10 @@ impl Inodes {
     pub(crate) fn update(&self, new: Inode) {
         let ino = new.head.ino;
         let is_dir = new.is_dir();
+        debug_assert!(
+            ino != Ino::ROOT || new.location == Location::Own,
+            "the root has no name"
+        );
         let new_parent = new.parent();
         let old_parent = {
             let mut shard = self.shard(ino).lock();
@@ -542,6 +597,10 @@ impl Inodes {
                 return;
             };
             node.changed = self.tick();
+            debug_assert!(
+                node.changed > node.seen,
+                "it changes after it was asked for"
+            );
             self.count_move(Some(&node.inode.location), Some(&new.location));
             node.intent = None;
             let has_moved = moves(&node.inode.location, &new.location);

@@ -37,6 +37,7 @@ impl Tree {
 
     /// Returns the name of the tree of a schema in the engine.
     pub(crate) fn name_in(self, schema: &str) -> String {
+        debug_assert!(!schema.is_empty(), "a schema has a name");
         format!("{schema}/{}", self.name())
     }
 
@@ -96,6 +97,11 @@ impl RowRange {
 
     pub(crate) fn end(&self) -> &[u8] {
         &self.end
+    }
+
+    /// Reports whether a key is in the range.
+    fn contains(&self, key: &[u8]) -> bool {
+        self.start() <= key && key < self.end()
     }
 
     pub(crate) fn keys(&self) -> KeyRange<'_> {
@@ -162,7 +168,8 @@ fn sys_rows(kind: u8) -> RowRange {
     )
 }
 
-const fn in_tree(tree: Tree, bytes: FsKey) -> RowKey {
+fn in_tree(tree: Tree, bytes: FsKey) -> RowKey {
+    debug_assert!(!bytes.is_empty(), "a row has a key");
     RowKey { tree, bytes }
 }
 
@@ -176,7 +183,12 @@ impl Locator {
 
     /// Returns where a name is in the order of its directory.
     pub(crate) fn name_hash(&self, name: &[u8]) -> u64 {
-        fs_key::name_hash(self.name_seed, name)
+        let hash = fs_key::name_hash(self.name_seed, name);
+        debug_assert!(
+            (1..=fs_key::NAME_HASH_MAX).contains(&hash),
+            "0 is the row of the directory itself"
+        );
+        hash
     }
 
     /// The row of a name.
@@ -185,6 +197,7 @@ impl Locator {
     /// If the name is empty or longer than a name can be.
     pub(crate) fn dentry(&self, parent: Ino, name: &[u8]) -> RowKey {
         let key = fs_key::dentry(self.name_seed, parent, name);
+        debug_assert!(parent.0 <= fs_key::INO_MAX, "the directory can be listed");
         debug_assert!(
             Self::name_of(&key).is_some_and(|(_, found)| found == name),
             "a key leads back to its name"
@@ -194,12 +207,18 @@ impl Locator {
 
     /// The rows of all names in a directory.
     pub(crate) fn dentries(&self, dir: Ino) -> RowRange {
-        self.dentries_from(dir, 0)
+        let rows = self.dentries_from(dir, 0);
+        debug_assert!(!rows.contains(&fs_key::own(dir)), "names alone");
+        rows
     }
 
     /// The rows of names in a directory, from a hash on.
     pub(crate) fn dentries_from(&self, dir: Ino, hash: u64) -> RowRange {
         let start = fs_key::dentry_start(dir, hash);
+        debug_assert!(
+            dir.0 <= fs_key::INO_MAX,
+            "a key comes after those of the directory"
+        );
         RowRange::new(Tree::Meta, start, fs_key::after(dir))
     }
 
@@ -207,6 +226,7 @@ impl Locator {
     pub(crate) fn dentries_at(&self, place: Place) -> RowRange {
         let start = fs_key::dentry_start(place.parent, place.hash);
         let end = fs_key::dentry_start(place.parent, place.hash.saturating_add(1));
+        debug_assert!(fs_key::own(place.parent) < start, "names alone");
         RowRange::new(Tree::Meta, start, end)
     }
 
@@ -234,6 +254,10 @@ impl Locator {
 
     /// The range of the row of an inode under its own number.
     pub(crate) fn own_row(&self, ino: Ino) -> RowRange {
+        debug_assert!(
+            fs_key::own(ino) < fs_key::dentry_start(ino, 0),
+            "the own row is before the names"
+        );
         let end = fs_key::dentry_start(ino, 0);
         RowRange::new(Tree::Meta, fs_key::own(ino), end)
     }
@@ -250,6 +274,7 @@ impl Locator {
     /// The rows of a directory under its own number, and of all names in it.
     pub(crate) fn directory(&self, dir: Ino) -> RowRange {
         let (start, end) = (fs_key::own(dir), fs_key::after(dir));
+        debug_assert!(start < end, "its own row is there");
         RowRange::new(Tree::Meta, start, end)
     }
 }
@@ -278,11 +303,16 @@ impl Locator {
     /// The chunks of an inode from a number on.
     pub(crate) fn chunks_from(&self, ino: Ino, number: u64) -> RowRange {
         let start = fs_key::chunk(ino, number);
+        debug_assert!(
+            ino.0 <= fs_key::INO_MAX,
+            "a key comes after those of the file"
+        );
         RowRange::new(Tree::Data, start, fs_key::after(ino))
     }
 
     /// All chunks of the inodes `[first, end)`.
     pub(crate) fn chunks_of(&self, first: Ino, end: Ino) -> RowRange {
+        debug_assert!(first <= end, "a range of inodes");
         let (start, end) = (fs_key::chunk(first, 0), fs_key::chunk(end, 0));
         RowRange::new(Tree::Data, start, end)
     }
@@ -306,6 +336,7 @@ impl Locator {
     /// All extended attributes of an inode.
     pub(crate) fn xattrs(&self, ino: Ino) -> RowRange {
         let (start, end) = (fs_key::own(ino), fs_key::after(ino));
+        debug_assert!(start < end, "attributes of one inode");
         RowRange::new(Tree::Xattr, start, end)
     }
 }
@@ -351,7 +382,12 @@ impl Locator {
 
     /// All back rows, and how far they are complete.
     pub(crate) fn back_rows(&self) -> RowRange {
-        sys_rows(fs_key::SYS_BACK)
+        let rows = sys_rows(fs_key::SYS_BACK);
+        debug_assert!(
+            rows.contains(&fs_key::back(Ino(u64::MAX))),
+            "those of any inode"
+        );
+        rows
     }
 
     /// The back row of an inode.
@@ -369,7 +405,12 @@ impl Locator {
     }
 
     pub(crate) fn transactions(&self) -> RowRange {
-        sys_rows(fs_key::SYS_TRANSACTION)
+        let rows = sys_rows(fs_key::SYS_TRANSACTION);
+        debug_assert!(
+            rows.contains(&fs_key::transaction(Ino(u64::MAX))),
+            "those of any number"
+        );
+        rows
     }
 
     /// A part of what a transaction has read.
@@ -380,11 +421,21 @@ impl Locator {
     /// All parts of what a transaction has read.
     pub(crate) fn reads_of(&self, number: Ino) -> RowRange {
         let start = fs_key::reads(number, 0);
-        RowRange::new(Tree::Sys, start, fs_key::reads(Ino(number.0 + 1), 0))
+        let rows = RowRange::new(Tree::Sys, start, fs_key::reads(Ino(number.0 + 1), 0));
+        debug_assert!(
+            rows.contains(&fs_key::reads(number, u64::MAX)),
+            "all of its parts"
+        );
+        rows
     }
 
     pub(crate) fn orphans(&self) -> RowRange {
-        sys_rows(fs_key::SYS_ORPHAN)
+        let rows = sys_rows(fs_key::SYS_ORPHAN);
+        debug_assert!(
+            rows.contains(&fs_key::orphan(Ino(u64::MAX))),
+            "those of any inode"
+        );
+        rows
     }
 
     /// The plain file of an inode.
@@ -393,7 +444,12 @@ impl Locator {
     }
 
     pub(crate) fn externals(&self) -> RowRange {
-        sys_rows(fs_key::SYS_EXTERNAL)
+        let rows = sys_rows(fs_key::SYS_EXTERNAL);
+        debug_assert!(
+            rows.contains(&fs_key::external(Ino(u64::MAX))),
+            "those of any inode"
+        );
+        rows
     }
 
     /// The number of the next writable view.
@@ -408,7 +464,12 @@ impl Locator {
 
     /// All writable views, and the number of the next one.
     pub(crate) fn views(&self) -> RowRange {
-        sys_rows(fs_key::SYS_VIEW)
+        let rows = sys_rows(fs_key::SYS_VIEW);
+        debug_assert!(
+            rows.contains(&fs_key::view(u64::MAX)),
+            "those of any number"
+        );
+        rows
     }
 
     /// The allocated extent of an inode that ends before this chunk.
@@ -418,8 +479,16 @@ impl Locator {
 
     /// The allocated extents of an inode that end at this chunk or later.
     pub(crate) fn extents_from(&self, ino: Ino, chunk: u64) -> RowRange {
-        let start = fs_key::allocated(ino, chunk);
-        RowRange::new(Tree::Sys, start, fs_key::after_allocated(ino))
+        let rows = RowRange::new(
+            Tree::Sys,
+            fs_key::allocated(ino, chunk),
+            fs_key::after_allocated(ino),
+        );
+        debug_assert!(
+            rows.contains(&fs_key::allocated(ino, u64::MAX)),
+            "extents up to any end"
+        );
+        rows
     }
 
     /// The allocated extents of an inode that end after the first chunk of a range, and not after
@@ -448,7 +517,12 @@ impl Locator {
 
     /// Directory and hash of a name.
     pub(crate) fn place_of(key: &[u8]) -> Option<Place> {
-        Place::of_key(key)
+        let place = Place::of_key(key);
+        debug_assert!(
+            place.is_none_or(|place| Self::ino_of(key) == Some(place.parent)),
+            "a place is in the directory of its key"
+        );
+        place
     }
 
     /// Number of a chunk.
@@ -459,7 +533,12 @@ impl Locator {
     /// Number of the chunk that a key is of, or comes after by some bytes.
     pub(crate) fn chunk_before(key: &[u8]) -> Option<u64> {
         let chunk = key.get(..16).unwrap_or(key);
-        fs_key::chunk_of(chunk)
+        let number = fs_key::chunk_of(chunk);
+        debug_assert!(
+            Self::chunk_of(key).is_none_or(|own| number == Some(own)),
+            "the key of a chunk is that of the chunk"
+        );
+        number
     }
 
     /// Name of an extended attribute.

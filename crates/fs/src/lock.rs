@@ -110,18 +110,24 @@ impl Locks {
 
     /// The names of several directories, to change. No other directory is held.
     pub(crate) fn dirs_write(&self, inos: &[Ino]) -> Held<'_> {
+        debug_assert!(inos.len() < HELD_MAX, "one more may be added");
         lock_all(&self.dirs, inos)
     }
 
     /// Locks one more directory, if it is free. Reports whether it is held.
     #[must_use]
     pub(crate) fn try_add_dir<'a>(&'a self, held: &mut Held<'a>, ino: Ino) -> bool {
+        debug_assert!(
+            held.guards.iter().any(Option::is_some),
+            "the parent is locked first"
+        );
         let stripe = stripe(ino);
         if held.stripes.contains(&stripe) {
             return true;
         }
         let free = held.stripes.iter().position(|&s| s == STRIPES);
         let free = free.expect("a rename holds at most four directories");
+        debug_assert!(held.guards[free].is_none(), "no lock is let go");
         held.guards[free] = self.dirs[stripe].try_write();
         let is_held = held.guards[free].is_some();
         if is_held {
@@ -172,6 +178,7 @@ impl Locks {
 
 fn lock_all<'a>(locks: &'a [RwLock<()>; STRIPES], inos: &[Ino]) -> Held<'a> {
     debug_assert!(inos.len() <= HELD_MAX, "an operation locks few inodes");
+    debug_assert!(!inos.is_empty(), "something is locked");
     let mut stripes = [STRIPES; HELD_MAX];
     for (slot, &ino) in stripes.iter_mut().zip(inos) {
         *slot = stripe(ino);
@@ -188,6 +195,10 @@ fn lock_all<'a>(locks: &'a [RwLock<()>; STRIPES], inos: &[Ino]) -> Held<'a> {
         }
     }
     held.check();
+    debug_assert!(
+        inos.iter().all(|&ino| held.stripes.contains(&stripe(ino))),
+        "all that was asked for is locked"
+    );
     held
 }
 

@@ -53,15 +53,21 @@ type Hashes = HashSet<u64, Spreading>;
 
 /// Places of a table for so many hashes: a power of two, filled up to seven eighths.
 const fn places_for(count: usize) -> usize {
-    match count {
+    let places = match count {
         0 => 0,
         1..4 => 4,
         _ => (count * 8).div_ceil(7).next_power_of_two(),
-    }
+    };
+    debug_assert!(count == 0 || places > count, "a table is never full");
+    places
 }
 
 /// Memory of a directory whose table has so many places.
 const fn bytes_for(places: usize) -> usize {
+    debug_assert!(
+        places == 0 || places.is_power_of_two(),
+        "a table is doubled"
+    );
     match places {
         0 => DIR_BYTES,
         _ => DIR_BYTES + TABLE_BYTES + places * (size_of::<u64>() + 1),
@@ -112,6 +118,11 @@ impl KnownDir {
     }
 
     fn insert(&mut self, hash: u64) {
+        debug_assert!(hash <= self.mark, "names beyond the mark are not tracked");
+        debug_assert!(
+            !self.hashes.contains(&hash),
+            "names that share a hash are given up"
+        );
         self.places = self.places_grown();
         self.hashes.insert(hash);
         debug_assert!(
@@ -143,6 +154,7 @@ impl DirShard {
     }
 
     fn insert(&mut self, known: KnownDir) {
+        debug_assert!(known.hashes.is_empty(), "a directory begins unknown");
         let old = self.places.insert(known.ino, self.dirs.len());
         debug_assert!(old.is_none(), "a directory is known once");
         self.dirs.push(known);
@@ -156,6 +168,7 @@ impl DirShard {
     fn remove(&mut self, ino: Ino) -> Option<KnownDir> {
         let place = self.places.remove(&ino)?;
         let known = self.dirs.swap_remove(place);
+        debug_assert_eq!(known.ino, ino, "places are right");
         if let Some(moved) = self.dirs.get(place) {
             self.places.insert(moved.ino, place);
         }
@@ -170,12 +183,21 @@ impl DirShard {
                 self.hand = 0;
             }
             let known = self.dirs.get_mut(self.hand)?;
+            debug_assert_eq!(
+                self.places.get(&known.ino),
+                Some(&self.hand),
+                "the place of each directory is known"
+            );
             self.hand += 1;
             if !std::mem::take(&mut known.is_recent) {
                 let ino = known.ino;
                 return self.remove(ino);
             }
         }
+        debug_assert!(
+            self.dirs.iter().all(|known| !known.is_recent),
+            "all were asked for since the last round"
+        );
         None
     }
 }
@@ -255,6 +277,7 @@ impl Names {
             return;
         }
         let (dir, hash) = parts(key);
+        debug_assert!(dir.0 > 0, "0 is no inode");
         {
             let mut shard = self.shard(dir).lock();
             if let Some(known) = shard.get(dir).filter(|known| hash <= known.mark) {
@@ -272,6 +295,7 @@ impl Names {
     /// Notes the directory and hash of a name that is to be put, before the commit. The directory
     /// is locked.
     pub(crate) fn add(&self, (dir, hash): (Ino, u64)) {
+        debug_assert!((1..=NAME_HASH_MAX).contains(&hash), "the hash of a name");
         if self.is_off() {
             return;
         }
@@ -302,12 +326,17 @@ impl Names {
             "no directory drives out all others"
         );
         let grown = known.bytes() - before;
+        debug_assert!(
+            known.hashes.contains(&(hash & self.mask)),
+            "the name is found now"
+        );
         self.bytes.fetch_add(grown, Ordering::Relaxed);
         true
     }
 
     /// The name of a directory and a hash was deleted: after the commit. The directory is locked.
     pub(crate) fn remove(&self, (dir, hash): (Ino, u64)) {
+        debug_assert!((1..=NAME_HASH_MAX).contains(&hash), "the hash of a name");
         let mut shard = self.shard(dir).lock();
         if let Some(known) = shard.get(dir).filter(|known| hash <= known.mark) {
             known.hashes.remove(&(hash & self.mask));
@@ -318,6 +347,7 @@ impl Names {
     pub(crate) fn is_empty(&self, dir: Ino) -> bool {
         let mut shard = self.shard(dir).lock();
         let known = shard.get(dir).filter(|known| known.mark == WHOLE);
+        debug_assert!(!self.is_off() || known.is_none(), "it never knows anything");
         known.is_some_and(|known| known.hashes.is_empty())
     }
 
@@ -339,6 +369,7 @@ impl Names {
 
     /// Counts a directory less.
     fn count_out(&self, known: &KnownDir) {
+        debug_assert!(known.bytes() >= DIR_BYTES, "an entry takes memory");
         let bytes = self.bytes.fetch_sub(known.bytes(), Ordering::Relaxed);
         debug_assert!(bytes >= known.bytes(), "every directory is counted");
     }
@@ -375,6 +406,7 @@ impl Names {
 fn parts(key: &[u8]) -> (Ino, u64) {
     let place = Locator::place_of(key).expect("it is the key of a name");
     debug_assert!(place.hash > 0, "0 is the row of the directory itself");
+    debug_assert!(place.hash <= NAME_HASH_MAX, "no hash is larger");
     (place.parent, place.hash)
 }
 

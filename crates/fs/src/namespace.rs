@@ -32,7 +32,7 @@ pub use make::SYMLINK_BYTES_MAX;
 pub(crate) use make::low_bits;
 
 use crate::inode::{CHAIN_UNKNOWN, Inode, Location, Tick};
-use crate::locator::{Locator, RowKey};
+use crate::locator::{Locator, RowKey, Tree};
 use crate::lock::Held;
 use crate::residents::Residents;
 use crate::schema::Store;
@@ -41,7 +41,7 @@ use crate::transaction::ReadSet;
 use crate::{Attr, DirName, FsError, FsResult};
 use stitch_base::Ino;
 use stitch_format::fs_back::Place;
-use stitch_format::fs_inode::InodeHead;
+use stitch_format::fs_inode::{FileKind, InodeHead};
 use stitch_format::fs_key::NAME_BYTES_MAX;
 
 /// Checks a name that is to be made, removed or moved.
@@ -82,6 +82,7 @@ impl<'fs> Namespace<'fs> {
 impl<'fs> Namespace<'fs> {
     /// Notes that a name is read, where that is wanted. Before anything in memory is asked.
     fn note_name(&self, at: DirName<'_>) -> FsResult<()> {
+        debug_assert!(!at.name.is_empty(), "a name has a byte");
         match self.reads {
             Some(reads) => reads.note_name(at.parent, self.store.keys.name_hash(at.name)),
             None => Ok(()),
@@ -90,6 +91,7 @@ impl<'fs> Namespace<'fs> {
 
     /// Notes that the attributes of the inode of a name are read, where that is wanted.
     fn note_inode(&self, at: DirName<'_>, dentry: &Dentry) -> FsResult<()> {
+        debug_assert!(dentry.ino.0 > 0, "0 is no inode");
         match (self.reads, &dentry.row) {
             (None, _) => Ok(()),
             (Some(reads), Some(_)) => {
@@ -115,6 +117,7 @@ impl<'fs> Namespace<'fs> {
     }
 
     fn read_dentry(&self, key: &RowKey) -> FsResult<Option<Dentry>> {
+        debug_assert_eq!(key.tree(), Tree::Meta, "names are in this tree");
         let row = self.store.get(key)?;
         row.map(|row| Dentry::decode(&row)).transpose()
     }
@@ -171,6 +174,7 @@ impl<'fs> Namespace<'fs> {
             Some(_) => self.dentry(at)?,
             None => match self.residents.known_row(ino, at) {
                 Some(known) => {
+                    debug_assert_eq!(known.head.ino, ino, "the inode of the number");
                     self.confirm_row(at, &known)?;
                     let dentry = Dentry::of_known(&known);
                     self.note_inode(at, &dentry)?;
@@ -211,6 +215,7 @@ impl<'fs> Namespace<'fs> {
 
     fn head_of(&self, dentry: &Dentry) -> FsResult<InodeHead> {
         if let Some((head, _)) = dentry.row {
+            debug_assert_eq!(head.ino, dentry.ino, "the inode of the row");
             return Ok(head);
         }
         let own = self.store.own_row(dentry.ino)?;
@@ -225,6 +230,7 @@ impl<'fs> Namespace<'fs> {
         self.note_inode(at, dentry)?;
         self.residents.hint(at, dentry.ino);
         if let Some(head) = self.residents.inodes.look_up(dentry.ino) {
+            debug_assert_eq!(head.ino, dentry.ino, "the inode of the name");
             return Ok(Attr::of(&head));
         }
         let (head, location) = self.row_of(at, dentry)?;
@@ -242,6 +248,7 @@ impl<'fs> Namespace<'fs> {
             self.note_inode(at, &dentry)?;
             let (head, location) = self.row_of(at, &dentry)?;
             if let Some(head) = self.residents.inodes.learn(&head, location, moment)? {
+                debug_assert_eq!(head.ino, dentry.ino, "the inode of the name");
                 return Ok(Attr::of(&head));
             }
         }
@@ -264,6 +271,7 @@ impl<'fs> Namespace<'fs> {
     pub(crate) fn attr_of(&self, at: DirName<'_>, dentry: &Dentry) -> FsResult<Attr> {
         self.note_inode(at, dentry)?;
         if let Ok(head) = self.residents.inodes.head(dentry.ino) {
+            debug_assert_eq!(head.ino, dentry.ino, "the inode of the name");
             return Ok(Attr::of(&head));
         }
         // An inode that was known since then is as it was when its name was read.
@@ -276,6 +284,11 @@ impl<'fs> Namespace<'fs> {
         }
         let _names = self.residents.locks.dir_read(at.parent);
         if is_step && let Some(known) = self.residents.known_step(at) {
+            debug_assert_eq!(
+                known.kind,
+                FileKind::Directory,
+                "paths lead through directories"
+            );
             // It is a directory, whose only name this is.
             if let Some(reads) = self.reads {
                 reads.note_named_inode(at.parent, self.store.keys.name_hash(at.name))?;
@@ -318,6 +331,7 @@ impl<'fs> Namespace<'fs> {
             .inodes
             .look_up(ino)
             .ok_or(FsError::Stale(ino))?;
+        debug_assert_eq!(head.ino, ino, "the inode of the number");
         Ok(Attr::of(&head))
     }
 
@@ -367,6 +381,7 @@ impl<'fs> Namespace<'fs> {
             };
             names.push(Box::from(name));
         }
+        debug_assert!(names.len() <= count_max, "no more than was asked for");
         Ok(names)
     }
 
@@ -431,6 +446,7 @@ impl<'fs> Namespace<'fs> {
         top: Ino,
         is_open: impl Fn(Ino) -> bool,
     ) -> bool {
+        debug_assert!(dir.0 > 0 && top.0 > 0, "0 is no inode");
         let _tree = self.residents.locks.tree();
         let mut at = dir;
         while at != top {
@@ -445,6 +461,7 @@ impl<'fs> Namespace<'fs> {
             let Some(parent) = inode.and_then(|inode| inode.parent()) else {
                 return false;
             };
+            debug_assert_ne!(parent, at, "the root alone is in itself");
             at = parent;
         }
         true

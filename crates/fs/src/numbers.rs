@@ -64,6 +64,7 @@ impl Numbers {
         let ino = Ino(reserved.next);
         reserved.next += 1;
         reserved.check();
+        debug_assert!(ino.0 < reserved.end, "it was reserved");
         Ok(ino)
     }
 

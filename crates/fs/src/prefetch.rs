@@ -75,6 +75,8 @@ impl<'fs> Prefetcher<'fs> {
     /// `number`, and with a read of its start the other files of its directory, where they are
     /// likely to be read.
     pub(crate) fn file_read(&self, inode: &Inode, number: Ino, offset: u64, len: u64) {
+        debug_assert!(len > 0, "something is read");
+        debug_assert!(offset + len <= inode.head.size, "within the size");
         let head = &inode.head;
         self.observe(Observation::Read(FileRead {
             contents: number,
@@ -93,6 +95,7 @@ impl<'fs> Prefetcher<'fs> {
     /// Prefetches the names of a directory that is about to be listed, and of its neighbours, where
     /// directory after directory is listed.
     pub(crate) fn dir_listed(&self, inode: &Inode) {
+        debug_assert!(inode.is_dir(), "names are in directories");
         if let Some(name) = HashedName::of(inode, self.store) {
             let dir = inode.head.ino;
             self.observe(Observation::Listed { dir, name });
@@ -106,6 +109,7 @@ impl<'fs> Prefetcher<'fs> {
         while let Some(event) = next {
             let (loads, need) = self.history.policy.lock().observe(event);
             for load in loads {
+                debug_assert!(load.of.0 > 0, "0 is no inode");
                 if self.load(&load) {
                     continue;
                 }
@@ -126,10 +130,12 @@ impl<'fs> Prefetcher<'fs> {
         let own = |ino| keys.own(ino);
         let (range, beyond) = match &load.span {
             LoadSpan::Bytes(bytes) => {
+                debug_assert!(bytes.start < bytes.end, "some bytes are loaded");
                 let chunks = bytes.start / CHUNK_BYTES..bytes.end.div_ceil(CHUNK_BYTES);
                 (keys.chunks(load.of, &chunks), None)
             }
             LoadSpan::Files(numbers) => {
+                debug_assert!(numbers.start < numbers.end, "some files are loaded");
                 let files = keys.chunks_of(Ino(numbers.start), Ino(numbers.end));
                 (files, load.beyond.map(chunk))
             }
@@ -159,6 +165,7 @@ impl<'fs> Prefetcher<'fs> {
                 bytes,
             } => {
                 let found = order.next_dirs((self.store, self.inodes), dirs, bytes);
+                debug_assert!(found.len() <= dirs, "no more than was asked for");
                 Observation::NextDirs(order, found)
             }
         }

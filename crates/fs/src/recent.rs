@@ -86,6 +86,7 @@ fn are_same(
 
 /// Reports whether chunks of two stores have the same bytes, each under a number.
 fn has_same_chunks(past: Chunks<'_>, present: Chunks<'_>, chunks: &Range<u64>) -> FsResult<bool> {
+    debug_assert!(chunks.start <= chunks.end, "a range of chunks");
     let rows = |(store, number): Chunks<'_>| [store.keys.chunks(number, chunks)];
     let (before, after) = (rows(past), rows(present));
     let sides = ((past.0, &before[..]), (present.0, &after[..]));
@@ -142,7 +143,9 @@ pub(crate) fn chunk_ranges((store, head): InodeAt<'_>) -> FsResult<Vec<RowRange>
 /// Returns the bytes of a chunk up to the last one that is not zero.
 pub(crate) fn without_zeros(chunk: &[u8]) -> &[u8] {
     let last = chunk.iter().rposition(|byte| *byte != 0);
-    &chunk[..last.map_or(0, |last| last + 1)]
+    let bytes = &chunk[..last.map_or(0, |last| last + 1)];
+    debug_assert!(bytes.last() != Some(&0), "zeros at the end are cut off");
+    bytes
 }
 
 /// Key and value of a row.
@@ -217,6 +220,7 @@ impl<'e> WrittenBetween<'e> {
     /// under another number at the other one.
     pub(crate) fn has_changed(&self, past: InodeAt<'_>, present: InodeAt<'_>) -> FsResult<bool> {
         debug_assert_eq!(past.1.ino, present.1.ino, "one inode");
+        debug_assert_eq!(past.1.kind, present.1.kind, "a type never changes");
         Ok(self.has_other_xattrs(past, present)? || self.has_other_contents(past, present)?)
     }
 
@@ -269,6 +273,7 @@ impl<'e> WrittenBetween<'e> {
         (number, mut chunks): Piece,
         mut visit: impl FnMut(&Range<u64>) -> FsResult<bool>,
     ) -> FsResult<bool> {
+        debug_assert!(chunks.start <= chunks.end, "a range of chunks");
         loop {
             let rows = store.keys.chunks(number, &chunks);
             let Some(keys) = self.written_keys(store, &rows, PAGE)? else {
@@ -276,12 +281,17 @@ impl<'e> WrittenBetween<'e> {
             };
             let written = runs(keys.iter().filter_map(|key| Locator::chunk_of(key)));
             for run in &written {
+                debug_assert!(
+                    chunks.start <= run.start && run.end <= chunks.end,
+                    "a run lies in the range"
+                );
                 if !visit(run)? {
                     return Ok(false);
                 }
             }
             match written.last() {
                 Some(last) if keys.len() == PAGE && last.end < chunks.end => {
+                    debug_assert!(last.end > chunks.start, "each page comes further");
                     chunks.start = last.end;
                 }
                 _ => return Ok(true),
@@ -297,6 +307,7 @@ impl<'e> WrittenBetween<'e> {
         range: &RowRange,
         count_max: usize,
     ) -> FsResult<Option<Vec<Vec<u8>>>> {
+        debug_assert!(count_max > 0, "some keys are asked for");
         debug_assert!(
             matches!(range.tree(), Tree::Data | Tree::Xattr),
             "rows of one inode"
@@ -307,7 +318,12 @@ impl<'e> WrittenBetween<'e> {
             .keys_between(tree, range.keys(), ends, count_max)
         {
             Err(KvError::Unsupported(_) | KvError::NoTree(_)) => Ok(None),
-            keys => Ok(Some(keys?)),
+            keys => {
+                let keys = keys?;
+                debug_assert!(keys.len() <= count_max, "no more than was asked for");
+                debug_assert!(keys.is_sorted(), "keys come in order");
+                Ok(Some(keys))
+            }
         }
     }
 }
@@ -325,6 +341,7 @@ fn aligned(old: &[Piece], new: &[Piece]) -> Vec<(Range<u64>, (Ino, Ino))> {
     let (mut in_old, mut in_new, mut at) = (0, 0, 0);
     while let (Some((before, old)), Some((after, new))) = (old.get(in_old), new.get(in_new)) {
         debug_assert!(old.start <= at && new.start <= at, "no chunk is left out");
+        debug_assert!(at <= old.end && at <= new.end, "pieces come in order");
         let end = old.end.min(new.end);
         cut.push((at..end, (*before, *after)));
         in_old += usize::from(old.end == end);
@@ -338,6 +355,10 @@ fn aligned(old: &[Piece], new: &[Piece]) -> Vec<(Range<u64>, (Ino, Ino))> {
 fn runs(numbers: impl Iterator<Item = u64>) -> Vec<Range<u64>> {
     let mut runs: Vec<Range<u64>> = Vec::new();
     for number in numbers {
+        debug_assert!(
+            runs.last().is_none_or(|last| last.end <= number),
+            "numbers come in order, each once"
+        );
         match runs.last_mut() {
             Some(last) if last.end == number => last.end += 1,
             _ => runs.push(number..number + 1),

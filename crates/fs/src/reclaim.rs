@@ -113,6 +113,10 @@ impl<'fs> Reclaimer<'fs> {
                 return Ok(done);
             }
             debug_assert!(heads.len() <= RECLAIM_BATCH, "they fit a batch");
+            debug_assert!(
+                heads.iter().all(|head| head.ino != Ino::ROOT),
+                "the root has a name"
+            );
             match self.purge_all(&heads) {
                 Ok(count) => {
                     self.room.note_given_back(count);
@@ -134,6 +138,7 @@ impl<'fs> Reclaimer<'fs> {
     }
 
     fn purge_all(&self, heads: &[InodeHead]) -> FsResult<usize> {
+        debug_assert!(!heads.is_empty(), "a batch purges something");
         let mut change = self.changes.begin_giving_back();
         let mut count = 0;
         for head in heads {
@@ -147,6 +152,7 @@ impl<'fs> Reclaimer<'fs> {
                 count += 1;
             }
         }
+        debug_assert!(count <= heads.len(), "each is purged once");
         change.commit()?;
         Ok(count)
     }
@@ -164,8 +170,10 @@ impl<'fs> Reclaimer<'fs> {
             }
         }
         drop(scan);
+        debug_assert!(orphans.is_sorted(), "keys come in order");
         let mut found = 0;
         for inos in orphans.chunks(RECLAIM_BATCH) {
+            debug_assert!(!inos.is_empty(), "a batch purges something");
             let mut change = self.changes.begin_giving_back();
             let mut heads = Vec::new();
             for &ino in inos {
@@ -207,6 +215,7 @@ impl<'fs> Reclaimer<'fs> {
         let row = self.store.own_row(ino)?.map(|(head, _)| head);
         let nameless = row.filter(|head| head.nlink == 0);
         if let Some(head) = &nameless {
+            debug_assert_eq!(head.ino, ino, "the row of the inode");
             // What is known still goes when it is forgotten.
             if !self.detached.is_bare(head)? || self.residents.inodes.find(ino).is_some() {
                 return Ok(None);

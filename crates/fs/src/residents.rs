@@ -85,6 +85,7 @@ impl Residents {
         let inode = self.inodes.release(ino, hold)?;
         debug_assert_eq!(inode.head.ino, ino, "the inode of the number");
         if inode.location == Location::Own && inode.head.nlink == 0 {
+            debug_assert_ne!(ino, Ino::ROOT, "the root is never forgotten");
             self.forgotten.lock().push(inode.head);
         }
         Some(inode)
@@ -96,6 +97,10 @@ impl Residents {
     /// [`FsError::Stale`] if the directory of a new directory is not known.
     pub(crate) fn made(&self, inode: Inode) -> FsResult<()> {
         if inode.is_dir() {
+            debug_assert!(
+                matches!(inode.location, Location::Entry { .. }),
+                "a new directory has a name"
+            );
             self.names.learn_new(inode.head.ino);
         }
         self.inodes.add(inode)
@@ -139,6 +144,10 @@ impl Residents {
         let keep = forgotten.len().saturating_sub(count_max);
         let taken = forgotten.split_off(keep);
         debug_assert!(taken.len() <= count_max, "no more than was asked for");
+        debug_assert!(
+            taken.iter().all(|head| head.nlink == 0),
+            "what has a name is not reclaimed"
+        );
         taken
     }
 
@@ -207,6 +216,7 @@ impl Residents {
         }
         names.reverse();
         let path = names.join(&b'/');
+        debug_assert_eq!(path.is_empty(), dir == top, "a name for each step");
         debug_assert!(path.len() <= SNAPSHOT_PATH_BYTES_MAX, "as it was counted");
         Ok(path)
     }

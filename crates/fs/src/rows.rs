@@ -46,12 +46,6 @@ impl Dictionaries {
             Tree::Sys => self.sys,
         }
     }
-
-    /// Returns the dictionary whose tree has this number.
-    fn by_number(&self, tree: TreeId) -> Option<Dictionary> {
-        let all = [self.meta, self.data, self.xattr, self.sys];
-        all.into_iter().find(|found| found.tree() == tree)
-    }
 }
 
 /// Changes of rows, applied whole or not at all by one commit, in their order.
@@ -75,7 +69,8 @@ impl<'v> RowBatch<'v> {
 
     /// Returns the dictionary of a message.
     pub(crate) fn dictionary(&self, tree: TreeId) -> Option<Dictionary> {
-        self.trees.by_number(tree)
+        let trees = Tree::ALL.map(|tree| self.trees.of(tree));
+        trees.into_iter().find(|found| found.tree() == tree)
     }
 
     pub(crate) const fn is_empty(&self) -> bool {
@@ -107,6 +102,7 @@ impl<'v> RowBatch<'v> {
 
     /// Puts a value without copying it.
     pub(crate) fn put_borrowed(&mut self, key: &RowKey, value: &'v [u8]) {
+        debug_assert!(!value.is_empty(), "a short value is copied");
         debug_assert!(
             is_readable(key.tree(), key, value),
             "a row is written as it is read"
@@ -117,6 +113,7 @@ impl<'v> RowBatch<'v> {
 
     /// Puts a value that is about to be put again.
     pub(crate) fn put_partial(&mut self, key: &RowKey, value: &[u8]) {
+        debug_assert!(!value.is_empty(), "some bytes are there");
         debug_assert!(
             is_readable(key.tree(), key, value),
             "a row is written as it is read"
@@ -127,6 +124,10 @@ impl<'v> RowBatch<'v> {
 
     /// Names the write stream that the last change, a put, continues.
     pub(crate) fn name_stream(&mut self, name: StreamName) {
+        debug_assert!(
+            !self.changes.is_empty(),
+            "a put comes before the name of its stream"
+        );
         self.changes.name_stream(name);
     }
 
@@ -146,6 +147,10 @@ impl<'v> RowBatch<'v> {
     }
 
     pub(crate) fn delete(&mut self, key: &RowKey) {
+        debug_assert!(
+            key.tree() != Tree::Sys || Locator::sys_row(key).is_some(),
+            "the key of a row"
+        );
         self.changes.delete(self.trees.of(key.tree()), key);
     }
 

@@ -23,6 +23,7 @@ impl FileSystem {
         let block = u64::from(BLOCK_BYTES);
         let used = self.residents.inode_count();
         let inodes_free = space.free_bytes / INODE_BYTES;
+        debug_assert!(free_bytes <= total_bytes, "no more is free than there is");
         Ok(StatFs {
             block_bytes: BLOCK_BYTES,
             blocks: total_bytes / block,

@@ -94,6 +94,10 @@ impl FileSystem {
     /// Reports whether it is the file system that has the records of clones, policies and
     /// transactions: no clone and no transaction.
     pub(crate) const fn is_mainline(&self) -> bool {
+        debug_assert!(
+            self.branch.is_none() || self.standing.number == 0,
+            "a transaction is one of mainline"
+        );
         self.branch.is_none() && self.standing.number == 0
     }
 

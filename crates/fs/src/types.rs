@@ -170,6 +170,7 @@ pub struct Attr {
 
 impl Attr {
     pub(crate) fn of(head: &InodeHead) -> Self {
+        debug_assert!(head.perm <= 0o7777, "the kind is not among the bits");
         Self {
             ino: head.ino,
             kind: head.kind,
@@ -191,6 +192,10 @@ impl Attr {
     /// Type and permissions as in `st_mode`.
     #[must_use]
     pub const fn mode(&self) -> u32 {
+        debug_assert!(
+            self.kind.mode_bits() & self.perm == 0,
+            "the kind is not among the bits"
+        );
         (self.kind.mode_bits() | self.perm) as u32
     }
 }
@@ -207,7 +212,7 @@ fn blocks_of(head: &InodeHead) -> u64 {
             } else {
                 full
             };
-            chunks * (CHUNK_BYTES / 512)
+            chunks.saturating_mul(CHUNK_BYTES / 512)
         }
         FileKind::Directory => CHUNK_BYTES / 512,
         _ => 0,
@@ -283,6 +288,13 @@ impl ClearSetId {
     /// Returns the permissions that are left.
     #[must_use]
     pub const fn apply(self, perm: u16) -> u16 {
+        let left = self.left_of(perm);
+        debug_assert!(left & !perm == 0, "bits are cleared alone");
+        debug_assert!(left & 0o777 == perm & 0o777, "no other bit is cleared");
+        left
+    }
+
+    const fn left_of(self, perm: u16) -> u16 {
         match self {
             Self::None => perm,
             Self::Executable if perm & GROUP_EXECUTE == 0 => perm & !SET_UID,
@@ -293,6 +305,16 @@ impl ClearSetId {
     /// Returns what clears the bits of both.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
+        let both = self.stricter(other);
+        let bits = SET_UID | SET_GID | GROUP_EXECUTE;
+        debug_assert!(
+            both.left_of(bits) == self.left_of(bits) & other.left_of(bits),
+            "bits that one of them clears are cleared"
+        );
+        both
+    }
+
+    const fn stricter(self, other: Self) -> Self {
         match (self, other) {
             (Self::All, _) | (_, Self::All) => Self::All,
             (Self::Executable, _) | (_, Self::Executable) => Self::Executable,
@@ -433,4 +455,20 @@ pub struct StatFs {
     pub inodes_free: u64,
     /// Longest name.
     pub name_bytes_max: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::head;
+
+    #[test]
+    fn a_damaged_count_of_chunks_is_as_many_blocks_as_there_can_be() {
+        let damaged = InodeHead {
+            flags: row_flag::HOLES | row_flag::ALLOCATED,
+            chunks: u64::MAX,
+            ..head(Ino(9), FileKind::Regular)
+        };
+        assert_eq!(Attr::of(&damaged).blocks, u64::MAX);
+    }
 }

@@ -38,11 +38,20 @@ impl UpsertFn for ChunkUpsert {
     }
 
     fn fold(&self, _key: &[u8], old: Option<&[u8]>, delta: &[u8], out: &mut Vec<u8>) -> Folded {
-        folded(fs_chunk::fold(old, delta, out))
+        let before = out.len();
+        let is_left = fs_chunk::fold(old, delta, out);
+        debug_assert!(out.len() >= before, "it adds to what is there");
+        folded(is_left)
     }
 
     fn join(&self, older: &[u8], newer: &[u8], out: &mut Vec<u8>) -> bool {
-        fs_chunk::join(older, newer, out)
+        let before = out.len();
+        let is_joined = fs_chunk::join(older, newer, out);
+        debug_assert!(
+            !is_joined || fs_chunk::ChunkDelta::decode(&out[before..]).is_some(),
+            "two deltas are one"
+        );
+        is_joined
     }
 }
 
@@ -56,11 +65,20 @@ impl UpsertFn for AttrUpsert {
     }
 
     fn fold(&self, _key: &[u8], old: Option<&[u8]>, delta: &[u8], out: &mut Vec<u8>) -> Folded {
-        folded(fs_inode::fold(old, delta, out))
+        let before = out.len();
+        let is_left = fs_inode::fold(old, delta, out);
+        debug_assert!(out.len() >= before, "it adds to what is there");
+        folded(is_left)
     }
 
     fn join(&self, older: &[u8], newer: &[u8], out: &mut Vec<u8>) -> bool {
-        fs_inode::join(older, newer, out)
+        let before = out.len();
+        let is_joined = fs_inode::join(older, newer, out);
+        debug_assert!(
+            !is_joined || fs_inode::AttrDelta::decode(&out[before..]).is_ok(),
+            "two deltas are one"
+        );
+        is_joined
     }
 }
 
@@ -74,12 +92,23 @@ impl UpsertFn for AddUpsert {
     }
 
     fn fold(&self, _key: &[u8], old: Option<&[u8]>, delta: &[u8], out: &mut Vec<u8>) -> Folded {
+        let before = out.len();
         fs_sys::fold_add(old, delta, out);
+        debug_assert!(
+            fs_sys::decode_number(&out[before..]).is_ok(),
+            "a sum is a number"
+        );
         Folded::Value
     }
 
     fn join(&self, older: &[u8], newer: &[u8], out: &mut Vec<u8>) -> bool {
-        fs_sys::join_add(older, newer, out)
+        let before = out.len();
+        let is_joined = fs_sys::join_add(older, newer, out);
+        debug_assert!(
+            !is_joined || fs_sys::decode_number(&out[before..]).is_ok(),
+            "two deltas are one"
+        );
+        is_joined
     }
 }
 
@@ -89,6 +118,12 @@ pub fn register_upserts(registry: &mut UpsertRegistry) {
     registry.register(Arc::new(ChunkUpsert));
     registry.register(Arc::new(AttrUpsert));
     registry.register(Arc::new(AddUpsert));
+    debug_assert!(
+        [UPSERT_CHUNK, UPSERT_ATTR, UPSERT_ADD]
+            .iter()
+            .all(|id| registry.get(*id).is_some_and(|found| found.id() == *id)),
+        "functions are found under their numbers"
+    );
 }
 
 #[cfg(test)]

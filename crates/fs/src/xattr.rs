@@ -60,6 +60,10 @@ impl Class {
 
     /// The row flag that says that this attribute is there.
     fn row_flag(self, name: &[u8]) -> u8 {
+        debug_assert!(
+            Self::of(name).is_ok_and(|class| class == self),
+            "the class is that of the name"
+        );
         match self {
             Self::AccessAcl => row_flag::ACCESS_ACL,
             Self::DefaultAcl => row_flag::DEFAULT_ACL,
@@ -149,6 +153,11 @@ impl Xattrs<'_> {
                 return Err(FsError::TooBig);
             }
         }
+        debug_assert!(out.len() <= LIST_BYTES_MAX, "a caller takes no more");
+        debug_assert!(
+            out.last().is_none_or(|byte| *byte == 0),
+            "names end with zeros"
+        );
         Ok(out)
     }
 
@@ -173,6 +182,7 @@ impl Xattrs<'_> {
         if matches!(inode.location, Location::Memory(_)) {
             let tail = self.store.tail(&inode)?;
             inode = change.put_orphan(&inode, &tail);
+            debug_assert_eq!(inode.location, Location::Own, "attributes are beside a row");
         }
         let mut new = inode.head;
         new.ctime = self.changes.now();
@@ -186,6 +196,7 @@ impl Xattrs<'_> {
         }
         if let Some(value) = stored {
             new.flags |= row_flag::XATTRS | class.row_flag(name);
+            debug_assert!(new.has(row_flag::XATTRS), "a listing finds it");
             change.batch.put(&key, &value);
         } else {
             new.flags &= !class.row_flag(name);
@@ -238,6 +249,10 @@ impl Xattrs<'_> {
         if flag != row_flag::XATTRS {
             new.flags &= !flag;
         }
+        debug_assert!(
+            new.flags & !inode.head.flags == 0,
+            "flags go, and none comes"
+        );
         let mut change = self.changes.begin_giving_back();
         change.batch.delete(&key);
         change.attrs(&inode, &new)?;
@@ -246,6 +261,7 @@ impl Xattrs<'_> {
 
     /// Notes that extended attributes are read, in a serializable transaction.
     fn note_read(&self, ino: Ino) -> FsResult<()> {
+        debug_assert!(ino.0 > 0, "0 is no inode");
         match self.reads {
             Some(reads) => reads.note_xattrs(ino),
             None => Ok(()),
@@ -271,12 +287,17 @@ pub(crate) fn mask_acl(
 
 /// The ACL to store, if one is; an access ACL changes the mode.
 fn acl_to_store(class: Class, value: &[u8], new: &mut InodeHead) -> FsResult<Option<Bytes>> {
+    debug_assert!(
+        matches!(class, Class::AccessAcl | Class::DefaultAcl),
+        "other attributes are stored as they are"
+    );
     if value.is_empty() {
         return Ok(None);
     }
     let acl = Acl::decode(value)?;
     if class == Class::AccessAcl {
         new.perm = new.perm & !0o777 | acl.mode_bits();
+        debug_assert!(new.perm <= 0o7777, "the kind is not among the bits");
         if acl.is_minimal() {
             return Ok(None);
         }

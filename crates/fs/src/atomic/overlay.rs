@@ -30,6 +30,7 @@ pub(crate) struct Overlay {
 impl Overlay {
     /// Changes nothing of a file of `size` bytes.
     pub(crate) const fn new(size: u64) -> Self {
+        debug_assert!(size <= FILE_BYTES_MAX, "the size of a file");
         Self {
             kept: size,
             size,
@@ -81,6 +82,7 @@ impl Overlay {
 
     /// Reports whether a byte of a range is different from that of the file, or may be.
     pub(crate) fn touches(&self, range: &Range<u64>) -> bool {
+        debug_assert!(range.start <= range.end, "a range of bytes");
         range.end > self.kept || self.overlaps(range)
     }
 
@@ -103,6 +105,7 @@ impl Overlay {
             }
         }
         debug_assert!(self.overlaps(&(at..end)), "it was written");
+        debug_assert!(self.size >= end, "the size has all that was written");
         self.check();
     }
 
@@ -113,6 +116,7 @@ impl Overlay {
             self.remove(size..u64::MAX);
         }
         self.kept = self.kept.min(size);
+        debug_assert!(self.kept <= size, "what is kept is below the size");
         debug_assert!(!self.overlaps(&(size..u64::MAX)), "what was cut is gone");
         self.size = size;
         self.check();
@@ -127,6 +131,7 @@ impl Overlay {
         for (&at, bytes) in self.extents.range(from..end) {
             let start = at.max(offset);
             let stop = (at + bytes.len() as u64).min(end);
+            debug_assert!(at < end, "extents begin below the end of the buffer");
             if start < stop {
                 let source = &bytes[index(start - at)..index(stop - at)];
                 buffer[index(start - offset)..index(stop - offset)].copy_from_slice(source);
@@ -158,6 +163,7 @@ impl Overlay {
         debug_assert!(at < end, "the bytes begin within the range that is removed");
         if at + bytes.len() as u64 > end {
             let rest = &bytes[index(end - at)..];
+            debug_assert!(!rest.is_empty(), "an extent is not empty");
             self.bytes += rest.len() as u64;
             self.extents.insert(end, rest.to_vec());
         }

@@ -4,7 +4,7 @@ use super::{AccessTimes, AttrChanges};
 #[cfg(doc)]
 use crate::FsError;
 use crate::system::FileSystem;
-use crate::{Attr, Caller, DirName, FsResult, SetAttr};
+use crate::{Attr, Caller, DirName, FileKind, FsResult, SetAttr, inode_flag};
 use stitch_base::Ino;
 
 impl FileSystem {
@@ -20,6 +20,7 @@ impl FileSystem {
             }
         }
         let mut attr = Attr::of(&self.residents.inodes.head(ino)?);
+        debug_assert_eq!(attr.ino, ino, "the inode of the number");
         attr.size = self.staged_size(ino).unwrap_or(attr.size);
         Ok(attr)
     }
@@ -36,7 +37,12 @@ impl FileSystem {
     /// One upsert that reads nothing; with a size a few messages more, whatever the sizes.
     pub fn set_attr(&self, caller: &Caller<'_>, ino: Ino, set: &SetAttr) -> FsResult<Attr> {
         self.check_writable()?;
-        AttrChanges::of(self).set(caller, ino, set)
+        let attr = AttrChanges::of(self).set(caller, ino, set)?;
+        debug_assert!(
+            set.size.is_none_or(|size| attr.size == size),
+            "the size is as it was asked for"
+        );
+        Ok(attr)
     }
 
     /// As [`Self::set_attr`], of what a name stands for, known or not; no size. `None` if that is a
@@ -54,7 +60,12 @@ impl FileSystem {
         set: &SetAttr,
     ) -> FsResult<Option<Attr>> {
         self.check_writable()?;
-        AttrChanges::of(self).set_at(caller, at, set)
+        let attr = AttrChanges::of(self).set_at(caller, at, set)?;
+        debug_assert!(
+            attr.is_none_or(|attr| attr.kind != FileKind::Symlink),
+            "symbolic links stay as they are"
+        );
+        Ok(attr)
     }
 
     /// Flags as of `chattr`, see [`crate::inode_flag`]; others are dropped.
@@ -65,7 +76,13 @@ impl FileSystem {
     /// [`FsError::Stale`].
     pub fn set_inode_flags(&self, caller: &Caller<'_>, ino: Ino, flags: u32) -> FsResult<Attr> {
         self.check_writable()?;
-        AttrChanges::of(self).set_flags(caller, ino, flags)
+        let attr = AttrChanges::of(self).set_flags(caller, ino, flags)?;
+        debug_assert_eq!(
+            attr.iflags,
+            flags & inode_flag::ALL,
+            "as they were asked for"
+        );
+        Ok(attr)
     }
 
     /// Notes that an inode was read, where the policy says so. Never fails: reading went well.

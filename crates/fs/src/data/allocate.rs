@@ -10,7 +10,7 @@ use crate::{Attr, ClearSetId, FallocateMode, FsError, FsResult};
 use std::ops::Range;
 use stitch_base::Ino;
 use stitch_format::fs_chunk::ChunkDelta;
-use stitch_format::fs_inode::row_flag;
+use stitch_format::fs_inode::{FileKind, row_flag};
 use stitch_format::fs_key::CHUNK_BYTES;
 
 /// Chunks that a punch counts at most: 128 MiB, the longest discard of an ext4 in an image file.
@@ -30,11 +30,12 @@ impl ContentChanges<'_> {
         }
         let end = offset.checked_add(len).filter(|&end| end <= FILE_BYTES_MAX);
         let end = end.ok_or(FsError::FileTooBig)?;
+        debug_assert!(offset < end, "a range that is not empty");
         let _inode = self.locks().inode_write(ino);
         let inode = self.inodes().get(ino)?;
         check_regular(&inode)?;
         check_may_write(&inode, offset)?;
-        self.atomic_writes().check_none(ino)?;
+        self.contents.atomic_writes.check_none(ino)?;
         let grown = match mode {
             FallocateMode::Allocate { keep_size: false }
             | FallocateMode::ZeroRange { keep_size: false } => end,
@@ -42,6 +43,7 @@ impl ContentChanges<'_> {
         };
         let inode = self.with_room_for(inode, grown)?;
         let mut inode = self.with_own_chunks(inode, mode, end)?;
+        debug_assert_eq!(inode.head.ino, ino, "the file that is changed");
         if matches!(mode, FallocateMode::Allocate { .. }) {
             self.check_room(&inode, offset, end)?;
         }
@@ -53,6 +55,7 @@ impl ContentChanges<'_> {
                 _ => self.extents.stop(&inode, &chunks, self.batch_bytes_max())?,
             };
             let stop = end.min(stop.saturating_mul(CHUNK_BYTES));
+            debug_assert!(stop <= end, "no batch comes too far");
             debug_assert!(at < stop, "each batch comes further");
             let attr = self.fallocate_batch(inode, mode, &(at..stop))?;
             if stop == end {
@@ -70,6 +73,11 @@ impl ContentChanges<'_> {
         mode: FallocateMode,
         range: &Range<u64>,
     ) -> FsResult<Attr> {
+        debug_assert_eq!(
+            inode.head.kind,
+            FileKind::Regular,
+            "files alone have contents"
+        );
         debug_assert!(range.start < range.end, "a range that is not empty");
         let mut staged = match mode {
             FallocateMode::PunchHole => self.stage_with_extent_to_spare(inode)?,
@@ -101,6 +109,7 @@ impl ContentChanges<'_> {
         self.stage_modified(&mut change, &mut staged, ClearSetId::None);
         staged.finish(&mut change)?;
         change.commit()?;
+        debug_assert!(staged.head.perm <= 0o7777, "the kind is not among the bits");
         Ok(Attr::of(&staged.head))
     }
 
@@ -113,6 +122,7 @@ impl ContentChanges<'_> {
         mode: FallocateMode,
         range: &Range<u64>,
     ) -> FsResult<()> {
+        debug_assert!(range.start < range.end, "a range that is not empty");
         let size = staged.head.size;
         debug_assert_ne!(mode, FallocateMode::PunchHole, "a punch takes blocks away");
         let is_zeroing = matches!(mode, FallocateMode::ZeroRange { .. });
@@ -126,7 +136,7 @@ impl ContentChanges<'_> {
             }
             Contents::Inline | Contents::Chunked | Contents::Shared => {}
         }
-        staged.leave_row(self.store(), change, false)?;
+        staged.leave_row(self.contents.store, change, false)?;
         let chunks = range.start / CHUNK_BYTES..chunk_count(range.end);
         debug_assert!(!chunks.is_empty(), "a range of bytes is in chunks");
         let zeroed = match is_zeroing && !is_inline {
@@ -139,6 +149,7 @@ impl ContentChanges<'_> {
     /// Refuses a range that the host cannot hold at this moment. Of a file in the store, room is
     /// set aside with the commit.
     fn check_room(&self, inode: &Inode, offset: u64, end: u64) -> FsResult<()> {
+        debug_assert!(offset < end, "a range that is not empty");
         let head = &inode.head;
         if Contents::of(head) != Contents::External {
             return Ok(());
@@ -149,7 +160,7 @@ impl ContentChanges<'_> {
         } else {
             end.saturating_sub(offset.max(head.size))
         };
-        let files = self.plain_files().files()?;
+        let files = self.contents.plain_files.files()?;
         let mut is_room = new <= files.free_bytes()?;
         if !is_room && self.changes.make_room_beside()? {
             is_room = new <= files.free_bytes()?;
@@ -160,11 +171,18 @@ impl ContentChanges<'_> {
     /// Returns the number of chunks in a range that are stored as its own, at least as far as
     /// [`COUNTED_CHUNKS_MAX`]. In a file without holes the size tells.
     fn stored_chunks(&self, staged: &Staged, range: &Range<u64>) -> FsResult<u64> {
+        debug_assert!(
+            !staged.head.has(row_flag::ALLOCATED),
+            "rows of extents tell what is allocated"
+        );
         if !staged.head.has(row_flag::HOLES) {
             return Ok(0);
         }
         let own = staged.number();
-        let mut scan = self.store().scan(&self.store().keys.chunks(own, range))?;
+        let mut scan = self
+            .contents
+            .store
+            .scan(&self.contents.store.keys.chunks(own, range))?;
         let mut count = 0;
         debug_assert!(range.start <= range.end, "a range of chunks");
         while count < COUNTED_CHUNKS_MAX && scan.next()?.is_some() {
@@ -180,6 +198,7 @@ impl ContentChanges<'_> {
         staged: &mut Staged,
         range: &Range<u64>,
     ) -> FsResult<()> {
+        debug_assert!(range.start < range.end, "a range that is not empty");
         let range = range.start..range.end.min(staged.head.size);
         if range.is_empty() {
             return Ok(());
@@ -196,8 +215,13 @@ impl ContentChanges<'_> {
 
     /// Stages zeros in the row.
     fn zero_inline(&self, staged: &mut Staged, range: &Range<u64>) -> FsResult<()> {
+        debug_assert_eq!(
+            Contents::of(&staged.head),
+            Contents::Inline,
+            "contents are in the row"
+        );
         debug_assert!(range.end <= staged.head.size, "zeros lie within the size");
-        let mut tail = Vec::from(self.store().tail(&staged.inode)?);
+        let mut tail = Vec::from(self.contents.store.tail(&staged.inode)?);
         let within_row = |at: u64| usize::try_from(at).expect("within a row");
         let stop = within_row(range.end).min(tail.len());
         let start = within_row(range.start).min(stop);
@@ -213,8 +237,10 @@ impl ContentChanges<'_> {
         staged: &mut Staged,
         range: &Range<u64>,
     ) -> FsResult<()> {
+        debug_assert!(range.start < range.end, "a range that is not empty");
+        debug_assert!(range.end <= staged.head.size, "zeros lie within the size");
         self.inodes().note_counted(staged.head.ino, None);
-        staged.unshare(self.store(), change, range)?;
+        staged.unshare(self.contents.store, change, range)?;
         let own = staged.number();
         let whole = zeroed(range, staged.head.size);
         if !whole.is_empty() {
@@ -235,6 +261,7 @@ impl ContentChanges<'_> {
 fn zero_edges(change: &mut Change<'_>, own: Ino, size: u64, range: &Range<u64>) {
     let (first, last) = (range.start / CHUNK_BYTES, range.end / CHUNK_BYTES);
     let (start, end) = (within(range.start), within(range.end));
+    debug_assert!(first <= last, "the edges come in order");
     debug_assert!(range.start < range.end, "a range that is not empty");
     debug_assert!(range.end <= size, "zeros lie within the size");
     if first == last && start > 0 {
@@ -252,18 +279,20 @@ fn zero_edges(change: &mut Change<'_>, own: Ino, size: u64, range: &Range<u64>) 
 
 /// Counts what the host has allocated, of a sparse external file: at most all up to the end.
 fn count_external(staged: &mut Staged, range: &Range<u64>) {
+    debug_assert!(range.start < range.end, "a range that is not empty");
     let head = &mut staged.head;
     if Contents::of(head) == Contents::External && head.has(row_flag::HOLES) {
         let full = chunk_count(head.size);
         let end = chunk_count(range.end).min(full);
         let added = end.saturating_sub(range.start / CHUNK_BYTES);
-        head.chunks = (head.chunks + added).min(full);
+        head.chunks = head.chunks.saturating_add(added).min(full);
     }
 }
 
 /// Returns the chunks of which nothing is left where `range` is zeroed: whole ones, and the last of
 /// the file if its end is in the range.
 pub(super) fn zeroed(range: &Range<u64>, size: u64) -> Range<u64> {
+    debug_assert!(range.start <= range.end, "a range of bytes");
     let end = range.end.min(size);
     let after = if end == size {
         chunk_count(end)

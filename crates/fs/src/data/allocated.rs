@@ -17,6 +17,7 @@ use super::extents::{
 };
 use super::{ContentChanges, Staged, chunk_count, chunks_from};
 use crate::change::Change;
+use crate::contents::Contents;
 use crate::events::Event;
 use crate::locator::Locator;
 use crate::{FsError, FsResult};
@@ -44,6 +45,10 @@ impl ContentChanges<'_> {
         unwritten: &Range<u64>,
     ) -> FsResult<()> {
         let full = chunk_count(staged.head.size);
+        debug_assert!(
+            Contents::of(&staged.head).are_chunks(),
+            "the host allocates what is beside the store"
+        );
         debug_assert!(!range.is_empty(), "some chunks are allocated");
         debug_assert!(
             unwritten.is_empty() || (range.start <= unwritten.start && unwritten.end <= range.end),
@@ -62,6 +67,7 @@ impl ContentChanges<'_> {
             // What there may be of other chunks is not in the range.
             let (known, _) = totals(&before.extents);
             let below = range.end.min(full).saturating_sub(range.start);
+            debug_assert!(known <= staged.head.chunks, "what is known was counted");
             let others = (staged.head.chunks - known).min(full.saturating_sub(below));
             staged.head.chunks = known + others;
         }
@@ -82,6 +88,7 @@ impl ContentChanges<'_> {
     /// Returns the extents that a change of `range` needs: rows, or those of a file without rows.
     fn first_extents(&self, staged: &mut Staged, range: &Range<u64>) -> FsResult<Before> {
         let ino = staged.head.ino;
+        debug_assert!(range.start < range.end, "some chunks are allocated");
         if staged.head.has(row_flag::ALLOCATED) {
             let extents = self.extents.at(ino, range)?;
             return Ok(Before {
@@ -96,7 +103,10 @@ impl ContentChanges<'_> {
             staged.head.chunks = full;
         } else if (1..=SCANNED_MAX).contains(&staged.head.chunks) {
             let own = staged.number();
-            let mut scan = self.store().scan(&self.store().keys.chunks_from(own, 0))?;
+            let mut scan = self
+                .contents
+                .store
+                .scan(&self.contents.store.keys.chunks_from(own, 0))?;
             while let Some((key, _)) = scan.next()? {
                 let number = Locator::chunk_of(key).ok_or(FsError::Corrupt(format!(
                     "inode {ino} has a chunk without number"
@@ -121,6 +131,7 @@ impl ContentChanges<'_> {
         staged: &mut Staged,
         range: &Range<u64>,
     ) -> FsResult<()> {
+        debug_assert!(!range.is_empty(), "a write is in chunks");
         debug_assert!(staged.head.has(row_flag::ALLOCATED), "it has extents");
         let extents = self.extents.at(staged.head.ino, range)?;
         if cover(&extents, range) {
@@ -201,6 +212,7 @@ impl ContentChanges<'_> {
         staged: &mut Staged,
         range: &Range<u64>,
     ) -> FsResult<()> {
+        debug_assert!(range.start <= range.end, "a range of chunks");
         if !staged.head.has(row_flag::ALLOCATED) || range.is_empty() {
             return Ok(());
         }
@@ -241,16 +253,25 @@ impl ContentChanges<'_> {
 /// Stages the rows that are different, and what the inode's row counts of them. Reports whether the
 /// file has every chunk, and so no rows any more.
 fn put_rows(change: &mut Change<'_>, staged: &mut Staged, before: &Before, new: &[Extent]) -> bool {
+    debug_assert!(
+        are_apart(&before.extents),
+        "extents are in order and not empty"
+    );
     let ino = staged.head.ino;
     let (old_chunks, old_unwritten) = totals(&before.extents);
     let (chunks, unwritten) = totals(new);
-    staged.head.chunks = (staged.head.chunks + chunks).saturating_sub(old_chunks);
+    staged.head.chunks = staged
+        .head
+        .chunks
+        .saturating_add(chunks)
+        .saturating_sub(old_chunks);
     let old_unwritten = if before.are_rows { old_unwritten } else { 0 };
     change.unwritten_added += signed(unwritten) - signed(old_unwritten);
     let full = chunk_count(staged.head.size);
     let is_whole =
         matches!(new, [one] if one.start == 0 && one.end == full && one.unwritten() == 0);
     let is_ordinary = is_whole && staged.head.chunks == full;
+    debug_assert!(unwritten <= chunks, "unwritten chunks are some of all");
     let rows = if is_ordinary { &[] } else { new };
     let old = if before.are_rows {
         &before.extents[..]

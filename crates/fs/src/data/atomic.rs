@@ -12,7 +12,7 @@ use crate::inode::Inode;
 use crate::{Attr, Caller, ClearSetId, FsError, FsResult};
 use std::ops::Range;
 use stitch_base::Ino;
-use stitch_format::fs_inode::{InodeHead, row_flag};
+use stitch_format::fs_inode::{FileKind, InodeHead, row_flag};
 use stitch_format::fs_key::CHUNK_BYTES;
 
 /// What a message of a batch takes beside its bytes.
@@ -32,6 +32,10 @@ impl FileContents<'_> {
         let len = len.min(usize::try_from(left).unwrap_or(usize::MAX));
         let kept = overlay.kept().saturating_sub(offset);
         let kept = len.min(usize::try_from(kept).unwrap_or(usize::MAX));
+        debug_assert!(
+            overlay.kept() <= inode.head.size,
+            "the file itself is not cut meanwhile"
+        );
         let start = out.len();
         self.read_locked(inode, offset, kept, out)?;
         out.resize(start + len, 0);
@@ -63,33 +67,45 @@ impl ContentChanges<'_> {
         if !takes_atomic_writes(&inode.head) {
             return Err(FsError::Unsupported);
         }
-        self.atomic_writes().start(ino, writer, inode.head.size)
+        debug_assert!(
+            !Contents::are_external(&inode.head),
+            "contents stay in the store meanwhile"
+        );
+        self.contents
+            .atomic_writes
+            .start(ino, writer, inode.head.size)
     }
 
     /// Puts the changes of an atomic write into the file, all of them or none, and ends it. They
     /// are not durable yet.
     pub(super) fn commit_atomic_write(&self, ino: Ino, process: u32) -> FsResult<Attr> {
         let _inode = self.locks().inode_write(ino);
-        let write = self.atomic_writes().of(ino, process)?;
+        let write = self.contents.atomic_writes.of(ino, process)?;
         let inode = self.inodes().get(ino)?;
         self.put_atomic_write(inode, &write)?;
-        self.atomic_writes().remove(ino);
-        Ok(Attr::of(&self.inodes().head(ino)?))
+        self.contents.atomic_writes.remove(ino);
+        let attr = Attr::of(&self.inodes().head(ino)?);
+        debug_assert_eq!(
+            attr.size,
+            write.overlay.size(),
+            "the file is as it was staged"
+        );
+        Ok(attr)
     }
 
     /// Ends the atomic write of a file. Returns whether there is one.
     pub(super) fn end_atomic_write(&self, ino: Ino) -> bool {
-        if !self.atomic_writes().any() {
+        if !self.contents.atomic_writes.any() {
             return false;
         }
         let _inode = self.locks().inode_write(ino);
-        self.atomic_writes().end(ino)
+        self.contents.atomic_writes.end(ino)
     }
 
     /// Drops an atomic write that was ended.
     pub(super) fn remove_atomic_write(&self, ino: Ino) {
         let _inode = self.locks().inode_write(ino);
-        self.atomic_writes().remove(ino);
+        self.contents.atomic_writes.remove(ino);
     }
 
     /// Sets the size of a file in its atomic write.
@@ -102,11 +118,12 @@ impl ContentChanges<'_> {
     ) -> FsResult<()> {
         let _inode = self.locks().inode_write(ino);
         let inode = self.inodes().get(ino)?;
-        self.atomic_writes().of(ino, process)?;
-        if size > super::FILE_BYTES_MAX || self.plain_files().wants(inode.head.size, size) {
+        self.contents.atomic_writes.of(ino, process)?;
+        if size > super::FILE_BYTES_MAX || self.contents.plain_files.wants(inode.head.size, size) {
             return Err(FsError::FileTooBig);
         }
-        self.atomic_writes().change(ino, 0, |write| {
+        debug_assert!(size <= FILE_BYTES_MAX, "a file is no longer");
+        self.contents.atomic_writes.change(ino, 0, |write| {
             write.overlay.resize(size);
             write.clear_setid = clear_setid.with(write.clear_setid);
         })
@@ -123,23 +140,30 @@ impl ContentChanges<'_> {
         let ino = inode.head.ino;
         let end = offset + data.len() as u64;
         debug_assert!(end <= FILE_BYTES_MAX, "the caller has checked the end");
-        let Some(write) = self.atomic_writes().get(ino) else {
+        let Some(write) = self.contents.atomic_writes.get(ino) else {
             // It has ended: the page is about to be dropped.
             return Ok(Attr::of(&inode.head));
         };
         let (extents, bytes) = write.overlay.usage();
         drop(write);
-        let is_outside = self.plain_files().wants(inode.head.size, end);
+        let is_outside = self.contents.plain_files.wants(inode.head.size, end);
         if is_outside || batch_bytes(extents + 1, bytes + data.len() as u64) > self.staged_max() {
             return Err(FsError::FileTooBig);
         }
-        self.atomic_writes()
+        self.contents
+            .atomic_writes
             .change(ino, data.len() as u64, |write| {
                 write.overlay.write(offset, data);
+                debug_assert!(
+                    write.overlay.size() >= end,
+                    "the size has all that was written"
+                );
                 write.clear_setid = clear_setid.with(write.clear_setid);
             })?;
         let mut attr = Attr::of(&inode.head);
-        attr.size = self.atomic_writes().size(ino).unwrap_or(attr.size);
+        debug_assert_eq!(attr.ino, ino, "the file that is written");
+        attr.size = self.contents.atomic_writes.size(ino).unwrap_or(attr.size);
+        debug_assert!(attr.size >= end, "the size has all that was written");
         Ok(attr)
     }
 
@@ -152,6 +176,11 @@ impl ContentChanges<'_> {
     /// Commits an atomic write as one batch. The inode is locked.
     fn put_atomic_write(&self, inode: Inode, write: &AtomicWrite) -> FsResult<()> {
         check_may_write(&inode, inode.head.size.wrapping_add(1))?;
+        debug_assert_eq!(
+            inode.head.kind,
+            FileKind::Regular,
+            "files alone have contents"
+        );
         debug_assert!(
             Contents::of(&inode.head) != Contents::External,
             "a file with an atomic write stays in the store"
@@ -165,6 +194,7 @@ impl ContentChanges<'_> {
         self.stage_modified(&mut change, &mut staged, write.clear_setid);
         self.stage_overlay(&mut change, &mut staged, write)?;
         staged.finish(&mut change)?;
+        debug_assert_eq!(staged.head.size, write.overlay.size(), "all is staged");
         if change.batch.len_bytes() as u64 > self.batch_bytes_max() {
             return Err(FsError::FileTooBig);
         }
@@ -173,6 +203,7 @@ impl ContentChanges<'_> {
             && let Some((at, bytes)) = write.overlay.extents().last()
         {
             let last = chunk_count(at + bytes.len() as u64) - 1;
+            debug_assert!(last < chunk_count(staged.head.size), "it is below the size");
             change
                 .events
                 .push(Event::ChunkCounted(staged.head.ino, last));
@@ -203,10 +234,14 @@ impl ContentChanges<'_> {
             staged.tail = Some(Vec::new());
         }
         let fits_row = overlay.size() <= INLINE_BYTES_MAX;
+        debug_assert!(
+            staged.head.size <= overlay.size(),
+            "what was cut is cut by now"
+        );
         if Contents::of(&staged.head) == Contents::Inline && fits_row {
             return self.stage_inline_overlay(staged, write);
         }
-        staged.leave_row(self.store(), change, false)?;
+        staged.leave_row(self.contents.store, change, false)?;
         let has_extents = staged.head.has(row_flag::ALLOCATED);
         for (at, bytes) in overlay.extents() {
             stage_chunks(change, staged, at, bytes);
@@ -229,11 +264,16 @@ impl ContentChanges<'_> {
 
     /// Stages contents that fit the row.
     fn stage_inline_overlay(&self, staged: &mut Staged, write: &AtomicWrite) -> FsResult<()> {
+        debug_assert_eq!(
+            Contents::of(&staged.head),
+            Contents::Inline,
+            "contents are in the row"
+        );
         let overlay = &write.overlay;
         debug_assert!(overlay.size() <= INLINE_BYTES_MAX, "contents fit the row");
         let mut tail = match staged.tail.take() {
             Some(tail) => tail,
-            None => Vec::from(self.store().tail(&staged.inode)?),
+            None => Vec::from(self.contents.store.tail(&staged.inode)?),
         };
         let size = usize::try_from(overlay.size()).expect("within a row");
         tail.resize(size, 0);

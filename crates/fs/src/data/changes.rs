@@ -22,13 +22,10 @@
 
 use super::shared::Sharing;
 use super::{ExtentRows, FileContents, Staged};
-use crate::atomic::AtomicWrites;
 use crate::change::{Change, Changes};
 use crate::contents::Contents;
-use crate::external::PlainFiles;
 use crate::inode::{Inode, Inodes};
 use crate::lock::Locks;
-use crate::schema::Store;
 use crate::shared::SharedContents;
 use crate::system::FileSystem;
 use crate::{ClearSetId, FsResult};
@@ -58,10 +55,6 @@ impl<'fs> ContentChanges<'fs> {
         }
     }
 
-    pub(super) const fn store(&self) -> &'fs Store {
-        self.contents.store
-    }
-
     pub(super) const fn inodes(&self) -> &'fs Inodes {
         &self.contents.residents.inodes
     }
@@ -70,17 +63,11 @@ impl<'fs> ContentChanges<'fs> {
         &self.contents.residents.locks
     }
 
-    pub(super) const fn plain_files(&self) -> PlainFiles<'fs> {
-        self.contents.plain_files
-    }
-
-    pub(super) const fn atomic_writes(&self) -> &'fs AtomicWrites {
-        self.contents.atomic_writes
-    }
-
     /// Longest batch of the engine, in bytes.
     pub(super) fn batch_bytes_max(&self) -> u64 {
-        self.engine.limits().batch_bytes_max
+        let bytes = self.engine.limits().batch_bytes_max;
+        debug_assert!(bytes > 0, "a batch takes a change");
+        bytes
     }
 
     /// Begins a change of an inode.
@@ -88,7 +75,7 @@ impl<'fs> ContentChanges<'fs> {
         let head = inode.head;
         let sharing = match Contents::of_inode(&head) {
             Some(Contents::Shared) => {
-                let row = self.store().shared_row(head.ino)?;
+                let row = self.contents.store.shared_row(head.ino)?;
                 let before = Some(row.clone());
                 Some(Sharing { before, row })
             }
@@ -118,6 +105,7 @@ impl<'fs> ContentChanges<'fs> {
         staged.head.mtime = now;
         staged.head.ctime = now;
         staged.head.perm = clear_setid.apply(staged.head.perm);
+        debug_assert!(staged.head.perm <= 0o7777, "the kind is not among the bits");
         change.drop_capabilities(&mut staged.head);
     }
 }

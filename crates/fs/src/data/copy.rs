@@ -24,7 +24,7 @@ impl ContentChanges<'_> {
         check_regular(&from)?;
         check_regular(&to)?;
         check_may_write(&to, target.1)?;
-        self.atomic_writes().check_none(target.0)?;
+        self.contents.atomic_writes.check_none(target.0)?;
         let len = len.min(from.head.size.saturating_sub(source.1));
         let end = target.1.checked_add(len);
         if end.is_none_or(|end| end > FILE_BYTES_MAX) {
@@ -36,10 +36,12 @@ impl ContentChanges<'_> {
         let piece_bytes = usize::try_from(self.write_step_bytes()).expect("fits in memory");
         let mut buffer = Vec::new();
         let (mut done, mut copied) = (0, 0);
+        debug_assert!(piece_bytes > 0, "each step comes further");
         while done < len && copied < COPIED_BYTES_MAX {
             let from = self.inodes().get(source.0)?;
             let to = self.inodes().get(target.0)?;
             let range = source.1 + done..source.1 + len;
+            debug_assert!(range.start < range.end, "some bytes are left");
             if source.1 == target.1
                 && let Some(bytes) = self.share_step(&from, &to, &range)?
             {

@@ -64,6 +64,7 @@ impl ExtentRows<'_> {
         range: &Range<u64>,
         visit: impl FnMut(Extent) -> bool,
     ) -> FsResult<()> {
+        debug_assert!(range.start <= range.end, "a range of chunks");
         match self.known(ino)? {
             KnownExtents::All(extents) => {
                 let first = extents.partition_point(|extent| extent.end < range.start);
@@ -86,6 +87,7 @@ impl ExtentRows<'_> {
             extents.push(extent);
             extents.len() <= EXTENTS_MAX
         })?;
+        debug_assert!(extents.len() <= EXTENTS_MAX + 1, "too many are not kept");
         self.maps.set(ino, Some(extents));
         Ok(self.maps.get(ino).unwrap_or(KnownExtents::Many))
     }
@@ -97,6 +99,7 @@ impl ExtentRows<'_> {
         range: &Range<u64>,
         mut visit: impl FnMut(Extent) -> bool,
     ) -> FsResult<()> {
+        debug_assert!(range.start <= range.end, "a range of chunks");
         let rows = self.store.keys.extents_from(ino, range.start);
         let mut scan = self.store.scan(&rows)?;
         let mut before = 0;
@@ -132,6 +135,7 @@ impl ExtentRows<'_> {
         range: &Range<u64>,
         batch_bytes_max: u64,
     ) -> FsResult<u64> {
+        debug_assert!(range.start <= range.end, "a range of chunks");
         let mut stop = range.end;
         let count_max = BATCH_EXTENTS_MAX.min(batch_bytes_max / 2 / EXTENT_BYTES);
         debug_assert!(count_max > 0, "a batch takes an extent");
@@ -160,6 +164,7 @@ impl ExtentRows<'_> {
             extents.push(extent);
             extents.len() as u64 <= BATCH_EXTENTS_MAX
         })?;
+        debug_assert!(are_apart(&extents), "rows are read in order");
         match extents.len() as u64 <= BATCH_EXTENTS_MAX {
             true => Ok(extents),
             false => Err(FsError::FileTooBig),
@@ -174,6 +179,7 @@ impl ExtentRows<'_> {
         ino: Ino,
         range: &Range<u64>,
     ) -> FsResult<u64> {
+        debug_assert!(range.start <= range.end, "a range of chunks");
         let (mut cleared, mut unwritten) = (0, 0);
         let mut ends = Vec::new();
         let mut count = 0;
@@ -217,6 +223,10 @@ impl ExtentRows<'_> {
         for extent in left {
             change.put_extent(ino, extent.end, &extent.row());
         }
+        debug_assert!(
+            cleared <= range.end - range.start,
+            "chunks of the range alone"
+        );
         change.unwritten_added -= signed(unwritten);
         if let Some(KnownExtents::All(extents)) = self.maps.get(ino) {
             let left = cleared_of(&extents, range);

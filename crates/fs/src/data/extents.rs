@@ -24,10 +24,18 @@ pub(crate) struct Extent {
 
 impl Extent {
     pub(super) const fn chunks(&self) -> u64 {
+        debug_assert!(
+            self.start <= self.end,
+            "an extent does not end before it starts"
+        );
         self.end - self.start
     }
 
     pub(super) const fn row(&self) -> AllocatedRow {
+        debug_assert!(
+            self.start < self.end,
+            "the next read of the row refuses others"
+        );
         AllocatedRow {
             start: self.start,
             state: self.state,
@@ -63,6 +71,7 @@ impl Edit {
 
 /// Returns the extents after an edit of `range`. `old` has all extents that overlap or touch it.
 pub(super) fn edited(old: &[Extent], range: &Range<u64>, edit: Edit) -> Vec<Extent> {
+    debug_assert!(range.start <= range.end, "a range of chunks");
     debug_assert!(are_apart(old), "extents are in order and not empty");
     let mut new = Vec::with_capacity(old.len() + 2);
     if range.is_empty() {
@@ -126,7 +135,9 @@ pub(super) fn are_apart(extents: &[Extent]) -> bool {
 pub(super) fn totals(extents: &[Extent]) -> (u64, u64) {
     debug_assert!(are_apart(extents), "no chunk is counted twice");
     let sum = |of: fn(&Extent) -> u64| extents.iter().map(of).sum();
-    (sum(Extent::chunks), sum(Extent::unwritten))
+    let (chunks, unwritten) = (sum(Extent::chunks), sum(Extent::unwritten));
+    debug_assert!(unwritten <= chunks, "unwritten chunks are some of all");
+    (chunks, unwritten)
 }
 
 /// Reports whether every chunk of `range` is in an extent.
@@ -141,6 +152,8 @@ pub(super) fn cover(extents: &[Extent], range: &Range<u64>) -> bool {
 
 /// Returns all extents, with `new` instead of `old`, which is a part of them.
 pub(super) fn replaced(all: &[Extent], old: &[Extent], new: &[Extent]) -> Vec<Extent> {
+    debug_assert!(are_apart(all), "extents are in order and not empty");
+    debug_assert!(are_apart(new), "extents are in order and not empty");
     let at = match (old.first(), new.first()) {
         (Some(first), _) | (None, Some(first)) => {
             all.partition_point(|extent| extent.start < first.start)
@@ -159,6 +172,7 @@ pub(super) fn replaced(all: &[Extent], old: &[Extent], new: &[Extent]) -> Vec<Ex
 
 /// Returns the extents without `range`; `None` if none is left.
 pub(super) fn cleared_of(all: &[Extent], range: &Range<u64>) -> Option<Vec<Extent>> {
+    debug_assert!(range.start <= range.end, "a range of chunks");
     let mut left = Vec::with_capacity(all.len() + 1);
     for extent in all {
         let (start, end) = (extent.start, extent.end);

@@ -28,6 +28,7 @@ impl FileContents<'_> {
         len: usize,
         out: &mut Vec<u8>,
     ) -> FsResult<()> {
+        debug_assert!(len > 0, "some bytes are read");
         let base = out.len();
         debug_assert!(
             offset + len as u64 <= inode.head.size,
@@ -72,11 +73,12 @@ impl ContentChanges<'_> {
     /// The inode, whose contents have left the store if a size of `end` makes them. Those that are
     /// shared stay. The inode is locked.
     pub(crate) fn with_room_for(&self, inode: Inode, end: u64) -> FsResult<Inode> {
+        debug_assert!(end <= FILE_BYTES_MAX, "the caller has checked the end");
         let stays = matches!(
             Contents::of_inode(&inode.head),
             Some(Contents::External | Contents::Shared)
         );
-        if stays || !self.plain_files().wants(inode.head.size, end) {
+        if stays || !self.contents.plain_files.wants(inode.head.size, end) {
             return Ok(inode);
         }
         check_regular(&inode)?;
@@ -85,11 +87,14 @@ impl ContentChanges<'_> {
             left = self.move_out(&inode);
         }
         left?;
-        self.inodes().get(inode.head.ino)
+        let inode = self.inodes().get(inode.head.ino)?;
+        debug_assert!(Contents::are_external(&inode.head), "it has left the store");
+        Ok(inode)
     }
 
     /// Makes the contents a plain file. After an error they are where they were, and there is none.
     fn move_out(&self, inode: &Inode) -> FsResult<()> {
+        debug_assert!(!Contents::are_external(&inode.head), "it is in the store");
         let name = self.new_plain(inode)?;
         let allocated = self.allocate_new(inode, name);
         let left = allocated.and_then(|()| self.fill_plain(inode, name));
@@ -98,7 +103,7 @@ impl ContentChanges<'_> {
         let is_open = matches!(&left, Err(FsError::Storage(_)));
         if left.is_err() && !is_open {
             // If it stays, the next open removes it.
-            if let Err(error) = self.plain_files().files()?.remove(name) {
+            if let Err(error) = self.contents.plain_files.files()?.remove(name) {
                 tracing::warn!(%error, "a plain file that is not needed is left");
             }
         }
@@ -106,12 +111,13 @@ impl ContentChanges<'_> {
     }
 
     fn new_plain(&self, inode: &Inode) -> FsResult<ExternalName> {
-        let files = self.plain_files().files()?;
+        let files = self.contents.plain_files.files()?;
         loop {
             let name = ExternalName {
                 ino: inode.head.ino,
                 number: self.changes.new_ino()?.0,
             };
+            debug_assert_ne!(name.number, name.ino.0, "a number of its own");
             match files.create(name) {
                 Ok(()) => return Ok(name),
                 // A power cut took the number back; the file is swept at the next open.
@@ -123,7 +129,7 @@ impl ContentChanges<'_> {
 
     /// Copies the contents to a new plain file and makes it durable. Returns its length.
     fn fill_plain(&self, inode: &Inode, name: ExternalName) -> FsResult<u64> {
-        let files = self.plain_files().files()?;
+        let files = self.contents.plain_files.files()?;
         let size = inode.head.size;
         let mut len = 0;
         let mut at = 0;
@@ -133,12 +139,14 @@ impl ContentChanges<'_> {
             piece.clear();
             let count = usize::try_from(count).expect("a small piece");
             self.contents.read_locked(inode, at, count, &mut piece)?;
+            debug_assert_eq!(piece.len(), count, "it is below the size");
             for (index, bytes) in piece
                 .chunks(usize::try_from(CHUNK_BYTES).expect("4096"))
                 .enumerate()
             {
                 if bytes.iter().any(|&byte| byte != 0) {
                     let offset = at + index as u64 * CHUNK_BYTES;
+                    debug_assert!(offset < size, "it is below the size");
                     files.write_at(name, offset, bytes)?;
                     len = offset + bytes.len() as u64;
                 }
@@ -153,6 +161,7 @@ impl ContentChanges<'_> {
 
     /// The batch that says where the contents are from now on.
     fn leave_store(&self, inode: &Inode, name: ExternalName, len: u64) -> FsResult<()> {
+        debug_assert!(!Contents::are_external(&inode.head), "it is in the store");
         self.changes
             .mark_header(|header| header.has_external = true)?;
         debug_assert!(
@@ -185,6 +194,10 @@ impl ContentChanges<'_> {
             !head.has(row_flag::ALLOCATED),
             "the host allocates from now on"
         );
+        debug_assert!(
+            Contents::are_external(&head),
+            "the row tells where they are"
+        );
         change.row(&inode, &head, &[]);
         change.events.push(Event::StoredBeside { name, len, size });
         change.commit()
@@ -193,7 +206,15 @@ impl ContentChanges<'_> {
     /// Returns the plain file of an external file that is changing.
     fn plain_of(&self, staged: &Staged) -> FsResult<Arc<Plain>> {
         debug_assert_eq!(Contents::of(&staged.head), Contents::External, "it has one");
-        self.plain_files().open(staged.head.ino, staged.head.size)
+        let plain = self
+            .contents
+            .plain_files
+            .open(staged.head.ino, staged.head.size)?;
+        debug_assert_eq!(
+            plain.name.ino, staged.head.ino,
+            "the plain file of the inode"
+        );
+        Ok(plain)
     }
 
     /// Puts bytes into the plain file and stages the new size.
@@ -203,14 +224,17 @@ impl ContentChanges<'_> {
         at: u64,
         piece: &[u8],
     ) -> FsResult<()> {
+        debug_assert!(!piece.is_empty(), "it writes something");
         let plain = self.plain_of(staged)?;
         let end = at + piece.len() as u64;
         debug_assert!(end <= FILE_BYTES_MAX, "the caller has checked the end");
         if end > staged.head.size {
-            self.plain_files().trim(&plain)?;
+            self.contents.plain_files.trim(&plain)?;
         }
         let make_room = || self.changes.make_room_beside();
-        self.plain_files().write(&plain, at, piece, &make_room)?;
+        self.contents
+            .plain_files
+            .write(&plain, at, piece, &make_room)?;
         staged.grow(end, at);
         debug_assert!(staged.head.size >= end, "the size is staged");
         Ok(())
@@ -218,11 +242,12 @@ impl ContentChanges<'_> {
 
     /// Before a file grows to `size` by a hole.
     pub(super) fn prepare_growth(&self, staged: &Staged, size: u64) -> FsResult<()> {
+        debug_assert!(size >= staged.head.size, "it grows");
         if Contents::of(&staged.head) == Contents::External {
             let plain = self.plain_of(staged)?;
-            self.plain_files().trim(&plain)?;
+            self.contents.plain_files.trim(&plain)?;
             if plain.is_lent() {
-                self.plain_files().stretch(&plain, size)?;
+                self.contents.plain_files.stretch(&plain, size)?;
             }
         }
         Ok(())
@@ -235,27 +260,39 @@ impl ContentChanges<'_> {
         staged: &mut Staged,
         size: u64,
     ) -> FsResult<()> {
+        debug_assert_eq!(
+            Contents::of(&staged.head),
+            Contents::External,
+            "it has a plain file"
+        );
         let ino = staged.head.ino;
         debug_assert_eq!(staged.head.size, size, "the size is staged");
-        if size == 0 && !self.plain_files().is_lent(ino) {
+        if size == 0 && !self.contents.plain_files.is_lent(ino) {
             change.delete_external(ino)?;
             staged.head.flags = Contents::Inline.mark(staged.head.flags & !row_flag::HOLES);
             staged.head.chunks = 0;
             return Ok(());
         }
-        if let Some((row, less)) = self.plain_files().unsettled_row(ino, size)? {
+        if let Some((row, less)) = self.contents.plain_files.unsettled_row(ino, size)? {
             change.put_external(ino, &row);
             change.events.push(Event::CutBeside(less));
         }
         staged.head.chunks = staged.head.chunks.min(chunk_count(size));
+        debug_assert!(
+            staged.head.chunks <= chunk_count(size),
+            "no chunk lies beyond the size"
+        );
         Ok(())
     }
 
     /// Zeros a range of the plain file, which is below the size.
     pub(super) fn zero_external(&self, staged: &mut Staged, range: &Range<u64>) -> FsResult<()> {
+        debug_assert!(range.start <= range.end, "a range of bytes");
         let plain = self.plain_of(staged)?;
         debug_assert!(range.end <= staged.head.size, "zeros lie within the size");
-        self.plain_files().punch(&plain, range.start, range.end)?;
+        self.contents
+            .plain_files
+            .punch(&plain, range.start, range.end)?;
         staged.note_absent(&zeroed(range, staged.head.size));
         Ok(())
     }
@@ -265,7 +302,9 @@ impl ContentChanges<'_> {
         let plain = self.plain_of(staged)?;
         let make_room = || self.changes.make_room_beside();
         debug_assert!(offset < end, "a range that is not empty");
-        self.plain_files().allocate(&plain, offset, end, &make_room)
+        self.contents
+            .plain_files
+            .allocate(&plain, offset, end, &make_room)
     }
 
     /// Gives a new plain file the host's space for what the file has allocated and not written.
@@ -273,10 +312,11 @@ impl ContentChanges<'_> {
         if !inode.head.has(row_flag::ALLOCATED) {
             return Ok(());
         }
-        let files = self.plain_files().files()?;
+        let files = self.contents.plain_files.files()?;
         for extent in self.extents.at(inode.head.ino, &chunks_from(0))? {
             if extent.unwritten() > 0 {
                 let bytes = extent.unwritten() * CHUNK_BYTES;
+                debug_assert!(bytes > 0, "an extent is not empty");
                 files.allocate(name, extent.start * CHUNK_BYTES, bytes)?;
             }
         }

@@ -2,7 +2,7 @@
 //! system refuses, and leaves the rest to [`FileContents`] or [`ContentChanges`].
 
 use super::atomic::takes_atomic_writes;
-use super::{ContentChanges, FileContents};
+use super::{ContentChanges, FILE_BYTES_MAX, FileContents};
 #[cfg(doc)]
 use crate::FsError;
 use crate::atomic::{AtomicWriter, AtomicWrites, Writer};
@@ -23,6 +23,7 @@ impl FileSystem {
     /// One point read for a small file or one chunk, one scan otherwise.
     pub fn read(&self, ino: Ino, offset: u64, len: usize, out: &mut Vec<u8>) -> FsResult<usize> {
         let count = FileContents::of(self).read(ino, offset, len, out)?;
+        debug_assert!(count <= len, "no more than was asked for");
         if len > 0 {
             self.touch_atime(ino);
         }
@@ -101,7 +102,9 @@ impl FileSystem {
         options: WriteOptions,
     ) -> FsResult<Attr> {
         self.check_writable()?;
-        ContentChanges::of(self).write(writer, ino, offset, data, options)
+        let attr = ContentChanges::of(self).write(writer, ino, offset, data, options)?;
+        debug_assert_eq!(attr.ino, ino, "the file that was written");
+        Ok(attr)
     }
 
     /// Returns the longest write, in bytes from a multiple of 4 KiB on, that is one step also in a
@@ -134,7 +137,9 @@ impl FileSystem {
         len: u64,
     ) -> FsResult<Attr> {
         self.check_writable()?;
-        ContentChanges::of(self).fallocate(ino, mode, offset, len)
+        let attr = ContentChanges::of(self).fallocate(ino, mode, offset, len)?;
+        debug_assert_eq!(attr.ino, ino, "the file that was changed");
+        Ok(attr)
     }
 
     /// Copies bytes between files (or within one, where the ranges do not meet). Returns their
@@ -153,7 +158,9 @@ impl FileSystem {
     /// One batch of a few rows where contents are shared. Otherwise all bytes are read and written.
     pub fn copy_range(&self, source: (Ino, u64), target: (Ino, u64), len: u64) -> FsResult<u64> {
         self.check_writable()?;
-        ContentChanges::of(self).copy_range(source, target, len)
+        let copied = ContentChanges::of(self).copy_range(source, target, len)?;
+        debug_assert!(copied <= len, "no more than was asked for");
+        Ok(copied)
     }
 
     /// Shares the memory of atomic writes with another file system of the engine.
@@ -212,6 +219,7 @@ impl FileSystem {
     pub fn commit_atomic_write(&self, ino: Ino, process: u32) -> FsResult<Attr> {
         self.check_writable()?;
         let attr = ContentChanges::of(self).commit_atomic_write(ino, process)?;
+        debug_assert_eq!(attr.ino, ino, "the file that was written");
         self.sync_inode(ino)?;
         Ok(attr)
     }
@@ -246,7 +254,12 @@ impl FileSystem {
     /// Returns the size of a file with an atomic write.
     #[must_use]
     pub fn staged_size(&self, ino: Ino) -> Option<u64> {
-        self.atomic_writes.size(ino)
+        let size = self.atomic_writes.size(ino);
+        debug_assert!(
+            size.is_none_or(|size| size <= FILE_BYTES_MAX),
+            "the size of a file"
+        );
+        size
     }
 
     /// Sets the size of a file in its atomic write.

@@ -78,7 +78,9 @@ impl FileContents<'_> {
         out: &mut Vec<u8>,
     ) -> FsResult<()> {
         let end = offset + len as u64;
+        debug_assert!(end <= inode.head.size, "the caller has checked the end");
         let chunks = offset / CHUNK_BYTES..chunk_count(end);
+        debug_assert!(chunks.start < chunks.end, "some bytes are read");
         let pieces = self.store.pieces_of(&inode.head, &chunks)?;
         if let Some((number, _)) = pieces.last().filter(|_| chunks.end - chunks.start > 1) {
             self.prefetcher
@@ -124,6 +126,7 @@ impl FileContents<'_> {
         let end = offset + len as u64;
         let numbers = offset / CHUNK_BYTES..chunk_count(end);
         debug_assert!(numbers.end - numbers.start > 1, "one chunk is a point read");
+        debug_assert!(len > 0, "some bytes are read");
         let range = self.store.keys.chunks(ino, &numbers);
         let mut scan = self.store.scan_whole(&range)?;
         while let Some((key, bytes)) = scan.next()? {
@@ -135,6 +138,7 @@ impl FileContents<'_> {
             let skip = usize::try_from(offset.saturating_sub(chunk_start)).expect("in a chunk");
             let to = chunk_start.max(offset) - offset;
             let to = usize::try_from(to).expect("within the read");
+            debug_assert!(to < len, "the chunk has a part of the range");
             let room = len - to;
             let piece = bytes.get(skip..).unwrap_or_default();
             let piece = &piece[..piece.len().min(room)];

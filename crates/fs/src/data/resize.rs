@@ -31,8 +31,9 @@ impl ContentChanges<'_> {
         size: u64,
         clear_setid: ClearSetId,
     ) -> FsResult<()> {
+        debug_assert!(staged.tail.is_none(), "no contents are staged yet");
         check_regular(&staged.inode)?;
-        self.atomic_writes().check_none(staged.head.ino)?;
+        self.contents.atomic_writes.check_none(staged.head.ino)?;
         if size > FILE_BYTES_MAX {
             return Err(FsError::FileTooBig);
         }
@@ -55,8 +56,9 @@ impl ContentChanges<'_> {
         size: u64,
     ) -> FsResult<()> {
         debug_assert!(size > staged.head.size, "it grows");
+        debug_assert_eq!(staged.head.kind, FileKind::Regular, "files alone grow");
         if size > INLINE_BYTES_MAX {
-            staged.leave_row(self.store(), change, false)?;
+            staged.leave_row(self.contents.store, change, false)?;
         }
         self.prepare_growth(staged, size)?;
         staged.grow(size, chunk_count(size) * CHUNK_BYTES);
@@ -72,14 +74,15 @@ impl ContentChanges<'_> {
     ) -> FsResult<()> {
         debug_assert!(size < staged.head.size, "it is cut");
         let old_size = staged.head.size;
+        debug_assert_eq!(staged.head.kind, FileKind::Regular, "files alone are cut");
         self.inodes().note_counted(staged.head.ino, None);
-        staged.unshare(self.store(), change, &(size..u64::MAX))?;
+        staged.unshare(self.contents.store, change, &(size..u64::MAX))?;
         staged.head.size = size;
         match Contents::of(&staged.head) {
             Contents::Inline => {
                 let tail = match size {
                     0 => Vec::new(),
-                    _ => Vec::from(self.store().tail(&staged.inode)?),
+                    _ => Vec::from(self.contents.store.tail(&staged.inode)?),
                 };
                 staged.set_tail(tail);
                 Ok(())
@@ -100,6 +103,7 @@ impl ContentChanges<'_> {
         size: u64,
         old_size: u64,
     ) -> FsResult<()> {
+        debug_assert!(Contents::of(&staged.head).are_chunks(), "chunks are cut");
         debug_assert_eq!(staged.head.size, size, "the size is staged");
         debug_assert!(size < old_size, "it is cut");
         cut_chunks(change, staged.number(), (old_size, size));
@@ -107,7 +111,9 @@ impl ContentChanges<'_> {
         if size == 0 {
             let gone = row_flag::HOLES | row_flag::ALLOCATED;
             staged.head.flags &= !gone;
-            if !staged.has_own_number() {
+            // Else the inode's number is, or was, one of shared contents: it is never used for own
+            // chunks again.
+            if staged.number() == staged.head.ino {
                 staged.head.flags = Contents::Inline.mark(staged.head.flags);
             }
             staged.head.chunks = 0;
@@ -134,6 +140,10 @@ pub(super) fn cut_chunks(change: &mut Change<'_>, own: Ino, (old_size, size): (u
     debug_assert!(size < old_size, "it is cut");
     change.delete_chunks(own, chunk_count(size), chunk_count(old_size));
     let len = within(size);
+    debug_assert!(
+        u64::from(len) < CHUNK_BYTES,
+        "the last chunk is cut, or stays whole"
+    );
     if len > 0 {
         change.chunk(own, size / CHUNK_BYTES, ChunkDelta::Cut { len });
     }

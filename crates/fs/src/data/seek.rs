@@ -42,6 +42,7 @@ impl FileContents<'_> {
             let mut scan = self.store.scan(&self.store.keys.chunks(owner, &piece))?;
             let found = scan.next()?.and_then(|(key, _)| Locator::chunk_of(key));
             if let Some(number) = found {
+                debug_assert!(piece.contains(&number), "a scan keeps to its range");
                 return Ok(offset.max(number * CHUNK_BYTES));
             }
         }

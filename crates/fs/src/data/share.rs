@@ -21,7 +21,7 @@ use crate::shared::with;
 use crate::{ClearSetId, FsResult};
 use std::ops::Range;
 use stitch_base::Ino;
-use stitch_format::fs_inode::{InodeHead, row_flag};
+use stitch_format::fs_inode::{FileKind, InodeHead, row_flag};
 use stitch_format::fs_key::CHUNK_BYTES;
 use stitch_format::fs_shared::{SHARED_EXTENTS_MAX, SharedRow};
 
@@ -40,6 +40,7 @@ enum CopyPiece {
 /// Splits a range of bytes by the extents of chunks that can be shared. It ends where more than
 /// `budget` bytes would have to be copied.
 fn copy_pieces(extents: &[Range<u64>], range: &Range<u64>, budget: u64) -> Vec<CopyPiece> {
+    debug_assert!(range.start < range.end, "some bytes are copied");
     let mut pieces = Vec::new();
     debug_assert!(budget > 0, "a copy comes further");
     debug_assert!(
@@ -116,7 +117,7 @@ impl ContentChanges<'_> {
         let is_kind = |head| matches!(Contents::of(head), Contents::Chunked | Contents::Shared);
         let is_open = Contents::of(to) == Contents::Shared || to.size == 0;
         let are_plain = !from.has(row_flag::ALLOCATED) && !to.has(row_flag::ALLOCATED);
-        let stays_inside = !self.plain_files().wants(to.size, range.end);
+        let stays_inside = !self.contents.plain_files.wants(to.size, range.end);
         debug_assert!(range.start <= range.end, "a range of bytes");
         debug_assert!(range.end <= from.size, "the range is within the source");
         let is_it = from.ino != to.ino
@@ -127,7 +128,7 @@ impl ContentChanges<'_> {
             && are_plain
             && stays_inside
             && range.start.is_multiple_of(CHUNK_BYTES)
-            && self.atomic_writes().get(from.ino).is_none();
+            && self.contents.atomic_writes.get(from.ino).is_none();
         let is_to_end = range.end == from.size && to.size <= range.end;
         let end = match is_to_end {
             true => chunk_count(range.end),
@@ -140,7 +141,7 @@ impl ContentChanges<'_> {
     /// Returns the contents that a file uses.
     fn used_by(&self, inode: &Inode) -> FsResult<Option<Ino>> {
         Ok(match Contents::of(&inode.head) {
-            Contents::Shared => self.store().shared_row(inode.head.ino)?.contents,
+            Contents::Shared => self.contents.store.shared_row(inode.head.ino)?.contents,
             _ => None,
         })
     }
@@ -151,7 +152,7 @@ impl ContentChanges<'_> {
         let own = match Contents::of(head) {
             Contents::Chunked => head.ino,
             Contents::Shared => {
-                let row = self.store().shared_row(head.ino)?;
+                let row = self.contents.store.shared_row(head.ino)?;
                 if let Some(contents) = row.contents {
                     return Ok(Some(Offer {
                         contents,
@@ -184,12 +185,14 @@ impl ContentChanges<'_> {
         offer: &Offer,
         pieces: &[CopyPiece],
     ) -> FsResult<Option<u64>> {
+        debug_assert!(!pieces.is_empty(), "a copy comes further");
+        debug_assert_ne!(source.head.ino, target.head.ino, "two files share");
         let contents = self.contents_to_copy(source, pieces)?;
         self.changes
             .mark_header(|header| header.has_shared = true)?;
         let mut change = self.changes.begin();
         let mut to = self.stage(target.clone())?;
-        to.leave_row(self.store(), &mut change, true)?;
+        to.leave_row(self.contents.store, &mut change, true)?;
         // Before own chunks: from then on the target uses the contents.
         to.take_shared(&mut change, offer.contents, &(0..0));
         let (mut contents, mut done) = (contents.iter(), 0);
@@ -206,7 +209,7 @@ impl ContentChanges<'_> {
                 }
                 CopyPiece::Copied(range) => {
                     let bytes = contents.next().expect("one for each such piece");
-                    to.unshare(self.store(), &mut change, range)?;
+                    to.unshare(self.contents.store, &mut change, range)?;
                     stage_chunks(&mut change, &mut to, range.start, bytes);
                     self.count_chunks(&mut to, range.start, range.end);
                     done += range.end - range.start;
@@ -235,12 +238,17 @@ impl ContentChanges<'_> {
             if let CopyPiece::Copied(range) = piece {
                 let mut bytes = Vec::new();
                 let len = usize::try_from(range.end - range.start).expect("a step");
+                debug_assert!(len > 0, "a piece has bytes");
                 self.contents
                     .read_locked(source, range.start, len, &mut bytes)?;
                 debug_assert_eq!(bytes.len(), len, "it is within the size");
                 all.push(bytes);
             }
         }
+        debug_assert!(
+            all.len() <= pieces.len(),
+            "one for each piece that is copied"
+        );
         Ok(all)
     }
 }
@@ -248,6 +256,7 @@ impl ContentChanges<'_> {
 impl Offer {
     /// Reports whether at least half of a file is shared.
     fn is_most_of(&self, head: &InodeHead) -> bool {
+        debug_assert_eq!(head.kind, FileKind::Regular, "files alone share contents");
         let shared: u64 = self.extents.iter().map(|one| one.end - one.start).sum();
         shared >= chunk_count(head.size) / 2
     }
@@ -256,6 +265,7 @@ impl Offer {
 impl Staged {
     /// Stages that chunks are those of contents. Reports false if that were too many extents.
     fn take_shared(&mut self, change: &mut Change<'_>, contents: Ino, chunks: &Range<u64>) -> bool {
+        debug_assert!(chunks.start <= chunks.end, "a range of chunks");
         let own = self.number();
         let sharing = self.sharing.get_or_insert_with(|| Sharing {
             before: None,
@@ -296,9 +306,10 @@ impl Staged {
             self.note_holes();
         }
         self.grow(end, chunks.start * CHUNK_BYTES);
+        debug_assert!(self.head.size >= end, "the size has all that is shared");
         if self.head.has(row_flag::HOLES) {
             let full = chunk_count(self.head.size);
-            self.head.chunks = (self.head.chunks + added).min(full);
+            self.head.chunks = self.head.chunks.saturating_add(added).min(full);
         }
     }
 

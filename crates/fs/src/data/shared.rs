@@ -1,6 +1,6 @@
 //! Files that share contents: what a change does to their extents, and copies of their chunks.
 
-use super::{ContentChanges, Staged, chunk_count, within};
+use super::{ContentChanges, FILE_BYTES_MAX, Staged, chunk_count, within};
 use crate::FsResult;
 use crate::change::Change;
 use crate::contents::Contents;
@@ -25,7 +25,13 @@ impl ContentChanges<'_> {
     /// Makes chunks of a file own ones, in several batches. The inode is locked. Costs what there
     /// is to copy: holes of any length cost nothing.
     fn copy_shared(&self, mut inode: Inode, range: &Range<u64>) -> FsResult<Inode> {
+        debug_assert_eq!(
+            Contents::of(&inode.head),
+            Contents::Shared,
+            "it has chunks to copy"
+        );
         let step = (self.write_step_bytes() / CHUNK_BYTES).max(1);
+        debug_assert!(range.start <= range.end, "a range of chunks");
         let ino = inode.head.ino;
         loop {
             let mut staged = self.stage(inode)?;
@@ -33,7 +39,7 @@ impl ContentChanges<'_> {
                 return Ok(staged.inode);
             };
             let mut change = self.changes.begin();
-            staged.copy_part(self.store(), &mut change, &next, step)?;
+            staged.copy_part(self.contents.store, &mut change, &next, step)?;
             staged.finish(&mut change)?;
             change.commit()?;
             inode = self.inodes().get(ino)?;
@@ -52,7 +58,15 @@ impl ContentChanges<'_> {
         let shortest = shortest.expect("there are many").clone();
         debug_assert!(!shortest.is_empty(), "an extent is not empty");
         let inode = self.copy_shared(staged.inode, &shortest)?;
-        self.stage(inode)
+        let staged = self.stage(inode)?;
+        debug_assert!(
+            staged
+                .sharing
+                .as_ref()
+                .is_none_or(|sharing| sharing.row.extents.len() < SHARED_EXTENTS_MAX),
+            "a change may add an extent"
+        );
+        Ok(staged)
     }
 
     /// Prepares a file for `fallocate`: one that may get rows of allocated extents shares nothing.
@@ -66,6 +80,7 @@ impl ContentChanges<'_> {
             return Ok(inode);
         }
         let full = chunk_count(inode.head.size);
+        debug_assert!(end <= FILE_BYTES_MAX, "the caller has checked the end");
         let is_there = !inode.head.has(row_flag::HOLES) && chunk_count(end) <= full;
         match mode {
             FallocateMode::PunchHole => Ok(inode),
@@ -80,12 +95,6 @@ impl Staged {
     pub(super) fn number(&self) -> Ino {
         let sharing = self.sharing.as_ref();
         sharing.map_or(self.head.ino, |sharing| sharing.row.own)
-    }
-
-    /// Reports whether its own chunks are under another number than the inode's. Then the inode's
-    /// number is, or was, one of shared contents: it is never used for own chunks again.
-    pub(super) fn has_own_number(&self) -> bool {
-        self.number() != self.head.ino
     }
 
     /// The first chunks of a range that are shared.
@@ -125,6 +134,7 @@ impl Staged {
         }
         debug_assert!(part.start < end, "each step comes further");
         debug_assert!(end <= part.end, "no more than the part");
+        debug_assert!(count <= count_max, "no more than a step");
         sharing.row.extents = without(&sharing.row.extents, &(part.start..end));
         Ok(())
     }
@@ -137,7 +147,9 @@ impl Staged {
         change: &mut Change<'_>,
         range: &Range<u64>,
     ) -> FsResult<()> {
+        debug_assert!(range.start <= range.end, "a range of bytes");
         let chunks = range.start / CHUNK_BYTES..chunk_count(range.end);
+        debug_assert!(chunks.start <= chunks.end, "a range of chunks");
         let is_shared = |at: &u64| self.sharing.as_ref().is_some_and(|s| has(&s.row, *at));
         let first = (within(range.start) > 0).then_some(chunks.start);
         let has_rest = within(range.end) > 0 && range.end < self.head.size;
@@ -183,6 +195,7 @@ impl Staged {
             }
         }
         if row.own == ino && row.contents.is_none() {
+            debug_assert!(row.extents.is_empty(), "no chunk is shared");
             self.head.flags = Contents::unshared(self.head.flags);
             change.delete_shared(ino);
             return;

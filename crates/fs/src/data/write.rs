@@ -10,7 +10,7 @@ use crate::inode::Inode;
 use crate::{Attr, ClearSetId, FsError, FsResult, WriteOptions, inode_flag};
 use stitch_base::Ino;
 use stitch_format::fs_chunk::ChunkDelta;
-use stitch_format::fs_inode::row_flag;
+use stitch_format::fs_inode::{FileKind, row_flag};
 use stitch_format::fs_key::CHUNK_BYTES;
 
 /// Most bytes written in one batch.
@@ -36,7 +36,10 @@ impl ContentChanges<'_> {
         let inode = self.inodes().get(ino)?;
         check_regular(&inode)?;
         let offset = if options.append {
-            self.atomic_writes().size(ino).unwrap_or(inode.head.size)
+            self.contents
+                .atomic_writes
+                .size(ino)
+                .unwrap_or(inode.head.size)
         } else {
             offset
         };
@@ -46,7 +49,8 @@ impl ContentChanges<'_> {
             return Err(FsError::FileTooBig);
         }
         let range = offset..offset + data.len() as u64;
-        if self.atomic_writes().takes(ino, writer, &range)? {
+        debug_assert!(range.end <= FILE_BYTES_MAX, "a file is no longer");
+        if self.contents.atomic_writes.takes(ino, writer, &range)? {
             return self.write_staged(&inode, offset, data, options.clear_setid);
         }
         self.write_locked(inode, offset, data, options.clear_setid)
@@ -85,6 +89,7 @@ impl ContentChanges<'_> {
             data.is_empty() || inode.head.size >= at,
             "the size has all that was written"
         );
+        debug_assert_eq!(at, offset + data.len() as u64, "all of it is written");
         Ok(Attr::of(&inode.head))
     }
 
@@ -94,6 +99,7 @@ impl ContentChanges<'_> {
         let batch = self.batch_bytes_max() / 8 * 7;
         let chunks = batch / (CHUNK_BYTES + MESSAGE_BYTES);
         let bytes = (chunks.max(1) * CHUNK_BYTES).min(PIECE_BYTES_MAX);
+        debug_assert!(bytes >= CHUNK_BYTES, "a step takes a chunk");
         debug_assert!(
             bytes.is_multiple_of(CHUNK_BYTES),
             "steps end where chunks end"
@@ -108,6 +114,11 @@ impl ContentChanges<'_> {
         piece: &[u8],
         clear_setid: ClearSetId,
     ) -> FsResult<()> {
+        debug_assert_eq!(
+            inode.head.kind,
+            FileKind::Regular,
+            "files alone have contents"
+        );
         debug_assert!(!piece.is_empty(), "it writes something");
         debug_assert!(
             piece.len() as u64 <= self.write_step_bytes(),
@@ -129,6 +140,7 @@ impl ContentChanges<'_> {
             }
         }
         staged.finish(&mut change)?;
+        debug_assert!(staged.head.size >= end, "the size is staged");
         if staged.head.has(row_flag::HOLES) && !staged.head.has(row_flag::ALLOCATED) {
             let last = chunk_count(end) - 1;
             let counted = Event::ChunkCounted(staged.head.ino, last);
@@ -139,7 +151,12 @@ impl ContentChanges<'_> {
 
     /// Stages a write into the row, which it fits.
     fn stage_inline_write(&self, staged: &mut Staged, at: u64, piece: &[u8]) -> FsResult<()> {
-        let mut tail = Vec::from(self.store().tail(&staged.inode)?);
+        debug_assert_eq!(
+            Contents::of(&staged.head),
+            Contents::Inline,
+            "contents are in the row"
+        );
+        let mut tail = Vec::from(self.contents.store.tail(&staged.inode)?);
         debug_assert!(
             at + piece.len() as u64 <= INLINE_BYTES_MAX,
             "it fits the row"
@@ -160,10 +177,11 @@ impl ContentChanges<'_> {
         at: u64,
         piece: &'a [u8],
     ) -> FsResult<()> {
+        debug_assert!(!piece.is_empty(), "it writes something");
         let end = at + piece.len() as u64;
         let is_first_whole = at == 0 && end >= staged.head.size.min(CHUNK_BYTES);
-        staged.leave_row(self.store(), change, is_first_whole)?;
-        staged.unshare(self.store(), change, &(at..end))?;
+        staged.leave_row(self.contents.store, change, is_first_whole)?;
+        staged.unshare(self.contents.store, change, &(at..end))?;
         debug_assert!(
             Contents::of(&staged.head).are_chunks(),
             "contents have left the row"
@@ -184,6 +202,11 @@ impl ContentChanges<'_> {
     /// Counts the chunks that a write may have added to a file with holes: all that it touches, but
     /// one that is known to be counted.
     pub(super) fn count_chunks(&self, staged: &mut Staged, at: u64, end: u64) {
+        debug_assert!(at < end, "a write has bytes");
+        debug_assert!(
+            !staged.head.has(row_flag::ALLOCATED),
+            "rows of extents tell what is allocated"
+        );
         if !staged.head.has(row_flag::HOLES) {
             return;
         }
@@ -193,7 +216,7 @@ impl ContentChanges<'_> {
         let is_there = counted.is_some_and(|number| touched.contains(&number));
         let added = touched.end - touched.start - u64::from(is_there);
         let full = chunk_count(staged.head.size);
-        staged.head.chunks = (staged.head.chunks + added).min(full);
+        staged.head.chunks = staged.head.chunks.saturating_add(added).min(full);
         debug_assert!(staged.head.chunks <= full, "no chunk lies beyond the size");
     }
 }
@@ -229,8 +252,10 @@ pub(super) fn stage_chunks<'a>(
         let skip = within(offset);
         let room = usize::try_from(CHUNK_BYTES).expect("4096") - usize::from(skip);
         let (bytes, after) = rest.split_at(room.min(rest.len()));
+        debug_assert!(!bytes.is_empty(), "each chunk comes further");
         let chunk_start = number * CHUNK_BYTES;
         let piece_end = offset + bytes.len() as u64;
+        debug_assert!(piece_end <= chunk_start + CHUNK_BYTES, "bytes of one chunk");
         let replaces_all = skip == 0 && (piece_end >= old_size || bytes.len() == room);
         let content = if replaces_all {
             Some(bytes)
@@ -260,6 +285,7 @@ pub(super) fn stage_chunks<'a>(
     }
     debug_assert_eq!(offset, end, "all of the piece is staged");
     staged.grow(end, at);
+    debug_assert!(staged.head.size >= end, "the size is staged");
 }
 
 /// Refuses what may not be written, or only at its end.

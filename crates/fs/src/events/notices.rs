@@ -59,6 +59,10 @@ impl Notices {
             notices.add(event, &is_known);
         }
         notices.keep_one_each();
+        debug_assert!(
+            notices.names.len() <= events.len(),
+            "an event is about one name at most"
+        );
         notices
     }
 

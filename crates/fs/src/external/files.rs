@@ -3,6 +3,7 @@
 use super::{
     ExternalError, ExternalFiles, ExternalName, ExternalRow, Externals, Leaving, Plain, Status,
 };
+use crate::data::FILE_BYTES_MAX;
 use crate::schema::Store;
 use crate::system::FileSystem;
 use crate::{FsError, FsResult};
@@ -73,9 +74,11 @@ impl<'fs> PlainFiles<'fs> {
             is_cut_durable: false,
             ..Status::new(len, size, row.settled)
         };
+        debug_assert!(status.holds(), "no program has mapped it yet");
         let mut known = self.externals.known.lock();
         // Readers meet here.
         let plain = known.entry(ino).or_insert_with(|| {
+            debug_assert!(len >= row.settled, "what is settled is there");
             self.externals.add(0, len - row.settled);
             let status = Mutex::new(status);
             Arc::new(Plain { name, status })
@@ -106,6 +109,7 @@ impl<'fs> PlainFiles<'fs> {
     /// Returns the plain file that is removed with the rows of an inode; `None` if its row cannot
     /// be found or decoded: `fsck` finds the plain file then.
     pub(crate) fn leaving(&self, ino: Ino) -> FsResult<Option<Leaving>> {
+        debug_assert!(!self.read_only, "no rows are deleted");
         let row = self.store.get(&self.store.keys.external(ino))?;
         let row = row.and_then(|row| ExternalRow::decode(&row).ok());
         Ok(row.map(|row| Leaving {
@@ -131,6 +135,7 @@ impl<'fs> PlainFiles<'fs> {
             return Ok(None);
         }
         debug_assert!(settled < row.settled, "less is settled than before");
+        debug_assert!(!self.read_only, "no row is changed");
         let is_used = self.externals.find(ino).is_some();
         let less = if is_used { 0 } else { row.settled - settled };
         Ok(Some((ExternalRow { settled, ..row }, less)))
@@ -139,6 +144,7 @@ impl<'fs> PlainFiles<'fs> {
     /// Cuts off what a plain file has behind the file's size, durably, before the file grows. The
     /// inode is locked, also while the engine syncs: the size in its row must be durable first.
     pub(crate) fn trim(&self, plain: &Plain) -> FsResult<()> {
+        debug_assert!(!self.read_only, "no file is cut");
         let mut status = plain.status.lock();
         check_sound(&status, plain.name, self.externals)?;
         if !status.needs_trim() {
@@ -151,12 +157,14 @@ impl<'fs> PlainFiles<'fs> {
             return Err(error.into());
         }
         status.is_cut_durable = true;
+        debug_assert!(!status.is_failed, "what it holds is known");
         debug_assert!(!status.needs_trim(), "the file may grow again");
         Ok(())
     }
 
     /// Cuts off what a plain file has behind the file's size, once that size is durable.
     fn cut_off(&self, name: ExternalName, status: &mut Status) -> FsResult<()> {
+        debug_assert!(status.holds(), "mappings are of lent files");
         if status.is_too_long() {
             self.engine.sync().map_err(FsError::from)?;
             status.is_cut_durable = false;
@@ -166,6 +174,7 @@ impl<'fs> PlainFiles<'fs> {
                 return Err(error.into());
             }
             self.externals.set_len(status, size);
+            debug_assert_eq!(status.len, status.size, "it ends where the file ends");
             debug_assert!(!status.is_too_long(), "no byte lies behind the size");
             self.note_own_change(name, status);
         }
@@ -175,6 +184,7 @@ impl<'fs> PlainFiles<'fs> {
     /// Learns the length of a plain file after an error that may have left any length up to the one
     /// that is noted.
     fn learn_len(&self, name: ExternalName, status: &mut Status) {
+        debug_assert!(!self.read_only, "no change was under way");
         let files = self.externals.files();
         match files.and_then(|files| files.len(name).map_err(FsError::from)) {
             Ok(len) => self.externals.set_len(status, len),
@@ -195,6 +205,9 @@ impl<'fs> PlainFiles<'fs> {
         make_room: MakeRoom<'_>,
     ) -> FsResult<()> {
         let end = at + bytes.len() as u64;
+        debug_assert!(!bytes.is_empty(), "some bytes are written");
+        debug_assert!(end <= FILE_BYTES_MAX, "the caller has checked the end");
+        debug_assert!(!self.read_only, "nothing is written");
         {
             let mut status = plain.status.lock();
             check_sound(&status, plain.name, self.externals)?;
@@ -225,6 +238,7 @@ impl<'fs> PlainFiles<'fs> {
         bytes: &[u8],
         make_room: MakeRoom<'_>,
     ) -> FsResult<()> {
+        debug_assert!(!bytes.is_empty(), "some bytes are written");
         let files = self.externals.files()?;
         match files.write_at(name, at, bytes) {
             Err(error) if error.kind == ErrorKind::NoSpace && make_room()? => {
@@ -237,6 +251,7 @@ impl<'fs> PlainFiles<'fs> {
 
     /// Makes a range of a plain file read as zeros. The inode is locked.
     pub(crate) fn punch(&self, plain: &Plain, start: u64, end: u64) -> FsResult<()> {
+        debug_assert!(!self.read_only, "nothing is written");
         debug_assert!(start <= end, "a range of bytes");
         let len = {
             let mut status = plain.status.lock();
@@ -261,6 +276,8 @@ impl<'fs> PlainFiles<'fs> {
         end: u64,
         make_room: MakeRoom<'_>,
     ) -> FsResult<()> {
+        debug_assert!(!self.read_only, "nothing is written");
+        debug_assert!(end <= FILE_BYTES_MAX, "the caller has checked the end");
         {
             let mut status = plain.status.lock();
             check_sound(&status, plain.name, self.externals)?;
@@ -279,6 +296,7 @@ impl<'fs> PlainFiles<'fs> {
     /// Makes a plain file durable, and its least length with a row. The caller sees to it that
     /// nothing changes the plain file meanwhile.
     pub(crate) fn sync_plain(&self, plain: &Plain) -> FsResult<()> {
+        debug_assert!(!self.read_only, "there is nothing to sync");
         let len = {
             let status = plain.status.lock();
             check_sound(&status, plain.name, self.externals)?;
@@ -317,12 +335,15 @@ impl<'fs> PlainFiles<'fs> {
             }
         }
         status.is_dirty = status.mapped.is_some();
+        debug_assert!(status.settled <= status.len, "what is settled is there");
+        debug_assert!(status.holds(), "a mapped file is synced again");
         Ok(())
     }
 
     /// Notes the host's time of change after a change of our own, so that it is not taken for a
     /// write through a mapping.
     fn note_own_change(&self, name: ExternalName, status: &mut Status) {
+        debug_assert!(status.holds(), "mappings are of lent files");
         if status.mapped.is_none() {
             return;
         }
@@ -335,6 +356,7 @@ impl<'fs> PlainFiles<'fs> {
 
     /// Lets a plain file grow by a hole. Nothing that was cut may come back: it is trimmed.
     pub(crate) fn stretch(&self, plain: &Plain, size: u64) -> FsResult<()> {
+        debug_assert!(!self.read_only, "nothing is written");
         let mut status = plain.status.lock();
         debug_assert!(!status.needs_trim(), "it was trimmed");
         if status.len >= size {
@@ -342,6 +364,7 @@ impl<'fs> PlainFiles<'fs> {
         }
         status.is_dirty = true;
         self.externals.set_len(&mut status, size);
+        debug_assert!(status.holds(), "mappings are of lent files");
         if let Err(error) = self.externals.files()?.set_len(plain.name, size) {
             self.learn_len(plain.name, &mut status);
             drop(status);
@@ -349,6 +372,7 @@ impl<'fs> PlainFiles<'fs> {
             return Err(error.into());
         }
         self.note_own_change(plain.name, &mut status);
+        debug_assert!(status.len >= size, "it is as long as the file");
         Ok(())
     }
 
@@ -359,6 +383,7 @@ impl<'fs> PlainFiles<'fs> {
             return;
         }
         status.is_dirty |= status.is_too_long();
+        debug_assert!(status.holds(), "mappings are of lent files");
         if let Err(error) = self.cut_off(plain.name, &mut status) {
             let name = plain.name;
             tracing::warn!(%error, %name, "readers may see bytes behind the end until it is cut");
@@ -368,6 +393,7 @@ impl<'fs> PlainFiles<'fs> {
     /// Cuts off what a lent plain file of an inode has behind its size, if the inode has one.
     pub(crate) fn fit_again(&self, ino: Ino) {
         if let Some(plain) = self.externals.find(ino) {
+            debug_assert_eq!(plain.name.ino, ino, "the plain file of the inode");
             self.fit(&plain);
         }
     }

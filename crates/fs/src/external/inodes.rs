@@ -84,11 +84,13 @@ impl ExternalContents<'_> {
 
     /// After the engine was synced: gives back what was cut off.
     pub(crate) fn trim_all(&self) {
+        debug_assert!(!self.plain_files.read_only, "no file is cut");
         for (ino, plain) in self.plain_files.externals.all() {
             if !plain.status.lock().is_too_long() {
                 continue;
             }
             let _inode = self.residents.locks.inode_write(ino);
+            debug_assert_eq!(plain.name.ino, ino, "it is the inode's");
             let is_there = !plain.status.lock().is_gone;
             if is_there && let Err(error) = self.plain_files.trim(&plain) {
                 tracing::debug!(%error, name = %plain.name, "it is cut later");
@@ -98,9 +100,14 @@ impl ExternalContents<'_> {
 
     /// Removes plain files whose rows are gone, after that is durable. Returns their number.
     pub(crate) fn remove_retired(&self) -> FsResult<usize> {
+        debug_assert!(!self.plain_files.read_only, "no file is removed");
         let externals = self.plain_files.externals;
         let _one_at_a_time = externals.removing.lock();
         let names = std::mem::take(&mut *externals.retired.lock());
+        debug_assert!(
+            names.iter().all(|name| name.number > 0),
+            "0 is the number of no plain file"
+        );
         if names.is_empty() {
             return Ok(0);
         }

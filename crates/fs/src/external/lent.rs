@@ -42,6 +42,7 @@ impl ExternalContents<'_> {
         }
         let _inode = self.residents.locks.inode_write(ino);
         let head = self.residents.inodes.head(ino)?;
+        debug_assert_eq!(head.ino, ino, "the inode of the number");
         if !Contents::are_external(&head) {
             return Ok(None);
         }
@@ -58,6 +59,7 @@ impl ExternalContents<'_> {
             }
             debug_assert_eq!(plain.name.ino, ino, "the plain file of the inode");
             status.is_lent |= status.len == head.size && !status.is_failed;
+            debug_assert!(status.holds(), "mappings are of lent files");
             return Ok(status.is_lent.then_some(plain.name));
         }
     }
@@ -73,6 +75,7 @@ impl ExternalContents<'_> {
         if status.mapped.is_none() && !self.plain_files.read_only {
             status.mapped = Some(self.plain_files.externals.files()?.modified(plain.name)?);
             status.is_dirty = true;
+            debug_assert!(status.holds(), "mappings are of lent files");
         }
         Ok(())
     }
@@ -83,6 +86,7 @@ impl ExternalContents<'_> {
         if let Some(plain) = externals.find(ino) {
             let mut status = plain.status.lock();
             status.is_lent = false;
+            debug_assert_eq!(plain.name.ino, ino, "the plain file of the inode");
             status.is_dirty |= status.mapped.take().is_some();
             debug_assert!(status.mapped.is_none(), "only lent files are mapped");
         }
@@ -116,6 +120,7 @@ impl ExternalContents<'_> {
         change.commit()?;
         let mut status = plain.status.lock();
         status.mapped = status.mapped.and(Some(modified));
+        debug_assert!(status.holds(), "a mapped file is synced again");
         Ok(true)
     }
 }

@@ -115,6 +115,7 @@ impl MemContents {
             offset += piece.len() as u64;
             rest = after;
         }
+        debug_assert_eq!(offset, at + bytes.len() as u64, "all of it is written");
         self.len = self.len.max(offset);
         self.check();
     }
@@ -132,6 +133,12 @@ impl MemContents {
     }
 
     fn page(&self, number: u64) -> Vec<u8> {
+        debug_assert!(
+            self.pages
+                .get(&number)
+                .is_none_or(|page| page.len() as u64 == PAGE),
+            "pages are whole"
+        );
         let page = self.pages.get(&number).map(|page| page.to_vec());
         page.unwrap_or_else(|| vec![0; usize::try_from(PAGE).expect("small")])
     }
@@ -148,6 +155,7 @@ impl MemContents {
 
     /// Whole pages become holes, others get zeros.
     fn punch(&mut self, at: u64, len: u64) {
+        debug_assert!(at.checked_add(len).is_some(), "a range of bytes");
         let end = at + len;
         let numbers = self.pages.range(at / PAGE..end.div_ceil(PAGE));
         let numbers: Vec<u64> = numbers.map(|(number, _)| *number).collect();
@@ -155,6 +163,7 @@ impl MemContents {
             let start = number * PAGE;
             let from = at.max(start) - start;
             let to = end.min(start + PAGE) - start;
+            debug_assert!(from <= to && to <= PAGE, "a part of the page");
             if to - from == PAGE {
                 self.pages.remove(&number);
                 continue;
@@ -186,10 +195,17 @@ impl MemContents {
             }
             offset += piece.len() as u64;
             rest = after;
+            debug_assert!(piece.len() <= SECTOR, "sectors are torn apart, and no less");
         }
+        debug_assert_eq!(
+            offset,
+            at + bytes.len() as u64,
+            "each sector was decided on"
+        );
     }
 
     fn read(&self, offset: u64, len: usize, out: &mut Vec<u8>) -> usize {
+        let before = out.len();
         let left = usize::try_from(self.len.saturating_sub(offset)).unwrap_or(usize::MAX);
         let len = len.min(left);
         let mut at = offset;
@@ -203,12 +219,17 @@ impl MemContents {
             );
             at = stop;
         }
+        debug_assert_eq!(out.len() - before, len, "all bytes up to the end");
         len
     }
 }
 
 impl File {
     fn change(&mut self, change: FileChange) {
+        debug_assert!(
+            !self.pending.is_empty() || self.durable.len == self.current.len,
+            "what was synced is what is read"
+        );
         self.current.apply(&change);
         self.pending.push(change);
         self.change_count += 1;
@@ -217,6 +238,7 @@ impl File {
     fn sync(&mut self) {
         for change in self.pending.drain(..) {
             self.durable.apply(&change);
+            self.durable.check();
         }
         debug_assert_eq!(
             self.durable.len, self.current.len,
@@ -275,6 +297,10 @@ impl MemFilesPoint {
                 left.files.insert(*name, file.clone().cut(rng));
             }
         }
+        debug_assert!(
+            left.files.len() <= self.state.files.len() + self.state.removed.len(),
+            "no file comes from nowhere"
+        );
         let state = Arc::new(Mutex::new(left));
         MemFiles { state }
     }
@@ -297,6 +323,7 @@ impl MemFiles {
 
     /// From now on an operation of [`PLAIN_OPS`] fails and does nothing; with `None` no more.
     pub fn fail(&self, op: &'static str, kind: Option<ErrorKind>) {
+        debug_assert!(PLAIN_OPS.contains(&op), "it is one of the list");
         let failing = &mut self.state.lock().faults.failing;
         match kind {
             Some(kind) => failing.insert(op, kind),
@@ -307,6 +334,10 @@ impl MemFiles {
     /// Plans a fault. Its calls are counted from the first one on.
     pub fn add_fault(&self, fault: PlainFault) {
         assert!(fault.nth > 0, "calls are counted from 1");
+        debug_assert!(
+            fault.op.is_none_or(|op| PLAIN_OPS.contains(&op)),
+            "it is one of the list"
+        );
         self.state.lock().faults.planned.push(fault);
     }
 
@@ -357,6 +388,7 @@ impl MemFiles {
     where
         T: Default,
     {
+        debug_assert_ne!(name, NOBODY, "a file is meant");
         let mut state = self.state.lock();
         if let Some(failing) = state.faults.enter(op, Some(name)) {
             if let Some(mut rng) = failing.rng {
@@ -411,6 +443,7 @@ impl MemFiles {
 }
 
 fn failed(op: &'static str, name: ExternalName, kind: ErrorKind) -> ExternalError {
+    debug_assert!(PLAIN_OPS.contains(&op), "it is one of the list");
     ExternalError {
         path: name.to_string(),
         op,
@@ -453,6 +486,7 @@ impl ExternalFiles for MemFiles {
             let state = self.state.lock();
             let used: u64 = state.files.values().map(|file| file.current.len).sum();
             let len = state.files.get(&name).map_or(0, |file| file.current.len);
+            debug_assert!(len <= used, "each file is a part of the sum");
             let more = (offset + bytes.len() as u64).saturating_sub(len);
             if state.room.is_some_and(|room| used + more > room) {
                 return Err(failed("write", name, ErrorKind::NoSpace));

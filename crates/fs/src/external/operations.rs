@@ -22,7 +22,12 @@ impl FileSystem {
     /// # Cost
     /// A file that ends in a hole is synced.
     pub fn lend(&self, ino: Ino) -> FsResult<Option<ExternalName>> {
-        ExternalContents::of(self).lend(ino)
+        let name = ExternalContents::of(self).lend(ino)?;
+        debug_assert!(
+            name.is_none_or(|name| name.ino == ino),
+            "the plain file of the inode"
+        );
+        Ok(name)
     }
 
     /// The plain file itself, open for reading.

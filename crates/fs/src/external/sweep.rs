@@ -23,6 +23,7 @@ impl PlainFiles<'_> {
             };
             let row = ExternalRow::decode(row)?;
             let number = row.number;
+            debug_assert!(number > 0, "0 is the number of no plain file");
             named.insert(ExternalName { ino, number });
             self.externals.add(1, row.settled);
         }
@@ -38,6 +39,7 @@ impl PlainFiles<'_> {
         let found = files.list()?;
         let unnamed = found.iter().map(|(name, _)| *name);
         let unnamed: Vec<_> = unnamed.filter(|name| !named.contains(name)).collect();
+        debug_assert!(unnamed.len() <= found.len(), "no more than there are");
         if unnamed.is_empty() {
             return Ok(());
         }
@@ -70,6 +72,7 @@ impl PlainFiles<'_> {
                 }
             }
         }
+        debug_assert!(count <= unnamed.len(), "no file with a row is removed");
         tracing::info!(count, "removed plain files that no file needs any more");
         Ok(())
     }

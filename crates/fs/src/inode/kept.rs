@@ -18,6 +18,7 @@ impl Inodes {
     }
 
     pub(super) fn write_count(&self, ino: Ino, shard: &NodeShard) {
+        debug_assert!(shard.contains_key(&ino), "the inode is known");
         if self.register.is_some()
             && let Some(node) = shard.get(&ino)
         {
@@ -27,6 +28,7 @@ impl Inodes {
     }
 
     pub(super) fn write_at(&self, ino: Ino, shard: &NodeShard) {
+        debug_assert!(shard.contains_key(&ino), "the inode is known");
         if self.register.is_some()
             && let Some(node) = shard.get(&ino)
         {
@@ -44,6 +46,8 @@ impl Inodes {
         if let Some(node) = shard.get_mut(&ino)
             && node.inode.location != new.location
         {
+            debug_assert_eq!(node.inode.head.kind, new.head.kind, "a type never changes");
+            debug_assert_eq!(node.inode.head.ino, ino, "the inode of the number");
             node.intent = Some(Box::new(new.clone()));
             self.write(&Record::may(new), ino, &shard);
         }
@@ -58,6 +62,7 @@ impl Inodes {
         if let Some(node) = shard.get_mut(&ino)
             && node.intent.take().is_some()
         {
+            debug_assert_eq!(node.inode.head.ino, ino, "the inode of the number");
             self.write_at(ino, &shard);
         }
     }
@@ -76,6 +81,10 @@ impl Inodes {
 
     /// Takes over an inode that the last process knew.
     pub(crate) fn restore(&self, known: &LedgerInode, head: InodeHead, location: Location) {
+        debug_assert!(
+            head.nlink == 0 || !matches!(location, Location::Memory(_)),
+            "what has a name has a row"
+        );
         debug_assert_eq!(known.ino, head.ino, "the inode that the last process knew");
         let inode = Inode {
             head,
@@ -134,7 +143,8 @@ impl Inodes {
                 inos.filter(|&ino| ino != Ino::ROOT).collect()
             };
             for ino in free {
-                self.release(ino, Hold::Lookups(0));
+                let gone = self.release(ino, Hold::Lookups(0));
+                debug_assert!(gone.is_some(), "nothing holds it");
             }
         }
     }

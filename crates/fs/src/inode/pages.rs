@@ -46,7 +46,9 @@ impl Inodes {
     /// Returns the flags of an inode; none of an inode that is not known.
     pub(super) fn pages(&self, ino: Ino) -> CachedPages {
         let shard = self.shard(ino).lock();
-        shard.get(&ino).map_or(CachedPages::NONE, |node| node.pages)
+        let pages = shard.get(&ino).map_or(CachedPages::NONE, |node| node.pages);
+        debug_assert!(pages.some || !pages.end, "the page with the end is a page");
+        pages
     }
 }
 

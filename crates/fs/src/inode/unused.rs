@@ -29,9 +29,11 @@ impl Inodes {
 
     pub(super) fn numbers(&self) -> Vec<Ino> {
         let shards = self.shards.iter();
-        shards
+        let numbers: Vec<Ino> = shards
             .flat_map(|shard| shard.lock().keys().copied().collect::<Vec<_>>())
-            .collect()
+            .collect();
+        debug_assert!(numbers.contains(&Ino::ROOT), "the root is known");
+        numbers
     }
 
     pub(super) fn unused(&self, count_max: usize) -> Vec<Ino> {
@@ -41,6 +43,7 @@ impl Inodes {
                 break;
             }
             let index = self.next_shard.fetch_add(1, Ordering::Relaxed) % SHARDS;
+            debug_assert!(found.len() < count_max, "more are asked for");
             self.unused_of(index, count_max - found.len(), &mut found);
         }
         debug_assert!(found.len() <= count_max, "no more than was asked for");
@@ -53,6 +56,7 @@ impl Inodes {
         let mut shard = self.shards[index].lock();
         let keep = self.count_max / SHARDS * 7 / 8;
         let excess = shard.len().saturating_sub(keep).min(count_max);
+        debug_assert!(keep <= self.count_max, "a share of all");
         let is_unused = |node: &Node| node.handles == 0 && node.pins == 0;
         let nodes = shard.values_mut();
         let mut nodes: Vec<&mut Box<Node>> = nodes

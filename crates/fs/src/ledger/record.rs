@@ -43,6 +43,7 @@ impl<'a> Place<'a> {
                 name,
             },
             Location::Memory(tail) => {
+                debug_assert_eq!(inode.head.nlink, 0, "what has a name has a row");
                 let row = [inode.head.encode().as_slice(), tail].concat();
                 Self::Memory { row: row.into() }
             }
@@ -63,6 +64,7 @@ impl<'a> Place<'a> {
             Self::Memory { row } => {
                 out.push(MEMORY);
                 let len = u32::try_from(row.len()).expect("a small file");
+                debug_assert!(len > 0, "a row has a head");
                 out.extend(len.to_le_bytes());
                 out.extend_from_slice(row);
             }
@@ -117,6 +119,7 @@ impl<'a> Record<'a> {
             Self::Gone { ino } => (GONE, ino),
         };
         out.push(kind);
+        debug_assert!(ino.0 > 0, "0 is no inode");
         out.extend(ino.0.to_le_bytes());
         match self {
             Self::At {
@@ -148,7 +151,9 @@ impl<'a> Record<'a> {
         let mut rest = bytes;
         let len = u32::from_le_bytes(take(&mut rest)?);
         let mut body = take_slice(&mut rest, usize::try_from(len).ok()?)?;
+        debug_assert!(rest.len() < bytes.len(), "each record comes further");
         let body = &mut body;
+        debug_assert!(rest.len() < bytes.len(), "each record comes further");
         let kind = u8::from_le_bytes(take(body)?);
         let ino = Ino(u64::from_le_bytes(take(body)?));
         let record = match kind {
@@ -183,6 +188,7 @@ impl<'a> Record<'a> {
             return;
         }
         let entry = known.entry(ino).or_insert_with(|| LedgerInode::new(ino));
+        debug_assert_eq!(entry.ino, ino, "the inode of the record");
         match self {
             Self::At {
                 lookups,
@@ -234,6 +240,7 @@ impl LedgerInode {
                 if self.places.len() > PLACES_MAX {
                     self.places.remove(0);
                 }
+                debug_assert!(self.places.len() <= PLACES_MAX, "few places are kept");
             }
             Place::Memory { row } => {
                 let row = Bytes::copy_from_slice(row);
@@ -247,6 +254,7 @@ impl LedgerInode {
     /// As it is if no tree has its row.
     pub(crate) fn in_memory(&self) -> Option<(InodeHead, Location)> {
         let (head, tail) = self.in_memory.as_ref()?;
+        debug_assert!(self.places.len() <= PLACES_MAX, "few places are kept");
         Some((*head, Location::Memory(Arc::new(tail.clone()))))
     }
 }

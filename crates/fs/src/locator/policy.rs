@@ -15,7 +15,12 @@ impl Locator {
     }
 
     pub(crate) fn policies(&self) -> RowRange {
-        sys_rows(fs_key::SYS_POLICY)
+        let rows = sys_rows(fs_key::SYS_POLICY);
+        debug_assert!(
+            rows.contains(&fs_key::clone_policy(u64::MAX, Ino(u64::MAX))),
+            "those in clones too"
+        );
+        rows
     }
 
     /// All policies of directories in a clone.
@@ -23,6 +28,11 @@ impl Locator {
         debug_assert!(view > 0, "a clone has a number");
         let start = fs_key::clone_policy(view, Ino(0));
         // The shorter key sorts before all of the next clone.
-        RowRange::new(Tree::Sys, start, fs_key::policy(Ino(view + 1)))
+        let end = fs_key::policy(Ino(view + 1));
+        debug_assert!(
+            fs_key::clone_policy(view, Ino(u64::MAX)) < end,
+            "policies of all directories of the clone"
+        );
+        RowRange::new(Tree::Sys, start, end)
     }
 }

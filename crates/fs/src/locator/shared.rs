@@ -12,7 +12,12 @@ impl Locator {
 
     /// The rows of all inodes that share contents.
     pub(crate) fn all_shared(&self) -> RowRange {
-        sys_rows(fs_key::SYS_SHARED)
+        let rows = sys_rows(fs_key::SYS_SHARED);
+        debug_assert!(
+            rows.contains(&fs_key::shared(Ino(u64::MAX))),
+            "those of any inode"
+        );
+        rows
     }
 
     /// The row of shared contents.
@@ -31,17 +36,36 @@ impl Locator {
     /// The rows of the users of shared contents.
     pub(crate) fn contents_users(&self, number: Ino) -> RowRange {
         let start = fs_key::contents_user(number, Ino(0));
-        RowRange::new(Tree::Sys, start, fs_key::contents(Ino(number.0 + 1)))
+        let users = RowRange::new(Tree::Sys, start, fs_key::contents(Ino(number.0 + 1)));
+        debug_assert!(
+            !users.contains(&fs_key::contents(number)),
+            "the row of the contents is before those of users"
+        );
+        debug_assert!(
+            users.contains(&fs_key::contents_user(number, Ino(u64::MAX))),
+            "users of any number"
+        );
+        users
     }
 
     /// The rows of shared contents from a number on, each before those of its users.
     pub(crate) fn contents_from(&self, number: Ino) -> RowRange {
         let end = fs_key::single(&[fs_key::SYS_CONTENTS + 1]);
-        RowRange::new(Tree::Sys, fs_key::contents(number), end)
+        let rows = RowRange::new(Tree::Sys, fs_key::contents(number), end);
+        debug_assert!(
+            rows.contains(&fs_key::contents_user(number, Ino(u64::MAX))),
+            "those of users too"
+        );
+        rows
     }
 
     /// The rows of all shared contents, each before those of its users.
     pub(crate) fn all_contents(&self) -> RowRange {
-        sys_rows(fs_key::SYS_CONTENTS)
+        let rows = sys_rows(fs_key::SYS_CONTENTS);
+        debug_assert!(
+            rows.contains(&fs_key::contents_user(Ino(u64::MAX), Ino(u64::MAX))),
+            "those of users too"
+        );
+        rows
     }
 }

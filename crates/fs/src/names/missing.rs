@@ -25,6 +25,7 @@ const EMPTY: KeySlot = KeySlot {
 
 impl KeySlot {
     fn key(&self) -> &[u8] {
+        debug_assert!(usize::from(self.len) <= KEY_BYTES, "it fits the slot");
         &self.key[..usize::from(self.len)]
     }
 }
@@ -45,6 +46,7 @@ impl Default for Missing {
 impl Missing {
     /// By directory and hash: so a name that is put needs to look in one slot only.
     fn slot(&self, dir: Ino, hash: u64) -> &Mutex<KeySlot> {
+        debug_assert!(hash > 0, "0 is the row of the directory itself");
         let spread = spread_name(dir, hash);
         &self.slots[usize::from(spread.to_be_bytes()[0]) % SLOTS]
     }
@@ -64,6 +66,7 @@ impl Missing {
         let mut slot = self.slot(dir, hash).lock();
         slot.len = u8::try_from(key.len()).expect("at most 80");
         slot.key[..key.len()].copy_from_slice(key);
+        debug_assert_eq!(slot.key(), key, "it is remembered");
     }
 
     /// A name of this hash is to be put. Forgets whatever is in its slot.

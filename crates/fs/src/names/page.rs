@@ -19,6 +19,7 @@ impl Page {
     /// A walk begins with the names of hash `start`.
     pub(crate) fn new(names: &Names, dir: Ino, start: u64) -> Self {
         let mark = names.mark(dir);
+        debug_assert!(mark <= WHOLE, "no hash is larger");
         let count_max = names.count_max();
         let is_wanted = count_max > 0 && mark < WHOLE && start <= mark + 1;
         Self {
@@ -31,6 +32,7 @@ impl Page {
 
     /// The walk meets a name of this hash.
     pub(crate) fn add(&mut self, hash: u64) {
+        debug_assert!(hash > 0, "0 is the row of the directory itself");
         if hash <= self.mark {
             return;
         }
@@ -60,6 +62,7 @@ impl Page {
     }
 
     fn end(self, names: &Names, dir: Ino, end: u64) {
+        debug_assert!(end <= WHOLE, "no hash is larger");
         if let Some(hashes) = self.hashes
             && end > self.mark
         {
@@ -85,6 +88,10 @@ impl Names {
     /// operation knows it yet.
     pub(super) fn learn(&self, dir: Ino, (start, end): (u64, u64), hashes: &[u64]) {
         debug_assert!(hashes.is_sorted(), "a walk meets names in their order");
+        debug_assert!(
+            hashes.first() != Some(&0),
+            "0 is the row of the directory itself"
+        );
         debug_assert!(end <= WHOLE, "no hash is larger");
         debug_assert!(start <= end + 1, "a walk ends no earlier than it starts");
         {
@@ -97,6 +104,7 @@ impl Names {
                 shard.insert(KnownDir::new(dir));
             }
             let known = shard.get(dir).expect("it is there by now");
+            debug_assert_eq!(known.ino, dir, "the entry of the directory");
             if start <= known.mark + 1 && !self.extend(known, end, hashes) {
                 self.drop_from(&mut shard, dir);
             }
@@ -107,10 +115,12 @@ impl Names {
     /// Moves the mark of a directory on to `end`. `false` if that would take too much, or names
     /// share a hash.
     fn extend(&self, known: &mut KnownDir, end: u64, hashes: &[u64]) -> bool {
+        debug_assert!(!self.is_off(), "nothing is known");
         // Another walk may have run at the same time, and come further.
         let mark = known.mark;
         known.mark = mark.max(end);
         debug_assert!(known.mark >= mark, "a mark moves on");
+        debug_assert!(known.mark >= end, "all up to there is known");
         let mut new = hashes.iter().filter(|&&hash| hash > mark && hash <= end);
         new.all(|hash| {
             let is_shared = known.hashes.contains(&(hash & self.mask));

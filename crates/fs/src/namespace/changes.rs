@@ -119,6 +119,7 @@ impl<'fs> NameChanges<'fs> {
         let _inodes = self.locks().inodes_write(&[at.parent, ino]);
         let dir = self.dir_to_change(caller, at.parent)?;
         let inode = inodes.get(ino)?;
+        debug_assert_eq!(dir.head.ino, at.parent, "the directory of the name");
         check_takes_name(&inode)?;
         if self.names.find_dentry(at)?.is_some() {
             return Err(FsError::Exists);
@@ -149,6 +150,7 @@ impl<'fs> NameChanges<'fs> {
         );
         let mut new = inode.head;
         new.nlink += 1;
+        debug_assert!(new.nlink > 0, "it has a name now");
         new.ctime = now;
         match &inode.location {
             Location::Memory(tail) => {
@@ -158,6 +160,7 @@ impl<'fs> NameChanges<'fs> {
             }
             Location::Own => {
                 if inode.head.nlink == 0 {
+                    debug_assert!(inode.is_temp, "a removed file gets no name again");
                     change.batch.delete(&self.names.store.keys.orphan(new.ino));
                     change.count_inodes(1);
                 }

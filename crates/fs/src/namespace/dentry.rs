@@ -81,6 +81,7 @@ impl Early {
     }
 
     pub(super) const fn read(dentry: Dentry, moment: Tick) -> Self {
+        debug_assert!(dentry.ino.0 > 0, "0 is no inode");
         Self {
             ino: dentry.ino,
             kind: dentry.kind,
@@ -89,6 +90,7 @@ impl Early {
     }
 
     pub(super) const fn known(inode: &Inode) -> Self {
+        debug_assert!(!inode.has_tail(), "all of its row is known");
         Self {
             ino: inode.head.ino,
             kind: inode.head.kind,

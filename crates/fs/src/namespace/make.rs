@@ -64,14 +64,22 @@ impl NameChanges<'_> {
         let _names = self.locks().dir_write(at.parent);
         let _inodes = self.locks().inode_write(at.parent);
         let dir = self.dir_to_change(caller, at.parent)?;
+        debug_assert_eq!(dir.head.ino, at.parent, "the directory of the name");
         if self.names.find_dentry(at)?.is_some() {
             return Err(FsError::Exists);
         }
         let is_dir = kind.kind == FileKind::Directory;
+        debug_assert!(dir.head.nlink > 0, "the directory has a name");
         if is_dir && dir.head.nlink >= LINKS_MAX {
             return Err(FsError::TooManyLinks);
         }
         let made = self.new_inode(caller, &dir, new, kind)?;
+        debug_assert_eq!(made.head.kind, kind.kind, "as it was asked for");
+        debug_assert_eq!(
+            made.head.size,
+            kind.target.len() as u64,
+            "the target alone is contents"
+        );
         debug_assert_eq!(made.head.nlink, 1 + u32::from(is_dir), "its name, and `.`");
         let mut change = self.changes.begin();
         change.put_entry(at, &made.head, kind.target);
@@ -108,8 +116,10 @@ impl NameChanges<'_> {
         new: &NewNode,
     ) -> FsResult<Attr> {
         let dir = self.dir_to_change(caller, parent)?;
+        debug_assert_eq!(dir.head.ino, parent, "the directory that was asked for");
         let mut made = self.new_inode(caller, &dir, new, &Kind::of(FileKind::Regular))?;
         made.head.nlink = 0;
+        debug_assert_eq!(made.head.size, 0, "a new file is empty");
         debug_assert!(
             made.default.is_none(),
             "directories alone have default lists"
@@ -138,8 +148,11 @@ impl NameChanges<'_> {
         dir: &Inode,
         at: DirName<'a>,
     ) -> FsResult<()> {
+        debug_assert_eq!(dir.head.ino, at.parent, "the directory of the name");
         let new = NewNode { perm: 0, umask: 0 };
         let made = self.new_inode(caller, dir, &new, &Kind::of(FileKind::CharDevice))?;
+        debug_assert_eq!(made.head.rdev, 0, "a whiteout is the device 0:0");
+        debug_assert_eq!(made.head.perm, 0, "no bits allow it");
         change.put_entry(at, &made.head, &[]);
         self.put_acls(change, &made);
         change.count_inodes(1);
@@ -155,20 +168,12 @@ impl NameChanges<'_> {
         kind: &Kind<'_>,
     ) -> FsResult<Made> {
         let is_dir = kind.kind == FileKind::Directory;
-        let inherits_group = dir.head.perm & SET_GID != 0;
-        let gid = match inherits_group {
-            true => dir.head.gid,
-            false => caller.gid,
-        };
-        let mut perm = low_bits(new.perm);
-        if !is_dir
-            && perm & (SET_GID | GROUP_EXECUTE) == SET_GID | GROUP_EXECUTE
-            && inherits_group
-            && !caller.is_privileged()
-            && !caller.is_in_group(gid)
-        {
-            perm &= !SET_GID;
-        }
+        let (gid, mut perm) = group_of_new(caller, dir, new, is_dir);
+        debug_assert_eq!(
+            kind.kind == FileKind::Symlink,
+            !kind.target.is_empty(),
+            "symbolic links alone have targets"
+        );
         let inherited = self.inherited_acl(dir, kind.kind)?;
         let mut access = None;
         if let Some(default) = &inherited {
@@ -178,7 +183,7 @@ impl NameChanges<'_> {
         } else if kind.kind != FileKind::Symlink {
             perm &= !low_bits(new.umask & 0o777);
         }
-        if is_dir && inherits_group {
+        if is_dir && dir.head.perm & SET_GID != 0 {
             perm |= SET_GID;
         }
         debug_assert!(perm <= 0o7777, "the kind is not among the bits");
@@ -219,6 +224,7 @@ impl NameChanges<'_> {
     }
 
     fn inherited_acl(&self, dir: &Inode, kind: FileKind) -> FsResult<Option<Acl>> {
+        debug_assert!(dir.is_dir(), "directories alone have default lists");
         if kind == FileKind::Symlink || !dir.head.has(row_flag::DEFAULT_ACL) {
             return Ok(None);
         }
@@ -227,6 +233,11 @@ impl NameChanges<'_> {
 
     fn put_acls(&self, change: &mut Change<'_>, made: &Made) {
         let ino = made.head.ino;
+        debug_assert_eq!(
+            made.default.is_some(),
+            made.head.has(row_flag::DEFAULT_ACL),
+            "as the row tells"
+        );
         debug_assert_eq!(
             made.access.is_some(),
             made.head.has(row_flag::ACCESS_ACL),
@@ -239,6 +250,31 @@ impl NameChanges<'_> {
             }
         }
     }
+}
+
+/// Returns the group of a new inode in a directory, and the permissions that were asked for, as far
+/// as the caller may give them in that group.
+fn group_of_new(caller: &Caller<'_>, dir: &Inode, new: &NewNode, is_dir: bool) -> (u32, u16) {
+    debug_assert!(dir.is_dir(), "names are in directories");
+    let inherits_group = dir.head.perm & SET_GID != 0;
+    let gid = match inherits_group {
+        true => dir.head.gid,
+        false => caller.gid,
+    };
+    let mut perm = low_bits(new.perm);
+    if !is_dir
+        && perm & (SET_GID | GROUP_EXECUTE) == SET_GID | GROUP_EXECUTE
+        && inherits_group
+        && !caller.is_privileged()
+        && !caller.is_in_group(gid)
+    {
+        perm &= !SET_GID;
+    }
+    debug_assert!(
+        gid == caller.gid || gid == dir.head.gid,
+        "the group of the caller or of the directory"
+    );
+    (gid, perm)
 }
 
 /// The twelve permission bits.

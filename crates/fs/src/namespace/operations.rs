@@ -152,7 +152,9 @@ impl FileSystem {
         kind: &Kind<'_>,
     ) -> FsResult<Attr> {
         self.check_writable()?;
-        NameChanges::of(self).make(caller, at, new, kind, |_, _| ())
+        let attr = NameChanges::of(self).make(caller, at, new, kind, |_, _| ())?;
+        debug_assert_eq!(attr.kind, kind.kind, "as it was asked for");
+        Ok(attr)
     }
 
     /// Makes a regular file without a name, as of `O_TMPFILE`; counts a lookup. `link` can name it.
@@ -166,7 +168,9 @@ impl FileSystem {
         new: &NewNode,
     ) -> FsResult<Attr> {
         self.check_writable()?;
-        NameChanges::of(self).make_temp_file(caller, parent, new)
+        let attr = NameChanges::of(self).make_temp_file(caller, parent, new)?;
+        debug_assert_eq!(attr.nlink, 0, "it has no name yet");
+        Ok(attr)
     }
 
     /// Gives an inode that is no directory another name; counts a lookup.
@@ -178,7 +182,9 @@ impl FileSystem {
     /// [`FsError::ReadOnly`].
     pub fn link(&self, caller: &Caller<'_>, ino: Ino, at: DirName<'_>) -> FsResult<Attr> {
         self.check_writable()?;
-        NameChanges::of(self).link(caller, ino, at)
+        let attr = NameChanges::of(self).link(caller, ino, at)?;
+        debug_assert_eq!(attr.ino, ino, "the inode that got the name");
+        Ok(attr)
     }
 
     /// Removes a name of what is no directory. Contents stay until the inode is forgotten.

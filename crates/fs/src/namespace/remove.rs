@@ -17,7 +17,9 @@ impl NameChanges<'_> {
         let early = self.names.early(at)?;
         let _inodes = self.locks().inodes_write(&[at.parent, early.ino()]);
         let dir = self.dir_to_change(caller, at.parent)?;
+        debug_assert_eq!(dir.head.ino, at.parent, "the directory of the name");
         let (inode, dentry) = self.names.inode_of(at, early)?;
+        debug_assert_eq!(inode.head.ino, dentry.ino, "the inode of the name");
         if inode.is_dir() {
             return Err(FsError::IsDir);
         }
@@ -33,6 +35,7 @@ impl NameChanges<'_> {
     /// Removes an empty directory that no clone lies at.
     pub(crate) fn remove_dir(&self, caller: &Caller<'_>, at: DirName<'_>) -> FsResult<()> {
         let drop_empty = |change: &mut Change<'_>, inode: &Inode, now: i64| {
+            debug_assert!(inode.is_dir(), "the caller has checked the type");
             self.names.check_empty(inode.head.ino)?;
             // A directory has nothing in its row but itself.
             change.drop_name(inode, now, Bytes::new())
@@ -58,6 +61,7 @@ impl NameChanges<'_> {
         let _inodes = self.locks().inodes_write(&[at.parent, ino]);
         let dir = self.dir_to_change(caller, at.parent)?;
         let (inode, _) = self.names.inode_of(at, early)?;
+        debug_assert_eq!(dir.head.ino, at.parent, "the directory of the name");
         if !inode.is_dir() {
             return Err(FsError::NotDir);
         }

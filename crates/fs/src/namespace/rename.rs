@@ -68,6 +68,10 @@ impl<'fs> LockedNames<'fs> {
                 held = locks.dirs_write(&[source.parent, target.parent, replaced]);
                 continue;
             }
+            debug_assert!(
+                tree.is_some() || !(enters(&old) || comes_back),
+                "a directory moves into another one with the tree locked"
+            );
             return Ok(Self {
                 _held: held,
                 _tree: tree,
@@ -114,6 +118,10 @@ impl NameChanges<'_> {
         let _inodes = self.locks().inodes_write(&held);
         let source = self.end(caller, source, old)?;
         let target = self.end(caller, target, new)?;
+        debug_assert_ne!(
+            source.inode.head.ino, target.inode.head.ino,
+            "two inodes are locked"
+        );
         if mode == RenameMode::Exchange {
             return self.exchange(&source, &target);
         }
@@ -124,6 +132,7 @@ impl NameChanges<'_> {
 
     fn end<'a>(&self, caller: &Caller<'_>, at: DirName<'a>, early: Early) -> FsResult<End<'a>> {
         let dir = self.dir_to_change(caller, at.parent)?;
+        debug_assert_eq!(dir.head.ino, at.parent, "the directory of the name");
         let (inode, dentry) = self.names.inode_of(at, early)?;
         self.permissions.check_may_remove(caller, &dir, &inode)?;
         debug_assert_eq!(inode.head.ino, dentry.ino, "the inode of the name");
@@ -136,6 +145,10 @@ impl NameChanges<'_> {
     }
 
     fn check_replaces(&self, source: &End<'_>, target: &End<'_>) -> FsResult<()> {
+        debug_assert_ne!(
+            source.inode.head.ino, target.inode.head.ino,
+            "two names of one inode stay"
+        );
         match (source.inode.is_dir(), target.inode.is_dir()) {
             (false, false) => Ok(()),
             (false, true) => Err(FsError::IsDir),
@@ -160,6 +173,10 @@ impl NameChanges<'_> {
     ) -> FsResult<()> {
         let is_dir = source.inode.is_dir();
         let is_across = source.at.parent != target.parent;
+        debug_assert_eq!(
+            target_dir.head.ino, target.parent,
+            "the directory of the target"
+        );
         if is_dir {
             check_not_inside(&self.names.residents.inodes, target.parent, source)?;
             let grows = is_across && replaced.is_none();
@@ -215,6 +232,10 @@ impl NameChanges<'_> {
         now: i64,
     ) -> FsResult<()> {
         let inode = &source.inode;
+        debug_assert!(
+            !matches!(inode.location, Location::Memory(_)),
+            "what has a name has a row"
+        );
         if inode.is_dir() && source.at.parent != target.parent {
             change.touch_above(target.parent)?;
         }
@@ -239,6 +260,10 @@ impl NameChanges<'_> {
             }
         }
         let now = self.changes.now();
+        debug_assert!(
+            source.at.parent != target.at.parent || source.at.name != target.at.name,
+            "two names"
+        );
         let mut change = self.changes.begin();
         self.put_name(&mut change, source, target.at, now)?;
         self.put_name(&mut change, target, source.at, now)?;
@@ -246,6 +271,7 @@ impl NameChanges<'_> {
             change.touch_dir(&source.dir, 0, now)?;
         } else {
             let gain = i64::from(target.inode.is_dir()) - i64::from(source.inode.is_dir());
+            debug_assert!((-1..=1).contains(&gain), "one name goes each way");
             change.touch_dir(&source.dir, gain, now)?;
             change.touch_dir(&target.dir, -gain, now)?;
         }
@@ -256,6 +282,7 @@ impl NameChanges<'_> {
 /// Refuses a directory that is the one it would go to, or above it. Within its directory it is
 /// neither; if it comes from another one, the tree is locked.
 fn check_not_inside(inodes: &Inodes, dir: Ino, source: &End<'_>) -> FsResult<()> {
+    debug_assert!(source.inode.is_dir(), "a file has nothing in it");
     if dir == source.at.parent {
         return Ok(());
     }

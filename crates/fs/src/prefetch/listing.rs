@@ -53,6 +53,7 @@ pub(super) fn is_prefetched(head: &InodeHead) -> bool {
 impl Listing {
     /// Scans the names of a directory from a hash on.
     pub(super) fn of(store: &Store, dir: Ino, hash: u64) -> FsResult<Self> {
+        debug_assert!(hash >= FIRST_HASH, "scans begin with names");
         let mut listing = Self::default();
         let end = scan_names(store, HashedName { dir, hash }, |hash, head| {
             let is_full = listing.hashes.len() == ROWS_MAX || listing.bytes >= BYTES_MAX;
@@ -67,7 +68,13 @@ impl Listing {
             false
         })?;
         listing.is_part = end.is_some();
+        debug_assert!(listing.bytes <= BYTES_MAX + FILE_BYTES_MAX, "bounded");
+        debug_assert!(listing.hashes.len() <= ROWS_MAX, "bounded");
         debug_assert!(listing.files.len() <= ROWS_MAX, "bounded");
+        debug_assert!(
+            listing.files.len() <= listing.hashes.len(),
+            "each file has a name"
+        );
         Ok(listing)
     }
 
@@ -81,6 +88,10 @@ impl Listing {
             .max(self.hashes.len() as u64);
         let bytes_each = (self.bytes / count).max(1);
         let reach = (RANGE_BYTES_MAX / bytes_each).clamp(1, REACH_MAX);
+        debug_assert!(
+            (1..=REACH_MAX).contains(&reach),
+            "some numbers, and not too many"
+        );
         let last = last.max(first.saturating_add(reach));
         Some(Ino(last.saturating_add(1)))
     }
@@ -103,6 +114,7 @@ impl Listing {
             priority,
         };
         let mut loads: Vec<Load> = self.ranges().into_iter().map(load).collect();
+        debug_assert!(loads.len() <= RANGES_MAX, "bounded");
         if let Some(last) = loads.last_mut() {
             last.beyond = beyond;
         }
@@ -132,6 +144,14 @@ impl Listing {
             }
         }
         debug_assert!(ranges.len() <= RANGES_MAX, "bounded");
+        debug_assert!(
+            ranges.is_sorted_by_key(|range| range.start),
+            "ranges come in order"
+        );
+        debug_assert!(
+            ranges.is_empty() == self.files.is_empty(),
+            "the first file is in a range"
+        );
         ranges
     }
 }
@@ -155,6 +175,7 @@ impl ListingOrder {
         dirs: usize,
         bytes: u64,
     ) -> Vec<(Ino, Listing)> {
+        debug_assert!(dirs > 0 && bytes > 0, "some are wanted");
         let (mut found, mut left) = (Vec::new(), bytes);
         for _ in 0..DIRS_PASSED_MAX {
             if found.len() == dirs || left == 0 {
@@ -189,6 +210,7 @@ impl ListingOrder {
                     *at = HashedName { hash, ..*at }.next();
                     let hash = FIRST_HASH;
                     self.0.push(HashedName { dir, hash });
+                    debug_assert!(self.0.len() <= DEPTH_MAX, "bounded");
                     return Ok(Some(dir));
                 }
                 (Some(hash), None) => at.hash = hash,
@@ -216,6 +238,11 @@ fn find_directory(store: &Store, from: HashedName) -> FsResult<(Option<u64>, Opt
         count += 1;
         found.is_some() || count > ROWS_MAX
     })?;
+    debug_assert!(count <= ROWS_MAX + 1, "bounded");
+    debug_assert!(
+        found.is_none() || end.is_some(),
+        "the scan ends at a directory"
+    );
     Ok((end, found))
 }
 

@@ -153,6 +153,10 @@ impl Policy {
     fn started(&mut self, name: HashedName) -> Option<Need> {
         let HashedName { dir, hash } = name;
         let (from_hash, is_first) = self.siblings.note(name);
+        debug_assert!(
+            from_hash.is_none_or(|from_hash| from_hash >= FIRST_HASH),
+            "scans begin with names"
+        );
         let first = is_first.then_some(hash);
         let guess = |from_hash| DirGuess {
             dir,
@@ -179,6 +183,7 @@ impl Policy {
     }
 
     fn files(&mut self, guess: DirGuess, found: &Listing) -> Vec<Load> {
+        debug_assert!(guess.from_hash >= FIRST_HASH, "scans begin with names");
         let dir = guess.dir;
         if guess.from_hash != FIRST_HASH {
             let (scanned_hash, due_hash) = found.limits();
@@ -198,6 +203,10 @@ impl Policy {
 
     /// The files of directories that come next, if directories come in the order of listing.
     fn next_dirs(&mut self, order: ListingOrder, found: &[(Ino, Listing)]) -> Vec<Load> {
+        debug_assert!(
+            found.iter().all(|(_, listing)| !listing.is_part),
+            "long directories are passed over"
+        );
         self.walk.found(order, found);
         if !self.walk.is_known() {
             return Vec::new();
@@ -211,6 +220,10 @@ impl Policy {
 
     /// Takes note that there was no memory for a load.
     pub(super) fn refused(&mut self, load: &Load) {
+        debug_assert!(
+            matches!(load.priority, Priority::Soon) || matches!(load.span, LoadSpan::Files(_)),
+            "files alone are loaded later"
+        );
         match (&load.span, load.priority) {
             (LoadSpan::Bytes(bytes), _) => self.reads.note_refused(load.of, bytes.start),
             (LoadSpan::Files(_), Priority::Soon) => self.siblings.note_refused(load.of),
@@ -222,6 +235,10 @@ impl Policy {
 
     /// Looks for the directories after one, with the hash of its first file if that is read now.
     fn begin_walk(&mut self, dir: Ino, first: Option<u64>) -> Option<Need> {
+        debug_assert!(
+            first.is_none_or(|hash| hash >= FIRST_HASH),
+            "the hash of a name"
+        );
         let hash = first.filter(|_| self.siblings.is_walk())?;
         self.walk.begin(HashedName { dir, hash })
     }

@@ -83,6 +83,10 @@ impl FileReads {
     pub(super) fn note(&mut self, read: &FileRead) -> Vec<Load> {
         let next = self.next_range(read);
         debug_assert_eq!((next.end - next.start) % PIECE_BYTES, 0, "whole pieces");
+        debug_assert!(
+            next.is_empty() || next.start < read.size,
+            "pieces begin below the size"
+        );
         let piece = usize::try_from(PIECE_BYTES).expect("a small number");
         let load = |start| Load {
             of: read.contents,
@@ -102,6 +106,7 @@ impl FileReads {
         let end = offset + read.len;
         let last = self.slots.of(contents);
         let follows = last.contents == contents.0 && last.end.abs_diff(offset) <= near(read.len);
+        debug_assert!(read.len > 0, "something is read");
         if !follows {
             *last = LastRead {
                 contents: contents.0,
@@ -121,6 +126,7 @@ impl FileReads {
             return 0..0;
         }
         let depth = last.in_order_bytes.clamp(PIECE_BYTES, self.ahead_max());
+        debug_assert!(depth <= AHEAD_BYTES_MAX, "bounded");
         // Pieces begin where requests do: each is then read by one request.
         let start = last.prefetched.max(last.end);
         let until = last.end.saturating_add(depth).min(read.size);
@@ -128,6 +134,7 @@ impl FileReads {
             return 0..0;
         }
         let until = start + (until - start).next_multiple_of(PIECE_BYTES);
+        debug_assert!(start < until, "some bytes are prefetched");
         self.slots.of(contents).prefetched = until;
         debug_assert!(until - start <= AHEAD_BYTES_MAX + PIECE_BYTES, "bounded");
         start..until

@@ -65,6 +65,7 @@ impl Siblings {
         }
         slot.reads = slot.reads.saturating_add(1);
         let reads = slot.reads;
+        debug_assert!(reads > 0, "this one is counted");
         match reads {
             1 => self.habit.begin(),
             2 => self.habit.confirm(),
@@ -76,6 +77,8 @@ impl Siblings {
     /// Returns the hash to scan from with a file that was noted.
     fn scan_from(&mut self, HashedName { dir, hash }: HashedName) -> Option<u64> {
         let slot = self.slots.of(dir);
+        debug_assert_eq!(slot.dir, dir.0, "the history of the directory");
+        debug_assert!(slot.reads > 0, "the file was noted");
         slot.listed = match hash > slot.last_hash {
             true => slot.listed.saturating_add(1),
             false => 0,
@@ -89,6 +92,7 @@ impl Siblings {
             return Some(FIRST_HASH);
         }
         if slot.left > 0 {
+            debug_assert!(!slot.is_long, "of a long directory a part is prefetched");
             slot.left -= 1;
             if slot.left == 0 {
                 self.end(dir);
@@ -108,7 +112,10 @@ impl Siblings {
     fn end(&mut self, dir: Ino) {
         // A directory with one file counts like one that came to a second.
         self.habit.confirm();
-        self.slots.of(dir).reads = 0;
+        let slot = self.slots.of(dir);
+        debug_assert_eq!(slot.dir, dir.0, "the history of the directory");
+        debug_assert_eq!(slot.left, 0, "all of its files were read");
+        slot.reads = 0;
     }
 
     /// Returns the slot of a directory, if it has its history.
@@ -120,6 +127,7 @@ impl Siblings {
     pub(super) fn mark_prefetched(&mut self, dir: Ino, count: usize) {
         if let Some(slot) = self.known(dir) {
             slot.left = as_u32(count).saturating_sub(slot.reads);
+            debug_assert!(!slot.is_long, "of a long directory a part is prefetched");
             if slot.left == 0 {
                 self.end(dir);
             }
@@ -129,6 +137,7 @@ impl Siblings {
     /// Notes that all `count` files of a directory were prefetched before the first of them was
     /// read.
     pub(super) fn expect_dir(&mut self, dir: Ino, count: usize) {
+        debug_assert!(count > 0, "it has files");
         let is_begun = self.known(dir).is_some_and(|slot| slot.reads > 0);
         if !is_begun {
             *self.slots.of(dir) = DirReads {

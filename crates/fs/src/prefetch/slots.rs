@@ -5,6 +5,11 @@ use stitch_base::Ino;
 /// Number of inodes with a history. A power of two.
 const SLOTS: usize = 64;
 
+const _: () = assert!(
+    SLOTS.is_power_of_two(),
+    "low bits of a number choose a slot"
+);
+
 #[derive(Debug)]
 pub(super) struct Slots<T>(Vec<T>);
 

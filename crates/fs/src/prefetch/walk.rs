@@ -45,6 +45,7 @@ impl Walk {
         self.note(name);
         let dirs_max = if self.is_known() { DIRS_MAX } else { 1 };
         let dirs = dirs_max.saturating_sub(self.coming.len());
+        debug_assert!(dirs <= DIRS_MAX, "bounded");
         let bytes: u64 = self.coming.iter().map(|(_, bytes)| bytes).sum();
         let bytes = BYTES_ENOUGH.saturating_sub(bytes);
         self.is_searching = dirs > 0 && bytes > 0;
@@ -64,6 +65,10 @@ impl Walk {
             // A directory may be read after those in it: only the one before may still be read.
             self.coming.drain(..at.saturating_sub(1));
             self.coming.retain(|(dir, _)| *dir != name.dir);
+            debug_assert!(
+                self.coming.len() <= DIRS_MAX,
+                "directories that were read are expected no more"
+            );
         } else {
             self.coming.clear();
             self.order = ListingOrder::behind(name);
@@ -74,6 +79,7 @@ impl Walk {
     pub(super) fn found(&mut self, order: ListingOrder, found: &[(Ino, Listing)]) {
         debug_assert!(self.is_searching, "the need is that of a search");
         self.is_searching = false;
+        debug_assert!(found.len() <= DIRS_MAX, "no more than was asked for");
         self.order = order;
         let found = found.iter().map(|(dir, listing)| (*dir, listing.bytes));
         self.coming.extend(found);

@@ -119,6 +119,7 @@ impl FileSystem {
         standing: Standing,
         aside: Aside,
     ) -> FsResult<Self> {
+        debug_assert_ne!(schema, SCHEMA, "mainline is opened by itself");
         let store = Store::open(&engine, schema)?;
         Self::of_store(engine, options, store, standing, aside, None)
     }

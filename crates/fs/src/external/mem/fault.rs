@@ -75,6 +75,7 @@ impl Faults {
         *of_op += 1;
         let of_op = *of_op;
         let of_all: u64 = self.calls.values().sum();
+        debug_assert!(of_op <= of_all, "each call is one of all");
         if let Some(kind) = self.failing.get(op) {
             return Some(Failing {
                 kind: *kind,
@@ -88,6 +89,8 @@ impl Faults {
             counts && now >= fault.nth && now - fault.nth < fault.count
         };
         let fault = self.planned.iter().find(is_hit)?;
+        debug_assert!(fault.nth > 0 && fault.count > 0, "some call is to fail");
+        debug_assert!(!self.is_paused, "a pause has no faults");
         self.hits.push(PlainHit { op, name });
         Some(Failing {
             kind: fault.kind,
@@ -111,6 +114,7 @@ impl State {
             }
             FileChange::Punch { at, len } => {
                 let len = rng.below(len + 1);
+                debug_assert!(at.checked_add(len).is_some(), "a range of bytes");
                 file.change(FileChange::Punch { at, len });
             }
             FileChange::SetLen(_) if rng.one_in(2) => file.change(change),
@@ -141,6 +145,7 @@ impl File {
             self.current = MemContents::clone(&self.durable);
             self.current.set_len(len);
         }
+        debug_assert_eq!(self.current.len, len, "the length that reads see stays");
         // Otherwise reads still return it, but no later sync makes it durable.
         self.is_unsure |= fate == 2;
         self.pending.push(FileChange::SetLen(len));
