@@ -109,7 +109,7 @@ impl DirectBlocks {
 
     /// As [`super::Table::blocks_iter`].
     pub(crate) fn blocks_iter(&self, blocks: Vec<IndexEntry>, carry: Carry) -> BoxIter {
-        blocks_iter(&self.loader, blocks, carry)
+        blocks_iter(&self.loader, blocks, (carry, Keep::Nothing))
     }
 
     /// Reads a block and everything in it, unless it is in the cache.
