@@ -9,8 +9,8 @@
 //!                                                            stands on the next slot
 //! ```
 //!
-//! A compaction of a branch takes probationary blocks out as it reads them: their tables are about to
-//! be removed, and what it writes needs the room.
+//! A compaction of a branch takes probationary blocks out as it reads them: their tables are about
+//! to be removed, and what it writes needs the room.
 
 use super::{BlockCache, BlockKey, CacheSlot, CachedBlock, Expectation, Shard};
 use stitch_base::sync::atomic::Ordering;
