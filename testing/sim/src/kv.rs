@@ -373,10 +373,7 @@ impl<H: Host> System for KvSystem<H> {
             KvOp::DropPin(name) => live.engine.drop_pin(name).map(|()| Ack::Durable),
             KvOp::Settle => live.engine.quiesce().map(|()| Ack::Done),
             KvOp::Step => return (live.step)().and_then(|_| live.audited(Ack::Done)),
-            KvOp::Transaction(name, op) => {
-                let ack = live.transaction(name, op, model)?;
-                return live.audited(ack);
-            }
+            KvOp::Transaction(name, op) => return live.transaction(name, op, model),
             KvOp::Snapshot => return live.snapshot(&model.trees).map(|()| Ack::Done),
             KvOp::Chore(chore) => return live.chore(*chore).and_then(|ack| live.audited(ack)),
         };

@@ -418,7 +418,7 @@ impl<'a> Job<'a> {
             let pieces = pieces.iter().filter(|p| p.input == input);
             let blocks: Vec<IndexEntry> = pieces.flat_map(|p| inputs.take(p)).collect();
             if !blocks.is_empty() {
-                // Those of a branch were put into the cache for this, and take the room of the outputs.
+                // Blocks of a branch make room in the cache for those that are written.
                 sources.push(match self.tree.is_branch() {
                     true => table.leaving_blocks_iter(blocks, self.carry()),
                     false => table.blocks_iter(blocks, self.carry()),

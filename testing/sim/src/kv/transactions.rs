@@ -1,5 +1,5 @@
-//! Transactions that have outgrown memory: their writes are in a temporary branch of a tree, which is
-//! absorbed or dropped. Most batches are in the order of keys, so they become tables.
+//! Transactions that have outgrown memory: their writes are in a temporary branch of a tree, which
+//! is absorbed or dropped. Most batches are in the order of keys, so they become tables.
 //!
 //! No crash keeps a temporary branch. The model still has the transaction in the next life; there,
 //! its operations are refused until it is aborted.
@@ -133,8 +133,8 @@ pub(super) fn apply(model: &mut Model, name: &str, op: &TransactionOp) {
 }
 
 impl LiveKv {
-    /// Does something to a transaction; `model` is as before it. One that ended with an earlier life
-    /// refuses all but its abort.
+    /// Does something to a transaction; `model` is as before it. One that ended with an earlier
+    /// life refuses all but its abort.
     pub(super) fn transaction(
         &mut self,
         name: &str,
@@ -149,10 +149,11 @@ impl LiveKv {
             TransactionOp::Spill(messages, options) => self.spill(name, messages, *options),
             TransactionOp::Absorb(options) => self.absorb(name, *options),
         };
-        match done {
-            Err(KvError::NoSpace { .. }) => Ok(Ack::Refused),
-            done => done.map_err(error),
-        }
+        let ack = match done {
+            Err(KvError::NoSpace { .. }) => Ack::Refused,
+            done => done.map_err(error)?,
+        };
+        self.audited(ack)
     }
 
     fn begin(&mut self, name: &str, tree: &str) -> Result<Ack, KvError> {
