@@ -9,11 +9,14 @@
 //! - what a level says about a key is newer than what any deeper level says about it.
 
 mod builder;
+mod chain;
 mod gauge;
 mod handle;
 mod temporary;
 
 pub(crate) use builder::VersionBuilder;
+pub(crate) use chain::BranchChain;
+use chain::BranchChains;
 pub(crate) use gauge::Gauge;
 #[cfg(test)]
 pub(crate) use gauge::table_bytes;
@@ -165,6 +168,8 @@ pub(crate) struct Version {
     pub(crate) last_pin: PinId,
     /// What the lists of all tables take, of this version and of those that readers still hold.
     pub(crate) lists: Arc<Gauge>,
+    /// The levels that reads of branches search.
+    pub(crate) chains: BranchChains,
 }
 
 impl Version {
@@ -178,6 +183,7 @@ impl Version {
             next_tree: TreeId(1),
             last_pin: PinId(0),
             lists: Arc::default(),
+            chains: BranchChains::default(),
         }
     }
 

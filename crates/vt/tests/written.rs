@@ -227,3 +227,58 @@ fn keys_of_a_branch_are_read_without_their_long_values() {
     let all = FILES * PAGES * 4096;
     assert!(read < all / 5, "{read} of {all} bytes");
 }
+
+/// Short rows of a transaction that is larger than a batch: in each batch, keys in order.
+const BATCHES: u64 = 70;
+const BATCH_ROWS: u64 = 1000;
+
+/// Data blocks and requests that gets of all rows read from the device right after a transaction
+/// was absorbed whose batches were written as tables.
+fn reads_after_batches(caches_writes: bool, is_full: bool) -> [u64; 2] {
+    let mut setup = setup(caches_writes).moving();
+    setup.options.memory_bytes = 16 * MIB;
+    setup.options.batch_table_bytes_min = 64 * KIB;
+    let (store, tree) = store(&setup);
+    if is_full {
+        put_rows(&store, tree, 0..300);
+    }
+    let engine = store.engine();
+    engine.quiesce().expect("background work succeeds");
+    let new = [NewBranch::temporary(tree, "branch")];
+    let made = engine.branch_trees(&new, None);
+    let branch = made.expect("the branch is made")[0];
+    for number in 0..BATCHES {
+        let mut batch = Batch::new();
+        for row in 0..BATCH_ROWS {
+            let id = 1000 + row * BATCHES + number;
+            batch.put(branch, &key(id, 0), &value(id, 100));
+        }
+        let put = engine.commit(&batch, CommitOptions::default());
+        put.expect("there is space");
+    }
+    let count = |name| engine.counters().get(name);
+    assert_eq!(count("vt.table_batches"), BATCHES, "each became a table");
+    let moment = engine.branch_moment(branch).expect("it is a branch");
+    let guards = Guards::since(&moment);
+    let absorbed = engine.absorb(&[branch], &Batch::new(), &guards, CommitOptions::default());
+    absorbed.expect("nothing else was written");
+    let reads = || [DATA_BLOCKS_READ, "device.reads"].map(count);
+    let before = reads();
+    for id in 1000..1000 + BATCHES * BATCH_ROWS {
+        let found = engine.get(tree, &key(id, 0), None).expect("it reads");
+        assert_eq!(found.as_deref(), Some(&value(id, 100)[..]), "row {id}");
+    }
+    let after = reads();
+    [after[0] - before[0], after[1] - before[1]]
+}
+
+#[test]
+fn rows_of_a_large_transaction_are_read_from_memory_after_it() {
+    for is_full in [false, true] {
+        let [with, without] = [true, false].map(|caches| reads_after_batches(caches, is_full));
+        println!("{with:?} and {without:?} blocks and requests, full: {is_full}");
+        assert!(without[0] > 50, "{without:?} without");
+        assert!(with[0] <= without[0] / 20, "{with:?} and {without:?}");
+        assert!(with[1] <= without[1] / 20, "{with:?} and {without:?}");
+    }
+}

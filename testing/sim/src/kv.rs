@@ -3,9 +3,11 @@
 mod functions;
 mod model;
 mod pins;
+mod transactions;
 
 pub use functions::registry;
 pub use model::{Chore, KvOp, Map, Message, Model, Shape, Trees};
+pub use transactions::{Spilled, TransactionOp};
 
 use crate::{Ack, System, SystemError};
 use std::collections::BTreeMap;
@@ -15,7 +17,7 @@ use stitch_base::{ErrorKind, TreeId};
 use stitch_device::{Device, MemDevice};
 use stitch_kv::{
     Batch, CommitOptions, Direction, Engine, KeyRange, KvError, NewBranch, Snapshot, SpaceClass,
-    StreamName, TreeOptions, UpsertRegistry,
+    StreamName, TreeInfo, TreeOptions, UpsertRegistry,
 };
 
 /// Runs one step of background work of an engine without threads. Returns whether there was any.
@@ -92,6 +94,8 @@ pub struct LiveKv {
     chores: Option<Chores>,
     audit: Option<Audit>,
     trees: BTreeMap<String, TreeId>,
+    /// The branches of transactions that are open.
+    transactions: BTreeMap<String, TreeId>,
     held: Option<Held>,
 }
 
@@ -127,6 +131,7 @@ impl LiveKv {
             chores,
             audit,
             trees,
+            transactions: BTreeMap::new(),
             held: None,
         }
     }
@@ -301,7 +306,15 @@ impl<H: Host> System for KvSystem<H> {
     }
 
     fn open(&self, device: Arc<dyn Device>) -> Result<Self::Live, SystemError> {
-        Ok(LiveKv::new(self.host.open(device, registry())?))
+        let live = LiveKv::new(self.host.open(device, registry())?);
+        match live
+            .trees
+            .keys()
+            .find(|name| transactions::is_temporary(name))
+        {
+            Some(name) => Err(wrong(format!("{name:?} has outlived its opening"))),
+            None => Ok(live),
+        }
     }
 
     fn run(&self, live: &mut Self::Live, op: &KvOp, model: &Model) -> Result<Ack, SystemError> {
@@ -360,6 +373,7 @@ impl<H: Host> System for KvSystem<H> {
             KvOp::DropPin(name) => live.engine.drop_pin(name).map(|()| Ack::Durable),
             KvOp::Settle => live.engine.quiesce().map(|()| Ack::Done),
             KvOp::Step => return (live.step)().and_then(|_| live.audited(Ack::Done)),
+            KvOp::Transaction(name, op) => return live.transaction(name, op, model),
             KvOp::Snapshot => return live.snapshot(&model.trees).map(|()| Ack::Done),
             KvOp::Chore(chore) => return live.chore(*chore).and_then(|ack| live.audited(ack)),
         };
@@ -379,6 +393,7 @@ impl<H: Host> System for KvSystem<H> {
             KvOp::CreateTree(_) | KvOp::BranchTree(..) | KvOp::DropTree(_) => true,
             KvOp::BranchPin(..) => true,
             KvOp::CreatePin(..) | KvOp::DropPin(_) | KvOp::NarrowPin(..) => true,
+            KvOp::Transaction(_, op) => !matches!(op, TransactionOp::Read),
             // One that changes nothing writes nothing.
             KvOp::AlterTree(..) => false,
             KvOp::Sync | KvOp::Settle | KvOp::Step | KvOp::Snapshot | KvOp::Chore(_) => false,
@@ -387,7 +402,7 @@ impl<H: Host> System for KvSystem<H> {
 
     fn state(&self, live: &Self::Live) -> Result<Trees, SystemError> {
         let mut trees = Trees::new();
-        for tree in live.engine.trees() {
+        for tree in lasting_trees(live) {
             let map = read_tree(&*live.engine, &tree.name, tree.id)?;
             trees.insert(tree.name, map);
         }
@@ -397,12 +412,8 @@ impl<H: Host> System for KvSystem<H> {
 
     fn compare_readable(&self, live: &Self::Live, expected: &Trees) -> Result<u64, String> {
         let mut errors = 0;
-        let found: BTreeMap<String, TreeId> = live
-            .engine
-            .trees()
-            .into_iter()
-            .map(|tree| (tree.name, tree.id))
-            .collect();
+        let found = lasting_trees(live).map(|tree| (tree.name, tree.id));
+        let found: BTreeMap<String, TreeId> = found.collect();
         let is_living = |name: &&String| !pins::is_pinned(name);
         if !found.keys().eq(expected.keys().filter(is_living)) {
             return Err(format!(
@@ -446,6 +457,12 @@ impl<H: Host> System for KvSystem<H> {
     fn difference(&self, found: &Trees, expected: &Trees) -> String {
         model::difference(found, expected)
     }
+}
+
+/// The trees of an engine, without the branches of transactions.
+fn lasting_trees(live: &LiveKv) -> impl Iterator<Item = TreeInfo> {
+    let trees = live.engine.trees().into_iter();
+    trees.filter(|tree| !transactions::is_temporary(&tree.name))
 }
 
 /// What a scan gives before it fails is the start of `expected`, without a gap.

@@ -63,6 +63,7 @@ pub fn cases() -> Vec<Case> {
     cases.extend(threads);
     cases.extend(of_pins());
     cases.extend(of_branches());
+    cases.extend(of_batches());
     cases.extend(of_several_instances());
     let files = VtHost::new("fs", FILES, 64 << 10, 32 << 10).with_direct(8 << 10);
     let files = files.with_discard().with_unsynced(16 << 10);
@@ -143,6 +144,16 @@ fn of_branches() -> Vec<Case> {
         cases.extend(of_system(system, SIZE));
     }
     cases
+}
+
+/// Transactions in temporary branches, whose batches become tables, beside branches, pins and all
+/// that changes the store.
+fn of_batches() -> Vec<Case> {
+    let host = VtHost::new("vt-batches", SMALL, 8 << 10, 16 << 10).with_direct(2 << 10);
+    let mut system = with_pins(host.with_table_batches(2 << 10));
+    system.shape.has_branches = true;
+    system.shape.has_transactions = true;
+    of_system(system, SIZE)
 }
 
 /// Files with snapshots, clones, rollbacks and transactions. Tables are so small that views have
@@ -251,6 +262,7 @@ fn log_kv() -> KvSystem<LogHost> {
         has_streams: false,
         has_pins: false,
         has_branches: false,
+        has_transactions: false,
     };
     KvSystem {
         host: LogHost::new("log", 1 << 20),
@@ -296,6 +308,7 @@ fn beside(host: VtHost) -> Beside {
         has_streams: true,
         has_pins: false,
         has_branches: false,
+        has_transactions: false,
     };
     Beside::new(host.with_discard(), shape, 2 * SIZE.ops_max, SIZE.points)
 }
@@ -309,6 +322,7 @@ fn vt_kv(host: VtHost) -> KvSystem<VtHost> {
         has_streams: false,
         has_pins: false,
         has_branches: false,
+        has_transactions: false,
     };
     KvSystem { host, shape }
 }

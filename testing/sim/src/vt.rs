@@ -27,6 +27,7 @@ pub struct VtHost {
     unsynced_bytes_min: u64,
     discard: bool,
     moves_branches: bool,
+    batch_table_bytes_min: Option<u64>,
     is_varied: bool,
     refusals: Option<Arc<Refusals>>,
 }
@@ -45,6 +46,7 @@ impl VtHost {
             unsynced_bytes_min: 0,
             discard: false,
             moves_branches: false,
+            batch_table_bytes_min: None,
             is_varied: false,
             refusals: None,
         }
@@ -94,6 +96,14 @@ impl VtHost {
     #[must_use]
     pub fn with_moved_branches(mut self) -> Self {
         self.moves_branches = true;
+        self
+    }
+
+    /// With batches of so many bytes to temporary branches written as tables. What is shorter than
+    /// two of them is copied when a branch is absorbed, all else is moved.
+    #[must_use]
+    pub fn with_table_batches(mut self, bytes_min: u64) -> Self {
+        self.batch_table_bytes_min = Some(bytes_min);
         self
     }
 
@@ -197,6 +207,10 @@ impl VtHost {
         };
         if self.moves_branches {
             options.absorb_copy_bytes_max = 0;
+        }
+        if let Some(bytes_min) = self.batch_table_bytes_min {
+            options.batch_table_bytes_min = bytes_min;
+            options.absorb_copy_bytes_max = 2 * bytes_min;
         }
         if self.is_varied {
             Self::vary(&mut options, generation.0);

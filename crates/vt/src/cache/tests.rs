@@ -143,6 +143,26 @@ fn without_displacing_they_need_room() {
 }
 
 #[test]
+fn a_written_block_leaves_with_its_last_reader_unless_it_was_found() {
+    let cache = BlockCache::new(1 << 20);
+    insert_written(&cache, 0..10);
+    assert!(cache.get(&key(3)).is_some());
+    cache.insert(key(20), block(10_000), Expectation::Normal);
+    let before = cache.bytes();
+    for number in (0..10).chain([20]) {
+        assert!(cache.take_written(&key(number)).is_some(), "{number}");
+    }
+    assert_eq!(
+        kept(&cache, 0..21),
+        2,
+        "the found one, and the one that was read"
+    );
+    assert!(cache.take_written(&key(0)).is_none());
+    assert!(cache.bytes() < before / 4, "{} of {before}", cache.bytes());
+    cache.assert_sound();
+}
+
+#[test]
 fn a_block_larger_than_a_shard_is_not_kept() {
     let cache = BlockCache::new(1 << 20);
     cache.insert(key(0), block(1 << 20), Expectation::Normal);

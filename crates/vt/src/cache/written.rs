@@ -8,6 +8,9 @@
 //!                     displacer -^                           the written one goes, the displacer
 //!                                                            stands on the next slot
 //! ```
+//!
+//! A compaction of a branch takes probationary blocks out as it reads them: their tables are about
+//! to be removed, and what it writes needs the room.
 
 use super::{BlockCache, BlockKey, CacheSlot, CachedBlock, Expectation, Shard};
 use stitch_base::sync::atomic::Ordering;
@@ -43,6 +46,23 @@ impl BlockCache {
             }
         });
         drop(shard);
+    }
+
+    /// Returns a block, if it is here. A probationary one leaves the cache: a compaction reads it
+    /// for the last time, and what it writes takes the room.
+    pub(crate) fn take_written(&self, key: &BlockKey) -> Option<CachedBlock> {
+        let mut shard = self.shard(key).write();
+        let at = *shard.by_key.get(key)?;
+        let slot = &shard.slots[at];
+        slot.note(slot.block.take_finds());
+        if !slot.is_probationary.load(Ordering::Relaxed) {
+            return Some(slot.block.clone());
+        }
+        let mut taken = None;
+        self.change(&mut shard, |shard| taken = Some(shard.remove(at)));
+        debug_assert!(!shard.by_key.contains_key(key), "it is gone");
+        drop(shard);
+        taken.map(|slot| slot.block)
     }
 }
 

@@ -465,7 +465,11 @@ impl<'a> Job<'a> {
             );
             let blocks: Vec<IndexEntry> = pieces.flat_map(|p| inputs.take(p)).collect();
             if !blocks.is_empty() {
-                sources.push(table.blocks_iter(blocks, self.carry()));
+                // Blocks of a branch make room in the cache for those that are written.
+                sources.push(match self.tree.is_branch() {
+                    true => table.leaving_blocks_iter(blocks, self.carry()),
+                    false => table.blocks_iter(blocks, self.carry()),
+                });
             }
         }
         debug_assert!(!sources.is_empty(), "a step has inputs");

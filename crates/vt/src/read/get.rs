@@ -6,17 +6,17 @@ use crate::cache::ReadCount;
 use crate::direct::DirectRun;
 use crate::entry::{EntryRef, Op, to_bytes};
 use crate::fold;
+use crate::prefix::first_bytes;
 use crate::read::ReadPath;
 use crate::read::folded::{CHAIN_COUNT_MIN, Folded};
 use crate::table::{BlockSource, Held, OneByOne, PointRead};
-use crate::version::{Level, TableHandle};
+use crate::version::{BranchChain, Level, TableHandle};
 use crate::view::View;
 use bytes::Bytes;
 use std::any::Any;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use stitch_base::{Seqno, TreeId};
-use stitch_kv::BranchPoint;
 
 /// A search under way.
 struct Lookup<'a> {
@@ -180,55 +180,92 @@ impl ReadPath {
     fn search<S: BlockSource>(
         &self,
         view: &View,
-        mut tree: TreeId,
+        tree: TreeId,
         lookup: &mut Lookup<'_>,
         read: &mut PointRead<'_, S>,
     ) -> Result<(), S::Error> {
-        while let Some(branch) = self.search_tree(view, tree, lookup, read)? {
-            debug_assert!(branch.parent < tree, "a parent is older");
-            let ranges = view.version.trees[&tree].info.branch_ranges.as_ref();
-            if ranges.is_some_and(|ranges| !ranges.has(lookup.key)) {
+        let version = &view.version.trees[&tree];
+        if version.is_branch() {
+            let chain = view.version.chain(version);
+            return self.search_chain(view, chain, lookup, read);
+        }
+        self.search_buffers(view, tree, lookup, read)?;
+        for level in version.levels.iter().enumerate() {
+            if lookup.base.is_some() {
                 break;
             }
-            lookup.seqno = lookup.seqno.min(branch.seqno);
-            read.see_to(lookup.seqno);
-            tree = branch.parent;
+            self.search_level(level, lookup, read)?;
         }
         Ok(())
     }
 
-    /// Searches what was written to a tree. Returns where its parent goes on, if the key's state is
-    /// not known then.
-    fn search_tree<S: BlockSource>(
+    /// Searches the trees of a chain until the key's state is known.
+    fn search_chain<S: BlockSource>(
+        &self,
+        view: &View,
+        chain: &BranchChain,
+        lookup: &mut Lookup<'_>,
+        read: &mut PointRead<'_, S>,
+    ) -> Result<(), S::Error> {
+        let head = first_bytes(lookup.key);
+        for tree in chain.trees() {
+            lookup.seqno = lookup.seqno.min(tree.seqno);
+            read.see_to(lookup.seqno);
+            self.search_buffers(view, tree.tree.info.id, lookup, read)?;
+            if lookup.base.is_some() {
+                break;
+            }
+            for level in tree.levels_with(head) {
+                self.search_level(level, lookup, read)?;
+                if lookup.base.is_some() {
+                    return Ok(());
+                }
+            }
+            if !tree.goes_on(lookup.key) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Searches what memtables have of a tree, newest first, until the key's state is known.
+    fn search_buffers<S: BlockSource>(
         &self,
         view: &View,
         tree: TreeId,
         lookup: &mut Lookup<'_>,
         read: &mut PointRead<'_, S>,
-    ) -> Result<Option<BranchPoint>, S::Error> {
+    ) -> Result<(), S::Error> {
         for buffer in &view.buffers {
             let memtable = &buffer.memtable;
+            if !memtable.may_hold(tree) && buffer.direct.count() == 0 {
+                continue;
+            }
             lookup.hide(memtable.newest_covering(tree, lookup.key, lookup.seqno));
             self.search_buffer(buffer, tree, lookup, read)?;
             lookup.end_source();
             if lookup.base.is_some() {
-                return Ok(None);
+                break;
             }
         }
-        let tree = &view.version.trees[&tree];
-        self.search_level0(&tree.levels[0], lookup, read)?;
-        if lookup.base.is_some() {
-            return Ok(None);
+        Ok(())
+    }
+
+    /// Searches a level of a tree, which is given with its number.
+    fn search_level<S: BlockSource>(
+        &self,
+        (number, level): (usize, &Level),
+        lookup: &mut Lookup<'_>,
+        read: &mut PointRead<'_, S>,
+    ) -> Result<(), S::Error> {
+        debug_assert!(lookup.base.is_none(), "nothing is looked for below a base");
+        if number == 0 {
+            return self.search_level0(level, lookup, read);
         }
-        for level in &tree.levels[1..] {
-            if let Some(handle) = level.holding(lookup.key) {
-                self.search_table(level, handle, lookup, read)?;
-                if lookup.base.is_some() {
-                    return Ok(None);
-                }
-            }
+        match level.holding(lookup.key) {
+            Some(handle) => self.search_table(level, handle, lookup, read),
+            None => Ok(()),
         }
-        Ok(tree.info.branch)
     }
 
     fn search_level0<S: BlockSource>(

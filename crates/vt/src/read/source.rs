@@ -192,22 +192,21 @@ impl ReadPath {
     pub(crate) fn sources(
         &self,
         view: &View,
-        tree: &TreeVersion,
+        tree: &Arc<TreeVersion>,
         bounds: Bounds,
-        mut seqno: Seqno,
+        seqno: Seqno,
     ) -> Result<Vec<Source>, VtError> {
         let bounds = Arc::new(bounds);
-        let mut out = self.own_sources(view, tree, &bounds, seqno)?;
-        let mut tree = tree;
+        if !tree.is_branch() {
+            return self.own_sources(view, tree, &bounds, seqno);
+        }
+        let mut out = Vec::new();
         // What the branches so far begin with: a parent has nothing else for them.
         let mut ranges: Vec<KeyRanges> = Vec::new();
-        while let Some(point) = tree.info.branch {
-            ranges.extend(tree.info.branch_ranges.clone());
-            let parent = &view.version.trees[&point.parent];
-            seqno = seqno.min(point.seqno);
-            let own = self.own_sources(view, parent, &bounds, seqno)?;
+        for link in view.version.chain(tree).trees() {
+            let own = self.own_sources(view, &link.tree, &bounds, seqno.min(link.seqno))?;
             out.extend(own.into_iter().map(|source| source.within(&ranges)));
-            tree = parent;
+            ranges.extend(link.tree.info.branch_ranges.clone());
         }
         Ok(out)
     }

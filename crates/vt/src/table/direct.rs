@@ -120,7 +120,7 @@ impl DirectBlocks {
             blocks.is_sorted_by(|block, next| block.last < next.first),
             "in key order"
         );
-        blocks_iter(&self.loader, blocks, carry)
+        blocks_iter(&self.loader, blocks, (carry, Keep::Nothing))
     }
 
     /// Reads a block and everything in it, unless it is in the cache.

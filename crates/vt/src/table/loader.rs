@@ -262,6 +262,15 @@ impl Loader {
         }
     }
 
+    /// As [`Self::glance_data`], for the last reader of a block: it leaves the cache if it was
+    /// written and not found since.
+    pub(super) fn take_data(&self, data: &DataRef) -> Option<Arc<DataBlock>> {
+        match self.cache.take_written(&data.key()) {
+            Some(CachedBlock::Data(block)) => Some(block),
+            _ => None,
+        }
+    }
+
     /// A data block, for a caller that reads it once: from the cache, without a trace, or past it.
     pub(super) fn data_once(&self, data: &DataRef) -> Result<Arc<DataBlock>, VtError> {
         match self.glance_data(data) {

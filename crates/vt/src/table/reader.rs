@@ -203,7 +203,13 @@ impl Table {
     /// A cursor over the entries of some of the table's blocks, in their order. What it reads does
     /// not go into the cache, and the value blocks that it carries are not read.
     pub(crate) fn blocks_iter(&self, blocks: Vec<IndexEntry>, carry: Carry) -> BoxIter {
-        blocks_iter(&self.loader, blocks, carry)
+        blocks_iter(&self.loader, blocks, (carry, Keep::Nothing))
+    }
+
+    /// As [`Self::blocks_iter`], for a table that is about to be removed: blocks that were written
+    /// and not found since leave the cache.
+    pub(crate) fn leaving_blocks_iter(&self, blocks: Vec<IndexEntry>, carry: Carry) -> BoxIter {
+        blocks_iter(&self.loader, blocks, (carry, Keep::Leave))
     }
 
     /// The value in a value block.
@@ -334,9 +340,13 @@ impl IndexCursor {
 }
 
 /// See [`Table::blocks_iter`].
-pub(super) fn blocks_iter(loader: &Loader, blocks: Vec<IndexEntry>, carry: Carry) -> BoxIter {
+pub(super) fn blocks_iter(
+    loader: &Loader,
+    blocks: Vec<IndexEntry>,
+    (carry, keep): (Carry, Keep),
+) -> BoxIter {
     let blocks = ListedBlocks::new(blocks.into());
-    let iter = RunIter::new(loader.clone(), blocks, Arc::default(), Keep::Nothing);
+    let iter = RunIter::new(loader.clone(), blocks, Arc::default(), keep);
     Box::new(iter.carrying(carry))
 }
 

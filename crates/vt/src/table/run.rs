@@ -44,6 +44,8 @@ pub(super) enum Keep {
     Cache,
     /// They are forgotten: a compaction reads them for the last time.
     Nothing,
+    /// The same, and those leave the cache that were written and not found since.
+    Leave,
 }
 
 /// The keys that a cursor is asked for: `[start, end)`. It may give others too.
@@ -142,7 +144,7 @@ impl<L: BlockList + Clone> RunIter<L> {
     pub(super) fn new(loader: Loader, blocks: L, bounds: Arc<Bounds>, keep: Keep) -> Self {
         let window_bytes = match keep {
             Keep::Cache => 0,
-            Keep::Nothing => WINDOW_BYTES_MAX,
+            Keep::Nothing | Keep::Leave => WINDOW_BYTES_MAX,
         };
         Self {
             loader,
@@ -243,6 +245,7 @@ impl<L: BlockList + Clone> RunIter<L> {
         let cached = match self.keep {
             Keep::Cache => self.loader.cached_data(wanted),
             Keep::Nothing => self.loader.glance_data(wanted),
+            Keep::Leave => self.loader.take_data(wanted),
         };
         if let Some(block) = cached {
             return Ok(block);

@@ -1,5 +1,6 @@
 //! From one version to another, by edits.
 
+use super::chain::BranchChains;
 use super::{LEVELS, Level, TableHandle, TreeVersion, Version, tree_info};
 use crate::VtError;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -192,6 +193,7 @@ impl VersionBuilder {
     pub(crate) fn finish(self) -> Result<Version, VtError> {
         self.check_parents()?;
         let mut version = self.base;
+        version.chains = BranchChains::default();
         let mut levels: BTreeMap<TreeId, Vec<Vec<Arc<TableHandle>>>> = BTreeMap::new();
         for (level, table) in self.tables.into_values() {
             let tree = table.meta().tree;

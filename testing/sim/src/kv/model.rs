@@ -2,6 +2,7 @@
 
 use super::functions::{ADD, APPEND, SHRINK, registry};
 use super::pins;
+use super::transactions::{self, Spilled, TransactionOp};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Bound;
@@ -96,6 +97,8 @@ pub enum KvOp {
     NarrowPin(String, String, KeyRanges),
     /// Removes a pin.
     DropPin(String),
+    /// Does something to a transaction whose writes are in a temporary branch, by its name.
+    Transaction(String, TransactionOp),
 }
 
 /// What can be done to the space of a store. Nothing that it holds changes.
@@ -128,6 +131,8 @@ pub struct Shape {
     pub has_pins: bool,
     /// Some operations make and drop branch trees.
     pub has_branches: bool,
+    /// Some operations write to temporary branches, and absorb or drop them.
+    pub has_transactions: bool,
 }
 
 /// The store in memory.
@@ -141,7 +146,9 @@ pub struct Model {
     pub(super) narrowed: BTreeSet<(String, String)>,
     /// Trees of pins that were not dropped since.
     pub(super) living: BTreeSet<(String, String)>,
-    functions: Arc<UpsertRegistry>,
+    /// Transactions that are open, by name. No crash keeps them: they are not part of the state.
+    pub(super) transactions: BTreeMap<String, Spilled>,
+    pub(super) functions: Arc<UpsertRegistry>,
 }
 
 impl fmt::Debug for Model {
@@ -159,6 +166,7 @@ impl Default for Model {
             pins: BTreeMap::new(),
             narrowed: BTreeSet::new(),
             living: BTreeSet::new(),
+            transactions: BTreeMap::new(),
             functions: Arc::new(registry()),
         }
     }
@@ -196,7 +204,9 @@ impl Model {
                     .remove(name)
                     .expect("generated for a living tree");
                 self.living.retain(|(_, tree)| tree != name);
+                self.transactions.retain(|_, of| of.tree != *name);
             }
+            KvOp::Transaction(name, op) => transactions::apply(self, name, op),
             KvOp::CreatePin(name, of) => {
                 let mut seen = self.trees.clone();
                 seen.retain(|tree, _| of.contains(tree));
@@ -224,7 +234,7 @@ impl Model {
     }
 }
 
-fn apply(map: &mut Map, message: &Message, functions: &UpsertRegistry) {
+pub(super) fn apply(map: &mut Map, message: &Message, functions: &UpsertRegistry) {
     match message {
         Message::Put(key, value) => {
             map.insert(key.clone(), Arc::clone(value));
@@ -265,6 +275,9 @@ pub(super) fn generate(model: &Model, shape: Shape, rng: &mut Rng) -> KvOp {
     if shape.has_branches && rng.one_in(10) {
         let tree = pick(rng);
         return branch_or_drop(model, tree, rng);
+    }
+    if shape.has_transactions && rng.one_in(3) {
+        return transactions::generate(model, pick(rng), shape, rng);
     }
     if shape.has_pins && rng.one_in(8) {
         return pins::generate(model, rng);
@@ -384,7 +397,7 @@ fn next_of_stream(model: &Model, tree: String, shape: Shape, rng: &mut Rng) -> K
     }
 }
 
-fn message(shape: Shape, rng: &mut Rng) -> Message {
+pub(super) fn message(shape: Shape, rng: &mut Rng) -> Message {
     let at = key(shape, rng);
     match rng.below(16) {
         0..=2 => Message::Delete(at),
@@ -399,7 +412,7 @@ fn message(shape: Shape, rng: &mut Rng) -> Message {
     }
 }
 
-fn numbered(number: u64) -> Vec<u8> {
+pub(super) fn numbered(number: u64) -> Vec<u8> {
     let mut key = u16::try_from(number)
         .expect("a small number of keys")
         .to_be_bytes()
@@ -416,7 +429,7 @@ fn key(shape: Shape, rng: &mut Rng) -> Vec<u8> {
     numbered(rng.below(shape.keys))
 }
 
-fn value(shape: Shape, rng: &mut Rng) -> Arc<[u8]> {
+pub(super) fn value(shape: Shape, rng: &mut Rng) -> Arc<[u8]> {
     let bound = match rng.below(8) {
         0 => 1,
         1..=4 => 64,
