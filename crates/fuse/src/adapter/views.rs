@@ -54,7 +54,9 @@ use crate::wire::codec::Sink;
 use crate::wire::reply::{AttrReply, DirEntry, Entry, FOREVER, Lookup};
 pub use changes::SNAPSHOT_XATTR;
 pub use clones::CLONE_XATTR;
-pub use control::{CONTROL_DIR, ControlLink, HISTORY_DIR, SNAPSHOTS_DIR, TRANSACTIONS_DIR};
+pub use control::{
+    CONTROL_DIR, ControlLink, HISTORY_DIR, SNAPSHOTS_DIR, TRANSACTION_ROOT, TRANSACTIONS_DIR,
+};
 use differences::DifferenceLists;
 use live::OpenClones;
 use node::{ControlDir, Node, Slot, transaction_link_number};
@@ -63,7 +65,7 @@ use notices::NoticeQueue;
 use rollback::Rollbacks;
 use table::{OpenSnapshots, Past};
 pub use transactions::TransactionSockets;
-use transactions::Transactions;
+use transactions::{OpenTransaction, Transactions};
 
 /// Returns the number of a clone's directory in the mount.
 pub(super) fn clone_number(info: &CloneInfo) -> Ino {
@@ -248,6 +250,7 @@ impl Views {
 
     fn lookup_control(&self, dir: ControlDir, name: &[u8]) -> Answer<Lookup> {
         match (dir, name) {
+            (ControlDir::TransactionDir(slot), name) => self.lookup_in_transaction_dir(slot, name),
             (_, b".") => Ok(self.control_entry(dir)),
             (ControlDir::Top | ControlDir::TopOf(_), b"..") => {
                 self.mainline.find(Ino::ROOT, dir.parent(), b".")
@@ -293,6 +296,51 @@ impl Views {
                     })
             }
         }
+    }
+
+    /// Looks up a name in the directory of a transaction.
+    fn lookup_in_transaction_dir(&self, slot: Slot, name: &[u8]) -> Answer<Lookup> {
+        if name == TRANSACTION_ROOT.as_bytes() {
+            let entry = self
+                .transactions
+                .table
+                .within(slot, OpenTransaction::lookup_root)?;
+            debug_assert!(entry.ino != Ino::ROOT, "it is not that of the mount");
+            return Ok(Lookup::Found(Entry {
+                entry_ttl: Duration::ZERO,
+                ..entry
+            }));
+        }
+        match name {
+            b"." => self.transaction_dir(slot).map(Lookup::Found),
+            b".." => {
+                let outer = self.transactions.table.outer_of(slot)?;
+                let dir = outer.map_or(ControlDir::Transactions, ControlDir::TransactionsIn);
+                Ok(self.control_entry_for_now(dir))
+            }
+            _ => Ok(Lookup::Missing {
+                ttl: Duration::ZERO,
+            }),
+        }
+    }
+
+    /// Returns the entry of the directory that has the root of the transaction in a slot.
+    fn transaction_dir(&self, slot: Slot) -> Answer<Entry> {
+        let owner = self.transactions.table.owner_of(slot)?;
+        let dir = ControlDir::TransactionDir(slot);
+        Ok(dir.owners_entry(owner, self.born, self.generation))
+    }
+
+    /// Returns the attributes of a directory of `.stitchfs`.
+    fn control_attr(&self, dir: ControlDir) -> Answer<AttrReply> {
+        let ControlDir::TransactionDir(slot) = dir else {
+            return Ok(dir.attr_reply(self.born));
+        };
+        let entry = self.transaction_dir(slot)?;
+        Ok(AttrReply {
+            attr: entry.attr,
+            ttl: entry.attr_ttl,
+        })
     }
 
     /// Looks up a name in `.stitchfs` of a transaction. The kernel asks again at each use.
@@ -435,6 +483,7 @@ impl Views {
             ControlDir::Snapshots
             | ControlDir::Transactions
             | ControlDir::TransactionsIn(_)
+            | ControlDir::TransactionDir(_)
             | ControlDir::History
             | ControlDir::TopOf(_)
             | ControlDir::SnapshotsOf(_) => false,

@@ -40,8 +40,9 @@ Different names in one directory are no conflict.
 `run` is for one command: success commits, failure leaves nothing. `begin`,
 `enter` and `commit` are for work that takes longer: such a transaction is kept
 until it is committed or aborted, also when the file system is mounted again. It
-is found at MNT/.stitchfs/txn/NAME, which is not listed. Root, the user who
-mounted, and the user who began it commit and abort it.
+is found at MNT/.stitchfs/txn/NAME/root, which is not listed and which only root
+and the user who began it can enter. They, and the user who mounted, commit and
+abort it.
 
 A transaction may be of any size that the store has room for, but for names that
 others change in the same directories: those must fit into one batch of 8 MiB,

@@ -168,7 +168,7 @@ fn commands_of_views_take_such_paths() {
     assert_eq!(gone["destroyed_raw"], json!(clone_arg.as_bytes()), "{gone}");
 
     run(&place, &words("txn begin t", &[mnt_arg]));
-    let other = mnt.join(".stitchfs/txn/t").join(bad).join(bad);
+    let other = mnt.join(".stitchfs/txn/t/root").join(bad).join(bad);
     fs::write(&other, b"three").unwrap();
     let differs = json_of(&place, &words("txn diff --json t", &[mnt_arg]));
     let path = &differs["changes"][0]["path_raw"];

@@ -26,7 +26,11 @@ pub(crate) fn clone(context: &Context, mount: &Mount<'_>) -> Result<PathBuf> {
 pub(crate) fn begin(context: &Context, mount: &Mount<'_>) -> Result<PathBuf> {
     let dir = text(mount.dir());
     command_of(context, &["txn", "begin", TRANSACTION, &dir])?;
-    Ok(mount.dir().join(".stitchfs/txn").join(TRANSACTION))
+    Ok(mount
+        .dir()
+        .join(".stitchfs/txn")
+        .join(TRANSACTION)
+        .join("root"))
 }
 
 /// Commits the transaction of [`begin`].
@@ -37,7 +41,11 @@ pub(crate) fn commit(context: &Context, mount: &Mount<'_>) -> Result<()> {
 
 /// Commits the transaction of [`begin`]. Expects that mainline then shows what it has shown.
 pub(crate) fn commit_and_compare(context: &Context, mount: &Mount<'_>) -> Result<()> {
-    let view = mount.dir().join(".stitchfs/txn").join(TRANSACTION);
+    let view = mount
+        .dir()
+        .join(".stitchfs/txn")
+        .join(TRANSACTION)
+        .join("root");
     let before = copy(context, &view, &format!("{}-copy", mount.name()))?;
     commit(context, mount)?;
     expect_equal(&before, mount.dir()).context("mainline, after the commit")

@@ -210,7 +210,7 @@ fn what_was_read_decides_what_is_resolved(context: &Context) -> Result<()> {
             .dir()
             .join(".stitchfs/txn")
             .join(name)
-            .join("top")
+            .join("root/top")
     };
     let mark = |top: &Path, value: &str| {
         let flags = rustix::fs::XattrFlags::empty();
@@ -389,7 +389,7 @@ fn reads_survive_a_remount_and_all_counts_after_a_kill(context: &Context) -> Res
             .dir()
             .join(".stitchfs/txn")
             .join(name)
-            .join("top");
+            .join("root/top");
         ensure!(fs::read(place.join("dir/file"))? == b"before", "it is read");
         fs::write(place.join("result"), "done")?;
         let list = stage.txn(&["list", "--json"])?;

@@ -145,7 +145,11 @@ impl<'a> TxnStage<'a> {
 
     /// Where a transaction is found.
     fn place(&self, name: &str) -> PathBuf {
-        self.mount.dir().join(".stitchfs/txn").join(name)
+        self.mount
+            .dir()
+            .join(".stitchfs/txn")
+            .join(name)
+            .join("root")
     }
 
     /// `stitchfs txn run` of a script in the directory.

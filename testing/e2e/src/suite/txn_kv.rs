@@ -81,7 +81,7 @@ impl<'a> KeyStage<'a> {
     }
 
     fn place(&self, name: &str) -> PathBuf {
-        self.dir().join(".stitchfs/txn").join(name)
+        self.dir().join(".stitchfs/txn").join(name).join("root")
     }
 
     /// `stitchfs kv` at a place.
@@ -510,7 +510,7 @@ fn keys_of_a_run_in_a_run_go_to_it(context: &Context) -> Result<()> {
     stage.txn_ok(&["begin", "outer"])?;
     stage.txn_ok(&["begin", "outer/inner"])?;
     let outer = stage.place("outer");
-    let inner = outer.join(".stitchfs/txn/inner");
+    let inner = outer.join(".stitchfs/txn/inner/root");
     let size = |place: &Path| command(&place.join(".stitchfs/kv.sock"), &["DBSIZE"]);
     stage.put(&outer, "outer", "1")?;
     ensure!(size(&outer)?.trim() == ":2", "{}", size(&outer)?);

@@ -182,7 +182,9 @@ fn visit(
 ) -> FsResult<()> {
     if path.len() > PATH_BYTES_MAX {
         let shown = &path[..200];
-        return Err(FsError::Corrupt(format!("{shown}...: a directory is below itself")));
+        return Err(FsError::Corrupt(format!(
+            "{shown}...: a directory is below itself"
+        )));
     }
     let (node, names) = with_path(fs, path, |ino| {
         let node = node(fs, ino, path, firsts)?;

@@ -1,13 +1,15 @@
-//! The directories of `.stitchfs`: made up, and the same for all users.
+//! The directories of `.stitchfs`: made up, and the same for all users but those of transactions.
 //!
 //! ```text
 //! MNT/.stitchfs            found by its name, not listed in MNT
 //! MNT/.stitchfs/kv.sock    a link to the socket on which keys are served, if they are
 //! MNT/.stitchfs/snap       lists the snapshots
 //! MNT/.stitchfs/snap/NAME  the directory of a snapshot
-//! MNT/.stitchfs/txn/NAME   the root of a transaction; found by its name, not listed
-//! MNT/.stitchfs/txn/NAME/.stitchfs/txn/INNER     the root of one that began in NAME; likewise
-//! MNT/.stitchfs/txn/NAME/.stitchfs/kv.sock   a link to the socket of the transaction's keys
+//! MNT/.stitchfs/txn/NAME   of a transaction; found by its name, not listed. Its mode is 0700, and
+//!                          its owner the one who began the transaction
+//! ROOT = MNT/.stitchfs/txn/NAME/root      the root of the transaction
+//! ROOT/.stitchfs/txn/INNER/root           that of one that began in NAME; likewise
+//! ROOT/.stitchfs/kv.sock   a link to the socket of the transaction's keys
 //! MNT/.stitchfs/history/T  the root at a moment; `history` is found by its name, not listed
 //! DIR/.stitchfs/snap       lists the snapshots of DIR, a directory below the root
 //! ```
@@ -16,6 +18,8 @@
 //! daemon checks the caller's rights, so the mode of `snap` lets all users write to it, as in ZFS.
 //!
 //! A file of that name which the root directory has is found instead.
+
+use std::time::Duration;
 
 use stitch_base::Ino;
 use stitch_base::clock::Timestamp;
@@ -31,6 +35,9 @@ pub const SNAPSHOTS_DIR: &str = "snap";
 /// Name of the directory of transactions in [`CONTROL_DIR`]. Neither it nor what is in it is
 /// listed: a program that walks the mount must not write to transactions.
 pub const TRANSACTIONS_DIR: &str = "txn";
+
+/// Name of the root of a transaction, in the directory that has the transaction's name.
+pub const TRANSACTION_ROOT: &str = "root";
 
 /// Name of the directory of moments of the history in [`CONTROL_DIR`].
 pub const HISTORY_DIR: &str = "history";
@@ -86,6 +93,8 @@ impl ControlLink {
 }
 
 const MODE: u32 = FileKind::Directory.to_mode() | 0o555;
+/// Of the directory of a transaction.
+const OWNERS_MODE: u32 = FileKind::Directory.to_mode() | 0o700;
 const WRITABLE_MODE: u32 = FileKind::Directory.to_mode() | 0o777;
 /// Positions after `.` and `..`; a snapshot's is its number above the latter.
 const AFTER_DOT: u64 = 1;
@@ -115,6 +124,25 @@ impl ControlDir {
         }
     }
 
+    /// The entry of the directory of a transaction that `owner` began. It stands for no time: names
+    /// and slots are used again.
+    pub(super) fn owners_entry(self, owner: u32, born: Timestamp, generation: u64) -> Entry {
+        debug_assert!(
+            matches!(self, Self::TransactionDir(_)),
+            "others are for all users"
+        );
+        Entry {
+            attr: reply::Attr {
+                mode: OWNERS_MODE,
+                uid: owner,
+                ..self.attr(born)
+            },
+            entry_ttl: Duration::ZERO,
+            attr_ttl: Duration::ZERO,
+            ..self.entry(born, generation)
+        }
+    }
+
     pub(super) fn attr_reply(self, born: Timestamp) -> AttrReply {
         AttrReply {
             attr: self.attr(born),
@@ -137,6 +165,7 @@ impl ControlDir {
         match self {
             Self::Top => Ino::ROOT,
             Self::InTransaction(slot) => slot.number(Ino::ROOT),
+            Self::TransactionDir(_) => Self::Transactions.number(),
             Self::TopOf(dir) => dir,
             Self::Snapshots
             | Self::Transactions
@@ -165,6 +194,9 @@ impl ControlDir {
             }
             Self::Snapshots | Self::SnapshotsOf(_) | Self::History => {
                 snapshots.iter().map(snapshot_entry).collect()
+            }
+            Self::TransactionDir(slot) => {
+                vec![(TRANSACTION_ROOT, AFTER_DOT_DOT + 1, slot.number(Ino::ROOT))]
             }
             Self::Transactions | Self::InTransaction(_) | Self::TransactionsIn(_) => Vec::new(),
         };
@@ -254,5 +286,7 @@ mod tests {
         assert!(names(dir, AFTER_DOT_DOT + 9, &all, 9).is_empty());
         assert_eq!(names(ControlDir::Top, 0, &all, 9), [".", "..", "snap"]);
         assert_eq!(names(ControlDir::Transactions, 0, &all, 9), [".", ".."]);
+        let dir = ControlDir::TransactionDir(Slot::of_transaction(7));
+        assert_eq!(names(dir, 0, &all, 9), [".", "..", "root"]);
     }
 }

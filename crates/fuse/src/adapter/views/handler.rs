@@ -135,7 +135,7 @@ impl Handler for Views {
     fn getattr(&self, context: &Context<'_>, ino: Ino) -> Answer<AttrReply> {
         match self.node(ino) {
             Node::Mainline => self.mainline.getattr(context, ino),
-            Node::Control(dir) => Ok(dir.attr_reply(self.born)),
+            Node::Control(dir) => self.control_attr(dir),
             Node::Link => self.link_attr(),
             Node::TransactionLink(slot) => self.transaction_link_attr(slot),
             Node::Live(..) => self.change(ino, |adapter, ino| adapter.getattr(context, ino)),
@@ -146,7 +146,7 @@ impl Handler for Views {
     fn statx(&self, context: &Context<'_>, ino: Ino, args: &Statx) -> Answer<StatxReply> {
         match self.node(ino) {
             Node::Mainline => self.mainline.statx(context, ino, args),
-            Node::Control(dir) => Ok(without_attributes(dir.attr_reply(self.born))),
+            Node::Control(dir) => Ok(without_attributes(self.control_attr(dir)?)),
             Node::Link => Ok(without_attributes(self.link_attr()?)),
             Node::TransactionLink(slot) => {
                 Ok(without_attributes(self.transaction_link_attr(slot)?))

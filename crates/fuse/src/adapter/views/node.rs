@@ -124,6 +124,9 @@ pub(super) enum ControlDir {
     InTransaction(Slot),
     /// `txn` in it, in which transactions that began in this one are found.
     TransactionsIn(Slot),
+    /// The name of the transaction in this slot, in either `txn`: it has the root alone, and only
+    /// the one who began the transaction may enter it.
+    TransactionDir(Slot),
     /// `history` in it, in which the moments of the history are.
     History,
     /// `.stitchfs` in a directory below the root.
@@ -137,6 +140,8 @@ pub(super) enum ControlDir {
 const IN_TRANSACTIONS: u64 = 1 << 32;
 /// Those from here on are of `txn` in it, one for each slot.
 const TRANSACTIONS_IN: u64 = 1 << 33;
+/// Those from here on are of the directories that have the roots, one for each slot.
+const TRANSACTION_DIRS: u64 = 1 << 34;
 
 impl ControlDir {
     /// Returns its composite number.
@@ -151,6 +156,10 @@ impl ControlDir {
             }
             Self::TransactionsIn(slot) => {
                 let at = TRANSACTIONS_IN + u64::from(slot.0);
+                (CONTROL_SLOT, Ino(at))
+            }
+            Self::TransactionDir(slot) => {
+                let at = TRANSACTION_DIRS + u64::from(slot.0);
                 (CONTROL_SLOT, Ino(at))
             }
             Self::History => (CONTROL_SLOT, Ino(5)),
@@ -178,14 +187,20 @@ impl ControlDir {
             | Self::Transactions
             | Self::InTransaction(_)
             | Self::TransactionsIn(_)
+            | Self::TransactionDir(_)
             | Self::History => None,
         }
     }
 
-    /// Returns the `.stitchfs` that it is, or is in.
+    /// Returns the `.stitchfs` that it is, or is in; of the directory of a transaction, that of
+    /// mainline.
     pub(super) const fn above(self) -> Self {
         match self {
-            Self::Top | Self::Snapshots | Self::Transactions | Self::History => Self::Top,
+            Self::Top
+            | Self::Snapshots
+            | Self::Transactions
+            | Self::TransactionDir(_)
+            | Self::History => Self::Top,
             Self::TopOf(dir) | Self::SnapshotsOf(dir) => Self::TopOf(dir),
             Self::InTransaction(slot) | Self::TransactionsIn(slot) => Self::InTransaction(slot),
         }
@@ -264,7 +279,12 @@ impl Node {
             (CONTROL_SLOT, 2) => Self::Control(ControlDir::Snapshots),
             (CONTROL_SLOT, 3) => Self::Link,
             (CONTROL_SLOT, 4) => Self::Control(ControlDir::Transactions),
-            (CONTROL_SLOT, TRANSACTIONS_IN..) => Self::transactions_in(ino.0 - TRANSACTIONS_IN),
+            (CONTROL_SLOT, TRANSACTION_DIRS..) => {
+                Self::of_slot(ino.0 - TRANSACTION_DIRS, ControlDir::TransactionDir)
+            }
+            (CONTROL_SLOT, TRANSACTIONS_IN..) => {
+                Self::of_slot(ino.0 - TRANSACTIONS_IN, ControlDir::TransactionsIn)
+            }
             (CONTROL_SLOT, IN_TRANSACTIONS..) => Self::in_transaction(ino.0 - IN_TRANSACTIONS),
             (CONTROL_SLOT, 5) => Self::Control(ControlDir::History),
             (CONTROL_SLOT, _) | (_, 0) => Self::Unknown,
@@ -277,10 +297,10 @@ impl Node {
         }
     }
 
-    /// `txn` in `.stitchfs` of a transaction.
-    fn transactions_in(index: u64) -> Self {
+    /// A directory of which each slot of transactions has one.
+    fn of_slot(index: u64, dir: fn(Slot) -> ControlDir) -> Self {
         match u32::try_from(index).map(Slot) {
-            Ok(slot) if slot.is_transaction() => Self::Control(ControlDir::TransactionsIn(slot)),
+            Ok(slot) if slot.is_transaction() => Self::Control(dir(slot)),
             _ => Self::Unknown,
         }
     }

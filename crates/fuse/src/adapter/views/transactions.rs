@@ -20,7 +20,6 @@ mod table;
 mod watch;
 
 use std::sync::OnceLock;
-use std::time::Duration;
 
 use stitch_base::Ino;
 use stitch_base::clock::Timestamp;
@@ -29,7 +28,7 @@ use stitch_fs::{FileSystem, PathChange, TransactionInfo, TransactionLife, Transa
 
 use super::Views;
 use super::changes::check_owner;
-use super::node::{ControlDir, Node};
+use super::node::{ControlDir, Node, Slot};
 use crate::adapter::alarm::Alarm;
 use crate::adapter::report::put_framed;
 use crate::adapter::{AdapterOptions, OrErrno as _};
@@ -43,6 +42,7 @@ use crate::wire::codec::Sink;
 use crate::wire::reply::Entry;
 use begin::LockLine;
 use commits::Commits;
+pub(super) use open::OpenTransaction;
 use scope::{Asker, Catalog};
 pub use sockets::TransactionSockets;
 use table::TransactionTable;
@@ -220,9 +220,11 @@ impl Views {
     /// mainline.
     fn scope_of(&self, dir: Ino) -> Answer<Option<u64>> {
         match self.node(dir) {
-            Node::Control(ControlDir::InTransaction(slot) | ControlDir::TransactionsIn(slot)) => {
-                self.transactions.table.number_in(slot).map(Some)
-            }
+            Node::Control(
+                ControlDir::InTransaction(slot)
+                | ControlDir::TransactionsIn(slot)
+                | ControlDir::TransactionDir(slot),
+            ) => self.transactions.table.number_in(slot).map(Some),
             Node::Live(slot, _) if slot.is_transaction() => {
                 self.transactions.table.number_in(slot).map(Some)
             }
@@ -361,8 +363,8 @@ impl Views {
         Ok(reply.0)
     }
 
-    /// Looks up the root of a transaction that began in `outer`. The kernel asks again at each use:
-    /// names are used again.
+    /// Looks up the directory of a transaction that began in `outer`. The kernel asks again at each
+    /// use: names are used again.
     pub(super) fn lookup_transaction(&self, outer: Option<u64>, name: &[u8]) -> Answer<Entry> {
         let name = std::str::from_utf8(name).map_err(|_| Errno::ENOENT)?;
         let table = &self.transactions.table;
@@ -373,12 +375,7 @@ impl Views {
                 table.by_number(catalog.find(outer, name)?.number)?
             }
         };
-        let entry = open.lookup_root()?;
-        debug_assert!(entry.ino != Ino::ROOT, "it is not that of the mount");
-        Ok(Entry {
-            entry_ttl: Duration::ZERO,
-            ..entry
-        })
+        self.transaction_dir(Slot::of_transaction(open.info().number))
     }
 }
 

@@ -5,7 +5,7 @@ use anyhow::{Context, Result, bail};
 use rustix::io::Errno;
 use std::fs;
 use std::path::{Path, PathBuf};
-use stitch_fuse::adapter::{CONTROL_DIR, SNAPSHOTS_DIR};
+use stitch_fuse::adapter::{CONTROL_DIR, SNAPSHOTS_DIR, TRANSACTION_ROOT};
 use stitch_fuse::mount::table::{self, MountEntry};
 
 /// Name of the link to a socket of keys.
@@ -24,7 +24,7 @@ enum InView {
 }
 
 /// Returns the socket of the transaction that a path is the root of: a mount point within a
-/// transaction, or `MNT/.stitchfs/txn/NAME`. `None` where it is in none.
+/// transaction, or `MNT/.stitchfs/txn/NAME`, with or without `/root`. `None` where it is in none.
 ///
 /// # Errors
 /// It is in a snapshot, or the transaction has no keys.
@@ -58,6 +58,9 @@ fn in_view(mounts: &[MountEntry], path: &Path) -> InView {
     let inside = path.strip_prefix(&entry.path).unwrap_or(Path::new(""));
     let is_mount_point = inside.as_os_str().is_empty();
     let within = entry.root.join(inside);
+    if ViewPath::of(&within.join(TRANSACTION_ROOT)).is_root() {
+        return InView::Transaction(path.join(TRANSACTION_ROOT));
+    }
     let found = ViewPath::of(&within);
     if found
         .rest
@@ -71,7 +74,7 @@ fn in_view(mounts: &[MountEntry], path: &Path) -> InView {
     if found.names.is_empty() {
         return InView::No;
     }
-    if found.rest.as_os_str().is_empty() {
+    if found.is_root() {
         return InView::Transaction(path.to_owned());
     }
     if !is_mount_point {
@@ -114,11 +117,16 @@ mod tests {
         let mounts = [
             entry("/", "/", 1, "ext4"),
             entry("/srv", "/", 2, ours),
-            entry("/in", "/.stitchfs/txn/work", 2, ours),
-            entry("/part", "/.stitchfs/txn/work/home", 2, ours),
-            entry("/lone", "/.stitchfs/txn/other/home", 2, ours),
+            entry("/in", "/.stitchfs/txn/work/root", 2, ours),
+            entry("/part", "/.stitchfs/txn/work/root/home", 2, ours),
+            entry("/lone", "/.stitchfs/txn/other/root/home", 2, ours),
             entry("/old", "/.stitchfs/snap/mon", 2, ours),
-            entry("/deep", "/.stitchfs/txn/work/.stitchfs/txn/a", 2, ours),
+            entry(
+                "/deep",
+                "/.stitchfs/txn/work/root/.stitchfs/txn/a/root",
+                2,
+                ours,
+            ),
         ];
         let found = |path: &str| in_view(&mounts, Path::new(path));
         let root = |path: &str| InView::Transaction(path.into());
@@ -126,12 +134,16 @@ mod tests {
         assert_eq!(found("/part"), root("/in"));
         assert_eq!(found("/lone"), InView::Part);
         assert_eq!(found("/deep"), root("/deep"));
-        let inner = "/in/.stitchfs/txn/a";
+        let inner = "/in/.stitchfs/txn/a/root";
         assert_eq!(found(inner), root(inner));
         assert_eq!(found("/old"), InView::Snapshot);
         assert_eq!(
+            found("/srv/.stitchfs/txn/work/root"),
+            root("/srv/.stitchfs/txn/work/root")
+        );
+        assert_eq!(
             found("/srv/.stitchfs/txn/work"),
-            root("/srv/.stitchfs/txn/work")
+            root("/srv/.stitchfs/txn/work/root")
         );
         for path in ["/srv", "/srv/x", "/home", "/in/sub", "/srv/.stitchfs/txn"] {
             assert_eq!(found(path), InView::No, "{path}");

@@ -1,13 +1,13 @@
 //! Which transactions a path leads through, from the root of a file system.
 //!
 //! ```text
-//! /home/ada                                     none         /home/ada
-//! /.stitchfs/txn/work/home/ada                  work         /home/ada
-//! /.stitchfs/txn/work/.stitchfs/txn/inner/home  work/inner   /home
+//! /home/ada                                               none         /home/ada
+//! /.stitchfs/txn/work/root/home/ada                       work         /home/ada
+//! /.stitchfs/txn/work/root/.stitchfs/txn/inner/root/home  work/inner   /home
 //! ```
 
 use std::path::{Component, Path, PathBuf};
-use stitch_fuse::adapter::{CONTROL_DIR, TRANSACTIONS_DIR};
+use stitch_fuse::adapter::{CONTROL_DIR, TRANSACTION_ROOT, TRANSACTIONS_DIR};
 
 /// A path, taken apart.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,9 +30,10 @@ impl ViewPath {
         let words: Vec<_> = words.collect();
         let mut left = &words[..];
         let mut found = Self::default();
-        while let [dir, kind, name, rest @ ..] = left
+        while let [dir, kind, name, root, rest @ ..] = left
             && *dir == CONTROL_DIR
             && *kind == TRANSACTIONS_DIR
+            && *root == TRANSACTION_ROOT
             && let Some(name) = name.to_str()
         {
             found.names.push(name.to_owned());
@@ -43,6 +44,11 @@ impl ViewPath {
         debug_assert!(found.rest.is_relative(), "what follows a root");
         found
     }
+
+    /// Reports whether the path is the root of a transaction.
+    pub(in crate::command) fn is_root(&self) -> bool {
+        !self.names.is_empty() && self.rest.as_os_str().is_empty()
+    }
 }
 
 /// Returns where the transaction of a name is found from a directory on, which is the root of what
@@ -50,7 +56,7 @@ impl ViewPath {
 pub(in crate::command) fn place_in(root: &Path, name: &str) -> PathBuf {
     let mut place = root.to_owned();
     for name in name.split('/') {
-        place.extend([CONTROL_DIR, TRANSACTIONS_DIR, name]);
+        place.extend([CONTROL_DIR, TRANSACTIONS_DIR, name, TRANSACTION_ROOT]);
     }
     place
 }
@@ -64,21 +70,27 @@ mod tests {
         for (path, names, root, rest) in [
             ("/", &[][..], "", ""),
             ("/home/ada", &[], "", "home/ada"),
-            ("/.stitchfs/txn/a/x", &["a"], ".stitchfs/txn/a", "x"),
             (
-                "/.stitchfs/txn/a/.stitchfs/txn/b",
+                "/.stitchfs/txn/a/root/x",
+                &["a"],
+                ".stitchfs/txn/a/root",
+                "x",
+            ),
+            (
+                "/.stitchfs/txn/a/root/.stitchfs/txn/b/root",
                 &["a", "b"],
-                ".stitchfs/txn/a/.stitchfs/txn/b",
+                ".stitchfs/txn/a/root/.stitchfs/txn/b/root",
                 "",
             ),
             (
-                "/.stitchfs/txn/a/.stitchfs/snap/b",
+                "/.stitchfs/txn/a/root/.stitchfs/snap/b",
                 &["a"],
-                ".stitchfs/txn/a",
+                ".stitchfs/txn/a/root",
                 ".stitchfs/snap/b",
             ),
             ("/.stitchfs/txn", &[], "", ".stitchfs/txn"),
-            ("/x/.stitchfs/txn/a", &[], "", "x/.stitchfs/txn/a"),
+            ("/.stitchfs/txn/a", &[], "", ".stitchfs/txn/a"),
+            ("/x/.stitchfs/txn/a/root", &[], "", "x/.stitchfs/txn/a/root"),
         ] {
             let found = ViewPath::of(Path::new(path));
             assert_eq!(found.names, names, "{path}");

@@ -94,7 +94,7 @@ impl TxnMount {
             ),
             Some(Errno::STALE) => anyhow!("{name}: the transaction has ended"),
             Some(Errno::BUSY) => anyhow!("{name}: is being committed already"),
-            Some(Errno::PERM) => anyhow!(
+            Some(Errno::PERM | Errno::ACCESS) => anyhow!(
                 "{name}: only root, the user who mounted {shown}, and the one who began it may"
             ),
             Some(Errno::OPNOTSUPP) => anyhow!(
@@ -195,10 +195,20 @@ mod tests {
             entry("/srv", "/", 2, ours),
             entry("/part", "/home/ada", 2, ours),
             entry("/lone", "/home", 3, ours),
-            entry("/in", "/.stitchfs/txn/work", 2, ours),
-            entry("/deep", "/.stitchfs/txn/work/.stitchfs/txn/a/home", 2, ours),
-            entry("/deeper", "/.stitchfs/txn/work/.stitchfs/txn/a", 2, ours),
-            entry("/lost", "/.stitchfs/txn/other/home", 2, ours),
+            entry("/in", "/.stitchfs/txn/work/root", 2, ours),
+            entry(
+                "/deep",
+                "/.stitchfs/txn/work/root/.stitchfs/txn/a/root/home",
+                2,
+                ours,
+            ),
+            entry(
+                "/deeper",
+                "/.stitchfs/txn/work/root/.stitchfs/txn/a/root",
+                2,
+                ours,
+            ),
+            entry("/lost", "/.stitchfs/txn/other/root/home", 2, ours),
             entry("/old", "/.stitchfs/snap/mon", 2, ours),
         ];
         let found = |path: &str| whole_mount(&mounts, Path::new(path));

@@ -99,7 +99,7 @@ pub(super) fn named_ones_in_a_named_one(context: &Context) -> Result<()> {
     );
     // From outside they have longer names, and survive as long as the outer one.
     stage.txn(&["begin", "outer/three"])?;
-    let place = stage.place("outer").join(".stitchfs/txn/three/top");
+    let place = stage.place("outer").join(".stitchfs/txn/three/root/top");
     fs::write(place.join("three"), "three")?;
     ensure!(names(&stage.place("outer").join("top"))? == ["file", "gone", "new"]);
     let (code, said) = stage.try_txn(&["commit", "outer"])?;
@@ -143,7 +143,7 @@ pub(super) fn conflicts_are_with_what_it_is_committed_to(context: &Context) -> R
     let program = text(&context.stitchfs);
     // The change of the outer one lies between begin and commit of the inner one.
     let script = format!(
-        "{program} txn begin inner; i=../.stitchfs/txn/inner/top
+        "{program} txn begin inner; i=../.stitchfs/txn/inner/root/top
          echo inner > $i/file; echo own > $i/own; echo outer > file; mkdir dir
          code=0; {program} txn commit inner || code=$?; test $code = {CONFLICT}
          test $(cat file) = outer; test ! -e own; test $(cat $i/own) = own
@@ -200,7 +200,7 @@ pub(super) fn what_is_killed_inside_leaves_the_outer_one(context: &Context) -> R
         stage.txn(&["begin", name])?;
     }
     let outer = stage.place("outer");
-    let inside = outer.join(".stitchfs/txn/inner/top");
+    let inside = outer.join(".stitchfs/txn/inner/root/top");
     fs::write(inside.join("inner"), "inner")?;
     fs::write(outer.join("top/outer"), "outer")?;
     run(Command::new("sync").arg("-f").arg(&outer))?;

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::harness::user::ordinary_user;
+use std::os::unix::fs::PermissionsExt as _;
 
 /// Transactions that an ordinary user can have open.
 const OPEN_PER_USER: usize = 32;
@@ -37,6 +38,9 @@ pub(super) fn an_ordinary_user_has_transactions(context: &Context) -> Result<()>
     }
     let (code, said) = theirs(&["begin", "roots/inner"])?;
     ensure!(code == 1 && said.contains("only root"), "{code} {said}");
+    let (code, said) = theirs(&["enter", "roots", "--", "true"])?;
+    ensure!(code == 125 && said.contains("only root"), "{code} {said}");
+    others_cannot_walk_into_one(&stage, &as_user)?;
     stage.txn(&["abort", "roots"])?;
     theirs(&["begin", "theirs"])?;
     stage.txn(&["abort", "theirs"])?;
@@ -46,6 +50,25 @@ pub(super) fn an_ordinary_user_has_transactions(context: &Context) -> Result<()>
     ensure!((code, &*said) == (0, "inner\n"), "{code} {said}");
     one_cannot_use_up_the_room_of_all(&stage, &theirs)?;
     stage.end()
+}
+
+/// Neither by its path, nor after root has walked there, which leaves the names in the kernel.
+fn others_cannot_walk_into_one(stage: &TxnStage<'_>, as_user: &[&str]) -> Result<()> {
+    let place = stage.place("roots").join("top");
+    fs::write(place.join("open"), "not committed")?;
+    fs::set_permissions(&place, fs::Permissions::from_mode(0o777))?;
+    for script in ["cat open", "echo theirs > theirs", "ls"] {
+        let mut command = Command::new("setpriv");
+        command.args(as_user).args(["sh", "-c"]);
+        command.arg(format!("cd {} && {script}", text(&place)));
+        let (code, said) = ended(&mut command)?;
+        ensure!(
+            code != 0 && said.contains("denied"),
+            "{script}: {code} {said}"
+        );
+    }
+    ensure!(!place.join("theirs").exists(), "it was made");
+    Ok(())
 }
 
 fn one_cannot_use_up_the_room_of_all(

@@ -44,9 +44,16 @@ impl Setup {
     fn begun(&self, name: &str) -> (u64, Ino) {
         let number = self.number(&format!("begin {name} named"));
         let dir = ControlDir::Transactions.number();
-        let root = self.lookup(dir, name.as_bytes()).unwrap().unwrap();
-        assert!(root.entry_ttl.is_zero(), "names are used again");
-        (number, root.ino)
+        (number, self.root_in(dir, name.as_bytes()))
+    }
+
+    /// Looks up the root of a transaction in `txn`.
+    fn root_in(&self, dir: Ino, name: &[u8]) -> Ino {
+        let of_it = self.lookup(dir, name).unwrap().unwrap();
+        assert!(of_it.entry_ttl.is_zero(), "names are used again");
+        let root = self.lookup(of_it.ino, b"root").unwrap().unwrap();
+        assert!(root.entry_ttl.is_zero(), "slots are used again");
+        root.ino
     }
 
     fn make(&self, dir: Ino, name: &[u8]) -> Answer<Entry> {
@@ -99,6 +106,33 @@ fn a_commit_shows_changes_and_ends_the_transaction() {
     assert_eq!(setup.views.transactions.table.count(), 1);
     setup.forget_all(&[made.ino, root]);
     assert_eq!(setup.views.transactions.table.count(), 0);
+}
+
+#[test]
+fn the_directory_of_a_transaction_is_for_the_one_who_began_it() {
+    let setup = setup();
+    let mut user = context(0);
+    user.caller.uid = 7;
+    user.caller.gid = 7;
+    setup.ask_about(&user, ROOT, "begin work named").unwrap();
+    let txn = ControlDir::Transactions.number();
+    let of_it = setup.lookup(txn, b"work").unwrap().unwrap();
+    let seen = |attr: &crate::wire::reply::Attr| (attr.mode, attr.uid);
+    assert_eq!(seen(&of_it.attr), (0o040_700, 7));
+    let again = setup.views.getattr(&context(0), of_it.ino).unwrap();
+    assert_eq!(seen(&again.attr), (0o040_700, 7));
+    assert!(
+        again.ttl.is_zero() && of_it.attr_ttl.is_zero(),
+        "slots are used again"
+    );
+    let above = setup.lookup(of_it.ino, b"..").unwrap().unwrap();
+    assert_eq!(above.ino, txn);
+    assert_eq!(setup.lookup(of_it.ino, b"other"), Ok(None));
+    setup.ask_about(&user, ROOT, "abort work").unwrap();
+    assert_eq!(
+        setup.views.getattr(&context(0), of_it.ino).err(),
+        Some(Errno::ESTALE)
+    );
 }
 
 #[test]
@@ -327,7 +361,7 @@ fn conflicts_are_resolved_and_the_transaction_goes_on_elsewhere() {
     assert_eq!(outcome, ["rebased"]);
     assert_eq!(setup.make(root, b"late").err(), Some(Errno::ESTALE));
     let dir = ControlDir::Transactions.number();
-    let next = setup.lookup(dir, b"work").unwrap().unwrap().ino;
+    let next = setup.root_in(dir, b"work");
     assert_ne!(next, root);
     assert!(setup.lookup(next, b"own").unwrap().is_some());
     assert_eq!(setup.lookup(ROOT, b"own"), Ok(None));

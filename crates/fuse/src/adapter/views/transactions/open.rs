@@ -66,7 +66,7 @@ impl OpenTransaction {
     }
 
     /// Looks up its root directory.
-    pub(super) fn lookup_root(&self) -> Answer<Entry> {
+    pub(in crate::adapter::views) fn lookup_root(&self) -> Answer<Entry> {
         match self.adapter().find(Ino::ROOT, Ino::ROOT, b".")? {
             Lookup::Found(entry) => Ok(entry),
             Lookup::Missing { .. } => Err(Errno::ESTALE),

@@ -183,6 +183,23 @@ impl TransactionTable {
         Ok(self.by_slot(slot)?.info().number)
     }
 
+    /// Returns the user who began the transaction of a slot.
+    ///
+    /// # Errors
+    /// `ESTALE` if it has ended.
+    pub(in crate::adapter::views) fn owner_of(&self, slot: Slot) -> Answer<u32> {
+        Ok(self.by_slot(slot)?.info().owner)
+    }
+
+    /// Returns the slot of the transaction that the one of a slot began in, if it did in one.
+    ///
+    /// # Errors
+    /// `ESTALE` if it has ended.
+    pub(in crate::adapter::views) fn outer_of(&self, slot: Slot) -> Answer<Option<Slot>> {
+        let outer = self.by_slot(slot)?.info().outer;
+        Ok(outer.map(Slot::of_transaction))
+    }
+
     /// Returns the transaction that the inodes of a slot are in.
     ///
     /// # Errors

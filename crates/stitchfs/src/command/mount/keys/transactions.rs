@@ -1,7 +1,7 @@
 //! The keys of transactions, each on a socket for the owner of the transaction.
 //!
 //! ```text
-//! MNT/.stitchfs/txn/NAME/.stitchfs/kv.sock --> /run/stitchfs-txn/UUID-INSTANCE-tNUMBER.sock
+//! MNT/.stitchfs/txn/NAME/root/.stitchfs/kv.sock --> /run/stitchfs-txn/UUID-INSTANCE-tNUMBER.sock
 //! ```
 //!
 //! A server is started when its link is looked up, and ends with the transaction. A socket has mode

@@ -15,7 +15,7 @@ impl Setup {
         let begun = self.txn(&format!("begin-with {name} named ser refuse"));
         assert_eq!(begun.unwrap()[0], "begun");
         let dir = ControlDir::Transactions.number();
-        self.node_of(dir, name.as_bytes())
+        self.root_in(dir, name.as_bytes())
     }
 
     fn read_dir_plus(&self, dir: Ino) -> Vec<u8> {

@@ -22,9 +22,12 @@ impl Setup {
         dir.ino
     }
 
-    fn root_in(&self, root: Ino, name: &[u8]) -> Ino {
-        let found = self.lookup(self.inner_dir(root), name).unwrap();
-        found.unwrap().ino
+    fn inner_root(&self, root: Ino, name: &[u8]) -> Ino {
+        let dir = self.inner_dir(root);
+        let of_it = self.lookup(dir, name).unwrap().unwrap();
+        let above = self.lookup(of_it.ino, b"..").unwrap().unwrap();
+        assert_eq!(above.ino, dir);
+        self.root_in(dir, name)
     }
 }
 
@@ -36,7 +39,7 @@ fn an_inner_one_is_found_in_the_outer_one_and_committed_to_it() {
     let in_outer = |words: &str| setup.ask_about(&context(0), outer, words);
     let number: u64 = in_outer("begin inner named").unwrap()[0].parse().unwrap();
     assert_eq!(setup.txn("begin outer/inner named"), Err(Errno::EEXIST));
-    let inner = setup.root_in(outer, b"inner");
+    let inner = setup.inner_root(outer, b"inner");
     let slot = Slot::of_transaction(number);
     assert_eq!(Node::of(inner), Node::Live(slot, ROOT));
     let top = ControlDir::Transactions.number();
@@ -92,8 +95,8 @@ fn an_abort_of_the_outer_one_ends_all_in_it() {
     let (_, outer) = setup.begun("outer");
     setup.txn("begin outer/inner named").unwrap();
     setup.txn("begin outer/inner/deep named").unwrap();
-    let inner = setup.root_in(outer, b"inner");
-    let deep = setup.root_in(inner, b"deep");
+    let inner = setup.inner_root(outer, b"inner");
+    let deep = setup.inner_root(inner, b"deep");
     setup.make(deep, b"new").unwrap();
     assert_eq!(setup.txn("abort outer").unwrap(), [""; 0]);
     for root in [outer, inner, deep] {
