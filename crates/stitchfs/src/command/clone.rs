@@ -26,9 +26,9 @@ of what is changed in either. SRC is a directory in a mount of StitchFS, or in
 one of its snapshots or clones; DST is a new name in the same mount. Clones that
 lie in SRC, and those in them, are clones in DST: all are of one moment, and
 made all or none. Root, the user who mounted, and the owner of SRC may clone it.
-mv and ln between a clone and the rest of the mount
-work as between two file systems. `stitchfs destroy` removes a clone in one
-step, and `rm -r` file by file.
+mv and ln between a clone and the rest of the mount work as between two file
+systems. `stitchfs destroy` removes a clone in one step, and `rm -r` file by
+file.
 
 If SRC is a file, DST is a copy of it with its attributes: an ordinary file that
 shares the contents until either is changed, as `cp -p` makes one in a mount of
@@ -80,6 +80,7 @@ pub(super) fn run(args: &CloneArgs) -> Result<u8> {
     let source = args.source.canonicalize();
     let source = source.with_context(|| shown(&args.source))?;
     let target = target_path(&args.target)?;
+    live::check_target(&target)?;
     let (mount, _) = live::around(&source)?;
     let parent = target.parent().unwrap_or(Path::new("/"));
     let (parent_inode, name) = (inode_in(parent, &source)?, target.file_name());

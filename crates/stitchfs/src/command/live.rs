@@ -4,7 +4,9 @@ use anyhow::{Context, Result, anyhow, bail};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use serde_json::Value;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use stitch_fuse::adapter::{CONTROL_DIR, is_control_number};
 use stitch_fuse::mount;
 use stitch_fuse::mount::table::{self, MountEntry};
 
@@ -65,6 +67,33 @@ pub(super) fn around(path: &Path) -> Result<(PathBuf, PathBuf)> {
         }
         _ => bail!("{}: is not in a mount of StitchFS", path.display()),
     }
+}
+
+/// Refuses a directory of `.stitchfs` as what is made or filled: these are made up, and a name that
+/// is made in them is a snapshot. Of a path that is not there, the nearest directory above it that
+/// is there counts. A file of the user's own that is named `.stitchfs` is one as others.
+///
+/// # Errors
+/// It is such a directory.
+pub(super) fn check_target(path: &Path) -> Result<()> {
+    let here = path.is_relative().then_some(Path::new("."));
+    let above = path.ancestors().filter(|above| *above != Path::new(""));
+    let mut about = above.chain(here).map(|at| (at, at.symlink_metadata()));
+    let is_made_up = about
+        .find_map(|(at, about)| Some((at, about.ok()?)))
+        .is_some_and(|(at, about)| is_control_number(about.ino()) && is_in_ours(at));
+    if is_made_up {
+        bail!(
+            "{}: is in {CONTROL_DIR}, where no files are made; give a path outside of it",
+            path.display()
+        );
+    }
+    Ok(())
+}
+
+/// Reports whether a path is in a mount of ours.
+fn is_in_ours(path: &Path) -> bool {
+    path.canonicalize().is_ok_and(|path| around(&path).is_ok())
 }
 
 /// The living mount of this store, if there is one.

@@ -1,7 +1,7 @@
 //! `stitchfs restore`: a file or directory as it was, copied out of the history.
 
 use super::{Moments, now_s, when};
-use crate::command::{output, snapshot};
+use crate::command::{live, output, snapshot};
 use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
 use serde_json::json;
@@ -66,6 +66,9 @@ pub(in crate::command) fn run(args: &RestoreArgs) -> Result<u8> {
         Some(dest) => absolute(dest)?,
         None => path,
     };
+    for target in [Some(&*dest), dest.parent()] {
+        target.map_or(Ok(()), live::check_target)?;
+    }
     let is_there = dest.symlink_metadata().is_ok();
     if is_there && !args.force {
         ensure!(
