@@ -5,7 +5,9 @@ use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::Value;
 use std::fmt::Write as _;
+use std::fs::File;
 use std::io::{self, BufRead as _, IsTerminal, Write};
+use std::os::fd::AsFd as _;
 
 /// Prints a result. A reader that has gone away is no failure of ours.
 pub(super) fn print(text: &str) -> Result<()> {
@@ -20,9 +22,16 @@ pub(super) fn print(text: &str) -> Result<()> {
     }
 }
 
+/// Returns standard output without a buffer. That of the standard library writes up to the last end
+/// of a line, and the rest later: a stream of bytes would be cut into odd pieces.
+pub(super) fn unbuffered() -> Result<File> {
+    let out = io::stdout().as_fd().try_clone_to_owned();
+    Ok(File::from(out.context("standard output")?))
+}
+
 /// Prints bytes as they are. A reader that has gone away is no failure of ours.
 pub(super) fn print_bytes(bytes: &[u8]) -> Result<()> {
-    let mut out = io::stdout().lock();
+    let mut out = unbuffered()?;
     match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => other.context("cannot write the result"),

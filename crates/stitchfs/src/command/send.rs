@@ -81,7 +81,7 @@ pub(super) fn run(args: &SendArgs) -> Result<u8> {
     bar.set_style(output::steps_style());
     let base = base.as_ref().map(Source::side);
     let mut sender = Sender::new(base, snapshot.side(), &mut advance)?;
-    let mut out = BufWriter::with_capacity(BUFFER_BYTES, std::io::stdout().lock());
+    let mut out = BufWriter::with_capacity(BUFFER_BYTES, output::unbuffered()?);
     let sent = sender.send(&mut out, token.as_ref());
     drop(sender);
     bar.finish_and_clear();
