@@ -7,6 +7,7 @@
 mod compare;
 mod listing;
 
+use super::quoted::{quoted, quoted_rename};
 use super::{live, numbers, output, snapshot, sync};
 use anyhow::{Context, Result, bail};
 use clap::Parser;
@@ -18,7 +19,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use stitch_fuse::adapter::CLONE_XATTR;
 use stitch_fuse::differences;
-use stitchfs::{path_text, set_path};
+use stitchfs::set_path;
 
 const AFTER: &str = "\
 One line for each change, with paths from the directory on:
@@ -26,13 +27,16 @@ One line for each change, with paths from the directory on:
   +  the name is new
   -  the name is gone
   R  the name or the directory changed: OLD -> NEW
-Files are known by their inode number, whatever their name. Of a directory whose
-entries changed, the entries are shown. It takes as long as what was written
-since. The first time in the life of a store it takes as long as `find`. Both
-sides are walked, as by `find`, for a directory of fewer than 512 names, after
-some 260,000 changes, and if a directory with changes is not the caller's own.
-Changes in a clone that lies in the directory on both sides are shown, too; of a
-clone that one side alone has, the name is.
+
+Names with control characters, quotes or backslashes are quoted as git does, and
+in a line of R those with an arrow. Files are known by their inode number,
+whatever their name. Of a directory whose entries changed, the entries are
+shown. It takes as long as what was written since. The first time in the life of
+a store it takes as long as `find`. Both sides are walked, as by `find`, for a
+directory of fewer than 512 names, after some 260,000 changes, and if a
+directory with changes is not the caller's own. Changes in a clone that lies in
+the directory on both sides are shown, too; of a clone that one side alone has,
+the name is.
 
 A clone is compared with what it is a clone of, a snapshot of that, or another
 clone of the same. Such a comparison takes as long as what was written since the
@@ -189,10 +193,10 @@ pub(super) fn print(changes: &[Change], is_json: bool) -> Result<()> {
 
 fn line(change: &Change) -> String {
     match change {
-        Change::Modified(path) => format!("M\t{}", path_text(path)),
-        Change::Added(path) => format!("+\t{}", path_text(path)),
-        Change::Removed(path) => format!("-\t{}", path_text(path)),
-        Change::Renamed { from, to } => format!("R\t{} -> {}", path_text(from), path_text(to)),
+        Change::Modified(path) => format!("M\t{}", quoted(path)),
+        Change::Added(path) => format!("+\t{}", quoted(path)),
+        Change::Removed(path) => format!("-\t{}", quoted(path)),
+        Change::Renamed { from, to } => format!("R\t{}", quoted_rename(from, to)),
     }
 }
 

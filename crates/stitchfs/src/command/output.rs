@@ -1,5 +1,6 @@
 //! What goes to the terminal: results to standard output, everything else to standard error.
 
+use super::quoted::harmless;
 use super::{advice, busy};
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -8,6 +9,9 @@ use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, BufRead as _, IsTerminal, Write};
 use std::os::fd::AsFd as _;
+
+/// What is in front of the number of an error of the operating system.
+const OS_NUMBER: &str = " (os error ";
 
 /// Prints a result. A reader that has gone away is no failure of ours.
 pub(super) fn print(text: &str) -> Result<()> {
@@ -61,10 +65,28 @@ pub(super) fn ask(question: &str) -> Result<bool> {
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-/// Tells the user something that is no result.
+/// Tells the user something that is no result. Names in it move no cursor of the terminal, and no
+/// number of the operating system stands behind the text that it has for an error.
 pub(super) fn note(text: &str) {
+    let text = harmless(&without_os_numbers(text));
     // If standard error is closed, the note is dropped.
     let _ = writeln!(io::stderr().lock(), "stitchfs: {text}");
+}
+
+/// Returns a text without the ` (os error N)` that the standard library puts behind an error.
+fn without_os_numbers(text: &str) -> String {
+    let mut parts = text.split(OS_NUMBER);
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let end = part.find(')').unwrap_or(0);
+        let (number, rest) = part.split_at(end);
+        let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+        match is_number {
+            true => out.push_str(&rest[1..]),
+            false => out.extend([OS_NUMBER, part]),
+        }
+    }
+    out
 }
 
 /// An error with its causes on one line, each said once, and what the user can do about it.
@@ -129,6 +151,23 @@ pub(super) fn advance(bar: &ProgressBar, done: u64, total: u64) {
 mod tests {
     use super::*;
     use anyhow::anyhow;
+
+    #[test]
+    fn errors_have_no_numbers() {
+        let missing = io::Error::from_raw_os_error(2);
+        let text = format!("a: {missing}; b: {missing}, see c");
+        let expected = "a: No such file or directory; b: No such file or directory, see c";
+        assert_eq!(without_os_numbers(&text), expected);
+        for kept in [
+            "a (os error x)",
+            "a (os error ",
+            "a (os error )",
+            "a (2)",
+            "",
+        ] {
+            assert_eq!(without_os_numbers(kept), kept);
+        }
+    }
 
     #[test]
     fn causes_are_said_once() {

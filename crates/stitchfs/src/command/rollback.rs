@@ -24,11 +24,11 @@ of the snapshot. Open files show the restored content. Files made later are
 removed; programs that have them open read on. What was moved out of the
 directory stays where it is, and the directory gets a copy. A clone in the
 directory keeps its contents, and is removed if it was made later. DIR may be in
-a clone. Before that, a
-snapshot before-rollback-TIME is created, to go back again. Other programs wait
-meanwhile. After a crash the directory is as before or as in the snapshot.
-Root, the user who mounted, and the owner of the directory may, the owner only
-if all that changes is the owner's. Exit code: 0 if it was done, 1 if not.
+a clone. Before that, a snapshot before-rollback-TIME is created, to go back
+again. Other programs wait meanwhile. After a crash the directory is as before
+or as in the snapshot. Root, the user who mounted, and the owner of the
+directory may, the owner only if all that changes is the owner's. Exit code: 0
+if it was done, 1 if not.
 
 Examples:
   stitchfs rollback -n before-upgrade /srv/home/ada    # what would change

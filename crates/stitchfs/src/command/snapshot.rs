@@ -5,6 +5,7 @@ pub(super) mod list;
 mod policy;
 mod run;
 
+use super::quoted::quoted;
 use super::startup::Inherited;
 use super::{live, output, sync};
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -211,6 +212,11 @@ pub(super) fn present(mount: &Path, info: &Value, remedy: &str) -> Result<PathBu
 pub(super) fn open_dir(path: &Path) -> std::io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
+}
+
+/// Returns the path, from the root of the file system on, that is told of a snapshot or policy.
+fn path_from_root(told: &Value) -> String {
+    quoted(Path::new("/").join(path_in(told, "path").unwrap_or_default()))
 }
 
 pub(super) fn shown(path: &Path) -> String {

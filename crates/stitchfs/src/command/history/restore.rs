@@ -1,6 +1,7 @@
 //! `stitchfs restore`: a file or directory as it was, copied out of the history.
 
 use super::{Moments, now_s, when};
+use crate::command::quoted::quoted;
 use crate::command::{live, output, snapshot};
 use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
@@ -10,7 +11,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use stitch_base::calendar::UtcTime;
-use stitchfs::{path_text, set_path};
+use stitchfs::set_path;
 
 const AFTER: &str = "\
 Copies PATH as it was at the last moment of the history that is not after TIME,
@@ -85,7 +86,7 @@ pub(in crate::command) fn run(args: &RestoreArgs) -> Result<u8> {
         set_path(&mut out, "from", &source);
         output::print_json(&out)?;
     } else {
-        output::print(&format!("{}  as of {time} UTC", path_text(&dest)))?;
+        output::print(&format!("{}  as of {time} UTC", quoted(&dest)))?;
     }
     Ok(0)
 }

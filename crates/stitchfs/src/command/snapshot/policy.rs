@@ -1,7 +1,8 @@
 //! `stitchfs snapshot policy`, and the options of `create` that set one.
 
+use super::super::quoted::{harmless, quoted};
 use super::super::{live, output, size, sync};
-use super::{open_dir, shown};
+use super::{open_dir, path_from_root, shown};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::{Parser, Subcommand};
 use rustix::io::Errno;
@@ -144,11 +145,11 @@ fn line(policy: &Value) -> String {
     let every = interval(policy["every_s"].as_u64().unwrap_or_default());
     let next = policy["next"].as_i64().unwrap_or_default();
     let next = UtcTime::of(next.div_euclid(1_000_000_000));
-    let (path, prefix, keep) = (text("path"), text("prefix"), text("keep"));
-    let mut line = format!("/{path}  {prefix}  every {every}  keep {keep}  next {next}");
+    let (path, prefix, keep) = (path_from_root(policy), quoted(text("prefix")), text("keep"));
+    let mut line = format!("{path}  {prefix}  every {every}  keep {keep}  next {next}");
     if let Some(error) = policy["last_error"].as_str() {
         line.push_str("  failed: ");
-        line.push_str(error);
+        line.push_str(&harmless(error));
     }
     line
 }
@@ -207,6 +208,9 @@ mod tests {
         });
         let expected = "/home  auto  every 15m  keep hourly=24  next 1970-01-01 00:00:00";
         assert_eq!(line(&policy), expected);
+        policy["path"] = json!("ho\nme");
+        assert!(line(&policy).starts_with(r#""/ho\nme"  auto"#));
+        policy["path"] = json!("home");
         policy["last_error"] = json!("no space");
         assert_eq!(line(&policy), format!("{expected}  failed: no space"));
         assert!(snapshots::parse_keep(KEEP_DEFAULT).is_some());

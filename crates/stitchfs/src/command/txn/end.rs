@@ -1,6 +1,7 @@
 //! `stitchfs txn commit` and `abort`.
 
 use super::super::output;
+use super::super::quoted::quoted;
 use super::target::{TxnMount, TxnOf};
 use super::{CONFLICT, FAILED};
 use anyhow::{Result, anyhow};
@@ -12,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use stitch_base::clock::{Clock as _, SystemClock};
 use stitch_fuse::transactions::{self, CommitOutcome, RecordConflict};
-use stitchfs::{path_text, set_path};
+use stitchfs::set_path;
 
 /// Time between questions for the outcome of a commit.
 const POLL_FIRST: Duration = Duration::from_micros(250);
@@ -139,7 +140,7 @@ fn conflict_text(
          transaction {after}"
     );
     for (kind, path) in told {
-        text.push_str(&format!("\n  {}: {kind}", path_text(&path_of(path))));
+        text.push_str(&format!("\n  {}: {kind}", quoted(path_of(path))));
     }
     for record in records {
         text.push_str(&format!("\n  {}", record_line(record)));

@@ -1,6 +1,7 @@
 //! `stitchfs txn conflicts`, `resolve` and `rebase`.
 
 use super::super::output;
+use super::super::quoted::{quoted, unquoted};
 use super::CONFLICT;
 use super::end::{self, path_of};
 use super::keys::{self, KeyBytes};
@@ -15,31 +16,31 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 use stitch_fs::{RecordKey, Side};
 use stitch_fuse::transactions::{self, CommitOutcome, ListedConflict};
-use stitchfs::{KEYS_TREE, path_text, set_path};
+use stitchfs::{KEYS_TREE, set_path};
 
 const AFTER: &str = "\
-PATH is as `stitchfs txn conflicts` prints it: from the mount point on, `.` for
-all. It stands for all conflicts there and below. The side that wins is kept
-with the transaction, and the next commit or rebase takes it. If others change
-what is there once more before, it is a conflict again.
+PATH is as `stitchfs txn conflicts` prints it, quoted or not: from the mount
+point on, `.` for all. It stands for all conflicts there and below. The side
+that wins is kept with the transaction, and the next commit or rebase takes it.
+If others change what is there once more before, it is a conflict again.
 
 --key is for a key in conflict, as `stitchfs txn conflicts` prints it; \\xff and
 the like stand for bytes that are no text, \\\\ for a backslash. --key-hex takes
-its bytes as hexadecimal digits, as --json prints them. The key is what that side
-has of it: of a hash or a sorted set all of it.
+its bytes as hexadecimal digits, as --json prints them. The key is what that
+side has of it: of a hash or a sorted set all of it.
 
 A serializable transaction of which others have changed what it has read is not
 resolved: it decided by that. Copy from it what you need, abort it, begin again.
 
 A side is taken for whole files and directories: name, contents, attributes and
 extended attributes. --ours brings back what others removed, and removes what
-they put at the name; of a directory that one side removed, all below it follows.
-Not resolved as --ours: a file with several names whose names have changed, an
-immutable file in the way, and clones. The reason is told.
+they put at the name; of a directory that one side removed, all below it
+follows. Not resolved as --ours: a file with several names whose names have
+changed, an immutable file in the way, and clones. The reason is told.
 
 --merge is for contents of regular files. CMD is run by the shell with three
-files as further arguments: BASE, as it was when the transaction began (empty
-if it was not there), OURS and THEIRS. It leaves the result in OURS and succeeds,
+files as further arguments: BASE, as it was when the transaction began (empty if
+it was not there), OURS and THEIRS. It leaves the result in OURS and succeeds,
 as a merge driver of git does; %O, %A and %B in CMD stand for the three, and so
 do the variables BASE, LOCAL and REMOTE, as for `git mergetool`, and MERGED for
 the result. The result is written to the file in the transaction.
@@ -264,7 +265,7 @@ pub(super) fn listed(target: &TxnMount, name: &str) -> Result<Vec<ListedConflict
 pub(super) fn take(target: &TxnMount, name: &str, path: &[u8], side: Side) -> Result<usize> {
     let resolved = transactions::resolve(target.dir(), name, side, path);
     let resolved = resolved.map_err(|error| refused(target, name, &error))?;
-    let shown = path_text(&path_of(path));
+    let shown = quoted(path_of(path));
     resolved.map_err(|outcome| not_resolved(name, &shown, outcome))
 }
 
@@ -293,8 +294,10 @@ fn refused(target: &TxnMount, name: &str, error: &io::Error) -> anyhow::Error {
 }
 
 /// Returns a path from the root of the file system, without a slash at either end. One that begins
-/// with the mount point may be given as well.
+/// with the mount point may be given as well, and one that is quoted as a line shows it.
 fn from_root(mount: &Path, given: &Path) -> Result<Vec<u8>> {
+    let shown = unquoted(given.as_os_str()).map(PathBuf::from);
+    let given = shown.as_deref().unwrap_or(given);
     let path = given.strip_prefix(mount).unwrap_or(given);
     let mut names = Vec::new();
     for component in path.components() {
@@ -321,7 +324,7 @@ const fn side_text(side: Option<Side>) -> Option<&'static str> {
 fn line(conflict: &ListedConflict) -> String {
     let line = match &conflict.record {
         Some(record) => end::record_line(record),
-        None => format!("{}: {}", path_text(&path_of(&conflict.path)), conflict.kind),
+        None => format!("{}: {}", quoted(path_of(&conflict.path)), conflict.kind),
     };
     match side_text(conflict.side) {
         Some(side) => format!("{line} (resolved: {side})"),
@@ -355,6 +358,7 @@ mod tests {
         }
         assert_eq!(of(".").unwrap(), b"");
         assert_eq!(of("/srv").unwrap(), b"");
+        assert_eq!(of(r#""a\nb/c""#).unwrap(), b"a\nb/c", "as it is printed");
         assert!(of("../a").is_err() && of("/home/a").is_err());
     }
 

@@ -37,9 +37,8 @@ sudo do not work.
 
 Exit codes: that of the command if it fails, or 128 + N if signal N ended it;
 0 if all was committed; 75 if others have changed the same, or have the locks;
-125 if the command
-was not started or the commit failed; 126 if it cannot be executed, 127 if it is
-not found. Unless it is 0, nothing was changed.
+125 if the command was not started or the commit failed; 126 if it cannot be
+executed, 127 if it is not found. Unless it is 0, nothing was changed.
 
 Examples:
   stitchfs txn run -- make install
