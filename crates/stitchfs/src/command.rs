@@ -288,7 +288,10 @@ pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
             output::note(&output::explain(&error));
-            ExitCode::from(codes.failure)
+            ExitCode::from(match output::is_bad_argument(&error) {
+                true => codes.usage,
+                false => codes.failure,
+            })
         }
     }
 }

@@ -89,6 +89,28 @@ fn without_os_numbers(text: &str) -> String {
     out
 }
 
+/// A value on the command line that makes no sense, which has the exit code of a wrong one.
+#[derive(Debug)]
+struct BadArgument(String);
+
+impl std::fmt::Display for BadArgument {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for BadArgument {}
+
+/// Returns the error for a value on the command line that only the command itself can judge.
+pub(super) fn bad_argument(text: impl Into<String>) -> anyhow::Error {
+    anyhow::Error::new(BadArgument(text.into()))
+}
+
+/// Reports whether an error is about a value on the command line.
+pub(super) fn is_bad_argument(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| cause.is::<BadArgument>())
+}
+
 /// An error with its causes on one line, each said once, and what the user can do about it.
 pub(super) fn explain(error: &anyhow::Error) -> String {
     if let Some(text) = busy::explain(error) {

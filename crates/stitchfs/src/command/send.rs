@@ -55,8 +55,8 @@ pub(super) struct SendArgs {
     walk: bool,
 
     /// Send the rest of a stream, from where the token says
-    #[arg(long, value_name = "TOKEN")]
-    resume: Option<String>,
+    #[arg(long, value_name = "TOKEN", value_parser = parse_token)]
+    resume: Option<SendToken>,
 
     /// Leave out files that cannot be read, instead of failing
     #[arg(long)]
@@ -67,12 +67,14 @@ pub(super) struct SendArgs {
     snapshot: PathBuf,
 }
 
+fn parse_token(text: &str) -> Result<SendToken, String> {
+    SendToken::decode(text).map_err(|error| error.to_string())
+}
+
 pub(super) fn run(args: &SendArgs) -> Result<u8> {
     if std::io::stdout().is_terminal() {
         bail!("a stream is not for a terminal; send it to a file or a pipe: `> FILE`");
     }
-    let token = args.resume.as_deref().map(SendToken::decode).transpose();
-    let token = token.context("--resume")?;
     let spinner = output::spinner("names read");
     let (base, snapshot) = read(args)?;
     spinner.finish_and_clear();
@@ -82,7 +84,7 @@ pub(super) fn run(args: &SendArgs) -> Result<u8> {
     let base = base.as_ref().map(Source::side);
     let mut sender = Sender::new(base, snapshot.side(), &mut advance)?;
     let mut out = BufWriter::with_capacity(BUFFER_BYTES, output::unbuffered()?);
-    let sent = sender.send(&mut out, token.as_ref());
+    let sent = sender.send(&mut out, args.resume.as_ref());
     drop(sender);
     bar.finish_and_clear();
     sent.map_err(explained)?;

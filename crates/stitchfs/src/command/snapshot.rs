@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use std::fs::File;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use stitch_fs::SNAPSHOT_NAME_BYTES_MAX;
 use stitch_fuse::adapter::{CONTROL_DIR, SNAPSHOT_XATTR, SNAPSHOTS_DIR};
 use stitch_fuse::snapshots;
 use stitchfs::{path_in, path_text};
@@ -70,20 +71,24 @@ struct SnapshotCreate {
     dir: PathBuf,
 
     /// Instead of one snapshot, have the daemon create one every 30s, 15m, 2h, 1d or 1w
-    #[arg(long, value_name = "TIME")]
-    every: Option<String>,
+    #[arg(long, value_name = "TIME", value_parser = policy::parse_every)]
+    every: Option<u64>,
 
     /// With --every: which are kept, last=N,hourly=N,daily=N,weekly=N,monthly=N,yearly=N
     ///
     /// Of each of the last N hours, days and so on, in UTC, the newest snapshot is kept, and the
     /// last N of all. By default hourly=24,daily=7,weekly=4,monthly=12.
-    #[arg(long, value_name = "RULES", requires = "every")]
+    #[arg(long, value_name = "RULES", requires = "every", value_parser = policy::parse_keep)]
     keep: Option<String>,
 
     /// Name, not used by another snapshot of the store; at most 250 bytes, no slash
     ///
     /// With --every it is the beginning of the names, `auto` by default; the time follows.
-    #[arg(value_name = "NAME|PREFIX", required_unless_present = "every")]
+    #[arg(
+        value_name = "NAME|PREFIX",
+        required_unless_present = "every",
+        value_parser = parse_name
+    )]
     name: Option<String>,
 }
 
@@ -115,10 +120,22 @@ pub(super) fn run(args: &SnapshotArgs, inherited: &Inherited) -> Result<u8> {
     }
 }
 
+/// Returns a name that a snapshot can have, or names of a policy can begin with.
+fn parse_name(text: &str) -> Result<String, String> {
+    let is_name = !matches!(text, "" | "." | "..") && !text.contains('/');
+    match is_name && text.len() <= SNAPSHOT_NAME_BYTES_MAX {
+        true => Ok(text.to_owned()),
+        false => Err(format!(
+            "a name is not empty, `.` or `..`, has no slash, and at most {SNAPSHOT_NAME_BYTES_MAX} \
+             bytes"
+        )),
+    }
+}
+
 fn create(args: &SnapshotCreate) -> Result<u8> {
     let given = args.name.as_deref();
-    if let Some(every) = &args.every {
-        return policy::set(&args.dir, given, every, args.keep.as_deref(), args.json);
+    if let Some(every_s) = args.every {
+        return policy::set(&args.dir, given, every_s, args.keep.as_deref(), args.json);
     }
     let name = given.unwrap_or_default();
     let place = create_at(&args.dir, name)?;

@@ -1,6 +1,6 @@
 //! `stitchfs restore`: a file or directory as it was, copied out of the history.
 
-use super::{Moments, now_s, when};
+use super::{Moments, when};
 use crate::command::quoted::quoted;
 use crate::command::{live, output, snapshot};
 use anyhow::{Context, Result, bail, ensure};
@@ -31,8 +31,8 @@ Examples:
 #[command(after_help = AFTER)]
 pub(in crate::command) struct RestoreArgs {
     /// When it was as it shall be again
-    #[arg(long, value_name = "TIME")]
-    at: String,
+    #[arg(long, value_name = "TIME", value_parser = when::parse_now)]
+    at: i64,
 
     /// Write to this new path instead
     #[arg(long, value_name = "DEST")]
@@ -52,10 +52,9 @@ pub(in crate::command) struct RestoreArgs {
 }
 
 pub(in crate::command) fn run(args: &RestoreArgs) -> Result<u8> {
-    let second = when::parse(&args.at, now_s())?;
     let path = absolute(&args.path)?;
     let moments = Moments::around(path.parent().unwrap_or(&path))?;
-    let moment = moments.at(second)?;
+    let moment = moments.at(args.at)?;
     let shown = args.path.display();
     let inside = path.strip_prefix(&moments.mount);
     let source = moments.place(moment).join(inside.unwrap_or(&path));

@@ -3,7 +3,7 @@
 use super::super::quoted::{harmless, quoted};
 use super::super::{live, output, size, sync};
 use super::{open_dir, path_from_root, shown};
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow};
 use clap::{Parser, Subcommand};
 use rustix::io::Errno;
 use serde_json::{Value, json};
@@ -15,6 +15,8 @@ use stitchfs::{POLICIES_XATTR, set_path};
 
 /// What is kept where `--keep` says nothing.
 const KEEP_DEFAULT: &str = "hourly=24,daily=7,weekly=4,monthly=12";
+/// Most bytes that names begin with: the time follows.
+const PREFIX_BYTES_MAX: usize = 200;
 /// What names begin with where nothing is given.
 const PREFIX_DEFAULT: &str = "auto";
 
@@ -66,28 +68,27 @@ pub(super) fn run(args: &SnapshotPolicy) -> Result<u8> {
 pub(super) fn set(
     given: &Path,
     prefix: Option<&str>,
-    every: &str,
+    every_s: u64,
     keep: Option<&str>,
     is_json: bool,
 ) -> Result<u8> {
-    let every_s = seconds(every)?;
     let keep = keep.unwrap_or(KEEP_DEFAULT);
-    ensure!(
-        snapshots::parse_keep(keep).is_some(),
-        "--keep {keep}: is not understood; it is like last=3,hourly=24,daily=7,weekly=4,monthly=12,\
-         yearly=5, with counts up to 65535"
-    );
     let prefix = prefix.unwrap_or(PREFIX_DEFAULT);
+    if prefix.len() > PREFIX_BYTES_MAX {
+        let prefix = quoted(prefix);
+        return Err(output::bad_argument(format!(
+            "{prefix}: names of a policy begin with at most {PREFIX_BYTES_MAX} bytes"
+        )));
+    }
     let dir = given.canonicalize().with_context(|| shown(given))?;
     let (mount, _) = live::around(&dir)?;
     let opened = open_dir(&dir).with_context(|| shown(given))?;
     sync::write_back(&mount)?;
     snapshots::set_policy(&opened, prefix, every_s, keep).map_err(|error| {
         match Errno::from_io_error(&error) {
-            Some(Errno::INVAL) => anyhow!(
-                "{prefix:?}: is no prefix of names: one has 1 to 200 bytes and no slash; or the \
-                 daemon is of an older stitchfs"
-            ),
+            Some(Errno::INVAL) => {
+                anyhow!("{prefix:?}: is no prefix of names, or the daemon is of an older stitchfs")
+            }
             Some(Errno::OPNOTSUPP) => anyhow!(
                 "{}: no policy can be set on it: it is in a transaction, or its store keeps no \
                  snapshots",
@@ -162,12 +163,26 @@ fn interval(seconds: u64) -> String {
     format!("{}{unit}", seconds / length)
 }
 
-/// An interval like `15m` in seconds.
-fn seconds(text: &str) -> Result<u64> {
-    if let Some(seconds @ 1..=POLICY_EVERY_S_MAX) = size::parse_seconds(text) {
-        return Ok(seconds);
+/// Returns the seconds of an interval like `15m`.
+pub(super) fn parse_every(text: &str) -> Result<u64, String> {
+    match size::parse_seconds(text) {
+        Some(seconds @ 1..=POLICY_EVERY_S_MAX) => Ok(seconds),
+        _ => {
+            Err("is no interval: one is like 30s, 15m, 2h, 1d or 1w, at most ten years".to_owned())
+        }
     }
-    bail!("--every {text}: is no interval; one is like 30s, 15m, 2h, 1d or 1w, at most ten years")
+}
+
+/// Returns rules of what is kept.
+pub(super) fn parse_keep(text: &str) -> Result<String, String> {
+    match snapshots::parse_keep(text) {
+        Some(_) => Ok(text.to_owned()),
+        None => Err(
+            "is not understood: it is like last=3,hourly=24,daily=7,weekly=4,monthly=12,yearly=5, \
+             with counts up to 65535"
+                .to_owned(),
+        ),
+    }
 }
 
 #[cfg(test)]
@@ -183,7 +198,7 @@ mod tests {
             ("1d", 86_400),
             ("1w", 604_800),
         ] {
-            assert_eq!(seconds(text).unwrap(), expected);
+            assert_eq!(parse_every(text).unwrap(), expected);
             assert_eq!(interval(expected), text);
         }
         assert_eq!(interval(90), "90s");
@@ -197,7 +212,7 @@ mod tests {
             "9999w",
             "99999999999999999w",
         ] {
-            assert!(seconds(wrong).is_err(), "{wrong}");
+            assert!(parse_every(wrong).is_err(), "{wrong}");
         }
     }
 

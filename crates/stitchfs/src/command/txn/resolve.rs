@@ -1,6 +1,6 @@
 //! `stitchfs txn conflicts`, `resolve` and `rebase`.
 
-use super::super::output;
+use super::super::output::{self, bad_argument};
 use super::super::quoted::{quoted, unquoted};
 use super::CONFLICT;
 use super::end::{self, path_of};

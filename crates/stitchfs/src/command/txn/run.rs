@@ -5,7 +5,7 @@ use super::super::{output, startup::Inherited, sync};
 use super::begin::{self, TxnHow};
 use super::expiry::{self, Expiry};
 use super::target::TxnMount;
-use super::{CONFLICT, end, list};
+use super::{CONFLICT, end, list, names};
 use anyhow::{Context, Result, bail};
 use clap::{Parser, ValueEnum};
 use serde_json::Value;
@@ -58,7 +58,7 @@ pub(super) struct TxnRun {
     wait: bool,
 
     /// Name of the transaction; by default one that is made up
-    #[arg(long)]
+    #[arg(long, value_parser = names::parse_new)]
     name: Option<String>,
 
     /// With --on-success keep: time after the success of the command at which
@@ -116,7 +116,9 @@ pub(super) fn run(args: &TxnRun, inherited: &Inherited) -> Result<u8> {
         bail!("--on-success ask needs a terminal; use --on-success keep and look at it later");
     }
     if args.expires.is_some() && args.on_success != OnSuccess::Keep {
-        bail!("--expires is for --on-success keep: a run ends with its command");
+        return Err(output::bad_argument(
+            "--expires is for --on-success keep: a run ends with its command",
+        ));
     }
     let name = args.name.clone().unwrap_or_else(made_up_name);
     sync::write_back(target.mount())?;
