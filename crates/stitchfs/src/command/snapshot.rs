@@ -17,7 +17,7 @@ use std::fs::File;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use stitch_fs::SNAPSHOT_NAME_BYTES_MAX;
-use stitch_fuse::adapter::{CONTROL_DIR, SNAPSHOT_XATTR, SNAPSHOTS_DIR};
+use stitch_fuse::adapter::{CONTROL_DIR, SNAPSHOT_XATTR, SNAPSHOTS_DIR, is_control_number};
 use stitch_fuse::snapshots;
 use stitchfs::{path_in, path_text};
 
@@ -200,13 +200,23 @@ pub(super) fn about(path: &Path) -> Option<Value> {
 /// # Errors
 /// It is the directory of none.
 pub(super) fn information(given: &Path, dir: &Path, mount: &Path) -> Result<Value> {
-    about(dir).with_context(|| {
-        format!(
-            "{}: is not the directory of a snapshot; `stitchfs snapshot list {}` lists them",
-            given.display(),
-            mount.display()
-        )
+    let (given, listed) = (given.display(), mount.display());
+    live::told(dir, SNAPSHOT_XATTR).map_err(|error| match error {
+        Errno::ACCESS | Errno::PERM if is_in_list(dir) => anyhow!(
+            "{given}: permission denied: the directory of this snapshot, or one above it, was \
+             closed to you when it was created"
+        ),
+        _ => anyhow!(
+            "{given}: is not the directory of a snapshot; `stitchfs snapshot list {listed}` lists \
+             them"
+        ),
     })
+}
+
+/// Reports whether a path is of an entry in the list of snapshots.
+fn is_in_list(path: &Path) -> bool {
+    let list = path.parent().map(Path::symlink_metadata);
+    list.is_some_and(|about| about.is_ok_and(|about| is_control_number(about.ino())))
 }
 
 /// Returns the path of a snapshot's directory as it is now.
@@ -244,9 +254,7 @@ pub(super) fn shown(path: &Path) -> String {
 pub(super) fn refused(path: &Path, name: &str, error: &std::io::Error) -> anyhow::Error {
     let shown = path.display();
     match Errno::from_io_error(error) {
-        Some(Errno::EXIST) => anyhow!(
-            "{name}: another snapshot has this name; `stitchfs snapshot list {shown}` shows it"
-        ),
+        Some(Errno::EXIST) => taken(path, name),
         Some(Errno::NOENT) => anyhow!(
             "{name}: there is no such snapshot; `stitchfs snapshot list {shown}` lists them"
         ),
@@ -254,9 +262,12 @@ pub(super) fn refused(path: &Path, name: &str, error: &std::io::Error) -> anyhow
         Some(Errno::PERM) => anyhow!(
             "{shown}: only root, the user who mounted it, and the owner of the directory may"
         ),
+        Some(Errno::OPNOTSUPP) if live::is_in_transaction(path) => anyhow!(
+            "{shown}: is in a transaction, of which there are no snapshots: commit it first"
+        ),
         Some(Errno::OPNOTSUPP) => anyhow!(
-            "{shown}: no snapshot of it can be kept: it is in a transaction, large files are \
-             beside the store, or its engine cannot"
+            "{shown}: its store keeps no snapshots: it has large files beside it, or is one of the \
+             RocksDB engine"
         ),
         Some(Errno::OVERFLOW) => anyhow!(
             "{shown}: its inode numbers are too large for snapshots; copy the files to a new store"
@@ -276,6 +287,24 @@ pub(super) fn refused(path: &Path, name: &str, error: &std::io::Error) -> anyhow
         }
         Some(errno) => live::refusal(path, errno),
         None => anyhow!("{name:?}: is no name of a snapshot"),
+    }
+}
+
+/// Another snapshot has a name.
+fn taken(path: &Path, name: &str) -> anyhow::Error {
+    let unique = "names are unique in a store: give another one";
+    let mount = live::around(path).map(|(mount, _)| mount);
+    let found = mount.ok().and_then(|mount| {
+        let info = about(&place(&mount, name))?;
+        Some((mount, info))
+    });
+    match found {
+        Some((mount, info)) => anyhow!(
+            "{name}: a snapshot of {} in {} has this name, and {unique}",
+            path_from_root(&info),
+            mount.display()
+        ),
+        None => anyhow!("{name}: another snapshot has this name, and {unique}"),
     }
 }
 

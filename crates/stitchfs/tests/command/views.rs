@@ -1,6 +1,7 @@
 //! Snapshots, clones and transactions of a mounted store, as a user meets them.
 
 mod names;
+mod refusals;
 mod streams;
 mod targets;
 

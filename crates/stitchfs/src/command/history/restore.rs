@@ -61,7 +61,7 @@ pub(in crate::command) fn run(args: &RestoreArgs) -> Result<u8> {
     let time = UtcTime::of(moment.second);
     let found = source.symlink_metadata();
     found
-        .with_context(|| format!("{shown}: was not there, or not for you to see, at {time} UTC"))?;
+        .with_context(|| format!("{shown}: was not there at {time} UTC, or you may not see it"))?;
     let dest = match &args.to {
         Some(dest) => absolute(dest)?,
         None => path,

@@ -62,7 +62,7 @@ pub(in crate::command) fn run(args: &UndoArgs) -> Result<u8> {
     let inside = dir.strip_prefix(&moments.mount).unwrap_or(&dir);
     let old = moments.place(moment).join(inside);
     if !old.is_dir() {
-        bail!("{shown}: was not there, or not for you to see, at {time} UTC; nothing was changed");
+        bail!("{shown}: was not there at {time} UTC, or you may not see it; nothing was changed");
     }
     if args.dry_run || !args.json {
         let created = json!({ "created": moment.second * 1_000_000_000 });

@@ -31,13 +31,7 @@ impl FoundSnapshot {
         let shown = || path.display().to_string();
         let place = path.canonicalize().with_context(shown)?;
         let (mount, _) = live::around(&place)?;
-        let Some(info) = snapshot::about(&place) else {
-            bail!(
-                "{}: is not the directory of a snapshot; `stitchfs snapshot list {}` lists them",
-                path.display(),
-                mount.display()
-            );
-        };
+        let info = snapshot::information(path, &place, &mount)?;
         let (Some(name), Some(created_ns), Some(root)) = (
             info["name"].as_str(),
             info["created"].as_i64(),

@@ -89,11 +89,6 @@ pub(super) fn set(
             Some(Errno::INVAL) => {
                 anyhow!("{prefix:?}: is no prefix of names, or the daemon is of an older stitchfs")
             }
-            Some(Errno::OPNOTSUPP) => anyhow!(
-                "{}: no policy can be set on it: it is in a transaction, or its store keeps no \
-                 snapshots",
-                dir.display()
-            ),
             _ => super::refused(&dir, prefix, &error),
         }
     })?;

@@ -68,7 +68,7 @@ pub(super) fn run(target: &TxnMount, name: &str, path: &[u8], command: &str) -> 
         .iter()
         .any(|one| one.path == path && one.record.is_none())
     {
-        return Err(no_conflict(name, &shown));
+        return Err(no_conflict(target, name, &shown));
     }
     let inside = target.place(name).join(path_of(path));
     let outside = target.mount().join(path_of(path));

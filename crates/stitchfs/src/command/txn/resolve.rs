@@ -3,7 +3,7 @@
 use super::super::output::{self, bad_argument};
 use super::super::quoted::{quoted, unquoted};
 use super::CONFLICT;
-use super::end::{self, path_of};
+use super::end::{self, Left, path_of};
 use super::keys::{self, KeyBytes};
 use super::merge;
 use super::target::{TxnMount, TxnOf};
@@ -184,7 +184,7 @@ pub(super) fn conflicts(args: &TxnConflicts) -> Result<u8> {
             .try_for_each(|conflict| output::print(&line(conflict)))?;
     }
     if !args.json && all.iter().any(|conflict| end::is_read(&conflict.kind)) {
-        output::note(&format!("{name}: {}", end::READ_HAS_CHANGED));
+        output::note(&format!("{name}: {}", Left::Open.advice()));
     }
     match all.iter().any(|conflict| conflict.side.is_none()) {
         true => Ok(CONFLICT),
@@ -197,11 +197,12 @@ pub(super) fn resolve(args: &TxnResolve) -> Result<u8> {
         return resolve_record(args, &record, &mount);
     }
     let Some(path) = &args.path else {
-        return Err(anyhow!(
-            "which conflicts? `stitchfs txn conflicts {}` lists them: give a path (`.` for all of \
-             files) or --key",
-            args.name
-        ));
+        return Err(bad_argument(format!(
+            "which conflicts? `stitchfs txn conflicts {} {}` lists them: give a path (`.` for all \
+             of files) or --key",
+            args.name,
+            args.mount.clone().unwrap_or_else(here).display()
+        )));
     };
     let target = TxnMount::find(&args.mount.clone().unwrap_or_else(here))?;
     let path = from_root(target.mount(), path)?;
@@ -231,7 +232,7 @@ fn resolve_record(args: &TxnResolve, record: &RecordKey, mount: &Path) -> Result
     };
     let resolved = transactions::resolve_record(target.dir(), name, side, record);
     let resolved = resolved.map_err(|error| refused(&target, name, &error))?;
-    resolved.map_err(|outcome| not_resolved(name, &shown.to_string(), outcome))?;
+    resolved.map_err(|outcome| not_resolved(&target, name, &shown.to_string(), outcome))?;
     if args.json {
         let mut out = end::key_json(&record.tree, &record.key);
         out["name"] = json!(name);
@@ -251,7 +252,7 @@ pub(super) fn rebase(args: &TxnRebase) -> Result<u8> {
     if args.json {
         output::print_json(&end::to_json(name, &outcome))?;
     }
-    end::report(name, &outcome, "stays as it was", args.json)
+    end::report(name, &outcome, Left::NotRebased, args.json)
 }
 
 /// Returns the conflicts of a transaction.
@@ -266,21 +267,27 @@ pub(super) fn take(target: &TxnMount, name: &str, path: &[u8], side: Side) -> Re
     let resolved = transactions::resolve(target.dir(), name, side, path);
     let resolved = resolved.map_err(|error| refused(target, name, &error))?;
     let shown = quoted(path_of(path));
-    resolved.map_err(|outcome| not_resolved(name, &shown, outcome))
+    resolved.map_err(|outcome| not_resolved(target, name, &shown, outcome))
 }
 
-fn not_resolved(name: &str, shown: &str, outcome: CommitOutcome) -> anyhow::Error {
+fn not_resolved(
+    target: &TxnMount,
+    name: &str,
+    shown: &str,
+    outcome: CommitOutcome,
+) -> anyhow::Error {
     match outcome {
         CommitOutcome::Refused { errno, .. } if errno == Errno::NOENT.raw_os_error() => {
-            no_conflict(name, shown)
+            no_conflict(target, name, shown)
         }
         CommitOutcome::Refused { why, .. } => anyhow!("{shown}: {why}"),
         other => anyhow!("{shown}: was not resolved: {other:?}"),
     }
 }
 
-pub(super) fn no_conflict(name: &str, shown: &str) -> anyhow::Error {
-    anyhow!("{shown}: there is no conflict; `stitchfs txn conflicts {name}` lists them")
+pub(super) fn no_conflict(target: &TxnMount, name: &str, shown: &str) -> anyhow::Error {
+    let mount = target.mount().display();
+    anyhow!("{shown}: there is no conflict; `stitchfs txn conflicts {name} {mount}` lists them")
 }
 
 fn refused(target: &TxnMount, name: &str, error: &io::Error) -> anyhow::Error {

@@ -3,6 +3,7 @@
 use super::super::view::{self, View};
 use super::super::{output, startup::Inherited, sync};
 use super::begin::{self, TxnHow};
+use super::end::Left;
 use super::expiry::{self, Expiry};
 use super::target::TxnMount;
 use super::{CONFLICT, end, list, names};
@@ -185,7 +186,7 @@ fn succeeded(args: &TxnRun, target: &TxnMount, name: &str) -> Result<u8> {
     if is_told {
         print_to_error(&end::to_json(name, &outcome))?;
     }
-    end::report(name, &outcome, "is dropped", is_told)
+    end::report(name, &outcome, Left::Dropped, is_told)
 }
 
 fn print_to_error(value: &Value) -> Result<()> {
