@@ -108,7 +108,9 @@ pub(super) fn run(args: &DiffArgs) -> Result<u8> {
 /// made, whichever is earlier.
 fn since(args: &DiffArgs, (old, new): (&Path, &Path), mount: &Path) -> Result<Value> {
     let snapshot = snapshot::about(old);
-    let of_snapshot = snapshot.as_ref().and_then(|info| info["created"].as_i64());
+    let of_snapshot = snapshot
+        .as_ref()
+        .and_then(|info| info["created_ns"].as_i64());
     let made = [old, new].map(|dir| clone_made(dir, mount));
     if let Some(snapshot) = snapshot
         && made == [None, None]
@@ -125,7 +127,7 @@ fn since(args: &DiffArgs, (old, new): (&Path, &Path), mount: &Path) -> Result<Va
             mount.display()
         )
     })?;
-    Ok(json!({ "created": created }))
+    Ok(json!({ "created_ns": created }))
 }
 
 /// Returns when the clone was made that a directory is in; `None` if it is in none.
@@ -162,7 +164,7 @@ fn asked(old: &Path, new: &Path) -> Option<Vec<Change>> {
 
 /// Walks both sides.
 fn walked(old: &Path, new: &Path, info: &Value) -> Result<Vec<Change>> {
-    let created = info["created"].as_i64().unwrap_or(i64::MIN);
+    let created = info["created_ns"].as_i64().unwrap_or(i64::MIN);
     let (of_old, mut of_new) = (numbers::of(old), numbers::of(new));
     let is_one_view = of_old.home.is_none() || of_old.home == of_new.home;
     let paired = (!is_one_view).then(|| of_new.pair_with(old, new));

@@ -51,6 +51,13 @@ struct Moment {
     name: String,
 }
 
+impl Moment {
+    /// Its time in JSON: nanoseconds since 1970.
+    const fn ns(&self) -> i64 {
+        self.second.saturating_mul(1_000_000_000)
+    }
+}
+
 /// A mount, and its moments.
 #[derive(Debug)]
 struct Moments {
@@ -166,8 +173,8 @@ pub(super) fn run(args: &HistoryArgs) -> Result<u8> {
     bar.finish_and_clear();
     if args.json {
         let each: Vec<Value> = changed.iter().map(|at| to_json(&moments, *at)).collect();
-        let since = moments.all[0].second;
-        output::print_json(&json!({ "since": since, "changes": each }))?;
+        let since = moments.all[0].ns();
+        output::print_json(&json!({ "since_ns": since, "changes": each }))?;
     } else {
         changed
             .iter()
@@ -178,9 +185,9 @@ pub(super) fn run(args: &HistoryArgs) -> Result<u8> {
 
 fn to_json(moments: &Moments, at: Option<&Moment>) -> Value {
     let Some(moment) = at else {
-        return json!({ "at": null });
+        return json!({ "at_ns": null });
     };
-    let mut out = json!({ "at": moment.second, "name": moment.name });
+    let mut out = json!({ "at_ns": moment.ns(), "name": moment.name });
     set_path(&mut out, "moment", &moments.place(moment));
     out
 }

@@ -147,9 +147,9 @@ pub(super) fn run_rollback(
 /// Begins the rollback. Returns the name of the snapshot before.
 fn begin(dir: &Path, name: &str, ask: Begin<'_>) -> Result<String> {
     let now = SystemClock::default().now().0.div_euclid(1_000_000_000);
-    let time = UtcTime::of(now).to_string().replace(' ', "T");
+    let time = UtcTime::of(now).file_name();
     for number in 1..=TRIES {
-        let mut before = format!("before-rollback-{time}Z");
+        let mut before = format!("before-rollback-{time}");
         if number > 1 {
             before.push_str(&format!("-{number}"));
         }

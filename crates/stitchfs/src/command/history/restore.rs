@@ -80,7 +80,7 @@ pub(in crate::command) fn run(args: &RestoreArgs) -> Result<u8> {
     }
     restore(&source, &dest)?;
     if args.json {
-        let mut out = json!({ "at": moment.second, "replaced": is_there });
+        let mut out = json!({ "at_ns": moment.ns(), "replaced": is_there });
         set_path(&mut out, "restored", &dest);
         set_path(&mut out, "from", &source);
         output::print_json(&out)?;

@@ -34,7 +34,7 @@ impl FoundSnapshot {
         let info = snapshot::information(path, &place, &mount)?;
         let (Some(name), Some(created_ns), Some(root)) = (
             info["name"].as_str(),
-            info["created"].as_i64(),
+            info["created_ns"].as_i64(),
             info["root"].as_u64(),
         ) else {
             bail!(

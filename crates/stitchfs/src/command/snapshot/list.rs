@@ -105,7 +105,7 @@ fn all(mount: &Path) -> Result<Vec<Value>> {
 }
 
 fn line(snapshot: &Value, is_quick: bool) -> String {
-    let created = snapshot["created"].as_i64();
+    let created = snapshot["created_ns"].as_i64();
     let time = created.map_or_else(
         || "-".to_owned(),
         |at| UtcTime::of(at.div_euclid(1_000_000_000)).to_string(),
@@ -139,15 +139,15 @@ mod tests {
 
     #[test]
     fn a_line_has_what_is_known() {
-        let known = json!({ "name": "mon", "created": 5, "path": "a/b" });
+        let known = json!({ "name": "mon", "created_ns": 5, "path": "a/b" });
         assert_eq!(line(&known, true), "1970-01-01 00:00:00  mon  /a/b");
-        let held = json!({ "name": "mon", "created": 5, "path": "a", "holds": ["x"] });
+        let held = json!({ "name": "mon", "created_ns": 5, "path": "a", "holds": ["x"] });
         assert_eq!(line(&held, true), "1970-01-01 00:00:00  mon  /a  (held)");
         let closed = json!({ "name": "mon" });
-        let odd = json!({ "name": "a\nb", "created": 5, "path": "c\td" });
+        let odd = json!({ "name": "a\nb", "created_ns": 5, "path": "c\td" });
         assert_eq!(line(&odd, true), r#"1970-01-01 00:00:00  "a\nb"  "/c\td""#);
         assert_eq!(line(&closed, true), "-                    mon");
-        let told = json!({ "name": "mon", "created": 5, "path": "a", "used_bytes": 2048,
+        let told = json!({ "name": "mon", "created_ns": 5, "path": "a", "used_bytes": 2048,
                            "referenced_bytes": 1 << 20 });
         let lines = [
             columns("CREATED", "USED", "REFER", "NAME"),

@@ -139,7 +139,7 @@ fn list(args: &PolicyList) -> Result<u8> {
 fn line(policy: &Value) -> String {
     let text = |name: &str| policy[name].as_str().unwrap_or_default();
     let every = interval(policy["every_s"].as_u64().unwrap_or_default());
-    let next = policy["next"].as_i64().unwrap_or_default();
+    let next = policy["next_ns"].as_i64().unwrap_or_default();
     let next = UtcTime::of(next.div_euclid(1_000_000_000));
     let (path, prefix, keep) = (path_from_root(policy), quoted(text("prefix")), text("keep"));
     let mut line = format!("{path}  {prefix}  every {every}  keep {keep}  next {next}");
@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn a_line_has_what_is_to_be_done_and_what_failed() {
         let mut policy = json!({
-            "path": "home", "prefix": "auto", "every_s": 900, "keep": "hourly=24", "next": 0,
+            "path": "home", "prefix": "auto", "every_s": 900, "keep": "hourly=24", "next_ns": 0,
         });
         let expected = "/home  auto  every 15m  keep hourly=24  next 1970-01-01 00:00:00";
         assert_eq!(line(&policy), expected);

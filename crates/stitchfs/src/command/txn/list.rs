@@ -137,13 +137,13 @@ fn to_json(target: &TxnMount, found: &ListedTransaction) -> Value {
         "name": found.name,
         "number": found.number,
         "owner": found.owner,
-        "created": found.created,
+        "created_ns": found.created,
         "state": state_of(found),
     });
     match found.committed {
-        Some(at) => out["committed"] = json!(at),
+        Some(at) => out["committed_ns"] = json!(at),
         None => {
-            out["expires"] = json!(found.expires);
+            out["expires_ns"] = json!(found.expires);
             set_path(&mut out, "view", &target.place(&found.name));
         }
     }
