@@ -316,12 +316,18 @@ fn job_report(jobs: Arc<Jobs>) -> RootReport {
 
 /// The attribute that tells the policies of snapshots.
 fn policy_report(fs: Arc<FileSystem>) -> RootReport {
-    let answer = move || {
-        crate::policies_json(&policies_of(&fs))
-            .to_string()
-            .into_bytes()
+    let told = move |is_shown: &dyn Fn(&PolicyInfo) -> bool| {
+        let mut policies = policies_of(&fs);
+        policies.retain(|policy| is_shown(policy));
+        crate::policies_json(&policies).to_string().into_bytes()
     };
-    RootReport::new(crate::POLICIES_XATTR, Arc::new(answer))
+    let told = Arc::new(told);
+    let of_users = Arc::clone(&told);
+    let report = RootReport::new(crate::POLICIES_XATTR, Arc::new(move || told(&|_| true)));
+    // As with snapshots: the owner of a directory sees what is of it.
+    report.with_users(Arc::new(move |user| {
+        of_users(&|policy| policy.owner == user)
+    }))
 }
 
 fn policies_of(fs: &FileSystem) -> Vec<PolicyInfo> {

@@ -47,6 +47,8 @@ Exit code 0, whether anything changed or not.
 Examples:
   stitchfs diff mnt/.stitchfs/snap/mon
   stitchfs diff mnt/.stitchfs/snap/mon mnt/.stitchfs/snap/tue
+  stitchfs diff mon tue mnt
+  stitchfs diff mnt/project mon           # what going back would change
   stitchfs diff mnt/project mnt/project-test
   stitchfs diff mnt/.stitchfs/snap/mon mnt/made-of-mon";
 
@@ -62,18 +64,25 @@ pub(super) struct DiffArgs {
     #[arg(long)]
     walk: bool,
 
-    /// Directory of the snapshot: MNT/.stitchfs/snap/NAME, or with a second directory a clone or
-    /// its source
+    /// Snapshot: its directory MNT/.stitchfs/snap/NAME, or its name; with a second directory a
+    /// clone or its source, or the directory of that snapshot
     #[arg(value_name = "SNAP|DIR")]
     old: PathBuf,
 
-    /// The later snapshot or directory; by default the directory of the snapshot as it is now
+    /// The snapshot or directory to compare it with; by default the directory of the snapshot as it
+    /// is now
     #[arg(value_name = "SNAP2|DIR2")]
     new: Option<PathBuf>,
+
+    /// Directory in the mount that has snapshots given by name; by default the other directory, or
+    /// the working directory
+    #[arg(value_name = "MNT")]
+    at: Option<PathBuf>,
 }
 
 pub(super) fn run(args: &DiffArgs) -> Result<u8> {
-    let old = canonical(&args.old)?;
+    let at = args.at.as_deref().or(args.new.as_deref());
+    let old = path_or_name(&args.old, at)?;
     let (mount, _) = live::around(&old)?;
     let (new, info) = match &args.new {
         None => {
@@ -82,7 +91,7 @@ pub(super) fn run(args: &DiffArgs) -> Result<u8> {
             (new, info)
         }
         Some(new) => {
-            let new = canonical(new)?;
+            let new = path_or_name(new, Some(args.at.as_deref().unwrap_or(&old)))?;
             let info = since(args, (&old, &new), &mount)?;
             (new, info)
         }
@@ -104,20 +113,13 @@ pub(super) fn run(args: &DiffArgs) -> Result<u8> {
     show(&old, &new, &info, args.json)
 }
 
-/// Returns since when two directories may be different: since the snapshot or since a clone was
-/// made, whichever is earlier.
+/// Returns since when two directories may be different: since one was a snapshot or since a clone
+/// was made, whichever is earliest.
 fn since(args: &DiffArgs, (old, new): (&Path, &Path), mount: &Path) -> Result<Value> {
-    let snapshot = snapshot::about(old);
-    let of_snapshot = snapshot
-        .as_ref()
-        .and_then(|info| info["created_ns"].as_i64());
+    let taken = |dir: &Path| snapshot::about(dir)?["created_ns"].as_i64();
+    let taken = [old, new].map(taken);
     let made = [old, new].map(|dir| clone_made(dir, mount));
-    if let Some(snapshot) = snapshot
-        && made == [None, None]
-    {
-        return Ok(snapshot);
-    }
-    let created = of_snapshot.into_iter().chain(made.into_iter().flatten());
+    let created = taken.into_iter().chain(made).flatten();
     let created = created.min().with_context(|| {
         format!(
             "{}: is neither the directory of a snapshot nor in a clone, and {} is in none; \
@@ -177,9 +179,11 @@ fn walked(old: &Path, new: &Path, info: &Value) -> Result<Vec<Change>> {
     compare(&before, &after, created)
 }
 
-fn canonical(path: &Path) -> Result<PathBuf> {
-    path.canonicalize()
-        .with_context(|| path.display().to_string())
+/// Returns the directory that was given by its path, or by a name of a snapshot in the mount that
+/// `at`, or else the working directory, is in.
+fn path_or_name(given: &Path, at: Option<&Path>) -> Result<PathBuf> {
+    let here = Path::new(".");
+    snapshot::path_or_name(given, &[at.unwrap_or(here), here])
 }
 
 /// Prints changes.

@@ -31,16 +31,20 @@ pub(super) struct ExportArgs {
     #[arg(long)]
     skip_unreadable: bool,
 
-    /// Directory of the snapshot: MNT/.stitchfs/snap/NAME
+    /// Snapshot: its directory MNT/.stitchfs/snap/NAME, or its name
     #[arg(value_name = "SNAP")]
     snapshot: PathBuf,
+
+    /// Directory in the mount that has a snapshot given by name
+    #[arg(value_name = "MNT", default_value = ".")]
+    at: PathBuf,
 }
 
 pub(super) fn run(args: &ExportArgs) -> Result<u8> {
     if std::io::stdout().is_terminal() {
         bail!("an archive is not for a terminal; write it to a file or a pipe: `> FILE.tar`");
     }
-    let source = Source::read(&args.snapshot, args.skip_unreadable)?;
+    let source = Source::read((&args.snapshot, &args.at), args.skip_unreadable)?;
     let bar = output::progress("exporting");
     bar.set_style(output::steps_style());
     let mut advance = |done, total| output::advance(&bar, done, total);

@@ -39,6 +39,7 @@ Exit codes: 0 success, 1 failure, 2 wrong command line, 3 files were left out.
 
 Examples:
   stitchfs send mnt/.stitchfs/snap/mon > mon.stream
+  stitchfs send mon mnt > mon.stream
   stitchfs send -i mnt/.stitchfs/snap/mon mnt/.stitchfs/snap/tue > tue.stream
   stitchfs send mnt/.stitchfs/snap/mon | ssh host stitchfs receive /backup/ada";
 
@@ -62,9 +63,13 @@ pub(super) struct SendArgs {
     #[arg(long)]
     skip_unreadable: bool,
 
-    /// Directory of the snapshot: MNT/.stitchfs/snap/NAME
+    /// Snapshot: its directory MNT/.stitchfs/snap/NAME, or its name
     #[arg(value_name = "SNAP")]
     snapshot: PathBuf,
+
+    /// Directory in the mount that has snapshots given by name
+    #[arg(value_name = "MNT", default_value = ".")]
+    at: PathBuf,
 }
 
 fn parse_token(text: &str) -> Result<SendToken, String> {
@@ -94,12 +99,12 @@ pub(super) fn run(args: &SendArgs) -> Result<u8> {
 /// Reads the base, if there is one, and the snapshot.
 fn read(args: &SendArgs) -> Result<(Option<Source>, Source)> {
     let Some(base) = &args.incremental else {
-        let snapshot = Source::read(&args.snapshot, args.skip_unreadable)?;
+        let snapshot = Source::read((&args.snapshot, &args.at), args.skip_unreadable)?;
         return Ok((None, snapshot));
     };
     let (base, snapshot) = (
-        FoundSnapshot::find(base)?,
-        FoundSnapshot::find(&args.snapshot)?,
+        FoundSnapshot::find(base, &args.at)?,
+        FoundSnapshot::find(&args.snapshot, &args.at)?,
     );
     if base.mount != snapshot.mount {
         bail!(

@@ -1,5 +1,6 @@
 //! `stitchfs snapshot`: read-only snapshots of directories in a mount.
 
+mod delete;
 mod hold;
 pub(super) mod list;
 mod policy;
@@ -36,6 +37,7 @@ Examples:
   stitchfs snapshot hold /srv before-upgrade audit
   stitchfs snapshot release /srv before-upgrade audit
   stitchfs snapshot delete /srv before-upgrade
+  stitchfs snapshot delete /srv/.stitchfs/snap/mon /srv/.stitchfs/snap/tue
   stitchfs snapshot create --every 15m --keep hourly=24,daily=7 /srv/home/ada
   stitchfs snapshot policy list /srv
   stitchfs snapshot policy delete /srv/home/ada";
@@ -53,7 +55,7 @@ enum SnapshotCommand {
     Create(SnapshotCreate),
     List(list::SnapshotList),
     Run(run::SnapshotRun),
-    Delete(SnapshotDelete),
+    Delete(delete::SnapshotDelete),
     Hold(hold::SnapshotHold),
     Release(hold::SnapshotRelease),
     Policy(policy::SnapshotPolicy),
@@ -92,28 +94,12 @@ struct SnapshotCreate {
     name: Option<String>,
 }
 
-/// Delete a snapshot; its space comes back in the background
-#[derive(Debug, Parser)]
-struct SnapshotDelete {
-    /// Print what was deleted as JSON
-    #[arg(long)]
-    json: bool,
-
-    /// Mount point, or any directory in the mount
-    #[arg(value_name = "MNT")]
-    path: PathBuf,
-
-    /// Name
-    #[arg(value_name = "NAME")]
-    name: String,
-}
-
 pub(super) fn run(args: &SnapshotArgs, inherited: &Inherited) -> Result<u8> {
     match &args.what {
         SnapshotCommand::Create(args) => create(args),
         SnapshotCommand::List(args) => list::run(args),
         SnapshotCommand::Run(args) => run::run(args, inherited),
-        SnapshotCommand::Delete(args) => delete(args),
+        SnapshotCommand::Delete(args) => delete::run(args),
         SnapshotCommand::Hold(args) => hold::hold(args),
         SnapshotCommand::Release(args) => hold::release(args),
         SnapshotCommand::Policy(args) => policy::run(args),
@@ -160,16 +146,6 @@ pub(super) fn create_at(dir: &Path, name: &str) -> Result<PathBuf> {
     Ok(place(&mount, name))
 }
 
-fn delete(args: &SnapshotDelete) -> Result<u8> {
-    let name = &args.name;
-    let (mount, opened) = open_mount(&args.path)?;
-    snapshots::delete(&opened, name).map_err(|error| refused(&mount, name, &error))?;
-    if args.json {
-        output::print_json(&json!({ "deleted": name }))?;
-    }
-    Ok(0)
-}
-
 /// The mount point that a path is in, and a directory of the mount to ask the daemon by.
 fn open_mount(given: &Path) -> Result<(PathBuf, File)> {
     let path = given.canonicalize().with_context(|| shown(given))?;
@@ -213,10 +189,44 @@ pub(super) fn information(given: &Path, dir: &Path, mount: &Path) -> Result<Valu
     })
 }
 
+/// Returns the directory of a snapshot, by its path, or by its name in the mount that one of
+/// `beside` is in. A path that is there is taken for a path.
+///
+/// # Errors
+/// There is neither.
+pub(super) fn path_or_name(given: &Path, beside: &[&Path]) -> Result<PathBuf> {
+    let error = match given.canonicalize() {
+        Ok(path) => return Ok(path),
+        Err(error) => error,
+    };
+    let name = given.to_str().filter(|_| given.components().count() == 1);
+    for dir in beside {
+        let mount = dir
+            .canonicalize()
+            .ok()
+            .and_then(|dir| live::around(&dir).ok());
+        if let (Some(name), Some((mount, _))) = (name, mount) {
+            let place = place(&mount, name);
+            if place.symlink_metadata().is_ok() {
+                return Ok(place);
+            }
+        }
+    }
+    Err(anyhow::Error::new(error).context(shown(given)))
+}
+
 /// Reports whether a path is of an entry in the list of snapshots.
-fn is_in_list(path: &Path) -> bool {
-    let list = path.parent().map(Path::symlink_metadata);
-    list.is_some_and(|about| about.is_ok_and(|about| is_control_number(about.ino())))
+pub(super) fn is_in_list(path: &Path) -> bool {
+    let above = path.parent().map(|above| match above == Path::new("") {
+        true => Path::new("."),
+        false => above,
+    });
+    let Some(list) = above.and_then(|above| above.canonicalize().ok()) else {
+        return false;
+    };
+    let is_made_up = |about: std::fs::Metadata| is_control_number(about.ino());
+    list.ends_with(Path::new(CONTROL_DIR).join(SNAPSHOTS_DIR))
+        && list.symlink_metadata().is_ok_and(is_made_up)
 }
 
 /// Returns the path of a snapshot's directory as it is now.

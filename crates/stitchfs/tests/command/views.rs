@@ -1,5 +1,6 @@
 //! Snapshots, clones and transactions of a mounted store, as a user meets them.
 
+mod named;
 mod names;
 mod refusals;
 mod streams;

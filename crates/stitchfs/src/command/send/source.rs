@@ -2,7 +2,7 @@
 
 use super::LEFT_OUT;
 use crate::command::{live, numbers, output, snapshot, sync};
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -26,10 +26,9 @@ pub(super) struct FoundSnapshot {
 }
 
 impl FoundSnapshot {
-    /// Finds a snapshot by its directory.
-    pub(super) fn find(path: &Path) -> Result<Self> {
-        let shown = || path.display().to_string();
-        let place = path.canonicalize().with_context(shown)?;
+    /// Finds a snapshot by its directory, or by its name in the mount that `at` is in.
+    pub(super) fn find(path: &Path, at: &Path) -> Result<Self> {
+        let place = snapshot::path_or_name(path, &[at])?;
         let (mount, _) = live::around(&place)?;
         let info = snapshot::information(path, &place, &mount)?;
         let (Some(name), Some(created_ns), Some(root)) = (
@@ -90,9 +89,13 @@ fn options(place: &Path, skip_unreadable: bool) -> TreeOptions {
 }
 
 impl Source {
-    /// Reads the names and attributes of a snapshot.
-    pub(in crate::command) fn read(path: &Path, skip_unreadable: bool) -> Result<Self> {
-        let snapshot = FoundSnapshot::find(path)?;
+    /// Reads the names and attributes of a snapshot that was given by its directory, or by its name
+    /// in the mount that `at` is in.
+    pub(in crate::command) fn read(
+        (path, at): (&Path, &Path),
+        skip_unreadable: bool,
+    ) -> Result<Self> {
+        let snapshot = FoundSnapshot::find(path, at)?;
         // Times and sizes of what was written to are the kernel's until then.
         sync::write_back(&snapshot.mount)?;
         snapshot.read(skip_unreadable)

@@ -9,14 +9,12 @@ use rustix::io::Errno;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use stitch_base::calendar::UtcTime;
-use stitch_fs::POLICY_EVERY_S_MAX;
+use stitch_fs::{POLICY_EVERY_S_MAX, POLICY_PREFIX_BYTES_MAX};
 use stitch_fuse::snapshots;
 use stitchfs::{POLICIES_XATTR, set_path};
 
 /// What is kept where `--keep` says nothing.
 const KEEP_DEFAULT: &str = "hourly=24,daily=7,weekly=4,monthly=12";
-/// Most bytes that names begin with: the time follows.
-const PREFIX_BYTES_MAX: usize = 200;
 /// What names begin with where nothing is given.
 const PREFIX_DEFAULT: &str = "auto";
 
@@ -33,7 +31,7 @@ enum PolicyCommand {
     Delete(PolicyDelete),
 }
 
-/// List the policies of a mount; for root and the user who mounted
+/// List the policies of a mount; other users than root and the one who mounted see their own
 #[derive(Debug, Parser)]
 struct PolicyList {
     /// Print them as JSON
@@ -74,10 +72,11 @@ pub(super) fn set(
 ) -> Result<u8> {
     let keep = keep.unwrap_or(KEEP_DEFAULT);
     let prefix = prefix.unwrap_or(PREFIX_DEFAULT);
-    if prefix.len() > PREFIX_BYTES_MAX {
+    if prefix.len() > POLICY_PREFIX_BYTES_MAX || prefix.contains(char::is_control) {
         let prefix = quoted(prefix);
         return Err(output::bad_argument(format!(
-            "{prefix}: names of a policy begin with at most {PREFIX_BYTES_MAX} bytes"
+            "{prefix}: names of a policy begin with at most {POLICY_PREFIX_BYTES_MAX} bytes, and \
+             without control characters"
         )));
     }
     let dir = given.canonicalize().with_context(|| shown(given))?;
@@ -86,9 +85,7 @@ pub(super) fn set(
     sync::write_back(&mount)?;
     snapshots::set_policy(&opened, prefix, every_s, keep).map_err(|error| {
         match Errno::from_io_error(&error) {
-            Some(Errno::INVAL) => {
-                anyhow!("{prefix:?}: is no prefix of names, or the daemon is of an older stitchfs")
-            }
+            Some(Errno::INVAL) => super::refused(&dir, prefix, &Errno::NOTTY.into()),
             _ => super::refused(&dir, prefix, &error),
         }
     })?;

@@ -70,6 +70,10 @@ pub(super) struct TxnCommit {
 /// Abort a transaction: nothing of it is left
 #[derive(Debug, Parser)]
 pub(super) struct TxnAbort {
+    /// Print what was aborted as JSON
+    #[arg(long)]
+    json: bool,
+
     #[command(flatten)]
     of: TxnOf,
 }
@@ -86,6 +90,9 @@ pub(super) fn commit(args: &TxnCommit) -> Result<u8> {
 pub(super) fn abort(args: &TxnAbort) -> Result<u8> {
     let target = TxnMount::find(&args.of.path)?;
     discard(&target, &args.of.name)?;
+    if args.json {
+        output::print_json(&json!({ "name": args.of.name, "outcome": "aborted" }))?;
+    }
     Ok(0)
 }
 
