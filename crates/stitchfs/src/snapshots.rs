@@ -34,8 +34,9 @@ pub const POLICIES_XATTR: &str = "stitchfs.policies";
 
 /// Returns policies as commands print them and daemons answer them: an object with the list
 /// `policies`, each with `path` from the root of the file system, the inode number `dir` that the
-/// directory has in the mount, `owner`, `prefix`, `every_s`, `keep`, `next_ns`, `clone` with the number of the clone that the directory is in, if it is in one, and
-/// `last_error` if the last try failed.
+/// directory has in the mount, `owner`, `prefix`, `every_s`, `keep`, `next_ns`,
+/// `clone` with the number of the clone that the directory is in, if it is in one, and `last_error`
+/// if the last try failed.
 #[must_use]
 pub fn policies_json(policies: &[PolicyInfo]) -> Value {
     let each = |policy: &PolicyInfo| {

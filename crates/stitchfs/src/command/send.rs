@@ -3,7 +3,7 @@
 pub(super) mod source;
 
 use super::{output, sync};
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Result, anyhow, bail};
 use clap::Parser;
 use source::{FoundSnapshot, Source};
 use std::io::{BufWriter, IsTerminal as _};

@@ -1,10 +1,12 @@
 //! Snapshots, clones and transactions of a mounted store, as a user meets them.
 
+mod back;
 mod named;
 mod names;
 mod refusals;
 mod streams;
 mod targets;
+mod times;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

@@ -1,4 +1,6 @@
-//! `stitchfs restore`: a file or directory as it was, copied out of the history.
+//! `stitchfs restore`: a file or directory as it was, copied out of the history, or rolled back.
+
+mod in_place;
 
 use super::{Moments, when};
 use crate::command::quoted::quoted;
@@ -14,11 +16,16 @@ use stitch_base::calendar::UtcTime;
 use stitchfs::set_path;
 
 const AFTER: &str = "\
-Copies PATH as it was at the last moment of the history that is not after TIME,
-by cp(1), which must be installed: contents, holes, modes, owners, times,
-links and attributes. What is at PATH now is replaced in one step, after a
-question on a terminal, with --force without; elsewhere it is refused. A
-directory is replaced with all that is in it. With --to nothing is replaced.
+Makes PATH what it was at the last moment of the history that is not after TIME,
+after a question on a terminal, with --force without; elsewhere it is refused.
+With --to it is copied to a new path, and nothing is replaced.
+
+A directory that is still the same one, without clones in it, is rolled back as
+by `stitchfs rollback`: it keeps its snapshots and inode numbers, and the state
+before is kept as the snapshot that is printed. Everything else is copied by
+cp(1), which must be installed: contents, holes, modes, owners, times, links and
+attributes. What is at PATH is then replaced in one step. A directory that is
+replaced so is a new one: its snapshots stay, and are not of the new one.
 TIME is like `10 min ago`, `2h ago`, `2026-11-26 14:00` (UTC), `14:00`,
 `2026-11-26T14:00:05+02:00`. The mount needs the option history=TIME.
 
@@ -70,22 +77,38 @@ pub(in crate::command) fn run(args: &RestoreArgs) -> Result<u8> {
         target.map_or(Ok(()), live::check_target)?;
     }
     let is_there = dest.symlink_metadata().is_ok();
+    let is_in_place = in_place::is_possible(&source, &dest);
     if is_there && !args.force {
         ensure!(
             args.to.is_none(),
             "{}: is there already, and nothing is replaced; give a new path",
             dest.display()
         );
-        ask(args, &dest, &time.to_string())?;
+        ask(args, &dest, &time.to_string(), is_in_place)?;
     }
-    restore(&source, &dest)?;
+    let before = match is_in_place {
+        true => Some(in_place::roll_back(&moments, moment, &dest)?),
+        false => {
+            if args.force {
+                in_place::note_snapshots(&dest);
+            }
+            restore(&source, &dest)?;
+            None
+        }
+    };
     if args.json {
         let mut out = json!({ "at_ns": moment.ns(), "replaced": is_there });
         set_path(&mut out, "restored", &dest);
         set_path(&mut out, "from", &source);
+        if let Some(before) = &before {
+            set_path(&mut out, "snapshot", before);
+        }
         output::print_json(&out)?;
     } else {
         output::print(&format!("{}  as of {time} UTC", quoted(&dest)))?;
+        if let Some(before) = &before {
+            output::print(&format!("{}  as it was before", quoted(before)))?;
+        }
     }
     Ok(0)
 }
@@ -103,12 +126,19 @@ fn absolute(given: &Path) -> Result<PathBuf> {
     Ok(above.canonicalize().with_context(shown)?.join(name))
 }
 
-fn ask(args: &RestoreArgs, dest: &Path, time: &str) -> Result<()> {
+fn ask(args: &RestoreArgs, dest: &Path, time: &str, is_in_place: bool) -> Result<()> {
     let shown = dest.display();
     if args.json || !output::can_ask() {
         bail!("{shown}: is there already; --force replaces it, --to DEST writes to another path");
     }
-    if !output::ask(&format!("replace {shown} by what it was at {time} UTC?"))? {
+    let question = match is_in_place {
+        true => format!("make {shown} what it was at {time} UTC, and remove what was made later?"),
+        false => format!("replace {shown} by what it was at {time} UTC?"),
+    };
+    if !is_in_place {
+        in_place::note_snapshots(dest);
+    }
+    if !output::ask(&question)? {
         bail!("{shown}: nothing was changed");
     }
     Ok(())

@@ -22,8 +22,8 @@ const POLL_MAX: Duration = Duration::from_millis(4);
 const TOO_LARGE: &str = "is over the limit of";
 
 /// What others have changed that a serializable transaction has read.
-const READ_HAS_CHANGED: &str = "what it has read was changed: it decided by that, so no side can be \
-    chosen";
+const READ_HAS_CHANGED: &str = "what it has read was changed: it decided by that, so no side can \
+    be chosen";
 
 /// What becomes of a transaction that was not committed or rebased.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
