@@ -403,6 +403,14 @@ impl History<'_> {
         self.pins.pinned()
     }
 
+    /// Reports whether a pin with this number is a snapshot or moment. Lists none.
+    ///
+    /// # Errors
+    /// [`FsError::Storage`].
+    pub fn is_pinned(&self, id: PinId) -> FsResult<bool> {
+        self.pins.is_pinned(id)
+    }
+
     /// Opens the snapshot or moment that a pin is.
     ///
     /// # Errors

@@ -13,7 +13,7 @@ mod maker;
 pub(crate) use maker::PinMaker;
 
 use crate::history::MomentInfo;
-use crate::snapshot::{SnapshotInfo, SnapshotView};
+use crate::snapshot::{SnapshotInfo, SnapshotView, pin_name};
 use crate::system::FileSystem;
 use crate::{FsError, FsOptions, FsResult};
 use stitch_base::sync::Arc;
@@ -66,8 +66,24 @@ impl Pins<'_> {
     /// # Errors
     /// [`FsError::NotFound`] if it was dropped; [`FsError::Storage`].
     pub(crate) fn pin(&self, id: PinId) -> FsResult<PinInfo> {
-        let found = self.all()?.into_iter().find(|pin| pin.id == id);
-        found.ok_or(FsError::NotFound)
+        self.find(id)?.ok_or(FsError::NotFound)
+    }
+
+    /// Returns the pin of a number; none of an engine that has none.
+    fn find(&self, id: PinId) -> FsResult<Option<PinInfo>> {
+        match self.engine.capabilities().pins {
+            true => Ok(self.engine.pin_by_id(id)?),
+            false => Ok(None),
+        }
+    }
+
+    /// Reports whether a snapshot or moment has this number.
+    pub(crate) fn is_pinned(&self, id: PinId) -> FsResult<bool> {
+        let Some(pin) = self.find(id)? else {
+            return Ok(false);
+        };
+        let is_moment = || !self.is_in_clone() && MomentInfo::of(&pin).is_some();
+        Ok(SnapshotInfo::of(&pin).is_some() || is_moment())
     }
 
     /// Returns the moment of the engine that a pin keeps; that of now for `None`.
@@ -92,7 +108,12 @@ impl Pins<'_> {
     /// # Errors
     /// [`FsError::NotFound`].
     pub(crate) fn snapshot(&self, name: &str) -> FsResult<SnapshotInfo> {
-        let found = self.snapshots()?.into_iter().find(|info| info.name == name);
+        if !self.engine.capabilities().pins {
+            return Err(FsError::NotFound);
+        }
+        let pin = self.engine.pin_by_name(&pin_name(name))?;
+        let found = pin.as_ref().and_then(SnapshotInfo::of);
+        debug_assert!(found.as_ref().is_none_or(|info| info.name == name));
         found.ok_or(FsError::NotFound)
     }
 
@@ -174,7 +195,8 @@ impl Pins<'_> {
     /// # Errors
     /// [`FsError::NotFound`].
     pub(crate) fn open_pinned(&self, id: PinId) -> FsResult<SnapshotView> {
-        let view = match self.snapshots()?.into_iter().find(|info| info.id == id) {
+        let pin = self.pin(id)?;
+        let view = match SnapshotInfo::of(&pin) {
             Some(info) => SnapshotView::open(self.engine, self.options, info)?,
             None => self.open_moment(id)?,
         };

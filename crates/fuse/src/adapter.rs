@@ -78,8 +78,8 @@ use trim::Trims;
 pub use trim::{Trim, TrimArgs};
 pub use views::{
     CLONE_XATTR, CONTROL_DIR, ControlLink, HISTORY_DIR, SNAPSHOT_XATTR, SNAPSHOTS_DIR,
-    TRANSACTION_ROOT, TRANSACTIONS_DIR, TransactionSockets, Views, number_in_clone,
-    number_in_snapshot, number_of_source, number_within,
+    TRANSACTION_ROOT, TRANSACTIONS_DIR, TransactionSockets, Views, is_control_number,
+    is_number_in_transaction, number_in_clone, number_in_snapshot, number_of_source, number_within,
 };
 
 /// Most bytes of one COPY_FILE_RANGE: its short reply has 32 bits. The file system copies less at a

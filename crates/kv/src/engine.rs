@@ -5,7 +5,7 @@ use crate::{
     Limits, NewBranch, PinInfo, PinRanges, Snapshot, SpaceShare, TreeInfo, TreeOptions,
     UpsertRegistry,
 };
-use stitch_base::{Seqno, TreeId};
+use stitch_base::{PinId, Seqno, TreeId};
 
 /// Whether a commit may use the space that is kept back for getting out of a full store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -395,6 +395,23 @@ pub trait Engine: Send + Sync {
         Err(KvError::Unsupported("pins"))
     }
 
+    /// Returns the pin of this name; `None` if there is none. Reads nothing from the medium, and
+    /// costs no list of all pins in an engine that has many.
+    ///
+    /// # Errors
+    /// As [`Self::pins`].
+    fn pin_by_name(&self, name: &str) -> Result<Option<PinInfo>, KvError> {
+        Ok(self.pins()?.into_iter().find(|pin| pin.name == name))
+    }
+
+    /// Returns the pin of this number; see [`Self::pin_by_name`].
+    ///
+    /// # Errors
+    /// As [`Self::pins`].
+    fn pin_by_id(&self, id: PinId) -> Result<Option<PinInfo>, KvError> {
+        Ok(self.pins()?.into_iter().find(|pin| pin.id == id))
+    }
+
     /// Returns a snapshot of the pin's moment. It reads the trees of that moment, those included
     /// that were dropped since, and goes on when the pin is dropped. A tree that is dropped after
     /// the pin is lost to it. O(1).
@@ -460,7 +477,7 @@ pub trait Engine: Send + Sync {
             !self.capabilities().pins_of_ranges,
             "an engine with them narrows pins"
         );
-        let found = self.pins()?.into_iter().find(|pin| pin.name == name);
+        let found = self.pin_by_name(name)?;
         found.ok_or_else(|| KvError::PinNotFound(name.to_owned()))
     }
 

@@ -43,7 +43,7 @@ use scan::ModelScan;
 use std::collections::BTreeMap;
 use stitch_base::sync::atomic::{AtomicU64, Ordering};
 use stitch_base::sync::{Arc, RwLock};
-use stitch_base::{Seqno, TreeId};
+use stitch_base::{PinId, Seqno, TreeId};
 
 /// All that a store holds: for each tree by name, its keys and values.
 pub type Dump = BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>;
@@ -433,6 +433,14 @@ impl Engine for ModelEngine {
 
     fn pins(&self) -> Result<Vec<PinInfo>, KvError> {
         Ok(self.state.read().pins.list())
+    }
+
+    fn pin_by_name(&self, name: &str) -> Result<Option<PinInfo>, KvError> {
+        Ok(self.state.read().pins.by_name(name))
+    }
+
+    fn pin_by_id(&self, id: PinId) -> Result<Option<PinInfo>, KvError> {
+        Ok(self.state.read().pins.by_id(id))
     }
 
     fn open_pin(&self, name: &str) -> Result<Snapshot, KvError> {

@@ -6,7 +6,7 @@ use crate::{
     Scan, Snapshot, SpaceShare, SpaceUsage, TreeInfo, TreeOptions, UpsertRegistry, Violation,
 };
 use bytes::Bytes;
-use stitch_base::{Seqno, TreeId};
+use stitch_base::{PinId, Seqno, TreeId};
 
 /// Makes [`WrappedEngine`] of the methods of [`Engine`], which are listed here and nowhere else.
 macro_rules! wrapped_engine {
@@ -82,6 +82,8 @@ wrapped_engine! {
         is_held: &dyn Fn(&TreeInfo) -> bool
     ) -> Result<PinInfo, KvError>;
     fn pins(&self) -> Result<Vec<PinInfo>, KvError>;
+    fn pin_by_name(&self, name: &str) -> Result<Option<PinInfo>, KvError>;
+    fn pin_by_id(&self, id: PinId) -> Result<Option<PinInfo>, KvError>;
     fn open_pin(&self, name: &str) -> Result<Snapshot, KvError>;
     fn drop_pin(&self, name: &str) -> Result<(), KvError>;
     fn alter_pin(&self, name: &str, user: &[u8]) -> Result<(), KvError>;

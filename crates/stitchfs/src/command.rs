@@ -33,6 +33,7 @@ mod numbers;
 mod options;
 mod output;
 mod period;
+mod quoted;
 mod receive;
 mod rmtree;
 mod role;
@@ -287,7 +288,10 @@ pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
             output::note(&output::explain(&error));
-            ExitCode::from(codes.failure)
+            ExitCode::from(match output::is_bad_argument(&error) {
+                true => codes.usage,
+                false => codes.failure,
+            })
         }
     }
 }
@@ -319,17 +323,56 @@ mod tests {
         long
     }
 
-    #[test]
-    fn help_fits_a_terminal_of_80_columns() {
-        for mut command in [
+    /// Every command line of the program, built.
+    fn commands() -> Vec<clap::Command> {
+        let mut commands = vec![
             Cli::command(),
             mkfs::MkfsArgs::command(),
             mount::MountHelperArgs::command(),
             umount::helper::UmountHelperArgs::command(),
             fsck::FsckArgs::command(),
-        ] {
-            command.build();
+        ];
+        commands.iter_mut().for_each(clap::Command::build);
+        commands
+    }
+
+    #[test]
+    fn help_fits_a_terminal_of_80_columns() {
+        for mut command in commands() {
             assert_eq!(long_lines(&mut command), Vec::<String>::new());
+        }
+    }
+
+    /// Shortest line that another one of its paragraph may follow, if the next word had fitted.
+    const FULL_COLUMNS: usize = 70;
+
+    /// Reports lines that end too early or too late within a paragraph of the texts behind the
+    /// options: what is too long is wrapped, and leaves a few words on a line. A paragraph of one
+    /// line is wrapped as a whole.
+    fn ragged_lines(command: &clap::Command) -> Vec<String> {
+        let text = command.get_after_help().map(ToString::to_string);
+        let text = text.unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        let is_apart = |line: &str| line.is_empty() || line.starts_with([' ', 'E']);
+        let mut ragged = Vec::new();
+        for pair in lines.windows(2) {
+            let (line, next) = (pair[0], pair[1]);
+            let columns = line.chars().count();
+            let word = next.split(' ').next().unwrap_or_default().chars().count();
+            let is_short = columns + 1 + word <= FULL_COLUMNS && !line.ends_with(':');
+            let is_inside = !line.is_empty() && !line.starts_with(' ') && !is_apart(next);
+            if is_inside && (is_short || columns > HELP_COLUMNS) {
+                ragged.push(line.to_owned());
+            }
+        }
+        ragged.extend(command.get_subcommands().flat_map(ragged_lines));
+        ragged
+    }
+
+    #[test]
+    fn paragraphs_of_help_have_full_lines() {
+        for command in commands() {
+            assert_eq!(ragged_lines(&command), Vec::<String>::new());
         }
     }
 }

@@ -9,8 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
-use stitch_base::calendar::UtcTime;
-use stitch_base::clock::{Clock, SystemClock, Timestamp};
+use stitch_base::clock::{Clock, SystemClock};
 use stitch_base::sync::{Arc, Mutex};
 use stitch_fs::{FileSystem, Ledger, PolicyInfo};
 use stitch_fuse::session::{Kept, Stopper};
@@ -317,12 +316,18 @@ fn job_report(jobs: Arc<Jobs>) -> RootReport {
 
 /// The attribute that tells the policies of snapshots.
 fn policy_report(fs: Arc<FileSystem>) -> RootReport {
-    let answer = move || {
-        crate::policies_json(&policies_of(&fs))
-            .to_string()
-            .into_bytes()
+    let told = move |is_shown: &dyn Fn(&PolicyInfo) -> bool| {
+        let mut policies = policies_of(&fs);
+        policies.retain(|policy| is_shown(policy));
+        crate::policies_json(&policies).to_string().into_bytes()
     };
-    RootReport::new(crate::POLICIES_XATTR, Arc::new(answer))
+    let told = Arc::new(told);
+    let of_users = Arc::clone(&told);
+    let report = RootReport::new(crate::POLICIES_XATTR, Arc::new(move || told(&|_| true)));
+    // As with snapshots: the owner of a directory sees what is of it.
+    report.with_users(Arc::new(move |user| {
+        of_users(&|policy| policy.owner == user)
+    }))
 }
 
 fn policies_of(fs: &FileSystem) -> Vec<PolicyInfo> {
@@ -473,7 +478,7 @@ impl DaemonReport {
         let policies = policies_of(&self.fs);
         if let Some(next) = policies.iter().map(|policy| policy.next).min() {
             out["snapshot_policies"] = json!(policies.len());
-            out["next_snapshot"] = json!(UtcTime::of(next.seconds()).to_string());
+            out["next_snapshot_ns"] = json!(next.0);
         }
         if let Some(error) = policies.into_iter().find_map(|policy| policy.last_error) {
             out["snapshot_policy_error"] = json!(error);
@@ -481,10 +486,9 @@ impl DaemonReport {
         if let Ok(moments) = self.fs.history().moments()
             && let (Some(first), Some(last)) = (moments.first(), moments.last())
         {
-            let time = |at: Timestamp| json!(UtcTime::of(at.seconds()).to_string());
             out["history_moments"] = json!(moments.len());
-            out["history_since"] = time(first.created);
-            out["history_last"] = time(last.created);
+            out["history_since_ns"] = json!(first.created.0);
+            out["history_last_ns"] = json!(last.created.0);
         }
         if let Some(error) = self.fs.history().last_error() {
             out["history_error"] = json!(error);

@@ -11,7 +11,7 @@ use stitch_fuse::adapter::{number_in_clone, number_of_source};
 
 /// Returns what a snapshot is of, as commands print it and daemons answer it: `name`, `id`, `path`
 /// of the directory from the root of the file system, the inode number `root` that it has in the
-/// mount, `owner`, `created` in nanoseconds since 1970, `holds` (the tags under which it is held),
+/// mount, `owner`, `created_ns`, `holds` (the tags under which it is held),
 /// and `automatic` if a policy created it.
 #[must_use]
 pub fn snapshot_json(info: &SnapshotInfo) -> Value {
@@ -20,7 +20,7 @@ pub fn snapshot_json(info: &SnapshotInfo) -> Value {
         "id": info.id.0,
         "root": number_of_source(info).0,
         "owner": info.owner,
-        "created": info.created.0,
+        "created_ns": info.created.0,
         "holds": info.tags,
         "automatic": info.is_automatic,
     });
@@ -34,9 +34,9 @@ pub const POLICIES_XATTR: &str = "stitchfs.policies";
 
 /// Returns policies as commands print them and daemons answer them: an object with the list
 /// `policies`, each with `path` from the root of the file system, the inode number `dir` that the
-/// directory has in the mount, `owner`, `prefix`, `every_s`, `keep`, `next` in nanoseconds since
-/// 1970, `clone` with the number of the clone that the directory is in, if it is in one, and
-/// `last_error` if the last try failed.
+/// directory has in the mount, `owner`, `prefix`, `every_s`, `keep`, `next_ns`,
+/// `clone` with the number of the clone that the directory is in, if it is in one, and `last_error`
+/// if the last try failed.
 #[must_use]
 pub fn policies_json(policies: &[PolicyInfo]) -> Value {
     let each = |policy: &PolicyInfo| {
@@ -46,7 +46,7 @@ pub fn policies_json(policies: &[PolicyInfo]) -> Value {
             "prefix": policy.rule.prefix,
             "every_s": policy.rule.every_s,
             "keep": keep_text(&policy.rule.keep),
-            "next": policy.next.0,
+            "next_ns": policy.next.0,
         });
         if policy.view > 0 {
             out["clone"] = json!(policy.view);

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use stitch_base::sync::atomic::{AtomicU64, Ordering};
 use stitch_base::sync::{Apart, Mutex};
 use stitch_base::thread::JoinHandle;
-use stitch_base::{ErrorKind, Seqno, TreeId};
+use stitch_base::{ErrorKind, PinId, Seqno, TreeId};
 use stitch_kv::{
     Batch, Capabilities, ChangedKey, CommitOptions, Counters, DeletedRange, Direction, Engine,
     Guarded, Guards, Holder, KeyRange, KeyRanges, KvError, Limits, NewBranch, PinInfo, PinRanges,
@@ -318,6 +318,14 @@ impl Engine for VtEngine {
 
     fn pins(&self) -> Result<Vec<PinInfo>, KvError> {
         Ok(self.store.pins.list())
+    }
+
+    fn pin_by_name(&self, name: &str) -> Result<Option<PinInfo>, KvError> {
+        Ok(self.store.pins.by_name(name))
+    }
+
+    fn pin_by_id(&self, id: PinId) -> Result<Option<PinInfo>, KvError> {
+        Ok(self.store.pins.by_id(id))
     }
 
     fn open_pin(&self, name: &str) -> Result<Snapshot, KvError> {

@@ -282,6 +282,16 @@ impl Pins {
         infos
     }
 
+    /// Returns the pin of this name, if there is one.
+    pub(crate) fn by_name(&self, name: &str) -> Option<PinInfo> {
+        self.state.lock().records.find(name).map(info)
+    }
+
+    /// Returns the pin of this number, if there is one.
+    pub(crate) fn by_id(&self, id: PinId) -> Option<PinInfo> {
+        self.state.lock().records.get(id).map(info)
+    }
+
     /// Returns a pin and what holds its moment.
     ///
     /// # Errors

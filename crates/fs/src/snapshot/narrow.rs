@@ -88,7 +88,7 @@ impl Snapshots<'_> {
         }
         let under_way = walk.as_mut().expect("a walk was begun");
         let id = under_way.view.info().id;
-        let is_there = self.pins.engine.pins()?.iter().any(|pin| pin.id == id);
+        let is_there = self.pins.engine.pin_by_id(id)?.is_some();
         match under_way.round() {
             Ok(false) if is_there => return Ok(true),
             Ok(true) if is_there => {}
@@ -138,8 +138,7 @@ impl Snapshots<'_> {
         // A name is of the same pin as long as this is held.
         let _changing = self.views.snapshot_change.lock();
         debug_assert!(self.is_mainline && !self.is_read_only, "it may be narrowed");
-        let pins = self.pins.engine.pins()?;
-        let Some(PinInfo { name, .. }) = pins.into_iter().find(|pin| pin.id == id) else {
+        let Some(PinInfo { name, .. }) = self.pins.engine.pin_by_id(id)? else {
             return Ok(());
         };
         match self.pins.engine.narrow_pin(&name, ranges) {

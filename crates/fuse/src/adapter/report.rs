@@ -1,6 +1,6 @@
 //! Reports of the daemon, and requests to it: attributes of the root directory that are neither
-//! stored nor listed. Only root and the daemon's user may use them. The reports can also be read by
-//! an ioctl ([`crate::report`]).
+//! stored nor listed. Only root and the daemon's user may use them, but for reports that have a
+//! value for each user. The reports can also be read by an ioctl ([`crate::report`]).
 
 use stitch_base::Ino;
 use stitch_base::sync::Arc;
@@ -13,11 +13,16 @@ use crate::wire::codec::Sink;
 /// Accepts a value that the attribute is set to.
 type Take = Arc<dyn Fn(&[u8]) -> Result<(), Errno> + Send + Sync>;
 
+/// Returns the value that is for one user, by the user's number.
+type MakeFor = Arc<dyn Fn(u32) -> Vec<u8> + Send + Sync>;
+
 /// An attribute that is computed on demand.
 #[derive(Clone)]
 pub struct RootReport {
     name: &'static str,
     make: Arc<dyn Fn() -> Vec<u8> + Send + Sync>,
+    /// Returns the value for a user who may not see all.
+    make_for: Option<MakeFor>,
     take: Option<Take>,
 }
 
@@ -28,8 +33,16 @@ impl RootReport {
         Self {
             name,
             make,
+            make_for: None,
             take: None,
         }
+    }
+
+    /// Adds a function that returns what another user than root and the daemon's may see.
+    #[must_use]
+    pub fn with_users(mut self, make_for: MakeFor) -> Self {
+        self.make_for = Some(make_for);
+        self
     }
 
     /// Adds a function that accepts values set to the attribute: requests to the daemon.
@@ -49,8 +62,7 @@ impl RootReport {
     }
 
     pub(super) fn answer(&self, context: &Context<'_>, out: &mut Sink<'_>) -> Answer<()> {
-        check_caller(context)?;
-        if out.put(&(self.make)()) {
+        if out.put(&self.value_for(context)?) {
             Ok(())
         } else {
             Err(Errno::E2BIG)
@@ -59,8 +71,20 @@ impl RootReport {
 
     /// Writes the report as the reply to an ioctl.
     pub(super) fn answer_framed(&self, context: &Context<'_>, out: &mut Sink<'_>) -> Answer<()> {
-        check_caller(context)?;
-        put_framed(&(self.make)(), out)
+        put_framed(&self.value_for(context)?, out)
+    }
+
+    /// Returns the value that the caller may see.
+    fn value_for(&self, context: &Context<'_>) -> Answer<Vec<u8>> {
+        match (check_caller(context), &self.make_for) {
+            (Ok(()), _) => Ok((self.make)()),
+            (Err(_), Some(make_for)) => {
+                let user = Process::of(context).uid().ok_or(Errno::EACCES)?;
+                debug_assert_ne!(user, 0, "root sees all");
+                Ok(make_for(user))
+            }
+            (Err(refused), None) => Err(refused),
+        }
     }
 }
 
@@ -122,6 +146,20 @@ mod tests {
         assert_eq!(ask(me, 64), Ok(b"value".to_vec()));
         assert_eq!(ask(me.wrapping_add(1000), 64), Err(Errno::EACCES));
         assert_eq!(ask(0, 2), Err(Errno::E2BIG));
+    }
+
+    #[test]
+    fn other_users_are_answered_where_there_is_something_for_them() {
+        let other = rustix::process::geteuid().as_raw().wrapping_add(1000);
+        let report = RootReport::new("a.b", Arc::new(|| b"value".to_vec()));
+        let report = report.with_users(Arc::new(|user| user.to_string().into_bytes()));
+        let ask = |uid| {
+            let mut out = Vec::new();
+            report.answer(&context(uid), &mut Sink::new(&mut out, 64))?;
+            Ok::<_, Errno>(out)
+        };
+        assert_eq!(ask(0), Ok(b"value".to_vec()));
+        assert_eq!(ask(other), Ok(other.to_string().into_bytes()));
     }
 
     #[test]

@@ -60,7 +60,10 @@ pub use control::{
 use differences::DifferenceLists;
 use live::OpenClones;
 use node::{ControlDir, Node, Slot, transaction_link_number};
-pub use node::{number_in_clone, number_in_snapshot, number_of_source, number_within};
+pub use node::{
+    is_control_number, is_number_in_transaction, number_in_clone, number_in_snapshot,
+    number_of_source, number_within,
+};
 use notices::NoticeQueue;
 use rollback::Rollbacks;
 use table::{OpenSnapshots, Past};

@@ -38,6 +38,14 @@ impl MountEntry {
         ["fuse", "fuseblk"].contains(&self.kind.as_str()) || self.kind.starts_with("fuse.")
     }
 
+    /// Returns the number of the user who mounted it, if it is a FUSE file system.
+    #[must_use]
+    pub fn user(&self) -> Option<u32> {
+        let mut options = self.super_options.split(',');
+        let user = options.find_map(|option| option.strip_prefix("user_id="));
+        user.filter(|_| self.is_fuse())?.parse().ok()
+    }
+
     /// Reports whether it is a StitchFS mount.
     #[must_use]
     pub fn is_ours(&self) -> bool {

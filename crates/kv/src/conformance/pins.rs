@@ -8,7 +8,7 @@ use crate::{
 };
 use stitch_base::random::Rng;
 use stitch_base::thread::spawn;
-use stitch_base::{ErrorKind, TreeId};
+use stitch_base::{ErrorKind, PinId, TreeId};
 
 const ENDINGS: [Ending; 3] = [Ending::Closed, Ending::Killed, Ending::PowerCut];
 
@@ -38,7 +38,17 @@ impl Store {
 
     #[track_caller]
     fn pins(&self) -> Vec<PinInfo> {
-        self.engine().pins().expect("the pins are listed")
+        let engine = self.engine();
+        let pins = engine.pins().expect("the pins are listed");
+        for pin in &pins {
+            let by_name = engine.pin_by_name(&pin.name).expect("a name is looked up");
+            let by_id = engine.pin_by_id(pin.id).expect("a number is looked up");
+            assert_eq!((by_name.as_ref(), by_id.as_ref()), (Some(pin), Some(pin)));
+        }
+        let missing = engine.pin_by_name("no such pin").expect("looked up");
+        assert_eq!(missing, None);
+        assert_eq!(engine.pin_by_id(PinId(1 << 40)).expect("looked up"), None);
+        pins
     }
 
     #[track_caller]

@@ -82,6 +82,25 @@ impl Pins {
         self.by_id.values().map(|pin| pin.info.clone()).collect()
     }
 
+    pub(super) fn by_name(&self, name: &str) -> Option<PinInfo> {
+        let found = self.by_id(self.find(name).ok()?);
+        debug_assert!(found.is_some(), "a name is of a pin");
+        found
+    }
+
+    pub(super) fn by_id(&self, id: PinId) -> Option<PinInfo> {
+        let found = self.by_id.get(&id).map(|pin| pin.info.clone());
+        debug_assert!(
+            found.as_ref().is_none_or(|info| info.id == id),
+            "a pin is kept under its number"
+        );
+        debug_assert!(
+            id <= self.last || found.is_none(),
+            "its number was given out"
+        );
+        found
+    }
+
     /// Returns a snapshot of a pin's moment.
     ///
     /// # Errors

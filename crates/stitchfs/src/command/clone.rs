@@ -26,9 +26,9 @@ of what is changed in either. SRC is a directory in a mount of StitchFS, or in
 one of its snapshots or clones; DST is a new name in the same mount. Clones that
 lie in SRC, and those in them, are clones in DST: all are of one moment, and
 made all or none. Root, the user who mounted, and the owner of SRC may clone it.
-mv and ln between a clone and the rest of the mount
-work as between two file systems. `stitchfs destroy` removes a clone in one
-step, and `rm -r` file by file.
+mv and ln between a clone and the rest of the mount work as between two file
+systems. `stitchfs destroy` removes a clone in one step, and `rm -r` file by
+file.
 
 If SRC is a file, DST is a copy of it with its attributes: an ordinary file that
 shares the contents until either is changed, as `cp -p` makes one in a mount of
@@ -80,6 +80,7 @@ pub(super) fn run(args: &CloneArgs) -> Result<u8> {
     let source = args.source.canonicalize();
     let source = source.with_context(|| shown(&args.source))?;
     let target = target_path(&args.target)?;
+    live::check_target(&target)?;
     let (mount, _) = live::around(&source)?;
     let parent = target.parent().unwrap_or(Path::new("/"));
     let (parent_inode, name) = (inode_in(parent, &source)?, target.file_name());
@@ -87,18 +88,28 @@ pub(super) fn run(args: &CloneArgs) -> Result<u8> {
         return file::run(&source, &target, args.json);
     }
     let name = name.ok_or_else(|| anyhow!("{}: has no name", shown(&target)))?;
+    check_view(&source)?;
+    check_view(parent)?;
     let opened = open_dir(&source).with_context(|| shown(&source))?;
     sync::write_back(&mount)?;
     let announced = clones::announce(&opened, parent_inode, name.as_bytes());
     announced.map_err(|error| refused(&source, &error))?;
     std::fs::create_dir(&target).map_err(|error| match error.kind() {
         ErrorKind::AlreadyExists => anyhow!("{}: exists; give a new name", shown(&target)),
+        ErrorKind::PermissionDenied if Errno::from_io_error(&error) == Some(Errno::ACCESS) => {
+            let parent = shown(parent);
+            anyhow!(
+                "{parent}: no permission to make a name in it; `ls -ld {parent}` shows its mode"
+            )
+        }
         _ => refused(&target, &error),
     })?;
     let about = live::ask_for(&target, CLONE_XATTR);
     let mut about = about.with_context(|| {
         let shown = shown(&target);
-        format!("{shown}: another mkdir came between, and it is an empty directory; try again")
+        format!(
+            "{shown}: was made as an empty directory and not as a clone: remove it, and try again"
+        )
     })?;
     if args.json {
         stitchfs::set_path(&mut about, "clone", &target);
@@ -110,6 +121,7 @@ pub(super) fn run(args: &CloneArgs) -> Result<u8> {
 pub(super) fn destroy(args: &DestroyArgs) -> Result<u8> {
     let tree = TreeToRemove::find(&args.path)?;
     if live::ask_for(tree.path(), CLONE_XATTR).is_err() {
+        tree.check_stored()?;
         bail!(
             "{}: is no clone; `stitchfs rmtree` and `rm -r` remove other directories",
             shown(&args.path)
@@ -122,6 +134,24 @@ pub(super) fn destroy(args: &DestroyArgs) -> Result<u8> {
         output::print_json(&out)?;
     }
     Ok(0)
+}
+
+/// Refuses a directory in a view that takes no clones and is the source of none.
+fn check_view(dir: &Path) -> Result<()> {
+    if live::is_in_transaction(dir) {
+        bail!(
+            "{}: is in a transaction, where directories are not cloned: use cp -a, or clone after \
+             the commit",
+            shown(dir)
+        );
+    }
+    if live::is_in_history(dir) {
+        bail!(
+            "{}: is in the history, whose moments are not cloned: use cp -a, or `stitchfs restore`",
+            shown(dir)
+        );
+    }
+    Ok(())
 }
 
 /// The absolute path of what is to be made. Its directory exists.

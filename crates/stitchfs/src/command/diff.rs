@@ -7,6 +7,7 @@
 mod compare;
 mod listing;
 
+use super::quoted::{quoted, quoted_rename};
 use super::{live, numbers, output, snapshot, sync};
 use anyhow::{Context, Result, bail};
 use clap::Parser;
@@ -18,7 +19,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use stitch_fuse::adapter::CLONE_XATTR;
 use stitch_fuse::differences;
-use stitchfs::{path_text, set_path};
+use stitchfs::set_path;
 
 const AFTER: &str = "\
 One line for each change, with paths from the directory on:
@@ -26,13 +27,16 @@ One line for each change, with paths from the directory on:
   +  the name is new
   -  the name is gone
   R  the name or the directory changed: OLD -> NEW
-Files are known by their inode number, whatever their name. Of a directory whose
-entries changed, the entries are shown. It takes as long as what was written
-since. The first time in the life of a store it takes as long as `find`. Both
-sides are walked, as by `find`, for a directory of fewer than 512 names, after
-some 260,000 changes, and if a directory with changes is not the caller's own.
-Changes in a clone that lies in the directory on both sides are shown, too; of a
-clone that one side alone has, the name is.
+
+Names with control characters, quotes or backslashes are quoted as git does, and
+in a line of R those with an arrow. Files are known by their inode number,
+whatever their name. Of a directory whose entries changed, the entries are
+shown. It takes as long as what was written since. The first time in the life of
+a store it takes as long as `find`. Both sides are walked, as by `find`, for a
+directory of fewer than 512 names, after some 260,000 changes, and if a
+directory with changes is not the caller's own. Changes in a clone that lies in
+the directory on both sides are shown, too; of a clone that one side alone has,
+the name is.
 
 A clone is compared with what it is a clone of, a snapshot of that, or another
 clone of the same. Such a comparison takes as long as what was written since the
@@ -43,6 +47,8 @@ Exit code 0, whether anything changed or not.
 Examples:
   stitchfs diff mnt/.stitchfs/snap/mon
   stitchfs diff mnt/.stitchfs/snap/mon mnt/.stitchfs/snap/tue
+  stitchfs diff mon tue mnt
+  stitchfs diff mnt/project mon           # what going back would change
   stitchfs diff mnt/project mnt/project-test
   stitchfs diff mnt/.stitchfs/snap/mon mnt/made-of-mon";
 
@@ -58,18 +64,25 @@ pub(super) struct DiffArgs {
     #[arg(long)]
     walk: bool,
 
-    /// Directory of the snapshot: MNT/.stitchfs/snap/NAME, or with a second directory a clone or
-    /// its source
+    /// Snapshot: its directory MNT/.stitchfs/snap/NAME, or its name; with a second directory a
+    /// clone or its source, or the directory of that snapshot
     #[arg(value_name = "SNAP|DIR")]
     old: PathBuf,
 
-    /// The later snapshot or directory; by default the directory of the snapshot as it is now
+    /// The snapshot or directory to compare it with; by default the directory of the snapshot as it
+    /// is now
     #[arg(value_name = "SNAP2|DIR2")]
     new: Option<PathBuf>,
+
+    /// Directory in the mount that has snapshots given by name; by default the other directory, or
+    /// the working directory
+    #[arg(value_name = "MNT")]
+    at: Option<PathBuf>,
 }
 
 pub(super) fn run(args: &DiffArgs) -> Result<u8> {
-    let old = canonical(&args.old)?;
+    let at = args.at.as_deref().or(args.new.as_deref());
+    let old = path_or_name(&args.old, at)?;
     let (mount, _) = live::around(&old)?;
     let (new, info) = match &args.new {
         None => {
@@ -78,7 +91,7 @@ pub(super) fn run(args: &DiffArgs) -> Result<u8> {
             (new, info)
         }
         Some(new) => {
-            let new = canonical(new)?;
+            let new = path_or_name(new, Some(args.at.as_deref().unwrap_or(&old)))?;
             let info = since(args, (&old, &new), &mount)?;
             (new, info)
         }
@@ -100,18 +113,13 @@ pub(super) fn run(args: &DiffArgs) -> Result<u8> {
     show(&old, &new, &info, args.json)
 }
 
-/// Returns since when two directories may be different: since the snapshot or since a clone was
-/// made, whichever is earlier.
+/// Returns since when two directories may be different: since one was a snapshot or since a clone
+/// was made, whichever is earliest.
 fn since(args: &DiffArgs, (old, new): (&Path, &Path), mount: &Path) -> Result<Value> {
-    let snapshot = snapshot::about(old);
-    let of_snapshot = snapshot.as_ref().and_then(|info| info["created"].as_i64());
+    let taken = |dir: &Path| snapshot::about(dir)?["created_ns"].as_i64();
+    let taken = [old, new].map(taken);
     let made = [old, new].map(|dir| clone_made(dir, mount));
-    if let Some(snapshot) = snapshot
-        && made == [None, None]
-    {
-        return Ok(snapshot);
-    }
-    let created = of_snapshot.into_iter().chain(made.into_iter().flatten());
+    let created = taken.into_iter().chain(made).flatten();
     let created = created.min().with_context(|| {
         format!(
             "{}: is neither the directory of a snapshot nor in a clone, and {} is in none; \
@@ -121,7 +129,7 @@ fn since(args: &DiffArgs, (old, new): (&Path, &Path), mount: &Path) -> Result<Va
             mount.display()
         )
     })?;
-    Ok(json!({ "created": created }))
+    Ok(json!({ "created_ns": created }))
 }
 
 /// Returns when the clone was made that a directory is in; `None` if it is in none.
@@ -158,7 +166,7 @@ fn asked(old: &Path, new: &Path) -> Option<Vec<Change>> {
 
 /// Walks both sides.
 fn walked(old: &Path, new: &Path, info: &Value) -> Result<Vec<Change>> {
-    let created = info["created"].as_i64().unwrap_or(i64::MIN);
+    let created = info["created_ns"].as_i64().unwrap_or(i64::MIN);
     let (of_old, mut of_new) = (numbers::of(old), numbers::of(new));
     let is_one_view = of_old.home.is_none() || of_old.home == of_new.home;
     let paired = (!is_one_view).then(|| of_new.pair_with(old, new));
@@ -171,9 +179,11 @@ fn walked(old: &Path, new: &Path, info: &Value) -> Result<Vec<Change>> {
     compare(&before, &after, created)
 }
 
-fn canonical(path: &Path) -> Result<PathBuf> {
-    path.canonicalize()
-        .with_context(|| path.display().to_string())
+/// Returns the directory that was given by its path, or by a name of a snapshot in the mount that
+/// `at`, or else the working directory, is in.
+fn path_or_name(given: &Path, at: Option<&Path>) -> Result<PathBuf> {
+    let here = Path::new(".");
+    snapshot::path_or_name(given, &[at.unwrap_or(here), here])
 }
 
 /// Prints changes.
@@ -189,10 +199,10 @@ pub(super) fn print(changes: &[Change], is_json: bool) -> Result<()> {
 
 fn line(change: &Change) -> String {
     match change {
-        Change::Modified(path) => format!("M\t{}", path_text(path)),
-        Change::Added(path) => format!("+\t{}", path_text(path)),
-        Change::Removed(path) => format!("-\t{}", path_text(path)),
-        Change::Renamed { from, to } => format!("R\t{} -> {}", path_text(from), path_text(to)),
+        Change::Modified(path) => format!("M\t{}", quoted(path)),
+        Change::Added(path) => format!("+\t{}", quoted(path)),
+        Change::Removed(path) => format!("-\t{}", quoted(path)),
+        Change::Renamed { from, to } => format!("R\t{}", quoted_rename(from, to)),
     }
 }
 

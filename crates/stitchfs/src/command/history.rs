@@ -16,7 +16,7 @@ use stitch_base::calendar::UtcTime;
 use stitch_base::clock::{Clock as _, SystemClock};
 use stitch_fuse::adapter::{CONTROL_DIR, HISTORY_DIR};
 use stitch_fuse::snapshots;
-use stitchfs::set_path;
+use stitchfs::{EngineKind, set_path};
 
 const AFTER: &str = "\
 A mount with the option history=TIME keeps the moments of that time: one every
@@ -51,6 +51,13 @@ struct Moment {
     name: String,
 }
 
+impl Moment {
+    /// Its time in JSON: nanoseconds since 1970.
+    const fn ns(&self) -> i64 {
+        self.second.saturating_mul(1_000_000_000)
+    }
+}
+
 /// A mount, and its moments.
 #[derive(Debug)]
 struct Moments {
@@ -68,12 +75,7 @@ impl Moments {
         let (mount, _) = live::around(path)?;
         sync::write_back(&mount)?;
         let dir = mount.join(CONTROL_DIR).join(HISTORY_DIR);
-        let shown = || {
-            format!(
-                "{}: its daemon keeps no history; `stitchfs mount -o history=1h` keeps one",
-                mount.display()
-            )
-        };
+        let shown = || no_history(&mount);
         let mut all = Vec::new();
         for entry in std::fs::read_dir(&dir).with_context(shown)? {
             let name = entry.with_context(shown)?.file_name();
@@ -107,6 +109,23 @@ impl Moments {
             )
         })
     }
+}
+
+/// Why a mount has no history.
+fn no_history(mount: &Path) -> String {
+    let about = live::ask(mount).unwrap_or_default();
+    format!("{}: {}", mount.display(), why_no_history(&about))
+}
+
+/// Why a store has no history, by what its daemon tells.
+fn why_no_history(about: &Value) -> &'static str {
+    if about["engine"] == EngineKind::RocksDb.name() {
+        return "a store of the RocksDB engine keeps no history, and no snapshots";
+    }
+    if about["large_files"].as_u64() > Some(0) {
+        return "a store with large files beside it keeps no history";
+    }
+    "its daemon keeps no history; `stitchfs mount -o history=1h` keeps one"
 }
 
 fn now_s() -> i64 {
@@ -154,8 +173,8 @@ pub(super) fn run(args: &HistoryArgs) -> Result<u8> {
     bar.finish_and_clear();
     if args.json {
         let each: Vec<Value> = changed.iter().map(|at| to_json(&moments, *at)).collect();
-        let since = moments.all[0].second;
-        output::print_json(&json!({ "since": since, "changes": each }))?;
+        let since = moments.all[0].ns();
+        output::print_json(&json!({ "since_ns": since, "changes": each }))?;
     } else {
         changed
             .iter()
@@ -166,9 +185,9 @@ pub(super) fn run(args: &HistoryArgs) -> Result<u8> {
 
 fn to_json(moments: &Moments, at: Option<&Moment>) -> Value {
     let Some(moment) = at else {
-        return json!({ "at": null });
+        return json!({ "at_ns": null });
     };
-    let mut out = json!({ "at": moment.second, "name": moment.name });
+    let mut out = json!({ "at_ns": moment.ns(), "name": moment.name });
     set_path(&mut out, "moment", &moments.place(moment));
     out
 }
@@ -223,6 +242,16 @@ mod tests {
             place,
             Path::new("/srv/.stitchfs/history/1970-01-01T00-01-40Z")
         );
+    }
+
+    #[test]
+    fn a_history_is_advised_where_one_can_be_kept() {
+        assert!(why_no_history(&json!({ "engine": "rocksdb" })).contains("RocksDB"));
+        let external = json!({ "engine": "vt", "large_files": 2 });
+        assert!(why_no_history(&external).contains("large files"));
+        for about in [json!(null), json!({ "engine": "vt", "large_files": 0 })] {
+            assert!(why_no_history(&about).contains("-o history=1h"));
+        }
     }
 
     #[test]

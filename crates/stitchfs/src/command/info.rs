@@ -8,6 +8,7 @@ use anyhow::{Context, Result, anyhow};
 use clap::Parser;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
+use stitch_base::calendar::UtcTime;
 use stitch_device::STORE_FILE_NAME;
 use stitch_fuse::mount::table::MountEntry;
 use stitchfs::{EngineKind, Identified, Store, StoreOptions, set_path};
@@ -157,7 +158,10 @@ fn for_people(document: &Value) -> Vec<String> {
     let width = fields.keys().map(String::len).max().unwrap_or(0);
     names
         .map(|name| {
-            let line = format!("{name:width$}  {}", show(name, &fields[name]));
+            let value = show(name, &fields[name]);
+            // People are shown a date.
+            let name = name.strip_suffix("_ns").unwrap_or(name);
+            let line = format!("{name:width$}  {value}");
             line.trim_end().to_owned()
         })
         .collect()
@@ -173,6 +177,10 @@ fn show(name: &str, value: &Value) -> String {
         Value::Number(number) if name.ends_with("bytes") => {
             let bytes = number.as_u64().unwrap_or_default();
             format!("{bytes} ({})", size::show(bytes))
+        }
+        Value::Number(number) if name.ends_with("_ns") => {
+            let at = number.as_i64().unwrap_or_default();
+            UtcTime::of(at.div_euclid(1_000_000_000)).to_string()
         }
         Value::Number(number) => number.to_string(),
         Value::Object(fields) => {

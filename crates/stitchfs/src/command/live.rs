@@ -4,7 +4,9 @@ use anyhow::{Context, Result, anyhow, bail};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use serde_json::Value;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use stitch_fuse::adapter::{CONTROL_DIR, HISTORY_DIR, is_control_number, is_number_in_transaction};
 use stitch_fuse::mount;
 use stitch_fuse::mount::table::{self, MountEntry};
 
@@ -67,6 +69,46 @@ pub(super) fn around(path: &Path) -> Result<(PathBuf, PathBuf)> {
     }
 }
 
+/// Refuses a directory of `.stitchfs` as what is made or filled: these are made up, and a name that
+/// is made in them is a snapshot. Of a path that is not there, the nearest directory above it that
+/// is there counts. A file of the user's own that is named `.stitchfs` is one as others.
+///
+/// # Errors
+/// It is such a directory.
+pub(super) fn check_target(path: &Path) -> Result<()> {
+    let here = path.is_relative().then_some(Path::new("."));
+    let above = path.ancestors().filter(|above| *above != Path::new(""));
+    let mut about = above.chain(here).map(|at| (at, at.symlink_metadata()));
+    let is_made_up = about
+        .find_map(|(at, about)| Some((at, about.ok()?)))
+        .is_some_and(|(at, about)| is_control_number(about.ino()) && is_in_ours(at));
+    if is_made_up {
+        bail!(
+            "{}: is in {CONTROL_DIR}, where no files are made; give a path outside of it",
+            path.display()
+        );
+    }
+    Ok(())
+}
+
+/// Reports whether a path of a mount of ours is in a transaction.
+pub(super) fn is_in_transaction(path: &Path) -> bool {
+    let about = path.symlink_metadata();
+    about.is_ok_and(|about| is_number_in_transaction(about.ino())) && is_in_ours(path)
+}
+
+/// Reports whether a path is in a moment of the history of a mount of ours.
+pub(super) fn is_in_history(path: &Path) -> bool {
+    let moments = Path::new(CONTROL_DIR).join(HISTORY_DIR);
+    let found = path.canonicalize().ok().and_then(|path| around(&path).ok());
+    found.is_some_and(|(_, inside)| inside.starts_with(moments))
+}
+
+/// Reports whether a path is in a mount of ours.
+fn is_in_ours(path: &Path) -> bool {
+    path.canonicalize().is_ok_and(|path| around(&path).is_ok())
+}
+
 /// The living mount of this store, if there is one.
 pub(super) fn mount_of(store: &Path) -> Result<Option<MountEntry>> {
     let Ok(store) = store.canonicalize() else {
@@ -83,6 +125,14 @@ pub(super) fn mount_of(store: &Path) -> Result<Option<MountEntry>> {
 /// Asks the daemon that serves `mount_point` what it is and has done.
 pub(super) fn ask(mount_point: &Path) -> Result<Value> {
     ask_for(mount_point, stitchfs::STATS_XATTR)
+}
+
+/// What a daemon answers to one of its attributes, for callers that tell errors apart.
+///
+/// # Errors
+/// What the daemon or the kernel refuses it with; `EPROTO` for an answer that makes no sense.
+pub(super) fn told(path: &Path, name: &str) -> Result<Value, Errno> {
+    serde_json::from_slice(&read(path, name)?).map_err(|_| Errno::PROTO)
 }
 
 /// What a daemon answers to one of its attributes.
@@ -129,8 +179,8 @@ pub(super) fn refusal(mount_point: &Path, error: Errno) -> anyhow::Error {
             anyhow!("{shown}: only root and the user who mounted it may ask")
         }
         Errno::NOSPC => anyhow!("{shown}: there is no space left in the store"),
-        Errno::TOOBIG => anyhow!("{shown}: its daemon has more to say than can be asked for"),
-        error => anyhow::Error::new(error).context(format!("{shown}: its daemon does not say")),
+        Errno::TOOBIG => anyhow!("{shown}: the answer of its daemon has more than 64 KiB"),
+        error => anyhow::Error::new(error).context(format!("{shown}: its daemon refuses to tell")),
     }
 }
 

@@ -14,7 +14,7 @@ Examples:
   stitchfs mkfs --size 8G store.stitch   a file of 8 GiB, its space allocated
   stitchfs mkfs /dev/sdb1                a partition, whole
   stitchfs mkfs --size 8G /srv/data      the file /srv/data/store.stitch
-  stitchfs mkfs --engine rocksdb /srv/r  the directory /srv/r, with RocksDB in it";
+  stitchfs mkfs --engine rocksdb /srv/r  the directory /srv/r, with RocksDB";
 
 /// Make a store in a file, a directory or a block device
 #[derive(Debug, Parser)]

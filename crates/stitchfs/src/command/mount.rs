@@ -15,7 +15,7 @@ use super::log::{self, Target};
 use super::options::MountWords;
 use super::role::{Role, Stage};
 use super::watch::Watcher;
-use super::{access, hold, output, startup, utab};
+use super::{access, hold, live, output, startup, utab};
 use anyhow::{Context, Result, bail};
 use rights::Rights;
 use std::ffi::OsString;
@@ -123,6 +123,7 @@ impl MountArgs {
         let words = self.words();
         let rights = Rights::of(&words)?;
         clear_mount_point(&self.mount_point)?;
+        live::check_target(&self.mount_point)?;
         if words.enable_uring {
             Switch::turn_on().with_context(|| {
                 format!("enable-uring: only root can write to {SWITCH_PATH}, from Linux 6.14 on")

@@ -1,11 +1,17 @@
 //! What goes to the terminal: results to standard output, everything else to standard error.
 
+use super::quoted::harmless;
 use super::{advice, busy};
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::Value;
 use std::fmt::Write as _;
+use std::fs::File;
 use std::io::{self, BufRead as _, IsTerminal, Write};
+use std::os::fd::AsFd as _;
+
+/// What is in front of the number of an error of the operating system.
+const OS_NUMBER: &str = " (os error ";
 
 /// Prints a result. A reader that has gone away is no failure of ours.
 pub(super) fn print(text: &str) -> Result<()> {
@@ -20,9 +26,16 @@ pub(super) fn print(text: &str) -> Result<()> {
     }
 }
 
+/// Returns standard output without a buffer. That of the standard library writes up to the last end
+/// of a line, and the rest later: a stream of bytes would be cut into odd pieces.
+pub(super) fn unbuffered() -> Result<File> {
+    let out = io::stdout().as_fd().try_clone_to_owned();
+    Ok(File::from(out.context("standard output")?))
+}
+
 /// Prints bytes as they are. A reader that has gone away is no failure of ours.
 pub(super) fn print_bytes(bytes: &[u8]) -> Result<()> {
-    let mut out = io::stdout().lock();
+    let mut out = unbuffered()?;
     match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => other.context("cannot write the result"),
@@ -52,10 +65,50 @@ pub(super) fn ask(question: &str) -> Result<bool> {
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-/// Tells the user something that is no result.
+/// Tells the user something that is no result. Names in it move no cursor of the terminal, and no
+/// number of the operating system stands behind the text that it has for an error.
 pub(super) fn note(text: &str) {
+    let text = harmless(&without_os_numbers(text));
     // If standard error is closed, the note is dropped.
     let _ = writeln!(io::stderr().lock(), "stitchfs: {text}");
+}
+
+/// Returns a text without the ` (os error N)` that the standard library puts behind an error.
+fn without_os_numbers(text: &str) -> String {
+    let mut parts = text.split(OS_NUMBER);
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let end = part.find(')').unwrap_or(0);
+        let (number, rest) = part.split_at(end);
+        let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+        match is_number {
+            true => out.push_str(&rest[1..]),
+            false => out.extend([OS_NUMBER, part]),
+        }
+    }
+    out
+}
+
+/// A value on the command line that makes no sense, which has the exit code of a wrong one.
+#[derive(Debug)]
+struct BadArgument(String);
+
+impl std::fmt::Display for BadArgument {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for BadArgument {}
+
+/// Returns the error for a value on the command line that only the command itself can judge.
+pub(super) fn bad_argument(text: impl Into<String>) -> anyhow::Error {
+    anyhow::Error::new(BadArgument(text.into()))
+}
+
+/// Reports whether an error is about a value on the command line.
+pub(super) fn is_bad_argument(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| cause.is::<BadArgument>())
 }
 
 /// An error with its causes on one line, each said once, and what the user can do about it.
@@ -120,6 +173,23 @@ pub(super) fn advance(bar: &ProgressBar, done: u64, total: u64) {
 mod tests {
     use super::*;
     use anyhow::anyhow;
+
+    #[test]
+    fn errors_have_no_numbers() {
+        let missing = io::Error::from_raw_os_error(2);
+        let text = format!("a: {missing}; b: {missing}, see c");
+        let expected = "a: No such file or directory; b: No such file or directory, see c";
+        assert_eq!(without_os_numbers(&text), expected);
+        for kept in [
+            "a (os error x)",
+            "a (os error ",
+            "a (os error )",
+            "a (2)",
+            "",
+        ] {
+            assert_eq!(without_os_numbers(kept), kept);
+        }
+    }
 
     #[test]
     fn causes_are_said_once() {

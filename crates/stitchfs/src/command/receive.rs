@@ -1,6 +1,6 @@
 //! `stitchfs receive`: applies a stream to a directory.
 
-use super::{output, snapshot};
+use super::{live, output, snapshot};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Parser;
 use serde_json::json;
@@ -64,6 +64,7 @@ pub(super) fn run(args: &ReceiveArgs) -> Result<u8> {
     if args.token {
         return print_token(args);
     }
+    live::check_target(&args.dir)?;
     let input = std::io::stdin();
     if input.is_terminal() {
         bail!("a stream does not come from a terminal; read it from a file or a pipe: `< FILE`");

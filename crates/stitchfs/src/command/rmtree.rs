@@ -10,7 +10,9 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use stitch_base::clock::{Clock, SystemClock};
-use stitch_fuse::adapter::REMOVE_TREE_XATTR;
+use stitch_fuse::adapter::{
+    CONTROL_DIR, HISTORY_DIR, REMOVE_TREE_XATTR, SNAPSHOTS_DIR, TRANSACTIONS_DIR,
+};
 use stitch_fuse::mount::table::{self, MountEntry};
 use stitchfs::{DETACHED_DIRS, DETACHED_REMOVED};
 
@@ -48,7 +50,7 @@ pub(super) fn run(args: &RmtreeArgs) -> Result<u8> {
     // All are looked at before the first goes.
     let mut trees = Vec::new();
     for path in &args.paths {
-        let found = TreeToRemove::find(path);
+        let found = TreeToRemove::find(path).and_then(TreeToRemove::stored);
         let is_alone = args.paths.len() == 1;
         trees.push(if is_alone {
             found?
@@ -112,6 +114,38 @@ impl TreeToRemove {
         }
         let mount = mount_for(&path, &table::list()?).with_context(|| shown.to_string())?;
         Ok(Self { path, mount })
+    }
+
+    fn stored(self) -> Result<Self> {
+        self.check_stored().map(|()| self)
+    }
+
+    /// Refuses what is found in `.stitchfs`: other commands end that.
+    ///
+    /// # Errors
+    /// It is a snapshot, a transaction or a moment, or in one of the first or last.
+    pub(super) fn check_stored(&self) -> Result<()> {
+        let inside = self.path.strip_prefix(&self.mount).unwrap_or(&self.path);
+        let names: Vec<_> = inside.components().map(|name| name.as_os_str()).collect();
+        let Some(at) = names.iter().rposition(|name| *name == CONTROL_DIR) else {
+            return Ok(());
+        };
+        let (shown, mount) = (self.path.display(), self.mount.display());
+        let kind = names.get(at + 1).and_then(|name| name.to_str());
+        let name = names.get(at + 2).map(|name| name.display().to_string());
+        match (kind, name) {
+            (Some(SNAPSHOTS_DIR), Some(name)) if names.len() == at + 3 => bail!(
+                "{shown}: is a snapshot; `stitchfs snapshot delete {mount} {name}` deletes it"
+            ),
+            (Some(SNAPSHOTS_DIR | HISTORY_DIR), Some(_)) => {
+                bail!("{shown}: is in the past, where nothing can be removed")
+            }
+            (Some(TRANSACTIONS_DIR), Some(name)) if names.len() == at + 3 => {
+                bail!("{shown}: is a transaction; `stitchfs txn abort {name} {mount}` ends it")
+            }
+            (Some(TRANSACTIONS_DIR), Some(_)) => Ok(()),
+            _ => bail!("{shown}: is made up by the daemon, and cannot be removed"),
+        }
     }
 
     /// Announces it, and has the kernel remove it.

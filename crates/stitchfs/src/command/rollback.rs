@@ -1,7 +1,7 @@
 //! `stitchfs rollback`: makes a directory what a snapshot of it shows.
 
 use super::{diff, live, output, snapshot, sync};
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Parser;
 use rustix::io::Errno;
 use serde_json::{Value, json};
@@ -24,11 +24,11 @@ of the snapshot. Open files show the restored content. Files made later are
 removed; programs that have them open read on. What was moved out of the
 directory stays where it is, and the directory gets a copy. A clone in the
 directory keeps its contents, and is removed if it was made later. DIR may be in
-a clone. Before that, a
-snapshot before-rollback-TIME is created, to go back again. Other programs wait
-meanwhile. After a crash the directory is as before or as in the snapshot.
-Root, the user who mounted, and the owner of the directory may, the owner only
-if all that changes is the owner's. Exit code: 0 if it was done, 1 if not.
+a clone. Before that, a snapshot before-rollback-TIME is created, to go back
+again. Other programs wait meanwhile. After a crash the directory is as before
+or as in the snapshot. Root, the user who mounted, and the owner of the
+directory may, the owner only if all that changes is the owner's. Exit code: 0
+if it was done, 1 if not.
 
 Examples:
   stitchfs rollback -n before-upgrade /srv/home/ada    # what would change
@@ -106,12 +106,13 @@ fn find(mount: &Path, given: &Path) -> Result<(String, Value)> {
         true => snapshot::snapshots_dir(mount).join(given),
         false => given.canonicalize().with_context(|| shown.to_string())?,
     };
-    let info = snapshot::about(&place)
-        .filter(|_| is_name || place.parent() == Some(&snapshot::snapshots_dir(mount)));
+    let is_here = is_name || place.parent() == Some(&snapshot::snapshots_dir(mount));
     let listed = mount.display();
-    let info = info.ok_or_else(|| {
-        anyhow!("{shown}: is no snapshot of {listed}; `stitchfs snapshot list {listed}` lists them")
-    })?;
+    ensure!(
+        is_here && place.symlink_metadata().is_ok(),
+        "{shown}: is no snapshot of {listed}; `stitchfs snapshot list {listed}` lists them"
+    );
+    let info = snapshot::information(given, &place, mount)?;
     let name = info["name"].as_str().unwrap_or_default().to_owned();
     Ok((name, info))
 }
@@ -146,9 +147,9 @@ pub(super) fn run_rollback(
 /// Begins the rollback. Returns the name of the snapshot before.
 fn begin(dir: &Path, name: &str, ask: Begin<'_>) -> Result<String> {
     let now = SystemClock::default().now().0.div_euclid(1_000_000_000);
-    let time = UtcTime::of(now).to_string().replace(' ', "T");
+    let time = UtcTime::of(now).file_name();
     for number in 1..=TRIES {
-        let mut before = format!("before-rollback-{time}Z");
+        let mut before = format!("before-rollback-{time}");
         if number > 1 {
             before.push_str(&format!("-{number}"));
         }
@@ -191,10 +192,13 @@ fn refused(dir: &Path, name: &str, error: &io::Error) -> anyhow::Error {
             "{shown}: only root, the user who mounted it, and the owner of all that changes may; \
              no file in it may be immutable or append-only (lsattr)"
         ),
+        Some(Errno::OPNOTSUPP) if live::is_in_transaction(dir) => {
+            anyhow!("{shown}: is in a transaction, where nothing is rolled back: abort it")
+        }
         Some(Errno::OPNOTSUPP) => anyhow!(
             "{shown}: a clone that the snapshot shows was destroyed, or moved out of the \
-             directory (move it back); copy or clone what is needed from the snapshot. Or the \
-             directory is in a transaction, or its store has large files beside it"
+             directory (move it back); copy or clone what is needed from the snapshot. Or its \
+             store has large files beside it"
         ),
         Some(Errno::NOSPC) => anyhow!(
             "{shown}: there is no room for what would be restored; delete a snapshot or files, and \

@@ -3,7 +3,7 @@
 pub(super) mod source;
 
 use super::{output, sync};
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Result, anyhow, bail};
 use clap::Parser;
 use source::{FoundSnapshot, Source};
 use std::io::{BufWriter, IsTerminal as _};
@@ -39,6 +39,7 @@ Exit codes: 0 success, 1 failure, 2 wrong command line, 3 files were left out.
 
 Examples:
   stitchfs send mnt/.stitchfs/snap/mon > mon.stream
+  stitchfs send mon mnt > mon.stream
   stitchfs send -i mnt/.stitchfs/snap/mon mnt/.stitchfs/snap/tue > tue.stream
   stitchfs send mnt/.stitchfs/snap/mon | ssh host stitchfs receive /backup/ada";
 
@@ -55,24 +56,30 @@ pub(super) struct SendArgs {
     walk: bool,
 
     /// Send the rest of a stream, from where the token says
-    #[arg(long, value_name = "TOKEN")]
-    resume: Option<String>,
+    #[arg(long, value_name = "TOKEN", value_parser = parse_token)]
+    resume: Option<SendToken>,
 
     /// Leave out files that cannot be read, instead of failing
     #[arg(long)]
     skip_unreadable: bool,
 
-    /// Directory of the snapshot: MNT/.stitchfs/snap/NAME
+    /// Snapshot: its directory MNT/.stitchfs/snap/NAME, or its name
     #[arg(value_name = "SNAP")]
     snapshot: PathBuf,
+
+    /// Directory in the mount that has snapshots given by name
+    #[arg(value_name = "MNT", default_value = ".")]
+    at: PathBuf,
+}
+
+fn parse_token(text: &str) -> Result<SendToken, String> {
+    SendToken::decode(text).map_err(|error| error.to_string())
 }
 
 pub(super) fn run(args: &SendArgs) -> Result<u8> {
     if std::io::stdout().is_terminal() {
         bail!("a stream is not for a terminal; send it to a file or a pipe: `> FILE`");
     }
-    let token = args.resume.as_deref().map(SendToken::decode).transpose();
-    let token = token.context("--resume")?;
     let spinner = output::spinner("names read");
     let (base, snapshot) = read(args)?;
     spinner.finish_and_clear();
@@ -81,8 +88,8 @@ pub(super) fn run(args: &SendArgs) -> Result<u8> {
     bar.set_style(output::steps_style());
     let base = base.as_ref().map(Source::side);
     let mut sender = Sender::new(base, snapshot.side(), &mut advance)?;
-    let mut out = BufWriter::with_capacity(BUFFER_BYTES, std::io::stdout().lock());
-    let sent = sender.send(&mut out, token.as_ref());
+    let mut out = BufWriter::with_capacity(BUFFER_BYTES, output::unbuffered()?);
+    let sent = sender.send(&mut out, args.resume.as_ref());
     drop(sender);
     bar.finish_and_clear();
     sent.map_err(explained)?;
@@ -92,12 +99,12 @@ pub(super) fn run(args: &SendArgs) -> Result<u8> {
 /// Reads the base, if there is one, and the snapshot.
 fn read(args: &SendArgs) -> Result<(Option<Source>, Source)> {
     let Some(base) = &args.incremental else {
-        let snapshot = Source::read(&args.snapshot, args.skip_unreadable)?;
+        let snapshot = Source::read((&args.snapshot, &args.at), args.skip_unreadable)?;
         return Ok((None, snapshot));
     };
     let (mut base, mut snapshot) = (
-        FoundSnapshot::find(base)?,
-        FoundSnapshot::find(&args.snapshot)?,
+        FoundSnapshot::find(base, &args.at)?,
+        FoundSnapshot::find(&args.snapshot, &args.at)?,
     );
     if base.mount != snapshot.mount {
         bail!(

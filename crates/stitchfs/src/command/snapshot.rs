@@ -1,10 +1,12 @@
 //! `stitchfs snapshot`: read-only snapshots of directories in a mount.
 
+mod delete;
 mod hold;
 pub(super) mod list;
 mod policy;
 mod run;
 
+use super::quoted::quoted;
 use super::startup::Inherited;
 use super::{live, output, sync};
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -15,7 +17,8 @@ use serde_json::{Value, json};
 use std::fs::File;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use stitch_fuse::adapter::{CONTROL_DIR, SNAPSHOT_XATTR, SNAPSHOTS_DIR};
+use stitch_fs::SNAPSHOT_NAME_BYTES_MAX;
+use stitch_fuse::adapter::{CONTROL_DIR, SNAPSHOT_XATTR, SNAPSHOTS_DIR, is_control_number};
 use stitch_fuse::snapshots;
 use stitchfs::{path_in, path_text};
 
@@ -34,6 +37,7 @@ Examples:
   stitchfs snapshot hold /srv before-upgrade audit
   stitchfs snapshot release /srv before-upgrade audit
   stitchfs snapshot delete /srv before-upgrade
+  stitchfs snapshot delete /srv/.stitchfs/snap/mon /srv/.stitchfs/snap/tue
   stitchfs snapshot create --every 15m --keep hourly=24,daily=7 /srv/home/ada
   stitchfs snapshot policy list /srv
   stitchfs snapshot policy delete /srv/home/ada";
@@ -51,7 +55,7 @@ enum SnapshotCommand {
     Create(SnapshotCreate),
     List(list::SnapshotList),
     Run(run::SnapshotRun),
-    Delete(SnapshotDelete),
+    Delete(delete::SnapshotDelete),
     Hold(hold::SnapshotHold),
     Release(hold::SnapshotRelease),
     Policy(policy::SnapshotPolicy),
@@ -69,37 +73,25 @@ struct SnapshotCreate {
     dir: PathBuf,
 
     /// Instead of one snapshot, have the daemon create one every 30s, 15m, 2h, 1d or 1w
-    #[arg(long, value_name = "TIME")]
-    every: Option<String>,
+    #[arg(long, value_name = "TIME", value_parser = policy::parse_every)]
+    every: Option<u64>,
 
     /// With --every: which are kept, last=N,hourly=N,daily=N,weekly=N,monthly=N,yearly=N
     ///
     /// Of each of the last N hours, days and so on, in UTC, the newest snapshot is kept, and the
     /// last N of all. By default hourly=24,daily=7,weekly=4,monthly=12.
-    #[arg(long, value_name = "RULES", requires = "every")]
+    #[arg(long, value_name = "RULES", requires = "every", value_parser = policy::parse_keep)]
     keep: Option<String>,
 
     /// Name, not used by another snapshot of the store; at most 250 bytes, no slash
     ///
     /// With --every it is the beginning of the names, `auto` by default; the time follows.
-    #[arg(value_name = "NAME|PREFIX", required_unless_present = "every")]
+    #[arg(
+        value_name = "NAME|PREFIX",
+        required_unless_present = "every",
+        value_parser = parse_name
+    )]
     name: Option<String>,
-}
-
-/// Delete a snapshot; its space comes back in the background
-#[derive(Debug, Parser)]
-struct SnapshotDelete {
-    /// Print what was deleted as JSON
-    #[arg(long)]
-    json: bool,
-
-    /// Mount point, or any directory in the mount
-    #[arg(value_name = "MNT")]
-    path: PathBuf,
-
-    /// Name
-    #[arg(value_name = "NAME")]
-    name: String,
 }
 
 pub(super) fn run(args: &SnapshotArgs, inherited: &Inherited) -> Result<u8> {
@@ -107,17 +99,29 @@ pub(super) fn run(args: &SnapshotArgs, inherited: &Inherited) -> Result<u8> {
         SnapshotCommand::Create(args) => create(args),
         SnapshotCommand::List(args) => list::run(args),
         SnapshotCommand::Run(args) => run::run(args, inherited),
-        SnapshotCommand::Delete(args) => delete(args),
+        SnapshotCommand::Delete(args) => delete::run(args),
         SnapshotCommand::Hold(args) => hold::hold(args),
         SnapshotCommand::Release(args) => hold::release(args),
         SnapshotCommand::Policy(args) => policy::run(args),
     }
 }
 
+/// Returns a name that a snapshot can have, or names of a policy can begin with.
+fn parse_name(text: &str) -> Result<String, String> {
+    let is_name = !matches!(text, "" | "." | "..") && !text.contains('/');
+    match is_name && text.len() <= SNAPSHOT_NAME_BYTES_MAX {
+        true => Ok(text.to_owned()),
+        false => Err(format!(
+            "a name is not empty, `.` or `..`, has no slash, and at most {SNAPSHOT_NAME_BYTES_MAX} \
+             bytes"
+        )),
+    }
+}
+
 fn create(args: &SnapshotCreate) -> Result<u8> {
     let given = args.name.as_deref();
-    if let Some(every) = &args.every {
-        return policy::set(&args.dir, given, every, args.keep.as_deref(), args.json);
+    if let Some(every_s) = args.every {
+        return policy::set(&args.dir, given, every_s, args.keep.as_deref(), args.json);
     }
     let name = given.unwrap_or_default();
     let place = create_at(&args.dir, name)?;
@@ -140,16 +144,6 @@ pub(super) fn create_at(dir: &Path, name: &str) -> Result<PathBuf> {
     sync::write_back(&mount)?;
     snapshots::create(&opened, name).map_err(|error| refused(&path, name, &error))?;
     Ok(place(&mount, name))
-}
-
-fn delete(args: &SnapshotDelete) -> Result<u8> {
-    let name = &args.name;
-    let (mount, opened) = open_mount(&args.path)?;
-    snapshots::delete(&opened, name).map_err(|error| refused(&mount, name, &error))?;
-    if args.json {
-        output::print_json(&json!({ "deleted": name }))?;
-    }
-    Ok(0)
 }
 
 /// The mount point that a path is in, and a directory of the mount to ask the daemon by.
@@ -182,13 +176,57 @@ pub(super) fn about(path: &Path) -> Option<Value> {
 /// # Errors
 /// It is the directory of none.
 pub(super) fn information(given: &Path, dir: &Path, mount: &Path) -> Result<Value> {
-    about(dir).with_context(|| {
-        format!(
-            "{}: is not the directory of a snapshot; `stitchfs snapshot list {}` lists them",
-            given.display(),
-            mount.display()
-        )
+    let (given, listed) = (given.display(), mount.display());
+    live::told(dir, SNAPSHOT_XATTR).map_err(|error| match error {
+        Errno::ACCESS | Errno::PERM if is_in_list(dir) => anyhow!(
+            "{given}: permission denied: the directory of this snapshot, or one above it, was \
+             closed to you when it was created"
+        ),
+        _ => anyhow!(
+            "{given}: is not the directory of a snapshot; `stitchfs snapshot list {listed}` lists \
+             them"
+        ),
     })
+}
+
+/// Returns the directory of a snapshot, by its path, or by its name in the mount that one of
+/// `beside` is in. A path that is there is taken for a path.
+///
+/// # Errors
+/// There is neither.
+pub(super) fn path_or_name(given: &Path, beside: &[&Path]) -> Result<PathBuf> {
+    let error = match given.canonicalize() {
+        Ok(path) => return Ok(path),
+        Err(error) => error,
+    };
+    let name = given.to_str().filter(|_| given.components().count() == 1);
+    for dir in beside {
+        let mount = dir
+            .canonicalize()
+            .ok()
+            .and_then(|dir| live::around(&dir).ok());
+        if let (Some(name), Some((mount, _))) = (name, mount) {
+            let place = place(&mount, name);
+            if place.symlink_metadata().is_ok() {
+                return Ok(place);
+            }
+        }
+    }
+    Err(anyhow::Error::new(error).context(shown(given)))
+}
+
+/// Reports whether a path is of an entry in the list of snapshots.
+pub(super) fn is_in_list(path: &Path) -> bool {
+    let above = path.parent().map(|above| match above == Path::new("") {
+        true => Path::new("."),
+        false => above,
+    });
+    let Some(list) = above.and_then(|above| above.canonicalize().ok()) else {
+        return false;
+    };
+    let is_made_up = |about: std::fs::Metadata| is_control_number(about.ino());
+    list.ends_with(Path::new(CONTROL_DIR).join(SNAPSHOTS_DIR))
+        && list.symlink_metadata().is_ok_and(is_made_up)
 }
 
 /// Returns the path of a snapshot's directory as it is now.
@@ -213,6 +251,11 @@ pub(super) fn open_dir(path: &Path) -> std::io::Result<File> {
     Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
 }
 
+/// Returns the path, from the root of the file system on, that is told of a snapshot or policy.
+fn path_from_root(told: &Value) -> String {
+    quoted(Path::new("/").join(path_in(told, "path").unwrap_or_default()))
+}
+
 pub(super) fn shown(path: &Path) -> String {
     path.display().to_string()
 }
@@ -221,9 +264,7 @@ pub(super) fn shown(path: &Path) -> String {
 pub(super) fn refused(path: &Path, name: &str, error: &std::io::Error) -> anyhow::Error {
     let shown = path.display();
     match Errno::from_io_error(error) {
-        Some(Errno::EXIST) => anyhow!(
-            "{name}: another snapshot has this name; `stitchfs snapshot list {shown}` shows it"
-        ),
+        Some(Errno::EXIST) => taken(path, name),
         Some(Errno::NOENT) => anyhow!(
             "{name}: there is no such snapshot; `stitchfs snapshot list {shown}` lists them"
         ),
@@ -231,9 +272,12 @@ pub(super) fn refused(path: &Path, name: &str, error: &std::io::Error) -> anyhow
         Some(Errno::PERM) => anyhow!(
             "{shown}: only root, the user who mounted it, and the owner of the directory may"
         ),
+        Some(Errno::OPNOTSUPP) if live::is_in_transaction(path) => anyhow!(
+            "{shown}: is in a transaction, of which there are no snapshots: commit it first"
+        ),
         Some(Errno::OPNOTSUPP) => anyhow!(
-            "{shown}: no snapshot of it can be kept: it is in a transaction, large files are \
-             beside the store, or its engine cannot"
+            "{shown}: its store keeps no snapshots: it has large files beside it, or is one of the \
+             RocksDB engine"
         ),
         Some(Errno::OVERFLOW) => anyhow!(
             "{shown}: its inode numbers are too large for snapshots; copy the files to a new store"
@@ -253,6 +297,24 @@ pub(super) fn refused(path: &Path, name: &str, error: &std::io::Error) -> anyhow
         }
         Some(errno) => live::refusal(path, errno),
         None => anyhow!("{name:?}: is no name of a snapshot"),
+    }
+}
+
+/// Another snapshot has a name.
+fn taken(path: &Path, name: &str) -> anyhow::Error {
+    let unique = "names are unique in a store: give another one";
+    let mount = live::around(path).map(|(mount, _)| mount);
+    let found = mount.ok().and_then(|mount| {
+        let info = about(&place(&mount, name))?;
+        Some((mount, info))
+    });
+    match found {
+        Some((mount, info)) => anyhow!(
+            "{name}: a snapshot of {} in {} has this name, and {unique}",
+            path_from_root(&info),
+            mount.display()
+        ),
+        None => anyhow!("{name}: another snapshot has this name, and {unique}"),
     }
 }
 

@@ -5,6 +5,7 @@ use super::output;
 use anyhow::{Context, Result};
 use clap::Parser;
 use std::path::PathBuf;
+use stitch_base::calendar::UtcTime;
 
 /// Show the counters of a mounted store, those that are not 0, and how its requests come
 #[derive(Debug, Parser)]
@@ -37,7 +38,11 @@ pub(super) fn run(args: &StatsArgs) -> Result<u8> {
     if let Some(transport) = document["transport"].as_str() {
         lines.push(format!("{:width$}  {transport}", "transport"));
     }
-    for name in ["next_snapshot", "snapshot_policy_error", "history_error"] {
+    if let Some(next) = document["next_snapshot_ns"].as_i64() {
+        let next = UtcTime::of(next.div_euclid(1_000_000_000));
+        lines.push(format!("{:width$}  {next}", "next_snapshot"));
+    }
+    for name in ["snapshot_policy_error", "history_error"] {
         if let Some(text) = document[name].as_str() {
             lines.push(format!("{name:width$}  {text}"));
         }

@@ -98,7 +98,7 @@ enum TxnCommand {
 struct TxnBegin {
     /// Name, not used by another open transaction; at most 250 bytes; OUTER/NAME
     /// for one in another
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", value_parser = names::parse_new)]
     name: String,
 
     /// Time from now on at which it is aborted if it is still open, such as

@@ -1,13 +1,14 @@
 //! `stitchfs usage`: what snapshots, clones and directories need of the space.
 
 use super::live::{self, Place};
+use super::quoted::quoted;
 use super::{output, size, sync, task};
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 use serde_json::{Value, json};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use stitchfs::{Task, UsageOf, set_path};
+use stitchfs::{Task, UsageOf, path_in, set_path};
 
 const AFTER: &str = "\
 For a mount point or a store, one line for each snapshot and clone; for a
@@ -16,10 +17,10 @@ directory, snapshot or clone in a mount, one line. Columns:
   REFERENCED what one sees in it takes, without clones that lie in it
   SHARED     of that, what something else needs too
 Snapshots keep replaced data of all directories, so exclusive may be more than
-referenced. They keep no replaced keys. What two of them need comes back with the last one, so
-exclusive figures do not add up. All are bytes on the medium, after compression,
-to a few percent. `garbage` is what nothing needs any more: it comes back in the
-background. Only root and the user who mounted may ask.
+referenced. They keep no replaced keys. What two of them need comes back with
+the last one, so exclusive figures do not add up. All are bytes on the medium,
+after compression, to a few percent. `garbage` is what nothing needs any more:
+it comes back in the background. Only root and the user who mounted may ask.
 
 Examples:
   stitchfs usage /srv
@@ -101,13 +102,13 @@ fn line(exclusive: &str, referenced: &str, shared: &str, name: &str) -> String {
 fn of_row(row: &Value) -> String {
     let (exclusive, referenced) = (bytes(row, "used_bytes"), bytes(row, "referenced_bytes"));
     let shared = referenced.saturating_sub(exclusive);
-    let path = row["path"].as_str().map(|path| format!("/{path}"));
+    let path = path_in(row, "path").map(|path| quoted(Path::new("/").join(path)));
     let path = path.unwrap_or_default();
     let name = match row["kind"].as_str() {
         Some("clone") => format!("clone {}  {path}", row["number"]),
         _ => format!(
             "snapshot {}  {path}",
-            row["name"].as_str().unwrap_or_default()
+            quoted(row["name"].as_str().unwrap_or_default())
         ),
     };
     let [exclusive, referenced, shared] = [exclusive, referenced, shared].map(size::show);
@@ -118,14 +119,14 @@ fn of_row(row: &Value) -> String {
 fn table(all: &[Value]) -> Vec<String> {
     let mut lines = vec![line("EXCLUSIVE", "REFERENCED", "SHARED", "NAME")];
     for done in all {
-        let name = done["asked"].as_str().unwrap_or_default();
+        let name = quoted(path_in(done, "asked").unwrap_or_default());
         let Some(rows) = done["rows"].as_array() else {
             let of = |field: &str| size::show(bytes(done, field));
             lines.push(line(
                 &of("exclusive_bytes"),
                 &of("referenced_bytes"),
                 &of("shared_bytes"),
-                name,
+                &name,
             ));
             continue;
         };

@@ -61,6 +61,64 @@ fn a_wrong_command_line_has_its_own_code() {
     assert_eq!(fs::read_dir(place.path("")).unwrap().count(), 0);
 }
 
+/// Whatever the value is of: nothing is looked at before.
+#[test]
+fn a_value_that_makes_no_sense_has_the_code_of_a_wrong_command_line() {
+    let place = Place::new();
+    let (long, tag) = ("n".repeat(251), "t".repeat(65));
+    for (args, hint) in [
+        (
+            &["snapshot", "create", "--every", "15", "d"][..],
+            "30s, 15m",
+        ),
+        (&["snapshot", "create", "--every", "0m", "d"], "30s, 15m"),
+        (
+            &[
+                "snapshot", "create", "--every", "1h", "--keep", "often=3", "d",
+            ],
+            "last=3",
+        ),
+        (&["snapshot", "create", "d", "a/b"], "has no slash"),
+        (&["snapshot", "create", "d", ""], "is not empty"),
+        (&["snapshot", "create", "d", &long], "250 bytes"),
+        (
+            &["snapshot", "create", "--every", "1h", "d", &long],
+            "250 bytes",
+        ),
+        (
+            &["snapshot", "create", "--every", "1h", "d", &long[..201]],
+            "200 bytes",
+        ),
+        (
+            &["snapshot", "create", "--every", "1h", "d", "a\nb"],
+            "without control",
+        ),
+        (&["snapshot", "hold", "d", "mon", &tag], "64 bytes"),
+        (&["snapshot", "hold", "d", "mon", ""], "1 to 64"),
+        (
+            &["snapshot", "release", "d", "mon", "a\nb"],
+            "control characters",
+        ),
+        (&["restore", "--at", "soon", "d"], "is no time"),
+        (&["send", "--resume", "x", "d"], "--resume"),
+        (&["txn", "begin", "a/..", "d"], "a name is"),
+        (&["txn", "begin", &long, "d"], "250 bytes"),
+        (
+            &["txn", "begin", "--expires", "soon", "a", "d"],
+            "is no time",
+        ),
+        (&["txn", "resolve", "--ours", "a"], "which conflicts?"),
+        (&["grow", "d", "lots"], "is not a size"),
+    ] {
+        place.run(args).code(2).says(hint);
+    }
+    // A command that runs another one has the codes of env(1).
+    place
+        .run(&["txn", "run", "--name", "..", "d"])
+        .code(125)
+        .says("a name is");
+}
+
 #[test]
 fn mkfs_says_what_it_needs() {
     let place = Place::new();

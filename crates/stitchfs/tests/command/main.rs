@@ -26,3 +26,4 @@ mod switch;
 mod sync;
 mod transport;
 mod umount;
+mod views;

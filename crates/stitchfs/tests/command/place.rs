@@ -63,13 +63,19 @@ pub(crate) struct Ended(Output);
 impl Ended {
     #[track_caller]
     pub(crate) fn code(&self, code: i32) -> &Self {
-        let (out, err) = (self.out(), self.err());
+        let out = String::from_utf8_lossy(&self.0.stdout);
+        let err = self.err();
         assert_eq!(self.0.status.code(), Some(code), "out: {out}\nerr: {err}");
         self
     }
 
     pub(crate) fn out(&self) -> String {
         String::from_utf8(self.0.stdout.clone()).expect("text")
+    }
+
+    /// Standard output, as bytes.
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        self.0.stdout.clone()
     }
 
     pub(crate) fn err(&self) -> String {

@@ -259,10 +259,7 @@ fn a_step_that_is_put_off_is_not_taken_again_at_once() {
         tree: store.tree,
         level,
         input: table.meta().id,
-        keys: [
-            table.meta().smallest.clone(),
-            table.meta().largest.clone(),
-        ],
+        keys: [table.meta().smallest.clone(), table.meta().largest.clone()],
         before: level_ids(&version, store.tree, level),
         scattered_bytes,
         moved_bytes: scattered_bytes,

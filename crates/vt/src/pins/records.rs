@@ -57,6 +57,11 @@ impl PinRecords {
         found
     }
 
+    /// Returns the record of a number.
+    pub(super) fn get(&self, id: PinId) -> Option<&PinRecord> {
+        self.by_id.get(&id)
+    }
+
     /// Returns the newest pin other than `but` that sees a tree, which is dropped before pin
     /// `unseen_by` is made. Looks at two pins of each kind at most: of those of all trees, older
     /// ones see no more.

@@ -171,8 +171,8 @@ pub(in crate::files) fn path_of_dir(
     Ok(None)
 }
 
-/// No operation makes a longer path.
-const PATH_BYTES_MAX: usize = 600;
+/// No history makes so many directories in each other.
+const DEPTH_MAX: usize = 64;
 
 fn visit(
     fs: &FileSystem,

@@ -105,6 +105,20 @@ pub fn number_of_source(info: &SnapshotInfo) -> Ino {
     }
 }
 
+/// Reports whether a number in a mount is that of a directory of `.stitchfs`, or of a link in one:
+/// nothing is stored there.
+#[must_use]
+pub const fn is_control_number(number: u64) -> bool {
+    number >> VIEW_INO_BITS >= SNAPSHOTS_OF_SLOT as u64
+}
+
+/// Reports whether a number in a mount is that of an inode of a transaction.
+#[must_use]
+pub const fn is_number_in_transaction(number: u64) -> bool {
+    let slot = number >> VIEW_INO_BITS;
+    slot >= FIRST_TRANSACTION_SLOT as u64 && slot < SNAPSHOTS_OF_SLOT as u64
+}
+
 /// Returns the number that an inode has in its own file system, of one that it has in a mount.
 #[must_use]
 pub const fn number_within(number: Ino) -> Ino {
@@ -334,6 +348,37 @@ mod tests {
         }
         let (first, second) = (Slot::of(PinId(1)), Slot::of(PinId(2)));
         assert_ne!(first.number(Ino::ROOT), second.number(Ino::ROOT));
+    }
+
+    #[test]
+    fn numbers_tell_made_up_directories_and_transactions() {
+        let of_files = [
+            Ino(INO_MASK),
+            Slot::of(PinId(SNAPSHOT_SLOTS)).number(Ino(INO_MASK)),
+            Slot::of_clone(CLONE_SLOTS).number(Ino(INO_MASK)),
+        ];
+        for number in of_files.map(|ino| ino.0) {
+            assert!(!is_control_number(number) && !is_number_in_transaction(number));
+        }
+        for number in [0, 1, TRANSACTION_SLOTS - 1] {
+            let slot = Slot::of_transaction(number);
+            for ino in [Ino::ROOT, Ino(INO_MASK)].map(|ino| slot.number(ino).0) {
+                assert!(is_number_in_transaction(ino) && !is_control_number(ino));
+            }
+            let control = ControlDir::InTransaction(slot).number().0;
+            assert!(is_control_number(control));
+        }
+        for dir in [
+            ControlDir::Top,
+            ControlDir::Snapshots,
+            ControlDir::Transactions,
+            ControlDir::History,
+            ControlDir::TopOf(Ino(16)),
+            ControlDir::SnapshotsOf(Ino(INO_MASK)),
+        ] {
+            let number = dir.number().0;
+            assert!(is_control_number(number) && !is_number_in_transaction(number));
+        }
     }
 
     #[test]

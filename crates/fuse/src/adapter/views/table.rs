@@ -106,6 +106,7 @@ impl OpenSnapshots {
     fn by_name(&self, name: &[u8]) -> Answer<Arc<Past>> {
         let name = std::str::from_utf8(name).map_err(|_| Errno::ENOENT)?;
         let info = self.fs.snapshots().get(name).map_err(refused)?;
+        debug_assert_eq!(info.name, name, "the snapshot that was asked for");
         self.by_id(info.id)
     }
 
@@ -146,6 +147,11 @@ impl OpenSnapshots {
         request: impl FnOnce(&Past) -> Answer<T>,
     ) -> Answer<T> {
         let past = self.by_id(self.moment(name)?.id)?;
+        debug_assert_eq!(
+            past.view.info().name.as_bytes(),
+            name,
+            "as it was asked for"
+        );
         let answer = request(&past);
         self.let_go(past);
         answer
@@ -186,11 +192,12 @@ impl OpenSnapshots {
         });
         let mut open = self.open.lock();
         // A deletion removes the pin before it closes the snapshot here.
-        if !self.fs.history().pinned()?.contains(&id) {
+        if !self.fs.history().is_pinned(id)? {
             return Err(FsError::NotFound);
         }
         let found = Arc::clone(open.entry(slot).or_insert(past));
         drop(open);
+        debug_assert_eq!(found.slot, slot, "what is open is found by its slot");
         Ok((found.view.info().id == id).then_some(found))
     }
 

@@ -4,6 +4,7 @@ mod clones;
 mod differences;
 mod handles;
 mod history;
+mod many;
 mod parts;
 mod policies;
 mod transactions;
@@ -59,10 +60,17 @@ fn setup() -> Setup {
     setup_with(FsOptions::default())
 }
 
-fn setup_with(options: FsOptions) -> Setup {
+fn model() -> ModelEngine {
     let mut registry = UpsertRegistry::default();
     register_upserts(&mut registry);
-    let engine: Arc<dyn Engine> = Arc::new(ModelEngine::new(registry));
+    ModelEngine::new(registry)
+}
+
+fn setup_with(options: FsOptions) -> Setup {
+    setup_on(Arc::new(model()), options)
+}
+
+fn setup_on(engine: Arc<dyn Engine>, options: FsOptions) -> Setup {
     FileSystem::format(&engine, &options, (0, 0)).unwrap();
     let fs = Arc::new(FileSystem::open(engine, options).unwrap());
     let mainline = Adapter::new(Arc::clone(&fs), AdapterOptions::default());
@@ -82,11 +90,7 @@ fn new_dir(name: &[u8]) -> MkDir<'_> {
 
 impl Setup {
     fn mkdir(&self, uid: u32, parent: Ino, name: &[u8]) -> Answer<Entry> {
-        let args = MkDir {
-            name,
-            mode: 0o755,
-            umask: 0,
-        };
+        let args = new_dir(name);
         self.views.mkdir(&context(uid), parent, &args)
     }
 
@@ -254,11 +258,7 @@ fn the_control_directory_is_found_and_not_listed() {
 fn its_name_is_taken_unless_the_root_directory_has_it() {
     let free = setup();
     let name = CONTROL_DIR.as_bytes();
-    let args = MkDir {
-        name,
-        mode: 0o755,
-        umask: 0,
-    };
+    let args = new_dir(name);
     let made = free.views.mkdir(&context(0), ROOT, &args);
     assert_eq!(made.map(|entry| entry.ino), Err(Errno::EEXIST));
     assert_eq!(free.views.rmdir(&context(0), ROOT, name), Err(Errno::EBUSY));
@@ -300,11 +300,7 @@ fn changes_are_refused() {
     assert_eq!(views.write(&me, file, &write), Err(Errno::EROFS));
     assert_eq!(views.unlink(&me, root, b"f"), Err(Errno::EROFS));
     assert_eq!(views.removexattr(&me, file, b"user.a"), Err(Errno::EROFS));
-    let args = MkDir {
-        name: b"x",
-        mode: 0o755,
-        umask: 0,
-    };
+    let args = new_dir(b"x");
     for parent in [
         root,
         ControlDir::Top.number(),

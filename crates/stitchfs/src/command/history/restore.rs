@@ -1,7 +1,10 @@
-//! `stitchfs restore`: a file or directory as it was, copied out of the history.
+//! `stitchfs restore`: a file or directory as it was, copied out of the history, or rolled back.
 
-use super::{Moments, now_s, when};
-use crate::command::{output, snapshot};
+mod in_place;
+
+use super::{Moments, when};
+use crate::command::quoted::quoted;
+use crate::command::{live, output, snapshot};
 use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
 use serde_json::json;
@@ -10,14 +13,19 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use stitch_base::calendar::UtcTime;
-use stitchfs::{path_text, set_path};
+use stitchfs::set_path;
 
 const AFTER: &str = "\
-Copies PATH as it was at the last moment of the history that is not after TIME,
-by cp(1), which must be installed: contents, holes, modes, owners, times,
-links and attributes. What is at PATH now is replaced in one step, after a
-question on a terminal, with --force without; elsewhere it is refused. A
-directory is replaced with all that is in it. With --to nothing is replaced.
+Makes PATH what it was at the last moment of the history that is not after TIME,
+after a question on a terminal, with --force without; elsewhere it is refused.
+With --to it is copied to a new path, and nothing is replaced.
+
+A directory that is still the same one, without clones in it, is rolled back as
+by `stitchfs rollback`: it keeps its snapshots and inode numbers, and the state
+before is kept as the snapshot that is printed. Everything else is copied by
+cp(1), which must be installed: contents, holes, modes, owners, times, links and
+attributes. What is at PATH is then replaced in one step. A directory that is
+replaced so is a new one: its snapshots stay, and are not of the new one.
 TIME is like `10 min ago`, `2h ago`, `2026-11-26 14:00` (UTC), `14:00`,
 `2026-11-26T14:00:05+02:00`. The mount needs the option history=TIME.
 
@@ -30,8 +38,8 @@ Examples:
 #[command(after_help = AFTER)]
 pub(in crate::command) struct RestoreArgs {
     /// When it was as it shall be again
-    #[arg(long, value_name = "TIME")]
-    at: String,
+    #[arg(long, value_name = "TIME", value_parser = when::parse_now)]
+    at: i64,
 
     /// Write to this new path instead
     #[arg(long, value_name = "DEST")]
@@ -51,38 +59,56 @@ pub(in crate::command) struct RestoreArgs {
 }
 
 pub(in crate::command) fn run(args: &RestoreArgs) -> Result<u8> {
-    let second = when::parse(&args.at, now_s())?;
     let path = absolute(&args.path)?;
     let moments = Moments::around(path.parent().unwrap_or(&path))?;
-    let moment = moments.at(second)?;
+    let moment = moments.at(args.at)?;
     let shown = args.path.display();
     let inside = path.strip_prefix(&moments.mount);
     let source = moments.place(moment).join(inside.unwrap_or(&path));
     let time = UtcTime::of(moment.second);
     let found = source.symlink_metadata();
     found
-        .with_context(|| format!("{shown}: was not there, or not for you to see, at {time} UTC"))?;
+        .with_context(|| format!("{shown}: was not there at {time} UTC, or you may not see it"))?;
     let dest = match &args.to {
         Some(dest) => absolute(dest)?,
         None => path,
     };
+    for target in [Some(&*dest), dest.parent()] {
+        target.map_or(Ok(()), live::check_target)?;
+    }
     let is_there = dest.symlink_metadata().is_ok();
+    let is_in_place = in_place::is_possible(&source, &dest);
     if is_there && !args.force {
         ensure!(
             args.to.is_none(),
             "{}: is there already, and nothing is replaced; give a new path",
             dest.display()
         );
-        ask(args, &dest, &time.to_string())?;
+        ask(args, &dest, &time.to_string(), is_in_place)?;
     }
-    restore(&source, &dest)?;
+    let before = match is_in_place {
+        true => Some(in_place::roll_back(&moments, moment, &dest)?),
+        false => {
+            if args.force {
+                in_place::note_snapshots(&dest);
+            }
+            restore(&source, &dest)?;
+            None
+        }
+    };
     if args.json {
-        let mut out = json!({ "at": moment.second, "replaced": is_there });
+        let mut out = json!({ "at_ns": moment.ns(), "replaced": is_there });
         set_path(&mut out, "restored", &dest);
         set_path(&mut out, "from", &source);
+        if let Some(before) = &before {
+            set_path(&mut out, "snapshot", before);
+        }
         output::print_json(&out)?;
     } else {
-        output::print(&format!("{}  as of {time} UTC", path_text(&dest)))?;
+        output::print(&format!("{}  as of {time} UTC", quoted(&dest)))?;
+        if let Some(before) = &before {
+            output::print(&format!("{}  as it was before", quoted(before)))?;
+        }
     }
     Ok(0)
 }
@@ -100,12 +126,19 @@ fn absolute(given: &Path) -> Result<PathBuf> {
     Ok(above.canonicalize().with_context(shown)?.join(name))
 }
 
-fn ask(args: &RestoreArgs, dest: &Path, time: &str) -> Result<()> {
+fn ask(args: &RestoreArgs, dest: &Path, time: &str, is_in_place: bool) -> Result<()> {
     let shown = dest.display();
     if args.json || !output::can_ask() {
         bail!("{shown}: is there already; --force replaces it, --to DEST writes to another path");
     }
-    if !output::ask(&format!("replace {shown} by what it was at {time} UTC?"))? {
+    let question = match is_in_place {
+        true => format!("make {shown} what it was at {time} UTC, and remove what was made later?"),
+        false => format!("replace {shown} by what it was at {time} UTC?"),
+    };
+    if !is_in_place {
+        in_place::note_snapshots(dest);
+    }
+    if !output::ask(&question)? {
         bail!("{shown}: nothing was changed");
     }
     Ok(())

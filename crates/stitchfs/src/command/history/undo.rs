@@ -62,10 +62,10 @@ pub(in crate::command) fn run(args: &UndoArgs) -> Result<u8> {
     let inside = dir.strip_prefix(&moments.mount).unwrap_or(&dir);
     let old = moments.place(moment).join(inside);
     if !old.is_dir() {
-        bail!("{shown}: was not there, or not for you to see, at {time} UTC; nothing was changed");
+        bail!("{shown}: was not there at {time} UTC, or you may not see it; nothing was changed");
     }
     if args.dry_run || !args.json {
-        let created = json!({ "created": moment.second * 1_000_000_000 });
+        let created = json!({ "created_ns": moment.ns() });
         diff::show(&old, &dir, &created, args.json)?;
     }
     if args.dry_run {
@@ -78,7 +78,7 @@ pub(in crate::command) fn run(args: &UndoArgs) -> Result<u8> {
     }
     let begin = |before: &str| snapshots::undo(&opened, &moment.name, before);
     let before = rollback::run_rollback(&opened, &dir, &moment.name, &begin)?;
-    let done = args.json.then(|| json!({ "undone_to": moment.second }));
+    let done = args.json.then(|| json!({ "undone_to_ns": moment.ns() }));
     rollback::print_done(done, (&moments.mount, &dir), &before)?;
     Ok(0)
 }

@@ -21,6 +21,11 @@ pub(super) fn parse(text: &str, now_s: i64) -> Result<i64> {
     found.with_context(|| format!("{text:?}: is no time; {HELP}"))
 }
 
+/// Returns the second that a text on the command line stands for.
+pub(super) fn parse_now(text: &str) -> Result<i64, String> {
+    parse(text, super::now_s()).map_err(|_| format!("is no time: {HELP}"))
+}
+
 /// Seconds of a unit of time.
 fn unit(name: &str) -> Option<i64> {
     Some(match name {

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 const AFTER: &str = "\
 Options after -o:
   ro rw nosuid nodev noexec     as for mount(8)
-  sync dirsync                  every operation is on the medium when it returns,
-                                names and attributes too
+  sync dirsync                  every operation is on the medium when it
+                                returns, names and attributes too
   noatime relatime strictatime nodiratime
                                 when reading changes access times; default
                                 relatime
@@ -63,10 +63,10 @@ Options after -o:
                                 lists and file capabilities; without them each
                                 file that is written costs one request less.
                                 What is stored stays
-  history=TIME nohistory        keep the moments of the last TIME, as 30m, 1h or 7d,
-                                to go back to: see `stitchfs history`. It needs
-                                the space of what was replaced or deleted since,
-                                up to nine tenths of the store
+  history=TIME nohistory        keep the moments of the last TIME, as 30m, 1h or
+                                7d, to go back to: see `stitchfs history`. It
+                                needs the space of what was replaced or deleted
+                                since, up to nine tenths of the store
   instance=NAME                 the instance to mount; see `stitchfs instance`
   fsname=NAME                   the device name shown in the mount table
   remount                       change the flags of a mount in place; what was

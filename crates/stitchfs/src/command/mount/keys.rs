@@ -35,7 +35,10 @@ pub(super) fn serve(store: &Store, words: &MountWords) -> Result<()> {
     let identity = store.identity();
     let part = |name: &str| identity[name].as_str().unwrap_or_default().to_owned();
     let name = format!("{}-{}", part("uuid"), part("instance").replace('/', "_"));
-    let dir = runtime_dir()?;
+    let dir = runtime_dir().context(
+        "kv: no directory for the socket of its keys; XDG_RUNTIME_DIR names one that only you can \
+         enter",
+    )?;
     let transactions = TransactionServers::new(&dir, &name, sync, store.round_gates())?;
     let bound = Bound::in_private_dir(&dir, &format!("{name}.sock"))?;
     let listener = Listener::unix(bound.listener()?)?;
@@ -78,7 +81,7 @@ fn own_dir(dir: PathBuf, mode: u32) -> Result<PathBuf> {
     let uid = rustix::process::geteuid();
     let shown = dir.display();
     let made = DirBuilder::new().recursive(true).mode(mode).create(&dir);
-    made.with_context(|| format!("{shown}: cannot be made"))?;
+    made.with_context(|| format!("{shown}: the directory cannot be made"))?;
     // Another process may have made it first.
     let meta = fs::symlink_metadata(&dir).with_context(|| shown.to_string())?;
     ensure!(

@@ -3,7 +3,7 @@
 use super::LEFT_OUT;
 use crate::command::numbers::{self, DirNumbers};
 use crate::command::{live, output, snapshot, sync};
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -32,21 +32,14 @@ pub(super) struct FoundSnapshot {
 }
 
 impl FoundSnapshot {
-    /// Finds a snapshot by its directory.
-    pub(super) fn find(path: &Path) -> Result<Self> {
-        let shown = || path.display().to_string();
-        let place = path.canonicalize().with_context(shown)?;
+    /// Finds a snapshot by its directory, or by its name in the mount that `at` is in.
+    pub(super) fn find(path: &Path, at: &Path) -> Result<Self> {
+        let place = snapshot::path_or_name(path, &[at])?;
         let (mount, _) = live::around(&place)?;
-        let Some(info) = snapshot::about(&place) else {
-            bail!(
-                "{}: is not the directory of a snapshot; `stitchfs snapshot list {}` lists them",
-                path.display(),
-                mount.display()
-            );
-        };
+        let info = snapshot::information(path, &place, &mount)?;
         let (Some(name), Some(created_ns), Some(root)) = (
             info["name"].as_str(),
-            info["created"].as_i64(),
+            info["created_ns"].as_i64(),
             info["root"].as_u64(),
         ) else {
             bail!(
@@ -127,9 +120,13 @@ impl FoundSnapshot {
 }
 
 impl Source {
-    /// Reads the names and attributes of a snapshot.
-    pub(in crate::command) fn read(path: &Path, skip_unreadable: bool) -> Result<Self> {
-        let snapshot = FoundSnapshot::find(path)?;
+    /// Reads the names and attributes of a snapshot that was given by its directory, or by its name
+    /// in the mount that `at` is in.
+    pub(in crate::command) fn read(
+        (path, at): (&Path, &Path),
+        skip_unreadable: bool,
+    ) -> Result<Self> {
+        let snapshot = FoundSnapshot::find(path, at)?;
         // Times and sizes of what was written to are the kernel's until then.
         sync::write_back(&snapshot.mount)?;
         snapshot.read(skip_unreadable)

@@ -9,6 +9,9 @@ use serde_json::json;
 use std::path::{Path, PathBuf};
 use stitch_fuse::snapshots;
 
+/// Longest tag, in bytes.
+const TAG_BYTES_MAX: usize = 64;
+
 /// Hold a snapshot under a tag: until it is released, it cannot be deleted
 #[derive(Debug, Parser)]
 pub(super) struct SnapshotHold {
@@ -38,8 +41,18 @@ struct HoldArgs {
     name: String,
 
     /// Tag of the hold; at most 64 bytes
-    #[arg(value_name = "TAG", default_value = "hold")]
+    #[arg(value_name = "TAG", default_value = "hold", value_parser = parse_tag)]
     tag: String,
+}
+
+fn parse_tag(text: &str) -> Result<String, String> {
+    let is_tag = (1..=TAG_BYTES_MAX).contains(&text.len()) && !text.contains(char::is_control);
+    match is_tag {
+        true => Ok(text.to_owned()),
+        false => Err(format!(
+            "a tag has 1 to {TAG_BYTES_MAX} bytes, and no control characters"
+        )),
+    }
 }
 
 pub(super) fn hold(args: &SnapshotHold) -> Result<u8> {

@@ -1,7 +1,8 @@
 //! `stitchfs snapshot list`.
 
+use super::super::quoted::quoted;
 use super::super::{live, output, size, usage};
-use super::{about, check_reachable, shown, snapshots_dir};
+use super::{about, check_reachable, path_from_root, shown, snapshots_dir};
 use anyhow::{Context, Result};
 use clap::Parser;
 use serde_json::{Value, json};
@@ -9,7 +10,7 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use stitch_base::calendar::UtcTime;
-use stitchfs::{path_text, set_path};
+use stitchfs::{path_in, set_path};
 
 /// List the snapshots of a mount, or of one directory in it
 #[derive(Debug, Parser)]
@@ -92,7 +93,11 @@ fn all(mount: &Path) -> Result<Vec<Value>> {
             continue;
         }
         let name = place.file_name().map(Path::new).unwrap_or(&place);
-        let mut snapshot = about(&place).unwrap_or_else(|| json!({ "name": path_text(name) }));
+        let mut snapshot = about(&place).unwrap_or_else(|| {
+            let mut closed = json!({});
+            set_path(&mut closed, "name", name);
+            closed
+        });
         set_path(&mut snapshot, "snapshot", &place);
         found.push(snapshot);
     }
@@ -100,14 +105,14 @@ fn all(mount: &Path) -> Result<Vec<Value>> {
 }
 
 fn line(snapshot: &Value, is_quick: bool) -> String {
-    let created = snapshot["created"].as_i64();
+    let created = snapshot["created_ns"].as_i64();
     let time = created.map_or_else(
         || "-".to_owned(),
         |at| UtcTime::of(at.div_euclid(1_000_000_000)).to_string(),
     );
-    let mut rest = snapshot["name"].as_str().unwrap_or_default().to_owned();
+    let mut rest = quoted(path_in(snapshot, "name").unwrap_or_default());
     if created.is_some() {
-        rest = format!("{rest}  /{}", snapshot["path"].as_str().unwrap_or_default());
+        rest = format!("{rest}  {}", path_from_root(snapshot));
     }
     let tags = snapshot["holds"].as_array();
     if tags.is_some_and(|tags| !tags.is_empty()) {
@@ -134,13 +139,15 @@ mod tests {
 
     #[test]
     fn a_line_has_what_is_known() {
-        let known = json!({ "name": "mon", "created": 5, "path": "a/b" });
+        let known = json!({ "name": "mon", "created_ns": 5, "path": "a/b" });
         assert_eq!(line(&known, true), "1970-01-01 00:00:00  mon  /a/b");
-        let held = json!({ "name": "mon", "created": 5, "path": "a", "holds": ["x"] });
+        let held = json!({ "name": "mon", "created_ns": 5, "path": "a", "holds": ["x"] });
         assert_eq!(line(&held, true), "1970-01-01 00:00:00  mon  /a  (held)");
         let closed = json!({ "name": "mon" });
+        let odd = json!({ "name": "a\nb", "created_ns": 5, "path": "c\td" });
+        assert_eq!(line(&odd, true), r#"1970-01-01 00:00:00  "a\nb"  "/c\td""#);
         assert_eq!(line(&closed, true), "-                    mon");
-        let told = json!({ "name": "mon", "created": 5, "path": "a", "used_bytes": 2048,
+        let told = json!({ "name": "mon", "created_ns": 5, "path": "a", "used_bytes": 2048,
                            "referenced_bytes": 1 << 20 });
         let lines = [
             columns("CREATED", "USED", "REFER", "NAME"),

@@ -1,14 +1,15 @@
 //! `stitchfs snapshot policy`, and the options of `create` that set one.
 
+use super::super::quoted::{harmless, quoted};
 use super::super::{live, output, size, sync};
-use super::{open_dir, shown};
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use super::{open_dir, path_from_root, shown};
+use anyhow::{Context, Result, anyhow};
 use clap::{Parser, Subcommand};
 use rustix::io::Errno;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use stitch_base::calendar::UtcTime;
-use stitch_fs::POLICY_EVERY_S_MAX;
+use stitch_fs::{POLICY_EVERY_S_MAX, POLICY_PREFIX_BYTES_MAX};
 use stitch_fuse::snapshots;
 use stitchfs::{POLICIES_XATTR, set_path};
 
@@ -30,7 +31,7 @@ enum PolicyCommand {
     Delete(PolicyDelete),
 }
 
-/// List the policies of a mount; for root and the user who mounted
+/// List the policies of a mount; other users than root and the one who mounted see their own
 #[derive(Debug, Parser)]
 struct PolicyList {
     /// Print them as JSON
@@ -65,33 +66,26 @@ pub(super) fn run(args: &SnapshotPolicy) -> Result<u8> {
 pub(super) fn set(
     given: &Path,
     prefix: Option<&str>,
-    every: &str,
+    every_s: u64,
     keep: Option<&str>,
     is_json: bool,
 ) -> Result<u8> {
-    let every_s = seconds(every)?;
     let keep = keep.unwrap_or(KEEP_DEFAULT);
-    ensure!(
-        snapshots::parse_keep(keep).is_some(),
-        "--keep {keep}: is not understood; it is like last=3,hourly=24,daily=7,weekly=4,monthly=12,\
-         yearly=5, with counts up to 65535"
-    );
     let prefix = prefix.unwrap_or(PREFIX_DEFAULT);
+    if prefix.len() > POLICY_PREFIX_BYTES_MAX || prefix.contains(char::is_control) {
+        let prefix = quoted(prefix);
+        return Err(output::bad_argument(format!(
+            "{prefix}: names of a policy begin with at most {POLICY_PREFIX_BYTES_MAX} bytes, and \
+             without control characters"
+        )));
+    }
     let dir = given.canonicalize().with_context(|| shown(given))?;
     let (mount, _) = live::around(&dir)?;
     let opened = open_dir(&dir).with_context(|| shown(given))?;
     sync::write_back(&mount)?;
     snapshots::set_policy(&opened, prefix, every_s, keep).map_err(|error| {
         match Errno::from_io_error(&error) {
-            Some(Errno::INVAL) => anyhow!(
-                "{prefix:?}: is no prefix of names: one has 1 to 200 bytes and no slash; or the \
-                 daemon is of an older stitchfs"
-            ),
-            Some(Errno::OPNOTSUPP) => anyhow!(
-                "{}: no policy can be set on it: it is in a transaction, or its store keeps no \
-                 snapshots",
-                dir.display()
-            ),
+            Some(Errno::INVAL) => super::refused(&dir, prefix, &Errno::NOTTY.into()),
             _ => super::refused(&dir, prefix, &error),
         }
     })?;
@@ -142,13 +136,13 @@ fn list(args: &PolicyList) -> Result<u8> {
 fn line(policy: &Value) -> String {
     let text = |name: &str| policy[name].as_str().unwrap_or_default();
     let every = interval(policy["every_s"].as_u64().unwrap_or_default());
-    let next = policy["next"].as_i64().unwrap_or_default();
+    let next = policy["next_ns"].as_i64().unwrap_or_default();
     let next = UtcTime::of(next.div_euclid(1_000_000_000));
-    let (path, prefix, keep) = (text("path"), text("prefix"), text("keep"));
-    let mut line = format!("/{path}  {prefix}  every {every}  keep {keep}  next {next}");
+    let (path, prefix, keep) = (path_from_root(policy), quoted(text("prefix")), text("keep"));
+    let mut line = format!("{path}  {prefix}  every {every}  keep {keep}  next {next}");
     if let Some(error) = policy["last_error"].as_str() {
         line.push_str("  failed: ");
-        line.push_str(error);
+        line.push_str(&harmless(error));
     }
     line
 }
@@ -161,12 +155,26 @@ fn interval(seconds: u64) -> String {
     format!("{}{unit}", seconds / length)
 }
 
-/// An interval like `15m` in seconds.
-fn seconds(text: &str) -> Result<u64> {
-    if let Some(seconds @ 1..=POLICY_EVERY_S_MAX) = size::parse_seconds(text) {
-        return Ok(seconds);
+/// Returns the seconds of an interval like `15m`.
+pub(super) fn parse_every(text: &str) -> Result<u64, String> {
+    match size::parse_seconds(text) {
+        Some(seconds @ 1..=POLICY_EVERY_S_MAX) => Ok(seconds),
+        _ => {
+            Err("is no interval: one is like 30s, 15m, 2h, 1d or 1w, at most ten years".to_owned())
+        }
     }
-    bail!("--every {text}: is no interval; one is like 30s, 15m, 2h, 1d or 1w, at most ten years")
+}
+
+/// Returns rules of what is kept.
+pub(super) fn parse_keep(text: &str) -> Result<String, String> {
+    match snapshots::parse_keep(text) {
+        Some(_) => Ok(text.to_owned()),
+        None => Err(
+            "is not understood: it is like last=3,hourly=24,daily=7,weekly=4,monthly=12,yearly=5, \
+             with counts up to 65535"
+                .to_owned(),
+        ),
+    }
 }
 
 #[cfg(test)]
@@ -182,7 +190,7 @@ mod tests {
             ("1d", 86_400),
             ("1w", 604_800),
         ] {
-            assert_eq!(seconds(text).unwrap(), expected);
+            assert_eq!(parse_every(text).unwrap(), expected);
             assert_eq!(interval(expected), text);
         }
         assert_eq!(interval(90), "90s");
@@ -196,17 +204,20 @@ mod tests {
             "9999w",
             "99999999999999999w",
         ] {
-            assert!(seconds(wrong).is_err(), "{wrong}");
+            assert!(parse_every(wrong).is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn a_line_has_what_is_to_be_done_and_what_failed() {
         let mut policy = json!({
-            "path": "home", "prefix": "auto", "every_s": 900, "keep": "hourly=24", "next": 0,
+            "path": "home", "prefix": "auto", "every_s": 900, "keep": "hourly=24", "next_ns": 0,
         });
         let expected = "/home  auto  every 15m  keep hourly=24  next 1970-01-01 00:00:00";
         assert_eq!(line(&policy), expected);
+        policy["path"] = json!("ho\nme");
+        assert!(line(&policy).starts_with(r#""/ho\nme"  auto"#));
+        policy["path"] = json!("home");
         policy["last_error"] = json!("no space");
         assert_eq!(line(&policy), format!("{expected}  failed: no space"));
         assert!(snapshots::parse_keep(KEEP_DEFAULT).is_some());

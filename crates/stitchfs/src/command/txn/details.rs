@@ -1,5 +1,6 @@
 //! Isolation and path locks of transactions, for `stitchfs txn list` and `status`.
 
+use super::super::quoted::quoted;
 use super::end::path_of;
 use super::target::TxnMount;
 use anyhow::Result;
@@ -7,7 +8,7 @@ use rustix::io::Errno;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use stitch_fuse::transactions::{self, Detail, Isolation, ListedTransaction};
-use stitchfs::{path_text, set_path};
+use stitchfs::set_path;
 
 /// What is told of open transactions, by name, and of those that wait for locks.
 #[derive(Debug, Default)]
@@ -47,7 +48,7 @@ impl Details {
         let details = self.of_open(found).iter();
         let line = |detail: &Detail| match detail {
             Detail::Isolation(Isolation::Serializable) => Some("    serializable".to_owned()),
-            Detail::Holds(path) => Some(format!("    holds {}", path_text(&path_of(path)))),
+            Detail::Holds(path) => Some(format!("    holds {}", quoted(path_of(path)))),
             Detail::Isolation(Isolation::Snapshot) | Detail::Waits(_) => None,
         };
         details.filter_map(line).collect()
@@ -57,7 +58,7 @@ impl Details {
     pub(super) fn waiting_lines(&self) -> Vec<String> {
         let waiting = self
             .waiting()
-            .map(|(name, path)| format!("{name} waits for {}", path_text(&path_of(path))));
+            .map(|(name, path)| format!("{} waits for {}", quoted(name), quoted(path_of(path))));
         waiting.collect()
     }
 

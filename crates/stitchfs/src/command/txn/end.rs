@@ -1,6 +1,7 @@
 //! `stitchfs txn commit` and `abort`.
 
 use super::super::output;
+use super::super::quoted::quoted;
 use super::target::{TxnMount, TxnOf};
 use super::{CONFLICT, FAILED};
 use anyhow::{Result, anyhow};
@@ -12,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use stitch_base::clock::{Clock as _, SystemClock};
 use stitch_fuse::transactions::{self, CommitOutcome, RecordConflict};
-use stitchfs::{path_text, set_path};
+use stitchfs::set_path;
 
 /// Time between questions for the outcome of a commit.
 const POLL_FIRST: Duration = Duration::from_micros(250);
@@ -20,9 +21,40 @@ const POLL_MAX: Duration = Duration::from_millis(4);
 /// What the engine says of a batch that is too large.
 const TOO_LARGE: &str = "is over the limit of";
 
-/// What to do where others have changed what a serializable transaction has read.
-pub(super) const READ_HAS_CHANGED: &str = "what it has read was changed: it decided by that, so \
-    no side can be chosen; copy from it what you need, and begin or run it again";
+/// What others have changed that a serializable transaction has read.
+const READ_HAS_CHANGED: &str = "what it has read was changed: it decided by that, so no side can \
+    be chosen";
+
+/// What becomes of a transaction that was not committed or rebased.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Left {
+    /// A commit was refused, and it stays open.
+    Open,
+    /// It was that of a run, and is dropped.
+    Dropped,
+    /// A rebase was refused, and it stays as it was.
+    NotRebased,
+}
+
+impl Left {
+    const fn text(self) -> &'static str {
+        match self {
+            Self::Open => "nothing was committed, the transaction stays open",
+            Self::Dropped => "nothing was committed, the transaction is dropped",
+            Self::NotRebased => "nothing was rebased, the transaction stays as it was",
+        }
+    }
+
+    /// Message of what to do where reads have changed.
+    pub(super) fn advice(self) -> String {
+        match self {
+            Self::Open | Self::NotRebased => {
+                format!("{READ_HAS_CHANGED}; copy from it what you need, abort it, and begin again")
+            }
+            Self::Dropped => format!("{READ_HAS_CHANGED}; run it again"),
+        }
+    }
+}
 
 /// Commit a transaction: exit code 75 and a list if others changed the same
 #[derive(Debug, Parser)]
@@ -38,6 +70,10 @@ pub(super) struct TxnCommit {
 /// Abort a transaction: nothing of it is left
 #[derive(Debug, Parser)]
 pub(super) struct TxnAbort {
+    /// Print what was aborted as JSON
+    #[arg(long)]
+    json: bool,
+
     #[command(flatten)]
     of: TxnOf,
 }
@@ -48,12 +84,15 @@ pub(super) fn commit(args: &TxnCommit) -> Result<u8> {
     if args.json {
         output::print_json(&to_json(&args.of.name, &outcome))?;
     }
-    report(&args.of.name, &outcome, "stays open", args.json)
+    report(&args.of.name, &outcome, Left::Open, args.json)
 }
 
 pub(super) fn abort(args: &TxnAbort) -> Result<u8> {
     let target = TxnMount::find(&args.of.path)?;
     discard(&target, &args.of.name)?;
+    if args.json {
+        output::print_json(&json!({ "name": args.of.name, "outcome": "aborted" }))?;
+    }
     Ok(0)
 }
 
@@ -87,17 +126,12 @@ pub(super) fn wait_for(target: &TxnMount, name: &str, number: u64) -> Result<Com
     }
 }
 
-/// Tells what came of a commit, and returns the exit code. `after` says what becomes of a
-/// transaction that was not committed.
+/// Tells what came of a commit, and returns the exit code. `left` is what becomes of a transaction
+/// that was not committed.
 ///
 /// # Errors
 /// It failed for another reason than a conflict.
-pub(super) fn report(
-    name: &str,
-    outcome: &CommitOutcome,
-    after: &str,
-    is_told: bool,
-) -> Result<u8> {
+pub(super) fn report(name: &str, outcome: &CommitOutcome, left: Left, is_told: bool) -> Result<u8> {
     match outcome {
         CommitOutcome::Committed | CommitOutcome::Rebased => Ok(0),
         CommitOutcome::Conflict {
@@ -106,50 +140,48 @@ pub(super) fn report(
             records,
         } => {
             if !is_told {
-                output::note(&conflict_text(name, *count, (told, records), after));
+                output::note(&conflict_text(name, *count, (told, records), left));
+            }
+            let mut kinds = told.iter().map(|(kind, _)| kind);
+            let has_read = kinds.any(|kind| is_read(kind))
+                || records.iter().any(|record| is_read(&record.kind));
+            if has_read && !is_told {
+                output::note(&format!("{name}: {}", left.advice()));
             }
             Ok(CONFLICT)
         }
         CommitOutcome::Refused { .. } if is_told => Ok(FAILED),
-        CommitOutcome::Refused { why, .. } => Err(failure(name, why, after)),
+        CommitOutcome::Refused { why, .. } => Err(failure(name, why, left)),
         CommitOutcome::Running => Err(anyhow!("{name}: the commit has no outcome")),
     }
 }
 
-fn failure(name: &str, why: &str, after: &str) -> anyhow::Error {
-    if why.contains(TOO_LARGE) {
-        return anyhow!(
-            "{name}: has changed too much for one commit: {why}; nothing was committed; the \
-             transaction {after}"
-        );
+fn failure(name: &str, why: &str, left: Left) -> anyhow::Error {
+    let left = left.text();
+    match why.contains(TOO_LARGE) {
+        true => anyhow!("{name}: has changed too much for one commit: {why}; {left}"),
+        false => anyhow!("{name}: {why}; {left}"),
     }
-    anyhow!("{name}: was not committed: {why}; the transaction {after}")
 }
 
 fn conflict_text(
     name: &str,
     count: usize,
     (told, records): (&[(String, Vec<u8>)], &[RecordConflict]),
-    after: &str,
+    left: Left,
 ) -> String {
     let told_count = told.len() + records.len();
     debug_assert!(count >= told_count, "all that are told are counted");
-    let mut text = format!(
-        "{name}: others have changed the same since it began; nothing was committed, the \
-         transaction {after}"
-    );
+    let left = left.text();
+    let mut text = format!("{name}: others have changed the same since it began; {left}");
     for (kind, path) in told {
-        text.push_str(&format!("\n  {}: {kind}", path_text(&path_of(path))));
+        text.push_str(&format!("\n  {}: {kind}", quoted(path_of(path))));
     }
     for record in records {
         text.push_str(&format!("\n  {}", record_line(record)));
     }
     if count > told_count {
         text.push_str(&format!("\n  and {} more", count - told_count));
-    }
-    let mut kinds = told.iter().map(|(kind, _)| kind);
-    if kinds.any(|kind| is_read(kind)) || records.iter().any(|record| is_read(&record.kind)) {
-        text.push_str(&format!("\n{READ_HAS_CHANGED}"));
     }
     text
 }
@@ -246,7 +278,7 @@ mod tests {
                 ("attributes or contents".to_owned(), Vec::new()),
             ],
         };
-        let code = |outcome: &CommitOutcome| report("work", outcome, "stays open", true);
+        let code = |outcome: &CommitOutcome| report("work", outcome, Left::Open, true);
         assert_eq!(code(&CommitOutcome::Committed).unwrap(), 0);
         assert_eq!(code(&conflict).unwrap(), 75);
         let CommitOutcome::Conflict {
@@ -257,15 +289,15 @@ mod tests {
         else {
             panic!("it is one");
         };
-        let text = conflict_text("work", *count, (told, records), "stays open");
+        let text = conflict_text("work", *count, (told, records), Left::Open);
         let expected = "\n  a/b: name\n  .: attributes or contents\n  user:1: read record of \
-                        redis/rows\n  \\xff\\x00: record of stock\n  and 1 more\n";
-        assert!(
-            text.ends_with(&format!("{expected}{READ_HAS_CHANGED}")),
-            "{text}"
-        );
-        let written = conflict_text("work", 1, (&told[..1], &[]), "stays open");
+                        redis/rows\n  \\xff\\x00: record of stock\n  and 1 more";
+        assert!(text.ends_with(expected), "{text}");
+        assert!(text.contains("nothing was committed"), "{text}");
+        assert!(Left::Dropped.advice().ends_with("run it again"));
+        let written = conflict_text("work", 1, (&told[..1], &[]), Left::NotRebased);
         assert!(written.ends_with("\n  a/b: name"), "{written}");
+        assert!(written.contains("nothing was rebased"), "{written}");
         let out = to_json("work", &conflict);
         assert_eq!(
             (&out["count"], &out["outcome"]),
@@ -287,14 +319,14 @@ mod tests {
             errno: 5,
             why: "batch of 9 bytes is over the limit of 8".to_owned(),
         };
-        let why = report("work", &refused, "is dropped", false).unwrap_err();
+        let why = report("work", &refused, Left::Dropped, false).unwrap_err();
         let why = why.to_string();
         assert!(why.contains("too much for one commit"), "{why}");
         assert!(
             why.contains("limit of 8") && why.ends_with("is dropped"),
             "{why}"
         );
-        assert_eq!(report("work", &refused, "", true).unwrap(), FAILED);
+        assert_eq!(report("work", &refused, Left::Open, true).unwrap(), FAILED);
         assert_eq!(to_json("work", &refused)["errno"], json!(5));
     }
 }

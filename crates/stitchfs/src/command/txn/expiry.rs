@@ -1,9 +1,11 @@
 //! When a transaction expires: `--expires`, and `stitchfs txn keep`.
 
+use super::super::output;
 use super::target::{TxnMount, TxnOf};
 use anyhow::Result;
 use clap::Parser;
 use rustix::io::Errno;
+use serde_json::json;
 use std::time::Duration;
 use stitch_base::clock::{Clock as _, SystemClock};
 use stitch_fuse::transactions;
@@ -71,25 +73,35 @@ pub(super) struct TxnKeep {
     )]
     expires: Expiry,
 
+    /// Print when it expires as JSON
+    #[arg(long)]
+    json: bool,
+
     #[command(flatten)]
     of: TxnOf,
 }
 
 pub(super) fn keep(args: &TxnKeep) -> Result<u8> {
     let target = TxnMount::find(&args.of.path)?;
-    set(&target, &args.of.name, args.expires)?;
+    let at = set(&target, &args.of.name, args.expires)?;
+    if args.json {
+        output::print_json(&json!({ "name": args.of.name, "expires_ns": at }))?;
+    }
     Ok(0)
 }
 
-/// Changes when a transaction expires.
-pub(super) fn set(target: &TxnMount, name: &str, expires: Expiry) -> Result<()> {
-    let changed = transactions::expire(target.dir(), name, expires.at());
-    changed.map_err(|error| match Errno::from_io_error(&error) {
-        Some(Errno::INVAL) => anyhow::anyhow!(
-            "{name}: is a run, which ends with its command; `run --on-success keep` keeps it"
-        ),
-        _ => target.refused(name, &error),
-    })
+/// Changes when a transaction expires. Returns the time, in nanoseconds since 1970.
+pub(super) fn set(target: &TxnMount, name: &str, expires: Expiry) -> Result<Option<i64>> {
+    let at = expires.at();
+    let changed = transactions::expire(target.dir(), name, at);
+    changed
+        .map(|()| at)
+        .map_err(|error| match Errno::from_io_error(&error) {
+            Some(Errno::INVAL) => anyhow::anyhow!(
+                "{name}: is a run, which ends with its command; `run --on-success keep` keeps it"
+            ),
+            _ => target.refused(name, &error),
+        })
 }
 
 #[cfg(test)]

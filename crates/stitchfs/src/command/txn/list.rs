@@ -1,5 +1,6 @@
 //! `stitchfs txn list`, `status` and `diff`.
 
+use super::super::quoted::quoted;
 use super::super::{diff, output};
 use super::details::Details;
 use super::target::{TxnMount, TxnOf};
@@ -124,7 +125,7 @@ fn line(found: &ListedTransaction) -> String {
     let at = found.committed.unwrap_or(found.created);
     let time = |at: i64| UtcTime::of(at.div_euclid(1_000_000_000));
     let (at, state) = (time(at), state_of(found));
-    let line = format!("{at}  {state:9}  {}", found.name);
+    let line = format!("{at}  {state:9}  {}", quoted(&found.name));
     match found.expires.filter(|_| found.committed.is_none()) {
         Some(at) => format!("{line}  (expires {})", time(at)),
         None => line,
@@ -136,13 +137,13 @@ fn to_json(target: &TxnMount, found: &ListedTransaction) -> Value {
         "name": found.name,
         "number": found.number,
         "owner": found.owner,
-        "created": found.created,
+        "created_ns": found.created,
         "state": state_of(found),
     });
     match found.committed {
-        Some(at) => out["committed"] = json!(at),
+        Some(at) => out["committed_ns"] = json!(at),
         None => {
-            out["expires"] = json!(found.expires);
+            out["expires_ns"] = json!(found.expires);
             set_path(&mut out, "view", &target.place(&found.name));
         }
     }

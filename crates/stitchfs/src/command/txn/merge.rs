@@ -5,6 +5,7 @@
 //! 3. The result is written to the file in the transaction, whose side wins.
 //! 4. If others have changed the file since 1, it is done again.
 
+use super::super::quoted::quoted;
 use super::end::path_of;
 use super::resolve::{listed, no_conflict, take};
 use super::target::TxnMount;
@@ -18,7 +19,6 @@ use std::process::Command;
 use stitch_base::clock::{Clock as _, SystemClock};
 use stitch_fs::Side;
 use stitch_fuse::transactions;
-use stitchfs::path_text;
 
 /// How often the file may change meanwhile.
 const TRIES: usize = 5;
@@ -63,12 +63,12 @@ impl Drop for MergeFiles {
 
 /// Merges a file, and returns the number of conflicts that are resolved by it.
 pub(super) fn run(target: &TxnMount, name: &str, path: &[u8], command: &str) -> Result<usize> {
-    let shown = path_text(&path_of(path));
+    let shown = quoted(path_of(path));
     if !listed(target, name)?
         .iter()
         .any(|one| one.path == path && one.record.is_none())
     {
-        return Err(no_conflict(name, &shown));
+        return Err(no_conflict(target, name, &shown));
     }
     let inside = target.place(name).join(path_of(path));
     let outside = target.mount().join(path_of(path));

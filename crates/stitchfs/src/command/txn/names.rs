@@ -61,9 +61,43 @@ pub(in crate::command) fn place_in(root: &Path, name: &str) -> PathBuf {
     place
 }
 
+/// Longest name of a transaction, in bytes.
+const NAME_BYTES_MAX: usize = 250;
+
+/// Returns a name that a transaction can begin with; `outer/inner` for one in another.
+pub(super) fn parse_new(text: &str) -> Result<String, String> {
+    let is_name = |part: &str| !matches!(part, "" | "." | "..") && part.len() <= NAME_BYTES_MAX;
+    match text.split('/').all(is_name) {
+        true => Ok(text.to_owned()),
+        false => Err(format!(
+            "a name is not empty, `.` or `..`, and has at most {NAME_BYTES_MAX} bytes"
+        )),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_are_judged_before_anything_begins() {
+        let longest = "n".repeat(NAME_BYTES_MAX);
+        for name in ["a", "outer/inner", &longest] {
+            assert_eq!(parse_new(name).as_deref(), Ok(name));
+        }
+        for wrong in [
+            "",
+            ".",
+            "..",
+            "/",
+            "a/",
+            "/a",
+            "a/../b",
+            &format!("{longest}n"),
+        ] {
+            assert!(parse_new(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn paths_are_taken_apart_and_put_together() {

@@ -1,8 +1,9 @@
 //! `stitchfs txn conflicts`, `resolve` and `rebase`.
 
-use super::super::output;
+use super::super::output::{self, bad_argument};
+use super::super::quoted::{quoted, unquoted};
 use super::CONFLICT;
-use super::end::{self, path_of};
+use super::end::{self, Left, path_of};
 use super::keys::{self, KeyBytes};
 use super::merge;
 use super::target::{TxnMount, TxnOf};
@@ -15,31 +16,31 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 use stitch_fs::{RecordKey, Side};
 use stitch_fuse::transactions::{self, CommitOutcome, ListedConflict};
-use stitchfs::{KEYS_TREE, path_text, set_path};
+use stitchfs::{KEYS_TREE, set_path};
 
 const AFTER: &str = "\
-PATH is as `stitchfs txn conflicts` prints it: from the mount point on, `.` for
-all. It stands for all conflicts there and below. The side that wins is kept
-with the transaction, and the next commit or rebase takes it. If others change
-what is there once more before, it is a conflict again.
+PATH is as `stitchfs txn conflicts` prints it, quoted or not: from the mount
+point on, `.` for all. It stands for all conflicts there and below. The side
+that wins is kept with the transaction, and the next commit or rebase takes it.
+If others change what is there once more before, it is a conflict again.
 
 --key is for a key in conflict, as `stitchfs txn conflicts` prints it; \\xff and
 the like stand for bytes that are no text, \\\\ for a backslash. --key-hex takes
-its bytes as hexadecimal digits, as --json prints them. The key is what that side
-has of it: of a hash or a sorted set all of it.
+its bytes as hexadecimal digits, as --json prints them. The key is what that
+side has of it: of a hash or a sorted set all of it.
 
 A serializable transaction of which others have changed what it has read is not
 resolved: it decided by that. Copy from it what you need, abort it, begin again.
 
 A side is taken for whole files and directories: name, contents, attributes and
 extended attributes. --ours brings back what others removed, and removes what
-they put at the name; of a directory that one side removed, all below it follows.
-Not resolved as --ours: a file with several names whose names have changed, an
-immutable file in the way, and clones. The reason is told.
+they put at the name; of a directory that one side removed, all below it
+follows. Not resolved as --ours: a file with several names whose names have
+changed, an immutable file in the way, and clones. The reason is told.
 
 --merge is for contents of regular files. CMD is run by the shell with three
-files as further arguments: BASE, as it was when the transaction began (empty
-if it was not there), OURS and THEIRS. It leaves the result in OURS and succeeds,
+files as further arguments: BASE, as it was when the transaction began (empty if
+it was not there), OURS and THEIRS. It leaves the result in OURS and succeeds,
 as a merge driver of git does; %O, %A and %B in CMD stand for the three, and so
 do the variables BASE, LOCAL and REMOTE, as for `git mergetool`, and MERGED for
 the result. The result is written to the file in the transaction.
@@ -183,7 +184,7 @@ pub(super) fn conflicts(args: &TxnConflicts) -> Result<u8> {
             .try_for_each(|conflict| output::print(&line(conflict)))?;
     }
     if !args.json && all.iter().any(|conflict| end::is_read(&conflict.kind)) {
-        output::note(&format!("{name}: {}", end::READ_HAS_CHANGED));
+        output::note(&format!("{name}: {}", Left::Open.advice()));
     }
     match all.iter().any(|conflict| conflict.side.is_none()) {
         true => Ok(CONFLICT),
@@ -196,11 +197,12 @@ pub(super) fn resolve(args: &TxnResolve) -> Result<u8> {
         return resolve_record(args, &record, &mount);
     }
     let Some(path) = &args.path else {
-        return Err(anyhow!(
-            "which conflicts? `stitchfs txn conflicts {}` lists them: give a path (`.` for all of \
-             files) or --key",
-            args.name
-        ));
+        return Err(bad_argument(format!(
+            "which conflicts? `stitchfs txn conflicts {} {}` lists them: give a path (`.` for all \
+             of files) or --key",
+            args.name,
+            args.mount.clone().unwrap_or_else(here).display()
+        )));
     };
     let target = TxnMount::find(&args.mount.clone().unwrap_or_else(here))?;
     let path = from_root(target.mount(), path)?;
@@ -230,7 +232,7 @@ fn resolve_record(args: &TxnResolve, record: &RecordKey, mount: &Path) -> Result
     };
     let resolved = transactions::resolve_record(target.dir(), name, side, record);
     let resolved = resolved.map_err(|error| refused(&target, name, &error))?;
-    resolved.map_err(|outcome| not_resolved(name, &shown.to_string(), outcome))?;
+    resolved.map_err(|outcome| not_resolved(&target, name, &shown.to_string(), outcome))?;
     if args.json {
         let mut out = end::key_json(&record.tree, &record.key);
         out["name"] = json!(name);
@@ -250,7 +252,7 @@ pub(super) fn rebase(args: &TxnRebase) -> Result<u8> {
     if args.json {
         output::print_json(&end::to_json(name, &outcome))?;
     }
-    end::report(name, &outcome, "stays as it was", args.json)
+    end::report(name, &outcome, Left::NotRebased, args.json)
 }
 
 /// Returns the conflicts of a transaction.
@@ -264,22 +266,28 @@ pub(super) fn listed(target: &TxnMount, name: &str) -> Result<Vec<ListedConflict
 pub(super) fn take(target: &TxnMount, name: &str, path: &[u8], side: Side) -> Result<usize> {
     let resolved = transactions::resolve(target.dir(), name, side, path);
     let resolved = resolved.map_err(|error| refused(target, name, &error))?;
-    let shown = path_text(&path_of(path));
-    resolved.map_err(|outcome| not_resolved(name, &shown, outcome))
+    let shown = quoted(path_of(path));
+    resolved.map_err(|outcome| not_resolved(target, name, &shown, outcome))
 }
 
-fn not_resolved(name: &str, shown: &str, outcome: CommitOutcome) -> anyhow::Error {
+fn not_resolved(
+    target: &TxnMount,
+    name: &str,
+    shown: &str,
+    outcome: CommitOutcome,
+) -> anyhow::Error {
     match outcome {
         CommitOutcome::Refused { errno, .. } if errno == Errno::NOENT.raw_os_error() => {
-            no_conflict(name, shown)
+            no_conflict(target, name, shown)
         }
         CommitOutcome::Refused { why, .. } => anyhow!("{shown}: {why}"),
         other => anyhow!("{shown}: was not resolved: {other:?}"),
     }
 }
 
-pub(super) fn no_conflict(name: &str, shown: &str) -> anyhow::Error {
-    anyhow!("{shown}: there is no conflict; `stitchfs txn conflicts {name}` lists them")
+pub(super) fn no_conflict(target: &TxnMount, name: &str, shown: &str) -> anyhow::Error {
+    let mount = target.mount().display();
+    anyhow!("{shown}: there is no conflict; `stitchfs txn conflicts {name} {mount}` lists them")
 }
 
 fn refused(target: &TxnMount, name: &str, error: &io::Error) -> anyhow::Error {
@@ -293,8 +301,10 @@ fn refused(target: &TxnMount, name: &str, error: &io::Error) -> anyhow::Error {
 }
 
 /// Returns a path from the root of the file system, without a slash at either end. One that begins
-/// with the mount point may be given as well.
+/// with the mount point may be given as well, and one that is quoted as a line shows it.
 fn from_root(mount: &Path, given: &Path) -> Result<Vec<u8>> {
+    let shown = unquoted(given.as_os_str()).map(PathBuf::from);
+    let given = shown.as_deref().unwrap_or(given);
     let path = given.strip_prefix(mount).unwrap_or(given);
     let mut names = Vec::new();
     for component in path.components() {
@@ -321,7 +331,7 @@ const fn side_text(side: Option<Side>) -> Option<&'static str> {
 fn line(conflict: &ListedConflict) -> String {
     let line = match &conflict.record {
         Some(record) => end::record_line(record),
-        None => format!("{}: {}", path_text(&path_of(&conflict.path)), conflict.kind),
+        None => format!("{}: {}", quoted(path_of(&conflict.path)), conflict.kind),
     };
     match side_text(conflict.side) {
         Some(side) => format!("{line} (resolved: {side})"),
@@ -355,6 +365,7 @@ mod tests {
         }
         assert_eq!(of(".").unwrap(), b"");
         assert_eq!(of("/srv").unwrap(), b"");
+        assert_eq!(of(r#""a\nb/c""#).unwrap(), b"a\nb/c", "as it is printed");
         assert!(of("../a").is_err() && of("/home/a").is_err());
     }
 

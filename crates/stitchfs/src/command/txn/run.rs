@@ -3,9 +3,10 @@
 use super::super::view::{self, View};
 use super::super::{output, startup::Inherited, sync};
 use super::begin::{self, TxnHow};
+use super::end::Left;
 use super::expiry::{self, Expiry};
 use super::target::TxnMount;
-use super::{CONFLICT, end, list};
+use super::{CONFLICT, end, list, names};
 use anyhow::{Context, Result, bail};
 use clap::{Parser, ValueEnum};
 use serde_json::Value;
@@ -37,9 +38,8 @@ sudo do not work.
 
 Exit codes: that of the command if it fails, or 128 + N if signal N ended it;
 0 if all was committed; 75 if others have changed the same, or have the locks;
-125 if the command
-was not started or the commit failed; 126 if it cannot be executed, 127 if it is
-not found. Unless it is 0, nothing was changed.
+125 if the command was not started or the commit failed; 126 if it cannot be
+executed, 127 if it is not found. Unless it is 0, nothing was changed.
 
 Examples:
   stitchfs txn run -- make install
@@ -59,7 +59,7 @@ pub(super) struct TxnRun {
     wait: bool,
 
     /// Name of the transaction; by default one that is made up
-    #[arg(long)]
+    #[arg(long, value_parser = names::parse_new)]
     name: Option<String>,
 
     /// With --on-success keep: time after the success of the command at which
@@ -117,7 +117,9 @@ pub(super) fn run(args: &TxnRun, inherited: &Inherited) -> Result<u8> {
         bail!("--on-success ask needs a terminal; use --on-success keep and look at it later");
     }
     if args.expires.is_some() && args.on_success != OnSuccess::Keep {
-        bail!("--expires is for --on-success keep: a run ends with its command");
+        return Err(output::bad_argument(
+            "--expires is for --on-success keep: a run ends with its command",
+        ));
     }
     let name = args.name.clone().unwrap_or_else(made_up_name);
     sync::write_back(target.mount())?;
@@ -184,7 +186,7 @@ fn succeeded(args: &TxnRun, target: &TxnMount, name: &str) -> Result<u8> {
     if is_told {
         print_to_error(&end::to_json(name, &outcome))?;
     }
-    end::report(name, &outcome, "is dropped", is_told)
+    end::report(name, &outcome, Left::Dropped, is_told)
 }
 
 fn print_to_error(value: &Value) -> Result<()> {

@@ -60,6 +60,7 @@ pub(in crate::command) fn run(args: UmountHelperArgs) -> Result<u8> {
 
 fn unmount_now(path: &Path, how: Unmount) -> Result<u8> {
     let entry = live::mounted(path)?;
+    super::check_user(&entry)?;
     mount::unmount(&entry.path, how)?;
     Ok(0)
 }
