@@ -180,8 +180,8 @@ fn visit(
     tree: &mut Tree,
     firsts: &mut BTreeMap<Ino, String>,
 ) -> FsResult<()> {
-    if path.len() > PATH_BYTES_MAX {
-        let shown = &path[..200];
+    if path.matches('/').count() > DEPTH_MAX {
+        let shown: String = path.chars().take(200).collect();
         return Err(FsError::Corrupt(format!(
             "{shown}...: a directory is below itself"
         )));
