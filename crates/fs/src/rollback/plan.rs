@@ -279,8 +279,8 @@ fn whereabouts(fs: &Present<'_>, top: Ino, ino: Ino) -> FsResult<Option<Whereabo
     }
 }
 
-/// Names that are free at the top, for each directory of the snapshot of which a name leads to
-/// another inode there.
+/// Names that are free at the top, for each directory whose name leads to another inode in the
+/// snapshot.
 fn names_aside(was: &DirTree, now: &DirTree) -> HashMap<Ino, Box<[u8]>> {
     let is_free = |name: &[u8]| {
         let is_in = |tree: &DirTree| tree.names(tree.top).contains_key(name);
@@ -296,8 +296,8 @@ fn names_aside(was: &DirTree, now: &DirTree) -> HashMap<Ino, Box<[u8]>> {
     for &dir in &was.dirs {
         for (name, &ino) in was.names(dir) {
             let old = now.names(dir).get(name).filter(|old| **old != ino);
-            let is_kept = |old: &Ino| was.has(*old) && now.get(*old).is_some_and(SeenInode::is_dir);
-            if let Some(&old) = old.filter(|old| is_kept(old)) {
+            let is_dir = |old: &Ino| now.get(*old).is_some_and(SeenInode::is_dir);
+            if let Some(&old) = old.filter(|old| is_dir(old)) {
                 aside.entry(old).or_insert_with(|| free(old));
             }
         }

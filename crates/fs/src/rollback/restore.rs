@@ -256,7 +256,9 @@ impl<'a> Restore<'a> {
             return self.place_own(dir, ino, &target, at);
         }
         if let Some(old) = old.filter(|old| *old != number) {
-            match self.was.has(old) {
+            // A directory may have something in it that is restored elsewhere.
+            let is_dir = self.now.get(old).is_some_and(SeenInode::is_dir);
+            match self.was.has(old) || is_dir {
                 true => self.keep_overwritten(old, at)?,
                 false => self.drop_inode(old, at)?,
             }

@@ -39,13 +39,20 @@ impl Overwritten {
         debug_assert!(is_first, "the row of an inode is put once");
         self.orphans.remove(&ino)
     }
+
+    /// Returns the directories that are aside, in the order of their numbers, and forgets them.
+    pub(super) fn take_aside(&mut self) -> Vec<Ino> {
+        let mut all: Vec<Ino> = self.aside.drain().collect();
+        all.sort_unstable();
+        debug_assert!(all.iter().all(|ino| !self.settled.contains(ino)));
+        all
+    }
 }
 
 impl<'a> Restore<'a> {
-    /// Keeps an inode that the snapshot has, and whose name is about to lead to another one, as an
-    /// orphan or aside, unless its row is elsewhere.
+    /// Keeps an inode of the snapshot, or any directory, whose name is about to lead to another one,
+    /// as an orphan or aside, unless its row is elsewhere.
     pub(super) fn keep_overwritten(&mut self, ino: Ino, at: DirName<'a>) -> FsResult<()> {
-        debug_assert!(self.was.has(ino), "what the snapshot has not is dropped");
         let seen = *self.now.get(ino).expect("a name leads to it");
         // With two names it is where the snapshot has it, too: that one was put by an earlier life.
         let has_row = seen.is_own || seen.names > 1 || self.overwritten.settled.contains(&ino);

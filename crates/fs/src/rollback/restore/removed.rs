@@ -9,7 +9,8 @@
 //! ```
 //!
 //! A directory that goes is emptied some time later, with all that is in it. So before that, all
-//! that is restored elsewhere is taken out of it, whatever batch is the last one.
+//! that is restored elsewhere is taken out of it, whatever batch is the last one. If its name is
+//! that of another inode in the snapshot, it is aside until then.
 
 use super::{Restore, SeenInode, inode_at};
 use crate::inode::CHAIN_UNKNOWN;
@@ -24,7 +25,21 @@ impl<'a> Restore<'a> {
         let (staying, going): (Vec<Ino>, Vec<Ino>) =
             now.dirs.iter().copied().partition(|dir| was.has(*dir));
         going.into_iter().try_for_each(|dir| self.take_out(dir))?;
+        self.drop_aside()?;
         staying.into_iter().try_for_each(|dir| self.thin(dir))
+    }
+
+    /// Removes the directories that were put aside, and that the snapshot has not.
+    fn drop_aside(&mut self) -> FsResult<()> {
+        for ino in self.overwritten.take_aside() {
+            debug_assert!(!self.was.has(ino), "those of the snapshot have their name");
+            let aside = DirName::new(self.was.top, self.plan.name_aside(ino));
+            self.note_entries(aside.parent);
+            self.change.delete_entry(aside);
+            self.drop_inode(ino, aside)?;
+            self.commit_if_full()?;
+        }
+        Ok(())
     }
 
     /// Takes what is restored out of a directory that goes.

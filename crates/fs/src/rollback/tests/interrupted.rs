@@ -206,8 +206,8 @@ fn a_file_that_shares_contents_since_is_restored_after_any_batch() {
 }
 
 /// Rolls a directory back in batches of one row, of which `batches` are committed. Then opens the
-/// file system again, and expects what was.
-fn assert_restored_after(tester: Tester, batches: u32, before: &BTreeMap<String, Seen>) {
+/// file system again.
+fn rolled_back_after(tester: Tester, batches: u32) -> Tester {
     tester.fs.close().expect("it closes");
     let options = FsOptions {
         rollback_batch_bytes: Some(1),
@@ -223,9 +223,34 @@ fn assert_restored_after(tester: Tester, batches: u32, before: &BTreeMap<String,
     let _ = small.roll_back("mon", top, None);
     tester.model.mend_commits();
     drop(small);
-    let again = open(&tester.model);
+    open(&tester.model)
+}
+
+/// Expects what was after [`rolled_back_after`].
+fn assert_restored_after(tester: Tester, batches: u32, before: &BTreeMap<String, Seen>) {
+    let again = rolled_back_after(tester, batches);
     let found = again.fs.lookup(DirName::new(ROOT, b"d")).unwrap().ino;
     assert_eq!(again.listing(found), *before, "{batches} batches");
+    again.check();
+}
+
+/// As [`assert_restored_after`], for what gets other inode numbers.
+fn assert_named_again_after(tester: Tester, batches: u32, before: &BTreeMap<String, Seen>) {
+    let again = rolled_back_after(tester, batches);
+    let issues = lines(&(Arc::clone(&again.model) as Arc<dyn Engine>));
+    assert!(issues.is_empty(), "{batches} batches: {issues:?}");
+    let found = again.fs.lookup(DirName::new(ROOT, b"d")).unwrap().ino;
+    // The first batches set numbers aside: then nothing was begun.
+    let done = again.fs.roll_back("mon", found, None);
+    done.expect("there is room");
+    let shown = |all: &BTreeMap<String, Seen>| -> Vec<(String, Vec<u8>)> {
+        let contents = all
+            .iter()
+            .map(|(path, seen)| (path.clone(), seen.1.clone()));
+        contents.collect()
+    };
+    let listed = shown(&again.listing(found));
+    assert!(listed == shown(before), "{batches} batches");
     again.check();
 }
 
@@ -277,6 +302,27 @@ fn what_was_moved_into_a_new_directory_is_restored_after_any_batch() {
         tester.rename((inner, "file"), (deep, "file"));
         tester.rename((outer, "inner"), (deep, "inner"));
         assert_restored_after(tester, batches, &before);
+    }
+}
+
+/// A directory that is in use elsewhere is restored under a new number. When the rollback is finished
+/// later it gets another one, and what was put into the first one is taken out of that.
+#[test]
+fn a_directory_that_was_moved_out_is_restored_with_what_was_moved_back_after_any_batch() {
+    for batches in 1..20 {
+        let tester = tester();
+        let dir = tester.dir(ROOT, "d");
+        let inner = tester.dir(dir, "inner");
+        tester.file(inner, "file", &[1; 10_000]);
+        tester.file(inner, "small", b"small");
+        let before = tester.listing(dir);
+        let made = tester.fs.snapshots().create(dir, "mon");
+        made.expect("it is made");
+        tester.rename((dir, "inner"), (ROOT, "elsewhere"));
+        let other = tester.dir(dir, "inner");
+        tester.rename((inner, "file"), (other, "moved"));
+        tester.rename((inner, "small"), (dir, "small"));
+        assert_named_again_after(tester, batches, &before);
     }
 }
 

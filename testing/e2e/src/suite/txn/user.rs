@@ -59,7 +59,7 @@ fn others_cannot_walk_into_one(stage: &TxnStage<'_>, as_user: &[&str]) -> Result
     fs::set_permissions(&place, fs::Permissions::from_mode(0o777))?;
     for script in ["cat open", "echo theirs > theirs", "ls"] {
         let mut command = Command::new("setpriv");
-        command.args(as_user).args(["sh", "-c"]);
+        command.args(as_user).args(["bash", "-c"]);
         command.arg(format!("cd {} && {script}", text(&place)));
         let (code, said) = ended(&mut command)?;
         ensure!(
