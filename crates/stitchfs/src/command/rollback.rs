@@ -23,12 +23,14 @@ Contents, names, times, modes, owners, attributes and inode numbers become those
 of the snapshot. Open files show the restored content. Files made later are
 removed; programs that have them open read on. What was moved out of the
 directory stays where it is, and the directory gets a copy. A clone in the
-directory keeps its contents, and is removed if it was made later. DIR may be in
-a clone. Before that, a
+directory keeps its contents. One that was made later, or moved in, would be
+destroyed, and no rollback brings it back: without --destroy-clones nothing is
+done then, and the clones are named. DIR may be in a clone. Before that, a
 snapshot before-rollback-TIME is created, to go back again; it is deleted if the
-rollback is refused. Other programs wait meanwhile. After a crash the directory is as before or as in the snapshot.
-Root, the user who mounted, and the owner of the directory may, the owner only
-if all that changes is the owner's. Exit code: 0 if it was done, 1 if not.
+rollback is refused. Other programs wait meanwhile. After a crash the directory
+is as before or as in the snapshot. Root, the user who mounted, and the owner of
+the directory may, the owner only if all that changes is the owner's. Exit code:
+0 if it was done, 1 if not.
 
 Examples:
   stitchfs rollback -n before-upgrade /srv/home/ada    # what would change
@@ -45,6 +47,10 @@ pub(super) struct RollbackArgs {
     /// Do not ask on a terminal
     #[arg(short, long)]
     yes: bool,
+
+    /// Destroy clones in it that were made after the snapshot
+    #[arg(long)]
+    destroy_clones: bool,
 
     /// Print what was done as JSON; does not ask
     #[arg(long)]
@@ -72,7 +78,15 @@ pub(super) fn run(args: &RollbackArgs) -> Result<u8> {
     if args.dry_run {
         return diff::show(&old, &dir, &info, args.json);
     }
-    if !(args.yes || args.json || confirm(&name, &dir)?) {
+    let clones = diff::added_clones(&dir, &diff::changes(&old, &dir, &info)?);
+    check_clones(&dir, &clones, args.destroy_clones)?;
+    let question = format!(
+        "make {} what the snapshot {name} shows, and remove what was made later{}?",
+        dir.display(),
+        destroyed(&clones)
+    );
+    let is_sure = args.yes || args.json || !output::can_ask();
+    if !(is_sure || output::ask(&question)?) {
         bail!("{}: nothing was changed", dir.display());
     }
     let request = RollbackRequest {
@@ -122,15 +136,25 @@ fn find(mount: &Path, given: &Path) -> Result<(String, Value)> {
     Ok((name, info))
 }
 
-/// Asks the terminal; without one the answer is yes.
-fn confirm(name: &str, dir: &Path) -> Result<bool> {
-    if !output::can_ask() {
-        return Ok(true);
+/// Refuses to destroy clones that were made later, unless the user said so.
+pub(super) fn check_clones(dir: &Path, clones: &[String], may_destroy: bool) -> Result<()> {
+    if may_destroy || clones.is_empty() {
+        return Ok(());
     }
-    let shown = dir.display();
-    output::ask(&format!(
-        "make {shown} what the snapshot {name} shows, and remove what was made later?"
-    ))
+    bail!(
+        "{}: clones in it were made later, and would be destroyed for good: {}; nothing was \
+         changed; move them out of the directory, or give --destroy-clones",
+        dir.display(),
+        clones.join(", ")
+    )
+}
+
+/// Returns what a question adds about clones.
+pub(super) fn destroyed(clones: &[String]) -> String {
+    match clones.is_empty() {
+        true => String::new(),
+        false => format!(", and destroy the clones {}", clones.join(", ")),
+    }
 }
 
 /// A rollback to be asked for.

@@ -18,8 +18,10 @@ rolls DIR back to it, as `stitchfs rollback` does. The state before is kept as
 the snapshot before-undo-TIME-to-MOMENT: the command that goes back to it, to
 undo the undo, is printed. Another undo goes back further: to before the last
 change at the moment that the first one restored. It finds that one by its
-snapshot. Without a terminal nothing is done unless --yes is given. The mount
-needs the option history=TIME. Exit code: 0 if it was done, 1 if not.
+snapshot. Clones that were made later are destroyed with --destroy-clones alone;
+without it nothing is done where there are any. Without a terminal nothing is
+done unless --yes is given. The mount needs the option history=TIME. Exit code:
+0 if it was done, 1 if not.
 
 Examples:
   stitchfs undo -n /srv/home/ada                      # what would be undone
@@ -36,6 +38,10 @@ pub(in crate::command) struct UndoArgs {
     /// Do not ask
     #[arg(short, long)]
     yes: bool,
+
+    /// Destroy clones in it that were made after that moment
+    #[arg(long)]
+    destroy_clones: bool,
 
     /// Print what was done, or with -n would be done, as JSON; does not ask
     #[arg(long)]
@@ -64,14 +70,18 @@ pub(in crate::command) fn run(args: &UndoArgs) -> Result<u8> {
     if !old.is_dir() {
         bail!("{shown}: was not there, or not for you to see, at {time} UTC; nothing was changed");
     }
+    let created = json!({ "created": moment.second * 1_000_000_000 });
+    let changes = diff::changes(&old, &dir, &created)?;
     if args.dry_run || !args.json {
-        let created = json!({ "created": moment.second * 1_000_000_000 });
-        diff::show(&old, &dir, &created, args.json)?;
+        diff::print(&changes, args.json)?;
     }
     if args.dry_run {
         return Ok(0);
     }
-    let question = format!("make {shown} what it was at {time} UTC?");
+    let clones = diff::added_clones(&dir, &changes);
+    rollback::check_clones(&dir, &clones, args.destroy_clones)?;
+    let destroyed = rollback::destroyed(&clones);
+    let question = format!("make {shown} what it was at {time} UTC{destroyed}?");
     let is_sure = args.yes || args.json || (output::can_ask() && output::ask(&question)?);
     if !is_sure {
         bail!("{shown}: nothing was changed; --yes undoes without a question");

@@ -46,7 +46,7 @@ struct Undo {
 
 /// A point in the past at which the state of the directory is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Event {
+struct PastEvent {
     at_ns: i64,
     /// An undo restored the moment then; otherwise the moment was created.
     is_undo: bool,
@@ -58,7 +58,7 @@ struct Event {
 #[derive(Debug)]
 pub(super) struct Past {
     /// In the order of time.
-    events: Vec<Event>,
+    events: Vec<PastEvent>,
 }
 
 impl Past {
@@ -81,20 +81,20 @@ impl Past {
     /// Orders moments and undos. An undo whose moment was dropped is left out.
     fn of(moments: &[(i64, &str)], undos: &[Undo]) -> Self {
         let created = moments.iter().enumerate();
-        let created = created.map(|(moment, (at_ns, _))| Event {
+        let created = created.map(|(moment, (at_ns, _))| PastEvent {
             at_ns: *at_ns,
             is_undo: false,
             moment,
         });
         let restored = undos.iter().filter_map(|undo| {
             let moment = moments.iter().position(|(_, name)| *name == undo.to)?;
-            Some(Event {
+            Some(PastEvent {
                 at_ns: undo.at_ns,
                 is_undo: true,
                 moment,
             })
         });
-        let mut events: Vec<Event> = created.chain(restored).collect();
+        let mut events: Vec<PastEvent> = created.chain(restored).collect();
         events.sort_by_key(|event| (event.at_ns, event.is_undo));
         Self { events }
     }
@@ -122,14 +122,14 @@ impl Past {
 
 /// Reports whether an undo restored the moment of the undo before. What is still different then,
 /// such as a copy of a file that was moved out, no undo can restore.
-fn is_repeated(event: &Event, earlier: &[Event]) -> bool {
+fn is_repeated(event: &PastEvent, earlier: &[PastEvent]) -> bool {
     let before = earlier.iter().rev().find(|event| event.is_undo);
     event.is_undo && before.is_some_and(|before| before.moment == event.moment)
 }
 
 /// Returns the events before a moment was created.
-fn before_moment(events: &[Event], moment: usize) -> &[Event] {
-    let is_it = |event: &Event| !event.is_undo && event.moment == moment;
+fn before_moment(events: &[PastEvent], moment: usize) -> &[PastEvent] {
+    let is_it = |event: &PastEvent| !event.is_undo && event.moment == moment;
     let end = events.iter().position(is_it).unwrap_or(events.len());
     &events[..end]
 }
