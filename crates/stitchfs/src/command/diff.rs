@@ -141,12 +141,30 @@ fn clone_made(dir: &Path, mount: &Path) -> Option<i64> {
 
 /// Prints what changed from the snapshot that `info` tells of.
 pub(super) fn show(old: &Path, new: &Path, info: &Value, is_json: bool) -> Result<u8> {
-    let changes = match asked(old, new) {
-        Some(changes) => changes,
-        None => walked(old, new, info)?,
-    };
-    print(&changes, is_json)?;
+    print(&changes(old, new, info)?, is_json)?;
     Ok(0)
+}
+
+/// Returns what changed from the snapshot that `info` tells of.
+pub(super) fn changes(old: &Path, new: &Path, info: &Value) -> Result<Vec<Change>> {
+    match asked(old, new) {
+        Some(changes) => Ok(changes),
+        None => walked(old, new, info),
+    }
+}
+
+/// Returns the paths of the clones among what was added to a directory.
+pub(super) fn added_clones(dir: &Path, changes: &[Change]) -> Vec<String> {
+    let added = changes.iter().filter_map(|change| match change {
+        Change::Added(path) => Some(path),
+        _ => None,
+    });
+    let is_clone = |path: &Path| {
+        let is_dir = path.symlink_metadata().is_ok_and(|found| found.is_dir());
+        is_dir && live::ask_for(path, CLONE_XATTR).is_ok()
+    };
+    let clones = added.filter(|path| is_clone(&dir.join(path)));
+    clones.map(|path| path_text(path)).collect()
 }
 
 /// Asks the daemon what changed; `None` where a walk has to tell.

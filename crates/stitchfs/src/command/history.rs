@@ -2,6 +2,7 @@
 
 pub(super) mod restore;
 pub(super) mod undo;
+mod undone;
 mod when;
 
 use super::{live, output, snapshot, sync};

@@ -23,12 +23,14 @@ Contents, names, times, modes, owners, attributes and inode numbers become those
 of the snapshot. Open files show the restored content. Files made later are
 removed; programs that have them open read on. What was moved out of the
 directory stays where it is, and the directory gets a copy. A clone in the
-directory keeps its contents, and is removed if it was made later. DIR may be in
-a clone. Before that, a snapshot before-rollback-TIME is created, to go back
-again. Other programs wait meanwhile. After a crash the directory is as before
-or as in the snapshot. Root, the user who mounted, and the owner of the
-directory may, the owner only if all that changes is the owner's. Exit code: 0
-if it was done, 1 if not.
+directory keeps its contents. One that was made later, or moved in, would be
+destroyed, and no rollback brings it back: without --destroy-clones nothing is
+done then, and the clones are named. DIR may be in a clone. Before that, a
+snapshot before-rollback-TIME is created, to go back again; it is deleted if the
+rollback is refused. Other programs wait meanwhile. After a crash the directory
+is as before or as in the snapshot. Root, the user who mounted, and the owner of
+the directory may, the owner only if all that changes is the owner's. Exit code:
+0 if it was done, 1 if not.
 
 Examples:
   stitchfs rollback -n before-upgrade /srv/home/ada    # what would change
@@ -45,6 +47,10 @@ pub(super) struct RollbackArgs {
     /// Do not ask on a terminal
     #[arg(short, long)]
     yes: bool,
+
+    /// Destroy clones in it that were made after the snapshot
+    #[arg(long)]
+    destroy_clones: bool,
 
     /// Print what was done as JSON; does not ask
     #[arg(long)]
@@ -72,11 +78,25 @@ pub(super) fn run(args: &RollbackArgs) -> Result<u8> {
     if args.dry_run {
         return diff::show(&old, &dir, &info, args.json);
     }
-    if !(args.yes || args.json || confirm(&name, &dir)?) {
+    let clones = diff::added_clones(&dir, &diff::changes(&old, &dir, &info)?);
+    check_clones(&dir, &clones, args.destroy_clones)?;
+    let question = format!(
+        "make {} what the snapshot {name} shows, and remove what was made later{}?",
+        dir.display(),
+        destroyed(&clones)
+    );
+    let is_sure = args.yes || args.json || !output::can_ask();
+    if !(is_sure || output::ask(&question)?) {
         bail!("{}: nothing was changed", dir.display());
     }
-    let begin = |before: &str| snapshots::roll_back(&opened, &name, before);
-    let before = run_rollback(&opened, &dir, &name, &begin)?;
+    let request = RollbackRequest {
+        opened: &opened,
+        dir: &dir,
+        name: &name,
+        before: &|time| format!("before-rollback-{time}"),
+        ask: &|before| snapshots::roll_back(&opened, &name, before),
+    };
+    let before = request.run()?;
     let done = args.json.then(|| json!({ "rolled_back_to": name }));
     print_done(done, (&mount, &dir), &before)?;
     Ok(0)
@@ -117,63 +137,94 @@ fn find(mount: &Path, given: &Path) -> Result<(String, Value)> {
     Ok((name, info))
 }
 
-/// Asks the terminal; without one the answer is yes.
-fn confirm(name: &str, dir: &Path) -> Result<bool> {
-    if !output::can_ask() {
-        return Ok(true);
-    }
-    let shown = dir.display();
-    output::ask(&format!(
-        "make {shown} what the snapshot {name} shows, and remove what was made later?"
-    ))
-}
-
-/// What asks the daemon to begin, with the name of the snapshot before.
-type Begin<'a> = &'a dyn Fn(&str) -> io::Result<()>;
-
-/// Rolls back to `name`, and waits for the end. Returns the name of the snapshot before.
-pub(super) fn run_rollback(
-    opened: &File,
-    dir: &Path,
-    name: &str,
-    ask: Begin<'_>,
-) -> Result<String> {
-    let before = begin(dir, name, ask)?;
-    wait(opened, dir, name, &before)
-        .with_context(|| format!("the state before is kept as the snapshot {before}"))?;
-    Ok(before)
-}
-
-/// Begins the rollback. Returns the name of the snapshot before.
-fn begin(dir: &Path, name: &str, ask: Begin<'_>) -> Result<String> {
-    let now = SystemClock::default().now().0.div_euclid(1_000_000_000);
-    let time = UtcTime::of(now).file_name();
-    for number in 1..=TRIES {
-        let mut before = format!("before-rollback-{time}");
-        if number > 1 {
-            before.push_str(&format!("-{number}"));
-        }
-        match ask(&before) {
-            Ok(()) => return Ok(before),
-            Err(error) if Errno::from_io_error(&error) == Some(Errno::EXIST) => {}
-            Err(error) => return Err(refused(dir, name, &error)),
-        }
+/// Refuses to destroy clones that were made later, unless the user said so.
+pub(super) fn check_clones(dir: &Path, clones: &[String], may_destroy: bool) -> Result<()> {
+    if may_destroy || clones.is_empty() {
+        return Ok(());
     }
     bail!(
-        "{}: too many rollbacks in this second; try again",
-        dir.display()
+        "{}: clones in it were made later, and would be destroyed for good: {}; nothing was \
+         changed; move them out of the directory, or give --destroy-clones",
+        dir.display(),
+        clones.join(", ")
     )
 }
 
-fn wait(opened: &File, dir: &Path, name: &str, before: &str) -> Result<()> {
-    let clock = SystemClock::default();
-    loop {
-        match snapshots::rolled_back(opened, before) {
-            Ok(()) => return Ok(()),
-            Err(error) if Errno::from_io_error(&error) == Some(Errno::AGAIN) => clock.sleep(POLL),
-            Err(error) => return Err(refused(dir, name, &error)),
+/// Returns what a question adds about clones.
+pub(super) fn destroyed(clones: &[String]) -> String {
+    match clones.is_empty() {
+        true => String::new(),
+        false => format!(", and destroy the clones {}", clones.join(", ")),
+    }
+}
+
+/// A rollback to be asked for.
+pub(super) struct RollbackRequest<'a> {
+    pub(super) opened: &'a File,
+    pub(super) dir: &'a Path,
+    /// What it goes back to.
+    pub(super) name: &'a str,
+    /// Returns the name of the snapshot before, by the time and a number.
+    pub(super) before: &'a dyn Fn(&str) -> String,
+    /// Asks the daemon to begin, with the name of the snapshot before.
+    pub(super) ask: &'a dyn Fn(&str) -> io::Result<()>,
+}
+
+impl RollbackRequest<'_> {
+    /// Rolls back, and waits for the end. Returns the name of the snapshot before.
+    pub(super) fn run(&self) -> Result<String> {
+        let before = self.begin()?;
+        let Err(error) = self.wait(&before) else {
+            return Ok(before);
+        };
+        let told = refused(self.dir, self.name, &error);
+        let is_deleted = changed_nothing(&error) && snapshots::delete(self.opened, &before).is_ok();
+        match is_deleted {
+            true => Err(told),
+            false => Err(told)
+                .with_context(|| format!("the state before is kept as the snapshot {before}")),
         }
     }
+
+    /// Begins the rollback. Returns the name of the snapshot before.
+    fn begin(&self) -> Result<String> {
+        let now = SystemClock::default().now().0.div_euclid(1_000_000_000);
+        let time = UtcTime::of(now).to_string().replace(' ', "T");
+        for number in 1..=TRIES {
+            let before = (self.before)(&match number {
+                1 => format!("{time}Z"),
+                _ => format!("{time}Z-{number}"),
+            });
+            match (self.ask)(&before) {
+                Ok(()) => return Ok(before),
+                Err(error) if Errno::from_io_error(&error) == Some(Errno::EXIST) => {}
+                Err(error) => return Err(refused(self.dir, self.name, &error)),
+            }
+        }
+        bail!(
+            "{}: too many rollbacks in this second; try again",
+            self.dir.display()
+        )
+    }
+
+    fn wait(&self, before: &str) -> io::Result<()> {
+        let clock = SystemClock::default();
+        loop {
+            match snapshots::rolled_back(self.opened, before) {
+                Err(error) if Errno::from_io_error(&error) == Some(Errno::AGAIN) => {
+                    clock.sleep(POLL);
+                }
+                told => return told,
+            }
+        }
+    }
+}
+
+/// Reports whether a rollback that failed was refused as a whole: the snapshot before is of no use.
+/// For want of space, or after an error of the medium, a part may be done.
+fn changed_nothing(error: &io::Error) -> bool {
+    let refusals = [Errno::PERM, Errno::OPNOTSUPP, Errno::INVAL, Errno::STALE];
+    Errno::from_io_error(error).is_some_and(|errno| refusals.contains(&errno))
 }
 
 fn refused(dir: &Path, name: &str, error: &io::Error) -> anyhow::Error {

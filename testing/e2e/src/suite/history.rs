@@ -33,6 +33,10 @@ pub(super) const CASES: &[Case] = &[
         run: changes_are_listed_restored_and_undone,
     },
     Case {
+        name: "undo-further",
+        run: another_undo_goes_back_further,
+    },
+    Case {
         name: "history-full",
         run: a_history_makes_room_for_writers,
     },
@@ -365,6 +369,49 @@ fn changes_are_listed_restored_and_undone(context: &Context) -> Result<()> {
     ensure!(info.contains("history_moments"), "{info}");
     mount.remount()?;
     ensure!(!moments(&mount)?.is_empty(), "they outlive a mount");
+    mount.unmount()?;
+    mount.fsck()
+}
+
+/// Undoes, and returns the last two lines: the command that goes back, and the snapshot before.
+fn undo_to(context: &Context, top: &Path, shown: &str) -> Result<[String; 2]> {
+    let said = command_of(context, &["undo", "--yes", &text(top)])?;
+    let now = fs::read_to_string(top.join("file"))?;
+    ensure!(now == shown, "{now} instead of {shown}: {said}");
+    let mut lines = said.lines().rev().map(str::to_owned);
+    let (before, back) = (lines.next(), lines.next());
+    Ok([back.context("a command")?, before.context("a snapshot")?])
+}
+
+/// Undos in a row, over a mount, and with an edit between.
+fn another_undo_goes_back_further(context: &Context) -> Result<()> {
+    context.needs_stitch()?;
+    let spec = Spec::new("hist-undo", "256M").option("history=10m");
+    let mut mount = Mount::create(context, &spec)?;
+    let top = mount.dir().join("top");
+    fs::create_dir(&top)?;
+    let write = |mount: &Mount<'_>, shown: &str| -> Result<String> {
+        fs::write(mount.dir().join("top/file"), shown)?;
+        until_kept(context, mount, "top/file", shown.as_bytes())
+    };
+    for shown in ["zero", "one", "two", "three"] {
+        write(&mount, shown)?;
+    }
+    undo_to(context, &top, "two")?;
+    mount.remount()?;
+    undo_to(context, &top, "one")?;
+    write(&mount, "four")?;
+    undo_to(context, &top, "one")?;
+    let [back, before] = undo_to(context, &top, "zero")?;
+    let before = PathBuf::from(before);
+    let name = before.file_name().context("a name")?.to_string_lossy();
+    let dir = text(&top);
+    let expected = format!("to go back: stitchfs rollback {name} {dir}");
+    ensure!(back == expected, "{back} instead of {expected}");
+    command_of(context, &["rollback", "--yes", &name, &dir])?;
+    ensure!(fs::read(top.join("file"))? == b"one", "back again");
+    // What was gone back to can be undone, too.
+    undo_to(context, &top, "zero")?;
     mount.unmount()?;
     mount.fsck()
 }

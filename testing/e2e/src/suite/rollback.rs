@@ -223,8 +223,11 @@ fn owners_roll_back_what_is_theirs(context: &Context) -> Result<()> {
     fs::write(theirs.join("roots"), b"after")?;
     acting_as(Some(NOBODY), || -> Result<()> {
         let args = ["rollback", "--yes", "mon", &text(&theirs)];
+        let count = || Ok::<_, anyhow::Error>(fs::read_dir(theirs.join(".stitchfs/snap"))?.count());
+        let kept = count()?;
         let (code, said) = stitchfs(context, &args)?;
         ensure!(code == 1 && said.contains("owner of all"), "{said}");
+        ensure!(count()? == kept, "a refused one leaves a snapshot: {said}");
         Ok(())
     })??;
     ensure!(fs::read(theirs.join("roots"))? == b"after", "another's");

@@ -33,7 +33,7 @@ pub(super) fn a_directory_in_a_clone_is_rolled_back(context: &Context) -> Result
     ensure!(!twin.join("open").exists(), "it was removed");
     clone(context, &top, &twin.join("later"))?;
     let changed = copy(context, &twin, "clone-copy12")?;
-    let kept = roll_back(context, "mon", &twin)?;
+    let kept = roll_back_over_a_clone(context, &twin)?;
     let mut bytes = [0; 20];
     let count = open.read_at(&mut bytes, 0)?;
     ensure!(&bytes[..count] == b"before", "the open file");
@@ -55,6 +55,21 @@ pub(super) fn a_directory_in_a_clone_is_rolled_back(context: &Context) -> Result
     undo(context, &twin)?;
     mount.unmount()?;
     mount.fsck()
+}
+
+/// Rolls back where a clone `later` was made: only if it may be destroyed.
+fn roll_back_over_a_clone(context: &Context, twin: &Path) -> Result<PathBuf> {
+    let mount = twin.parent().context("a mount")?;
+    let count = || Ok::<_, anyhow::Error>(fs::read_dir(mount.join(".stitchfs/snap"))?.count());
+    let kept = count()?;
+    let dir = text(twin);
+    let refused = ["rollback", "--yes", "mon", &dir];
+    expect_refused(context, &refused, "destroyed for good: later;")?;
+    ensure!(twin.join("later").is_dir(), "the clone was destroyed");
+    ensure!(count()? == kept, "a refused one leaves a snapshot");
+    let allowed = ["rollback", "--yes", "--destroy-clones", "mon", &dir];
+    let said = command_of(context, &allowed)?;
+    Ok(PathBuf::from(said.trim_end()))
 }
 
 fn keep_by_policy(context: &Context, mount: &Mount<'_>, twin: &Path) -> Result<()> {
@@ -100,7 +115,16 @@ fn undo(context: &Context, twin: &Path) -> Result<()> {
         "no moment is created"
     );
     fs::write(&file, b"by mistake")?;
-    command_of(context, &["undo", "--yes", &text(&twin.join("d1"))])?;
+    let (dir, later) = (text(&twin.join("d1")), twin.join("d1/late"));
+    clone(context, &twin.with_file_name("top"), &later)?;
+    expect_refused(
+        context,
+        &["undo", "--yes", &dir],
+        "destroyed for good: late;",
+    )?;
+    ensure!(fs::read(&file)? == b"by mistake", "it is undone");
+    command_of(context, &["undo", "--yes", "--destroy-clones", &dir])?;
+    ensure!(!later.exists(), "the clone is there");
     ensure!(fs::read(&file)? == b"by policy", "it is not undone");
     Ok(())
 }

@@ -85,6 +85,7 @@ fn changes_are_told_and_undone_for_the_owner() {
     setup.views.rollbacks.run_now(&notifier);
     assert_eq!(setup.ask(0, dir, "rolled back", "before"), Ok(()));
     assert_eq!(setup.read(file).unwrap(), b"one");
+    assert_eq!(changed(0), Err(Errno::ENODATA), "another undo finds this");
     let kept = setup.enter(b"before").unwrap().ino;
     let kept = setup.lookup(kept, b"f").unwrap().unwrap().ino;
     assert_eq!(setup.read(kept).unwrap(), b"two");
