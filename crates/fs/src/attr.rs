@@ -87,6 +87,7 @@ impl AttrChanges<'_> {
     /// Changes attributes of an inode that is locked.
     fn set_locked(&self, caller: &Caller<'_>, inode: Inode, set: &SetAttr) -> FsResult<Attr> {
         check_may_set(&inode, set)?;
+        self.names.refuse_graft(inode.head.ino)?;
         if *set == SetAttr::default() {
             return Ok(Attr::of(&inode.head));
         }
@@ -184,6 +185,7 @@ impl AttrChanges<'_> {
         if !matches!(inode.head.kind, FileKind::Regular | FileKind::Directory) {
             return Err(FsError::Unsupported);
         }
+        self.names.refuse_graft(ino)?;
         let fixed = inode_flag::IMMUTABLE | inode_flag::APPEND;
         let changes_fixed = (flags ^ inode.head.iflags) & fixed != 0;
         if !caller.is_privileged() && (changes_fixed || caller.uid != inode.head.uid) {

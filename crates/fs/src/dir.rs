@@ -102,6 +102,7 @@ impl DirReader<'_> {
             // It was removed: not even `.` is left.
             return Ok(false);
         };
+        self.names.refuse_graft(ino)?;
         if let Some(reads) = self.reads {
             reads.note_list(ino)?;
         }

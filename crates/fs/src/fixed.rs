@@ -10,6 +10,7 @@ mod operations;
 use crate::inode_flag;
 use crate::schema::Store;
 use crate::system::FileSystem;
+use crate::transaction::Grafts;
 use crate::{FsError, FsResult};
 use stitch_base::Ino;
 use stitch_base::sync::atomic::{AtomicBool, Ordering};
@@ -33,6 +34,8 @@ pub(crate) const MARK: [u8; 8] = encode_number(1);
 pub(crate) struct FixedFiles<'fs> {
     store: &'fs Store,
     is_marked: &'fs AtomicBool,
+    /// Directories of a transaction at which clones lie.
+    grafts: &'fs Grafts,
 }
 
 impl<'fs> FixedFiles<'fs> {
@@ -40,6 +43,7 @@ impl<'fs> FixedFiles<'fs> {
         Self {
             store: &fs.store,
             is_marked: &fs.fixed,
+            grafts: &fs.grafts,
         }
     }
 
@@ -69,19 +73,20 @@ impl<'fs> FixedFiles<'fs> {
         }
     }
 
-    /// Refuses to remove a tree with an immutable or append-only inode in it. Walks the tree where
-    /// the store may have one.
+    /// Refuses to remove a tree with an immutable or append-only inode in it, or in a transaction
+    /// with a clone. Walks the tree where the store may have one.
     ///
     /// # Errors
-    /// [`FsError::Perm`]; those of a read.
+    /// [`FsError::Perm`]; [`FsError::Unsupported`] for a clone; those of a read.
     pub(crate) fn check_tree(&self, top: Ino) -> FsResult<()> {
-        if !self.any() {
+        if !self.any() && self.grafts.is_empty() {
             return Ok(());
         }
         // Deepest first: no more wait than the directories on the way have.
         let mut waiting = vec![top];
         while let Some(dir) = waiting.pop() {
             debug_assert!(dir.0 > 0, "0 is no inode");
+            self.grafts.refuse(dir)?;
             let mut scan = self.store.scan(&self.store.keys.dentries(dir))?;
             while let Some((_, row)) = scan.next()? {
                 let (kind, iflags) = self.kind_and_flags(row)?;

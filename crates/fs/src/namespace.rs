@@ -37,7 +37,7 @@ use crate::lock::Held;
 use crate::residents::Residents;
 use crate::schema::Store;
 use crate::system::FileSystem;
-use crate::transaction::ReadSet;
+use crate::transaction::{Grafts, ReadSet};
 use crate::{Attr, DirName, FsError, FsResult};
 use stitch_base::Ino;
 use stitch_format::fs_back::Place;
@@ -64,6 +64,8 @@ pub(crate) struct Namespace<'fs> {
     residents: &'fs Residents,
     /// Where a serializable transaction notes what it reads.
     reads: Option<&'fs ReadSet>,
+    /// Directories in which no name is looked up.
+    grafts: &'fs Grafts,
     /// Everything that is known without the trees is compared with them.
     confirms: bool,
 }
@@ -74,15 +76,26 @@ impl<'fs> Namespace<'fs> {
             store: &fs.store,
             residents: &fs.residents,
             reads: fs.reads.as_deref(),
+            grafts: &fs.grafts,
             confirms: fs.options.confirm_names,
         }
     }
 }
 
 impl<'fs> Namespace<'fs> {
-    /// Notes that a name is read, where that is wanted. Before anything in memory is asked.
+    /// Refuses the graft of a clone in a transaction, whose contents are not there.
+    ///
+    /// # Errors
+    /// [`FsError::Unsupported`].
+    pub(crate) fn refuse_graft(&self, ino: Ino) -> FsResult<()> {
+        self.grafts.refuse(ino)
+    }
+
+    /// Checks that names of the directory can be read, and notes that this one is, where that is
+    /// wanted. Before anything in memory is asked.
     fn note_name(&self, at: DirName<'_>) -> FsResult<()> {
         debug_assert!(!at.name.is_empty(), "a name has a byte");
+        self.refuse_graft(at.parent)?;
         match self.reads {
             Some(reads) => reads.note_name(at.parent, self.store.keys.name_hash(at.name)),
             None => Ok(()),

@@ -22,7 +22,7 @@ use crate::rollback::RollbackState;
 use crate::room::Room;
 use crate::schema::Store;
 use crate::shared::LeftContents;
-use crate::transaction::{BranchRules, OpenTransactions, ReadSet};
+use crate::transaction::{BranchRules, Grafts, OpenTransactions, ReadSet};
 use crate::usage::SnapshotSizes;
 use crate::views::Standing;
 use crate::{FsError, FsOptions, FsResult};
@@ -48,6 +48,8 @@ pub struct FileSystem {
     pub(crate) branch: Option<BranchRules>,
     /// What a serializable transaction has read; `None` in any other file system.
     pub(crate) reads: Option<Arc<ReadSet>>,
+    /// Directories of a transaction at which clones lie; none in any other file system.
+    pub(crate) grafts: Grafts,
     pub(crate) transactions: OpenTransactions,
     pub(crate) detached: Detached,
     pub(crate) untold: Untold,

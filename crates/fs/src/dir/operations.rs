@@ -13,7 +13,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`FsError::NotDir`], [`FsError::Stale`], [`FsError::Invalid`] for an offset that was never
-    /// given.
+    /// given, [`FsError::Unsupported`] in a transaction where a clone lies at the directory.
     ///
     /// # Cost
     /// One scan.

@@ -98,6 +98,7 @@ impl<'fs> NameChanges<'fs> {
         if self.has_clone(ino) {
             return Err(FsError::Invalid("a clone lies at the directory"));
         }
+        self.names.refuse_graft(ino)?;
         self.permissions.check_may_change(caller, &dir)?;
         Ok(dir)
     }

@@ -24,7 +24,8 @@ impl FileSystem {
     /// The inode of a name (`.` and `..` too). Counts a lookup.
     ///
     /// # Errors
-    /// [`FsError::NotFound`], [`FsError::NotDir`], [`FsError::NameTooLong`], [`FsError::Stale`].
+    /// [`FsError::NotFound`], [`FsError::NotDir`], [`FsError::NameTooLong`], [`FsError::Stale`];
+    /// [`FsError::Unsupported`] in a transaction, of a name in a directory that a clone lies at.
     ///
     /// # Cost
     /// One point read, none if the name is known to be missing (see [`FsOptions::names_bytes`]);
@@ -77,7 +78,7 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::Exists`], [`FsError::NameTooLong`], [`FsError::NotDir`], [`FsError::NotFound`] in
     /// a directory that was removed, [`FsError::NoSpace`], [`FsError::ReadOnly`], [`FsError::Perm`]
-    /// in a directory that is immutable.
+    /// in a directory that is immutable, [`FsError::Unsupported`] as [`Self::lookup`].
     ///
     /// # Cost
     /// One point read of the name, unless it is known to be missing; one put, one upsert on the
@@ -205,7 +206,8 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`FsError::NotFound`], [`FsError::NotDir`], [`FsError::NotEmpty`] (also for `..`),
-    /// [`FsError::Invalid`] for `.`, [`FsError::Perm`], [`FsError::ReadOnly`].
+    /// [`FsError::Invalid`] for `.`, [`FsError::Perm`], [`FsError::ReadOnly`],
+    /// [`FsError::Unsupported`] in a transaction where a clone lies at it.
     pub fn remove_dir(&self, caller: &Caller<'_>, at: DirName<'_>) -> FsResult<()> {
         self.check_writable()?;
         self.residents.inodes.get_dir(at.parent)?;
@@ -225,7 +227,8 @@ impl FileSystem {
     /// [`FsError::NotFound`], [`FsError::Exists`] (with `NoReplace`), [`FsError::NotDir`],
     /// [`FsError::IsDir`], [`FsError::NotEmpty`], [`FsError::Invalid`] for a directory into itself
     /// or for `.` and `..`, [`FsError::TooManyLinks`], [`FsError::Perm`] for what is immutable or
-    /// append-only, [`FsError::NameTooLong`], [`FsError::NoSpace`], [`FsError::ReadOnly`].
+    /// append-only, [`FsError::NameTooLong`], [`FsError::NoSpace`], [`FsError::ReadOnly`],
+    /// [`FsError::Unsupported`] in a transaction to replace a directory that a clone lies at.
     pub fn rename(
         &self,
         caller: &Caller<'_>,

@@ -65,6 +65,7 @@ impl NameChanges<'_> {
         if !inode.is_dir() {
             return Err(FsError::NotDir);
         }
+        self.names.refuse_graft(ino)?;
         self.permissions.check_may_remove(caller, &dir, &inode)?;
         let now = self.changes.now();
         let mut change = self.changes.begin_giving_back();

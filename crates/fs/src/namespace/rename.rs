@@ -157,6 +157,7 @@ impl NameChanges<'_> {
             (true, true) if self.has_clone(target.inode.head.ino) => Err(FsError::NotEmpty),
             (true, true) => {
                 check_not_inside(&self.names.residents.inodes, target.at.parent, source)?;
+                self.names.refuse_graft(target.inode.head.ino)?;
                 self.names.check_empty(target.inode.head.ino)
             }
         }

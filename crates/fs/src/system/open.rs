@@ -29,7 +29,7 @@ use crate::schema::{FIRST_INO, SCHEMA, Store};
 use crate::shared::LeftContents;
 use crate::shared::SharedContents;
 use crate::takeover::Takeover;
-use crate::transaction::{Branch, OpenTransactions};
+use crate::transaction::{Branch, Grafts, OpenTransactions};
 use crate::usage::SnapshotSizes;
 use crate::views::{Standing, ViewSet};
 use crate::{FsError, FsOptions, FsResult};
@@ -152,9 +152,12 @@ impl FileSystem {
         let externals = Externals::new(options.external.clone());
         let back_rows = BackRows::open(&store)?;
         let residents = Residents::new(store.keys, root, inode_count, &options);
-        let (numbers, branch, reads) = match branch {
-            Some(of) => (of.numbers, Some(of.rules), of.reads),
-            None => (Arc::new(Numbers::new(&store, next)), None, None),
+        let (numbers, branch, reads, grafts) = match branch {
+            Some(of) => (of.numbers, Some(of.rules), of.reads, of.grafts),
+            None => {
+                let numbers = Arc::new(Numbers::new(&store, next));
+                (numbers, None, None, Grafts::default())
+            }
         };
         let fs = Self {
             engine,
@@ -167,6 +170,7 @@ impl FileSystem {
             numbers,
             branch,
             reads,
+            grafts,
             transactions: OpenTransactions::default(),
             detached: Detached::default(),
             atomic_writes: AtomicWrites::default(),

@@ -1,6 +1,7 @@
 //! File systems over branches: that of a transaction, and what it began with.
 
 use super::catalog::schema_name;
+use super::grafts::Grafts;
 use super::own::BranchTrees;
 use super::{ReadSet, TransactionView};
 use crate::aside::Aside;
@@ -45,6 +46,8 @@ pub(crate) struct Branch {
     pub(crate) rules: BranchRules,
     /// What a serializable transaction has read.
     pub(crate) reads: Option<Arc<ReadSet>>,
+    /// Directories at which clones lie.
+    pub(crate) grafts: Grafts,
 }
 
 /// Opens file systems over branch trees. They share with mainline the numbers of inodes, the count
@@ -91,13 +94,14 @@ impl<'fs> BranchOpener<'fs> {
             external: None,
             ..self.options.clone()
         };
+        let store = Store::open(self.engine, &schema_name(number))?;
         let branch = Branch {
             reads,
             numbers: Arc::clone(self.numbers),
             rules,
+            grafts: Grafts::read(&store)?,
         };
-        let store = Store::open(self.engine, &schema_name(number))?;
-        // Directories that are clones are empty here.
+        // No clone can be entered here: see `Grafts`.
         let standing = Standing {
             number: 0,
             views: Arc::new(ViewSet::none()),
@@ -113,7 +117,7 @@ impl<'fs> BranchOpener<'fs> {
         )?;
         debug_assert!(!fs.atomic_writes.any(), "none has started");
         fs.atomic_writes = AtomicWrites::beside(self.atomic_writes);
-        debug_assert_eq!(fs.view_number(), 0, "directories of clones are empty in it");
+        debug_assert_eq!(fs.view_number(), 0, "a transaction is one of mainline");
         debug_assert!(fs.branch.is_some(), "it has the rules of its transaction");
         debug_assert!(!fs.is_mainline(), "the records are mainline's");
         Ok(fs)

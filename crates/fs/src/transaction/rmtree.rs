@@ -23,7 +23,7 @@ struct Level {
     ino: Ino,
 }
 
-/// Removes trees of a transaction's file system, in which no directory is a clone.
+/// Removes trees of a transaction's file system. A tree with a clone in it is refused.
 ///
 /// Invariant: the directories on the way down are known, each by one lookup that is taken back.
 pub(crate) struct EntryRemoval<'fs> {

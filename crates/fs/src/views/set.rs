@@ -145,6 +145,13 @@ impl ViewSet {
         Ok(Self::of(None, Records::read(store)?))
     }
 
+    /// Reads the directories of mainline at which clones lie, in its trees or branches of these.
+    pub(crate) fn read_grafts(store: &Store) -> FsResult<BTreeSet<Ino>> {
+        let records = Records::read(store)?;
+        let in_mainline = records.by_graft.keys().filter(|(home, _)| *home == 0);
+        Ok(in_mainline.map(|(_, graft)| *graft).collect())
+    }
+
     /// Reads the records in mainline's trees.
     pub(crate) fn read(store: &Store) -> FsResult<Self> {
         Ok(Self::of(Some(store.clone()), Records::read(store)?))

@@ -46,6 +46,7 @@ impl FileSystem {
         kill_setgid: bool,
     ) -> FsResult<()> {
         self.check_writable()?;
+        self.grafts.refuse(ino)?;
         Xattrs::of(self).set(caller, ino, (name, value), mode, kill_setgid)
     }
 
@@ -56,6 +57,7 @@ impl FileSystem {
     /// not there is well.
     pub fn remove_xattr(&self, caller: &Caller<'_>, ino: Ino, name: &[u8]) -> FsResult<()> {
         self.check_writable()?;
+        self.grafts.refuse(ino)?;
         Xattrs::of(self).remove(caller, ino, name)
     }
 }

@@ -330,7 +330,7 @@ fn list(fs: &FileSystem, ino: Ino) -> FsResult<Vec<String>> {
     let mut offset = 0;
     loop {
         let mut taken = 0;
-        fs.read_dir(ino, offset, &mut |entry| {
+        let read = fs.read_dir(ino, offset, &mut |entry| {
             if taken == 5 {
                 return Taken::Full;
             }
@@ -338,7 +338,12 @@ fn list(fs: &FileSystem, ino: Ino) -> FsResult<Vec<String>> {
             offset = entry.offset;
             names.push(String::from_utf8_lossy(entry.name).into_owned());
             Taken::More
-        })?;
+        });
+        match read {
+            // A clone lies there for a transaction.
+            Err(FsError::Unsupported) => return Ok(Vec::new()),
+            read => read?,
+        }
         if taken == 0 {
             break;
         }

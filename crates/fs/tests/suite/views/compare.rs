@@ -6,7 +6,7 @@ use crate::common::*;
 use crate::twin::{self, Id};
 use std::collections::{BTreeMap, BTreeSet};
 use stitch_base::Ino;
-use stitch_fs::{Attr, FileKind, FileSystem, PathChange};
+use stitch_fs::{Attr, FileKind, FileSystem, FsError, PathChange};
 
 type Found = Result<(), String>;
 
@@ -29,6 +29,10 @@ fn compare_below(fs: &FileSystem, ino: Ino, plain: &Plain, id: Id, path: &str) -
     }
     compare_xattrs(fs, ino, plain, id).map_err(|e| format!("{path:?}: {e}"))?;
     if node.kind != FileKind::Directory {
+        return Ok(());
+    }
+    if matches!(fs.stat(at(ino, "a")), Err(FsError::Unsupported)) {
+        // A clone lies there for the transaction.
         return Ok(());
     }
     let found = names_in(fs, ino);

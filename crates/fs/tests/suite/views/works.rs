@@ -1,14 +1,16 @@
 //! Transactions: begun, worked in, committed or aborted, beside all else.
 
 use super::compare::{compare, compare_changes};
-use super::ops::{Walker, apply, draw, pick};
+use super::ops::{Op, Place, Walker, apply, draw, pick};
 use super::plain::Plain;
 use super::world::{Done, MAINLINE, TRANSACTIONS, Work, World};
 use crate::common::*;
 use crate::twin::Id;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use stitch_fs::{BeginOptions, FileKind, FsError, TransactionLife, TransactionView};
+use stitch_fs::{
+    BeginOptions, FileKind, FsError, FsResult, RenameMode, TransactionLife, TransactionView,
+};
 
 impl World {
     fn any_work(&mut self) -> Option<&'static str> {
@@ -80,6 +82,9 @@ impl World {
         let done = self.in_work(name, |walker| walker.run(&op));
         let now = self.main.twin.now;
         let work = self.works.get_mut(name).expect("it is open");
+        if work.refuses(&op) {
+            return self.same(&done, &FsResult::<()>::Err(FsError::Unsupported));
+        }
         let is_same = op.renames_to_itself(&work.plain.twin);
         (work.plain.twin.now, work.plain.twin.next) = (now, next);
         let applied = apply(&mut work.plain.twin, &op);
@@ -180,6 +185,29 @@ impl World {
             let base = self.works[name].base.clone();
             let compared = self.in_work(name, |walker| compare_changes(walker, &base));
             self.expect(compared, &format!("changes of {name}"));
+        }
+    }
+}
+
+impl Work {
+    /// Reports whether an operation would remove or replace a directory that is a clone outside.
+    fn refuses(&self, op: &Op) -> bool {
+        let twin = &self.plain.twin;
+        let is_graft = |place: Place| {
+            let found = twin.lookup(place.0, place.1);
+            found.is_ok_and(|id| self.grafts.contains(&id))
+        };
+        match *op {
+            Op::RemoveDir { at } => is_graft(at),
+            Op::Rename {
+                from,
+                to,
+                mode: RenameMode::Replace,
+            } => {
+                let replaced = apply(&mut twin.clone(), op).is_ok();
+                replaced && is_graft(to) && !op.renames_to_itself(twin) && from != to
+            }
+            _ => false,
         }
     }
 }
