@@ -35,7 +35,7 @@ pub use adapter::{
 pub use counts::{CountsSnapshot, RequestCounts};
 pub use errno::Errno;
 pub use handler::{Caller, Context, Deferred, Handler};
-pub use mount::{MountError, MountOptions};
+pub use mount::{MountError, MountMode, MountOptions};
 pub use notify::Notifier;
 pub use session::{Negotiated, RunningSession, Session, SessionConfig, SessionError};
 pub use transport::{Transport, TransportChoice};

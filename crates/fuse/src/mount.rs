@@ -9,6 +9,7 @@
 mod direct;
 mod error;
 mod helper;
+mod mode;
 pub mod table;
 
 use std::ffi::OsString;
@@ -19,6 +20,7 @@ use rustix::io::Errno as OsError;
 use rustix::mount::{MountFlags, UnmountFlags};
 
 pub use error::MountError;
+pub use mode::MountMode;
 use table::MountEntry;
 
 use crate::transport::dev::DEVICE_PATH;

@@ -286,6 +286,12 @@ impl Session {
         &self.negotiated
     }
 
+    /// Returns the device number of the mount, major and minor.
+    #[must_use]
+    pub const fn device(&self) -> Option<(u32, u32)> {
+        self.mount.device()
+    }
+
     /// Returns a sender of notices.
     #[must_use]
     pub fn notifier(&self) -> Notifier {

@@ -76,6 +76,21 @@ pub(crate) enum Change<'a> {
 }
 
 impl<'a> Change<'a> {
+    /// Reports whether a mount that is read-only at the moment refuses it.
+    pub(crate) const fn is_refused_read_only(&self) -> bool {
+        match self {
+            Self::RolledBack(_) | Self::HasChanged(..) => false,
+            Self::Create(_)
+            | Self::Delete(_)
+            | Self::Hold(..)
+            | Self::Release(..)
+            | Self::RollBack(..)
+            | Self::SetPolicy(_)
+            | Self::DeletePolicy
+            | Self::Undo(..) => true,
+        }
+    }
+
     /// Returns what `input` asks for; `None` if that makes no sense.
     pub(crate) fn parse(input: &'a [u8]) -> Option<Self> {
         let mut input = Reader::new(input);

@@ -123,6 +123,26 @@ pub(crate) enum TransactionRequest<'a> {
 }
 
 impl<'a> TransactionRequest<'a> {
+    /// Reports whether a mount that is read-only at the moment refuses it.
+    pub(crate) const fn is_refused_read_only(&self) -> bool {
+        match self {
+            Self::Outcome(_)
+            | Self::List(_)
+            | Self::Changes(..)
+            | Self::Details(_)
+            | Self::Conflicts(..)
+            | Self::Base(..) => false,
+            Self::Begin(_)
+            | Self::Commit(_)
+            | Self::Abort(_)
+            | Self::Keep(_)
+            | Self::Expire(..)
+            | Self::Resolve(..)
+            | Self::ResolveRecord(..)
+            | Self::Rebase(_) => true,
+        }
+    }
+
     /// Returns what `input` asks for; `None` if that makes no sense.
     pub(crate) fn parse(input: &'a [u8]) -> Option<Self> {
         let mut input = Reader::new(input);

@@ -65,6 +65,7 @@ impl CommandError {
     pub(crate) const TOO_LONG: Self = Self::text("ERR string exceeds maximum allowed size");
     pub(crate) const KEY_TOO_LONG: Self =
         Self::text("ERR key, field or member exceeds maximum allowed size");
+    pub(crate) const READ_ONLY: Self = Self::text("READONLY the store is mounted for reading only");
     pub(crate) const NO_KEY: Self = Self::text("ERR no such key");
 
     pub(crate) const fn text(text: &'static str) -> Self {

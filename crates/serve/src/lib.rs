@@ -64,7 +64,7 @@ pub use local::Local;
 pub use merged::{merge_keys, rows_of_key};
 pub use remote::{Remote, RemoteError, Response};
 pub use resp::split_words;
-pub use server::{Listener, Server, ServerOptions};
+pub use server::{IsReadOnly, Listener, Server, ServerOptions};
 pub use service::SyncPolicy;
 /// Address on which a [`Listener`] listens.
 pub use std::net::SocketAddr;

@@ -40,6 +40,9 @@ pub struct ServerOptions {
     pub branch: Option<TreeId>,
     /// What others pause to write the rows.
     pub gate: Arc<RoundGate>,
+    /// Reports whether the keys are read-only at the moment; `None` if they never are. Commands
+    /// that change keys are refused then, and keys that have expired are not removed.
+    pub read_only: Option<IsReadOnly>,
     /// Bytes of memory for rows of keys that were met lately; 0, the default, for none. The store's
     /// own memory is beside it. Of a branch none are to be kept where its reads are recorded.
     pub recent_bytes: u64,
@@ -54,6 +57,7 @@ impl Default for ServerOptions {
             clock: Arc::new(SystemClock::default()),
             branch: None,
             gate: Arc::default(),
+            read_only: None,
             recent_bytes: 0,
         }
     }
@@ -70,6 +74,9 @@ impl fmt::Debug for ServerOptions {
             .finish_non_exhaustive()
     }
 }
+
+/// Reports whether keys are read-only at the moment.
+pub type IsReadOnly = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// A server that runs. Dropped, it ends.
 pub struct Server {

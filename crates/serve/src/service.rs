@@ -6,6 +6,7 @@ use crate::error::{CommandError, ServeError, store_reply};
 use crate::gate::Changes;
 use crate::keyspace::Keyspace;
 use crate::resp::Reply;
+use crate::server::IsReadOnly;
 use crate::watch::ClientId;
 use crate::{RoundGate, ServerOptions};
 use stitch_base::clock::Clock;
@@ -24,6 +25,8 @@ pub enum SyncPolicy {
 
 /// Keys that one pass of the background removes.
 const RECLAIM_COUNT: usize = 256;
+/// The command that runs those that wait.
+const EXEC: &str = "EXEC";
 
 /// What commands see beside the keys.
 #[derive(Debug)]
@@ -60,6 +63,9 @@ pub(crate) struct Service {
     shared: Shared,
     clock: Arc<dyn Clock>,
     gate: Arc<RoundGate>,
+    read_only: Option<IsReadOnly>,
+    /// Whether keys are read-only in this round, once that was asked.
+    is_read_only: Option<bool>,
     /// What others have changed and could not be followed yet.
     unfollowed: Option<Changes>,
     /// What a command of this round met in the store: the round must not be committed.
@@ -94,6 +100,8 @@ impl Service {
             shared,
             clock: Arc::clone(&options.clock),
             gate: Arc::clone(&options.gate),
+            read_only: options.read_only.clone(),
+            is_read_only: None,
             unfollowed: None,
             failure: None,
             last_client: 0,
@@ -118,6 +126,7 @@ impl Service {
     /// Begins a round: its commands see this moment. Waits while others write the rows.
     pub(crate) fn begin_round(&mut self) {
         let changes = self.gate.enter();
+        self.is_read_only = None;
         let changes = match self.unfollowed.take() {
             // Also what could not be read at an earlier round.
             Some(_) => Some(Changes::All),
@@ -151,7 +160,8 @@ impl Service {
         };
         self.shared.commands += 1;
         let mut reply = Reply::new(out, client.protocol);
-        let spec = match Self::admit(client, name, args) {
+        let admitted = Self::admit(client, name, args);
+        let spec = match admitted.and_then(|spec| self.check_mode(client, spec)) {
             Ok(spec) => spec,
             Err(error) => {
                 if let Some(queue) = &mut client.queue {
@@ -162,7 +172,7 @@ impl Service {
             }
         };
         if let Some(queue) = client.queue.as_mut().filter(|_| spec.flags & AT_ONCE == 0) {
-            if queue.push(args) {
+            if queue.push(args, spec.flags & WRITE != 0) {
                 reply.simple("QUEUED");
             } else {
                 reply.error("ERR the transaction is too long");
@@ -189,6 +199,39 @@ impl Service {
             return Err(CommandError::Client(text.into()));
         }
         Ok(spec)
+    }
+
+    /// Refuses a command that changes keys while they are read-only. `EXEC` is not refused, but
+    /// runs none of the commands that wait if one of them is.
+    fn check_mode(
+        &mut self,
+        client: &mut ClientState,
+        spec: &'static Spec,
+    ) -> Result<&'static Spec, CommandError> {
+        if spec.flags & WRITE == 0 {
+            return Ok(spec);
+        }
+        if spec.name == EXEC {
+            let queue = client.queue.as_mut().filter(|queue| queue.writes());
+            if let Some(queue) = queue
+                && self.is_read_only()
+            {
+                queue.fail();
+            }
+            return Ok(spec);
+        }
+        match self.is_read_only() {
+            true => Err(CommandError::READ_ONLY),
+            false => Ok(spec),
+        }
+    }
+
+    /// Reports whether keys are read-only: the same for a whole round.
+    fn is_read_only(&mut self) -> bool {
+        let Some(read_only) = &self.read_only else {
+            return false;
+        };
+        *self.is_read_only.get_or_insert_with(|| read_only())
     }
 
     fn run(
@@ -238,6 +281,12 @@ impl Service {
                 self.gate.leave();
                 return Ok(false);
             }
+            // Commands were refused: these are keys that have expired.
+            None if self.is_read_only() => {
+                self.keys.discard();
+                self.gate.leave();
+                return Ok(false);
+            }
             None => self.keys.commit(self.shared.sync == SyncPolicy::Always),
         };
         self.gate.leave();
@@ -249,9 +298,10 @@ impl Service {
         })
     }
 
-    /// Reports whether the last commit has failed.
-    pub(crate) const fn has_failed(&self) -> bool {
-        self.shared.has_failed
+    /// Reports whether expired keys cannot be removed now: the last commit has failed, or keys are
+    /// read-only.
+    pub(crate) const fn is_reclaim_blocked(&self) -> bool {
+        self.shared.has_failed || matches!(self.is_read_only, Some(true))
     }
 
     /// Milliseconds until a key expires, at least; `None` while none will.
@@ -262,6 +312,9 @@ impl Service {
     /// Removes keys whose time is over, not more than a round should. What failed is tried again
     /// later.
     pub(crate) fn reclaim(&mut self) {
+        if self.keys.until_expiry_ms() == Some(0) && self.is_read_only() {
+            return;
+        }
         match self.keys.reclaim(RECLAIM_COUNT) {
             Ok(count) => self.shared.expired += count as u64,
             Err(CommandError::Store(error)) => {

@@ -7,6 +7,7 @@ mod expiries;
 mod many_keys;
 mod merges;
 mod random;
+mod read_only;
 mod rounds;
 
 use crate::ServerOptions;

@@ -137,6 +137,8 @@ impl Host {
         let ledger: Option<Arc<dyn Ledger>> = Some(Arc::new(ledger));
         let devices = descriptors.collect();
         let served = served(default_permissions, config);
+        // It may be read-only since the daemon before.
+        store.mount_mode().connect(kept.device);
         Self::start(store, ledger, served, Some(keeper), |handler| {
             Ok(Session::take_over(handler, kept, devices, config)?)
         })
@@ -185,7 +187,8 @@ impl Host {
             adapter = adapter.with_report(asked);
         }
         let describe = Arc::new(|info: &_| snapshot_json(info).to_string().into_bytes());
-        let mut views = Views::new(adapter, describe);
+        let mode = Arc::clone(host.rest.store.mount_mode());
+        let mut views = Views::new(adapter, describe).with_mode(Arc::clone(&mode));
         if let Some(socket) = host.rest.store.keys_socket() {
             views = views.with_link(socket_link(socket));
             if let Some(sockets) = host.rest.store.transaction_sockets() {
@@ -193,6 +196,7 @@ impl Host {
             }
         }
         let session = begin(Arc::new(views))?;
+        mode.connect(session.device());
         // Before the first request, which may ask for them.
         report.served.lock().requests = Some(session.counts());
         report.served.lock().notifier = Some(session.notifier());

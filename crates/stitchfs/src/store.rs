@@ -16,7 +16,7 @@ use stitch_fs::{
     AtimePolicy, Caller, CompressOptions, External, ExternalFiles, FileSystem, FsError, FsOptions,
     Ledger, SetAttr, fsck,
 };
-use stitch_fuse::TransactionSockets;
+use stitch_fuse::{MountMode, TransactionSockets};
 use stitch_kv::{Engine, LostKeys, UpsertRegistry};
 use stitch_volume::{Durability, TrimRange, Volume};
 use stitch_vt::{Defragged, StitchByKey, Watch};
@@ -216,6 +216,7 @@ pub struct Store {
     path: PathBuf,
     keys: AttachedKeys,
     gates: Arc<RoundGates>,
+    mode: Arc<MountMode>,
     /// The first instance, which knows the others.
     pub(crate) first: Instance,
     /// The instance that was asked for.
@@ -263,6 +264,7 @@ impl Store {
             path: name.canonicalize().unwrap_or(name),
             keys: AttachedKeys::default(),
             gates: Arc::default(),
+            mode: Arc::default(),
             instance: first.find(options.instance.as_deref())?,
             first,
             options: options.clone(),
@@ -591,6 +593,12 @@ impl Store {
     #[must_use]
     pub const fn round_gates(&self) -> &Arc<RoundGates> {
         &self.gates
+    }
+
+    /// Returns whether the mount of the store is read-only at the moment; writable without one.
+    #[must_use]
+    pub const fn mount_mode(&self) -> &Arc<MountMode> {
+        &self.mode
     }
 
     /// Memory that the engine leaves for rows of keys, in bytes.

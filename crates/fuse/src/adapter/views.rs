@@ -20,6 +20,7 @@ mod control;
 mod differences;
 mod handler;
 mod live;
+mod mode;
 mod node;
 mod notices;
 mod past;
@@ -50,6 +51,7 @@ use super::{Adapter, OrErrno as _};
 use crate::clones::Target;
 use crate::errno::Errno;
 use crate::handler::{Answer, Context, Handler as _};
+use crate::mount::MountMode;
 use crate::wire::codec::Sink;
 use crate::wire::reply::{AttrReply, DirEntry, Entry, FOREVER, Lookup};
 pub use changes::SNAPSHOT_XATTR;
@@ -98,6 +100,8 @@ pub struct Views {
     difference_lists: DifferenceLists,
     /// The thread that puts back rows.
     places: Arc<Chore>,
+    /// Whether the mount is read-only at the moment.
+    mode: Arc<MountMode>,
     /// Held while snapshots are created and deleted.
     changing: Mutex<()>,
     describe: Describe,
@@ -139,6 +143,7 @@ impl Views {
             rollbacks: Rollbacks::new(),
             difference_lists: DifferenceLists::default(),
             places: Arc::new(places::chore()),
+            mode: Arc::default(),
             changing: Mutex::default(),
             mainline,
             describe,

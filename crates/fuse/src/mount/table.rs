@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::MountError;
 
-const TABLE_PATH: &str = "/proc/self/mountinfo";
+pub(super) const TABLE_PATH: &str = "/proc/self/mountinfo";
 
 /// A mount.
 #[derive(Clone, Debug, PartialEq, Eq)]

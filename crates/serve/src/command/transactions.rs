@@ -27,19 +27,22 @@ const WATCHED_MAX: usize = 64 << 10;
 pub(crate) struct Queue {
     commands: Vec<Vec<Vec<u8>>>,
     bytes: usize,
+    /// One of them changes keys.
+    writes: bool,
     /// A command was refused: `EXEC` runs none.
     has_failed: bool,
 }
 
 impl Queue {
     /// Adds a command. Returns whether there is room for it.
-    pub(crate) fn push(&mut self, args: &[&[u8]]) -> bool {
+    pub(crate) fn push(&mut self, args: &[&[u8]], writes: bool) -> bool {
         let bytes: usize = args.iter().map(|arg| arg.len() + ARG_OVERHEAD_BYTES).sum();
         if self.bytes + bytes > QUEUE_BYTES_MAX {
             self.has_failed = true;
             return false;
         }
         self.bytes += bytes;
+        self.writes |= writes;
         self.commands
             .push(args.iter().map(|arg| arg.to_vec()).collect());
         true
@@ -47,6 +50,11 @@ impl Queue {
 
     pub(crate) const fn fail(&mut self) {
         self.has_failed = true;
+    }
+
+    /// Reports whether a command in it changes keys.
+    pub(crate) const fn writes(&self) -> bool {
+        self.writes
     }
 
     pub(crate) const fn bytes(&self) -> usize {

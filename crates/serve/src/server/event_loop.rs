@@ -99,7 +99,7 @@ impl EventLoop {
         if !self.runnable.is_empty() {
             return Some(Duration::ZERO);
         }
-        let pause_ms = match self.service.has_failed() {
+        let pause_ms = match self.service.is_reclaim_blocked() {
             true => FAILED_PAUSE_MS,
             false => RECLAIM_PAUSE_MS,
         };

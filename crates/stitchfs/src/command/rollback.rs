@@ -189,7 +189,7 @@ impl RollbackRequest<'_> {
     /// Begins the rollback. Returns the name of the snapshot before.
     fn begin(&self) -> Result<String> {
         let now = SystemClock::default().now().0.div_euclid(1_000_000_000);
-        let time = UtcTime::of(now).to_string().replace(' ', "T");
+        let time = UtcTime::of(now).file_name();
         for number in 1..=TRIES {
             let before = (self.before)(&match number {
                 1 => format!("{time}Z"),

@@ -1,5 +1,6 @@
 //! `stitchfs snapshot` and `stitchfs diff`: a moment that stays, whatever happens after it.
 
+mod remounted;
 mod run;
 
 use std::collections::BTreeSet;
@@ -47,6 +48,10 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "diff",
         run: differences_are_named,
+    },
+    Case {
+        name: "remounted",
+        run: remounted::commands_change_nothing_while_it_is_read_only,
     },
     Case {
         name: "run",

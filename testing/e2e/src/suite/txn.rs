@@ -1,6 +1,7 @@
 //! `stitchfs txn`: what a command changes happens as a whole or not at all.
 
 mod apt;
+mod elsewhere;
 mod git;
 mod kills;
 mod nested;
@@ -104,6 +105,10 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "apt-killed",
         run: apt::an_installation_is_whole_or_absent,
+    },
+    Case {
+        name: "elsewhere",
+        run: elsewhere::a_run_keeps_no_other_mount_in_use,
     },
     Case {
         name: "kill9",

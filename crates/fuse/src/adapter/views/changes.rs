@@ -41,6 +41,9 @@ impl Views {
         input: &[u8],
     ) -> Answer<()> {
         let change = Change::parse(input).ok_or(Errno::EINVAL)?;
+        if change.is_refused_read_only() {
+            self.check_mode()?;
+        }
         // One after the other: whose snapshot has a name is looked at first.
         let changing = self.changing.lock();
         let changed = match change {
@@ -128,6 +131,7 @@ impl Views {
             table: Arc::clone(&self.table),
             notices: Arc::clone(&self.notices),
             places: Arc::clone(&self.places),
+            mode: Arc::clone(&self.mode),
             notifier: notifier.clone(),
         }
     }

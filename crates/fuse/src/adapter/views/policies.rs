@@ -2,7 +2,8 @@
 //!
 //! It sleeps until the next snapshot is due by the wall clock, and for [`ROUND_MAX`] at most: a
 //! clock that is set, or a suspended machine, delays a snapshot by that. A policy that is set wakes
-//! it. The rounds themselves are the file system's, by its own clock.
+//! it. The rounds themselves are the file system's, by its own clock. There is none while the mount
+//! is read-only.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,6 +17,7 @@ use super::table::OpenSnapshots;
 use super::unasked::UnaskedChange;
 use crate::adapter::chore::Chore;
 use crate::adapter::notices;
+use crate::mount::MountMode;
 use crate::notify::Notifier;
 
 /// Longest time between two rounds.
@@ -29,12 +31,17 @@ pub(super) struct PolicyRunner {
     pub(super) notices: Arc<NoticeQueue>,
     /// Narrows the snapshots that were created.
     pub(super) places: Arc<Chore>,
+    /// Whether the mount is read-only at the moment.
+    pub(super) mode: Arc<MountMode>,
     pub(super) notifier: Notifier,
 }
 
 impl PolicyRunner {
     /// Runs a round of both. Returns the time until the next one; `None` if there is nothing to do.
     pub(super) fn run(&self) -> Option<Duration> {
+        if self.mode.look() {
+            return Some(ROUND_MAX);
+        }
         let next = [self.run_policies(), self.run_history()];
         for past in self.table.take_gone() {
             self.notices.queue(UnaskedChange::View(past.numbers()));

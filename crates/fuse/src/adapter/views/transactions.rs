@@ -212,6 +212,9 @@ impl Views {
     ) -> Answer<i32> {
         let scope = self.scope_of(dir)?;
         let request = TransactionRequest::parse(input).ok_or(Errno::EINVAL)?;
+        if request.is_refused_read_only() {
+            self.check_mode()?;
+        }
         let reply = self.transaction_reply(&Asker { context, scope }, request)?;
         put_framed(&reply, out).map(|()| 0)
     }

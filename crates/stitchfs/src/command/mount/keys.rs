@@ -14,7 +14,8 @@ use std::fs::{self, DirBuilder};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::PathBuf;
 use stitch_base::sync::Arc;
-use stitch_serve::{Listener, Server, ServerOptions};
+use stitch_fuse::MountMode;
+use stitch_serve::{IsReadOnly, Listener, Server, ServerOptions};
 use stitchfs::{KeyServer, Store};
 use transactions::TransactionServers;
 
@@ -39,12 +40,13 @@ pub(super) fn serve(store: &Store, words: &MountWords) -> Result<()> {
         "kv: no directory for the socket of its keys; XDG_RUNTIME_DIR names one that only you can \
          enter",
     )?;
-    let transactions = TransactionServers::new(&dir, &name, sync, store.round_gates())?;
+    let transactions = TransactionServers::new(&dir, &name, sync, store)?;
     let bound = Bound::in_private_dir(&dir, &format!("{name}.sock"))?;
     let listener = Listener::unix(bound.listener()?)?;
     let options = ServerOptions {
         sync,
         gate: Arc::clone(store.round_gates().mainline()),
+        read_only: Some(is_read_only(store.mount_mode())),
         recent_bytes: store.key_rows_bytes(),
         ..ServerOptions::default()
     };
@@ -61,6 +63,12 @@ pub(super) fn serve(store: &Store, words: &MountWords) -> Result<()> {
         }),
     });
     Ok(())
+}
+
+/// What tells the servers of keys that the mount was remounted read-only.
+fn is_read_only(mode: &Arc<MountMode>) -> IsReadOnly {
+    let mode = Arc::clone(mode);
+    Arc::new(move || mode.is_read_only())
 }
 
 /// A directory for sockets that no other user can enter; made if missing.

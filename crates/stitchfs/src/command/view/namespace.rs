@@ -10,8 +10,9 @@ use rustix::process::{getegid, geteuid};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 use std::path::Path;
 
-/// Moves this process, which must have one thread, into a mount namespace of its own. Later mounts
-/// and unmounts outside do not show in it, nor its own outside.
+/// Moves this process, which must have one thread, into a mount namespace of its own. What it mounts
+/// does not show outside. Later mounts and unmounts outside show in it where the mounts are shared
+/// (`mount --make-rshared`), so that it keeps no other mount in use.
 ///
 /// # Errors
 /// If the system refuses.
@@ -20,8 +21,9 @@ pub(super) fn enter() -> Result<()> {
         Err(Errno::PERM) => enter_as_user()?,
         other => other.context("cannot create a mount namespace")?,
     }
-    let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
-    mount_change("/", private).context("cannot make the mounts of the namespace private")
+    // Mounts that are not shared stay private.
+    let follow = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
+    mount_change("/", follow).context("cannot keep the mounts of the namespace from others")
 }
 
 fn enter_as_user() -> Result<()> {

@@ -21,8 +21,8 @@ use stitch_base::sync::{Arc, Mutex};
 use stitch_fs::TransactionView;
 use stitch_fuse::{ControlLink, Errno, TransactionSockets};
 use stitch_kv::Engine;
-use stitch_serve::SyncPolicy;
-use stitchfs::{KEYS_TREE, RoundGates};
+use stitch_serve::{IsReadOnly, SyncPolicy};
+use stitchfs::{KEYS_TREE, RoundGates, Store};
 
 /// Directory of the sockets of root's daemons: other users may pass, and see nothing.
 const ROOTS_DIR: &str = "/run/stitchfs-txn";
@@ -41,6 +41,7 @@ pub(super) struct TransactionServers {
     prefix: String,
     sync: SyncPolicy,
     gates: Arc<RoundGates>,
+    read_only: IsReadOnly,
     /// `None` when all have ended for good.
     running: Mutex<Option<BTreeMap<u64, TransactionServer>>>,
 }
@@ -56,12 +57,7 @@ impl fmt::Debug for TransactionServers {
 impl TransactionServers {
     /// No server runs yet. `dir` is a directory of this user alone; `name` names the store, which
     /// no other process has open.
-    pub(super) fn new(
-        dir: &Path,
-        name: &str,
-        sync: SyncPolicy,
-        gates: &Arc<RoundGates>,
-    ) -> Result<Self> {
+    pub(super) fn new(dir: &Path, name: &str, sync: SyncPolicy, store: &Store) -> Result<Self> {
         let dir = match rustix::process::geteuid().is_root() {
             true => own_dir(ROOTS_DIR.into(), 0o711)?,
             false => dir.to_owned(),
@@ -72,7 +68,8 @@ impl TransactionServers {
             dir,
             prefix,
             sync,
-            gates: Arc::clone(gates),
+            gates: Arc::clone(store.round_gates()),
+            read_only: super::is_read_only(store.mount_mode()),
             running: Mutex::new(Some(BTreeMap::new())),
         })
     }
@@ -96,6 +93,7 @@ impl TransactionServers {
             sync: self.sync,
             branch: records.branch_of(rows.id),
             gate: self.gates.of_transaction(number),
+            read_only: Some(Arc::clone(&self.read_only)),
             ..ServerOptions::default()
         };
         let engine: Arc<dyn Engine> = Arc::clone(records) as _;
