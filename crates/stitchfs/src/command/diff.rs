@@ -164,7 +164,7 @@ pub(super) fn added_clones(dir: &Path, changes: &[Change]) -> Vec<String> {
         is_dir && live::ask_for(path, CLONE_XATTR).is_ok()
     };
     let clones = added.filter(|path| is_clone(&dir.join(path)));
-    clones.map(|path| path_text(path)).collect()
+    clones.map(quoted).collect()
 }
 
 /// Asks the daemon what changed; `None` where a walk has to tell.

@@ -192,8 +192,8 @@ impl RollbackRequest<'_> {
         let time = UtcTime::of(now).file_name();
         for number in 1..=TRIES {
             let before = (self.before)(&match number {
-                1 => format!("{time}Z"),
-                _ => format!("{time}Z-{number}"),
+                1 => time.clone(),
+                _ => format!("{time}-{number}"),
             });
             match (self.ask)(&before) {
                 Ok(()) => return Ok(before),

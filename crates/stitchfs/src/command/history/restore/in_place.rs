@@ -1,7 +1,7 @@
 //! A directory that is still the one of the moment: it is rolled back, and keeps its snapshots.
 
 use super::super::{Moment, Moments};
-use crate::command::{numbers, output, rollback, snapshot};
+use crate::command::{numbers, output, rollback::RollbackRequest, snapshot};
 use anyhow::{Context as _, Result};
 use std::fs::{self, Metadata};
 use std::io;
@@ -63,8 +63,14 @@ fn is_without_clones(top: &Path) -> bool {
 /// Rolls a directory back to a moment. Returns where the state before is kept.
 pub(super) fn roll_back(moments: &Moments, moment: &Moment, dir: &Path) -> Result<PathBuf> {
     let opened = snapshot::open_dir(dir).with_context(|| snapshot::shown(dir))?;
-    let begin = |before: &str| snapshots::undo(&opened, &moment.name, before);
-    let before = rollback::run_rollback(&opened, dir, &moment.name, &begin)?;
+    let request = RollbackRequest {
+        opened: &opened,
+        dir,
+        name: &moment.name,
+        before: &|time| format!("before-rollback-{time}"),
+        ask: &|before| snapshots::undo(&opened, &moment.name, before),
+    };
+    let before = request.run()?;
     Ok(snapshot::place(&moments.mount, &before))
 }
 
