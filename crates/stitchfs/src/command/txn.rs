@@ -136,7 +136,7 @@ pub(super) fn run(args: &TxnArgs, inherited: &Inherited) -> Result<u8> {
 }
 
 fn begin(args: &TxnBegin) -> Result<u8> {
-    let target = TxnMount::find(&args.path)?;
+    let target = TxnMount::find_outside_clones(&args.path)?;
     sync::write_back(target.mount())?;
     let begun = begin::begin(&target, &args.name, Lifetime::Named, &args.how)?;
     if let (Ok(_), Some(expires)) = (&begun, args.expires) {

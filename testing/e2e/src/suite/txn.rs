@@ -1,6 +1,7 @@
 //! `stitchfs txn`: what a command changes happens as a whole or not at all.
 
 mod apt;
+mod clones;
 mod elsewhere;
 mod git;
 mod kills;
@@ -97,6 +98,10 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "nested-killed",
         run: nested::what_is_killed_inside_leaves_the_outer_one,
+    },
+    Case {
+        name: "clones",
+        run: clones::a_run_refuses_to_look_into_clones,
     },
     Case {
         name: "git-killed",

@@ -50,8 +50,8 @@ impl Overwritten {
 }
 
 impl<'a> Restore<'a> {
-    /// Keeps an inode of the snapshot, or any directory, whose name is about to lead to another one,
-    /// as an orphan or aside, unless its row is elsewhere.
+    /// Keeps an inode of the snapshot, or any directory, whose name is about to lead to another
+    /// one, as an orphan or aside, unless its row is elsewhere.
     pub(super) fn keep_overwritten(&mut self, ino: Ino, at: DirName<'a>) -> FsResult<()> {
         let seen = *self.now.get(ino).expect("a name leads to it");
         // With two names it is where the snapshot has it, too: that one was put by an earlier life.

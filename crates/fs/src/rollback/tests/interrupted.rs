@@ -305,8 +305,8 @@ fn what_was_moved_into_a_new_directory_is_restored_after_any_batch() {
     }
 }
 
-/// A directory that is in use elsewhere is restored under a new number. When the rollback is finished
-/// later it gets another one, and what was put into the first one is taken out of that.
+/// A directory that is in use elsewhere is restored under a new number. When the rollback is
+/// finished later it gets another one, and what was put into the first one is taken out of that.
 #[test]
 fn a_directory_that_was_moved_out_is_restored_with_what_was_moved_back_after_any_batch() {
     for batches in 1..20 {

@@ -112,7 +112,7 @@ pub(super) struct TxnEnter {
 }
 
 pub(super) fn run(args: &TxnRun, inherited: &Inherited) -> Result<u8> {
-    let target = TxnMount::find(&args.path)?;
+    let target = TxnMount::find_outside_clones(&args.path)?;
     if args.on_success == OnSuccess::Ask && !output::can_ask() {
         bail!("--on-success ask needs a terminal; use --on-success keep and look at it later");
     }
@@ -147,7 +147,7 @@ pub(super) fn run(args: &TxnRun, inherited: &Inherited) -> Result<u8> {
 }
 
 pub(super) fn enter(args: &TxnEnter, inherited: &Inherited) -> Result<u8> {
-    let target = TxnMount::find(&args.path)?;
+    let target = TxnMount::find_outside_clones(&args.path)?;
     let place = target.place(&args.name);
     if let Err(error) = place.metadata() {
         return Err(target.refused(&args.name, &error));

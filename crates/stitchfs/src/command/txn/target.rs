@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use stitch_fs::NESTED_DEPTH_MAX;
-use stitch_fuse::adapter::{CONTROL_DIR, TRANSACTIONS_DIR};
+use stitch_fuse::adapter::{CLONE_XATTR, CONTROL_DIR, TRANSACTIONS_DIR};
 use stitch_fuse::mount::table::{self, MountEntry};
 
 /// The transaction that a command is about.
@@ -47,6 +47,33 @@ impl TxnMount {
         let place = transactions_dir(&mount);
         let dir = snapshot::open_dir(&place).map_err(|error| not_there(&mount, &error))?;
         Ok(Self { mount, within, dir })
+    }
+
+    /// Returns the mount that a path is in, for a transaction that begins or is entered.
+    ///
+    /// # Errors
+    /// Those of [`Self::find`]; the path or the working directory is in a clone.
+    pub(super) fn find_outside_clones(given: &Path) -> Result<Self> {
+        let target = Self::find(given)?;
+        for dir in [given, Path::new(".")] {
+            if let Some(clone) = target.clone_around(dir) {
+                bail!(
+                    "{}: is a clone; a transaction is of the file system as it is, not of its \
+                     clones: change to a directory outside of it",
+                    clone.display()
+                );
+            }
+        }
+        Ok(target)
+    }
+
+    /// Returns the directory of the clone that a directory of the mount is in.
+    fn clone_around(&self, dir: &Path) -> Option<PathBuf> {
+        let dir = dir.canonicalize().ok()?;
+        let above = dir.ancestors();
+        let mut above = above.take_while(|above| above.starts_with(&self.mount));
+        let clone = above.find(|above| live::ask_for(above, CLONE_XATTR).is_ok())?;
+        Some(clone.to_owned())
     }
 
     pub(super) fn mount(&self) -> &Path {

@@ -10,9 +10,9 @@ use rustix::process::{getegid, geteuid};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 use std::path::Path;
 
-/// Moves this process, which must have one thread, into a mount namespace of its own. What it mounts
-/// does not show outside. Later mounts and unmounts outside show in it where the mounts are shared
-/// (`mount --make-rshared`), so that it keeps no other mount in use.
+/// Moves this process, which must have one thread, into a mount namespace of its own. What it
+/// mounts does not show outside. Later mounts and unmounts outside show in it where the mounts are
+/// shared (`mount --make-rshared`), so that it keeps no other mount in use.
 ///
 /// # Errors
 /// If the system refuses.

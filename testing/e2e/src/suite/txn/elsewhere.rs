@@ -14,7 +14,8 @@ pub(super) fn a_run_keeps_no_other_mount_in_use(context: &Context) -> Result<()>
         cat /proc/self/mountinfo > $OUTSIDE/before
         $STITCHFS txn run -- sh -euc \"
             echo inside > file; echo > $OUTSIDE/ready; read x < $OUTSIDE/go
-            test ! -e $OUTSIDE/other/lost; cat file; grep -c $OUTSIDE/other /proc/self/mountinfo || true
+            test ! -e $OUTSIDE/other/lost; cat file
+            grep -c $OUTSIDE/other /proc/self/mountinfo || true
         \" > $OUTSIDE/said &
         read x < $OUTSIDE/ready
         cmp /proc/self/mountinfo $OUTSIDE/before
