@@ -119,7 +119,6 @@ impl FileSystem {
         standing: Standing,
         aside: Aside,
     ) -> FsResult<Self> {
-        debug_assert_ne!(schema, SCHEMA, "mainline is opened by itself");
         let store = Store::open(&engine, schema)?;
         Self::of_store(engine, options, store, standing, aside, None)
     }
