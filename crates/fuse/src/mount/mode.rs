@@ -57,8 +57,8 @@ impl MountMode {
         self.state.lock().look(&self.clock)
     }
 
-    /// Reports the same for less: it reads the mount table if that has changed, or [`AGE_MAX`]
-    /// after the last time.
+    /// Reports the same for less: it reads the mount table if that has changed, or a tenth of a
+    /// second after the last time.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         let mut state = self.state.lock();

@@ -98,7 +98,7 @@ fn a_conflict_is_resolved_by_the_path_that_is_printed() {
     let place = &mounted.place;
     fs::write(mounted.path("d/a\nb"), b"before").unwrap();
     place.run(&["txn", "begin", "work", "mnt"]).code(0);
-    fs::write(mounted.path(".stitchfs/txn/work/d/a\nb"), b"ours").unwrap();
+    fs::write(mounted.path(".stitchfs/txn/work/root/d/a\nb"), b"ours").unwrap();
     fs::write(mounted.path("d/a\nb"), b"theirs").unwrap();
     assert_eq!(
         lines(&place.run(&["txn", "diff", "work", "mnt"])),

@@ -74,17 +74,17 @@ fn views_without_clones_and_snapshots_are_named() {
     let past = place.run(&["clone", &format!("{past}/d"), "mnt/x"]);
     past.code(1).says("is in the history");
     place.run(&["txn", "begin", "work", "mnt"]).code(0);
-    let inside = "mnt/.stitchfs/txn/work/d";
+    let inside = "mnt/.stitchfs/txn/work/root/d";
     let reason = "is in a transaction";
     place.run(&["clone", inside, "mnt/x"]).code(1).says(reason);
-    let target = "mnt/.stitchfs/txn/work/x";
+    let target = "mnt/.stitchfs/txn/work/root/x";
     place.run(&["clone", "mnt/d", target]).code(1).says(reason);
     let snapshot = place.run(&["snapshot", "create", inside, "mon"]);
     snapshot.code(1).says(reason);
     let policy = ["snapshot", "create", "--every", "1d", inside];
     place.run(&policy).code(1).says(reason);
     assert!(!mounted.path("x").exists());
-    assert!(!mounted.path(".stitchfs/txn/work/x").exists());
+    assert!(!mounted.path(".stitchfs/txn/work/root/x").exists());
     place.run(&["txn", "abort", "work", "mnt"]).code(0);
     mounted.umount();
 }
@@ -123,7 +123,7 @@ fn a_rebase_that_is_refused_was_no_commit() {
     };
     let place = &mounted.place;
     place.run(&["txn", "begin", "work", "mnt"]).code(0);
-    fs::write(mounted.path(".stitchfs/txn/work/d/f"), b"ours").unwrap();
+    fs::write(mounted.path(".stitchfs/txn/work/root/d/f"), b"ours").unwrap();
     fs::write(mounted.path("d/f"), b"theirs").unwrap();
     let refused = place.run(&["txn", "rebase", "work", "mnt"]);
     refused.code(75).says("nothing was rebased");
