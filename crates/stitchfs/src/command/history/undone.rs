@@ -68,7 +68,7 @@ impl Past {
         let created_ns = |moment: &super::Moment| {
             let is_near = |undo: &Undo| undo.at_ns.div_euclid(NS) == moment.second;
             let told = undos.iter().any(is_near).then(|| moments.place(moment));
-            let told = told.and_then(|place| snapshot::about(&place)?["created"].as_i64());
+            let told = told.and_then(|place| snapshot::about(&place)?["created_ns"].as_i64());
             told.unwrap_or(moment.second * NS)
         };
         let each = moments.all.iter();
@@ -147,7 +147,7 @@ fn undos_of(mount: &Path, dir: &Path) -> Result<Vec<Undo>> {
         };
         // One that was deleted meanwhile is left out.
         let info = snapshot::about(&entry.path()).filter(|info| info["root"] == number);
-        if let Some(at_ns) = info.and_then(|info| info["created"].as_i64()) {
+        if let Some(at_ns) = info.and_then(|info| info["created_ns"].as_i64()) {
             let to = to.to_owned();
             undos.push(Undo { at_ns, to });
         }
