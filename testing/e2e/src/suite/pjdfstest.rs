@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -87,12 +87,35 @@ fn everything_passes_in_a_clone(context: &Context) -> Result<()> {
     mount.fsck()
 }
 
+/// A directory that is mounted at another place, where other users than its own reach it.
+struct Bound(PathBuf);
+
+impl Bound {
+    fn at(place: PathBuf, dir: &Path) -> Result<Self> {
+        let mut mount = Command::new("mount");
+        mount.arg("--bind").arg(dir).arg(&place);
+        ensure!(mount.status()?.success(), "mount --bind failed");
+        Ok(Self(place))
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        let ended = Command::new("umount").arg(&self.0).status();
+        if !ended.is_ok_and(|status| status.success()) {
+            eprintln!("{}: was not unmounted", self.0.display());
+        }
+    }
+}
+
 /// The same in a transaction, which is committed: mainline then is what the transaction was.
 fn everything_passes_in_a_transaction(context: &Context) -> Result<()> {
     context.needs_stitch()?;
     let mut mount = Mount::create(context, &Spec::new("pt", "1G"))?;
     let view = views::begin(context, &mount)?;
-    all_pass_in(context, &mount, &view)?;
+    let bound = Bound::at(context.dir("pt-bound")?, &view)?;
+    all_pass_in(context, &mount, &bound.0)?;
+    drop(bound);
     views::commit_and_compare(context, &mount)?;
     mount.unmount()?;
     mount.fsck()
