@@ -2,7 +2,7 @@
 
 use super::{LARGE, ROOT, SUPER, Seen, Tester, open, tester, with_much_to_restore};
 use crate::snapshot::know_dir;
-use crate::{DirName, FileSystem, FsError, FsOptions, RenameMode, fsck};
+use crate::{DirName, FileSystem, FsError, FsOptions, FsResult, Notices, RenameMode, fsck};
 use std::collections::BTreeMap;
 use stitch_base::Ino;
 use stitch_base::sync::Arc;
@@ -133,27 +133,9 @@ fn inodes_that_lose_their_names_to_each_other_are_found_and_counted_once() {
         let before = tester.listing(dir);
         let made = tester.fs.snapshots().create(dir, "mon");
         made.expect("it is made");
-        for (one, other) in [(b"a", b"b"), (b"b", b"c")] {
-            let (one, other) = (DirName::new(dir, one), DirName::new(dir, other));
-            let exchanged = tester.fs.rename(&SUPER, one, other, RenameMode::Exchange);
-            exchanged.expect("both are there");
-        }
-        tester.fs.close().expect("it closes");
-        let options = FsOptions {
-            rollback_batch_bytes: Some(1),
-            ..FsOptions::default()
-        };
-        let engine = Arc::clone(&tester.model) as Arc<dyn Engine>;
-        let small = FileSystem::open(engine, options).expect("it opens");
-        let dir = small.lookup(DirName::new(ROOT, b"d")).unwrap().ino;
-        tester
-            .model
-            .fail_commits_after(batches, CommitFault::Full, u32::MAX);
-        // The last of them has room for all.
-        let _ = small.roll_back("mon", dir, None);
-        tester.model.mend_commits();
-        drop(small);
-        let again = open(&tester.model);
+        exchange(&tester, (dir, "a"), (dir, "b"));
+        exchange(&tester, (dir, "b"), (dir, "c"));
+        let again = rolled_back_after(tester, batches);
         let found = again.fs.lookup(DirName::new(ROOT, b"d")).unwrap().ino;
         if batches > 0 {
             assert_eq!(again.listing(found), before, "{batches} batches");
@@ -178,20 +160,9 @@ fn a_file_that_shares_contents_since_is_restored_after_any_batch() {
         tester.copy(dir, "source", "plain");
         tester.copy(dir, "source", "linked");
         tester.overwrite(dir, "source", &[4; LARGE]);
-        tester.fs.close().expect("it closes");
-        let options = FsOptions {
-            rollback_batch_bytes: Some(1),
-            ..FsOptions::default()
-        };
-        let engine = Arc::clone(&tester.model) as Arc<dyn Engine>;
-        let small = FileSystem::open(engine, options).expect("it opens");
+        let (small, done) = roll_back_in_rows(&tester, batches);
+        done.expect_err("there is no room for all batches");
         let top = small.lookup(DirName::new(ROOT, b"d")).unwrap().ino;
-        tester
-            .model
-            .fail_commits_after(batches, CommitFault::Full, u32::MAX);
-        let failed = small.roll_back("mon", top, None);
-        failed.expect_err("there is no room for all batches");
-        tester.model.mend_commits();
         for name in [&b"plain"[..], b"source", b"linked"] {
             let ino = small.lookup(DirName::new(top, name)).unwrap().ino;
             let read = small.read(ino, 0, 2 * LARGE, &mut Vec::new());
@@ -205,24 +176,33 @@ fn a_file_that_shares_contents_since_is_restored_after_any_batch() {
     }
 }
 
-/// Rolls a directory back in batches of one row, of which `batches` are committed. Then opens the
-/// file system again.
-fn rolled_back_after(tester: Tester, batches: u32) -> Tester {
+/// Closes the file system, and opens one that rolls back in batches of one row.
+fn open_in_rows(tester: &Tester) -> FileSystem {
     tester.fs.close().expect("it closes");
     let options = FsOptions {
         rollback_batch_bytes: Some(1),
         ..FsOptions::default()
     };
     let engine = Arc::clone(&tester.model) as Arc<dyn Engine>;
-    let small = FileSystem::open(engine, options).expect("it opens");
+    FileSystem::open(engine, options).expect("it opens")
+}
+
+/// Rolls `d` back in batches of one row, of which `batches` are committed. The last of them may
+/// have room for all.
+fn roll_back_in_rows(tester: &Tester, batches: u32) -> (FileSystem, FsResult<Notices>) {
+    let small = open_in_rows(tester);
     let top = small.lookup(DirName::new(ROOT, b"d")).unwrap().ino;
     tester
         .model
         .fail_commits_after(batches, CommitFault::Full, u32::MAX);
-    // The last of them has room for all.
-    let _ = small.roll_back("mon", top, None);
+    let done = small.roll_back("mon", top, None);
     tester.model.mend_commits();
-    drop(small);
+    (small, done)
+}
+
+/// The same. Then opens the file system again.
+fn rolled_back_after(tester: Tester, batches: u32) -> Tester {
+    drop(roll_back_in_rows(&tester, batches));
     open(&tester.model)
 }
 
@@ -357,13 +337,8 @@ fn a_repair_finishes_it() {
     for batches in 1..20 {
         let tester = tester();
         let (dir, before) = with_much_to_restore(&tester);
-        let options = FsOptions {
-            rollback_batch_bytes: Some(1),
-            ..FsOptions::default()
-        };
         let engine: Arc<dyn Engine> = Arc::clone(&tester.model) as _;
-        tester.fs.close().expect("it closes");
-        let small = FileSystem::open(Arc::clone(&engine), options).expect("it opens");
+        let small = open_in_rows(&tester);
         know_dir(&small, dir, b"d").expect("it is there");
         tester
             .model

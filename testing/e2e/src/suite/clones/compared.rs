@@ -1,17 +1,17 @@
 //! `diff` and `send` with clones in the directory, and `diff` between a clone and its source, which
 //! may have clones in them: by written rows as by a walk.
 
+use super::sent::send_and_compare;
 use super::{clone, destroy, grow_with_clones};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::Path;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 
 use crate::harness::context::Context;
 use crate::harness::mount::{Mount, Spec, command_of};
-use crate::harness::process::{command, run, shell, text};
-use crate::harness::tree::{Rules, expect_equal, scan};
+use crate::harness::process::{command, run, text};
 use crate::harness::user::{NOBODY, acting_as};
 
 const DIRS: usize = 12;
@@ -276,36 +276,8 @@ pub(super) fn changes_in_clones_are_sent(context: &Context) -> Result<()> {
     destroy(context, &mount.dir().join("early"))?;
     command_of(context, &["snapshot", "create", &text(&dir), "tue"])?;
     let snapshots = mount.dir().join(".stitchfs/snap");
-    let (mon, tue) = (text(&snapshots.join("mon")), text(&snapshots.join("tue")));
-    let out = context.dir("clone-send-out")?;
-    let program = context.stitchfs.display().to_string();
-    shell(&out, &format!("{program} send -i {mon} {tue} > asked"))?;
-    mount.remount()?;
-    let before = mount.stats()?;
-    shell(&out, &format!("{program} send -i {mon} {tue} > asked"))?;
-    let lookups = mount.stats()?.since(&before, "fuse.requests.lookup")?;
-    ensure!(lookups < 900, "{lookups} names were looked up");
-    shell(
-        &out,
-        &format!("{program} send --walk -i {mon} {tue} > walked"),
-    )?;
-    let (asked, walked) = (fs::read(out.join("asked"))?, fs::read(out.join("walked"))?);
-    let lens = (asked.len(), walked.len());
-    ensure!(asked == walked, "bytes by rows and by a walk: {lens:?}");
-    shell(
-        &out,
-        &format!("{program} send {mon} | {program} receive copy"),
-    )?;
-    shell(&out, &format!("{program} receive copy < asked"))?;
-    let rules = Rules::copy();
-    let mut found = scan(&out.join("copy"), rules)?;
-    // What the directory itself remembers.
-    if let Some(top) = found.get_mut(Path::new(""))
-        && let Some(at) = top.find(", user.stitchfs.received=")
-    {
-        top.truncate(at);
-    }
-    expect_equal(&scan(Path::new(&tue), rules)?, &found).context("the copy")?;
+    let sides = (&*snapshots.join("mon"), &*snapshots.join("tue"));
+    send_and_compare(context, &mut mount, sides, 900)?;
     mount.unmount()?;
     mount.fsck()
 }
