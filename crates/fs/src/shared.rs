@@ -177,13 +177,28 @@ impl Store {
     /// # Errors
     /// [`FsError::Corrupt`] without a row.
     pub(crate) fn shared_row(&self, ino: Ino) -> FsResult<SharedRow> {
-        let row = self.get(&self.keys.shared(ino))?;
-        let row = row.ok_or_else(|| {
+        self.find_shared_row(ino)?.ok_or_else(|| {
             FsError::Corrupt(format!(
                 "inode {ino} shares contents, and no row says which"
             ))
-        })?;
-        Ok(SharedRow::decode(&row)?)
+        })
+    }
+
+    /// Returns the row of an inode that shares contents, or shared them when its row was put.
+    pub(crate) fn find_shared_row(&self, ino: Ino) -> FsResult<Option<SharedRow>> {
+        let row = self.get(&self.keys.shared(ino))?;
+        Ok(row.map(|row| SharedRow::decode(&row)).transpose()?)
+    }
+
+    /// Returns the contents that an inode uses.
+    ///
+    /// # Errors
+    /// As [`Self::shared_row`].
+    pub(crate) fn used_contents(&self, head: &InodeHead) -> FsResult<Option<Ino>> {
+        Ok(match Contents::of_inode(head) {
+            Some(Contents::Shared) => self.shared_row(head.ino)?.contents,
+            _ => None,
+        })
     }
 
     /// Splits a range of chunks of an inode by the number under which they are.

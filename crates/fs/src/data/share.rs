@@ -95,7 +95,7 @@ impl ContentChanges<'_> {
             return Ok(None);
         };
         let is_short = range.end - range.start < SHARED_BYTES_MIN;
-        match self.used_by(target)? {
+        match self.contents.store.used_contents(&target.head)? {
             Some(used) if used != offer.contents => return Ok(None),
             None if is_short || !offer.is_most_of(&source.head) => return Ok(None),
             _ => {}
@@ -136,14 +136,6 @@ impl ContentChanges<'_> {
         };
         let chunks = range.start / CHUNK_BYTES..end;
         (is_it && !chunks.is_empty()).then_some(chunks)
-    }
-
-    /// Returns the contents that a file uses.
-    fn used_by(&self, inode: &Inode) -> FsResult<Option<Ino>> {
-        Ok(match Contents::of(&inode.head) {
-            Contents::Shared => self.contents.store.shared_row(inode.head.ino)?.contents,
-            _ => None,
-        })
     }
 
     /// Returns how the chunks of a file can be shared.

@@ -10,7 +10,6 @@ use crate::{FsError, FsResult};
 use std::collections::{HashMap, HashSet};
 use stitch_base::Ino;
 use stitch_format::fs_inode::{FileKind, InodeHead, row_flag};
-use stitch_format::fs_shared::SharedRow;
 
 /// What an inode of the snapshot becomes.
 #[derive(Clone, Copy, Debug)]
@@ -154,8 +153,8 @@ fn number_of_chunks(fs: &Present<'_>, head: &InodeHead, is_same: bool) -> FsResu
     if is_same || head.kind != FileKind::Regular || !fs.header.lock().has_shared {
         return Ok(ino);
     }
-    if let Some(row) = store.get(&store.keys.shared(ino))? {
-        return Ok(SharedRow::decode(&row)?.own);
+    if let Some(row) = store.find_shared_row(ino)? {
+        return Ok(row.own);
     }
     match store.get(&store.keys.contents(ino))? {
         Some(_) => fs.changes.new_ino(),

@@ -90,7 +90,7 @@ impl<'a> ShareFinder<'a> {
         }
         let past = self.sides.past.0;
         let pieces = past.pieces_of(was, &(0..chunk_count(was.size)))?;
-        let used = contents_of(past, was)?;
+        let used = past.used_contents(was)?;
         let mut numbers: Vec<Ino> = pieces.iter().map(|(number, _)| *number).collect();
         // Those that were contents already first: none of their chunks was written since.
         numbers.sort_unstable_by_key(|number| (Some(*number) != used, *number));
@@ -137,8 +137,8 @@ impl<'a> ShareFinder<'a> {
             return Ok(store.get(&store.keys.orphan(user))?.is_none());
         };
         let uses = |row: Option<SharedRow>| row.and_then(|row| row.contents) == Some(contents);
-        let is_used_now = uses(row_in(store, user)?);
-        Ok(is_used_now && contents_of(past, &seen.head)? == Some(contents))
+        let is_used_now = uses(store.find_shared_row(user)?);
+        Ok(is_used_now && past.used_contents(&seen.head)? == Some(contents))
     }
 
     /// Returns the chunks of pieces under a number that are the same in the snapshot and now.
@@ -165,20 +165,6 @@ impl<'a> ShareFinder<'a> {
             same = parts.iter().fold(same, |all, part| with(&all, part));
         }
         Ok(same)
-    }
-}
-
-/// Returns the row of an inode that shares contents, or shared them when its row was put.
-pub(super) fn row_in(store: &Store, ino: Ino) -> FsResult<Option<SharedRow>> {
-    let row = store.get(&store.keys.shared(ino))?;
-    Ok(row.map(|row| SharedRow::decode(&row)).transpose()?)
-}
-
-/// Returns the contents that an inode uses.
-fn contents_of(store: &Store, head: &InodeHead) -> FsResult<Option<Ino>> {
-    match Contents::of_inode(head) {
-        Some(Contents::Shared) => Ok(store.shared_row(head.ino)?.contents),
-        _ => Ok(None),
     }
 }
 

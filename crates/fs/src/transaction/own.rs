@@ -241,22 +241,36 @@ impl BranchTrees {
     fn keys(&self, tree: Tree) -> FsResult<OwnKeys> {
         let own = self.find(tree).own;
         let mut keys = OwnKeys::default();
-        let mut after: Option<Vec<u8>> = None;
-        loop {
-            let page = self.engine.branch_keys(own, after.as_deref(), PAGE)?;
-            debug_assert!(page.len() <= PAGE, "no more than was asked for");
-            debug_assert!(
-                page.first()
-                    .zip(after.as_ref())
-                    .is_none_or(|(first, after)| first > after),
-                "each list goes on"
-            );
+        each_page_of_keys(self.engine.as_ref(), own, PAGE, |page| {
             page.iter().for_each(|key| keys.push(key));
-            if page.len() < PAGE {
-                return Ok(keys);
-            }
-            after = page.last().cloned();
+        })?;
+        Ok(keys)
+    }
+}
+
+/// Hands the keys that were written in a branch to `each`, in order, in pages of at most `count`.
+pub(super) fn each_page_of_keys(
+    engine: &dyn Engine,
+    branch: TreeId,
+    count: usize,
+    mut each: impl FnMut(Vec<Vec<u8>>),
+) -> FsResult<()> {
+    let mut after: Option<Vec<u8>> = None;
+    loop {
+        let page = engine.branch_keys(branch, after.as_deref(), count)?;
+        debug_assert!(page.len() <= count, "no more than was asked for");
+        debug_assert!(
+            page.first()
+                .zip(after.as_ref())
+                .is_none_or(|(first, after)| first > after),
+            "each list goes on"
+        );
+        let last = page.last().filter(|_| page.len() == count).cloned();
+        each(page);
+        if last.is_none() {
+            return Ok(());
         }
+        after = last;
     }
 }
 

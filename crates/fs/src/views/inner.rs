@@ -160,7 +160,7 @@ pub(super) struct GraftFinder<'fs> {
     is_read_only: bool,
 }
 
-/// What is known of the ways up from some grafts.
+/// The ways up from some grafts, as far as they are known.
 #[derive(Debug, Default)]
 struct WaysUp {
     /// Places that were found in the tree.

@@ -10,7 +10,6 @@
 //! So after any batch a head that says that a file shares contents has a row that says which.
 
 use super::super::plan::Target;
-use super::super::shares::row_in;
 use super::Restore;
 use crate::FsResult;
 use crate::data::chunks_from;
@@ -23,7 +22,7 @@ impl Restore<'_> {
     /// Puts where the chunks of a file are, which was `was` in the snapshot.
     pub(super) fn place_chunks(&mut self, was: Ino, target: &Target) -> FsResult<()> {
         let ino = target.head.ino;
-        let present = row_in(self.fs.store, ino)?;
+        let present = self.fs.store.find_shared_row(ino)?;
         let shares = self.plan.shares_of(was);
         let used = present.as_ref().and_then(|row| row.contents);
         let contents = shares.map(|shares| shares.contents);

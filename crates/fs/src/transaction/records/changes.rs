@@ -8,6 +8,7 @@ pub(in super::super) use judged::open_records;
 use super::{RecordKey, RecordRules, RecordSides, TransactionRecords};
 use crate::FsResult;
 use crate::transaction::conflict::Conflict;
+use crate::transaction::own::each_page_of_keys;
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use stitch_base::sync::Arc;
@@ -252,20 +253,7 @@ impl RecordPlan {
 
 fn keys_of(engine: &dyn Engine, branch: TreeId) -> FsResult<Vec<Vec<u8>>> {
     let mut keys: Vec<Vec<u8>> = Vec::new();
-    loop {
-        let page = engine.branch_keys(branch, keys.last().map(Vec::as_slice), PAGE)?;
-        let is_last = page.len() < PAGE;
-        debug_assert!(page.len() <= PAGE, "no more than was asked for");
-        debug_assert!(
-            page.first()
-                .zip(keys.last())
-                .is_none_or(|(first, last)| first > last),
-            "each list goes on"
-        );
-        keys.extend(page);
-        if is_last {
-            debug_assert!(keys.is_sorted(), "they come in order");
-            return Ok(keys);
-        }
-    }
+    each_page_of_keys(engine, branch, PAGE, |page| keys.extend(page))?;
+    debug_assert!(keys.is_sorted(), "they come in order");
+    Ok(keys)
 }
