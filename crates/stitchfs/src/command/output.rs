@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io::{self, BufRead as _, IsTerminal, Write};
 use std::os::fd::AsFd as _;
 
-/// What is in front of the number of an error of the operating system.
+/// The text in front of the number of an error of the operating system.
 const OS_NUMBER: &str = " (os error ";
 
 /// Prints a result. A reader that has gone away is no failure of ours.

@@ -15,7 +15,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::Path;
 
-/// What is between the names of a rename.
+/// The text between the names of a rename.
 pub(super) const ARROW: &str = " -> ";
 
 /// Returns a name or path as a line shows it.

@@ -93,7 +93,7 @@ pub(super) fn run(args: &RollbackArgs) -> Result<u8> {
         opened: &opened,
         dir: &dir,
         name: &name,
-        before: &|time| format!("before-rollback-{time}"),
+        before: &before_name,
         ask: &|before| snapshots::roll_back(&opened, &name, before),
     };
     let before = request.run()?;
@@ -156,6 +156,11 @@ pub(super) fn destroyed(clones: &[String]) -> String {
         true => String::new(),
         false => format!(", and destroy the clones {}", clones.join(", ")),
     }
+}
+
+/// Returns the name of the snapshot before a rollback.
+pub(super) fn before_name(time: &str) -> String {
+    format!("before-rollback-{time}")
 }
 
 /// A rollback to be asked for.

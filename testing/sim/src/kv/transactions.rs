@@ -20,7 +20,7 @@ const KEYS_MAX: u64 = 40;
 /// Names of temporary branches begin with this.
 const PREFIX: &str = "temporary-";
 
-/// What is done to a transaction.
+/// A step of a transaction.
 #[derive(Clone, Debug)]
 pub enum TransactionOp {
     /// Makes the temporary branch, of this tree.
@@ -40,7 +40,7 @@ pub enum TransactionOp {
 pub struct Spilled {
     /// The tree that its branch is of.
     pub(super) tree: String,
-    /// What is read through the branch.
+    /// The rows that are read through the branch.
     seen: Map,
     /// What was written to it.
     messages: Vec<Message>,

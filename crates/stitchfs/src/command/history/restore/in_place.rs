@@ -1,7 +1,8 @@
 //! A directory that is still the one of the moment: it is rolled back, and keeps its snapshots.
 
 use super::super::{Moment, Moments};
-use crate::command::{numbers, output, rollback::RollbackRequest, snapshot};
+use crate::command::rollback::{self, RollbackRequest};
+use crate::command::{numbers, output, snapshot};
 use anyhow::{Context as _, Result};
 use std::fs::{self, Metadata};
 use std::io;
@@ -67,7 +68,7 @@ pub(super) fn roll_back(moments: &Moments, moment: &Moment, dir: &Path) -> Resul
         opened: &opened,
         dir,
         name: &moment.name,
-        before: &|time| format!("before-rollback-{time}"),
+        before: &rollback::before_name,
         ask: &|before| snapshots::undo(&opened, &moment.name, before),
     };
     let before = request.run()?;
