@@ -483,7 +483,8 @@ pub trait Engine: Send + Sync {
 
     /// Makes branch trees: each begins with what its parent holds now, or held at `at`, and has the
     /// parent's options. All of them are made, in one step and of one moment, or none. Copies
-    /// nothing; returns their numbers in the order of `branches`.
+    /// nothing; returns their numbers in the order of `branches`. A parent that was dropped since
+    /// is taken while the pin that `at` was opened from sees it ([`Self::trees_at`]).
     ///
     /// Where `at` holds ranges of the keys of a parent ([`Self::narrow_pin`]), the branch begins
     /// with these keys, and no other key is there: reads return nothing, as for a key that was
@@ -492,8 +493,9 @@ pub trait Engine: Send + Sync {
     /// [`KvError::KeysNotHeld`].
     ///
     /// # Errors
-    /// [`KvError::Unsupported`], [`KvError::NoTree`] (a parent that is not alive, or was not at
-    /// `at`), [`KvError::NotHeld`], [`KvError::TooDeep`], and as [`Self::create_tree`].
+    /// [`KvError::Unsupported`], [`KvError::NoTree`] (a parent that was not there at `at`, or is
+    /// dropped and no pin sees it), [`KvError::NotHeld`], [`KvError::TooDeep`], and as
+    /// [`Self::create_tree`].
     ///
     /// # Durability
     /// On the medium when this returns, with every commit that the branches see. Of

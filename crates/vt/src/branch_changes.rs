@@ -4,6 +4,7 @@ use crate::VtError;
 use crate::entry::EntryIter;
 use crate::gaps::successor;
 use crate::iter::MergeIter;
+use crate::pins::Sight;
 use crate::read::VtScan;
 use crate::snapshots::Hold;
 use crate::store::Store;
@@ -29,7 +30,9 @@ impl Store {
         // First of all: from now on compactions keep what the branches see.
         let moment = self.branch_start(at)?;
         let version = self.version();
-        let infos = new_branches(&version, branches, &moment)?;
+        let sight = at.and_then(|at| self.snapshots.own(at)?.sight());
+        let sight = sight.filter(|sight| !sight.has_ended());
+        let infos = new_branches(&version, branches, (&moment, sight))?;
         let Some(last) = infos.last() else {
             return Ok(Vec::new());
         };
@@ -207,11 +210,12 @@ fn new_temporary(version: &Version, branches: &[NewBranch<'_>], infos: &[TreeInf
     temporary.map(|(_, info)| info.id).collect()
 }
 
-/// Describes new branches of living trees that begin at a moment.
+/// Describes new branches that begin at a moment, of living trees, or of dropped ones that the pin
+/// of the moment sees.
 fn new_branches(
     version: &Version,
     branches: &[NewBranch<'_>],
-    moment: &Hold,
+    (moment, sight): (&Hold, Option<&Sight>),
 ) -> Result<Vec<TreeInfo>, KvError> {
     let mut names: BTreeSet<&str> = version.living().map(|t| t.info.name.as_str()).collect();
     let mut infos: Vec<TreeInfo> = Vec::new();
@@ -222,7 +226,8 @@ fn new_branches(
             moment.check_held(version, (*parent, none))?;
         }
         let was_there = version.is_living(*parent) && moment.has(*parent);
-        if !was_there {
+        let is_seen = || sight.is_some_and(|sight| sight.sees_in(version, *parent));
+        if !was_there && !is_seen() {
             return Err(KvError::NoTree(*parent));
         }
         check_tree_name(name)?;

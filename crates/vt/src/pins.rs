@@ -100,6 +100,11 @@ impl Sight {
         &self.ranges
     }
 
+    /// Reports whether the pin was dropped.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.last.get().is_some()
+    }
+
     /// Reports whether it is of a pin.
     pub(crate) fn is_of(&self, pin: PinId) -> bool {
         self.id == pin

@@ -41,6 +41,8 @@ fn seeds_that_failed_once_pass() {
         ("fs-views/crash", 7_001_604),
         // A rollback had detached a directory before what was put into it was taken out.
         ("fs-views/crash", 7_005_107),
+        // A clone of a snapshot was refused or made, depending on what was reclaimed.
+        ("fs-views/crash", 8_000_013),
     ] {
         let args = Args {
             seed,

@@ -17,7 +17,7 @@ use std::ops::Range;
 use stitch_base::sync::Arc;
 use stitch_base::{Ino, TreeId};
 use stitch_format::fs_view::{VIEW_PATH_BYTES_MAX, ViewRecord, ViewState};
-use stitch_kv::{Engine, KvError, NewBranch};
+use stitch_kv::{Engine, KvError, NewBranch, Snapshot};
 
 /// How often a clone is begun again because its source, or a directory above it, was renamed.
 const TRIES: usize = 16;
@@ -122,7 +122,7 @@ impl<'fs> CloneMaker<'fs> {
             let _whole = source.fs.standing.views.snapshot_change.lock();
             let clones = source.fs.clones();
             let inner = source.inner_clones(&clones, &self.views().ways)?;
-            self.check_are_there(source, &inner)?;
+            self.check_are_whole(source, &inner)?;
             let plan = ClonePlan {
                 first,
                 path,
@@ -140,27 +140,27 @@ impl<'fs> CloneMaker<'fs> {
         made
     }
 
-    /// Refuses a snapshot of a clone, or with a clone in it, that was removed since: its trees may
-    /// be gone. In the present it refuses what a rollback has left a part of: the clone would keep
-    /// it.
-    fn check_are_there(&self, source: &CloneSource<'_>, inner: &[InnerClone]) -> FsResult<()> {
-        let views = self.views();
+    /// Refuses to clone what a rollback has left a part of in the present: the clone would keep it.
+    fn check_are_whole(&self, source: &CloneSource<'_>, inner: &[InnerClone]) -> FsResult<()> {
+        if source.snapshot.is_some() {
+            return Ok(());
+        }
         let inner = inner.iter().map(|inner| inner.info.number);
         let mut all = std::iter::once(source.fs.view_number()).chain(inner);
-        let is_there = |number: u64| number == 0 || views.record(number).is_some();
-        match source.snapshot {
-            None if all.any(|number| views.under_way.is_interrupted(number)) => Err(
-                FsError::Invalid("a rollback of it was interrupted: repeat it"),
-            ),
-            Some(_) if !all.all(is_there) => Err(FsError::Unsupported),
-            _ => Ok(()),
+        match all.any(|number| self.views().under_way.is_interrupted(number)) {
+            true => Err(FsError::Invalid(
+                "a rollback of it was interrupted: repeat it",
+            )),
+            false => Ok(()),
         }
     }
 
     /// Makes the trees of all views of a plan, of one moment.
     fn branch_trees(&self, source: &CloneSource<'_>, plan: &ClonePlan) -> FsResult<()> {
         let engine = self.engine;
-        let parents = self.parents_of(source, plan)?;
+        let moment = source.snapshot.map(|name| engine.open_pin(&pin_name(name)));
+        let moment = moment.transpose()?;
+        let parents = self.parents_of(source, plan, moment.as_ref())?;
         debug_assert!(
             parents.len().is_multiple_of(Tree::ALL.len()),
             "all trees of each"
@@ -175,11 +175,10 @@ impl<'fs> CloneMaker<'fs> {
         let branches: Vec<NewBranch<'_>> = pairs
             .map(|(parent, name)| NewBranch::new(*parent, name))
             .collect();
-        let moment = source.snapshot.map(|name| engine.open_pin(&pin_name(name)));
-        let made = engine.branch_trees(&branches, moment.transpose()?.as_ref());
+        let made = engine.branch_trees(&branches, moment.as_ref());
         let made = made.map_err(|error| match error {
-            // Of a clone that was removed since, which a snapshot shows.
-            KvError::NoTree(_) if source.snapshot.is_some() => FsError::Unsupported,
+            // Of a snapshot that was deleted a moment ago.
+            KvError::NoTree(_) if source.snapshot.is_some() => FsError::NotFound,
             // Of a clone in the source that was removed a moment ago.
             KvError::NoTree(tree) if !parents[..Tree::ALL.len()].contains(&tree) => {
                 FsError::Stale(source.dir)
@@ -190,14 +189,23 @@ impl<'fs> CloneMaker<'fs> {
         Ok(())
     }
 
-    /// The trees that those of the views of a plan are branches of.
-    fn parents_of(&self, source: &CloneSource<'_>, plan: &ClonePlan) -> FsResult<Vec<TreeId>> {
+    /// The trees that those of the views of a plan are branches of. A snapshot may show clones that
+    /// were removed since: it keeps their trees.
+    fn parents_of(
+        &self,
+        source: &CloneSource<'_>,
+        plan: &ClonePlan,
+        moment: Option<&Snapshot>,
+    ) -> FsResult<Vec<TreeId>> {
         let own = Tree::ALL.map(|tree| source.fs.store.dictionary(tree).tree());
         let mut parents = own.to_vec();
         if plan.inner.is_empty() {
             return Ok(parents);
         }
-        let trees = self.engine.trees();
+        let trees = match moment {
+            Some(at) => self.engine.trees_at(at),
+            None => self.engine.trees(),
+        };
         let by_name: HashMap<&str, TreeId> =
             trees.iter().map(|info| (&*info.name, info.id)).collect();
         for inner in &plan.inner {

@@ -65,7 +65,8 @@ impl FileSystem {
     /// Makes a clone of a directory under a name in this file system: a directory with the same
     /// contents, which changes apart from its source. Nothing is copied. The clone shows what was
     /// acknowledged before the call, and nothing of what is written after it returns. Clones that
-    /// lie in the source, and those in them, are clones in it, of the same moment.
+    /// lie in the source, and those in them, are clones in it, of the same moment. A snapshot gives
+    /// what it shows, also of clones that were removed since.
     ///
     /// # Errors
     /// [`FsError::Exists`] if the name is taken; [`FsError::NotDir`]; [`FsError::NotFound`] for a
@@ -74,8 +75,6 @@ impl FileSystem {
     /// files beside it, which are written in place; [`FsError::NumbersTooLarge`];
     /// [`FsError::TooDeep`] for a clone of a clone of ... 32 times, or one in the source;
     /// [`FsError::TooManyClones`]; [`FsError::NoSpace`], [`FsError::ReadOnly`].
-    /// [`FsError::Unsupported`] also for a snapshot of a clone, or with a clone in it, that was
-    /// removed since.
     ///
     /// # Durability
     /// The clone, and all that it shows, are on the medium when this returns.

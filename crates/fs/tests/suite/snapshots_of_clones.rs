@@ -262,39 +262,53 @@ fn what_is_made_of_such_snapshots_is_refused_or_right() {
     // The snapshot has what would be an empty directory.
     let refused = fs.roll_back("mon", grown.dir, None);
     assert!(matches!(refused, Err(FsError::Unsupported)), "{refused:?}");
-    assert!(matches!(clone("again"), Err(FsError::Unsupported)));
+    let again = clone("again").expect("the snapshot has it");
+    let again_fs = fs.open_clone(again.number).expect("opens");
+    assert_eq!(text(again_fs.fs(), again.root), b"v2");
+    drop(again_fs);
     grown.setup.check();
 }
 
+/// Before its trees are dropped and after, after a remount, and when the snapshot is gone.
 #[test]
-fn a_snapshot_of_a_removed_clone_is_not_cloned_while_its_trees_are_left() {
+fn a_snapshot_of_a_removed_clone_is_cloned() {
     let grown = grown();
-    let fs = &grown.setup.fs;
-    let copy = fs.open_clone(grown.copy.number).expect("opens");
-    fs.snapshots()
-        .create_in(&copy, grown.copy.root, "mon")
-        .expect("creates it");
+    let (ino, number) = (grown.copy.root, grown.copy.number);
+    grown.put_in(&grown.copy, b"v2");
+    let copy = grown.setup.fs.open_clone(number).expect("opens");
+    let created = grown.setup.fs.snapshots().create_in(&copy, ino, "mon");
+    created.expect("creates it");
     drop(copy);
-    let clone = |name: &str| {
+    let clone = |grown: &Grown, name: &str| {
+        let fs = &grown.setup.fs;
         let view = fs.snapshots().open("mon").expect("opens");
         let source = CloneSource {
             fs: view.fs(),
-            dir: grown.copy.root,
+            dir: ino,
             snapshot: Some("mon"),
         };
         fs.make_clone(&SUPER, &source, at(ROOT, name))
     };
-    clone("present").expect("it is there");
-    fs.remove_tree(&SUPER, at(ROOT, "d"), None)
-        .expect("removes it");
-    while fs.detached_dirs() > 0 {
-        fs.empty_detached(100).expect("goes");
+    let present = clone(&grown, "present").expect("it is there");
+    let removed = grown.setup.fs.remove_tree(&SUPER, at(ROOT, "d"), None);
+    removed.expect("removes it");
+    while grown.setup.fs.detached_dirs() > 0 {
+        grown.setup.fs.empty_detached(100).expect("goes");
     }
-    let refused = clone("removed");
-    assert!(
-        matches!(refused, Err(FsError::Unsupported)),
-        "no reclaim dropped its trees yet: {refused:?}"
-    );
+    let removed = clone(&grown, "removed").expect("its trees are not dropped");
+    grown.setup.fs.reclaim().expect("drops them");
+    let dropped = clone(&grown, "dropped").expect("the snapshot keeps them");
+    let grown = Grown {
+        setup: grown.setup.reopened(),
+        ..grown
+    };
+    let remounted = clone(&grown, "remounted").expect("the snapshot keeps them");
+    let fs = &grown.setup.fs;
+    fs.snapshots().delete("mon").expect("deletes it");
+    for made in [present, removed, dropped, remounted] {
+        let view = fs.open_clone(made.number).expect("opens");
+        assert_eq!(text(view.fs(), made.root), b"v2");
+    }
     grown.setup.check();
 }
 

@@ -7,8 +7,8 @@ use super::rows::{Bounds, Rows};
 use super::{AllRows, LIMITS, ModelEngine, State, Tree};
 use crate::{
     Batch, BranchPoint, CommitOptions, DeletedRange, Direction, Guards, KeyRanges, KvError,
-    Message, NewBranch, PinRanges, PinScope, Snapshot, check_branch_depth, check_branch_of,
-    check_tree_name, join_ranges,
+    Message, NewBranch, PinRanges, PinScope, Snapshot, TreeOptions, check_branch_depth,
+    check_branch_of, check_tree_name, join_ranges,
 };
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -262,23 +262,34 @@ impl State {
                 return Err(KvError::TreeExists((*name).to_owned()));
             }
             check_tree_name(name)?;
-            let found = self.trees.get(parent).filter(|_| *parent <= last_tree);
-            let found = found.ok_or(KvError::NoTree(*parent))?;
+            let found = self.parent(*parent, at).filter(|_| *parent <= last_tree);
+            let (_, rows) = found.ok_or(KvError::NoTree(*parent))?;
             if at.is_some_and(|at| !at.has(*parent)) {
                 return Err(KvError::NotHeld(*parent));
             }
-            check_branch_depth(1 + depth(&found.rows))?;
+            check_branch_depth(1 + depth(&rows))?;
         }
         Ok(())
     }
 
-    fn add_branch(&mut self, new: NewBranch<'_>, base: Base) -> TreeId {
+    /// Returns the options and rows of a tree that may be the parent of a branch: a living one, or
+    /// one that the pin of a hold sees.
+    fn parent(&self, tree: TreeId, at: Option<&Hold>) -> Option<(TreeOptions, Arc<RwLock<Rows>>)> {
+        if let Some(living) = self.trees.get(&tree) {
+            return Some((living.options.clone(), Arc::clone(&living.rows)));
+        }
+        let (info, rows) = self.pins.dropped_tree(at?, tree)?;
+        debug_assert_eq!(info.id, tree, "kept under its number");
+        Some((info.options, rows))
+    }
+
+    fn add_branch(&mut self, new: NewBranch<'_>, options: TreeOptions, base: Base) -> TreeId {
         self.last_tree = self.last_tree.next();
         let id = self.last_tree;
         debug_assert!(id > base.point.parent, "a parent is older");
         let tree = Tree {
             name: new.name.to_owned(),
-            options: self.trees[&new.parent].options.clone(),
+            options,
             branch: Some(base.point),
             rows: Arc::new(RwLock::new(Rows::of_branch(base))),
         };
@@ -336,10 +347,11 @@ impl ModelEngine {
         debug_assert!(moment <= now, "no snapshot is of the future");
         state.check_new(branches, moment.1, at)?;
         let make = |new: &NewBranch<'_>| {
-            let parent = &state.trees[&new.parent].rows;
+            let parent = state.parent(new.parent, at);
+            let (options, rows) = parent.expect("parents were checked");
             let ranges = at.and_then(|at| at.ranges_of(new.parent)).cloned();
-            let base = Base::new(new.parent, parent, (moment, ranges), &self.holds);
-            state.add_branch(*new, base)
+            let base = Base::new(new.parent, &rows, (moment, ranges), &self.holds);
+            state.add_branch(*new, options, base)
         };
         Ok(branches.iter().map(make).collect())
     }

@@ -160,6 +160,12 @@ impl Hold {
         self.kept.as_ref()?.get(tree)
     }
 
+    /// Reports whether dropped trees are kept there for it.
+    pub(super) fn keeps_in(&self, kept: &Arc<KeptTrees>) -> bool {
+        let own = self.kept.as_ref();
+        own.is_some_and(|own| Arc::ptr_eq(own, kept))
+    }
+
     /// Returns the dropped trees that the pin of this hold sees.
     pub(super) fn kept_infos(&self) -> Vec<TreeInfo> {
         let kept = self.kept.as_ref();

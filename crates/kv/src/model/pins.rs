@@ -164,6 +164,20 @@ impl Pins {
         all
     }
 
+    /// Returns a dropped tree as it was listed, and its rows, if `hold` is of a pin that sees it.
+    pub(super) fn dropped_tree(
+        &self,
+        hold: &Hold,
+        tree: TreeId,
+    ) -> Option<(TreeInfo, Arc<RwLock<Rows>>)> {
+        let is_of = |pin: &&Pin| hold.keeps_in(&pin.kept);
+        let pin = self.by_id.values().find(is_of)?;
+        let kept = pin.kept.0.read();
+        let found = kept.get(&tree)?;
+        debug_assert!(tree <= pin.last_tree, "a pin sees trees of its moment");
+        Some((found.info.clone()?, Arc::clone(&found.rows)))
+    }
+
     fn find(&self, name: &str) -> Result<PinId, KvError> {
         let mut pins = self.by_id.values().map(|pin| &pin.info);
         let found = pins.find(|info| info.name == name).map(|info| info.id);

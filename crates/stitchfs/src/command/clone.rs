@@ -199,9 +199,8 @@ fn refused(path: &Path, error: &std::io::Error) -> anyhow::Error {
             "{shown}: only root, the user who mounted it, and the owner of the directory may"
         ),
         Some(Errno::OPNOTSUPP) => anyhow!(
-            "{shown}: its store holds no clones (large files are beside it, or its engine cannot), \
-             or a snapshot shows it, or what lies in it, of a clone that was destroyed since: copy \
-             it with cp -a"
+            "{shown}: its store holds no clones (large files are beside it, or its engine cannot): \
+             copy it with cp -a"
         ),
         Some(Errno::OVERFLOW) => anyhow!(
             "{shown}: its inode numbers are too large for clones; copy the files to a new store"

@@ -43,22 +43,10 @@ impl World {
         };
         let twin = self.snapshots[name].clone();
         let (inner, base) = (inner_of(twin.view, &twin.plain, &twin.clones), twin.plain);
-        let is_there = |number: &u64| self.clones.contains_key(number);
-        if !inner.iter().all(|inner| is_there(&inner.of)) {
-            let made = self.make_clone(target, &source);
-            self.same(&made, &Err::<(), _>(FsError::Unsupported));
-            self.counts.refused += 1;
-            return;
-        }
-        let is_gone = twin.view != MAINLINE && !is_there(&twin.view);
         if self.has_no_room_for(&inner) {
             return;
         }
         let made = self.make_clone(target, &source);
-        // Until its trees are dropped, a removed clone has them.
-        if is_gone && matches!(made, Err(FsError::Unsupported)) {
-            return;
-        }
         self.note_clones(target, base, inner, &made);
     }
 
@@ -199,8 +187,6 @@ impl World {
 
 /// A clone that is cloned because it lies in the source.
 struct InnerTwin {
-    /// The clone that it is one of.
-    of: u64,
     /// In which of those that are made it lies: 0 is the outermost.
     above: u64,
     graft: Id,
@@ -220,7 +206,6 @@ fn inner_of(view: u64, plain: &Plain, clones: &BTreeMap<u64, ShownClone>) -> Vec
             if clone.home == home && !is_root && paths.contains_key(&clone.graft) {
                 homes.push((*number, clone.plain.clone()));
                 found.push(InnerTwin {
-                    of: *number,
                     above: above as u64,
                     graft: clone.graft,
                     plain: clone.plain.clone(),

@@ -206,6 +206,46 @@ pub(in crate::conformance) fn dropped_parents(factory: &dyn Factory) {
     store.finish();
 }
 
+/// A tree that a pin sees after it was dropped is the parent of new branches, which keep it.
+pub(in crate::conformance) fn of_dropped_trees(factory: &dyn Factory) {
+    let Some((mut store, tree)) = branching(factory) else {
+        return;
+    };
+    if !store.engine().capabilities().pins {
+        return;
+    }
+    store.commit(|b| b.put(tree, b"a", b"tree"));
+    let child = store.branch(tree, "child");
+    store.commit(|b| b.put(child, b"b", b"child"));
+    let pinned = store.engine().create_pin("pin", b"");
+    pinned.expect("the pin is made");
+    store.commit(|b| b.put(child, b"b", b"unseen"));
+    let unnamed = store.engine().snapshot();
+    store.engine().drop_trees(&[child]).expect("it goes");
+    let new = [NewBranch::new(child, "of a dropped tree")];
+    let made = store.engine().branch_trees(&new, Some(&unnamed));
+    assert!(matches!(made, Err(KvError::NoTree(gone)) if gone == child));
+    drop(unnamed);
+    store.quiesce();
+    store.reopen(Ending::Killed);
+    let moment = store.engine().open_pin("pin").expect("the pin is there");
+    let made = store.engine().branch_trees(&new, Some(&moment));
+    let branch = made.expect("the pin sees its parent")[0];
+    store.engine().drop_pin("pin").expect("the pin goes");
+    let later = [NewBranch::new(child, "later")];
+    let made = store.engine().branch_trees(&later, Some(&moment));
+    assert!(matches!(made, Err(KvError::NoTree(gone)) if gone == child));
+    drop(moment);
+    store.commit(|b| b.put(branch, b"c", b"branch"));
+    for ending in ENDINGS {
+        assert_eq!(store.words(branch, NOW), "a=tree b=child c=branch");
+        store.quiesce();
+        store.reopen(ending);
+    }
+    store.drop_tree(branch);
+    store.finish();
+}
+
 /// The keys of a branch are those that were written to it.
 pub(in crate::conformance) fn keys_written(factory: &dyn Factory) {
     let Some((mut store, tree)) = branching(factory) else {

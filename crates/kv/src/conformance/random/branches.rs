@@ -37,11 +37,19 @@ impl Run {
         if self.trees.len() >= self.params.trees + BRANCHES_MAX {
             return;
         }
-        let (parents, names) = ([self.tree(), self.tree()], [self.name(), self.name()]);
+        let (mut parents, names) = ([self.tree(), self.tree()], [self.name(), self.name()]);
         let count = if self.rng.one_in(3) { 2 } else { 1 };
+        let pin = self.rng.one_in(3).then(|| self.any_pin()).flatten();
+        if let Some((_, model)) = &pin
+            && self.rng.one_in(3)
+        {
+            // The pin may see trees that were dropped since.
+            let seen = self.model.trees_at(model);
+            let seen = self.chosen(seen.len()).map(|index| seen[index].id);
+            parents[0] = seen.unwrap_or(parents[0]);
+        }
         let new = |at: usize| NewBranch::new(parents[at], &names[at]);
         let new: Vec<NewBranch<'_>> = (0..count).map(new).collect();
-        let pin = self.rng.one_in(3).then(|| self.any_pin()).flatten();
         let (at, model_at) = match &pin {
             Some((store, model)) => (Some(store), Some(model)),
             None => (None, None),
