@@ -55,7 +55,7 @@ pub(crate) use limits::ViewLimits;
 pub use make::CloneSource;
 pub(crate) use open::ViewOpener;
 pub(crate) use remove::CloneRemoval;
-pub(crate) use set::ViewSet;
+pub(crate) use set::{ViewSet, release_replaced};
 
 /// Where a file system stands among those of its engine.
 #[derive(Debug)]

@@ -7,8 +7,8 @@ use stitch_base::clock::ManualClock;
 use stitch_base::random::Rng;
 use stitch_device::{Device, MemDevice};
 use stitch_fs::{
-    Caller, CloneSource, DirName, FileSystem, FsOptions, NewNode, SpaceShare, Usage, WriteOptions,
-    XattrMode, register_upserts,
+    Caller, CloneInfo, CloneSource, DirName, FileSystem, FsOptions, NewNode, SpaceShare, Usage,
+    WriteOptions, XattrMode, register_upserts,
 };
 use stitch_kv::{Engine, UpsertRegistry};
 use stitch_volume::{FormatOptions, OpenOptions, Volume};
@@ -83,6 +83,15 @@ impl Side {
 
 /// Writes files of a directory anew, with contents of `seed`.
 fn write(fs: &FileSystem, dir: Ino, files: std::ops::Range<u64>, seed: u64) {
+    write_bytes(fs, dir, files, (seed, FILE_BYTES));
+}
+
+fn write_bytes(
+    fs: &FileSystem,
+    dir: Ino,
+    files: std::ops::Range<u64>,
+    (seed, file_bytes): (u64, u64),
+) {
     let new = NewNode {
         perm: 0o644,
         umask: 0,
@@ -94,7 +103,7 @@ fn write(fs: &FileSystem, dir: Ino, files: std::ops::Range<u64>, seed: u64) {
             Ok(attr) => attr.ino,
             Err(_) => fs.create(&SUPER, at, &new).expect("succeeds").ino,
         };
-        let mut bytes = vec![0; usize::try_from(FILE_BYTES).expect("short")];
+        let mut bytes = vec![0; usize::try_from(file_bytes).expect("short")];
         Rng::new(seed << 32 | file).fill(&mut bytes);
         fs.write(ino, 0, &bytes, WriteOptions::default())
             .expect("succeeds");
@@ -257,4 +266,83 @@ fn a_rollback_of_a_copy_takes_no_space_and_all_of_it_comes_back() {
     fs.reclaim().expect("succeeds");
     let left = empty.abs_diff(side.free());
     assert!(left < 500_000, "{left} bytes");
+}
+
+/// Deletes every other file, or all.
+fn unlink(fs: &FileSystem, dir: Ino, files: u64, step: usize) {
+    for file in (0..files).step_by(step) {
+        let name = format!("file {file}");
+        let at = DirName::new(dir, name.as_bytes());
+        fs.unlink(&SUPER, at).expect("is there");
+    }
+    fs.reclaim().expect("what was deleted goes");
+}
+
+/// A file takes space as long as the directory, or a clone of it, or a snapshot of one has it.
+fn deleted_everywhere(files: u64, file_bytes: u64, step: usize) {
+    let side = Side::new();
+    let fs = &side.fs;
+    let dir = side.dir(Ino::ROOT, "dir");
+    let empty = side.free();
+    write_bytes(fs, dir, 0..files, (1, file_bytes));
+    let full = side.free();
+    let gone_bytes = (empty - full) / step as u64;
+    let source = CloneSource {
+        fs,
+        dir,
+        snapshot: None,
+    };
+    let clones = ["one", "two"].map(|name| {
+        let at = DirName::new(Ino::ROOT, name.as_bytes());
+        fs.make_clone(&SUPER, &source, at).expect("is made")
+    });
+    let unlink_in = |clone: &CloneInfo| {
+        let view = fs.open_clone(clone.number).expect("opens");
+        unlink(view.fs(), clone.root, files, step);
+    };
+    let little = gone_bytes / 4;
+    unlink(fs, dir, files, step);
+    assert!(side.free() <= full + little, "both clones have the files");
+    unlink_in(&clones[0]);
+    assert!(side.free() <= full + little, "a clone has the files");
+    let view = fs.open_clone(clones[1].number).expect("opens");
+    fs.snapshots()
+        .create_in(&view, clones[1].root, "mon")
+        .expect("is made");
+    drop(view);
+    unlink_in(&clones[1]);
+    assert!(side.free() <= full + little, "a snapshot has the files");
+    fs.snapshots().delete("mon").expect("is there");
+    let freed = side.free() - full.min(side.free());
+    assert!(
+        freed >= gone_bytes * 8 / 10,
+        "{freed} of {gone_bytes} bytes came back"
+    );
+    for (clone, fs_of) in clones
+        .iter()
+        .map(|clone| (clone, fs.open_clone(clone.number)))
+    {
+        let view = fs_of.expect("opens");
+        let at = DirName::new(clone.root, b"file 1");
+        assert_eq!(
+            view.fs().lookup(at).is_ok(),
+            step > 1,
+            "what is left is there"
+        );
+    }
+}
+
+#[test]
+fn small_files_that_are_deleted_in_all_clones_give_space_back() {
+    deleted_everywhere(2000, 900, 1);
+}
+
+#[test]
+fn files_of_chunks_that_are_deleted_in_all_clones_give_space_back() {
+    deleted_everywhere(60, 40_000, 1);
+}
+
+#[test]
+fn every_other_file_that_is_deleted_in_all_clones_gives_space_back() {
+    deleted_everywhere(60, 40_000, 2);
 }

@@ -556,6 +556,23 @@ pub trait Engine: Send + Sync {
         Err(KvError::Unsupported("branch trees"))
     }
 
+    /// Lets parents give up what these branch trees have replaced: a row of the parent that every
+    /// reader of a branch finds deleted or overwritten in the branch need not be kept for its sake.
+    /// Reads of the branches stay as they are. From now on until the store is closed, a read of a
+    /// parent at [`Self::branch_moment`] may miss such rows, or find older ones in their place: for
+    /// branches that are never merged. Those that are dropped are treated so in any case. An engine
+    /// may do nothing.
+    ///
+    /// # Errors
+    /// [`KvError::NoTree`], [`KvError::Invalid`] for a tree that is no branch.
+    ///
+    /// # Cost
+    /// None here. In the background, a scan of the keys of a branch after it was written out.
+    fn release_replaced(&self, branches: &[TreeId]) -> Result<(), KvError> {
+        let _ = branches;
+        Ok(())
+    }
+
     /// Does in advance the part of [`Self::absorb`] of these branches that can run while others
     /// write. A caller that absorbs under locks of its own calls this before it takes them, once
     /// there are no more writes to the branches. It changes nothing that a reader sees. The call is

@@ -133,6 +133,25 @@ impl KeyRanges {
         self.0[..at].last().and_then(|(_, end)| end.as_deref())
     }
 
+    /// Returns the keys that are in none of these ranges.
+    #[must_use]
+    pub fn beside(&self) -> Self {
+        let mut gaps = Vec::with_capacity(self.0.len() + 1);
+        let mut from = Some(Vec::new());
+        for (start, end) in self.0.iter() {
+            let gap_start = from.take().expect("a range without an end is the last one");
+            gaps.push((gap_start, Some(start.clone())));
+            from.clone_from(end);
+        }
+        gaps.extend(from.map(|from| (from, None)));
+        let beside = Self::new(gaps);
+        debug_assert!(
+            beside.count() <= self.count() + 1,
+            "gaps lie between ranges"
+        );
+        beside
+    }
+
     /// Returns the keys that are in these ranges and in `other`.
     #[must_use]
     pub fn common(&self, other: &Self) -> Self {
@@ -176,6 +195,21 @@ mod tests {
         assert_eq!(ranges(&[("b", ""), ("c", "d"), ("e", "")]).count(), 1);
         assert_eq!(ranges(&[("b", "c"), ("a", "")]), ranges(&[("a", "")]));
         assert_eq!(ranges(&[]), KeyRanges::default());
+    }
+
+    #[test]
+    fn what_is_beside_ranges_lies_before_between_and_after_them() {
+        let all = ranges(&[("", "")]);
+        assert_eq!(ranges(&[]).beside(), all);
+        assert_eq!(all.beside(), ranges(&[]));
+        assert_eq!(ranges(&[("", "b")]).beside(), ranges(&[("b", "")]));
+        assert_eq!(
+            ranges(&[("b", "c"), ("e", "f")]).beside(),
+            ranges(&[("", "b"), ("c", "e"), ("f", "")])
+        );
+        let open = ranges(&[("b", "c"), ("e", "")]);
+        assert_eq!(open.beside(), ranges(&[("", "b"), ("c", "e")]));
+        assert_eq!(open.beside().beside(), open);
     }
 
     #[test]

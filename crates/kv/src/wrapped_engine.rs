@@ -101,6 +101,7 @@ wrapped_engine! {
     ) -> Result<Vec<Vec<u8>>, KvError>;
     fn branch_deleted_ranges(&self, branch: TreeId) -> Result<Vec<DeletedRange>, KvError>;
     fn branch_moment(&self, branch: TreeId) -> Result<Snapshot, KvError>;
+    fn release_replaced(&self, branches: &[TreeId]) -> Result<(), KvError>;
     fn prepare_absorb(&self, branches: &[TreeId]) -> Result<(), KvError>;
     fn absorb(
         &self,

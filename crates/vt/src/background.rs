@@ -248,9 +248,13 @@ impl CompactionDuty {
         if has_worked && pressure == Pressure::Shape {
             self.in_order_since = clock.monotonic();
         }
+        if pressure >= Pressure::Space && !has_worked && store.give_up_replaced() {
+            store.signals.wake(Worker::Compaction);
+        }
         if pressure == Pressure::Idle && !has_worked {
             // Not urgent, and it ends soon.
             store.compactor.scan_for_superseded(LOOKS);
+            store.give_up_replaced();
             if matches!(self.sweep.look(store), Ok(true)) {
                 store.volume.discard_freed(DISCARD_ZONES);
                 return;

@@ -74,12 +74,24 @@ impl Store {
         Ok(self.snapshots.take_as(hold))
     }
 
-    /// Returns what holds the moment at which a living branch begins.
+    /// Holds the moment at which a living branch begins, of all that it began with.
     pub(crate) fn branch_hold(&self, branch: TreeId) -> Result<Arc<Hold>, KvError> {
-        if !self.version().is_living(branch) {
+        let version = self.version();
+        if !version.is_living(branch) {
             return Err(KvError::NoTree(branch));
         }
-        self.branches.find(branch)
+        let hold = self.branches.find(branch)?;
+        let info = &version.trees[&branch].info;
+        if hold.ranges_of(hold.parent().expect("of a branch")) == info.branch_ranges.as_ref() {
+            return Ok(hold);
+        }
+        // The branch holds less, since it has replaced the rest.
+        let point = info.branch.expect("a branch has a parent");
+        debug_assert_eq!(point.seqno, hold.seqno(), "its moment is held");
+        let ranges = info.branch_ranges.clone();
+        Ok(self
+            .snapshots
+            .take_for_branch(point.seqno, point.parent, ranges))
     }
 
     pub(crate) fn branch_keys(
@@ -193,7 +205,10 @@ impl Store {
 }
 
 /// Returns a living branch tree and where it begins.
-fn branch_in(view: &View, branch: TreeId) -> Result<(&TreeVersion, BranchPoint), KvError> {
+pub(crate) fn branch_in(
+    view: &View,
+    branch: TreeId,
+) -> Result<(&TreeVersion, BranchPoint), KvError> {
     let tree = view.version.trees.get(&branch);
     let tree = tree.filter(|tree| tree.hidden.is_none());
     let tree = tree.ok_or(KvError::NoTree(branch))?;

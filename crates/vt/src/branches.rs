@@ -17,9 +17,13 @@
 //!   tree 5    living                              | hidden    | gone
 //! ```
 
+mod releases;
+
 use crate::pins::Pins;
 use crate::snapshots::{Hold, Snapshots};
 use crate::version::{TreeVersion, Version};
+pub(crate) use releases::Look;
+use releases::Releases;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use stitch_base::sync::Mutex;
@@ -33,6 +37,7 @@ pub(crate) struct Branches {
     holds: Mutex<BTreeMap<TreeId, Arc<Hold>>>,
     /// Of an open: branches that a replayed record has absorbed.
     absorbed: Mutex<BTreeSet<TreeId>>,
+    pub(crate) releases: Releases,
 }
 
 impl Branches {
@@ -77,6 +82,7 @@ impl Branches {
         let mut holds = self.holds.lock();
         let removed: Vec<_> = gone.iter().filter_map(|tree| holds.remove(tree)).collect();
         drop(holds);
+        self.releases.forget(gone);
         // Their moments are let go without the lock.
         drop(removed);
     }

@@ -89,6 +89,9 @@ impl VtEngine {
         if self.store.compactor.compact_one(pressure)? {
             return Ok(true);
         }
+        if self.store.give_up_replaced() {
+            return Ok(true);
+        }
         // A scan of rows that cannot be read returns the error.
         Ok(self.reads.look_for_gaps().unwrap_or(true))
     }
@@ -389,6 +392,10 @@ impl Engine for VtEngine {
         self.store.branch_deleted_ranges(branch)
     }
 
+    fn release_replaced(&self, branches: &[TreeId]) -> Result<(), KvError> {
+        self.store.release_replaced(branches)
+    }
+
     fn branch_moment(&self, branch: TreeId) -> Result<Snapshot, KvError> {
         let moment = self.store.branch_hold(branch)?.snapshot();
         debug_assert!(
@@ -545,7 +552,8 @@ impl Store {
         loop {
             while self.compactor.compact_one(pressure)? {}
             let has_looked = self.compactor.scan_for_superseded(usize::MAX);
-            if !has_looked && !self.sweep_garbage()? {
+            let has_given_up = self.give_up_replaced();
+            if !has_looked && !has_given_up && !self.sweep_garbage()? {
                 break;
             }
         }

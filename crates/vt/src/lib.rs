@@ -56,6 +56,7 @@ mod range_delete;
 mod read;
 mod readers;
 mod recovery;
+mod replaced;
 mod resize;
 mod rules;
 mod runs;

@@ -26,6 +26,9 @@ use stitch_format::vt_manifest::TableMeta;
 /// Most different sets of holders that are told apart in one table.
 const HOLDERS_MAX: usize = 32;
 
+/// Most keys of a table that are remembered with what holds their old versions.
+const SAMPLES_MAX: usize = 32;
+
 /// Snapshots that follow each other: from the first to the last, both included.
 pub(crate) type Holders = (Seqno, Seqno);
 
@@ -38,6 +41,52 @@ pub(crate) struct Superseded {
     held: BTreeMap<Holders, u64>,
     /// How many were held by none already.
     unheld: u64,
+    /// The first and the last key of those that are held, or of blocks that have some.
+    keys: Option<(Vec<u8>, Vec<u8>)>,
+    samples: Samples,
+}
+
+/// Some of the keys that have superseded versions, evenly. Where moments are held of ranges of
+/// keys alone, they tell how many versions in the table are held by none, though others are.
+#[derive(Clone, Debug, Default)]
+struct Samples {
+    keys: Vec<(Vec<u8>, Holders)>,
+    /// How many versions each stands for, as a power of two.
+    shift: u32,
+    /// Versions since the last one.
+    since: u64,
+}
+
+impl Samples {
+    fn add(&mut self, key: &[u8], holders: Holders, versions: u64) {
+        self.since += versions;
+        if self.since < 1 << self.shift {
+            return;
+        }
+        self.since = 0;
+        self.keys.push((key.to_vec(), holders));
+        if self.keys.len() > SAMPLES_MAX {
+            let mut index = 0;
+            self.keys.retain(|_| {
+                index += 1;
+                index % 2 == 0
+            });
+            self.shift += 1;
+        }
+        debug_assert!(self.keys.len() <= SAMPLES_MAX, "they are bounded");
+    }
+
+    /// About how many versions nothing holds, by the moments of their keys.
+    fn released_count(&self, of_tree: &KeyMoments) -> u64 {
+        if of_tree.is_even() {
+            return 0;
+        }
+        let is_released =
+            |(key, holders): &&(Vec<u8>, Holders)| !is_any_of(&of_tree.of(key), *holders);
+        let count = self.keys.iter().filter(is_released).count() as u64;
+        debug_assert!(count <= SAMPLES_MAX as u64, "they are bounded");
+        count << self.shift
+    }
 }
 
 /// Those of all tables.
@@ -60,25 +109,31 @@ struct SupersededState {
 #[derive(Debug)]
 struct OfTable {
     tree: TreeId,
-    smallest: Vec<u8>,
-    largest: Vec<u8>,
     superseded: Superseded,
 }
 
 impl OfTable {
     fn new(table: &TableMeta, superseded: Superseded) -> Self {
         debug_assert!(table.smallest <= table.largest, "a table has keys");
+        debug_assert!(
+            superseded
+                .keys
+                .as_ref()
+                .is_none_or(|(first, last)| { table.smallest <= *first && *last <= table.largest }),
+            "they are in the table"
+        );
         Self {
             tree: table.tree,
-            smallest: table.smallest.clone(),
-            largest: table.largest.clone(),
             superseded,
         }
     }
 
-    /// Returns those of the tree's moments that a key of the table may have.
+    /// Returns those of the tree's moments that a key with a superseded version may have.
     fn moments<'a>(&self, of_tree: &'a KeyMoments) -> Cow<'a, [Seqno]> {
-        of_tree.of_keys(&self.smallest, &self.largest)
+        match &self.superseded.keys {
+            Some((first, last)) => of_tree.of_keys(first, last),
+            None => Cow::Borrowed(&[]),
+        }
     }
 }
 
@@ -118,7 +173,7 @@ impl Superseded {
         debug_assert!(older < newer, "versions come newest first");
         let held_by = holders(&self.moments.of(key), older, newer);
         if let Some(held_by) = held_by {
-            self.hold(held_by, 1);
+            self.hold(held_by, 1, (key, key));
         }
     }
 
@@ -142,16 +197,25 @@ impl Superseded {
             holders(&own, block.min_seqno, block.max_seqno)
         };
         match held_by {
-            Some(held_by) => self.hold(held_by, versions),
+            Some(held_by) => self.hold(held_by, versions, (&block.first, &block.last)),
             None => self.unheld += versions,
         }
     }
 
-    fn hold(&mut self, holders: Holders, versions: u64) {
+    fn hold(&mut self, holders: Holders, versions: u64, (first, last): (&[u8], &[u8])) {
         debug_assert!(holders.0 <= holders.1, "moments are in order");
         debug_assert!(self.held.len() <= HOLDERS_MAX, "holders are bounded");
         if versions == 0 {
             return;
+        }
+        self.samples.add(first, holders, versions);
+        match &mut self.keys {
+            None => self.keys = Some((first.to_vec(), last.to_vec())),
+            Some((_, end)) => {
+                debug_assert!(end.as_slice() <= last, "keys come in order");
+                end.clear();
+                end.extend_from_slice(last);
+            }
         }
         if self.held.len() < HOLDERS_MAX || self.held.contains_key(&holders) {
             *self.held.entry(holders).or_default() += versions;
@@ -235,8 +299,9 @@ impl SupersededVersions {
         let counts = state.known.iter().map(|(table, known)| {
             let of_tree = of_trees.entry(known.tree);
             let of_tree = of_tree.or_insert_with(|| held.of(known.tree));
-            let released = known.superseded.released_count(&known.moments(of_tree));
-            (*table, released)
+            let known_count = known.superseded.released_count(&known.moments(of_tree));
+            let sampled_count = known.superseded.samples.released_count(of_tree);
+            (*table, known_count.max(sampled_count))
         });
         counts.filter(|(_, count)| *count > 0).collect()
     }

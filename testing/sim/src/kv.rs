@@ -16,8 +16,8 @@ use stitch_base::sync::Arc;
 use stitch_base::{ErrorKind, TreeId};
 use stitch_device::{Device, MemDevice};
 use stitch_kv::{
-    Batch, CommitOptions, Direction, Engine, KeyRange, KvError, NewBranch, Snapshot, SpaceClass,
-    StreamName, TreeInfo, TreeOptions, UpsertRegistry,
+    Batch, CommitOptions, Direction, Engine, KeyRange, KvError, Snapshot, SpaceClass, StreamName,
+    TreeInfo, TreeOptions, UpsertRegistry,
 };
 
 /// Runs one step of background work of an engine without threads. Returns whether there was any.
@@ -343,13 +343,7 @@ impl<H: Host> System for KvSystem<H> {
                     live.trees.insert(name.clone(), id);
                     Ack::Durable
                 }),
-            KvOp::BranchTree(parent, name) => {
-                let new = [NewBranch::new(live.trees[parent], name)];
-                live.engine.branch_trees(&new, None).map(|made| {
-                    live.trees.insert(name.clone(), made[0]);
-                    Ack::Durable
-                })
-            }
+            KvOp::BranchTree(parent, name) => live.branch_tree(parent, name).map(|()| Ack::Durable),
             KvOp::BranchPin(pin, tree, name) => {
                 live.branch_pin(pin, (tree, name)).map(|()| Ack::Durable)
             }

@@ -31,7 +31,7 @@ use crate::shared::SharedContents;
 use crate::takeover::Takeover;
 use crate::transaction::{Branch, Grafts, OpenTransactions};
 use crate::usage::SnapshotSizes;
-use crate::views::{Standing, ViewSet};
+use crate::views::{Standing, ViewSet, release_replaced};
 use crate::{FsError, FsOptions, FsResult};
 use stitch_base::sync::atomic::AtomicBool;
 use stitch_base::sync::{Arc, Mutex};
@@ -92,6 +92,7 @@ impl FileSystem {
             let engine = fs.engine().as_ref();
             unless_full(fs.standing.views.drop_unrecorded(engine))?;
             unless_full(fs.standing.views.drop_removed(engine))?;
+            release_replaced(engine)?;
             CloneRollbacks::of(&fs).finish(&fs)?;
         }
         debug_assert!(fs.is_mainline(), "clones and transactions are opened by it");

@@ -186,7 +186,7 @@ impl<'fs> CloneMaker<'fs> {
             error => error.into(),
         })?;
         debug_assert_eq!(made.len(), branches.len(), "each is made");
-        Ok(())
+        Ok(engine.release_replaced(&made)?)
     }
 
     /// The trees that those of the views of a plan are branches of. A snapshot may show clones that

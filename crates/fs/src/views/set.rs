@@ -14,9 +14,9 @@ use crate::{FsError, FsResult};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Weak;
-use stitch_base::Ino;
 use stitch_base::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use stitch_base::sync::{Arc, Mutex, MutexGuard};
+use stitch_base::{Ino, TreeId};
 use stitch_db::SpaceClass;
 use stitch_format::fs_sys::encode_number;
 use stitch_format::fs_view::{VIEW_NUMBER_MAX, ViewRecord, ViewState};
@@ -453,6 +453,15 @@ fn delete_policies(store: &Store, number: u64, batch: &mut RowBatch<'_>) -> FsRe
         }
     }
     Ok(())
+}
+
+/// Lets the sources of all views give up what the views have replaced. A view is never merged into
+/// its source, so nothing asks for what it began with.
+pub(crate) fn release_replaced(engine: &dyn Engine) -> FsResult<()> {
+    let all = engine.trees().into_iter();
+    let of_views = all.filter(|info| view_of_tree(&info.name).is_some() && info.branch.is_some());
+    let trees: Vec<TreeId> = of_views.map(|info| info.id).collect();
+    Ok(engine.release_replaced(&trees)?)
 }
 
 /// Drops the trees of the views whose numbers are `wanted`.

@@ -48,6 +48,29 @@ fn a_version_is_held_by_the_moments_of_its_key() {
 }
 
 #[test]
+fn samples_tell_how_many_versions_are_released_between_others() {
+    let mut superseded = held(&[10]);
+    for key in 0..1000u32 {
+        superseded.add(&key.to_be_bytes(), Seqno(5), Seqno(15));
+    }
+    let samples = &superseded.samples;
+    assert!(samples.keys.len() <= SAMPLES_MAX);
+    assert!(samples.keys.len() > SAMPLES_MAX / 4, "they are many");
+    // Every other run of a hundred keys is held.
+    let held = (0..10).step_by(2).map(|run: u32| {
+        let bound = |run: u32| (100 * run).to_be_bytes().to_vec();
+        (bound(run), Some(bound(run + 1)))
+    });
+    let ranged = vec![(Seqno(10), stitch_kv::KeyRanges::new(held))];
+    let moments = KeyMoments::new(Vec::new(), ranged);
+    assert_eq!(released(&superseded, &[10]), 0, "some key is held");
+    let count = samples.released_count(&moments);
+    assert!((300..700).contains(&count), "{count} of about 500");
+    let whole = KeyMoments::of_every_key(&[Seqno(10)]);
+    assert_eq!(samples.released_count(&whole), 0);
+}
+
+#[test]
 fn a_version_that_no_snapshot_holds_is_there_for_another_reason() {
     let mut superseded = held(&[10]);
     superseded.add(b"k", Seqno(11), Seqno(12));

@@ -90,6 +90,15 @@ impl LiveKv {
         made.map(drop)
     }
 
+    /// Makes a branch of a tree. Until the next open it gives up what it replaces.
+    pub(super) fn branch_tree(&mut self, tree: &str, name: &str) -> Result<(), KvError> {
+        let new = [NewBranch::new(self.trees[tree], name)];
+        let made = self.engine.branch_trees(&new, None)?;
+        debug_assert_eq!(made.len(), 1, "one is made");
+        self.trees.insert(name.to_owned(), made[0]);
+        self.engine.release_replaced(&made)
+    }
+
     /// Makes a branch of what a pin holds of a tree that still lives.
     pub(super) fn branch_pin(
         &mut self,
@@ -101,7 +110,7 @@ impl LiveKv {
         let made = self.engine.branch_trees(&new, Some(&at))?;
         debug_assert_eq!(made.len(), 1, "one is made");
         self.trees.insert(name.to_owned(), made[0]);
-        Ok(())
+        self.engine.release_replaced(&made)
     }
 
     /// Narrows a pin to ranges of the tree that had this name when it was created.
