@@ -118,6 +118,7 @@ fn space_comes_back(way: Way, value_bytes: usize) {
     replace(&engine, one, way);
     pinned("after one");
     replace(&engine, tree, way);
+    pinned("after tree");
     let trees = [tree, one, two];
     let expected = all_rows(&engine, &trees);
     assert!(
@@ -134,10 +135,18 @@ fn space_comes_back(way: Way, value_bytes: usize) {
         owned(&engine) >= full_bytes,
         "{way:?}: branches of the next pin"
     );
-    let moment = engine.open_pin("after one").expect("it is there");
-    assert_eq!(rows(&engine, two, Some(&moment)).len() as u64, ROWS);
-    drop(moment);
-    engine.drop_pin("after one").expect("it goes");
+    for pin in ["after one", "after tree"] {
+        let moment = engine.open_pin(pin).expect("it is there");
+        let seen = rows(&engine, two, Some(&moment));
+        assert_eq!(seen.len() as u64, ROWS, "{pin}");
+        assert!(
+            seen.values().all(|value| value.len() == value_bytes),
+            "{pin}"
+        );
+        drop(moment);
+        assert!(owned(&engine) >= full_bytes, "{way:?}: {pin}");
+        engine.drop_pin(pin).expect("it goes");
+    }
     let left_bytes = owned(&engine);
     let saved = full_bytes.saturating_sub(left_bytes);
     assert!(
@@ -183,6 +192,24 @@ fn space_of_large_rows_in_a_range_that_is_deleted_everywhere_comes_back() {
 fn space_of_rows_that_are_overwritten_everywhere_comes_back() {
     space_comes_back(Way::Puts, 500);
     space_comes_back(Way::Puts, 8000);
+}
+
+/// What the parent has deleted and the branch has not stays, also between such as both have.
+#[test]
+fn rows_between_replaced_ones_stay() {
+    for value_bytes in [500, 8000] {
+        let device = device();
+        let engine = engine_on(&device);
+        let tree = parent(&engine, value_bytes, &mut Rng::new(12));
+        let branch = branch_of(&engine, tree, "branch");
+        engine.release_replaced(&[branch]).expect("it is a branch");
+        replace(&engine, branch, Way::SomeDeletes);
+        replace(&engine, tree, Way::Deletes);
+        let expected = rows(&engine, branch, None);
+        engine.quiesce().expect("background work succeeds");
+        assert_eq!(rows(&engine, branch, None), expected);
+        assert_eq!(expected.len() as u64, ROWS - GONE.step_by(2).count() as u64);
+    }
 }
 
 /// The base of a merge stays: a branch that the engine was not told of gives up nothing.
