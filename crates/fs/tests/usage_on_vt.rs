@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 use stitch_base::Ino;
-use stitch_base::clock::ManualClock;
+use stitch_base::clock::{Clock, ManualClock};
 use stitch_base::random::Rng;
 use stitch_device::{Device, MemDevice};
 use stitch_fs::{
@@ -44,21 +44,46 @@ fn new_engine() -> Arc<dyn Engine> {
 
 struct Side {
     engine: Arc<dyn Engine>,
+    clock: Arc<ManualClock>,
     fs: FileSystem,
 }
 
 impl Side {
     fn new() -> Self {
         let engine = new_engine();
-        let clock = ManualClock::default();
+        let clock = Arc::new(ManualClock::default());
         clock.advance(Duration::from_secs(1_000_000));
-        let options = FsOptions {
-            clock: Arc::new(clock),
-            ..FsOptions::default()
-        };
+        let options = Self::options(&clock);
         FileSystem::format(&engine, &options, (0, 0)).expect("formats");
         let fs = FileSystem::open(Arc::clone(&engine), options).expect("opens");
-        Self { engine, fs }
+        Self { engine, clock, fs }
+    }
+
+    fn options(clock: &Arc<ManualClock>) -> FsOptions {
+        FsOptions {
+            clock: Arc::clone(clock) as Arc<dyn Clock>,
+            ..FsOptions::default()
+        }
+    }
+
+    /// The same store, opened anew.
+    fn reopened(self) -> Self {
+        let Self { engine, clock, fs } = self;
+        drop(fs);
+        let options = Self::options(&clock);
+        let fs = FileSystem::open(Arc::clone(&engine), options).expect("opens");
+        Self { engine, clock, fs }
+    }
+
+    /// Narrows all clones that are old enough.
+    fn narrow_clones(&self) {
+        while self
+            .fs
+            .snapshots()
+            .narrow_clones_ahead()
+            .expect("it is walked")
+            == Some(Duration::ZERO)
+        {}
     }
 
     fn dir(&self, parent: Ino, name: &str) -> Ino {
@@ -345,4 +370,113 @@ fn files_of_chunks_that_are_deleted_in_all_clones_give_space_back() {
 #[test]
 fn every_other_file_that_is_deleted_in_all_clones_gives_space_back() {
     deleted_everywhere(60, 40_000, 2);
+}
+
+fn contents(fs: &FileSystem, ino: Ino) -> Vec<u8> {
+    let (len, mut out) = (usize::try_from(FILE_BYTES).expect("short"), Vec::new());
+    fs.read(ino, 0, len, &mut out).expect("it reads");
+    out
+}
+
+/// Contents of other directories, which are replaced while a clone is there, take no space for its
+/// sake; those of its own do, also of files that are open and have no name.
+#[test]
+fn a_clone_keeps_the_contents_of_its_directory_alone() {
+    let side = Side::new();
+    let (dir, other) = (side.dir(Ino::ROOT, "dir"), side.dir(Ino::ROOT, "other"));
+    write(&side.fs, dir, 0..10, 1);
+    write(&side.fs, other, 0..FILES, 1);
+    let (of, at) = (
+        CloneSource {
+            fs: &side.fs,
+            dir,
+            snapshot: None,
+        },
+        DirName::new(Ino::ROOT, b"clone"),
+    );
+    let info = side.fs.make_clone(&SUPER, &of, at).expect("is made");
+    let full = side.free();
+    assert!(
+        side.fs
+            .snapshots()
+            .narrow_clones_ahead()
+            .expect("no walk yet")
+            > Some(Duration::ZERO),
+        "it is not old enough"
+    );
+    let view = side.fs.open_clone(info.number).expect("opens");
+    let open = view
+        .fs()
+        .lookup(DirName::new(info.root, b"file 3"))
+        .expect("is there");
+    view.fs()
+        .unlink(&SUPER, DirName::new(info.root, b"file 3"))
+        .expect("is there");
+    side.clock.advance(Duration::from_secs(61));
+    side.narrow_clones();
+    write(&side.fs, other, 0..FILES, 2);
+    write(&side.fs, other, 0..FILES, 3);
+    write(&side.fs, dir, 0..10, 2);
+    // The clone keeps ten files of forty thousand bytes.
+    let kept = full - side.free().min(full);
+    assert!(kept < 10 * FILE_BYTES * 3 / 2, "{kept} bytes");
+    let expected = |file: u64| {
+        let mut bytes = vec![0; usize::try_from(FILE_BYTES).expect("short")];
+        Rng::new(1 << 32 | file).fill(&mut bytes);
+        bytes
+    };
+    assert!(contents(view.fs(), open.ino) == expected(3), "it is open");
+    view.fs().forget(open.ino, 1);
+    drop(view);
+    // In the next life all is held until the clone is walked.
+    let side = side.reopened();
+    side.narrow_clones();
+    let found = side.fs.lookup(DirName::new(Ino::ROOT, b"other"));
+    assert_eq!(found.expect("is there").ino, other);
+    write(&side.fs, other, 0..FILES, 4);
+    let kept = full - side.free().min(full);
+    assert!(kept < 10 * FILE_BYTES * 3 / 2, "{kept} bytes");
+    let view = side.fs.open_clone(info.number).expect("opens");
+    for file in (0..10).filter(|file| *file != 3) {
+        let name = format!("file {file}");
+        let found = view.fs().lookup(DirName::new(info.root, name.as_bytes()));
+        let ino = found.expect("is there").ino;
+        assert!(contents(view.fs(), ino) == expected(file), "{name}");
+        view.fs().forget(ino, 1);
+    }
+}
+
+/// A snapshot of a clone from before the walk may show what the clone has no more.
+#[test]
+fn a_clone_with_an_older_snapshot_keeps_all() {
+    let side = Side::new();
+    let dir = side.dir(Ino::ROOT, "dir");
+    write(&side.fs, dir, 0..10, 1);
+    let of = CloneSource {
+        fs: &side.fs,
+        dir,
+        snapshot: None,
+    };
+    let at = DirName::new(Ino::ROOT, b"clone");
+    let info = side.fs.make_clone(&SUPER, &of, at).expect("is made");
+    let view = side.fs.open_clone(info.number).expect("opens");
+    let made = side.fs.snapshots().create_in(&view, info.root, "mon");
+    made.expect("is made");
+    unlink(view.fs(), info.root, 10, 1);
+    drop(view);
+    // It does not hold the source itself.
+    while side.fs.snapshots().narrow_ahead().expect("it is walked") {}
+    side.clock.advance(Duration::from_secs(61));
+    side.narrow_clones();
+    unlink(&side.fs, dir, 10, 1);
+    side.free();
+    let view = side.fs.snapshots().open("mon").expect("is there");
+    for file in 0..10 {
+        let name = format!("file {file}");
+        let at = DirName::new(info.root, name.as_bytes());
+        let ino = view.fs().lookup(at).expect("is there").ino;
+        let mut bytes = vec![0; usize::try_from(FILE_BYTES).expect("short")];
+        Rng::new(1 << 32 | file).fill(&mut bytes);
+        assert!(contents(view.fs(), ino) == bytes, "{name}");
+    }
 }

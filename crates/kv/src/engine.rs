@@ -573,6 +573,26 @@ pub trait Engine: Send + Sync {
         Ok(())
     }
 
+    /// Lets the parent of a branch tree give up all keys but these for the sake of the branch. The
+    /// caller knows that readers of the branch, at `at` and later, read nothing else there. The
+    /// rest is as with [`Self::release_replaced`]. Returns false, and does nothing, while the
+    /// branch has a reader, a pin or a branch from before `at`. An engine may do nothing.
+    ///
+    /// # Errors
+    /// As [`Self::release_replaced`].
+    ///
+    /// # Cost
+    /// None here.
+    fn release_beside(
+        &self,
+        branch: TreeId,
+        ranges: &KeyRanges,
+        at: &Snapshot,
+    ) -> Result<bool, KvError> {
+        let _ = (branch, ranges, at);
+        Ok(true)
+    }
+
     /// Does in advance the part of [`Self::absorb`] of these branches that can run while others
     /// write. A caller that absorbs under locks of its own calls this before it takes them, once
     /// there are no more writes to the branches. It changes nothing that a reader sees. The call is

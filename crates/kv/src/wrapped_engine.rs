@@ -102,6 +102,12 @@ wrapped_engine! {
     fn branch_deleted_ranges(&self, branch: TreeId) -> Result<Vec<DeletedRange>, KvError>;
     fn branch_moment(&self, branch: TreeId) -> Result<Snapshot, KvError>;
     fn release_replaced(&self, branches: &[TreeId]) -> Result<(), KvError>;
+    fn release_beside(
+        &self,
+        branch: TreeId,
+        ranges: &KeyRanges,
+        at: &Snapshot
+    ) -> Result<bool, KvError>;
     fn prepare_absorb(&self, branches: &[TreeId]) -> Result<(), KvError>;
     fn absorb(
         &self,

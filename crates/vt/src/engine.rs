@@ -396,6 +396,15 @@ impl Engine for VtEngine {
         self.store.release_replaced(branches)
     }
 
+    fn release_beside(
+        &self,
+        branch: TreeId,
+        ranges: &KeyRanges,
+        at: &Snapshot,
+    ) -> Result<bool, KvError> {
+        self.store.release_beside(branch, ranges, at)
+    }
+
     fn branch_moment(&self, branch: TreeId) -> Result<Snapshot, KvError> {
         let moment = self.store.branch_hold(branch)?.snapshot();
         debug_assert!(

@@ -1,4 +1,4 @@
-//! What branches have replaced: rows of a parent that no reader of a branch sees through it.
+//! What branches give up: rows of a parent that no reader of a branch sees through it.
 //!
 //! A branch holds its moment of its parent, of every key. Once a key is deleted or overwritten in
 //! the branch, for all that read the branch, it need not hold that key. So a file that is deleted
@@ -21,6 +21,9 @@
 //! - A branch keeps an entry of a key for as long as it is there, since nothing is at its bottom.
 //!   So what is given up once is never read again, and nothing of this is stored: after an open
 //!   every key is held, and found again.
+//! - Who writes a branch may know which keys of its parent are read at all: a clone of a directory
+//!   reads the contents of its files, and none of other directories
+//!   ([`stitch_kv::Engine::release_beside`]).
 //! - The moment itself can be asked for ([`stitch_kv::Engine::branch_moment`]), and reads of the
 //!   parent at it would miss rows. So this is done for branches that are never merged: those that
 //!   the engine was told of, and those that were dropped and are read by others still.
@@ -36,7 +39,7 @@ use crate::table::Bounds;
 use crate::version::{TreeVersion, Version};
 use std::sync::Arc;
 use stitch_base::{Seqno, TreeId};
-use stitch_kv::{KeyRange, KeyRanges, KvError, OwnedKeyRange};
+use stitch_kv::{KeyRange, KeyRanges, KvError, OwnedKeyRange, Snapshot};
 
 /// Most ranges of keys that are given up for one branch. Of others it holds its moment.
 const RANGES_MAX: usize = 1 << 14;
@@ -58,6 +61,29 @@ impl Store {
         self.branches.releases.tell(branches);
         self.signals.wake(Worker::Compaction);
         Ok(())
+    }
+
+    /// Lets a branch give up all of its parent but for these keys, unless there is a reader of the
+    /// branch from before `at`. Returns whether it does.
+    ///
+    /// # Errors
+    /// [`KvError::NoTree`], [`KvError::Invalid`].
+    pub(crate) fn release_beside(
+        &self,
+        branch: TreeId,
+        ranges: &KeyRanges,
+        at: &Snapshot,
+    ) -> Result<bool, KvError> {
+        let view = self.views.get();
+        branch_in(&view, branch)?;
+        let moments = self.snapshots.held().of(branch);
+        let is_older = |oldest: &Seqno| *oldest < at.seqno();
+        if moments.all().first().is_some_and(is_older) {
+            return Ok(false);
+        }
+        self.branches.releases.note_read(branch, ranges.clone());
+        self.signals.wake(Worker::Compaction);
+        Ok(true)
     }
 
     /// Looks at branches that were written to since the last look. Returns whether any has given
@@ -92,14 +118,18 @@ impl Store {
         let info = &tree.info;
         let point = info.branch.expect("a branch has a parent");
         debug_assert!(version.trees.contains_key(&point.parent), "which stays");
-        if replaced.count() == 0 {
+        let read = self.branches.releases.read_by(info.id);
+        if replaced.count() == 0 && read.is_none() {
             return false;
         }
-        let left = replaced.beside();
-        let left = match &info.branch_ranges {
-            Some(ranges) => ranges.common(&left),
-            None => left,
-        };
+        let mut left = replaced.beside();
+        for ranges in [&info.branch_ranges, &read].into_iter().flatten() {
+            left = ranges.common(&left);
+        }
+        debug_assert!(
+            !replaced.iter().any(|range| left.meets(range)),
+            "they are out"
+        );
         let hold = self
             .snapshots
             .take_for_branch(point.seqno, point.parent, Some(left));
@@ -126,7 +156,11 @@ impl Store {
         let mut entries = MergeIter::new(sources);
         entries.seek(b"", Seqno(u64::MAX))?;
         let keys = replaced_keys(&mut entries, oldest)?;
-        if let Some(parent) = ParentKeys::of(self, tree)? {
+        let parent = match keys.is_empty() {
+            true => None,
+            false => ParentKeys::of(self, tree)?,
+        };
+        if let Some(parent) = parent {
             ranges.extend(parent.join(keys)?);
         }
         let all = KeyRanges::new(ranges);

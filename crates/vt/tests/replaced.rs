@@ -9,7 +9,7 @@ use stitch_base::TreeId;
 use stitch_base::random::Rng;
 use stitch_device::{CrashDevice, CrashPlan, Device};
 use stitch_kv::conformance::functions::{APPEND, registry};
-use stitch_kv::{Batch, CommitOptions, Engine, Guards, NewBranch, TreeOptions};
+use stitch_kv::{Batch, CommitOptions, Engine, Guards, KeyRanges, NewBranch, TreeOptions};
 use stitch_vt::{VtEngine, VtOptions};
 
 const KIB: u64 = 1 << 10;
@@ -192,6 +192,37 @@ fn space_of_large_rows_in_a_range_that_is_deleted_everywhere_comes_back() {
 fn space_of_rows_that_are_overwritten_everywhere_comes_back() {
     space_comes_back(Way::Puts, 500);
     space_comes_back(Way::Puts, 8000);
+}
+
+/// What a branch reads of its parent stays, the rest goes once it is replaced there.
+#[test]
+fn space_beside_what_a_branch_reads_comes_back() {
+    for value_bytes in [500, 8000] {
+        let device = device();
+        let engine = engine_on(&device);
+        let tree = parent(&engine, value_bytes, &mut Rng::new(13));
+        let branch = branch_of(&engine, tree, "branch");
+        let full_bytes = owned(&engine);
+        let read = KeyRanges::new([(key(0).to_vec(), Some(key(250).to_vec()))]);
+        let before = engine.snapshot();
+        replace(&engine, branch, Way::Puts);
+        let at = engine.snapshot();
+        let release = || engine.release_beside(branch, &read, &at).expect("a branch");
+        assert!(!release(), "there is an older reader");
+        drop(before);
+        assert!(release());
+        replace(&engine, tree, Way::RangeDelete);
+        let gone_bytes = (GONE.end - 250) * value_bytes as u64;
+        drop(at);
+        let saved = full_bytes.saturating_sub(owned(&engine));
+        assert!(
+            saved * 10 >= gone_bytes * 9,
+            "{saved} of {gone_bytes} bytes"
+        );
+        let left = rows(&engine, branch, None);
+        assert!((0..200).all(|row| left[key(row).as_slice()].len() == value_bytes));
+        assert_eq!(left.len() as u64, ROWS, "of what was put, and not replaced");
+    }
 }
 
 /// What the parent has deleted and the branch has not stays, also between such as both have.

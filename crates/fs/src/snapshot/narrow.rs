@@ -18,23 +18,21 @@
 //! - Nothing is stored of a walk. After a crash it begins anew; which snapshots are to be narrowed
 //!   is what the list of pins says.
 
+mod clones;
 mod numbers;
+mod walk;
 
 use super::scope::Homes;
 use super::{SnapshotInfo, SnapshotView, Snapshots};
 use crate::FsResult;
-use crate::locator::{Locator, Tree};
+use crate::locator::Tree;
 use crate::schema::{SCHEMA, view_schema};
-use crate::system::FileSystem;
-use numbers::NumberRanges;
+pub(crate) use clones::CloneNarrowing;
 use std::collections::BTreeSet;
 use stitch_base::sync::{Arc, Mutex};
 use stitch_base::{Ino, PinId, TreeId};
-use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow};
 use stitch_kv::{KeyRanges, KvError, PinInfo, PinRanges};
-
-/// Names that are read in one round.
-const NAMES_PER_ROUND: usize = 4096;
+use walk::NumberWalk;
 
 /// Snapshots that are narrowed, of all views of a store.
 #[derive(Debug, Default)]
@@ -48,11 +46,7 @@ pub(crate) struct Narrowing {
 #[derive(Debug)]
 struct NarrowWalk {
     view: SnapshotView,
-    /// Directories to be read, each from this hash of names on.
-    dirs: Vec<(Ino, u64)>,
-    numbers: NumberRanges,
-    /// Clones that lie in the directory.
-    clones: BTreeSet<u64>,
+    below: NumberWalk,
 }
 
 impl Snapshots<'_> {
@@ -160,104 +154,29 @@ impl Narrowing {
 
 impl NarrowWalk {
     fn new(view: SnapshotView) -> Self {
-        let mut numbers = NumberRanges::default();
         debug_assert!(view.fs().is_read_only(), "the past does not change");
-        // Those that are given out later: at its moment nothing is under them. A clone of the
-        // snapshot puts its own files there.
-        numbers.add_from(Ino(view.fs().numbers.next()));
         Self {
-            dirs: vec![(view.info().root, 0)],
+            below: NumberWalk::new(Arc::clone(view.fs()), view.info().root),
             view,
-            numbers,
-            clones: BTreeSet::new(),
         }
     }
 
     /// Reads some names. Returns whether these were the last.
     fn round(&mut self) -> FsResult<bool> {
-        let mut left = NAMES_PER_ROUND;
-        while let Some((dir, hash)) = self.dirs.pop() {
-            if hash == 0 {
-                self.clones
-                    .extend(self.view.fs().clone_at(dir).map(|info| info.number));
-            }
-            if let Some(next) = self.directory(dir, hash, &mut left)? {
-                debug_assert!(next > hash, "it goes on");
-                self.dirs.push((dir, next));
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    /// Notes what is in a directory from a hash of names on. Returns the hash to go on from.
-    fn directory(&mut self, dir: Ino, hash: u64, left: &mut usize) -> FsResult<Option<u64>> {
-        let fs = Arc::clone(self.view.fs());
-        let mut links = Vec::new();
-        let (mut next, mut last) = (None, hash);
-        debug_assert!(*left <= NAMES_PER_ROUND, "a round has an end");
-        let mut scan = fs.store.scan(&fs.store.keys.dentries_from(dir, hash))?;
-        while let Some((key, row)) = scan.next()? {
-            let (at, _) = Locator::name_of(key).unwrap_or_default();
-            // Names with one hash are not divided.
-            if *left == 0 && at > last {
-                next = Some(at);
-                break;
-            }
-            last = at;
-            *left = left.saturating_sub(1);
-            match MetaRow::decode(row)? {
-                MetaRow::Inode(head, _) => self.note(&fs, &head)?,
-                MetaRow::Link { ino, .. } => links.push(ino),
-            }
-        }
-        drop(scan);
-        for ino in links {
-            if let Some((head, _)) = fs.store.own_row(ino)? {
-                self.note(&fs, &head)?;
-            }
-        }
-        Ok(next)
-    }
-
-    fn note(&mut self, fs: &FileSystem, head: &InodeHead) -> FsResult<()> {
-        match head.kind {
-            FileKind::Directory => self.dirs.push((head.ino, 0)),
-            _ => {
-                for number in fs.store.content_numbers(head)? {
-                    self.numbers.add(number);
-                }
-            }
-        }
-        Ok(())
+        self.below.round()
     }
 
     /// Returns what the pin is to hold of the trees with contents.
     fn ranges(&self) -> PinRanges {
         let (fs, info) = (self.view.fs(), self.view.info());
         let own = fs.store.tree(Tree::Data);
-        let mut ranges = PinRanges::from([(own, self.own_ranges(fs))]);
+        let mut ranges = PinRanges::from([(own, self.below.ranges())]);
         debug_assert_eq!(fs.view_number(), info.view, "it has the directory");
         for tree in self.unneeded(info.view) {
             debug_assert_ne!(tree, own, "the view of the directory is needed");
             ranges.insert(tree, KeyRanges::default());
         }
         ranges
-    }
-
-    fn own_ranges(&self, fs: &FileSystem) -> KeyRanges {
-        let keys = fs.store.keys;
-        let of = |(first, end): (Ino, Option<Ino>)| match end {
-            Some(end) => {
-                let range = keys.inodes(Tree::Data, first, end);
-                (range.start().to_vec(), Some(range.end().to_vec()))
-            }
-            None => {
-                let range = keys.inodes(Tree::Data, first, Ino(first.0 + 1));
-                (range.start().to_vec(), None)
-            }
-        };
-        KeyRanges::new(self.numbers.joined().into_iter().map(of))
     }
 
     /// Returns the trees with contents of views that the snapshot does not show: its path may lead
@@ -267,7 +186,7 @@ impl NarrowWalk {
         let clones = mainline.clones();
         let homes = Homes::of(&clones);
         let is_shown = |number: u64| {
-            let mut shown = self.clones.iter();
+            let mut shown = self.below.clones().iter();
             number == view || shown.any(|clone| homes.lies_in(number, *clone))
         };
         let numbers = std::iter::once(0).chain(clones.iter().map(|info| info.number));

@@ -6,7 +6,7 @@ use super::{SnapshotInfo, pin_name};
 use crate::system::FileSystem;
 use crate::{CloneInfo, CloneSource, FsOptions, FsResult};
 use stitch_base::sync::Arc;
-use stitch_kv::{Engine, SnapshotEngine};
+use stitch_kv::{Engine, Snapshot, SnapshotEngine};
 
 /// The file system as it was when a snapshot was created, with the clones that lie in it. It keeps
 /// that moment's data for as long as it lives, also after the snapshot was deleted.
@@ -136,7 +136,15 @@ impl SnapshotView {
 
 /// Opens the file systems of a store as a pin shows them.
 fn views_at(engine: &Arc<dyn Engine>, options: &FsOptions, pin: &str) -> FsResult<PastViews> {
-    let at = engine.open_pin(pin)?;
+    views_of(engine, options, engine.open_pin(pin)?)
+}
+
+/// Opens the file systems of a store as a snapshot of the engine shows them.
+pub(super) fn views_of(
+    engine: &Arc<dyn Engine>,
+    options: &FsOptions,
+    at: Snapshot,
+) -> FsResult<PastViews> {
     let past = SnapshotEngine::new(Arc::clone(engine), at);
     let mainline = FileSystem::open_past(Arc::new(past), options.of_past())?;
     Ok(PastViews::new(mainline))

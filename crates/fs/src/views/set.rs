@@ -9,7 +9,7 @@ use crate::locator::{Locator, SysRow, Tree};
 use crate::rollback::RollbacksUnderWay;
 use crate::rows::RowBatch;
 use crate::schema::{Store, view_of_tree};
-use crate::snapshot::Narrowing;
+use crate::snapshot::{CloneNarrowing, Narrowing};
 use crate::{FsError, FsResult};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
@@ -49,6 +49,8 @@ pub(crate) struct ViewSet {
     pub(crate) under_way: RollbacksUnderWay,
     /// Snapshots that are narrowed to their directories.
     pub(crate) narrowing: Narrowing,
+    /// Clones that hold of their sources what is in their directories.
+    pub(crate) clone_narrowing: CloneNarrowing,
 }
 
 #[derive(Debug, Default)]
@@ -178,6 +180,7 @@ impl ViewSet {
             snapshot_change: Mutex::default(),
             under_way: RollbacksUnderWay::default(),
             narrowing: Narrowing::default(),
+            clone_narrowing: CloneNarrowing::default(),
         }
     }
 

@@ -20,6 +20,8 @@ pub(super) enum Left {
     Nothing,
     /// Another round is due at once.
     More,
+    /// Another round is due after this time.
+    Later(Duration),
 }
 
 #[derive(Debug, Default)]
@@ -64,8 +66,14 @@ impl Chore {
         }
         let (shared, gather) = (Arc::clone(&self.shared), self.gather);
         let body = move || {
-            while shared.wait(gather) {
-                if round(Round::Due) == Left::More {
+            let mut later = None;
+            while shared.wait(gather, later) {
+                let left = round(Round::Due);
+                later = match left {
+                    Left::Later(time) => Some(time),
+                    Left::Nothing | Left::More => None,
+                };
+                if left == Left::More {
                     shared.state.lock().is_due = true;
                 }
             }
@@ -104,11 +112,18 @@ impl Drop for Chore {
 }
 
 impl ChoreState {
-    /// Waits until a round is due. Returns false if it is the last.
-    fn wait(&self, gather: Duration) -> bool {
+    /// Waits until a round is due, at most for a time if one is given. Returns false if it is the
+    /// last.
+    fn wait(&self, gather: Duration, later: Option<Duration>) -> bool {
         let mut state = self.state.lock();
         while !(state.is_due || state.is_stopped) {
-            self.changed.wait(&mut state);
+            let Some(time) = later else {
+                self.changed.wait(&mut state);
+                continue;
+            };
+            // Woken early, it only looks sooner.
+            self.changed.wait_for(&mut state, time);
+            state.is_due = true;
         }
         if !state.is_stopped {
             self.changed.wait_for(&mut state, gather);
@@ -122,6 +137,26 @@ impl ChoreState {
 mod tests {
     use super::*;
     use std::sync::mpsc;
+
+    #[test]
+    fn a_round_runs_later_without_a_request() {
+        let chore = Chore::new("test", Duration::ZERO);
+        let (sender, receiver) = mpsc::channel();
+        let mut count = 0;
+        chore.start(move |round| {
+            count += 1;
+            sender.send((count, round)).expect("the test listens");
+            match count {
+                1 => Left::Later(Duration::from_millis(5)),
+                _ => Left::Nothing,
+            }
+        });
+        chore.note();
+        assert_eq!(receiver.recv(), Ok((1, Round::Due)));
+        assert_eq!(receiver.recv(), Ok((2, Round::Due)));
+        chore.stop();
+        assert_eq!(receiver.recv(), Ok((3, Round::Last)));
+    }
 
     #[test]
     fn rounds_run_when_due_again_when_more_is_left_and_a_last_time() {

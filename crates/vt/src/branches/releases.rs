@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use stitch_base::sync::Mutex;
 use stitch_base::{Seqno, TableId, TreeId};
+use stitch_kv::KeyRanges;
 
 /// The branches that give up what they have replaced. Invariant: what was looked at is of branches
 /// that were there then.
@@ -18,6 +19,8 @@ pub(crate) struct Releases(Mutex<ReleasesState>);
 #[derive(Debug, Default)]
 struct ReleasesState {
     told: BTreeSet<TreeId>,
+    /// The keys that are read of the parent, where that is known.
+    read: BTreeMap<TreeId, KeyRanges>,
     looked_at: BTreeMap<TreeId, Look>,
 }
 
@@ -49,11 +52,24 @@ impl Releases {
         let state = self.0.lock();
         let id = tree.info.id;
         let may = tree.hidden.is_some() || state.told.contains(&id);
-        may && !look.tables.is_empty() && state.looked_at.get(&id) != Some(look)
+        let has_any = !look.tables.is_empty() || state.read.contains_key(&id);
+        may && has_any && state.looked_at.get(&id) != Some(look)
+    }
+
+    /// Notes the keys of its parent that a branch reads. It is looked at once more.
+    pub(crate) fn note_read(&self, branch: TreeId, ranges: KeyRanges) {
+        let mut state = self.0.lock();
+        state.told.insert(branch);
+        state.read.insert(branch, ranges);
+        state.looked_at.remove(&branch);
+    }
+
+    /// Returns the keys of its parent that a branch reads, if that is known.
+    pub(crate) fn read_by(&self, branch: TreeId) -> Option<KeyRanges> {
+        self.0.lock().read.get(&branch).cloned()
     }
 
     pub(crate) fn note(&self, branch: TreeId, look: Look) {
-        debug_assert!(!look.tables.is_empty(), "there was something to see");
         self.0.lock().looked_at.insert(branch, look);
     }
 
@@ -62,6 +78,7 @@ impl Releases {
         let mut state = self.0.lock();
         for branch in gone {
             state.told.remove(branch);
+            state.read.remove(branch);
             state.looked_at.remove(branch);
         }
     }

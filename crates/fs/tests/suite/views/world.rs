@@ -9,6 +9,7 @@ use crate::twin::{Id, ROOT as TOP};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 use stitch_base::Ino;
 use stitch_base::clock::Clock as _;
 use stitch_base::random::Rng;
@@ -527,6 +528,8 @@ impl World {
             .narrow_ahead()
             .expect("all can be walked")
         {}
+        let narrow_clones = || self.fs().snapshots().narrow_clones_ahead();
+        while narrow_clones().expect("all can be walked") == Some(Duration::ZERO) {}
         let pins = self.fs().engine().pins().expect("the pins are listed");
         let narrowed = pins.iter().filter(|pin| !pin.ranges.is_empty()).count();
         self.counts.narrowed += narrowed as u64;

@@ -32,6 +32,7 @@ pub(super) fn start(chore: &Chore, mainline: &Arc<FileSystem>) {
 fn work(fs: &FileSystem, round: Round) -> Left {
     if round == Round::Last {
         fs.snapshots().end_narrowing();
+        fs.snapshots().end_narrowing_clones();
         return Left::Nothing;
     }
     // Clones wait for back rows.
@@ -43,8 +44,16 @@ fn work(fs: &FileSystem, round: Round) -> Left {
         tracing::warn!(%error, "a snapshot was not narrowed; it keeps contents of all directories");
         true
     });
-    match put || narrowed {
-        true => Left::More,
-        false => Left::Nothing,
+    if put || narrowed {
+        return Left::More;
+    }
+    let clones = fs.snapshots().narrow_clones_ahead().unwrap_or_else(|error| {
+        tracing::warn!(%error, "a clone was not narrowed; its source keeps all that is replaced");
+        Some(Duration::ZERO)
+    });
+    match clones {
+        None => Left::Nothing,
+        Some(Duration::ZERO) => Left::More,
+        Some(time) => Left::Later(time),
     }
 }

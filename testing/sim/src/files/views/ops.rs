@@ -4,6 +4,7 @@ use super::paths::{below, paths_mut};
 use super::state::{Chain, CloneTree, Views, number_of};
 use crate::files::ops::{self as plain, FsOp, What};
 use crate::files::tree::{self, Tree};
+use std::time::Duration;
 use stitch_base::Ino;
 use stitch_base::random::Rng;
 use stitch_base::sync::Arc;
@@ -291,6 +292,8 @@ pub(super) fn run(fs: &FileSystem, op: &ViewOp, held: &mut Vec<Ino>) -> FsResult
             // As a mount does after it has answered. Every other one stays whole.
             if ino.0 % 2 == 0 {
                 while let Ok(true) = fs.snapshots().narrow_ahead() {}
+                // Those that are a minute old.
+                while let Ok(Some(Duration::ZERO)) = fs.snapshots().narrow_clones_ahead() {}
             }
             Ok(())
         }),

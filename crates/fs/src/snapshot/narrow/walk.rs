@@ -1,0 +1,140 @@
+//! A walk below a directory, for the numbers under which contents are.
+
+use super::numbers::NumberRanges;
+use crate::FsResult;
+use crate::locator::{Locator, SysRow, Tree};
+use crate::system::FileSystem;
+use std::collections::BTreeSet;
+use stitch_base::Ino;
+use stitch_base::sync::Arc;
+use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow};
+use stitch_kv::KeyRanges;
+
+/// Names that are read in one round.
+const NAMES_PER_ROUND: usize = 4096;
+
+/// A walk in a file system that does not change.
+#[derive(Debug)]
+pub(super) struct NumberWalk {
+    fs: Arc<FileSystem>,
+    /// Directories to be read, each from this hash of names on.
+    dirs: Vec<(Ino, u64)>,
+    numbers: NumberRanges,
+    /// Clones that lie in the directory.
+    clones: BTreeSet<u64>,
+}
+
+impl NumberWalk {
+    pub(super) fn new(fs: Arc<FileSystem>, root: Ino) -> Self {
+        debug_assert!(fs.is_read_only(), "the past does not change");
+        let mut numbers = NumberRanges::default();
+        // Those that are given out later: at its moment nothing is under them. A clone of the
+        // snapshot puts its own files there.
+        numbers.add_from(Ino(fs.numbers.next()));
+        Self {
+            fs,
+            dirs: vec![(root, 0)],
+            numbers,
+            clones: BTreeSet::new(),
+        }
+    }
+
+    /// Adds inodes without names: files that are open, and directories that are being emptied.
+    pub(super) fn add_orphans(&mut self) -> FsResult<()> {
+        let fs = Arc::clone(&self.fs);
+        let mut inos = Vec::new();
+        let mut scan = fs.store.scan(&fs.store.keys.orphans())?;
+        while let Some((key, _)) = scan.next()? {
+            if let Some(SysRow::Orphan(ino)) = Locator::sys_row(key) {
+                inos.push(ino);
+            }
+        }
+        drop(scan);
+        for ino in inos {
+            if let Some((head, _)) = fs.store.own_row(ino)? {
+                self.note(&fs, &head)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the clones that lie in the directory, and not in a clone.
+    pub(super) const fn clones(&self) -> &BTreeSet<u64> {
+        &self.clones
+    }
+
+    /// Reads some names. Returns whether these were the last.
+    pub(super) fn round(&mut self) -> FsResult<bool> {
+        let mut left = NAMES_PER_ROUND;
+        while let Some((dir, hash)) = self.dirs.pop() {
+            if hash == 0 {
+                self.clones
+                    .extend(self.fs.clone_at(dir).map(|info| info.number));
+            }
+            if let Some(next) = self.directory(dir, hash, &mut left)? {
+                debug_assert!(next > hash, "it goes on");
+                self.dirs.push((dir, next));
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Notes what is in a directory from a hash of names on. Returns the hash to go on from.
+    fn directory(&mut self, dir: Ino, hash: u64, left: &mut usize) -> FsResult<Option<u64>> {
+        let fs = Arc::clone(&self.fs);
+        let mut links = Vec::new();
+        let (mut next, mut last) = (None, hash);
+        debug_assert!(*left <= NAMES_PER_ROUND, "a round has an end");
+        let mut scan = fs.store.scan(&fs.store.keys.dentries_from(dir, hash))?;
+        while let Some((key, row)) = scan.next()? {
+            let (at, _) = Locator::name_of(key).unwrap_or_default();
+            // Names with one hash are not divided.
+            if *left == 0 && at > last {
+                next = Some(at);
+                break;
+            }
+            last = at;
+            *left = left.saturating_sub(1);
+            match MetaRow::decode(row)? {
+                MetaRow::Inode(head, _) => self.note(&fs, &head)?,
+                MetaRow::Link { ino, .. } => links.push(ino),
+            }
+        }
+        drop(scan);
+        for ino in links {
+            if let Some((head, _)) = fs.store.own_row(ino)? {
+                self.note(&fs, &head)?;
+            }
+        }
+        Ok(next)
+    }
+
+    fn note(&mut self, fs: &FileSystem, head: &InodeHead) -> FsResult<()> {
+        match head.kind {
+            FileKind::Directory => self.dirs.push((head.ino, 0)),
+            _ => {
+                for number in fs.store.content_numbers(head)? {
+                    self.numbers.add(number);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the keys under which the contents are, in the tree of contents.
+    pub(super) fn ranges(&self) -> KeyRanges {
+        let keys = self.fs.store.keys;
+        let of = |(first, end): (Ino, Option<Ino>)| match end {
+            Some(end) => {
+                let range = keys.inodes(Tree::Data, first, end);
+                (range.start().to_vec(), Some(range.end().to_vec()))
+            }
+            None => {
+                let range = keys.inodes(Tree::Data, first, Ino(first.0 + 1));
+                (range.start().to_vec(), None)
+            }
+        };
+        KeyRanges::new(self.numbers.joined().into_iter().map(of))
+    }
+}
