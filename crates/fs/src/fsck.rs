@@ -26,7 +26,7 @@ use crate::locator::{Locator, Tree};
 use crate::schema::SCHEMA;
 use crate::{ExternalFiles, FsError, FsResult};
 use stitch_base::sync::Arc;
-use stitch_base::{ErrorKind, TreeId};
+use stitch_base::{ErrorKind, Ino, TreeId};
 use stitch_db::{Dictionary, Schema};
 use stitch_format::fs_sys::FsHeader;
 use stitch_kv::{Engine, LostKeys};
@@ -118,7 +118,8 @@ pub fn check_with_files(
     progress: &mut dyn FnMut(u64),
 ) -> FsResult<Vec<Issue>> {
     let trees = Trees::open(engine, SCHEMA)?;
-    let (mut issues, mut found) = check_trees(engine.as_ref(), &trees, lost, files, progress)?;
+    let (mut issues, mut found) =
+        check_trees((engine.as_ref(), &trees), lost, files, (None, progress))?;
     issues.extend(moments::damaged(engine.as_ref())?);
     issues.extend(views::policies_of_none(&found));
     let policies = std::mem::take(&mut found.policies);
@@ -138,7 +139,12 @@ pub fn check_with_files(
             continue;
         };
         let lost = views::lost_in(engine.as_ref(), &trees, lost);
-        let (own, found) = check_trees(engine.as_ref(), &trees, &lost, None, progress)?;
+        let (own, found) = check_trees(
+            (engine.as_ref(), &trees),
+            &lost,
+            None,
+            (Some(record.root), progress),
+        )?;
         debug_assert!(
             own.iter()
                 .all(|issue| !matches!(issue, Issue::InClone { .. })),
@@ -152,16 +158,16 @@ pub fn check_with_files(
     Ok(issues)
 }
 
-/// Checks one file system. What was found is returned as far as judging has left it.
+/// Checks one file system; of a clone, which shows one directory. What was found is returned as far
+/// as judging has left it.
 fn check_trees(
-    engine: &dyn Engine,
-    trees: &Trees,
+    (engine, trees): (&dyn Engine, &Trees),
     lost: &[LostKeys],
     files: Option<&dyn ExternalFiles>,
-    progress: &mut dyn FnMut(u64),
+    (top, progress): (Option<Ino>, &mut dyn FnMut(u64)),
 ) -> FsResult<(Vec<Issue>, scan::Found)> {
     let lost = lost::Lost::new(trees, lost)?;
-    let mut found = scan::scan(trees, &lost, progress)?;
+    let mut found = scan::scan(trees, &lost, top, progress)?;
     debug_assert!(
         found.is_readable == found.header.is_some(),
         "without a header nothing is read"

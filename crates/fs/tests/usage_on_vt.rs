@@ -75,6 +75,12 @@ impl Side {
         Self { engine, clock, fs }
     }
 
+    /// A check of the file systems finds nothing wrong.
+    fn check(&self) {
+        let issues = stitch_fs::fsck::check(&self.engine, &mut |_| {});
+        assert_eq!(issues.expect("it is checked"), []);
+    }
+
     /// Narrows all clones that are old enough.
     fn narrow_clones(&self) {
         while self
@@ -426,6 +432,7 @@ fn a_clone_keeps_the_contents_of_its_directory_alone() {
         bytes
     };
     assert!(contents(view.fs(), open.ino) == expected(3), "it is open");
+    side.check();
     view.fs().forget(open.ino, 1);
     drop(view);
     // In the next life all is held until the clone is walked.

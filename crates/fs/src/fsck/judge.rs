@@ -101,17 +101,16 @@ fn chunks(found: &Found, ino: Ino) -> Option<Issue> {
         "chunks of no other kind are counted"
     );
     debug_assert!(is_chunked || !inode.is_odd);
-    // No path of the clone leads to it.
-    if !found.has_contents_of(ino) {
-        return None;
-    }
     let chunks = inode.chunks.saturating_add(found.shared.chunks(ino));
     let allocated = found.allocated.get(&ino).map_or(0, Sum::known_chunks);
     let is_wrong = match inode.chunks_most {
         Some(most) => chunks.max(allocated) > most,
         None => chunks < inode.size.div_ceil(CHUNK_BYTES),
     };
-    (is_chunked && is_wrong && !inode.is_odd).then(|| Issue::ChunkCount {
+    let is_issue = is_chunked && is_wrong && !inode.is_odd;
+    // Contents that no path of a clone leads to may be gone.
+    let is_needed = || found.has_contents_of(ino) && found.shows(ino);
+    (is_issue && is_needed()).then(|| Issue::ChunkCount {
         ino,
         key: inode.key.to_vec(),
         // Which of them are the same is not known.

@@ -8,7 +8,7 @@ use super::{Issue, Trees, is_unreadable, views};
 use crate::contents::Contents;
 use crate::locator::{Locator, SysRow};
 use crate::{FsError, FsResult};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use stitch_base::Ino;
 use stitch_db::{Dictionary, Direction, KeyRange};
 use stitch_format::fs_back::Place;
@@ -90,6 +90,9 @@ pub(super) struct Found {
     /// Of a clone that was made from a narrowed snapshot: the keys of contents that are in all of
     /// these it has.
     begins_with: Vec<KeyRanges>,
+    /// Of a clone: the directory that it shows.
+    top: Option<Ino>,
+    shown_links: HashSet<Ino>,
     keys: Locator,
     rows: u64,
 }
@@ -101,14 +104,20 @@ struct RowWalk<'a> {
     found: Found,
 }
 
-/// Walks all trees, around what is lost.
-pub(super) fn scan(trees: &Trees, lost: &Lost, progress: &mut dyn FnMut(u64)) -> FsResult<Found> {
+/// Walks all trees, around what is lost. A clone shows one directory of them.
+pub(super) fn scan(
+    trees: &Trees,
+    lost: &Lost,
+    top: Option<Ino>,
+    progress: &mut dyn FnMut(u64),
+) -> FsResult<Found> {
     let mut walk = RowWalk {
         trees,
         lost,
         progress,
         found: Found {
             begins_with: views::contents_of(trees),
+            top,
             keys: trees.keys,
             ..Found::default()
         },
@@ -131,6 +140,7 @@ pub(super) fn scan(trees: &Trees, lost: &Lost, progress: &mut dyn FnMut(u64)) ->
             .all(|ino| ino.0 <= walk.found.largest),
         "no inode has a larger number"
     );
+    walk.found.shown_links = walk.found.shown_links();
     let shared = walk.found.shared.largest();
     walk.found.largest = walk.found.largest.max(shared);
     let mut chunks = Reported::default();
@@ -244,6 +254,48 @@ impl Found {
             self.begins_with.iter().all(|ranges| ranges.has(&chunk))
         };
         self.begins_with.is_empty() || self.shared.numbers(ino).iter().all(has)
+    }
+
+    /// Reports whether a path of the file system leads to an inode, or it has no name: of a clone
+    /// that is one below its directory.
+    pub(super) fn shows(&self, ino: Ino) -> bool {
+        let Some(top) = self.top.filter(|top| *top != Ino::ROOT) else {
+            return true;
+        };
+        let Some(inode) = self.inodes.get(&ino) else {
+            return true;
+        };
+        match inode.place {
+            Some(dir) => self.is_below(top, dir),
+            None => inode.names == 0 || self.shown_links.contains(&ino),
+        }
+    }
+
+    /// Returns the inodes with rows of their own to which a path of a clone leads.
+    fn shown_links(&self) -> HashSet<Ino> {
+        let Some(top) = self.top.filter(|top| *top != Ino::ROOT) else {
+            return HashSet::new();
+        };
+        let dir = |link: &Link| Locator::ino_of(&link.key);
+        let is_shown = |link: &&Link| dir(link).is_none_or(|dir| self.is_below(top, dir));
+        let shown = self.links.iter().filter(is_shown);
+        shown.map(|link| link.ino).collect()
+    }
+
+    /// Reports whether a directory is `top` or below it. One whose way up is not known is.
+    fn is_below(&self, top: Ino, dir: Ino) -> bool {
+        let mut at = dir;
+        // In a damaged store directories may lie in each other.
+        for _ in 0..=self.parents.len() {
+            if at == top {
+                return true;
+            }
+            match self.inodes.get(&at).and_then(|inode| inode.place) {
+                Some(above) => at = above,
+                None => return at != Ino::ROOT,
+            }
+        }
+        true
     }
 
     /// Reports whether an inode is known to be a directory.
