@@ -63,6 +63,17 @@ impl KeyMoments {
         &self.all
     }
 
+    /// Returns the keys that have any moment; `None` if every key has one.
+    pub(crate) fn keys(&self) -> Option<KeyRanges> {
+        if !self.whole.is_empty() {
+            return None;
+        }
+        let ranges = self.ranged.iter().flat_map(|(_, ranges)| ranges.as_slice());
+        let keys = KeyRanges::new(ranges.cloned());
+        debug_assert!(keys.count() == 0 || !self.all.is_empty(), "of some moment");
+        Some(keys)
+    }
+
     /// Reports whether every key has the same moments.
     pub(crate) fn is_even(&self) -> bool {
         self.ranged.is_empty()

@@ -24,6 +24,8 @@
 //! - Who writes a branch may know which keys of its parent are read at all: a clone of a directory
 //!   reads the contents of its files, and none of other directories
 //!   ([`stitch_kv::Engine::release_beside`]).
+//! - A branch that was dropped is read through its own branches alone. What none of them holds of it,
+//!   it need not hold of its parent.
 //! - The moment itself can be asked for ([`stitch_kv::Engine::branch_moment`]), and reads of the
 //!   parent at it would miss rows. So this is done for branches that are never merged: those that
 //!   the engine was told of, and those that were dropped and are read by others still.
@@ -103,7 +105,7 @@ impl Store {
                 return false;
             }
             match self.replaced_in(tree, look.oldest) {
-                Ok(replaced) => has_given_up |= self.give_up(&version, tree, &replaced),
+                Ok(replaced) => has_given_up |= self.give_up(&version, tree, (&look, &replaced)),
                 // A read there gets the error.
                 Err(error) => tracing::debug!(%error, "a look at a branch ends"),
             }
@@ -114,16 +116,22 @@ impl Store {
 
     /// Holds the moment of a branch of all that it began with, but for what it has replaced.
     /// Returns whether that is less than before.
-    fn give_up(&self, version: &Version, tree: &TreeVersion, replaced: &KeyRanges) -> bool {
+    fn give_up(
+        &self,
+        version: &Version,
+        tree: &TreeVersion,
+        (look, replaced): (&Look, &KeyRanges),
+    ) -> bool {
         let info = &tree.info;
         let point = info.branch.expect("a branch has a parent");
         debug_assert!(version.trees.contains_key(&point.parent), "which stays");
         let read = self.branches.releases.read_by(info.id);
-        if replaced.count() == 0 && read.is_none() {
+        if replaced.count() == 0 && read.is_none() && look.read.is_none() {
             return false;
         }
         let mut left = replaced.beside();
-        for ranges in [&info.branch_ranges, &read].into_iter().flatten() {
+        let known = [&info.branch_ranges, &read, &look.read];
+        for ranges in known.into_iter().flatten() {
             left = ranges.common(&left);
         }
         debug_assert!(

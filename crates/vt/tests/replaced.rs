@@ -326,3 +326,35 @@ fn a_dropped_branch_that_is_read_gives_up_what_it_replaced() {
     assert!((full_bytes - left_bytes) * 10 >= gone_bytes * 9);
     assert_eq!(rows(&engine, two, None), expected);
 }
+
+/// The middle one of three was dropped: what the last one replaced, the first one gives up.
+#[test]
+fn what_the_branches_of_a_dropped_branch_replaced_is_given_up() {
+    let device = device();
+    let engine = engine_on(&device);
+    let tree = parent(&engine, 8000, &mut Rng::new(14));
+    let one = branch_of(&engine, tree, "one");
+    let (two, three) = (
+        branch_of(&engine, one, "two"),
+        branch_of(&engine, one, "three"),
+    );
+    engine
+        .release_replaced(&[one, two, three])
+        .expect("they are branches");
+    let full_bytes = owned(&engine);
+    replace(&engine, two, Way::RangeDelete);
+    replace(&engine, tree, Way::RangeDelete);
+    assert!(owned(&engine) >= full_bytes, "the middle one has them");
+    engine.drop_tree(one).expect("it goes");
+    assert!(owned(&engine) >= full_bytes, "the third one has them");
+    assert_eq!(rows(&engine, three, None).len() as u64, ROWS);
+    replace(&engine, three, Way::Deletes);
+    let expected = all_rows(&engine, &[tree, two, three]);
+    let saved = full_bytes.saturating_sub(owned(&engine));
+    let gone_bytes = (GONE.end - GONE.start) * 8000;
+    assert!(
+        saved * 10 >= gone_bytes * 9,
+        "{saved} of {gone_bytes} bytes"
+    );
+    assert_eq!(all_rows(&engine, &[tree, two, three]), expected);
+}

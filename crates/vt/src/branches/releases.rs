@@ -30,6 +30,8 @@ pub(crate) struct Look {
     pub(crate) tables: Vec<TableId>,
     /// The oldest moment that is held of the branch.
     pub(crate) oldest: Option<Seqno>,
+    /// Of a dropped branch: the keys that its readers read there, if not all.
+    pub(crate) read: Option<KeyRanges>,
 }
 
 impl Look {
@@ -38,7 +40,12 @@ impl Look {
         let moments = held.of(tree.info.id);
         let oldest = moments.all().first().copied();
         debug_assert!(moments.all().is_sorted(), "moments are in order");
-        Self { tables, oldest }
+        let is_dropped = tree.hidden.is_some();
+        Self {
+            tables,
+            oldest,
+            read: is_dropped.then(|| moments.keys()).flatten(),
+        }
     }
 }
 
@@ -52,7 +59,8 @@ impl Releases {
         let state = self.0.lock();
         let id = tree.info.id;
         let may = tree.hidden.is_some() || state.told.contains(&id);
-        let has_any = !look.tables.is_empty() || state.read.contains_key(&id);
+        let is_some_read = look.read.is_some() || state.read.contains_key(&id);
+        let has_any = !look.tables.is_empty() || is_some_read;
         may && has_any && state.looked_at.get(&id) != Some(look)
     }
 
