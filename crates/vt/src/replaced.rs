@@ -21,11 +21,11 @@
 //! - A branch keeps an entry of a key for as long as it is there, since nothing is at its bottom.
 //!   So what is given up once is never read again, and nothing of this is stored: after an open
 //!   every key is held, and found again.
-//! - Who writes a branch may know which keys of its parent are read at all: a clone of a directory
+//! - The caller may know which keys of its parent a branch reads at all: a clone of a directory
 //!   reads the contents of its files, and none of other directories
 //!   ([`stitch_kv::Engine::release_beside`]).
-//! - A branch that was dropped is read through its own branches alone. What none of them holds of it,
-//!   it need not hold of its parent.
+//! - A branch that was dropped is read through its own branches alone. What none of them holds of
+//!   it, it need not hold of its parent.
 //! - The moment itself can be asked for ([`stitch_kv::Engine::branch_moment`]), and reads of the
 //!   parent at it would miss rows. So this is done for branches that are never merged: those that
 //!   the engine was told of, and those that were dropped and are read by others still.
