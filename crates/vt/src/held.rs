@@ -37,7 +37,7 @@ pub(crate) struct HeldMoments {
 }
 
 /// The moments that were held at some time, in ascending order.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct HeldSeqnos {
     of_store: Vec<Seqno>,
     of_trees: BTreeMap<TreeId, Vec<Seqno>>,

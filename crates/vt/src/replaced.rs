@@ -94,6 +94,9 @@ impl Store {
         // In this order: a snapshot that is taken after the list sees all that is in the version.
         let version = self.views.version();
         let held = self.snapshots.held();
+        if self.branches.releases.is_all_seen(&version, &held) {
+            return false;
+        }
         let branches = version.trees.values().filter(|tree| tree.is_branch());
         let mut has_given_up = false;
         for tree in branches {
@@ -110,6 +113,10 @@ impl Store {
                 Err(error) => tracing::debug!(%error, "a look at a branch ends"),
             }
             self.branches.releases.note(tree.info.id, look);
+        }
+        // What was given up may let others give up more.
+        if !has_given_up {
+            self.branches.releases.note_all(&version, held);
         }
         has_given_up
     }

@@ -4,9 +4,9 @@
 use super::Branches;
 use crate::held::HeldSeqnos;
 use crate::snapshots::Hold;
-use crate::version::TreeVersion;
+use crate::version::{TreeVersion, Version};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use stitch_base::sync::Mutex;
 use stitch_base::{Seqno, TableId, TreeId};
 use stitch_kv::KeyRanges;
@@ -22,6 +22,8 @@ struct ReleasesState {
     /// The keys that are read of the parent, where that is known.
     read: BTreeMap<TreeId, KeyRanges>,
     looked_at: BTreeMap<TreeId, Look>,
+    /// The version in which all were looked at, and what was held then.
+    all_in: Option<(Weak<Version>, HeldSeqnos)>,
 }
 
 /// What a look at a branch went by.
@@ -51,7 +53,23 @@ impl Look {
 
 impl Releases {
     pub(crate) fn tell(&self, branches: &[TreeId]) {
-        self.0.lock().told.extend(branches);
+        let mut state = self.0.lock();
+        state.told.extend(branches);
+        state.all_in = None;
+    }
+
+    /// Reports whether all were looked at in this version, while these moments were held.
+    pub(crate) fn is_all_seen(&self, version: &Arc<Version>, held: &HeldSeqnos) -> bool {
+        let state = self.0.lock();
+        let seen = state.all_in.as_ref();
+        seen.is_some_and(|(of, then)| {
+            std::ptr::eq(of.as_ptr(), Arc::as_ptr(version)) && then == held
+        })
+    }
+
+    /// Notes that all were looked at.
+    pub(crate) fn note_all(&self, version: &Arc<Version>, held: HeldSeqnos) {
+        self.0.lock().all_in = Some((Arc::downgrade(version), held));
     }
 
     /// Reports whether a branch may give anything up, and was not looked at like this.
@@ -70,6 +88,7 @@ impl Releases {
         state.told.insert(branch);
         state.read.insert(branch, ranges);
         state.looked_at.remove(&branch);
+        state.all_in = None;
     }
 
     /// Returns the keys of its parent that a branch reads, if that is known.
