@@ -180,7 +180,7 @@ fn succeeded(args: &TxnRun, target: &TxnMount, name: &str) -> Result<u8> {
         }
         OnSuccess::Ask | OnSuccess::Commit => {}
     }
-    let outcome = end::outcome_of(target, name)?;
+    let outcome = end::outcome_of(target, name, Left::Dropped)?;
     let is_conflict = matches!(outcome, CommitOutcome::Conflict { .. });
     let is_told = args.json && is_conflict;
     if is_told {
