@@ -13,7 +13,8 @@
 //!    row. Of some moment all back rows must be there: the first call puts them.
 //! 3. *Edges*: below a directory that was moved into or out of the directory, no row was written.
 //!    Its names are scanned at the moment at which it is below.
-//! 4. *Compare*: names, then heads of inodes, then contents where the head is the same.
+//! 4. *Compare*: names, then heads of inodes, then contents where the head is the same, and
+//!    extended attributes: a name that came or went changes times as an attribute does.
 //! 5. *Clones* that lie below the directory on both sides, or that are clones of each other there:
 //!    the same again, in their trees ([`inner`]).
 //!

@@ -86,6 +86,20 @@ impl Spec {
         let wanted = usize::from(self.arity.unsigned_abs());
         count == wanted || (self.arity < 0 && count > wanted)
     }
+
+    /// Returns the keys among the arguments of a command. Their number is right.
+    pub(crate) fn keys_of<'a>(&self, args: &'a [&'a [u8]]) -> impl Iterator<Item = &'a [u8]> {
+        debug_assert!(self.takes(args.len()), "a command that was admitted");
+        let (first, last, step) = self.keys;
+        let at = |place: i8| match place < 0 {
+            true => args.len() - usize::from(place.unsigned_abs()),
+            false => usize::from(place.unsigned_abs()),
+        };
+        let keys = (first > 0).then(|| &args[at(first)..=at(last)]);
+        let step = usize::from(step.unsigned_abs()).max(1);
+        keys.into_iter()
+            .flat_map(move |keys| keys.iter().step_by(step).copied())
+    }
 }
 
 const GROUPS: [&[Spec]; 10] = [

@@ -161,7 +161,8 @@ impl Service {
         self.shared.commands += 1;
         let mut reply = Reply::new(out, client.protocol);
         let admitted = Self::admit(client, name, args);
-        let spec = match admitted.and_then(|spec| self.check_mode(client, spec)) {
+        let admitted = admitted.and_then(|spec| self.check_mode(client, spec));
+        let spec = match admitted.and_then(|spec| self.check_lengths(client, spec, args)) {
             Ok(spec) => spec,
             Err(error) => {
                 if let Some(queue) = &mut client.queue {
@@ -224,6 +225,26 @@ impl Service {
             true => Err(CommandError::READ_ONLY),
             false => Ok(spec),
         }
+    }
+
+    /// Refuses a command of a transaction that names a key, or has a value, longer than any can be:
+    /// `EXEC` would run the other commands.
+    fn check_lengths(
+        &self,
+        client: &ClientState,
+        spec: &'static Spec,
+        args: &[&[u8]],
+    ) -> Result<&'static Spec, CommandError> {
+        let is_queued = client.queue.is_some() && spec.flags & AT_ONCE == 0;
+        if is_queued && spec.flags & WRITE != 0 {
+            for key in spec.keys_of(args) {
+                self.keys.check_name(key)?;
+            }
+            for arg in &args[1..] {
+                self.keys.check_value_len(arg.len())?;
+            }
+        }
+        Ok(spec)
     }
 
     /// Reports whether keys are read-only: the same for a whole round.

@@ -3,7 +3,7 @@
 //! 1. *Names*: those whose rows were written, and those in directories that are below the directory
 //!    on one side alone.
 //! 2. *Inodes*: those whose rows were written, by their heads; then contents where these are the
-//!    same.
+//!    same, and extended attributes.
 
 use super::contents::{written_contents, written_xattrs};
 use super::inner::InnerClones;
@@ -67,7 +67,7 @@ impl<'f> Comparison<'f> {
     /// the names are compared; the clones are views.
     pub(super) fn changes(&self, inner: &InnerClones) -> FsResult<Vec<PathChange>> {
         let mut changes = self.names_changed(&self.names()?, inner)?;
-        let written = written_contents(&self.relation, &self.old, &self.new)?;
+        let written = self.written()?;
         let inodes = self.new.rows.inodes().chain(written.iter().copied());
         for ino in inodes.collect::<BTreeSet<Ino>>() {
             if ino != self.reach.dir
@@ -79,7 +79,8 @@ impl<'f> Comparison<'f> {
             }
         }
         let heads = (self.old.dir_head()?, self.new.dir_head()?);
-        if is_changed(&heads.0, &heads.1, self.reach.has_moved) {
+        let is_written = written.contains(&self.reach.dir);
+        if is_written || is_changed(&heads.0, &heads.1, self.reach.has_moved) {
             changes.push(PathChange::Modified(self.reach.new.path.clone()));
         }
         Ok(changes)
@@ -109,13 +110,19 @@ impl<'f> Comparison<'f> {
         self.has_same_contents()
     }
 
+    /// Returns the inodes with other contents that their heads do not tell of, or with other
+    /// extended attributes.
+    fn written(&self) -> FsResult<BTreeSet<Ino>> {
+        let mut written = written_xattrs(&self.relation, &self.old, &self.new)?;
+        written.extend(written_contents(&self.relation, &self.old, &self.new)?);
+        Ok(written)
+    }
+
     /// Reports whether no inode of the directory has other contents or extended attributes that its
     /// head does not tell of.
     fn has_same_contents(&self) -> FsResult<bool> {
         debug_assert!(self.relation.is_one_view(), "of two moments");
-        let mut written = written_xattrs(&self.relation, &self.old, &self.new)?;
-        written.extend(written_contents(&self.relation, &self.old, &self.new)?);
-        for ino in written {
+        for ino in self.written()? {
             if ino == self.reach.dir {
                 return Ok(false);
             }
@@ -210,7 +217,7 @@ impl<'f> Comparison<'f> {
     }
 
     /// Returns the path of an inode that is below the directory at both moments, and another one
-    /// now. `is_written`: its contents are other ones.
+    /// now. `is_written`: its contents or extended attributes are other ones.
     fn modified(
         &self,
         ino: Ino,
@@ -229,8 +236,8 @@ impl<'f> Comparison<'f> {
         };
         let is_other = |has_moved| {
             let has_contents = new.head.kind == FileKind::Regular;
-            let is_other = is_written || old.tail != new.tail;
-            is_changed(&old.head, &new.head, has_moved) || (has_contents && is_other)
+            let is_other = has_contents && old.tail != new.tail;
+            is_written || is_other || is_changed(&old.head, &new.head, has_moved)
         };
         // A move explains a part of the changes, and no others.
         if !is_other(false) {

@@ -1,5 +1,5 @@
 //! Inodes with other contents or extended attributes whose heads may tell nothing of it: those that
-//! were written within one tick of the clock.
+//! were written within one tick of the clock, and those of which a name came or went, too.
 
 use super::moment::Moment;
 use super::rows::ROWS_MAX;

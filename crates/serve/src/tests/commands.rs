@@ -325,3 +325,33 @@ fn names_and_values_have_a_largest_size() {
     assert_eq!(desk.run(&format!("HSET h {longest} v")), "(1)");
     assert_eq!(desk.run("DBSIZE"), "(3)");
 }
+
+/// The other commands would run without them.
+#[test]
+fn a_transaction_with_a_key_or_value_that_is_too_long_changes_nothing() {
+    let mut desk = Desk::new();
+    let (key, value) = ("k".repeat(5000), "v".repeat(2 << 20));
+    let words: [&[&str]; 4] = [
+        &["SET", &key, "v"],
+        &["MSET", "b", "1", &key, "v"],
+        &["SET", "b", &value],
+        &["HSET", "h", "f", &value],
+    ];
+    for words in words {
+        desk.check(&[("MULTI", "OK"), ("SET a 1", "QUEUED")]);
+        let args: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+        let mut out = Vec::new();
+        desk.service.execute(&mut desk.client, &args, &mut out);
+        let said = String::from_utf8_lossy(&out);
+        assert!(
+            said.starts_with("-ERR") && said.contains("exceeds maximum"),
+            "{said}"
+        );
+        let discarded = "!EXECABORT Transaction discarded because of previous errors.";
+        desk.check(&[("EXEC", discarded), ("DBSIZE", "(0)")]);
+    }
+    let (read, longest) = (format!("GET {key}"), "k".repeat(4 * 1024 - 19));
+    desk.check(&[("MULTI", "OK"), (&read, "QUEUED")]);
+    desk.check(&[(&format!("SET {longest} {key}"), "QUEUED")]);
+    desk.check(&[("EXEC", "[nil OK]"), ("DBSIZE", "(1)")]);
+}

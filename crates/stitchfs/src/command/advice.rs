@@ -4,9 +4,11 @@
 //! that loses data says so.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use stitch_device::{DeviceError, STORE_FILE_NAME};
 use stitch_fuse::backing::NoPassthrough;
+use stitch_fuse::mount;
+use stitch_fuse::mount::table::MountEntry;
 use stitch_fuse::transport::uring::Refusal;
 use stitch_fuse::{MountError, SessionError};
 use stitch_volume::VolumeError;
@@ -60,10 +62,23 @@ fn of_device(error: &DeviceError) -> Option<String> {
     let path = Path::new(name);
     let is_missing = source.kind() == io::ErrorKind::NotFound && path.ends_with(STORE_FILE_NAME);
     let dir = path.parent().filter(|dir| is_missing && dir.is_dir())?;
-    let shown = dir.display();
-    Some(format!(
-        "no StitchFS is mounted at {shown}, and no store is in it"
-    ))
+    let mounted = mount::mounted_at(dir).ok().flatten();
+    let mounted = mounted.filter(MountEntry::is_ours);
+    let store = mounted.map(|entry| PathBuf::from(entry.source));
+    Some(of_directory(dir, store.as_deref()))
+}
+
+/// Returns the advice for a directory in which no store is; `mounted` is the store that is mounted
+/// there.
+fn of_directory(dir: &Path, mounted: Option<&Path>) -> String {
+    let dir = dir.display();
+    match mounted {
+        Some(store) => {
+            let store = store.display();
+            format!("{dir} is the mount point of {store}: unmount that and give {store}")
+        }
+        None => format!("no StitchFS is mounted at {dir}, and no store is in it"),
+    }
 }
 
 const UNMOUNT: &str = "unmount it first";
@@ -157,7 +172,6 @@ fn of_mount(error: &MountError) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::PathBuf;
 
     fn advice(error: impl Into<anyhow::Error>) -> String {
         of(&error.into()).unwrap_or_default()
@@ -181,6 +195,17 @@ mod tests {
             assert!(advice(error).contains("instance list"));
         }
         assert_eq!(advice(anyhow::anyhow!("alone")), "");
+    }
+
+    #[test]
+    fn a_mount_point_is_not_said_to_have_no_mount() {
+        let dir = Path::new("/srv");
+        let advised = of_directory(dir, Some(Path::new("/data/a.stitch")));
+        assert_eq!(
+            advised,
+            "/srv is the mount point of /data/a.stitch: unmount that and give /data/a.stitch"
+        );
+        assert!(of_directory(dir, None).contains("no StitchFS is mounted at /srv"));
     }
 
     #[test]

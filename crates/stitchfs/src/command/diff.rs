@@ -4,6 +4,7 @@
 //! The daemon tells it by the rows that were written between. Where it leaves that to a walk, or is
 //! older, both sides are walked; both ways find the same.
 
+mod attributes;
 mod compare;
 mod listing;
 

@@ -288,9 +288,10 @@ fn run_batch(common: &Common, file: &Path) -> Result<u8> {
     let changes = batch::parse(&text, common.hex)?;
     let mut target = KeyTarget::open(&common.path)?;
     target.call(&[b"MULTI"])?;
-    for change in &changes {
+    for (change, number) in changes.iter().zip(1..) {
         let words: Vec<&[u8]> = change.iter().map(Vec::as_slice).collect();
-        target.call(&words)?;
+        let queued = target.call(&words);
+        queued.with_context(|| format!("change {number} is refused, and none is made"))?;
     }
     let response = target.call(&[b"EXEC"])?;
     target.close()?;

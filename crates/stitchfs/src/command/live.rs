@@ -6,7 +6,9 @@ use rustix::io::Errno;
 use serde_json::Value;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use stitch_fuse::adapter::{CONTROL_DIR, HISTORY_DIR, is_control_number, is_number_in_transaction};
+use stitch_fuse::adapter::{
+    CONTROL_DIR, HISTORY_DIR, SNAPSHOTS_DIR, is_control_number, is_number_in_transaction,
+};
 use stitch_fuse::mount;
 use stitch_fuse::mount::table::{self, MountEntry};
 
@@ -99,9 +101,18 @@ pub(super) fn is_in_transaction(path: &Path) -> bool {
 
 /// Reports whether a path is in a moment of the history of a mount of ours.
 pub(super) fn is_in_history(path: &Path) -> bool {
-    let moments = Path::new(CONTROL_DIR).join(HISTORY_DIR);
+    is_in_control_dir(path, HISTORY_DIR)
+}
+
+/// Reports whether a path is in a snapshot of a mount of ours.
+pub(super) fn is_in_snapshot(path: &Path) -> bool {
+    is_in_control_dir(path, SNAPSHOTS_DIR)
+}
+
+fn is_in_control_dir(path: &Path, name: &str) -> bool {
+    let dir = Path::new(CONTROL_DIR).join(name);
     let found = path.canonicalize().ok().and_then(|path| around(&path).ok());
-    found.is_some_and(|(_, inside)| inside.starts_with(moments))
+    found.is_some_and(|(_, inside)| inside.starts_with(dir))
 }
 
 /// Reports whether a path is in a mount of ours.
@@ -167,12 +178,17 @@ fn read_by_ioctl(mount_point: &Path, name: &str) -> Result<Vec<u8>, Errno> {
     })
 }
 
+/// Reports whether an error is that of a mount without a daemon.
+pub(super) const fn is_gone(error: Errno) -> bool {
+    // The second and third: it went while it was asked.
+    matches!(error, Errno::NOTCONN | Errno::CONNABORTED | Errno::CANCELED)
+}
+
 /// Why a daemon does not answer.
 pub(super) fn refusal(mount_point: &Path, error: Errno) -> anyhow::Error {
     let shown = mount_point.display();
     match error {
-        // The second and third: it went while it was asked.
-        Errno::NOTCONN | Errno::CONNABORTED | Errno::CANCELED => anyhow!(
+        error if is_gone(error) => anyhow!(
             "{shown}: the mount has lost its daemon; `stitchfs mount` or `umount -l` clears it"
         ),
         Errno::ACCESS | Errno::PERM => {
@@ -203,6 +219,19 @@ pub(super) fn mount_entry(path: &str, root: &str, device: u32, kind: &str) -> Mo
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mount_without_a_daemon_is_named_and_cleared() {
+        for errno in [Errno::NOTCONN, Errno::CONNABORTED, Errno::CANCELED] {
+            assert!(is_gone(errno));
+            let said = refusal(Path::new("/srv"), errno).to_string();
+            assert!(
+                said.contains("has lost its daemon; `stitchfs mount`"),
+                "{said}"
+            );
+        }
+        assert!(!is_gone(Errno::IO));
+    }
 
     #[test]
     fn a_full_store_is_named_as_the_reason() {

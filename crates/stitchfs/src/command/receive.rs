@@ -124,6 +124,10 @@ fn explained(args: &ReceiveArgs, error: SendError) -> anyhow::Error {
             "{cause}; {dir} holds a part: go on with \
              `stitchfs send --resume $(stitchfs receive --token {dir}) ...`, or remove it"
         ),
+        SendError::Truncated { at: 0 } => anyhow!(
+            "the stream is empty, and {dir} is as it was: the program that sends it failed, or \
+             sent nothing"
+        ),
         other => anyhow::Error::new(other),
     }
 }
@@ -162,4 +166,21 @@ fn take_snapshot(args: &ReceiveArgs, received: &Received) -> Result<()> {
         output::print(&stitchfs::path_text(&place))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_of_nothing_is_not_called_cut() {
+        let args = ReceiveArgs::parse_from(["receive", "/backup/ada"]);
+        let said = explained(&args, SendError::Truncated { at: 0 }).to_string();
+        assert!(
+            said.contains("is empty, and /backup/ada is as it was"),
+            "{said}"
+        );
+        let said = explained(&args, SendError::Truncated { at: 9 }).to_string();
+        assert!(said.contains("ends after 9 bytes"), "{said}");
+    }
 }

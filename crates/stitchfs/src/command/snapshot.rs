@@ -15,6 +15,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use serde_json::{Value, json};
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use stitch_fs::SNAPSHOT_NAME_BYTES_MAX;
@@ -200,19 +201,36 @@ pub(super) fn path_or_name(given: &Path, beside: &[&Path]) -> Result<PathBuf> {
         Err(error) => error,
     };
     let name = given.to_str().filter(|_| given.components().count() == 1);
-    for dir in beside {
-        let mount = dir
-            .canonicalize()
-            .ok()
-            .and_then(|dir| live::around(&dir).ok());
-        if let (Some(name), Some((mount, _))) = (name, mount) {
-            let place = place(&mount, name);
-            if place.symlink_metadata().is_ok() {
-                return Ok(place);
-            }
-        }
+    let Some(name) = name.filter(|_| error.kind() == io::ErrorKind::NotFound) else {
+        return Err(anyhow::Error::new(error).context(shown(given)));
+    };
+    let mounts: Vec<PathBuf> = beside.iter().filter_map(|dir| mount_around(dir)).collect();
+    let places = mounts.iter().map(|mount| place(mount, name));
+    let mut found = places.filter(|place| place.symlink_metadata().is_ok());
+    found
+        .next()
+        .ok_or_else(|| no_snapshot(name, mounts.first().map(PathBuf::as_path)))
+}
+
+/// Returns the mount that a directory is in.
+fn mount_around(dir: &Path) -> Option<PathBuf> {
+    let (mount, _) = live::around(&dir.canonicalize().ok()?).ok()?;
+    Some(mount)
+}
+
+/// Returns the error for a name that is neither there nor that of a snapshot in `mount`, which is
+/// `None` where no mount was given.
+fn no_snapshot(name: &str, mount: Option<&Path>) -> anyhow::Error {
+    match mount.map(Path::display) {
+        Some(mount) => anyhow!(
+            "{name}: no such file or directory, and no snapshot of {mount}; `stitchfs snapshot \
+             list {mount}` lists them"
+        ),
+        None => anyhow!(
+            "{name}: no such file or directory; a snapshot is looked for by its name where a \
+             directory or mount point is given too, or where the working directory is in a mount"
+        ),
     }
-    Err(anyhow::Error::new(error).context(shown(given)))
 }
 
 /// Reports whether a path is of an entry in the list of snapshots.
@@ -246,7 +264,7 @@ pub(super) fn present(mount: &Path, info: &Value, remedy: &str) -> Result<PathBu
     Ok(path)
 }
 
-pub(super) fn open_dir(path: &Path) -> std::io::Result<File> {
+pub(super) fn open_dir(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
 }
@@ -261,7 +279,7 @@ pub(super) fn shown(path: &Path) -> String {
 }
 
 /// Why the daemon did not do it.
-pub(super) fn refused(path: &Path, name: &str, error: &std::io::Error) -> anyhow::Error {
+pub(super) fn refused(path: &Path, name: &str, error: &io::Error) -> anyhow::Error {
     let shown = path.display();
     match Errno::from_io_error(error) {
         Some(Errno::EXIST) => taken(path, name),
@@ -335,4 +353,34 @@ fn check_reachable(mount: &Path) -> Result<()> {
         "{}: its store cannot keep snapshots, or its daemon is of an older stitchfs",
         mount.display()
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_is_no_snapshot_is_said_to_be_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let refused = |given: &str| {
+            let error = path_or_name(Path::new(given), &[dir.path()]).unwrap_err();
+            format!("{error:#}")
+        };
+        let said = refused("no-such-snapshot");
+        assert!(
+            said.contains("looked for by its name where a directory"),
+            "{said}"
+        );
+        let said = refused("no-such-dir/a");
+        assert!(said.starts_with("no-such-dir/a: No such file"), "{said}");
+        let said = no_snapshot("mon", Some(Path::new("/srv"))).to_string();
+        assert!(
+            said.contains("no snapshot of /srv; `stitchfs snapshot list /srv`"),
+            "{said}"
+        );
+        assert_eq!(
+            path_or_name(dir.path(), &[]).unwrap(),
+            dir.path().canonicalize().unwrap()
+        );
+    }
 }

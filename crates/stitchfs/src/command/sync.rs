@@ -49,6 +49,7 @@ pub(super) fn write_back_by(dir: impl AsFd, mount_point: &Path) -> Result<()> {
             "{shown}: cannot see that the kernel's pages were written back: the daemon does not \
              come on, or programs write all the time; try again later"
         ),
+        Some(errno) if live::is_gone(errno) => live::refusal(mount_point, errno),
         _ => anyhow::Error::new(error).context(format!(
             "{shown}: the kernel's pages could not be written back"
         )),

@@ -133,3 +133,34 @@ fn all_names_of_a_file_are_told_and_attributes_of_the_same_second() {
     changer.fs.unlink(&SUPER, at(a, "x")).expect("it goes");
     assert_eq!(touched(&changer, ROOT), "a a/x b b/x -> a b b/x");
 }
+
+/// A name that came or went, and entries of a directory, change times in the same way.
+#[test]
+fn attributes_are_told_of_what_was_moved_linked_or_has_new_entries() {
+    let mut changer = Changer::new(1);
+    let dir = changer.make_dir(ROOT, "dir");
+    let moved = changer.make_file(ROOT, "moved");
+    let linked = changer.make_file(ROOT, "linked");
+    let same = changer.make_file(ROOT, "same");
+    changer.keep();
+    changer.clock.set(changer.clock.second() + 1);
+    let set = |ino| {
+        let mode = XattrMode::Set;
+        let set = changer
+            .fs
+            .set_xattr(&SUPER, ino, b"user.x", b"1", mode, false);
+        set.expect("it is set");
+    };
+    for ino in [ROOT, dir, moved, linked] {
+        set(ino);
+    }
+    changer.make_file(dir, "new");
+    changer.rename((ROOT, "moved"), (dir, "moved"));
+    changer.link(linked, ROOT, "name");
+    changer.rename((ROOT, "same"), (dir, "same"));
+    assert_eq!(changer.fs.get_attr(same).expect("it is known").nlink, 1);
+    let changes = changer.by_rows(ROOT, changer.moments[0].0, None);
+    let expected = "M Mdir moved>dir/moved Mdir/moved +dir/new same>dir/same Mlinked +name";
+    assert_eq!(super::text(&changes), expected);
+    changer.compare(0, None);
+}

@@ -291,12 +291,13 @@ pub(super) fn differences(old: &Listing, new: &Listing) -> Vec<PathChange> {
         };
         let has_moved = old.names.get(name) != Some(&ino);
         let is_other = is_changed(&head(&before.attr), &head(&after.attr), has_moved);
-        if is_other || before.bytes != after.bytes {
+        if is_other || before.bytes != after.bytes || before.xattr != after.xattr {
             changes.push(PathChange::Modified(new.path(name)));
         }
     }
-    let (before, after) = (&old.nodes[&old.root].attr, &new.nodes[&new.root].attr);
-    if is_changed(&head(before), &head(after), false) {
+    let (before, after) = (&old.nodes[&old.root], &new.nodes[&new.root]);
+    let is_other = is_changed(&head(&before.attr), &head(&after.attr), false);
+    if is_other || before.xattr != after.xattr {
         changes.push(PathChange::Modified(Vec::new()));
     }
     changes.sort_by(|a, b| (a.path(), a).cmp(&(b.path(), b)));

@@ -9,6 +9,7 @@
 
 use std::time::Duration;
 
+use stitch_base::sync::atomic::{AtomicBool, Ordering};
 use stitch_base::sync::{Arc, Mutex};
 use stitch_fs::Notices;
 
@@ -28,6 +29,9 @@ const PRUNED_MAX: usize = 16 << 10;
 pub(super) struct NoticeQueue {
     pending: Arc<Mutex<Notices>>,
     ended: Arc<Mutex<Vec<Arc<OpenClone>>>>,
+    /// A snapshot knows more inodes than it is to. Else no snapshot is looked at: there may be
+    /// thousands, and each that is deleted has notices.
+    is_crowded: Arc<AtomicBool>,
     sending: Chore,
 }
 
@@ -37,6 +41,7 @@ impl NoticeQueue {
         Self {
             pending: Arc::default(),
             ended: Arc::default(),
+            is_crowded: Arc::default(),
             sending: Chore::new("fuse-views", Duration::ZERO),
         }
     }
@@ -50,6 +55,7 @@ impl NoticeQueue {
     ) {
         let (ended, clones) = (Arc::clone(&self.ended), Arc::clone(clones));
         let (pending, table) = (Arc::clone(&self.pending), Arc::clone(table));
+        let is_crowded = Arc::clone(&self.is_crowded);
         let notifier = notifier.clone();
         self.sending.start(move |round| {
             for clone in std::mem::take(&mut *ended.lock()) {
@@ -58,8 +64,10 @@ impl NoticeQueue {
             if round == Round::Due {
                 let due = std::mem::take(&mut *pending.lock());
                 notices::send(&due, &notifier);
-                for past in table.all() {
-                    prune(&past, &notifier);
+                if is_crowded.swap(false, Ordering::Relaxed) {
+                    for past in table.all() {
+                        prune(&past, &notifier);
+                    }
                 }
                 clones.close_idle();
             }
@@ -88,8 +96,9 @@ impl NoticeQueue {
         self.sending.note();
     }
 
-    /// Has the kernel forget what it does not use, if a snapshot knows more inodes than it is to.
+    /// Has the kernel forget what it does not use: a snapshot knows more inodes than it is to.
     pub(super) fn prune(&self) {
+        self.is_crowded.store(true, Ordering::Relaxed);
         self.sending.note();
     }
 }

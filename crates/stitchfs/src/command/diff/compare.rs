@@ -4,6 +4,7 @@
 //! has the same names as before, and only the directory itself is shown.
 
 use super::super::txn::path_of;
+use super::attributes;
 use super::listing::{Listing, Name, Node};
 use anyhow::Result;
 use std::cmp::Ordering;
@@ -94,7 +95,7 @@ fn first_names(tree: &Listing) -> HashMap<u64, &Name> {
     names
 }
 
-/// The inodes of both trees that are other ones now, each once.
+/// Returns the inodes of both trees that are other ones now, each once.
 fn modified(old: &Listing, new: &Listing, created: i64) -> Result<Vec<Change>> {
     let (old_names, first_names) = (first_names(old), first_names(new));
     let mut changes = Vec::new();
@@ -102,31 +103,63 @@ fn modified(old: &Listing, new: &Listing, created: i64) -> Result<Vec<Change>> {
         let (Some(before), Some(after)) = (old.nodes.get(&ino), new.nodes.get(&ino)) else {
             continue;
         };
-        let has_moved = old.names.get(name) != Some(&ino);
         let path = new.path(name);
-        let is_same = match is_changed(before, after, has_moved) {
-            true => false,
-            false if after.is_file && before.ctime >= created.saturating_sub(TICK_NS) => {
-                match old_names.get(&ino) {
-                    Some(name) => {
-                        is_same_content(&old.place.join(old.path(name)), &new.place.join(&path))?
-                    }
-                    None => true,
-                }
-            }
-            false => true,
+        let pair = Pair {
+            nodes: (before, after),
+            has_moved: old.names.get(name) != Some(&ino),
+            old: old_names
+                .get(&ino)
+                .map(|name| old.place.join(old.path(name))),
+            new: new.place.join(&path),
         };
-        if !is_same {
+        if pair.is_modified(created)? {
             changes.push(Change::Modified(path));
         }
     }
     if let (Some(before), Some(after)) = (old.nodes.get(&old.root), new.nodes.get(&new.root))
         && old.root == new.root
-        && is_changed(before, after, false)
     {
-        changes.push(Change::Modified(PathBuf::from(".")));
+        let pair = Pair {
+            nodes: (before, after),
+            has_moved: false,
+            old: Some(old.place.clone()),
+            new: new.place.clone(),
+        };
+        if pair.is_modified(created)? {
+            changes.push(Change::Modified(PathBuf::from(".")));
+        }
     }
     Ok(changes)
+}
+
+/// An inode of both trees.
+struct Pair<'t> {
+    nodes: (&'t Node, &'t Node),
+    /// Its first name is another one.
+    has_moved: bool,
+    /// Where it is read; `None` without a name on that side.
+    old: Option<PathBuf>,
+    new: PathBuf,
+}
+
+impl Pair<'_> {
+    /// Reports whether the inode is another one. Contents are compared where times tell nothing of
+    /// them, and extended attributes where the time of change may have another reason.
+    fn is_modified(&self, created: i64) -> Result<bool> {
+        let (before, after) = self.nodes;
+        if is_changed(before, after, self.has_moved) {
+            return Ok(true);
+        }
+        let Some(old) = &self.old else {
+            return Ok(false);
+        };
+        let is_recent = before.ctime >= created.saturating_sub(TICK_NS);
+        if is_recent && after.is_file && !is_same_content(old, &self.new)? {
+            return Ok(true);
+        }
+        let may_differ = is_recent || before.ctime != after.ctime;
+        Ok(may_differ && !attributes::are_same(old, &self.new)?)
+    }
 }
 
 /// Reports whether an inode is another one by its attributes. A name that came or went changes the
@@ -311,6 +344,46 @@ mod tests {
         new.insert(named(ROOT, "f"), moved, 3);
         new.insert(named(ROOT, "g"), node(false, 0), 4);
         assert_eq!(changes(&new), [renamed("d/f", "f")]);
+    }
+
+    /// The time of change has two reasons then, a name and an attribute.
+    #[test]
+    fn attributes_of_what_was_moved_linked_or_has_new_entries_are_modified() {
+        let places = tempfile::tempdir().unwrap();
+        let [mut old, mut new] = [("old", before()), ("new", tree())].map(|(side, mut tree)| {
+            tree.place = places.path().join(side);
+            std::fs::create_dir_all(tree.place.join("d")).unwrap();
+            std::fs::write(tree.place.join("g"), b"").unwrap();
+            tree
+        });
+        for path in ["old/d/f", "new/f"] {
+            std::fs::write(places.path().join(path), b"").unwrap();
+        }
+        let mut at_seven = node(false, 0);
+        at_seven.ctime = 7;
+        new.insert(named(ROOT, "d"), node(true, 7), 2);
+        new.insert(named(ROOT, "f"), at_seven.clone(), 3);
+        at_seven.nlink = 2;
+        new.insert(named(ROOT, "g"), at_seven.clone(), 4);
+        new.insert(named(ROOT, "h"), at_seven, 4);
+        let moves = [renamed("d/f", "f"), Change::Added("h".into())];
+        assert_eq!(compare(&old, &new, i64::MAX).unwrap(), moves);
+
+        for name in ["", "d", "f", "g"] {
+            let path = new.place.join(name);
+            let flags = rustix::fs::XattrFlags::empty();
+            rustix::fs::setxattr(path, "user.note", b"1", flags).unwrap();
+        }
+        for tree in [&mut old, &mut new] {
+            tree.nodes.get_mut(&ROOT).unwrap().ctime += 1;
+        }
+        new.nodes.get_mut(&ROOT).unwrap().mtime = 7;
+        new.nodes.get_mut(&ROOT).unwrap().ctime = 7;
+        let found = compare(&old, &new, i64::MAX).unwrap();
+        for path in [".", "d", "f", "g"] {
+            assert!(found.contains(&Change::Modified(path.into())), "{path}");
+        }
+        assert_eq!(found.len(), 2 + 4);
     }
 
     #[test]

@@ -2,11 +2,11 @@
 
 use super::super::view::{self, View};
 use super::super::{live, startup::Inherited};
-use super::{information, present, shown};
-use anyhow::{Context, Result};
+use super::{information, path_or_name, present};
+use anyhow::Result;
 use clap::Parser;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use stitchfs::path_in;
 
 /// The variable that tells the command which snapshot it sees.
@@ -40,7 +40,8 @@ pub(super) struct SnapshotRun {
     #[arg(long)]
     wait: bool,
 
-    /// Directory of the snapshot: MNT/.stitchfs/snap/NAME
+    /// Snapshot: its directory MNT/.stitchfs/snap/NAME, or its name in the mount that the working
+    /// directory is in
     #[arg(value_name = "SNAP")]
     snapshot: PathBuf,
 
@@ -51,7 +52,7 @@ pub(super) struct SnapshotRun {
 
 pub(super) fn run(args: &SnapshotRun, inherited: &Inherited) -> Result<u8> {
     let given = &args.snapshot;
-    let dir = given.canonicalize().with_context(|| shown(given))?;
+    let dir = path_or_name(given, &[Path::new(".")])?;
     let (mount, _) = live::around(&dir)?;
     let info = information(given, &dir, &mount)?;
     present(

@@ -4,7 +4,9 @@ use super::super::{output, period};
 use super::target::TxnMount;
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
+use rustix::io::Errno;
 use serde_json::{Value, json};
+use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -72,7 +74,7 @@ pub(super) fn begin(
     life: Lifetime,
     how: &TxnHow,
 ) -> Result<Result<u64, Vec<String>>> {
-    let refused = |error| target.refused(name, &error);
+    let refused = |error| target.refused(missing_of(name, &error), &error);
     if how.is_plain() {
         return Ok(Ok(
             transactions::begin(target.dir(), name, life).map_err(refused)?
@@ -103,6 +105,15 @@ pub(super) fn begin(
         names.join(", ")
     ));
     wait(&SystemClock::default(), limit, ask)
+}
+
+/// Returns the transaction that an error of a begin is about: the outer one, if that is not open.
+fn missing_of<'n>(name: &'n str, error: &io::Error) -> &'n str {
+    let outer = name.rsplit_once('/').map(|(outer, _)| outer);
+    match Errno::from_io_error(error) {
+        Some(Errno::NOENT) => outer.unwrap_or(name),
+        _ => name,
+    }
 }
 
 /// Asks until the locks are free, or the time is over.
@@ -175,6 +186,14 @@ mod tests {
     use super::*;
     use std::cell::Cell;
     use stitch_base::clock::ManualClock;
+
+    #[test]
+    fn an_outer_transaction_that_is_not_open_is_named() {
+        let about = |name, errno: Errno| missing_of(name, &errno.into()).to_owned();
+        assert_eq!(about("a/b/c", Errno::NOENT), "a/b");
+        assert_eq!(about("a", Errno::NOENT), "a");
+        assert_eq!(about("a/b", Errno::EXIST), "a/b");
+    }
 
     #[test]
     fn paths_are_from_the_mount_point_on() {

@@ -6,8 +6,10 @@ use super::target::{TxnMount, TxnOf};
 use super::{CONFLICT, FAILED};
 use anyhow::{Result, anyhow};
 use clap::Parser;
+use rustix::io::Errno;
 use serde_json::{Value, json};
 use std::ffi::OsString;
+use std::io;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -80,7 +82,7 @@ pub(super) struct TxnAbort {
 
 pub(super) fn commit(args: &TxnCommit) -> Result<u8> {
     let target = TxnMount::find(&args.of.path)?;
-    let outcome = outcome_of(&target, &args.of.name)?;
+    let outcome = outcome_of(&target, &args.of.name, Left::Open)?;
     if args.json {
         output::print_json(&to_json(&args.of.name, &outcome))?;
     }
@@ -102,12 +104,30 @@ pub(super) fn discard(target: &TxnMount, name: &str) -> Result<()> {
     aborted.map_err(|error| target.refused(name, &error))
 }
 
-/// Commits a transaction, and waits for the outcome.
-pub(super) fn outcome_of(target: &TxnMount, name: &str) -> Result<CommitOutcome> {
+/// Commits a transaction, and waits for the outcome. `left` is what becomes of it if others have
+/// changed the same.
+pub(super) fn outcome_of(target: &TxnMount, name: &str, left: Left) -> Result<CommitOutcome> {
     target.write_back()?;
-    let refused = |error| target.refused(name, &error);
-    let number = transactions::commit(target.dir(), name).map_err(refused)?;
+    let begun = transactions::commit(target.dir(), name);
+    let number = begun.map_err(|error| match has_ended(&error, left) {
+        true => ended_early(target.mount(), name),
+        false => target.refused(name, &error),
+    })?;
     wait_for(target, name, number)
+}
+
+/// Reports whether the transaction of a run has ended before its commit was begun.
+fn has_ended(error: &io::Error, left: Left) -> bool {
+    let errno = Errno::from_io_error(error);
+    left == Left::Dropped && matches!(errno, Some(Errno::NOENT | Errno::STALE))
+}
+
+fn ended_early(mount: &Path, name: &str) -> anyhow::Error {
+    anyhow!(
+        "{name}: the transaction ended before its commit: it was aborted, or another daemon took \
+         over {}, which ends all runs; nothing was committed, run it again",
+        mount.display()
+    )
 }
 
 /// Waits for the outcome of a commit or a rebase that was begun.
@@ -256,6 +276,24 @@ pub(in crate::command) fn path_of(path: &[u8]) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_run_that_was_ended_is_no_unknown_name() {
+        for errno in [Errno::NOENT, Errno::STALE] {
+            assert!(has_ended(&errno.into(), Left::Dropped), "{errno}");
+            assert!(!has_ended(&errno.into(), Left::Open), "{errno}");
+        }
+        assert!(!has_ended(&Errno::NOSPC.into(), Left::Dropped));
+        let said = ended_early(Path::new("/srv"), "run-1").to_string();
+        assert!(
+            said.starts_with("run-1: the transaction ended before its commit"),
+            "{said}"
+        );
+        assert!(
+            said.contains("nothing was committed, run it again"),
+            "{said}"
+        );
+    }
 
     #[test]
     fn outcomes_have_their_codes_and_words() {

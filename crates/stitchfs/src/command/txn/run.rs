@@ -1,7 +1,7 @@
 //! `stitchfs txn run` and `enter`: commands that see a file system as a transaction has it.
 
 use super::super::view::{self, View};
-use super::super::{output, startup::Inherited, sync};
+use super::super::{live, output, startup::Inherited, sync};
 use super::begin::{self, TxnHow};
 use super::end::Left;
 use super::expiry::{self, Expiry};
@@ -9,6 +9,7 @@ use super::target::TxnMount;
 use super::{CONFLICT, end, list, names};
 use anyhow::{Context, Result, bail};
 use clap::{Parser, ValueEnum};
+use rustix::io::Errno;
 use serde_json::Value;
 use std::ffi::OsString;
 use std::io::{self, Write as _};
@@ -180,7 +181,7 @@ fn succeeded(args: &TxnRun, target: &TxnMount, name: &str) -> Result<u8> {
         }
         OnSuccess::Ask | OnSuccess::Commit => {}
     }
-    let outcome = end::outcome_of(target, name)?;
+    let outcome = end::outcome_of(target, name, Left::Dropped)?;
     let is_conflict = matches!(outcome, CommitOutcome::Conflict { .. });
     let is_told = args.json && is_conflict;
     if is_told {
@@ -213,10 +214,16 @@ fn keep(target: &TxnMount, name: &str, expires: Option<Expiry>) -> Result<u8> {
 /// Aborts what is left of a transaction. It ends with this process in any case.
 fn drop_or_note(target: &TxnMount, name: &str) {
     if let Err(error) = transactions::abort(target.dir(), name)
-        && error.kind() != io::ErrorKind::NotFound
+        && !is_gone(&error)
     {
         output::note(&format!("{:#}", target.refused(name, &error)));
     }
+}
+
+/// Reports whether a transaction is not there any more, or its daemon is not: the run tells it.
+fn is_gone(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    errno.is_some_and(|errno| errno == Errno::NOENT || live::is_gone(errno))
 }
 
 fn made_up_name() -> String {
@@ -229,4 +236,17 @@ fn confirm(target: &TxnMount, name: &str) -> Result<bool> {
     list::show_changes(target, name, false)?;
     let shown: &Path = target.mount();
     output::ask(&format!("keep these changes of {}?", shown.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_that_a_run_tells_is_not_told_again() {
+        for errno in [Errno::NOENT, Errno::NOTCONN, Errno::CONNABORTED] {
+            assert!(is_gone(&errno.into()), "{errno}");
+        }
+        assert!(!is_gone(&Errno::BUSY.into()));
+    }
 }
