@@ -102,7 +102,6 @@ pub(super) fn run(args: &CloneArgs) -> Result<u8> {
                 "{parent}: no permission to make a name in it; `ls -ld {parent}` shows its mode"
             )
         }
-        _ if is_of_removed_clone(&source, &error) => removed_clone(&source),
         _ => refused(&target, &error),
     })?;
     let about = live::ask_for(&target, CLONE_XATTR);
@@ -192,21 +191,6 @@ fn shown(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// Reports whether a snapshot is not cloned because a clone that it shows was destroyed since. A
-/// store that holds no clones has no snapshots.
-fn is_of_removed_clone(source: &Path, error: &std::io::Error) -> bool {
-    let is_refused = Errno::from_io_error(error) == Some(Errno::OPNOTSUPP);
-    is_refused && live::is_in_snapshot(source)
-}
-
-fn removed_clone(source: &Path) -> anyhow::Error {
-    anyhow!(
-        "{}: is in a clone that was destroyed since this snapshot, or such a clone lies in it; it \
-         can be read, and not cloned: use cp -a, or clone the directories beside that clone",
-        shown(source)
-    )
-}
-
 /// Why the daemon did not do it.
 fn refused(path: &Path, error: &std::io::Error) -> anyhow::Error {
     let shown = path.display();
@@ -255,23 +239,6 @@ mod tests {
         let error = target_path(&inside).unwrap_err().to_string();
         assert!(error.contains("no new name"), "{error}");
         assert!(target_path(&root.join("missing/a")).is_err());
-    }
-
-    #[test]
-    fn a_store_without_clones_is_told_from_a_snapshot_of_a_removed_one() {
-        let dir = tempfile::tempdir().unwrap();
-        let refusal: std::io::Error = Errno::OPNOTSUPP.into();
-        assert!(!is_of_removed_clone(dir.path(), &refusal), "no snapshot");
-        let said = refused(dir.path(), &refusal).to_string();
-        assert!(
-            said.contains("holds no clones") && !said.contains("destroyed"),
-            "{said}"
-        );
-        let said = removed_clone(dir.path()).to_string();
-        assert!(
-            said.contains("destroyed since") && said.contains("cp -a"),
-            "{said}"
-        );
     }
 
     #[test]
