@@ -181,12 +181,15 @@ impl Committer {
         );
         self.count_commit(batch, &segments.tally);
         if options.sync {
-            self.volume.log().sync(end).map_err(VtError::from)?;
+            let log = self.volume.log();
+            log.sync(end).map_err(VtError::from)?;
+            debug_assert!(log.durable_end() >= end, "the sync covers the record");
         }
         Ok(seqno)
     }
 
     fn count_commit(&self, batch: &Batch<'_>, tally: &Tally) {
+        debug_assert!(!batch.is_empty(), "an empty batch is not committed");
         self.counters.commits.add(1);
         self.counters.put_messages.add(batch.count() as u64);
         self.counters.put_bytes.add(tally.data_bytes);
@@ -207,8 +210,14 @@ impl Committer {
         if self.volume.is_read_only() {
             return Ok(());
         }
-        let end = self.volume.log().end()?;
-        Ok(self.volume.log().sync(end)?)
+        let log = self.volume.log();
+        let end = log.end()?;
+        log.sync(end)?;
+        debug_assert!(
+            log.durable_end() >= end,
+            "a sync covers what was there before it"
+        );
+        Ok(())
     }
 
     /// Checks everything that can be checked without a lock, and divides the batch into segments.

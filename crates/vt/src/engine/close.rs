@@ -12,6 +12,7 @@ impl Store {
     /// Writes everything out, and the whole version as one base. If nothing is left that the next
     /// life had to sweep for, a mark in the log tells so.
     pub(super) fn close(&self) -> Result<(), VtError> {
+        debug_assert!(!self.volume.is_read_only(), "a close writes");
         if self.volume.is_poisoned() || self.gate.is_failed() {
             return Err(VtError::Poisoned);
         }
