@@ -54,7 +54,7 @@ use std::sync::Arc;
 use stitch_base::sync::atomic::{AtomicU64, Ordering};
 use stitch_base::sync::{Apart, MutexGuard};
 use stitch_base::{ErrorKind, Lsn, Seqno, TreeId};
-use stitch_format::logged_commit::{self, HEAD_BYTES, LoggedRun};
+use stitch_format::logged_commit::{self, HEAD_BYTES, LogItem, LogItems, LoggedRun};
 use stitch_kv::{Batch, CommitOptions, Guards, KvError, Limits, Message, Stretch};
 use stitch_volume::{Volume, VolumeError};
 
@@ -413,6 +413,10 @@ impl Committer {
             let (count, index) = (part.count, &run.index_payload());
             let mut item = Vec::new();
             LoggedRun { tree, count, index }.put(&mut item);
+            debug_assert!(
+                is_read_as_run(&head, &item, (tree, count)),
+                "a replay reads the run"
+            );
             items.push(item);
         }
         debug_assert_eq!(items.len(), runs.len(), "each run has an item");
@@ -486,6 +490,13 @@ fn puts<'a>(messages: Stretch<'a>) -> impl Iterator<Item = (&'a [u8], &'a [u8])>
             _ => unreachable!("a run is of puts"),
         },
     )
+}
+
+/// Reports whether a replay reads an item of a log record as a run of this tree and length.
+fn is_read_as_run(head: &[u8], item: &[u8], (tree, count): (TreeId, u64)) -> bool {
+    let record = [head, item].concat();
+    let read = LogItems::read(&record).map(|(_, mut items)| items.next());
+    matches!(read, Ok(Some(Ok(LogItem::Run(run)))) if (run.tree, run.count) == (tree, count))
 }
 
 /// Inserts one message.
