@@ -295,7 +295,8 @@ pub(super) fn put_row(
                 known = Some(number);
                 is_contents |= number == ino;
             }
-            Some(SysRow::ContentsUser(number, user)) if user == ino => {
+            // 0 is no number of contents: a damaged row has it.
+            Some(SysRow::ContentsUser(number, user)) if user == ino && number.0 > 0 => {
                 // Without a row of the contents it may be damaged.
                 let is_better = contents.is_none() || known == Some(number);
                 contents = if is_better { Some(number) } else { contents };
