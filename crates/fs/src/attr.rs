@@ -115,6 +115,11 @@ impl AttrChanges<'_> {
         self.set_owner(&mut change, caller, set, &mut staged.head);
         self.set_perm(&mut change, caller, set, &mut staged.head)?;
         self.set_times(set, &mut staged.head);
+        debug_assert_eq!(
+            set.uid.unwrap_or(staged.head.uid),
+            staged.head.uid,
+            "the owner is staged"
+        );
         staged.finish(&mut change)?;
         change.commit()?;
         Ok(Attr::of(&staged.head))

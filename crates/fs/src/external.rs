@@ -289,7 +289,9 @@ pub(crate) struct Plain {
 impl Plain {
     /// Its length.
     pub(crate) fn len(&self) -> u64 {
-        self.status.lock().len
+        let status = self.status.lock();
+        debug_assert!(status.holds(), "mappings are of lent files");
+        status.len
     }
 
     /// It is not known what it holds, and how long it is.

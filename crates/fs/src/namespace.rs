@@ -311,6 +311,10 @@ impl<'fs> Namespace<'fs> {
         let moment = self.residents.inodes.moment();
         let dentry = self.dentry(at)?;
         let attr = self.learn(at, &dentry, moment)?;
+        debug_assert_eq!(
+            attr.ino, dentry.ino,
+            "names do not change in a locked directory"
+        );
         if is_step {
             self.residents.keep_step(at, &attr);
         }
@@ -325,7 +329,9 @@ impl<'fs> Namespace<'fs> {
         );
         let _names = self.residents.locks.dir_read(at.parent);
         let dentry = self.dentry(at)?;
-        self.attr_of(at, &dentry)
+        let attr = self.attr_of(at, &dentry)?;
+        debug_assert_eq!(attr.ino, dentry.ino, "the inode of the name");
+        Ok(attr)
     }
 
     /// The number of the inode of a name, if there is one. Counts no lookup.
@@ -434,7 +440,8 @@ impl<'fs> Namespace<'fs> {
         let mut rows = self.store.scan(&self.store.keys.dentries_at(place))?;
         while let Some((key, row)) = rows.next()? {
             let dentry = Dentry::decode_head(row)?;
-            if let Some((_, name)) = Locator::name_of(key).filter(|_| dentry.ino == ino) {
+            if let Some((hash, name)) = Locator::name_of(key).filter(|_| dentry.ino == ino) {
+                debug_assert_eq!(hash, place.hash, "names of one place");
                 return Ok(Some((name.to_vec(), dentry)));
             }
         }

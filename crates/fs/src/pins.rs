@@ -72,7 +72,14 @@ impl Pins<'_> {
     /// Returns the pin of a number; none of an engine that has none.
     fn find(&self, id: PinId) -> FsResult<Option<PinInfo>> {
         match self.engine.capabilities().pins {
-            true => Ok(self.engine.pin_by_id(id)?),
+            true => {
+                let found = self.engine.pin_by_id(id)?;
+                debug_assert!(
+                    found.as_ref().is_none_or(|pin| pin.id == id),
+                    "the pin of the number"
+                );
+                Ok(found)
+            }
             false => Ok(None),
         }
     }

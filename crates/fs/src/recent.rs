@@ -348,6 +348,11 @@ fn aligned(old: &[Piece], new: &[Piece]) -> Vec<(Range<u64>, (Ino, Ino))> {
         in_new += usize::from(new.end == end);
         at = end;
     }
+    debug_assert_eq!(
+        in_old == old.len(),
+        in_new == new.len(),
+        "both sides have all chunks"
+    );
     cut
 }
 

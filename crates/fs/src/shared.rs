@@ -206,6 +206,7 @@ impl Store {
     /// # Errors
     /// As [`Self::shared_row`].
     pub(crate) fn pieces_of(&self, head: &InodeHead, range: &Range<u64>) -> FsResult<Vec<Piece>> {
+        debug_assert!(range.start <= range.end, "a range of chunks");
         Ok(match Contents::of_inode(head) {
             Some(Contents::Shared) => pieces(&self.shared_row(head.ino)?, range),
             _ => vec![(head.ino, range.clone())],

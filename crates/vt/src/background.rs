@@ -42,6 +42,7 @@ const IDLE_LOOK: Duration = Duration::from_secs(3600);
 
 /// Starts the threads.
 pub(crate) fn start(store: &Arc<Store>) -> Result<Vec<JoinHandle<()>>, VtError> {
+    debug_assert!(!store.volume.is_read_only(), "the threads write");
     let spawn = |name: &str, body: fn(&Store)| {
         let store = Arc::clone(store);
         thread::spawn(name, move || body(&store)).map_err(|source| VtError::Thread { source })

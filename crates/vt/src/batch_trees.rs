@@ -29,6 +29,10 @@ impl BatchTrees {
         if self.few[..self.few_count].contains(&tree) {
             return;
         }
+        debug_assert!(
+            self.more.is_empty() || self.few_count == FEW,
+            "the first few are in place"
+        );
         if self.few_count < FEW {
             self.few[self.few_count] = tree;
             self.few_count += 1;

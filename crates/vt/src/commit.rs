@@ -54,7 +54,7 @@ use std::sync::Arc;
 use stitch_base::sync::atomic::{AtomicU64, Ordering};
 use stitch_base::sync::{Apart, MutexGuard};
 use stitch_base::{ErrorKind, Lsn, Seqno, TreeId};
-use stitch_format::logged_commit::{self, HEAD_BYTES, LoggedRun};
+use stitch_format::logged_commit::{self, HEAD_BYTES, LogItem, LogItems, LoggedRun};
 use stitch_kv::{Batch, CommitOptions, Guards, KvError, Limits, Message, Stretch};
 use stitch_volume::{Volume, VolumeError};
 
@@ -181,12 +181,15 @@ impl Committer {
         );
         self.count_commit(batch, &segments.tally);
         if options.sync {
-            self.volume.log().sync(end).map_err(VtError::from)?;
+            let log = self.volume.log();
+            log.sync(end).map_err(VtError::from)?;
+            debug_assert!(log.durable_end() >= end, "the sync covers the record");
         }
         Ok(seqno)
     }
 
     fn count_commit(&self, batch: &Batch<'_>, tally: &Tally) {
+        debug_assert!(!batch.is_empty(), "an empty batch is not committed");
         self.counters.commits.add(1);
         self.counters.put_messages.add(batch.count() as u64);
         self.counters.put_bytes.add(tally.data_bytes);
@@ -207,8 +210,14 @@ impl Committer {
         if self.volume.is_read_only() {
             return Ok(());
         }
-        let end = self.volume.log().end()?;
-        Ok(self.volume.log().sync(end)?)
+        let log = self.volume.log();
+        let end = log.end()?;
+        log.sync(end)?;
+        debug_assert!(
+            log.durable_end() >= end,
+            "a sync covers what was there before it"
+        );
+        Ok(())
     }
 
     /// Checks everything that can be checked without a lock, and divides the batch into segments.
@@ -404,6 +413,10 @@ impl Committer {
             let (count, index) = (part.count, &run.index_payload());
             let mut item = Vec::new();
             LoggedRun { tree, count, index }.put(&mut item);
+            debug_assert!(
+                is_read_as_run(&head, &item, (tree, count)),
+                "a replay reads the run"
+            );
             items.push(item);
         }
         debug_assert_eq!(items.len(), runs.len(), "each run has an item");
@@ -477,6 +490,13 @@ fn puts<'a>(messages: Stretch<'a>) -> impl Iterator<Item = (&'a [u8], &'a [u8])>
             _ => unreachable!("a run is of puts"),
         },
     )
+}
+
+/// Reports whether a replay reads an item of a log record as a run of this tree and length.
+fn is_read_as_run(head: &[u8], item: &[u8], (tree, count): (TreeId, u64)) -> bool {
+    let record = [head, item].concat();
+    let read = LogItems::read(&record).map(|(_, mut items)| items.next());
+    matches!(read, Ok(Some(Ok(LogItem::Run(run)))) if (run.tree, run.count) == (tree, count))
 }
 
 /// Inserts one message.

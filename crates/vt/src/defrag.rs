@@ -84,7 +84,7 @@ impl Drop for Closed<'_> {
 impl Member {
     pub(crate) fn defrag(&self, watch: &mut Watch<'_>) -> Result<Defragged, VtError> {
         let _one_at_a_time = self.pool.evacuation.lock();
-        self.check_writable()?;
+        self.gate.check_writable()?;
         // Those of now, to the end: one that is removed meanwhile has still moved what it has.
         let members = self.pool.all();
         let evacuated = || sum_of(&members, |member| member.counters.evacuated_bytes.get());

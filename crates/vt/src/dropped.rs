@@ -59,7 +59,10 @@ impl DroppedByTree {
     /// Adds moments of every tree, or of one.
     pub(crate) fn add(&mut self, tree: Option<TreeId>, dropped: DroppedMoments) {
         match tree {
-            None => join(&mut self.of_store, dropped),
+            None => {
+                let all = self.of_store.map_or(dropped, |all| all.join(dropped));
+                self.of_store = Some(all);
+            }
             Some(tree) => {
                 let own = self.of_trees.entry(tree).or_insert(dropped);
                 *own = own.join(dropped);
@@ -93,10 +96,6 @@ impl DroppedByTree {
     pub(crate) fn is_empty(&self) -> bool {
         self.of_store.is_none() && self.of_trees.is_empty()
     }
-}
-
-fn join(all: &mut Option<DroppedMoments>, dropped: DroppedMoments) {
-    *all = Some(all.map_or(dropped, |all| all.join(dropped)));
 }
 
 #[cfg(test)]

@@ -204,11 +204,18 @@ impl Engine for VtEngine {
     }
 
     fn drop_tree(&self, tree: TreeId) -> Result<(), KvError> {
-        self.store.trees.drop_all(&[tree])
+        self.drop_trees(&[tree])
     }
 
     fn drop_trees(&self, trees: &[TreeId]) -> Result<(), KvError> {
-        self.store.trees.drop_all(trees)
+        self.store.trees.drop_all(trees)?;
+        debug_assert!(
+            trees
+                .iter()
+                .all(|tree| !self.store.version().is_living(*tree)),
+            "a number of a tree is not given again"
+        );
+        Ok(())
     }
 
     fn alter_tree(&self, tree: TreeId, options: &TreeOptions) -> Result<(), KvError> {
@@ -324,11 +331,21 @@ impl Engine for VtEngine {
     }
 
     fn pin_by_name(&self, name: &str) -> Result<Option<PinInfo>, KvError> {
-        Ok(self.store.pins.by_name(name))
+        let found = self.store.pins.by_name(name);
+        debug_assert!(
+            found.as_ref().is_none_or(|pin| pin.name == name),
+            "the pin has the name"
+        );
+        Ok(found)
     }
 
     fn pin_by_id(&self, id: PinId) -> Result<Option<PinInfo>, KvError> {
-        Ok(self.store.pins.by_id(id))
+        let found = self.store.pins.by_id(id);
+        debug_assert!(
+            found.as_ref().is_none_or(|pin| pin.id == id),
+            "the pin has the number"
+        );
+        Ok(found)
     }
 
     fn open_pin(&self, name: &str) -> Result<Snapshot, KvError> {

@@ -47,6 +47,7 @@ pub(crate) struct HeldSeqnos {
 impl HeldSeqnos {
     /// Returns the moments that are held of a tree.
     pub(crate) fn of(&self, tree: TreeId) -> KeyMoments {
+        debug_assert!(self.of_store.is_sorted(), "moments are in order");
         let mut whole = self.of_store.clone();
         whole.extend(self.of_trees.get(&tree).into_iter().flatten());
         let ranged = self.of_ranges.get(&tree).cloned();

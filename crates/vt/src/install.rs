@@ -299,8 +299,13 @@ impl VersionLog {
         let bytes_after = self.base_bytes(after, &edit.pins);
         // Whatever goes with a tree: it is the way out of a log that is full of trees.
         let may_use_reserve = bytes_after <= bytes_before || !edit.dropped_trees.is_empty();
+        let encoded = edit.encode();
+        debug_assert!(
+            VersionEdit::decode(&encoded).is_ok_and(|read| read == *edit),
+            "the next open reads the edit"
+        );
         let change = VersionChange {
-            edit: &edit.encode(),
+            edit: &encoded,
             base: &|| self.whole_base(after, &edit.pins),
             bytes_before,
             bytes_after,
@@ -314,12 +319,16 @@ impl VersionLog {
     pub(crate) fn whole_base(&self, version: &Version, changes: &PinChanges) -> Vec<u8> {
         let mut base = version.base();
         self.pins.complete(&mut base, changes);
-        let base = base.encode();
+        let encoded = base.encode();
         debug_assert!(
-            base.len() as u64 <= self.base_bytes(version, changes),
+            VersionEdit::decode(&encoded).is_ok_and(|read| read == base),
+            "the next open reads the base"
+        );
+        debug_assert!(
+            encoded.len() as u64 <= self.base_bytes(version, changes),
             "a base is no longer than was foreseen"
         );
-        base
+        encoded
     }
 
     /// Returns the length of [`Self::whole_base`], or a little more.

@@ -69,6 +69,7 @@ impl SmallestKeys {
 
     /// Takes the first one.
     pub(crate) fn pop_first(&mut self) -> Option<Vec<u8>> {
+        debug_assert!(self.keys.len() <= self.count_max, "no more than asked for");
         self.keys.pop_first()
     }
 

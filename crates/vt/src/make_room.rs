@@ -32,7 +32,7 @@ impl Member {
         if has_room() || bytes > self.space.usage().total_bytes {
             return Ok(has_room());
         }
-        self.check_writable()?;
+        self.gate.check_writable()?;
         self.give_back_unused();
         // Each round gives something back.
         for _ in 0..ROUNDS_MAX {
@@ -85,7 +85,7 @@ impl Member {
     ) -> Result<bool, VtError> {
         let before = bytes();
         while bytes() <= before {
-            self.check_writable()?;
+            self.gate.check_writable()?;
             if !self.compactor.compact_one(Pressure::Room)? && !left()? {
                 // Another thread may have made some meanwhile.
                 return Ok(bytes() > before);

@@ -75,14 +75,6 @@ pub(crate) fn explain(
 }
 
 impl Member {
-    /// Refuses writes for a store that failed, was closed, or is for reading only.
-    ///
-    /// # Errors
-    /// As [`Gate::check_writable`].
-    pub(crate) fn check_writable(&self) -> Result<(), VtError> {
-        self.gate.check_writable()
-    }
-
     /// Writes out the oldest sealed memtable. Returns false if there is none. Where it finds no
     /// space, garbage of this member and of others is compacted away.
     ///
@@ -118,13 +110,13 @@ impl Member {
     /// The other stores of the volume that take writes.
     fn others(&self) -> impl Iterator<Item = Arc<Self>> {
         let all = self.pool.all().into_iter();
-        all.filter(|s| !std::ptr::eq(&raw const **s, self) && s.check_writable().is_ok())
+        all.filter(|s| !std::ptr::eq(&raw const **s, self) && s.gate.check_writable().is_ok())
     }
 
     /// All stores of the volume that take writes.
     pub(crate) fn with_others(&self) -> Vec<Arc<Self>> {
         let mut all = self.pool.all();
-        all.retain(|store| store.check_writable().is_ok());
+        all.retain(|store| store.gate.check_writable().is_ok());
         all
     }
 
@@ -231,7 +223,7 @@ impl Member {
         debug_assert!(part.len_bytes > 0, "a part of the device is not empty");
         let is_in = |e: &Extent| e.addr < part.end() && part.addr < e.end();
         let all = self.pool.all().into_iter();
-        let mut closed = all.filter(|store| store.check_writable().is_err());
+        let mut closed = all.filter(|store| store.gate.check_writable().is_err());
         let found = closed.find(|store| store.owned().iter().any(is_in));
         found.map(|store| store.volume.name().to_owned())
     }

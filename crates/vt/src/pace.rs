@@ -108,7 +108,8 @@ impl Pace {
 
     /// A memtable begins to be written out.
     pub(crate) fn begin_write_out(&self, clock: &dyn Clock) {
-        self.begun_ns.store(now_ns(clock).max(1), Ordering::Relaxed);
+        let before = self.begun_ns.swap(now_ns(clock).max(1), Ordering::Relaxed);
+        debug_assert_eq!(before, 0, "memtables are written out one at a time");
     }
 
     /// It ended, well or not. `is_whole`: it was written out.

@@ -78,6 +78,10 @@ struct Ending<'a, A>(&'a Task<A>);
 impl<A> Drop for Ending<'_, A> {
     fn drop(&mut self) {
         let mut state = self.0.state.lock();
+        debug_assert!(
+            !matches!(*state, TaskState::Waiting(_)),
+            "a task that ends has begun"
+        );
         if matches!(*state, TaskState::Running) {
             *state = TaskState::Taken;
         }

@@ -22,7 +22,7 @@ const POLL: Duration = Duration::from_millis(10);
 impl Member {
     pub(crate) fn shrink(&self, device_bytes: u64, watch: &mut Watch<'_>) -> Result<bool, VtError> {
         let _one_at_a_time = self.pool.evacuation.lock();
-        self.check_writable()?;
+        self.gate.check_writable()?;
         let areas = self.volume.superblock().areas;
         let zones_bytes = device_bytes.saturating_sub(areas.zones_at);
         let kept = self.space.reserve_bytes_on(zones_bytes);

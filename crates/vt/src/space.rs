@@ -124,7 +124,7 @@ impl SpaceLedger {
     /// Begins a promise: waits until no other store makes one.
     pub(crate) fn promising(&self) -> Promising<'_> {
         Promising {
-            _one_at_a_time: self.ledgers.promising(),
+            _one_at_a_time: self.ledgers.promising.lock(),
             ledger: self,
         }
     }

@@ -268,8 +268,13 @@ impl SupersededVersions {
     /// Notes those of a table.
     pub(crate) fn note(&self, table: &TableMeta, superseded: Superseded) {
         if !superseded.is_empty() {
-            let known = &mut self.state.lock().known;
-            let before = known.insert(table.id, OfTable::new(table, superseded));
+            let mut state = self.state.lock();
+            debug_assert!(
+                !state.unknown.contains_key(&table.id),
+                "a table that is written need not be scanned"
+            );
+            let known = OfTable::new(table, superseded);
+            let before = state.known.insert(table.id, known);
             debug_assert!(before.is_none(), "a table is noted once");
         }
     }
@@ -327,6 +332,10 @@ impl SupersededVersions {
         let mut state = self.state.lock();
         loop {
             let (id, table) = state.unknown.pop_first()?;
+            debug_assert!(
+                !state.known.contains_key(&id),
+                "a known table is not scanned"
+            );
             if let Some(table) = table.upgrade() {
                 state.looked_at.insert(id);
                 return Some(table);

@@ -58,7 +58,9 @@ impl FileSystem {
     /// Nothing is read of a file without holes; of others one entry for data, and for a hole all
     /// chunks up to it.
     pub fn seek(&self, ino: Ino, offset: u64, what: SeekFor) -> FsResult<u64> {
-        FileContents::of(self).seek(ino, offset, what)
+        let found = FileContents::of(self).seek(ino, offset, what)?;
+        debug_assert!(found >= offset, "nothing before the offset is looked for");
+        Ok(found)
     }
 
     /// Writes all of `data`. Returns the attributes afterwards.

@@ -2,7 +2,8 @@
 
 use super::scan::{Found, FoundInode};
 use super::{Issue, Trees};
-use crate::locator::{Locator, SysRow};
+use crate::locator::{Locator, SysRow, Tree};
+use crate::rows::is_readable;
 use stitch_base::Ino;
 use stitch_db::Changes;
 use stitch_format::fs_back::Place;
@@ -76,8 +77,12 @@ pub(super) fn put(trees: &Trees, changes: &mut Changes, ino: Ino, place: Option<
     let key = trees.keys.back(ino);
     match place {
         Some((parent, hash)) => {
-            let place = Place { parent, hash };
-            changes.put(trees.sys, &key, &place.encode());
+            let row = Place { parent, hash }.encode();
+            debug_assert!(
+                is_readable(Tree::Sys, &key, &row),
+                "a repaired row is read again"
+            );
+            changes.put(trees.sys, &key, &row);
         }
         None => changes.delete(trees.sys, &key),
     }

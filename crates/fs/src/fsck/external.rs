@@ -4,6 +4,8 @@ use super::lost::Lost;
 use super::scan::Found;
 use super::{Issue, Trees};
 use crate::contents::Contents;
+use crate::locator::Tree;
+use crate::rows::is_readable;
 use crate::{ExternalFiles, ExternalName, FsResult};
 use std::collections::{BTreeMap, BTreeSet};
 use stitch_base::Ino;
@@ -87,7 +89,12 @@ pub(super) fn unsettle(trees: &Trees, changes: &mut Changes, ino: Ino, most: u64
     if let Some(row) = trees.schema.now().get(trees.sys, &key)? {
         let row = ExternalRow::decode(&row)?;
         let settled = row.settled.min(most);
-        changes.put(trees.sys, &key, &ExternalRow { settled, ..row }.encode());
+        let row = ExternalRow { settled, ..row }.encode();
+        debug_assert!(
+            is_readable(Tree::Sys, &key, &row),
+            "a repaired row is read again"
+        );
+        changes.put(trees.sys, &key, &row);
     }
     Ok(())
 }

@@ -7,7 +7,8 @@ use super::back;
 use super::{Issue, Trees, is_unreadable};
 use super::{allocated, external, shared};
 use crate::contents::Contents;
-use crate::locator::{Locator, RowKey};
+use crate::locator::{Locator, RowKey, Tree};
+use crate::rows::is_readable;
 use crate::{ExternalFiles, FsError, FsResult};
 use stitch_base::Ino;
 use stitch_db::{Changes, CommitOptions, Direction, KeyRange, SpaceClass};
@@ -150,6 +151,10 @@ impl Repair<'_> {
         if let Some(head) = self.head(&self.trees.keys.own(ino))? {
             let row = encode_link(ino, head.kind);
             debug_assert!(Locator::name_of(key).is_some(), "links are under names");
+            debug_assert!(
+                is_readable(Tree::Meta, key, &row),
+                "a repaired row is read again"
+            );
             self.changes.put(self.trees.meta, key, &row);
         }
         Ok(())
@@ -157,7 +162,12 @@ impl Repair<'_> {
 
     fn put_number(&mut self, key: &[u8], number: u64) {
         let sys = self.trees.sys;
-        self.changes.put(sys, key, &encode_number(number));
+        let row = encode_number(number);
+        debug_assert!(
+            is_readable(Tree::Sys, key, &row),
+            "a repaired row is read again"
+        );
+        self.changes.put(sys, key, &row);
     }
 
     fn list_orphan(&mut self, ino: Ino) {
@@ -250,7 +260,12 @@ impl Repair<'_> {
         let row = row.ok_or_else(|| FsError::Corrupt("there is no header".to_owned()))?;
         let mut header = FsHeader::decode(&row)?;
         mark(&mut header);
-        self.changes.put(sys, &key, &header.encode());
+        let row = header.encode();
+        debug_assert!(
+            is_readable(Tree::Sys, &key, &row),
+            "a repaired row is read again"
+        );
+        self.changes.put(sys, &key, &row);
         Ok(())
     }
 
@@ -328,6 +343,10 @@ impl Repair<'_> {
         );
         let mut row = head.encode().to_vec();
         row.extend_from_slice(tail);
+        debug_assert!(
+            is_readable(Tree::Meta, key, &row),
+            "a repaired row is read again"
+        );
         self.changes.put(self.trees.meta, key, &row);
     }
 

@@ -7,7 +7,8 @@ use super::scan::{Found, FoundInode};
 use super::{Issue, Trees};
 use crate::FsResult;
 use crate::contents::Contents;
-use crate::locator::{Locator, SysRow};
+use crate::locator::{Locator, SysRow, Tree};
+use crate::rows::is_readable;
 use crate::shared::{has, without};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -250,7 +251,12 @@ pub(super) fn repair(trees: &Trees, changes: &mut Changes, issue: &Issue) -> FsR
                         .is_none_or(|last| last.end <= beyond.start),
                     "nothing is shared beyond the end"
                 );
-                changes.put(sys, &key, &row.encode());
+                let row = row.encode();
+                debug_assert!(
+                    is_readable(Tree::Sys, &key, &row),
+                    "a repaired row is read again"
+                );
+                changes.put(sys, &key, &row);
             }
         }
         _ => debug_assert!(false, "it is no issue of shared contents"),
@@ -289,7 +295,8 @@ pub(super) fn put_row(
                 known = Some(number);
                 is_contents |= number == ino;
             }
-            Some(SysRow::ContentsUser(number, user)) if user == ino => {
+            // 0 is no number of contents: a damaged row has it.
+            Some(SysRow::ContentsUser(number, user)) if user == ino && number.0 > 0 => {
                 // Without a row of the contents it may be damaged.
                 let is_better = contents.is_none() || known == Some(number);
                 contents = if is_better { Some(number) } else { contents };
@@ -317,6 +324,11 @@ pub(super) fn put_row(
         Some(row.own),
         "own chunks are apart from shared ones"
     );
-    changes.put(sys, &keys.shared(ino), &row.encode());
+    let (key, row) = (keys.shared(ino), row.encode());
+    debug_assert!(
+        is_readable(Tree::Sys, &key, &row),
+        "a repaired row is read again"
+    );
+    changes.put(sys, &key, &row);
     Ok(())
 }

@@ -153,7 +153,6 @@ impl<'a> Record<'a> {
         let mut body = take_slice(&mut rest, usize::try_from(len).ok()?)?;
         debug_assert!(rest.len() < bytes.len(), "each record comes further");
         let body = &mut body;
-        debug_assert!(rest.len() < bytes.len(), "each record comes further");
         let kind = u8::from_le_bytes(take(body)?);
         let ino = Ino(u64::from_le_bytes(take(body)?));
         let record = match kind {

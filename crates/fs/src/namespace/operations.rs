@@ -142,7 +142,9 @@ impl FileSystem {
             rdev: 0,
             target,
         };
-        self.make_kind(caller, at, &new, &kind)
+        let attr = self.make_kind(caller, at, &new, &kind)?;
+        debug_assert_eq!(attr.size, target.len() as u64, "the length of its target");
+        Ok(attr)
     }
 
     fn make_kind(
@@ -155,6 +157,8 @@ impl FileSystem {
         self.check_writable()?;
         let attr = NameChanges::of(self).make(caller, at, new, kind, |_, _| ())?;
         debug_assert_eq!(attr.kind, kind.kind, "as it was asked for");
+        debug_assert_eq!(attr.rdev, kind.rdev, "as it was asked for");
+        debug_assert!(attr.nlink > 0, "it has its name");
         Ok(attr)
     }
 
@@ -171,6 +175,7 @@ impl FileSystem {
         self.check_writable()?;
         let attr = NameChanges::of(self).make_temp_file(caller, parent, new)?;
         debug_assert_eq!(attr.nlink, 0, "it has no name yet");
+        debug_assert_eq!(attr.kind, FileKind::Regular, "a link can name it");
         Ok(attr)
     }
 
@@ -185,6 +190,7 @@ impl FileSystem {
         self.check_writable()?;
         let attr = NameChanges::of(self).link(caller, ino, at)?;
         debug_assert_eq!(attr.ino, ino, "the inode that got the name");
+        debug_assert!(attr.nlink > 0, "it has the name");
         Ok(attr)
     }
 

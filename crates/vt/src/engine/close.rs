@@ -4,7 +4,7 @@ use crate::VtError;
 use crate::recovery::has_lasting_holds;
 use crate::store::Store;
 use stitch_base::Lsn;
-use stitch_format::logged_commit::closing_mark;
+use stitch_format::logged_commit::{closing_mark, is_closing_mark};
 use stitch_format::vt_manifest::PinChanges;
 use stitch_volume::VolumeError;
 
@@ -12,6 +12,7 @@ impl Store {
     /// Writes everything out, and the whole version as one base. If nothing is left that the next
     /// life had to sweep for, a mark in the log tells so.
     pub(super) fn close(&self) -> Result<(), VtError> {
+        debug_assert!(!self.volume.is_read_only(), "a close writes");
         if self.volume.is_poisoned() || self.gate.is_failed() {
             return Err(VtError::Poisoned);
         }
@@ -57,7 +58,9 @@ impl Store {
     fn log_closing_mark(&self) -> Result<(), VtError> {
         debug_assert!(self.gate.is_closed(), "it is the last record");
         let next = self.committer.lock().last_seqno.next();
-        match self.volume.log().append(&[&closing_mark(next)]) {
+        let mark = closing_mark(next);
+        debug_assert!(is_closing_mark(&mark), "the next open knows it");
+        match self.volume.log().append(&[&mark]) {
             Ok(_) | Err(VolumeError::LogFull { .. }) => Ok(()),
             Err(error) => Err(error.into()),
         }

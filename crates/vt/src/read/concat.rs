@@ -75,6 +75,7 @@ impl<P: ConcatParts> Concat<P> {
     /// Goes on to the next part that has an entry.
     #[cold]
     fn forward(&mut self) -> Result<(), VtError> {
+        debug_assert!(self.part < self.parts.count(), "it stood in a part");
         while !self.is_in() {
             if self.part + 1 >= self.parts.count() {
                 self.open = None;
@@ -88,6 +89,7 @@ impl<P: ConcatParts> Concat<P> {
 
     /// Goes back to the next part that has an entry.
     fn backward(&mut self) -> Result<(), VtError> {
+        debug_assert!(self.part < self.parts.count(), "it stood in a part");
         while !self.is_in() {
             if self.part == 0 {
                 self.open = None;
@@ -124,6 +126,7 @@ impl<P: ConcatParts> EntryIter for Concat<P> {
     }
 
     fn next(&mut self) -> Result<(), VtError> {
+        debug_assert!(self.is_in(), "it steps from an entry");
         self.open.as_mut().expect("stands on an entry").next()?;
         match self.is_in() {
             true => Ok(()),
@@ -132,6 +135,7 @@ impl<P: ConcatParts> EntryIter for Concat<P> {
     }
 
     fn prev(&mut self) -> Result<(), VtError> {
+        debug_assert!(self.is_in(), "it steps from an entry");
         self.open.as_mut().expect("stands on an entry").prev()?;
         self.backward()
     }

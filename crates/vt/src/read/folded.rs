@@ -63,6 +63,7 @@ impl FoldedValues {
 
     /// Forgets some values, until all of them and `more` bytes keep within the bound.
     fn make_room(&self, more: usize) {
+        debug_assert!(more <= ENTRY_BYTES_MAX, "long values are not remembered");
         for _ in 0..SLOT_COUNT {
             if self.bytes() + more <= self.bytes_max {
                 return;
@@ -75,6 +76,10 @@ impl FoldedValues {
 
     fn replace(&self, slot: &mut Option<Folded>, with: Option<Folded>) {
         let bytes = |of: &Option<Folded>| of.as_ref().map_or(0, Folded::bytes);
+        debug_assert!(
+            bytes(&with) <= ENTRY_BYTES_MAX,
+            "long values are not remembered"
+        );
         self.bytes.fetch_add(bytes(&with), Ordering::Relaxed);
         let before = std::mem::replace(slot, with);
         let sum = self.bytes.fetch_sub(bytes(&before), Ordering::Relaxed);

@@ -140,6 +140,14 @@ impl Passed {
             From::Key(key) => Some(key.as_slice()),
             From::End => None,
         };
+        debug_assert!(
+            matches!(direction, Direction::Backward) || from.is_some(),
+            "upward, what was passed has a first key"
+        );
+        debug_assert!(
+            matches!(direction, Direction::Forward) || to.is_some(),
+            "downward, a gap has a first key"
+        );
         let (start, end) = match direction {
             Direction::Forward => (from?, to),
             Direction::Backward => (to?, from),
@@ -173,6 +181,7 @@ impl EmptyRange {
     /// Adds one that begins where it ends.
     pub(crate) fn join(&mut self, next: Self) {
         debug_assert!(self.end == next.start, "nothing is between them");
+        debug_assert!(next.start < next.end, "a range has keys");
         self.end = next.end;
         self.passed += next.passed;
     }
@@ -209,7 +218,12 @@ impl ReadPath {
 
     /// The same, for looks: they come often, and scans find the small ones.
     pub(crate) fn gap_look_count_min(&self) -> u64 {
-        self.gap_count_min().max(self.gap_run_count() / 4)
+        let count = self.gap_count_min().max(self.gap_run_count() / 4);
+        debug_assert!(
+            count <= self.gap_run_count(),
+            "a run that is worth a look makes a gap"
+        );
+        count
     }
 
     /// Takes note of the gap that a range delete makes, if it hides many entries of its own
@@ -225,6 +239,7 @@ impl ReadPath {
         let Message::DeleteRange { start, end } = message else {
             return;
         };
+        debug_assert!(last > self.visible(), "no reader sees the range delete yet");
         let many = self.gap_run_count();
         // A memtable can always be read.
         let hides_many = buffer.memtable.holds(tree, (start, end), many);
@@ -350,6 +365,7 @@ impl ReadPath {
         (seqno, complete): (Seqno, Seqno),
         visit: &mut dyn FnMut(Option<EmptyRange>) -> bool,
     ) -> Result<(), VtError> {
+        debug_assert!(row.first <= row.last, "a row of deletes has keys");
         let last = successor(&row.last);
         let range = KeyRange {
             start: &row.first,

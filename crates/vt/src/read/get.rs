@@ -41,6 +41,10 @@ struct Lookup<'a> {
 
 impl Lookup<'_> {
     fn hide(&mut self, by: Option<Seqno>) {
+        debug_assert!(
+            by.is_none_or(|by| by <= self.seqno),
+            "newer range deletes hide nothing"
+        );
         self.hidden_by = self.hidden_by.max(by);
     }
 
@@ -55,6 +59,10 @@ impl Lookup<'_> {
     /// Takes the next older version.
     fn visit(&mut self, entry: &EntryRef<'_>, owner: Option<&Bytes>) -> ControlFlow<()> {
         debug_assert!(self.base.is_none(), "nothing is looked for below a base");
+        debug_assert_eq!(
+            entry.key, self.key,
+            "versions of other keys are passed over"
+        );
         debug_assert!(entry.seqno <= self.seqno, "newer versions are not seen");
         if matches!(entry.op, Op::Upsert { .. })
             && let Some(ask) = self.ask.take()
@@ -105,6 +113,10 @@ impl Lookup<'_> {
 
     /// After the last source.
     fn end(&mut self) -> Option<Bytes> {
+        debug_assert!(
+            self.base.is_some() || self.hidden_by.is_none(),
+            "what a range delete hides is known"
+        );
         let folded = self.folded().and_then(|folded| folded.value.clone());
         self.base.take().unwrap_or(folded)
     }

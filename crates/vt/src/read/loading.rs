@@ -19,6 +19,7 @@ pub(super) struct Loading {
 
 impl Loading {
     pub(super) fn new(inner: BoxIter, values: ValueReader, bounds: Arc<Bounds>) -> Self {
+        debug_assert!(!bounds.is_of_keys, "a scan of keys alone loads no values");
         Self {
             inner,
             values,
@@ -67,6 +68,10 @@ impl EntryIter for Loading {
     }
 
     fn current(&self) -> Option<EntryRef<'_>> {
+        debug_assert!(
+            self.value.is_none() || self.inner.carried().is_some(),
+            "a value is loaded for a carried block"
+        );
         let entry = self.inner.current()?;
         match (&self.value, self.inner.carried()) {
             (Some(value), _) => {

@@ -102,10 +102,11 @@ fn read_in_rounds(
             reads.read_alone(waits == WAITS_MAX);
             match look_up(at, &mut reads) {
                 Ok(value) => values[at] = value,
-                Err(Unfinished::NotRead) => again.push_back(Waiting {
-                    at,
-                    waits: waits + 1,
-                }),
+                Err(Unfinished::NotRead) => {
+                    debug_assert!(waits < WAITS_MAX, "a lookup that reads alone ends");
+                    let waits = waits + 1;
+                    again.push_back(Waiting { at, waits });
+                }
                 Err(Unfinished::Failed(error)) => {
                     // Those before it go on: the error is that of the first that fails.
                     failed = Some(error);

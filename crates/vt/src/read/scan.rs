@@ -162,6 +162,7 @@ impl<'a> VtScan<'a> {
 
     /// The key given last.
     pub(super) fn key(&self) -> &[u8] {
+        debug_assert!(self.has_key, "a key was given");
         &self.key
     }
 
@@ -179,6 +180,7 @@ impl<'a> VtScan<'a> {
     }
 
     pub(super) fn advance(&mut self) -> Result<Option<KeyState>, VtError> {
+        debug_assert!(!self.is_over, "nothing comes after the end");
         loop {
             let found = match self.direction {
                 Direction::Forward => self.forward()?,
@@ -213,6 +215,7 @@ impl<'a> VtScan<'a> {
 
     /// Notes what the scan has passed without a row, up to the row that it stands on or to its end.
     fn learn(&mut self, is_row: bool) -> Result<(), VtError> {
+        debug_assert!(!is_row || self.has_key, "a row has a key");
         let key_after;
         let to = match (self.direction, is_row) {
             (Direction::Forward, true) => Some(self.key.as_slice()),

@@ -105,6 +105,10 @@ impl SourceDeletes {
             Self::None => unreachable!("asked only where there are range deletes"),
             Self::All(all) => window_of(all, key, seqno),
             Self::Level(tables) => {
+                debug_assert!(
+                    !tables.is_empty(),
+                    "a level has range deletes in some table"
+                );
                 let at = tables.partition_point(|(t, _)| !t.meta().reaches(key));
                 let before = at.checked_sub(1).map(|at| &tables[at].0);
                 let gap_start = before.map(|t| end_of(t.meta())).unwrap_or_default();
@@ -125,6 +129,10 @@ impl SourceDeletes {
 }
 
 fn gap(start: Vec<u8>, end: Option<Vec<u8>>) -> DeleteWindow {
+    debug_assert!(
+        end.as_ref().is_none_or(|end| start < *end),
+        "tables of a level are in key order"
+    );
     DeleteWindow {
         start,
         end,

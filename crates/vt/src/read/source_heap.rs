@@ -56,6 +56,16 @@ impl SourceHeap {
         if self.is_stale {
             self.rebuild(sources);
         }
+        debug_assert!(
+            self.heap.len() <= sources.len(),
+            "a source is in the heap once"
+        );
+        debug_assert!(
+            self.heap
+                .first()
+                .is_none_or(|top| top.prefix == prefix_of(key_of(sources, top.source))),
+            "each move of the top source was noted"
+        );
         self.heap.first().copied()
     }
 
@@ -136,6 +146,7 @@ fn leads(sources: &[Source], a: &HeapEntry, b: &HeapEntry) -> bool {
 /// The same, of two that have one prefix.
 #[cold]
 fn leads_by_key(sources: &[Source], a: &HeapEntry, b: &HeapEntry) -> bool {
+    debug_assert_ne!(a.source, b.source, "a source is in the heap once");
     let order = key_of(sources, a.source).cmp(key_of(sources, b.source));
     order.then(a.source.cmp(&b.source)).is_lt()
 }

@@ -7,12 +7,13 @@
 
 use super::SpaceLedger;
 use std::sync::{Arc, Weak};
-use stitch_base::sync::{Mutex, MutexGuard};
+use stitch_base::sync::Mutex;
 
 /// The ledgers of the stores on one volume.
 #[derive(Default)]
 pub(crate) struct Ledgers {
-    promising: Mutex<()>,
+    /// One promise at a time.
+    pub(super) promising: Mutex<()>,
     all: Mutex<Vec<Weak<SpaceLedger>>>,
 }
 
@@ -39,10 +40,5 @@ impl Ledgers {
     pub(super) fn sum_of(&self, of: impl Fn(&SpaceLedger) -> u64) -> u64 {
         let all: Vec<_> = self.all.lock().iter().filter_map(Weak::upgrade).collect();
         all.iter().map(|ledger| of(ledger)).sum()
-    }
-
-    /// Waits until no other promise is being made.
-    pub(super) fn promising(&self) -> MutexGuard<'_, ()> {
-        self.promising.lock()
     }
 }

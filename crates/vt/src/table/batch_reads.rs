@@ -321,7 +321,10 @@ impl BlockSource for BatchReads {
             return Ok(table.root(&mut seen.hits)?);
         }
         match self.blocks.get(&key) {
-            Some(Block::Root(root)) => return Ok(Arc::clone(root)),
+            Some(Block::Root(root)) => {
+                debug_assert_eq!(root.root.id, table.meta.id, "a root is one of its table");
+                return Ok(Arc::clone(root));
+            }
             Some(_) => {}
             None => self.note(&table.loader, ExtentBlocks::Root(Arc::clone(&table.meta))),
         }

@@ -266,7 +266,7 @@ impl Loader {
     /// written and not found since.
     pub(super) fn take_data(&self, data: &DataRef) -> Option<Arc<DataBlock>> {
         match self.cache.take_written(&data.key()) {
-            Some(CachedBlock::Data(block)) => Some(block),
+            Some(CachedBlock::Data(block)) if data.is_of(&block) => Some(block),
             _ => None,
         }
     }

@@ -219,6 +219,10 @@ impl<L: BlockList + Clone> RunIter<L> {
             .is_value
             .then(|| (entry.last.to_vec(), entry.max_seqno));
         let block = self.load(&wanted)?;
+        debug_assert!(
+            wanted.is_of(&block),
+            "the block is the one that is referenced"
+        );
         self.data_addr = wanted.block.addr;
         self.data = Some(match put {
             Some((key, seqno)) => BlockIter::value(key, seqno, block),

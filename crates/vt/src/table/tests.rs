@@ -693,6 +693,12 @@ fn a_cached_block_of_another_kind_is_not_taken() {
     };
     let error = table.value_of(&value).expect_err("several entries");
     assert_eq!(error.kind(), ErrorKind::Corrupt);
+    // The last reader of blocks takes them out of the cache, and no other kind either.
+    for block in [entries, value] {
+        let mut leaving = table.leaving_blocks_iter(vec![block], Carry::Nothing);
+        let error = leaving.seek(b"", NOW).expect_err("of the other kind");
+        assert_eq!(error.kind(), ErrorKind::Corrupt);
+    }
 }
 
 #[test]

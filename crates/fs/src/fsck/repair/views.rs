@@ -3,6 +3,8 @@
 use super::Repair;
 use crate::FsResult;
 use crate::fsck::{Issue, views};
+use crate::locator::Tree;
+use crate::rows::is_readable;
 use stitch_base::Ino;
 
 impl Repair<'_> {
@@ -40,7 +42,12 @@ impl Repair<'_> {
         record.home = 0;
         record.graft = graft;
         debug_assert_ne!(record.graft, Ino::ROOT, "it lies at a directory of its own");
-        self.changes.put(sys, &keys.view(number), &record.encode());
+        let (key, row) = (keys.view(number), record.encode());
+        debug_assert!(
+            is_readable(Tree::Sys, &key, &row),
+            "a repaired row is read again"
+        );
+        self.changes.put(sys, &key, &row);
         Ok(())
     }
 

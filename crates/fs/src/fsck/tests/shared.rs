@@ -149,6 +149,21 @@ fn a_file_uses_contents_that_have_a_row_before_others() {
     assert_eq!((found.own, found.contents), (ino, Some(Ino(3))));
 }
 
+/// The row got extents of contents without a number, which no reader takes.
+#[test]
+fn a_file_uses_no_contents_without_a_number() {
+    let (number, ino) = (Ino(0), Ino(6));
+    let sample = with_shared();
+    delete_sys(&sample, &fs_key::shared(ino));
+    delete_sys(&sample, &fs_key::contents_user(Ino(3), ino));
+    sample.edit(|trees, changes| {
+        changes.put(trees.sys, &fs_key::contents_user(number, ino), b"");
+    });
+    sample.expect(|issue| *issue == Issue::FalseUser { number, ino });
+    let found = found_row(&sample, ino);
+    assert_eq!((found.own, found.contents), (ino, None));
+}
+
 #[test]
 fn contents_that_are_gone_are_holes() {
     let sample = with_shared();

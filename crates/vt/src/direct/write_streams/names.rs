@@ -85,6 +85,14 @@ impl WriteStreams {
                 .all(|id| streams[id.0 as usize].name.is_some()),
             "the records have the names"
         );
+        debug_assert_eq!(
+            streams
+                .iter()
+                .filter(|stream| stream.name.is_some())
+                .count(),
+            names.len(),
+            "a name in a record is found"
+        );
     }
 }
 

@@ -102,7 +102,12 @@ impl<'a> NodeRef<'a> {
 
     pub(super) fn node(self) -> &'a Node {
         // SAFETY: nodes are aligned, initialised, and their fixed part is never written again.
-        unsafe { self.ptr.as_ref() }
+        let node = unsafe { self.ptr.as_ref() };
+        debug_assert!(
+            (1..=HEIGHT_MAX).contains(&usize::from(node.height)),
+            "a node has levels"
+        );
+        node
     }
 
     /// The first link of the tower.
@@ -145,6 +150,11 @@ impl<'a> NodeRef<'a> {
     pub(super) fn cmp(self, at: &Sought<'_>) -> Ordering {
         let node = self.node();
         let fronts = (node.tree, node.prefix).cmp(&at.front);
+        debug_assert_eq!(
+            node.prefix,
+            prefix_of(self.key()),
+            "the prefix is that of the key"
+        );
         fronts.then_with(|| {
             let keys = self.key().cmp(at.key);
             keys.then_with(|| at.seqno.cmp(&node.seqno))

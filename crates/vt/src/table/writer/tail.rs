@@ -4,7 +4,7 @@
 use super::{LEAF_BYTES, TableWriter};
 use std::ops::Range;
 use stitch_format::block::block_bytes;
-use stitch_format::vt_index::{BlockPtr, IndexBuilder, IndexEntry};
+use stitch_format::vt_index::{BlockPtr, IndexBuilder, IndexEntry, IndexLayout};
 use stitch_format::vt_range_delete::{self, StoredRangeDelete};
 use stitch_format::vt_root::{Leaf, RootIndex, TableRoot};
 
@@ -49,7 +49,12 @@ impl TableWriter {
         for entry in &self.index[entries] {
             builder.add(entry);
         }
-        builder.finish()
+        let payload = builder.finish();
+        debug_assert!(
+            IndexLayout::read(&payload).is_ok(),
+            "a reader takes the index block"
+        );
+        payload
     }
 
     pub(super) fn range_delete_payloads(&self) -> Vec<Vec<u8>> {
@@ -82,6 +87,11 @@ impl TableWriter {
             out.is_empty(),
             self.range_deletes.is_empty(),
             "each range delete is in a block"
+        );
+        debug_assert!(
+            out.iter()
+                .all(|payload| vt_range_delete::decode(payload).is_ok()),
+            "a reader takes the range deletes"
         );
         out
     }

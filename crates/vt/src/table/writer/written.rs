@@ -2,7 +2,7 @@
 
 use super::places::Places;
 use std::sync::Arc;
-use stitch_format::vt_index::{IndexBuilder, IndexEntry};
+use stitch_format::vt_index::{IndexBuilder, IndexEntry, IndexLayout};
 use stitch_volume::{Extent, Stream, Volume};
 
 /// Data blocks that were written for themselves. Dropped, they give their space back.
@@ -42,7 +42,12 @@ impl WrittenBlocks {
         for entry in &self.index {
             builder.add(entry);
         }
-        builder.finish()
+        let payload = builder.finish();
+        debug_assert!(
+            IndexLayout::read(&payload).is_ok_and(|read| read.entry_count() == self.index.len()),
+            "a replay reads each entry"
+        );
+        payload
     }
 
     /// Their index entries; their space is the caller's from now on.
