@@ -17,7 +17,9 @@
 
 mod trees;
 
-pub use trees::{TransactionTree, records_tree_name, transaction_tree};
+pub use trees::{
+    TransactionTree, records_tree_name, transaction_of_pin, transaction_pin, transaction_tree,
+};
 
 use crate::FormatError;
 use crate::codec::Reader;

@@ -395,7 +395,7 @@ impl History<'_> {
         self.pins.open_moment(id)
     }
 
-    /// Returns the numbers of the pins of all snapshots and moments, in rising order.
+    /// Returns the numbers of the pins of all snapshots, moments and transactions, in rising order.
     ///
     /// # Errors
     /// [`FsError::Storage`].
@@ -403,7 +403,8 @@ impl History<'_> {
         self.pins.pinned()
     }
 
-    /// Reports whether a pin with this number is a snapshot or moment. Lists none.
+    /// Reports whether a pin with this number is of a snapshot, a moment or a transaction. Lists
+    /// none.
     ///
     /// # Errors
     /// [`FsError::Storage`].
@@ -411,7 +412,7 @@ impl History<'_> {
         self.pins.is_pinned(id)
     }
 
-    /// Opens the snapshot or moment that a pin is.
+    /// Opens the snapshot or moment that a pin is, or the moment at which a transaction began.
     ///
     /// # Errors
     /// [`FsError::NotFound`].

@@ -93,8 +93,8 @@ pub use stitch_kv::SpaceShare;
 pub use system::FileSystem;
 pub use transaction::{
     BeginOptions, CommitAhead, Conflict, ConflictKind, LOCKED_PATHS_MAX, LockTicket,
-    NESTED_DEPTH_MAX, PathChange, PathLock, PathLocks, PausedRecords, ReadKind, RecordKey,
-    RecordRules, RecordSides, Side, TRANSACTION_NAME_BYTES_MAX, TransactionInfo,
+    NESTED_DEPTH_MAX, PathChange, PathLock, PathLocks, PausedRecords, PinnedClone, ReadKind,
+    RecordKey, RecordRules, RecordSides, Side, TRANSACTION_NAME_BYTES_MAX, TransactionInfo,
     TransactionIsolation, TransactionLife, TransactionRecords, TransactionState, TransactionView,
     Transactions, is_file_system_tree,
 };

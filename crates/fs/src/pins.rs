@@ -1,10 +1,14 @@
-//! Snapshots and moments of the history, as the pins of the engine that they are.
+//! Snapshots, moments of the history, and moments at which transactions began, as the pins of the
+//! engine that they are.
 //!
 //! ```text
 //! pins of the engine    fs/mon  fs/tue    snapshots of directories, by name
 //!                       history/7         moments: the whole file system, by number
-//!                       others            neither: left out
+//!                       txn/7             the whole file system where a transaction began
+//!                       others            none of these: left out
 //! ```
+//!
+//! The pins of transactions are opened by their numbers and are in no list of names.
 //!
 //! Invariant: everything here reads, and what is opened is read-only.
 
@@ -16,8 +20,10 @@ use crate::history::MomentInfo;
 use crate::snapshot::{SnapshotInfo, SnapshotView, pin_name};
 use crate::system::FileSystem;
 use crate::{FsError, FsOptions, FsResult};
+use stitch_base::clock::Timestamp;
 use stitch_base::sync::Arc;
 use stitch_base::{Ino, PinId};
+use stitch_format::fs_transaction::transaction_of_pin;
 use stitch_kv::{Engine, PinInfo, Snapshot};
 
 /// The pins of a store, as one of its file systems lists and opens them.
@@ -84,13 +90,13 @@ impl Pins<'_> {
         }
     }
 
-    /// Reports whether a snapshot or moment has this number.
+    /// Reports whether the pin of a snapshot, a moment or a transaction has this number.
     pub(crate) fn is_pinned(&self, id: PinId) -> FsResult<bool> {
         let Some(pin) = self.find(id)? else {
             return Ok(false);
         };
-        let is_moment = || !self.is_in_clone() && MomentInfo::of(&pin).is_some();
-        Ok(SnapshotInfo::of(&pin).is_some() || is_moment())
+        let is_whole = || MomentInfo::of(&pin).is_some() || of_transaction(&pin).is_some();
+        Ok(SnapshotInfo::of(&pin).is_some() || (!self.is_in_clone() && is_whole()))
     }
 
     /// Returns the moment of the engine that a pin keeps; that of now for `None`.
@@ -188,26 +194,51 @@ impl Pins<'_> {
         Ok(view)
     }
 
-    /// Returns the numbers of the pins of all snapshots and moments, in rising order.
+    /// Returns the numbers of the pins of all snapshots, moments and transactions, in rising order.
     pub(crate) fn pinned(&self) -> FsResult<Vec<PinId>> {
         let mut ids: Vec<PinId> = self.snapshots()?.iter().map(|info| info.id).collect();
         ids.extend(self.moments()?.iter().map(|moment| moment.id));
+        if !self.is_in_clone() {
+            let of_transactions = self.all()?.into_iter();
+            ids.extend(of_transactions.filter_map(|pin| Some(of_transaction(&pin)?.id)));
+        }
         ids.sort_unstable();
         debug_assert!(ids.is_sorted_by(|a, b| a < b), "each pin is one thing");
         Ok(ids)
     }
 
-    /// Opens the snapshot or moment that a pin is.
+    /// Opens the snapshot or moment that a pin is, or the moment at which a transaction began.
     ///
     /// # Errors
     /// [`FsError::NotFound`].
     pub(crate) fn open_pinned(&self, id: PinId) -> FsResult<SnapshotView> {
         let pin = self.pin(id)?;
-        let view = match SnapshotInfo::of(&pin) {
-            Some(info) => SnapshotView::open(self.engine, self.options, info)?,
-            None => self.open_moment(id)?,
+        let view = match (SnapshotInfo::of(&pin), of_transaction(&pin)) {
+            (Some(info), _) => SnapshotView::open(self.engine, self.options, info)?,
+            (None, Some(info)) => {
+                SnapshotView::open_pin(self.engine, self.options, &pin.name, info)?
+            }
+            (None, None) => self.open_moment(id)?,
         };
         debug_assert_eq!(view.info().id, id, "the pin that was asked for");
         Ok(view)
     }
+}
+
+/// Returns the pin of a transaction as if it were a snapshot of the root directory, under a name
+/// that no snapshot has; `None` for any other pin.
+fn of_transaction(pin: &PinInfo) -> Option<SnapshotInfo> {
+    transaction_of_pin(&pin.name)?;
+    debug_assert!(pin.name.contains('/'), "no snapshot has the name");
+    Some(SnapshotInfo {
+        id: pin.id,
+        name: pin.name.clone(),
+        root: Ino::ROOT,
+        view: 0,
+        path: Vec::new(),
+        owner: 0,
+        created: Timestamp(0),
+        is_automatic: true,
+        tags: Vec::new(),
+    })
 }

@@ -47,6 +47,7 @@ use stitch_kv::PinInfo;
 
 pub(crate) use follow::{follow_path, know_dir, know_dir_by_number, walk_path};
 pub(crate) use narrow::{CloneNarrowing, Narrowing};
+pub(crate) use parts::PartNumbers;
 pub use parts::SnapshotPart;
 pub(crate) use paths::ViewPaths;
 pub(crate) use scope::HeldTrees;

@@ -4,7 +4,8 @@
 //! operations work in it. Mainline's rows stay as they are until the commit.
 //!
 //! ```text
-//! begin:   branch meta, data, xattr, sys of mainline, and every tree of records
+//! begin:   in a store with clones, pin the moment --> pin "txn/N"
+//!          branch meta, data, xattr, sys of mainline, and every tree of records
 //!          --> trees "txn~N/...", record N in mainline
 //! work:    FileSystem over these trees; inode numbers come from mainline's counter
 //!          records by an engine with the branches of their trees (`records`)
@@ -13,6 +14,7 @@
 //!          absorb the trees, the joined rows and the record's new state: one commit of the engine
 //!          apply to mainline's memory what changed (`memory`)
 //! abort:   drop the trees, delete the record
+//! an end of either kind drops the pin
 //! ```
 //!
 //! | part | has |
@@ -21,6 +23,7 @@
 //! | [`catalog::Catalog`] | records of transactions, and the names of their trees |
 //! | [`table::OpenTransactions`] | what is in memory of those that are in use |
 //! | [`branch::BranchOpener`] | opens a file system over branch trees |
+//! | [`clone_pins::ClonePins`] | pins of what transactions show of clones |
 //! | [`CommitAhead`] | what a transaction has written, read before its commit |
 //! | [`frozen::FrozenView`] | the transaction in a commit: what it has written and read |
 //! | [`target::CommitTarget`] | the file system that is committed to, and its memory |
@@ -43,6 +46,7 @@
 mod ahead;
 mod branch;
 mod catalog;
+mod clone_pins;
 mod commit;
 mod conflict;
 mod diff;
@@ -72,6 +76,7 @@ pub use conflict::{Conflict, ConflictKind, ReadKind};
 pub use diff::PathChange;
 pub(crate) use diff::is_changed;
 pub(crate) use grafts::Grafts;
+pub use grafts::PinnedClone;
 pub use nested::NESTED_DEPTH_MAX;
 pub use path_locks::{LOCKED_PATHS_MAX, LockTicket, PathLock, PathLocks};
 pub(crate) use reads::ReadSet;
@@ -84,6 +89,7 @@ pub(crate) use table::OpenTransactions;
 
 use self::branch::BranchOpener;
 use self::catalog::Catalog;
+use self::clone_pins::ClonePins;
 use self::target::CommitTarget;
 use crate::system::FileSystem;
 use crate::{FsError, FsResult};
@@ -206,6 +212,7 @@ pub struct Transactions<'fs> {
     catalog: Catalog<'fs>,
     table: &'fs OpenTransactions,
     opener: BranchOpener<'fs>,
+    clone_pins: ClonePins<'fs>,
     /// What outermost transactions are committed to.
     target: CommitTarget<'fs>,
     is_mainline: bool,
@@ -269,6 +276,7 @@ impl FileSystem {
             catalog: Catalog::of(self),
             table: &self.transactions,
             opener: BranchOpener::of(self),
+            clone_pins: ClonePins::of(self),
             target: CommitTarget::of(self),
             is_mainline: self.is_mainline(),
             is_read_only: self.is_read_only(),

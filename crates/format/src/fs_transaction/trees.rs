@@ -1,15 +1,22 @@
-//! The trees of a transaction, by their names.
+//! The trees of a transaction and its pin, by their names.
 //!
 //! ```text
-//! txn~N/meta, data, xattr, sys   branches of mainline's trees
-//! txn~N/tree~P                   a branch of the tree of records with the number P
+//! trees   txn~N/meta, data, xattr, sys   branches of mainline's trees
+//!         txn~N/tree~P                   a branch of the tree of records with the number P
+//! pin     txn/N                          the moment at which it began, for the clones in it
 //! ```
+//!
+//! The pin is there if the store had clones. It is created before the branches, which begin at its
+//! moment, and dropped after them. So a pin without an open record is what a crash has left.
 
 use super::SCHEMA_PREFIX;
 use stitch_base::TreeId;
 
 /// What comes before the number of the parent in the name of a branch of a tree of records.
 const RECORDS_PREFIX: &str = "tree~";
+
+/// What comes before the number of the transaction in the name of its pin.
+const PIN_PREFIX: &str = "txn/";
 
 /// What a tree of a transaction is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +32,20 @@ pub enum TransactionTree {
 pub fn records_tree_name(number: u64, parent: TreeId) -> String {
     debug_assert!(parent.0 > 0, "tree 0 is never given out");
     format!("{SCHEMA_PREFIX}{number}/{RECORDS_PREFIX}{}", parent.0)
+}
+
+/// Returns the name of the pin of a transaction.
+#[must_use]
+pub fn transaction_pin(number: u64) -> String {
+    debug_assert!(number > 0, "0 is no number");
+    format!("{PIN_PREFIX}{number}")
+}
+
+/// Returns the transaction that a pin of this name is of; `None` for any other name.
+#[must_use]
+pub fn transaction_of_pin(name: &str) -> Option<u64> {
+    let number = name.strip_prefix(PIN_PREFIX)?.parse().ok()?;
+    (number > 0 && transaction_pin(number) == name).then_some(number)
 }
 
 /// Returns the transaction that a tree of this name is of, and what it is there; `None` for a tree
@@ -59,6 +80,23 @@ mod tests {
             "txn~7/other",
         ] {
             assert_eq!(of(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn names_of_pins_lead_back() {
+        assert_eq!(transaction_pin(7), "txn/7");
+        assert_eq!(transaction_of_pin("txn/7"), Some(7));
+        for name in [
+            "txn/0",
+            "txn/07",
+            "txn/x",
+            "txn/",
+            "txn~7/meta",
+            "fs/7",
+            "history/7",
+        ] {
+            assert_eq!(transaction_of_pin(name), None, "{name}");
         }
     }
 }

@@ -24,7 +24,7 @@ use stitch_base::sync::{Arc, Mutex};
 
 /// How inodes of several file systems are numbered.
 #[derive(Debug)]
-pub(super) struct PartNumbers {
+pub(crate) struct PartNumbers {
     /// Number of the view that is part 0.
     base: u64,
     /// Numbers of the clones, in order; none if there is no room for them.
@@ -35,7 +35,7 @@ pub(super) struct PartNumbers {
 
 impl PartNumbers {
     /// Numbers the inodes of `base`, whose next inode has the number `next`, and of `clones`.
-    pub(super) fn new(base: u64, next: u64, clones: Vec<u64>) -> Self {
+    pub(crate) fn new(base: u64, next: u64, clones: Vec<u64>) -> Self {
         debug_assert!(clones.is_sorted(), "the order is that of the numbers");
         let part_bits = u64::BITS - (clones.len() as u64).leading_zeros();
         let whole = Self {
@@ -68,7 +68,7 @@ impl PartNumbers {
     }
 
     /// Returns what numbers of a view have beside the inode's; `None` without room for it.
-    fn first(&self, view: u64) -> Option<u64> {
+    pub(crate) fn first(&self, view: u64) -> Option<u64> {
         if view == self.base {
             return Some(0);
         }

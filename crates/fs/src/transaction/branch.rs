@@ -13,8 +13,8 @@ use crate::schema::{FIRST_INO, SCHEMA, Store};
 use crate::system::FileSystem;
 use crate::views::{Standing, ViewSet};
 use crate::{AtimePolicy, FsOptions, FsResult};
-use stitch_base::Ino;
 use stitch_base::sync::Arc;
+use stitch_base::{Ino, PinId};
 use stitch_format::fs_transaction::TransactionLife;
 use stitch_kv::{Engine, SnapshotEngine};
 
@@ -80,12 +80,13 @@ impl<'fs> BranchOpener<'fs> {
         next
     }
 
-    /// Opens the file system over the branches of a number.
+    /// Opens the file system over the branches of a number. Clones are shown as `clones_at` shows
+    /// them, if at all.
     pub(super) fn open(
         &self,
         number: Ino,
         rules: BranchRules,
-        reads: Option<Arc<ReadSet>>,
+        (reads, clones_at): (Option<Arc<ReadSet>>, Option<PinId>),
     ) -> FsResult<FileSystem> {
         let options = FsOptions {
             // A read must not be a change that a commit has to look at.
@@ -99,9 +100,9 @@ impl<'fs> BranchOpener<'fs> {
             reads,
             numbers: Arc::clone(self.numbers),
             rules,
-            grafts: Grafts::read(&store)?,
+            grafts: Grafts::read(&store, clones_at)?,
         };
-        // No clone can be entered here: see `Grafts`.
+        // No clone is a part of it: see `Grafts`.
         let standing = Standing {
             number: 0,
             views: Arc::new(ViewSet::none()),

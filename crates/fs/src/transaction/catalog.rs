@@ -7,6 +7,8 @@
 //! | open | none | was aborted in a full store; the next open deletes the record |
 //! | committed | none | has ended: an outcome, of which the last ones are kept |
 //! | none | some | was begun, aborted or rebased when a crash came; the next open drops them |
+//!
+//! A pin of a transaction ([`super::clone_pins`]) without an open record is dropped then, too.
 
 use super::TransactionView;
 use super::nested::records_within;
@@ -25,7 +27,7 @@ use stitch_format::fs_transaction::{
     SCHEMA_PREFIX, TransactionRecord, TransactionState, TransactionTree, records_tree_name,
     transaction_tree,
 };
-use stitch_kv::{Engine, NewBranch};
+use stitch_kv::{Engine, NewBranch, Snapshot, TreeInfo};
 
 /// Committed transactions that are remembered, the last ones.
 const OUTCOMES_MAX: usize = 256;
@@ -217,18 +219,20 @@ impl<'fs> Catalog<'fs> {
         self.store.commit(&batch, SpaceClass::Reserve)
     }
 
-    /// Makes the branches of a transaction: of mainline's trees, or of those of another one.
+    /// Makes the branches of a transaction: of mainline's trees at a moment, or as they are; or of
+    /// those of another one.
     pub(super) fn make_branches(
         &self,
         number: Ino,
         outer: Option<&TransactionView>,
+        at: Option<&Snapshot>,
     ) -> FsResult<()> {
         let schema = schema_name(number);
         let parent = outer.map_or(self.store, |outer| &outer.fs.store);
         let files = Tree::ALL.map(|tree| (parent.tree(tree), tree.name_in(&schema)));
         let records: Vec<(TreeId, TreeId)> = match outer {
             Some(outer) => outer.records.branches().collect(),
-            None => record_trees(&self.engine.trees())
+            None => record_trees(&self.trees_at(at))
                 .map(|tree| (tree.id, tree.id))
                 .collect(),
         };
@@ -237,16 +241,26 @@ impl<'fs> Catalog<'fs> {
         let named: Vec<(TreeId, String)> = files.into_iter().chain(records).collect();
         debug_assert!(named.len() >= Tree::ALL.len(), "all trees of files");
         debug_assert!(
-            outer.is_none_or(|outer| outer.number < number),
-            "an outer one began before"
+            outer.is_none_or(|outer| outer.number < number && at.is_none()),
+            "an outer one began before, and is branched as it is"
         );
         let branches = named.iter();
         let branches: Vec<NewBranch<'_>> = branches
             .map(|(parent, name)| NewBranch::new(*parent, name))
             .collect();
-        let made = self.engine.branch_trees(&branches, None)?;
+        let made = self.engine.branch_trees(&branches, at)?;
         debug_assert_eq!(made.len(), named.len(), "each has a number");
         Ok(())
+    }
+
+    /// The living trees, or those of them that were there at a moment.
+    fn trees_at(&self, at: Option<&Snapshot>) -> Vec<TreeInfo> {
+        let mut living = self.engine.trees();
+        if let Some(at) = at {
+            let then: BTreeSet<TreeId> = self.engine.trees_at(at).iter().map(|t| t.id).collect();
+            living.retain(|tree| then.contains(&tree.id));
+        }
+        living
     }
 
     /// Numbers and trees of transactions, those with a record or without.

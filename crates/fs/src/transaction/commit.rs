@@ -111,6 +111,7 @@ impl Transactions<'_> {
         if target.syncs {
             engine.sync()?;
         }
+        self.clone_pins.drop_pin(number);
         if let Err(error) = engine.drop_trees(&records.dropped()) {
             tracing::warn!(%error, "a tree of a committed transaction is dropped at the next open");
         }

@@ -13,7 +13,7 @@ use crate::{FsError, FsResult};
 use std::collections::BTreeSet;
 use stitch_base::clock::Timestamp;
 use stitch_base::sync::Arc;
-use stitch_base::{Ino, TreeId};
+use stitch_base::{Ino, PinId, TreeId};
 use stitch_format::fs_transaction::{
     TRANSACTION_NAME_BYTES_MAX, TransactionLife, TransactionRecord, TransactionState,
     TransactionTree,
@@ -63,7 +63,8 @@ impl Transactions<'_> {
     ///
     /// # Cost
     /// One record in the engine's list of trees, whose length is by the number of trees of records,
-    /// with the two syncs of that; one sync of the log more if it is no run.
+    /// with the two syncs of that; one sync of the log more if it is no run. In a store with clones
+    /// one more record, with the syncs of that.
     pub fn begin(&self, name: &str, options: &BeginOptions) -> FsResult<Arc<TransactionView>> {
         self.check_writable()?;
         check_name(name)?;
@@ -89,7 +90,8 @@ impl Transactions<'_> {
         self.table.expect_open();
         // Operations that did not see that have ended.
         drop(self.target.residents.locks.all_read());
-        self.catalog.make_branches(number, outer.as_deref())?;
+        let isolation = isolation_within(options.isolation, outer.as_deref());
+        self.make_branches(number, isolation, outer.as_deref())?;
         let record = self.new_record(name, options, outer.as_deref());
         debug_assert!(
             number.0 < record.first_ino,
@@ -98,6 +100,7 @@ impl Transactions<'_> {
         let begun = self.catalog.add(number, &record, &records);
         if begun.is_err() {
             drop(self.catalog.drop_branches(&[number]));
+            self.clone_pins.drop_pin(number);
         }
         begun?;
         if record.life == TransactionLife::Named {
@@ -116,6 +119,38 @@ impl Transactions<'_> {
             self.table.locks.give(ticket, number);
         }
         Ok(view)
+    }
+
+    /// Makes the branches of a transaction, and before them the pin of the clones that it shows.
+    pub(super) fn make_branches(
+        &self,
+        number: Ino,
+        isolation: TransactionIsolation,
+        outer: Option<&TransactionView>,
+    ) -> FsResult<()> {
+        let moment = match (isolation, outer) {
+            (TransactionIsolation::Snapshot, None) => self.clone_pins.create(number)?,
+            _ => None,
+        };
+        let made = self.catalog.make_branches(number, outer, moment.as_ref());
+        if made.is_err() && moment.is_some() {
+            self.clone_pins.drop_pin(number);
+        }
+        made
+    }
+
+    /// Returns the pin of the clones that a transaction shows: that of the outermost one.
+    fn clones_at(
+        &self,
+        number: Ino,
+        record: &TransactionRecord,
+        outer: Option<&TransactionView>,
+    ) -> FsResult<Option<PinId>> {
+        if record.isolation == TransactionIsolation::Serializable {
+            return Ok(None);
+        }
+        self.clone_pins
+            .find(outer.map_or(number, TransactionView::outermost))
     }
 
     /// The record of a transaction whose branches were made.
@@ -221,9 +256,11 @@ impl Transactions<'_> {
             first_ino: record.first_ino,
             life,
         };
+        let clones_at = self.clones_at(number, record, outer.as_deref())?;
+        let fs = self.opener.open(number, rules, (reads, clones_at))?;
         let view = Arc::new(TransactionView {
             records: Arc::new(records),
-            fs: Arc::new(self.opener.open(number, rules, reads)?),
+            fs: Arc::new(fs),
             number,
             info: TransactionInfo::of(number, record),
             outer,
@@ -289,7 +326,11 @@ impl Transactions<'_> {
         }
         self.catalog.drop_branches(&ended)?;
         // Without trees it is no transaction any more, whether its record is there or not.
-        unless_full(self.catalog.delete(&ended))
+        let deleted = unless_full(self.catalog.delete(&ended));
+        ended
+            .iter()
+            .for_each(|number| self.clone_pins.drop_pin(*number));
+        deleted
     }
 
     /// Ends the transactions that live no longer: runs, those that have expired, all in these, and
@@ -333,7 +374,7 @@ impl Transactions<'_> {
         for number in loose {
             unless_full(self.catalog.drop_branches(&[number]))?;
         }
-        Ok(())
+        self.clone_pins.drop_all_but(&open)
     }
 
     /// Writes what serializable transactions have read into rows, before mainline is closed.

@@ -82,6 +82,16 @@ impl TransactionView {
         }
     }
 
+    /// Returns the number of the outermost one that it is in, or its own.
+    pub(super) fn outermost(&self) -> Ino {
+        let mut view = self;
+        while let Some(outer) = view.outer.as_deref() {
+            debug_assert!(outer.number < view.number, "an outer one began before");
+            view = outer;
+        }
+        view.number
+    }
+
     /// Number of transactions that are in each other down to this one, itself included.
     fn depth(&self) -> usize {
         let above = std::iter::successors(Some(self), |view| view.outer.as_deref());

@@ -1,11 +1,11 @@
 //! Rebase: a transaction goes on from a later moment of mainline.
 //!
 //! ```text
-//! 1  new branches of mainline's trees, under a new number         trees without a record
+//! 1  new branches of mainline's trees, under a new number         trees without a record, a pin
 //! 2  the plan of a commit, against them: conflicts end it
 //! 3  what a commit would put is put into them
 //! 4  one batch: the record moves from the old number to the new   the transaction is rebased
-//! 5  the old branches are dropped                                 trees without a record
+//! 5  the old branches are dropped, and the old pin                trees without a record, a pin
 //! ```
 //!
 //! A crash leaves trees without a record, which the next open drops. Mainline goes on meanwhile: it
@@ -91,7 +91,7 @@ impl Transactions<'_> {
         );
         let number = self.catalog.changes.new_ino()?;
         debug_assert!(view.number < number, "a later number");
-        self.catalog.make_branches(number, view.outer.as_deref())?;
+        self.make_branches(number, record.isolation, view.outer.as_deref())?;
         let rebased = TransactionRecord {
             // What the branches hold has smaller numbers.
             first_ino: self.opener.next_number(),
@@ -120,6 +120,7 @@ impl Transactions<'_> {
             Ok(reads) => reads.into_iter().for_each(ClosedReads::end),
             Err(error) => {
                 self.table.reads.forget(number);
+                self.clone_pins.drop_pin(number);
                 self.catalog.drop_branches(&[number])?;
                 return Err(error);
             }
@@ -132,6 +133,7 @@ impl Transactions<'_> {
         if let Err(error) = self.catalog.drop_branches(&[view.number]) {
             tracing::warn!(%error, "trees of a rebased transaction are dropped at the next open");
         }
+        self.clone_pins.drop_pin(view.number);
         self.open_view(number, &rebased)
     }
 
@@ -145,7 +147,8 @@ impl Transactions<'_> {
         let _frozen = view.fs.residents.locks.all_write();
         let number = self.catalog.changes.new_ino()?;
         debug_assert!(view.number < number, "a later number");
-        self.catalog.make_branches(number, view.outer.as_deref())?;
+        self.catalog
+            .make_branches(number, view.outer.as_deref(), None)?;
         let done = self.on_branches(view, number, record, run);
         self.catalog.drop_branches(&[number])?;
         done

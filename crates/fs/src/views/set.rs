@@ -147,11 +147,9 @@ impl ViewSet {
         Ok(Self::of(None, Records::read(store)?))
     }
 
-    /// Reads the directories of mainline at which clones lie, in its trees or branches of these.
-    pub(crate) fn read_grafts(store: &Store) -> FsResult<BTreeSet<Ino>> {
-        let records = Records::read(store)?;
-        let in_mainline = records.by_graft.keys().filter(|(home, _)| *home == 0);
-        Ok(in_mainline.map(|(_, graft)| *graft).collect())
+    /// Reads the views in use in mainline's trees, or in branches of these, by number.
+    pub(crate) fn read_live(store: &Store) -> FsResult<Vec<CloneInfo>> {
+        Ok(Self::read_past(store)?.live())
     }
 
     /// Reads the records in mainline's trees.

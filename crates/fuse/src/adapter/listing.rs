@@ -55,15 +55,18 @@ impl Adapter {
     }
 
     /// Returns an entry of a directory as it is listed: of a clone, with the number of its own
-    /// directory. Reports whether it is one.
+    /// directory. Reports whether it is one, here or as a transaction shows it.
     fn listed<'a>(&self, entry: &stitch_fs::DirEntry<'a>) -> (reply::DirEntry<'a>, bool) {
         let mut listed = convert::dir_entry(entry);
         let may_be = entry.kind == FileKind::Directory && !matches!(entry.name, b"." | b"..");
         let clone = may_be.then(|| self.fs.clone_at(entry.ino)).flatten();
-        listed.ino = match &clone {
-            Some(info) => views::clone_number(info),
-            None => self.number(entry.ino),
+        let shown = may_be.then(|| self.fs.shown_clone_at(entry.ino)).flatten();
+        let number = match (&clone, &shown) {
+            (Some(info), _) => Some(views::clone_number(info)),
+            (None, Some(shown)) => views::shown_number(shown),
+            (None, None) => None,
         };
-        (listed, clone.is_some())
+        listed.ino = number.unwrap_or_else(|| self.number(entry.ino));
+        (listed, clone.is_some() || shown.is_some())
     }
 }

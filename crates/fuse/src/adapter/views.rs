@@ -6,7 +6,7 @@
 //! node id --> Node::Mainline          the Adapter
 //!             Node::Control(dir)      a directory of `.stitchfs`
 //!             Node::Link              a link in it
-//!             Node::Past(slot, ino)   a snapshot: reads are served, changes are EROFS
+//!             Node::Past(slot, ino)   a snapshot, or what a transaction shows of clones: read only
 //!             Node::Live(slot, ino)   a clone or a transaction: an Adapter of its own
 //! ```
 //!
@@ -70,6 +70,7 @@ use notices::NoticeQueue;
 use rollback::Rollbacks;
 use table::{OpenSnapshots, Past};
 pub use transactions::TransactionSockets;
+pub(super) use transactions::shown_number;
 use transactions::{OpenTransaction, Transactions};
 
 /// Returns the number of a clone's directory in the mount.
@@ -130,14 +131,15 @@ impl Views {
         let born = fs
             .get_attr(Ino::ROOT)
             .map_or(Timestamp(0), |root| root.btime);
+        let table = Arc::new(OpenSnapshots::new(Arc::clone(&fs), generation));
         Self {
             has_slots: fs.snapshots().are_supported()
                 || fs.takes_clones()
                 || fs.transactions().can_begin(),
             clones: Arc::new(OpenClones::new(Arc::clone(&fs), mainline.options)),
-            transactions: Transactions::new(Arc::clone(&fs), mainline.options),
+            transactions: Transactions::new(fs, mainline.options, Arc::clone(&table)),
             announced: Announcements::new(),
-            table: Arc::new(OpenSnapshots::new(fs, generation)),
+            table,
             notices: Arc::new(NoticeQueue::new()),
             policies: Alarm::new("fuse-policies"),
             rollbacks: Rollbacks::new(),

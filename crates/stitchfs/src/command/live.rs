@@ -93,20 +93,24 @@ pub(super) fn check_target(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Reports whether a path of a mount of ours is in a transaction.
+/// Reports whether a path of a mount of ours is in a transaction, or in a clone that one shows.
 pub(super) fn is_in_transaction(path: &Path) -> bool {
-    let about = path.symlink_metadata();
-    about.is_ok_and(|about| is_number_in_transaction(about.ino())) && is_in_ours(path)
+    let found = path.canonicalize().ok();
+    let Some((path, (mount, _))) = found.and_then(|path| Some((path.clone(), around(&path).ok()?)))
+    else {
+        return false;
+    };
+    // What a transaction shows of a clone has numbers of a snapshot.
+    let mut within = path.ancestors().take_while(|at| at.starts_with(&mount));
+    within.any(|at| {
+        let about = at.symlink_metadata();
+        about.is_ok_and(|about| is_number_in_transaction(about.ino()))
+    })
 }
 
 /// Reports whether a path is in a moment of the history of a mount of ours.
 pub(super) fn is_in_history(path: &Path) -> bool {
     is_in_control_dir(path, HISTORY_DIR)
-}
-
-/// Reports whether a path is in a snapshot of a mount of ours.
-pub(super) fn is_in_snapshot(path: &Path) -> bool {
-    is_in_control_dir(path, SNAPSHOTS_DIR)
 }
 
 fn is_in_control_dir(path: &Path, name: &str) -> bool {

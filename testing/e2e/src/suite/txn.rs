@@ -101,7 +101,11 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         name: "clones",
-        run: clones::a_run_refuses_to_look_into_clones,
+        run: clones::a_run_reads_clones_and_does_not_change_them,
+    },
+    Case {
+        name: "clones-named",
+        run: clones::a_named_one_shows_clones_of_its_moment,
     },
     Case {
         name: "git-killed",

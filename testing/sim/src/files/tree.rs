@@ -340,7 +340,7 @@ fn list(fs: &FileSystem, ino: Ino) -> FsResult<Vec<String>> {
             Taken::More
         });
         match read {
-            // A clone lies there for a transaction.
+            // A clone lies there for a transaction, which has its contents elsewhere.
             Err(FsError::Unsupported) => return Ok(Vec::new()),
             read => read?,
         }

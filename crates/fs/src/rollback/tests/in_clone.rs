@@ -2,7 +2,7 @@
 
 use super::interrupted::lines;
 use super::{LARGE, ROOT, SUPER, Seen, Tester, change_all, grow, open, tester};
-use crate::{CloneSource, DirName, FileSystem, FsError, FsOptions, LiveView};
+use crate::{BeginOptions, CloneSource, DirName, FileSystem, FsError, FsOptions, LiveView};
 use std::collections::BTreeMap;
 use stitch_base::Ino;
 use stitch_base::sync::Arc;
@@ -311,6 +311,33 @@ fn an_open_that_others_wait_for_finishes_it() {
     let again = Cloned::of(open(&model), number, dir);
     assert_eq!(again.tester.listing(dir), before);
     again.check();
+}
+
+#[test]
+fn a_transaction_shows_clones_once_it_is_finished() {
+    let (cloned, _) = interrupted();
+    let info = cloned.live.info().clone();
+    let begin = |name: &str| {
+        let begun = cloned
+            .main
+            .fs
+            .transactions()
+            .begin(name, &BeginOptions::default());
+        begun.expect("it begins")
+    };
+    let half = begin("half");
+    assert_eq!(half.fs().shown_clone_at(info.graft), None);
+    drop((cloned.tester, cloned.live));
+    cloned.main.fs.open_clone(info.number).expect("it opens");
+    let whole = begin("whole");
+    let shown = whole.fs().shown_clone_at(info.graft);
+    let view = cloned
+        .main
+        .fs
+        .history()
+        .open_pinned(shown.expect("it is whole").pin);
+    view.expect("it opens");
+    assert_eq!(half.fs().shown_clone_at(info.graft), None);
 }
 
 #[test]

@@ -178,7 +178,7 @@ impl<'a> Trial<'a> {
             first_ino: self.opener.next_number(),
             life: life_within(self.record, self.view.outer.as_deref()),
         };
-        let fs = self.opener.open(self.number, rules, None)?;
+        let fs = self.opener.open(self.number, rules, (None, None))?;
         let tops = removed.values().copied().collect();
         debug_assert!(
             removed.keys().all(|key| !key.is_empty()),

@@ -708,3 +708,31 @@ fn rules_join_records_of_a_rebase_and_rows_that_follow_are_resolved_last() {
     let rows = rows_of(&*engine, tree).into_values().collect::<Vec<_>>();
     assert_eq!(rows, [vec![1], vec![21], vec![2]], "hidden, n, x");
 }
+
+#[test]
+fn files_and_records_are_one_commit_beside_clones() {
+    let (setup, engine, tree) = with_records();
+    let source = stitch_fs::CloneSource {
+        fs: &setup.fs,
+        dir: dir(&setup.fs, ROOT, "s"),
+        snapshot: None,
+    };
+    let made = setup.fs.make_clone(&SUPER, &source, at(ROOT, "c"));
+    made.expect("a clone is made");
+    let view = begin(&setup, "work");
+    let pins = engine.pins().expect("they are listed");
+    assert_eq!(pins.len(), 1, "it shows the clone");
+    // A later tree is not in it.
+    let later = engine.create_tree("later", &TreeOptions::default());
+    let later = later.expect("the name is free");
+    put_in(&*engine, later, b"k", b"1");
+    file(view.fs(), ROOT, "f", b"1");
+    put_in(&**view.records(), tree, b"a", b"2");
+    assert_eq!(rows_of(&*engine, tree)[&b"a"[..]], b"1");
+    commit(&setup, &view);
+    assert_eq!(rows_of(&*engine, tree)[&b"a"[..]], b"2");
+    assert_eq!(rows_of(&*engine, later)[&b"k"[..]], b"1");
+    assert_eq!(contents(&setup.fs, "f"), b"1");
+    assert_eq!(own_trees(&*engine), [""; 0]);
+    assert!(engine.pins().expect("they are listed").is_empty());
+}

@@ -32,7 +32,7 @@ fn compare_below(fs: &FileSystem, ino: Ino, plain: &Plain, id: Id, path: &str) -
         return Ok(());
     }
     if matches!(fs.stat(at(ino, "a")), Err(FsError::Unsupported)) {
-        // A clone lies there for the transaction.
+        // A clone lies there for the transaction: see `compare_shown`.
         return Ok(());
     }
     let found = names_in(fs, ino);

@@ -2,7 +2,7 @@
 
 use super::clones::look_up;
 use super::compare::compare;
-use super::ops::pick;
+use super::ops::{Walker, pick};
 use super::plain::Plain;
 use super::world::{MAINLINE, SNAPSHOTS, World};
 use crate::common::ROOT;
@@ -10,9 +10,9 @@ use crate::twin::Id;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use stitch_base::Ino;
-use stitch_fs::{FsError, SnapshotPart, SnapshotView};
+use stitch_fs::{FileSystem, FsError, SnapshotPart, SnapshotView};
 
-/// The plain copy of a snapshot.
+/// The plain copy of a snapshot, or of the moment at which a transaction began.
 #[derive(Clone)]
 pub(super) struct SnapshotTwin {
     /// The clone that its directory is in, or mainline.
@@ -134,14 +134,46 @@ fn compare_part(
     for (inner, path) in twin.within(number, plain) {
         let inos = look_up(part.fs(), part.root(), &path);
         let graft = *inos.last().unwrap_or(&ROOT);
-        let clone = view.clone_in(part, graft).map_err(|e| format!("{e}"))?;
-        let clone = clone.ok_or_else(|| format!("no clone lies at {path:?}"))?;
         inos.iter().for_each(|ino| part.fs().forget(*ino, 1));
-        check_number(view, &clone, view.number_of_clone(part, graft));
-        let plain = &twin.clones[&inner].plain;
-        let compared = compare_part(view, (&clone, inner, plain), twin, shown);
+        let compared = compare_clone(view, (part, graft), (twin, inner), shown);
         compared.map_err(|e| format!("clone {inner} at {path:?}: {e}"))?;
-        *shown += 1;
+    }
+    Ok(())
+}
+
+/// Compares the clone that lies at a directory of a part.
+fn compare_clone(
+    view: &SnapshotView,
+    (part, graft): (&SnapshotPart, Ino),
+    (twin, number): (&SnapshotTwin, u64),
+    shown: &mut u64,
+) -> Result<(), String> {
+    let clone = view.clone_in(part, graft).map_err(|e| format!("{e}"))?;
+    let clone = clone.ok_or_else(|| "no clone lies there".to_owned())?;
+    check_number(view, &clone, view.number_of_clone(part, graft));
+    *shown += 1;
+    let plain = &twin.clones[&number].plain;
+    compare_part(view, (&clone, number, plain), twin, shown)
+}
+
+/// Compares the clones that a transaction shows with those of the moment at which it began.
+pub(super) fn compare_shown(
+    (mainline, walker): (&FileSystem, &Walker<'_>),
+    then: &SnapshotTwin,
+    shown: &mut u64,
+) -> Result<(), String> {
+    for (number, path) in then.within(MAINLINE, walker.plain) {
+        let inos = look_up(walker.fs, walker.root, &path);
+        let graft = *inos.last().expect("a clone has a name");
+        inos.iter().for_each(|ino| walker.fs.forget(*ino, 1));
+        let clone = walker.fs.shown_clone_at(graft);
+        let clone = clone.ok_or_else(|| format!("no clone is shown at {path:?}"))?;
+        let view = mainline.history().open_pinned(clone.pin);
+        let view = view.map_err(|e| format!("{e}"))?;
+        let (part, _) = view.part(ROOT).expect("it is known");
+        assert_eq!(clone.number, view.number_of_clone(&part, graft));
+        let compared = compare_clone(&view, (&part, graft), (then, number), shown);
+        compared.map_err(|e| format!("clone {number} at {path:?}: {e}"))?;
     }
     Ok(())
 }

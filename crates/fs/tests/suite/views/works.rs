@@ -2,11 +2,13 @@
 
 use super::compare::{compare, compare_changes};
 use super::ops::{Op, Place, Walker, apply, draw, pick};
+use super::pasts::{SnapshotTwin, compare_shown};
 use super::plain::Plain;
 use super::world::{Done, MAINLINE, TRANSACTIONS, Work, World};
 use crate::common::*;
 use crate::twin::Id;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::Arc;
 use stitch_fs::{
     BeginOptions, FileKind, FsError, FsResult, RenameMode, TransactionLife, TransactionView,
@@ -42,6 +44,11 @@ impl World {
             base: self.main.clone(),
             plain: self.main.clone(),
             grafts: self.grafts(MAINLINE),
+            then: SnapshotTwin {
+                view: MAINLINE,
+                plain: self.main.clone(),
+                clones: self.shown_clones(),
+            },
             done: Vec::new(),
             life,
             version: self.version,
@@ -174,9 +181,27 @@ impl World {
     }
 
     pub(super) fn compare_work(&mut self, name: &'static str) {
-        if self.works.contains_key(name) {
-            let compared = self.in_work(name, |walker| compare(walker.fs, ROOT, walker.plain));
-            self.expect(compared, &format!("transaction {name}"));
+        let Some(work) = self.works.get(name) else {
+            return;
+        };
+        let (then, setup, mut shown) = (work.then.clone(), Rc::clone(&self.setup), 0);
+        let compared = self.in_work(name, |walker| {
+            compare(walker.fs, ROOT, walker.plain)?;
+            compare_shown((&setup.fs, walker), &then, &mut shown)
+        });
+        self.expect(compared, &format!("transaction {name}"));
+        self.counts.clones_in_works += shown;
+    }
+
+    /// Compares the pins of transactions with those that began beside clones and are open.
+    pub(super) fn compare_pins(&self) {
+        let pins = self.fs().engine().pins().expect("the pins are listed");
+        let pins = pins.iter().filter(|pin| pin.name.starts_with("txn/"));
+        let works = self.works.values();
+        let works = works.filter(|work| !work.then.clones.is_empty());
+        let (found, expected) = (pins.count(), works.count());
+        if found != expected {
+            self.fail(&format!("{found} pins of transactions, not {expected}"));
         }
     }
 

@@ -41,12 +41,13 @@ pub(super) struct Counts {
     pub(super) commits: u64,
     pub(super) conflicts: u64,
     pub(super) aborts: u64,
+    pub(super) clones_in_works: u64,
     pub(super) reopens: u64,
     pub(super) refused: u64,
 }
 
 impl Counts {
-    pub(super) fn list(&mut self) -> [&mut u64; 16] {
+    pub(super) fn list(&mut self) -> [&mut u64; 17] {
         [
             &mut self.snapshots,
             &mut self.inner_snapshots,
@@ -62,6 +63,7 @@ impl Counts {
             &mut self.commits,
             &mut self.conflicts,
             &mut self.aborts,
+            &mut self.clones_in_works,
             &mut self.reopens,
             &mut self.refused,
         ]
@@ -105,6 +107,8 @@ pub(super) struct Work {
     pub(super) plain: Plain,
     /// Directories that are clones outside.
     pub(super) grafts: Vec<Id>,
+    /// The clones that it shows.
+    pub(super) then: SnapshotTwin,
     pub(super) done: Vec<Done>,
     pub(super) life: TransactionLife,
     /// Changes of mainline when it began.
@@ -470,6 +474,7 @@ impl World {
         for name in TRANSACTIONS {
             self.compare_work(name);
         }
+        self.compare_pins();
         let issues = self.setup.issues();
         if !issues.is_empty() {
             self.fail(&format!("a check finds {issues:?}"));

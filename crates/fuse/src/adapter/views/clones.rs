@@ -59,9 +59,9 @@ impl Views {
                 request(live_source(clone.adapter().fs(), dir))
             }),
             Node::Past(slot, dir) => self.table.within(slot, |past| {
-                // The pin of a moment has another name.
+                // The pins of moments and transactions have other names.
                 let info = past.view().info();
-                if self.is_moment(info.id)? {
+                if info.name.contains('/') || self.is_moment(info.id)? {
                     return Err(Errno::ENOTSUP);
                 }
                 let (part, dir) = past.part(dir)?;

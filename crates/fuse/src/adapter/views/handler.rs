@@ -85,9 +85,7 @@ impl Handler for Views {
             Node::Mainline => self.lookup_mainline(context, parent, name),
             Node::Control(dir) => self.lookup_control(dir, name),
             Node::Live(slot, ino) if slot.is_transaction() => {
-                let table = &self.transactions.table;
-                let found = table.within(slot, |open| open.lookup(ino, name))?;
-                Ok(self.found_in_transaction((slot, ino), name, found))
+                self.lookup_live_in_transaction((slot, ino), name)
             }
             Node::Live(slot, ino) => self.clones.within(slot, |clone| {
                 if name == b".." && ino == clone.info().root {

@@ -69,6 +69,17 @@ impl Past {
         Ok(Lookup::Found(self.entry(&part, &attr, Duration::ZERO)))
     }
 
+    /// Looks up the directory of the clone that lies at a directory of mainline.
+    pub(super) fn lookup_clone(&self, graft: Ino) -> Answer<Lookup> {
+        let (part, _) = self.part(self.view().info().root)?;
+        let clone = self.view().clone_in(&part, graft).or_errno()?;
+        let clone = clone.ok_or(Errno::ESTALE)?;
+        let root = DirName::new(clone.root(), b".");
+        let attr = clone.fs().lookup(root).or_errno()?;
+        self.count_lookups(1);
+        Ok(Lookup::Found(self.entry(&clone, &attr, FOREVER)))
+    }
+
     pub(super) fn lookup(&self, parent: Ino, name: &[u8]) -> Answer<Lookup> {
         let (part, parent) = self.part(parent)?;
         let found = match name {

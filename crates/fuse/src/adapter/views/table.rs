@@ -1,4 +1,5 @@
-//! The snapshots that are open in a mount.
+//! The snapshots that are open in a mount, and the moments at which transactions began that show
+//! clones.
 //!
 //! A snapshot is opened when its name is looked up, and closed when the kernel has forgotten all
 //! its inodes and no request is under way in it. Its slot follows from its number, so a node id
@@ -17,6 +18,7 @@ use stitch_fs::{FileSystem, FsError, FsResult, MomentInfo, SnapshotInfo, Snapsho
 use super::node::Slot;
 use crate::errno::Errno;
 use crate::handler::Answer;
+use crate::wire::reply::Lookup;
 
 /// A snapshot that is open, and how often the kernel looked up its inodes.
 #[derive(Debug)]
@@ -121,6 +123,21 @@ impl OpenSnapshots {
             Some(_) => Err(Errno::ENFILE),
             None => self.open(slot, id).map_err(refused)?.ok_or(Errno::ENFILE),
         }
+    }
+
+    /// Looks up the directory of the clone that lay at a directory of mainline when a transaction
+    /// began, whose pin this is.
+    ///
+    /// # Errors
+    /// `ESTALE` if the transaction has ended; those of a lookup.
+    pub(super) fn lookup_clone(&self, pin: PinId, graft: Ino) -> Answer<Lookup> {
+        let past = self.by_id(pin).map_err(|error| match error {
+            Errno::ENOENT => Errno::ESTALE,
+            error => error,
+        })?;
+        let found = past.lookup_clone(graft);
+        self.let_go(past);
+        found
     }
 
     /// Returns the newest moment of the history that has this name.
@@ -281,6 +298,9 @@ impl OpenSnapshots {
 
     /// Takes those whose pins are gone out of the table. Requests in them are `ESTALE` from now on.
     pub(super) fn take_gone(&self) -> Vec<Arc<Past>> {
+        if self.open.lock().is_empty() {
+            return Vec::new();
+        }
         let Ok(pinned) = self.fs.history().pinned() else {
             return Vec::new();
         };

@@ -6,10 +6,12 @@
 //! commit    queued; a thread commits, sends notices, then tells the outcome (commits)
 //! rebase    likewise: it ends, and goes on under another number
 //! expiry    a thread aborts it at its time (expiry)
+//! clones    their contents are those of a pin, as of a snapshot (clones)
 //! end       requests in it are ESTALE; the slot is free once the kernel has forgotten all
 //! ```
 
 mod begin;
+mod clones;
 mod commits;
 mod expiry;
 mod open;
@@ -29,6 +31,7 @@ use stitch_fs::{FileSystem, PathChange, TransactionInfo, TransactionLife, Transa
 use super::Views;
 use super::changes::check_owner;
 use super::node::{ControlDir, Node, Slot};
+use super::table::OpenSnapshots;
 use crate::adapter::alarm::Alarm;
 use crate::adapter::report::put_framed;
 use crate::adapter::{AdapterOptions, OrErrno as _};
@@ -41,6 +44,7 @@ use crate::transactions::{Lifetime, TransactionRequest, expiry_word};
 use crate::wire::codec::Sink;
 use crate::wire::reply::Entry;
 use begin::LockLine;
+pub(in crate::adapter) use clones::shown_number;
 use commits::Commits;
 pub(super) use open::OpenTransaction;
 use scope::{Asker, Catalog};
@@ -62,10 +66,14 @@ pub(super) struct Transactions {
 
 impl Transactions {
     /// No thread runs yet.
-    pub(super) fn new(mainline: Arc<FileSystem>, options: AdapterOptions) -> Self {
+    pub(super) fn new(
+        mainline: Arc<FileSystem>,
+        options: AdapterOptions,
+        pasts: Arc<OpenSnapshots>,
+    ) -> Self {
         let table = Arc::new(TransactionTable::new(mainline, options));
         Self {
-            commits: Arc::new(Commits::new(Arc::clone(&table))),
+            commits: Arc::new(Commits::new(Arc::clone(&table), pasts)),
             table,
             line: LockLine::default(),
             watch: OnceLock::new(),

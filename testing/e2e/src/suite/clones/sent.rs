@@ -68,7 +68,12 @@ pub(super) fn send_and_compare(
         side.file_name()
             .map(|name| name.to_string_lossy().into_owned())
     };
-    let out = format!("clone-sent-{}", name(new).unwrap_or_default());
+    let (mounted, new_name) = (name(mount.dir()), name(new));
+    let out = format!(
+        "{}-{}-copy",
+        mounted.unwrap_or_default(),
+        new_name.unwrap_or_default()
+    );
     let out = context.dir(&out)?;
     let program = context.stitchfs.display().to_string();
     let (old, new) = (text(old), text(new));

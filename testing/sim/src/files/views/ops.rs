@@ -192,7 +192,7 @@ fn begin_of(views: &Views, rng: &mut Rng) -> ViewWhat {
 
 fn in_transaction(views: &Views, at: u64, rng: &mut Rng) -> Option<ViewWhat> {
     let name = any(views.transactions.keys().cloned(), rng)?;
-    let what = in_tree(&views.transactions[&name], at, rng);
+    let what = in_tree(&views.transactions[&name].tree, at, rng);
     Some(ViewWhat::InTransaction { name, what })
 }
 

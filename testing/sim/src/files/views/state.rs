@@ -29,6 +29,13 @@ pub(super) struct PastTree {
     clones: BTreeMap<Chain, Tree>,
 }
 
+/// A transaction, with what the clones that it shows had when it began.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct WorkTree {
+    pub(super) tree: Tree,
+    pub(super) clones: BTreeMap<Chain, Tree>,
+}
+
 /// The views of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Views {
@@ -36,7 +43,7 @@ pub struct Views {
     pub(super) snapshots: BTreeMap<String, PastTree>,
     pub(super) clones: BTreeMap<Chain, CloneTree>,
     /// By name; `one/two` is one that began in `one`.
-    pub(super) transactions: BTreeMap<String, Tree>,
+    pub(super) transactions: BTreeMap<String, WorkTree>,
     /// Names of transactions that were committed, in their order.
     outcomes: Vec<String>,
 }
@@ -69,7 +76,7 @@ impl Views {
         let mut transactions = BTreeMap::new();
         for (number, name) in open {
             let view = fs.transactions().open_number(number)?;
-            transactions.insert(name, tree::read(view.fs())?);
+            transactions.insert(name, read_work(fs, view.fs())?);
         }
         Ok(Self {
             main,
@@ -101,7 +108,12 @@ impl Views {
         let clones = self.clones.iter();
         all.extend(clones.map(|(chain, clone)| (format!("clone {chain:?}"), &clone.tree)));
         let works = self.transactions.iter();
-        all.extend(works.map(|(name, tree)| (format!("transaction {name}"), tree)));
+        for (name, work) in works {
+            all.push((format!("transaction {name}"), &work.tree));
+            let clones = work.clones.iter();
+            let named = |chain: &Chain| format!("transaction {name}, clone {chain:?}");
+            all.extend(clones.map(|(chain, tree)| (named(chain), tree)));
+        }
         all
     }
 
@@ -226,6 +238,29 @@ fn read_past_clones(
     Ok(())
 }
 
+/// Reads a transaction, and the clones that it shows.
+fn read_work(mainline: &FileSystem, fs: &FileSystem) -> FsResult<WorkTree> {
+    let tree = tree::read(fs)?;
+    let mut clones = BTreeMap::new();
+    for (path, node) in &tree {
+        if node.attr.kind != FileKind::Directory {
+            continue;
+        }
+        let graft = tree::ino(fs, path)?;
+        let Some(shown) = fs.shown_clone_at(graft) else {
+            continue;
+        };
+        let view = mainline.history().open_pinned(shown.pin)?;
+        let (base, _) = view.part(view.info().root)?;
+        let clone = view.clone_in(&base, graft)?.ok_or(FsError::NotFound)?;
+        let tree = read_view(clone.fs(), clone.root())?.tree;
+        let chain = vec![path.clone()];
+        read_past_clones(&view, &clone, &chain, &tree, &mut clones)?;
+        clones.insert(chain, tree);
+    }
+    Ok(WorkTree { tree, clones })
+}
+
 /// Reads what a view shows of a file system: a directory.
 fn read_view(fs: &FileSystem, dir: Ino) -> FsResult<CloneTree> {
     let root = path_of(fs, dir)?;
@@ -239,7 +274,8 @@ fn path_of(fs: &FileSystem, dir: Ino) -> FsResult<String> {
     found.ok_or_else(|| FsError::Corrupt(format!("directory {dir} has no path")))
 }
 
-/// Returns the trees of the engine that no clone and no open transaction has.
+/// Returns the trees of the engine that no clone and no open transaction has, and the pins of
+/// transactions that have ended.
 pub(super) fn loose_trees(fs: &FileSystem) -> FsResult<Vec<String>> {
     let mut known = BTreeSet::from(["fs".to_owned()]);
     known.extend(fs.clones().iter().map(|info| format!("fs~{}", info.number)));
@@ -248,11 +284,19 @@ pub(super) fn loose_trees(fs: &FileSystem) -> FsResult<Vec<String>> {
         .list()?
         .into_iter()
         .filter(TransactionInfo::is_open);
-    known.extend(open.map(|info| format!("txn~{}", info.number)));
+    let open: Vec<u64> = open.map(|info| info.number).collect();
+    known.extend(open.iter().map(|number| format!("txn~{number}")));
     let trees = fs.engine().trees().into_iter();
     let schema = |name: &str| name.split('/').next().unwrap_or_default().to_owned();
     let loose = trees.filter(|tree| !known.contains(&schema(&tree.name)));
-    Ok(loose
+    let mut found: Vec<String> = loose
         .map(|tree| format!("loose-tree: {}", tree.name))
-        .collect())
+        .collect();
+    if fs.engine().capabilities().pins {
+        let is_open = |name: &str| open.iter().any(|number| name == format!("txn/{number}"));
+        let pins = fs.engine().pins()?.into_iter().map(|pin| pin.name);
+        let loose = pins.filter(|name| name.starts_with("txn/") && !is_open(name));
+        found.extend(loose.map(|name| format!("loose-pin: {name}")));
+    }
+    Ok(found)
 }

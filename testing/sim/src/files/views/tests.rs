@@ -73,11 +73,12 @@ fn a_state_has_every_view() {
     assert_eq!(chains, [home, inner.clone(), innermost.clone()]);
     assert_eq!(&*views.clones[&inner].root, "");
     assert_eq!(&*views.clones[&innermost].root, "d");
-    assert!(views.transactions["one"].contains_key("d/f"));
     assert!(!views.main.contains_key("d/f"));
     let (outer, inner) = (&views.transactions["one"], &views.transactions["one/two"]);
-    assert!(inner.contains_key("d/f") && inner.contains_key("d/g"));
-    assert!(!outer.contains_key("d/g"));
+    assert!(outer.tree.contains_key("d/f") && !outer.tree.contains_key("d/g"));
+    assert!(inner.tree.contains_key("d/f") && inner.tree.contains_key("d/g"));
+    assert!(outer.clones.keys().eq(&chains), "it shows the clones");
+    assert_eq!(inner.clones, outer.clones);
 }
 
 #[test]

@@ -13,7 +13,7 @@ impl Setup {
         told.map(|()| String::from_utf8_lossy(&out).into_owned())
     }
 
-    fn list_plus(&self, ino: Ino) -> Vec<u8> {
+    pub(super) fn list_plus(&self, ino: Ino) -> Vec<u8> {
         let mut out = Vec::new();
         let mut sink = crate::wire::reply::DirPlusSink::new(Sink::new(&mut out, 4096));
         let args = read_at(0);
@@ -23,7 +23,7 @@ impl Setup {
     }
 }
 
-fn has_number(listed: &[u8], ino: Ino) -> bool {
+pub(super) fn has_number(listed: &[u8], ino: Ino) -> bool {
     let number = crate::clones::to_bytes(ino.0);
     listed.windows(8).any(|part| part == number)
 }

@@ -1,5 +1,6 @@
 //! Requests about transactions, and in them.
 
+mod clones;
 mod ending;
 mod isolation;
 mod nested;

@@ -23,6 +23,7 @@ use super::open::OpenTransaction;
 use super::table::TransactionTable;
 use crate::adapter::chore::{Chore, Left, Round};
 use crate::adapter::views::node::Slot;
+use crate::adapter::views::table::OpenSnapshots;
 use crate::adapter::views::unasked::UnaskedChange;
 use crate::adapter::{notices, reclaim};
 use crate::errno::Errno;
@@ -54,6 +55,8 @@ struct Attempt {
 #[derive(Debug)]
 struct CommitQueue {
     table: Arc<TransactionTable>,
+    /// What transactions show of clones.
+    pasts: Arc<OpenSnapshots>,
     jobs: Mutex<VecDeque<TransactionJob>>,
     attempts: Mutex<VecDeque<Attempt>>,
 }
@@ -67,9 +70,10 @@ pub(super) struct Commits {
 
 impl Commits {
     /// No thread runs yet.
-    pub(super) fn new(table: Arc<TransactionTable>) -> Self {
+    pub(super) fn new(table: Arc<TransactionTable>, pasts: Arc<OpenSnapshots>) -> Self {
         let queue = CommitQueue {
             table,
+            pasts,
             jobs: Mutex::default(),
             attempts: Mutex::default(),
         };
@@ -322,6 +326,10 @@ impl CommitQueue {
     fn clear(&self, open: &OpenTransaction, notifier: &Notifier) {
         debug_assert!(open.has_ended(), "programs in an open one go on");
         drop_cached(open, notifier);
+        // The pin of the clones that it showed is dropped.
+        for past in self.pasts.take_gone() {
+            notices::send(&UnaskedChange::View(past.numbers()).notices(), notifier);
+        }
         let outer = open.info().outer.map(Slot::of_transaction);
         let name = open.info().name.clone();
         notices::send(
