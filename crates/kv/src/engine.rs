@@ -18,6 +18,18 @@ pub enum SpaceClass {
     /// For what [`Engine::set_aside`] keeps space for. May use that space, and a part of the
     /// reserve, so that values in it can be put again.
     Allocated,
+    /// For what a transaction writes before it commits. Refused while [`kept_from_uncommitted`]
+    /// bytes are all that is left to [`SpaceClass::Normal`]: a transaction that fills the store
+    /// leaves these to the others.
+    Uncommitted,
+}
+
+/// Returns the bytes, of those that a store has in all, which are left to
+/// [`SpaceClass::Normal`] commits when [`SpaceClass::Uncommitted`] ones find no space: a 32nd, at
+/// most 1 GiB.
+#[must_use]
+pub fn kept_from_uncommitted(total_bytes: u64) -> u64 {
+    (total_bytes / 32).min(1 << 30)
 }
 
 /// How a batch is to be committed.

@@ -27,6 +27,7 @@ mod snapshot;
 mod snapshot_engine;
 mod space_share;
 mod tree;
+mod uncommitted;
 mod upsert;
 mod wrapped_engine;
 
@@ -39,7 +40,7 @@ pub use capabilities::Capabilities;
 pub use counters::Counters;
 pub use engine::{
     CommitOptions, Direction, Engine, Entry, KeyRange, LostKeys, Priority, ReadHint, ReadOrder,
-    Scan, SpaceClass, SpaceUsage, Violation, prefix_end,
+    Scan, SpaceClass, SpaceUsage, Violation, kept_from_uncommitted, prefix_end,
 };
 pub use error::KvError;
 pub use guards::{ChangedKey, Guard, Guarded, Guards};
@@ -56,5 +57,6 @@ pub use snapshot_engine::SnapshotEngine;
 pub use space_share::{Holder, SpaceShare, check_holders};
 pub use stitch_format::batch::{Message, Messages, Position, Stretch};
 pub use tree::{Compression, TreeInfo, TreeOptions};
+pub use uncommitted::UncommittedEngine;
 pub use upsert::{Folded, UpsertFn, UpsertRegistry, upsert_fn};
 pub use wrapped_engine::WrappedEngine;

@@ -31,7 +31,7 @@ use crate::{
     Batch, BranchPoint, Capabilities, ChangedKey, CommitOptions, Counters, DeletedRange, Direction,
     Engine, Guarded, Guards, Holder, KeyRange, KeyRanges, KvError, Limits, NewBranch, PinInfo,
     PinRanges, Scan, Snapshot, SpaceClass, SpaceShare, SpaceUsage, TreeInfo, TreeOptions,
-    UpsertRegistry, Violation, check_free, check_tree_name, counters,
+    UpsertRegistry, Violation, check_free, check_tree_name, counters, kept_from_uncommitted,
 };
 use bytes::Bytes;
 pub use fault::CommitFault;
@@ -208,6 +208,11 @@ impl ModelEngine {
             SpaceClass::Normal => state.space().free_bytes,
             SpaceClass::Reserve => state.free_with_reserve(),
             SpaceClass::Allocated => state.free_with_aside(),
+            SpaceClass::Uncommitted => {
+                let space = state.space();
+                let kept_bytes = kept_from_uncommitted(space.total_bytes);
+                space.free_bytes.saturating_sub(kept_bytes)
+            }
         };
         if batch.is_empty() {
             return Ok(());

@@ -201,7 +201,7 @@ impl RocksEngine {
     /// Refuses a batch that the host may not have room for.
     fn admit_space(&self, batch: &Batch, space: SpaceClass) -> Result<(), KvError> {
         let kept = match space {
-            SpaceClass::Normal => self.kept_bytes(),
+            SpaceClass::Normal | SpaceClass::Uncommitted => self.kept_bytes(),
             SpaceClass::Reserve => RESERVE_BYTES_MIN,
             SpaceClass::Allocated => RESERVE_BYTES,
         };

@@ -150,7 +150,7 @@ impl Pace {
         // Memtables may have been made large for the volume.
         let enough = (LEFT_MEMTABLES * sizes.memtable).min(sizes.reserve);
         let left = match class {
-            SpaceClass::Normal => self.left_bytes.load(Ordering::Relaxed),
+            SpaceClass::Normal | SpaceClass::Uncommitted => self.left_bytes.load(Ordering::Relaxed),
             // What makes space may go on, and what has space set aside.
             SpaceClass::Reserve | SpaceClass::Allocated => u64::MAX,
         };

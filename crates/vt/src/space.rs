@@ -171,7 +171,8 @@ impl SpaceLedger {
             all: self.all_aside_bytes(),
             own: self.aside_bytes(),
         };
-        formulas::free(self.unpromised_bytes(class), aside, class)
+        let total = self.volume.zones().total_bytes();
+        formulas::free(self.unpromised_bytes(class), total, aside, class)
     }
 
     /// Returns the bytes in long runs that commits of this class may have promised to them. Value

@@ -30,7 +30,7 @@ use stitch_base::TreeId;
 use stitch_base::sync::Arc;
 use stitch_base::sync::atomic::{AtomicU64, Ordering};
 use stitch_format::db_names::{is_spill_tree_name, spill_tree_name};
-use stitch_kv::{Batch, CommitOptions, Engine, Guards, KvError, NewBranch, Snapshot};
+use stitch_kv::{Batch, CommitOptions, Engine, Guards, KvError, NewBranch, Snapshot, SpaceClass};
 
 /// Number of the last transaction of this process that has trees of its own.
 static LAST_NUMBER: AtomicU64 = AtomicU64::new(0);
@@ -178,7 +178,11 @@ impl Spill {
         let top = self.layers.last_mut().expect("a layer was begun");
         let mut batch = Batch::new();
         writes.fill(&mut batch, |tree| top.trees[&tree].tree);
-        self.engine.commit(&batch, CommitOptions::default())?;
+        let options = CommitOptions {
+            space: SpaceClass::Uncommitted,
+            ..CommitOptions::default()
+        };
+        self.engine.commit(&batch, options)?;
         top.len_bytes += batch.len_bytes() as u64;
         Ok(())
     }

@@ -16,7 +16,7 @@ use crate::{AtimePolicy, FsOptions, FsResult};
 use stitch_base::sync::Arc;
 use stitch_base::{Ino, PinId};
 use stitch_format::fs_transaction::TransactionLife;
-use stitch_kv::{Engine, SnapshotEngine};
+use stitch_kv::{Engine, SnapshotEngine, UncommittedEngine};
 
 /// Rules of a transaction's file system.
 #[derive(Clone, Copy, Debug)]
@@ -95,7 +95,8 @@ impl<'fs> BranchOpener<'fs> {
             external: None,
             ..self.options.clone()
         };
-        let store = Store::open(self.engine, &schema_name(number))?;
+        let engine: Arc<dyn Engine> = Arc::new(UncommittedEngine::new(Arc::clone(self.engine)));
+        let store = Store::open(&engine, &schema_name(number))?;
         let branch = Branch {
             reads,
             numbers: Arc::clone(self.numbers),

@@ -7,6 +7,7 @@
 use super::TransactionView;
 use super::own::{BranchTrees, Own, OwnRow};
 use super::path::{NameSource, SidePaths};
+use crate::FsError;
 use crate::FsResult;
 use crate::locator::{Locator, SysRow, Tree};
 use crate::system::FileSystem;
@@ -174,15 +175,21 @@ pub(crate) fn is_changed(old: &InodeHead, new: &InodeHead, has_moved: bool) -> b
 
 impl FileSystem {
     /// Returns what this file system has changed since it began, in the order of paths. It must be
-    /// one over branch trees: that of a transaction or a clone.
+    /// that of a transaction. What a clone began with is given up once the clone has replaced it:
+    /// compare a clone with its source, or with a snapshot ([`FileSystem::differences`]).
     ///
     /// # Errors
-    /// [`crate::FsError::Invalid`] if it is not; [`crate::FsError::Ended`].
+    /// [`crate::FsError::Invalid`] if it is none; [`crate::FsError::Ended`].
     ///
     /// # Cost
     /// That of reading the changed rows. One scan of all names, if a directory above a change is
     /// not known.
     pub fn changes_since_begin(&self) -> FsResult<Vec<PathChange>> {
+        if self.branch.is_none() {
+            return Err(FsError::Invalid(
+                "only a transaction keeps what it began with",
+            ));
+        }
         let _still = self.residents.locks.all_read();
         let ours = OurSide::read(self)?;
         ours.compare(ours.names, |row| Ok(row.base.clone()))

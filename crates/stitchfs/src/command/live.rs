@@ -6,9 +6,7 @@ use rustix::io::Errno;
 use serde_json::Value;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use stitch_fuse::adapter::{
-    CONTROL_DIR, HISTORY_DIR, SNAPSHOTS_DIR, is_control_number, is_number_in_transaction,
-};
+use stitch_fuse::adapter::{CONTROL_DIR, HISTORY_DIR, is_control_number, is_number_in_transaction};
 use stitch_fuse::mount;
 use stitch_fuse::mount::table::{self, MountEntry};
 

@@ -90,7 +90,7 @@ impl CommitRoom {
         // Others on the volume ask, too.
         let promising = self.space.promising();
         let free_bytes = self.space.free_bytes(class);
-        if class == SpaceClass::Normal {
+        if matches!(class, SpaceClass::Normal | SpaceClass::Uncommitted) {
             if used.page_bytes > 0 {
                 self.space.note_pages_run(tally.pages_run);
             }

@@ -1,6 +1,6 @@
 //! The formulas of the space ledger, as pure functions; see the table in the head of [`super`].
 
-use stitch_kv::SpaceClass;
+use stitch_kv::{SpaceClass, kept_from_uncommitted};
 
 /// Below this share of the zones, space is low: one part in this many.
 pub(super) const LOW_PART: u64 = 10;
@@ -45,7 +45,7 @@ pub(super) struct Promised {
 /// Returns how much of a reserve a class leaves alone.
 pub(super) const fn share(reserve: u64, class: SpaceClass) -> u64 {
     match class {
-        SpaceClass::Normal => reserve,
+        SpaceClass::Normal | SpaceClass::Uncommitted => reserve,
         // Deletes leave compactions half of the reserve to work with.
         SpaceClass::Reserve => reserve / 2,
         // Room to put values again before compactions have given back the old ones.
@@ -75,12 +75,14 @@ pub(super) fn kept_in_runs(runs: Reserved, all: Reserved, class: SpaceClass) -> 
     kept(runs, class).min(kept(all, class))
 }
 
-/// Returns the bytes that a class may have promised to it, of those that compactions leave.
-pub(super) fn free(unpromised: u64, aside: Aside, class: SpaceClass) -> u64 {
+/// Returns the bytes that a class may have promised to it, of those that compactions leave and of a
+/// store with so many in all.
+pub(super) fn free(unpromised: u64, total: u64, aside: Aside, class: SpaceClass) -> u64 {
     debug_assert!(aside.own <= aside.all, "a store is one of all");
     let others = match class {
         SpaceClass::Normal | SpaceClass::Reserve => aside.all,
         SpaceClass::Allocated => aside.all.saturating_sub(aside.own),
+        SpaceClass::Uncommitted => aside.all.saturating_add(kept_from_uncommitted(total)),
     };
     unpromised.saturating_sub(others)
 }

@@ -84,13 +84,15 @@ proptest! {
         available in bytes(),
         all in any_kept(),
         aside in (bytes(), bytes()).prop_map(|(own, others)| Aside { all: own + others, own }),
+        total in bytes(),
         class in any_class(),
     ) {
         let kept = kept(all, class);
-        let promise = free(available.saturating_sub(kept), aside, class);
+        let promise = free(available.saturating_sub(kept), total, aside, class);
         let others = match class {
             SpaceClass::Allocated => aside.all - aside.own,
             SpaceClass::Normal | SpaceClass::Reserve => aside.all,
+            SpaceClass::Uncommitted => aside.all + kept_from_uncommitted(total),
         };
         if promise > 0 {
             prop_assert_eq!(available - promise, kept + others);
@@ -107,7 +109,9 @@ proptest! {
     ) {
         let aside = Aside { all: own + others, own };
         let classes = [SpaceClass::Normal, SpaceClass::Reserve, SpaceClass::Allocated];
-        let [normal, reserve, allocated] = classes.map(|class| free(unpromised, aside, class));
+        let free = |class| free(unpromised, 1 << 40, aside, class);
+        let [normal, reserve, allocated] = classes.map(free);
+        prop_assert_eq!(free(SpaceClass::Uncommitted), normal.saturating_sub(1 << 30));
         prop_assert_eq!(normal, reserve);
         prop_assert!(allocated >= normal);
         prop_assert!(allocated - normal <= own);

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use stitch_base::sync::{Arc, Mutex};
 use stitch_fs::TransactionView;
 use stitch_fuse::{ControlLink, Errno, TransactionSockets};
-use stitch_kv::Engine;
+use stitch_kv::{Engine, UncommittedEngine};
 use stitch_serve::{IsReadOnly, SyncPolicy};
 use stitchfs::{KEYS_TREE, RoundGates, Store};
 
@@ -96,7 +96,7 @@ impl TransactionServers {
             read_only: Some(Arc::clone(&self.read_only)),
             ..ServerOptions::default()
         };
-        let engine: Arc<dyn Engine> = Arc::clone(records) as _;
+        let engine: Arc<dyn Engine> = Arc::new(UncommittedEngine::new(Arc::clone(records) as _));
         let server = Server::start(engine, vec![listener], &options)?;
         let link = ControlLink {
             name: b"kv.sock".to_vec(),
