@@ -87,6 +87,7 @@ pub use policy::{
     Keep, POLICY_EVERY_S_MAX, POLICY_PREFIX_BYTES_MAX, Policies, PolicyInfo, PolicyRound,
     PolicyRule,
 };
+pub use rollback::{KeptClones, LaterClones, RollbackRights};
 pub use schema::{CompressOptions, has_external_files, set_compression};
 pub use snapshot::{SNAPSHOT_NAME_BYTES_MAX, SnapshotInfo, SnapshotPart, SnapshotView, Snapshots};
 pub use stitch_kv::SpaceShare;

@@ -7,8 +7,8 @@ use stitch_base::clock::ManualClock;
 use stitch_base::random::Rng;
 use stitch_device::{Device, MemDevice};
 use stitch_fs::{
-    Caller, CloneSource, DirName, FileSystem, FsOptions, NewNode, SpaceShare, Usage, WriteOptions,
-    XattrMode, register_upserts,
+    Caller, CloneSource, DirName, FileSystem, FsOptions, NewNode, RollbackRights, SpaceShare,
+    Usage, WriteOptions, XattrMode, register_upserts,
 };
 use stitch_kv::{Engine, UpsertRegistry};
 use stitch_volume::{FormatOptions, OpenOptions, Volume};
@@ -241,7 +241,8 @@ fn a_rollback_of_a_copy_takes_no_space_and_all_of_it_comes_back() {
     assert!(empty - before < 2 * LEN as u64, "one file is stored");
     fs.snapshots().create(dir, "mon").expect("is made");
     write(copy, 1 << 20, &[1; 4096]);
-    fs.roll_back("mon", dir, None).expect("is rolled back");
+    fs.roll_back("mon", dir, RollbackRights::default())
+        .expect("is rolled back");
     fs.snapshots().delete("mon").expect("is there");
     let found = share(fs, dir);
     assert!(found.exclusive_bytes < 20_000, "{found:?}");

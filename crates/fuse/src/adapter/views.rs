@@ -103,7 +103,7 @@ pub struct Views {
     /// Whether the mount is read-only at the moment.
     mode: Arc<MountMode>,
     /// Held while snapshots are created and deleted.
-    changing: Mutex<()>,
+    changing: Arc<Mutex<()>>,
     describe: Describe,
     /// Node ids have room for snapshots.
     has_slots: bool,
@@ -144,7 +144,7 @@ impl Views {
             difference_lists: DifferenceLists::default(),
             places: Arc::new(places::chore()),
             mode: Arc::default(),
-            changing: Mutex::default(),
+            changing: Arc::default(),
             mainline,
             describe,
             link: None,

@@ -50,7 +50,7 @@ impl Handler for Views {
         self.notices.start(&self.table, &self.clones, notifier);
         if !self.mainline.fs().is_read_only() {
             self.transactions.start(notifier);
-            self.rollbacks.start(notifier);
+            self.rollbacks.start(self.rollback_runner(notifier));
             places::start(&self.places, self.mainline.fs());
             let runner = self.policy_runner(notifier);
             self.policies.start(move || runner.run());

@@ -118,7 +118,7 @@ fn in_a_clone_others_are_refused() {
     assert_eq!(setup.create(0, file, "mon"), Err(Errno::ENOTDIR));
     setup.create(0, copy.ino, "mon").unwrap();
     assert_eq!(setup.create(0, copy.ino, "mon"), Err(Errno::EEXIST));
-    let refused = setup.ask(OTHER, copy.ino, "rollback", "mon\0before");
+    let refused = setup.ask(OTHER, copy.ino, "roll back", "mon\0before\0keep clones");
     assert_eq!(refused, Err(Errno::EPERM));
     assert!(
         setup.fs.snapshots().get("before").is_err(),
