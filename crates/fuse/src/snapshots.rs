@@ -271,7 +271,8 @@ pub fn undo(dir: impl AsFd, moment: &str, terms: RollbackTerms<'_>) -> io::Resul
 /// the second is the present for `None`.
 ///
 /// # Errors
-/// `ENOENT` if a moment was dropped; others as of [`create`].
+/// `ENOENT` if a moment was dropped; `EINVAL` if the second one is before the first; others as of
+/// [`create`].
 ///
 /// # Cost
 /// As much as a walk through the directory at both, up to the first difference; none if nothing

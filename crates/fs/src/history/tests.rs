@@ -119,6 +119,21 @@ fn moments_are_kept_while_something_changes_and_read_as_it_was() {
 }
 
 #[test]
+fn moments_are_compared_in_their_order_alone() {
+    let tester = tester();
+    tester.write(b"one");
+    let first = tester.after(0).created.expect("it is the first one").id;
+    tester.write(b"two");
+    let second = tester.after(5).created.expect("it changed").id;
+    let history = tester.fs.history();
+    let changed = |from, to| history.has_changed(tester.dir, from, Some(to));
+    let swapped = changed(second, first);
+    assert!(matches!(swapped, Err(FsError::Invalid(_))), "{swapped:?}");
+    assert!(changed(first, second).expect("they are in order"));
+    assert!(!changed(second, second).expect("it is one moment"));
+}
+
+#[test]
 fn they_go_by_age_also_where_no_more_are_kept() {
     let tester = tester();
     for _ in 0..2000 {
