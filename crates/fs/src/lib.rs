@@ -105,6 +105,6 @@ pub use types::{
     access_mask, inode_flag,
 };
 pub use upsert::register_upserts;
-pub use usage::Usage;
+pub use usage::{HistoryUsage, Usage};
 pub use views::{CloneInfo, CloneSource, INNER_CLONES_MAX, LiveView, VIEW_INO_BITS};
 pub use xattr::XATTR_VALUE_BYTES_MAX;

@@ -33,6 +33,7 @@ mod table;
 mod tests;
 mod transactions;
 mod unasked;
+mod usage;
 mod writable;
 
 use std::collections::BTreeMap;
@@ -71,6 +72,8 @@ use rollback::Rollbacks;
 use table::{OpenSnapshots, Past};
 pub use transactions::TransactionSockets;
 use transactions::{OpenTransaction, Transactions};
+pub use usage::TellUsage;
+use usage::UsageRequests;
 
 /// Returns the number of a clone's directory in the mount.
 pub(super) fn clone_number(info: &CloneInfo) -> Ino {
@@ -98,6 +101,7 @@ pub struct Views {
     policies: Alarm,
     rollbacks: Rollbacks,
     difference_lists: DifferenceLists,
+    usage: UsageRequests,
     /// The thread that puts back rows.
     places: Arc<Chore>,
     /// Whether the mount is read-only at the moment.
@@ -142,6 +146,7 @@ impl Views {
             policies: Alarm::new("fuse-policies"),
             rollbacks: Rollbacks::new(),
             difference_lists: DifferenceLists::default(),
+            usage: UsageRequests::default(),
             places: Arc::new(places::chore()),
             mode: Arc::default(),
             changing: Arc::default(),

@@ -474,6 +474,7 @@ impl Handler for Views {
 
     fn interrupt(&self, unique: u64) {
         self.mainline.interrupt(unique);
+        self.usage.interrupt(unique);
     }
 
     fn ioctl(
@@ -496,6 +497,9 @@ impl Handler for Views {
             }
             (_, crate::differences::ASK) => {
                 return self.ask_differences(context, ino, args.input, out);
+            }
+            (_, crate::usage::ASK) => {
+                return self.ask_usage(context, ino, args.input, out);
             }
             (_, crate::clones::ANNOUNCE) => {
                 return self.announce_clone(context, ino, args.input).map(|()| 0);
