@@ -179,6 +179,7 @@ impl<'m> BranchMerge<'m> {
     /// Those of the engine.
     pub fn delete_range(&mut self, start: &[u8], end: &[u8]) -> Result<(), DbError> {
         self.batch.delete_range(self.trees.target, start, end);
+        debug_assert!(start >= end || self.batch.count() > 0, "it is in the batch");
         self.commit_if_long()
     }
 

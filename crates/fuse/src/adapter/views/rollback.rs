@@ -1,10 +1,10 @@
 //! Rollbacks: a thread of their own runs them, and tells the kernel what changed.
 //!
 //! ```text
-//! request "roll back mon b keep clones"    creates snapshot b, queues the job
-//! thread                                   rolls back; entries and pages are dropped: notices; done
-//!                                          or is refused: deletes snapshot b
-//! request "rolled back b"                  EAGAIN ... EAGAIN, then the outcome
+//! request "roll back mon b keep clones"   creates snapshot b, queues the job
+//! thread                                  rolls back; entries and pages are dropped: notices; done
+//!                                         or is refused: deletes snapshot b
+//! request "rolled back b"                 EAGAIN ... EAGAIN, then the outcome
 //! ```
 //!
 //! No request waits for a notice: the kernel may need an answer of a worker before it is done with
