@@ -1,6 +1,6 @@
 //! What the file system answers when it cannot do what it was asked.
 
-use crate::{Conflict, ExternalError};
+use crate::{Conflict, ExternalError, KeptClones};
 use stitch_base::sync::Arc;
 use stitch_base::{ErrorKind, Ino};
 use stitch_db::DbError;
@@ -73,6 +73,9 @@ pub enum FsError {
     /// More clones lie in the source of a clone than are made in one step.
     #[error("more than {0} clones lie in it; clone directories in it one by one")]
     TooManyClones(usize),
+    /// A rollback would destroy these clones, and may not: nothing was changed.
+    #[error("clones in it were made later, and would be destroyed: {0}")]
+    LaterClones(KeptClones),
     /// The contents of the file belong to the atomic write of another process.
     #[error("another process has an atomic write of the file: try again when it has ended")]
     Busy,
@@ -160,7 +163,7 @@ impl FsError {
                 ErrorKind::NotFound
             }
             Self::Conflict(_) => ErrorKind::Conflict,
-            Self::Exists | Self::NotEmpty => ErrorKind::Exists,
+            Self::Exists | Self::NotEmpty | Self::LaterClones(_) => ErrorKind::Exists,
             Self::NotDir
             | Self::IsDir
             | Self::NameTooLong

@@ -25,6 +25,7 @@ use crate::system::FileSystem;
 use crate::unchanged::TreeState;
 use crate::views::ViewSet;
 use crate::{FsError, FsResult};
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use stitch_base::calendar::UtcTime;
 use stitch_base::clock::Timestamp;
@@ -437,7 +438,8 @@ impl History<'_> {
     /// that was not there.
     ///
     /// # Errors
-    /// [`FsError::NotFound`] if a moment was dropped; [`FsError::NotDir`]; those of a read.
+    /// [`FsError::NotFound`] if a moment was dropped; [`FsError::Invalid`] if the second one is
+    /// before the first; [`FsError::NotDir`]; those of a read.
     ///
     /// # Cost
     /// None if nothing was written between them. Otherwise, for a directory with many names, that
@@ -451,8 +453,12 @@ impl History<'_> {
             Some(to) => seqno(to)?,
             None => self.pins.engine.snapshot().seqno(),
         };
-        if seqno(from)? == to_seqno {
-            return Ok(false);
+        match seqno(from)?.cmp(&to_seqno) {
+            Ordering::Less => {}
+            Ordering::Equal => return Ok(false),
+            Ordering::Greater => {
+                return Err(FsError::Invalid("the second moment is before the first"));
+            }
         }
         let then = self.open_dir_at(from, dir, &path)?;
         let later = match to {

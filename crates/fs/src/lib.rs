@@ -87,6 +87,7 @@ pub use policy::{
     Keep, POLICY_EVERY_S_MAX, POLICY_PREFIX_BYTES_MAX, Policies, PolicyInfo, PolicyRound,
     PolicyRule,
 };
+pub use rollback::{KeptClones, LaterClones, RollbackRights};
 pub use schema::{CompressOptions, has_external_files, set_compression};
 pub use snapshot::{SNAPSHOT_NAME_BYTES_MAX, SnapshotInfo, SnapshotPart, SnapshotView, Snapshots};
 pub use stitch_kv::SpaceShare;
@@ -104,6 +105,6 @@ pub use types::{
     access_mask, inode_flag,
 };
 pub use upsert::register_upserts;
-pub use usage::Usage;
+pub use usage::{HistoryUsage, Usage};
 pub use views::{CloneInfo, CloneSource, INNER_CLONES_MAX, LiveView, VIEW_INO_BITS};
 pub use xattr::XATTR_VALUE_BYTES_MAX;

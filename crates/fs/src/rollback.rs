@@ -19,7 +19,8 @@
 //! | not in the snapshot | loses its names in the directory |
 //!
 //! A clone in the directory is what its graft is: it stays, as it is, where the snapshot has it,
-//! and is removed where not.
+//! and is destroyed where not, if the caller allows it ([`LaterClones`]): this is decided with the
+//! locks held with which it is destroyed.
 //!
 //! All that fits one batch is committed as one. Otherwise the first batch puts a row that names the
 //! rollback, and a feature into the header; the last one deletes both. The next open finishes what
@@ -38,6 +39,7 @@
 //! | [`Rollback`] | begins, runs and finishes rollbacks of one file system |
 //! | [`Present`] | what a rollback uses of the file system that it changes |
 //! | [`tree::DirTree`], [`plan`], [`restore`] | the walk, the decision, the rows |
+//! | [`RollbackRights`] | what the caller allows it to change |
 //! | [`shares::ShareFinder`] | which chunks of a file are shared afterwards |
 //! | [`CloneRollbacks`] | the feature of mainline for rollbacks in clones |
 //! | [`RollbacksUnderWay`] | those of all file systems of a store that have not ended |
@@ -52,6 +54,7 @@ mod operations;
 mod plan;
 mod present;
 mod restore;
+mod rights;
 mod shares;
 mod sides;
 mod tree;
@@ -83,6 +86,7 @@ use stitch_format::fs_sys::{FsHeader, RollbackRow};
 use tree::DirTree;
 
 pub(crate) use in_clone::CloneRollbacks;
+pub use rights::{KeptClones, LaterClones, RollbackRights};
 pub(crate) use under_way::RollbacksUnderWay;
 
 /// How often a rollback is begun again because a removed tree was not empty.
@@ -93,8 +97,8 @@ const SLICE: u64 = 1024;
 /// Whether anything may refuse a rollback.
 #[derive(Clone, Copy, Debug)]
 enum Mode {
-    /// All that changes must belong to this user, if there is one.
-    Begin { owner: Option<u32> },
+    /// Nothing changes but what these rights allow.
+    Begin(RollbackRights),
     /// A part is done: the rest must be.
     Finish,
 }
@@ -172,7 +176,7 @@ impl<'fs> Rollback<'fs> {
     pub(super) fn run(
         &self,
         dir: Ino,
-        owner: Option<u32>,
+        rights: RollbackRights,
         open: impl FnOnce() -> FsResult<SnapshotView>,
     ) -> FsResult<Notices> {
         if self.is_read_only {
@@ -184,7 +188,7 @@ impl<'fs> Rollback<'fs> {
         self.present.residents.inodes.get_dir(dir)?;
         let _running = self.state.running.lock();
         let mut done = self.finish()?;
-        match self.begin(dir, owner, open) {
+        match self.begin(dir, rights, open) {
             Ok(begun) => {
                 done.extend(begun);
                 Ok(done)
@@ -199,14 +203,14 @@ impl<'fs> Rollback<'fs> {
     fn begin(
         &self,
         dir: Ino,
-        owner: Option<u32>,
+        rights: RollbackRights,
         open: impl FnOnce() -> FsResult<SnapshotView>,
     ) -> FsResult<Notices> {
         let view = open()?;
         if (view.info().view, view.info().root) != (self.present.view_number(), dir) {
             return Err(FsError::Invalid("the snapshot is of another directory"));
         }
-        self.run_to(&view, Mode::Begin { owner })
+        self.run_to(&view, Mode::Begin(rights))
     }
 
     /// Rolls back, and keeps the pin for as long as a part may be done.
@@ -251,7 +255,7 @@ impl<'fs> Rollback<'fs> {
             self.prepare(&was)?;
             // The state of one that is finished is a part already, and the holder of the lock may
             // open a clone, which finishes it.
-            let begins = matches!(mode, Mode::Begin { .. });
+            let begins = matches!(mode, Mode::Begin(_));
             let changes = begins.then(|| self.present.standing.views.snapshot_change.lock());
             let alone = self.present.residents.locks.all_write();
             // A tree that is being removed has files that the walk does not find.
@@ -271,10 +275,10 @@ impl<'fs> Rollback<'fs> {
                 self.back_rows.complete()?;
                 continue;
             };
-            if let Mode::Begin { owner } = mode {
+            if let Mode::Begin(rights) = mode {
                 self.fixed.check_tree(dir)?;
-                self.check_clones((view.fs(), &was), &now, owner)?;
-                plan.check_owner(&was, &now, owner)?;
+                self.check_clones((view.fs(), &was), &now, rights)?;
+                plan.check_owner(&was, &now, rights.owner)?;
             }
             // What they would write belongs to what was.
             self.atomic_writes.end_all();
@@ -305,12 +309,13 @@ impl<'fs> Rollback<'fs> {
     }
 
     /// Refuses where a clone of the snapshot does not lie in the directory any more: its trees may
-    /// be gone. One that the snapshot has not is removed, by its owner alone.
+    /// be gone. One that the snapshot has not is destroyed, by its owner alone, and only where the
+    /// rights allow that.
     fn check_clones(
         &self,
         (past, was): (&FileSystem, &DirTree),
         now: &DirTree,
-        owner: Option<u32>,
+        rights: RollbackRights,
     ) -> FsResult<()> {
         let number = |clone: Option<CloneInfo>| clone.map(|info| info.number);
         for ino in was.numbers() {
@@ -319,11 +324,20 @@ impl<'fs> Rollback<'fs> {
                 return Err(FsError::Unsupported);
             }
         }
-        let mut later = now.numbers().filter(|ino| !was.has(*ino));
-        let is_others = |clone: CloneInfo| owner.is_some_and(|owner| clone.owner != owner);
-        match later.any(|ino| self.present.standing.clone_at(ino).is_some_and(is_others)) {
-            true => Err(FsError::Perm),
-            false => Ok(()),
+        let later = now.numbers().filter(|ino| !was.has(*ino));
+        let later = later.filter_map(|ino| self.present.standing.clone_at(ino));
+        let mut grafts = BTreeSet::new();
+        for clone in later {
+            if rights.excludes(clone.owner) {
+                return Err(FsError::Perm);
+            }
+            grafts.insert(clone.graft);
+        }
+        match rights.later_clones {
+            LaterClones::Keep if !grafts.is_empty() => {
+                Err(FsError::LaterClones(KeptClones::new(now, &grafts)))
+            }
+            LaterClones::Keep | LaterClones::Destroy => Ok(()),
         }
     }
 

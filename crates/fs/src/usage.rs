@@ -1,7 +1,9 @@
-//! The use of space by snapshots, clones and directories.
+//! The use of space by snapshots, clones, transactions, the history and directories.
 //!
 //! - What a snapshot or a clone *alone* needs, the engine tells: its pin, or its trees, are the
-//!   holders ([`Holder`]).
+//!   holders ([`Holder`]). An open transaction is held by its trees, with those of the transactions
+//!   in it. The moments of the history are one holder: they are dropped by age, and each alone
+//!   would need little.
 //! - What a directory *refers to* is what its rows take. A walk lists the inodes below it, and
 //!   their rows are asked for in ranges, many inodes at a time and in the order of their numbers:
 //!
@@ -24,8 +26,11 @@ use crate::schema::{Store, view_of_tree};
 use crate::snapshot::pin_name;
 use crate::system::FileSystem;
 use crate::views::ViewSet;
-use crate::{CloneInfo, FsError, FsResult, SnapshotInfo};
+use crate::{
+    CloneInfo, FsError, FsResult, MomentInfo, SnapshotInfo, TransactionInfo, Transactions,
+};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use stitch_base::clock::Timestamp;
 use stitch_base::sync::Mutex;
 use stitch_base::{Ino, PinId, TreeId};
 use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow, row_flag};
@@ -43,8 +48,23 @@ pub struct Usage {
     pub snapshots: Vec<(SnapshotInfo, u64)>,
     /// Clones in the order of their creation, likewise.
     pub clones: Vec<(CloneInfo, u64)>,
+    /// Open transactions that began in mainline, likewise, each with those in it.
+    pub transactions: Vec<(TransactionInfo, u64)>,
+    /// The moments of the history; `None` without any.
+    pub history: Option<HistoryUsage>,
     /// What nothing needs any more and background work has not given back yet.
     pub garbage_bytes: u64,
+}
+
+/// What the history needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HistoryUsage {
+    /// Number of its moments.
+    pub moments: usize,
+    /// The first moment.
+    pub since: Timestamp,
+    /// Bytes that come back when all its moments are dropped.
+    pub bytes: u64,
 }
 
 /// What snapshots refer to, as far as it was asked for: they never change.
@@ -60,6 +80,7 @@ pub(crate) struct SpaceUse<'fs> {
     pins: Pins<'fs>,
     /// Records of clones.
     views: &'fs ViewSet,
+    transactions: Transactions<'fs>,
     /// Counts the inodes that have a name.
     residents: &'fs Residents,
     sizes: &'fs SnapshotSizes,
@@ -71,6 +92,7 @@ impl<'fs> SpaceUse<'fs> {
             store: &fs.store,
             pins: Pins::of(fs),
             views: &fs.standing.views,
+            transactions: fs.transactions(),
             residents: &fs.residents,
             sizes: &fs.snapshot_sizes,
         }
@@ -101,9 +123,13 @@ impl<'fs> SpaceUse<'fs> {
             return Err(FsError::Unsupported);
         }
         let (snapshots, clones) = (self.pins.snapshots()?, self.views.live());
-        if snapshots.is_empty() && clones.is_empty() {
+        let (transactions, moments) = (self.transactions.with_trees()?, self.pins.moments()?);
+        let is_empty = snapshots.is_empty() && clones.is_empty();
+        if is_empty && transactions.is_empty() && moments.is_empty() {
             return Ok(Some(Usage::default()));
         }
+        let past: Vec<String> = moments.iter().map(MomentInfo::pin_name).collect();
+        let past: Vec<&str> = past.iter().map(String::as_str).collect();
         let pins: Vec<String> = snapshots.iter().map(|info| pin_name(&info.name)).collect();
         let mut trees: BTreeMap<u64, Vec<TreeId>> = BTreeMap::new();
         for tree in self.engine().trees() {
@@ -114,21 +140,34 @@ impl<'fs> SpaceUse<'fs> {
         let of_clone = |info: &CloneInfo| trees.get(&info.number).map_or(&[][..], Vec::as_slice);
         let mut holders = vec![Holder::Garbage];
         holders.extend(pins.iter().map(|name| Holder::Pin(name)));
+        holders.push(Holder::Pins(&past));
         holders.extend(clones.iter().map(|info| Holder::Trees(of_clone(info))));
+        holders.extend(transactions.iter().map(|(_, trees)| Holder::Trees(trees)));
         let Some(bytes) = self.engine().exclusive_space(&holders, watch)? else {
             return Ok(None);
         };
         debug_assert_eq!(bytes.len(), holders.len(), "one for each");
         debug_assert_eq!(
             bytes.len(),
-            1 + snapshots.len() + clones.len(),
-            "garbage, then one for each"
+            2 + snapshots.len() + clones.len() + transactions.len(),
+            "garbage and the history, then one for each"
         );
+        // In the order of the holders.
         let mut bytes = bytes.into_iter();
         let garbage_bytes = bytes.next().unwrap_or_default();
+        let snapshots = snapshots.into_iter().zip(bytes.by_ref()).collect();
+        let history = bytes.next().unwrap_or_default();
+        let clones = clones.into_iter().zip(bytes.by_ref()).collect();
+        let transactions = transactions.into_iter().map(|(info, _)| info);
         Ok(Some(Usage {
-            snapshots: snapshots.into_iter().zip(bytes.by_ref()).collect(),
-            clones: clones.into_iter().zip(bytes).collect(),
+            snapshots,
+            clones,
+            transactions: transactions.zip(bytes).collect(),
+            history: moments.first().map(|first| HistoryUsage {
+                moments: moments.len(),
+                since: first.created,
+                bytes: history,
+            }),
             garbage_bytes,
         }))
     }

@@ -7,7 +7,7 @@ mod vt_store;
 
 use stitch_base::Ino;
 use stitch_base::clock::ManualClock;
-use stitch_fs::{Caller, DirName, FileSystem, NewNode, WriteOptions};
+use stitch_fs::{Caller, DirName, FileSystem, NewNode, RollbackRights, WriteOptions};
 use stitch_kv::counters;
 use vt_bed::Bed;
 
@@ -70,7 +70,8 @@ fn cost_of(chunks: &[u64]) -> Cost {
         ]
     };
     let counted = read();
-    fs.roll_back("mon", dir, None).expect("it is rolled back");
+    fs.roll_back("mon", dir, RollbackRights::default())
+        .expect("it is rolled back");
     let after = read();
     let [read_bytes, reads, put_bytes] = std::array::from_fn(|index| after[index] - counted[index]);
     let file = find(&fs, dir, "large");

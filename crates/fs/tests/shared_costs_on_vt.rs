@@ -6,7 +6,9 @@ mod vt_store;
 use stitch_base::Ino;
 use stitch_base::clock::ManualClock;
 use stitch_base::sync::Arc;
-use stitch_fs::{Caller, DirName, FileSystem, FsOptions, NewNode, WriteOptions, register_upserts};
+use stitch_fs::{
+    Caller, DirName, FileSystem, FsOptions, NewNode, RollbackRights, WriteOptions, register_upserts,
+};
 use stitch_kv::{UpsertRegistry, counters};
 use vt_store::VtStore;
 
@@ -151,7 +153,7 @@ fn a_rollback_of_a_shared_file_writes_rows_and_no_chunk() {
             made.expect("it is created");
             bed.write(bed.file, (1 << 20, 4096), 9);
             let cost = bed.cost(|| {
-                let done = bed.fs.roll_back("mon", bed.dir, None);
+                let done = bed.fs.roll_back("mon", bed.dir, RollbackRights::default());
                 done.expect("it is rolled back");
             });
             let what = format!("batches of {batch_bytes}, {kind:?}: {cost:?}");
@@ -179,7 +181,7 @@ fn a_rollback_to_what_no_file_shares_any_more_writes_its_chunks_once() {
         bed.write(bed.file, (0, FILE_BYTES), 9);
         bed.fs.reclaim().expect("it is reclaimed");
         let cost = bed.cost(|| {
-            let done = bed.fs.roll_back("mon", bed.dir, None);
+            let done = bed.fs.roll_back("mon", bed.dir, RollbackRights::default());
             done.expect("it is rolled back");
         });
         let what = format!("batches of {batch_bytes}: {cost:?}");

@@ -7,8 +7,8 @@ use stitch_base::clock::{Clock, ManualClock};
 use stitch_base::random::Rng;
 use stitch_device::{Device, MemDevice};
 use stitch_fs::{
-    Caller, CloneInfo, CloneSource, DirName, FileSystem, FsOptions, NewNode, SpaceShare, Usage,
-    WriteOptions, XattrMode, register_upserts,
+    BeginOptions, Caller, CloneInfo, CloneSource, DirName, FileSystem, FsOptions, NewNode,
+    RollbackRights, SpaceShare, Usage, WriteOptions, XattrMode, register_upserts,
 };
 use stitch_kv::{Engine, UpsertRegistry};
 use stitch_volume::{FormatOptions, OpenOptions, Volume};
@@ -50,10 +50,22 @@ struct Side {
 
 impl Side {
     fn new() -> Self {
+        Self::with(None)
+    }
+
+    /// One that keeps the moments of an hour.
+    fn with_history() -> Self {
+        Self::with(Some(3600))
+    }
+
+    fn with(history_s: Option<u64>) -> Self {
         let engine = new_engine();
         let clock = Arc::new(ManualClock::default());
         clock.advance(Duration::from_secs(1_000_000));
-        let options = Self::options(&clock);
+        let options = FsOptions {
+            history_s,
+            ..Self::options(&clock)
+        };
         FileSystem::format(&engine, &options, (0, 0)).expect("formats");
         let fs = FileSystem::open(Arc::clone(&engine), options).expect("opens");
         Self { engine, clock, fs }
@@ -254,6 +266,73 @@ fn names_of_one_file_are_counted_once() {
     );
 }
 
+/// What a holder is said to need comes back when it goes.
+#[test]
+fn the_history_and_open_transactions_hold_what_was_replaced_and_written() {
+    const LEN: usize = 4 << 20;
+    let side = Side::with_history();
+    let fs = &side.fs;
+    let mut rng = Rng::new(9);
+    let mut bytes = vec![0; LEN];
+    let at = DirName::new(Ino::ROOT, b"file");
+    let ino = fs.create(&SUPER, at, &NewNode::default());
+    let ino = ino.expect("is made").ino;
+    let mut write = |fs: &FileSystem, offset: usize| {
+        rng.fill(&mut bytes);
+        let written = fs.write(ino, offset as u64, &bytes, WriteOptions::default());
+        written.expect("succeeds");
+    };
+    let usage = side.usage();
+    assert!(usage.history.is_none() && usage.transactions.is_empty());
+    // The first and the second contents are those of a moment each.
+    for _ in 0..2 {
+        write(fs, 0);
+        fs.history()
+            .run()
+            .expect("it runs")
+            .created
+            .expect("a moment");
+        side.clock.advance(Duration::from_secs(60));
+    }
+    write(fs, 0);
+    let view = fs.transactions().begin("work", &BeginOptions::default());
+    let view = view.expect("it begins");
+    view.fs().lookup(at).expect("is there");
+    write(view.fs(), LEN);
+    let options = BeginOptions {
+        outer: Some(view.info().number),
+        ..BeginOptions::default()
+    };
+    let inner = fs.transactions().begin("inner", &options);
+    let inner = inner.expect("it begins");
+    inner.fs().lookup(at).expect("is there");
+    write(inner.fs(), 2 * LEN);
+    let usage = side.usage();
+    let history = usage.history.expect("there are moments");
+    assert_eq!(history.moments, 2);
+    assert_eq!(history.since.seconds(), 1_000_000);
+    assert_near(history.bytes, 2 * LEN as u64);
+    let names = |usage: &Usage| {
+        let names = usage.transactions.iter().map(|(info, _)| info.name.clone());
+        names.collect::<Vec<_>>()
+    };
+    assert_eq!(names(&usage), ["work"], "with the one in it");
+    assert_near(usage.transactions[0].1, 2 * LEN as u64);
+    drop((view, inner));
+    let before = side.free();
+    fs.transactions().abort("work").expect("it is open");
+    assert_near(side.free() - before, usage.transactions[0].1);
+    let before = side.free();
+    side.clock.advance(Duration::from_secs(7200));
+    assert_eq!(fs.history().run().expect("it runs").dropped.len(), 2);
+    assert_near(side.free() - before, history.bytes);
+    // The round has created a moment of the present.
+    let usage = side.usage();
+    let left = usage.history.expect("there is one moment");
+    assert_eq!((left.moments, names(&usage).len()), (1, 0));
+    assert!(left.bytes < 50_000, "{left:?}");
+}
+
 /// A copy shares its contents with a file in another directory, also after a rollback.
 #[test]
 fn a_rollback_of_a_copy_takes_no_space_and_all_of_it_comes_back() {
@@ -281,7 +360,8 @@ fn a_rollback_of_a_copy_takes_no_space_and_all_of_it_comes_back() {
     assert!(empty - before < 2 * LEN as u64, "one file is stored");
     fs.snapshots().create(dir, "mon").expect("is made");
     write(copy, 1 << 20, &[1; 4096]);
-    fs.roll_back("mon", dir, None).expect("is rolled back");
+    fs.roll_back("mon", dir, RollbackRights::default())
+        .expect("is rolled back");
     fs.snapshots().delete("mon").expect("is there");
     let found = share(fs, dir);
     assert!(found.exclusive_bytes < 20_000, "{found:?}");

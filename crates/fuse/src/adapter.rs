@@ -78,7 +78,7 @@ use trim::Trims;
 pub use trim::{Trim, TrimArgs};
 pub use views::{
     CLONE_XATTR, CONTROL_DIR, ControlLink, HISTORY_DIR, SNAPSHOT_XATTR, SNAPSHOTS_DIR,
-    TRANSACTION_ROOT, TRANSACTIONS_DIR, TransactionSockets, Views, is_control_number,
+    TRANSACTION_ROOT, TRANSACTIONS_DIR, TellUsage, TransactionSockets, Views, is_control_number,
     is_number_in_transaction, number_in_clone, number_in_snapshot, number_of_source, number_within,
 };
 

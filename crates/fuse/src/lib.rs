@@ -26,11 +26,13 @@ pub mod snapshots;
 pub mod survive;
 pub mod transactions;
 pub mod transport;
+pub mod usage;
 pub mod wire;
 pub mod write_back;
 
 pub use adapter::{
-    Adapter, AdapterOptions, ControlLink, RootReport, TransactionSockets, Trim, TrimArgs, Views,
+    Adapter, AdapterOptions, ControlLink, RootReport, TellUsage, TransactionSockets, Trim,
+    TrimArgs, Views,
 };
 pub use counts::{CountsSnapshot, RequestCounts};
 pub use errno::Errno;

@@ -5,18 +5,20 @@
 //! ```text
 //!   in:  "create" or "delete", a zero byte, the name of the snapshot, a zero byte, and whatever
 //!        "hold" or "release", the same, a tag, a zero byte, and whatever
-//!        "rollback", the same, the name of a snapshot that is created before, and a zero byte
-//!        "rolled back", that name, and a zero byte: how far that is
+//!        "roll back", the same, the name of a snapshot that is created before, "keep clones" or
+//!        "destroy clones" for clones that were made later, each with a zero byte
+//!        "rolled back", the name of that snapshot, and a zero byte: how far that is
 //!        "policy", a prefix of names, a zero byte, seconds and what is kept, and a zero byte, like
 //!        `900 hourly=24,daily=7`
 //!        "no policy", `-`, and a zero byte
-//!        "undo", the name of a moment, a zero byte, and as "rollback"
+//!        "go back", the name of a moment, a zero byte, and as "roll back"
 //!        "changed", the names of two moments, each with a zero byte; `now` is the present
 //! ```
 //!
-//! `create`, `rollback`, `policy`, `no policy`, `undo` and `changed` are for the directory that is
-//! open. The others are for any directory of the mount. A rollback runs in a thread of the daemon:
-//! the request only begins it.
+//! `create`, `roll back`, `policy`, `no policy`, `go back` and `changed` are for the directory that
+//! is open. The others are for any directory of the mount. A rollback runs in a thread of the
+//! daemon: the request only begins it. Daemons before `roll back` and `go back` destroyed later
+//! clones unasked, by other verbs: these here they refuse.
 
 use std::ffi::CString;
 use std::io;
@@ -25,7 +27,7 @@ use std::os::fd::AsFd;
 use rustix::io::Errno as OsError;
 use rustix::ioctl::{Opcode, Setter, ioctl, opcode};
 
-use stitch_fs::{Keep, PolicyRule};
+use stitch_fs::{Keep, LaterClones, PolicyRule};
 
 use crate::wire::codec::Reader;
 
@@ -39,16 +41,50 @@ const CREATE: &str = "create";
 const DELETE: &str = "delete";
 const HOLD: &str = "hold";
 const RELEASE: &str = "release";
-const ROLL_BACK: &str = "rollback";
+const ROLL_BACK: &str = "roll back";
 const ROLLED_BACK: &str = "rolled back";
 const POLICY: &str = "policy";
 const NO_POLICY: &str = "no policy";
-const UNDO: &str = "undo";
+const GO_BACK: &str = "go back";
 const CHANGED: &str = "changed";
+const KEEP_CLONES: &str = "keep clones";
+const DESTROY_CLONES: &str = "destroy clones";
 /// In place of a name: a word is not empty.
 const NO_NAME: &str = "-";
 /// In place of a moment: the present.
 const NOW: &str = "now";
+
+/// How a directory is rolled back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RollbackTerms<'a> {
+    /// Name of the snapshot that is created before. It is deleted if the rollback is refused.
+    pub before: &'a str,
+    /// What becomes of clones that were made later than what it goes back to.
+    pub later_clones: LaterClones,
+}
+
+impl<'a> RollbackTerms<'a> {
+    /// Returns the terms that the next words of a request give.
+    fn parse(mut word: impl FnMut() -> Option<&'a str>) -> Option<Self> {
+        Some(Self {
+            before: word()?,
+            later_clones: match word()? {
+                KEEP_CLONES => LaterClones::Keep,
+                DESTROY_CLONES => LaterClones::Destroy,
+                _ => return None,
+            },
+        })
+    }
+
+    /// Returns the words of a request with these terms.
+    const fn request(self, verb: &'a str, name: &'a str) -> [&'a str; 4] {
+        let clones = match self.later_clones {
+            LaterClones::Keep => KEEP_CLONES,
+            LaterClones::Destroy => DESTROY_CLONES,
+        };
+        [verb, name, self.before, clones]
+    }
+}
 
 /// What a daemon is asked to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +98,7 @@ pub(crate) enum Change<'a> {
     /// Release the snapshot of this name that is held under a tag.
     Release(&'a str, &'a str),
     /// Begin to roll the directory back to the snapshot of this name, after another one is created.
-    RollBack(&'a str, &'a str),
+    RollBack(&'a str, RollbackTerms<'a>),
     /// Tell what came of the rollback that created the snapshot of this name.
     RolledBack(&'a str),
     /// Set the policy of the directory.
@@ -70,7 +106,7 @@ pub(crate) enum Change<'a> {
     /// Delete the policy of the directory.
     DeletePolicy,
     /// As [`Self::RollBack`], to a moment of the history.
-    Undo(&'a str, &'a str),
+    Undo(&'a str, RollbackTerms<'a>),
     /// Tell whether the directory changed from one moment to another; to the present for `None`.
     HasChanged(&'a str, Option<&'a str>),
 }
@@ -101,7 +137,7 @@ impl<'a> Change<'a> {
             DELETE => Some(Self::Delete(name)),
             HOLD => Some(Self::Hold(name, word()?)),
             RELEASE => Some(Self::Release(name, word()?)),
-            ROLL_BACK => Some(Self::RollBack(name, word()?)),
+            ROLL_BACK => Some(Self::RollBack(name, RollbackTerms::parse(word)?)),
             ROLLED_BACK => Some(Self::RolledBack(name)),
             POLICY => {
                 let (every_s, keep) = word()?.split_once(' ')?;
@@ -112,7 +148,7 @@ impl<'a> Change<'a> {
                 }))
             }
             NO_POLICY => Some(Self::DeletePolicy),
-            UNDO => Some(Self::Undo(name, word()?)),
+            GO_BACK => Some(Self::Undo(name, RollbackTerms::parse(word)?)),
             CHANGED => {
                 let to = word()?;
                 Some(Self::HasChanged(name, Some(to).filter(|to| *to != NOW)))
@@ -173,15 +209,15 @@ pub fn release(dir: impl AsFd, name: &str, tag: &str) -> io::Result<()> {
     exchange(dir, &[RELEASE, name, tag])
 }
 
-/// Begins to roll a directory back to a snapshot of it. Before that the snapshot `before` is
+/// Begins to roll a directory back to a snapshot of it. Before that the snapshot `terms.before` is
 /// created, of the directory as it is.
 ///
 /// # Errors
 /// `ENOENT` if there is no such snapshot; `EINVAL` if it is of another directory, and of a daemon
-/// that is older than this; `EEXIST` if a snapshot is named `before` already; `EBUSY` while another
-/// rollback runs; others as of [`create`].
-pub fn roll_back(dir: impl AsFd, name: &str, before: &str) -> io::Result<()> {
-    exchange(dir, &[ROLL_BACK, name, before])
+/// that is older than this; `EEXIST` if a snapshot is named `terms.before` already; `EBUSY` while
+/// another rollback runs; others as of [`create`].
+pub fn roll_back(dir: impl AsFd, name: &str, terms: RollbackTerms<'_>) -> io::Result<()> {
+    exchange(dir, &terms.request(ROLL_BACK, name))
 }
 
 /// Tells what came of the rollback that created the snapshot `before`.
@@ -189,7 +225,9 @@ pub fn roll_back(dir: impl AsFd, name: &str, before: &str) -> io::Result<()> {
 /// # Errors
 /// `EAGAIN` while it runs; `ENOENT` if the daemon knows of no such rollback; `EPERM` where an
 /// immutable or append-only file is in the directory, or a file of another owner would change;
-/// `ENOSPC`, `EIO`: the reason why it failed.
+/// `ENOTEMPTY` where clones would be destroyed that the terms keep; `ENOSPC`, `EIO`: the reason why
+/// it failed. Of one that was refused, the snapshot `before` is deleted. It stays where a part may
+/// be done: after `ENOSPC` and `EIO`.
 ///
 /// # Durability
 /// It is on the medium, and the kernel has dropped what it had cached, when this succeeds.
@@ -225,15 +263,16 @@ pub fn delete_policy(dir: impl AsFd) -> io::Result<()> {
 /// # Errors
 /// `ENOENT` if the moment was dropped; `ESTALE` if the directory had another path then, which
 /// [`rolled_back`] tells; others as of [`roll_back`].
-pub fn undo(dir: impl AsFd, moment: &str, before: &str) -> io::Result<()> {
-    exchange(dir, &[UNDO, moment, before])
+pub fn undo(dir: impl AsFd, moment: &str, terms: RollbackTerms<'_>) -> io::Result<()> {
+    exchange(dir, &terms.request(GO_BACK, moment))
 }
 
 /// Reports whether a directory, or anything below it, is different at two moments of the history;
 /// the second is the present for `None`.
 ///
 /// # Errors
-/// `ENOENT` if a moment was dropped; others as of [`create`].
+/// `ENOENT` if a moment was dropped; `EINVAL` if the second one is before the first; others as of
+/// [`create`].
 ///
 /// # Cost
 /// As much as a walk through the directory at both, up to the first difference; none if nothing
@@ -302,6 +341,25 @@ mod tests {
     }
 
     #[test]
+    fn rollbacks_say_what_becomes_of_later_clones() {
+        for later_clones in [LaterClones::Keep, LaterClones::Destroy] {
+            let terms = RollbackTerms {
+                before: "b",
+                later_clones,
+            };
+            let room = request(&terms.request(ROLL_BACK, "a")).unwrap();
+            assert_eq!(Change::parse(&room), Some(Change::RollBack("a", terms)));
+            let room = request(&terms.request(GO_BACK, "a")).unwrap();
+            assert_eq!(Change::parse(&room), Some(Change::Undo("a", terms)));
+        }
+        let of_older_programs = [&b"rollback\0a\0b\0"[..], b"undo\0a\0b\0"];
+        let unsaid = [&b"roll back\0a\0b\0"[..], b"go back\0a\0b\0clones\0"];
+        for nonsense in of_older_programs.into_iter().chain(unsaid) {
+            assert_eq!(Change::parse(nonsense), None, "{nonsense:?}");
+        }
+    }
+
+    #[test]
     fn requests_come_back_and_nonsense_is_none() {
         let room = request(&[CREATE, "a b"]).unwrap();
         assert_eq!(Change::parse(&room), Some(Change::Create("a b")));
@@ -311,8 +369,6 @@ mod tests {
         assert_eq!(Change::parse(&room), Some(Change::Hold("a", "t")));
         let room = request(&[RELEASE, "a", "t"]).unwrap();
         assert_eq!(Change::parse(&room), Some(Change::Release("a", "t")));
-        let room = request(&[ROLL_BACK, "a", "b"]).unwrap();
-        assert_eq!(Change::parse(&room), Some(Change::RollBack("a", "b")));
         let room = request(&[ROLLED_BACK, "b"]).unwrap();
         assert_eq!(Change::parse(&room), Some(Change::RolledBack("b")));
         let room = request(&[POLICY, "auto", "900 hourly=24,last=2"]).unwrap();
@@ -329,8 +385,6 @@ mod tests {
         assert_eq!(Change::parse(&room), Some(Change::SetPolicy(rule)));
         let room = request(&[NO_POLICY, NO_NAME]).unwrap();
         assert_eq!(Change::parse(&room), Some(Change::DeletePolicy));
-        let room = request(&[UNDO, "a", "b"]).unwrap();
-        assert_eq!(Change::parse(&room), Some(Change::Undo("a", "b")));
         let room = request(&[CHANGED, "a", NOW]).unwrap();
         assert_eq!(Change::parse(&room), Some(Change::HasChanged("a", None)));
         let room = request(&[CHANGED, "a", "b"]).unwrap();

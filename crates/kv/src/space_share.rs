@@ -23,6 +23,8 @@ use stitch_base::TreeId;
 pub enum Holder<'a> {
     /// The pin of this name.
     Pin(&'a str),
+    /// The pins of these names, which are dropped together, such as the moments of a history.
+    Pins(&'a [&'a str]),
     /// Living trees that are dropped together, such as the branch trees of a clone.
     Trees(&'a [TreeId]),
     /// Nothing: versions that nothing needs any more. They come back as background work meets
@@ -64,6 +66,10 @@ pub fn check_holders(holders: &[Holder<'_>]) -> Result<(), KvError> {
     for holder in holders {
         let twice = match holder {
             Holder::Pin(name) => (!pins.insert(*name)).then(|| format!("pin {name:?}")),
+            Holder::Pins(list) => {
+                let twice = list.iter().find(|name| !pins.insert(**name));
+                twice.map(|name| format!("pin {name:?}"))
+            }
             Holder::Trees(list) => {
                 let twice = list.iter().find(|tree| !trees.insert(**tree));
                 twice.map(|tree| format!("tree {tree}"))
@@ -74,7 +80,6 @@ pub fn check_holders(holders: &[Holder<'_>]) -> Result<(), KvError> {
             return Err(KvError::Invalid(format!("{what} is named twice")));
         }
     }
-    debug_assert!(pins.len() <= holders.len(), "one pin for each holder");
     Ok(())
 }
 
@@ -92,6 +97,9 @@ mod tests {
         assert!(matches!(twice, Err(KvError::Invalid(why)) if why.contains("garbage")));
         let twice = check_holders(&[Holder::Pin("a"), Holder::Pin("a")]);
         assert!(matches!(twice, Err(KvError::Invalid(why)) if why.contains("pin \"a\"")));
+        assert!(check_holders(&[Holder::Pins(&["a", "b"]), Holder::Pin("c")]).is_ok());
+        let twice = check_holders(&[Holder::Pin("b"), Holder::Pins(&["a", "b"])]);
+        assert!(matches!(twice, Err(KvError::Invalid(why)) if why.contains("pin \"b\"")));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use stitch_base::ErrorKind;
 use stitch_db::DbError;
 use stitch_device::DeviceError;
 use stitch_format::FormatError;
-use stitch_fs::FsError;
+use stitch_fs::{FsError, KeptClones};
 use stitch_fuse::SessionError;
 use stitch_kv::KvError;
 use stitch_volume::VolumeError;
@@ -240,6 +240,15 @@ impl StoreError {
         match self {
             Self::Fs(FsError::Conflict(conflicts)) => conflicts,
             _ => &[],
+        }
+    }
+
+    /// The clones that were to be kept, if that is why a directory was not rolled back.
+    #[must_use]
+    pub fn kept_clones(&self) -> Option<&KeptClones> {
+        match self {
+            Self::Fs(FsError::LaterClones(kept)) => Some(kept),
+            _ => None,
         }
     }
 

@@ -63,9 +63,9 @@ pub use file::File;
 pub use history::HistoryMoment;
 pub use stitch_base::clock::Timestamp;
 pub use stitch_fs::{
-    Attr, BeginOptions, Conflict, ConflictKind, FileKind, HistoryRound, Keep, LockTicket,
-    MomentInfo, PolicyInfo, PolicyRound, PolicyRule, RecordKey, SetTime, SnapshotInfo, StatFs,
-    TransactionInfo, TransactionIsolation, TransactionLife, TransactionState,
+    Attr, BeginOptions, Conflict, ConflictKind, FileKind, HistoryRound, Keep, KeptClones,
+    LaterClones, LockTicket, MomentInfo, PolicyInfo, PolicyRound, PolicyRule, RecordKey, SetTime,
+    SnapshotInfo, StatFs, TransactionInfo, TransactionIsolation, TransactionLife, TransactionState,
 };
 pub use transaction::FileTransaction;
 

@@ -20,7 +20,7 @@ use stitch_fuse::transport::uring::Refusal;
 use stitch_fuse::wire::opcode::Opcode;
 use stitch_fuse::{
     Adapter, AdapterOptions, ControlLink, Errno, MountOptions, Notifier, RequestCounts, RootReport,
-    RunningSession, Session, SessionConfig, Transport, Trim, Views,
+    RunningSession, Session, SessionConfig, TellUsage, Transport, Trim, Views,
 };
 use stitch_volume::TrimRange;
 
@@ -174,6 +174,7 @@ impl Host {
         report.served.lock().has_xattrs = options.xattrs;
         let synced = sync_report(Arc::clone(&fs));
         let policies = policy_report(Arc::clone(&fs));
+        let usage = usage_teller(Arc::clone(&fs));
         let mut adapter = Adapter::new(fs, options)
             .with_report(synced)
             .with_report(policies)
@@ -188,7 +189,8 @@ impl Host {
         }
         let describe = Arc::new(|info: &_| snapshot_json(info).to_string().into_bytes());
         let mode = Arc::clone(host.rest.store.mount_mode());
-        let mut views = Views::new(adapter, describe).with_mode(Arc::clone(&mode));
+        let views = Views::new(adapter, describe).with_mode(Arc::clone(&mode));
+        let mut views = views.with_usage(usage);
         if let Some(socket) = host.rest.store.keys_socket() {
             views = views.with_link(socket_link(socket));
             if let Some(sockets) = host.rest.store.transaction_sockets() {
@@ -316,6 +318,18 @@ fn job_report(jobs: Arc<Jobs>) -> RootReport {
     let answer = Arc::new(move || asked.report().to_string().into_bytes());
     let take = Arc::new(move |request: &[u8]| jobs.request(request));
     RootReport::new(crate::JOB_XATTR, answer).with_requests(take)
+}
+
+/// What tells the owner of a directory what it needs of the space.
+fn usage_teller(fs: Arc<FileSystem>) -> TellUsage {
+    Arc::new(move |dir, is_interrupted| {
+        let told = crate::usage::directory(&fs, dir, &mut |_, _| !is_interrupted());
+        match told {
+            Ok(Some(told)) => Ok(told.to_string().into_bytes()),
+            Ok(None) => Err(Errno::EINTR),
+            Err(error) => Err(Errno::from(&error)),
+        }
+    })
 }
 
 /// The attribute that tells the policies of snapshots.

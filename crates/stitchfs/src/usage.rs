@@ -7,7 +7,9 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 use stitch_base::Ino;
 use stitch_base::sync::Arc;
-use stitch_fs::{CloneInfo, FileSystem, FsError, SnapshotInfo, SpaceShare, Usage};
+use stitch_fs::{
+    CloneInfo, FileSystem, FsError, HistoryUsage, SnapshotInfo, SpaceShare, TransactionInfo, Usage,
+};
 use stitch_fuse::adapter::{number_in_clone, number_in_snapshot, number_within};
 use stitch_vt::Watch;
 
@@ -17,7 +19,7 @@ pub const ROWS_AT_ONCE: usize = 8;
 /// Of what the use of space is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UsageOf {
-    /// All snapshots and clones.
+    /// All snapshots, clones and open transactions, and the history.
     Everything,
     /// All snapshots.
     Snapshots,
@@ -55,8 +57,12 @@ impl UsageOf {
 /// Finds out. Without `fs` the file system is opened.
 ///
 /// ```text
-/// everything   rows: [{kind, name or number, path, used_bytes, referenced_bytes}, ...],
+/// everything   rows: [{kind, ..., used_bytes}, ...], count,
 ///              garbage_bytes, space_total_bytes, space_free_bytes
+///    snapshot       name, id, path, referenced_bytes
+///    clone          number, path, referenced_bytes
+///    transaction    name, number, owner
+///    history        moments, since_ns
 /// directory    referenced_bytes, exclusive_bytes, shared_bytes
 /// ```
 pub(crate) fn run(
@@ -77,8 +83,8 @@ pub(crate) fn run(
         });
     }
     let told = match of {
-        UsageOf::Everything => everything(&opened, true, watch)?,
-        UsageOf::Snapshots => everything(&opened, false, watch)?,
+        UsageOf::Everything => holders(&opened, true, watch)?,
+        UsageOf::Snapshots => holders(&opened, false, watch)?,
         UsageOf::Directory(number) => directory(&opened, Ino(number), watch)?,
     };
     let space = opened.engine().space();
@@ -88,10 +94,10 @@ pub(crate) fn run(
     Ok(out)
 }
 
-/// `None` if it was ended.
-fn everything(
+/// Tells what snapshots need, and the other holders if `has_others`. `None` if it was ended.
+fn holders(
     fs: &FileSystem,
-    has_clones: bool,
+    has_others: bool,
     watch: &mut Watch<'_>,
 ) -> Result<Option<Value>, FsError> {
     let Some(usage) = fs.usage(watch)? else {
@@ -109,7 +115,7 @@ fn everything(
         };
         rows.push(snapshot_row(info, *used, size));
     }
-    for (info, used) in usage.clones.iter().filter(|_| has_clones) {
+    for (info, used) in usage.clones.iter().filter(|_| has_others) {
         let share = match fs.open_clone(info.number) {
             Err(FsError::NotFound) => continue,
             clone => clone?.fs().directory_space(info.root, watch)?,
@@ -118,6 +124,11 @@ fn everything(
             return Ok(None);
         };
         rows.push(clone_row(fs, info, *used, share.referenced_bytes));
+    }
+    if has_others {
+        let transactions = usage.transactions.iter();
+        rows.extend(transactions.map(|(info, used)| transaction_row(info, *used)));
+        rows.extend(usage.history.iter().map(history_row));
     }
     let garbage = usage.garbage_bytes;
     Ok(Some(
@@ -150,13 +161,34 @@ fn clone_row(fs: &FileSystem, info: &CloneInfo, used: u64, size: u64) -> Value {
     row
 }
 
+/// What one sees in a transaction is the whole file system, so that is not told.
+fn transaction_row(info: &TransactionInfo, used: u64) -> Value {
+    json!({
+        "kind": "transaction",
+        "name": info.name,
+        "number": info.number,
+        "owner": info.owner,
+        "used_bytes": used,
+    })
+}
+
+fn history_row(history: &HistoryUsage) -> Value {
+    json!({
+        "kind": "history",
+        "moments": history.moments,
+        "since_ns": history.since.0,
+        "used_bytes": history.bytes,
+    })
+}
+
 fn path(bytes: Vec<u8>) -> PathBuf {
     PathBuf::from(OsString::from_vec(bytes))
 }
 
-/// A directory, in whichever file system of the mount it is. Of one that is the directory of a
-/// snapshot or a clone, exclusive is what the removal of that gives back.
-fn directory(
+/// What a directory needs, in whichever file system of the mount it is. `None` if it was ended. Of
+/// one that is the directory of a snapshot or a clone, exclusive is what the removal of that gives
+/// back.
+pub(crate) fn directory(
     fs: &FileSystem,
     number: Ino,
     watch: &mut Watch<'_>,

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 use std::time::Duration;
-use stitchfs::fs::Files;
+use stitchfs::fs::{Files, LaterClones};
 use stitchfs::{
     Batch, Database, Direction, ErrorKind, InstanceOptions, KeyRange, MakeOptions, Store,
     StoreError, StoreOptions, Tree, TreeOptions,
@@ -292,10 +292,10 @@ fn a_moment_of_another_store_is_no_moment() {
     assert_refused(first.open_moment(&other).map(drop), &words);
     assert_refused(root.has_changed(&other, None), &words);
     assert_refused(root.has_changed(&own, Some(&other)), &words);
-    assert_refused(root.roll_back_to(&other), &words);
+    assert_refused(root.roll_back_to(&other, LaterClones::Keep), &words);
     assert_eq!(root.read("file").unwrap(), b"now");
     assert!(root.has_changed(&own, None).unwrap());
-    root.roll_back_to(&own).unwrap();
+    root.roll_back_to(&own, LaterClones::Keep).unwrap();
     assert_eq!(root.read("file").unwrap(), b"then");
 }
 

@@ -152,13 +152,13 @@ impl Version {
     }
 
     /// Adds the drop of trees to an edit. Of these and of the trees that are hidden already, those
-    /// go that no pin other than `but` sees and no branch reads. The others become hidden, or stay
-    /// so. No pin sees a temporary tree.
+    /// go that no pin but the pins `but`, which are in order, sees and no branch reads. The others
+    /// become hidden, or stay so. No pin sees a temporary tree.
     pub(crate) fn note_dropped(
         &self,
         edit: &mut VersionEdit,
         trees: &BTreeSet<TreeId>,
-        (pins, but): (&Pins, Option<PinId>),
+        (pins, but): (&Pins, &[PinId]),
     ) {
         let mut parents = BTreeSet::new();
         // A branch is newer than its parent, so what reads a tree is known when the tree is met.

@@ -239,7 +239,7 @@ impl VersionLog {
             version.temporary.extend(new.iter().copied());
         }
         debug_assert!(edit.pins.dropped.len() <= 1, "pins go one by one");
-        let gone = edit.pins.dropped.first().copied();
+        let gone = &edit.pins.dropped;
         let is_seen = |tree, unseen_by| self.pins.has_seer(tree, unseen_by, gone);
         let leaving = version.read_by_temporary(edit, &is_seen);
         if !leaving.is_empty() {

@@ -124,7 +124,7 @@ impl Store {
         let version = self.version();
         let mut edit = version.edit();
         edit.pins.dropped.push(pin.id);
-        version.note_dropped(&mut edit, &BTreeSet::new(), (&self.pins, Some(pin.id)));
+        version.note_dropped(&mut edit, &BTreeSet::new(), (&self.pins, &[pin.id]));
         let mut readers = self.pins.lingering();
         readers.push(hold);
         // Those also that snapshots have from before it was narrowed.

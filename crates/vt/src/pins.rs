@@ -364,9 +364,9 @@ impl Pins {
         newest
     }
 
-    /// Reports whether a pin other than `but` sees a tree, which is dropped before pin `unseen_by`
-    /// is made.
-    pub(crate) fn has_seer(&self, tree: TreeId, unseen_by: PinId, but: Option<PinId>) -> bool {
+    /// Reports whether a pin sees a tree, which is dropped before pin `unseen_by` is made. The pins
+    /// `but`, in order, do not count.
+    pub(crate) fn has_seer(&self, tree: TreeId, unseen_by: PinId, but: &[PinId]) -> bool {
         let state = self.state.lock();
         state.records.newest_seer(tree, unseen_by, but).is_some()
     }

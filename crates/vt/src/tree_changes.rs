@@ -114,7 +114,7 @@ impl TreeChanges {
         debug_assert!(!trees.is_empty(), "trees are dropped");
         let version = self.views.version();
         let mut edit = version.edit();
-        version.note_dropped(&mut edit, trees, (&self.pins, None));
+        version.note_dropped(&mut edit, trees, (&self.pins, &[]));
         debug_assert!(
             edit.dropped_trees.len() + edit.pins.hidden.len() >= trees.len(),
             "each tree goes or is hidden"

@@ -204,6 +204,11 @@ impl History {
 fn drop_it(engine: &VtEngine, holder: &Holder<'_>) {
     match holder {
         Holder::Pin(name) => engine.drop_pin(name).expect("it goes"),
+        Holder::Pins(names) => {
+            let mut left = names.iter();
+            left.try_for_each(|name| engine.drop_pin(name))
+                .expect("they go");
+        }
         Holder::Trees(trees) => engine.drop_trees(trees).expect("they go"),
         Holder::Garbage => unreachable!("nothing holds it"),
     }
@@ -258,6 +263,8 @@ fn a_drop_gives_back_what_was_said() {
         owned(&history.engine);
         history.engine.close().expect("it closes");
         sum += assert_exact(&device, &history.holders(), seed);
+        let pins: Vec<&str> = history.pins.iter().map(|name| &**name).collect();
+        assert_exact(&device, &[Holder::Pins(&pins)], seed);
     }
     assert!(narrowed > 5, "pins were narrowed {narrowed} times");
     assert!(

@@ -1,5 +1,7 @@
 use crate::system::FileSystem;
-use crate::{Caller, DirName, FsOptions, NewNode, Notices, RenameMode, WriteOptions};
+use crate::{
+    Caller, DirName, FsOptions, NewNode, Notices, RenameMode, RollbackRights, WriteOptions,
+};
 use std::collections::BTreeSet;
 use std::sync::{Barrier, mpsc};
 use std::time::Duration;
@@ -129,7 +131,7 @@ fn a_rollback_that_fails_in_the_middle_keeps_its_notices() {
     fs.forget(closed, 1);
     file("new");
     model.fail_commits(CommitFault::Done, 1);
-    assert!(fs.roll_back("mon", dir, None).is_err());
+    assert!(fs.roll_back("mon", dir, RollbackRights::default()).is_err());
     model.mend_commits();
     let kept = fs.send_notices(|kept| kept);
     assert!(kept.inodes.contains(&huge), "{kept:?}");
@@ -137,7 +139,9 @@ fn a_rollback_that_fails_in_the_middle_keeps_its_notices() {
         fs.send_notices(|kept| kept).is_empty(),
         "they are taken once"
     );
-    let rest = fs.roll_back("mon", dir, None).expect("finishes");
+    let rest = fs
+        .roll_back("mon", dir, RollbackRights::default())
+        .expect("finishes");
     let new = (dir, Box::from(&b"new"[..]));
     assert!(rest.names.contains(&new) && rest.inodes.contains(&dir));
     assert!(kept.inodes.contains(&first) || rest.inodes.contains(&first));

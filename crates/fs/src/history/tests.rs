@@ -4,7 +4,7 @@ mod paused;
 
 use super::*;
 use crate::testing::{SetClock, formatted};
-use crate::{Caller, DirName, FsOptions, NewNode, WriteOptions, fsck};
+use crate::{Caller, DirName, FsOptions, NewNode, RollbackRights, WriteOptions, fsck};
 use stitch_base::sync::Arc;
 use stitch_kv::{Engine, ModelEngine};
 
@@ -116,6 +116,21 @@ fn moments_are_kept_while_something_changes_and_read_as_it_was() {
     );
     let gone = tester.fs.history().open(PinId(99));
     assert!(matches!(gone, Err(FsError::NotFound)));
+}
+
+#[test]
+fn moments_are_compared_in_their_order_alone() {
+    let tester = tester();
+    tester.write(b"one");
+    let first = tester.after(0).created.expect("it is the first one").id;
+    tester.write(b"two");
+    let second = tester.after(5).created.expect("it changed").id;
+    let history = tester.fs.history();
+    let changed = |from, to| history.has_changed(tester.dir, from, Some(to));
+    let swapped = changed(second, first);
+    assert!(matches!(swapped, Err(FsError::Invalid(_))), "{swapped:?}");
+    assert!(changed(first, second).expect("they are in order"));
+    assert!(!changed(second, second).expect("it is one moment"));
 }
 
 #[test]
@@ -249,14 +264,15 @@ fn a_directory_goes_back_to_a_moment() {
         .create(&SUPER, later, &NewNode::default())
         .unwrap();
     let (fs, dir) = (&tester.fs, tester.dir);
-    fs.roll_back_to_moment(first, dir, None).unwrap();
+    fs.roll_back_to_moment(first, dir, RollbackRights::default())
+        .unwrap();
     assert_eq!(tester.read(fs), b"one");
     assert!(matches!(fs.lookup(later), Err(FsError::NotFound)));
     assert!(!fs.history().has_changed(dir, first, None).unwrap());
     let new = DirName::new(Ino::ROOT, b"renamed");
     fs.rename(&SUPER, DIR, new, crate::RenameMode::Replace)
         .unwrap();
-    let elsewhere = fs.roll_back_to_moment(first, dir, None);
+    let elsewhere = fs.roll_back_to_moment(first, dir, RollbackRights::default());
     assert!(matches!(elsewhere, Err(FsError::Stale(_))), "{elsewhere:?}");
 }
 
@@ -296,14 +312,16 @@ fn a_directory_in_a_clone_goes_back_to_a_moment() {
     let renamed = DirName::new(Ino::ROOT, b"renamed");
     let moved = fs.rename(&SUPER, at, renamed, crate::RenameMode::Replace);
     moved.expect("it is there");
-    let back = fs.roll_back_in_to_moment(&clone, first, dir, None);
+    let back = fs.roll_back_in_to_moment(&clone, first, dir, RollbackRights::default());
     back.expect("it is rolled back");
     assert!(!has_changed(first));
     let gone = clone.fs().lookup(later);
     assert!(matches!(gone, Err(FsError::NotFound)), "{gone:?}");
-    let before = fs.roll_back_in_to_moment(&clone, early, dir, None);
+    let before = fs.roll_back_in_to_moment(&clone, early, dir, RollbackRights::default());
     assert!(matches!(before, Err(FsError::NotFound)), "{before:?}");
-    let direct = clone.fs().roll_back_to_moment(first, dir, None);
+    let direct = clone
+        .fs()
+        .roll_back_to_moment(first, dir, RollbackRights::default());
     assert!(matches!(direct, Err(FsError::Unsupported)), "{direct:?}");
 }
 

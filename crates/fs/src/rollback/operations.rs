@@ -1,15 +1,15 @@
 //! What a file system offers of rollbacks. They are run by [`Rollback`]; those in clones by that of
 //! the clone, as [`CloneRollbacks`] notes in mainline.
 
-use super::{CloneRollbacks, Rollback};
+use super::{CloneRollbacks, Rollback, RollbackRights};
 use crate::pins::Pins;
 use crate::system::FileSystem;
 use crate::{FsError, FsResult, LiveView, Notices};
 use stitch_base::{Ino, PinId};
 
 impl FileSystem {
-    /// Makes a directory, and all below it, what a snapshot of it shows. `owner`: every inode that
-    /// changes must belong to this user. A directory in a clone: [`Self::roll_back_in`].
+    /// Makes a directory, and all below it, what a snapshot of it shows, if `rights` allow all of
+    /// it. A directory in a clone: [`Self::roll_back_in`].
     ///
     /// No other operation runs meanwhile. Known inodes without names that the snapshot has get
     /// their names back. Those that it has not keep their contents until they are forgotten.
@@ -17,10 +17,12 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::NotFound`] if there is no such snapshot; [`FsError::Invalid`] if it is of another
     /// directory; [`FsError::Perm`] where an immutable or append-only file is, or a file of another
-    /// owner would change; [`FsError::Unsupported`] in a store with large files beside it, and
+    /// owner would change; [`FsError::LaterClones`] with the clones that it would destroy, where
+    /// `rights` keep them; [`FsError::Unsupported`] in a store with large files beside it, and
     /// where a clone that the snapshot shows does not lie in the directory any more;
-    /// [`FsError::NoSpace`]; [`FsError::ReadOnly`]. An error of the engine after the first of
-    /// several batches leaves a part restored: the next rollback, or open, finishes it.
+    /// [`FsError::NoSpace`]; [`FsError::ReadOnly`]. What is refused changes nothing. An error of
+    /// the engine after the first of several batches leaves a part restored: the next rollback, or
+    /// open, finishes it, with the rights that it began with.
     ///
     /// Returns what caches above the file system have to drop.
     ///
@@ -29,9 +31,9 @@ impl FileSystem {
     ///
     /// # Cost
     /// A walk through the directory on both sides, and the contents of files that are different.
-    pub fn roll_back(&self, name: &str, dir: Ino, owner: Option<u32>) -> FsResult<Notices> {
+    pub fn roll_back(&self, name: &str, dir: Ino, rights: RollbackRights) -> FsResult<Notices> {
         self.check_no_clone()?;
-        Rollback::of(self).run(dir, owner, || Pins::of(self).open_snapshot(name))
+        Rollback::of(self).run(dir, rights, || Pins::of(self).open_snapshot(name))
     }
 
     /// Makes a directory what it was at a moment, as [`Self::roll_back`] does with a snapshot.
@@ -45,11 +47,11 @@ impl FileSystem {
         &self,
         id: PinId,
         dir: Ino,
-        owner: Option<u32>,
+        rights: RollbackRights,
     ) -> FsResult<Notices> {
         self.check_no_clone()?;
         let path = self.residents.path_of(dir)?;
-        Rollback::of(self).run(dir, owner, || {
+        Rollback::of(self).run(dir, rights, || {
             Pins::of(self).open_moment_of_view(id, dir, path)
         })
     }
@@ -70,11 +72,11 @@ impl FileSystem {
         clone: &LiveView,
         name: &str,
         dir: Ino,
-        owner: Option<u32>,
+        rights: RollbackRights,
     ) -> FsResult<Notices> {
         let fs = clone.fs();
         CloneRollbacks::of(self)
-            .run_marked(|| Rollback::of(fs).run(dir, owner, || Pins::of(fs).open_snapshot(name)))
+            .run_marked(|| Rollback::of(fs).run(dir, rights, || Pins::of(fs).open_snapshot(name)))
     }
 
     /// Makes a directory in a clone what it was at a moment of the history, as
@@ -91,12 +93,12 @@ impl FileSystem {
         clone: &LiveView,
         id: PinId,
         dir: Ino,
-        owner: Option<u32>,
+        rights: RollbackRights,
     ) -> FsResult<Notices> {
         let fs = clone.fs();
         CloneRollbacks::of(self).run_marked(|| {
             let path = fs.residents.path_of(dir)?;
-            Rollback::of(fs).run(dir, owner, || {
+            Rollback::of(fs).run(dir, rights, || {
                 Pins::of(fs).open_moment_of_view(id, dir, path)
             })
         })

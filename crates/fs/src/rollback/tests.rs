@@ -7,8 +7,8 @@ mod recent;
 mod shared;
 
 use crate::{
-    Caller, DirName, FileKind, FileSystem, FsError, FsOptions, NewNode, RenameMode, SetAttr, Taken,
-    WriteOptions, XattrMode, fsck,
+    Caller, DirName, FileKind, FileSystem, FsError, FsOptions, LaterClones, NewNode, RenameMode,
+    RollbackRights, SetAttr, Taken, WriteOptions, XattrMode, fsck,
 };
 use std::collections::BTreeMap;
 use stitch_base::Ino;
@@ -22,6 +22,19 @@ const NEW: NewNode = NewNode {
     umask: 0,
 };
 const LARGE: usize = 12 << 20;
+/// The rights to change files of any owner, and to destroy no clone.
+const ANY: RollbackRights = RollbackRights {
+    owner: None,
+    later_clones: LaterClones::Keep,
+};
+
+/// The rights to change files of one owner, and to destroy the owner's clones.
+const fn owned_by(owner: u32) -> RollbackRights {
+    RollbackRights {
+        owner: Some(owner),
+        later_clones: LaterClones::Destroy,
+    }
+}
 
 struct Tester {
     fs: Arc<FileSystem>,
@@ -229,7 +242,7 @@ fn everything_below_is_as_it_was() {
     tester.fs.snapshots().create(dir, "mon").unwrap();
     change_all(&tester, dir);
     assert_ne!(tester.listing(dir), before);
-    let done = tester.fs.roll_back("mon", dir, None).unwrap();
+    let done = tester.fs.roll_back("mon", dir, ANY).unwrap();
     assert_eq!(tester.listing(dir), before);
     assert_eq!(tester.fs.get_attr(dir).unwrap().ctime, top.ctime);
     assert_eq!(tester.fs.get_attr(dir).unwrap().perm, top.perm);
@@ -251,7 +264,7 @@ fn nothing_changes_where_nothing_changed() {
     let dir = grow(&tester);
     let before = tester.listing(dir);
     tester.fs.snapshots().create(dir, "mon").unwrap();
-    let done = tester.fs.roll_back("mon", dir, Some(0)).unwrap();
+    let done = tester.fs.roll_back("mon", dir, owned_by(0)).unwrap();
     assert!(done.names.is_empty() && done.inodes.is_empty(), "{done:?}");
     assert_eq!(tester.listing(dir), before);
     tester.check();
@@ -275,7 +288,7 @@ fn open_files_and_directories_come_back_under_their_numbers() {
     let late = look_up(dir, b"later").ino;
     assert_eq!(late, later);
     tester.write(late, b"kept while it is open");
-    tester.fs.roll_back("mon", dir, None).unwrap();
+    tester.fs.roll_back("mon", dir, ANY).unwrap();
     assert_eq!(tester.contents(gone), b"was here");
     assert_eq!(tester.contents(large), vec![1; 100_000]);
     assert_eq!(tester.find(dir, "gone"), Some(gone));
@@ -311,7 +324,7 @@ fn what_lies_outside_stays() {
     tester.overwrite(other, "small", b"my own");
     tester.rename((dir, "inner"), (other, "inner"));
     let small = tester.find(other, "small");
-    tester.fs.roll_back("mon", dir, None).unwrap();
+    tester.fs.roll_back("mon", dir, ANY).unwrap();
     assert_eq!(tester.find(other, "small"), small);
     let kept = tester.fs.lookup(DirName::new(other, b"small")).unwrap().ino;
     assert_eq!(tester.contents(kept), b"my own");
@@ -339,7 +352,7 @@ fn names_outside_lead_to_what_is_restored() {
     let out = DirName::new(ROOT, b"out");
     tester.fs.link(&SUPER, small, out).unwrap();
     tester.overwrite(dir, "small", b"AFTER");
-    tester.fs.roll_back("mon", dir, None).unwrap();
+    tester.fs.roll_back("mon", dir, ANY).unwrap();
     assert_eq!(tester.find(ROOT, "out"), Some(small));
     assert_eq!(tester.contents(small), b"before");
     assert_eq!(tester.fs.get_attr(small).unwrap().nlink, 2);
@@ -363,7 +376,7 @@ fn a_rollback_of_several_batches_is_finished_however_often_it_is_interrupted() {
     let mut tester = tester();
     let (dir, before) = with_much_to_restore(&tester);
     tester.model.fail_commits(CommitFault::Done, 1);
-    assert!(tester.fs.roll_back("mon", dir, None).is_err());
+    assert!(tester.fs.roll_back("mon", dir, ANY).is_err());
     let mut interruptions = 1;
     loop {
         let shared: Arc<dyn Engine> = Arc::clone(&tester.model) as _;
@@ -401,11 +414,11 @@ fn nothing_is_done_where_the_first_batch_fails() {
     let (dir, _) = with_much_to_restore(&tester);
     let changed = tester.listing(dir);
     tester.model.fail_commits(CommitFault::Full, u32::MAX);
-    let refused = tester.fs.roll_back("mon", dir, None);
+    let refused = tester.fs.roll_back("mon", dir, ANY);
     assert!(matches!(refused, Err(FsError::NoSpace)), "{refused:?}");
     tester.model.mend_commits();
     assert_eq!(tester.listing(dir), changed);
-    tester.fs.roll_back("mon", dir, None).unwrap();
+    tester.fs.roll_back("mon", dir, ANY).unwrap();
     tester.check();
 }
 
@@ -415,10 +428,10 @@ fn what_cannot_be_rolled_back_is_refused() {
     let dir = grow(&tester);
     tester.fs.snapshots().create(dir, "mon").unwrap();
     tester.overwrite(dir, "small", b"AFTER!");
-    let roll_back = |name, dir, owner| tester.fs.roll_back(name, dir, owner).unwrap_err();
-    assert!(matches!(roll_back("tue", dir, None), FsError::NotFound));
-    assert!(matches!(roll_back("mon", ROOT, None), FsError::Invalid(_)));
-    assert!(matches!(roll_back("mon", dir, Some(7)), FsError::Perm));
+    let roll_back = |name, dir, rights| tester.fs.roll_back(name, dir, rights).unwrap_err();
+    assert!(matches!(roll_back("tue", dir, ANY), FsError::NotFound));
+    assert!(matches!(roll_back("mon", ROOT, ANY), FsError::Invalid(_)));
+    assert!(matches!(roll_back("mon", dir, owned_by(7)), FsError::Perm));
     let small = tester.find(dir, "small").unwrap();
     assert_eq!(
         tester.fs.lookup(DirName::new(dir, b"small")).unwrap().ino,
@@ -441,7 +454,7 @@ fn a_directory_that_goes_counts_no_directory_that_was_taken_out_of_it() {
     tester.dir(inner, "goes");
     tester.rename((ROOT, "one"), (inner, "one"));
     tester.rename((ROOT, "two"), (inner, "two"));
-    let done = tester.fs.roll_back("mon", ROOT, None);
+    let done = tester.fs.roll_back("mon", ROOT, ANY);
     done.expect("it is rolled back");
     assert!(tester.fs.detached_dirs() > 0, "`outer` is not emptied yet");
     let engine = Arc::clone(&tester.model) as Arc<dyn Engine>;

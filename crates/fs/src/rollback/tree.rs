@@ -4,7 +4,7 @@ use crate::locator::Locator;
 use crate::recent::{RecentSince, hash_of};
 use crate::schema::Store;
 use crate::{FsError, FsResult};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use stitch_base::Ino;
 use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow};
 
@@ -149,6 +149,34 @@ impl DirTree {
         let tail = self.recent_tails.get(&ino).copied();
         debug_assert!(tail.is_none() || self.has(ino), "of an inode of the tree");
         tail
+    }
+
+    /// Returns the paths of directories of the tree from its top on, in the order of their numbers.
+    /// The top itself has none.
+    ///
+    /// # Cost
+    /// A walk through all names of the tree, in memory.
+    pub(super) fn paths_of(&self, wanted: &BTreeSet<Ino>) -> Vec<Vec<u8>> {
+        let mut above: HashMap<Ino, (Ino, &[u8])> = HashMap::new();
+        for dir in &self.dirs {
+            for (name, ino) in self.names(*dir) {
+                if self.get(*ino).is_some_and(SeenInode::is_dir) {
+                    above.insert(*ino, (*dir, name));
+                }
+            }
+        }
+        debug_assert!(!above.contains_key(&self.top), "the top has no name in it");
+        let path_of = |ino: &Ino| {
+            let mut names = Vec::new();
+            let mut at = *ino;
+            while let Some((dir, name)) = above.get(&at) {
+                names.push(*name);
+                at = *dir;
+            }
+            names.reverse();
+            (!names.is_empty()).then(|| names.join(&b'/'))
+        };
+        wanted.iter().filter_map(path_of).collect()
     }
 
     pub(super) fn has(&self, ino: Ino) -> bool {

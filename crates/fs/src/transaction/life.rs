@@ -10,7 +10,7 @@ use super::{
 use crate::locator::Tree;
 use crate::room::unless_full;
 use crate::{FsError, FsResult};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use stitch_base::clock::Timestamp;
 use stitch_base::sync::Arc;
 use stitch_base::{Ino, PinId, TreeId};
@@ -193,6 +193,41 @@ impl Transactions<'_> {
         Ok(infos
             .map(|(number, record)| TransactionInfo::of(*number, record))
             .collect())
+    }
+
+    /// Returns the open transactions that began in mainline, each with its trees and those of the
+    /// transactions in it: what an abort drops. None in a transaction or a clone.
+    pub(crate) fn with_trees(&self) -> FsResult<Vec<(TransactionInfo, Vec<TreeId>)>> {
+        if !self.is_mainline {
+            return Ok(Vec::new());
+        }
+        let branches = self.catalog.branches();
+        let mut found: Vec<(TransactionInfo, Vec<TreeId>)> = Vec::new();
+        // Where those are found that are in one.
+        let mut places: HashMap<u64, usize> = HashMap::new();
+        for (number, record) in self.catalog.live_records()? {
+            if !is_open(&record) {
+                continue;
+            }
+            // An outer one comes first.
+            let outer = record.outer.map(|outer| places.get(&outer).copied());
+            let place = match outer {
+                None => {
+                    found.push((TransactionInfo::of(number, &record), Vec::new()));
+                    found.len() - 1
+                }
+                Some(Some(place)) => place,
+                Some(None) => continue,
+            };
+            places.insert(number.0, place);
+            let own = branches.iter().filter(|(of, ..)| *of == number);
+            found[place].1.extend(own.map(|(_, tree, _)| *tree));
+        }
+        debug_assert!(
+            found.iter().all(|(info, _)| info.outer.is_none()),
+            "they began in mainline"
+        );
+        Ok(found)
     }
 
     /// Opens the file system of a transaction that began in mainline. All callers share one, as

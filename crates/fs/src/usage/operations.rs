@@ -15,8 +15,8 @@ impl FileSystem {
         SpaceUse::of(self).is_told()
     }
 
-    /// Returns what each snapshot and each clone alone needs. `watch` is called with done and total
-    /// bytes; `None` if it returned false.
+    /// Returns what each snapshot, clone and open transaction alone needs, and the history. `watch`
+    /// is called with done and total bytes; `None` if it returned false.
     ///
     /// # Errors
     /// [`FsError::Unsupported`] of an engine that does not tell; [`FsError::Storage`].

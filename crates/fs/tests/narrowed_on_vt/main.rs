@@ -7,7 +7,7 @@ mod space;
 use side::{FILE_BYTES, SUPER, Side, assert_files, assert_populated, overwrite};
 use side::{populate, write};
 use stitch_base::Ino;
-use stitch_fs::{CloneSource, DirName};
+use stitch_fs::{CloneSource, DirName, RollbackRights};
 
 /// The space of a store after ten rounds of writes to one directory, with a snapshot of another.
 fn after_ten_rounds(with_snapshot: bool) -> u64 {
@@ -117,7 +117,9 @@ fn a_directory_is_rolled_back_to_a_narrowed_snapshot() {
     assert_eq!(side.narrow(), 1);
     overwrite(&side, (dir, other), 2);
     write(&side.fs, dir, 0..3, 2);
-    side.fs.roll_back("snap", dir, None).expect("rolls back");
+    side.fs
+        .roll_back("snap", dir, RollbackRights::default())
+        .expect("rolls back");
     assert_populated(&side.fs, dir);
     assert!(side.fs.lookup(DirName::new(dir, b"file 0")).is_err());
     assert_files(&side.fs, other, 1..30, 2);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use stitch_base::Ino;
 use stitch_fs::{
     CloneInfo, CloneSource, DirAt, DirName, FileSystem, FsError, FsOptions, NewNode, RenameMode,
-    WriteOptions,
+    RollbackRights, WriteOptions,
 };
 use stitch_kv::PinInfo;
 
@@ -162,13 +162,15 @@ fn contents_that_leave_the_directory_stay_in_the_snapshot() {
     assert_populated(view.fs(), clone.root);
     drop(view);
     fs.snapshots().create(dir, "before").expect("is made");
-    fs.roll_back("snap", dir, None).expect("rolls back");
+    fs.roll_back("snap", dir, RollbackRights::default())
+        .expect("rolls back");
     assert_populated(fs, dir);
     assert!(fs.lookup(DirName::new(dir, b"moved in")).is_err());
     side.narrow();
     side.engine.quiesce().expect("background work succeeds");
     // And back again, to what the directory was before.
-    fs.roll_back("before", dir, None).expect("rolls back");
+    fs.roll_back("before", dir, RollbackRights::default())
+        .expect("rolls back");
     assert_contents(fs, dir, "moved in", &contents(4, 1));
     assert!(fs.lookup(DirName::new(dir, b"copy")).is_err());
     side.assert_sound();
@@ -285,7 +287,9 @@ fn moments_of_the_history_stay_whole_and_are_gone_back_to() {
         1,
     );
     drop(view);
-    let undone = side.fs.roll_back_to_moment(moment, other, None);
+    let undone = side
+        .fs
+        .roll_back_to_moment(moment, other, RollbackRights::default());
     undone.expect("goes back");
     assert_files(&side.fs, other, 0..30, 1);
     side.assert_sound();

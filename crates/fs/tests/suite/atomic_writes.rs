@@ -7,8 +7,8 @@ use crate::engine::dynamic;
 use std::sync::Arc;
 use stitch_base::Ino;
 use stitch_fs::{
-    AtomicWriter, ClearSetId, FallocateMode, FileSystem, FsError, FsResult, SeekFor,
-    TransactionView, WriteOptions, Writer,
+    AtomicWriter, ClearSetId, FallocateMode, FileSystem, FsError, FsResult, RollbackRights,
+    SeekFor, TransactionView, WriteOptions, Writer,
 };
 use stitch_kv::counters::SYNCS;
 
@@ -497,7 +497,7 @@ fn a_rollback_ends_it() {
     write(&setup.fs, OWN, ino, 4096, &[2; 4096]).expect("it is staged");
     setup
         .fs
-        .roll_back("mon", ROOT, None)
+        .roll_back("mon", ROOT, RollbackRights::default())
         .expect("it rolls back");
     let refused = setup.fs.commit_atomic_write(ino, WRITER.process);
     assert!(matches!(refused, Err(FsError::Invalid(_))));

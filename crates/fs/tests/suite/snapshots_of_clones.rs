@@ -4,8 +4,8 @@ use crate::common::*;
 use std::time::Duration;
 use stitch_base::Ino;
 use stitch_fs::{
-    CloneInfo, CloneSource, FileSystem, FsError, Keep, PolicyRule, SnapshotPart, SnapshotView,
-    WriteOptions,
+    CloneInfo, CloneSource, FileSystem, FsError, Keep, PolicyRule, RollbackRights, SnapshotPart,
+    SnapshotView, WriteOptions,
 };
 
 /// `/src` with a file `f` that says `v1`, and `/d` with a clone of it, `copy`, in which there is
@@ -249,7 +249,7 @@ fn what_is_made_of_such_snapshots_is_refused_or_right() {
     let made = clone("back").expect("clones what the snapshot shows");
     let back = fs.open_clone(made.number).expect("opens");
     assert_eq!(text(back.fs(), made.root), b"v2");
-    fs.roll_back("mon", grown.dir, None)
+    fs.roll_back("mon", grown.dir, RollbackRights::default())
         .expect("the clone is there");
     let copy = fs.open_clone(grown.copy.number).expect("opens");
     assert_eq!(
@@ -260,7 +260,7 @@ fn what_is_made_of_such_snapshots_is_refused_or_right() {
     drop(copy);
     grown.destroy_copy();
     // The snapshot has what would be an empty directory.
-    let refused = fs.roll_back("mon", grown.dir, None);
+    let refused = fs.roll_back("mon", grown.dir, RollbackRights::default());
     assert!(matches!(refused, Err(FsError::Unsupported)), "{refused:?}");
     let again = clone("again").expect("the snapshot has it");
     let again_fs = fs.open_clone(again.number).expect("opens");

@@ -33,6 +33,7 @@ mod table;
 mod tests;
 mod transactions;
 mod unasked;
+mod usage;
 mod writable;
 
 use std::collections::BTreeMap;
@@ -72,6 +73,8 @@ use table::{OpenSnapshots, Past};
 pub use transactions::TransactionSockets;
 pub(super) use transactions::shown_number;
 use transactions::{OpenTransaction, Transactions};
+pub use usage::TellUsage;
+use usage::UsageRequests;
 
 /// Returns the number of a clone's directory in the mount.
 pub(super) fn clone_number(info: &CloneInfo) -> Ino {
@@ -99,12 +102,13 @@ pub struct Views {
     policies: Alarm,
     rollbacks: Rollbacks,
     difference_lists: DifferenceLists,
+    usage: UsageRequests,
     /// The thread that puts back rows.
     places: Arc<Chore>,
     /// Whether the mount is read-only at the moment.
     mode: Arc<MountMode>,
     /// Held while snapshots are created and deleted.
-    changing: Mutex<()>,
+    changing: Arc<Mutex<()>>,
     describe: Describe,
     /// Node ids have room for snapshots.
     has_slots: bool,
@@ -144,9 +148,10 @@ impl Views {
             policies: Alarm::new("fuse-policies"),
             rollbacks: Rollbacks::new(),
             difference_lists: DifferenceLists::default(),
+            usage: UsageRequests::default(),
             places: Arc::new(places::chore()),
             mode: Arc::default(),
-            changing: Mutex::default(),
+            changing: Arc::default(),
             mainline,
             describe,
             link: None,

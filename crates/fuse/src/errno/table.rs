@@ -35,6 +35,7 @@ impl From<&FsError> for Errno {
             FsError::Busy | FsError::Held(_) | FsError::HasInner(_) => Self::EBUSY,
             FsError::TooDeep | FsError::NestedTooDeep(_) => Self::ELOOP,
             FsError::TooManyClones(_) => Self::EMFILE,
+            FsError::LaterClones(_) => Self::ENOTEMPTY,
             FsError::TooManyLinks => Self::EMLINK,
             FsError::Corrupt(_) | FsError::Format(_) | FsError::NoFolder => Self::EIO,
             FsError::External(error) => of_kind(error.kind),
@@ -88,6 +89,10 @@ mod tests {
             tree: TreeId(1),
             key: b"k".to_vec(),
         };
+        let kept = stitch_fs::KeptClones {
+            paths: Vec::new(),
+            count: 1,
+        };
         let table = [
             (FsError::NotFound, libc::ENOENT),
             (FsError::Stale(Ino(7)), libc::ESTALE),
@@ -114,6 +119,7 @@ mod tests {
             (FsError::HasInner(String::new()), libc::EBUSY),
             (FsError::NestedTooDeep(8), libc::ELOOP),
             (FsError::TooManyClones(8), libc::EMFILE),
+            (FsError::LaterClones(kept), libc::ENOTEMPTY),
             (FsError::Corrupt(String::new()), libc::EIO),
             (FsError::Format(checksum), libc::EIO),
             (storage(ErrorKind::NoSpace), libc::ENOSPC),

@@ -99,8 +99,12 @@ pub(super) fn pins(factory: &dyn Factory) {
         // Of rows from a quarter to a half both keep the first version.
         assert_rows(found[0], ROWS / 8);
         assert_rows(found[1], ROWS / 4);
+        // Together they alone keep that and what both keep.
+        let both = store.exclusive(&[Holder::Pins(&["a", "b"])]);
+        assert_rows(both[0], ROWS / 8 + ROWS / 2);
         store.quiesce();
     }
+    assert_eq!(store.exclusive(&[Holder::Pins(&[])]), [0]);
     store.engine().drop_pin("b").expect("the pin goes");
     assert_rows(store.exclusive(&[a])[0], ROWS / 2);
     let gone = store.engine().exclusive_space(&[b], &mut |_, _| true);

@@ -30,6 +30,7 @@ impl ModelEngine {
                 // `reopened` has dropped it.
                 Holder::Garbage => {}
                 Holder::Pin(name) => copy.drop_pin(name)?,
+                Holder::Pins(names) => names.iter().try_for_each(|name| copy.drop_pin(name))?,
                 Holder::Trees(trees) => copy.drop_trees(trees)?,
             }
             copy.quiesce()?;

@@ -155,6 +155,12 @@ pub(super) fn ask_for(mount_point: &Path, name: &str) -> Result<Value> {
         .with_context(|| format!("{}: the answer makes no sense", mount_point.display()))
 }
 
+/// Reports whether the caller is root or the user who mounted, whom the daemon tells all.
+pub(super) fn is_told_all(mount_point: &Path) -> bool {
+    let told = read(mount_point, stitchfs::JOB_XATTR);
+    !matches!(told, Err(Errno::ACCESS | Errno::PERM))
+}
+
 /// The attribute; by ioctl(2) in a mount without attributes. Older daemons know the first way
 /// alone.
 fn read(mount_point: &Path, name: &str) -> Result<Vec<u8>, Errno> {

@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use stitch_base::calendar::UtcTime;
 use stitch_base::clock::{Clock as _, SystemClock};
-use stitch_fuse::snapshots;
+use stitch_fs::LaterClones;
+use stitch_fuse::snapshots::{self, RollbackTerms};
 use stitchfs::{path_text, set_path};
 
 const POLL: Duration = Duration::from_millis(10);
@@ -78,28 +79,43 @@ pub(super) fn run(args: &RollbackArgs) -> Result<u8> {
     if args.dry_run {
         return diff::show(&old, &dir, &info, args.json);
     }
-    let clones = diff::added_clones(&dir, &diff::changes(&old, &dir, &info)?);
-    check_clones(&dir, &clones, args.destroy_clones)?;
-    let question = format!(
-        "make {} what the snapshot {name} shows, and remove what was made later{}?",
-        dir.display(),
-        destroyed(&clones)
-    );
     let is_sure = args.yes || args.json || !output::can_ask();
-    if !(is_sure || output::ask(&question)?) {
-        bail!("{}: nothing was changed", dir.display());
+    if !is_sure {
+        ask(args, (&old, &dir), (&name, &info))?;
     }
     let request = RollbackRequest {
         opened: &opened,
         dir: &dir,
         name: &name,
+        past: (&old, &info),
         before: &before_name,
-        ask: &|before| snapshots::roll_back(&opened, &name, before),
+        later_clones: later_clones(args.destroy_clones),
+        ask: &|terms| snapshots::roll_back(&opened, &name, terms),
     };
     let before = request.run()?;
     let done = args.json.then(|| json!({ "rolled_back_to": name }));
     print_done(done, (&mount, &dir), &before)?;
     Ok(0)
+}
+
+/// Asks on the terminal. The question names the clones that would be destroyed; without the right
+/// to destroy them there is no question.
+fn ask(
+    args: &RollbackArgs,
+    (old, dir): (&Path, &Path),
+    (name, info): (&str, &Value),
+) -> Result<()> {
+    let clones = diff::added_clones(dir, &diff::changes(old, dir, info)?);
+    check_clones(dir, &clones, args.destroy_clones)?;
+    let question = format!(
+        "make {} what the snapshot {name} shows, and remove what was made later{}?",
+        dir.display(),
+        destroyed(&clones)
+    );
+    if !output::ask(&question)? {
+        bail!("{}: nothing was changed", dir.display());
+    }
+    Ok(())
 }
 
 /// Prints where the state before is kept; with `done`, which tells what was done, as JSON.
@@ -137,16 +153,32 @@ fn find(mount: &Path, given: &Path) -> Result<(String, Value)> {
     Ok((name, info))
 }
 
+/// Returns what becomes of clones that were made later.
+pub(super) const fn later_clones(may_destroy: bool) -> LaterClones {
+    match may_destroy {
+        true => LaterClones::Destroy,
+        false => LaterClones::Keep,
+    }
+}
+
 /// Refuses to destroy clones that were made later, unless the user said so.
 pub(super) fn check_clones(dir: &Path, clones: &[String], may_destroy: bool) -> Result<()> {
-    if may_destroy || clones.is_empty() {
-        return Ok(());
+    match may_destroy || clones.is_empty() {
+        true => Ok(()),
+        false => Err(clones_kept(dir, clones)),
     }
-    bail!(
-        "{}: clones in it were made later, and would be destroyed for good: {}; nothing was \
+}
+
+/// Returns the error of a rollback that would destroy clones.
+fn clones_kept(dir: &Path, clones: &[String]) -> anyhow::Error {
+    let listed = match clones.is_empty() {
+        true => String::new(),
+        false => format!(": {}", clones.join(", ")),
+    };
+    anyhow!(
+        "{}: clones in it were made later, and would be destroyed for good{listed}; nothing was \
          changed; move them out of the directory, or give --destroy-clones",
         dir.display(),
-        clones.join(", ")
     )
 }
 
@@ -169,10 +201,13 @@ pub(super) struct RollbackRequest<'a> {
     pub(super) dir: &'a Path,
     /// What it goes back to.
     pub(super) name: &'a str,
+    /// Where it is what it goes back to, and what the daemon tells of that.
+    pub(super) past: (&'a Path, &'a Value),
     /// Returns the name of the snapshot before, by the time and a number.
     pub(super) before: &'a dyn Fn(&str) -> String,
-    /// Asks the daemon to begin, with the name of the snapshot before.
-    pub(super) ask: &'a dyn Fn(&str) -> io::Result<()>,
+    pub(super) later_clones: LaterClones,
+    /// Asks the daemon to begin.
+    pub(super) ask: &'a dyn Fn(RollbackTerms<'_>) -> io::Result<()>,
 }
 
 impl RollbackRequest<'_> {
@@ -182,13 +217,24 @@ impl RollbackRequest<'_> {
         let Err(error) = self.wait(&before) else {
             return Ok(before);
         };
-        let told = refused(self.dir, self.name, &error);
-        let is_deleted = changed_nothing(&error) && snapshots::delete(self.opened, &before).is_ok();
-        match is_deleted {
-            true => Err(told),
-            false => Err(told)
+        let told = match Errno::from_io_error(&error) {
+            Some(Errno::NOTEMPTY) => self.clones_kept(),
+            _ => refused(self.dir, self.name, &error),
+        };
+        // The daemon has deleted it if nothing was changed.
+        let (mount, _) = live::around(self.dir)?;
+        match snapshot::place(&mount, &before).symlink_metadata() {
+            Err(_) => Err(told),
+            Ok(_) => Err(told)
                 .with_context(|| format!("the state before is kept as the snapshot {before}")),
         }
+    }
+
+    /// Returns the error of a rollback that would have destroyed clones, with their names.
+    fn clones_kept(&self) -> anyhow::Error {
+        let (old, info) = self.past;
+        let changes = diff::changes(old, self.dir, info).unwrap_or_default();
+        clones_kept(self.dir, &diff::added_clones(self.dir, &changes))
     }
 
     /// Begins the rollback. Returns the name of the snapshot before.
@@ -200,7 +246,11 @@ impl RollbackRequest<'_> {
                 1 => time.clone(),
                 _ => format!("{time}-{number}"),
             });
-            match (self.ask)(&before) {
+            let terms = RollbackTerms {
+                before: &before,
+                later_clones: self.later_clones,
+            };
+            match (self.ask)(terms) {
                 Ok(()) => return Ok(before),
                 Err(error) if Errno::from_io_error(&error) == Some(Errno::EXIST) => {}
                 Err(error) => return Err(refused(self.dir, self.name, &error)),
@@ -223,13 +273,6 @@ impl RollbackRequest<'_> {
             }
         }
     }
-}
-
-/// Reports whether a rollback that failed was refused as a whole: the snapshot before is of no use.
-/// For want of space, or after an error of the medium, a part may be done.
-fn changed_nothing(error: &io::Error) -> bool {
-    let refusals = [Errno::PERM, Errno::OPNOTSUPP, Errno::INVAL, Errno::STALE];
-    Errno::from_io_error(error).is_some_and(|errno| refusals.contains(&errno))
 }
 
 fn refused(dir: &Path, name: &str, error: &io::Error) -> anyhow::Error {

@@ -1,33 +1,41 @@
-//! `stitchfs usage`: what snapshots, clones and directories need of the space.
+//! `stitchfs usage`: what snapshots, clones, transactions, the history and directories need of the
+//! space.
 
 use super::live::{self, Place};
 use super::quoted::quoted;
-use super::{output, size, sync, task};
-use anyhow::{Context, Result, bail};
+use super::{output, size, snapshot, sync, task};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::Parser;
+use rustix::io::Errno;
 use serde_json::{Value, json};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use stitch_base::calendar::UtcTime;
 use stitchfs::{Task, UsageOf, path_in, set_path};
 
+const NS_PER_S: i64 = 1_000_000_000;
+
 const AFTER: &str = "\
-For a mount point or a store, one line for each snapshot and clone; for a
-directory, snapshot or clone in a mount, one line. Columns:
-  EXCLUSIVE  what comes back when it is deleted, snapshots and clones apart
+For a mount point or a store, one line for each snapshot, clone and open
+transaction, and one for the history; for a directory, snapshot or clone in a
+mount, one line. Columns:
+  EXCLUSIVE  what comes back when it alone is deleted; when a transaction is
+             aborted, with those in it; when all moments of the history are gone
   REFERENCED what one sees in it takes, without clones that lie in it
   SHARED     of that, what something else needs too
 Snapshots keep replaced data of all directories, so exclusive may be more than
 referenced. They keep no replaced keys. What two of them need comes back with
 the last one, so exclusive figures do not add up. All are bytes on the medium,
 after compression, to a few percent. `garbage` is what nothing needs any more:
-it comes back in the background. Only root and the user who mounted may ask.
+it comes back in the background. Root and the user who mounted may ask; of a
+directory, its owner may, too.
 
 Examples:
   stitchfs usage /srv
   stitchfs usage /srv/home /srv/.stitchfs/snap/monday /srv/project-test
   stitchfs usage --json disk.stitch";
 
-/// Show what snapshots, clones and directories need of the space
+/// Show what snapshots, clones, transactions and directories need of the space
 #[derive(Debug, Parser)]
 #[command(after_help = AFTER)]
 pub(super) struct UsageArgs {
@@ -64,6 +72,7 @@ fn of_path(given: &Path) -> Result<Value> {
             task::run(given, Task::Usage(UsageOf::Everything), "adding up")?
         }
         Place::Store(_) => match directory_in_mount(given)? {
+            Some((mount, _)) if !live::is_told_all(&mount) => of_own_directory(given, &mount)?,
             Some((mount, number)) => {
                 sync::write_back(&mount)?;
                 task::run(&mount, Task::Usage(UsageOf::Directory(number)), "adding up")?
@@ -73,6 +82,29 @@ fn of_path(given: &Path) -> Result<Value> {
     };
     set_path(&mut done, "asked", given);
     Ok(done)
+}
+
+/// What is told of a directory to its owner.
+fn of_own_directory(given: &Path, mount: &Path) -> Result<Value> {
+    let shown = snapshot::shown(given);
+    let dir = snapshot::open_dir(given).with_context(|| shown.clone())?;
+    sync::write_back_by(&dir, mount)?;
+    let told = stitch_fuse::usage::of_directory(&dir);
+    let told = told.map_err(|error| match Errno::from_io_error(&error) {
+        Some(Errno::PERM | Errno::ACCESS) => anyhow!(
+            "{shown}: only root, the user who mounted it, and the owner of the directory may ask"
+        ),
+        Some(Errno::BUSY) => anyhow!("{shown}: another usage is under way; try again"),
+        Some(Errno::INTR) => anyhow!("{shown}: ended early by a signal"),
+        Some(Errno::OPNOTSUPP) => {
+            anyhow!("{shown}: is in a transaction, or its store does not know who needs its space")
+        }
+        Some(Errno::NOTTY) => {
+            anyhow!("{shown}: its daemon is of an older stitchfs; unmount it and mount it again")
+        }
+        _ => anyhow::Error::new(error).context(format!("{shown}: its daemon refuses to tell")),
+    })?;
+    serde_json::from_slice(&told).with_context(|| format!("{shown}: the answer makes no sense"))
 }
 
 /// The mount that a directory is in, and its inode number there; `None` if it is in no mount of
@@ -100,16 +132,27 @@ fn line(exclusive: &str, referenced: &str, shared: &str, name: &str) -> String {
 }
 
 fn of_row(row: &Value) -> String {
-    let (exclusive, referenced) = (bytes(row, "used_bytes"), bytes(row, "referenced_bytes"));
+    let exclusive = bytes(row, "used_bytes");
+    let named = || quoted(row["name"].as_str().unwrap_or_default());
+    let apart = match row["kind"].as_str() {
+        Some("transaction") => Some(format!("transaction {}", named())),
+        Some("history") => {
+            let since = UtcTime::of(row["since_ns"].as_i64().unwrap_or_default() / NS_PER_S);
+            let moments = bytes(row, "moments");
+            Some(format!("history, moments: {moments}, since {since} UTC"))
+        }
+        _ => None,
+    };
+    if let Some(name) = apart {
+        return line(&size::show(exclusive), "-", "-", &name);
+    }
+    let referenced = bytes(row, "referenced_bytes");
     let shared = referenced.saturating_sub(exclusive);
     let path = path_in(row, "path").map(|path| quoted(Path::new("/").join(path)));
     let path = path.unwrap_or_default();
     let name = match row["kind"].as_str() {
         Some("clone") => format!("clone {}  {path}", row["number"]),
-        _ => format!(
-            "snapshot {}  {path}",
-            quoted(row["name"].as_str().unwrap_or_default())
-        ),
+        _ => format!("snapshot {}  {path}", named()),
     };
     let [exclusive, referenced, shared] = [exclusive, referenced, shared].map(size::show);
     line(&exclusive, &referenced, &shared, name.trim_end())
@@ -175,6 +218,10 @@ mod tests {
                 { "kind": "snapshot", "name": "mon", "id": 1, "path": "a/b",
                   "used_bytes": 2048, "referenced_bytes": 4096 },
                 { "kind": "clone", "number": 3, "used_bytes": 8192, "referenced_bytes": 4096 },
+                { "kind": "transaction", "name": "a b", "number": 9, "owner": 0,
+                  "used_bytes": 1024 },
+                { "kind": "history", "moments": 1, "since_ns": 86_400_000_000_000_i64,
+                  "used_bytes": 4096 },
             ],
             "garbage_bytes": 512,
             "space_total_bytes": 1 << 20,
@@ -190,6 +237,11 @@ mod tests {
                 " EXCLUSIVE  REFERENCED      SHARED  NAME",
                 "     2 KiB       4 KiB       2 KiB  snapshot mon  /a/b",
                 "     8 KiB       4 KiB         0 B  clone 3",
+                "     1 KiB           -           -  transaction a b",
+                concat!(
+                    "     4 KiB           -           -  ",
+                    "history, moments: 1, since 1970-01-02 00:00:00 UTC"
+                ),
                 "     512 B           -           -  garbage",
                 "         -     512 KiB           -  all of mnt, with reserves",
                 "     1 KiB       3 KiB       2 KiB  mnt/x",

@@ -4,7 +4,7 @@ use super::{Dir, Files, Open};
 use crate::StoreError;
 use crate::owner::Owner;
 use stitch_base::PinId;
-use stitch_fs::{HistoryRound, MomentInfo};
+use stitch_fs::{HistoryRound, LaterClones, MomentInfo, RollbackRights};
 
 /// A moment of the history of a file system. Another file system refuses it.
 #[derive(Clone, Debug)]
@@ -83,8 +83,8 @@ impl Dir {
     /// Reports whether this directory, or anything below it, is different at two moments; the
     /// second is the present for `None`.
     ///
-    /// # Errors
-    /// As [`Files::open_moment`].
+    /// # Errors As [`Files::open_moment`]; [`Invalid`](crate::ErrorKind::Invalid) also if the
+    /// second moment is before the first.
     ///
     /// # Cost
     /// A scan of all names below the directory at both, up to the first difference.
@@ -99,18 +99,29 @@ impl Dir {
         Ok(open.fs.history().has_changed(self.hold.ino(), from, to)?)
     }
 
-    /// Makes this directory, and all below it, what it was at a moment. Inode numbers stay.
+    /// Makes this directory, and all below it, what it was at a moment. Inode numbers stay. Clones
+    /// that lie in it keep their contents; `later` says what becomes of those that were made after
+    /// the moment, or moved in.
     ///
     /// # Errors
     /// As [`Files::open_moment`]; [`NotFound`](crate::ErrorKind::NotFound) also if the directory
-    /// had another path then.
+    /// had another path then; [`Exists`](crate::ErrorKind::Exists) if later clones are to be kept
+    /// and there are any: [`StoreError::kept_clones`] names them. Nothing is changed then.
     ///
     /// # Durability
     /// On the medium when this returns.
-    pub fn roll_back_to(&self, moment: &HistoryMoment) -> Result<(), StoreError> {
+    pub fn roll_back_to(
+        &self,
+        moment: &HistoryMoment,
+        later: LaterClones,
+    ) -> Result<(), StoreError> {
         let open = self.hold.open();
         let id = moment.id_for(open)?;
-        open.fs.roll_back_to_moment(id, self.hold.ino(), None)?;
+        let rights = RollbackRights {
+            owner: None,
+            later_clones: later,
+        };
+        open.fs.roll_back_to_moment(id, self.hold.ino(), rights)?;
         Ok(())
     }
 }

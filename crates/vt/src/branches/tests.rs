@@ -33,7 +33,7 @@ fn version(parents: &[u32], hidden: &[u32]) -> Version {
 fn dropped(version: &Version, trees: &[u32]) -> (Vec<u32>, Vec<u32>) {
     let mut edit = version.edit();
     let trees = trees.iter().map(|id| TreeId(*id)).collect();
-    version.note_dropped(&mut edit, &trees, (&Pins::default(), None));
+    version.note_dropped(&mut edit, &trees, (&Pins::default(), &[]));
     let gone = edit.dropped_trees.iter().map(|tree| tree.0).collect();
     let hidden = edit.pins.hidden.iter().map(|(tree, _)| tree.0).collect();
     (gone, hidden)

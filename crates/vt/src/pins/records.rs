@@ -62,18 +62,19 @@ impl PinRecords {
         self.by_id.get(&id)
     }
 
-    /// Returns the newest pin other than `but` that sees a tree, which is dropped before pin
-    /// `unseen_by` is made. Looks at two pins of each kind at most: of those of all trees, older
-    /// ones see no more.
+    /// Returns the newest pin that sees a tree, which is dropped before pin `unseen_by` is made,
+    /// but for the pins `but`, which are in order. Looks at one more pin of each kind than these at
+    /// most: of those of all trees, older ones see no more.
     pub(super) fn newest_seer(
         &self,
         tree: TreeId,
         unseen_by: PinId,
-        but: Option<PinId>,
+        but: &[PinId],
     ) -> Option<PinId> {
+        debug_assert!(but.is_sorted(), "it is searched by halves");
         let newest = |pins: &BTreeSet<PinId>| {
             let mut older = pins.range(..unseen_by).rev();
-            older.find(|id| Some(**id) != but).copied()
+            older.find(|id| but.binary_search(id).is_err()).copied()
         };
         let of_all = newest(&self.of_all_trees);
         let of_all = of_all.filter(|id| tree < self.by_id[id].next_tree);
@@ -83,7 +84,7 @@ impl PinRecords {
             found.is_none_or(|id| id < unseen_by),
             "it is older than the drop"
         );
-        debug_assert!(found.is_none() || found != but, "another one");
+        debug_assert!(found.is_none_or(|id| !but.contains(&id)), "another one");
         found
     }
 
@@ -259,7 +260,7 @@ impl PinRecords {
         let branches = version.trees.values().filter_map(|tree| tree.info.branch);
         let parents: BTreeSet<TreeId> = branches.map(|branch| branch.parent).collect();
         for (tree, unseen_by) in version.hidden() {
-            let is_seen = self.newest_seer(tree, unseen_by, None).is_some();
+            let is_seen = self.newest_seer(tree, unseen_by, &[]).is_some();
             if !is_seen && !parents.contains(&tree) {
                 let what = format!("hidden tree {tree} is seen by no pin and read by no branch");
                 return Err(wrong(what));

@@ -84,7 +84,7 @@ fn the_length_in_a_base_is_that_of_the_records_left() {
 fn a_tree_is_seen_by_pins_between_its_making_and_its_drop() {
     let records = three();
     let seer = |tree, unseen_by, but: Option<u64>| {
-        let found = records.newest_seer(TreeId(tree), PinId(unseen_by), but.map(PinId));
+        let found = records.newest_seer(TreeId(tree), PinId(unseen_by), but.map(PinId).as_slice());
         found.map(|id| id.0)
     };
     assert_eq!(seer(3, 8, None), Some(7));
@@ -117,7 +117,7 @@ fn a_tree_is_seen_by_the_pins_that_hold_it() {
     ];
     records.apply(&changes(new)).expect("they are in order");
     let seer = |tree, unseen_by, but: Option<u64>| {
-        let found = records.newest_seer(TreeId(tree), PinId(unseen_by), but.map(PinId));
+        let found = records.newest_seer(TreeId(tree), PinId(unseen_by), but.map(PinId).as_slice());
         found.map(|id| id.0)
     };
     assert_eq!(seer(1, 9, None), Some(5));
@@ -147,7 +147,7 @@ fn a_tree_is_seen_by_the_pins_that_hold_it() {
     dropped.dropped = vec![PinId(7)];
     assert!(!records.has_scopes_after(&dropped));
     records.apply(&dropped).expect("it is there");
-    assert_eq!(records.newest_seer(TreeId(7), PinId(9), None), None);
+    assert_eq!(records.newest_seer(TreeId(7), PinId(9), &[]), None);
     let wrong = changes(vec![of_trees(record(8, "e", 8), &[8])]);
     assert!(matches!(
         records.apply(&wrong),
@@ -179,7 +179,7 @@ fn a_narrowed_pin_is_one_of_its_trees() {
     let found = records.find("b").expect("it keeps its name");
     assert_eq!(found.trees, Some(vec![TreeId(1), TreeId(5)]));
     assert_eq!(found.ranges, narrow.narrowed[0].ranges);
-    let seer = |tree| records.newest_seer(TreeId(tree), PinId(7), None);
+    let seer = |tree| records.newest_seer(TreeId(tree), PinId(7), &[]);
     assert_eq!([seer(5), seer(2)], [Some(PinId(3)), Some(PinId(2))]);
     let again = narrowed(3, &[1, 5], &[1, 5]);
     records.apply(&again).expect("it is there");
@@ -187,7 +187,7 @@ fn a_narrowed_pin_is_one_of_its_trees() {
     dropped.dropped = vec![PinId(3)];
     assert!(!records.has_scopes_after(&dropped));
     records.apply(&dropped).expect("it is there");
-    assert_eq!(records.newest_seer(TreeId(5), PinId(7), None), None);
+    assert_eq!(records.newest_seer(TreeId(5), PinId(7), &[]), None);
     for wrong in [narrowed(4, &[1], &[1]), narrowed(2, &[4], &[4])] {
         let refused = records.clone().apply(&wrong);
         assert!(matches!(refused, Err(VtError::Version { .. })), "{wrong:?}");

@@ -1,8 +1,8 @@
-//! What comes back when a pin or some trees are dropped.
+//! What comes back when pins or some trees are dropped.
 //!
 //! 1. For each holder, the trees that go with it are those that the edit of the drop would list.
 //!    All that they own comes back.
-//! 2. Its moments are those of its pin, and of the branch trees among these.
+//! 2. Its moments are those of its pins, and of the branch trees among these.
 //! 3. Of the trees that stay, a sweep finds the versions that only its moments need.
 
 use super::moments::{HolderNumber, MomentHold, OwnedCursor, OwnedMoments, TreeHolds};
@@ -79,9 +79,14 @@ impl Store {
             let gone = match holder {
                 Holder::Garbage => Vec::new(),
                 Holder::Pin(name) => {
-                    let (pin, _) = self.pins.find(name)?;
-                    pins.insert(pin.id, number);
-                    self.gone_with(&view.version, &BTreeSet::new(), Some(pin.id))
+                    let found = self.pins_of(&[*name])?;
+                    pins.extend(found.iter().map(|id| (*id, number)));
+                    self.gone_with(&view.version, &BTreeSet::new(), &found)
+                }
+                Holder::Pins(names) => {
+                    let found = self.pins_of(names)?;
+                    pins.extend(found.iter().map(|id| (*id, number)));
+                    self.gone_with(&view.version, &BTreeSet::new(), &found)
                 }
                 Holder::Trees(dropped) => {
                     let is_living = |tree: &&TreeId| view.version.is_living(**tree);
@@ -89,7 +94,7 @@ impl Store {
                         return Err(KvError::NoTree(*tree));
                     }
                     let dropped = dropped.iter().copied().collect();
-                    self.gone_with(&view.version, &dropped, None)
+                    self.gone_with(&view.version, &dropped, &[])
                 }
             };
             let before = trees.len();
@@ -163,19 +168,27 @@ impl Store {
         (of_store, of_trees)
     }
 
-    /// The trees that would go with a pin or with these trees.
+    /// Returns the numbers of pins, in order.
+    fn pins_of(&self, names: &[&str]) -> Result<Vec<PinId>, KvError> {
+        let found = names.iter().map(|name| Ok(self.pins.find(name)?.0.id));
+        let mut found = found.collect::<Result<Vec<PinId>, KvError>>()?;
+        found.sort_unstable();
+        Ok(found)
+    }
+
+    /// The trees that would go with pins or with these trees.
     fn gone_with(
         &self,
         version: &Version,
         trees: &BTreeSet<TreeId>,
-        pin: Option<PinId>,
+        pins: &[PinId],
     ) -> Vec<TreeId> {
-        // A pin takes hidden trees alone along.
+        // Pins take hidden trees alone along.
         if trees.is_empty() && version.hidden().next().is_none() {
             return Vec::new();
         }
         let mut edit = version.edit();
-        version.note_dropped(&mut edit, trees, (&self.pins, pin));
+        version.note_dropped(&mut edit, trees, (&self.pins, pins));
         debug_assert!(
             edit.dropped_trees
                 .iter()

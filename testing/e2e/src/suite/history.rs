@@ -37,10 +37,69 @@ pub(super) const CASES: &[Case] = &[
         run: another_undo_goes_back_further,
     },
     Case {
+        name: "usage",
+        run: space_is_told_to_owners_and_of_all_holders,
+    },
+    Case {
         name: "history-full",
         run: a_history_makes_room_for_writers,
     },
 ];
+
+fn space_is_told_to_owners_and_of_all_holders(context: &Context) -> Result<()> {
+    const BYTES: usize = 4 << 20;
+    context.needs_stitch()?;
+    let spec = Spec::new("hist-usage", "256M").option("history=10m");
+    let mut mount = Mount::create(context, &spec.option("compress=none"))?;
+    let (root, theirs) = (text(mount.dir()), mount.dir().join("theirs"));
+    fs::create_dir(&theirs)?;
+    chown(&theirs, Some(NOBODY.uid), Some(NOBODY.gid))?;
+    let file = mount.dir().join("file");
+    fs::write(&file, vec![1; BYTES])?;
+    let moments = mount.dir().join(".stitchfs/history");
+    until(context, "a moment with the file", || {
+        let last = names(&moments)?.pop().unwrap_or_default();
+        let past = fs::read(moments.join(last).join("file"));
+        Ok(past.is_ok_and(|past| past == vec![1; BYTES]))
+    })?;
+    fs::write(&file, vec![2; BYTES])?;
+    command_of(context, &["txn", "begin", "work", &root])?;
+    fs::write(
+        mount.dir().join(".stitchfs/txn/work/root/new"),
+        vec![3; BYTES],
+    )?;
+    let told: serde_json::Value =
+        serde_json::from_str(&command_of(context, &["usage", "--json", &root])?)?;
+    let rows = told["usage"][0]["rows"].as_array().context("rows")?;
+    for kind in ["transaction", "history"] {
+        let row = rows.iter().find(|row| row["kind"] == kind);
+        let bytes = row.and_then(|row| row["used_bytes"].as_u64());
+        ensure!(bytes.is_some_and(|bytes| bytes >= BYTES as u64), "{told}");
+    }
+    let shown = command_of(context, &["usage", &root])?;
+    ensure!(shown.contains("transaction work\n"), "{shown}");
+    ensure!(shown.contains("history, moments: "), "{shown}");
+    acting_as(Some(NOBODY), || -> Result<()> {
+        fs::write(theirs.join("mine"), vec![4; BYTES])?;
+        let told = command_of(context, &["usage", "--json", &text(&theirs)])?;
+        let told: serde_json::Value = serde_json::from_str(&told)?;
+        let bytes = told["usage"][0]["referenced_bytes"].as_u64();
+        ensure!(bytes.is_some_and(|bytes| bytes >= BYTES as u64), "{told}");
+        let (code, said) = stitchfs(context, &["usage", &root])?;
+        ensure!(code == 1 && said.contains("may ask"), "{said}");
+        Ok(())
+    })??;
+    fs::set_permissions(&theirs, fs::Permissions::from_mode(0o755))?;
+    chown(&theirs, Some(0), Some(0))?;
+    acting_as(Some(NOBODY), || -> Result<()> {
+        let (code, said) = stitchfs(context, &["usage", &text(&theirs)])?;
+        let is_refused = code == 1 && said.contains("owner of the directory may ask");
+        ensure!(is_refused, "{said}");
+        Ok(())
+    })??;
+    mount.unmount()?;
+    mount.fsck()
+}
 
 /// How long a thing that the daemon does by itself may take.
 const TRIES: usize = 200;

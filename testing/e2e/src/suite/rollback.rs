@@ -30,6 +30,10 @@ pub(super) const CASES: &[Case] = &[
         run: owners_roll_back_what_is_theirs,
     },
     Case {
+        name: "later-clones",
+        run: later_clones_are_destroyed_only_on_request,
+    },
+    Case {
         name: "killed",
         run: a_kill_leaves_it_as_before_or_as_in_the_snapshot,
     },
@@ -232,6 +236,47 @@ fn owners_roll_back_what_is_theirs(context: &Context) -> Result<()> {
     })??;
     ensure!(fs::read(theirs.join("roots"))? == b"after", "another's");
     mount.unmount()
+}
+
+fn later_clones_are_destroyed_only_on_request(context: &Context) -> Result<()> {
+    context.needs_stitch()?;
+    let mut mount = Mount::create(context, &Spec::new("roll-clones", "256M"))?;
+    let (top, source) = (mount.dir().join("top"), mount.dir().join("source"));
+    for dir in [&top, &source] {
+        fs::create_dir(dir)?;
+        fs::write(dir.join("file"), b"before")?;
+    }
+    create(context, &top, "mon")?;
+    fs::write(top.join("file"), b"after")?;
+    fs::create_dir(top.join("new"))?;
+    let clones = [top.join("new/deep"), top.join("also")];
+    for clone in &clones {
+        command_of(context, &["clone", &text(&source), &text(clone)])?;
+    }
+    let count =
+        || Ok::<_, anyhow::Error>(fs::read_dir(mount.dir().join(".stitchfs/snap"))?.count());
+    let dir = text(&top);
+    for way in ["--yes", "--json"] {
+        let (code, said) = stitchfs(context, &["rollback", way, "mon", &dir])?;
+        let is_told = said.contains("for good: also, new/deep; nothing was changed");
+        ensure!(code == 1 && is_told, "{way}: {said}");
+        ensure!(!said.contains("is kept"), "{way}: {said}");
+        ensure!(fs::read(top.join("file"))? == b"after", "{way}: changed");
+        ensure!(count()? == 1, "{way}: a refused one leaves a snapshot");
+        for clone in &clones {
+            ensure!(fs::read(clone.join("file"))? == b"before", "{way}: a clone");
+        }
+    }
+    let allowed = ["rollback", "--yes", "--destroy-clones", "mon", &dir];
+    command_of(context, &allowed)?;
+    ensure!(fs::read(top.join("file"))? == b"before", "not rolled back");
+    ensure!(
+        !clones.iter().any(|clone| clone.exists()),
+        "a clone is left"
+    );
+    ensure!(count()? == 2, "the state before is not kept");
+    mount.unmount()?;
+    mount.fsck()
 }
 
 /// Rolls a directory back to `mon`, and kills the daemon while the rollback is under way.

@@ -13,8 +13,8 @@ use stitch_format::fs_view::ViewRecord;
 use stitch_format::send_stream::{self, SEND_HEAD_BYTES, SEND_HEADER_BYTES, SendDecoder, SendHead};
 use stitch_format::{FormatError, fs_reads};
 use stitch_fs::{
-    BeginOptions, Caller, CloneSource, FileSystem, FsResult, Keep, NewNode, PolicyRule, Side,
-    TransactionIsolation, WriteOptions,
+    BeginOptions, Caller, CloneSource, FileSystem, FsResult, Keep, NewNode, PolicyRule,
+    RollbackRights, Side, TransactionIsolation, WriteOptions,
 };
 
 const NEW: NewNode = NewNode {
@@ -201,15 +201,15 @@ pub(super) fn use_views(fs: &FileSystem) {
     }
     let _ = (fs.policies().run(), fs.history().run());
     if let Ok(dir) = fs.lookup(at(Ino::ROOT, b"views")) {
-        let _ = fs.roll_back("held", dir.ino, None);
+        let _ = fs.roll_back("held", dir.ino, RollbackRights::ALL);
         let _ = fs.policies().delete(dir.ino);
         for moment in fs.history().moments().unwrap_or_default() {
-            let _ = fs.roll_back_to_moment(moment.id, dir.ino, None);
+            let _ = fs.roll_back_to_moment(moment.id, dir.ino, RollbackRights::ALL);
         }
     }
     for info in fs.clones() {
         if let Ok(view) = fs.open_clone(info.number) {
-            let _ = fs.roll_back_in(&view, "in clone", info.root, None);
+            let _ = fs.roll_back_in(&view, "in clone", info.root, RollbackRights::ALL);
             let _ = fs.policies().delete_in(info.number, info.root);
         }
     }

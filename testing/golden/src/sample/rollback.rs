@@ -5,7 +5,9 @@ use crate::store;
 use stitch_base::Ino;
 use stitch_base::sync::Arc;
 use stitch_device::MemDevice;
-use stitch_fs::{CloneSource, DirName, FileSystem, FsResult, LiveView, NewNode, WriteOptions};
+use stitch_fs::{
+    CloneSource, DirName, FileSystem, FsResult, LiveView, NewNode, RollbackRights, WriteOptions,
+};
 
 /// Files in the directory.
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
@@ -26,8 +28,13 @@ pub fn make_rollback(in_clone: bool) -> Result<MemDevice, Box<dyn std::error::Er
         let prepare = |fs: &FileSystem| prepare(fs, in_clone);
         let device = store::killed_at(write, prepare, |fs, (dir, clone)| {
             match in_clone {
-                true => fs.roll_back_in(&clone, "before", clone.info().root, None)?,
-                false => fs.roll_back("before", dir, None)?,
+                true => fs.roll_back_in(
+                    &clone,
+                    "before",
+                    clone.info().root,
+                    RollbackRights::default(),
+                )?,
+                false => fs.roll_back("before", dir, RollbackRights::default())?,
             };
             Ok(())
         })?;

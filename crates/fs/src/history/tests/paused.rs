@@ -1,7 +1,7 @@
 //! No moment shows a part of a rollback.
 
 use super::*;
-use crate::{CloneSource, FsResult, LiveView, Notices};
+use crate::{CloneSource, FsResult, LiveView, Notices, RollbackRights};
 use stitch_kv::CommitFault;
 
 /// More than the batches that are committed before one fails.
@@ -45,7 +45,7 @@ fn changed_clone(tester: &Tester) -> (Arc<LiveView>, PinId) {
 
 fn roll_back_in(tester: &Tester, live: &LiveView, moment: PinId) -> FsResult<Notices> {
     let fs = &tester.fs;
-    fs.roll_back_in_to_moment(live, moment, tester.dir, None)
+    fs.roll_back_in_to_moment(live, moment, tester.dir, RollbackRights::default())
 }
 
 fn interrupt(tester: &Tester, commits: u32, roll_back: impl Fn() -> FsResult<Notices>) {
@@ -73,7 +73,11 @@ fn assert_paused(tester: &Tester, mend: impl FnOnce()) {
 fn of_a_directory() {
     let tester = tester();
     let first = changed(&tester, &tester.fs, tester.file);
-    let roll_back = || tester.fs.roll_back_to_moment(first, tester.dir, None);
+    let roll_back = || {
+        tester
+            .fs
+            .roll_back_to_moment(first, tester.dir, RollbackRights::default())
+    };
     interrupt(&tester, 1, roll_back);
     assert_paused(&tester, || drop(roll_back().expect("there is room")));
 }

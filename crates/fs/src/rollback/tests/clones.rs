@@ -1,8 +1,12 @@
 //! Clones lie in the directory.
 
-use super::{NEW, ROOT, SUPER, Tester, grow, tester};
-use crate::{Caller, CloneInfo, CloneSource, DirName, FsError, RenameMode, WriteOptions};
+use super::{ANY, NEW, ROOT, SUPER, Tester, grow, owned_by, tester};
+use crate::{
+    Caller, CloneInfo, CloneSource, DirName, FsError, FsResult, KeptClones, Notices, RenameMode,
+    RollbackRights, WriteOptions,
+};
 use stitch_base::Ino;
+use stitch_kv::CommitFault;
 
 impl Tester {
     /// Makes a clone of a directory.
@@ -65,7 +69,7 @@ fn one_that_the_snapshot_has_stays_as_it_is_under_its_old_name() {
     tester.overwrite(dir, "small", b"AFTER!");
     tester
         .fs
-        .roll_back("mon", dir, None)
+        .roll_back("mon", dir, ANY)
         .expect("it is rolled back");
     assert_eq!(tester.listing(dir), before);
     assert_eq!(tester.find(dir, "clone"), Some(clone.graft));
@@ -91,7 +95,7 @@ fn one_that_was_made_later_is_removed_with_those_in_it() {
     assert_eq!(tester.fs.clones().len(), 3, "`top` has a clone of `deep`");
     tester
         .fs
-        .roll_back("mon", dir, None)
+        .roll_back("mon", dir, RollbackRights::ALL)
         .expect("it is rolled back");
     assert_eq!(tester.listing(dir), before);
     while tester.fs.detached_dirs() > 0 {
@@ -103,6 +107,109 @@ fn one_that_was_made_later_is_removed_with_those_in_it() {
         assert!(matches!(gone, Err(FsError::NotFound)), "{gone:?}");
     }
     drop(open);
+    tester.check();
+}
+
+/// Returns the clones because of which a rollback was refused.
+fn kept(refused: FsResult<Notices>) -> KeptClones {
+    match refused {
+        Err(FsError::LaterClones(kept)) => kept,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn one_that_was_made_later_is_kept_without_the_right_to_destroy_it() {
+    let tester = tester();
+    let (dir, source, shown) = with_clone(&tester);
+    let fs = &tester.fs;
+    fs.snapshots().create(dir, "mon").expect("it is created");
+    tester.overwrite(dir, "small", b"AFTER!");
+    let new = tester.dir(dir, "new dir");
+    let later = tester.clone(source, (new, "later"), 0);
+    let pinned = fs.snapshots().list().expect("it is read").len();
+    let changed = tester.listing(dir);
+    let refused = fs.roll_back("mon", dir, ANY);
+    let error = refused.as_ref().expect_err("it is refused").to_string();
+    assert!(error.ends_with("destroyed: new dir/later"), "{error}");
+    let of_later = |count: usize, paths: &[&[u8]]| KeptClones {
+        paths: paths.iter().map(|path| path.to_vec()).collect(),
+        count,
+    };
+    assert_eq!(kept(refused), of_later(1, &[b"new dir/later"]));
+    assert_eq!(tester.listing(dir), changed, "nothing was done");
+    // Another one is made between the refusal and what the caller does next.
+    tester.clone(source, (dir, "also"), 0);
+    let refused = fs.roll_back("mon", dir, ANY);
+    assert_eq!(kept(refused), of_later(2, &[b"also", b"new dir/later"]));
+    assert_eq!(fs.clones().len(), 3);
+    assert_eq!(tester.read_in(&later, "file"), b"v1");
+    let left = fs.snapshots().list().expect("it is read").len();
+    assert_eq!(left, pinned, "no snapshot is left");
+    fs.roll_back("mon", dir, RollbackRights::ALL)
+        .expect("all is allowed");
+    while fs.detached_dirs() > 0 {
+        fs.empty_detached(100).expect("it goes");
+    }
+    assert_eq!(fs.clones(), [shown]);
+    tester.check();
+}
+
+#[test]
+fn one_that_was_moved_in_is_kept_and_the_error_names_some_of_many() {
+    let tester = tester();
+    let (dir, source, moved) = with_clone(&tester);
+    tester.rename((dir, "clone"), (ROOT, "outside"));
+    let fs = &tester.fs;
+    fs.snapshots().create(dir, "mon").expect("it is created");
+    tester.rename((ROOT, "outside"), (dir, "n\u{e9}w"));
+    let name = |number: u32| format!("later {number:02}");
+    for number in 0..20 {
+        tester.clone(source, (dir, &name(number)), 0);
+    }
+    let kept = kept(fs.roll_back("mon", dir, ANY));
+    assert_eq!((kept.count, kept.paths.len()), (21, 16));
+    assert!(kept.paths.is_sorted());
+    let text = kept.to_string();
+    assert!(text.starts_with("later 00, later 01, "), "{text}");
+    assert!(
+        text.ends_with("later 14, n\\xc3\\xa9w, and 5 more"),
+        "{text}"
+    );
+    assert_eq!(fs.clone_at(moved.graft), Some(moved));
+    tester.check();
+}
+
+/// The part that was done has destroyed a clone with that right. To repeat it needs no right.
+#[test]
+fn an_interrupted_rollback_that_destroys_clones_is_finished_without_the_right() {
+    let tester = tester();
+    let (dir, before) = super::with_much_to_restore(&tester);
+    let source = tester.dir(ROOT, "source");
+    tester.clone(source, (dir, "later"), 0);
+    let fail = |after| {
+        tester
+            .model
+            .fail_commits_after(after, CommitFault::Full, u32::MAX)
+    };
+    fail(1);
+    let refused = tester.fs.roll_back("mon", dir, ANY);
+    assert_eq!(
+        kept(refused).count,
+        1,
+        "it is refused before the first batch"
+    );
+    tester.model.mend_commits();
+    fail(1);
+    let failed = tester.fs.roll_back("mon", dir, RollbackRights::ALL);
+    assert!(matches!(failed, Err(FsError::NoSpace)), "{failed:?}");
+    tester.model.mend_commits();
+    tester
+        .fs
+        .roll_back("mon", dir, ANY)
+        .expect("it is repeated");
+    assert_eq!(tester.listing(dir), before);
+    assert_eq!(tester.fs.clones(), []);
     tester.check();
 }
 
@@ -126,12 +233,12 @@ fn one_that_does_not_lie_there_any_more_is_not_made_up() {
             }
         }
         let changed = tester.listing(dir);
-        let refused = tester.fs.roll_back("mon", dir, None);
+        let refused = tester.fs.roll_back("mon", dir, ANY);
         assert!(matches!(refused, Err(FsError::Unsupported)), "{refused:?}");
         assert_eq!(tester.listing(dir), changed, "nothing was done");
         if is_moved {
             tester.rename((ROOT, "clone"), (dir, "elsewhere in it"));
-            tester.fs.roll_back("mon", dir, None).expect("it is there");
+            tester.fs.roll_back("mon", dir, ANY).expect("it is there");
             assert_eq!(tester.find(dir, "clone"), Some(clone.graft));
         }
         tester.check();
@@ -153,10 +260,13 @@ fn a_user_removes_no_clone_of_another_one() {
         .create(dir, "mon")
         .expect("it is created");
     let clone = tester.clone(dir, (dir, "clone"), 7);
-    let refused = tester.fs.roll_back("mon", dir, Some(0));
+    let refused = tester.fs.roll_back("mon", dir, owned_by(0));
     assert!(matches!(refused, Err(FsError::Perm)), "{refused:?}");
     assert_eq!(tester.fs.clone_at(clone.graft), Some(clone));
-    tester.fs.roll_back("mon", dir, None).expect("root may");
+    tester
+        .fs
+        .roll_back("mon", dir, RollbackRights::ALL)
+        .expect("root may");
     assert_eq!(tester.fs.clones(), []);
     tester.check();
 }
@@ -186,7 +296,8 @@ fn no_name_is_put_behind_one_in_the_file_system_that_has_it() {
     ];
     fs.forget(ino, 1);
     fs.forget(clone.graft, 1);
-    fs.roll_back("mon", dir, None).expect("it is rolled back");
+    fs.roll_back("mon", dir, RollbackRights::ALL)
+        .expect("it is rolled back");
     tester.check();
     for tried in tried {
         assert!(matches!(tried, Err(FsError::Invalid(_))), "{tried:?}");

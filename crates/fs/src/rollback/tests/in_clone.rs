@@ -1,7 +1,7 @@
 //! The directory lies in a clone.
 
 use super::interrupted::lines;
-use super::{LARGE, ROOT, SUPER, Seen, Tester, change_all, grow, open, tester};
+use super::{ANY, LARGE, ROOT, SUPER, Seen, Tester, change_all, grow, open, tester};
 use crate::{BeginOptions, CloneSource, DirName, FileSystem, FsError, FsOptions, LiveView};
 use std::collections::BTreeMap;
 use stitch_base::Ino;
@@ -52,7 +52,7 @@ impl Cloned {
     }
 
     fn roll_back(&self, name: &str) -> crate::FsResult<crate::Notices> {
-        self.main.fs.roll_back_in(&self.live, name, self.dir, None)
+        self.main.fs.roll_back_in(&self.live, name, self.dir, ANY)
     }
 
     fn snapshot(&self, name: &str) {
@@ -129,13 +129,13 @@ fn the_mainline_and_other_snapshots_are_not_taken_for_it() {
         .create(dir, "source")
         .expect("it is created");
     let refused = [
-        (main.roll_back("mon", dir, None), "in mainline"),
+        (main.roll_back("mon", dir, ANY), "in mainline"),
         (cloned.roll_back("source"), "of the source"),
     ];
     for (refused, why) in refused {
         assert!(matches!(refused, Err(FsError::Invalid(_))), "{why}");
     }
-    let direct = cloned.tester.fs.roll_back("mon", dir, None);
+    let direct = cloned.tester.fs.roll_back("mon", dir, ANY);
     assert!(matches!(direct, Err(FsError::Unsupported)), "{direct:?}");
     assert!(!is_marked(&cloned.main.model));
     cloned.check();

@@ -1,6 +1,6 @@
 //! Something else happens after a rollback was interrupted, in the same life.
 
-use super::{LARGE, ROOT, SUPER, Seen, Tester, open, tester, with_much_to_restore};
+use super::{ANY, LARGE, ROOT, SUPER, Seen, Tester, open, tester, with_much_to_restore};
 use crate::snapshot::know_dir;
 use crate::{DirName, FileSystem, FsError, FsOptions, FsResult, Notices, RenameMode, fsck};
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ fn interrupted() -> (Tester, Ino, BTreeMap<String, Seen>) {
     tester
         .model
         .fail_commits_after(1, CommitFault::Full, u32::MAX);
-    let failed = tester.fs.roll_back("mon", dir, None);
+    let failed = tester.fs.roll_back("mon", dir, ANY);
     assert!(matches!(failed, Err(FsError::NoSpace)), "{failed:?}");
     tester.model.mend_commits();
     (tester, dir, before)
@@ -48,10 +48,7 @@ fn a_rollback_of_another_directory_finishes_it() {
         .snapshots()
         .create(other, "of other")
         .expect_err("a part would be shown");
-    tester
-        .fs
-        .roll_back("mon", dir, None)
-        .expect("there is room");
+    tester.fs.roll_back("mon", dir, ANY).expect("there is room");
     tester
         .fs
         .snapshots()
@@ -64,12 +61,12 @@ fn a_rollback_of_another_directory_finishes_it() {
         .fail_commits_after(1, CommitFault::Full, u32::MAX);
     tester
         .fs
-        .roll_back("mon", dir, None)
+        .roll_back("mon", dir, ANY)
         .expect_err("it is interrupted");
     tester.model.mend_commits();
     let done = tester
         .fs
-        .roll_back("of other", other, None)
+        .roll_back("of other", other, ANY)
         .expect("both are done");
     let huge = before["/huge"].0.ino;
     assert!(done.inodes.contains(&huge), "of the first one, too");
@@ -195,7 +192,7 @@ fn roll_back_in_rows(tester: &Tester, batches: u32) -> (FileSystem, FsResult<Not
     tester
         .model
         .fail_commits_after(batches, CommitFault::Full, u32::MAX);
-    let done = small.roll_back("mon", top, None);
+    let done = small.roll_back("mon", top, ANY);
     tester.model.mend_commits();
     (small, done)
 }
@@ -221,7 +218,7 @@ fn assert_named_again_after(tester: Tester, batches: u32, before: &BTreeMap<Stri
     assert!(issues.is_empty(), "{batches} batches: {issues:?}");
     let found = again.fs.lookup(DirName::new(ROOT, b"d")).unwrap().ino;
     // The first batches set numbers aside: then nothing was begun.
-    let done = again.fs.roll_back("mon", found, None);
+    let done = again.fs.roll_back("mon", found, ANY);
     done.expect("there is room");
     let shown = |all: &BTreeMap<String, Seen>| -> Vec<(String, Vec<u8>)> {
         let contents = all
@@ -343,7 +340,7 @@ fn a_repair_finishes_it() {
         tester
             .model
             .fail_commits_after(batches, CommitFault::Full, u32::MAX);
-        let is_done = small.roll_back("mon", dir, None).is_ok();
+        let is_done = small.roll_back("mon", dir, ANY).is_ok();
         tester.model.mend_commits();
         drop(small);
         let issues = fsck::check(&engine, &mut |_| ()).expect("it can be read");

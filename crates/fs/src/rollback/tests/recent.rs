@@ -21,7 +21,7 @@ fn assert_restored(tester: Tester, dir: Ino, change: impl Fn(&Tester)) {
     tester.fs.snapshots().create(dir, "mon").unwrap();
     change(&tester);
     assert_ne!(tester.listing(dir), before);
-    tester.fs.roll_back("mon", dir, None).unwrap();
+    tester.fs.roll_back("mon", dir, ANY).unwrap();
     assert_eq!(tester.listing(dir), before);
     tester.check();
 }
@@ -68,7 +68,7 @@ fn attributes_of_the_same_length_and_times_are_restored() {
     tester.fs.lookup(DirName::new(dir, b"linked")).unwrap();
     tester.fs.snapshots().create(dir, "mon").unwrap();
     set_xattr(&tester, linked, b"2");
-    tester.fs.roll_back("mon", dir, None).unwrap();
+    tester.fs.roll_back("mon", dir, ANY).unwrap();
     assert_eq!(xattr(&tester, linked), b"1");
     tester.check();
 }
@@ -81,7 +81,7 @@ fn what_did_not_change_is_not_written_and_may_be_of_another_owner() {
     tester.copy(dir, "source", "copy");
     let before = tester.listing(dir);
     tester.fs.snapshots().create(dir, "mon").unwrap();
-    let done = tester.fs.roll_back("mon", dir, Some(4711)).unwrap();
+    let done = tester.fs.roll_back("mon", dir, owned_by(4711)).unwrap();
     assert!(done.names.is_empty() && done.inodes.is_empty(), "{done:?}");
     assert_eq!(tester.listing(dir), before);
     tester.check();

@@ -66,7 +66,7 @@ impl Pair {
     }
 
     fn roll_back(&self) {
-        let done = self.tester.fs.roll_back("mon", self.dir, None);
+        let done = self.tester.fs.roll_back("mon", self.dir, ANY);
         done.expect("it is rolled back");
     }
 
@@ -366,7 +366,7 @@ fn rollbacks_of_files_that_share_are_finished_however_often_they_are_interrupted
             let run = || {
                 let fs = FileSystem::open(Arc::clone(&engine), options())?;
                 fs.lookup(DirName::new(ROOT, b"d"))?;
-                fs.roll_back("mon", dir, None)
+                fs.roll_back("mon", dir, ANY)
             };
             // The first commits may set inode numbers aside, which each life does anew.
             let lives = (0..300).take_while(|life| {

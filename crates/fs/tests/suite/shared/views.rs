@@ -2,7 +2,9 @@
 
 use super::*;
 use std::sync::Arc;
-use stitch_fs::{BeginOptions, CloneSource, LiveView, TransactionView, WriteOptions};
+use stitch_fs::{
+    BeginOptions, CloneSource, LiveView, RollbackRights, TransactionView, WriteOptions,
+};
 
 fn find(fs: &FileSystem, name: &str) -> Ino {
     fs.lookup(at(ROOT, name)).expect("it is there").ino
@@ -89,7 +91,7 @@ fn a_rollback_restores_what_was_shared() {
     copy(&setup, small, "c");
     setup
         .fs
-        .roll_back("shared", ROOT, None)
+        .roll_back("shared", ROOT, RollbackRights::default())
         .expect("rolls back");
     setup.check();
     assert_eq!(setup.names(ROOT), ["a", "b", "small"]);
@@ -98,7 +100,10 @@ fn a_rollback_restores_what_was_shared() {
     // Removed, with a copy that still has its contents.
     let c = copy(&setup, a, "c");
     remove(&setup, a, "a");
-    setup.fs.roll_back("plain", ROOT, None).expect("rolls back");
+    setup
+        .fs
+        .roll_back("plain", ROOT, RollbackRights::default())
+        .expect("rolls back");
     setup.check();
     assert_eq!(setup.names(ROOT), ["a", "small"]);
     assert!(setup.contents(c) == pattern(LEN), "it is open");

@@ -102,8 +102,7 @@ impl World {
             let twin = CloneTwin {
                 home: first + inner.above,
                 graft: inner.graft,
-                plain: inner.plain.clone(),
-                base: inner.plain,
+                plain: inner.plain,
                 view: None,
             };
             let before = self.clones.insert(number, twin);
@@ -141,8 +140,7 @@ impl World {
         let twin = CloneTwin {
             home,
             graft,
-            plain: base.clone(),
-            base,
+            plain: base,
             view: None,
         };
         let before = self.clones.insert(info.number, twin);

@@ -3,7 +3,7 @@
 use super::ops::pick;
 use super::world::{MAINLINE, World};
 use crate::twin::Id;
-use stitch_fs::FsError;
+use stitch_fs::{FsError, RollbackRights};
 
 impl World {
     /// Rolls the directory of a snapshot back, if it is still there.
@@ -24,13 +24,22 @@ impl World {
         self.note(format!("roll {dir} in {view} back to {name}"));
         let live = (view != MAINLINE).then(|| self.open_clone(view));
         let setup = std::rc::Rc::clone(&self.setup);
-        let done = self.on(view, |walker| {
-            walker.with(dir, |ino| match &live {
-                None => setup.fs.roll_back(name, ino, None),
-                Some(live) => setup.fs.roll_back_in(live, name, ino, None),
+        let roll_back = |world: &mut Self, rights| {
+            world.on(view, |walker| {
+                walker.with(dir, |ino| match &live {
+                    None => setup.fs.roll_back(name, ino, rights),
+                    Some(live) => setup.fs.roll_back_in(live, name, ino, rights),
+                })
             })
-        });
+        };
         let lost = self.has_lost_clones(name);
+        let mut done = roll_back(self, RollbackRights::default());
+        let is_kept = matches!(done, Err(FsError::LaterClones(_)));
+        assert_eq!(is_kept, !lost && self.has_later_clones(name), "{done:?}");
+        if is_kept {
+            self.compare_all();
+            done = roll_back(self, RollbackRights::ALL);
+        }
         let expected = match lost {
             true => Err(FsError::Unsupported),
             false => Ok(()),
@@ -67,6 +76,14 @@ impl World {
         let below = self.clones_below(twin.view, twin.plain.root);
         let is_there = |number: &u64| below.iter().any(|(there, _)| there == number);
         !twin.shown().iter().all(is_there)
+    }
+
+    /// Reports whether a clone lies in the directory that the snapshot does not have there.
+    fn has_later_clones(&self, name: &str) -> bool {
+        let twin = &self.snapshots[name];
+        let there = twin.plain.paths();
+        let below = self.clones_below(twin.view, twin.plain.root);
+        below.iter().any(|(_, graft)| !there.contains_key(graft))
     }
 
     /// Does the same with the plain copy, and forgets the clones that the snapshot has not.

@@ -89,7 +89,6 @@ pub(super) struct CloneTwin {
     pub(super) home: u64,
     /// Its directory in the home.
     pub(super) graft: Id,
-    pub(super) base: Plain,
     pub(super) plain: Plain,
     /// Kept open for a while.
     pub(super) view: Option<Arc<LiveView>>,

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use stitch_base::Ino;
 use stitch_base::sync::Arc;
-use stitch_fs::{FileKind, FileSystem, FsError, FsResult, SnapshotInfo};
+use stitch_fs::{FileKind, FileSystem, FsError, FsResult, RollbackRights, SnapshotInfo};
 
 use super::node::{ControlDir, number_of_source};
 use super::policies::PolicyRunner;
-use super::rollback::{RollbackJob, RollbackTo};
+use super::rollback::{RollbackJob, RollbackRunner, RollbackTo};
 use super::table::Past;
 use super::unasked::UnaskedChange;
 use super::writable::WritableDir;
@@ -22,7 +22,7 @@ use crate::adapter::report::check_caller;
 use crate::errno::Errno;
 use crate::handler::{Answer, Context};
 use crate::notify::Notifier;
-use crate::snapshots::Change;
+use crate::snapshots::{Change, RollbackTerms};
 use crate::survive::is_resent;
 use crate::wire::reply::{Entry, Lookup};
 
@@ -51,9 +51,9 @@ impl Views {
             Change::Delete(name) => self.delete(context, name),
             Change::Hold(name, tag) => return self.hold(context, name, tag),
             Change::Release(name, tag) => return self.release(context, name, tag),
-            Change::RollBack(name, before) => self.roll_back(context, ino, name, before),
+            Change::RollBack(name, terms) => self.roll_back(context, ino, name, terms),
             Change::RolledBack(before) => return self.rolled_back(before),
-            Change::Undo(moment, before) => self.undo(context, ino, moment, before),
+            Change::Undo(moment, terms) => self.undo(context, ino, moment, terms),
             Change::HasChanged(from, to) => {
                 drop(changing);
                 return self.has_changed(context, ino, (from, to));
@@ -166,8 +166,24 @@ impl Views {
         Ok(dir.list())
     }
 
-    /// Creates the snapshot `before`, and begins a rollback.
-    fn roll_back(&self, context: &Context<'_>, dir: Ino, name: &str, before: &str) -> Answer<Ino> {
+    /// Returns what the thread of rollbacks needs.
+    pub(super) fn rollback_runner(&self, notifier: &Notifier) -> RollbackRunner {
+        RollbackRunner {
+            fs: Arc::clone(self.mainline.fs()),
+            table: Arc::clone(&self.table),
+            changing: Arc::clone(&self.changing),
+            notifier: notifier.clone(),
+        }
+    }
+
+    /// Creates the snapshot before, and begins a rollback.
+    fn roll_back(
+        &self,
+        context: &Context<'_>,
+        dir: Ino,
+        name: &str,
+        terms: RollbackTerms<'_>,
+    ) -> Answer<Ino> {
         let fs = self.mainline.fs();
         self.rollbacks.check_idle()?;
         let info = fs.snapshots().get(name).or_errno()?;
@@ -175,14 +191,20 @@ impl Views {
         if number_of_source(&info) != dir {
             return Err(Errno::EINVAL);
         }
-        self.begin_rollback(context, dir, RollbackTo::Snapshot(name.to_owned()), before)
+        self.begin_rollback(context, dir, RollbackTo::Snapshot(name.to_owned()), terms)
     }
 
-    /// Creates the snapshot `before`, and begins to go back to a moment of the history.
-    fn undo(&self, context: &Context<'_>, dir: Ino, name: &str, before: &str) -> Answer<Ino> {
+    /// Creates the snapshot before, and begins to go back to a moment of the history.
+    fn undo(
+        &self,
+        context: &Context<'_>,
+        dir: Ino,
+        name: &str,
+        terms: RollbackTerms<'_>,
+    ) -> Answer<Ino> {
         self.rollbacks.check_idle()?;
         let moment = self.table.moment(name.as_bytes())?;
-        self.begin_rollback(context, dir, RollbackTo::Moment(moment), before)
+        self.begin_rollback(context, dir, RollbackTo::Moment(moment), terms)
     }
 
     fn has_changed(&self, context: &Context<'_>, dir: Ino, of: (&str, Option<&str>)) -> Answer<()> {
@@ -209,21 +231,23 @@ impl Views {
         context: &Context<'_>,
         number: Ino,
         to: RollbackTo,
-        before: &str,
+        terms: RollbackTerms<'_>,
     ) -> Answer<Ino> {
         let dir = self.writable_dir(number)?;
+        let owner = match check_caller(context) {
+            Ok(()) => None,
+            Err(_) => Some(Process::of(context).uid().ok_or(Errno::EPERM)?),
+        };
         // Checks the caller, too.
-        let list = self.create(context, number, before)?;
-        let is_root = check_caller(context).is_ok();
+        let list = self.create(context, number, terms.before)?;
         self.rollbacks.begin(RollbackJob {
             to,
             dir,
-            owner: if is_root {
-                None
-            } else {
-                Process::of(context).uid()
+            rights: RollbackRights {
+                owner,
+                later_clones: terms.later_clones,
             },
-            before: before.to_owned(),
+            before: terms.before.to_owned(),
         });
         Ok(list)
     }

@@ -50,7 +50,7 @@ impl Handler for Views {
         self.notices.start(&self.table, &self.clones, notifier);
         if !self.mainline.fs().is_read_only() {
             self.transactions.start(notifier);
-            self.rollbacks.start(notifier);
+            self.rollbacks.start(self.rollback_runner(notifier));
             places::start(&self.places, self.mainline.fs());
             let runner = self.policy_runner(notifier);
             self.policies.start(move || runner.run());
@@ -472,6 +472,7 @@ impl Handler for Views {
 
     fn interrupt(&self, unique: u64) {
         self.mainline.interrupt(unique);
+        self.usage.interrupt(unique);
     }
 
     fn ioctl(
@@ -494,6 +495,9 @@ impl Handler for Views {
             }
             (_, crate::differences::ASK) => {
                 return self.ask_differences(context, ino, args.input, out);
+            }
+            (_, crate::usage::ASK) => {
+                return self.ask_usage(context, ino, args.input, out);
             }
             (_, crate::clones::ANNOUNCE) => {
                 return self.announce_clone(context, ino, args.input).map(|()| 0);

@@ -94,6 +94,12 @@ impl Setup {
         self.views.mkdir(&context(uid), parent, &args)
     }
 
+    /// Runs the rollback that was begun, as the thread does.
+    fn run_rollback(&self, notifier: &crate::notify::Notifier) {
+        let runner = self.views.rollback_runner(notifier);
+        self.views.rollbacks.run_now(&runner);
+    }
+
     fn snapshots(&self) -> Ino {
         ControlDir::Snapshots.number()
     }
@@ -462,7 +468,7 @@ fn a_rollback_is_begun_run_and_told_to_the_kernel() {
         .write(file, 0, b"AFTER!", WriteOptions::default())
         .unwrap();
     setup.file(dir, b"later", b"");
-    let ask = |uid, ino, words| setup.ask(uid, ino, "rollback", words);
+    let ask = |uid, ino, words| setup.ask(uid, ino, "roll back", &format!("{words}\0keep clones"));
     assert_eq!(ask(OTHER, dir, "mon\0undo"), Err(Errno::EPERM));
     assert_eq!(ask(0, dir, "tue\0undo"), Err(Errno::ENOENT));
     assert_eq!(ask(0, ROOT, "mon\0undo"), Err(Errno::EINVAL));
@@ -474,7 +480,7 @@ fn a_rollback_is_begun_run_and_told_to_the_kernel() {
     assert_eq!(outcome("other"), Err(Errno::ENOENT));
     let kernel = Arc::new(Kernel::default());
     let notifier = crate::notify::Notifier::new(Arc::clone(&kernel) as _, 45);
-    setup.views.rollbacks.run_now(&notifier);
+    setup.run_rollback(&notifier);
     assert_eq!(outcome("undo"), Ok(()));
     assert_eq!(setup.read(file).unwrap(), b"before");
     assert_eq!(setup.lookup(dir, b"later").unwrap(), None);

@@ -2,7 +2,7 @@
 
 use stitch_base::sync::Arc;
 use stitch_base::{Ino, PinId};
-use stitch_fs::{FileSystem, FsResult, Notices, PolicyRule, SnapshotInfo};
+use stitch_fs::{FileSystem, FsResult, Notices, PolicyRule, RollbackRights, SnapshotInfo};
 
 use super::Views;
 use super::live::OpenClone;
@@ -76,18 +76,22 @@ impl WritableDir {
         }
     }
 
-    pub(super) fn roll_back(&self, name: &str, owner: Option<u32>) -> FsResult<Notices> {
+    pub(super) fn roll_back(&self, name: &str, rights: RollbackRights) -> FsResult<Notices> {
         match self {
-            Self::Main(fs, dir) => fs.roll_back(name, *dir, owner),
-            Self::InClone(fs, clone, dir) => fs.roll_back_in(clone.view(), name, *dir, owner),
+            Self::Main(fs, dir) => fs.roll_back(name, *dir, rights),
+            Self::InClone(fs, clone, dir) => fs.roll_back_in(clone.view(), name, *dir, rights),
         }
     }
 
-    pub(super) fn roll_back_to_moment(&self, id: PinId, owner: Option<u32>) -> FsResult<Notices> {
+    pub(super) fn roll_back_to_moment(
+        &self,
+        id: PinId,
+        rights: RollbackRights,
+    ) -> FsResult<Notices> {
         match self {
-            Self::Main(fs, dir) => fs.roll_back_to_moment(id, *dir, owner),
+            Self::Main(fs, dir) => fs.roll_back_to_moment(id, *dir, rights),
             Self::InClone(fs, clone, dir) => {
-                fs.roll_back_in_to_moment(clone.view(), id, *dir, owner)
+                fs.roll_back_in_to_moment(clone.view(), id, *dir, rights)
             }
         }
     }

@@ -87,7 +87,7 @@ pub(in crate::command) fn run(args: &RestoreArgs) -> Result<u8> {
         ask(args, &dest, &time.to_string(), is_in_place)?;
     }
     let before = match is_in_place {
-        true => Some(in_place::roll_back(&moments, moment, &dest)?),
+        true => Some(in_place::roll_back(&moments, moment, (&source, &dest))?),
         false => {
             if args.force {
                 in_place::note_snapshots(&dest);

@@ -71,27 +71,28 @@ pub(in crate::command) fn run(args: &UndoArgs) -> Result<u8> {
         bail!("{shown}: was not there at {time} UTC, or you may not see it; nothing was changed");
     }
     let created = json!({ "created_ns": moment.ns() });
-    let changes = diff::changes(&old, &dir, &created)?;
     if args.dry_run || !args.json {
+        let changes = diff::changes(&old, &dir, &created)?;
         diff::print(&changes, args.json)?;
-    }
-    if args.dry_run {
-        return Ok(0);
-    }
-    let clones = diff::added_clones(&dir, &changes);
-    rollback::check_clones(&dir, &clones, args.destroy_clones)?;
-    let destroyed = rollback::destroyed(&clones);
-    let question = format!("make {shown} what it was at {time} UTC{destroyed}?");
-    let is_sure = args.yes || args.json || (output::can_ask() && output::ask(&question)?);
-    if !is_sure {
-        bail!("{shown}: nothing was changed; --yes undoes without a question");
+        if args.dry_run {
+            return Ok(0);
+        }
+        let clones = diff::added_clones(&dir, &changes);
+        rollback::check_clones(&dir, &clones, args.destroy_clones)?;
+        let destroyed = rollback::destroyed(&clones);
+        let question = format!("make {shown} what it was at {time} UTC{destroyed}?");
+        if !(args.yes || (output::can_ask() && output::ask(&question)?)) {
+            bail!("{shown}: nothing was changed; --yes undoes without a question");
+        }
     }
     let request = RollbackRequest {
         opened: &opened,
         dir: &dir,
         name: &moment.name,
+        past: (&old, &created),
         before: &|time| before_name(time, &moment.name),
-        ask: &|before| snapshots::undo(&opened, &moment.name, before),
+        later_clones: rollback::later_clones(args.destroy_clones),
+        ask: &|terms| snapshots::undo(&opened, &moment.name, terms),
     };
     let before = request.run()?;
     let done = args.json.then(|| json!({ "undone_to_ns": moment.ns() }));

@@ -185,7 +185,7 @@ impl Absorber {
     /// Reports whether the tables of a branch can leave it and enter its parent as they are.
     fn may_move(&self, version: &Version, absorbed: &Absorbed<'_>, branch: TreeId) -> bool {
         let mut edit = version.edit();
-        version.note_dropped(&mut edit, absorbed.branches, (&self.pins, None));
+        version.note_dropped(&mut edit, absorbed.branches, (&self.pins, &[]));
         let Some(tree) = version.trees.get(&branch) else {
             return false;
         };
@@ -237,7 +237,7 @@ impl Absorber {
         first: Seqno,
     ) -> Option<Moved<'_>> {
         let mut edit = version.edit();
-        version.note_dropped(&mut edit, absorbed.branches, (&self.pins, None));
+        version.note_dropped(&mut edit, absorbed.branches, (&self.pins, &[]));
         let mut next = first.0;
         let mut tables: Vec<MovedTable> = Vec::new();
         for branch in absorbed.order {

@@ -10,7 +10,7 @@ use stitch_base::random::Rng;
 use stitch_base::sync::Arc;
 use stitch_fs::{
     BeginOptions, Caller, CloneSource, FileKind, FileSystem, FsError, FsResult, LiveView,
-    TransactionLife,
+    RollbackRights, TransactionLife,
 };
 
 const SNAPSHOTS: [&str; 2] = ["mon", "tue"];
@@ -300,8 +300,8 @@ pub(super) fn run(fs: &FileSystem, op: &ViewOp, held: &mut Vec<Ino>) -> FsResult
         ViewWhat::DeleteSnapshot { name } => fs.snapshots().delete(name),
         ViewWhat::RollBack { name, of, dir } => in_view(fs, (of, dir), |clone, ino| {
             let done = match clone {
-                Some(clone) => fs.roll_back_in(clone, name, ino, None),
-                None => fs.roll_back(name, ino, None),
+                Some(clone) => fs.roll_back_in(clone, name, ino, RollbackRights::ALL),
+                None => fs.roll_back(name, ino, RollbackRights::ALL),
             };
             done.map(drop)
         }),

@@ -249,14 +249,15 @@ fn a_rollback_in_a_clone_is_begun_run_and_told_to_the_kernel() {
     setup.write(file, b"AFTER!").unwrap();
     setup.mkdir(0, copy.ino, b"later").unwrap();
     let inner = setup.clone_to(source, copy.ino, b"inner").unwrap().ino;
-    let ask = |uid, ino, words| setup.ask(uid, ino, "rollback", words);
+    let ask = |uid, ino, words| setup.ask(uid, ino, "roll back", &format!("{words}\0keep clones"));
     assert_eq!(ask(OTHER, copy.ino, "mon\0undo"), Err(Errno::EPERM));
     assert_eq!(ask(0, copy.ino, "other\0undo"), Err(Errno::EINVAL));
     assert_eq!(ask(0, source, "mon\0undo"), Err(Errno::EINVAL));
-    ask(0, copy.ino, "mon\0undo").unwrap();
     let kernel = Arc::new(Kernel::default());
     let notifier = crate::notify::Notifier::new(Arc::clone(&kernel) as _, 45);
-    setup.views.rollbacks.run_now(&notifier);
+    let words = "mon\0undo\0destroy clones";
+    setup.ask(0, copy.ino, "roll back", words).unwrap();
+    setup.run_rollback(&notifier);
     assert_eq!(setup.ask(0, ROOT, "rolled back", "undo"), Ok(()));
     assert_eq!(setup.read(file).unwrap(), b"before");
     assert_eq!(setup.lookup(copy.ino, b"later").unwrap(), None);
@@ -275,6 +276,45 @@ fn a_rollback_in_a_clone_is_begun_run_and_told_to_the_kernel() {
     };
     assert!(has(3, copy.ino, b"later"), "the name is dropped");
     assert!(has(2, file, b""), "the pages are dropped");
+}
+
+/// Without the right to destroy clones nothing is done, and nothing is left.
+#[test]
+fn a_rollback_that_would_destroy_clones_is_refused_and_deletes_the_snapshot_before_it() {
+    let setup = setup();
+    let source = setup.dir(b"source");
+    let top = setup.dir(b"top");
+    let file = setup.file(top, b"f", b"before");
+    setup.create(0, top, "mon").unwrap();
+    let inner = setup.clone_to(source, top, b"inner").unwrap().ino;
+    let after = setup.fs.write(file, 0, b"AFTER!", WriteOptions::default());
+    after.unwrap();
+    setup
+        .ask(0, top, "roll back", "mon\0old\0keep clones")
+        .unwrap();
+    let before = setup.enter(b"old").unwrap().ino;
+    let kernel = Arc::new(Kernel::default());
+    let notifier = crate::notify::Notifier::new(Arc::clone(&kernel) as _, 45);
+    setup.run_rollback(&notifier);
+    let outcome = setup.ask(0, ROOT, "rolled back", "old");
+    assert_eq!(outcome, Err(Errno::ENOTEMPTY));
+    assert_eq!(setup.read(file).unwrap(), b"AFTER!");
+    assert!(setup.list(inner).is_ok(), "the clone is there");
+    assert_eq!(setup.enter(b"old"), Err(Errno::ENOENT), "it is deleted");
+    assert_eq!(setup.list(before), Err(Errno::ESTALE), "it was open");
+    setup.enter(b"mon").unwrap();
+    let taken = kernel.taken.lock();
+    let list = setup.snapshots().0.to_le_bytes();
+    let is_list = |notice: &Vec<u8>| notice[4] == 2 && holds_bytes(notice, &list);
+    assert!(taken.iter().any(is_list), "the list is dropped");
+    drop(taken);
+    // A held one stays.
+    setup
+        .ask(0, top, "roll back", "mon\0old\0keep clones")
+        .unwrap();
+    setup.hold(0, "hold", "old").unwrap();
+    setup.run_rollback(&notifier);
+    setup.enter(b"old").unwrap();
 }
 
 #[test]

@@ -76,13 +76,14 @@ fn changes_are_told_and_undone_for_the_owner() {
         setup.ask(0, dir, "changed", "never\0now"),
         Err(Errno::ENOENT)
     );
-    let undo = |uid, name: &str| setup.ask(uid, dir, "undo", &format!("{name}\0before"));
+    let undo =
+        |uid, name: &str| setup.ask(uid, dir, "go back", &format!("{name}\0before\0keep clones"));
     assert_eq!(undo(OTHER, &name), Err(Errno::EPERM));
     assert_eq!(undo(0, "never"), Err(Errno::ENOENT));
     undo(0, &name).unwrap();
     let kernel = Arc::new(Kernel::default());
     let notifier = crate::notify::Notifier::new(Arc::clone(&kernel) as _, 45);
-    setup.views.rollbacks.run_now(&notifier);
+    setup.run_rollback(&notifier);
     assert_eq!(setup.ask(0, dir, "rolled back", "before"), Ok(()));
     assert_eq!(setup.read(file).unwrap(), b"one");
     assert_eq!(changed(0), Err(Errno::ENODATA), "another undo finds this");
@@ -102,11 +103,11 @@ fn a_directory_in_a_clone_goes_back_in_time() {
     setup.write(file, b"AFTER!").unwrap();
     assert_eq!(changed(copy.ino), Ok(()));
     assert_eq!(changed(source), Err(Errno::ENODATA));
-    let undo = format!("{name}\0before");
-    setup.ask(0, copy.ino, "undo", &undo).unwrap();
+    let undo = format!("{name}\0before\0keep clones");
+    setup.ask(0, copy.ino, "go back", &undo).unwrap();
     let kernel = Arc::new(Kernel::default());
     let notifier = crate::notify::Notifier::new(Arc::clone(&kernel) as _, 45);
-    setup.views.rollbacks.run_now(&notifier);
+    setup.run_rollback(&notifier);
     assert_eq!(setup.ask(0, copy.ino, "rolled back", "before"), Ok(()));
     assert_eq!(setup.read(file).unwrap(), b"before");
 }

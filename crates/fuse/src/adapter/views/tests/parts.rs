@@ -110,6 +110,46 @@ fn a_directory_in_a_clone_has_snapshots_with_the_path_through_the_clone() {
 }
 
 #[test]
+fn the_owner_of_a_directory_is_told_what_it_needs() {
+    let mut setup = setup();
+    setup.views = setup.views.with_usage(Arc::new(|dir, is_interrupted| {
+        assert!(!is_interrupted());
+        Ok(dir.0.to_string().into_bytes())
+    }));
+    let (source, copy) = cloned(&setup);
+    let theirs = SetAttr {
+        uid: Some(OTHER),
+        ..SetAttr::default()
+    };
+    setup.fs.set_attr(&SUPER, source, &theirs).unwrap();
+    let ask = |uid, ino: Ino, words: &[u8]| {
+        let args = Ioctl {
+            fh: Fh(0),
+            flags: 0,
+            command: crate::usage::ASK,
+            arg: 0,
+            input: words,
+            output_size: 4096,
+        };
+        let mut out = Vec::new();
+        let mut sink = Sink::new(&mut out, 4096);
+        setup.views.ioctl(&context(uid), ino, &args, &mut sink)?;
+        Ok(crate::report::unframed(&out).unwrap().to_vec())
+    };
+    let words = b"usage\0directory\0";
+    for (uid, dir) in [(OTHER, source), (0, source), (0, copy.ino), (0, ROOT)] {
+        assert_eq!(ask(uid, dir, words), Ok(dir.0.to_string().into_bytes()));
+    }
+    for dir in [ROOT, copy.ino] {
+        assert_eq!(ask(OTHER, dir, words), Err(Errno::EPERM));
+    }
+    let file = setup.found(source, b"f").ino;
+    assert_eq!(ask(0, file, words), Err(Errno::ENOTDIR));
+    assert_eq!(ask(0, setup.snapshots(), words), Err(Errno::ENOTSUP));
+    assert_eq!(ask(0, source, b"usage\0"), Err(Errno::EINVAL));
+}
+
+#[test]
 fn in_a_clone_others_are_refused() {
     let setup = setup();
     let (_, copy) = cloned(&setup);
@@ -118,7 +158,7 @@ fn in_a_clone_others_are_refused() {
     assert_eq!(setup.create(0, file, "mon"), Err(Errno::ENOTDIR));
     setup.create(0, copy.ino, "mon").unwrap();
     assert_eq!(setup.create(0, copy.ino, "mon"), Err(Errno::EEXIST));
-    let refused = setup.ask(OTHER, copy.ino, "rollback", "mon\0before");
+    let refused = setup.ask(OTHER, copy.ino, "roll back", "mon\0before\0keep clones");
     assert_eq!(refused, Err(Errno::EPERM));
     assert!(
         setup.fs.snapshots().get("before").is_err(),

@@ -4,10 +4,12 @@ use super::super::{Moment, Moments};
 use crate::command::rollback::{self, RollbackRequest};
 use crate::command::{numbers, output, snapshot};
 use anyhow::{Context as _, Result};
+use serde_json::json;
 use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use stitch_fs::LaterClones;
 use stitch_fuse::adapter::{CONTROL_DIR, SNAPSHOTS_DIR};
 use stitch_fuse::snapshots;
 
@@ -61,15 +63,23 @@ fn is_without_clones(top: &Path) -> bool {
     walk().unwrap_or(false)
 }
 
-/// Rolls a directory back to a moment. Returns where the state before is kept.
-pub(super) fn roll_back(moments: &Moments, moment: &Moment, dir: &Path) -> Result<PathBuf> {
+/// Rolls a directory back to a moment, at which it is at `source`. It is refused if a clone was
+/// made in it a moment ago. Returns where the state before is kept.
+pub(super) fn roll_back(
+    moments: &Moments,
+    moment: &Moment,
+    (source, dir): (&Path, &Path),
+) -> Result<PathBuf> {
     let opened = snapshot::open_dir(dir).with_context(|| snapshot::shown(dir))?;
+    let created = json!({ "created_ns": moment.ns() });
     let request = RollbackRequest {
         opened: &opened,
         dir,
         name: &moment.name,
+        past: (source, &created),
         before: &rollback::before_name,
-        ask: &|before| snapshots::undo(&opened, &moment.name, before),
+        later_clones: LaterClones::Keep,
+        ask: &|terms| snapshots::undo(&opened, &moment.name, terms),
     };
     let before = request.run()?;
     Ok(snapshot::place(&moments.mount, &before))
