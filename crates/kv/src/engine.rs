@@ -29,7 +29,9 @@ pub enum SpaceClass {
 /// most 1 GiB.
 #[must_use]
 pub fn kept_from_uncommitted(total_bytes: u64) -> u64 {
-    (total_bytes / 32).min(1 << 30)
+    let kept_bytes = (total_bytes / 32).min(1 << 30);
+    debug_assert!(kept_bytes <= total_bytes, "a part of the store");
+    kept_bytes
 }
 
 /// How a batch is to be committed.
@@ -581,7 +583,10 @@ pub trait Engine: Send + Sync {
     /// # Cost
     /// None here. In the background, a scan of the keys of a branch after it was written out.
     fn release_replaced(&self, branches: &[TreeId]) -> Result<(), KvError> {
-        let _ = branches;
+        debug_assert!(
+            branches.is_empty() || self.capabilities().branches,
+            "they are branch trees"
+        );
         Ok(())
     }
 
@@ -601,6 +606,7 @@ pub trait Engine: Send + Sync {
         ranges: &KeyRanges,
         at: &Snapshot,
     ) -> Result<bool, KvError> {
+        debug_assert!(self.capabilities().branches, "it is a branch tree");
         let _ = (branch, ranges, at);
         Ok(true)
     }

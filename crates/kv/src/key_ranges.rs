@@ -144,6 +144,7 @@ impl KeyRanges {
             from.clone_from(end);
         }
         gaps.extend(from.map(|from| (from, None)));
+        debug_assert!(gaps.is_sorted(), "gaps come in the order of the ranges");
         let beside = Self::new(gaps);
         debug_assert!(
             beside.count() <= self.count() + 1,

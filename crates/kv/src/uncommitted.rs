@@ -31,6 +31,10 @@ const fn uncommitted(options: CommitOptions) -> CommitOptions {
         SpaceClass::Normal => SpaceClass::Uncommitted,
         other => other,
     };
+    debug_assert!(
+        !matches!(space, SpaceClass::Normal),
+        "others find what it leaves"
+    );
     CommitOptions { space, ..options }
 }
 

@@ -262,13 +262,10 @@ impl Found {
         let Some(top) = self.top.filter(|top| *top != Ino::ROOT) else {
             return true;
         };
-        let Some(inode) = self.inodes.get(&ino) else {
-            return true;
-        };
-        match inode.place {
+        self.inodes.get(&ino).is_none_or(|inode| match inode.place {
             Some(dir) => self.is_below(top, dir),
             None => inode.names == 0 || self.shown_links.contains(&ino),
-        }
+        })
     }
 
     /// Returns the inodes with rows of their own to which a path of a clone leads.
@@ -284,6 +281,7 @@ impl Found {
 
     /// Reports whether a directory is `top` or below it. One whose way up is not known is.
     fn is_below(&self, top: Ino, dir: Ino) -> bool {
+        debug_assert_ne!(top, Ino::ROOT, "all is below the root");
         let mut at = dir;
         // In a damaged store directories may lie in each other.
         for _ in 0..=self.parents.len() {

@@ -145,6 +145,10 @@ impl<'fs> CloneMaker<'fs> {
         if source.snapshot.is_some() {
             return Ok(());
         }
+        debug_assert!(
+            inner.iter().all(|inner| inner.info.number > 0),
+            "mainline lies in no clone"
+        );
         let inner = inner.iter().map(|inner| inner.info.number);
         let mut all = std::iter::once(source.fs.view_number()).chain(inner);
         match all.any(|number| self.views().under_way.is_interrupted(number)) {

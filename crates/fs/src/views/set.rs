@@ -462,6 +462,7 @@ pub(crate) fn release_replaced(engine: &dyn Engine) -> FsResult<()> {
     let all = engine.trees().into_iter();
     let of_views = all.filter(|info| view_of_tree(&info.name).is_some() && info.branch.is_some());
     let trees: Vec<TreeId> = of_views.map(|info| info.id).collect();
+    debug_assert!(trees.is_sorted(), "trees are listed by number");
     Ok(engine.release_replaced(&trees)?)
 }
 

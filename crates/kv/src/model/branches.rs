@@ -279,6 +279,7 @@ impl State {
             return Some((living.options.clone(), Arc::clone(&living.rows)));
         }
         let (info, rows) = self.pins.dropped_tree(at?, tree)?;
+        debug_assert!(tree <= self.last_tree, "its number was given out");
         debug_assert_eq!(info.id, tree, "kept under its number");
         Some((info.options, rows))
     }

@@ -175,6 +175,7 @@ impl Pins {
         let kept = pin.kept.0.read();
         let found = kept.get(&tree)?;
         debug_assert!(tree <= pin.last_tree, "a pin sees trees of its moment");
+        debug_assert!(hold.has(tree), "what it keeps it holds");
         Some((found.info.clone()?, Arc::clone(&found.rows)))
     }
 

@@ -101,6 +101,7 @@ impl Snapshots<'_> {
             }
         }
         let done = walk.take().expect("a walk was begun");
+        debug_assert!(done.number > 0, "mainline is no clone");
         drop(walk);
         if self.release_beside(&done)? {
             narrowing.note_done(done.number);
@@ -116,6 +117,7 @@ impl Snapshots<'_> {
     }
 
     fn next_clone(&self) -> Next {
+        debug_assert!(self.is_mainline, "mainline knows all clones");
         let progress = self.views.clone_narrowing.progress.lock();
         if progress.rounds >= ROUNDS_MAX {
             return Next::None;
@@ -146,6 +148,7 @@ impl Snapshots<'_> {
             info.number,
             "the clone that was asked for"
         );
+        debug_assert_ne!(info.root, Ino::ROOT, "a clone of all holds all");
         let mut below = NumberWalk::new(fs, info.root);
         below.add_orphans()?;
         Ok(CloneWalk {
@@ -171,7 +174,11 @@ impl Snapshots<'_> {
 
 impl CloneNarrowing {
     fn note_try(&self, number: u64) {
-        *self.progress.lock().tries.entry(number).or_default() += 1;
+        debug_assert!(number > 0, "mainline is no clone");
+        let mut progress = self.progress.lock();
+        let tries = progress.tries.entry(number).or_default();
+        *tries += 1;
+        debug_assert!(*tries <= TRIES, "it is not walked again and again");
     }
 
     fn note_done(&self, number: u64) {

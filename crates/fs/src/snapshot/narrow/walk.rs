@@ -50,6 +50,7 @@ impl NumberWalk {
             }
         }
         drop(scan);
+        debug_assert!(inos.is_sorted(), "keys come in order");
         for ino in inos {
             if let Some((head, _)) = fs.store.own_row(ino)? {
                 self.note(&fs, &head)?;
@@ -66,6 +67,7 @@ impl NumberWalk {
     /// Reads some names. Returns whether these were the last.
     pub(super) fn round(&mut self) -> FsResult<bool> {
         let mut left = NAMES_PER_ROUND;
+        debug_assert!(self.fs.is_read_only(), "the past does not change");
         while let Some((dir, hash)) = self.dirs.pop() {
             if hash == 0 {
                 self.clones
