@@ -16,8 +16,8 @@
 //! - What counts is as old as the oldest moment that is held of the branch, by readers, pins and
 //!   branches of it. Later ones are newer, so they see it too.
 //! - An upsert reads the row below it, so it replaces nothing.
-//! - Replaced keys between which the parent has none at the moment are given up as one range: the
-//!   files of a directory are.
+//! - Replaced keys between which no parent has one that the branch sees are given up as one range:
+//!   the files of a directory are.
 //! - A branch keeps an entry of a key for as long as it is there, since nothing is at its bottom.
 //!   So what is given up once is never read again, and nothing of this is stored: after an open
 //!   every key is held, and found again.
@@ -211,30 +211,33 @@ fn replaced_keys(entries: &mut MergeIter, oldest: Seqno) -> Result<Vec<Vec<u8>>,
     Ok(keys)
 }
 
-/// What lies between keys of a branch, in its parent.
+/// What lies between keys of a branch, in what it reads.
 struct ParentKeys {
-    /// Of the parent, also what is in memory.
-    entries: MergeIter,
-    /// Where the branch begins.
-    seqno: Seqno,
+    /// Of the parent and of each parent of that, with what is in memory; and where the branch below
+    /// begins.
+    parents: Vec<(MergeIter, Seqno)>,
 }
 
 impl ParentKeys {
-    /// Of the parent of a branch, if that is there.
+    /// Of all parents of a branch, if they are there.
     fn of(store: &Store, branch: &TreeVersion) -> Result<Option<Self>, VtError> {
-        let point = branch.info.branch.expect("a branch has a parent");
         let view = store.views.get();
-        let Some(parent) = view.version.trees.get(&point.parent) else {
-            return Ok(None);
-        };
-        let sources = store
-            .reads
-            .own_sources(&view, parent, &all_keys(), point.seqno)?;
-        let entries = sources.into_iter().map(|source| source.entries);
-        Ok(Some(Self {
-            entries: MergeIter::new(entries.collect()),
-            seqno: point.seqno,
-        }))
+        let mut parents = Vec::new();
+        let mut next = branch.info.branch;
+        while let Some(point) = next {
+            let Some(parent) = view.version.trees.get(&point.parent) else {
+                return Ok(None);
+            };
+            let bounds = all_keys();
+            let sources = store
+                .reads
+                .own_sources(&view, parent, &bounds, point.seqno)?;
+            let entries = sources.into_iter().map(|source| source.entries);
+            parents.push((MergeIter::new(entries.collect()), point.seqno));
+            next = parent.info.branch;
+        }
+        debug_assert!(!parents.is_empty(), "a branch has a parent");
+        Ok(Some(Self { parents }))
     }
 
     /// Joins keys between which there is none.
@@ -253,18 +256,33 @@ impl ParentKeys {
         Ok(ranges)
     }
 
-    /// Reports whether the branch sees no key of the parent from `start` on and before `end`.
+    /// Reports whether the branch sees no key of its parents from `start` on and before `end`.
     fn is_empty(&mut self, start: &[u8], end: &[u8]) -> Result<bool, VtError> {
-        debug_assert!(start <= end, "keys come in order");
-        self.entries.seek(start, Seqno(u64::MAX))?;
-        for _ in 0..NEWER_MAX {
-            match self.entries.current() {
-                Some(entry) if entry.key >= end => return Ok(true),
-                Some(entry) if entry.seqno <= self.seqno => return Ok(false),
-                Some(_) => self.entries.next()?,
-                None => return Ok(true),
+        for (entries, seqno) in &mut self.parents {
+            if !is_empty(entries, *seqno, (start, end))? {
+                return Ok(false);
             }
         }
-        Ok(false)
+        Ok(true)
     }
+}
+
+/// Reports whether no entry up to `seqno` has a key from `start` on and before `end`; false also if
+/// many newer ones are passed.
+fn is_empty(
+    entries: &mut MergeIter,
+    seqno: Seqno,
+    (start, end): (&[u8], &[u8]),
+) -> Result<bool, VtError> {
+    debug_assert!(start <= end, "keys come in order");
+    entries.seek(start, Seqno(u64::MAX))?;
+    for _ in 0..NEWER_MAX {
+        match entries.current() {
+            Some(entry) if entry.key >= end => return Ok(true),
+            Some(entry) if entry.seqno <= seqno => return Ok(false),
+            Some(_) => entries.next()?,
+            None => return Ok(true),
+        }
+    }
+    Ok(false)
 }
