@@ -191,6 +191,8 @@ impl History {
         let names = [0, 1].map(|which| format!("clone {} {which}", self.made));
         let new = [0, 1].map(|which| NewBranch::new(parents[which], &names[which]));
         let made = self.engine.branch_trees(&new, None).expect("they are made");
+        // As a file system does with its clones.
+        self.engine.release_replaced(&made).expect("they are there");
         self.clones.insert(self.made, made);
     }
 
