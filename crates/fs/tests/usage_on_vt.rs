@@ -555,6 +555,8 @@ fn a_clone_with_an_older_snapshot_keeps_all() {
     while side.fs.snapshots().narrow_ahead().expect("it is walked") {}
     side.clock.advance(Duration::from_secs(61));
     side.narrow_clones();
+    let next = side.fs.snapshots().narrow_clones_ahead();
+    assert_eq!(next.expect("it waits"), Some(Duration::from_secs(600)));
     unlink(&side.fs, dir, 10, 1);
     side.free();
     let view = side.fs.snapshots().open("mon").expect("is there");

@@ -21,6 +21,7 @@ use crate::snapshot::view::views_of;
 use crate::{CloneInfo, FsResult};
 use std::collections::BTreeMap;
 use std::time::Duration;
+use stitch_base::clock::Timestamp;
 use stitch_base::sync::Mutex;
 use stitch_base::{Ino, TreeId};
 use stitch_kv::Snapshot;
@@ -29,6 +30,8 @@ use stitch_kv::Snapshot;
 const AGE: Duration = Duration::from_secs(60);
 /// How often a clone is walked in vain.
 const TRIES: u8 = 3;
+/// Time after a walk in vain: a snapshot or a transaction may have gone by then.
+const PAUSE: Duration = Duration::from_secs(600);
 /// Most rounds of names that are read in one life of the store.
 const ROUNDS_MAX: u32 = 1024;
 
@@ -41,9 +44,16 @@ pub(crate) struct CloneNarrowing {
 
 #[derive(Debug, Default)]
 struct Progress {
-    /// How often clones are not to be walked again: [`TRIES`] once they are narrowed.
-    tries: BTreeMap<u64, u8>,
+    tries: BTreeMap<u64, Tries>,
     rounds: u32,
+}
+
+/// Walks of one clone.
+#[derive(Clone, Copy, Debug)]
+struct Tries {
+    /// [`TRIES`] once it is narrowed.
+    count: u8,
+    last: Timestamp,
 }
 
 /// A walk of a clone.
@@ -84,7 +94,7 @@ impl Snapshots<'_> {
                 Next::In(time) => return Ok(Some(time)),
                 Next::None => return Ok(None),
             };
-            narrowing.note_try(info.number);
+            narrowing.note_try(info.number, self.clock.now());
             *walk = Some(self.begin_clone(&info)?);
         }
         let under_way = walk.as_mut().expect("a walk was begun");
@@ -125,15 +135,16 @@ impl Snapshots<'_> {
         let now = self.clock.now();
         let mut soonest: Option<Duration> = None;
         for info in self.views.live() {
-            let tries = progress.tries.get(&info.number).copied();
-            if tries.unwrap_or(0) >= TRIES || info.root == Ino::ROOT {
+            let tries = progress.tries.get(&info.number);
+            let is_over = tries.is_some_and(|tries| tries.count >= TRIES);
+            if is_over || info.root == Ino::ROOT {
                 continue;
             }
-            let age =
-                Duration::from_nanos(now.0.saturating_sub(info.created.0).max(0).unsigned_abs());
-            match AGE.checked_sub(age).filter(|left| !left.is_zero()) {
-                None => return Next::Due(info),
-                Some(left) => soonest = Some(soonest.map_or(left, |least| least.min(left))),
+            let (since, wait) = tries.map_or((info.created, AGE), |tries| (tries.last, PAUSE));
+            let passed = now.0.saturating_sub(since.0).max(0).unsigned_abs();
+            match wait.saturating_sub(Duration::from_nanos(passed)) {
+                Duration::ZERO => return Next::Due(info),
+                left => soonest = Some(soonest.map_or(left, |least| least.min(left))),
             }
         }
         soonest.map_or(Next::None, Next::In)
@@ -173,16 +184,21 @@ impl Snapshots<'_> {
 }
 
 impl CloneNarrowing {
-    fn note_try(&self, number: u64) {
+    fn note_try(&self, number: u64, now: Timestamp) {
         debug_assert!(number > 0, "mainline is no clone");
         let mut progress = self.progress.lock();
-        let tries = progress.tries.entry(number).or_default();
-        *tries += 1;
-        debug_assert!(*tries <= TRIES, "it is not walked again and again");
+        let count = progress.tries.get(&number).map_or(0, |tries| tries.count);
+        debug_assert!(count < TRIES, "it is not walked again and again");
+        let tries = Tries {
+            count: count + 1,
+            last: now,
+        };
+        progress.tries.insert(number, tries);
     }
 
     fn note_done(&self, number: u64) {
-        let before = self.progress.lock().tries.insert(number, TRIES);
-        debug_assert!(before.is_some(), "it was walked");
+        let mut progress = self.progress.lock();
+        let tries = progress.tries.get_mut(&number);
+        tries.expect("it was walked").count = TRIES;
     }
 }
