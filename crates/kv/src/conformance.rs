@@ -130,6 +130,7 @@ pub const CHECKS: &[(&str, Check)] = &[
     ("branches_chains", branches::chains),
     ("branches_dropped_parents", branches::dropped_parents),
     ("branches_of_dropped_trees", branches::of_dropped_trees),
+    ("branches_released", branches::released),
     ("branches_keys", branches::keys_written),
     ("branches_guards", branches::own_guards),
     ("branches_space", branches::space),

@@ -8,8 +8,8 @@ pub(super) use absorb::{
     guarded, large, messages, nested, refused as absorb_refused, survive as absorb_survives,
 };
 pub(super) use edges::{
-    beside_commits, chains, dropped_parents, keys_written, of_dropped_trees, space, together,
-    unsupported,
+    beside_commits, chains, dropped_parents, keys_written, of_dropped_trees, released, space,
+    together, unsupported,
 };
 
 pub(super) use guards::{own_guards, random_written_guards, written_guards};

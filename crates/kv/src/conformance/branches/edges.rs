@@ -4,8 +4,8 @@ use super::{ENDINGS, branching};
 use crate::conformance::functions::{APPEND, registry};
 use crate::conformance::{Ending, Factory, NOW, Store};
 use crate::{
-    BRANCH_DEPTH_MAX, Batch, BranchPoint, CommitOptions, Engine, Guards, KvError, NewBranch,
-    SpaceClass, TREE_NAME_BYTES_MAX, TreeInfo, TreeOptions,
+    BRANCH_DEPTH_MAX, Batch, BranchPoint, CommitOptions, Engine, Guards, KeyRanges, KvError,
+    NewBranch, SpaceClass, TREE_NAME_BYTES_MAX, TreeInfo, TreeOptions,
 };
 use stitch_base::random::Rng;
 use stitch_base::thread::spawn;
@@ -243,6 +243,60 @@ pub(in crate::conformance) fn of_dropped_trees(factory: &dyn Factory) {
         store.reopen(ending);
     }
     store.drop_tree(branch);
+    store.finish();
+}
+
+/// A branch that gives up what it replaces, and one that gives up what it never reads, read as
+/// before.
+pub(in crate::conformance) fn released(factory: &dyn Factory) {
+    let Some((mut store, tree)) = branching(factory) else {
+        return;
+    };
+    for key in 0..60u8 {
+        store.commit(|b| b.put(tree, &[key], &[key]));
+    }
+    let (one, two) = (store.branch(tree, "one"), store.branch(tree, "two"));
+    let at = store.engine().snapshot();
+    let ranges = KeyRanges::new([(vec![40], None)]);
+    let engine = store.engine();
+    let refused = [
+        engine.release_replaced(&[one, tree]),
+        engine.release_beside(tree, &ranges, &at).map(drop),
+    ];
+    assert!(
+        refused
+            .iter()
+            .all(|done| matches!(done, Err(KvError::Invalid(_))))
+    );
+    let gone = engine.release_replaced(&[TreeId(1 << 20)]);
+    assert!(matches!(gone, Err(KvError::NoTree(_))));
+    engine.release_replaced(&[one]).expect("it is a branch");
+    let beside = engine.release_beside(two, &ranges, &at);
+    assert!(beside.expect("it is a branch"), "no reader is older");
+    drop(at);
+    store.commit(|b| {
+        b.delete_range(one, &[10], &[20]);
+        b.delete(one, &[30]);
+        b.upsert(one, &[31], APPEND, b"x");
+        b.delete_range(two, &[0], &[40]);
+        b.delete_range(tree, &[0], &[60]);
+    });
+    for ending in ENDINGS {
+        for key in (0..10).chain(20..30).chain(32..60u8) {
+            store.assert_value(one, &[key], Some(&[key]));
+        }
+        store.assert_value(one, &[15], None);
+        store.assert_value(one, &[30], None);
+        store.assert_value(one, &[31], Some(&[31, b'x']));
+        let left: Vec<Vec<u8>> = (40..60u8).map(|key| vec![key]).collect();
+        assert_eq!(store.keys(two, NOW), left);
+        store.quiesce();
+        store.reopen(ending);
+        store
+            .engine()
+            .release_replaced(&[one])
+            .expect("it is a branch");
+    }
     store.finish();
 }
 
