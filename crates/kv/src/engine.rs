@@ -575,7 +575,7 @@ pub trait Engine: Send + Sync {
     /// Reads of the branches stay as they are. From now on until the store is closed, a read of a
     /// parent at [`Self::branch_moment`] may miss such rows, or find older ones in their place: for
     /// branches that are never merged. Those that are dropped are treated so in any case. An engine
-    /// may do nothing.
+    /// may do nothing, and not look at the numbers.
     ///
     /// # Errors
     /// [`KvError::NoTree`], [`KvError::Invalid`] for a tree that is no branch.

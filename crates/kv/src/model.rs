@@ -485,24 +485,6 @@ impl Engine for ModelEngine {
         self.deleted_ranges(branch)
     }
 
-    fn release_replaced(&self, branches: &[TreeId]) -> Result<(), KvError> {
-        let state = self.state.read();
-        branches
-            .iter()
-            .try_for_each(|tree| state.check_branch(*tree))
-    }
-
-    fn release_beside(
-        &self,
-        branch: TreeId,
-        ranges: &KeyRanges,
-        at: &Snapshot,
-    ) -> Result<bool, KvError> {
-        let _ = (ranges, at);
-        self.state.read().check_branch(branch)?;
-        Ok(true)
-    }
-
     fn branch_moment(&self, branch: TreeId) -> Result<Snapshot, KvError> {
         self.moment_of(branch)
     }

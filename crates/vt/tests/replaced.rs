@@ -9,7 +9,7 @@ use stitch_base::TreeId;
 use stitch_base::random::Rng;
 use stitch_device::{CrashDevice, CrashPlan, Device};
 use stitch_kv::conformance::functions::{APPEND, registry};
-use stitch_kv::{Batch, CommitOptions, Engine, Guards, KeyRanges, NewBranch, TreeOptions};
+use stitch_kv::{Batch, CommitOptions, Engine, Guards, KeyRanges, KvError, NewBranch, TreeOptions};
 use stitch_vt::{VtEngine, VtOptions};
 
 const KIB: u64 = 1 << 10;
@@ -241,6 +241,19 @@ fn rows_between_replaced_ones_stay() {
         assert!(rows(&engine, branch, None) == expected);
         assert_eq!(expected.len() as u64, ROWS - GONE.step_by(2).count() as u64);
     }
+}
+
+#[test]
+fn only_branches_give_up_what_they_replace() {
+    let device = device();
+    let engine = engine_on(&device);
+    let tree = parent(&engine, 500, &mut Rng::new(16));
+    let branch = branch_of(&engine, tree, "branch");
+    let refused = engine.release_replaced(&[branch, tree]);
+    assert!(matches!(refused, Err(KvError::Invalid(_))), "{refused:?}");
+    engine.drop_tree(branch).expect("it goes");
+    let refused = engine.release_replaced(&[branch]);
+    assert!(matches!(refused, Err(KvError::NoTree(_))), "{refused:?}");
 }
 
 /// The base of a merge stays: a branch that the engine was not told of gives up nothing.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use stitch_base::Ino;
 use stitch_base::clock::Clock;
 use stitch_fs::{
-    AtomicWriter, CloneSource, FallocateMode, FileSystem, FsError, FsResult, LiveView, MemFiles,
-    WriteOptions, Writer,
+    AtomicWriter, BeginOptions, CloneSource, FallocateMode, FileSystem, FsError, FsResult,
+    LiveView, MemFiles, WriteOptions, Writer,
 };
 use stitch_kv::{Engine, ModelEngine};
 
@@ -308,4 +308,44 @@ fn a_file_in_use_that_is_removed_in_a_clone_is_waited_for() {
     assert_eq!(waited(), 100, "it may be forgotten soon");
     assert_eq!(waited(), 0, "it is in use");
     fs.forget(big, 1);
+}
+
+/// Mainline goes on to write beside a transaction that has filled the store, and after its end.
+#[test]
+fn a_transaction_that_fills_the_store_leaves_room_to_mainline() {
+    let engine = ModelEngine::with_space(registry(), 4 << 20);
+    let setup = setup_on(Arc::new(engine), |_| {});
+    let free = || setup.fs.engine().space().free_bytes;
+    let total = setup.fs.engine().space().total_bytes;
+    let begun = setup
+        .fs
+        .transactions()
+        .begin("work", &BeginOptions::default());
+    let view = begun.expect("it begins");
+    let large = view.fs().create(&SUPER, at(ROOT, "large"), &new(0o644));
+    let large = large.expect("is made").ino;
+    let mut offset = 0;
+    let put = |offset| {
+        view.fs()
+            .write(large, offset, &[7; 4096], WriteOptions::default())
+    };
+    let full = loop {
+        match put(offset) {
+            Ok(_) => offset += 4096,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(full, FsError::NoSpace), "{full}");
+    assert!(free() + 20_000 >= stitch_kv::kept_from_uncommitted(total));
+    let other = setup.file(ROOT, "other").ino;
+    for block in 0..16 {
+        setup.write(other, block * 4096, &[8; 4096]);
+    }
+    assert!(
+        matches!(put(offset), Err(FsError::NoSpace)),
+        "it is mainline's"
+    );
+    let ended = setup.fs.transactions().abort("work");
+    ended.expect("it is open");
+    setup.write(other, 0, &[9; 1 << 20]);
 }

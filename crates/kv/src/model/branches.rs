@@ -243,11 +243,6 @@ impl State {
         Ok(move |key: &[u8]| keys.contains(key) || deleted.iter().any(|range| is_in(key, range)))
     }
 
-    /// Refuses what is no branch tree.
-    pub(super) fn check_branch(&self, tree: TreeId) -> Result<(), KvError> {
-        self.branch(tree).map(drop)
-    }
-
     fn branch(&self, tree: TreeId) -> Result<(&Tree, BranchPoint), KvError> {
         let found = self.trees.get(&tree).ok_or(KvError::NoTree(tree))?;
         let not_a_branch = || KvError::Invalid(format!("tree {tree} is no branch tree"));

@@ -36,41 +36,6 @@ fn mainline_sees_nothing_before_the_commit_and_all_of_it_afterwards() {
     assert!(next.ino > large, "numbers are used once");
 }
 
-/// Mainline goes on to write beside a transaction that has filled the store, and after its end.
-#[test]
-fn a_transaction_that_fills_the_store_leaves_room_to_mainline() {
-    let engine = stitch_kv::ModelEngine::with_space(registry(), 4 << 20);
-    let setup = setup_on(std::sync::Arc::new(engine), |_| {});
-    let free = || setup.fs.engine().space().free_bytes;
-    let total = setup.fs.engine().space().total_bytes;
-    let view = begin(&setup, "work");
-    let large = file(view.fs(), ROOT, "large", b"");
-    let mut offset = 0;
-    let put = |offset| {
-        view.fs()
-            .write(large, offset, &[7; 4096], WriteOptions::default())
-    };
-    let full = loop {
-        match put(offset) {
-            Ok(_) => offset += 4096,
-            Err(error) => break error,
-        }
-    };
-    assert!(matches!(full, FsError::NoSpace), "{full}");
-    assert!(free() + 20_000 >= stitch_kv::kept_from_uncommitted(total));
-    let other = setup.file(ROOT, "other").ino;
-    for block in 0..16 {
-        setup.write(other, block * 4096, &[8; 4096]);
-    }
-    assert!(
-        matches!(put(offset), Err(FsError::NoSpace)),
-        "it is mainline's"
-    );
-    let ended = setup.fs.transactions().abort("work");
-    ended.expect("it is open");
-    setup.write(other, 0, &[9; 1 << 20]);
-}
-
 #[test]
 fn a_transaction_does_not_see_what_mainline_does_meanwhile() {
     let setup = setup();
