@@ -103,6 +103,8 @@ struct SupersededState {
     unknown: BTreeMap<TableId, Weak<TableHandle>>,
     /// Of these, tables whose indexes are being scanned.
     looked_at: BTreeSet<TableId>,
+    /// What is released of each table while these moments are held, until a table comes or goes.
+    released: Option<(HeldSeqnos, Arc<BTreeMap<TableId, u64>>)>,
 }
 
 /// The superseded versions of a table, with its tree and its keys.
@@ -274,6 +276,7 @@ impl SupersededVersions {
                 "a table that is written need not be scanned"
             );
             let known = OfTable::new(table, superseded);
+            state.released = None;
             let before = state.known.insert(table.id, known);
             debug_assert!(before.is_none(), "a table is noted once");
         }
@@ -282,6 +285,7 @@ impl SupersededVersions {
     /// Nothing is known any more of tables: sequence numbers in them count more than they did.
     pub(crate) fn look_again<'a>(&self, tables: impl Iterator<Item = &'a Arc<TableHandle>>) {
         let mut state = self.state.lock();
+        state.released = None;
         for table in tables {
             let id = table.meta().id;
             state.known.remove(&id);
@@ -292,14 +296,19 @@ impl SupersededVersions {
     /// A table is gone.
     pub(crate) fn forget(&self, table: TableId) {
         let mut state = self.state.lock();
+        state.released = None;
         state.known.remove(&table);
         state.unknown.remove(&table);
         state.looked_at.remove(&table);
     }
 
     /// How many of each table no reader needs any more, where there are any, while these are held.
-    pub(crate) fn released(&self, held: &HeldSeqnos) -> BTreeMap<TableId, u64> {
-        let state = self.state.lock();
+    pub(crate) fn released(&self, held: &HeldSeqnos) -> Arc<BTreeMap<TableId, u64>> {
+        let mut state = self.state.lock();
+        let before = state.released.as_ref().filter(|(of, _)| of == held);
+        if let Some((_, released)) = before {
+            return Arc::clone(released);
+        }
         let mut of_trees: BTreeMap<TreeId, KeyMoments> = BTreeMap::new();
         let counts = state.known.iter().map(|(table, known)| {
             let of_tree = of_trees.entry(known.tree);
@@ -308,7 +317,9 @@ impl SupersededVersions {
             let sampled_count = known.superseded.samples.released_count(of_tree);
             (*table, known_count.max(sampled_count))
         });
-        counts.filter(|(_, count)| *count > 0).collect()
+        let released = Arc::new(counts.filter(|(_, count)| *count > 0).collect());
+        state.released = Some((held.clone(), Arc::clone(&released)));
+        released
     }
 
     /// The holders that are gone, of any of these tables.
@@ -348,6 +359,7 @@ impl SupersededVersions {
         let mut state = self.state.lock();
         if state.looked_at.remove(&table.id) && !superseded.is_empty() {
             let known = OfTable::new(table, superseded);
+            state.released = None;
             let before = state.known.insert(table.id, known);
             debug_assert!(before.is_none(), "nothing was known of it");
         }
