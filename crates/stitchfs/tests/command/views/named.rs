@@ -62,7 +62,7 @@ fn a_name_stands_for_the_snapshot_in_diff_send_and_export() {
     place
         .run(&["diff", "wed", "mnt"])
         .code(1)
-        .says("wed: No such file");
+        .says("wed: no such file or directory, and no snapshot of");
     let (named, by_path) = (
         place.run(&["send", "mon", "mnt"]),
         place.run(&["send", "mnt/.stitchfs/snap/mon"]),
