@@ -243,5 +243,8 @@ fn what_goes_while_it_is_looked_at_is_forgotten() {
     };
     superseded.forget(table.meta().id);
     superseded.found(table.meta(), some);
-    assert_eq!(*superseded.released(&HeldSeqnos::default()), BTreeMap::new());
+    assert_eq!(
+        *superseded.released(&HeldSeqnos::default()),
+        BTreeMap::new()
+    );
 }
