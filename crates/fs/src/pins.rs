@@ -92,11 +92,15 @@ impl Pins<'_> {
 
     /// Reports whether the pin of a snapshot, a moment or a transaction has this number.
     pub(crate) fn is_pinned(&self, id: PinId) -> FsResult<bool> {
-        let Some(pin) = self.find(id)? else {
-            return Ok(false);
-        };
-        let is_whole = || MomentInfo::of(&pin).is_some() || of_transaction(&pin).is_some();
-        Ok(SnapshotInfo::of(&pin).is_some() || (!self.is_in_clone() && is_whole()))
+        let pin = self.find(id)?;
+        Ok(pin.is_some_and(|pin| self.is_opened(&pin)))
+    }
+
+    /// Reports whether a pin is of a snapshot, a moment or a transaction. A clone has none of the
+    /// last two.
+    fn is_opened(&self, pin: &PinInfo) -> bool {
+        let is_whole = || MomentInfo::of(pin).is_some() || of_transaction(pin).is_some();
+        SnapshotInfo::of(pin).is_some() || (!self.is_in_clone() && is_whole())
     }
 
     /// Returns the moment of the engine that a pin keeps; that of now for `None`.
@@ -196,14 +200,9 @@ impl Pins<'_> {
 
     /// Returns the numbers of the pins of all snapshots, moments and transactions, in rising order.
     pub(crate) fn pinned(&self) -> FsResult<Vec<PinId>> {
-        let mut ids: Vec<PinId> = self.snapshots()?.iter().map(|info| info.id).collect();
-        ids.extend(self.moments()?.iter().map(|moment| moment.id));
-        if !self.is_in_clone() {
-            let of_transactions = self.all()?.into_iter();
-            ids.extend(of_transactions.filter_map(|pin| Some(of_transaction(&pin)?.id)));
-        }
-        ids.sort_unstable();
-        debug_assert!(ids.is_sorted_by(|a, b| a < b), "each pin is one thing");
+        let pins = self.all()?.into_iter().filter(|pin| self.is_opened(pin));
+        let ids: Vec<PinId> = pins.map(|pin| pin.id).collect();
+        debug_assert!(ids.is_sorted_by(|a, b| a < b), "in rising order");
         Ok(ids)
     }
 

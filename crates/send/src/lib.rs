@@ -21,7 +21,7 @@ mod sender;
 #[cfg(test)]
 mod tests;
 mod tree;
-mod xattrs;
+pub mod xattrs;
 
 pub use error::SendError;
 pub use export::{Exported, export};

@@ -16,16 +16,10 @@ const BYTES_MAX: usize = 64 << 10;
 pub(crate) fn read(root: &Root, path: &[u8]) -> Result<Xattrs, Errno> {
     let parent = root.parent(path)?;
     let short = parent.short_path();
-    let mut list = vec![0; BYTES_MAX];
-    let len = match rustix::fs::llistxattr(&short, &mut list) {
-        Err(Errno::NOTSUP) => 0,
-        other => other?,
-    };
-    let names = list[..len].split(|byte| *byte == 0);
     let mut xattrs = Xattrs::new();
-    for name in names.filter(|name| is_sent(name)) {
-        match value(&short, name) {
-            Ok(value) => drop(xattrs.insert(name.to_vec(), value)),
+    for name in names(&short)?.into_iter().filter(|name| is_sent(name)) {
+        match value(&short, &name) {
+            Ok(value) => drop(xattrs.insert(name, value)),
             Err(Errno::NODATA | Errno::NOTSUP) => {}
             Err(errno) => return Err(errno),
         }
@@ -34,10 +28,30 @@ pub(crate) fn read(root: &Root, path: &[u8]) -> Result<Xattrs, Errno> {
 }
 
 fn is_sent(name: &[u8]) -> bool {
-    !name.is_empty() && name != RECEIVED_XATTR.as_bytes() && !name.starts_with(b"stitchfs.")
+    name != RECEIVED_XATTR.as_bytes() && !name.starts_with(b"stitchfs.")
 }
 
-pub(crate) fn value(path: &Path, name: &[u8]) -> Result<Vec<u8>, Errno> {
+/// Returns the names of all attributes of a path, in the order of the kernel; none of a file system
+/// without attributes. A symbolic link is not followed.
+///
+/// # Errors
+/// Those of listxattr(2).
+pub fn names(path: &Path) -> Result<Vec<Vec<u8>>, Errno> {
+    let mut list = vec![0; BYTES_MAX];
+    let len = match rustix::fs::llistxattr(path, &mut list) {
+        Err(Errno::NOTSUP) => 0,
+        other => other?,
+    };
+    let names = list[..len].split(|byte| *byte == 0);
+    let names = names.filter(|name| !name.is_empty());
+    Ok(names.map(<[u8]>::to_vec).collect())
+}
+
+/// Returns the value of an attribute. A symbolic link is not followed.
+///
+/// # Errors
+/// Those of getxattr(2).
+pub fn value(path: &Path, name: &[u8]) -> Result<Vec<u8>, Errno> {
     let mut value = vec![0; BYTES_MAX];
     let len = rustix::fs::lgetxattr(path, name, &mut value)?;
     value.truncate(len);

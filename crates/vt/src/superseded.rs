@@ -103,7 +103,7 @@ struct SupersededState {
     unknown: BTreeMap<TableId, Weak<TableHandle>>,
     /// Of these, tables whose indexes are being scanned.
     looked_at: BTreeSet<TableId>,
-    /// What is released of each table while these moments are held, until a table comes or goes.
+    /// Released versions of each table while these moments are held, until a table comes or goes.
     released: Option<(HeldSeqnos, Arc<BTreeMap<TableId, u64>>)>,
 }
 

@@ -90,7 +90,7 @@ pub(super) struct Found {
     /// Of a clone that was made from a narrowed snapshot: the keys of contents that are in all of
     /// these it has.
     begins_with: Vec<KeyRanges>,
-    /// Of a clone: the directory that it shows.
+    /// Of a clone: the directory that it shows, if not all.
     top: Option<Ino>,
     shown_links: HashSet<Ino>,
     keys: Locator,
@@ -117,7 +117,7 @@ pub(super) fn scan(
         progress,
         found: Found {
             begins_with: views::contents_of(trees),
-            top,
+            top: top.filter(|top| *top != Ino::ROOT),
             keys: trees.keys,
             ..Found::default()
         },
@@ -259,7 +259,7 @@ impl Found {
     /// Reports whether a path of the file system leads to an inode, or it has no name: of a clone
     /// that is one below its directory.
     pub(super) fn shows(&self, ino: Ino) -> bool {
-        let Some(top) = self.top.filter(|top| *top != Ino::ROOT) else {
+        let Some(top) = self.top else {
             return true;
         };
         self.inodes.get(&ino).is_none_or(|inode| match inode.place {
@@ -270,7 +270,7 @@ impl Found {
 
     /// Returns the inodes with rows of their own to which a path of a clone leads.
     fn shown_links(&self) -> HashSet<Ino> {
-        let Some(top) = self.top.filter(|top| *top != Ino::ROOT) else {
+        let Some(top) = self.top else {
             return HashSet::new();
         };
         let dir = |link: &Link| Locator::ino_of(&link.key);

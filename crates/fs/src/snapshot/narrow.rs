@@ -83,7 +83,7 @@ impl Snapshots<'_> {
         let under_way = walk.as_mut().expect("a walk was begun");
         let id = under_way.view.info().id;
         let is_there = self.pins.engine.pin_by_id(id)?.is_some();
-        match under_way.round() {
+        match under_way.below.round() {
             Ok(false) if is_there => return Ok(true),
             Ok(true) if is_there => {}
             other => {
@@ -104,8 +104,8 @@ impl Snapshots<'_> {
         Ok(true)
     }
 
-    /// Ends a walk that is under way, and gives up the moment that it holds. The next one begins
-    /// anew.
+    /// Ends walks that are under way, of a snapshot and of a clone, and gives up the moments that
+    /// they hold. The next ones begin anew.
     pub fn end_narrowing(&self) {
         let walk = self.views.narrowing.walk.lock().take();
         debug_assert!(
@@ -113,6 +113,7 @@ impl Snapshots<'_> {
             "mainline narrows"
         );
         drop(walk);
+        self.views.clone_narrowing.end();
     }
 
     /// Returns the oldest snapshot whose pin was not narrowed yet.
@@ -159,11 +160,6 @@ impl NarrowWalk {
             below: NumberWalk::new(Arc::clone(view.fs()), view.info().root),
             view,
         }
-    }
-
-    /// Reads some names. Returns whether these were the last.
-    fn round(&mut self) -> FsResult<bool> {
-        self.below.round()
     }
 
     /// Returns what the pin is to hold of the trees with contents.

@@ -11,9 +11,9 @@
 //! A transaction in another one shows clones as that one does, and has no pin. A serializable one
 //! has none: its commit checks what was read, and reads of a pin are not noted.
 
-use crate::FsResult;
 use crate::system::FileSystem;
 use crate::views::ViewSet;
+use crate::{FsError, FsResult};
 use stitch_base::sync::Arc;
 use stitch_base::{Ino, PinId};
 use stitch_format::fs_transaction::{transaction_of_pin, transaction_pin, transaction_tree};
@@ -79,14 +79,17 @@ impl<'fs> ClonePins<'fs> {
     /// Drops the pin of a transaction that has ended, if it has one. One that stays is dropped at
     /// the next open.
     pub(super) fn drop_pin(self, number: Ino) {
-        if !self.engine.capabilities().pins {
-            return;
-        }
-        match self.engine.drop_pin(&transaction_pin(number.0)) {
-            Ok(()) | Err(KvError::PinNotFound(_)) => {}
-            Err(error) => {
-                tracing::warn!(%error, number = number.0, "the pin of a transaction stays");
-            }
+        // Most have none, and a drop waits for what the engine installs.
+        let dropped = match self.find(number) {
+            Ok(None) => return,
+            Ok(Some(_)) => match self.engine.drop_pin(&transaction_pin(number.0)) {
+                Err(KvError::PinNotFound(_)) => Ok(()),
+                done => done.map_err(FsError::from),
+            },
+            Err(error) => Err(error),
+        };
+        if let Err(error) = dropped {
+            tracing::warn!(%error, number = number.0, "the pin of a transaction stays");
         }
     }
 

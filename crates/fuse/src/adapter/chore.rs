@@ -68,14 +68,11 @@ impl Chore {
         let body = move || {
             let mut later = None;
             while shared.wait(gather, later) {
-                let left = round(Round::Due);
-                later = match left {
+                later = match round(Round::Due) {
+                    Left::Nothing => None,
+                    Left::More => Some(Duration::ZERO),
                     Left::Later(time) => Some(time),
-                    Left::Nothing | Left::More => None,
                 };
-                if left == Left::More {
-                    shared.state.lock().is_due = true;
-                }
             }
             round(Round::Last);
         };

@@ -84,7 +84,7 @@ fn of_path(given: &Path) -> Result<Value> {
     Ok(done)
 }
 
-/// What is told of a directory to its owner.
+/// Asks the daemon what a directory needs, as its owner.
 fn of_own_directory(given: &Path, mount: &Path) -> Result<Value> {
     let shown = snapshot::shown(given);
     let dir = snapshot::open_dir(given).with_context(|| shown.clone())?;

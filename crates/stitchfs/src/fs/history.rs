@@ -83,8 +83,9 @@ impl Dir {
     /// Reports whether this directory, or anything below it, is different at two moments; the
     /// second is the present for `None`.
     ///
-    /// # Errors As [`Files::open_moment`]; [`Invalid`](crate::ErrorKind::Invalid) also if the
-    /// second moment is before the first.
+    /// # Errors
+    /// As [`Files::open_moment`]; [`Invalid`](crate::ErrorKind::Invalid) also if the second moment
+    /// is before the first.
     ///
     /// # Cost
     /// A scan of all names below the directory at both, up to the first difference.

@@ -29,7 +29,7 @@ struct ReleasesState {
 /// What a look at a branch went by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Look {
-    pub(crate) tables: Vec<TableId>,
+    tables: Vec<TableId>,
     /// The oldest moment that is held of the branch.
     pub(crate) oldest: Option<Seqno>,
     /// Of a dropped branch: the keys that its readers read there, if not all.

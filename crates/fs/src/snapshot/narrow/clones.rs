@@ -119,13 +119,6 @@ impl Snapshots<'_> {
         Ok(Some(Duration::ZERO))
     }
 
-    /// Ends a walk of a clone that is under way. The next one begins anew.
-    pub fn end_narrowing_clones(&self) {
-        let walk = self.views.clone_narrowing.walk.lock().take();
-        debug_assert!(walk.is_none() || self.is_mainline, "mainline narrows");
-        drop(walk);
-    }
-
     fn next_clone(&self) -> Next {
         debug_assert!(self.is_mainline, "mainline knows all clones");
         let progress = self.views.clone_narrowing.progress.lock();
@@ -184,6 +177,13 @@ impl Snapshots<'_> {
 }
 
 impl CloneNarrowing {
+    /// Ends a walk that is under way. The next one begins anew.
+    pub(super) fn end(&self) {
+        let walk = self.walk.lock().take();
+        // Its moment is given up without the lock.
+        drop(walk);
+    }
+
     fn note_try(&self, number: u64, now: Timestamp) {
         debug_assert!(number > 0, "mainline is no clone");
         let mut progress = self.progress.lock();

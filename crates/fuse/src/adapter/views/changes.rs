@@ -234,10 +234,7 @@ impl Views {
         terms: RollbackTerms<'_>,
     ) -> Answer<Ino> {
         let dir = self.writable_dir(number)?;
-        let owner = match check_caller(context) {
-            Ok(()) => None,
-            Err(_) => Some(Process::of(context).uid().ok_or(Errno::EPERM)?),
-        };
+        let owner = limited_to(context)?;
         // Checks the caller, too.
         let list = self.create(context, number, terms.before)?;
         self.rollbacks.begin(RollbackJob {
@@ -319,8 +316,17 @@ impl Views {
     }
 }
 
+/// Returns the user whose files alone a request may concern; `None` for root and the user who
+/// mounted.
+pub(super) fn limited_to(context: &Context<'_>) -> Answer<Option<u32>> {
+    match check_caller(context) {
+        Ok(()) => Ok(None),
+        Err(_) => Process::of(context).uid().map(Some).ok_or(Errno::EPERM),
+    }
+}
+
 /// Returns the directory of mainline whose list has a snapshot; the root's has all.
-const fn listed_in(info: &SnapshotInfo) -> Ino {
+pub(super) const fn listed_in(info: &SnapshotInfo) -> Ino {
     match info.view {
         0 => info.root,
         _ => Ino::ROOT,

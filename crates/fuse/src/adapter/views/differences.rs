@@ -9,11 +9,11 @@ use stitch_fs::{
 };
 
 use super::Views;
+use super::changes::limited_to;
 use super::node::{Node, Slot};
 use super::transactions::ReplyWords;
 use crate::adapter::OrErrno as _;
-use crate::adapter::process::Process;
-use crate::adapter::report::{check_caller, put_framed};
+use crate::adapter::report::put_framed;
 use crate::differences::DifferenceRequest;
 use crate::errno::Errno;
 use crate::handler::{Answer, Context};
@@ -110,10 +110,7 @@ impl Views {
         input: &[u8],
         out: &mut Sink<'_>,
     ) -> Answer<i32> {
-        let owner = match check_caller(context) {
-            Ok(()) => None,
-            Err(_) => Some(Process::of(context).uid().ok_or(Errno::EPERM)?),
-        };
+        let owner = limited_to(context)?;
         let request = DifferenceRequest::parse(input).ok_or(Errno::EINVAL)?;
         let (number, changes, from) = match request {
             DifferenceRequest::List(old) => {

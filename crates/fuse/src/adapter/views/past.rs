@@ -64,7 +64,8 @@ impl Past {
     /// Looks up the snapshot's directory. The name stands for no time: the snapshot may be deleted.
     pub(super) fn lookup_root(&self) -> Answer<Lookup> {
         let (part, ino) = self.part(self.view().info().root)?;
-        let attr = part.fs().lookup(DirName::new(ino, b".")).or_errno()?;
+        debug_assert_eq!(ino, part.root(), "the snapshot's directory");
+        let attr = look_up_root(&part).or_errno()?;
         self.count_lookups(1);
         Ok(Lookup::Found(self.entry(&part, &attr, Duration::ZERO)))
     }
@@ -74,8 +75,7 @@ impl Past {
         let (part, _) = self.part(self.view().info().root)?;
         let clone = self.view().clone_in(&part, graft).or_errno()?;
         let clone = clone.ok_or(Errno::ESTALE)?;
-        let root = DirName::new(clone.root(), b".");
-        let attr = clone.fs().lookup(root).or_errno()?;
+        let attr = look_up_root(&clone).or_errno()?;
         self.count_lookups(1);
         Ok(Lookup::Found(self.entry(&clone, &attr, FOREVER)))
     }
@@ -109,7 +109,7 @@ impl Past {
             Ok(None) => Ok((part, attr)),
             Ok(Some(clone)) => {
                 part.fs().forget(attr.ino, 1);
-                let root = clone.fs().lookup(DirName::new(clone.root(), b"."))?;
+                let root = look_up_root(&clone)?;
                 Ok((clone, root))
             }
             Err(error) => {
@@ -294,4 +294,9 @@ impl Past {
         let (part, ino) = self.part(ino)?;
         flags::serve(part.fs(), actor, ino, args, out)
     }
+}
+
+/// Looks up the directory of a part.
+fn look_up_root(part: &SnapshotPart) -> FsResult<stitch_fs::Attr> {
+    part.fs().lookup(DirName::new(part.root(), b"."))
 }

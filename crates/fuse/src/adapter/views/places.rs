@@ -32,7 +32,6 @@ pub(super) fn start(chore: &Chore, mainline: &Arc<FileSystem>) {
 fn work(fs: &FileSystem, round: Round) -> Left {
     if round == Round::Last {
         fs.snapshots().end_narrowing();
-        fs.snapshots().end_narrowing_clones();
         return Left::Nothing;
     }
     // Clones wait for back rows.
@@ -51,9 +50,5 @@ fn work(fs: &FileSystem, round: Round) -> Left {
         tracing::warn!(%error, "a clone was not narrowed; its source keeps all that is replaced");
         Some(Duration::ZERO)
     });
-    match clones {
-        None => Left::Nothing,
-        Some(Duration::ZERO) => Left::More,
-        Some(time) => Left::Later(time),
-    }
+    clones.map_or(Left::Nothing, Left::Later)
 }

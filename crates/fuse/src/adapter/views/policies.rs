@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use stitch_base::Ino;
 use stitch_base::sync::Arc;
-use stitch_fs::{FileSystem, PolicyRound, SnapshotInfo};
+use stitch_fs::{FileSystem, PolicyRound};
 
+use super::changes::listed_in;
 use super::notices::NoticeQueue;
 use super::table::OpenSnapshots;
 use super::unasked::UnaskedChange;
@@ -89,12 +90,7 @@ impl PolicyRunner {
             tracing::debug!(name = info.name, "a policy created a snapshot");
         }
         let all = round.created.iter().chain(&round.deleted);
-        // A directory in a clone has no list of its own.
-        let listed = |info: &SnapshotInfo| match info.view {
-            0 => info.root,
-            _ => Ino::ROOT,
-        };
-        let dirs: BTreeSet<Ino> = all.map(listed).collect();
+        let dirs: BTreeSet<Ino> = all.map(listed_in).collect();
         if !dirs.is_empty() {
             notices::send(
                 &UnaskedChange::SnapshotLists(dirs).notices(),

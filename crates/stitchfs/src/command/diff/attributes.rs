@@ -4,9 +4,7 @@ use anyhow::{Context, Result};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::path::Path;
-
-/// The kernel has no longer lists and values.
-const BYTES_MAX: usize = 64 << 10;
+use stitch_send::xattrs;
 
 /// Values by name; `None` for one that the user may not read.
 type Attributes = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
@@ -18,28 +16,19 @@ pub(super) fn are_same(old: &Path, new: &Path) -> Result<bool> {
 }
 
 fn read(path: &Path) -> Result<Attributes> {
-    let mut list = vec![0; BYTES_MAX];
-    let len = match rustix::fs::llistxattr(path, &mut list[..]) {
-        Err(Errno::NOTSUP | Errno::NOENT) => 0,
+    let names = match xattrs::names(path) {
+        Err(Errno::NOENT) => Vec::new(),
         other => other.with_context(|| path.display().to_string())?,
     };
-    let names = list[..len].split(|byte| *byte == 0);
     let mut attributes = Attributes::new();
-    for name in names.filter(|name| !name.is_empty()) {
-        match value(path, name) {
-            Ok(value) => drop(attributes.insert(name.to_vec(), Some(value))),
-            Err(Errno::ACCESS | Errno::PERM) => drop(attributes.insert(name.to_vec(), None)),
+    for name in names {
+        match xattrs::value(path, &name) {
+            Ok(value) => drop(attributes.insert(name, Some(value))),
+            Err(Errno::ACCESS | Errno::PERM) => drop(attributes.insert(name, None)),
             // It was removed meanwhile.
             Err(Errno::NODATA | Errno::NOTSUP | Errno::NOENT) => {}
             Err(errno) => return Err(errno).with_context(|| path.display().to_string()),
         }
     }
     Ok(attributes)
-}
-
-fn value(path: &Path, name: &[u8]) -> rustix::io::Result<Vec<u8>> {
-    let mut value = vec![0; BYTES_MAX];
-    let len = rustix::fs::lgetxattr(path, name, &mut value[..])?;
-    value.truncate(len);
-    Ok(value)
 }
