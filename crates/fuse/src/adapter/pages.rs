@@ -31,9 +31,10 @@ use stitch_base::clock::{Clock as _, SystemClock};
 use stitch_base::sync::{Arc, Condvar, Mutex};
 use stitch_base::thread::JoinHandle;
 
+use super::chore::LINGER;
 use crate::notify::Notifier;
 
-/// Threads that send notices: while one waits for pages, another is free.
+/// Most threads that send notices: while one waits for pages, another is free.
 const THREADS: usize = 2;
 /// Most queued jobs.
 const JOBS_MAX: usize = 64;
@@ -75,20 +76,24 @@ struct Job {
 struct QueueState {
     jobs: VecDeque<Arc<Job>>,
     is_stopped: bool,
+    /// Threads that have not ended for want of jobs, and how many of them wait for one.
+    running: usize,
+    waiting: usize,
+    threads: Vec<JoinHandle<()>>,
 }
 
 #[derive(Debug, Default)]
 struct JobQueue {
     state: Mutex<QueueState>,
     changed: Condvar,
+    clock: SystemClock,
 }
 
-/// The jobs, and the threads that run them.
+/// The jobs, and the threads that run them, which are there while there are jobs.
 #[derive(Debug, Default)]
 pub(super) struct Pages {
     notifier: OnceLock<Notifier>,
     queue: Arc<JobQueue>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
     /// Number of requests that wait for pages to be written back.
     waiting: Mutex<usize>,
     has_left: Condvar,
@@ -96,33 +101,21 @@ pub(super) struct Pages {
 }
 
 impl Pages {
-    /// Starts the threads.
+    /// Takes jobs from now on.
     pub(super) fn start(&self, notifier: &Notifier) {
-        if self.notifier.set(notifier.clone()).is_err() {
-            // Mounted twice: only the pages of the first mount are tracked.
-            return;
-        }
-        for _ in 0..THREADS {
-            let (queue, notifier) = (Arc::clone(&self.queue), notifier.clone());
-            let body = move || {
-                while let Some(job) = queue.next() {
-                    job.run(&notifier);
-                }
-            };
-            match stitch_base::thread::spawn("fuse-pages", body) {
-                Ok(thread) => self.threads.lock().push(thread),
-                Err(error) => {
-                    tracing::warn!(%error, "cannot start a thread for notices about pages")
-                }
-            }
-        }
+        // Mounted twice: only the pages of the first mount are tracked.
+        let _ = self.notifier.set(notifier.clone());
     }
 
     /// Ends the threads. No request may come afterwards.
     pub(super) fn stop(&self) {
-        self.queue.state.lock().is_stopped = true;
+        let threads = {
+            let mut state = self.queue.state.lock();
+            state.is_stopped = true;
+            std::mem::take(&mut state.threads)
+        };
         self.queue.changed.notify_all();
-        for thread in std::mem::take(&mut *self.threads.lock()) {
+        for thread in threads {
             if thread.join().is_err() {
                 tracing::error!("a thread for notices about pages panicked");
             }
@@ -178,7 +171,9 @@ impl Pages {
             progress: Mutex::new(Progress::Queued),
             changed: Condvar::new(),
         });
-        self.queue.push(&job) && job.wait(&self.clock, patience)
+        let notifier = self.notifier.get();
+        notifier.is_some_and(|notifier| self.queue.push(&job, notifier))
+            && job.wait(&self.clock, patience)
     }
 }
 
@@ -190,7 +185,7 @@ impl Drop for Pages {
 
 impl JobQueue {
     /// Adds a job if the queue is running and not full. Returns whether it was added.
-    fn push(&self, job: &Arc<Job>) -> bool {
+    fn push(self: &Arc<Self>, job: &Arc<Job>, notifier: &Notifier) -> bool {
         let mut state = self.state.lock();
         state
             .jobs
@@ -199,21 +194,53 @@ impl JobQueue {
             return false;
         }
         state.jobs.push_back(Arc::clone(job));
+        if state.waiting < state.jobs.len() && state.running < THREADS {
+            self.start_thread(&mut state, notifier);
+        }
+        if state.running == 0 {
+            // Without a thread nothing would take it.
+            state.jobs.pop_back();
+            return false;
+        }
         self.changed.notify_one();
         true
     }
 
-    /// Waits for the next job. Returns `None` after the end.
+    fn start_thread(self: &Arc<Self>, state: &mut QueueState, notifier: &Notifier) {
+        let (queue, notifier) = (Arc::clone(self), notifier.clone());
+        let body = move || {
+            while let Some(job) = queue.next() {
+                job.run(&notifier);
+            }
+        };
+        match stitch_base::thread::spawn("fuse-pages", body) {
+            Ok(thread) => {
+                state.running += 1;
+                state.threads.retain(|thread| !thread.is_finished());
+                state.threads.push(thread);
+            }
+            Err(error) => tracing::warn!(%error, "cannot start a thread for notices about pages"),
+        }
+        debug_assert!(state.running <= THREADS, "threads are bounded");
+    }
+
+    /// Waits for the next job. Returns `None` after the end, or if none comes for a while.
     fn next(&self) -> Option<Arc<Job>> {
+        let end = self.clock.monotonic() + LINGER;
         let mut state = self.state.lock();
         loop {
-            if state.is_stopped {
+            let left = end.saturating_sub(self.clock.monotonic());
+            if state.is_stopped || (state.jobs.is_empty() && left.is_zero()) {
+                debug_assert!(state.running > 0, "this one");
+                state.running -= 1;
                 return None;
             }
             if let Some(job) = state.jobs.pop_front() {
                 return Some(job);
             }
-            self.changed.wait(&mut state);
+            state.waiting += 1;
+            self.changed.wait_for(&mut state, left);
+            state.waiting -= 1;
         }
     }
 }

@@ -3,6 +3,7 @@
 mod back;
 mod compared;
 mod sent;
+mod threads;
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt as _;
@@ -82,6 +83,10 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "rollback-killed",
         run: back::a_kill_leaves_a_clone_as_before_or_as_in_the_snapshot,
+    },
+    Case {
+        name: "threads",
+        run: threads::clones_at_rest_have_no_threads,
     },
     Case {
         name: "killed",
