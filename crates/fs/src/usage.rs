@@ -71,6 +71,32 @@ pub struct HistoryUsage {
 #[derive(Debug, Default)]
 pub(crate) struct SnapshotSizes(Mutex<BTreeMap<PinId, u64>>);
 
+impl SnapshotSizes {
+    fn get(&self, id: PinId) -> Option<u64> {
+        self.0.lock().get(&id).copied()
+    }
+
+    /// Remembers one. Whenever as many more are remembered as before, those that are not in
+    /// `listed` are forgotten, so a list of n snapshots costs n.
+    fn remember(
+        &self,
+        id: PinId,
+        bytes: u64,
+        listed: impl FnOnce() -> FsResult<HashSet<PinId>>,
+    ) -> FsResult<()> {
+        let is_due = {
+            let mut sizes = self.0.lock();
+            sizes.insert(id, bytes);
+            sizes.len().is_power_of_two()
+        };
+        if is_due {
+            let listed = listed()?;
+            self.0.lock().retain(|id, _| listed.contains(id));
+        }
+        Ok(())
+    }
+}
+
 /// The space of a store, as the rows of one of its file systems and the engine tell it.
 ///
 /// Invariant: it reads rows, pins and records of clones, and remembers sizes of snapshots alone.
@@ -213,19 +239,17 @@ impl<'fs> SpaceUse<'fs> {
         watch: &mut dyn FnMut(u64, u64) -> bool,
     ) -> FsResult<Option<u64>> {
         let info = self.pins.snapshot(name)?;
-        if let Some(bytes) = self.sizes.0.lock().get(&info.id) {
-            return Ok(Some(*bytes));
+        if let Some(bytes) = self.sizes.get(info.id) {
+            return Ok(Some(bytes));
         }
         let view = self.pins.open_snapshot(name)?;
         debug_assert_eq!(view.info().name, name, "the snapshot that was asked for");
         let share = view.fs().directory_space(view.info().root, watch)?;
         let bytes = share.map(|share| share.referenced_bytes);
         if let (Some(bytes), true) = (bytes, view.info().id == info.id) {
-            let listed: HashSet<PinId> =
-                self.pins.snapshots()?.iter().map(|info| info.id).collect();
-            let mut sizes = self.sizes.0.lock();
-            sizes.retain(|id, _| listed.contains(id));
-            sizes.insert(info.id, bytes);
+            let ids = |listed: Vec<SnapshotInfo>| listed.iter().map(|info| info.id).collect();
+            let listed = || self.pins.snapshots().map(ids);
+            self.sizes.remember(info.id, bytes, listed)?;
         }
         Ok(bytes)
     }
@@ -361,5 +385,37 @@ impl SpaceWalk<'_> {
         );
         self.share.add(share);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_remembered_and_a_list_of_snapshots_is_read_a_few_times() {
+        let (sizes, mut lists) = (SnapshotSizes::default(), 0);
+        for id in 1..=1000 {
+            let listed = || {
+                lists += 1;
+                Ok((1..=1000).map(PinId).collect())
+            };
+            let remembered = sizes.remember(PinId(id), 10 * id, listed);
+            remembered.expect("the list is read");
+        }
+        assert_eq!(lists, 10, "at 1, 2, 4, ..., 512");
+        assert_eq!(sizes.get(PinId(1000)), Some(10_000));
+        assert_eq!(sizes.get(PinId(1001)), None);
+        // Of those that were deleted no more are kept than of others.
+        for id in 1001..=1024 {
+            let listed = || Ok((1020..=1024).map(PinId).collect());
+            let remembered = sizes.remember(PinId(id), id, listed);
+            remembered.expect("the list is read");
+        }
+        assert_eq!(
+            (sizes.get(PinId(1)), sizes.get(PinId(1020))),
+            (None, Some(1020))
+        );
+        assert_eq!(sizes.0.lock().len(), 5);
     }
 }
