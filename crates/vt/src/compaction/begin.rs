@@ -233,8 +233,11 @@ impl Compactor {
         debug_assert!(state.count() > 1, "another one runs");
         self.counters.compactions_beside.add(1);
         drop(state);
-        self.carry_out(&picked, &slot)?;
-        Ok(true)
+        let done = self.carry_out(&picked, &slot);
+        // In this order, as above.
+        drop(picked);
+        drop(slot);
+        done.map(|()| true)
     }
 
     /// When space is low: what to take out of the zone with the most in holes.
