@@ -156,7 +156,7 @@ fn window_of(all: &RangeDeletes, key: &[u8], seqno: Seqno) -> DeleteWindow {
 impl ReadPath {
     /// Has what is in a range of keys read by the readers, as far as there is memory for it.
     /// Reports whether there is for all of it.
-    pub(crate) fn read_ahead(&self, view: &Arc<View>, tree: TreeId, hint: &ReadHint<'_>) -> bool {
+    pub(crate) fn read_ahead(&self, view: &View, tree: TreeId, hint: &ReadHint<'_>) -> bool {
         let mut is_all = true;
         let bounds = Arc::new(Bounds::of(hint.range, true));
         let lineage = view.version.lineage(tree);
@@ -169,7 +169,7 @@ impl ReadPath {
     /// As [`Self::read_ahead`], of what was written to a tree.
     fn read_ahead_in(
         &self,
-        view: &Arc<View>,
+        view: &View,
         tree: &TreeVersion,
         bounds: &Arc<Bounds>,
         hint: &ReadHint<'_>,
@@ -178,7 +178,7 @@ impl ReadPath {
         let (start, end) = (bounds.start.as_slice(), bounds.end.as_deref());
         for buffer in &view.buffers {
             for run in buffer.direct.overlapping(tree.info.id, start, end) {
-                is_all &= run.blocks.read_ahead(bounds, hint, Arc::clone(view) as _);
+                is_all &= run.blocks.read_ahead(bounds, hint, Arc::clone(buffer) as _);
             }
         }
         let levels = &tree.levels;
@@ -190,7 +190,7 @@ impl ReadPath {
         });
         for handle in level0.chain(below) {
             let table = self.table(handle);
-            is_all &= table.read_ahead(bounds, hint, Arc::clone(view) as _);
+            is_all &= table.read_ahead(bounds, hint, Arc::clone(handle) as _);
         }
         is_all
     }

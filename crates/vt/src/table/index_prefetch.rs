@@ -11,7 +11,7 @@ use super::Table;
 use super::loader::Loader;
 use crate::readers::Ahead;
 use std::any::Any;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use stitch_base::TableId;
 use stitch_base::sync::Mutex;
 use stitch_format::vt_root::{Leaf, RootIndex};
@@ -33,10 +33,11 @@ pub(crate) type Held = (Arc<Table>, Arc<dyn Any + Send + Sync>);
 /// Tables whose indexes are being fetched.
 type FetchClaims = Arc<Mutex<Vec<TableId>>>;
 
-/// Indexes of tables, to be fetched as far as they are not in the cache.
+/// Indexes of tables, to be fetched as far as they are not in the cache. What waits for a thread
+/// holds no table: one that is removed meanwhile gives its space back, and is left out.
 #[derive(Debug)]
 pub(super) struct IndexPrefetch {
-    tables: Vec<Held>,
+    tables: Vec<(Arc<Table>, Weak<dyn Any + Send + Sync>)>,
     claims: FetchClaims,
     /// How many bytes it may still read.
     left: u64,
@@ -50,12 +51,16 @@ impl IndexPrefetch {
             "a prefetch is bounded"
         );
         debug_assert!(self.left > 0, "it may read something");
-        for (table, _holder) in std::mem::take(&mut self.tables) {
+        for (table, holder) in std::mem::take(&mut self.tables) {
+            let Some(held) = holder.upgrade() else {
+                continue;
+            };
             let id = table.loader.id;
             if !claim(&self.claims, id) {
                 continue;
             }
             let goes_on = self.fetch(&table);
+            drop(held);
             let mut claims = self.claims.lock();
             debug_assert!(claims.contains(&id), "the table is claimed until now");
             claims.retain(|claimed| *claimed != id);
@@ -182,8 +187,11 @@ impl IndexPrefetches {
         if under_way.prefetches.len() == PREFETCHES_MAX {
             return;
         }
+        let tables = tables().take(PREFETCH_TABLES_MAX);
         let rest = IndexPrefetch {
-            tables: tables().take(PREFETCH_TABLES_MAX).collect(),
+            tables: tables
+                .map(|(table, holder)| (table, Arc::downgrade(&holder)))
+                .collect(),
             claims: Arc::clone(&self.claims),
             left: under_way.next_bytes(),
         };

@@ -356,8 +356,8 @@ fn bytes_of(items: &[Item]) -> u64 {
 }
 
 /// Prefetches the blocks of `list` whose keys are within bounds, as far as there is memory for
-/// them. `holder` keeps their extents allocated until they are read. Returns false if there is no
-/// memory.
+/// them. `holder` keeps their extents allocated while they are read; until then they may go, since
+/// no scan is left that would meet them. Returns false if there is no memory.
 pub(super) fn prefetch(
     loader: &Loader,
     list: impl BlockList,
@@ -394,10 +394,13 @@ pub(super) fn prefetch(
     );
     let is_added = prefetched.add(run, hint, readers);
     if is_added {
-        let (loader, once) = (loader.clone(), hint.once);
+        let (loader, once, holder) = (loader.clone(), hint.once, Arc::downgrade(&holder));
         let read = move || {
+            let Some(held) = holder.upgrade() else {
+                return Vec::new();
+            };
             let found = read_window(&loader, items, once);
-            drop(holder);
+            drop(held);
             found.unwrap_or_default()
         };
         own.reading = Some(readers.hand(read, hint.priority));

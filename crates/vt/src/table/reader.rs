@@ -190,7 +190,7 @@ impl Table {
     }
 
     /// Has blocks with these keys read, as far as there is memory for them. `holder` keeps them
-    /// where they are until they were read. Returns at once, and answers whether there is.
+    /// where they are while they are read. Returns at once, and answers whether there is.
     pub(crate) fn read_ahead(
         self: &Arc<Self>,
         bounds: &Arc<Bounds>,

@@ -7,7 +7,7 @@ use crate::testing::Small;
 use std::ops::ControlFlow;
 use stitch_base::Seqno;
 use stitch_device::Device;
-use stitch_kv::Engine;
+use stitch_kv::{Engine, KeyRange, Priority, ReadHint, ReadOrder};
 use stitch_volume::Volume;
 
 /// What may be read ahead.
@@ -42,7 +42,7 @@ fn look_up(table: &Arc<Table>, number: u64) -> bool {
 
 /// Has the indexes of tables fetched, as who missed a block of the first one's.
 fn fetch(tables: &[&Arc<Table>]) {
-    let hold = |table: &&Arc<Table>| (Arc::clone(table), Arc::new(()) as _);
+    let hold = |table: &&Arc<Table>| (Arc::clone(table), Arc::clone(table) as _);
     tables[0].fetch_indexes(|| tables.iter().map(hold));
 }
 
@@ -250,5 +250,51 @@ fn a_batch_of_keys_begins_one() {
     );
     let next = bed.engine.store.cache.index_prefetches().next_bytes();
     assert_eq!(next, 2 * PREFETCH_BYTES, "one was handed over");
+    bed.engine.close().expect("it closes");
+}
+
+/// Regression: a prefetch that waited for a thread kept the tables of its view, and their space.
+#[test]
+fn what_waits_for_a_thread_keeps_no_space() {
+    let mut bed = Small::new(64 << 20);
+    bed.reopen_as(|options| {
+        (options.memtable_bytes, options.table_bytes) = (Some(1 << 20), Some(1 << 20));
+    });
+    let before = bed.live_bytes();
+    bed.put(0, 10_000, 500);
+    bed.engine.quiesce().expect("it is written out");
+    bed.reopen_as(|options| options.background = true);
+    let readers = bed.engine.store.cache.readers();
+    let gate = Arc::new(Mutex::new(()));
+    // Opened before the tasks are waited for, also where the test fails.
+    let busy: Vec<Ahead<()>>;
+    let closed = gate.lock();
+    busy = (0..8)
+        .map(|_| {
+            let gate = Arc::clone(&gate);
+            readers.hand(move || drop(gate.lock()), Priority::Soon)
+        })
+        .collect();
+    let value = bed.engine.get(bed.tree, &5000_u64.to_be_bytes(), None);
+    assert!(value.expect("a read").is_some());
+    let prefetches = bed.engine.store.cache.index_prefetches();
+    assert_eq!(prefetches.count(), 1, "indexes are prefetched");
+    let (start, end) = (6000_u64.to_be_bytes(), 7000_u64.to_be_bytes());
+    let hint = ReadHint {
+        range: KeyRange::new(&start, &end),
+        beyond: None,
+        order: ReadOrder::Sequential,
+        priority: Priority::Later,
+        once: false,
+    };
+    assert!(bed.engine.read_ahead(bed.tree, &hint), "there is memory");
+    let with_rows = bed.live_bytes();
+    bed.delete(0..10_000);
+    bed.engine.quiesce().expect("it settles");
+    let left = bed.live_bytes() - before;
+    assert!(left < (with_rows - before) / 20, "{left} of {with_rows}");
+    drop(closed);
+    busy.into_iter().for_each(|task| task.take());
+    bed.check();
     bed.engine.close().expect("it closes");
 }

@@ -245,7 +245,7 @@ fn prefetched_blocks_are_read_once_and_stay_only_where_they_are_used_again() {
         let end = bounds().end;
         let blocks = table.index_entries(&[], end.as_deref()).unwrap().len() as u64;
         for _ in 0..2 {
-            table.read_ahead(&Arc::new(bounds()), &hint, Arc::new(()));
+            table.read_ahead(&Arc::new(bounds()), &hint, table.clone());
             let (found, walked) = walk(&table, bounds());
             walked.unwrap();
             assert!((1000..1100).contains(&found.len()), "{}", found.len());
@@ -273,7 +273,7 @@ fn parts_come_in_any_order_and_a_row_goes_with_its_last_block() {
     let cache = &table.loader.cache;
     let read = || cache.counters().get(ReadCount::DataBlocksRead);
     for _ in 0..2 {
-        table.read_ahead(&Arc::new(keys(100, 500)), &RANDOM, Arc::new(()));
+        table.read_ahead(&Arc::new(keys(100, 500)), &RANDOM, table.clone());
     }
     for (from, to) in [(400, 450), (100, 200), (450, 500), (200, 400)] {
         assert!(!cache.prefetched().is_empty(), "{from}");
@@ -295,7 +295,7 @@ fn a_row_that_comes_in_order_stays_until_a_scan_comes_to_its_end() {
     let written = bed.table(&model(), &options(16 << 10));
     let table = reopened(&bed, &written, 8 << 20, AHEAD_BYTES);
     let cache = &table.loader.cache;
-    table.read_ahead(&Arc::new(keys(100, 500)), &SEQUENTIAL, Arc::new(()));
+    table.read_ahead(&Arc::new(keys(100, 500)), &SEQUENTIAL, table.clone());
     for from in [100, 200, 300, 400] {
         assert!(!cache.prefetched().is_empty(), "{from}");
         walk(&table, keys(from, from + 100)).1.unwrap();
@@ -319,7 +319,7 @@ fn what_lies_around_is_read_once_however_often_it_is_asked_for() {
     };
     let mut reads = Vec::new();
     for from in (0..1000).step_by(50) {
-        table.read_ahead(&Arc::new(keys(from, from + 50)), &hint, Arc::new(()));
+        table.read_ahead(&Arc::new(keys(from, from + 50)), &hint, table.clone());
         let (_, walked) = walk(&table, keys(from, from + 50));
         walked.unwrap();
         reads.push(counters.get(ReadCount::DataBlocksRead));
@@ -338,7 +338,7 @@ fn parts_that_no_reader_takes_make_room() {
         table.read_ahead(
             &Arc::new(keys(from * 2, from * 2 + 1)),
             &RANDOM,
-            Arc::new(()),
+            table.clone(),
         );
     }
     // By threads that come to it in their time.
@@ -347,7 +347,7 @@ fn parts_that_no_reader_takes_make_room() {
     let tries = (0..10_000).take_while(|_| !is_read());
     tries.for_each(|_| clock.sleep(Duration::from_millis(1)));
     assert!(is_read(), "some were read");
-    table.read_ahead(&Arc::new(keys(798, 800)), &RANDOM, Arc::new(()));
+    table.read_ahead(&Arc::new(keys(798, 800)), &RANDOM, table.clone());
     walk(&table, keys(0, 1)).1.unwrap();
     cache.prefetched().clear(cache.readers());
     assert!(cache.prefetched().is_empty(), "nothing is left");
@@ -360,7 +360,7 @@ fn parts_that_come_later_take_no_place_of_what_is_being_read() {
     let written = bed.table(&model(), &options(16 << 10));
     // Memory for no more than one row.
     let table = reopened(&bed, &written, 8 << 20, 8 << 20);
-    let ask = |bounds: Bounds, hint| table.read_ahead(&Arc::new(bounds), hint, Arc::new(()));
+    let ask = |bounds: Bounds, hint| table.read_ahead(&Arc::new(bounds), hint, table.clone());
     let counters = table.loader.cache.counters();
     let read = || counters.get(ReadCount::DataBlocksRead);
     assert!(ask(keys(100, 1900), &RANDOM));
@@ -385,7 +385,7 @@ fn random_hints_evict_runs_that_were_used_before_those_that_were_not() {
     // Memory for two runs, and a cache for less than one.
     let table = reopened(&bed, &written, 256 << 10, 8 << 20);
     let hint = hint(ReadOrder::Random, false);
-    let ask = |from, to| table.read_ahead(&Arc::new(keys(from, to)), &hint, Arc::new(()));
+    let ask = |from, to| table.read_ahead(&Arc::new(keys(from, to)), &hint, table.clone());
     let counters = table.loader.cache.counters();
     let read = || counters.get(ReadCount::DataBlocksRead);
     assert!(ask(0, 900) && ask(2000, 2900));
@@ -413,7 +413,7 @@ fn a_scan_behind_a_run_leaves_it() {
         beyond: Some(b"key00008000"),
         ..RANDOM
     };
-    table.read_ahead(&Arc::new(keys(0, 50)), &hint, Arc::new(()));
+    table.read_ahead(&Arc::new(keys(0, 50)), &hint, table.clone());
     walk(&table, keys(7000, 7010)).1.unwrap();
     walk(&table, keys(0, 50)).1.unwrap();
     let read = cache.counters().get(ReadCount::DataBlocksRead);
@@ -430,7 +430,7 @@ fn a_request_that_overtakes_others_leaves_their_blocks() {
     let table = reopened(&bed, &written, 8 << 20, AHEAD_BYTES);
     let cache = &table.loader.cache;
     for _ in 0..2 {
-        table.read_ahead(&Arc::new(keys(100, 500)), &SEQUENTIAL, Arc::new(()));
+        table.read_ahead(&Arc::new(keys(100, 500)), &SEQUENTIAL, table.clone());
     }
     for from in [400, 100, 300, 200] {
         walk(&table, keys(from, from + 100)).1.unwrap();
@@ -448,7 +448,7 @@ fn sequential_hints_evict_what_is_read_to_its_end_or_was_left() {
     let written = bed.table(&model(), &options(16 << 10));
     // Memory for two runs.
     let table = reopened(&bed, &written, 8 << 20, 8 << 20);
-    let ask = |from, to| table.read_ahead(&Arc::new(keys(from, to)), &SEQUENTIAL, Arc::new(()));
+    let ask = |from, to| table.read_ahead(&Arc::new(keys(from, to)), &SEQUENTIAL, table.clone());
     assert!(ask(0, 1500) && ask(2000, 3500));
     assert!(!ask(4000, 5500), "there is no room");
     assert!(ask(100, 1000), "a run has these keys");
