@@ -6,6 +6,9 @@ use stitch_format::fs_sys::{UPSERT_ADD, UPSERT_ATTR, UPSERT_CHUNK, decode_number
 use stitch_format::{fs_chunk, fs_inode, fs_sys};
 use stitch_kv::{Folded, UpsertFn, UpsertRegistry};
 
+/// Folds a delta over the value of a row and writes the new one. Reports whether there is one.
+type FoldRow = fn(Option<&[u8]>, &[u8], &mut Vec<u8>) -> bool;
+
 /// An upsert function: how the rows of a tree take deltas.
 #[derive(Clone, Copy)]
 pub(crate) struct RowUpsert {
@@ -15,8 +18,7 @@ pub(crate) struct RowUpsert {
     pub(crate) tree: Tree,
     /// Reports whether bytes are one of its deltas.
     pub(crate) is_delta: fn(&[u8]) -> bool,
-    /// Writes the new value of a row. Reports whether there is one.
-    fold: fn(Option<&[u8]>, &[u8], &mut Vec<u8>) -> bool,
+    fold: FoldRow,
     /// Writes one delta with the effect of two. Reports whether there is one.
     join: fn(&[u8], &[u8], &mut Vec<u8>) -> bool,
 }
