@@ -17,6 +17,11 @@ const VERSION: u32 = 2;
 const HEAD_BYTES: usize = 4;
 const ENTRY_BYTES: usize = 8;
 const NO_ID: u32 = u32::MAX;
+const _: () = assert!(HEAD_BYTES == size_of::<u32>(), "a head is a version");
+const _: () = assert!(
+    ENTRY_BYTES == 2 * size_of::<u16>() + size_of::<u32>(),
+    "tag, rights and id"
+);
 
 /// Whom an entry is for. Sorted as lists are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,6 +66,26 @@ impl Tag {
     }
 }
 
+/// A list is sorted by the codes of its tags, and is compared by the tags.
+const _: () = {
+    let tags = [
+        Tag::Owner,
+        Tag::User(0),
+        Tag::OwningGroup,
+        Tag::Group(0),
+        Tag::Mask,
+        Tag::Other,
+    ];
+    let mut at = 1;
+    while at < tags.len() {
+        assert!(
+            tags[at - 1].code() < tags[at].code(),
+            "tags come in the order of their codes"
+        );
+        at += 1;
+    }
+};
+
 /// A valid list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Acl {
@@ -103,9 +128,17 @@ impl Acl {
             match tag {
                 Some(Tag::User(NO_ID) | Tag::Group(NO_ID)) | None => return Err(invalid),
                 Some(_) if rights > 7 => return Err(invalid),
-                Some(tag) => entries.push((tag, rights)),
+                Some(tag) => {
+                    debug_assert_eq!(tag.code().to_le_bytes(), [t0, t1], "a tag has its code");
+                    entries.push((tag, rights));
+                }
             }
         }
+        debug_assert_eq!(
+            entries.len() * ENTRY_BYTES,
+            rest.len(),
+            "all entries were read"
+        );
         let acl = Self { entries };
         if acl.is_valid() {
             Ok(acl)
@@ -124,12 +157,9 @@ impl Acl {
             });
         let needs = [Tag::Owner, Tag::OwningGroup, Tag::Other];
         let is_whole = needs.iter().all(|&tag| self.rights(tag).is_some());
-        is_sorted && is_whole && (!self.has_named() || self.rights(Tag::Mask).is_some())
-    }
-
-    fn has_named(&self) -> bool {
-        let is_named = |tag: Tag| matches!(tag, Tag::User(_) | Tag::Group(_));
-        self.entries.iter().any(|(tag, _)| is_named(*tag))
+        let is_named = |(tag, _): &(Tag, u16)| matches!(tag, Tag::User(_) | Tag::Group(_));
+        let has_named = self.entries.iter().any(is_named);
+        is_sorted && is_whole && (!has_named || self.rights(Tag::Mask).is_some())
     }
 
     /// The list as an attribute's value.
@@ -137,6 +167,11 @@ impl Acl {
         let mut out = Vec::with_capacity(HEAD_BYTES + ENTRY_BYTES * self.entries.len());
         out.extend_from_slice(&VERSION.to_le_bytes());
         for (tag, rights) in &self.entries {
+            debug_assert_eq!(
+                Tag::from_code(tag.code(), tag.id()),
+                Some(*tag),
+                "a code leads back"
+            );
             out.extend_from_slice(&tag.code().to_le_bytes());
             out.extend_from_slice(&rights.to_le_bytes());
             out.extend_from_slice(&tag.id().to_le_bytes());
@@ -166,6 +201,7 @@ impl Acl {
 
     fn set(&mut self, tag: Tag, rights: u16) {
         debug_assert!(rights <= 7, "three bits");
+        debug_assert!(self.rights(tag).is_some(), "a list has the entry");
         for (t, r) in &mut self.entries {
             if *t == tag {
                 *r = rights;
@@ -184,6 +220,10 @@ impl Acl {
 
     /// The nine bits of a mode that go with the list.
     pub(crate) fn mode_bits(&self) -> u16 {
+        debug_assert!(
+            self.rights(self.group_class()).is_some(),
+            "a list has the entry"
+        );
         let rights = |tag| self.rights(tag).unwrap_or(0);
         let bits = rights(Tag::Owner) << 6 | rights(self.group_class()) << 3 | rights(Tag::Other);
         debug_assert!(bits <= 0o777, "rights are three bits each");

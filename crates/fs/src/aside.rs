@@ -23,6 +23,7 @@ use stitch_kv::Engine;
 
 /// Room for a chunk: its bytes, and an eighth for what an engine keeps of it beside them.
 const ROOM_BYTES: u64 = CHUNK_BYTES + CHUNK_BYTES / 8;
+const _: () = assert!(ROOM_BYTES > CHUNK_BYTES, "a chunk and its rows");
 
 /// Number of chunks that room is set aside for.
 #[derive(Debug, Default)]

@@ -33,6 +33,10 @@ use stitch_base::sync::{Arc, Mutex};
 const TOTAL_BYTES_MAX: u64 = 32 << 20;
 /// Memory of an extent beside its bytes, with its node of the map.
 const EXTENT_BYTES: u64 = 64;
+const _: () = assert!(
+    TOTAL_BYTES_MAX <= u64::MAX - FILE_BYTES_MAX,
+    "a sum with a write does not overflow"
+);
 
 /// The sender of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -43,10 +43,9 @@ pub(crate) use lookup::NumberLookup;
 pub(crate) use of_views::ViewBackRows;
 pub(crate) use pass::BackRowPass;
 
+use crate::FsResult;
 use crate::locator::{RowKey, Tree};
 use crate::schema::Store;
-use crate::{FsError, FsResult};
-use stitch_base::ErrorKind;
 use stitch_base::sync::Mutex;
 use stitch_base::sync::atomic::{AtomicBool, Ordering};
 use stitch_format::fs_back::Place;
@@ -75,7 +74,7 @@ impl BackRows {
         let mut progress = None;
         if store.header.has_back_rows {
             progress = match place_in(store, &store.keys.back_progress()) {
-                Err(error) if is_unreadable(&error) => {
+                Err(error) if error.is_unreadable() => {
                     tracing::warn!(%error, "unreadable progress of back rows: they are put anew");
                     None
                 }
@@ -110,11 +109,6 @@ impl BackRows {
         self.are_damaged.store(true, Ordering::Release);
         self.are_complete.store(false, Ordering::Release);
     }
-}
-
-/// Reports whether an error is of the rows that were read, and of no others.
-fn is_unreadable(error: &FsError) -> bool {
-    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Io)
 }
 
 /// The place in a row of the sys tree.

@@ -13,13 +13,14 @@ mod contents;
 mod names;
 mod scope;
 mod shared;
+mod told;
 
 pub(crate) use begin::Changes;
 
 use self::scope::ChangeScope;
 
 use crate::contents::Contents;
-use crate::data::chunks_from;
+use crate::data::{ExtentRows, chunks_from};
 use crate::events::{Event, Notices};
 use crate::inode::{CHAIN_UNKNOWN, Inode, Location};
 use crate::locator::{Locator, RowKey, Tree};
@@ -45,6 +46,11 @@ const BARE_CHAIN_MAX: u8 = 8;
 const CHANGE_BYTES: usize = 384;
 /// Events of most operations.
 const EVENT_COUNT: usize = 4;
+const _: () = assert!(
+    BARE_CHAIN_MAX <= CHAIN_MAX,
+    "a row with a tail takes more messages"
+);
+const _: () = assert!(CHAIN_MAX < u8::MAX, "a chain is counted in a byte");
 
 /// A change that is staged. It is dropped, or committed as a whole.
 ///
@@ -78,7 +84,7 @@ impl<'fs> Change<'fs> {
             scratch: Vec::new(),
             inodes_added: 0,
             unwritten_added: 0,
-            keeps_back_rows: scope.keeps_back_rows(),
+            keeps_back_rows: scope.back_rows.are_kept(),
             scope,
         }
     }
@@ -101,6 +107,7 @@ impl<'fs> Change<'fs> {
         debug_assert_eq!(inode.head.ino, new.ino, "an inode keeps its number");
         let delta = AttrDelta::between(&inode.head, new);
         debug_assert_eq!(inode.head.btime, new.btime, "a time of birth never changes");
+        debug_assert_eq!(inode.head.kind, new.kind, "a type never changes");
         if delta.is_empty() {
             self.touch(inode);
             return Ok(());
@@ -189,6 +196,7 @@ impl<'fs> Change<'fs> {
     /// Puts the whole row of an inode where it is.
     pub(crate) fn row(&mut self, inode: &Inode, new: &InodeHead, tail: &[u8]) {
         debug_assert_eq!(inode.head.ino, new.ino, "an inode keeps its number");
+        debug_assert_eq!(inode.head.kind, new.kind, "a type never changes");
         let mut after = inode.clone();
         after.head = *new;
         after.chain = 0;
@@ -214,12 +222,13 @@ impl<'fs> Change<'fs> {
     /// Deletes all rows of an inode but those of its names. After an error nothing was added.
     pub(crate) fn purge(&mut self, head: &InodeHead, has_own_row: bool) -> FsResult<()> {
         let ino = head.ino;
+        debug_assert_ne!(ino, Ino::ROOT, "the root is never purged");
         let shared = match Contents::of_inode(head) {
             Some(Contents::Shared) => Some(self.scope.store.shared_row(ino)?),
             _ => None,
         };
         if head.has(row_flag::ALLOCATED) {
-            let extents = self.scope.memory.extent_rows(self.scope.store);
+            let extents = ExtentRows::new(self.scope.store, self.scope.memory.extents);
             extents.delete(self, ino, &chunks_from(0))?;
         }
         match Contents::of_inode(head) {
@@ -284,7 +293,12 @@ impl<'fs> Change<'fs> {
     /// # Errors
     /// Those of the engine: nothing is committed and nothing in memory is changed. Those of
     /// [`EventSink::apply`](crate::events::EventSink::apply).
-    pub(crate) fn commit(mut self) -> FsResult<()> {
+    pub(crate) fn commit(self) -> FsResult<()> {
+        debug_assert!(self.tells_rows(), "memory follows the rows");
+        self.commit_staged()
+    }
+
+    fn commit_staged(mut self) -> FsResult<()> {
         let keys = self.keys();
         self.add_to(&keys.inode_count(), self.inodes_added);
         self.add_to(&keys.unwritten(), self.unwritten_added);
@@ -309,7 +323,7 @@ impl<'fs> Change<'fs> {
     /// As [`Self::commit`].
     pub(crate) fn commit_unasked(self, notices: &mut Notices) -> FsResult<()> {
         notices.extend(self.scope.memory.notices_of(&self.events));
-        self.commit()
+        self.commit_staged()
     }
 }
 

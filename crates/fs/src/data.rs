@@ -70,6 +70,14 @@ use stitch_format::fs_key::CHUNK_BYTES;
 pub const INLINE_BYTES_MAX: u64 = 4096;
 /// Largest size of a file, and end of any range of one.
 pub const FILE_BYTES_MAX: u64 = i64::MAX.unsigned_abs();
+const _: () = assert!(
+    INLINE_BYTES_MAX <= CHUNK_BYTES,
+    "contents that leave a row fit a chunk"
+);
+const _: () = assert!(
+    FILE_BYTES_MAX / CHUNK_BYTES < 1 << 51,
+    "chunks are counted with a sign"
+);
 
 /// The contents of the files of a file system, to be read: rows, plain files, and the atomic writes
 /// above them.
@@ -120,6 +128,10 @@ impl Staged {
         debug_assert_eq!(self.head.kind, self.inode.head.kind, "a type never changes");
         let tail_bytes = self.tail.as_ref().map_or(0, |tail| tail.len() as u64);
         debug_assert!(tail_bytes <= self.head.size, "no byte lies beyond the size");
+        debug_assert!(
+            tail_bytes == 0 || Contents::of_inode(&self.head) == Some(Contents::Inline),
+            "bytes are in the row or beside it"
+        );
         debug_assert!(
             is_sound(&self.head) || !is_sound(&self.inode.head),
             "a change keeps a row sound"
@@ -242,9 +254,16 @@ const fn is_sound(head: &InodeHead) -> bool {
     let has_extents = head.has(row_flag::ALLOCATED);
     let fits_row = head.size <= INLINE_BYTES_MAX;
     let is_inline = matches!(Contents::of_inode(head), Some(Contents::Inline));
+    let has_holes = head.has(row_flag::HOLES);
+    let is_counted = if has_holes {
+        has_extents || head.chunks <= chunk_count(head.size)
+    } else {
+        head.chunks == 0
+    };
     head.size <= FILE_BYTES_MAX
-        && (!has_extents || head.has(row_flag::HOLES))
-        && (!is_inline || fits_row)
+        && (!has_extents || has_holes)
+        && (!is_inline || (fits_row && !has_holes))
+        && is_counted
 }
 
 /// Number of chunks of a file of this size without holes.

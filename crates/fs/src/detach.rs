@@ -46,6 +46,7 @@ pub(crate) struct Detached {
 
 impl Detached {
     pub(crate) fn push(&self, ino: Ino) {
+        debug_assert_ne!(ino, Ino::ROOT, "the root is never detached");
         self.waiting.lock().push(ino);
     }
 
@@ -202,6 +203,7 @@ impl<'fs> DetachedTrees<'fs> {
     /// Reports whether an orphan that is not known can go at once. A directory with entries is
     /// queued to be emptied first.
     pub(crate) fn is_bare(&self, head: &InodeHead) -> FsResult<bool> {
+        debug_assert_eq!(head.nlink, 0, "it has no name");
         if head.kind != FileKind::Directory {
             return Ok(true);
         }

@@ -194,7 +194,9 @@ impl<'fs> Comparer<'fs> {
         asked: &Asked,
         visit: &mut dyn FnMut(&Comparison<'_>, &InnerClones, &Moments<'_>) -> FsResult<bool>,
     ) -> FsResult<()> {
-        self.check_differences()?;
+        if !self.is_mainline || !self.pins.engine.capabilities().keys_between {
+            return Err(FsError::Unsupported);
+        }
         let (old, new) = (asked.old, asked.new);
         if old.dir != new.dir {
             return Err(FsError::Invalid("the directories are not the same one"));
@@ -247,13 +249,6 @@ impl<'fs> Comparer<'fs> {
             old: self.views_at(&self.pins.moment_at(old)?)?,
             new: self.views_at(&self.pins.moment_at(new)?)?,
         })
-    }
-
-    fn check_differences(&self) -> FsResult<()> {
-        match self.is_mainline && self.pins.engine.capabilities().keys_between {
-            true => Ok(()),
-            false => Err(FsError::Unsupported),
-        }
     }
 
     fn views_at(&self, at: &Snapshot) -> FsResult<ViewsAt<'fs>> {

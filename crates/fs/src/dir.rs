@@ -52,7 +52,12 @@ enum Give {
 const fn position(hash: u64, rank: u64) -> u64 {
     debug_assert!(hash <= NAME_HASH_MAX, "a position has 63 bits");
     let rank = if rank < RANK_MAX { rank } else { RANK_MAX };
-    hash << RANK_BITS | rank
+    let position = hash << RANK_BITS | rank;
+    debug_assert!(
+        position >> RANK_BITS == hash,
+        "a position leads back to its hash"
+    );
+    position
 }
 
 /// Reports whether a name of this rank lies before a position. All names after the last rank have
@@ -184,6 +189,10 @@ impl DirReader<'_> {
             Give::Attrs => self.names.attr_of(at, dentry)?,
             Give::Lookups => self.names.learn(at, dentry, moment)?,
         };
+        debug_assert_eq!(
+            attr.ino, dentry.ino,
+            "names do not change in a locked directory"
+        );
         let taken = take(&DirEntry {
             attr: Some(attr),
             ..entry
@@ -221,4 +230,5 @@ fn take_dots(ino: Ino, parent: Ino, offset: u64, take: Take<'_>) -> Taken {
 
 /// A position in a directory is never one of the first two.
 const _: () = assert!(position(1, 0) > AFTER_DOT_DOT);
+const _: () = assert!(AFTER_DOT < AFTER_DOT_DOT, "`.` comes first");
 const _: () = assert!(position(NAME_HASH_MAX, RANK_MAX) <= i64::MAX as u64);

@@ -155,6 +155,11 @@ impl From<DbError> for FsError {
 }
 
 impl FsError {
+    /// Reports whether the error is of the rows that were read, and of no others.
+    pub(crate) fn is_unreadable(&self) -> bool {
+        matches!(self.kind(), ErrorKind::Corrupt | ErrorKind::Io)
+    }
+
     /// What a caller can do about it.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {

@@ -41,14 +41,13 @@ pub use notices::Notices;
 pub(crate) use untold::Untold;
 
 use crate::contents::Contents;
-use crate::data::{Extent, ExtentMaps, ExtentRows};
+use crate::data::{Extent, ExtentMaps};
 use crate::detach::Detached;
 use crate::external::{ExternalName, Leaving, PlainFiles};
 use crate::fixed::FixedFiles;
 use crate::inode::{Inode, Location};
 use crate::residents::Residents;
 use crate::room::Room;
-use crate::schema::Store;
 use crate::shared::LeftContents;
 use crate::system::FileSystem;
 use crate::views::Standing;
@@ -107,7 +106,8 @@ impl Event<'_> {
     /// Checks what every consumer of an event relies on.
     fn check(&self) {
         match self {
-            Event::Linked { hash, .. } | Event::Unlinked { hash, .. } => {
+            Event::Linked { at, hash, .. } | Event::Unlinked { at, hash } => {
+                debug_assert!(!at.name.is_empty(), "a name has a byte");
                 debug_assert!((1..=NAME_HASH_MAX).contains(hash), "the hash of a name");
             }
             Event::Changed(inode) => {
@@ -130,6 +130,10 @@ impl Event<'_> {
                     inode.head.nlink > 0 || inode.is_temp,
                     "a new inode has a name, or is temporary"
                 );
+                debug_assert_eq!(inode.chain, 0, "a new row is whole");
+            }
+            Event::DirRemoved(dir) | Event::DirDetached(dir) => {
+                debug_assert_ne!(*dir, Ino::ROOT, "the root keeps its place");
             }
             Event::ExtentsChanged(ino, _) | Event::ChunkCounted(ino, _) => {
                 debug_assert_ne!(*ino, Ino::ROOT, "the root is a directory");
@@ -150,14 +154,14 @@ impl Event<'_> {
 /// rows. So what the table has no column for is not changed by a change.
 #[derive(Clone, Copy)]
 pub(crate) struct EventSink<'fs> {
-    residents: &'fs Residents,
+    pub(crate) residents: &'fs Residents,
     /// Plain files, and those that are lent.
-    plain_files: PlainFiles<'fs>,
+    pub(crate) plain_files: PlainFiles<'fs>,
     /// Removed trees that are to be emptied.
     detached: &'fs Detached,
     /// Files that may be forgotten soon.
     room: &'fs Room,
-    extents: &'fs ExtentMaps,
+    pub(crate) extents: &'fs ExtentMaps,
     left_contents: &'fs LeftContents,
     fixed: FixedFiles<'fs>,
     /// Knows the places of directories above clones.
@@ -178,21 +182,6 @@ impl<'fs> EventSink<'fs> {
         }
     }
 
-    /// Returns the inodes and names in use.
-    pub(crate) const fn residents(&self) -> &'fs Residents {
-        self.residents
-    }
-
-    /// Returns the plain files.
-    pub(crate) const fn plain_files(&self) -> PlainFiles<'fs> {
-        self.plain_files
-    }
-
-    /// Returns the rows of allocated extents in `store`, which is that of the file system.
-    pub(crate) const fn extent_rows(&self, store: &'fs Store) -> ExtentRows<'fs> {
-        ExtentRows::new(store, self.extents)
-    }
-
     /// Prepares memory for a commit.
     pub(crate) fn announce(&self, events: &[Event<'_>]) {
         for event in events {
@@ -200,7 +189,7 @@ impl<'fs> EventSink<'fs> {
             match event {
                 Event::Linked { at, hash, .. } => self.residents.names.add((at.parent, *hash)),
                 Event::Changed(inode) => self.residents.inodes.intend(inode),
-                Event::RemovedBeside(leaving) => self.plain_files.externals().leave(leaving),
+                Event::RemovedBeside(leaving) => self.plain_files.externals.leave(leaving),
                 _ => {}
             }
         }
@@ -215,7 +204,7 @@ impl<'fs> EventSink<'fs> {
                     self.residents.inodes.stay(inode.head.ino);
                     self.plain_files.fit_again(inode.head.ino);
                 }
-                Event::RemovedBeside(leaving) => self.plain_files.externals().stay(leaving),
+                Event::RemovedBeside(leaving) => self.plain_files.externals.stay(leaving),
                 _ => {}
             }
         }
@@ -237,12 +226,17 @@ impl<'fs> EventSink<'fs> {
                 }
                 Event::Orphaned => self.room.await_forget(),
                 Event::ExtentsChanged(ino, extents) => self.extents.set(ino, extents),
-                Event::ContentsReplaced(inos) => self.apply_replaced(&inos),
-                Event::StoredBeside { name, len, size } => {
-                    self.plain_files.externals().enter(name, len, size)
+                Event::ContentsReplaced(inos) => {
+                    for ino in inos {
+                        self.residents.inodes.note_counted(ino, None);
+                        self.extents.set(ino, None);
+                    }
                 }
-                Event::CutBeside(bytes) => self.plain_files.externals().uncount(bytes),
-                Event::RemovedBeside(leaving) => self.plain_files.externals().retire(&leaving),
+                Event::StoredBeside { name, len, size } => {
+                    self.plain_files.externals.enter(name, len, size)
+                }
+                Event::CutBeside(bytes) => self.plain_files.externals.uncount(bytes),
+                Event::RemovedBeside(leaving) => self.plain_files.externals.retire(&leaving),
                 Event::ContentsLeft(number) => self.left_contents.add(number),
                 Event::Fixed => self.fixed.mark(),
                 Event::Linked { .. }
@@ -276,13 +270,6 @@ impl<'fs> EventSink<'fs> {
         Notices::of(events, |ino| self.residents.inodes.is_known(ino))
     }
 
-    fn apply_replaced(&self, inos: &[Ino]) {
-        for ino in inos {
-            self.residents.inodes.note_counted(*ino, None);
-            self.extents.set(*ino, None);
-        }
-    }
-
     /// Notes the place of a directory above a clone. A row is put whole where it moves to.
     fn note_moved(&self, inode: &Inode) {
         let Location::Entry { parent, name } = &inode.location else {
@@ -304,7 +291,7 @@ impl<'fs> EventSink<'fs> {
         let is_external = Contents::are_external(&inode.head);
         self.note_moved(&inode);
         self.residents.inodes.update(inode);
-        if is_external && let Some(plain) = self.plain_files.externals().note_size(ino, size) {
+        if is_external && let Some(plain) = self.plain_files.externals.note_size(ino, size) {
             self.plain_files.fit(&plain);
         }
     }

@@ -55,6 +55,10 @@ use stitch_format::fs_sys::ExternalRow;
 
 /// Files larger than this become external, where nothing else is said.
 pub const EXTERNAL_FROM_BYTES: u64 = 1 << 20;
+const _: () = assert!(
+    EXTERNAL_FROM_BYTES >= crate::data::INLINE_BYTES_MAX,
+    "external files are too large for their rows"
+);
 
 /// Which plain file: the inode, and a number that no other plain file ever has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -217,7 +221,8 @@ pub struct External {
 
 /// What is known of a plain file.
 ///
-/// Invariant: one that is mapped is lent, and counts as not synced.
+/// Invariants: one that is mapped is lent, and counts as not synced; what is settled is there,
+/// unless a sync failed.
 #[derive(Debug)]
 struct Status {
     /// Its length.
@@ -262,9 +267,11 @@ impl Status {
         }
     }
 
-    /// Reports whether a plain file that is mapped is lent, and counts as not synced.
+    /// Reports whether a plain file that is mapped is lent and counts as not synced, and has what
+    /// is settled.
     const fn holds(&self) -> bool {
-        self.mapped.is_none() || (self.is_lent && self.is_dirty)
+        (self.mapped.is_none() || (self.is_lent && self.is_dirty))
+            && (self.is_failed || self.settled <= self.len)
     }
 
     const fn is_too_long(&self) -> bool {
@@ -436,7 +443,9 @@ impl Externals {
     pub(crate) fn leave(&self, leaving: &Leaving) {
         if let Some(plain) = self.find(leaving.name.ino) {
             debug_assert_eq!(plain.name, leaving.name, "the plain file of the row");
-            plain.status.lock().is_gone = true;
+            let mut status = plain.status.lock();
+            debug_assert!(!status.is_gone, "its rows are deleted once");
+            status.is_gone = true;
         }
     }
 
@@ -444,7 +453,9 @@ impl Externals {
     pub(crate) fn stay(&self, leaving: &Leaving) {
         if let Some(plain) = self.find(leaving.name.ino) {
             debug_assert_eq!(plain.name, leaving.name, "the plain file of the row");
-            plain.status.lock().is_gone = false;
+            let mut status = plain.status.lock();
+            debug_assert!(status.is_gone, "it was about to leave");
+            status.is_gone = false;
         }
     }
 
@@ -453,7 +464,9 @@ impl Externals {
         debug_assert!(leaving.name.number > 0, "0 is the number of no plain file");
         if let Some(plain) = self.known.lock().remove(&leaving.name.ino) {
             debug_assert_eq!(plain.name, leaving.name, "the plain file of the row");
-            self.set_len(&mut plain.status.lock(), leaving.settled);
+            let mut status = plain.status.lock();
+            debug_assert!(status.is_gone, "nothing is committed for it any more");
+            self.set_len(&mut status, leaving.settled);
         }
         let count = self.count.fetch_sub(1, Ordering::Relaxed);
         debug_assert!(count > 0, "the plain file was counted");

@@ -20,6 +20,7 @@ use stitch_format::fs_sys::encode_number;
 
 /// The flags that forbid some opens.
 const FIXED: u32 = inode_flag::IMMUTABLE | inode_flag::APPEND;
+const _: () = assert!(FIXED & !inode_flag::ALL == 0, "rows keep these flags");
 
 /// Reports whether these flags forbid some opens.
 pub(crate) const fn is_fixed(iflags: u32) -> bool {
@@ -28,6 +29,7 @@ pub(crate) const fn is_fixed(iflags: u32) -> bool {
 
 /// The mark.
 pub(crate) const MARK: [u8; 8] = encode_number(1);
+const _: () = assert!(u64::from_le_bytes(MARK) > 0, "0 is no mark");
 
 /// The immutable and append-only files of trees: the mark, and the rows that have the flags.
 #[derive(Clone, Copy)]

@@ -24,9 +24,9 @@ pub use rollback::finish_rollbacks;
 
 use crate::locator::{Locator, Tree};
 use crate::schema::SCHEMA;
-use crate::{ExternalFiles, FsError, FsResult};
+use crate::{ExternalFiles, FsResult};
 use stitch_base::sync::Arc;
-use stitch_base::{ErrorKind, Ino, TreeId};
+use stitch_base::{Ino, TreeId};
 use stitch_db::{Dictionary, Schema};
 use stitch_format::fs_sys::FsHeader;
 use stitch_kv::{Engine, LostKeys};
@@ -76,11 +76,6 @@ impl Trees {
         ];
         all.into_iter().find(|(_, d)| d.tree() == tree)
     }
-}
-
-/// True for an error that is of some rows only.
-fn is_unreadable(error: &FsError) -> bool {
-    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Io)
 }
 
 /// Reads all rows and lists what is wrong. `progress` is called with the number of rows done so

@@ -33,6 +33,9 @@ const INO_MAX: u64 = (1 << INO_BITS) - 1;
 const TAG_BITS: u32 = u64::BITS - INO_BITS;
 /// So that tags still tell most hints of a bucket from each other: 32 MiB.
 const BUCKETS_MAX: usize = BUCKETS_MIN << (TAG_BITS - 10);
+const _: () = assert!(BUCKETS_MAX.is_power_of_two(), "buckets are divided in two");
+const _: () = assert!(BUCKETS_MIN <= BUCKETS_MAX, "a table only grows");
+const _: () = assert!(size_of::<Bucket>() == 64, "a bucket is a cache line");
 /// Largest memory of the table for each known inode: when it has just grown.
 #[cfg(test)]
 pub(crate) const HINT_BYTES: usize = (2 * size_of::<AtomicU64>() * 4).div_ceil(3);
@@ -87,7 +90,8 @@ impl Bucket {
 
     /// Returns the hints whose tag has this bit set, or not.
     fn half(&self, bit: u64, is_set: bool) -> Self {
-        debug_assert!(bit.is_power_of_two() && bit > INO_MAX, "a bit of the tag");
+        debug_assert!(bit.is_power_of_two(), "a bit of the tag");
+        debug_assert!(bit > INO_MAX, "a bit of the tag");
         let half = Self::default();
         let slots = self.slots().filter(|slot| (slot & bit != 0) == is_set);
         for (slot, place) in slots.filter(|slot| *slot != 0).zip(&half.0) {

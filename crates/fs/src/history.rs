@@ -43,6 +43,8 @@ const YIELDED_PART: usize = 8;
 const PAUSED: &str = "a rollback was interrupted: repeat it, so that moments are created again";
 /// Seconds until the next round where space is short.
 const SHORT_S: u64 = 1;
+const _: () = assert!(SHORT_S > 0, "rounds are apart");
+const _: () = assert!(YIELDED_PART > 0, "it is a part");
 
 /// A moment of the history.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -235,7 +237,8 @@ impl History<'_> {
         let mut round = HistoryRound::default();
         let mut moments = self.pins.moments()?;
         let now = self.pins.options.clock.now();
-        let is_short = self.is_space_short();
+        let space = self.pins.engine.space();
+        let is_short = space.free_bytes < space.total_bytes / 10;
         if is_short {
             let count = moments.len().div_ceil(YIELDED_PART);
             debug_assert!(count <= moments.len(), "moments that are there");
@@ -258,6 +261,17 @@ impl History<'_> {
         for (moment, _) in moments.iter().zip(old).filter(|(_, is_old)| *is_old) {
             self.drop_moment(moment, &mut round)?;
         }
+        debug_assert!(
+            !is_short || round.created.is_none(),
+            "none where space is short"
+        );
+        debug_assert!(
+            round
+                .created
+                .as_ref()
+                .is_none_or(|made| made.created == now),
+            "a moment of now"
+        );
         round.next_s = self.next_round_s(&moments, is_short);
         Ok(round)
     }
@@ -315,7 +329,9 @@ impl History<'_> {
             last.is_none_or(|last| last.number != number),
             "a new number"
         );
-        let pin = self.maker.pin_all(&moment_pin(number), &record.encode())?;
+        let pin = self
+            .maker
+            .pin_views(&moment_pin(number), &record.encode(), 0)?;
         debug_assert!(
             last.is_none_or(|last| last.id < pin.id),
             "pins are numbered in their order"
@@ -340,10 +356,8 @@ impl History<'_> {
             .collect();
         let free = (1..).find(|number| !used.contains(number));
         let free = free.expect("fewer pins than numbers");
-        debug_assert!(
-            free > 0 && free <= used.len() as u64 + 1,
-            "the smallest one"
-        );
+        debug_assert!(free > 0, "the smallest one");
+        debug_assert!(free <= used.len() as u64 + 1, "the smallest one");
         Ok(free)
     }
 
@@ -357,12 +371,6 @@ impl History<'_> {
             round.dropped.push(moment.clone());
         }
         Ok(())
-    }
-
-    /// Reports whether nine tenths of the store are in use.
-    fn is_space_short(&self) -> bool {
-        let space = self.pins.engine.space();
-        space.free_bytes < space.total_bytes / 10
     }
 
     /// Drops the older half of the moments, for an operation that found no space. Reports whether

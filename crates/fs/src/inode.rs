@@ -37,6 +37,7 @@ use stitch_base::sync::{Arc, Mutex};
 use stitch_format::fs_inode::{FileKind, InodeHead};
 
 const SHARDS: usize = LEDGER_LOGS;
+const _: () = assert!(SHARDS.is_power_of_two(), "stripes are spread evenly");
 /// Upserts assumed on a row that was just read.
 pub(crate) const CHAIN_UNKNOWN: u8 = 32;
 
@@ -60,6 +61,7 @@ pub(crate) enum Location {
 impl Location {
     /// The place under a name.
     pub(crate) fn entry(parent: Ino, name: &[u8]) -> Self {
+        debug_assert!(!name.is_empty(), "a name has a byte");
         Self::Entry {
             parent,
             name: Arc::from(name),
@@ -143,6 +145,10 @@ struct Node {
 
 /// No file has a chunk of this number.
 const NO_CHUNK: u64 = u64::MAX;
+const _: () = assert!(
+    NO_CHUNK > crate::data::chunk_count(crate::data::FILE_BYTES_MAX),
+    "no file has such a chunk"
+);
 
 /// A moment: how often inodes were asked for or changed before.
 pub(crate) type Tick = u64;

@@ -64,7 +64,7 @@ pub trait Ledger: Send + Sync + std::fmt::Debug {
 /// The ledger as the inode table writes it.
 #[derive(Debug)]
 pub(crate) struct Register {
-    ledger: Arc<dyn Ledger>,
+    pub(crate) ledger: Arc<dyn Ledger>,
     /// Lengths at which the logs are written anew.
     limits: [AtomicUsize; LEDGER_LOGS],
 }
@@ -79,6 +79,7 @@ impl Register {
 
     /// Adds a record; `true` if the log is to be written anew. The shard is locked.
     pub(crate) fn add(&self, log: usize, record: &Record<'_>) -> bool {
+        debug_assert!(log < LEDGER_LOGS, "one of the logs");
         let mut bytes = Vec::with_capacity(64);
         record.encode(&mut bytes);
         let limit = self.limits[log].load(Ordering::Relaxed);
@@ -88,10 +89,15 @@ impl Register {
 
     /// Writes a log anew: what is known, and where it may be soon. The shard is locked.
     pub(crate) fn rewrite<'a>(&self, log: usize, known: impl Iterator<Item = Entry<'a>>) {
+        debug_assert!(log < LEDGER_LOGS, "one of the logs");
         let mut bytes = Vec::new();
         for entry in known {
             entry.at().encode(&mut bytes);
             if let Some(inode) = entry.intent {
+                debug_assert_eq!(
+                    inode.head.ino, entry.inode.head.ino,
+                    "a row moves with its inode"
+                );
                 Record::may(inode).encode(&mut bytes);
             }
         }
@@ -119,10 +125,6 @@ impl Register {
             all.extend(known.into_values());
         }
         all
-    }
-
-    pub(crate) fn ledger(&self) -> &Arc<dyn Ledger> {
-        &self.ledger
     }
 }
 

@@ -31,6 +31,11 @@ pub(crate) enum Tree {
     Sys,
 }
 
+const _: () = assert!(
+    Tree::ALL.len() == Tree::Sys as usize + 1,
+    "the last tree is listed"
+);
+
 impl Tree {
     /// All of them: the trees of every view.
     pub(crate) const ALL: [Self; 4] = [Self::Meta, Self::Data, Self::Xattr, Self::Sys];
@@ -202,6 +207,7 @@ impl Locator {
             Self::name_of(&key).is_some_and(|(_, found)| found == name),
             "a key leads back to its name"
         );
+        debug_assert!(self.dentries(parent).contains(&key), "a listing finds it");
         in_tree(Tree::Meta, key)
     }
 
@@ -330,6 +336,7 @@ impl Locator {
             Some(name),
             "a key leads back to its attribute"
         );
+        debug_assert!(self.xattrs(ino).contains(&key), "a listing finds it");
         in_tree(Tree::Xattr, key)
     }
 
@@ -392,16 +399,22 @@ impl Locator {
 
     /// The back row of an inode.
     pub(crate) fn back(&self, ino: Ino) -> RowKey {
-        sys_key(SysRow::Back(ino), fs_key::back(ino))
+        let key = sys_key(SysRow::Back(ino), fs_key::back(ino));
+        debug_assert!(self.back_rows().contains(&key), "a listing finds it");
+        key
     }
 
     pub(crate) fn orphan(&self, ino: Ino) -> RowKey {
-        sys_key(SysRow::Orphan(ino), fs_key::orphan(ino))
+        let key = sys_key(SysRow::Orphan(ino), fs_key::orphan(ino));
+        debug_assert!(self.orphans().contains(&key), "a listing finds it");
+        key
     }
 
     /// The record of a transaction.
     pub(crate) fn transaction(&self, number: Ino) -> RowKey {
-        sys_key(SysRow::Transaction(number), fs_key::transaction(number))
+        let key = sys_key(SysRow::Transaction(number), fs_key::transaction(number));
+        debug_assert!(self.transactions().contains(&key), "a listing finds it");
+        key
     }
 
     pub(crate) fn transactions(&self) -> RowRange {
@@ -440,7 +453,9 @@ impl Locator {
 
     /// The plain file of an inode.
     pub(crate) fn external(&self, ino: Ino) -> RowKey {
-        sys_key(SysRow::External(ino), fs_key::external(ino))
+        let key = sys_key(SysRow::External(ino), fs_key::external(ino));
+        debug_assert!(self.externals().contains(&key), "a listing finds it");
+        key
     }
 
     pub(crate) fn externals(&self) -> RowRange {
@@ -459,7 +474,9 @@ impl Locator {
 
     /// A writable view.
     pub(crate) fn view(&self, number: u64) -> RowKey {
-        sys_key(SysRow::View(number), fs_key::view(number))
+        let key = sys_key(SysRow::View(number), fs_key::view(number));
+        debug_assert!(self.views().contains(&key), "a listing finds it");
+        key
     }
 
     /// All writable views, and the number of the next one.
@@ -474,7 +491,12 @@ impl Locator {
 
     /// The allocated extent of an inode that ends before this chunk.
     pub(crate) fn extent(&self, ino: Ino, end: u64) -> RowKey {
-        sys_key(SysRow::Extent(ino, end), fs_key::allocated(ino, end))
+        let key = sys_key(SysRow::Extent(ino, end), fs_key::allocated(ino, end));
+        debug_assert!(
+            self.extents_from(ino, end).contains(&key),
+            "a listing finds it"
+        );
+        key
     }
 
     /// The allocated extents of an inode that end at this chunk or later.

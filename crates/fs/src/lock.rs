@@ -27,6 +27,7 @@ use stitch_base::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteG
 const STRIPES: usize = 256;
 /// Most inodes that one operation locks: two directories and two inodes in a rename.
 const HELD_MAX: usize = 4;
+const _: () = assert!(HELD_MAX >= 4, "a rename locks four");
 
 #[derive(Debug)]
 pub(crate) struct Locks {
@@ -84,6 +85,7 @@ impl Held<'_> {
 
 /// Spreads inodes over 256 places.
 pub(crate) fn stripe(ino: Ino) -> usize {
+    const { assert!(STRIPES > u8::MAX as usize, "a byte chooses a stripe") };
     usize::from(spread(ino.0).to_be_bytes()[0])
 }
 

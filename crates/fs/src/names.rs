@@ -41,6 +41,7 @@ use stitch_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use stitch_format::fs_key::NAME_HASH_MAX;
 
 const SHARDS: usize = 32;
+const _: () = assert!(SHARDS.is_power_of_two(), "stripes are spread evenly");
 /// The mark of a directory all of whose names are known.
 const WHOLE: u64 = NAME_HASH_MAX;
 /// Memory of a whole directory without its hashes: its entry, and its place in the table, both at

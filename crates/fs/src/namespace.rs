@@ -95,6 +95,7 @@ impl<'fs> Namespace<'fs> {
     /// wanted. Before anything in memory is asked.
     fn note_name(&self, at: DirName<'_>) -> FsResult<()> {
         debug_assert!(!at.name.is_empty(), "a name has a byte");
+        debug_assert!(at.name.len() <= NAME_BYTES_MAX, "a row can have the name");
         self.refuse_graft(at.parent)?;
         match self.reads {
             Some(reads) => reads.note_name(at.parent, self.store.keys.name_hash(at.name)),
@@ -141,6 +142,7 @@ impl<'fs> Namespace<'fs> {
     /// # Panics
     /// If the trees have the name.
     fn confirm_missing(&self, key: &RowKey) {
+        debug_assert_eq!(key.tree(), Tree::Meta, "names are in this tree");
         if self.confirms {
             let row = self.store.get(key);
             let is_there = matches!(row, Ok(Some(_)));
@@ -164,6 +166,10 @@ impl<'fs> Namespace<'fs> {
     /// Returns what a name leads to that must exist. So negative entries are not asked, and nothing
     /// is read where its whole row is known. The directory is locked.
     pub(crate) fn early(&self, at: DirName<'_>) -> FsResult<Early> {
+        debug_assert!(
+            !matches!(at.name, b"." | b".."),
+            "the caller has refused them"
+        );
         self.note_name(at)?;
         if let Some(known) = self.residents.hinted(at) {
             return Ok(Early::known(&known));
@@ -199,6 +205,7 @@ impl<'fs> Namespace<'fs> {
         debug_assert_eq!(dentry.ino, ino, "names do not change in a locked directory");
         self.note_inode(at, &dentry)?;
         if let Some(known) = self.residents.inodes.find(dentry.ino) {
+            debug_assert_eq!(known.head.ino, ino, "the inode of the number");
             return Ok((known, dentry));
         }
         let (head, location) = self.row_of(at, &dentry)?;
@@ -248,6 +255,7 @@ impl<'fs> Namespace<'fs> {
         }
         let (head, location) = self.row_of(at, dentry)?;
         if let Some(head) = self.residents.inodes.learn(&head, location, moment)? {
+            debug_assert_eq!(head.ino, dentry.ino, "the inode of the name");
             return Ok(Attr::of(&head));
         }
         self.learn_again(at)
@@ -270,6 +278,7 @@ impl<'fs> Namespace<'fs> {
     /// Checks a name that is looked up. Returns the inode of `.` and `..`.
     pub(crate) fn dots(&self, at: DirName<'_>) -> FsResult<Option<Ino>> {
         let dir = self.residents.inodes.get_dir(at.parent)?;
+        debug_assert!(dir.is_dir(), "names are in directories");
         match at.name {
             _ if dir.head.nlink == 0 && at.name != b"." => Err(FsError::NotFound),
             b"." => Ok(Some(at.parent)),
@@ -360,6 +369,7 @@ impl<'fs> Namespace<'fs> {
     /// # Panics
     /// If the trees have another row.
     pub(crate) fn confirm_row(&self, at: DirName<'_>, known: &Inode) -> FsResult<()> {
+        debug_assert!(!known.has_tail(), "all of the row is known");
         if !self.confirms {
             return Ok(());
         }
@@ -368,7 +378,9 @@ impl<'fs> Namespace<'fs> {
             return Ok(());
         };
         let row = row.map(|row| Dentry::decode(&row)).transpose()?;
-        let is_it = row.is_some_and(|row| row.is_row_of(&known.head));
+        let is_it = row
+            .and_then(|dentry| dentry.row)
+            .is_some_and(|(head, tail)| head == known.head && tail.is_empty());
         assert!(is_it, "the row of a known inode is not what is known");
         Ok(())
     }
@@ -388,6 +400,7 @@ impl<'fs> Namespace<'fs> {
 
     /// Returns the first names of a directory, at most `count_max`. It need not be locked.
     pub(crate) fn some_names(&self, dir: Ino, count_max: usize) -> FsResult<Vec<Box<[u8]>>> {
+        debug_assert!(count_max > 0, "some names are asked for");
         let mut scan = self.store.scan(&self.store.keys.dentries(dir))?;
         let mut names = Vec::new();
         while names.len() < count_max
@@ -448,13 +461,9 @@ impl<'fs> Namespace<'fs> {
         Ok(None)
     }
 
-    /// Reports whether a known directory can be reached from the root: it may be below one that was
-    /// removed with all in it.
-    pub(crate) fn is_below_root(&self, dir: Ino) -> bool {
-        self.is_below(dir, Ino::ROOT)
-    }
-
-    /// Reports whether a known directory can be reached from another one, or is that one.
+    /// Reports whether a known directory can be reached from another one, or is that one. A
+    /// directory that cannot be reached from the root was removed, or is below one that was removed
+    /// with all in it.
     pub(crate) fn is_below(&self, dir: Ino, top: Ino) -> bool {
         self.is_below_through(dir, top, |_| true)
     }
@@ -466,7 +475,8 @@ impl<'fs> Namespace<'fs> {
         top: Ino,
         is_open: impl Fn(Ino) -> bool,
     ) -> bool {
-        debug_assert!(dir.0 > 0 && top.0 > 0, "0 is no inode");
+        debug_assert!(dir.0 > 0, "0 is no inode");
+        debug_assert!(top.0 > 0, "0 is no inode");
         let _tree = self.residents.locks.tree();
         let mut at = dir;
         while at != top {

@@ -14,6 +14,7 @@ use stitch_format::fs_sys::encode_number;
 
 /// Numbers reserved at a time.
 const RESERVED: u64 = 4096;
+const _: () = assert!(RESERVED > 0, "a reservation has numbers");
 
 /// The counter, in memory and in mainline's trees.
 #[derive(Debug)]

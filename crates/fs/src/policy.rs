@@ -51,6 +51,7 @@ pub use stitch_format::fs_policy::{Keep, POLICY_EVERY_S_MAX, POLICY_PREFIX_BYTES
 
 /// Seconds until a policy that failed is tried again, at most.
 const RETRY_S: i64 = 60;
+const _: () = assert!(RETRY_S > 0, "a policy that failed is tried later");
 
 /// What a policy is to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -442,6 +443,10 @@ impl Policies<'_> {
     fn automatic(&self, key: PolicyKey) -> FsResult<Vec<SnapshotInfo>> {
         let mut all = self.pins.snapshots()?;
         all.retain(|info| info.is_automatic && (info.view, info.root) == key);
+        debug_assert!(
+            all.is_sorted_by(|one, next| one.id < next.id),
+            "the last one is the newest"
+        );
         Ok(all)
     }
 

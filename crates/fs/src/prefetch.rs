@@ -136,6 +136,10 @@ impl<'fs> Prefetcher<'fs> {
             }
             LoadSpan::Files(numbers) => {
                 debug_assert!(numbers.start < numbers.end, "some files are loaded");
+                debug_assert!(
+                    load.beyond.is_none_or(|beyond| beyond.0 >= numbers.end),
+                    "it is behind the files"
+                );
                 let files = keys.chunks_of(Ino(numbers.start), Ino(numbers.end));
                 (files, load.beyond.map(chunk))
             }

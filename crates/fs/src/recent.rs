@@ -99,6 +99,7 @@ pub(crate) fn changed_chunks(
     (past, present): (Chunks<'_>, Chunks<'_>),
     chunks: &Range<u64>,
 ) -> FsResult<Vec<Range<u64>>> {
+    debug_assert!(chunks.start <= chunks.end, "a range of chunks");
     let rows = |(store, number): Chunks<'_>| [store.keys.chunks(number, chunks)];
     let (old_rows, new_rows) = (rows(past), rows(present));
     let mut before = Scans::new(past.0, &old_rows);
@@ -241,7 +242,10 @@ impl<'e> WrittenBetween<'e> {
         let pieces = |(store, head): InodeAt<'_>| store.pieces_of(head, &chunks_from(0));
         for (chunks, (old, new)) in aligned(&pieces(past)?, &pieces(present)?) {
             let is_other = match old == new {
-                true => self.has_other_chunks((past.0, present.0), old, chunks)?,
+                // Of those under the same number, only chunks that were written are read.
+                true => !self.each_run(present.0, (old, chunks), |run| {
+                    has_same_chunks((past.0, old), (present.0, old), run)
+                })?,
                 false => !has_same_chunks((past.0, old), (present.0, new), &chunks)?,
             };
             if is_other {
@@ -249,19 +253,6 @@ impl<'e> WrittenBetween<'e> {
             }
         }
         Ok(false)
-    }
-
-    /// Reports whether one of some chunks that are under the same number has other bytes.
-    fn has_other_chunks(
-        &self,
-        (past, present): (&Store, &Store),
-        number: Ino,
-        chunks: Range<u64>,
-    ) -> FsResult<bool> {
-        let are_same = self.each_run(present, (number, chunks), |run| {
-            has_same_chunks((past, number), (present, number), run)
-        })?;
-        Ok(!are_same)
     }
 
     /// Calls `visit` with runs of chunks under a number, in order, until it returns false. All that
@@ -281,10 +272,8 @@ impl<'e> WrittenBetween<'e> {
             };
             let written = runs(keys.iter().filter_map(|key| Locator::chunk_of(key)));
             for run in &written {
-                debug_assert!(
-                    chunks.start <= run.start && run.end <= chunks.end,
-                    "a run lies in the range"
-                );
+                debug_assert!(chunks.start <= run.start, "a run lies in the range");
+                debug_assert!(run.end <= chunks.end, "a run lies in the range");
                 if !visit(run)? {
                     return Ok(false);
                 }
@@ -340,14 +329,18 @@ fn aligned(old: &[Piece], new: &[Piece]) -> Vec<(Range<u64>, (Ino, Ino))> {
     let mut cut = Vec::with_capacity(old.len() + new.len());
     let (mut in_old, mut in_new, mut at) = (0, 0, 0);
     while let (Some((before, old)), Some((after, new))) = (old.get(in_old), new.get(in_new)) {
-        debug_assert!(old.start <= at && new.start <= at, "no chunk is left out");
-        debug_assert!(at <= old.end && at <= new.end, "pieces come in order");
+        debug_assert!(old.start <= at, "no chunk is left out");
+        debug_assert!(new.start <= at, "no chunk is left out");
+        debug_assert!(at <= old.end, "pieces come in order");
+        debug_assert!(at <= new.end, "pieces come in order");
         let end = old.end.min(new.end);
+        debug_assert!(at < end, "each cut has chunks");
         cut.push((at..end, (*before, *after)));
         in_old += usize::from(old.end == end);
         in_new += usize::from(new.end == end);
         at = end;
     }
+    debug_assert!(cut.len() <= old.len() + new.len(), "each cut ends a piece");
     debug_assert_eq!(
         in_old == old.len(),
         in_new == new.len(),
@@ -369,6 +362,10 @@ fn runs(numbers: impl Iterator<Item = u64>) -> Vec<Range<u64>> {
             _ => runs.push(number..number + 1),
         }
     }
+    debug_assert!(
+        runs.windows(2).all(|pair| pair[0].end < pair[1].start),
+        "runs do not touch"
+    );
     runs
 }
 

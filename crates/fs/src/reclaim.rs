@@ -35,6 +35,7 @@ use stitch_kv::Engine;
 
 /// Orphans reclaimed in one batch.
 const RECLAIM_BATCH: usize = 64;
+const _: () = assert!(RECLAIM_BATCH > 0, "each batch purges something");
 
 /// Gives back the space of what has no name and is not in use any more.
 #[derive(Clone, Copy)]
@@ -80,7 +81,8 @@ impl<'fs> Reclaimer<'fs> {
     /// See [`FileSystem::reclaim`].
     pub(crate) fn reclaim(&self) -> FsResult<usize> {
         let _one_at_a_time = self.room.reclaiming.lock();
-        let mut done = self.drop_removed_clones()?;
+        let mut done = self.views.drop_removed(self.engine)?;
+        self.room.note_given_back(done);
         if self.is_removed.load(Ordering::Acquire) {
             return Ok(done);
         }
@@ -128,13 +130,6 @@ impl<'fs> Reclaimer<'fs> {
                 }
             }
         }
-    }
-
-    /// Drops the trees of clones that were removed. Returns how many.
-    fn drop_removed_clones(&self) -> FsResult<usize> {
-        let dropped = self.views.drop_removed(self.engine)?;
-        self.room.note_given_back(dropped);
-        Ok(dropped)
     }
 
     fn purge_all(&self, heads: &[InodeHead]) -> FsResult<usize> {
@@ -195,6 +190,7 @@ impl<'fs> Reclaimer<'fs> {
                 Err(error) => return Err(error),
             }
         }
+        debug_assert!(found <= orphans.len(), "each is removed once");
         if found > 0 {
             tracing::info!(
                 found,

@@ -33,6 +33,10 @@ use stitch_format::fs_snapshot::SNAPSHOT_PATH_BYTES_MAX;
 /// Most directories that are followed on the way up from one. A longer way, or a ring of damaged
 /// rows, is not followed to its end.
 pub(crate) const WAY_DIRS_MAX: usize = 4096;
+const _: () = assert!(
+    WAY_DIRS_MAX >= SNAPSHOT_PATH_BYTES_MAX / 2,
+    "any path that has a name fits"
+);
 
 #[derive(Debug)]
 pub(crate) struct Residents {
@@ -168,6 +172,7 @@ impl Residents {
             let dir = at.parent;
             way.push((dir, place(parent, &name)));
         }
+        debug_assert!(way.len() <= WAY_DIRS_MAX, "a way has an end");
         way
     }
 
@@ -176,18 +181,11 @@ impl Residents {
     /// # Errors
     /// Those of [`Self::path_through`].
     pub(crate) fn path_of(&self, dir: Ino) -> FsResult<Vec<u8>> {
-        self.path_below(Ino::ROOT, dir)
+        self.path_through(Ino::ROOT, dir, |_| Ok(()))
     }
 
-    /// Returns the path of a directory that is known, from one above it.
-    ///
-    /// # Errors
-    /// Those of [`Self::path_through`].
-    pub(crate) fn path_below(&self, top: Ino, dir: Ino) -> FsResult<Vec<u8>> {
-        self.path_through(top, dir, |_| Ok(()))
-    }
-
-    /// The same, if `check` accepts the directory and each one above it, below `top`.
+    /// Returns the path of a directory that is known, from one above it, if `check` accepts the
+    /// directory and each one above it, below `top`.
     ///
     /// # Errors
     /// Those of `check`; [`FsError::NotFound`] for a directory that was removed;

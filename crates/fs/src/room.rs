@@ -36,6 +36,10 @@ const COMMIT_TRIES: usize = 4;
 /// How often the work of other threads, or of the kernel, is waited for.
 const WAITS: usize = 20;
 const WAIT: Duration = Duration::from_millis(5);
+const _: () = assert!(
+    WAIT.as_millis() * WAITS as u128 <= 100,
+    "a tenth of a second at most"
+);
 
 /// What was given back, and what may be soon, in all open file systems of a store.
 #[derive(Debug, Default)]

@@ -1,20 +1,17 @@
 //! The trees of an open file system, and changes of their rows.
 
 use crate::locator::{Locator, RowKey, RowRange, SysRow, Tree};
-use crate::{FsResult, XATTR_VALUE_BYTES_MAX, fixed, upsert};
+use crate::upsert::RowUpsert;
+use crate::{FsResult, XATTR_VALUE_BYTES_MAX, fixed};
 use stitch_base::TreeId;
 use stitch_db::{Changes, Dictionary, Schema};
 use stitch_format::fs_back::Place;
-use stitch_format::fs_chunk::ChunkDelta;
-use stitch_format::fs_inode::{AttrDelta, MetaRow};
+use stitch_format::fs_inode::MetaRow;
 use stitch_format::fs_key::CHUNK_BYTES;
 use stitch_format::fs_policy::PolicyRow;
 use stitch_format::fs_reads;
 use stitch_format::fs_shared::SharedRow;
-use stitch_format::fs_sys::{
-    AllocatedRow, ExternalRow, FsHeader, RollbackRow, UPSERT_ADD, UPSERT_ATTR, UPSERT_CHUNK,
-    decode_number,
-};
+use stitch_format::fs_sys::{AllocatedRow, ExternalRow, FsHeader, RollbackRow, decode_number};
 use stitch_format::fs_transaction::TransactionRecord;
 use stitch_format::fs_view::ViewRecord;
 use stitch_kv::StreamName;
@@ -133,13 +130,13 @@ impl<'v> RowBatch<'v> {
 
     /// Folds a delta into a row by a registered function, without reading the row.
     pub(crate) fn upsert(&mut self, key: &RowKey, function: u32, delta: &[u8]) {
-        debug_assert_eq!(
-            upsert::tree_of(function),
-            Some(key.tree()),
+        let folds = RowUpsert::find(function);
+        debug_assert!(
+            folds.is_some_and(|folds| folds.tree == key.tree()),
             "a function folds its own rows"
         );
         debug_assert!(
-            is_delta(function, delta),
+            folds.is_some_and(|folds| (folds.is_delta)(delta)),
             "one that is not folds into nothing"
         );
         let tree = self.trees.of(key.tree());
@@ -202,15 +199,5 @@ fn is_readable_as(row: SysRow, value: &[u8]) -> bool {
         SysRow::Reads(..) => fs_reads::decode(value).is_ok(),
         SysRow::Policy(..) => PolicyRow::decode(value).is_ok(),
         SysRow::Shared(_) => SharedRow::decode(value).is_ok(),
-    }
-}
-
-/// Reports whether a function takes a delta.
-fn is_delta(function: u32, delta: &[u8]) -> bool {
-    match function {
-        UPSERT_CHUNK => ChunkDelta::decode(delta).is_some(),
-        UPSERT_ATTR => AttrDelta::decode(delta).is_ok(),
-        UPSERT_ADD => decode_number(delta).is_ok(),
-        _ => false,
     }
 }

@@ -30,6 +30,7 @@ pub(crate) const SCHEMA: &str = "fs";
 const VIEW_PREFIX: &str = "fs~";
 /// The first number that is handed out; those between the root's and it are kept.
 pub(crate) const FIRST_INO: u64 = 16;
+const _: () = assert!(FIRST_INO > Ino::ROOT.0, "the root has its number");
 
 /// Returns the schema of the writable view of a number.
 pub(crate) fn view_schema(number: u64) -> String {
@@ -255,7 +256,10 @@ impl Store {
             return Err(FsError::Corrupt(format!("inode {ino} has no row")));
         };
         match MetaRow::decode(&row)? {
-            MetaRow::Inode(head, tail) if head.ino == ino => Ok(row.slice_ref(tail)),
+            MetaRow::Inode(head, tail) if head.ino == ino => {
+                debug_assert_eq!(head.kind, inode.head.kind, "a type never changes");
+                Ok(row.slice_ref(tail))
+            }
             other => {
                 let found = other.ino();
                 Err(FsError::Corrupt(format!(

@@ -37,6 +37,7 @@ use stitch_kv::{Engine, TreeInfo};
 
 /// Rows of contents and of their users that are looked at in one go.
 const LOOK_ROWS: usize = 4096;
+const _: () = assert!(LOOK_ROWS > 0, "each look comes further");
 
 /// Contents that may have no user.
 ///
@@ -125,7 +126,8 @@ pub(crate) fn with(extents: &[Range<u64>], added: &Range<u64>) -> Vec<Range<u64>
         }
     }
     let at = all.partition_point(|extent| extent.start < joined.start);
-    debug_assert!(joined.start <= added.start && added.end <= joined.end);
+    debug_assert!(joined.start <= added.start);
+    debug_assert!(added.end <= joined.end);
     all.insert(at, joined);
     debug_assert!(are_apart(&all), "extents that touch are joined");
     all
@@ -154,6 +156,12 @@ fn pieces(row: &SharedRow, range: &Range<u64>) -> Vec<Piece> {
         }
     }
     push(row.own, at..range.end);
+    debug_assert!(
+        pieces
+            .windows(2)
+            .all(|pair| pair[0].1.end == pair[1].1.start),
+        "in order, without gaps"
+    );
     let chunks: u64 = pieces
         .iter()
         .map(|(_, piece)| piece.end - piece.start)
@@ -168,6 +176,7 @@ fn pieces(row: &SharedRow, range: &Range<u64>) -> Vec<Piece> {
 
 /// Reports whether a chunk is a shared one.
 pub(crate) fn has(row: &SharedRow, chunk: u64) -> bool {
+    debug_assert!(are_apart(&row.extents), "a reader takes no others");
     row.extents.iter().any(|extent| extent.contains(&chunk))
 }
 
@@ -230,12 +239,6 @@ impl Store {
             "its own, and two of its row"
         );
         Ok(numbers)
-    }
-
-    /// Reports whether some inode uses contents.
-    pub(crate) fn are_used(&self, contents: Ino) -> FsResult<bool> {
-        let mut users = self.scan(&self.keys.contents_users(contents))?;
-        Ok(users.next()?.is_some())
     }
 
     /// Returns the contents from a number on that no inode uses, after a look at some rows, and
@@ -374,13 +377,19 @@ impl SharedContents<'_> {
 
     /// Deletes contents, unless some inode uses them.
     fn delete_unused(&self, number: Ino) -> FsResult<bool> {
+        debug_assert!(
+            self.branch.is_none(),
+            "a transaction leaves them to its commit"
+        );
         let key = self.store.keys.contents(number);
         let Some(row) = self.store.get(&key)? else {
             return Ok(false);
         };
-        if self.store.are_used(number)? {
+        let mut users = self.store.scan(&self.store.keys.contents_users(number))?;
+        if users.next()?.is_some() {
             return Ok(false);
         }
+        drop(users);
         let mut change = self.changes.begin_giving_back();
         change.delete_chunks(number, 0, decode_number(&row)?);
         change.batch.delete(&key);

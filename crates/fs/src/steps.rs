@@ -18,6 +18,7 @@ use stitch_base::sync::atomic::{AtomicU64, Ordering};
 use stitch_format::fs_inode::FileKind;
 
 const SLOTS: usize = 512;
+const _: () = assert!(SLOTS.is_power_of_two(), "names are spread evenly");
 /// No directory.
 const EMPTY: u64 = 0;
 
@@ -34,17 +35,11 @@ impl Default for Steps {
     }
 }
 
-impl Steps {
-    fn slot(&self, dir: Ino, hash: u64) -> &AtomicU64 {
-        let high = spread_name(dir, hash) >> 32;
-        let index = usize::try_from(high).expect("32 bits");
-        &self.slots[index % SLOTS]
-    }
-}
-
 impl Residents {
     fn slot(&self, at: DirName<'_>) -> &AtomicU64 {
-        self.steps.slot(at.parent, self.keys.name_hash(at.name))
+        let spread = spread_name(at.parent, self.keys.name_hash(at.name));
+        let index = usize::try_from(spread >> 32).expect("32 bits");
+        &self.steps.slots[index % SLOTS]
     }
 
     /// Returns the directory of a name, if it is cached; counts a lookup. The parent directory is

@@ -424,6 +424,8 @@ pub mod access_mask {
     pub const WRITE: u32 = 2;
     /// Read.
     pub const READ: u32 = 4;
+
+    const _: () = assert!(EXECUTE | WRITE | READ == 7, "rights are three bits");
 }
 
 /// Inode flags as of `chattr`, those that mean something here.
@@ -438,6 +440,8 @@ pub mod inode_flag {
     pub const NOATIME: u32 = 0x80;
     /// All of them.
     pub const ALL: u32 = IMMUTABLE | APPEND | NODUMP | NOATIME;
+
+    const _: () = assert!(ALL.count_ones() == 4, "each flag has a bit of its own");
 }
 
 /// What `statfs` tells.

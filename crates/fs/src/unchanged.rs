@@ -50,6 +50,7 @@ impl<'s> TreeState<'s> {
 
     /// Opens a clone.
     fn open(self, number: u64) -> FsResult<StateView<'s>> {
+        debug_assert!(number > 0, "mainline is no clone");
         Ok(match self {
             Self::Now(fs) => StateView::Live(fs.open_clone(number)?),
             Self::Past(view) => StateView::Past(view.open_view(number)?),
@@ -174,10 +175,8 @@ pub(crate) fn is_same_inode(then: &InodeHead, now: &InodeHead) -> bool {
 
 impl SteppedWalk<'_> {
     fn is_same_tree(&mut self, dir: Ino) -> FsResult<bool> {
-        debug_assert!(
-            self.dirs.is_empty() && self.clones.is_empty(),
-            "a walk is run once"
-        );
+        debug_assert!(self.dirs.is_empty(), "a walk is run once");
+        debug_assert!(self.clones.is_empty(), "a walk is run once");
         let head = |view: &StateView<'_>| view.fs().residents.inodes.head(dir);
         let heads = (head(&self.then)?, head(&self.now)?);
         if !is_same_inode(&heads.0, &heads.1) || !self.has_same_rows(&heads)? {

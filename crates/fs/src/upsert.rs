@@ -2,110 +2,88 @@
 
 use crate::locator::Tree;
 use stitch_base::sync::Arc;
-use stitch_format::fs_sys::{UPSERT_ADD, UPSERT_ATTR, UPSERT_CHUNK};
+use stitch_format::fs_sys::{UPSERT_ADD, UPSERT_ATTR, UPSERT_CHUNK, decode_number};
 use stitch_format::{fs_chunk, fs_inode, fs_sys};
 use stitch_kv::{Folded, UpsertFn, UpsertRegistry};
 
-struct ChunkUpsert;
-struct AttrUpsert;
-struct AddUpsert;
+/// Folds a delta over the value of a row and writes the new one. Reports whether there is one.
+type FoldRow = fn(Option<&[u8]>, &[u8], &mut Vec<u8>) -> bool;
 
-/// Returns the tree whose rows a function folds.
-pub(crate) const fn tree_of(function: u32) -> Option<Tree> {
-    match function {
-        UPSERT_CHUNK => Some(Tree::Data),
-        UPSERT_ATTR => Some(Tree::Meta),
-        UPSERT_ADD => Some(Tree::Sys),
-        _ => None,
+/// An upsert function: how the rows of a tree take deltas.
+#[derive(Clone, Copy)]
+pub(crate) struct RowUpsert {
+    id: u32,
+    name: &'static str,
+    /// Where the rows are that it folds.
+    pub(crate) tree: Tree,
+    /// Reports whether bytes are one of its deltas.
+    pub(crate) is_delta: fn(&[u8]) -> bool,
+    fold: FoldRow,
+    /// Writes one delta with the effect of two. Reports whether there is one.
+    join: fn(&[u8], &[u8], &mut Vec<u8>) -> bool,
+}
+
+const ALL: [RowUpsert; 3] = [
+    RowUpsert {
+        id: UPSERT_CHUNK,
+        name: "chunk",
+        tree: Tree::Data,
+        is_delta: |delta| fs_chunk::ChunkDelta::decode(delta).is_some(),
+        fold: fs_chunk::fold,
+        join: fs_chunk::join,
+    },
+    RowUpsert {
+        id: UPSERT_ATTR,
+        name: "attr",
+        tree: Tree::Meta,
+        is_delta: |delta| fs_inode::AttrDelta::decode(delta).is_ok(),
+        fold: fs_inode::fold,
+        join: fs_inode::join,
+    },
+    RowUpsert {
+        id: UPSERT_ADD,
+        name: "add",
+        tree: Tree::Sys,
+        is_delta: |delta| decode_number(delta).is_ok(),
+        fold: |old, delta, out| {
+            fs_sys::fold_add(old, delta, out);
+            debug_assert!(decode_number(out).is_ok(), "a sum is a number");
+            true
+        },
+        join: fs_sys::join_add,
+    },
+];
+
+impl RowUpsert {
+    /// Returns the function of a number.
+    pub(crate) fn find(function: u32) -> Option<&'static Self> {
+        debug_assert_ne!(function, 0, "0 is never a function");
+        ALL.iter().find(|found| found.id == function)
     }
 }
 
-const fn folded(is_left: bool) -> Folded {
-    if is_left {
-        Folded::Value
-    } else {
-        Folded::Absent
-    }
-}
-
-impl UpsertFn for ChunkUpsert {
+impl UpsertFn for RowUpsert {
     fn id(&self) -> u32 {
-        UPSERT_CHUNK
+        self.id
     }
 
     fn name(&self) -> &'static str {
-        "chunk"
+        self.name
     }
 
     fn fold(&self, _key: &[u8], old: Option<&[u8]>, delta: &[u8], out: &mut Vec<u8>) -> Folded {
-        let before = out.len();
-        let is_left = fs_chunk::fold(old, delta, out);
-        debug_assert!(out.len() >= before, "it adds to what is there");
-        folded(is_left)
+        debug_assert!(out.is_empty(), "it takes the new value alone");
+        match (self.fold)(old, delta, out) {
+            true => Folded::Value,
+            false => Folded::Absent,
+        }
     }
 
     fn join(&self, older: &[u8], newer: &[u8], out: &mut Vec<u8>) -> bool {
         let before = out.len();
-        let is_joined = fs_chunk::join(older, newer, out);
+        let is_joined = (self.join)(older, newer, out);
         debug_assert!(
-            !is_joined || fs_chunk::ChunkDelta::decode(&out[before..]).is_some(),
-            "two deltas are one"
-        );
-        is_joined
-    }
-}
-
-impl UpsertFn for AttrUpsert {
-    fn id(&self) -> u32 {
-        UPSERT_ATTR
-    }
-
-    fn name(&self) -> &'static str {
-        "attr"
-    }
-
-    fn fold(&self, _key: &[u8], old: Option<&[u8]>, delta: &[u8], out: &mut Vec<u8>) -> Folded {
-        let before = out.len();
-        let is_left = fs_inode::fold(old, delta, out);
-        debug_assert!(out.len() >= before, "it adds to what is there");
-        folded(is_left)
-    }
-
-    fn join(&self, older: &[u8], newer: &[u8], out: &mut Vec<u8>) -> bool {
-        let before = out.len();
-        let is_joined = fs_inode::join(older, newer, out);
-        debug_assert!(
-            !is_joined || fs_inode::AttrDelta::decode(&out[before..]).is_ok(),
-            "two deltas are one"
-        );
-        is_joined
-    }
-}
-
-impl UpsertFn for AddUpsert {
-    fn id(&self) -> u32 {
-        UPSERT_ADD
-    }
-
-    fn name(&self) -> &'static str {
-        "add"
-    }
-
-    fn fold(&self, _key: &[u8], old: Option<&[u8]>, delta: &[u8], out: &mut Vec<u8>) -> Folded {
-        let before = out.len();
-        fs_sys::fold_add(old, delta, out);
-        debug_assert!(
-            fs_sys::decode_number(&out[before..]).is_ok(),
-            "a sum is a number"
-        );
-        Folded::Value
-    }
-
-    fn join(&self, older: &[u8], newer: &[u8], out: &mut Vec<u8>) -> bool {
-        let before = out.len();
-        let is_joined = fs_sys::join_add(older, newer, out);
-        debug_assert!(
-            !is_joined || fs_sys::decode_number(&out[before..]).is_ok(),
+            !is_joined || (self.is_delta)(&out[before..]),
             "two deltas are one"
         );
         is_joined
@@ -115,13 +93,13 @@ impl UpsertFn for AddUpsert {
 /// Registers the upsert functions that the rows of a file system need. Every engine that is to hold
 /// one is opened with them.
 pub fn register_upserts(registry: &mut UpsertRegistry) {
-    registry.register(Arc::new(ChunkUpsert));
-    registry.register(Arc::new(AttrUpsert));
-    registry.register(Arc::new(AddUpsert));
+    for function in ALL {
+        registry.register(Arc::new(function));
+    }
     debug_assert!(
-        [UPSERT_CHUNK, UPSERT_ATTR, UPSERT_ADD]
-            .iter()
-            .all(|id| registry.get(*id).is_some_and(|found| found.id() == *id)),
+        ALL.iter().all(|one| registry
+            .get(one.id)
+            .is_some_and(|found| found.id() == one.id)),
         "functions are found under their numbers"
     );
 }

@@ -40,6 +40,7 @@ use stitch_kv::{Engine, Holder, SpaceShare};
 const INODES_AT_ONCE: usize = 4096;
 /// How often a list of snapshots and clones is made again because one was removed meanwhile.
 const TRIES: usize = 16;
+const _: () = assert!(INODES_AT_ONCE > 0, "some inodes at a time");
 
 /// What comes back when a snapshot or a clone is removed, in bytes of the medium.
 #[derive(Clone, Debug, Default)]
@@ -134,6 +135,7 @@ impl<'fs> SpaceUse<'fs> {
 
     /// See [`crate::FileSystem::usage`].
     fn usage(self, watch: &mut dyn FnMut(u64, u64) -> bool) -> FsResult<Option<Usage>> {
+        const { assert!(TRIES > 0, "it is tried") };
         let mut tried = Err(FsError::NotFound);
         for _ in 0..TRIES {
             tried = self.try_usage(watch);
@@ -150,6 +152,10 @@ impl<'fs> SpaceUse<'fs> {
         }
         let (snapshots, clones) = (self.pins.snapshots()?, self.views.live());
         let (transactions, moments) = (self.transactions.with_trees()?, self.pins.moments()?);
+        debug_assert!(
+            moments.is_sorted_by(|one, next| one.id < next.id),
+            "the first one is the oldest"
+        );
         let is_empty = snapshots.is_empty() && clones.is_empty();
         if is_empty && transactions.is_empty() && moments.is_empty() {
             return Ok(Some(Usage::default()));
@@ -225,10 +231,8 @@ impl<'fs> SpaceUse<'fs> {
         debug_assert!(walk.dirs.is_empty(), "all directories were read");
         walk.count_inodes()?;
         walk.count_contents()?;
-        debug_assert!(
-            walk.inodes.is_empty() && walk.contents.is_empty(),
-            "all rows were counted"
-        );
+        debug_assert!(walk.inodes.is_empty(), "all rows were counted");
+        debug_assert!(walk.contents.is_empty(), "all rows were counted");
         Ok(Some(walk.share))
     }
 
@@ -356,6 +360,12 @@ impl SpaceWalk<'_> {
                 Some(keys.inodes(tree, first, Ino(last.0 + 1)))
             })
             .collect();
+        debug_assert!(
+            ranges
+                .windows(2)
+                .all(|pair| pair[0].tree() != pair[1].tree() || pair[0].end() <= pair[1].start()),
+            "each row is counted once"
+        );
         let (data, xattrs): (Vec<_>, Vec<_>) = ranges
             .into_iter()
             .partition(|range| range.tree() == Tree::Data);

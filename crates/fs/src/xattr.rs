@@ -24,6 +24,7 @@ use stitch_format::fs_key::NAME_BYTES_MAX;
 pub const XATTR_VALUE_BYTES_MAX: usize = 64 << 10;
 /// Largest list of names.
 const LIST_BYTES_MAX: usize = 64 << 10;
+const _: () = assert!(LIST_BYTES_MAX > NAME_BYTES_MAX, "a list takes any name");
 pub(crate) const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
 pub(crate) const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
 pub(crate) const CAPABILITY: &[u8] = b"security.capability";

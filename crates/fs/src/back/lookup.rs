@@ -99,6 +99,7 @@ impl<'fs> NumberLookup<'fs> {
         };
         let mut rings = 0;
         loop {
+            debug_assert!(rings <= RINGS_MAX, "a damaged ring has an end");
             debug_assert_eq!(
                 path.len(),
                 on_path.len(),
@@ -216,7 +217,7 @@ impl<'fs> NumberLookup<'fs> {
             }
         };
         debug_assert_eq!(attr.ino, ino, "the name of the inode");
-        if !self.names.is_below_root(place.parent) {
+        if !self.names.is_below(place.parent, Ino::ROOT) {
             self.holds.forget(ino);
             return Err(FsError::Stale(ino));
         }

@@ -55,13 +55,13 @@ impl<'fs> ViewBackRows<'fs> {
     /// [`FsError::Unsupported`] for a clone that was removed; [`FsError::ReadOnly`];
     /// [`FsError::NoSpace`].
     pub(crate) fn complete(&self, view: u64) -> FsResult<()> {
-        if self.pass.is_read_only() {
+        if self.pass.is_read_only {
             return Err(FsError::ReadOnly);
         }
         if view == 0 {
             return self.pass.complete();
         }
-        debug_assert!(!self.pass.is_read_only(), "back rows are about to be put");
+        debug_assert!(!self.pass.is_read_only, "back rows are about to be put");
         match self.clone_of(view)? {
             Some(clone) => BackRowPass::of(clone.fs()).complete(),
             None => Err(FsError::Unsupported),

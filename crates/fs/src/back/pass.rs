@@ -1,6 +1,6 @@
 //! The pass that puts back rows.
 
-use super::{BackRows, SLICE_ROWS, SLICES_AHEAD, is_unreadable, place_in};
+use super::{BackRows, SLICE_ROWS, SLICES_AHEAD, place_in};
 use crate::FsResult;
 use crate::change::Changes;
 use crate::locator::Locator;
@@ -31,7 +31,7 @@ pub(crate) struct BackRowPass<'fs> {
     state: &'fs BackRows,
     locks: &'fs Locks,
     changes: Changes<'fs>,
-    is_read_only: bool,
+    pub(super) is_read_only: bool,
 }
 
 impl<'fs> BackRowPass<'fs> {
@@ -43,11 +43,6 @@ impl<'fs> BackRowPass<'fs> {
             changes: Changes::of(fs),
             is_read_only: fs.is_read_only(),
         }
-    }
-
-    /// Reports whether missing back rows cannot be put.
-    pub(super) const fn is_read_only(&self) -> bool {
-        self.is_read_only
     }
 
     /// Reports whether a number without own row and back row belongs to no inode.
@@ -155,6 +150,10 @@ impl<'fs> BackRowPass<'fs> {
                 found.push((head.ino, at));
             }
         }
+        debug_assert!(
+            found.is_sorted_by_key(|(_, at)| *at),
+            "in the order of their places"
+        );
         let next = Place::END;
         Ok(Slice { found, next })
     }
@@ -171,7 +170,7 @@ impl<'fs> BackRowPass<'fs> {
     /// can be put anew.
     pub(super) fn row(&self, ino: Ino) -> FsResult<Option<Place>> {
         match place_in(self.store, &self.store.keys.back(ino)) {
-            Err(error) if is_unreadable(&error) && !self.is_read_only => {
+            Err(error) if error.is_unreadable() && !self.is_read_only => {
                 tracing::warn!(%ino, %error, "a back row cannot be read: all are put anew");
                 self.state.give_up();
                 Ok(None)

@@ -2,7 +2,7 @@ use super::*;
 use crate::change::Changes;
 use crate::fsck::check;
 use crate::locator::Tree;
-use crate::{Caller, FsOptions, NewNode, RenameMode};
+use crate::{Caller, FsError, FsOptions, NewNode, RenameMode};
 use crate::{DirName, FileSystem};
 use stitch_base::Ino;
 use stitch_base::random::Rng;

@@ -48,7 +48,7 @@ impl<'fs> Change<'fs> {
     /// Deletes the row that names the plain file of an inode. The plain file is removed some time
     /// after the commit.
     pub(crate) fn delete_external(&mut self, ino: Ino) -> FsResult<()> {
-        let leaving = self.scope.memory.plain_files().leaving(ino)?;
+        let leaving = self.scope.memory.plain_files.leaving(ino)?;
         self.events.extend(leaving.map(Event::RemovedBeside));
         let key = self.keys().external(ino);
         self.batch.delete(&key);

@@ -31,7 +31,7 @@ pub(super) struct ChangeScope<'fs> {
     pub(super) engine: &'fs dyn Engine,
     /// What learns of the change.
     pub(super) memory: EventSink<'fs>,
-    back_rows: &'fs BackRows,
+    pub(super) back_rows: &'fs BackRows,
     /// Their commits compare what was written.
     transactions: &'fs OpenTransactions,
     /// Rules of a transaction's file system.
@@ -59,12 +59,7 @@ impl<'fs> ChangeScope<'fs> {
     }
 
     pub(super) const fn residents(&self) -> &'fs Residents {
-        self.memory.residents()
-    }
-
-    /// Reports whether changes of names write back rows.
-    pub(super) fn keeps_back_rows(&self) -> bool {
-        self.back_rows.are_kept()
+        self.memory.residents
     }
 
     /// Reports whether the file system is that of a transaction.

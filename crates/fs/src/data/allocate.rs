@@ -59,6 +59,7 @@ impl ContentChanges<'_> {
             debug_assert!(at < stop, "each batch comes further");
             let attr = self.fallocate_batch(inode, mode, &(at..stop))?;
             if stop == end {
+                debug_assert!(attr.size >= grown, "it is as long as was asked for");
                 return Ok(attr);
             }
             at = stop;
@@ -159,7 +160,7 @@ impl ContentChanges<'_> {
         } else {
             end.saturating_sub(offset.max(head.size))
         };
-        let files = self.contents.plain_files.files()?;
+        let files = self.contents.plain_files.externals.files()?;
         let mut is_room = new <= files.free_bytes()?;
         if !is_room && self.changes.make_room_beside()? {
             is_room = new <= files.free_bytes()?;

@@ -119,7 +119,13 @@ impl ContentChanges<'_> {
         let _inode = self.locks().inode_write(ino);
         let inode = self.inodes().get(ino)?;
         self.contents.atomic_writes.of(ino, process)?;
-        if size > super::FILE_BYTES_MAX || self.contents.plain_files.wants(inode.head.size, size) {
+        if size > super::FILE_BYTES_MAX
+            || self
+                .contents
+                .plain_files
+                .externals
+                .wants(inode.head.size, size)
+        {
             return Err(FsError::FileTooBig);
         }
         debug_assert!(size <= FILE_BYTES_MAX, "a file is no longer");
@@ -146,8 +152,14 @@ impl ContentChanges<'_> {
         };
         let (extents, bytes) = write.overlay.usage();
         drop(write);
-        let is_outside = self.contents.plain_files.wants(inode.head.size, end);
-        if is_outside || batch_bytes(extents + 1, bytes + data.len() as u64) > self.staged_max() {
+        // What fits a batch, less the row and the contents that leave it.
+        let bytes_max = self.batch_bytes_max() / 8 * 7;
+        let is_outside = self
+            .contents
+            .plain_files
+            .externals
+            .wants(inode.head.size, end);
+        if is_outside || batch_bytes(extents + 1, bytes + data.len() as u64) > bytes_max {
             return Err(FsError::FileTooBig);
         }
         self.contents
@@ -165,12 +177,6 @@ impl ContentChanges<'_> {
         attr.size = self.contents.atomic_writes.size(ino).unwrap_or(attr.size);
         debug_assert!(attr.size >= end, "the size has all that was written");
         Ok(attr)
-    }
-
-    /// Most bytes of an atomic write: what fits a batch, less the row and the contents that leave
-    /// it.
-    fn staged_max(&self) -> u64 {
-        self.batch_bytes_max() / 8 * 7
     }
 
     /// Commits an atomic write as one batch. The inode is locked.
@@ -306,6 +312,10 @@ fn joined(ranges: impl Iterator<Item = Range<u64>>) -> Vec<Range<u64>> {
             _ => joined.push(range),
         }
     }
+    debug_assert!(
+        joined.windows(2).all(|pair| pair[0].end < pair[1].start),
+        "ranges do not touch"
+    );
     joined
 }
 

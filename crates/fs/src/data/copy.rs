@@ -42,6 +42,10 @@ impl ContentChanges<'_> {
             let to = self.inodes().get(target.0)?;
             let range = source.1 + done..source.1 + len;
             debug_assert!(range.start < range.end, "some bytes are left");
+            debug_assert!(
+                range.end <= from.head.size,
+                "the source is not cut meanwhile"
+            );
             if source.1 == target.1
                 && let Some(bytes) = self.share_step(&from, &to, &range)?
             {

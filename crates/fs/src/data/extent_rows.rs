@@ -21,6 +21,10 @@ const BATCH_EXTENTS_MAX: u64 = 4096;
 const EXTENT_BYTES: u64 = 128;
 /// Rows up to which extents are deleted one by one.
 const POINT_DELETES_MAX: usize = 16;
+const _: () = assert!(
+    EXTENTS_MAX as u64 <= BATCH_EXTENTS_MAX,
+    "a map that is kept fits a batch"
+);
 
 /// The rows of allocated extents of files, read through the maps of those that were changed last.
 ///
@@ -194,10 +198,8 @@ impl ExtentRows<'_> {
                 return true;
             }
             cleared += within.chunks();
-            debug_assert!(
-                extent.start <= within.start && within.end <= extent.end,
-                "a part of it"
-            );
+            debug_assert!(extent.start <= within.start, "a part of it");
+            debug_assert!(within.end <= extent.end, "a part of it");
             unwritten += within.unwritten();
             push(&mut left, extent.start, within.start, extent.state);
             push(&mut left, within.end, extent.end, extent.state);
@@ -212,6 +214,7 @@ impl ExtentRows<'_> {
             left.len() <= 2,
             "the ends of the first and of the last extent"
         );
+        debug_assert_eq!(ends.len(), count.min(POINT_DELETES_MAX), "the first ones");
         if count <= POINT_DELETES_MAX {
             for end in ends {
                 change.delete_extent(ino, end);

@@ -106,6 +106,7 @@ pub(super) fn edited(old: &[Extent], range: &Range<u64>, edit: Edit) -> Vec<Exte
     }
     debug_assert!(are_apart(&new), "an edit keeps extents in order");
     debug_assert!(cover(&new, range), "every chunk of the range has a block");
+    debug_assert!(totals(&new).0 >= totals(old).0, "no chunk loses its block");
     new
 }
 

@@ -18,6 +18,10 @@ use stitch_format::fs_sys::ExternalRow;
 
 /// Bytes that are copied at once when a file leaves the store.
 const COPY_BYTES: u64 = 1 << 20;
+const _: () = assert!(
+    COPY_BYTES.is_multiple_of(CHUNK_BYTES),
+    "pieces end where chunks end"
+);
 
 impl FileContents<'_> {
     /// Appends `len` bytes from `offset` on, which are within the size.
@@ -38,8 +42,9 @@ impl FileContents<'_> {
         let have = usize::try_from(plain.len().saturating_sub(offset)).unwrap_or(usize::MAX);
         let have = have.min(len);
         if have > 0 {
-            let files = self.plain_files.files()?;
+            let files = self.plain_files.externals.files()?;
             let count = files.read_at(plain.name, offset, have, out)?;
+            debug_assert!(count <= have, "no more than was asked for");
             if count < have && !plain.is_failed() {
                 let found = files.len(plain.name)?;
                 return Err(self.plain_files.too_short(plain.name, plain.len(), found));
@@ -61,7 +66,15 @@ impl FileContents<'_> {
                 SeekFor::Hole => Ok(offset),
             };
         }
-        let found = self.plain_files.files()?.seek(plain.name, offset, what)?;
+        let found = self
+            .plain_files
+            .externals
+            .files()?
+            .seek(plain.name, offset, what)?;
+        debug_assert!(
+            found.is_none_or(|at| at >= offset),
+            "nothing before the offset is found"
+        );
         match what {
             SeekFor::Data => found.filter(|&at| at < len).ok_or(FsError::NoSeekTarget),
             SeekFor::Hole => Ok(found.unwrap_or(len).min(len)),
@@ -78,7 +91,13 @@ impl ContentChanges<'_> {
             Contents::of_inode(&inode.head),
             Some(Contents::External | Contents::Shared)
         );
-        if stays || !self.contents.plain_files.wants(inode.head.size, end) {
+        if stays
+            || !self
+                .contents
+                .plain_files
+                .externals
+                .wants(inode.head.size, end)
+        {
             return Ok(inode);
         }
         check_regular(&inode)?;
@@ -103,7 +122,7 @@ impl ContentChanges<'_> {
         let is_open = matches!(&left, Err(FsError::Storage(_)));
         if left.is_err() && !is_open {
             // If it stays, the next open removes it.
-            if let Err(error) = self.contents.plain_files.files()?.remove(name) {
+            if let Err(error) = self.contents.plain_files.externals.files()?.remove(name) {
                 tracing::warn!(%error, "a plain file that is not needed is left");
             }
         }
@@ -111,7 +130,7 @@ impl ContentChanges<'_> {
     }
 
     fn new_plain(&self, inode: &Inode) -> FsResult<ExternalName> {
-        let files = self.contents.plain_files.files()?;
+        let files = self.contents.plain_files.externals.files()?;
         loop {
             let name = ExternalName {
                 ino: inode.head.ino,
@@ -129,7 +148,7 @@ impl ContentChanges<'_> {
 
     /// Copies the contents to a new plain file and makes it durable. Returns its length.
     fn fill_plain(&self, inode: &Inode, name: ExternalName) -> FsResult<u64> {
-        let files = self.contents.plain_files.files()?;
+        let files = self.contents.plain_files.externals.files()?;
         let size = inode.head.size;
         let mut len = 0;
         let mut at = 0;
@@ -312,7 +331,7 @@ impl ContentChanges<'_> {
         if !inode.head.has(row_flag::ALLOCATED) {
             return Ok(());
         }
-        let files = self.contents.plain_files.files()?;
+        let files = self.contents.plain_files.externals.files()?;
         for extent in self.extents.at(inode.head.ino, &chunks_from(0))? {
             if extent.unwritten() > 0 {
                 let bytes = extent.unwritten() * CHUNK_BYTES;

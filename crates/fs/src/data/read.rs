@@ -53,6 +53,7 @@ impl FileContents<'_> {
             return Ok(0);
         }
         debug_assert!(offset < FILE_BYTES_MAX, "below the size");
+        debug_assert!(offset + len as u64 <= head.size, "within the size");
         out.reserve(len);
         let base = out.len();
         match Contents::of(head) {
@@ -111,6 +112,7 @@ impl FileContents<'_> {
     }
 
     fn read_chunk(&self, ino: Ino, offset: u64, len: usize, out: &mut Vec<u8>) -> FsResult<()> {
+        debug_assert!(len > 0, "some bytes are read");
         debug_assert!(
             u64::from(within(offset)) + len as u64 <= CHUNK_BYTES,
             "bytes of one chunk"

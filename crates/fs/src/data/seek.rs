@@ -52,6 +52,7 @@ impl FileContents<'_> {
     fn seek_hole(&self, inode: &Inode, offset: u64) -> FsResult<u64> {
         let first = offset / CHUNK_BYTES;
         let numbers = first..chunk_count(inode.head.size);
+        debug_assert!(!numbers.is_empty(), "the offset is below the size");
         let mut expected = first;
         for (owner, piece) in self.store.pieces_of(&inode.head, &numbers)? {
             let mut scan = self.store.scan(&self.store.keys.chunks(owner, &piece))?;

@@ -27,6 +27,7 @@ use stitch_format::fs_shared::{SHARED_EXTENTS_MAX, SharedRow};
 
 /// Copies of less are written: that costs no more than what sharing costs later.
 const SHARED_BYTES_MIN: u64 = 64 << 10;
+const _: () = assert!(SHARED_BYTES_MIN >= CHUNK_BYTES, "whole chunks are shared");
 
 /// A part of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,7 +118,11 @@ impl ContentChanges<'_> {
         let is_kind = |head| matches!(Contents::of(head), Contents::Chunked | Contents::Shared);
         let is_open = Contents::of(to) == Contents::Shared || to.size == 0;
         let are_plain = !from.has(row_flag::ALLOCATED) && !to.has(row_flag::ALLOCATED);
-        let stays_inside = !self.contents.plain_files.wants(to.size, range.end);
+        let stays_inside = !self
+            .contents
+            .plain_files
+            .externals
+            .wants(to.size, range.end);
         debug_assert!(range.start <= range.end, "a range of bytes");
         debug_assert!(range.end <= from.size, "the range is within the source");
         let is_it = from.ino != to.ino
@@ -208,6 +213,10 @@ impl ContentChanges<'_> {
                 }
             }
         }
+        debug_assert!(
+            contents.as_slice().is_empty(),
+            "all that was read is copied"
+        );
         self.stage_modified(&mut change, &mut to, ClearSetId::None);
         to.finish(&mut change)?;
         if offer.is_new {

@@ -32,12 +32,14 @@ impl ContentChanges<'_> {
         );
         let step = (self.write_step_bytes() / CHUNK_BYTES).max(1);
         debug_assert!(range.start <= range.end, "a range of chunks");
-        let ino = inode.head.ino;
+        let (ino, mut at) = (inode.head.ino, range.start);
         loop {
             let mut staged = self.stage(inode)?;
             let Some(next) = staged.first_shared(range) else {
                 return Ok(staged.inode);
             };
+            debug_assert!(next.start >= at, "chunks are copied in their order");
+            at = next.start;
             let mut change = self.changes.begin();
             staged.copy_part(self.contents.store, &mut change, &next, step)?;
             staged.finish(&mut change)?;
@@ -118,6 +120,7 @@ impl Staged {
         let Some(sharing) = &mut self.sharing else {
             return Ok(());
         };
+        debug_assert!(sharing.row.contents.is_some(), "extents are of contents");
         let contents = sharing.row.contents.unwrap_or_default();
         let mut scan = store.scan_whole(&store.keys.chunks(contents, part))?;
         let (mut count, mut end) = (0, part.end);
@@ -194,6 +197,10 @@ impl Staged {
                 change.use_contents(contents, ino);
             }
         }
+        debug_assert!(
+            row.contents.is_some() || row.extents.is_empty(),
+            "extents are of contents"
+        );
         if row.own == ino && row.contents.is_none() {
             debug_assert!(row.extents.is_empty(), "no chunk is shared");
             self.head.flags = Contents::unshared(self.head.flags);

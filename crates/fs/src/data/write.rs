@@ -21,6 +21,18 @@ const MESSAGE_BYTES: u64 = 64;
 const BUFFER_BYTES: u64 = 512;
 /// From so many bytes on, writes are not copied together.
 const LENT_BYTES_MIN: usize = 32 << 10;
+const _: () = assert!(
+    PIECE_BYTES_MAX.is_multiple_of(CHUNK_BYTES),
+    "pieces end where chunks end"
+);
+const _: () = assert!(
+    CHUNK_BYTES.is_multiple_of(BUFFER_BYTES),
+    "chunks end where buffers end"
+);
+const _: () = assert!(
+    LENT_BYTES_MIN as u64 >= CHUNK_BYTES,
+    "short writes are copied"
+);
 
 impl ContentChanges<'_> {
     /// Writes all of `data`, by a writer that may have an atomic write of the file.

@@ -47,6 +47,7 @@ impl FileSystem {
         self.residents.inodes.get_dir(at.parent)?;
         let removal = CloneRemoval::of(self);
         if let Some(view) = removal.find(at)? {
+            debug_assert_eq!(view.info().home, self.view_number(), "it lies in this view");
             let is_it = expected.is_none_or(|expected| expected == view.info().graft);
             FixedFiles::of(view.fs()).check_tree(view.info().root)?;
             return match is_it {

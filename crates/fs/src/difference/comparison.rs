@@ -53,6 +53,10 @@ impl<'f> Comparison<'f> {
         (old, new): (Moment<'f>, Moment<'f>),
         owner: Option<u32>,
     ) -> FsResult<Self> {
+        debug_assert!(
+            !relation.spans.is_empty(),
+            "sides are related by a span at least"
+        );
         let (old_rows, new_rows) = WrittenRows::of_spans(&relation.spans, (&old, &new))?;
         let (anchor, of) = (Rc::new(anchor), (reach.dir, owner));
         Ok(Self {

@@ -88,7 +88,7 @@ pub(super) fn written_contents(
         let is_done = Locator::ino_of(last).is_some_and(&is_done);
         is_done.then(|| behind_inode(&new.moment, last)).flatten()
     };
-    let engine = new.moment.engine();
+    let engine = new.moment.engine;
     for_each_page(engine, &relation.spans, Tree::Data, skip, |page| {
         for key in page {
             let number = Locator::ino_of(key).filter(|number| !is_done(*number));
@@ -127,7 +127,7 @@ fn inodes_with_other_extents(
     let rows = new.moment.keys().all_shared();
     let first = rows.keys().start.to_vec();
     let skip = |last: &[u8]| (last < &first[..]).then(|| first.clone());
-    let engine = new.moment.engine();
+    let engine = new.moment.engine;
     for_each_page(engine, &relation.spans, Tree::Sys, skip, |page| {
         for key in page {
             if let Some(SysRow::Shared(ino)) = Locator::sys_row(key)
@@ -153,8 +153,8 @@ fn has_other_pieces(ino: Ino, old: &Side<'_>, new: &Side<'_>) -> FsResult<bool> 
         return Ok(false);
     }
     let sides = (
-        (old.moment.store(), &before.head),
-        (new.moment.store(), &after.head),
+        (&*old.moment.store, &before.head),
+        (&*new.moment.store, &after.head),
     );
     Ok(!has_same_contents(sides.0, sides.1)?)
 }
@@ -166,7 +166,7 @@ pub(super) fn written_xattrs(
     new: &Side<'_>,
 ) -> FsResult<BTreeSet<Ino>> {
     let mut written = BTreeSet::new();
-    let engine = new.moment.engine();
+    let engine = new.moment.engine;
     let go_on = |_: &[u8]| None;
     for_each_page(engine, &relation.spans, Tree::Xattr, go_on, |page| {
         let before = old.moment.get_many(Tree::Xattr, page)?;
@@ -197,10 +197,11 @@ pub(super) fn written_inodes(
 ) -> FsResult<BTreeSet<Ino>> {
     let mut written = written_contents(relation, old, new)?;
     let last_ino = |last: &[u8]| behind_inode(&new.moment, last);
-    let engine = new.moment.engine();
+    let engine = new.moment.engine;
     for_each_page(engine, &relation.spans, Tree::Xattr, last_ino, |page| {
         written.extend(page.iter().filter_map(|key| Locator::ino_of(key)));
         check_count(&written)
     })?;
+    debug_assert!(written.len() <= ROWS_MAX, "no more than are held in memory");
     Ok(written)
 }

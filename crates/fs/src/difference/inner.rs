@@ -59,13 +59,16 @@ impl InnerClones {
     }
 
     fn add_pair(&mut self, old: ShownClone, new: ShownClone, relation: &Relation) {
-        debug_assert!(old.view > 0 && new.view > 0, "mainline is no clone");
+        debug_assert!(old.view > 0, "mainline is no clone");
+        debug_assert!(new.view > 0, "mainline is no clone");
         debug_assert!(
             old.graft == new.graft || relation.is_one_view(),
             "clones of two views are paired by their directory"
         );
         debug_assert_eq!(old.root, new.root, "clones of one directory");
-        let has_moved = !relation.is_same_place(&old.reached, &new.reached);
+        let name = &new.reached.name;
+        let is_same_dir = name.as_ref().is_none_or(|name| relation.has_ino(name.dir));
+        let has_moved = old.reached.name != *name || !is_same_dir;
         self.both.push(Reach {
             dir: old.root,
             views: (old.view, new.view),
@@ -96,12 +99,6 @@ fn shown(side: &Side<'_>, views: &ViewsAt<'_>, view: u64) -> FsResult<BTreeMap<u
 }
 
 impl Relation {
-    /// Reports whether a directory of a view has the same name on both sides.
-    fn is_same_place(&self, old: &Reached, new: &Reached) -> bool {
-        let dir = new.name.as_ref().map(|name| name.dir);
-        old.name == new.name && dir.is_none_or(|dir| self.has_ino(dir))
-    }
-
     /// Returns the clones of the second side by what pairs them with those of the first.
     fn counterparts<'c>(
         &self,

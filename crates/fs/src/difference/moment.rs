@@ -19,9 +19,9 @@ use stitch_kv::{Direction, Engine, Scan, Snapshot};
 /// The trees of a file system as a snapshot of the engine shows them.
 #[derive(Clone)]
 pub(super) struct Moment<'f> {
-    engine: &'f dyn Engine,
-    store: Rc<Store>,
-    at: Snapshot,
+    pub(super) engine: &'f dyn Engine,
+    pub(super) store: Rc<Store>,
+    pub(super) at: Snapshot,
 }
 
 /// What a name leads to.
@@ -38,21 +38,8 @@ impl<'f> Moment<'f> {
         Self { engine, store, at }
     }
 
-    /// The trees, which are read as the moment has them.
-    pub(super) fn store(&self) -> &Store {
-        &self.store
-    }
-
-    pub(super) const fn engine(&self) -> &'f dyn Engine {
-        self.engine
-    }
-
     pub(super) fn tree(&self, tree: Tree) -> TreeId {
         self.store.tree(tree)
-    }
-
-    pub(super) const fn at(&self) -> &Snapshot {
-        &self.at
     }
 
     pub(super) fn keys(&self) -> Locator {
@@ -78,6 +65,7 @@ impl<'f> Moment<'f> {
 
     /// Reports whether it holds a key of a tree: a narrowed snapshot may not.
     pub(super) fn holds(&self, tree: Tree, key: &[u8]) -> bool {
+        debug_assert!(!key.is_empty(), "no row has an empty key");
         let ranges = self.engine.held_ranges(self.tree(tree), &self.at);
         ranges.is_none_or(|ranges| ranges.has(key))
     }

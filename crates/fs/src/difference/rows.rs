@@ -45,7 +45,7 @@ impl WrittenRows {
         let (mut old, mut new) = (Self::default(), Self::default());
         let mut count = 0;
         for_each_page(
-            after.engine(),
+            after.engine,
             spans,
             Tree::Meta,
             |_| None,
@@ -65,11 +65,10 @@ impl WrittenRows {
                 Ok(())
             },
         )?;
-        debug_assert!(
-            old.inodes.len() <= count && new.inodes.len() <= count,
-            "an inode has a row"
-        );
-        debug_assert!(old.holds() && new.holds());
+        debug_assert!(old.inodes.len() <= count, "an inode has a row");
+        debug_assert!(new.inodes.len() <= count, "an inode has a row");
+        debug_assert!(old.holds());
+        debug_assert!(new.holds());
         Ok((old, new))
     }
 

@@ -25,6 +25,7 @@ use stitch_kv::{BranchPoint, Engine, KeyRange, KeyRanges, KvError, Snapshot};
 const PAGE: usize = 4096;
 /// Longer than the rest of any key that begins as another one and is before it.
 const REST_BYTES: usize = 512;
+const _: () = assert!(PAGE > 0, "each page comes further");
 
 /// Something of each tree, in the order of [`Tree::ALL`].
 #[derive(Clone, Debug)]
@@ -55,7 +56,7 @@ impl Generation {
     fn of(moment: &Moment<'_>) -> Self {
         Self {
             trees: ByTree(Tree::ALL.map(|tree| moment.tree(tree))),
-            at: ByTree(Tree::ALL.map(|_| moment.at().clone())),
+            at: ByTree(Tree::ALL.map(|_| moment.at.clone())),
         }
     }
 
@@ -92,9 +93,9 @@ impl Generation {
 pub(super) struct Relation {
     pub(super) spans: Vec<Span>,
     /// Of two views: the first number that inodes of their own may have; `None` for one view.
-    first_own: Option<Ino>,
+    pub(super) first_own: Option<Ino>,
     /// How many branches lead from the common trees to each side.
-    branches: (usize, usize),
+    pub(super) branches: (usize, usize),
 }
 
 impl Relation {
@@ -107,7 +108,7 @@ impl Relation {
     pub(super) fn of(old: &Moment<'_>, new: &Moment<'_>) -> FsResult<Self> {
         let (before, after) = (Generation::of(old), Generation::of(new));
         if before.is_of(&after) {
-            if old.at().seqno() > new.at().seqno() {
+            if old.at.seqno() > new.at.seqno() {
                 return Err(FsError::Invalid("the second moment is before the first"));
             }
             let spans = vec![Span::between(before, after)];
@@ -133,9 +134,10 @@ impl Relation {
         new: &Moment<'_>,
     ) -> FsResult<Self> {
         debug_assert!(
-            in_before < before.len() && in_after < after.len(),
+            in_before < before.len(),
             "the common trees are in both lines"
         );
+        debug_assert!(in_after < after.len(), "the common trees are in both lines");
         debug_assert!(in_before + in_after > 0, "one side is a branch");
         let mut ends = (before.swap_remove(in_before), after.swap_remove(in_after));
         debug_assert!(ends.0.is_of(&ends.1), "the common trees");
@@ -144,13 +146,18 @@ impl Relation {
         }
         let first_own = {
             let (sys, at) = (ends.0.trees.of(Tree::Sys), ends.0.at.of(Tree::Sys));
-            let next = new.engine().get(*sys, &new.keys().next_ino(), Some(at))?;
+            let next = new.engine.get(*sys, &new.keys().next_ino(), Some(at))?;
             Ino(next.map_or(Ok(0), |row| decode_number(&row))?)
         };
         // The common trees were taken out of their places: what is before them is as it was.
         let own = before.into_iter().take(in_before);
         let own = own.chain(after.into_iter().take(in_after));
-        let mut spans: Vec<Span> = own.map(|of| Span::since_begin(of.trees)).collect();
+        let mut spans: Vec<Span> = own
+            .map(|of| Span {
+                trees: of.trees,
+                ends: None,
+            })
+            .collect();
         spans.push(Span::between(ends.0, ends.1));
         debug_assert_eq!(
             spans.len(),
@@ -169,17 +176,6 @@ impl Relation {
         self.first_own.is_none_or(|first| ino < first)
     }
 
-    /// Returns the first number that inodes of their own may have in two views; `None` for one
-    /// view.
-    pub(super) const fn first_own(&self) -> Option<Ino> {
-        self.first_own
-    }
-
-    /// Returns how many branches lead from the common trees to each side: 0 for one that is them.
-    pub(super) const fn branches(&self) -> (usize, usize) {
-        self.branches
-    }
-
     /// Reports whether both sides are one view.
     pub(super) const fn is_one_view(&self) -> bool {
         self.first_own.is_none()
@@ -188,8 +184,8 @@ impl Relation {
 
 /// The trees of a view, and those that they begin with, the nearest first.
 fn lineage(moment: &Moment<'_>) -> FsResult<Vec<Generation>> {
-    let engine = moment.engine();
-    let listed = [engine.trees(), engine.trees_at(moment.at())];
+    let engine = moment.engine;
+    let listed = [engine.trees(), engine.trees_at(&moment.at)];
     let branches: HashMap<TreeId, BranchPoint> = listed
         .iter()
         .flatten()
@@ -219,11 +215,6 @@ impl Span {
             trees: from.trees,
             ends: Some((from.at, to.at)),
         }
-    }
-
-    const fn since_begin(trees: ByTree<TreeId>) -> Self {
-        let ends = None;
-        Self { trees, ends }
     }
 
     /// The first keys of a tree from `start` on that were written in the span.

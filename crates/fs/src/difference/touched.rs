@@ -23,6 +23,7 @@
 use super::contents::written_inodes;
 use super::inner::{InnerClones, ShownClone};
 use super::names::{Name, NameSet};
+use super::rows::ROWS_MAX;
 use super::side::Side;
 use super::views::ViewsAt;
 use super::{Asked, Comparer, Comparison};
@@ -55,7 +56,11 @@ impl Comparer<'_> {
             Ok(true)
         })?;
         debug_assert!(
-            !paths.old.contains(&b""[..]) && !paths.new.contains(&b""[..]),
+            !paths.old.contains(&b""[..]),
+            "the directory itself is not listed"
+        );
+        debug_assert!(
+            !paths.new.contains(&b""[..]),
             "the directory itself is not listed"
         );
         Ok(paths)
@@ -196,6 +201,10 @@ impl Comparison<'_> {
             }
         }
         inodes.remove(&self.reach.dir);
+        debug_assert!(
+            inodes.len() <= 2 * ROWS_MAX,
+            "no more than are held in memory"
+        );
         Ok(inodes)
     }
 }

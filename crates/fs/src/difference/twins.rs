@@ -61,13 +61,13 @@ impl TwinViews {
     fn add(&mut self, moments: &Moments<'_>, (old, new): (u64, u64)) -> FsResult<()> {
         let relation = Relation::of(&moments.old.moment(old)?, &moments.new.moment(new)?)?;
         // One view at two moments is not told apart by numbers.
-        let first_own = relation.first_own().ok_or(FsError::Unsupported)?;
+        let first_own = relation.first_own.ok_or(FsError::Unsupported)?;
         self.views.push(TwinView {
             old,
             new,
             first_own,
         });
-        let branches = relation.branches();
+        let branches = relation.branches;
         debug_assert!(branches.0 + branches.1 > 0, "one side is a branch");
         for (views, view, count) in [
             (&moments.old, old, branches.0),
@@ -81,6 +81,7 @@ impl TwinViews {
 
 /// Returns when a view parted from the trees that are so many branches above it.
 fn parted(views: &ViewsAt<'_>, view: u64, branches: usize) -> Timestamp {
+    debug_assert!(branches <= stitch_kv::BRANCH_DEPTH_MAX, "a bounded depth");
     let created = views.created_ns(view);
     match (branches, created) {
         (0, _) => Timestamp(i64::MAX),

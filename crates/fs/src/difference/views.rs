@@ -64,10 +64,6 @@ impl<'f> ViewsAt<'f> {
         Ok(Moment::new(&**engine, store, at))
     }
 
-    pub(super) const fn at(&self) -> &Snapshot {
-        self.mainline.at()
-    }
-
     /// Returns the trees of a view.
     ///
     /// # Errors
@@ -83,7 +79,7 @@ impl<'f> ViewsAt<'f> {
             return Err(FsError::NotFound);
         }
         debug_assert!(view > 0, "mainline is open");
-        let moment = Self::open(self.engine, &view_schema(view), self.at())?;
+        let moment = Self::open(self.engine, &view_schema(view), &self.mainline.at)?;
         self.opened.borrow_mut().insert(view, moment.clone());
         Ok(moment)
     }

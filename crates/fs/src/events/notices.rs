@@ -117,12 +117,16 @@ impl Notices {
     /// Reports whether an inode has one notice at most. Looks at the smaller sets alone.
     fn holds(&self) -> bool {
         let is_once = |ino: &Ino| !self.attrs.contains(ino) && !self.inodes.contains(ino);
-        self.attrs.is_disjoint(&self.inodes) && self.removed_dirs.keys().all(is_once)
+        let is_elsewhere = |dir: &Ino| !self.removed_dirs.contains_key(dir);
+        self.attrs.is_disjoint(&self.inodes)
+            && self.removed_dirs.keys().all(is_once)
+            && self.names.iter().all(|(dir, _)| is_elsewhere(dir))
     }
 
     /// Adds the notices of a later change.
     pub fn extend(&mut self, later: Self) {
-        debug_assert!(self.holds() && later.holds());
+        debug_assert!(self.holds());
+        debug_assert!(later.holds());
         for (dir, names) in later.removed_dirs {
             let older = (dir, Box::default())..(dir.next(), Box::default());
             let older: Vec<_> = self.names.extract_if(older, |_| true).collect();

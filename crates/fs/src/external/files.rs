@@ -1,8 +1,6 @@
 //! Plain files in use: opened, read from, written, cut, made durable.
 
-use super::{
-    ExternalError, ExternalFiles, ExternalName, ExternalRow, Externals, Leaving, Plain, Status,
-};
+use super::{ExternalError, ExternalName, ExternalRow, Externals, Leaving, Plain, Status};
 use crate::data::FILE_BYTES_MAX;
 use crate::schema::Store;
 use crate::system::FileSystem;
@@ -18,7 +16,7 @@ pub(crate) type MakeRoom<'a> = &'a dyn Fn() -> FsResult<bool>;
 /// The plain files with their rows, and the engine that makes rows durable.
 #[derive(Clone, Copy)]
 pub(crate) struct PlainFiles<'fs> {
-    pub(super) externals: &'fs Externals,
+    pub(crate) externals: &'fs Externals,
     pub(super) store: &'fs Store,
     pub(super) engine: &'fs dyn Engine,
     pub(super) read_only: bool,
@@ -32,21 +30,6 @@ impl<'fs> PlainFiles<'fs> {
             engine: fs.engine().as_ref(),
             read_only: fs.options.read_only,
         }
-    }
-
-    /// Returns what is known of the plain files.
-    pub(crate) const fn externals(&self) -> &'fs Externals {
-        self.externals
-    }
-
-    /// Returns the folder of plain files.
-    pub(crate) fn files(&self) -> FsResult<&'fs dyn ExternalFiles> {
-        self.externals.files()
-    }
-
-    /// Reports whether a file of `size` bytes that is to have `end` leaves the store now.
-    pub(crate) fn wants(&self, size: u64, end: u64) -> bool {
-        self.externals.wants(size, end)
     }
 
     /// Returns the plain file of an inode that is locked.
@@ -98,6 +81,7 @@ impl<'fs> PlainFiles<'fs> {
     }
 
     pub(crate) fn too_short(&self, name: ExternalName, settled: u64, len: u64) -> FsError {
+        debug_assert!(len < settled, "some of it is missing");
         let path = self.externals.files().map(|files| files.path(name));
         FsError::Corrupt(format!(
             "{}: has {len} bytes, and had {settled}: restore it \
@@ -317,7 +301,11 @@ impl<'fs> PlainFiles<'fs> {
         let settled = len.min(status.size);
         if settled != status.settled {
             debug_assert!(
-                settled <= status.size && settled <= len,
+                settled <= status.size,
+                "what is settled exists: the next open refuses a shorter file"
+            );
+            debug_assert!(
+                settled <= len,
                 "what is settled exists: the next open refuses a shorter file"
             );
             let row = ExternalRow {

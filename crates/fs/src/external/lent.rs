@@ -101,6 +101,7 @@ impl ExternalContents<'_> {
         let Some(plain) = externals.find(ino) else {
             return Ok(false);
         };
+        debug_assert_eq!(plain.name.ino, ino, "the plain file of the inode");
         if plain.status.lock().mapped.is_none() {
             return Ok(false);
         }

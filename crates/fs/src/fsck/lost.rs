@@ -6,12 +6,12 @@
 //! 3. Of the issues, those are withheld that a lost row would explain.
 
 use super::Issue;
+use super::Trees;
 use super::issue::Owner;
 use super::scan::{Found, FoundInode};
-use super::{Trees, is_unreadable};
-use crate::FsResult;
 use crate::contents::Contents;
 use crate::locator::{Locator, RowKey, RowRange};
+use crate::{FsError, FsResult};
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -211,7 +211,8 @@ impl Lost {
     /// Reports whether names that count as links of an inode may be lost.
     fn may_have_names_of(&self, found: &Found, ino: Ino) -> bool {
         debug_assert!(!self.is_empty(), "a row is lost");
-        match found.is_directory(ino) {
+        let inode = found.inodes.get(&ino);
+        match inode.is_some_and(|inode| inode.kind == FileKind::Directory) {
             true => self.touches(&self.keys.directory(ino)),
             false => self.is_any_of("meta"),
         }
@@ -297,7 +298,7 @@ fn can_read(trees: &Trees, dictionary: Dictionary, start: &[u8], end: &[u8]) -> 
     };
     match walk() {
         Ok(()) => Ok(true),
-        Err(error) if is_unreadable(&error) => Ok(false),
+        Err(error) if error.is_unreadable() => Ok(false),
         Err(error) => Err(error),
     }
 }
@@ -404,8 +405,8 @@ fn has_lost_chunk(
         match view.get(range.dictionary, &trees.keys.chunk(number, chunk)) {
             Ok(_) => {}
             Err(error) => {
-                let error = error.into();
-                return if is_unreadable(&error) {
+                let error = FsError::from(error);
+                return if error.is_unreadable() {
                     Ok(true)
                 } else {
                     Err(error)

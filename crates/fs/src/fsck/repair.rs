@@ -4,7 +4,7 @@
 mod views;
 
 use super::back;
-use super::{Issue, Trees, is_unreadable};
+use super::{Issue, Trees};
 use super::{allocated, external, shared};
 use crate::contents::Contents;
 use crate::locator::{Locator, RowKey, Tree};
@@ -33,7 +33,7 @@ pub(super) fn repair(
 ) -> FsResult<u64> {
     let row = match trees.schema.now().get(trees.sys, &trees.keys.header()) {
         Ok(row) => row,
-        Err(error) if is_unreadable(&error.clone().into()) => return Ok(0),
+        Err(error) if FsError::from(error.clone()).is_unreadable() => return Ok(0),
         Err(error) => return Err(error.into()),
     };
     let header = row.map(|row| FsHeader::decode(&row));
@@ -53,7 +53,7 @@ pub(super) fn repair(
         match repair.one(issue) {
             Ok(is_repaired) => repaired += u64::from(is_repaired),
             // What it needs to read is lost; others may not need it.
-            Err(error) if is_unreadable(&error) => repair.changes.clear(),
+            Err(error) if error.is_unreadable() => repair.changes.clear(),
             Err(error) => return Err(error),
         }
     }
@@ -98,7 +98,7 @@ impl Repair<'_> {
             }
             Issue::Nameless { ino } => self.rescue(*ino)?,
             Issue::UnlistedOrphan { ino } => self.list_orphan(*ino),
-            Issue::FalseOrphan { ino } => self.unlist_orphan(*ino),
+            Issue::FalseOrphan { ino } => self.changes.delete(trees.sys, &trees.keys.orphan(*ino)),
             Issue::FalsePolicy { .. } | Issue::FalseClonePolicy { .. } => self.delete_policy(issue),
             Issue::MissingDirectory { ino } => self.remake(*ino)?,
             Issue::NotADirectory { ino } => self.move_entries(*ino)?,
@@ -173,12 +173,11 @@ impl Repair<'_> {
     fn list_orphan(&mut self, ino: Ino) {
         debug_assert_ne!(ino, Ino::ROOT, "the root has no name to lose");
         let key = self.trees.keys.orphan(ino);
+        debug_assert!(
+            is_readable(Tree::Sys, &key, &[]),
+            "a repaired row is read again"
+        );
         self.changes.put(self.trees.sys, &key, &[]);
-    }
-
-    fn unlist_orphan(&mut self, ino: Ino) {
-        let key = self.trees.keys.orphan(ino);
-        self.changes.delete(self.trees.sys, &key);
     }
 
     /// An issue of allocated extents.
@@ -300,7 +299,13 @@ impl Repair<'_> {
         let data = self.trees.data;
         if let Some(bytes) = self.trees.schema.now().get(data, key)? {
             let len = usize::try_from(len_bytes).unwrap_or(usize::MAX);
-            self.changes.put(data, key, &bytes[..len.min(bytes.len())]);
+            let left = &bytes[..len.min(bytes.len())];
+            debug_assert!(!left.is_empty(), "an empty chunk is absent");
+            debug_assert!(
+                is_readable(Tree::Data, key, left),
+                "a repaired row is read again"
+            );
+            self.changes.put(data, key, left);
         }
         Ok(())
     }
@@ -406,8 +411,12 @@ impl Repair<'_> {
             return Ok(());
         }
         head.nlink = 1;
-        self.changes
-            .put(self.trees.meta, &name, &encode_link(ino, head.kind));
+        let link = encode_link(ino, head.kind);
+        debug_assert!(
+            is_readable(Tree::Meta, &name, &link),
+            "a repaired row is read again"
+        );
+        self.changes.put(self.trees.meta, &name, &link);
         self.put_inode(&self.trees.keys.own(ino), &head, tail);
         Ok(())
     }
@@ -522,7 +531,8 @@ impl Repair<'_> {
         if ino.0 >= INO_MAX {
             return Err(FsError::Corrupt("no inode number is left".to_owned()));
         }
-        self.changes.put(sys, &key, &encode_number(ino.0 + 1));
+        debug_assert!(ino > Ino::ROOT, "a number of no inode");
+        self.put_number(&key, ino.0 + 1);
         Ok(ino)
     }
 

@@ -1,9 +1,9 @@
 //! Rollbacks that were interrupted. An open of the file system finishes them.
 
+use super::Issue;
 use super::issue::Owner;
 use super::lost::Paths;
 use super::scan::Found;
-use super::{Issue, is_unreadable};
 use crate::snapshot::SnapshotInfo;
 use crate::system::FileSystem;
 use crate::{FsOptions, FsResult};
@@ -28,10 +28,8 @@ pub(super) fn interrupted(engine: &dyn Engine, found: &Found) -> FsResult<Option
         Some(Err(error)) => return broken(error.clone()),
         Some(Ok(row)) => row,
     };
-    debug_assert!(
-        row.snapshot.0 > 0 && row.dir.0 > 0,
-        "a reader takes no other row"
-    );
+    debug_assert!(row.snapshot.0 > 0, "a reader takes no other row");
+    debug_assert!(row.dir.0 > 0, "a reader takes no other row");
     match past(engine, row.snapshot)? {
         None => broken(format!(
             "its snapshot, pin {}, cannot be read",
@@ -109,7 +107,7 @@ pub fn finish_rollbacks(engine: &Arc<dyn Engine>, issues: &[Issue]) -> FsResult<
 fn unless_unreadable<T>(opened: FsResult<T>) -> FsResult<Option<T>> {
     match opened {
         Ok(opened) => Ok(Some(opened)),
-        Err(error) if is_unreadable(&error) => Ok(None),
+        Err(error) if error.is_unreadable() => Ok(None),
         Err(error) => Err(error),
     }
 }

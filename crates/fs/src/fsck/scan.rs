@@ -4,7 +4,7 @@ use super::allocated::Sums;
 use super::external::Rows;
 use super::lost::Lost;
 use super::shared::SharedRows;
-use super::{Issue, Trees, is_unreadable, views};
+use super::{Issue, Trees, views};
 use crate::contents::Contents;
 use crate::locator::{Locator, SysRow};
 use crate::{FsError, FsResult};
@@ -192,7 +192,7 @@ impl RowWalk<'_> {
             Ok(Some(Ok(header))) => return Ok(Some(header)),
             Ok(Some(Err(error))) => error.to_string(),
             Ok(None) => "it is absent".to_owned(),
-            Err(error) if is_unreadable(&error) => format!("it cannot be read: {error}"),
+            Err(error) if error.is_unreadable() => format!("it cannot be read: {error}"),
             Err(error) => return Err(error),
         };
         self.found.issues.push(Issue::NoHeader { detail });
@@ -216,8 +216,9 @@ impl RowWalk<'_> {
             };
             let mut rows = view.scan(dictionary, range, Direction::Forward)?;
             while let Some((key, value)) = rows.next()? {
+                debug_assert!(start.as_slice() <= key);
                 debug_assert!(
-                    start.as_slice() <= key && end.as_deref().is_none_or(|end| key < end),
+                    end.as_deref().is_none_or(|end| key < end),
                     "a scan keeps to its range"
                 );
                 visit(&mut self.found, key, value);
@@ -296,12 +297,6 @@ impl Found {
         true
     }
 
-    /// Reports whether an inode is known to be a directory.
-    pub(super) fn is_directory(&self, ino: Ino) -> bool {
-        let inode = self.inodes.get(&ino);
-        inode.is_some_and(|inode| inode.kind == FileKind::Directory)
-    }
-
     fn meta(&mut self, keys: Locator, key: &[u8], value: &[u8]) {
         let damaged = |detail: &str| Issue::BadMetaRow {
             key: key.to_vec(),
@@ -328,11 +323,10 @@ impl Found {
                 MetaRow::Link { .. } => self.issues.push(damaged("a link under a number")),
             };
         };
-        debug_assert!(!name.is_empty() && key.len() > 16, "the key of a name");
-        debug_assert!(
-            self.largest >= owner.0 && self.largest >= row.ino().0,
-            "numbers are counted first"
-        );
+        debug_assert!(!name.is_empty(), "the key of a name");
+        debug_assert!(key.len() > 16, "the key of a name");
+        debug_assert!(self.largest >= owner.0, "numbers are counted first");
+        debug_assert!(self.largest >= row.ino().0, "numbers are counted first");
         self.parents.insert(owner);
         if keys.dentry(owner, name)[..] != *key {
             let (parent, name) = (owner, name.to_vec());

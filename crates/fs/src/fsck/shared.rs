@@ -20,6 +20,10 @@ use stitch_format::fs_sys::{decode_number, encode_number};
 
 /// After every chunk of a file.
 const CHUNKS_MAX: u64 = 1 << 51;
+const _: () = assert!(
+    CHUNKS_MAX >= crate::data::FILE_BYTES_MAX.div_ceil(CHUNK_BYTES),
+    "contents of any file"
+);
 
 /// Rows of shared contents, and what was found under their numbers.
 #[derive(Debug, Default)]
@@ -43,7 +47,8 @@ impl SharedRows {
                 Err(_) => return false,
             },
             SysRow::Contents(number) => {
-                self.add_contents(number);
+                self.contents.insert(number);
+                self.present.entry(number).or_default();
                 return decode_number(value).is_ok();
             }
             SysRow::ContentsUser(number, ino) => {
@@ -61,12 +66,6 @@ impl SharedRows {
             self.present.entry(contents).or_default();
         }
         self.rows.insert(ino, row);
-    }
-
-    fn add_contents(&mut self, number: Ino) {
-        self.contents.insert(number);
-
-        self.present.entry(number).or_default();
     }
 
     fn is_empty(&self) -> bool {
@@ -237,7 +236,12 @@ pub(super) fn repair(trees: &Trees, changes: &mut Changes, issue: &Issue) -> FsR
         }
         Issue::MissingUser { number, ino } => {
             put_contents(trees, changes, *number)?;
-            changes.put(sys, &keys.contents_user(*number, *ino), &[]);
+            let key = keys.contents_user(*number, *ino);
+            debug_assert!(
+                is_readable(Tree::Sys, &key, &[]),
+                "a repaired row is read again"
+            );
+            changes.put(sys, &key, &[]);
         }
         Issue::SharedBeyondEnd { ino, size } => {
             let key = keys.shared(*ino);
@@ -269,7 +273,12 @@ fn put_contents(trees: &Trees, changes: &mut Changes, number: Ino) -> FsResult<(
     debug_assert!(number.0 > 0, "0 is no number of contents");
     let key = trees.keys.contents(number);
     if trees.schema.now().get(trees.sys, &key)?.is_none() {
-        changes.put(trees.sys, &key, &encode_number(CHUNKS_MAX));
+        let row = encode_number(CHUNKS_MAX);
+        debug_assert!(
+            is_readable(Tree::Sys, &key, &row),
+            "a repaired row is read again"
+        );
+        changes.put(trees.sys, &key, &row);
     }
     Ok(())
 }

@@ -24,6 +24,12 @@ const PARTS: u64 = 720;
 const INTERVAL_S_MAX: u64 = 60;
 /// Longest time that moments are kept, in seconds: ten years.
 pub const HISTORY_S_MAX: u64 = 10 * 366 * 24 * 3600;
+const _: () = assert!(
+    HISTORY_S_MAX <= i64::MAX.unsigned_abs(),
+    "an age is a signed number"
+);
+const _: () = assert!(INTERVAL_S_MAX > 0, "intervals are not empty");
+const _: () = assert!(YOUNG > 0, "a moment is young at first");
 
 /// Returns the interval of young moments, in seconds.
 pub(super) fn interval_s(keep_s: u64) -> i64 {
@@ -32,7 +38,8 @@ pub(super) fn interval_s(keep_s: u64) -> i64 {
 
 /// Returns the interval of moments of this age, in seconds.
 fn interval_at(age_s: i64, interval_s: i64) -> i64 {
-    debug_assert!(interval_s > 0 && age_s >= 0);
+    debug_assert!(interval_s > 0);
+    debug_assert!(age_s >= 0);
     let mut interval = interval_s;
     while age_s >= interval.saturating_mul(YOUNG) {
         interval = interval.saturating_mul(2);

@@ -76,7 +76,7 @@ impl Inodes {
     }
 
     pub(crate) fn ledger(&self) -> Option<&Arc<dyn crate::Ledger>> {
-        self.register.as_ref().map(crate::ledger::Register::ledger)
+        self.register.as_ref().map(|register| &register.ledger)
     }
 
     /// Takes over an inode that the last process knew.

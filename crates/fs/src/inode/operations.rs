@@ -88,6 +88,8 @@ impl FileSystem {
     /// forgets those that it did ([`Self::forget`]).
     #[must_use]
     pub fn unused(&self, count_max: usize) -> Vec<Ino> {
-        self.residents.inodes.unused(count_max)
+        let unused = self.residents.inodes.unused(count_max);
+        debug_assert!(unused.len() <= count_max, "no more than was asked for");
+        unused
     }
 }

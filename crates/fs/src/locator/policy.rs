@@ -11,7 +11,9 @@ impl Locator {
             0 => fs_key::policy(dir),
             view => fs_key::clone_policy(view, dir),
         };
-        sys_key(SysRow::Policy(view, dir), key)
+        let key = sys_key(SysRow::Policy(view, dir), key);
+        debug_assert!(self.policies().contains(&key), "a listing finds it");
+        key
     }
 
     pub(crate) fn policies(&self) -> RowRange {

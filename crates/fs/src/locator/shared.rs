@@ -7,7 +7,9 @@ use stitch_format::fs_key;
 impl Locator {
     /// Where the contents of an inode are that shares them.
     pub(crate) fn shared(&self, ino: Ino) -> RowKey {
-        sys_key(SysRow::Shared(ino), fs_key::shared(ino))
+        let key = sys_key(SysRow::Shared(ino), fs_key::shared(ino));
+        debug_assert!(self.all_shared().contains(&key), "a listing finds it");
+        key
     }
 
     /// The rows of all inodes that share contents.
@@ -22,15 +24,20 @@ impl Locator {
 
     /// The row of shared contents.
     pub(crate) fn contents(&self, number: Ino) -> RowKey {
-        sys_key(SysRow::Contents(number), fs_key::contents(number))
+        let key = sys_key(SysRow::Contents(number), fs_key::contents(number));
+        debug_assert!(
+            self.contents_from(number).contains(&key),
+            "a listing finds it"
+        );
+        key
     }
 
     /// The row that an inode uses shared contents.
     pub(crate) fn contents_user(&self, number: Ino, ino: Ino) -> RowKey {
-        sys_key(
-            SysRow::ContentsUser(number, ino),
-            fs_key::contents_user(number, ino),
-        )
+        let row = SysRow::ContentsUser(number, ino);
+        let key = sys_key(row, fs_key::contents_user(number, ino));
+        debug_assert!(self.all_contents().contains(&key), "a listing finds it");
+        key
     }
 
     /// The rows of the users of shared contents.

@@ -10,6 +10,9 @@ use stitch_base::sync::Mutex;
 const SLOTS: usize = 64;
 /// Longer keys, of names of more than 64 bytes, are not remembered.
 const KEY_BYTES: usize = 80;
+const _: () = assert!(KEY_BYTES <= u8::MAX as usize, "a length is a byte");
+const _: () = assert!(SLOTS <= 1 << u8::BITS, "a byte chooses a slot");
+const _: () = assert!(SLOTS.is_power_of_two(), "names are spread evenly");
 
 #[derive(Clone, Copy, Debug)]
 struct KeySlot {

@@ -93,6 +93,7 @@ impl<'fs> NameChanges<'fs> {
             return Err(FsError::Perm);
         }
         debug_assert!(dir.is_dir(), "names are in directories");
+        debug_assert_eq!(dir.head.ino, ino, "the directory of the number");
         // No walk of this file system would find a name behind the clone, and a rollback that was
         // interrupted would leave the row there.
         if self.has_clone(ino) {
@@ -155,6 +156,7 @@ impl<'fs> NameChanges<'fs> {
         new.ctime = now;
         match &inode.location {
             Location::Memory(tail) => {
+                debug_assert_eq!(inode.head.nlink, 0, "one in memory alone has no name");
                 change.move_to_name(inode, &new, tail, at);
                 change.count_inodes(1);
                 return Ok(());

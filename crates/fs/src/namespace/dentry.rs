@@ -26,7 +26,7 @@ impl Dentry {
     }
 
     fn decode_with(row: &[u8], keep: impl FnOnce(&[u8]) -> Bytes) -> FsResult<Self> {
-        Ok(match MetaRow::decode(row)? {
+        let dentry = match MetaRow::decode(row)? {
             MetaRow::Inode(head, tail) => Self {
                 ino: head.ino,
                 kind: head.kind,
@@ -37,7 +37,9 @@ impl Dentry {
                 kind,
                 row: None,
             },
-        })
+        };
+        debug_assert!(dentry.ino.0 > 0, "a reader takes no other number");
+        Ok(dentry)
     }
 
     /// The row of an inode that is known, with nothing behind its head.
@@ -48,11 +50,6 @@ impl Dentry {
             kind: inode.head.kind,
             row: Some((inode.head, Bytes::new())),
         }
-    }
-
-    /// Reports whether this is the row of an inode, with nothing behind its head.
-    pub(crate) fn is_row_of(&self, head: &InodeHead) -> bool {
-        matches!(&self.row, Some((found, tail)) if found == head && tail.is_empty())
     }
 
     /// What is behind the head of the inode in this row.

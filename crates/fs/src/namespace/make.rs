@@ -18,6 +18,11 @@ use stitch_format::fs_inode::{FileKind, InodeHead, row_flag};
 pub(super) const LINKS_MAX: u32 = 0x7fff_ffff;
 /// Longest target of a symbolic link, in bytes.
 pub const SYMLINK_BYTES_MAX: usize = 4095;
+const _: () = assert!(
+    SYMLINK_BYTES_MAX as u64 <= crate::data::INLINE_BYTES_MAX,
+    "a target fits the row"
+);
+const _: () = assert!(LINKS_MAX < u32::MAX, "one more is counted");
 const SET_GID: u16 = 0o2000;
 const GROUP_EXECUTE: u16 = 0o010;
 

@@ -37,7 +37,8 @@ impl<'fs> PinMaker<'fs> {
         self.limits.check_takes_snapshots()
     }
 
-    /// Creates a pin of what a snapshot of a directory in a view may show.
+    /// Creates a pin of what a snapshot of a directory in a view may show; in mainline, 0, that is
+    /// mainline and all clones.
     ///
     /// # Durability
     /// On the medium when this returns, with all that it shows.
@@ -50,14 +51,6 @@ impl<'fs> PinMaker<'fs> {
         debug_assert_eq!(pin.name, name, "the pin that was asked for");
         debug_assert_eq!(pin.user, user, "with these bytes");
         Ok(pin)
-    }
-
-    /// Creates a pin of mainline and of all clones.
-    ///
-    /// # Durability
-    /// As [`Self::pin_views`].
-    pub(crate) fn pin_all(self, name: &str, user: &[u8]) -> FsResult<PinInfo> {
-        self.pin_views(name, user, 0)
     }
 
     /// Deletes a snapshot; see [`crate::Snapshots::delete`].

@@ -99,6 +99,7 @@ impl<'fs> PolicyDirs<'fs> {
                 FsError::NotFound => FsError::Stale(dir),
                 other => other,
             })?;
+        debug_assert_eq!(clone.info().number, policy.view, "the clone of the policy");
         know_dir_by_number(clone.fs(), dir)?;
         let held = vec![(OpenView::Clone(clone), dir)];
         Ok(HeldDir { held })

@@ -55,6 +55,15 @@ pub(super) fn kept(keep: &Keep, seconds: &[i64]) -> Vec<bool> {
         }
     }
     debug_assert!(
+        kept.iter().filter(|is_kept| **is_kept).count()
+            <= rules
+                .iter()
+                .map(|(count, _)| usize::from(*count))
+                .sum::<usize>()
+                + usize::from(keep.last.max(1)),
+        "no more than the rules keep"
+    );
+    debug_assert!(
         kept.first().is_none_or(|is_kept| *is_kept),
         "the newest one stays"
     );

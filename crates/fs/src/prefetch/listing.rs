@@ -31,6 +31,9 @@ const STEPS_MAX: usize = 32;
 const DEPTH_MAX: usize = 1024;
 /// Names have hashes from this one on.
 pub(super) const FIRST_HASH: u64 = 1;
+const _: () = assert!(FIRST_HASH > 0, "0 is the row of the directory itself");
+const _: () = assert!(FILE_BYTES_MAX <= RANGE_BYTES_MAX, "each file fits a range");
+const _: () = assert!(RANGES_MAX > 0, "the first file is in a range");
 
 /// What a scan found in a directory.
 #[derive(Clone, Debug, Default)]
@@ -175,7 +178,8 @@ impl ListingOrder {
         dirs: usize,
         bytes: u64,
     ) -> Vec<(Ino, Listing)> {
-        debug_assert!(dirs > 0 && bytes > 0, "some are wanted");
+        debug_assert!(dirs > 0, "some are wanted");
+        debug_assert!(bytes > 0, "some are wanted");
         let (mut found, mut left) = (Vec::new(), bytes);
         for _ in 0..DIRS_PASSED_MAX {
             if found.len() == dirs || left == 0 {

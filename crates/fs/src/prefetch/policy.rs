@@ -24,6 +24,11 @@ use stitch_db::{Priority, ReadOrder};
 
 /// Largest number of inode numbers behind a file or directory whose neighbourhood is prefetched.
 pub(super) const REACH_MAX: u64 = 1024;
+const _: () = assert!(REACH_MAX > 0, "the range behind has a number");
+const _: () = assert!(
+    Habit::RIGHT_MIN <= u8::BITS,
+    "guesses are remembered in a byte"
+);
 
 /// A name: its directory and its hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,6 +176,7 @@ impl Policy {
 
     /// Where directory after directory is listed, the names of this one and of its neighbours.
     fn listed(&mut self, dir: Ino, name: HashedName) -> Vec<Load> {
+        debug_assert_ne!(dir, name.dir, "no directory is in itself");
         // Only the history counts here, not the scan.
         let _ = self.listings.note(name);
         let load = || Load {

@@ -38,6 +38,22 @@ const RETRY_BYTES: u64 = PIECE_BYTES / 4;
 const LONG_BYTES: u64 = 128 << 10;
 /// A file is read now if it had one of this number of last reads.
 const RECENT_READS: u64 = 64;
+const _: () = assert!(
+    AHEAD_BYTES_MAX >= PIECE_BYTES,
+    "at least a piece is prefetched"
+);
+const _: () = assert!(
+    AHEAD_BYTES_ALL >= AHEAD_BYTES_MAX,
+    "one reader has its most"
+);
+const _: () = assert!(
+    AHEAD_BYTES_MAX.is_multiple_of(PIECE_BYTES),
+    "whole pieces are prefetched"
+);
+const _: () = assert!(
+    RETRY_BYTES < PIECE_BYTES,
+    "a piece that was refused is asked for again in time"
+);
 
 /// A read of `[offset, offset + len)` of a file.
 #[derive(Clone, Copy, Debug)]

@@ -165,6 +165,10 @@ impl Siblings {
 
     /// Notes that a directory is long, how far it was scanned, and when the next scan is due.
     pub(super) fn mark_part(&mut self, dir: Ino, scanned_hash: u64, due_hash: u64) {
+        debug_assert!(
+            due_hash <= scanned_hash,
+            "the next part is due before the end of this one"
+        );
         if let Some(slot) = self.known(dir) {
             slot.is_long = true;
             (slot.scanned_hash, slot.due_hash) = (scanned_hash, due_hash);

@@ -23,6 +23,7 @@ impl<T> Slots<T> {
     /// The slot of an inode, which may hold the history of another one.
     pub(super) fn of(&mut self, ino: Ino) -> &mut T {
         let index = usize::try_from(ino.0 % SLOTS as u64).expect("a small number");
+        debug_assert_eq!(self.0.len(), SLOTS, "all slots are there");
         &mut self.0[index]
     }
 

@@ -73,6 +73,10 @@ impl Walk {
             self.coming.clear();
             self.order = ListingOrder::behind(name);
         }
+        debug_assert!(
+            self.coming.iter().all(|(dir, _)| *dir != name.dir),
+            "it is read now"
+        );
     }
 
     /// Takes note of the next directories, which are expected from now on.

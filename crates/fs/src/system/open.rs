@@ -188,6 +188,7 @@ impl FileSystem {
             standing,
             is_removed: AtomicBool::new(false),
         };
+        debug_assert_eq!(fs.residents.inodes.count(), 1, "it knows the root alone");
         recover(&fs)?;
         Ok(fs)
     }

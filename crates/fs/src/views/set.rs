@@ -427,6 +427,7 @@ impl ViewSet {
         let record = self.record(number).ok_or(FsError::NotFound)?;
         let found = self.open.lock().get(&number).and_then(Weak::upgrade);
         if let Some(view) = found {
+            debug_assert_eq!(view.info().number, number, "the view of the number");
             return Ok(view);
         }
         let view = Arc::new(open(&record)?);

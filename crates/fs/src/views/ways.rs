@@ -21,6 +21,10 @@ use stitch_format::fs_back::Place;
 
 /// Most places that are noted. When one more comes, all others are forgotten.
 const PLACES_MAX: usize = 1 << 16;
+const _: () = assert!(
+    PLACES_MAX >= crate::residents::WAY_DIRS_MAX,
+    "the map takes a whole way"
+);
 
 /// Noted places of directories, of all views of a store.
 ///

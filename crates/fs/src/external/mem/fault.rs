@@ -89,7 +89,8 @@ impl Faults {
             counts && now >= fault.nth && now - fault.nth < fault.count
         };
         let fault = self.planned.iter().find(is_hit)?;
-        debug_assert!(fault.nth > 0 && fault.count > 0, "some call is to fail");
+        debug_assert!(fault.nth > 0, "some call is to fail");
+        debug_assert!(fault.count > 0, "some call is to fail");
         debug_assert!(!self.is_paused, "a pause has no faults");
         self.hits.push(PlainHit { op, name });
         Some(Failing {
