@@ -98,8 +98,8 @@ const ALONE: [Suite; 11] = [
     suite("memory", 300),
 ];
 
-/// The suites that run alone and once more with `io_uring`: of `txn` and `txn-kv` the cases in which
-/// requests are under way when something ends.
+/// The suites that run alone and once more with `io_uring`: of `txn` and `txn-kv` the cases in
+/// which requests are under way when something ends.
 const ALONE_BY_RING: [Suite; 8] = [
     suite("snapshots", 240),
     part_of("txn", 120, &["run", "killed", "daemon", "named", "nested"]),

@@ -85,7 +85,7 @@ pub trait Beneath: Debug + Send + Sync {
     /// Renames a file to a name that does not exist.
     fn rename(&self, from: &[u8], to: &[u8]) -> Result<(), Errno>;
 
-    /// Renames a file, in place of the one that has the name.
+    /// Renames a file. One that has the new name is replaced.
     fn replace(&self, from: &[u8], to: &[u8]) -> Result<(), Errno>;
 
     /// Removes a name of a file that is no directory.

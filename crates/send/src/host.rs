@@ -166,6 +166,10 @@ impl Beneath for Host {
                 continue;
             }
             let stat = rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            debug_assert!(
+                !name.to_bytes().contains(&b'/'),
+                "a name is of one directory"
+            );
             entries.push((name.to_bytes().to_vec(), stat_of(&stat)));
         }
         Ok(entries)
@@ -205,6 +209,7 @@ impl Beneath for Host {
     }
 
     fn xattr(&self, path: &[u8], name: &[u8]) -> Result<Vec<u8>, Errno> {
+        debug_assert!(!name.is_empty(), "attributes have names");
         xattrs::value(&self.parent(path)?.short_path(), name)
     }
 
@@ -222,32 +227,39 @@ impl Beneath for Host {
     }
 
     fn make_dir(&self, path: &[u8]) -> Result<(), Errno> {
+        debug_assert!(!path.is_empty(), "the directory itself exists");
         let parent = self.parent(path)?;
         rustix::fs::mkdirat(&parent.dir, parent.name, Mode::RWXU)
     }
 
     fn make_file(&self, path: &[u8]) -> Result<(), Errno> {
+        debug_assert!(!path.is_empty(), "the directory itself is no file");
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let parent = self.parent(path)?;
         rustix::fs::openat(&parent.dir, parent.name, flags, OWNER).map(drop)
     }
 
     fn make_symlink(&self, path: &[u8], target: &[u8]) -> Result<(), Errno> {
+        debug_assert!(!path.is_empty(), "the directory itself is no link");
         let parent = self.parent(path)?;
         rustix::fs::symlinkat(target, &parent.dir, parent.name)
     }
 
     fn make_node(&self, path: &[u8], kind: FileType, device: u64) -> Result<(), Errno> {
+        debug_assert!(!path.is_empty(), "the directory itself is no node");
+        debug_assert_ne!(kind, FileType::Directory, "mkdir(2) creates those");
         let parent = self.parent(path)?;
         rustix::fs::mknodat(&parent.dir, parent.name, kind, OWNER, device)
     }
 
     fn link(&self, existing: &[u8], path: &[u8]) -> Result<(), Errno> {
+        debug_assert_ne!(existing, path, "a link is one more name");
         let (from, to) = (self.parent(existing)?, self.parent(path)?);
         rustix::fs::linkat(&from.dir, from.name, &to.dir, to.name, AtFlags::empty())
     }
 
     fn rename(&self, from: &[u8], to: &[u8]) -> Result<(), Errno> {
+        debug_assert_ne!(from, to, "a move has two places");
         let (from, to) = (self.parent(from)?, self.parent(to)?);
         let flags = RenameFlags::NOREPLACE;
         match rustix::fs::renameat_with(&from.dir, from.name, &to.dir, to.name, flags) {
@@ -260,16 +272,19 @@ impl Beneath for Host {
     }
 
     fn replace(&self, from: &[u8], to: &[u8]) -> Result<(), Errno> {
+        debug_assert_ne!(from, to, "a move has two places");
         let (from, to) = (self.parent(from)?, self.parent(to)?);
         rustix::fs::renameat(&from.dir, from.name, &to.dir, to.name)
     }
 
     fn remove(&self, path: &[u8]) -> Result<(), Errno> {
+        debug_assert!(!path.is_empty(), "the directory itself stays");
         let parent = self.parent(path)?;
         rustix::fs::unlinkat(&parent.dir, parent.name, AtFlags::empty())
     }
 
     fn remove_dir(&self, path: &[u8]) -> Result<(), Errno> {
+        debug_assert!(!path.is_empty(), "the directory itself stays");
         let parent = self.parent(path)?;
         rustix::fs::unlinkat(&parent.dir, parent.name, AtFlags::REMOVEDIR)
     }
@@ -297,11 +312,13 @@ impl Beneath for Host {
     }
 
     fn set_xattr(&self, path: &[u8], name: &[u8], value: &[u8]) -> Result<(), Errno> {
+        debug_assert!(!name.is_empty(), "attributes have names");
         let parent = self.parent(path)?;
         rustix::fs::lsetxattr(parent.short_path(), name, value, XattrFlags::empty())
     }
 
     fn remove_xattr(&self, path: &[u8], name: &[u8]) -> Result<(), Errno> {
+        debug_assert!(!name.is_empty(), "attributes have names");
         rustix::fs::lremovexattr(self.parent(path)?.short_path(), name)
     }
 
@@ -333,7 +350,9 @@ fn errno(error: io::Error) -> Errno {
 
 impl OpenFile for File {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Errno> {
-        rustix::io::retry_on_intr(|| rustix::io::pread(self, &mut *buffer, offset))
+        let count = rustix::io::retry_on_intr(|| rustix::io::pread(self, &mut *buffer, offset))?;
+        debug_assert!(count <= buffer.len(), "no more than was asked for");
+        Ok(count)
     }
 
     fn write_at(&self, data: &[u8], offset: u64) -> Result<(), Errno> {
@@ -355,11 +374,18 @@ impl OpenFile for File {
     }
 
     fn next_data(&self, offset: u64) -> Result<u64, Errno> {
-        rustix::fs::seek(self, SeekFrom::Data(offset))
+        let found = rustix::fs::seek(self, SeekFrom::Data(offset))?;
+        debug_assert!(found >= offset, "data before the offset are not looked for");
+        Ok(found)
     }
 
     fn next_hole(&self, offset: u64) -> Result<u64, Errno> {
-        rustix::fs::seek(self, SeekFrom::Hole(offset))
+        let found = rustix::fs::seek(self, SeekFrom::Hole(offset))?;
+        debug_assert!(
+            found >= offset,
+            "holes before the offset are not looked for"
+        );
+        Ok(found)
     }
 
     fn sync(&self) -> Result<(), Errno> {

@@ -20,7 +20,8 @@ pub(super) struct Target {
     is_rest: bool,
     is_incremental: bool,
     is_privileged: bool,
-    /// Files that were written since the last sync, if a sync of the directory does not reach contents.
+    /// Files that were written since the last sync, if that of the directory does not reach
+    /// contents.
     unsynced: Option<Vec<Vec<u8>>>,
     /// The file that was written last.
     open: Option<(Vec<u8>, Box<dyn OpenFile>)>,
@@ -87,11 +88,19 @@ impl Target {
     /// Ends a stream that was applied as a whole.
     pub(super) fn finish(&mut self, head: &SendHead) -> Result<(), SendError> {
         self.sync()?;
+        // A crash after the state was removed leaves another time than was sent, not another mode.
+        let own = self.own.take();
+        let set_own = |root: &Root, own: OwnAttrs| {
+            let fail = |errno| root.error("set the mode of", b"", errno);
+            own.set(root).map_err(fail)
+        };
+        if let Some(own) = own.filter(|own| self.is_privileged || own.lets_owner_write()) {
+            set_own(&self.root, own)?;
+        }
         self.left.identity = !state::set_identity(&self.root, head.snapshot)?;
         state::clear(&self.root)?;
-        if let Some(own) = self.own.take() {
-            own.set(&self.root)
-                .map_err(|errno| self.root.error("set the mode of", b"", errno))?;
+        if let Some(own) = own {
+            set_own(&self.root, own)?;
         }
         self.sync()
     }
@@ -174,19 +183,18 @@ impl Target {
 
     fn detach(&self, path: &[u8], object: u64) -> Result<(), Errno> {
         let aside = aside(object);
-        if self.root.stat(&aside).is_ok() {
-            return if self.is_rest {
-                Ok(())
-            } else {
-                Err(Errno::EXIST)
-            };
+        match self.root.stat(&aside) {
+            Ok(_) if self.is_rest => Ok(()),
+            Ok(_) => Err(Errno::EXIST),
+            Err(Errno::NOENT) => self.rename(path, &aside),
+            Err(errno) => Err(errno),
         }
-        self.rename(path, &aside)
     }
 
     fn place(&self, path: &[u8], object: u64) -> Result<(), Errno> {
         match self.rename(&aside(object), path) {
-            Err(Errno::NOENT) if self.is_rest && self.root.stat(path).is_ok() => Ok(()),
+            // An earlier try has moved it, if it is there.
+            Err(Errno::NOENT) if self.is_rest => self.root.stat(path).map(drop),
             other => other,
         }
     }

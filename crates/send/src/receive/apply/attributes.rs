@@ -23,6 +23,12 @@ pub(super) struct OwnAttrs {
 }
 
 impl OwnAttrs {
+    /// Reports whether an owner without other rights can remove names in the directory.
+    pub(super) const fn lets_owner_write(self) -> bool {
+        const WRITE_AND_LOOK_UP: u32 = 0o300;
+        self.mode & WRITE_AND_LOOK_UP == WRITE_AND_LOOK_UP
+    }
+
     pub(super) fn set(self, root: &Root) -> Result<(), Errno> {
         set_attrs(root, b"", self)
     }
