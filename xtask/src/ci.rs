@@ -98,11 +98,12 @@ const ALONE: [Suite; 11] = [
     suite("memory", 300),
 ];
 
-/// The suites that run alone and once more with `io_uring`: of `txn` the cases in which requests
-/// are under way when something ends.
-const ALONE_BY_RING: [Suite; 7] = [
+/// The suites that run alone and once more with `io_uring`: of `txn` and `txn-kv` the cases in
+/// which requests are under way when something ends.
+const ALONE_BY_RING: [Suite; 8] = [
     suite("snapshots", 240),
     part_of("txn", 120, &["run", "killed", "daemon", "named", "nested"]),
+    part_of("txn-kv", 120, &["kill9"]),
     suite("users", 120),
     suite("requests", 120),
     suite("handles", 120),

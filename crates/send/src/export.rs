@@ -144,7 +144,8 @@ impl Archive<'_, '_> {
         match node.kind() {
             FileType::RegularFile => {
                 let mut file = root.open_file(path)?;
-                self.builder.append_file(name, &mut file)
+                let file = file.as_file().ok_or(io::ErrorKind::Unsupported)?;
+                self.builder.append_file(name, file)
             }
             FileType::Directory => {
                 let mut header = header(node, EntryType::Directory);
@@ -152,10 +153,9 @@ impl Archive<'_, '_> {
             }
             FileType::Symlink => {
                 let mut header = header(node, EntryType::Symlink);
-                let parent = root.parent(path)?;
-                let target = rustix::fs::readlinkat(&parent.dir, parent.name, Vec::new())?;
-                let target = OsStr::from_bytes(target.as_bytes());
-                self.builder.append_link(&mut header, name, target)
+                let target = root.read_link(path)?;
+                self.builder
+                    .append_link(&mut header, name, OsStr::from_bytes(&target))
             }
             kind => {
                 let mut header = header(node, node_type(kind)?);

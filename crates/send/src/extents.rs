@@ -1,11 +1,9 @@
 //! Contents of files: extents with data, and the ranges that differ.
 
-use rustix::fs::SeekFrom;
+use crate::beneath::{OpenFile, read_full};
 use rustix::io::Errno;
-use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt as _;
 use stitch_format::send_stream::SEND_DATA_BYTES_MAX;
 
 /// Unit in which contents are compared.
@@ -19,11 +17,11 @@ pub(crate) enum Piece<'a> {
 }
 
 /// The next extent with data at or behind an offset; `None` behind the last.
-fn next_data(file: &File, from: u64, size: u64) -> io::Result<Option<Range<u64>>> {
+fn next_data(file: &dyn OpenFile, from: u64, size: u64) -> io::Result<Option<Range<u64>>> {
     if from >= size {
         return Ok(None);
     }
-    let start = match rustix::fs::seek(file, SeekFrom::Data(from)) {
+    let start = match file.next_data(from) {
         Ok(start) => start,
         Err(Errno::NXIO) => return Ok(None),
         // A file system that does not know holes.
@@ -33,7 +31,7 @@ fn next_data(file: &File, from: u64, size: u64) -> io::Result<Option<Range<u64>>
     if start >= size {
         return Ok(None);
     }
-    let end = rustix::fs::seek(file, SeekFrom::Hole(start))?.min(size);
+    let end = file.next_hole(start)?.min(size);
     debug_assert!(start < end, "an extent is not empty");
     Ok(Some(start..end))
 }
@@ -41,8 +39,8 @@ fn next_data(file: &File, from: u64, size: u64) -> io::Result<Option<Range<u64>>
 /// Gives the pieces of `new` from an offset on that differ from `old`, in order. Without `old` all
 /// data are given, and no holes.
 pub(crate) fn pieces<E: From<io::Error>>(
-    old: Option<(&File, u64)>,
-    new: (&File, u64),
+    old: Option<(&dyn OpenFile, u64)>,
+    new: (&dyn OpenFile, u64),
     from: u64,
     give: &mut dyn FnMut(Piece<'_>) -> Result<(), E>,
 ) -> Result<(), E> {
@@ -66,7 +64,7 @@ pub(crate) fn pieces<E: From<io::Error>>(
 
 /// Gives the parts of a hole that had data.
 fn holes<E: From<io::Error>>(
-    old: (&File, u64),
+    old: (&dyn OpenFile, u64),
     hole: Range<u64>,
     give: &mut dyn FnMut(Piece<'_>) -> Result<(), E>,
 ) -> Result<(), E> {
@@ -84,8 +82,8 @@ fn holes<E: From<io::Error>>(
 }
 
 fn give_block<E: From<io::Error>>(
-    old: Option<(&File, u64)>,
-    file: &File,
+    old: Option<(&dyn OpenFile, u64)>,
+    file: &dyn OpenFile,
     range: Range<u64>,
     give: &mut dyn FnMut(Piece<'_>) -> Result<(), E>,
 ) -> Result<(), E> {
@@ -95,29 +93,18 @@ fn give_block<E: From<io::Error>>(
         "a block fits a record"
     );
     let mut new = vec![0; len];
-    file.read_exact_at(&mut new, range.start)?;
+    if read_full(file, &mut new, range.start).map_err(io::Error::from)? != len {
+        return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+    }
     let Some((old, _)) = old else {
         return give(Piece::Data(range.start, &new));
     };
     let mut before = vec![0; len];
-    fill(old, &mut before, range.start)?;
+    // Zeros follow its end.
+    read_full(old, &mut before, range.start).map_err(io::Error::from)?;
     for run in differing(&before, &new) {
         debug_assert!(run.start < run.end && run.end <= len, "a run of the block");
         give(Piece::Data(range.start + run.start as u64, &new[run]))?;
-    }
-    Ok(())
-}
-
-/// Reads as far as the file goes; zeros follow.
-fn fill(file: &File, mut buffer: &mut [u8], mut at: u64) -> io::Result<()> {
-    while !buffer.is_empty() {
-        match file.read_at(buffer, at)? {
-            0 => break,
-            read => {
-                buffer = &mut buffer[read..];
-                at += read as u64;
-            }
-        }
     }
     Ok(())
 }

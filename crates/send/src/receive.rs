@@ -16,8 +16,11 @@ mod state;
 
 use crate::SendError;
 use crate::beneath::Root;
+use crate::host::Host;
 use apply::Target;
 use input::Input;
+use rustix::fs::Mode;
+use rustix::io::Errno;
 use state::State;
 use std::io::Read;
 use std::path::Path;
@@ -25,14 +28,25 @@ use stitch_format::send_stream::{SendHead, SendPosition, SendRecord, SendToken};
 
 /// Attribute of a directory that has the identity of the snapshot that it holds.
 pub const RECEIVED_XATTR: &str = "user.stitchfs.received";
-/// Bytes of the stream after which the state is written.
+/// Default of [`ReceiveOptions::checkpoint_bytes`].
 const CHECKPOINT_BYTES: u64 = 64 << 20;
 
 /// How a stream is applied.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct ReceiveOptions {
     /// Leaves out device nodes, which only root creates, instead of failing.
     pub skip_devices: bool,
+    /// Bytes of the stream after which the state is written.
+    pub checkpoint_bytes: u64,
+}
+
+impl Default for ReceiveOptions {
+    fn default() -> Self {
+        Self {
+            skip_devices: false,
+            checkpoint_bytes: CHECKPOINT_BYTES,
+        }
+    }
 }
 
 /// What could not be set as it was sent, without failing.
@@ -66,7 +80,15 @@ pub struct Received {
 /// # Errors
 /// The state cannot be read.
 pub fn token_of(dir: &Path) -> Result<Option<SendToken>, SendError> {
-    state::read(&Root::open(dir)?)
+    token_at(&Root::open(dir)?)
+}
+
+/// Returns the token of a directory that is open, as [`token_of`] does.
+///
+/// # Errors
+/// The state cannot be read.
+pub fn token_at(root: &Root) -> Result<Option<SendToken>, SendError> {
+    state::read(root)
 }
 
 /// Applies a stream to a directory, which is created if it does not exist. Calls `progress` with
@@ -84,6 +106,34 @@ pub fn receive(
     options: ReceiveOptions,
     progress: &mut dyn FnMut(u64, u64, u64),
 ) -> Result<Received, SendError> {
+    let mut open = |is_new: bool| {
+        if is_new {
+            create(dir)?;
+        }
+        let host = Host::open_locked(dir)?;
+        Ok(Root::new(Box::new(host), dir.to_owned()))
+    };
+    receive_at(input, &mut open, options, progress)
+}
+
+fn create(dir: &Path) -> Result<(), SendError> {
+    match rustix::fs::mkdir(dir, Mode::RWXU) {
+        Ok(()) | Err(Errno::EXIST) => Ok(()),
+        Err(errno) => Err(SendError::io("create", dir.to_owned(), errno)),
+    }
+}
+
+/// Applies a stream as [`receive()`] does to a directory that `open` opens, locked against other
+/// streams. It creates it before if it is told that the stream is a new one.
+///
+/// # Errors
+/// Those of [`receive()`].
+pub fn receive_at(
+    input: &mut dyn Read,
+    open: &mut dyn FnMut(bool) -> Result<Root, SendError>,
+    options: ReceiveOptions,
+    progress: &mut dyn FnMut(u64, u64, u64),
+) -> Result<Received, SendError> {
     let mut input = Input::begin(input)?;
     let head = input.head;
     // The first record too is read before anything is changed.
@@ -95,7 +145,8 @@ pub fn receive(
             ));
         }
     };
-    let state = State::begin(dir, &head, &name)?;
+    let is_new = head.base.is_none() && head.start == SendPosition::default();
+    let state = State::begin(open(is_new)?, &head, &name)?;
     let mut position = state.position;
     let mut target = Target::new(state, &head, options);
     let applied = apply_all(&mut input, &mut target, &mut position, progress);
@@ -158,7 +209,7 @@ fn apply_all(
         };
         debug_assert!(step >= position.step, "steps are in order");
         *position = SendPosition { step, offset };
-        if matches!(record, SendRecord::Detached) || at - saved >= CHECKPOINT_BYTES {
+        if matches!(record, SendRecord::Detached) || at - saved >= target.checkpoint_bytes() {
             saved = at;
             target.sync()?;
             state::write(target.root(), &state::token(&head, *position))?;

@@ -1,13 +1,13 @@
 //! Whether an object is the same in two trees, by all that is sent of it but the time of access.
 
 use crate::SendError;
+use crate::beneath::OpenFile;
 use crate::extents::{Piece, pieces};
 use crate::tree::{Node, Tree};
 use crate::xattrs;
 use rustix::fs::FileType;
-use std::fs::File;
+use rustix::io::Errno;
 use std::io;
-use std::os::unix::fs::FileExt as _;
 
 const BUFFER_BYTES: usize = 64 << 10;
 
@@ -33,7 +33,7 @@ pub(crate) fn is_same(old: At<'_>, new: At<'_>) -> Result<bool, SendError> {
         return Ok(true);
     }
     let (old_file, new_file) = (open(old)?, open(new)?);
-    let same = has_same_contents((&old_file, before.size), (&new_file, after.size));
+    let same = has_same_contents((&*old_file, before.size), (&*new_file, after.size));
     same.map_err(|source| {
         let (op, path) = ("read", new.0.root.shown(new.2));
         SendError::Io { op, path, source }
@@ -45,7 +45,7 @@ fn read_xattrs((tree, _, path): At<'_>) -> Result<xattrs::Xattrs, SendError> {
     xattrs::read(&tree.root, path).map_err(fail)
 }
 
-fn open((tree, _, path): At<'_>) -> Result<File, SendError> {
+fn open((tree, _, path): At<'_>) -> Result<Box<dyn OpenFile>, SendError> {
     let fail = |errno| tree.root.error("open", path, errno);
     tree.root.open_file(path).map_err(fail)
 }
@@ -62,7 +62,13 @@ impl From<io::Error> for Ended {
     }
 }
 
-fn has_same_contents(old: (&File, u64), new: (&File, u64)) -> io::Result<bool> {
+impl From<Errno> for Ended {
+    fn from(errno: Errno) -> Self {
+        Self::Read(errno.into())
+    }
+}
+
+fn has_same_contents(old: (&dyn OpenFile, u64), new: (&dyn OpenFile, u64)) -> io::Result<bool> {
     let compared = pieces(Some(old), new, 0, &mut |piece| match piece {
         Piece::Data(..) => Err(Ended::Differs),
         // Where the new one has a hole the old one has data, which may be zeros.
@@ -75,7 +81,7 @@ fn has_same_contents(old: (&File, u64), new: (&File, u64)) -> io::Result<bool> {
     }
 }
 
-fn has_zeros(file: &File, mut at: u64, end: u64) -> Result<(), Ended> {
+fn has_zeros(file: &dyn OpenFile, mut at: u64, end: u64) -> Result<(), Ended> {
     debug_assert!(at <= end, "the range ends behind its start");
     let mut buffer = vec![0; BUFFER_BYTES];
     while at < end {

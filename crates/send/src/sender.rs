@@ -198,11 +198,9 @@ impl<'a> Sender<'a> {
             FileType::RegularFile => out.put(&SendRecord::MakeFile { path }),
             FileType::Symlink => {
                 let root = &self.snapshot.tree.root;
-                let parent = root.parent(path);
-                let target = parent
-                    .and_then(|parent| rustix::fs::readlinkat(&parent.dir, parent.name, Vec::new()))
-                    .map_err(|errno| root.error("read the link", path, errno))?;
-                let target = target.as_bytes();
+                let target = root.read_link(path);
+                let target = target.map_err(|errno| root.error("read the link", path, errno))?;
+                let target = &target;
                 out.put(&SendRecord::MakeSymlink { path, target })
             }
             _ => {
@@ -229,14 +227,13 @@ impl<'a> Sender<'a> {
             (Some(before), Some(base)) => {
                 let file = open(base.tree, before)?;
                 let size = file
-                    .metadata()
-                    .map_err(|error| ReadFailed(error).at(self, path))?
-                    .len();
+                    .size()
+                    .map_err(|errno| ReadFailed(errno.into()).at(self, path))?;
                 Some((file, size))
             }
             _ => None,
         };
-        let old = old.as_ref().map(|(file, size)| (file, *size));
+        let old = old.as_ref().map(|(file, size)| (&**file, *size));
         let mut give = |piece: Piece<'_>| -> Result<(), PieceError> {
             let record = match piece {
                 Piece::Data(offset, data) => SendRecord::Write { path, offset, data },
@@ -251,7 +248,7 @@ impl<'a> Sender<'a> {
             };
             out.put(&record).map_err(PieceError::Stream)
         };
-        pieces(old, (&new, node.size), from, &mut give).map_err(|error| match error {
+        pieces(old, (&*new, node.size), from, &mut give).map_err(|error| match error {
             PieceError::Read(error) => ReadFailed(error).at(self, path),
             PieceError::Stream(error) => error,
         })?;

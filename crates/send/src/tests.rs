@@ -16,9 +16,6 @@ use std::path::{Path, PathBuf};
 use stitch_format::send_stream::{SEND_HEAD_BYTES, SEND_HEADER_BYTES};
 
 const LARGE: usize = 700_000;
-const NO_OPTIONS: ReceiveOptions = ReceiveOptions {
-    skip_devices: false,
-};
 
 /// A directory that is changed, and copies of it at moments.
 struct Lab {
@@ -95,7 +92,12 @@ fn send(base: Option<&Moment>, moment: &Moment, rest: Option<&SendToken>) -> (Ve
 }
 
 fn take(mut stream: &[u8], dir: &Path) -> Result<Received, SendError> {
-    receive(&mut stream, dir, NO_OPTIONS, &mut |_, _, _| {})
+    receive(
+        &mut stream,
+        dir,
+        ReceiveOptions::default(),
+        &mut |_, _, _| {},
+    )
 }
 
 /// All that is kept of a file, but its number.
@@ -555,7 +557,7 @@ fn paths_longer_than_a_call_takes_are_carried() {
         .open_file(path.as_bytes())
         .unwrap();
     let mut bytes = [0; 5];
-    file.read_exact_at(&mut bytes, 0).unwrap();
+    assert_eq!(file.read_at(&mut bytes, 0).unwrap(), 5);
     assert_eq!(&bytes, b"found");
 }
 

@@ -1,12 +1,10 @@
 //! Names and attributes of a directory and all below it.
 
-use crate::beneath::Root;
+use crate::beneath::{FileStat, Root};
 use crate::{InodeNumbers, SendError};
-use rustix::fs::{Access, AtFlags, Dir, FileType, Stat};
+use rustix::fs::FileType;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 /// Directory in which a stream is received; it is not sent.
@@ -30,36 +28,29 @@ pub(crate) struct Name {
 
 /// Attributes of an inode. Times are in nanoseconds since 1970.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Node {
-    pub(crate) mode: u32,
-    pub(crate) user: u32,
-    pub(crate) group: u32,
-    pub(crate) size: u64,
-    pub(crate) device: u64,
-    pub(crate) accessed: i64,
-    pub(crate) modified: i64,
-    pub(crate) changed: i64,
+pub struct Node {
+    /// Kind and permissions, as `st_mode` has them.
+    pub mode: u32,
+    /// Number of the user who owns it.
+    pub user: u32,
+    /// Number of the group.
+    pub group: u32,
+    /// Length in bytes.
+    pub size: u64,
+    /// Of a device node: the number of the device.
+    pub device: u64,
+    /// Time of the last access.
+    pub accessed: i64,
+    /// Time of the last change of contents.
+    pub modified: i64,
+    /// Time of the last change of contents or attributes.
+    pub changed: i64,
 }
 
 impl Node {
-    fn of(stat: &Stat) -> Self {
-        let nanos = |seconds: i64, nanos: u64| {
-            let nanos = i64::try_from(nanos).unwrap_or_default();
-            seconds.saturating_mul(1_000_000_000).saturating_add(nanos)
-        };
-        Self {
-            mode: stat.st_mode,
-            user: stat.st_uid,
-            group: stat.st_gid,
-            size: u64::try_from(stat.st_size).unwrap_or_default(),
-            device: stat.st_rdev,
-            accessed: nanos(stat.st_atime, stat.st_atime_nsec),
-            modified: nanos(stat.st_mtime, stat.st_mtime_nsec),
-            changed: nanos(stat.st_ctime, stat.st_ctime_nsec),
-        }
-    }
-
-    pub(crate) fn kind(&self) -> FileType {
+    /// Returns the kind of the file.
+    #[must_use]
+    pub fn kind(&self) -> FileType {
         FileType::from_raw_mode(self.mode)
     }
 
@@ -95,7 +86,15 @@ impl Tree {
     /// [`SendError::Io`]: what could not be read; [`SendError::Refused`]: a mount point is in it,
     /// or it is one in which a stream is being received.
     pub fn read(place: &Path, options: &TreeOptions) -> Result<Self, SendError> {
-        let (mut tree, reading) = Self::begin(place, options)?;
+        Self::read_at(Root::open(place)?, options)
+    }
+
+    /// Reads the same of a directory that is open.
+    ///
+    /// # Errors
+    /// Those of [`Self::read`].
+    pub fn read_at(root: Root, options: &TreeOptions) -> Result<Self, SendError> {
+        let (mut tree, reading) = Self::begin(root, options)?;
         let mut waiting = vec![tree.root_ino];
         while let Some(dir) = waiting.pop() {
             let path = tree.dir_path(dir);
@@ -114,7 +113,7 @@ impl Tree {
         options: &TreeOptions,
         paths: &BTreeSet<Vec<u8>>,
     ) -> Result<Self, SendError> {
-        let (mut tree, reading) = Self::begin(place, options)?;
+        let (mut tree, reading) = Self::begin(Root::open(place)?, options)?;
         tree.check_staging()?;
         // A path is behind that of its directory.
         let mut dirs = HashMap::from([(&b""[..], tree.root_ino)]);
@@ -126,8 +125,7 @@ impl Tree {
                 let text = format!("{}: its directory is not listed", shown.display());
                 return Err(SendError::refused(text));
             };
-            let parent = tree.root.parent(path).map_err(|errno| fail(&tree, errno))?;
-            let stat = parent.stat().map_err(|errno| fail(&tree, errno))?;
+            let stat = tree.root.stat(path).map_err(|errno| fail(&tree, errno))?;
             tree.check_device(path, &stat, &reading)?;
             let name = last.to_vec();
             let name = Name { dir: *dir, name };
@@ -139,21 +137,20 @@ impl Tree {
         Ok(tree)
     }
 
-    fn begin<'o>(place: &Path, options: &'o TreeOptions) -> Result<(Self, Reading<'o>), SendError> {
-        let root = Root::open(place)?;
+    fn begin(root: Root, options: &TreeOptions) -> Result<(Self, Reading<'_>), SendError> {
         let stat = root
             .stat(b"")
             .map_err(|errno| root.error("stat", b"", errno))?;
         let mut tree = Self {
             root,
-            root_ino: options.numbers.of(stat.st_ino, stat.st_ino),
+            root_ino: options.numbers.of(stat.ino, stat.ino),
             names: BTreeMap::new(),
             nodes: HashMap::new(),
             dirs: HashMap::new(),
             skipped: Vec::new(),
         };
-        tree.nodes.insert(tree.root_ino, Node::of(&stat));
-        let (root, device) = (stat.st_ino, stat.st_dev);
+        tree.nodes.insert(tree.root_ino, stat.node);
+        let (root, device) = (stat.ino, stat.file_system);
         let reading = Reading {
             root,
             device,
@@ -181,31 +178,18 @@ impl Tree {
         reading: &Reading<'_>,
         waiting: &mut Vec<u64>,
     ) -> Result<(), SendError> {
-        let fail = |root: &Root, errno| root.error("read", path, errno);
-        let dir = self
-            .root
-            .open_dir(path)
-            .map_err(|errno| fail(&self.root, errno))?;
-        for entry in Dir::read_from(&dir).map_err(|errno| fail(&self.root, errno))? {
-            let entry = entry.map_err(|errno| fail(&self.root, errno))?;
-            let name = entry.file_name().to_bytes();
-            if matches!(name, b"." | b"..") {
-                continue;
-            }
-            let below = join(path, name);
+        let entries = self.root.entries(path);
+        for (name, stat) in entries.map_err(|errno| self.root.error("read", path, errno))? {
+            let below = join(path, &name);
             if below == STAGING.as_bytes() {
                 return Err(self.has_staging());
             }
-            let stat = rustix::fs::statat(&dir, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW);
-            let stat = stat.map_err(|errno| self.root.error("stat", &below, errno))?;
             self.check_device(&below, &stat, reading)?;
-            let name = OsStr::from_bytes(name);
             let skips = reading.options.skip_unreadable;
-            if skips && !is_readable(&dir, name, &Node::of(&stat)) {
+            if skips && !self.root.is_readable(&below, &stat.node) {
                 self.skipped.push(self.root.shown(&below));
                 continue;
             }
-            let name = name.as_bytes().to_vec();
             let name = Name { dir: ino, name };
             waiting.extend(self.insert(name, &stat, reading));
         }
@@ -213,9 +197,9 @@ impl Tree {
     }
 
     /// Adds a name. Returns the number of its inode if that is a directory.
-    fn insert(&mut self, name: Name, stat: &Stat, reading: &Reading<'_>) -> Option<u64> {
-        let number = reading.options.numbers.of(reading.root, stat.st_ino);
-        let node = Node::of(stat);
+    fn insert(&mut self, name: Name, stat: &FileStat, reading: &Reading<'_>) -> Option<u64> {
+        let number = reading.options.numbers.of(reading.root, stat.ino);
+        let node = stat.node.clone();
         let is_dir = node.is_dir();
         debug_assert!(!name.name.contains(&b'/'), "a name is of one directory");
         debug_assert!(
@@ -233,10 +217,10 @@ impl Tree {
     fn check_device(
         &self,
         path: &[u8],
-        stat: &Stat,
+        stat: &FileStat,
         reading: &Reading<'_>,
     ) -> Result<(), SendError> {
-        if stat.st_dev == reading.device {
+        if stat.file_system == reading.device {
             return Ok(());
         }
         let shown = self.root.shown(path);
@@ -328,16 +312,6 @@ impl Tree {
             skipped: Vec::new(),
         }
     }
-}
-
-fn is_readable(dir: &rustix::fd::OwnedFd, name: &OsStr, node: &Node) -> bool {
-    let access = match node.kind() {
-        FileType::Directory => Access::READ_OK | Access::EXEC_OK,
-        FileType::RegularFile => Access::READ_OK,
-        _ => return true,
-    };
-    let allowed = rustix::fs::accessat(dir, name, access, AtFlags::EACCESS);
-    !matches!(allowed, Err(Errno::ACCESS | Errno::PERM))
 }
 
 /// The directory of a path, and the last name.

@@ -7,24 +7,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Attributes by name.
-pub(crate) type Xattrs = BTreeMap<Vec<u8>, Vec<u8>>;
+pub type Xattrs = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// Buffer of one call; the kernel has no longer lists or values.
 const BYTES_MAX: usize = 64 << 10;
 
 /// Reads all attributes that are sent of a path. A file system without attributes has none.
 pub(crate) fn read(root: &Root, path: &[u8]) -> Result<Xattrs, Errno> {
-    let parent = root.parent(path)?;
-    let short = parent.short_path();
-    let mut xattrs = Xattrs::new();
-    for name in names(&short)?.into_iter().filter(|name| is_sent(name)) {
-        match value(&short, &name) {
-            Ok(value) => drop(xattrs.insert(name, value)),
-            Err(Errno::NODATA | Errno::NOTSUP) => {}
-            Err(errno) => return Err(errno),
-        }
-    }
-    Ok(xattrs)
+    root.xattrs(path, is_sent)
 }
 
 fn is_sent(name: &[u8]) -> bool {

@@ -3,6 +3,7 @@
 use crate::beside::{self, Beside};
 use crate::crash::{self, Effort};
 use crate::files::fault::PlainEffort;
+use crate::files::views::{ViewsSystem, sends};
 use crate::files::{self, FsSystem};
 use crate::kv::Host;
 use crate::liar::{Liar, Lie};
@@ -236,6 +237,39 @@ where
         })
     };
     vec![case("fault", false), case("canary-hides-errors", true)]
+}
+
+/// Snapshots of a file system that are sent and received while it crashes.
+pub fn of_sends<H>(system: ViewsSystem<H>, size: Size) -> Vec<Case>
+where
+    H: Host + Send + Sync + 'static,
+{
+    let name = system.name();
+    let system = Arc::new(system);
+    let effort = Effort {
+        ops_max: size.ops_max / 2,
+        points: size.points / 2,
+        ..Effort::default()
+    };
+    let case = |scenario: &str, is_canary, wrap| {
+        let shared = Arc::clone(&system);
+        let effort = Effort { wrap, ..effort };
+        Case::new(format!("{name}/{scenario}"), is_canary, move |seed| {
+            let stats = sends::explore(&shared, seed, effort)?;
+            Ok(vec![
+                ("operations beside", stats.ops),
+                ("received", stats.received),
+                ("ended early", stats.cuts),
+                ("refused", stats.refused),
+                ("parts left", stats.parts),
+                ("images", stats.images),
+            ])
+        })
+    };
+    let canaries = canaries().into_iter();
+    let canaries = canaries.map(|(scenario, wrap)| case(scenario, true, wrap));
+    let crash = case("crash", false, effort.wrap);
+    canaries.chain([crash]).collect()
 }
 
 /// A system whose volume refuses space.

@@ -1,7 +1,7 @@
 //! The systems that the simulator knows.
 
 use crate::beside::Beside;
-use crate::cases::{Case, Size, of_instances, of_plain_files, of_short, of_system};
+use crate::cases::{Case, Size, of_instances, of_plain_files, of_sends, of_short, of_system};
 use crate::files::FsSystem;
 use crate::files::lengths::STEP_BYTES;
 use crate::files::views::ViewsSystem;
@@ -75,6 +75,7 @@ pub fn cases() -> Vec<Case> {
     cases.extend(of_atomic_writes());
     cases.extend(of_lengths());
     cases.extend(of_views());
+    cases.extend(of_sends(views("fs-sends"), SIZE));
     cases.extend(beside_the_store());
     cases.extend(short_of_space());
     cases
@@ -159,16 +160,23 @@ fn of_batches() -> Vec<Case> {
 /// Files with snapshots, clones, rollbacks and transactions. Tables are so small that views have
 /// some.
 fn of_views() -> Vec<Case> {
-    let host = VtHost::new("fs-views", FILES, 32 << 10, 16 << 10).with_direct(8 << 10);
-    let host = host.with_discard().with_unsynced(16 << 10);
-    let short = host.clone();
-    let mut cases = of_system(ViewsSystem::new(host, "fs-views"), SIZE);
+    let short = views_host("fs-views");
+    let mut cases = of_system(views("fs-views"), SIZE);
     cases.retain(|case| !case.name.ends_with("/damage") && !case.name.ends_with("/nonsense"));
     cases.push(of_short("fs-views", SIZE, move |refusals| {
         let host = short.clone().with_refusals(refusals);
         ViewsSystem::new(host, "fs-views").with_whole_rollbacks()
     }));
     cases
+}
+
+fn views_host(name: &'static str) -> VtHost {
+    let host = VtHost::new(name, FILES, 32 << 10, 16 << 10).with_direct(8 << 10);
+    host.with_discard().with_unsynced(16 << 10)
+}
+
+fn views(name: &'static str) -> ViewsSystem<VtHost> {
+    ViewsSystem::new(views_host(name), name)
 }
 
 /// Files with views, on the engine of the smallest tables.

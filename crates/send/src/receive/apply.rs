@@ -2,63 +2,61 @@
 
 mod attributes;
 
-use super::state::{self, LockedRoot, State};
+use super::state::{self, State};
 use super::{Left, ReceiveOptions};
 use crate::SendError;
-use crate::beneath::{Parent, Root};
+use crate::beneath::{FileStat, OpenFile, OpenFor, Root};
 use crate::tree::STAGING;
 use attributes::OwnAttrs;
-use rustix::fs::{
-    AtFlags, FallocateFlags, FileType, Mode, OFlags, RenameFlags, Stat, renameat_with,
-};
+use rustix::fs::FileType;
 use rustix::io::Errno;
-use std::fs::File;
-use std::os::unix::fs::FileExt as _;
 use stitch_format::send_stream::{SendHead, SendRecord};
-
-/// `f_type` of FUSE.
-const FUSE_MAGIC: u64 = 0x6573_5546;
 
 /// The directory that a stream is applied to.
 pub(super) struct Target {
-    root: LockedRoot,
+    root: Root,
     options: ReceiveOptions,
     /// A part was applied before, perhaps more than the state says.
     is_rest: bool,
     is_incremental: bool,
-    is_root: bool,
-    /// Files that were written since the last sync, if syncfs(2) does not reach the file system.
+    is_privileged: bool,
+    /// Files that were written since the last sync, if that of the directory does not reach
+    /// contents.
     unsynced: Option<Vec<Vec<u8>>>,
     /// The file that was written last.
-    open: Option<(Vec<u8>, File)>,
+    open: Option<(Vec<u8>, Box<dyn OpenFile>)>,
     /// Mode and times of the directory itself, which are set last.
     own: Option<OwnAttrs>,
     /// Set-id bits that the object does not get whose owner came last.
-    dropped: Mode,
+    dropped: u32,
     left: Left,
 }
 
 impl Target {
     pub(super) fn new(state: State, head: &SendHead, options: ReceiveOptions) -> Self {
-        let is_fuse = rustix::fs::fstatfs(state.root.dir())
-            .is_ok_and(|found| u64::try_from(found.f_type) == Ok(FUSE_MAGIC));
-        let unsynced = is_fuse.then(Vec::new);
+        let root = state.root;
+        let unsynced = (!root.syncs_contents()).then(Vec::new);
+        let is_privileged = root.is_privileged();
         Self {
-            root: state.root,
+            root,
             options,
             is_rest: state.is_rest,
             is_incremental: head.base.is_some(),
-            is_root: rustix::process::geteuid().is_root(),
+            is_privileged,
             unsynced,
             open: None,
             own: None,
-            dropped: Mode::empty(),
+            dropped: 0,
             left: Left::default(),
         }
     }
 
     pub(super) fn root(&self) -> &Root {
         &self.root
+    }
+
+    pub(super) const fn checkpoint_bytes(&self) -> u64 {
+        self.options.checkpoint_bytes
     }
 
     pub(super) fn into_left(self) -> Left {
@@ -68,21 +66,19 @@ impl Target {
     /// Makes all that was applied durable.
     pub(super) fn sync(&mut self) -> Result<(), SendError> {
         self.open = None;
-        // syncfs(2) has the kernel write back its pages; FUSE file systems do not hear of it.
-        let synced = rustix::fs::syncfs(self.root.dir());
-        let synced = synced.and_then(|()| rustix::fs::fsync(self.root.dir()));
-        synced.map_err(|errno| self.root.error("sync", b"", errno))?;
+        self.root
+            .sync()
+            .map_err(|errno| self.root.error("sync", b"", errno))?;
         for path in self
             .unsynced
             .as_mut()
             .map(std::mem::take)
             .unwrap_or_default()
         {
-            match self.root.open_file(&path) {
-                Ok(file) => rustix::fs::fsync(&file),
+            match self.root.open_file(&path).and_then(|file| file.sync()) {
                 // A file that its owner cannot read: the sync of the directory has to do.
                 Err(Errno::ACCESS | Errno::NOENT) => Ok(()),
-                Err(errno) => Err(errno),
+                other => other,
             }
             .map_err(|errno| self.root.error("sync", &path, errno))?;
         }
@@ -92,11 +88,19 @@ impl Target {
     /// Ends a stream that was applied as a whole.
     pub(super) fn finish(&mut self, head: &SendHead) -> Result<(), SendError> {
         self.sync()?;
+        // A crash after the state was removed leaves another time than was sent, not another mode.
+        let own = self.own.take();
+        let set_own = |root: &Root, own: OwnAttrs| {
+            let fail = |errno| root.error("set the mode of", b"", errno);
+            own.set(root).map_err(fail)
+        };
+        if let Some(own) = own.filter(|own| self.is_privileged || own.lets_owner_write()) {
+            set_own(&self.root, own)?;
+        }
         self.left.identity = !state::set_identity(&self.root, head.snapshot)?;
         state::clear(&self.root)?;
-        if let Some(own) = self.own.take() {
-            own.set(&self.root)
-                .map_err(|errno| self.root.error("set the mode of", b"", errno))?;
+        if let Some(own) = own {
+            set_own(&self.root, own)?;
         }
         self.sync()
     }
@@ -104,10 +108,8 @@ impl Target {
     pub(super) fn apply(&mut self, record: &SendRecord<'_>) -> Result<(), SendError> {
         let (op, path, done) = match *record {
             SendRecord::Detach { path, object } => ("move", path, self.detach(path, object)),
-            SendRecord::Remove { path } => ("remove", path, self.remove(path, AtFlags::empty())),
-            SendRecord::RemoveDir { path } => {
-                ("remove", path, self.remove(path, AtFlags::REMOVEDIR))
-            }
+            SendRecord::Remove { path } => ("remove", path, self.remove(path)),
+            SendRecord::RemoveDir { path } => ("remove", path, self.remove_dir(path)),
             SendRecord::Place { path, object } => ("move back", path, self.place(path, object)),
             SendRecord::MakeDir { path } => ("create", path, self.make_dir(path)),
             SendRecord::MakeFile { path } => ("create", path, self.make_file(path)),
@@ -156,7 +158,7 @@ impl Target {
         mut call: impl FnMut() -> Result<T, Errno>,
     ) -> Result<T, Errno> {
         match call() {
-            Err(Errno::ACCESS) if !self.is_root => {}
+            Err(Errno::ACCESS) if !self.is_privileged => {}
             other => return other,
         }
         for path in paths {
@@ -172,60 +174,47 @@ impl Target {
     }
 
     fn open_mode(&self, path: &[u8]) -> Result<(), Errno> {
-        let parent = self.root.parent(path)?;
-        let stat = parent.stat()?;
-        if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
+        let stat = self.root.stat(path)?;
+        if stat.kind() == FileType::Symlink {
             return Ok(());
         }
-        let mode = Mode::from_raw_mode(stat.st_mode) | Mode::RWXU;
-        rustix::fs::chmodat(&parent.dir, parent.name, mode, AtFlags::empty())
+        self.root.set_mode(path, stat.node.mode | state::OWNER_ALL)
     }
 
     fn detach(&self, path: &[u8], object: u64) -> Result<(), Errno> {
         let aside = aside(object);
-        if self.root.stat(&aside).is_ok() {
-            return if self.is_rest {
-                Ok(())
-            } else {
-                Err(Errno::EXIST)
-            };
+        match self.root.stat(&aside) {
+            Ok(_) if self.is_rest => Ok(()),
+            Ok(_) => Err(Errno::EXIST),
+            Err(Errno::NOENT) => self.rename(path, &aside),
+            Err(errno) => Err(errno),
         }
-        self.rename(path, &aside)
     }
 
     fn place(&self, path: &[u8], object: u64) -> Result<(), Errno> {
         match self.rename(&aside(object), path) {
-            Err(Errno::NOENT) if self.is_rest && self.root.stat(path).is_ok() => Ok(()),
+            // An earlier try has moved it, if it is there.
+            Err(Errno::NOENT) if self.is_rest => self.root.stat(path).map(drop),
             other => other,
         }
     }
 
     fn rename(&self, from: &[u8], to: &[u8]) -> Result<(), Errno> {
         debug_assert_ne!(from, to, "a move has two places");
-        self.permitted(&[from, to], || {
-            let (from, to) = (self.root.parent(from)?, self.root.parent(to)?);
-            match renameat_with(
-                &from.dir,
-                from.name,
-                &to.dir,
-                to.name,
-                RenameFlags::NOREPLACE,
-            ) {
-                // A file system that does not know the flag.
-                Err(Errno::INVAL) if to.stat().is_err() => {
-                    rustix::fs::renameat(&from.dir, from.name, &to.dir, to.name)
-                }
-                other => other,
-            }
-        })
+        self.permitted(&[from, to], || self.root.rename(from, to))
     }
 
-    fn remove(&self, path: &[u8], flags: AtFlags) -> Result<(), Errno> {
-        let removed = self.permitted(&[path], || {
-            let parent = self.root.parent(path)?;
-            rustix::fs::unlinkat(&parent.dir, parent.name, flags)
-        });
-        match removed {
+    fn remove(&self, path: &[u8]) -> Result<(), Errno> {
+        self.removed(self.permitted(&[path], || self.root.remove(path)))
+    }
+
+    fn remove_dir(&self, path: &[u8]) -> Result<(), Errno> {
+        self.removed(self.permitted(&[path], || self.root.remove_dir(path)))
+    }
+
+    /// Passes over what an earlier try has removed.
+    fn removed(&self, done: Result<(), Errno>) -> Result<(), Errno> {
+        match done {
             Err(Errno::NOENT) if self.is_rest || self.options.skip_devices => Ok(()),
             other => other,
         }
@@ -236,37 +225,29 @@ impl Target {
         &self,
         path: &[u8],
         kind: FileType,
-        mut call: impl FnMut(&Parent<'_>) -> Result<(), Errno>,
+        call: impl Fn(&Root) -> Result<(), Errno>,
     ) -> Result<(), Errno> {
-        let made = self.permitted(&[path], || call(&self.root.parent(path)?));
-        let parent = self.root.parent(path)?;
-        match made {
-            Err(Errno::EXIST) if self.is_rest && is_kind(&parent.stat()?, kind) => {}
+        match self.permitted(&[path], || call(&self.root)) {
+            Err(Errno::EXIST) if self.is_rest && self.root.stat(path)?.kind() == kind => {}
             other => other?,
         }
         if self.is_incremental && kind != FileType::Symlink {
-            attributes::drop_inherited(&parent, kind)?;
+            attributes::drop_inherited(&self.root, path, kind)?;
         }
         Ok(())
     }
 
     fn make_dir(&self, path: &[u8]) -> Result<(), Errno> {
-        self.make(path, FileType::Directory, |parent| {
-            rustix::fs::mkdirat(&parent.dir, parent.name, Mode::RWXU)
-        })
+        self.make(path, FileType::Directory, |root| root.make_dir(path))
     }
 
     fn make_file(&self, path: &[u8]) -> Result<(), Errno> {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        self.make(path, FileType::RegularFile, |parent| {
-            let mode = Mode::RUSR | Mode::WUSR;
-            rustix::fs::openat(&parent.dir, parent.name, flags, mode).map(drop)
-        })
+        self.make(path, FileType::RegularFile, |root| root.make_file(path))
     }
 
     fn make_symlink(&self, path: &[u8], target: &[u8]) -> Result<(), Errno> {
-        self.make(path, FileType::Symlink, |parent| {
-            rustix::fs::symlinkat(target, &parent.dir, parent.name)
+        self.make(path, FileType::Symlink, |root| {
+            root.make_symlink(path, target)
         })
     }
 
@@ -282,10 +263,7 @@ impl Target {
                 "the stream has a node of an unknown kind",
             ));
         }
-        let made = self.make(path, kind, |parent| {
-            let mode = Mode::RUSR | Mode::WUSR;
-            rustix::fs::mknodat(&parent.dir, parent.name, kind, mode, device)
-        });
+        let made = self.make(path, kind, |root| root.make_node(path, kind, device));
         match made {
             Err(Errno::PERM) if is_device => Err(SendError::refused(format!(
                 "{}: only root creates device nodes; receive as root, or with --skip-devices",
@@ -296,15 +274,13 @@ impl Target {
     }
 
     fn link(&self, path: &[u8], existing: &[u8]) -> Result<(), Errno> {
-        let linked = self.permitted(&[path], || {
-            let (from, to) = (self.root.parent(existing)?, self.root.parent(path)?);
-            rustix::fs::linkat(&from.dir, from.name, &to.dir, to.name, AtFlags::empty())
-        });
+        let linked = self.permitted(&[path], || self.root.link(existing, path));
         match linked {
             Err(Errno::NOENT) if self.options.skip_devices => Ok(()),
             Err(Errno::EXIST) if self.is_rest => {
                 let (found, wanted) = (self.root.stat(path)?, self.root.stat(existing)?);
-                let is_same = (found.st_dev, found.st_ino) == (wanted.st_dev, wanted.st_ino);
+                let of = |stat: &FileStat| (stat.file_system, stat.ino);
+                let is_same = of(&found) == of(&wanted);
                 if is_same { Ok(()) } else { Err(Errno::EXIST) }
             }
             other => other,
@@ -312,34 +288,28 @@ impl Target {
     }
 
     /// Opens a file for writing, unless it is open already.
-    fn file(&mut self, path: &[u8]) -> Result<&File, Errno> {
+    fn file(&mut self, path: &[u8]) -> Result<&dyn OpenFile, Errno> {
         let open = match self.open.take() {
             Some((opened, file)) if opened == path => file,
             _ => {
-                let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                let open = || self.root.open_at(path, flags | OFlags::NONBLOCK);
+                let open = || self.root.open(path, OpenFor::Writing);
                 let file = self.permitted(&[path], open)?;
-                if !is_kind(&rustix::fs::fstat(&file)?, FileType::RegularFile) {
-                    return Err(Errno::INVAL);
-                }
                 if let Some(unsynced) = &mut self.unsynced {
                     unsynced.push(path.to_vec());
                 }
-                file.into()
+                file
             }
         };
         let (_, file) = self.open.insert((path.to_vec(), open));
-        Ok(file)
+        Ok(&**file)
     }
 
     fn write(&mut self, path: &[u8], offset: u64, data: &[u8]) -> Result<(), Errno> {
-        let written = self.file(path)?.write_all_at(data, offset);
-        written.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+        self.file(path)?.write_at(data, offset)
     }
 
     fn hole(&mut self, path: &[u8], offset: u64, len_bytes: u64) -> Result<(), Errno> {
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        match rustix::fs::fallocate(self.file(path)?, flags, offset, len_bytes) {
+        match self.file(path)?.punch(offset, len_bytes) {
             Err(Errno::NOTSUP) => self.zeros(path, offset, len_bytes),
             other => other,
         }
@@ -348,8 +318,8 @@ impl Target {
     /// Writes zeros, on a file system without holes. None beyond the end.
     fn zeros(&mut self, path: &[u8], mut at: u64, len_bytes: u64) -> Result<(), Errno> {
         static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
-        let size = rustix::fs::fstat(self.file(path)?)?.st_size;
-        let end = at.saturating_add(len_bytes).min(size.unsigned_abs());
+        let size = self.file(path)?.size()?;
+        let end = at.saturating_add(len_bytes).min(size);
         while at < end {
             let len = usize::try_from(end - at)
                 .unwrap_or(usize::MAX)
@@ -361,15 +331,11 @@ impl Target {
     }
 
     fn size(&mut self, path: &[u8], size: u64) -> Result<(), Errno> {
-        rustix::fs::ftruncate(self.file(path)?, size)
+        self.file(path)?.set_size(size)
     }
 }
 
 /// Where an object is while it is moved aside.
 fn aside(object: u64) -> Vec<u8> {
     format!("{STAGING}/{object:x}").into_bytes()
-}
-
-fn is_kind(stat: &Stat, kind: FileType) -> bool {
-    FileType::from_raw_mode(stat.st_mode) == kind
 }

@@ -71,6 +71,7 @@ pub(super) fn run(args: &ReceiveArgs) -> Result<u8> {
     }
     let options = ReceiveOptions {
         skip_devices: args.skip_devices,
+        ..ReceiveOptions::default()
     };
     let bar = output::progress("receiving");
     bar.set_style(output::steps_style());

@@ -1,5 +1,7 @@
 //! Files and keys in one transaction of a mount: both are changed, or neither.
 
+mod kills;
+
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -44,7 +46,7 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         name: "kill9",
-        run: a_daemon_killed_in_the_commit_leaves_both_or_neither,
+        run: kills::a_daemon_killed_in_the_commit_leaves_both_or_neither,
     },
 ];
 
@@ -52,10 +54,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const CONFLICT: i32 = 75;
 /// Exit code of `stitchfs kv get` for a key that is not there.
 const NO_KEY: i32 = 3;
-/// Daemons that are killed around a commit in CI. `--seeds N` kills N.
-const KILLS: u64 = 20;
-/// A daemon is killed after one of so many parts of twice the time that a commit takes.
-const KILL_STEPS: u32 = 24;
 
 /// A mount that serves keys.
 struct KeyStage<'a> {
@@ -441,64 +439,6 @@ fn a_socket_is_its_owners_and_goes_with_the_transaction(context: &Context) -> Re
     ensure!(code == 0, "{code} {said}");
     ensure!(stage.sockets()?.is_empty());
     ensure!(stage.get(stage.dir(), "theirs")?.as_deref() == Some("1"));
-    stage.end()
-}
-
-fn a_daemon_killed_in_the_commit_leaves_both_or_neither(context: &Context) -> Result<()> {
-    let mut stage = KeyStage::new(context, "txn-kv-kill9")?;
-    let (mut both, mut neither) = (0, 0);
-    stage.begin_both("whole")?;
-    let start = context.elapsed();
-    stage.txn_ok(&["commit", "whole"])?;
-    let step = 2 * (context.elapsed() - start) / KILL_STEPS;
-    for (round, part) in (0..context.seeds.unwrap_or(KILLS)).zip((0..KILL_STEPS).cycle()) {
-        let name = format!("t{round}");
-        stage.begin_both(&name)?;
-        let mount = text(stage.dir());
-        let mut commit = Command::new(&context.stitchfs)
-            .args(["txn", "commit", &name, &mount])
-            .stderr(Stdio::null())
-            .spawn()?;
-        guardian::watch_process(commit.id())?;
-        context.sleep(step * (part * 7 % KILL_STEPS));
-        stage.mount.kill()?;
-        let status = commit.wait()?;
-        stage.mount.detach()?;
-        stage.mount.mount_again()?;
-        let has_file = stage.dir().join(&name).exists();
-        let has_key = stage.get(stage.dir(), &name)?.is_some();
-        ensure!(
-            has_file == has_key,
-            "round {round}: file {has_file}, key {has_key}"
-        );
-        ensure!(
-            has_file || !status.success(),
-            "round {round}: a commit was lost"
-        );
-        let state = stage.txn_ok(&["status", &name])?;
-        ensure!(
-            state.contains("committed") == has_file,
-            "round {round}: {state}"
-        );
-        match has_file {
-            true => both += 1,
-            false => {
-                neither += 1;
-                ensure!(
-                    stage.get(&stage.place(&name), &name)?.is_some(),
-                    "round {round}"
-                );
-                stage.txn_ok(&["abort", &name])?;
-            }
-        }
-    }
-    let socket = stage.dir().join(".stitchfs/kv.sock");
-    let said = command(&socket, &["DBSIZE"])?;
-    ensure!(
-        said == format!(":{}", both + 1),
-        "{said}, and {both} were committed after the first"
-    );
-    println!("  {both} committed, {neither} not");
     stage.end()
 }
 

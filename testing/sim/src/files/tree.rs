@@ -238,7 +238,7 @@ pub(super) fn node(
     })
 }
 
-fn xattrs(fs: &FileSystem, ino: Ino) -> FsResult<BTreeMap<Vec<u8>, Vec<u8>>> {
+pub(in crate::files) fn xattrs(fs: &FileSystem, ino: Ino) -> FsResult<BTreeMap<Vec<u8>, Vec<u8>>> {
     let mut xattrs = BTreeMap::new();
     let names = fs.list_xattr(&Caller::ROOT, ino)?;
     for name in names.split(|&b| b == 0).filter(|name| !name.is_empty()) {
@@ -325,7 +325,7 @@ pub(super) fn pages(fs: &FileSystem, path: &str, node: &Node) -> FsResult<Pages>
 }
 
 /// Names in a directory, in a few goes, as a user with a small buffer reads them.
-fn list(fs: &FileSystem, ino: Ino) -> FsResult<Vec<String>> {
+pub(in crate::files) fn list(fs: &FileSystem, ino: Ino) -> FsResult<Vec<String>> {
     let mut names: Vec<String> = Vec::new();
     let mut offset = 0;
     loop {

@@ -10,6 +10,7 @@
 
 mod ops;
 mod paths;
+pub mod sends;
 mod state;
 
 pub use ops::{ViewOp, ViewWhat};

@@ -2,8 +2,8 @@
 
 use super::Target;
 use crate::SendError;
-use crate::beneath::{Parent, Root};
-use rustix::fs::{AtFlags, FileType, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};
+use crate::beneath::Root;
+use rustix::fs::FileType;
 use rustix::io::Errno;
 use stitch_format::send_stream::SendRecord;
 
@@ -11,7 +11,8 @@ use stitch_format::send_stream::SendRecord;
 const SHOWN_MAX: usize = 10;
 const ACCESS_LIST: &str = "system.posix_acl_access";
 const DEFAULT_LIST: &str = "system.posix_acl_default";
-const SECOND_NS: i64 = 1_000_000_000;
+const SET_USER: u32 = 0o4000;
+const SET_GROUP: u32 = 0o2000;
 
 /// Mode and times of the directory itself.
 #[derive(Clone, Copy, Debug)]
@@ -22,18 +23,23 @@ pub(super) struct OwnAttrs {
 }
 
 impl OwnAttrs {
+    /// Reports whether an owner without other rights can remove names in the directory.
+    pub(super) const fn lets_owner_write(self) -> bool {
+        const WRITE_AND_LOOK_UP: u32 = 0o300;
+        self.mode & WRITE_AND_LOOK_UP == WRITE_AND_LOOK_UP
+    }
+
     pub(super) fn set(self, root: &Root) -> Result<(), Errno> {
-        set_attrs(&root.parent(b"")?, self)
+        set_attrs(root, b"", self)
     }
 }
 
 /// Removes the access lists that a new object has from the directory that it is in.
-pub(super) fn drop_inherited(parent: &Parent<'_>, kind: FileType) -> Result<(), Errno> {
-    let path = parent.short_path();
+pub(super) fn drop_inherited(root: &Root, path: &[u8], kind: FileType) -> Result<(), Errno> {
     let lists = [ACCESS_LIST, DEFAULT_LIST];
     let count = if kind == FileType::Directory { 2 } else { 1 };
     for list in &lists[..count] {
-        match rustix::fs::lremovexattr(&path, *list) {
+        match root.remove_xattr(path, list.as_bytes()) {
             Ok(()) | Err(Errno::NODATA | Errno::NOTSUP) => {}
             Err(errno) => return Err(errno),
         }
@@ -41,24 +47,11 @@ pub(super) fn drop_inherited(parent: &Parent<'_>, kind: FileType) -> Result<(), 
     Ok(())
 }
 
-fn set_attrs(parent: &Parent<'_>, attrs: OwnAttrs) -> Result<(), Errno> {
-    let stat = parent.stat()?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
-        let mode = Mode::from_raw_mode(attrs.mode);
-        rustix::fs::chmodat(&parent.dir, parent.name, mode, AtFlags::empty())?;
+fn set_attrs(root: &Root, path: &[u8], attrs: OwnAttrs) -> Result<(), Errno> {
+    if root.stat(path)?.kind() != FileType::Symlink {
+        root.set_mode(path, attrs.mode)?;
     }
-    let times = Timestamps {
-        last_access: timespec(attrs.accessed_ns),
-        last_modification: timespec(attrs.modified_ns),
-    };
-    rustix::fs::utimensat(&parent.dir, parent.name, &times, AtFlags::SYMLINK_NOFOLLOW)
-}
-
-const fn timespec(ns: i64) -> Timespec {
-    Timespec {
-        tv_sec: ns.div_euclid(SECOND_NS),
-        tv_nsec: ns.rem_euclid(SECOND_NS),
-    }
+    root.set_times(path, attrs.accessed_ns, attrs.modified_ns)
 }
 
 impl Target {
@@ -99,29 +92,19 @@ impl Target {
 
     /// Only root gives files to others; an ordinary user owns the received files.
     fn owner(&mut self, path: &[u8], user: u32, group: u32) -> Result<(), Errno> {
-        let parent = self.root.parent(path)?;
-        if self.is_root {
-            let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
-            let flags = AtFlags::SYMLINK_NOFOLLOW;
-            return rustix::fs::chownat(&parent.dir, parent.name, Some(user), Some(group), flags);
+        if self.is_privileged {
+            return self.root.set_owner(path, user, group);
         }
-        let stat = parent.stat()?;
-        self.dropped = match stat.st_uid == user {
-            true => Mode::empty(),
-            false => Mode::SUID,
-        };
-        if stat.st_gid != group {
-            self.dropped |= Mode::SGID;
-        }
-        self.left.owners += u64::from(!self.dropped.is_empty());
+        let node = self.root.stat(path)?.node;
+        let set_user = if node.user == user { 0 } else { SET_USER };
+        let set_group = if node.group == group { 0 } else { SET_GROUP };
+        self.dropped = set_user | set_group;
+        self.left.owners += u64::from(self.dropped != 0);
         Ok(())
     }
 
     fn set_xattr(&mut self, path: &[u8], name: &[u8], value: &[u8]) -> Result<(), Errno> {
-        let set = self.permitted(&[path], || {
-            let parent = self.root.parent(path)?;
-            rustix::fs::lsetxattr(parent.short_path(), name, value, XattrFlags::empty())
-        });
+        let set = self.permitted(&[path], || self.root.set_xattr(path, name, value));
         match set {
             Err(Errno::NOTSUP | Errno::PERM | Errno::TOOBIG | Errno::RANGE) => {
                 self.lose_xattr(path, name);
@@ -141,10 +124,7 @@ impl Target {
     }
 
     fn drop_xattr(&mut self, path: &[u8], name: &[u8]) -> Result<(), Errno> {
-        let dropped = self.permitted(&[path], || {
-            let parent = self.root.parent(path)?;
-            rustix::fs::lremovexattr(parent.short_path(), name)
-        });
+        let dropped = self.permitted(&[path], || self.root.remove_xattr(path, name));
         match dropped {
             // It could not be set either.
             Err(Errno::NODATA | Errno::NOTSUP | Errno::PERM) => Ok(()),
@@ -157,10 +137,9 @@ impl Target {
             self.own = Some(attrs);
             return Ok(());
         }
-        let parent = self.root.parent(path)?;
         // Set-id bits give the rights of the owner that was sent, not of another.
-        let mode = attrs.mode & !self.dropped.as_raw_mode();
+        let mode = attrs.mode & !self.dropped;
         self.open = None;
-        set_attrs(&parent, OwnAttrs { mode, ..attrs })
+        set_attrs(&self.root, path, OwnAttrs { mode, ..attrs })
     }
 }

@@ -163,20 +163,38 @@ fn in_tree(tree: &Tree, at: u64, rng: &mut Rng) -> What {
 fn in_clone(views: &Views, at: u64, rng: &mut Rng) -> Option<ViewWhat> {
     let chain = any(views.clones.keys().cloned(), rng)?;
     let CloneTree { root, tree } = &views.clones[&chain];
-    let mut inner = Tree::new();
-    for (path, node) in tree {
-        if let Some(path) = below(path, root) {
-            inner.insert(path.to_owned(), node.clone());
-        }
+    let mut what = in_tree(&tree_below(tree, root), at, rng);
+    move_below(&mut what, root);
+    Some(ViewWhat::InClone { chain, what })
+}
+
+/// An operation below a directory, which may give files further names.
+pub(super) fn in_dir(tree: &Tree, dir: &str, at: u64, rng: &mut Rng) -> What {
+    let inner = tree_below(tree, dir);
+    let mut what = plain::generate(&inner, at, rng).what;
+    while matches!(what, What::RemoveTree { .. }) {
+        what = plain::generate(&inner, at, rng).what;
     }
-    let mut what = in_tree(&inner, at, rng);
-    for path in paths_mut(&mut what) {
+    move_below(&mut what, dir);
+    what
+}
+
+/// A directory and all below it, by paths from there on.
+fn tree_below(tree: &Tree, dir: &str) -> Tree {
+    let inner = tree
+        .iter()
+        .filter_map(|(path, node)| Some((below(path, dir)?.to_owned(), node.clone())));
+    inner.collect()
+}
+
+/// Gives the paths of an operation from a directory on as those of the whole tree.
+fn move_below(what: &mut What, dir: &str) {
+    for path in paths_mut(what) {
         *path = match path.is_empty() {
-            true => root.clone(),
-            false => tree::join(root, path),
+            true => dir.to_owned(),
+            false => tree::join(dir, path),
         };
     }
-    Some(ViewWhat::InClone { chain, what })
 }
 
 /// A transaction that begins in mainline, or in an open one.

@@ -269,7 +269,7 @@ fn read_view(fs: &FileSystem, dir: Ino) -> FsResult<CloneTree> {
 }
 
 /// The path of a directory.
-fn path_of(fs: &FileSystem, dir: Ino) -> FsResult<String> {
+pub(super) fn path_of(fs: &FileSystem, dir: Ino) -> FsResult<String> {
     let found = tree::path_of_dir(fs, "", dir)?;
     found.ok_or_else(|| FsError::Corrupt(format!("directory {dir} has no path")))
 }
