@@ -205,10 +205,13 @@ impl FilterBuilds {
         if under_way.len() == BUILDS_MAX {
             return false;
         }
-        let (own, holder) = (Arc::clone(table), holder());
+        // A build that waits for a thread does not keep the space of a removed table.
+        let (own, holder) = (Arc::clone(table), Arc::downgrade(&holder()));
         let work = move || {
-            own.make_filter();
-            drop(holder);
+            if let Some(held) = holder.upgrade() {
+                own.make_filter();
+                drop(held);
+            }
         };
         let readers = table.loader.cache.readers();
         under_way.push(readers.hand(work, Priority::Later));

@@ -10,8 +10,9 @@ use stitch_kv::TreeOptions;
 
 /// Has reads through branches miss a table until a filter of it is due.
 fn miss(table: &Arc<Table>) {
+    let holder: Holder = Arc::new(());
     for _ in 0..due_at(&table.meta) {
-        table.note_miss(|| Arc::new(()) as Holder);
+        table.note_miss(|| Arc::clone(&holder));
     }
     table.loader.cache.filter_builds().finish();
 }
@@ -208,4 +209,21 @@ fn threads_that_read_ahead_make_filters() {
     check_filter(&table, &model);
     cache.filter_builds().clear();
     assert_eq!(Arc::strong_count(&table), 1, "no thread holds it");
+}
+
+#[test]
+fn a_table_that_is_gone_when_a_thread_comes_to_it_gets_no_filter() {
+    let bed = Bed::new(64 << 20);
+    let table = bed.table(&numbered(0..10, 10), &options(4096));
+    let cache = Arc::new(BlockCache::new(8 << 20).with_readers(1 << 20));
+    let table = Table::open(
+        Arc::clone(&bed.volume),
+        Arc::clone(&cache),
+        Arc::clone(table.meta()),
+    );
+    for _ in 0..MISSES_MIN {
+        table.note_miss(|| Arc::new(()) as Holder);
+    }
+    cache.filter_builds().finish();
+    assert!(!table.has_filter());
 }
