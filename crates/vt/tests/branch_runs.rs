@@ -515,7 +515,10 @@ fn run(setup: &Setup, seeds: std::ops::Range<u64>) {
     }
     assert!(absorbed > 3, "branches are absorbed");
     assert!(tables > 3, "batches to temporary branches become tables");
-    assert!(filtered > 1000, "{filtered} tables were denied by their filters");
+    assert!(
+        filtered > 1000,
+        "{filtered} tables were denied by their filters"
+    );
 }
 
 #[test]
