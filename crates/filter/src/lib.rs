@@ -5,5 +5,7 @@
 
 mod bits;
 mod quotient;
+mod words;
 
 pub use quotient::{FilterError, Precision, QuotientFilter, QuotientFilterRef};
+pub use words::WordFilter;

@@ -2,7 +2,8 @@
 //!
 //! [`Sizes`] divides the memory: memtables (with the index entries of direct runs), what is read
 //! ahead, what write-outs and compactions work with, values and gaps that reads have noted, and the
-//! block cache, in which indexes and filters are blocks as any other. All these keep within fixed
+//! block cache, in which indexes and filters are blocks as any other, and of which filters of whole
+//! tables are set aside ([`crate::cache::SetAside`]). All these keep within fixed
 //! bounds, and each is enforced where it grows.
 //!
 //! The lists of what tables own grow with the store. They are counted as they come and go
@@ -30,12 +31,14 @@ impl Store {
         let view = self.views.get();
         let memtables: u64 = view.buffers.iter().map(|b| b.memory_bytes()).sum();
         let (cache, lists) = (self.cache.bytes() as u64, view.version.lists.bytes() as u64);
+        let filters = self.cache.aside_bytes() as u64;
         for (name, value) in [
-            ("vt.memory_bytes", memtables + cache + lists),
+            ("vt.memory_bytes", memtables + cache + lists + filters),
             ("vt.memtable_memory_bytes", memtables),
             ("vt.cache_memory_bytes", cache),
             ("vt.cache_memory_bytes_max", self.cache.capacity() as u64),
             ("vt.list_memory_bytes", lists),
+            ("vt.filter_memory_bytes", filters),
         ] {
             out.push(name, value);
         }

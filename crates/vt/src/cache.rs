@@ -12,21 +12,24 @@
 
 mod cached_ref;
 mod counters;
+mod set_aside;
 mod written;
 
 pub(crate) use cached_ref::{CachedRef, CountsHits, HitCount};
 pub(crate) use counters::{ReadCount, ReadCounters};
+pub(crate) use set_aside::SetAside;
 
 use crate::page_buffers::PageBuffers;
 use crate::range_delete::RangeDeletes;
 use crate::readers::Readers;
-use crate::table::{DataBlock, IndexBlock, IndexPrefetches, Prefetched, Root};
+use crate::table::{DataBlock, FilterBuilds, IndexBlock, IndexPrefetches, Prefetched, Root};
+use set_aside::Limits;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use stitch_base::TableId;
 use stitch_base::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
-use stitch_base::sync::{Apart, RwLock};
+use stitch_base::sync::{Apart, Mutex, RwLock};
 
 /// Most shards. A power of two.
 const SHARDS_MAX: usize = 16;
@@ -232,13 +235,14 @@ pub(crate) struct BlockCache {
     /// What all shards hold together. A shard adds what changes with its lock held, so it is never
     /// less than nothing.
     bytes: Apart<AtomicUsize>,
-    /// Changes with [`Self::set_capacity`]; a shard keeps to it as it was when its lock was taken
-    /// last.
+    /// Changes with the limits; a shard keeps to it as it was when its lock was taken last.
     shard_bytes_max: AtomicUsize,
+    limits: Mutex<Limits>,
     counters: ReadCounters,
     readers: Readers,
     prefetched: Prefetched,
     index_prefetches: IndexPrefetches,
+    filter_builds: FilterBuilds,
     buffers: PageBuffers,
 }
 
@@ -257,10 +261,15 @@ impl BlockCache {
             shards: (0..count).map(|_| Apart::default()).collect(),
             bytes: Apart::default(),
             shard_bytes_max: AtomicUsize::new(capacity_bytes / count),
+            limits: Mutex::new(Limits {
+                capacity: capacity_bytes,
+                aside: 0,
+            }),
             counters: ReadCounters::default(),
             readers: Readers::new(0),
             prefetched: Prefetched::default(),
             index_prefetches: IndexPrefetches::default(),
+            filter_builds: FilterBuilds::default(),
             buffers: PageBuffers::default(),
         }
     }
@@ -288,31 +297,33 @@ impl BlockCache {
         &self.index_prefetches
     }
 
+    /// Filters of tables that are being made.
+    pub(crate) const fn filter_builds(&self) -> &FilterBuilds {
+        &self.filter_builds
+    }
+
+    /// Gives up all that is prefetched, and filters that are being made. Waits for what runs.
+    pub(crate) fn stop_reading_ahead(&self) {
+        self.prefetched.clear(&self.readers);
+        self.index_prefetches.clear();
+        self.filter_builds.clear();
+    }
+
     /// Memory for long reads.
     pub(crate) const fn buffers(&self) -> &PageBuffers {
         &self.buffers
     }
 
-    /// Most bytes that it may hold now.
+    /// Most bytes that its blocks may take now.
     pub(crate) fn capacity(&self) -> usize {
         self.shard_bytes_max.load(Ordering::Relaxed) * self.shards.len()
     }
 
-    /// Holds at most so many bytes from now on, as soon as this has returned.
+    /// Has at most so many bytes from now on, with what is set aside, as soon as this has returned.
     pub(crate) fn set_capacity(&self, capacity_bytes: usize) {
-        let bytes_max = capacity_bytes / self.shards.len();
-        let before = self.shard_bytes_max.swap(bytes_max, Ordering::Relaxed);
-        if before <= bytes_max {
-            return;
-        }
-        for shard in &self.shards {
-            let mut out = Vec::new();
-            self.change(&mut shard.write(), |shard| {
-                shard.shrink(bytes_max, &mut out);
-                debug_assert!(shard.bytes <= bytes_max, "a shard is bounded");
-            });
-            drop(out);
-        }
+        let mut limits = self.limits.lock();
+        limits.capacity = capacity_bytes;
+        self.fit(&limits);
     }
 
     /// Bytes held now.

@@ -102,9 +102,7 @@ impl VtEngine {
             // A thread that panicked has said so already.
             drop(thread.join());
         }
-        let cache = &self.store.cache;
-        cache.prefetched().clear(cache.readers());
-        cache.index_prefetches().clear();
+        self.store.cache.stop_reading_ahead();
     }
 
     /// Closes this instance and no other.

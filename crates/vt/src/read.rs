@@ -16,3 +16,6 @@ pub(crate) use folded::FoldedValues;
 pub(crate) use gap_tracking::{EmptyRange, short_row_bytes};
 pub(crate) use path::{ReadParts, ReadPath};
 pub(crate) use scan::VtScan;
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod filtered_tests;

@@ -8,7 +8,8 @@
 //!
 //! An index entry has all that must be known about a data block without reading it, its quotient
 //! filter included. So another table can refer to the block by copying the entry: *stitching*.
-//! Small tables have their index inside the root.
+//! Small tables have their index inside the root. A table that reads through branches miss often
+//! has a filter of its own in memory, too ([`filter`]).
 //!
 //! - Entries are ordered by key, then newest first; versions of a key may span blocks.
 //! - Every pointer holds the checksum of the block that it points at: an older block in its place
@@ -28,10 +29,12 @@ mod coalesced;
 mod compress;
 mod data_iter;
 mod direct;
+mod filter;
 mod index_prefetch;
 mod leaves;
 mod loader;
 mod newest;
+mod point_read;
 mod prefetched;
 mod reader;
 mod run;
@@ -42,10 +45,12 @@ pub(crate) use batch_reads::{BatchReads, ROUNDS_KEPT, Unfinished};
 pub(crate) use block::{DataBlock, IndexBlock, Root};
 pub(crate) use block_source::{BlockSource, OneByOne};
 pub(crate) use direct::{DirectBlocks, ValueReader};
+pub(crate) use filter::{FilterBuilds, Holder};
 pub(crate) use index_prefetch::{Held, IndexPrefetches};
 pub(crate) use newest::SeqnoWindow;
+pub(crate) use point_read::PointRead;
 pub(crate) use prefetched::Prefetched;
-pub(crate) use reader::{IndexCursor, PointRead, Table, TableIter};
+pub(crate) use reader::{IndexCursor, Table, TableIter};
 pub(crate) use run::{Bounds, Carry};
 pub(crate) use stream::StreamGrowth;
 pub(crate) use writer::{FREE_ZONES_PART, NewTable, TableWriter, WrittenBlocks};

@@ -97,6 +97,8 @@ struct Run {
     steps: u64,
     absorbed: u64,
     table_batches: u64,
+    /// Tables that filters of whole tables have spared a read.
+    filtered_tables: u64,
     /// Work happens in calls alone: between two of them nothing is compacted.
     is_steady: bool,
 }
@@ -120,6 +122,7 @@ impl Run {
             steps: 0,
             absorbed: 0,
             table_batches: 0,
+            filtered_tables: 0,
             is_steady: !setup.options.background,
         };
         run.create();
@@ -340,12 +343,14 @@ impl Run {
         }
     }
 
-    fn count_table_batches(&mut self) {
-        self.table_batches += self.engine().counters().get("vt.table_batches");
+    fn count(&mut self) {
+        let counters = self.engine().counters();
+        self.table_batches += counters.get("vt.table_batches");
+        self.filtered_tables += counters.get("vt.filtered_tables");
     }
 
     fn reopen(&mut self) {
-        self.count_table_batches();
+        self.count();
         self.snapshots.clear();
         let ending = match self.rng.below(3) {
             0 => Ending::Closed,
@@ -492,7 +497,7 @@ impl Run {
 }
 
 fn run(setup: &Setup, seeds: std::ops::Range<u64>) {
-    let (mut absorbed, mut tables) = (0, 0);
+    let (mut absorbed, mut tables, mut filtered) = (0, 0, 0);
     let mut setup = setup.clone();
     setup.options.batch_table_bytes_min = 400;
     let setup = &setup;
@@ -503,12 +508,17 @@ fn run(setup: &Setup, seeds: std::ops::Range<u64>) {
             run.step();
         }
         absorbed += run.absorbed;
-        run.count_table_batches();
+        run.count();
         tables += run.table_batches;
+        filtered += run.filtered_tables;
         run.end();
     }
     assert!(absorbed > 3, "branches are absorbed");
     assert!(tables > 3, "batches to temporary branches become tables");
+    assert!(
+        filtered > 1000,
+        "{filtered} tables were denied by their filters"
+    );
 }
 
 #[test]

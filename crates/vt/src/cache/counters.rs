@@ -26,6 +26,8 @@ pub(crate) enum ReadCount {
     FilterProbes,
     /// Filter probes that said yes where the block had no such key.
     FilterFalsePositives,
+    /// Tables that the filter of a whole table spared a point read.
+    TablesDenied,
     /// Tables in which a point read had to wait for an index block.
     IndexWaits,
     /// Requests that read the missing blocks of a batch of keys side by side.

@@ -1,13 +1,13 @@
 use super::*;
 
-fn key(n: u64) -> BlockKey {
+pub(super) fn key(n: u64) -> BlockKey {
     BlockKey {
         origin: TableId(1),
         addr: n * 512,
     }
 }
 
-fn block(len: usize) -> CachedBlock {
+pub(super) fn block(len: usize) -> CachedBlock {
     CachedBlock::Data(Arc::new(DataBlock::for_test(len)))
 }
 

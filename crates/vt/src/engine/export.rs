@@ -23,6 +23,7 @@ impl Store {
                 names::FILTER_FALSE_POSITIVES,
                 ReadCount::FilterFalsePositives,
             ),
+            ("vt.filtered_tables", ReadCount::TablesDenied),
             ("vt.index_waits", ReadCount::IndexWaits),
             ("vt.read_rounds", ReadCount::ReadRounds),
             ("vt.passed_keys", ReadCount::PassedKeys),

@@ -9,11 +9,10 @@ use crate::fold;
 use crate::prefix::first_bytes;
 use crate::read::ReadPath;
 use crate::read::folded::{CHAIN_COUNT_MIN, Folded};
-use crate::table::{BlockSource, Held, OneByOne, PointRead};
+use crate::table::{BlockSource, Held, Holder, OneByOne, PointRead};
 use crate::version::{BranchChain, Level, TableHandle};
 use crate::view::View;
 use bytes::Bytes;
-use std::any::Any;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use stitch_base::{Seqno, TreeId};
@@ -37,6 +36,8 @@ struct Lookup<'a> {
     newest: Option<Seqno>,
     /// What they are over, when it is known.
     base: Option<Option<Bytes>>,
+    /// The tree is a branch: many tables may have the key, and filters of whole tables are asked.
+    is_through_branch: bool,
 }
 
 impl Lookup<'_> {
@@ -153,6 +154,7 @@ impl ReadPath {
             deltas: Vec::new(),
             newest: None,
             base: None,
+            is_through_branch: false,
         };
         let mut read = PointRead::new(key, seqno, source);
         self.search(view, tree, &mut lookup, &mut read)?;
@@ -198,6 +200,7 @@ impl ReadPath {
     ) -> Result<(), S::Error> {
         let version = &view.version.trees[&tree];
         if version.is_branch() {
+            lookup.is_through_branch = true;
             let chain = view.version.chain(version);
             return self.search_chain(view, chain, lookup, read);
         }
@@ -227,8 +230,11 @@ impl ReadPath {
             if lookup.base.is_some() {
                 break;
             }
-            for level in tree.levels_with(head) {
-                self.search_level(level, lookup, read)?;
+            for found in tree.levels_with(head) {
+                if found.lone.is_some_and(|lone| self.table(lone).denies(read)) {
+                    continue;
+                }
+                self.search_level((found.number, found.level), lookup, read)?;
                 if lookup.base.is_some() {
                     return Ok(());
                 }
@@ -315,6 +321,11 @@ impl ReadPath {
             let range_deletes = table.range_deletes()?;
             lookup.hide(range_deletes.newest_covering(lookup.key, lookup.seqno));
         }
+        if lookup.is_through_branch && table.denies(read) {
+            lookup.end_source();
+            return Ok(());
+        }
+        let upserts = lookup.upserts.len();
         let found = table.versions_of(read, &mut |entry, owner| lookup.visit(&entry, owner));
         if read.take_index_read() {
             self.parts.cache.counters().add(ReadCount::IndexWaits, 1);
@@ -324,6 +335,10 @@ impl ReadPath {
         }
         // Whether the table was asked to stop is in the lookup.
         let _ = found?;
+        let is_missed = lookup.base.is_none() && lookup.upserts.len() == upserts;
+        if lookup.is_through_branch && is_missed {
+            table.note_miss(|| Arc::clone(handle) as Holder);
+        }
         lookup.end_source();
         Ok(())
     }
@@ -338,8 +353,7 @@ impl ReadPath {
         let at = level.tables.iter().position(is_first);
         let (before, after) = level.tables.split_at(at.expect("a table of the level"));
         let hold = |handle: &Arc<TableHandle>| {
-            let holder: Arc<dyn Any + Send + Sync> = Arc::clone(handle) as _;
-            (Arc::clone(self.table(handle)), holder)
+            (Arc::clone(self.table(handle)), Arc::clone(handle) as Holder)
         };
         after.iter().chain(before).map(hold)
     }

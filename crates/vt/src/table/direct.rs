@@ -3,8 +3,9 @@
 use super::block_source::{BlockSource, OneByOne};
 use super::blocks::{BlockList, ListedBlocks};
 use super::loader::{DataRef, Loader};
+use super::point_read::{PointRead, Visit, versions_in};
 use super::prefetched::prefetch;
-use super::reader::{PointRead, Visit, blocks_iter, probe_block, value_of, versions_in};
+use super::reader::{blocks_iter, probe_block, value_of};
 use super::run::{Bounds, Carry, Keep, RunIter};
 use crate::VtError;
 use crate::cache::BlockCache;

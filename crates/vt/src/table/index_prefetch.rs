@@ -7,8 +7,8 @@
 //! the cache, if nothing is evicted for it. So a store that is read at random soon has its indexes
 //! in memory, and a row costs little more than its own block.
 
-use super::Table;
 use super::loader::Loader;
+use super::{Holder, Table};
 use crate::readers::Ahead;
 use std::any::Any;
 use std::sync::{Arc, Weak};
@@ -28,7 +28,7 @@ const PREFETCH_TABLES_MAX: usize = 64;
 const PREFETCHES_MAX: usize = 8;
 
 /// A table, and what keeps its blocks where they are.
-pub(crate) type Held = (Arc<Table>, Arc<dyn Any + Send + Sync>);
+pub(crate) type Held = (Arc<Table>, Holder);
 
 /// Tables whose indexes are being fetched.
 type FetchClaims = Arc<Mutex<Vec<TableId>>>;

@@ -1,4 +1,4 @@
-use super::reader::Visit;
+use super::point_read::Visit;
 use super::*;
 use crate::VtError;
 use crate::cache::{BlockCache, ReadCount};

@@ -4,7 +4,8 @@
 //! A read of a branch goes on in the parent, and in the parent's parent. Most trees of a chain have
 //! tables in one or two of eight levels. A chain lists the trees and these levels alone, each with
 //! the heads of its first and last key. So a get compares two numbers, instead of searching trees
-//! in a map and keys in empty levels.
+//! in a map and keys in empty levels. A level of one table has that table beside these: if the
+//! table has a filter of its own, a get asks it before it compares whole keys.
 //!
 //! ```text
 //! chain of 9    tree   sees up to   levels with tables
@@ -20,7 +21,7 @@
 //!   chain is out of date: an edit makes another version, and a copy of a version has no chain;
 //! - memtables are in no chain. They take entries for as long as a version lives.
 
-use super::{Level, TreeVersion, Version};
+use super::{Level, TableHandle, TreeVersion, Version};
 use crate::prefix::first_bytes;
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Formatter};
@@ -68,6 +69,17 @@ struct ChainLevel {
     first: u128,
     /// The first bytes of its largest key, or of the end behind it.
     last: u128,
+    /// Its table, if it is the only one and has no range deletes.
+    lone: Option<Arc<TableHandle>>,
+}
+
+/// A level that may have a key.
+pub(crate) struct FoundLevel<'a> {
+    pub(crate) number: usize,
+    pub(crate) level: &'a Level,
+    /// Its table, if it is the only one and has no range deletes: without the key in it, the level
+    /// says nothing about the key.
+    pub(crate) lone: Option<&'a Arc<TableHandle>>,
 }
 
 impl BranchChain {
@@ -106,11 +118,14 @@ impl ChainTree {
         }
     }
 
-    /// The levels that may have a key with these first bytes, newest data first, with their
-    /// numbers.
-    pub(crate) fn levels_with(&self, head: u128) -> impl Iterator<Item = (usize, &Level)> {
+    /// The levels that may have a key with these first bytes, newest data first.
+    pub(crate) fn levels_with(&self, head: u128) -> impl Iterator<Item = FoundLevel<'_>> {
         let found = self.levels.iter().filter(move |level| level.may_hold(head));
-        found.map(|level| (level.number, &self.tree.levels[level.number]))
+        found.map(|level| FoundLevel {
+            number: level.number,
+            level: &self.tree.levels[level.number],
+            lone: level.lone.as_ref(),
+        })
     }
 
     /// Reports whether reads that find nothing in it go on in its parent for this key.
@@ -127,10 +142,15 @@ impl ChainLevel {
         let largest = level.tables.iter().map(|table| &table.meta().largest);
         let (first, last) = (first_bytes(smallest.min()?), first_bytes(largest.max()?));
         debug_assert!(first <= last, "the first key is not behind the last one");
+        let lone = match level.tables.as_slice() {
+            [table] if table.meta().range_delete_count == 0 => Some(Arc::clone(table)),
+            _ => None,
+        };
         Some(Self {
             number,
             first,
             last,
+            lone,
         })
     }
 

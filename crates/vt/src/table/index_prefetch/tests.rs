@@ -217,7 +217,7 @@ fn what_was_not_begun_is_given_up() {
     let bed = Bed::new(64 << 20);
     let written = written(&bed);
     let table = cold(&bed, &written, 8 << 20, AHEAD_BYTES);
-    let holder: Arc<dyn Any + Send + Sync> = Arc::new(());
+    let holder: Holder = Arc::new(());
     let prefetches = table.loader.cache.index_prefetches();
     for _ in 0..2 * PREFETCHES_MAX {
         table.fetch_indexes(|| std::iter::once((Arc::clone(&table), Arc::clone(&holder))));

@@ -60,7 +60,7 @@ fn searched(version: &Version, key: &str) -> Vec<(u32, usize)> {
     let head = first_bytes(key.as_bytes());
     let levels = chain.trees().iter().flat_map(|tree| {
         let levels = tree.levels_with(head);
-        levels.map(|(number, _)| (tree.tree.info.id.0, number))
+        levels.map(|found| (tree.tree.info.id.0, found.number))
     });
     levels.collect()
 }
