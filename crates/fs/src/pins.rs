@@ -19,6 +19,7 @@ pub(crate) use maker::PinMaker;
 use crate::history::MomentInfo;
 use crate::snapshot::{SnapshotInfo, SnapshotView, pin_name};
 use crate::system::FileSystem;
+use crate::transaction::PinReads;
 use crate::{FsError, FsOptions, FsResult};
 use stitch_base::clock::Timestamp;
 use stitch_base::sync::Arc;
@@ -33,6 +34,8 @@ pub(crate) struct Pins<'fs> {
     pub(crate) options: &'fs FsOptions,
     /// Number of the view that the file system is.
     view: u64,
+    /// Where reads at the pins of transactions are noted.
+    reads: PinReads<'fs>,
 }
 
 impl<'fs> Pins<'fs> {
@@ -42,6 +45,7 @@ impl<'fs> Pins<'fs> {
             engine: fs.engine(),
             options: &fs.options,
             view: fs.view_number(),
+            reads: PinReads::of(fs),
         }
     }
 }
@@ -99,7 +103,7 @@ impl Pins<'_> {
     /// Reports whether a pin is of a snapshot, a moment or a transaction. A clone has none of the
     /// last two.
     fn is_opened(&self, pin: &PinInfo) -> bool {
-        let is_whole = || MomentInfo::of(pin).is_some() || of_transaction(pin).is_some();
+        let is_whole = || MomentInfo::of(pin).is_some() || pinned_transaction(pin).is_some();
         SnapshotInfo::of(pin).is_some() || (!self.is_in_clone() && is_whole())
     }
 
@@ -207,17 +211,23 @@ impl Pins<'_> {
     }
 
     /// Opens the snapshot or moment that a pin is, or the moment at which a transaction began.
+    /// Reads of clones at that of a serializable transaction count as its own.
     ///
     /// # Errors
-    /// [`FsError::NotFound`].
+    /// [`FsError::NotFound`], also for the pin of a transaction that has ended.
     pub(crate) fn open_pinned(&self, id: PinId) -> FsResult<SnapshotView> {
         let pin = self.pin(id)?;
-        let view = match (SnapshotInfo::of(&pin), of_transaction(&pin)) {
+        let view = match (SnapshotInfo::of(&pin), pinned_transaction(&pin)) {
             (Some(info), _) => SnapshotView::open(self.engine, self.options, info)?,
-            (None, Some(info)) => {
-                SnapshotView::open_pin(self.engine, self.options, &pin.name, info)?
+            (None, Some(info)) if !self.is_in_clone() => {
+                let reads = self.reads.of_pin(&pin)?;
+                let mut view = SnapshotView::open_pin(self.engine, self.options, &pin.name, info)?;
+                if let Some(reads) = reads {
+                    view.note_reads(reads);
+                }
+                view
             }
-            (None, None) => self.open_moment(id)?,
+            (None, _) => self.open_moment(id)?,
         };
         debug_assert_eq!(view.info().id, id, "the pin that was asked for");
         Ok(view)
@@ -226,7 +236,7 @@ impl Pins<'_> {
 
 /// Returns the pin of a transaction as if it were a snapshot of the root directory, under a name
 /// that no snapshot has; `None` for any other pin.
-fn of_transaction(pin: &PinInfo) -> Option<SnapshotInfo> {
+pub(crate) fn pinned_transaction(pin: &PinInfo) -> Option<SnapshotInfo> {
     transaction_of_pin(&pin.name)?;
     debug_assert!(pin.name.contains('/'), "no snapshot has the name");
     Some(SnapshotInfo {

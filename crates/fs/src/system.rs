@@ -46,7 +46,8 @@ pub struct FileSystem {
     pub(crate) numbers: Arc<Numbers>,
     /// Rules of a transaction's file system; `None` in any other.
     pub(crate) branch: Option<BranchRules>,
-    /// What a serializable transaction has read; `None` in any other file system.
+    /// What a serializable transaction has read, here or in a clone that it shows; `None` in any
+    /// other file system.
     pub(crate) reads: Option<Arc<ReadSet>>,
     /// Directories of a transaction at which clones lie; none in any other file system.
     pub(crate) grafts: Grafts,

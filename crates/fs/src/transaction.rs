@@ -72,6 +72,7 @@ mod target;
 
 pub use ahead::CommitAhead;
 pub(crate) use branch::{Branch, BranchRules};
+pub(crate) use clone_pins::PinReads;
 pub use conflict::{Conflict, ConflictKind, ReadKind};
 pub use diff::PathChange;
 pub(crate) use diff::is_changed;

@@ -16,6 +16,7 @@
 //! stored, and of the moment, so a number is the same in each life of the store.
 
 use crate::system::FileSystem;
+use crate::transaction::ReadSet;
 use crate::views::{VIEW_INO_BITS, ViewOpener};
 use crate::{FsError, FsResult};
 use std::collections::BTreeMap;
@@ -102,6 +103,8 @@ impl PartNumbers {
 pub(super) struct PastViews {
     mainline: Arc<FileSystem>,
     clones: Mutex<BTreeMap<u64, Arc<FileSystem>>>,
+    /// Where reads of clones are noted.
+    reads: Option<Arc<ReadSet>>,
     readers_keep_contents: bool,
 }
 
@@ -111,6 +114,7 @@ impl PastViews {
         Self {
             mainline: Arc::new(mainline),
             clones: Mutex::default(),
+            reads: None,
             readers_keep_contents: false,
         }
     }
@@ -121,6 +125,12 @@ impl PastViews {
         self.mainline.readers_keep_contents();
         let clones = self.clones.lock();
         clones.values().for_each(|fs| fs.readers_keep_contents());
+    }
+
+    /// See [`super::SnapshotView::note_reads`].
+    pub(super) fn note_reads(&mut self, reads: Arc<ReadSet>) {
+        debug_assert!(self.clones.lock().is_empty(), "no clone was read before");
+        self.reads = Some(reads);
     }
 
     pub(super) const fn mainline(&self) -> &Arc<FileSystem> {
@@ -139,7 +149,7 @@ impl PastViews {
         if let Some(fs) = clones.get(&view) {
             return Ok(Arc::clone(fs));
         }
-        let fs = Arc::new(ViewOpener::of(&self.mainline).open_past(view)?);
+        let fs = Arc::new(ViewOpener::of(&self.mainline).open_past(view, self.reads.as_deref())?);
         debug_assert_eq!(fs.view_number(), view, "the view that was asked for");
         if self.readers_keep_contents {
             fs.readers_keep_contents();
@@ -245,6 +255,12 @@ impl super::SnapshotView {
     #[must_use]
     pub fn numbered_clones(&self) -> (u32, &[u64]) {
         (self.numbers.ino_bits, &self.numbers.clones)
+    }
+
+    /// Returns what numbers of inodes of a view have beside these; `None` without room for it.
+    pub(crate) fn first_number(&self, view: u64) -> Option<u64> {
+        debug_assert!(view > 0, "mainline is no clone");
+        self.numbers.first(view)
     }
 
     /// Returns the number of the directory of the clone that lies at a directory of a part, if one

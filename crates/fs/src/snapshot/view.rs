@@ -4,6 +4,7 @@ use super::follow::{follow_path, walk_path};
 use super::parts::{PartNumbers, PastViews};
 use super::{SnapshotInfo, pin_name};
 use crate::system::FileSystem;
+use crate::transaction::ReadSet;
 use crate::{CloneInfo, CloneSource, FsOptions, FsResult};
 use stitch_base::sync::Arc;
 use stitch_kv::{Engine, Snapshot, SnapshotEngine};
@@ -45,6 +46,12 @@ impl SnapshotView {
     /// [`FileSystem::readers_keep_contents`].
     pub fn readers_keep_contents(&mut self) {
         self.views.readers_keep_contents();
+    }
+
+    /// Notes what is read of its clones from now on in the set of a transaction.
+    pub(crate) fn note_reads(&mut self, reads: Arc<ReadSet>) {
+        debug_assert_eq!(self.info.view, 0, "the whole file system is shown");
+        self.views.note_reads(reads);
     }
 
     /// Returns the numbers of the clones that the snapshot shows.

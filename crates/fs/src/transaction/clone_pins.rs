@@ -8,21 +8,26 @@
 //! open     pins without an open record are dropped
 //! ```
 //!
-//! A transaction in another one shows clones as that one does, and has no pin. A serializable one
-//! has none: its commit checks what was read, and reads of a pin are not noted.
+//! A transaction in another one shows clones as that one does, and has no pin. Of a serializable
+//! one, what is read at the pin is noted in its read set (see [`super::reads`]).
 
+use super::{ReadSet, TransactionIsolation, Transactions};
+use crate::pins::pinned_transaction;
+use crate::snapshot::SnapshotView;
 use crate::system::FileSystem;
 use crate::views::ViewSet;
-use crate::{FsError, FsResult};
+use crate::{FsError, FsOptions, FsResult};
+use std::collections::BTreeMap;
 use stitch_base::sync::Arc;
-use stitch_base::{Ino, PinId};
+use stitch_base::{Ino, PinId, TreeId};
 use stitch_format::fs_transaction::{transaction_of_pin, transaction_pin, transaction_tree};
-use stitch_kv::{Engine, KvError, Snapshot, TreeInfo};
+use stitch_kv::{Engine, KvError, PinInfo, Snapshot, TreeInfo};
 
 /// Creates, finds and drops the pins of transactions.
 #[derive(Clone, Copy)]
 pub(super) struct ClonePins<'fs> {
     engine: &'fs Arc<dyn Engine>,
+    options: &'fs FsOptions,
     /// The clones of the store, and the rollbacks in them.
     views: &'fs ViewSet,
 }
@@ -31,8 +36,17 @@ impl<'fs> ClonePins<'fs> {
     pub(super) fn of(mainline: &'fs FileSystem) -> Self {
         Self {
             engine: mainline.engine(),
+            options: &mainline.options,
             views: &mainline.standing.views,
         }
+    }
+
+    pub(super) const fn engine(self) -> &'fs Arc<dyn Engine> {
+        self.engine
+    }
+
+    pub(super) const fn views(self) -> &'fs ViewSet {
+        self.views
     }
 
     /// Pins the present for a transaction that is about to begin. Returns the moment; `None` in a
@@ -64,6 +78,10 @@ impl<'fs> ClonePins<'fs> {
 
     /// Returns the number of the pin of a transaction, if it has one.
     pub(super) fn find(self, number: Ino) -> FsResult<Option<PinId>> {
+        Ok(self.info(number)?.map(|pin| pin.id))
+    }
+
+    fn info(self, number: Ino) -> FsResult<Option<PinInfo>> {
         if !self.engine.capabilities().pins {
             return Ok(None);
         }
@@ -73,7 +91,33 @@ impl<'fs> ClonePins<'fs> {
                 .is_none_or(|pin| transaction_of_pin(&pin.name) == Some(number.0)),
             "the pin of the transaction"
         );
-        Ok(pin.map(|pin| pin.id))
+        Ok(pin)
+    }
+
+    /// Returns the moment of the pin of a transaction, if it has one.
+    pub(super) fn moment(self, number: Ino) -> FsResult<Option<Snapshot>> {
+        debug_assert!(number.0 > 0, "0 is no number");
+        let pin = self.info(number)?;
+        let moment = pin.map(|pin| self.engine.open_pin(&pin.name));
+        Ok(moment.transpose()?)
+    }
+
+    /// Returns the trees of a moment by their names.
+    pub(super) fn trees_at(self, moment: &Snapshot) -> BTreeMap<String, TreeId> {
+        let trees = self.engine.trees_at(moment).into_iter();
+        trees.map(|tree| (tree.name, tree.id)).collect()
+    }
+
+    /// Opens what the pin of a transaction shows, if it has one. What is read of it is not noted.
+    pub(super) fn open(self, number: Ino) -> FsResult<Option<SnapshotView>> {
+        let Some(pin) = self.info(number)? else {
+            return Ok(None);
+        };
+        let Some(info) = pinned_transaction(&pin) else {
+            return Ok(None);
+        };
+        debug_assert!(info.path.is_empty(), "it shows the root directory");
+        SnapshotView::open_pin(self.engine, self.options, &pin.name, info).map(Some)
     }
 
     /// Drops the pin of a transaction that has ended, if it has one. One that stays is dropped at
@@ -105,5 +149,53 @@ impl<'fs> ClonePins<'fs> {
             self.drop_pin(number);
         }
         Ok(())
+    }
+}
+
+/// Where reads at the pins of transactions are noted.
+#[derive(Clone, Copy)]
+pub(crate) struct PinReads<'fs> {
+    fs: &'fs FileSystem,
+}
+
+impl<'fs> PinReads<'fs> {
+    pub(crate) const fn of(fs: &'fs FileSystem) -> Self {
+        Self { fs }
+    }
+
+    /// Returns the read set of the transaction that a pin is of; `None` if that does not check its
+    /// reads, or nothing can be written.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`] if the transaction has ended.
+    pub(crate) fn of_pin(self, pin: &PinInfo) -> FsResult<Option<Arc<ReadSet>>> {
+        let number = transaction_of_pin(&pin.name);
+        let number = number.ok_or(FsError::Invalid("the pin of no transaction"))?;
+        if self.fs.is_read_only() || !self.fs.is_mainline() {
+            return Ok(None);
+        }
+        debug_assert!(self.fs.branch.is_none(), "mainline has the transactions");
+        let found = self.fs.transactions().reads_at_pin(Ino(number));
+        found.map_err(|error| match error {
+            FsError::Ended => FsError::NotFound,
+            error => error,
+        })
+    }
+}
+
+impl Transactions<'_> {
+    fn reads_at_pin(&self, number: Ino) -> FsResult<Option<Arc<ReadSet>>> {
+        debug_assert!(number.0 > 0, "0 is no number");
+        debug_assert!(self.is_mainline, "mainline is asked");
+        if let Some(reads) = self.table.reads.find(number) {
+            return Ok(Some(reads));
+        }
+        let record = self.catalog.open_record(number)?;
+        if record.isolation != TransactionIsolation::Serializable {
+            return Ok(None);
+        }
+        // Its set is kept from here on.
+        let _one_at_a_time = self.table.change();
+        Ok(self.view_of(number)?.fs.reads.clone())
     }
 }

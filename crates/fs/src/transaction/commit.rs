@@ -5,12 +5,13 @@ use super::catalog::is_open;
 use super::frozen::FrozenView;
 use super::own::{BranchTrees, Own};
 use super::path::NameSource;
-use super::reads::Validation;
+use super::reads::{CloneChecks, CloneSide, Validation};
 use super::records::BranchRecords;
-use super::{TransactionView, Transactions};
+use super::{ReadSet, TransactionView, Transactions};
 #[cfg(doc)]
 use crate::FsError;
 use crate::{FsResult, Notices};
+use stitch_base::sync::Arc;
 use stitch_format::fs_transaction::TransactionRecord;
 
 impl Transactions<'_> {
@@ -22,7 +23,8 @@ impl Transactions<'_> {
     /// while the other changed names in it, and a directory that was moved below one that mainline
     /// has moved. A record that both sides wrote is one, too, and so is one that mainline wrote in
     /// a range that the transaction has deleted. Of a serializable transaction, so is what it has
-    /// read and mainline has changed: then its commit is as if all of it had run at once.
+    /// read and others have changed, in mainline or in a clone: then its commit is as if all of it
+    /// had run at once.
     ///
     /// A transaction that began in another one is committed to that one, by the same rules: what
     /// is said of mainline here is true of its outer transaction. The path locks that it has are
@@ -43,7 +45,8 @@ impl Transactions<'_> {
     /// has written contents of the same inodes, reads the keys of the contents, too: 7 MB for a
     /// gigabyte. Looks for changes of each range of keys that a serializable transaction has read.
     /// Mainline waits for the check of what it wrote since this call began, and for the engine's
-    /// absorb, of which most was done before.
+    /// absorb, of which most was done before. So do clones that a serializable transaction has
+    /// read.
     pub fn commit(&self, view: &TransactionView) -> FsResult<Notices> {
         self.commit_read(view, None)
     }
@@ -88,8 +91,13 @@ impl Transactions<'_> {
         // Without writes it is as if it had run at its beginning.
         let is_checked = !own.is_empty() || !records.names().is_empty();
         let reads = view.fs.reads.as_ref().filter(|_| is_checked);
+        let validation = |reads: &Arc<ReadSet>| {
+            let within = (number, &view.fs.store);
+            let clones = CloneChecks::new(self.clone_pins, within, reads, CloneSide::Now)?;
+            FsResult::Ok(Validation::new(reads, &trees, clones))
+        };
         let frozen = FrozenView {
-            reads: reads.map(|reads| Validation::new(reads, &trees)),
+            reads: reads.map(validation).transpose()?,
             number,
             record,
             within: self.catalog.numbers_within(number)?,

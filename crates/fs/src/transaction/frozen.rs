@@ -13,7 +13,9 @@ use super::records::{BranchRecords, RecordPlan};
 use super::resolve::{Changed, Plan};
 use crate::back::BackRows;
 use crate::locator::Tree;
+use crate::views::LiveView;
 use crate::{FsError, FsResult};
+use stitch_base::sync::Arc;
 use stitch_base::{Ino, TreeId};
 use stitch_format::fs_transaction::TransactionRecord;
 use stitch_kv::{Guards, KeyRange, Snapshot};
@@ -46,6 +48,17 @@ impl<'t> FrozenView<'t> {
         trees.extend(self.records.absorbed());
         debug_assert!(trees.len() >= Tree::ALL.len(), "all trees of files");
         trees
+    }
+
+    /// Returns the clones that it has read and that are open, in the order of locks.
+    pub(super) fn clones_to_lock(&self) -> Vec<Arc<LiveView>> {
+        let reads = self.reads.as_ref();
+        let clones = reads.map_or_else(Vec::new, |reads| reads.clones().opened());
+        debug_assert!(
+            clones.is_sorted_by(|one, next| one.info().number > next.info().number),
+            "one that lies in another comes first"
+        );
+        clones
     }
 
     /// Keys that mainline has written since a moment, or since the transaction began.
@@ -93,6 +106,7 @@ impl<'t> FrozenView<'t> {
         self.records.guard(&mut guards);
         if let Some(reads) = &self.reads {
             self.records.guard_reads(reads.records(), &mut guards);
+            reads.clones().guard(&mut guards);
         }
         debug_assert!(
             guards.count() >= Tree::ALL.len() - 1,
@@ -126,7 +140,6 @@ fn guard_all(guards: &mut Guards, parent: TreeId, keys: &[&[u8]]) {
 mod tests {
     use super::*;
     use stitch_base::Seqno;
-    use stitch_base::sync::Arc;
     use stitch_kv::Guarded;
 
     #[test]

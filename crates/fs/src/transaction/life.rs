@@ -90,8 +90,7 @@ impl Transactions<'_> {
         self.table.expect_open();
         // Operations that did not see that have ended.
         drop(self.target.residents.locks.all_read());
-        let isolation = isolation_within(options.isolation, outer.as_deref());
-        self.make_branches(number, isolation, outer.as_deref())?;
+        self.make_branches(number, outer.as_deref())?;
         let record = self.new_record(name, options, outer.as_deref());
         debug_assert!(
             number.0 < record.first_ino,
@@ -125,12 +124,11 @@ impl Transactions<'_> {
     pub(super) fn make_branches(
         &self,
         number: Ino,
-        isolation: TransactionIsolation,
         outer: Option<&TransactionView>,
     ) -> FsResult<()> {
-        let moment = match (isolation, outer) {
-            (TransactionIsolation::Snapshot, None) => self.clone_pins.create(number)?,
-            _ => None,
+        let moment = match outer {
+            None => self.clone_pins.create(number)?,
+            Some(_) => None,
         };
         let made = self.catalog.make_branches(number, outer, moment.as_ref());
         if made.is_err() && moment.is_some() {
@@ -140,15 +138,7 @@ impl Transactions<'_> {
     }
 
     /// Returns the pin of the clones that a transaction shows: that of the outermost one.
-    fn clones_at(
-        &self,
-        number: Ino,
-        record: &TransactionRecord,
-        outer: Option<&TransactionView>,
-    ) -> FsResult<Option<PinId>> {
-        if record.isolation == TransactionIsolation::Serializable {
-            return Ok(None);
-        }
+    fn clones_at(&self, number: Ino, outer: Option<&TransactionView>) -> FsResult<Option<PinId>> {
         self.clone_pins
             .find(outer.map_or(number, TransactionView::outermost))
     }
@@ -291,7 +281,7 @@ impl Transactions<'_> {
             first_ino: record.first_ino,
             life,
         };
-        let clones_at = self.clones_at(number, record, outer.as_deref())?;
+        let clones_at = self.clones_at(number, outer.as_deref())?;
         let fs = self.opener.open(number, rules, (reads, clones_at))?;
         let view = Arc::new(TransactionView {
             records: Arc::new(records),

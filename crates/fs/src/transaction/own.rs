@@ -7,6 +7,7 @@
 mod contents;
 mod pages;
 
+use super::reads::{ReadTree, ReadTrees};
 use super::resolve::Changed;
 use crate::locator::Tree;
 use crate::system::FileSystem;
@@ -15,7 +16,7 @@ use bytes::Bytes;
 use std::cell::OnceCell;
 use stitch_base::TreeId;
 use stitch_base::sync::Arc;
-use stitch_kv::{Direction, Engine, Guards, KeyRange, Scan, Snapshot};
+use stitch_kv::{Direction, Engine, Guards, KeyRange, Snapshot};
 
 /// Keys that the engine is asked for at a time.
 const PAGE: usize = pages::KEYS_PER_LIST;
@@ -170,24 +171,19 @@ impl BranchTrees {
         self.find(tree).own
     }
 
-    /// Reports whether the parent was written anywhere in some ranges since a moment, or since the
-    /// branch began.
-    pub(super) fn is_changed<'k>(
-        &self,
-        tree: Tree,
-        ranges: impl IntoIterator<Item = KeyRange<'k>>,
-        since: Option<&Snapshot>,
-    ) -> FsResult<bool> {
-        let branch = self.find(tree);
-        let mut guards = Guards::since(since.unwrap_or(&branch.moment));
-        for range in ranges {
-            guards.range(branch.parent, range);
+    /// Returns the parents as they were where the branches begin, and the other side.
+    pub(super) fn read(&self) -> ReadTrees {
+        debug_assert!(self.holds());
+        let trees = self.trees.iter().map(|branch| ReadTree {
+            tree: branch.parent,
+            moment: branch.moment.clone(),
+            theirs: branch.onto.unwrap_or(branch.parent),
+            until: None,
+        });
+        ReadTrees {
+            engine: Arc::clone(&self.engine),
+            trees: trees.collect(),
         }
-        debug_assert!(
-            since.is_none_or(|since| since.seqno() >= branch.moment.seqno()),
-            "not before the branch began"
-        );
-        Ok(!self.engine.changed_keys(&guards, 1)?.is_empty())
     }
 
     /// Reports whether anything was written in the branches since a moment. They are frozen.
@@ -220,17 +216,6 @@ impl BranchTrees {
         );
         let is_all = found.len() < PAGE;
         Ok((found.into_iter().map(|found| found.key).collect(), is_all))
-    }
-
-    /// Scans a range as it was where the branch begins.
-    pub(super) fn scan_base(
-        &self,
-        tree: Tree,
-        range: KeyRange<'_>,
-    ) -> FsResult<Box<dyn Scan + '_>> {
-        let tree = self.find(tree);
-        let (forward, moment) = (Direction::Forward, Some(&tree.moment));
-        Ok(self.engine.scan(tree.parent, range, forward, moment)?)
     }
 
     fn has_keys(&self, tree: Tree) -> FsResult<bool> {

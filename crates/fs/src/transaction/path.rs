@@ -12,7 +12,7 @@ use crate::schema::Store;
 use crate::system::FileSystem;
 use bytes::Bytes;
 use std::cell::OnceCell;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use stitch_base::Ino;
 use stitch_format::fs_back::Place;
 use stitch_format::fs_inode::{FileKind, MetaRow};
@@ -43,10 +43,18 @@ pub(super) struct SidePaths<'a> {
     names: NameSource<'a>,
     /// From rows that are other ones on the other side.
     own: ParentMap,
+    /// Files that the scan of all names looks for, beside directories and links.
+    files: BTreeSet<Ino>,
     scanned: OnceCell<ParentMap>,
 }
 
-fn enter(names: &mut ParentMap, key: &[u8], row: &[u8], links_and_dirs: bool) -> FsResult<()> {
+/// Enters a name of a directory or link, or of a file that is wanted.
+fn enter(
+    names: &mut ParentMap,
+    key: &[u8],
+    row: &[u8],
+    is_wanted: impl Fn(Ino) -> bool,
+) -> FsResult<()> {
     let (Some((_, name)), Some(parent)) = (Locator::name_of(key), Locator::ino_of(key)) else {
         return Ok(());
     };
@@ -55,7 +63,7 @@ fn enter(names: &mut ParentMap, key: &[u8], row: &[u8], links_and_dirs: bool) ->
         MetaRow::Inode(head, _) => head.kind == FileKind::Directory,
         MetaRow::Link { .. } => true,
     };
-    if is_needed || !links_and_dirs {
+    if is_needed || is_wanted(row.ino()) {
         debug_assert!(!name.is_empty(), "a name is not empty");
         let place = || (parent, name.to_vec());
         names.entry(row.ino()).or_insert_with(place);
@@ -72,15 +80,25 @@ impl<'a> SidePaths<'a> {
         let mut own = ParentMap::new();
         for (row, value) in rows {
             if let Some(value) = value {
-                enter(&mut own, &row.key, value, false)?;
+                enter(&mut own, &row.key, value, |_| true)?;
             }
         }
         let scanned = OnceCell::new();
         Ok(Self {
             names,
             own,
+            files: BTreeSet::new(),
             scanned,
         })
+    }
+
+    /// Has the scan of all names look for these files, too: those that may not be known any more.
+    pub(super) fn with_files(self, files: impl IntoIterator<Item = Ino>) -> Self {
+        debug_assert!(self.scanned.get().is_none(), "nothing was asked yet");
+        Self {
+            files: files.into_iter().collect(),
+            ..self
+        }
     }
 
     fn scanned(&self) -> FsResult<&ParentMap> {
@@ -91,7 +109,7 @@ impl<'a> SidePaths<'a> {
         let store = self.names.store;
         let mut scan = store.scan(&store.keys.meta_from(Place::FIRST))?;
         while let Some((key, row)) = scan.next()? {
-            enter(&mut names, key, row, true)?;
+            enter(&mut names, key, row, |ino| self.files.contains(&ino))?;
         }
         Ok(self.scanned.get_or_init(|| names))
     }

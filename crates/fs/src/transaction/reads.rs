@@ -9,6 +9,9 @@
 //! mkdir d/c         name (d, hash of c): that it is missing
 //! ```
 //!
+//! Clones are read at the moment at which the transaction began. What is read there is noted, too
+//! ([`clones`]).
+//!
 //! A first access is enough: what caches above keep is as it was then. What the transaction has
 //! made itself is not noted.
 //!
@@ -20,17 +23,23 @@
 //! - nothing is ever taken out: entries are replaced by coarser ones only, which refuse more;
 //! - the number of entries is bounded (see [`coarse`]).
 
+mod clones;
 mod coarse;
 mod kept;
+mod of_clones;
+mod ranges;
 mod records;
 mod validate;
 
 pub(super) use kept::KeptReads;
+pub(super) use of_clones::{CloneChecks, CloneSide};
+pub(super) use ranges::{ReadTree, ReadTrees};
 pub(super) use records::RecordReads;
 pub(super) use validate::Validation;
 
 use super::TransactionView;
 use crate::{FsError, FsResult};
+use clones::CloneReads;
 use coarse::Reads;
 use stitch_base::Ino;
 use stitch_base::sync::{Arc, Mutex, MutexGuard};
@@ -39,9 +48,11 @@ use stitch_format::fs_reads::{ReadEntry, read_of};
 /// What a transaction has read.
 #[derive(Debug)]
 pub(crate) struct ReadSet {
+    /// Number of the clone whose inodes are noted; 0 for the files of the transaction.
+    clone: u64,
     /// Inodes from here on were made in the transaction.
     first_made: u64,
-    noted: Mutex<NotedReads>,
+    noted: Arc<Mutex<NotedReads>>,
     records: Mutex<RecordReads>,
     /// Some of it is not known: all of it counts as read.
     is_unknown: bool,
@@ -53,6 +64,7 @@ pub(crate) struct ReadSet {
 #[derive(Debug, Default)]
 struct NotedReads {
     reads: Reads,
+    clones: CloneReads,
     /// Number of notes that have added something.
     added: u64,
     /// The transaction goes on with another set.
@@ -73,7 +85,12 @@ impl ClosedReads<'_> {
         ReadSet {
             records: Mutex::new(self.set.record_reads()),
             is_unknown: self.set.is_unknown,
-            ..ReadSet::of(first_made, Reads::of(&self.noted.reads.entries()))
+            noted: Arc::new(Mutex::new(NotedReads {
+                reads: Reads::of(&self.noted.reads.entries()),
+                clones: self.noted.clones.clone(),
+                ..NotedReads::default()
+            })),
+            ..ReadSet::new(first_made)
         }
     }
 
@@ -93,11 +110,12 @@ impl ReadSet {
     fn of(first_made: u64, reads: Reads) -> Self {
         debug_assert!(first_made > 0, "0 is no inode number");
         Self {
+            clone: 0,
             first_made,
-            noted: Mutex::new(NotedReads {
+            noted: Arc::new(Mutex::new(NotedReads {
                 reads,
                 ..NotedReads::default()
-            }),
+            })),
             records: Mutex::default(),
             is_unknown: false,
             outer: None,
@@ -156,7 +174,10 @@ impl ReadSet {
             if noted.is_ended {
                 return Err(FsError::Stale(ino));
             }
-            noted.added += u64::from(add(&mut noted.reads));
+            noted.added += u64::from(match set.clone {
+                0 => add(&mut noted.reads),
+                clone => noted.clones.note(clone, &add),
+            });
         }
         Ok(())
     }

@@ -16,9 +16,10 @@
 //! ([`winners`]), links and counters follow from the rows ([`merged`]). Each record in one is taken
 //! from one side ([`BranchMerge`](stitch_db::BranchMerge)).
 //!
-//! A serializable transaction is rebased if all that it has read is at step 1 as it was when it
-//! began: then it is as if it had run there. What it has read stays read. Its read set is closed
-//! between steps 2 and 3, so a read is checked in step 2, or waits and fails after step 4.
+//! A serializable transaction is rebased if all that it has read, in clones too, is at step 1 as it
+//! was when it began: then it is as if it had run there. What it has read stays read. Its read set
+//! is closed between steps 2 and 3, so a read is checked in step 2, or waits and fails after step
+//! 4.
 
 mod merged;
 mod rings;
@@ -91,7 +92,7 @@ impl Transactions<'_> {
         );
         let number = self.catalog.changes.new_ino()?;
         debug_assert!(view.number < number, "a later number");
-        self.make_branches(number, record.isolation, view.outer.as_deref())?;
+        self.make_branches(number, view.outer.as_deref())?;
         let rebased = TransactionRecord {
             // What the branches hold has smaller numbers.
             first_ino: self.opener.next_number(),
@@ -176,6 +177,7 @@ impl Transactions<'_> {
             engine: self.catalog.engine,
             rules: self.target.rules,
             opener: self.opener,
+            clone_pins: self.clone_pins,
             view,
             names: NameSource::of(&view.fs),
             number,

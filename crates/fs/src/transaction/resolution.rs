@@ -14,6 +14,7 @@ use super::conflict::Conflict;
 use super::own::{BranchTrees, Own};
 use super::path::NameSource;
 use super::places::{Places, about, carried};
+use super::reads::CloneSide;
 use super::rebase::Trial;
 use super::records::{BranchRecords, RecordKey};
 use super::resolve::{ConflictingRow, Plan};
@@ -225,7 +226,7 @@ impl Trial<'_> {
     /// Refuses to resolve anything of a transaction whose reads do not hold.
     fn check_reads(&self, records: &BranchRecords) -> FsResult<()> {
         let mut changed = Vec::new();
-        self.add_changed_reads(records, &mut changed)?;
+        self.add_changed_reads(records, CloneSide::Now, &mut changed)?;
         match changed.is_empty() {
             true => Ok(()),
             false => Err(READ_HAS_CHANGED),
@@ -240,7 +241,7 @@ impl Trial<'_> {
         let judged = records.judge_now(self.rules, resolutions)?;
         all.extend(judged.iter().filter_map(|record| record.listed()));
         let mut changed = Vec::new();
-        self.add_changed_reads(&records, &mut changed)?;
+        self.add_changed_reads(&records, CloneSide::Now, &mut changed)?;
         all.extend(changed.into_iter().map(|read| (read, None)));
         Ok(all)
     }

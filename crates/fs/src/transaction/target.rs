@@ -2,7 +2,8 @@
 //!
 //! 1. What the target has written up to now is read, and conflicts end the commit.
 //! 2. The engine prepares to absorb. The target goes on meanwhile.
-//! 3. The target is frozen. What it has written since 1 is read and checked.
+//! 3. Clones that were read are frozen, then the target. What they have written since 1 is read and
+//!    checked.
 //! 4. One commit of the engine: the trees are absorbed, with the joined rows and the outcome.
 //! 5. The target's memory learns what changed ([`Lesson`]).
 //!
@@ -19,6 +20,7 @@ use super::resolve::{Changed, Plan};
 use crate::atomic::AtomicWrites;
 use crate::back::BackRows;
 use crate::change::Changes;
+use crate::lock::Alone;
 use crate::residents::Residents;
 use crate::room::Room;
 use crate::schema::Store;
@@ -144,6 +146,11 @@ impl CommitTarget<'_> {
         frozen: &FrozenView<'t>,
         before: &mut ChangedBefore<'t>,
     ) -> FsResult<Notices> {
+        let clones = frozen.clones_to_lock();
+        let clones_still = clones
+            .iter()
+            .map(|clone| clone.fs().residents.locks.all_write());
+        let _clones_still: Vec<Alone<'_>> = clones_still.collect();
         let _still = self.residents.locks.all_write();
         let _reclaims = self.room.reclaiming.lock();
         let now = self.engine.snapshot();

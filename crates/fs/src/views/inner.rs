@@ -81,7 +81,7 @@ fn open<'s>(source: &CloneSource<'s>, number: u64) -> FsResult<SourceView<'s>> {
     match source.snapshot {
         None => ViewOpener::of(source.fs).open(number).map(SourceView::Live),
         Some(_) => {
-            let past = ViewOpener::of(source.fs).open_past(number)?;
+            let past = ViewOpener::of(source.fs).open_past(number, None)?;
             Ok(SourceView::Past(Box::new(past)))
         }
     }

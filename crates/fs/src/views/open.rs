@@ -6,8 +6,10 @@ use crate::atomic::AtomicWrites;
 use crate::schema::view_schema;
 use crate::snapshot::walk_path;
 use crate::system::FileSystem;
+use crate::transaction::ReadSet;
 use crate::{FsError, FsOptions, FsResult};
 use stitch_base::sync::Arc;
+use stitch_format::fs_view::ViewState;
 use stitch_kv::Engine;
 
 /// Opens views of a store. Their file systems share with the one that opens them what all of an
@@ -63,14 +65,18 @@ impl<'fs> ViewOpener<'fs> {
     }
 
     /// Opens a clone as it is in the snapshot that the file system is of. Its directory is known.
+    /// What is read of it is noted in `reads`, the set of a transaction.
     ///
     /// # Errors
     /// [`FsError::NotFound`] if there was none.
-    pub(crate) fn open_past(&self, number: u64) -> FsResult<FileSystem> {
+    pub(crate) fn open_past(&self, number: u64, reads: Option<&ReadSet>) -> FsResult<FileSystem> {
         debug_assert!(self.options.read_only, "the past does not change");
         let record = self.standing.views.record(number);
         let record = record.ok_or(FsError::NotFound)?;
-        let fs = self.open_trees(number)?;
+        debug_assert_eq!(record.state, ViewState::Live, "it is in use");
+        let mut fs = self.open_trees(number)?;
+        let enter = |reads: &ReadSet| reads.enter_clone(&CloneInfo::of(number, &record));
+        fs.reads = reads.map(enter).transpose()?.map(Arc::new);
         walk_path(&fs, record.root, &record.path)?;
         debug_assert!(fs.is_read_only(), "the past does not change");
         debug_assert_eq!(fs.view_number(), number, "the clone that was asked for");

@@ -1,5 +1,6 @@
 //! Transactions of files: isolation, commit, conflicts, abort, differences.
 
+mod clone_reads;
 mod clones;
 mod commits;
 mod conflicts;

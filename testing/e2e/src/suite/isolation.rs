@@ -1,5 +1,7 @@
 //! `stitchfs txn` with `--isolation ser` and `--lock`, through the kernel's caches.
 
+mod clones;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -39,6 +41,18 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "locks",
         run: locks_are_waited_for_and_released_by_a_kill,
+    },
+    Case {
+        name: "clones",
+        run: clones::each_kind_of_first_access_is_noted,
+    },
+    Case {
+        name: "clones-skew",
+        run: clones::write_skew_with_a_clone_is_refused,
+    },
+    Case {
+        name: "clones-remount",
+        run: clones::reads_of_a_clone_survive_a_remount,
     },
 ];
 
@@ -264,11 +278,11 @@ fn what_was_read_decides_what_is_resolved(context: &Context) -> Result<()> {
 }
 
 /// A script that reads, what another program changes meanwhile, and what is told of it.
-struct Access {
-    what: &'static str,
-    script: &'static str,
-    change: &'static str,
-    expected: &'static str,
+struct Access<'a> {
+    what: &'a str,
+    script: &'a str,
+    change: &'a str,
+    expected: &'a str,
 }
 
 const MAP: &str = "python3 -c 'import mmap\nwith open(\"dir/large\") as f:\n \
@@ -278,7 +292,7 @@ const TWICE: &str = "test ! -e dir/new; test ! -e dir/new; bash -c 'test ! -e di
 const FORGOTTEN: &str =
     "cat dir/file; (echo 3 > /proc/sys/vm/drop_caches) 2> /dev/null || true; cat dir/file";
 
-const ACCESSES: &[Access] = &[
+const ACCESSES: &[Access<'_>] = &[
     Access {
         what: "a missing name, which the kernel keeps",
         script: TWICE,
@@ -341,18 +355,26 @@ fn each_kind_of_first_access_is_noted(context: &Context) -> Result<()> {
         let top = format!("top{index}");
         stage.top = stage.mount.dir().join(&top);
         stage.fill()?;
+        stage.check_access(&top, access)?;
+    }
+    stage.end()
+}
+
+impl IsolationStage<'_> {
+    /// Runs an access in the directory of a name, and the change: the commit is refused.
+    fn check_access(&self, top: &str, access: &Access<'_>) -> Result<()> {
         let script = format!("{}; echo done > result; hold", access.script);
-        let held = stage.start_held(&top, &["--isolation", "ser"], &script)?;
+        let held = self.start_held(top, &["--isolation", "ser"], &script)?;
         let mut change = Command::new("bash");
-        run(change.args(["-euc", access.change]).current_dir(&stage.top))?;
+        run(change.args(["-euc", access.change]).current_dir(&self.top))?;
         let (code, said) = held.finish()?;
         let (what, expected) = (access.what, format!("{top}/{}", access.expected));
         ensure!(code == CONFLICT, "{what}: {code} {said}");
         ensure!(said.contains(&expected), "{what}: {said}");
-        let result = stage.top.join("result");
+        let result = self.top.join("result");
         ensure!(!result.exists(), "{what}: it was committed");
+        Ok(())
     }
-    stage.end()
 }
 
 fn what_was_not_read_may_change(context: &Context) -> Result<()> {

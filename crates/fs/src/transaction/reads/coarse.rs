@@ -22,7 +22,7 @@ const NAMES_MAX: usize = 16 << 10;
 const GROUPS_MAX: usize = 16 << 10;
 
 /// What was read.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Reads {
     /// By directory and hash.
     names: HashMap<(u64, u64), u8>,
@@ -86,6 +86,20 @@ impl Reads {
             "each is noted once"
         );
         entries
+    }
+
+    /// Number of entries.
+    pub(super) fn count(&self) -> usize {
+        debug_assert!(self.names.len() <= NAMES_MAX, "names have a bound");
+        debug_assert!(self.groups.len() <= GROUPS_MAX, "groups have a bound");
+        self.names.len() + self.groups.len()
+    }
+
+    /// Reports whether this was noted of an inode, or of its group.
+    pub(super) fn has_inode(&self, ino: Ino, what: u8) -> bool {
+        debug_assert!(what != 0 && what & !read_of::ALL == 0, "it is something");
+        let known = self.groups.get(&self.group(ino));
+        known.is_some_and(|known| known & what == what)
     }
 
     /// Checks the bounds, and that names are counted.

@@ -8,14 +8,16 @@
 //! ```
 //!
 //! So no read is served while rows are good that do not have it. Which records were read is not
-//! in rows: after a close all of them count as read.
+//! in rows: after a close all of them count as read. So does all of each clone that was read.
 
 use super::ReadSet;
 use super::coarse::Reads;
 use crate::locator::{Locator, SysRow};
 use crate::rows::RowBatch;
+use crate::schema::Store;
 use crate::transaction::TransactionView;
-use crate::transaction::catalog::{Catalog, is_open};
+use crate::transaction::catalog::{Catalog, is_open, schema_name};
+use crate::views::{CloneInfo, ViewSet};
 use crate::{FsError, FsResult};
 use std::collections::HashMap;
 use stitch_base::Ino;
@@ -42,7 +44,8 @@ impl KeptReads {
         reads
     }
 
-    fn find(&self, number: Ino) -> Option<Arc<ReadSet>> {
+    /// Returns the set of a transaction that was begun or opened in this life.
+    pub(in crate::transaction) fn find(&self, number: Ino) -> Option<Arc<ReadSet>> {
         self.sets.lock().get(&number).map(Arc::clone)
     }
 
@@ -81,7 +84,12 @@ impl KeptReads {
             }
         };
         catalog.take_reads_from_rows(number, record)?;
-        Ok(Some(self.keep(number, reads.within(outer))))
+        let reads = match outer {
+            // The outermost one reads the clones.
+            None => reads.with_entered(&catalog.clones_in(number)?),
+            Some(_) => reads.within(outer),
+        };
+        Ok(Some(self.keep(number, reads)))
     }
 
     /// Writes the read sets of named transactions into rows. Nothing is read in them any more.
@@ -117,6 +125,13 @@ impl KeptReads {
 }
 
 impl Catalog<'_> {
+    /// Returns the clones that there were when a transaction began, in the order of their numbers.
+    fn clones_in(&self, number: Ino) -> FsResult<Vec<CloneInfo>> {
+        let clones = ViewSet::read_live(&Store::open(self.engine, &schema_name(number))?)?;
+        debug_assert!(clones.is_sorted_by_key(|info| info.number), "by number");
+        Ok(clones)
+    }
+
     fn read_rows(&self, number: Ino) -> FsResult<Reads> {
         let mut entries = Vec::new();
         let mut scan = self.store.scan(&self.store.keys.reads_of(number))?;

@@ -7,10 +7,11 @@ use crate::locator::{Locator, RowRange, SysRow, Tree};
 use crate::schema::Store;
 use crate::system::FileSystem;
 use crate::transaction::branch::{BranchOpener, BranchRules};
+use crate::transaction::clone_pins::ClonePins;
 use crate::transaction::nested::life_within;
 use crate::transaction::own::{BranchTrees, Own};
 use crate::transaction::path::NameSource;
-use crate::transaction::reads::{ClosedReads, Validation};
+use crate::transaction::reads::{CloneChecks, CloneSide, ClosedReads, Validation};
 use crate::transaction::records::{BranchRecords, open_records};
 use crate::transaction::resolution::{Judge, JudgedRow, open_rows};
 use crate::transaction::resolve::Plan;
@@ -31,6 +32,7 @@ pub(in crate::transaction) struct Trial<'a> {
     pub(in crate::transaction) engine: &'a Arc<dyn Engine>,
     pub(in crate::transaction) rules: &'a dyn RecordRules,
     pub(super) opener: BranchOpener<'a>,
+    pub(super) clone_pins: ClonePins<'a>,
     pub(in crate::transaction) view: &'a TransactionView,
     pub(super) names: NameSource<'a>,
     /// The new branches.
@@ -66,7 +68,8 @@ impl<'a> Trial<'a> {
         open.extend(open_records(&judged));
         let closed = loop {
             let added = reads.map(ReadSet::added);
-            self.add_changed_reads(records, &mut open)?;
+            let side = CloneSide::Pin(self.number);
+            self.add_changed_reads(records, side, &mut open)?;
             if !open.is_empty() {
                 return Err(FsError::Conflict(open.into()));
             }
@@ -93,16 +96,20 @@ impl<'a> Trial<'a> {
     }
 
     /// Adds what a serializable transaction has read and mainline has changed since, to conflicts
-    /// that are known.
+    /// that are known. `clones` is the moment up to which changes in clones count.
     pub(in crate::transaction) fn add_changed_reads(
         &self,
         records: &BranchRecords,
+        clones: CloneSide,
         conflicts: &mut Vec<Conflict>,
     ) -> FsResult<()> {
         let Some(reads) = &self.view.fs.reads else {
             return Ok(());
         };
-        let reads = Validation::new(reads, self.trees);
+        let fs = &self.view.fs;
+        let within = (self.view.number, &fs.store);
+        let clones = CloneChecks::new(self.clone_pins, within, reads, clones)?;
+        let reads = Validation::new(reads, self.trees, clones);
         reads.add_all_conflicts((self.names, records), None, self.rules, conflicts)
     }
 

@@ -84,7 +84,11 @@ fn a_clone_is_moved_by_a_transaction() {
 }
 
 /// The clone that a transaction shows at a path, opened.
-fn shown(setup: &Setup, view: &TransactionView, path: &str) -> (SnapshotView, SnapshotPart) {
+pub(super) fn shown(
+    setup: &Setup,
+    view: &TransactionView,
+    path: &str,
+) -> (SnapshotView, SnapshotPart) {
     let graft = ino(view.fs(), path);
     let shown = view.fs().shown_clone_at(graft).expect("a clone is shown");
     let past = setup.fs.history().open_pinned(shown.pin).expect("a pin");
@@ -251,7 +255,7 @@ fn one_in_another_shows_what_the_outer_one_shows() {
 }
 
 #[test]
-fn a_store_without_clones_and_a_serializable_one_have_no_pins() {
+fn a_store_without_clones_has_no_pins_and_a_serializable_one_has_one() {
     let setup = setup();
     let view = begin(&setup, "work");
     assert_eq!(pinned(&setup), []);
@@ -262,7 +266,8 @@ fn a_store_without_clones_and_a_serializable_one_have_no_pins() {
         ..BeginOptions::default()
     };
     let view = begin_as(&setup, "work", &options);
-    assert_eq!(pinned(&setup), []);
-    assert_eq!(view.fs().shown_clone_at(ino(view.fs(), "w/c")), None);
+    assert_eq!(pinned(&setup), [view.info().number]);
+    write_in_clone(&setup, "w/c", b"next");
+    assert_eq!(shown_contents(&setup, &view, "w/c", "a"), b"data");
     expect_refused(view.fs().lookup(at(ino(view.fs(), "w/c"), "a")));
 }

@@ -11,16 +11,20 @@
 //!
 //! A transaction is rebased now and then: what it has read holds at that moment, or it is refused.
 //!
-//! In half of the histories all of it happens in a transaction, instead of mainline.
+//! In half of the histories all of it happens in a transaction, instead of mainline. In the others
+//! there is a clone, which mainline writes to and transactions read: one more directory.
 
 mod checker;
 
+use super::clones::shown;
 use super::*;
 use checker::{Committed, Object, Value, find_cycle, stale_reads};
 use std::collections::{BTreeMap, BTreeSet};
-use stitch_fs::TransactionIsolation;
+use stitch_fs::{CloneSource, LiveView, TransactionIsolation};
 
 const DIRS: usize = 3;
+/// Index of the directory of the clone.
+const CLONE: usize = DIRS;
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 const WORKERS: usize = 4;
 const STEPS: usize = 160;
@@ -93,8 +97,9 @@ struct History {
     outer: Option<Arc<TransactionView>>,
     isolation: TransactionIsolation,
     dirs: Vec<Ino>,
-    /// Numbers of files, by inode.
-    ids: BTreeMap<Ino, Value>,
+    clone: Option<Arc<LiveView>>,
+    /// Numbers of files, by inode, of the clone or not.
+    ids: BTreeMap<(bool, Ino), Value>,
     next: Value,
     /// As mainline is, and as it was before each commit.
     state: State,
@@ -110,8 +115,10 @@ impl History {
     fn new(seed: u64, isolation: TransactionIsolation) -> Self {
         let setup = setup();
         let names = ["x", "y", "z"];
-        let dirs = names.map(|name| dir(&setup.fs, ROOT, name)).to_vec();
+        let mut dirs = names.map(|name| dir(&setup.fs, ROOT, name)).to_vec();
         assert_eq!(dirs.len(), DIRS);
+        let clone = (!seed.is_multiple_of(2)).then(|| make_clone(&setup, dirs[0]));
+        dirs.extend(clone.iter().map(|clone| clone.info().root));
         let outer = seed.is_multiple_of(2).then(|| {
             let outer = begin(&setup, "outer");
             // Its directories are known.
@@ -126,6 +133,7 @@ impl History {
             outer,
             isolation,
             dirs,
+            clone,
             ids: BTreeMap::new(),
             next: 0,
             state: State::new(),
@@ -149,12 +157,21 @@ impl History {
         at(self.dirs[slot.0], NAMES[slot.1])
     }
 
+    /// A name in the directory of another one, or in any but that of the clone.
+    fn slot_beside(&mut self, slot: Slot) -> Slot {
+        let (dir, name) = self.slot();
+        match slot.0 {
+            CLONE => (CLONE, name),
+            _ => (dir, name),
+        }
+    }
+
     /// Looks a name up: which file it stands for, and the owner of that.
     fn look(&self, fs: &FileSystem, work: &mut Work, slot: Slot) -> Option<(Ino, Value)> {
         let object = Object::Name(slot.0, slot.1);
         match fs.lookup(self.at(slot)) {
             Ok(attr) => {
-                let id = self.ids[&attr.ino];
+                let id = self.ids[&(slot.0 == CLONE, attr.ino)];
                 work.read(object, id);
                 work.read(Object::Owner(id), Value::from(attr.uid));
                 Some((attr.ino, id))
@@ -186,7 +203,7 @@ impl History {
         let (id, byte) = (self.fresh(), self.fresh());
         let made = fs.create(&SUPER, self.at(slot), &new(0o644));
         let ino = made.expect("it is missing").ino;
-        self.ids.insert(ino, id);
+        self.ids.insert((slot.0 == CLONE, ino), id);
         write(fs, ino, &byte.to_le_bytes());
         work.write(Object::Name(slot.0, slot.1), id);
         work.write(Object::Data(id), byte);
@@ -229,7 +246,7 @@ impl History {
                 work.write(Object::Name(slot.0, slot.1), 0);
             }
             _ => {
-                let target = self.slot();
+                let target = self.slot_beside(slot);
                 self.look(fs, work, target);
                 let (from, to) = (self.at(slot), self.at(target));
                 let moved = fs.rename(&SUPER, from, to, RenameMode::Replace);
@@ -252,8 +269,33 @@ impl History {
         self.step_on_file(fs, work, slot);
     }
 
+    /// Reads something in the clone that a transaction shows.
+    fn step_in_clone(&mut self, view: &TransactionView, work: &mut Work) {
+        let (_past, part) = shown(&self.setup, view, "c");
+        if self.rng.below(4) == 0 {
+            return self.list(part.fs(), work, CLONE);
+        }
+        let slot = (CLONE, self.rng.below(NAMES.len()));
+        let found = self.look(part.fs(), work, slot);
+        if let Some((ino, id)) = found.filter(|_| self.rng.below(3) > 0) {
+            let data = contents_of(part.fs(), ino).try_into().expect("eight bytes");
+            work.read(Object::Data(id), Value::from_le_bytes(data));
+        }
+    }
+
+    /// Decides whether the next step is in the clone, if there is one.
+    fn is_in_clone(&mut self) -> bool {
+        self.clone.is_some() && self.rng.below(4) == 0
+    }
+
     fn step_mainline(&mut self) {
         let mut work = Work::new(self.committed.len(), &self.state);
+        if self.is_in_clone() {
+            let clone = self.clone.clone().expect("there is one");
+            let slot = (CLONE, self.rng.below(NAMES.len()));
+            self.step_on_file(clone.fs(), &mut work, slot);
+            return self.note_commit(&work);
+        }
         let slot = self.slot();
         let (setup, outer) = (Arc::clone(&self.setup), self.outer.clone());
         let fs = outer.as_ref().map_or(&setup.fs, |outer| outer.fs());
@@ -353,10 +395,18 @@ impl History {
         let outer = self.outer.as_ref();
         let fs = outer.map_or(&self.setup.fs, |outer| outer.fs());
         for slot in (0..DIRS).flat_map(|dir| (0..NAMES.len()).map(move |name| (dir, name))) {
-            if let Some((ino, id)) = self.look(fs, &mut work, slot) {
-                let data = contents_of(fs, ino).try_into().expect("eight bytes");
-                work.read(Object::Data(id), Value::from_le_bytes(data));
-            }
+            self.compare_file(fs, &mut work, slot);
+        }
+        for name in (0..NAMES.len()).filter(|_| self.clone.is_some()) {
+            let clone = self.clone.as_ref().expect("there is one");
+            self.compare_file(clone.fs(), &mut work, (CLONE, name));
+        }
+    }
+
+    fn compare_file(&self, fs: &FileSystem, work: &mut Work, slot: Slot) {
+        if let Some((ino, id)) = self.look(fs, work, slot) {
+            let data = contents_of(fs, ino).try_into().expect("eight bytes");
+            work.read(Object::Data(id), Value::from_le_bytes(data));
         }
     }
 
@@ -374,7 +424,10 @@ impl History {
                 self.rebase(chosen);
             }
             let view = Arc::clone(&chosen.view);
-            self.step(view.fs(), &mut chosen.work);
+            match self.is_in_clone() {
+                true => self.step_in_clone(&view, &mut chosen.work),
+                false => self.step(view.fs(), &mut chosen.work),
+            }
             chosen.left -= 1;
             if chosen.left == 0 {
                 self.end(&open[index]);
@@ -393,6 +446,18 @@ impl History {
         commit(&self.setup, &outer);
         self.compare();
     }
+}
+
+/// Makes an empty clone of a directory, `c`.
+fn make_clone(setup: &Setup, dir: Ino) -> Arc<LiveView> {
+    let source = CloneSource {
+        fs: &setup.fs,
+        dir,
+        snapshot: None,
+    };
+    let made = setup.fs.make_clone(&SUPER, &source, at(ROOT, "c"));
+    let made = made.expect("a clone is made");
+    setup.fs.open_clone(made.number).expect("it opens")
 }
 
 fn look_up_dirs(view: &TransactionView) {

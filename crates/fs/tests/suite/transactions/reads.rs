@@ -439,6 +439,17 @@ fn commit_records(isolation: TransactionIsolation, read: &[u8]) -> FsResult<()> 
     committed
 }
 
+/// Its path is found, although the file is not known any more, and its row is as it was.
+#[test]
+fn contents_of_a_file_that_is_forgotten() {
+    let reads: Act = |fs| {
+        contents(fs, "d/big");
+        fs.forget(ino(fs, "d/big"), u64::MAX);
+    };
+    let writes: Act = |fs| write(fs, ino(fs, "d/big"), b"other");
+    refused("contents", reads, writes, &[("d/big", INODE)]);
+}
+
 #[test]
 fn records_that_were_read() {
     use TransactionIsolation::{Serializable, Snapshot};
