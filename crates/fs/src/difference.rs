@@ -57,7 +57,7 @@ use crate::transaction::PathChange;
 use crate::unchanged::{TreeState, is_same_inode, is_same_tree};
 use crate::{FsError, FsResult};
 use comparison::{Comparison, Reach};
-use inner::InnerClones;
+use inner::{InnerClones, Pairing};
 use moment::Moment;
 use side::{Anchor, Reached};
 use spans::Relation;
@@ -93,6 +93,8 @@ struct Asked {
     names_min: usize,
     /// Back rows may be put.
     may_put: bool,
+    /// What pairs the clones of one view at two moments.
+    pairing: Pairing,
 }
 
 impl Asked {
@@ -103,6 +105,7 @@ impl Asked {
             owner,
             names_min: NAMES_MIN,
             may_put: true,
+            pairing: Pairing::ByGraft,
         }
     }
 }
@@ -179,6 +182,10 @@ impl<'fs> Comparer<'fs> {
     fn is_same_of(&self, asked: &Asked) -> FsResult<bool> {
         let mut is_same = true;
         self.compare_sides(asked, &mut |comparison, inner, _| {
+            // The numbers in one that was made again tell less: both are walked.
+            if inner.both.iter().any(|pair| pair.views.0 != pair.views.1) {
+                return Err(FsError::Unsupported);
+            }
             let has_same_clones = inner.old.is_empty() && inner.new.is_empty();
             is_same = has_same_clones && comparison.is_same()?;
             debug_assert!(asked.old.view == asked.new.view, "of two moments");
@@ -215,7 +222,7 @@ impl<'fs> Comparer<'fs> {
         }];
         while let Some(reach) = waiting.pop() {
             let comparison = self.read_sides(&moments, reach, asked)?;
-            let inner = comparison.inner_clones((&moments.old, &moments.new))?;
+            let inner = comparison.inner_clones(&moments, asked.pairing)?;
             debug_assert!(
                 inner
                     .both

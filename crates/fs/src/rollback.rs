@@ -20,7 +20,8 @@
 //!
 //! A clone in the directory is what its graft is: it stays, as it is, where the snapshot has it,
 //! and is destroyed where not, if the caller allows it ([`LaterClones`]): this is decided with the
-//! locks held with which it is destroyed.
+//! locks held with which it is destroyed. One of the snapshot whose graft does not lie in the
+//! directory is made again of what the snapshot shows ([`RestoredClones`]).
 //!
 //! All that fits one batch is committed as one. Otherwise the first batch puts a row that names the
 //! rollback, and a feature into the header; the last one deletes both. The next open finishes what
@@ -71,7 +72,8 @@ use crate::room::Room;
 use crate::schema::Store;
 use crate::snapshot::SnapshotView;
 use crate::system::FileSystem;
-use crate::{CloneInfo, FsError, FsResult, Notices};
+use crate::views::{RestoredClones, ViewLimits};
+use crate::{FsError, FsResult, Notices};
 use dirs::DirFinder;
 use plan::RollbackPlan;
 use present::Present;
@@ -148,6 +150,7 @@ pub(crate) struct Rollback<'fs> {
     atomic_writes: &'fs AtomicWrites,
     room: &'fs Room,
     dirs: DirFinder<'fs>,
+    limits: ViewLimits<'fs>,
     is_read_only: bool,
 }
 
@@ -163,6 +166,7 @@ impl<'fs> Rollback<'fs> {
             atomic_writes: &fs.atomic_writes,
             room: &fs.room,
             dirs: DirFinder::of(fs),
+            limits: ViewLimits::of(fs),
             is_read_only: fs.is_read_only(),
         }
     }
@@ -257,6 +261,7 @@ impl<'fs> Rollback<'fs> {
             // open a clone, which finishes it.
             let begins = matches!(mode, Mode::Begin(_));
             let changes = begins.then(|| self.present.standing.views.snapshot_change.lock());
+            let clones = self.begin_clones((view.fs(), &was))?;
             let alone = self.present.residents.locks.all_write();
             // A tree that is being removed has files that the walk does not find.
             if self.detached.count() > 0 {
@@ -271,7 +276,7 @@ impl<'fs> Rollback<'fs> {
                 written: &written,
             };
             let Some(plan) = RollbackPlan::new(&self.present, sides)? else {
-                drop((alone, changes));
+                drop((alone, clones, changes));
                 self.back_rows.complete()?;
                 continue;
             };
@@ -280,6 +285,7 @@ impl<'fs> Rollback<'fs> {
                 self.check_clones((view.fs(), &was), &now, rights)?;
                 plan.check_owner(&was, &now, rights.owner)?;
             }
+            let clones = self.branch_lost(clones, (view, &was), &now)?;
             // What they would write belongs to what was.
             self.atomic_writes.end_all();
             let row = RollbackRow {
@@ -287,7 +293,7 @@ impl<'fs> Rollback<'fs> {
                 dir,
                 path: self.present.residents.path_of(dir)?,
             };
-            let done = Restore::new(self.present, sides, &plan, &row).run();
+            let done = Restore::new(self.present, sides, (&plan, clones), &row).run();
             if done.is_err() {
                 self.note_part()?;
             }
@@ -295,6 +301,36 @@ impl<'fs> Rollback<'fs> {
             return done;
         }
         Err(FsError::Stale(dir))
+    }
+
+    /// Keeps others from making clones, if the snapshot shows one that may have to be made again.
+    fn begin_clones(
+        &self,
+        (past, was): (&FileSystem, &DirTree),
+    ) -> FsResult<Option<RestoredClones<'fs>>> {
+        let mut numbers = was.numbers();
+        let has_clone = numbers.any(|ino| past.clone_at(ino).is_some());
+        let begin = || RestoredClones::begin(self.present.standing, self.pins.engine);
+        has_clone.then(begin).transpose()
+    }
+
+    /// Makes the trees of the clones of the snapshot that do not lie in the directory any more, in
+    /// the order in which their names are put. Nothing shows them before.
+    fn branch_lost(
+        &self,
+        clones: Option<RestoredClones<'fs>>,
+        (view, was): (&SnapshotView, &DirTree),
+        now: &DirTree,
+    ) -> FsResult<Option<RestoredClones<'fs>>> {
+        let Some(mut clones) = clones else {
+            return Ok(None);
+        };
+        let children = was.dirs.iter().flat_map(|dir| was.names(*dir).values());
+        let is_lost = |ino: &Ino| !now.has(*ino) && view.fs().clone_at(*ino).is_some();
+        let lost: Vec<Ino> = children.copied().filter(is_lost).collect();
+        let at = self.pins.moment_at(Some(view.info().id))?;
+        clones.branch(view, &lost, &at)?;
+        Ok(Some(clones))
     }
 
     /// Notes that a part may be done. The locks are held, so that no snapshot and no moment is
@@ -308,20 +344,25 @@ impl<'fs> Rollback<'fs> {
         learned
     }
 
-    /// Refuses where a clone of the snapshot does not lie in the directory any more: its trees may
-    /// be gone. One that the snapshot has not is destroyed, by its owner alone, and only where the
-    /// rights allow that.
+    /// Refuses to make a clone of the snapshot again, and to destroy one that the snapshot has not,
+    /// for another user than its owner. The latter are destroyed only where the rights allow that.
     fn check_clones(
         &self,
         (past, was): (&FileSystem, &DirTree),
         now: &DirTree,
         rights: RollbackRights,
     ) -> FsResult<()> {
-        let number = |clone: Option<CloneInfo>| clone.map(|info| info.number);
         for ino in was.numbers() {
-            let present = self.present.standing.clone_at(ino).filter(|_| now.has(ino));
-            if number(past.clone_at(ino)) != number(present) {
+            let (then, is_there) = (past.clone_at(ino), now.has(ino));
+            let has_clone = is_there && self.present.standing.clone_at(ino).is_some();
+            if is_there && has_clone != then.is_some() {
                 return Err(FsError::Unsupported);
+            }
+            if let Some(lost) = then.filter(|_| !is_there) {
+                self.limits.check_takes_clones()?;
+                if rights.excludes(lost.owner) {
+                    return Err(FsError::Perm);
+                }
             }
         }
         let later = now.numbers().filter(|ino| !was.has(*ino));

@@ -9,8 +9,8 @@
 //!
 //! The row of an inode has the time of its last change. That tells of a change since, but for an
 //! inode that changed right before the first moment: its extended attributes and contents are
-//! compared ([`recent`](crate::recent)). Where a clone lies, the same one must lie on the other
-//! side, and is entered.
+//! compared ([`recent`](crate::recent)). Where a clone lies, one must lie on the other side, too,
+//! and both are entered: it is the same one, or a rollback has made it again.
 
 use crate::contents::Contents;
 use crate::locator::Locator;
@@ -80,8 +80,8 @@ struct SteppedWalk<'s> {
     written: &'s WrittenBetween<'s>,
     recent_since: RecentSince,
     dirs: Vec<Ino>,
-    /// Clones that were met, each with its directory.
-    clones: Vec<(u64, Ino)>,
+    /// Clones that were met: their numbers on both sides, and their directory.
+    clones: Vec<((u64, u64), Ino)>,
 }
 
 /// What two directories have in common, as far as their rows tell.
@@ -155,8 +155,8 @@ pub(crate) fn is_same_tree(
             return Ok(false);
         }
         debug_assert!(walk.dirs.is_empty(), "all directories were compared");
-        for (number, root) in walk.clones {
-            waiting.push(((then.open(number)?, now.open(number)?), root));
+        for (numbers, root) in walk.clones {
+            waiting.push(((then.open(numbers.0)?, now.open(numbers.1)?), root));
         }
     }
     Ok(true)
@@ -249,14 +249,14 @@ impl SteppedWalk<'_> {
         }
     }
 
-    /// Notes a directory, or the clone that lies there. Reports whether it is the same on both
+    /// Notes a directory, or the clone that lies there. Reports whether it may be the same on both
     /// sides.
     fn note_dir(&mut self, dir: Ino) -> bool {
         let (then, now) = (self.then.fs().clone_at(dir), self.now.fs().clone_at(dir));
         match (then, now) {
             (None, None) => self.dirs.push(dir),
-            (Some(then), Some(now)) if then.number == now.number => {
-                self.clones.push((now.number, now.root));
+            (Some(then), Some(now)) if then.root == now.root => {
+                self.clones.push(((then.number, now.number), now.root));
             }
             _ => return false,
         }

@@ -29,16 +29,20 @@
 //! | [`make::CloneMaker`], [`inner::GraftFinder`] | make a clone, with the clones in its source |
 //! | [`ways::GraftWays`] | where the directories above clones are |
 //! | [`CloneRemoval`] | removes a clone by its name |
+//! | [`RestoredClones`] | makes clones again that a rollback brings back |
 //! | `operations.rs` | what [`FileSystem`] offers of them |
 //!
-//! Locks: `making` before all others. Of a removal, those of the view before those of its home.
+//! Locks: `making` after `snapshot_change`, and before those of file systems. Of a removal, those
+//! of the view before those of its home.
 
+mod branch;
 mod inner;
 mod limits;
 mod make;
 mod open;
 mod operations;
 mod remove;
+mod restored;
 mod set;
 mod ways;
 
@@ -50,11 +54,13 @@ use stitch_base::sync::Arc;
 use stitch_format::fs_view::ViewRecord;
 
 pub use inner::INNER_CLONES_MAX;
+pub(crate) use inner::InnerClone;
 pub use limits::VIEW_INO_BITS;
 pub(crate) use limits::ViewLimits;
 pub use make::CloneSource;
 pub(crate) use open::ViewOpener;
 pub(crate) use remove::CloneRemoval;
+pub(crate) use restored::RestoredClones;
 pub(crate) use set::{ViewSet, release_replaced};
 
 /// Where a file system stands among those of its engine.

@@ -7,8 +7,8 @@ use stitch_base::clock::ManualClock;
 use stitch_base::random::bytes16;
 use stitch_device::{Device, MemDevice};
 use stitch_fs::{
-    Caller, CloneInfo, CloneSource, DirName, FileSystem, FsOptions, NewNode, RenameMode,
-    WriteOptions, fsck, register_upserts,
+    Caller, CloneInfo, CloneSource, DirAt, DirName, FileSystem, FsOptions, NewNode, PathChange,
+    RenameMode, RollbackRights, WriteOptions, fsck, register_upserts,
 };
 use stitch_kv::{Engine, UpsertRegistry, counters};
 use stitch_volume::{FormatOptions, OpenOptions, Volume};
@@ -231,6 +231,79 @@ fn a_snapshot_shows_a_clone_that_is_gone_from_its_tables() {
     side.engine.quiesce().expect("background work succeeds");
     expect(clone.fs(), clone.root(), 1, Some(2));
     drop((clone, part, shown));
+    side.check();
+}
+
+/// Returns what changed below the root since a snapshot.
+fn changed_since(fs: &FileSystem, name: &str) -> Vec<PathChange> {
+    let pin = fs.snapshots().get(name).expect("it is there").id;
+    let root = |pin| DirAt {
+        view: 0,
+        dir: ROOT,
+        pin,
+    };
+    let changes = fs.differences((root(Some(pin)), root(None)), None);
+    changes.expect("they are compared")
+}
+
+/// Expects the files of a clone after [`change`] with 2, by a new look at it.
+fn expect_changed(fs: &FileSystem, info: &CloneInfo) {
+    let view = fs.open_clone(info.number).expect("opens");
+    expect(view.fs(), info.root, 1, Some(2));
+}
+
+/// Its trees are branches of trees that the snapshot alone keeps.
+#[test]
+fn a_clone_that_a_rollback_brings_back_is_read_from_tables_and_gives_its_space_back() {
+    let side = Side::new();
+    let dir = grow(&side.fs, 1);
+    // So many names are not walked.
+    for index in 0..FILES / 2 {
+        let made = side
+            .fs
+            .create(&SUPER, at(ROOT, &format!("more{index}")), &NEW);
+        made.expect("creates");
+    }
+    side.engine.quiesce().expect("background work succeeds");
+    let free = side.engine.space().free_bytes;
+    let old = side.make(dir, "copy");
+    side.fs.snapshots().create(ROOT, "sun").expect("creates it");
+    let view = side.fs.open_clone(old.number).expect("opens");
+    change(view.fs(), dir, 2);
+    drop(view);
+    side.fs.snapshots().create(ROOT, "mon").expect("creates it");
+    side.engine.quiesce().expect("background work succeeds");
+    let since_sun = changed_since(&side.fs, "sun");
+    assert!(since_sun.len() > 100, "{since_sun:?}");
+    side.remove(&old, "copy");
+    side.engine.quiesce().expect("background work succeeds");
+    let rights = RollbackRights::default();
+    side.fs.roll_back("mon", ROOT, rights).expect("rolls back");
+    let made = side.fs.clones().remove(0);
+    assert!(made.number > old.number, "it is another one");
+    assert_eq!(changed_since(&side.fs, "mon"), []);
+    assert_eq!(changed_since(&side.fs, "sun"), since_sun);
+    expect_changed(&side.fs, &made);
+    side.engine.quiesce().expect("background work succeeds");
+    expect_changed(&side.fs, &made);
+    let side = side.reopened();
+    side.fs.lookup(at(ROOT, "src")).expect("is there");
+    side.fs.snapshots().delete("mon").expect("deletes it");
+    side.engine.quiesce().expect("background work succeeds");
+    expect_changed(&side.fs, &made);
+    assert_eq!(changed_since(&side.fs, "sun"), since_sun);
+    let view = side.fs.open_clone(made.number).expect("opens");
+    let ino = view.fs().lookup(at(made.root, "f2")).expect("is there").ino;
+    let written = view.fs().write(ino, 0, &[9; 10], WriteOptions::default());
+    written.expect("writes");
+    drop(view);
+    side.check();
+    side.remove(&made, "copy");
+    side.fs.snapshots().delete("sun").expect("deletes it");
+    side.engine.quiesce().expect("background work succeeds");
+    let left = free.saturating_sub(side.engine.space().free_bytes);
+    assert!(left <= 64 << 10, "{left} bytes do not come back");
+    expect(&side.fs, dir, 1, None);
     side.check();
 }
 

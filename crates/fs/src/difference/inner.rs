@@ -7,9 +7,17 @@
 //!          view, below x     is gone           is new
 //! ```
 //!
-//! Of one view at two moments the number of a clone pairs both sides. Of two views the graft does,
-//! the directory that a clone lies at. It is made with the clone, no other clone ever lies at it,
-//! and a clone of the view has it too, with a clone of the clone:
+//! The graft pairs both sides, the directory that a clone lies at. It is made with the clone. No
+//! other clone ever lies at it, but one that a rollback makes again of a clone that was destroyed:
+//!
+//! ```text
+//!   snapshot      graft 20 = clone 1
+//!   rolled back   graft 20 = clone 4, of what clone 1 was at the moment of a snapshot
+//! ```
+//!
+//! These are compared as two views. A copy of one view at two moments tells its clones apart by
+//! their numbers: for that, the number pairs both sides ([`Pairing`]). A clone of the view has the
+//! graft too, with a clone of the clone:
 //!
 //! ```text
 //!   source   graft 20 = clone 1     graft 31 = clone 5     the clone of the source was made when
@@ -28,6 +36,14 @@ use crate::{FsError, FsResult};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use stitch_base::Ino;
 use stitch_format::fs_view::ViewRecord;
+
+/// What pairs the clones of one view at two moments. Those of two views are paired by their grafts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pairing {
+    /// The directory that they lie at.
+    ByGraft,
+    ByNumber,
+}
 
 /// A clone that one side shows, and where.
 #[derive(Debug)]
@@ -62,8 +78,8 @@ impl InnerClones {
         debug_assert!(old.view > 0, "mainline is no clone");
         debug_assert!(new.view > 0, "mainline is no clone");
         debug_assert!(
-            old.graft == new.graft || relation.is_one_view(),
-            "clones of two views are paired by their directory"
+            old.graft == new.graft || old.view == new.view,
+            "two clones are paired by their directory"
         );
         debug_assert_eq!(old.root, new.root, "clones of one directory");
         let name = &new.reached.name;
@@ -102,17 +118,18 @@ impl Relation {
     /// Returns the clones of the second side by what pairs them with those of the first.
     fn counterparts<'c>(
         &self,
+        pairing: Pairing,
         clones: impl Iterator<Item = (u64, &'c ViewRecord)>,
     ) -> Counterparts {
-        let is_one_view = self.is_one_view();
-        let by_key = clones.filter_map(|(number, record)| match is_one_view {
+        let by_number = pairing == Pairing::ByNumber && self.is_one_view();
+        let by_key = clones.filter_map(|(number, record)| match by_number {
             true => Some((number, number)),
             false => self
                 .has_ino(record.graft)
                 .then_some((record.graft.0, number)),
         });
         Counterparts {
-            is_one_view,
+            by_number,
             by_key: by_key.collect(),
         }
     }
@@ -120,20 +137,34 @@ impl Relation {
 
 /// Clones in the second of two views, or in one view at the later moment.
 struct Counterparts {
-    is_one_view: bool,
-    /// By their numbers, or of two views by their grafts.
+    by_number: bool,
+    /// By their grafts, or by their numbers.
     by_key: HashMap<u64, u64>,
 }
 
 impl Counterparts {
     /// Returns the counterpart of a clone of the first side.
     fn find(&self, number: u64, graft: Ino) -> Option<u64> {
-        let key = if self.is_one_view { number } else { graft.0 };
+        let key = if self.by_number { number } else { graft.0 };
         self.by_key.get(&key).copied()
     }
 }
 
 impl Moments<'_> {
+    /// Reports whether two clones that lie at one directory of a view, at two moments, have trees
+    /// in common. One that was made again has them with the one that it was made of; two that were
+    /// made of one, and of which the first was destroyed, have none.
+    fn are_related(&self, old: u64, new: u64) -> FsResult<bool> {
+        debug_assert!(old > 0 && new > 0, "mainline is no clone");
+        if old == new {
+            return Ok(true);
+        }
+        match Relation::of(&self.old.moment(old)?, &self.new.moment(new)?) {
+            Err(FsError::Unsupported) => Ok(false),
+            related => related.map(|_| true),
+        }
+    }
+
     /// Returns the pairs of clones in two views, wherever they lie, and in these pairs.
     ///
     /// # Errors
@@ -144,13 +175,14 @@ impl Moments<'_> {
         let (mut waiting, mut seen) = (vec![views], BTreeSet::from([views]));
         while let Some((old, new)) = waiting.pop() {
             let relation = Relation::of(&self.old.moment(old)?, &self.new.moment(new)?)?;
-            let counterparts = relation.counterparts(self.new.clones_in(new));
+            let counterparts = relation.counterparts(Pairing::ByGraft, self.new.clones_in(new));
             for (number, record) in self.old.clones_in(old) {
                 let Some(other) = counterparts.find(number, record.graft) else {
                     continue;
                 };
-                let is_pair = self.new.root(other) == Some(record.root);
-                if is_pair && seen.insert((number, other)) {
+                let has_root = self.new.root(other) == Some(record.root);
+                let is_pair = !relation.is_one_view() || self.are_related(number, other)?;
+                if has_root && is_pair && seen.insert((number, other)) {
                     debug_assert!(other > 0, "mainline is no clone");
                     pairs.push((number, other));
                     waiting.push((number, other));
@@ -169,8 +201,10 @@ impl Comparison<'_> {
     /// [`FsError::Unsupported`] if two views show one clone; those of a read.
     pub(super) fn inner_clones(
         &self,
-        (old, new): (&ViewsAt<'_>, &ViewsAt<'_>),
+        moments: &Moments<'_>,
+        pairing: Pairing,
     ) -> FsResult<InnerClones> {
+        let (old, new) = (&moments.old, &moments.new);
         let views = self.reach.views;
         let before = shown(&self.old, old, views.0)?;
         let mut after = shown(&self.new, new, views.1)?;
@@ -184,11 +218,16 @@ impl Comparison<'_> {
             grafts: grafts.map(|clone| clone.graft).collect(),
             ..InnerClones::default()
         };
-        let counterparts = self.relation.counterparts(new.clones_in(views.1));
+        let counterparts = self.relation.counterparts(pairing, new.clones_in(views.1));
+        let is_one_view = self.relation.is_one_view();
         for (number, clone) in before {
             let other = counterparts.find(number, clone.graft);
+            let is_pair = match other.filter(|_| is_one_view) {
+                Some(other) => moments.are_related(number, other)?,
+                None => true,
+            };
             match other.and_then(|other| after.remove(&other)) {
-                Some(now) if now.root == clone.root => {
+                Some(now) if is_pair && now.root == clone.root => {
                     inner.add_pair(clone, now, &self.relation);
                 }
                 now => {

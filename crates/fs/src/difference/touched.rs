@@ -21,7 +21,7 @@
 //! [`super::Comparer::twin_views`] tells which they are.
 
 use super::contents::written_inodes;
-use super::inner::{InnerClones, ShownClone};
+use super::inner::{InnerClones, Pairing, ShownClone};
 use super::names::{Name, NameSet};
 use super::rows::ROWS_MAX;
 use super::side::Side;
@@ -45,6 +45,11 @@ pub struct TouchedPaths {
 impl Comparer<'_> {
     pub(super) fn touched_paths(&self, asked: &Asked) -> FsResult<TouchedPaths> {
         let mut paths = TouchedPaths::default();
+        // A copy tells the clones of one view apart by their numbers.
+        let asked = &Asked {
+            pairing: Pairing::ByNumber,
+            ..*asked
+        };
         self.compare_sides(asked, &mut |comparison, inner, moments| {
             comparison.add_touched(inner, &mut paths)?;
             for clone in &inner.old {

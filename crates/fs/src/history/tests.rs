@@ -325,6 +325,56 @@ fn a_directory_in_a_clone_goes_back_to_a_moment() {
     assert!(matches!(direct, Err(FsError::Unsupported)), "{direct:?}");
 }
 
+/// It is compared with the one that was destroyed, also what was written in the tick of the moment.
+#[test]
+fn a_destroyed_clone_comes_back_from_a_moment() {
+    let tester = tester();
+    let (fs, dir) = (&tester.fs, tester.dir);
+    let outer = DirName::new(Ino::ROOT, b"outer");
+    let outer = fs.make_dir(&SUPER, outer, &NewNode::default());
+    let outer = outer.expect("it is made").ino;
+    let source = crate::CloneSource {
+        fs,
+        dir,
+        snapshot: None,
+    };
+    let at = DirName::new(outer, b"clone");
+    let made = fs.make_clone(&SUPER, &source, at).expect("it is made");
+    let file = tester.file;
+    let write_in = |number: u64, bytes: &[u8]| {
+        let live = fs.open_clone(number).expect("it opens");
+        let found = live.fs().lookup(DirName::new(dir, b"f"));
+        assert_eq!(found.expect("it is there").ino, file);
+        let written = live.fs().write(file, 0, bytes, WriteOptions::default());
+        written.expect("it is written");
+    };
+    write_in(made.number, b"one");
+    let first = tester.after(0).created.expect("it is due").id;
+    let removed = fs.remove_tree(&SUPER, at, Some(made.graft));
+    removed.expect("it is removed");
+    while fs.detached_dirs() > 0 {
+        fs.empty_detached(100).expect("it goes");
+    }
+    fs.reclaim().expect("its trees are dropped");
+    let second = tester.after(5).created.expect("it is due").id;
+    let has_changed = |from, to| {
+        let told = fs.history().has_changed(outer, from, to);
+        told.expect("it is known")
+    };
+    assert!(has_changed(first, Some(second)) && has_changed(first, None));
+    let back = fs.roll_back_to_moment(first, outer, RollbackRights::default());
+    back.expect("it is rolled back");
+    let again = fs.clone_at(made.graft).expect("it is there again");
+    assert!(again.number > made.number);
+    assert!(!has_changed(first, None) && has_changed(second, None));
+    let third = tester.after(5).created.expect("it is due").id;
+    assert!(!has_changed(first, Some(third)));
+    // In the same tick: no time tells of it.
+    tester.clock.set(START);
+    write_in(again.number, b"two");
+    assert!(has_changed(first, None) && has_changed(third, None));
+}
+
 #[test]
 fn the_moment_of_an_interrupted_rollback_stays() {
     let tester = tester();

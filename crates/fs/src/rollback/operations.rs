@@ -12,17 +12,19 @@ impl FileSystem {
     /// it. A directory in a clone: [`Self::roll_back_in`].
     ///
     /// No other operation runs meanwhile. Known inodes without names that the snapshot has get
-    /// their names back. Those that it has not keep their contents until they are forgotten.
+    /// their names back. Those that it has not keep their contents until they are forgotten. Clones
+    /// that it shows, and that do not lie in the directory any more, are made again with what it
+    /// shows in them; they have other numbers.
     ///
     /// # Errors
     /// [`FsError::NotFound`] if there is no such snapshot; [`FsError::Invalid`] if it is of another
     /// directory; [`FsError::Perm`] where an immutable or append-only file is, or a file of another
     /// owner would change; [`FsError::LaterClones`] with the clones that it would destroy, where
-    /// `rights` keep them; [`FsError::Unsupported`] in a store with large files beside it, and
-    /// where a clone that the snapshot shows does not lie in the directory any more;
-    /// [`FsError::NoSpace`]; [`FsError::ReadOnly`]. What is refused changes nothing. An error of
-    /// the engine after the first of several batches leaves a part restored: the next rollback, or
-    /// open, finishes it, with the rights that it began with.
+    /// `rights` keep them; [`FsError::Unsupported`] in a store with large files beside it;
+    /// [`FsError::TooDeep`], [`FsError::TooManyClones`] and [`FsError::NumbersTooLarge`] where
+    /// clones cannot be made again; [`FsError::NoSpace`]; [`FsError::ReadOnly`]. What is refused
+    /// changes nothing. An error of the engine after the first of several batches leaves a part
+    /// restored: the next rollback, or open, finishes it, with the rights that it began with.
     ///
     /// Returns what caches above the file system have to drop.
     ///
@@ -31,6 +33,7 @@ impl FileSystem {
     ///
     /// # Cost
     /// A walk through the directory on both sides, and the contents of files that are different.
+    /// For clones that are made again one sync of the log more; nothing in them is copied.
     pub fn roll_back(&self, name: &str, dir: Ino, rights: RollbackRights) -> FsResult<Notices> {
         self.check_no_clone()?;
         Rollback::of(self).run(dir, rights, || Pins::of(self).open_snapshot(name))

@@ -5,8 +5,10 @@
 //!   the snapshot is found below the directory, or it has no name;
 //! - a name that is put over another inode's drops that one in the same batch, or makes it an
 //!   orphan until its own name is put ([`overwritten`]);
+//! - a clone that is made again is recorded in the batch that puts its name ([`clones`]);
 //! - a directory is known before a known directory moves into it.
 
+mod clones;
 mod overwritten;
 mod removed;
 mod shared;
@@ -25,6 +27,7 @@ use crate::inode::{CHAIN_UNKNOWN, Hold, Inode, Location};
 use crate::locator::RowRange;
 use crate::recent::{Scans, WrittenBetween};
 use crate::schema::Store;
+use crate::views::RestoredClones;
 use crate::{DirName, FsError, FsResult, Notices};
 use bytes::Bytes;
 use std::collections::{HashMap, HashSet};
@@ -58,6 +61,8 @@ pub(super) struct Restore<'a> {
     overwritten: Overwritten,
     /// Clones that the batch removes.
     removed: Vec<u64>,
+    /// Clones that are made again; `None` if the snapshot shows none.
+    clones: Option<RestoredClones<'a>>,
     /// Directories that are kept known until the end, by a handle or a lookup.
     kept: Vec<(Ino, Hold)>,
     /// What caches above have to drop, of the batches that were committed.
@@ -68,7 +73,7 @@ impl<'a> Restore<'a> {
     pub(super) fn new(
         fs: Present<'a>,
         sides: RollbackSides<'a>,
-        plan: &'a RollbackPlan,
+        (plan, clones): (&'a RollbackPlan, Option<RestoredClones<'a>>),
         row: &'a RollbackRow,
     ) -> Self {
         debug_assert_eq!(row.dir, sides.past.1.top, "the directory of the snapshot");
@@ -88,6 +93,7 @@ impl<'a> Restore<'a> {
             inner: HashMap::new(),
             thinned: HashMap::new(),
             removed: Vec::new(),
+            clones,
             overwritten: Overwritten::default(),
             placed: HashSet::new(),
             unshared: HashSet::new(),
@@ -111,6 +117,7 @@ impl<'a> Restore<'a> {
         for (ino, hold) in std::mem::take(&mut self.kept) {
             self.fs.holds.let_go(ino, hold);
         }
+        self.end_clones(restored.is_ok());
         if let Err(error) = restored {
             // Some batches may have been committed.
             self.fs.untold.keep(self.notices);
@@ -325,6 +332,7 @@ impl<'a> Restore<'a> {
             self.change.put_entry_again(at, &target.head, &tail);
         } else {
             self.change.put_entry(at, &target.head, &tail);
+            self.put_clone(ino, (number, at));
         }
         let inode = self.inode(target, at);
         self.change.events.push(Event::Changed(inode));
@@ -430,6 +438,9 @@ impl<'a> Restore<'a> {
         change.commit_unasked(&mut self.notices)?;
         let views = &self.fs.standing.views;
         views.note_removed(&std::mem::take(&mut self.removed));
+        if let Some(clones) = &mut self.clones {
+            clones.note_committed();
+        }
         debug_assert!(self.change.batch.is_empty(), "the next batch begins");
         Ok(())
     }

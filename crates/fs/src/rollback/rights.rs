@@ -9,7 +9,8 @@ use stitch_base::Ino;
 const NAMED_MAX: usize = 16;
 
 /// What becomes of clones in a directory that is rolled back, which were made later than the
-/// snapshot or were moved in later. A rollback does not bring back a clone that was destroyed.
+/// snapshot or were moved in later. One that is destroyed is brought back by a rollback to a
+/// snapshot that shows it, and by nothing if there is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LaterClones {
     /// The rollback is refused if there are any: [`crate::FsError::LaterClones`].
@@ -22,8 +23,8 @@ pub enum LaterClones {
 /// What a rollback may change. By default: files of any owner, and no clone is destroyed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RollbackRights {
-    /// Every inode that changes, and every clone that is destroyed, must belong to this user; to
-    /// any for `None`.
+    /// Every inode that changes, and every clone that is destroyed or made again, must belong to
+    /// this user; to any for `None`.
     pub owner: Option<u32>,
     /// What becomes of later clones.
     pub later_clones: LaterClones,

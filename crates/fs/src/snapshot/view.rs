@@ -5,6 +5,7 @@ use super::parts::{PartNumbers, PastViews};
 use super::{SnapshotInfo, pin_name};
 use crate::system::FileSystem;
 use crate::transaction::ReadSet;
+use crate::views::InnerClone;
 use crate::{CloneInfo, CloneSource, FsOptions, FsResult};
 use stitch_base::sync::Arc;
 use stitch_kv::{Engine, Snapshot, SnapshotEngine};
@@ -72,6 +73,27 @@ impl SnapshotView {
             "its own view does not lie in it"
         );
         Ok(inner.iter().map(|clone| clone.info.number).collect())
+    }
+
+    /// Returns the clones that lie in a clone which the snapshot shows, each after the one that it
+    /// lies in.
+    pub(crate) fn clones_in(&self, clone: &CloneInfo) -> FsResult<Vec<InnerClone>> {
+        let all = self.views.mainline().clones();
+        if all.iter().all(|info| info.home != clone.number) {
+            return Ok(Vec::new());
+        }
+        let fs = self.open_view(clone.number)?;
+        let source = CloneSource {
+            fs: &fs,
+            dir: clone.root,
+            snapshot: Some(&self.info.name),
+        };
+        let inner = source.inner_clones(&all, &fs.standing.views.ways)?;
+        debug_assert!(
+            inner.iter().all(|inner| inner.info.number != clone.number),
+            "it does not lie in itself"
+        );
+        Ok(inner)
     }
 
     /// Returns the file system of a clone at that moment.

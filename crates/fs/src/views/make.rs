@@ -1,5 +1,6 @@
 //! Making clones.
 
+use super::branch::{branch_views, trees_of};
 use super::inner::{GraftFinder, INNER_CLONES_MAX, InnerClone, in_view};
 use super::set::drop_trees;
 use super::{CloneInfo, ViewLimits, ViewOpener, ViewSet};
@@ -8,16 +9,15 @@ use crate::inode::Holds;
 use crate::locator::Tree;
 use crate::namespace::{NameChanges, check_name};
 use crate::residents::Residents;
-use crate::schema::view_schema;
 use crate::snapshot::{pin_name, walk_path};
 use crate::system::FileSystem;
 use crate::{Caller, DirName, FsError, FsResult, NewNode};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use stitch_base::sync::Arc;
 use stitch_base::{Ino, TreeId};
 use stitch_format::fs_view::{VIEW_PATH_BYTES_MAX, ViewRecord, ViewState};
-use stitch_kv::{Engine, KvError, NewBranch, Snapshot};
+use stitch_kv::{Engine, KvError, Snapshot};
 
 /// How often a clone is begun again because its source, or a directory above it, was renamed.
 const TRIES: usize = 16;
@@ -113,16 +113,17 @@ impl<'fs> CloneMaker<'fs> {
         if path.len() > VIEW_PATH_BYTES_MAX {
             return Err(FsError::NameTooLong);
         }
-        let (making, first) = self.views().begin_making(INNER_CLONES_MAX as u64)?;
-        debug_assert!(first > 0, "0 is mainline");
-        // Those of a try that ended badly.
-        drop_trees(self.engine.as_ref(), |of| of >= first)?;
-        let plan = {
+        let (making, plan) = {
             // No clone is of half a rollback.
             let _whole = source.fs.standing.views.snapshot_change.lock();
             let clones = source.fs.clones();
             let inner = source.inner_clones(&clones, &self.views().ways)?;
             self.check_are_whole(source, &inner)?;
+            // To find them opened clones, and an open may finish a rollback, which makes views.
+            let (making, first) = self.views().begin_making(INNER_CLONES_MAX as u64)?;
+            debug_assert!(first > 0, "0 is mainline");
+            // Those of a try that ended badly.
+            drop_trees(self.engine.as_ref(), |of| of >= first)?;
             let plan = ClonePlan {
                 first,
                 path,
@@ -130,11 +131,11 @@ impl<'fs> CloneMaker<'fs> {
                 clones,
             };
             self.branch_trees(source, &plan)?;
-            plan
+            (making, plan)
         };
         let made = self.put_views(caller, source, &plan, at);
         if made.is_err() {
-            drop_trees(self.engine.as_ref(), |of| of >= first)?;
+            drop_trees(self.engine.as_ref(), |of| of >= plan.first)?;
         }
         drop(making);
         made
@@ -165,21 +166,7 @@ impl<'fs> CloneMaker<'fs> {
         let moment = source.snapshot.map(|name| engine.open_pin(&pin_name(name)));
         let moment = moment.transpose()?;
         let parents = self.parents_of(source, plan, moment.as_ref())?;
-        debug_assert!(
-            parents.len().is_multiple_of(Tree::ALL.len()),
-            "all trees of each"
-        );
-        let mut names = Vec::with_capacity(parents.len());
-        for number in plan.numbers() {
-            let schema = view_schema(number);
-            names.extend(Tree::ALL.map(|tree| tree.name_in(&schema)));
-        }
-        debug_assert_eq!(parents.len(), names.len(), "four trees for each");
-        let pairs = parents.iter().zip(&names);
-        let branches: Vec<NewBranch<'_>> = pairs
-            .map(|(parent, name)| NewBranch::new(*parent, name))
-            .collect();
-        let made = engine.branch_trees(&branches, moment.as_ref());
+        let made = branch_views(engine.as_ref(), &parents, plan.first, moment.as_ref());
         let made = made.map_err(|error| match error {
             // Of a snapshot that was deleted a moment ago.
             KvError::NoTree(_) if source.snapshot.is_some() => FsError::NotFound,
@@ -189,7 +176,11 @@ impl<'fs> CloneMaker<'fs> {
             }
             error => error.into(),
         })?;
-        debug_assert_eq!(made.len(), branches.len(), "each is made");
+        debug_assert_eq!(
+            made.len() as u64,
+            (plan.numbers().end - plan.first) * Tree::ALL.len() as u64,
+            "all trees of each"
+        );
         Ok(engine.release_replaced(&made)?)
     }
 
@@ -210,16 +201,9 @@ impl<'fs> CloneMaker<'fs> {
             Some(at) => self.engine.trees_at(at),
             None => self.engine.trees(),
         };
-        let by_name: HashMap<&str, TreeId> =
-            trees.iter().map(|info| (&*info.name, info.id)).collect();
-        for inner in &plan.inner {
-            let schema = view_schema(inner.info.number);
-            for tree in Tree::ALL {
-                let id = by_name.get(&*tree.name_in(&schema));
-                // It was removed a moment ago.
-                parents.push(*id.ok_or(FsError::Stale(source.dir))?);
-            }
-        }
+        let inner = plan.inner.iter().map(|inner| inner.info.number);
+        // One was removed a moment ago.
+        parents.extend(trees_of(&trees, inner).ok_or(FsError::Stale(source.dir))?);
         let views = 1 + plan.inner.len();
         debug_assert_eq!(parents.len(), Tree::ALL.len() * views, "all trees of each");
         Ok(parents)

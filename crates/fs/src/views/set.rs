@@ -256,6 +256,20 @@ impl ViewSet {
             .store(records.by_graft.len(), Ordering::Release);
     }
 
+    /// Takes back what was noted of views that were staged in one batch, if the store does not have
+    /// them. A commit that failed may have been done.
+    pub(super) fn unmake_unless_stored(&self, numbers: Range<u64>) -> FsResult<()> {
+        let store = self
+            .store
+            .as_ref()
+            .expect("views of a snapshot do not change");
+        debug_assert!(!numbers.is_empty(), "a view was staged");
+        if store.get(&store.keys.view(numbers.start))?.is_none() {
+            self.unmake(numbers);
+        }
+        Ok(())
+    }
+
     /// Stages the removal of a view and all that lie in it. Returns their numbers, for
     /// [`Self::note_removed`] after the commit.
     pub(crate) fn stage_removed(&self, batch: &mut RowBatch<'_>, number: u64) -> Vec<u64> {

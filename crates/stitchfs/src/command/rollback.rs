@@ -24,8 +24,9 @@ Contents, names, times, modes, owners, attributes and inode numbers become those
 of the snapshot. Open files show the restored content. Files made later are
 removed; programs that have them open read on. What was moved out of the
 directory stays where it is, and the directory gets a copy. A clone in the
-directory keeps its contents. One that was made later, or moved in, would be
-destroyed, and no rollback brings it back: without --destroy-clones nothing is
+directory keeps its contents. One that the snapshot shows, and that was
+destroyed or moved out, is made again of what the snapshot shows. One that was
+made later, or moved in, would be destroyed: without --destroy-clones nothing is
 done then, and the clones are named. DIR may be in a clone. Before that, a
 snapshot before-rollback-TIME is created, to go back again; it is deleted if the
 rollback is refused. Other programs wait meanwhile. After a crash the directory
@@ -176,8 +177,8 @@ fn clones_kept(dir: &Path, clones: &[String]) -> anyhow::Error {
         false => format!(": {}", clones.join(", ")),
     };
     anyhow!(
-        "{}: clones in it were made later, and would be destroyed for good{listed}; nothing was \
-         changed; move them out of the directory, or give --destroy-clones",
+        "{}: clones in it were made later, and would be destroyed{listed}; nothing was changed; \
+         move them out of the directory, or give --destroy-clones",
         dir.display(),
     )
 }
@@ -295,9 +296,12 @@ fn refused(dir: &Path, name: &str, error: &io::Error) -> anyhow::Error {
             anyhow!("{shown}: is in a transaction, where nothing is rolled back: abort it")
         }
         Some(Errno::OPNOTSUPP) => anyhow!(
-            "{shown}: a clone that the snapshot shows was destroyed, or moved out of the \
-             directory (move it back); copy or clone what is needed from the snapshot. Or its \
-             store has large files beside it"
+            "{shown}: its store has large files beside it, or needs a repair (stitchfs fsck)"
+        ),
+        Some(Errno::LOOP | Errno::MFILE | Errno::OVERFLOW) => anyhow!(
+            "{shown}: the clones that the snapshot shows cannot be made again: they are clones of \
+             clones, 32 deep, or more than 1024, or inode numbers are too large; copy from the \
+             snapshot"
         ),
         Some(Errno::NOSPC) => anyhow!(
             "{shown}: there is no room for what would be restored; delete a snapshot or files, and \

@@ -101,8 +101,9 @@ impl Dir {
     }
 
     /// Makes this directory, and all below it, what it was at a moment. Inode numbers stay. Clones
-    /// that lie in it keep their contents; `later` says what becomes of those that were made after
-    /// the moment, or moved in.
+    /// that lie in it keep their contents. Those of the moment that were destroyed since, or moved
+    /// out, are made again of what they were then. `later` says what becomes of those that were
+    /// made after the moment, or moved in.
     ///
     /// # Errors
     /// As [`Files::open_moment`]; [`NotFound`](crate::ErrorKind::NotFound) also if the directory

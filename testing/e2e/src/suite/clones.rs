@@ -2,6 +2,7 @@
 
 mod back;
 mod compared;
+mod lost;
 mod sent;
 mod threads;
 
@@ -79,6 +80,14 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "restore",
         run: back::files_and_directories_of_clones_are_restored,
+    },
+    Case {
+        name: "rollback-lost",
+        run: lost::destroyed_clones_are_brought_back,
+    },
+    Case {
+        name: "rollback-lost-killed",
+        run: lost::a_kill_leaves_destroyed_clones_gone_or_back,
     },
     Case {
         name: "rollback-killed",
@@ -336,8 +345,8 @@ fn snapshots_show_clones(context: &Context) -> Result<()> {
     let back = mount.dir().join("back");
     clone(context, &mon.join("top"), &back)?;
     expect_equal(&before.join("top"), &back).context("a clone of a part")?;
-    let args = ["rollback", "-y", "mon", &text(&dir)];
-    expect_refused(context, &args, "was destroyed")?;
+    command_of(context, &["rollback", "-y", "mon", &text(&dir)])?;
+    expect_equal(&before, &dir).context("a destroyed clone is back")?;
     command_of(context, &["snapshot", "delete", &text(mount.dir()), "mon"])?;
     expect_equal(&before.join("twin/d2/inner"), &of_inner).context("one is deleted")?;
     mount.unmount()?;

@@ -258,7 +258,7 @@ fn later_clones_are_destroyed_only_on_request(context: &Context) -> Result<()> {
     let dir = text(&top);
     for way in ["--yes", "--json"] {
         let (code, said) = stitchfs(context, &["rollback", way, "mon", &dir])?;
-        let is_told = said.contains("for good: also, new/deep; nothing was changed");
+        let is_told = said.contains("destroyed: also, new/deep; nothing was changed");
         ensure!(code == 1 && is_told, "{way}: {said}");
         ensure!(!said.contains("is kept"), "{way}: {said}");
         ensure!(fs::read(top.join("file"))? == b"after", "{way}: changed");

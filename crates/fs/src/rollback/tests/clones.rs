@@ -1,5 +1,7 @@
 //! Clones lie in the directory.
 
+mod lost;
+
 use super::{ANY, NEW, ROOT, SUPER, Tester, grow, owned_by, tester};
 use crate::{
     Caller, CloneInfo, CloneSource, DirName, FsError, FsResult, KeptClones, Notices, RenameMode,
@@ -211,38 +213,6 @@ fn an_interrupted_rollback_that_destroys_clones_is_finished_without_the_right() 
     assert_eq!(tester.listing(dir), before);
     assert_eq!(tester.fs.clones(), []);
     tester.check();
-}
-
-#[test]
-fn one_that_does_not_lie_there_any_more_is_not_made_up() {
-    for is_moved in [true, false] {
-        let tester = tester();
-        let (dir, _, clone) = with_clone(&tester);
-        tester
-            .fs
-            .snapshots()
-            .create(dir, "mon")
-            .expect("it is created");
-        tester.overwrite(dir, "small", b"AFTER!");
-        match is_moved {
-            true => tester.rename((dir, "clone"), (ROOT, "clone")),
-            false => {
-                let at = DirName::new(dir, b"clone");
-                let removed = tester.fs.remove_tree(&SUPER, at, Some(clone.graft));
-                removed.expect("it is removed");
-            }
-        }
-        let changed = tester.listing(dir);
-        let refused = tester.fs.roll_back("mon", dir, ANY);
-        assert!(matches!(refused, Err(FsError::Unsupported)), "{refused:?}");
-        assert_eq!(tester.listing(dir), changed, "nothing was done");
-        if is_moved {
-            tester.rename((ROOT, "clone"), (dir, "elsewhere in it"));
-            tester.fs.roll_back("mon", dir, ANY).expect("it is there");
-            assert_eq!(tester.find(dir, "clone"), Some(clone.graft));
-        }
-        tester.check();
-    }
 }
 
 #[test]

@@ -9,12 +9,12 @@ use stitch_base::sync::Arc;
 use stitch_kv::{CommitFault, Engine, ModelEngine};
 
 /// Mainline, a clone in it, and a directory in the clone.
-struct Cloned {
-    main: Tester,
-    live: Arc<LiveView>,
+pub(super) struct Cloned {
+    pub(super) main: Tester,
+    pub(super) live: Arc<LiveView>,
     /// The same files, through the clone.
-    tester: Tester,
-    dir: Ino,
+    pub(super) tester: Tester,
+    pub(super) dir: Ino,
 }
 
 impl Cloned {
@@ -51,11 +51,11 @@ impl Cloned {
         Self::of(open(&model), number, dir)
     }
 
-    fn roll_back(&self, name: &str) -> crate::FsResult<crate::Notices> {
+    pub(super) fn roll_back(&self, name: &str) -> crate::FsResult<crate::Notices> {
         self.main.fs.roll_back_in(&self.live, name, self.dir, ANY)
     }
 
-    fn snapshot(&self, name: &str) {
+    pub(super) fn snapshot(&self, name: &str) {
         let made = self
             .main
             .fs
@@ -64,7 +64,7 @@ impl Cloned {
         made.expect("it is created");
     }
 
-    fn check(self) {
+    pub(super) fn check(self) {
         self.tester.fs.close().expect("it closes");
         drop((self.tester, self.live));
         self.main.check();
@@ -72,7 +72,7 @@ impl Cloned {
 }
 
 /// Files below `all/d`, and a clone of `all`; the directory in it, or its root.
-fn cloned(of_root: bool) -> Cloned {
+pub(super) fn cloned(of_root: bool) -> Cloned {
     let main = tester();
     let all = main.dir(ROOT, "all");
     let source = match of_root {

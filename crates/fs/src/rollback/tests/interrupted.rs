@@ -174,7 +174,7 @@ fn a_file_that_shares_contents_since_is_restored_after_any_batch() {
 }
 
 /// Closes the file system, and opens one that rolls back in batches of one row.
-fn open_in_rows(tester: &Tester) -> FileSystem {
+pub(super) fn open_in_rows(tester: &Tester) -> FileSystem {
     tester.fs.close().expect("it closes");
     let options = FsOptions {
         rollback_batch_bytes: Some(1),

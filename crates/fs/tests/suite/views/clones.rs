@@ -98,6 +98,11 @@ impl World {
             return;
         };
         self.counts.cloned_clones += inner.len() as u64;
+        self.note_inner(*first, inner);
+    }
+
+    /// Enters the clones in one that was made with the number `first`.
+    pub(super) fn note_inner(&mut self, first: u64, inner: Vec<InnerTwin>) {
         for (number, inner) in (first + 1..).zip(inner) {
             let twin = CloneTwin {
                 home: first + inner.above,
@@ -184,7 +189,7 @@ impl World {
 }
 
 /// A clone that is cloned because it lies in the source.
-struct InnerTwin {
+pub(super) struct InnerTwin {
     /// In which of those that are made it lies: 0 is the outermost.
     above: u64,
     graft: Id,
@@ -193,7 +198,11 @@ struct InnerTwin {
 
 /// The clones that lie below a directory of a view, and those in them: each view's in the order of
 /// their numbers, after those of the views before.
-fn inner_of(view: u64, plain: &Plain, clones: &BTreeMap<u64, ShownClone>) -> Vec<InnerTwin> {
+pub(super) fn inner_of(
+    view: u64,
+    plain: &Plain,
+    clones: &BTreeMap<u64, ShownClone>,
+) -> Vec<InnerTwin> {
     let mut found: Vec<InnerTwin> = Vec::new();
     let mut homes = vec![(view, plain.clone())];
     let mut above = 0;

@@ -78,8 +78,9 @@ impl Plain {
         true
     }
 
-    /// Rolls the directory of a snapshot back. `next` numbers copies.
-    pub(super) fn roll_back(&mut self, snapshot: &Self, next: &mut Id) {
+    /// Rolls the directory of a snapshot back. `next` numbers copies. Returns what each node of the
+    /// snapshot is afterwards.
+    pub(super) fn roll_back(&mut self, snapshot: &Self, next: &mut Id) -> BTreeMap<Id, Id> {
         let (was, now) = (snapshot.at(snapshot.root), self.at(snapshot.root));
         let (were, are) = (was.paths(), now.paths());
         let everywhere = self.whole_paths();
@@ -110,6 +111,7 @@ impl Plain {
             let node = self.twin.nodes.get_mut(&becomes[&id]).expect("just put");
             node.nlink += u32::from(node.kind != FileKind::Directory);
         }
+        becomes
     }
 
     /// Drops the names below a directory.

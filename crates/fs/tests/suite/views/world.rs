@@ -38,6 +38,7 @@ pub(super) struct Counts {
     pub(super) rollbacks: u64,
     pub(super) inner_rollbacks: u64,
     pub(super) rolled_back_clones: u64,
+    pub(super) restored_clones: u64,
     pub(super) commits: u64,
     pub(super) conflicts: u64,
     pub(super) aborts: u64,
@@ -47,7 +48,7 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    pub(super) fn list(&mut self) -> [&mut u64; 17] {
+    pub(super) fn list(&mut self) -> [&mut u64; 18] {
         [
             &mut self.snapshots,
             &mut self.inner_snapshots,
@@ -60,6 +61,7 @@ impl Counts {
             &mut self.rollbacks,
             &mut self.inner_rollbacks,
             &mut self.rolled_back_clones,
+            &mut self.restored_clones,
             &mut self.commits,
             &mut self.conflicts,
             &mut self.aborts,

@@ -228,6 +228,9 @@ const fn is_refusal(error: &FsError) -> bool {
         FsError::Perm
             | FsError::LaterClones(_)
             | FsError::Unsupported
+            | FsError::TooDeep
+            | FsError::TooManyClones(_)
+            | FsError::NumbersTooLarge
             | FsError::Invalid(_)
             | FsError::Stale(_)
             | FsError::NotFound

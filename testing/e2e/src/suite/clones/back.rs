@@ -52,8 +52,12 @@ pub(super) fn a_directory_in_a_clone_is_rolled_back(context: &Context) -> Result
         ensure!(fs::metadata(twin.join("open"))?.ino() == number, "{round}");
         mount.remount()?;
     }
-    let args = ["rollback", "-y", &text(&kept), &text(&twin)];
-    expect_refused(context, &args, "was destroyed")?;
+    // The clone that was destroyed comes back.
+    roll_back(context, &text(&kept), &twin)?;
+    expect_equal(&changed, &twin).context("with the clone")?;
+    let without = ["rollback", "--yes", "--destroy-clones", "mon", &text(&twin)];
+    command_of(context, &without)?;
+    expect_equal(&before, &twin).context("without it")?;
     keep_by_policy(context, &mount, &twin)?;
     undo(context, &twin)?;
     mount.unmount()?;
@@ -67,7 +71,7 @@ fn roll_back_over_a_clone(context: &Context, twin: &Path) -> Result<PathBuf> {
     let kept = count()?;
     let dir = text(twin);
     let refused = ["rollback", "--yes", "mon", &dir];
-    expect_refused(context, &refused, "destroyed for good: later;")?;
+    expect_refused(context, &refused, "destroyed: later;")?;
     ensure!(twin.join("later").is_dir(), "the clone was destroyed");
     ensure!(count()? == kept, "a refused one leaves a snapshot");
     let allowed = ["rollback", "--yes", "--destroy-clones", "mon", &dir];
@@ -120,11 +124,7 @@ fn undo(context: &Context, twin: &Path) -> Result<()> {
     fs::write(&file, b"by mistake")?;
     let (dir, later) = (text(&twin.join("d1")), twin.join("d1/late"));
     clone(context, &twin.with_file_name("top"), &later)?;
-    expect_refused(
-        context,
-        &["undo", "--yes", &dir],
-        "destroyed for good: late;",
-    )?;
+    expect_refused(context, &["undo", "--yes", &dir], "destroyed: late;")?;
     ensure!(fs::read(&file)? == b"by mistake", "it is undone");
     command_of(context, &["undo", "--yes", "--destroy-clones", &dir])?;
     ensure!(!later.exists(), "the clone is there");
@@ -167,7 +167,7 @@ pub(super) fn a_kill_leaves_a_clone_as_before_or_as_in_the_snapshot(
 }
 
 /// Waits until the last moment shows a file with these contents. Returns its name.
-fn wait_for_moment(context: &Context, mount: &Mount<'_>, file: &Path) -> Result<String> {
+pub(super) fn wait_for_moment(context: &Context, mount: &Mount<'_>, file: &Path) -> Result<String> {
     let history = mount.dir().join(".stitchfs/history");
     let inside = file.strip_prefix(mount.dir())?;
     let bytes = fs::read(file)?;
