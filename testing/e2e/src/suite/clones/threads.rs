@@ -1,7 +1,7 @@
 //! The threads of a mount that shows many clones and snapshots.
 
 use std::fs;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
@@ -39,16 +39,13 @@ pub(super) fn clones_at_rest_have_no_threads(context: &Context) -> Result<()> {
         let seen = mount.dir().join(format!(".stitchfs/snap/s{index}"));
         ensure!(fs::read_dir(seen)?.count() == 0, "the file was removed");
     }
-    let begin = Instant::now();
     let most = before + CLONES / 3;
-    while threads_of(&mount)? > most {
-        let now = threads_of(&mount)?;
-        ensure!(
-            begin.elapsed() < LIMIT,
-            "{now} threads of {CLONES} clones, {before} before"
-        );
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    let have_ended = context.wait_until(LIMIT, || Ok(threads_of(&mount)? <= most))?;
+    let now = threads_of(&mount)?;
+    ensure!(
+        have_ended,
+        "{now} threads of {CLONES} clones, {before} before"
+    );
     mount.unmount()?;
     mount.fsck()
 }
