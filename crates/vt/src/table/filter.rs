@@ -182,7 +182,7 @@ impl Table {
     }
 
     /// Reports whether the table has a filter.
-    #[cfg(test)]
+    #[cfg(all(test, not(feature = "shuttle")))]
     pub(crate) fn has_filter(&self) -> bool {
         self.filter.made.get().is_some()
     }
@@ -226,7 +226,7 @@ impl FilterBuilds {
     }
 
     /// Waits for all.
-    #[cfg(test)]
+    #[cfg(all(test, not(feature = "shuttle")))]
     pub(crate) fn finish(&self) {
         let under_way = std::mem::take(&mut *self.under_way.lock());
         for build in under_way {
