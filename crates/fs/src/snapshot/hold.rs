@@ -60,9 +60,14 @@ impl Snapshots<'_> {
         self.check_writable()?;
         let _changing = self.views.snapshot_change.lock();
         let mut record = self.pins.snapshot(name)?.into_record();
-        let root = record.root;
+        let (root, view) = (record.root, record.view);
         change(&mut record)?;
         debug_assert_eq!(record.root, root, "it stays a snapshot of the directory");
+        debug_assert_eq!(record.view, view, "it stays in the file system");
+        debug_assert!(
+            record.tags.iter().all(|tag| is_tag(tag)),
+            "a reader takes each"
+        );
         let user = record.encode();
         if user.len() > RECORD_BYTES_MAX {
             return Err(FsError::TooBig);

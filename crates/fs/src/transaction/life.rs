@@ -13,7 +13,7 @@ use crate::{FsError, FsResult};
 use std::collections::{BTreeSet, HashMap};
 use stitch_base::clock::Timestamp;
 use stitch_base::sync::Arc;
-use stitch_base::{Ino, PinId, TreeId};
+use stitch_base::{Ino, TreeId};
 use stitch_format::fs_transaction::{
     TRANSACTION_NAME_BYTES_MAX, TransactionLife, TransactionRecord, TransactionState,
     TransactionTree,
@@ -137,12 +137,6 @@ impl Transactions<'_> {
         made
     }
 
-    /// Returns the pin of the clones that a transaction shows: that of the outermost one.
-    fn clones_at(&self, number: Ino, outer: Option<&TransactionView>) -> FsResult<Option<PinId>> {
-        self.clone_pins
-            .find(outer.map_or(number, TransactionView::outermost))
-    }
-
     /// The record of a transaction whose branches were made.
     fn new_record(
         &self,
@@ -217,6 +211,7 @@ impl Transactions<'_> {
             found.iter().all(|(info, _)| info.outer.is_none()),
             "they began in mainline"
         );
+        debug_assert!(found.is_sorted_by_key(|(info, _)| info.number), "by number");
         Ok(found)
     }
 
@@ -281,7 +276,10 @@ impl Transactions<'_> {
             first_ino: record.first_ino,
             life,
         };
-        let clones_at = self.clones_at(number, outer.as_deref())?;
+        // It shows clones as the outermost one does.
+        let shown = outer.as_deref().map_or(number, TransactionView::outermost);
+        debug_assert!(shown <= number, "an outer one began before");
+        let clones_at = self.clone_pins.find(shown)?;
         let fs = self.opener.open(number, rules, (reads, clones_at))?;
         let view = Arc::new(TransactionView {
             records: Arc::new(records),
@@ -309,6 +307,7 @@ impl Transactions<'_> {
         let _one_at_a_time = self.table.change();
         let mut record = self.catalog.open_record(Ino(number))?;
         record.expires_ns = expires.map_or(i64::MAX, |at| at.0);
+        debug_assert!(is_open(&record), "it goes on");
         self.catalog.put(Ino(number), &record)
     }
 
@@ -342,10 +341,11 @@ impl Transactions<'_> {
     /// Drops the trees of a transaction and of all in it, then the records.
     fn end(&self, number: Ino) -> FsResult<()> {
         let mut ended = self.catalog.numbers_within(number)?;
+        debug_assert!(!ended.contains(&number), "it is in no other one that ends");
         ended.push(number);
         for number in &ended {
             if let Some(view) = self.table.find(*number) {
-                *view.records.gate().close() = true;
+                *view.records.gate.close() = true;
             }
             self.table.forget(*number);
         }

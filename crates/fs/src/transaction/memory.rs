@@ -81,10 +81,23 @@ impl<'p> Lesson<'p> {
         for settled in &plan.meta {
             lesson.take_meta(target.residents, settled, &mut rows)?;
         }
+        debug_assert!(
+            rows.len() <= 2 * plan.meta.len(),
+            "a row is about one inode on each side"
+        );
         lesson.rows = rows.into_iter().collect();
         for settled in &plan.sys {
             lesson.take_sys(settled)?;
         }
+        debug_assert!(
+            lesson.places.len() <= plan.meta.len(),
+            "a row carries one inode"
+        );
+        debug_assert!(
+            lesson.places.keys().all(|ino| lesson.rows.contains(ino)),
+            "of rows that changed"
+        );
+        debug_assert!(lesson.orphans.len() <= plan.sys.len(), "each has a row");
         lesson.take_inodes(target.residents);
         lesson.take_contents(own);
         Ok(lesson)
@@ -173,6 +186,8 @@ impl<'p> Lesson<'p> {
             let Some(known) = residents.inodes.find(*ino) else {
                 continue;
             };
+            debug_assert_eq!(head.ino, *ino, "the place of the inode");
+            debug_assert_eq!(known.head.ino, *ino, "the inode of the number");
             if head.nlink == 0 && known.head.nlink > 0 {
                 self.events.push(match head.kind {
                     FileKind::Directory => Event::DirRemoved(*ino),
@@ -191,6 +206,7 @@ impl<'p> Lesson<'p> {
     /// Makes the new parents of known directories known, and lets the path cache forget what moves.
     /// Mainline is frozen.
     pub(super) fn prepare(&mut self, residents: &Residents) -> FsResult<()> {
+        debug_assert!(self.learned.is_empty(), "it is prepared once");
         let dirs = self.places.values();
         let dirs = dirs.filter(|placed| placed.head.kind == FileKind::Directory);
         let known = dirs.filter_map(|placed| {

@@ -143,8 +143,9 @@ impl BranchTrees {
     ) -> FsResult<()> {
         let mut scan = self.engine.scan(tree, range, Direction::Forward, None)?;
         while let Some((key, value)) = scan.next()? {
+            debug_assert!(range.start <= key, "a scan keeps to its range");
             debug_assert!(
-                range.start <= key && range.end.is_none_or(|end| key < end),
+                range.end.is_none_or(|end| key < end),
                 "a scan keeps to its range"
             );
             visit(key, value)?;

@@ -13,6 +13,10 @@ use stitch_kv::PIN_RANGES_MAX;
 
 /// Ranges that are kept while numbers are added.
 const KEPT_MAX: usize = 16 * PIN_RANGES_MAX;
+const _: () = assert!(
+    KEPT_MAX / 2 >= PIN_RANGES_MAX,
+    "no more is joined than has to be"
+);
 
 /// Ranges of numbers: none empty, no two touch.
 #[derive(Debug, Default)]

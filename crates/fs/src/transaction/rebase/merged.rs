@@ -17,6 +17,7 @@ use stitch_kv::{Batch, CommitOptions, SpaceClass};
 
 /// A batch is committed when it has this share of the engine's limit.
 const BATCH_SHARE: u64 = 2;
+const _: () = assert!(BATCH_SHARE > 1, "a batch takes a row more than its share");
 
 /// RowsByKey by key; `None` deletes one.
 type RowsByKey = BTreeMap<Vec<u8>, Option<Bytes>>;
@@ -223,6 +224,7 @@ impl<'a> MergedRows<'a> {
             let keys = keys.map(|key| Ok((key, self.trees.ours(tree, key)?)));
             for row in rows.chain(keys) {
                 let (key, row) = row?;
+                debug_assert!(!key.is_empty(), "no row has an empty key");
                 match row {
                     Some(row) => {
                         debug_assert!(
