@@ -94,6 +94,7 @@ pub(crate) use under_way::RollbacksUnderWay;
 const TRIES: usize = 16;
 /// Entries of removed trees that are removed in one go.
 const SLICE: u64 = 1024;
+const _: () = assert!(SLICE > 0, "removed trees become empty");
 
 /// Whether anything may refuse a rollback.
 #[derive(Clone, Copy, Debug)]

@@ -11,6 +11,7 @@ use stitch_format::fs_snapshot::{SNAPSHOT_PATH_BYTES_MAX, SnapshotRecord};
 
 /// How often a snapshot is begun again because the directory, or one above it, was renamed.
 const TRIES: usize = 16;
+const _: () = assert!(TRIES > 0, "a snapshot is tried");
 
 /// The directory that a snapshot is to be of, which is known.
 #[derive(Clone, Copy)]

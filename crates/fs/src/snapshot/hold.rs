@@ -12,13 +12,6 @@ use super::{SnapshotInfo, Snapshots, pin_name};
 use crate::{FsError, FsResult};
 use stitch_format::fs_snapshot::{RECORD_BYTES_MAX, SnapshotRecord, is_tag};
 
-fn check_tag(tag: &str) -> FsResult<()> {
-    match is_tag(tag) {
-        true => Ok(()),
-        false => Err(FsError::Invalid("no tag of a hold")),
-    }
-}
-
 impl Snapshots<'_> {
     /// Holds a snapshot under a tag: until it is released, the snapshot cannot be deleted.
     ///
@@ -30,7 +23,9 @@ impl Snapshots<'_> {
     /// # Durability
     /// On the medium when this returns.
     pub fn hold(&self, name: &str, tag: &str) -> FsResult<()> {
-        check_tag(tag)?;
+        if !is_tag(tag) {
+            return Err(FsError::Invalid("no tag of a hold"));
+        }
         self.change_record(name, |record| match record.tags.insert(tag.to_owned()) {
             true => Ok(()),
             false => Err(FsError::Exists),

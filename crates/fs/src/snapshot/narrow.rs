@@ -118,6 +118,7 @@ impl Snapshots<'_> {
 
     /// Returns the oldest snapshot whose pin was not narrowed yet.
     fn next_to_narrow(&self) -> FsResult<Option<SnapshotInfo>> {
+        debug_assert!(self.is_mainline, "mainline narrows");
         let given_up = self.views.narrowing.given_up.lock();
         let is_due = |info: &SnapshotInfo| {
             let is_of_root = info.view == 0 && info.root == Ino::ROOT;

@@ -49,6 +49,10 @@ impl PartNumbers {
             ino_bits: VIEW_INO_BITS.saturating_sub(part_bits),
             ..whole
         };
+        debug_assert!(
+            shared.clones.is_empty() || shared.ino_bits < VIEW_INO_BITS,
+            "a clone needs bits of its own"
+        );
         match shared.has_room_for(next) {
             true => shared,
             false => Self {
@@ -170,6 +174,7 @@ impl PastViews {
     /// Returns the views that are open.
     fn opened(&self) -> Vec<u64> {
         let clones = self.clones.lock();
+        debug_assert!(!clones.contains_key(&0), "mainline is apart");
         std::iter::once(0).chain(clones.keys().copied()).collect()
     }
 }

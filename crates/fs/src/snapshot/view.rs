@@ -117,7 +117,7 @@ impl SnapshotView {
         pin: &str,
         info: SnapshotInfo,
     ) -> FsResult<Self> {
-        let views = views_at(engine, options, pin)?;
+        let views = views_of(engine, options, engine.open_pin(pin)?)?;
         let (mainline, dir) = (Arc::clone(&views.mainline), (info.view, info.root));
         let (fs, is_private) = follow_path(mainline, &info.path, dir, |fs, at| {
             let clone = fs.clone_at(at);
@@ -139,7 +139,7 @@ impl SnapshotView {
         pin: &str,
         info: SnapshotInfo,
     ) -> FsResult<Self> {
-        let views = views_at(engine, options, pin)?;
+        let views = views_of(engine, options, engine.open_pin(pin)?)?;
         let fs = views.open(info.view)?;
         debug_assert_eq!(fs.view_number(), info.view, "the view that was asked for");
         let is_private = walk_path(&fs, info.root, &info.path)?;
@@ -165,11 +165,6 @@ impl SnapshotView {
             views,
         }
     }
-}
-
-/// Opens the file systems of a store as a pin shows them.
-fn views_at(engine: &Arc<dyn Engine>, options: &FsOptions, pin: &str) -> FsResult<PastViews> {
-    views_of(engine, options, engine.open_pin(pin)?)
 }
 
 /// Opens the file systems of a store as a snapshot of the engine shows them.

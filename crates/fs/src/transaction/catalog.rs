@@ -110,7 +110,6 @@ impl<'fs> Catalog<'fs> {
             let is_in_live = record.outer.is_none_or(|outer| live.contains(&Ino(outer)));
             is_in_live && (!is_open(record) || has_trees()) && live.insert(*number)
         });
-        debug_assert_eq!(live.len(), records.len(), "each of them is live");
         debug_assert!(
             records.is_sorted_by(|(one, _), (next, _)| one < next),
             "each once, in the order of numbers"
@@ -254,6 +253,12 @@ impl<'fs> Catalog<'fs> {
         debug_assert!(
             outer.is_none() || at.is_none(),
             "an outer one is branched as it is"
+        );
+        debug_assert!(
+            named
+                .iter()
+                .all(|(_, name)| transaction_tree(name).is_some_and(|(of, _)| of == number.0)),
+            "the next open finds them"
         );
         let branches = named.iter();
         let branches: Vec<NewBranch<'_>> = branches

@@ -110,10 +110,6 @@ impl Transactions<'_> {
             own: &own,
             records: &records,
         };
-        debug_assert!(
-            reads.is_none() == frozen.reads.is_none(),
-            "what was read is checked"
-        );
         let committed = target.commit(&frozen)?;
         *records_end = true;
         if let Some(outer) = &view.outer {

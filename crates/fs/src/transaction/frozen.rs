@@ -22,6 +22,7 @@ use stitch_kv::{Guards, KeyRange, Snapshot};
 
 /// Most guards on keys of one tree.
 const GUARDS_MAX: usize = 8192;
+const _: () = assert!(GUARDS_MAX > 0, "keys are divided among guards");
 
 /// A transaction that is frozen, and what it has written.
 pub(super) struct FrozenView<'t> {

@@ -114,6 +114,8 @@ impl Transactions<'_> {
         debug_assert_eq!(view.number, number, "the transaction that has begun");
         debug_assert!(view.info.is_open(), "it is not committed yet");
         debug_assert_eq!(view.info.outer, options.outer, "the one that it began in");
+        debug_assert_eq!(view.info.name, name);
+        debug_assert_eq!(view.info.owner, options.owner);
         if let Some(ticket) = options.lock {
             self.table.locks.give(ticket, number);
         }
@@ -224,7 +226,10 @@ impl Transactions<'_> {
         self.check_may_change()?;
         let _one_at_a_time = self.table.change();
         let (number, _) = self.catalog.find_open(None, name)?;
-        self.view_of(number)
+        let view = self.view_of(number)?;
+        debug_assert_eq!(view.info.name, name, "the transaction of the name");
+        debug_assert!(view.outer.is_none(), "it began in mainline");
+        Ok(view)
     }
 
     /// Opens the file system of the open transaction of a number, as [`Self::open`]

@@ -126,7 +126,9 @@ impl<'p> Lesson<'p> {
             decode(settled.last.as_ref())?,
         );
         rows.extend(old.iter().chain(&new).map(MetaRow::ino));
-        let dir = Locator::ino_of(key).ok_or_else(|| damaged(key))?;
+        let dir = Locator::ino_of(key).ok_or_else(|| {
+            FsError::Corrupt(format!("no key of an inode: {}", key.escape_ascii()))
+        })?;
         let name = Locator::name_of(key);
         if let Some(MetaRow::Inode(head, _)) = new {
             let at = name.map(|(_, name)| DirName::new(dir, name));
@@ -160,9 +162,18 @@ impl<'p> Lesson<'p> {
         let number = |row: Option<&[u8]>| row.map_or(Ok(0), decode_number);
         let added = || FsResult::Ok(number(new)?.wrapping_sub(number(old)?).cast_signed());
         match Locator::sys_row(&settled.row.key) {
-            Some(SysRow::InodeCount) => self.inodes_added = added()?,
-            Some(SysRow::Unwritten) => self.unwritten_added = added()?,
-            Some(SysRow::Header) => self.header = new.map(FsHeader::decode).transpose()?,
+            Some(SysRow::InodeCount) => {
+                debug_assert_eq!(self.inodes_added, 0, "one row counts them");
+                self.inodes_added = added()?;
+            }
+            Some(SysRow::Unwritten) => {
+                debug_assert_eq!(self.unwritten_added, 0, "one row counts them");
+                self.unwritten_added = added()?;
+            }
+            Some(SysRow::Header) => {
+                debug_assert!(self.header.is_none(), "there is one header");
+                self.header = new.map(FsHeader::decode).transpose()?;
+            }
             Some(SysRow::Fixed) => self.events.push(Event::Fixed),
             Some(SysRow::Orphan(ino)) if new.is_some() && old.is_none() => {
                 let place = self.places.get(&ino);
@@ -299,8 +310,4 @@ fn miss(residents: &Residents, key: &[u8]) {
     if !residents.names.is_missing(key) {
         residents.names.note_missing(key);
     }
-}
-
-fn damaged(key: &[u8]) -> FsError {
-    FsError::Corrupt(format!("no key of an inode: {}", key.escape_ascii()))
 }

@@ -32,7 +32,7 @@ struct BranchTree {
 
 /// The branch trees of a file system.
 pub(super) struct BranchTrees {
-    engine: Arc<dyn Engine>,
+    pub(super) engine: Arc<dyn Engine>,
     /// In the order of [`Tree::ALL`].
     trees: Vec<BranchTree>,
 }
@@ -151,10 +151,6 @@ impl BranchTrees {
             visit(key, value)?;
         }
         Ok(())
-    }
-
-    pub(super) const fn engine(&self) -> &Arc<dyn Engine> {
-        &self.engine
     }
 
     /// Returns the trees that were branched, each with the moment at which the branches begin, as

@@ -100,6 +100,7 @@ impl NumberWalk {
                 MetaRow::Link { ino, .. } => links.push(ino),
             }
         }
+        debug_assert!(next.is_none() || *left == 0, "a round ends when it is full");
         drop(scan);
         for ino in links {
             if let Some((head, _)) = fs.store.own_row(ino)? {
@@ -126,6 +127,7 @@ impl NumberWalk {
         let keys = self.fs.store.keys;
         let of = |(first, end): (Ino, Option<Ino>)| match end {
             Some(end) => {
+                debug_assert!(first < end, "a range is not empty");
                 let range = keys.inodes(Tree::Data, first, end);
                 (range.start().to_vec(), Some(range.end().to_vec()))
             }

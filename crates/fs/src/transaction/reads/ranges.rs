@@ -30,6 +30,7 @@ pub(super) const REPORTED_MAX: usize = 1024;
 const ASKED_TOGETHER: usize = 256;
 /// Keys that the engine is asked for at a time.
 const PAGE: usize = 4096;
+const _: () = assert!(REPORTED_MAX <= PAGE, "one list is enough for a report");
 
 /// A tree that was read, and the other side.
 pub(in crate::transaction) struct ReadTree {

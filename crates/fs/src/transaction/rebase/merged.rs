@@ -200,7 +200,7 @@ impl<'a> MergedRows<'a> {
 
     /// Writes all rows.
     pub(super) fn write(&self) -> FsResult<()> {
-        let engine = self.trees.engine();
+        let engine = &self.trees.engine;
         let limit = engine.limits().batch_bytes_max / BATCH_SHARE;
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         let options = CommitOptions {

@@ -20,6 +20,7 @@ use stitch_kv::{Batch, DeletedRange, Engine, Guards, KeyRange, Snapshot};
 const PAGE: usize = 4096;
 /// Part of the largest batch that guards on single keys may take, in bytes.
 const GUARDS_SHARE: u64 = 4;
+const _: () = assert!(GUARDS_SHARE > 1, "a batch has more than guards");
 
 /// A branch of a tree of records, with what was written to it.
 struct BranchRecord {

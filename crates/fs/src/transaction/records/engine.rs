@@ -239,6 +239,7 @@ impl Engine for TransactionRecords {
             return self.commit(batch, options);
         };
         let _entered = self.gate.enter()?;
+        debug_assert!(!guards.is_empty(), "without any it is a plain commit");
         let own = self.translate(batch)?;
         let done = self
             .engine
