@@ -11,6 +11,7 @@ use crate::inode::Inode;
 use crate::namespace::{Namespace, low_bits};
 use crate::residents::Residents;
 use crate::system::FileSystem;
+use crate::types::SET_GID;
 use crate::xattr::mask_acl;
 use crate::{
     AtimePolicy, Attr, Caller, ClearSetId, DirName, FsError, FsOptions, FsResult, SetAttr, SetTime,
@@ -19,7 +20,6 @@ use crate::{
 use stitch_base::Ino;
 use stitch_format::fs_inode::{FileKind, InodeHead, row_flag};
 
-const SET_GID: u16 = 0o2000;
 const DAY_NS: i64 = 86_400_000_000_000;
 
 /// Changes attributes: mode, owner, size, times and flags.

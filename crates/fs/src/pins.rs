@@ -55,6 +55,16 @@ impl Pins<'_> {
     pub(crate) const fn is_in_clone(&self) -> bool {
         self.view != 0
     }
+    /// Refuses in a clone what is kept in mainline: rows of policies, rollbacks under way.
+    ///
+    /// # Errors
+    /// [`FsError::Unsupported`].
+    pub(crate) const fn check_no_clone(&self) -> FsResult<()> {
+        match self.is_in_clone() {
+            true => Err(FsError::Unsupported),
+            false => Ok(()),
+        }
+    }
 
     /// Returns all pins; none of an engine that has none.
     fn all(&self) -> FsResult<Vec<PinInfo>> {

@@ -65,7 +65,6 @@ use crate::atomic::AtomicWrites;
 use crate::back::BackRowPass;
 use crate::detach::DetachedTrees;
 use crate::fixed::FixedFiles;
-use crate::locator::Locator;
 use crate::pins::Pins;
 use crate::recent::{RecentSince, WrittenBetween};
 use crate::room::Room;
@@ -95,6 +94,7 @@ pub(crate) use under_way::RollbacksUnderWay;
 const TRIES: usize = 16;
 /// Entries of removed trees that are removed in one go.
 const SLICE: u64 = 1024;
+const _: () = assert!(SLICE > 0, "removed trees become empty");
 
 /// Whether anything may refuse a rollback.
 #[derive(Clone, Copy, Debug)]
@@ -211,7 +211,7 @@ impl<'fs> Rollback<'fs> {
         open: impl FnOnce() -> FsResult<SnapshotView>,
     ) -> FsResult<Notices> {
         let view = open()?;
-        if (view.info().view, view.info().root) != (self.present.view_number(), dir) {
+        if (view.info().view, view.info().root) != (self.present.standing.number, dir) {
             return Err(FsError::Invalid("the snapshot is of another directory"));
         }
         self.run_to(&view, Mode::Begin(rights))
@@ -219,7 +219,7 @@ impl<'fs> Rollback<'fs> {
 
     /// Rolls back, and keeps the pin for as long as a part may be done.
     fn run_to(&self, view: &SnapshotView, mode: Mode) -> FsResult<Notices> {
-        let (pin, number) = (view.info().id, self.present.view_number());
+        let (pin, number) = (view.info().id, self.present.standing.number);
         let under_way = self.under_way();
         debug_assert_eq!(number, view.info().view, "the past of this file system");
         under_way.begin(number, pin);
@@ -328,6 +328,10 @@ impl<'fs> Rollback<'fs> {
         let children = was.dirs.iter().flat_map(|dir| was.names(*dir).values());
         let is_lost = |ino: &Ino| !now.has(*ino) && view.fs().clone_at(*ino).is_some();
         let lost: Vec<Ino> = children.copied().filter(is_lost).collect();
+        debug_assert!(
+            lost.iter().all(|ino| was.has(*ino)),
+            "inodes of the snapshot"
+        );
         let at = self.pins.moment_at(Some(view.info().id))?;
         clones.branch(view, &lost, &at)?;
         Ok(Some(clones))
@@ -339,7 +343,7 @@ impl<'fs> Rollback<'fs> {
         let learned = self.learn_outcome();
         debug_assert!(learned.is_ok() || self.present.header.lock().rolls_back);
         if self.present.header.lock().rolls_back {
-            self.under_way().interrupt(self.present.view_number());
+            self.under_way().interrupt(self.present.standing.number);
         }
         learned
     }
@@ -374,6 +378,14 @@ impl<'fs> Rollback<'fs> {
             }
             grafts.insert(clone.graft);
         }
+        debug_assert!(
+            grafts.iter().all(|graft| now.has(*graft)),
+            "they lie in the directory"
+        );
+        debug_assert!(
+            grafts.iter().all(|graft| !was.has(*graft)),
+            "the snapshot has none of them"
+        );
         match rights.later_clones {
             LaterClones::Keep if !grafts.is_empty() => {
                 Err(FsError::LaterClones(KeptClones::new(now, &grafts)))
@@ -407,7 +419,7 @@ impl<'fs> Rollback<'fs> {
             .get(&self.present.store.keys.rollback())?;
         let row = row.ok_or_else(|| FsError::Corrupt("no row of the rollback".to_owned()))?;
         let row = RollbackRow::decode(&row)?;
-        let (under_way, number) = (self.under_way(), self.present.view_number());
+        let (under_way, number) = (self.under_way(), self.present.standing.number);
         under_way.begin(number, row.snapshot);
         under_way.interrupt(number);
         if self.is_read_only {
@@ -439,7 +451,7 @@ impl<'fs> Rollback<'fs> {
         change.batch.delete(&keys.rollback());
         change.commit()?;
         *marked = header;
-        self.under_way().end(self.present.view_number());
+        self.under_way().end(self.present.standing.number);
         Ok(())
     }
 
@@ -464,21 +476,6 @@ impl<'fs> Rollback<'fs> {
             opened => opened,
         }
     }
-}
-
-/// The key of the same row of another inode.
-fn moved_key(
-    keys: Locator,
-    key: &[u8],
-    is_data: bool,
-    ino: Ino,
-) -> FsResult<crate::locator::RowKey> {
-    let moved = if is_data {
-        Locator::chunk_of(key).map(|number| keys.chunk(ino, number))
-    } else {
-        Locator::xattr_of(key).map(|name| keys.xattr(ino, name))
-    };
-    moved.ok_or_else(|| FsError::Corrupt(format!("a key {}", key.escape_ascii())))
 }
 
 #[cfg(test)]

@@ -181,7 +181,9 @@ impl Snapshots<'_> {
     /// # Errors
     /// [`FsError::Storage`].
     pub fn list(&self) -> FsResult<Vec<SnapshotInfo>> {
-        self.pins.snapshots()
+        let list = self.pins.snapshots()?;
+        debug_assert!(list.is_sorted_by(|one, next| one.id < next.id), "by number");
+        Ok(list)
     }
 
     /// Returns the snapshot of this name.

@@ -153,6 +153,7 @@ impl TransactionInfo {
             record.outer.is_none_or(|outer| outer < number.0),
             "an outer one began before"
         );
+        debug_assert!(!record.name.is_empty(), "a transaction has a name");
         let expires = Some(Timestamp(record.expires_ns));
         Self {
             number: number.0,

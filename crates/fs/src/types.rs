@@ -268,7 +268,8 @@ pub struct WriteOptions {
 }
 
 const SET_UID: u16 = 0o4000;
-const SET_GID: u16 = 0o2000;
+/// Set-group-id bit of the mode.
+pub(crate) const SET_GID: u16 = 0o2000;
 const GROUP_EXECUTE: u16 = 0o010;
 
 /// The set-id bits that a change of a file's contents or owner clears.

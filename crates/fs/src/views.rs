@@ -72,17 +72,17 @@ pub(crate) struct Standing {
     pub(crate) room: Arc<SharedRoom>,
 }
 
-impl Standing {
-    /// Returns the directory that the view shows. Nothing above it, and beside it, is reached.
-    pub(crate) fn shown_root(&self) -> Ino {
-        let record = self.views.record(self.number);
-        debug_assert!(
-            record.is_none() || self.number > 0,
-            "mainline has no record"
-        );
+impl ViewSet {
+    /// Returns the directory that a view shows. Nothing above it, and beside it, is reached: no
+    /// clone lies there.
+    pub(crate) fn shown_root(&self, view: u64) -> Ino {
+        let record = self.record(view);
+        debug_assert!(record.is_none() || view > 0, "mainline has no record");
         record.map_or(Ino::ROOT, |record| record.root)
     }
+}
 
+impl Standing {
     /// Returns the clone that lies at a directory of the file system.
     pub(crate) fn clone_at(&self, graft: Ino) -> Option<CloneInfo> {
         let found = self.views.at(self.number, graft);

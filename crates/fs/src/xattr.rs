@@ -14,6 +14,7 @@ use crate::residents::Residents;
 use crate::schema::Store;
 use crate::system::FileSystem;
 use crate::transaction::ReadSet;
+use crate::types::SET_GID;
 use crate::{Caller, FsError, FsResult, XattrMode, inode_flag};
 use bytes::Bytes;
 use stitch_base::Ino;
@@ -28,7 +29,6 @@ const _: () = assert!(LIST_BYTES_MAX > NAME_BYTES_MAX, "a list takes any name");
 pub(crate) const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
 pub(crate) const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
 pub(crate) const CAPABILITY: &[u8] = b"security.capability";
-const SET_GID: u16 = 0o2000;
 
 /// What a name is by its prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

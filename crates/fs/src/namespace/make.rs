@@ -8,6 +8,7 @@ use crate::contents::Contents;
 use crate::events::Event;
 use crate::inode::{Inode, Location};
 use crate::schema::FIRST_INO;
+use crate::types::SET_GID;
 use crate::xattr::{ACL_ACCESS, ACL_DEFAULT};
 use crate::{Attr, Caller, DirName, FsError, FsResult, NewNode};
 use stitch_base::Ino;
@@ -23,7 +24,6 @@ const _: () = assert!(
     "a target fits the row"
 );
 const _: () = assert!(LINKS_MAX < u32::MAX, "one more is counted");
-const SET_GID: u16 = 0o2000;
 const GROUP_EXECUTE: u16 = 0o010;
 
 /// What a new inode is, beyond what the caller asks for.

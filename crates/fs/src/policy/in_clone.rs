@@ -4,8 +4,10 @@
 //! in one batch with the record of the clone.
 
 use super::{Policies, PolicyRule};
+#[cfg(doc)]
+use crate::FsError;
 use crate::views::ViewLimits;
-use crate::{FsError, FsResult, LiveView};
+use crate::{FsResult, LiveView};
 use stitch_base::Ino;
 
 impl Policies<'_> {
@@ -19,7 +21,7 @@ impl Policies<'_> {
     /// # Durability
     /// As [`Self::set`].
     pub fn set_in(&self, clone: &LiveView, dir: Ino, rule: &PolicyRule) -> FsResult<()> {
-        self.check_no_clone()?;
+        self.pins.check_no_clone()?;
         debug_assert!(clone.info().number > 0, "0 is mainline");
         ViewLimits::of(clone.fs()).check_numbers()?;
         let owner = clone.fs().residents.inodes.get_dir(dir)?.head.uid;
@@ -36,16 +38,8 @@ impl Policies<'_> {
     /// As [`Self::delete`].
     pub fn delete_in(&self, clone: u64, dir: Ino) -> FsResult<()> {
         self.check_writable()?;
-        self.check_no_clone()?;
+        self.pins.check_no_clone()?;
         let _running = self.state.running.lock();
         self.drop_of((clone, dir))
-    }
-
-    /// Refuses in a clone: rows of policies are in mainline.
-    const fn check_no_clone(&self) -> FsResult<()> {
-        match self.pins.is_in_clone() {
-            true => Err(FsError::Unsupported),
-            false => Ok(()),
-        }
     }
 }

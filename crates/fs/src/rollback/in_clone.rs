@@ -86,6 +86,7 @@ impl<'fs> CloneRollbacks<'fs> {
         let mut is_left = false;
         for info in mainline.clones() {
             let number = info.number;
+            debug_assert!(number > 0, "0 is mainline");
             let has_begun = Store::open(mainline.engine(), &view_schema(number))
                 .map(|store| store.header.rolls_back)
                 .unwrap_or(false);

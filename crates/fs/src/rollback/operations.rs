@@ -2,9 +2,11 @@
 //! the clone, as [`CloneRollbacks`] notes in mainline.
 
 use super::{CloneRollbacks, Rollback, RollbackRights};
+#[cfg(doc)]
+use crate::FsError;
 use crate::pins::Pins;
 use crate::system::FileSystem;
-use crate::{FsError, FsResult, LiveView, Notices};
+use crate::{FsResult, LiveView, Notices};
 use stitch_base::{Ino, PinId};
 
 impl FileSystem {
@@ -35,7 +37,8 @@ impl FileSystem {
     /// A walk through the directory on both sides, and the contents of files that are different.
     /// For clones that are made again one sync of the log more; nothing in them is copied.
     pub fn roll_back(&self, name: &str, dir: Ino, rights: RollbackRights) -> FsResult<Notices> {
-        self.check_no_clone()?;
+        // The header of mainline would not say that a clone is rolled back.
+        Pins::of(self).check_no_clone()?;
         Rollback::of(self).run(dir, rights, || Pins::of(self).open_snapshot(name))
     }
 
@@ -52,7 +55,7 @@ impl FileSystem {
         dir: Ino,
         rights: RollbackRights,
     ) -> FsResult<Notices> {
-        self.check_no_clone()?;
+        Pins::of(self).check_no_clone()?;
         let path = self.residents.path_of(dir)?;
         Rollback::of(self).run(dir, rights, || {
             Pins::of(self).open_moment_of_view(id, dir, path)
@@ -77,6 +80,7 @@ impl FileSystem {
         dir: Ino,
         rights: RollbackRights,
     ) -> FsResult<Notices> {
+        debug_assert!(clone.info().number > 0, "0 is mainline");
         let fs = clone.fs();
         CloneRollbacks::of(self)
             .run_marked(|| Rollback::of(fs).run(dir, rights, || Pins::of(fs).open_snapshot(name)))
@@ -98,6 +102,7 @@ impl FileSystem {
         dir: Ino,
         rights: RollbackRights,
     ) -> FsResult<Notices> {
+        debug_assert!(clone.info().number > 0, "0 is mainline");
         let fs = clone.fs();
         CloneRollbacks::of(self).run_marked(|| {
             let path = fs.residents.path_of(dir)?;
@@ -105,13 +110,5 @@ impl FileSystem {
                 Pins::of(fs).open_moment_of_view(id, dir, path)
             })
         })
-    }
-
-    /// Refuses in a clone: the header of mainline would not say that it is rolled back.
-    fn check_no_clone(&self) -> FsResult<()> {
-        match self.view_number() {
-            0 => Ok(()),
-            _ => Err(FsError::Unsupported),
-        }
     }
 }

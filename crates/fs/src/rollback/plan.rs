@@ -55,6 +55,7 @@ impl RollbackPlan {
     /// Decides, with all locks held. `None` if back rows have to be complete first.
     pub(super) fn new(fs: &Present<'_>, sides: RollbackSides<'_>) -> FsResult<Option<Self>> {
         let ((_, was), (_, now)) = (sides.past, sides.present);
+        debug_assert_eq!(was.top, now.top, "one directory on both sides");
         let (mut targets, mut shares) = (HashMap::new(), HashMap::new());
         let finder = ShareFinder::new(fs, sides);
         for (ino, seen) in was.inodes() {
@@ -90,6 +91,11 @@ impl RollbackPlan {
         };
         let above = above_known(fs, was);
         plan.above_known = above.into_iter().map(|dir| plan.number(dir)).collect();
+        debug_assert_eq!(
+            plan.number(was.top),
+            was.top,
+            "the directory keeps its number"
+        );
         Ok(Some(plan))
     }
 
@@ -193,12 +199,14 @@ fn in_both(
 ) -> FsResult<Target> {
     let mut head = seen.head;
     debug_assert_eq!(head.ino, present.head.ino, "one inode");
-    debug_assert!(seen.names > 0 && present.names > 0, "names lead to it");
+    debug_assert!(seen.names > 0, "a name leads to it");
+    debug_assert!(present.names > 0, "a name leads to it");
     let is_dir = head.kind == FileKind::Directory;
     if !is_dir {
         let outside = present.head.nlink.saturating_sub(present.names);
         head.nlink = seen.names + outside;
     }
+    debug_assert!(is_dir || head.nlink >= seen.names, "its names lead to it");
     // A row that is under its number stays there.
     let is_own = is_own(&head) || present.is_own;
     let unshared = InodeHead {
@@ -241,6 +249,10 @@ fn revived(fs: &Present<'_>, seen: &SeenInode, found: &Whereabouts) -> FsResult<
     if matches!(found, Whereabouts::Elsewhere) {
         head.ino = fs.changes.new_ino()?;
     }
+    debug_assert!(
+        head.kind == FileKind::Directory || head.nlink > 0,
+        "its names lead to it"
+    );
     let chunks = number_of_chunks(fs, &head, false)?;
     mark_contents(&mut head, chunks);
     Ok(Target {
@@ -270,7 +282,9 @@ fn whereabouts(fs: &Present<'_>, top: Ino, ino: Ino) -> FsResult<Option<Whereabo
         Some((head, _)) if head.nlink == 0 => Ok(Some(Whereabouts::Orphan(head))),
         Some(_) => Ok(Some(Whereabouts::Elsewhere)),
         // Nothing leaves the directory that the view shows.
-        None if top == fs.standing.shown_root() => Ok(Some(Whereabouts::Gone)),
+        None if top == fs.standing.views.shown_root(fs.standing.number) => {
+            Ok(Some(Whereabouts::Gone))
+        }
         None => Ok(fs.numbers.has_place(ino)?.map(|has_place| match has_place {
             true => Whereabouts::Elsewhere,
             false => Whereabouts::Gone,
@@ -301,6 +315,10 @@ fn names_aside(was: &DirTree, now: &DirTree) -> HashMap<Ino, Box<[u8]>> {
             }
         }
     }
+    debug_assert!(
+        aside.keys().all(|dir| now.has(*dir)),
+        "directories that are there"
+    );
     aside
 }
 
@@ -325,5 +343,9 @@ fn above_known(fs: &Present<'_>, was: &DirTree) -> HashSet<Ino> {
             at = parent;
         }
     }
+    debug_assert!(
+        above.iter().all(|dir| was.has(*dir)),
+        "directories of the snapshot"
+    );
     above
 }

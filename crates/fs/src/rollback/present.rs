@@ -34,6 +34,7 @@ pub(super) struct Present<'fs> {
 
 /// A batch is committed when it has this share of the engine's limit.
 const BATCH_SHARE: u64 = 2;
+const _: () = assert!(BATCH_SHARE > 1, "a batch takes a row more than its share");
 
 impl<'fs> Present<'fs> {
     pub(super) fn of(fs: &'fs FileSystem) -> Self {
@@ -52,9 +53,5 @@ impl<'fs> Present<'fs> {
             changes: Changes::of(fs),
             batch_bytes: asked.min(most),
         }
-    }
-
-    pub(super) const fn view_number(&self) -> u64 {
-        self.standing.number
     }
 }

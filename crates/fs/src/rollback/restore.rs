@@ -14,7 +14,6 @@ mod removed;
 mod shared;
 
 use self::overwritten::Overwritten;
-use super::moved_key;
 use super::plan::{RollbackPlan, Target};
 use super::present::Present;
 use super::sides::RollbackSides;
@@ -24,7 +23,7 @@ use crate::contents::Contents;
 use crate::data::chunks_from;
 use crate::events::Event;
 use crate::inode::{CHAIN_UNKNOWN, Hold, Inode, Location};
-use crate::locator::RowRange;
+use crate::locator::{Locator, RowKey, RowRange};
 use crate::recent::{Scans, WrittenBetween};
 use crate::schema::Store;
 use crate::views::RestoredClones;
@@ -253,6 +252,8 @@ impl<'a> Restore<'a> {
         let target = *self.plan.of(ino);
         let (parent, number) = (self.plan.number(dir), target.head.ino);
         debug_assert!(!name.is_empty(), "a name in a directory");
+        debug_assert!(self.was.has(ino), "an inode of the snapshot");
+        debug_assert!(self.was.has(dir), "a directory of the snapshot");
         let at = DirName::new(parent, name);
         let old = match parent == dir {
             true => self.now.names(dir).get(name).copied(),
@@ -295,6 +296,7 @@ impl<'a> Restore<'a> {
 
     /// Puts the row of an inode under its number, once.
     fn place_own(&mut self, dir: Ino, ino: Ino, target: &Target, at: DirName<'a>) -> FsResult<()> {
+        debug_assert!(self.was.has(ino), "an inode of the snapshot");
         if !target.is_own || target.is_same || !self.placed.insert(ino) {
             return Ok(());
         }
@@ -317,6 +319,7 @@ impl<'a> Restore<'a> {
     ) -> FsResult<()> {
         let number = target.head.ino;
         debug_assert!(!target.is_own, "its row is under a name");
+        debug_assert!(self.was.has(ino), "an inode of the snapshot");
         let tail = self.tail_to_put(dir, at.name, ino, target)?;
         if self.has_own_row(target) {
             let key = self.fs.store.keys.own(number);
@@ -472,4 +475,20 @@ fn inode_at(seen: &SeenInode, at: DirName<'_>) -> Inode {
         chain: CHAIN_UNKNOWN,
         is_temp: false,
     }
+}
+
+/// The key of the same row of another inode.
+fn moved_key(keys: Locator, key: &[u8], is_data: bool, ino: Ino) -> FsResult<RowKey> {
+    let moved = if is_data {
+        Locator::chunk_of(key).map(|number| keys.chunk(ino, number))
+    } else {
+        Locator::xattr_of(key).map(|name| keys.xattr(ino, name))
+    };
+    debug_assert!(
+        moved
+            .as_ref()
+            .is_none_or(|moved| Locator::ino_of(moved) == Some(ino)),
+        "it is the other inode's"
+    );
+    moved.ok_or_else(|| FsError::Corrupt(format!("a key {}", key.escape_ascii())))
 }

@@ -55,6 +55,7 @@ pub struct KeptClones {
 impl KeptClones {
     /// Names clones by the directories of a tree at which they lie.
     pub(super) fn new(tree: &DirTree, grafts: &BTreeSet<Ino>) -> Self {
+        debug_assert!(!grafts.is_empty(), "a clone is in the way");
         let named = grafts.iter().take(NAMED_MAX).copied().collect();
         let mut paths = tree.paths_of(&named);
         paths.sort();

@@ -72,6 +72,10 @@ impl DirTree {
         }
         debug_assert!(tree.holds());
         debug_assert_eq!(tree.names.len(), tree.dirs.len(), "all are read");
+        debug_assert!(
+            tree.recent_tails.keys().all(|ino| tree.has(*ino)),
+            "of inodes of the tree"
+        );
         Ok(tree)
     }
 
@@ -176,7 +180,12 @@ impl DirTree {
             names.reverse();
             (!names.is_empty()).then(|| names.join(&b'/'))
         };
-        wanted.iter().filter_map(path_of).collect()
+        let paths: Vec<Vec<u8>> = wanted.iter().filter_map(path_of).collect();
+        debug_assert!(
+            paths.iter().all(|path| !path.is_empty()),
+            "the top alone has none"
+        );
+        paths
     }
 
     pub(super) fn has(&self, ino: Ino) -> bool {
@@ -184,7 +193,13 @@ impl DirTree {
     }
 
     pub(super) fn get(&self, ino: Ino) -> Option<&SeenInode> {
-        self.inodes.get(&ino)
+        let found = self.inodes.get(&ino);
+        debug_assert!(
+            found.is_none_or(|seen| seen.head.ino == ino),
+            "of the number"
+        );
+        debug_assert!(found.is_none_or(|seen| seen.names > 0), "a name led to it");
+        found
     }
 
     pub(super) fn numbers(&self) -> impl Iterator<Item = Ino> {

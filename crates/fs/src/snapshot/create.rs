@@ -11,6 +11,7 @@ use stitch_format::fs_snapshot::{SNAPSHOT_PATH_BYTES_MAX, SnapshotRecord};
 
 /// How often a snapshot is begun again because the directory, or one above it, was renamed.
 const TRIES: usize = 16;
+const _: () = assert!(TRIES > 0, "a snapshot is tried");
 
 /// The directory that a snapshot is to be of, which is known.
 #[derive(Clone, Copy)]
@@ -79,6 +80,7 @@ impl Snapshots<'_> {
         name: &str,
         is_automatic: bool,
     ) -> FsResult<SnapshotInfo> {
+        debug_assert!(clone.info().number > 0, "0 is mainline");
         ViewLimits::of(clone.fs()).check_numbers()?;
         let clone = Some(clone);
         self.create_of(SnapshotSource { dir, clone }, name, is_automatic)
@@ -105,6 +107,10 @@ impl Snapshots<'_> {
                 return tried;
             }
         }
+        debug_assert!(
+            matches!(tried, Err(FsError::Stale(_))),
+            "it was changed each time"
+        );
         tried
     }
 
@@ -117,6 +123,7 @@ impl Snapshots<'_> {
         let SnapshotSource { dir, clone } = source;
         let residents = clone.map_or(self.residents, |clone| &clone.fs().residents);
         let inode = residents.inodes.get_dir(dir)?;
+        debug_assert_eq!(inode.head.ino, dir, "the directory of the number");
         let (view, path) = match clone {
             None => (0, self.paths.outside_clones(Ino::ROOT, dir)?),
             Some(clone) => (clone.info().number, self.paths.through(clone, dir)?),
@@ -140,12 +147,16 @@ impl Snapshots<'_> {
     /// Creates the pin of a snapshot, unless the path does not lead to the directory at the pin's
     /// moment.
     fn pin_directory(&self, name: &str, record: &SnapshotRecord) -> FsResult<SnapshotInfo> {
+        debug_assert!(record.tags.is_empty(), "it is not held yet");
         let (engine, options) = (self.pins.engine, self.pins.options);
         let pin = self
             .maker
             .pin_views(&pin_name(name), &record.encode(), record.view)?;
         let info = SnapshotInfo::of(&pin).ok_or(FsError::Invalid("no snapshot was made"))?;
-        debug_assert_eq!((info.root, info.view), (record.root, record.view));
+        debug_assert_eq!(info.root, record.root);
+        debug_assert_eq!(info.view, record.view);
+        debug_assert_eq!(info.name, name);
+        debug_assert_eq!(info.path, record.path);
         let opened = SnapshotView::open(engine, options, info.clone());
         match opened.and_then(|view| self.check_is_whole(&view)) {
             Ok(()) => Ok(info),
@@ -164,6 +175,7 @@ impl Snapshots<'_> {
             return Ok(());
         }
         let inner = view.inner_clones()?;
+        debug_assert!(inner.iter().all(|clone| *clone > 0), "mainline is no clone");
         match inner.iter().any(|clone| under_way.is_interrupted(*clone)) {
             true => Err(FsError::Invalid(
                 "a rollback of a clone in it was interrupted: repeat it",

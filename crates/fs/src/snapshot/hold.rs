@@ -12,13 +12,6 @@ use super::{SnapshotInfo, Snapshots, pin_name};
 use crate::{FsError, FsResult};
 use stitch_format::fs_snapshot::{RECORD_BYTES_MAX, SnapshotRecord, is_tag};
 
-fn check_tag(tag: &str) -> FsResult<()> {
-    match is_tag(tag) {
-        true => Ok(()),
-        false => Err(FsError::Invalid("no tag of a hold")),
-    }
-}
-
 impl Snapshots<'_> {
     /// Holds a snapshot under a tag: until it is released, the snapshot cannot be deleted.
     ///
@@ -30,7 +23,9 @@ impl Snapshots<'_> {
     /// # Durability
     /// On the medium when this returns.
     pub fn hold(&self, name: &str, tag: &str) -> FsResult<()> {
-        check_tag(tag)?;
+        if !is_tag(tag) {
+            return Err(FsError::Invalid("no tag of a hold"));
+        }
         self.change_record(name, |record| match record.tags.insert(tag.to_owned()) {
             true => Ok(()),
             false => Err(FsError::Exists),
@@ -60,9 +55,14 @@ impl Snapshots<'_> {
         self.check_writable()?;
         let _changing = self.views.snapshot_change.lock();
         let mut record = self.pins.snapshot(name)?.into_record();
-        let root = record.root;
+        let (root, view) = (record.root, record.view);
         change(&mut record)?;
         debug_assert_eq!(record.root, root, "it stays a snapshot of the directory");
+        debug_assert_eq!(record.view, view, "it stays in the file system");
+        debug_assert!(
+            record.tags.iter().all(|tag| is_tag(tag)),
+            "a reader takes each"
+        );
         let user = record.encode();
         if user.len() > RECORD_BYTES_MAX {
             return Err(FsError::TooBig);

@@ -118,6 +118,7 @@ impl Snapshots<'_> {
 
     /// Returns the oldest snapshot whose pin was not narrowed yet.
     fn next_to_narrow(&self) -> FsResult<Option<SnapshotInfo>> {
+        debug_assert!(self.is_mainline, "mainline narrows");
         let given_up = self.views.narrowing.given_up.lock();
         let is_due = |info: &SnapshotInfo| {
             let is_of_root = info.view == 0 && info.root == Ino::ROOT;
@@ -132,7 +133,8 @@ impl Snapshots<'_> {
     fn narrow_to(&self, id: PinId, ranges: &PinRanges) -> FsResult<()> {
         // A name is of the same pin as long as this is held.
         let _changing = self.views.snapshot_change.lock();
-        debug_assert!(self.is_mainline && !self.is_read_only, "it may be narrowed");
+        debug_assert!(self.is_mainline, "mainline narrows");
+        debug_assert!(!self.is_read_only, "it may be narrowed");
         let Some(PinInfo { name, .. }) = self.pins.engine.pin_by_id(id)? else {
             return Ok(());
         };
@@ -178,11 +180,11 @@ impl NarrowWalk {
     /// Returns the trees with contents of views that the snapshot does not show: its path may lead
     /// through them.
     fn unneeded(&self, view: u64) -> Vec<TreeId> {
-        let mainline = self.view.views.mainline();
+        let mainline = &self.view.views.mainline;
         let clones = mainline.clones();
         let homes = Homes::of(&clones);
         let is_shown = |number: u64| {
-            let mut shown = self.below.clones().iter();
+            let mut shown = self.below.clones.iter();
             number == view || shown.any(|clone| homes.lies_in(number, *clone))
         };
         let numbers = std::iter::once(0).chain(clones.iter().map(|info| info.number));
@@ -195,6 +197,8 @@ impl NarrowWalk {
             .collect();
         let trees = mainline.engine().trees().into_iter();
         let named = trees.filter(|info| names.contains(&info.name));
-        named.map(|info| info.id).collect()
+        let unneeded: Vec<TreeId> = named.map(|info| info.id).collect();
+        debug_assert!(unneeded.len() <= names.len(), "a name is of one tree");
+        unneeded
     }
 }

@@ -49,6 +49,10 @@ impl PartNumbers {
             ino_bits: VIEW_INO_BITS.saturating_sub(part_bits),
             ..whole
         };
+        debug_assert!(
+            shared.clones.is_empty() || shared.ino_bits < VIEW_INO_BITS,
+            "a clone needs bits of its own"
+        );
         match shared.has_room_for(next) {
             true => shared,
             false => Self {
@@ -101,7 +105,7 @@ impl PartNumbers {
 /// The file systems of a moment, opened when they are needed and kept.
 #[derive(Debug)]
 pub(super) struct PastViews {
-    mainline: Arc<FileSystem>,
+    pub(super) mainline: Arc<FileSystem>,
     clones: Mutex<BTreeMap<u64, Arc<FileSystem>>>,
     /// Where reads of clones are noted.
     reads: Option<Arc<ReadSet>>,
@@ -111,6 +115,7 @@ pub(super) struct PastViews {
 impl PastViews {
     pub(super) fn new(mainline: FileSystem) -> Self {
         debug_assert!(mainline.is_read_only(), "the past does not change");
+        debug_assert_eq!(mainline.view_number(), 0, "0 is mainline");
         Self {
             mainline: Arc::new(mainline),
             clones: Mutex::default(),
@@ -130,11 +135,8 @@ impl PastViews {
     /// See [`super::SnapshotView::note_reads`].
     pub(super) fn note_reads(&mut self, reads: Arc<ReadSet>) {
         debug_assert!(self.clones.lock().is_empty(), "no clone was read before");
+        debug_assert!(self.reads.is_none(), "one transaction has the pin");
         self.reads = Some(reads);
-    }
-
-    pub(super) const fn mainline(&self) -> &Arc<FileSystem> {
-        &self.mainline
     }
 
     /// Returns the file system of a view, opened. The directory of a clone is known in it.
@@ -151,6 +153,7 @@ impl PastViews {
         }
         let fs = Arc::new(ViewOpener::of(&self.mainline).open_past(view, self.reads.as_deref())?);
         debug_assert_eq!(fs.view_number(), view, "the view that was asked for");
+        debug_assert!(fs.is_read_only(), "the past does not change");
         if self.readers_keep_contents {
             fs.readers_keep_contents();
         }
@@ -160,15 +163,18 @@ impl PastViews {
 
     /// Returns the file system of a view, if it is open.
     fn find(&self, view: u64) -> Option<Arc<FileSystem>> {
-        match view {
+        let found = match view {
             0 => Some(Arc::clone(&self.mainline)),
             view => self.clones.lock().get(&view).map(Arc::clone),
-        }
+        };
+        debug_assert!(found.as_ref().is_none_or(|fs| fs.view_number() == view));
+        found
     }
 
     /// Returns the views that are open.
     fn opened(&self) -> Vec<u64> {
         let clones = self.clones.lock();
+        debug_assert!(!clones.contains_key(&0), "mainline is apart");
         std::iter::once(0).chain(clones.keys().copied()).collect()
     }
 }
@@ -227,7 +233,9 @@ impl super::SnapshotView {
     pub fn open_part(&self, number: Ino) -> Option<(SnapshotPart, Ino)> {
         let (view, ino) = self.numbers.split(number)?;
         let fs = self.views.find(view)?;
-        Some((self.part_with(view, fs).ok()?, ino))
+        let part = self.part_with(view, fs).ok()?;
+        debug_assert_eq!(part.number(ino), number, "the number leads there and back");
+        Some((part, ino))
     }
 
     /// Returns the file systems that are open.
@@ -254,6 +262,7 @@ impl super::SnapshotView {
     /// snapshot.
     #[must_use]
     pub fn numbered_clones(&self) -> (u32, &[u64]) {
+        debug_assert!(self.numbers.clones.is_sorted(), "part 1 is the first one");
         (self.numbers.ino_bits, &self.numbers.clones)
     }
 

@@ -67,6 +67,7 @@ impl<'fs> ViewPaths<'fs> {
         let mut parts = vec![below];
         while info.home > 0 {
             let home = self.opener.open(info.home)?;
+            debug_assert_eq!(home.info().number, info.home, "the view that has the graft");
             parts.push(ViewPaths::of(home.fs()).of_graft(&info, home.info().root)?);
             info = home.info().clone();
         }

@@ -18,7 +18,11 @@ pub(super) struct Homes(BTreeMap<u64, u64>);
 
 impl Homes {
     pub(super) fn of(clones: &[CloneInfo]) -> Self {
-        Self(clones.iter().map(|info| (info.number, info.home)).collect())
+        let homes: BTreeMap<u64, u64> =
+            clones.iter().map(|info| (info.number, info.home)).collect();
+        debug_assert_eq!(homes.len(), clones.len(), "a number is of one clone");
+        debug_assert!(!homes.contains_key(&0), "mainline is no clone");
+        Self(homes)
     }
 
     /// Reports whether a view is `outer`, or lies in it. Records of a damaged store may lie in each

@@ -62,10 +62,8 @@ impl SnapshotView {
             dir: self.info.root,
             snapshot: Some(&self.info.name),
         };
-        let inner = source.inner_clones(
-            &self.views.mainline().clones(),
-            &self.fs.standing.views.ways,
-        )?;
+        let inner =
+            source.inner_clones(&self.views.mainline.clones(), &self.fs.standing.views.ways)?;
         debug_assert!(
             inner
                 .iter()
@@ -78,7 +76,7 @@ impl SnapshotView {
     /// Returns the clones that lie in a clone which the snapshot shows, each after the one that it
     /// lies in.
     pub(crate) fn clones_in(&self, clone: &CloneInfo) -> FsResult<Vec<InnerClone>> {
-        let all = self.views.mainline().clones();
+        let all = self.views.mainline.clones();
         if all.iter().all(|info| info.home != clone.number) {
             return Ok(Vec::new());
         }
@@ -119,8 +117,8 @@ impl SnapshotView {
         pin: &str,
         info: SnapshotInfo,
     ) -> FsResult<Self> {
-        let views = views_at(engine, options, pin)?;
-        let (mainline, dir) = (Arc::clone(views.mainline()), (info.view, info.root));
+        let views = views_of(engine, options, engine.open_pin(pin)?)?;
+        let (mainline, dir) = (Arc::clone(&views.mainline), (info.view, info.root));
         let (fs, is_private) = follow_path(mainline, &info.path, dir, |fs, at| {
             let clone = fs.clone_at(at);
             let enter = |info: CloneInfo| FsResult::Ok((views.open(info.number)?, info.root));
@@ -141,7 +139,7 @@ impl SnapshotView {
         pin: &str,
         info: SnapshotInfo,
     ) -> FsResult<Self> {
-        let views = views_at(engine, options, pin)?;
+        let views = views_of(engine, options, engine.open_pin(pin)?)?;
         let fs = views.open(info.view)?;
         debug_assert_eq!(fs.view_number(), info.view, "the view that was asked for");
         let is_private = walk_path(&fs, info.root, &info.path)?;
@@ -151,21 +149,22 @@ impl SnapshotView {
     fn new(views: PastViews, fs: Arc<FileSystem>, info: SnapshotInfo, is_private: bool) -> Self {
         debug_assert!(fs.is_read_only(), "the past does not change");
         debug_assert_eq!(fs.view_number(), info.view, "it has the directory");
-        let clones = views.mainline().clones();
+        let clones = views.mainline.clones();
         let clones = clones.iter().map(|info| info.number).collect();
+        let numbers = PartNumbers::new(info.view, fs.numbers.next(), clones);
+        debug_assert_eq!(
+            numbers.first(info.view),
+            Some(0),
+            "numbers of its own view stay"
+        );
         Self {
-            numbers: PartNumbers::new(info.view, fs.numbers.next(), clones),
+            numbers,
             fs,
             info,
             is_private,
             views,
         }
     }
-}
-
-/// Opens the file systems of a store as a pin shows them.
-fn views_at(engine: &Arc<dyn Engine>, options: &FsOptions, pin: &str) -> FsResult<PastViews> {
-    views_of(engine, options, engine.open_pin(pin)?)
 }
 
 /// Opens the file systems of a store as a snapshot of the engine shows them.

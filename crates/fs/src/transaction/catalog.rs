@@ -36,6 +36,7 @@ const OUTCOMES_MAX: usize = 256;
 pub(super) type RecordsByNumber = Vec<(Ino, TransactionRecord)>;
 
 pub(super) fn schema_name(number: Ino) -> String {
+    debug_assert!(number.0 > 0, "0 is no number");
     format!("{SCHEMA_PREFIX}{}", number.0)
 }
 
@@ -165,6 +166,10 @@ impl<'fs> Catalog<'fs> {
             others.iter().all(|(other, _)| *other < number),
             "a later number"
         );
+        debug_assert!(
+            number.0 < record.first_ino,
+            "the number is none of an inode in it"
+        );
         let (mut batch, keys) = (self.store.batch(), self.store.keys);
         batch.put(&keys.transaction(number), &record.encode());
         let ended = others.iter().filter(|(_, record)| !is_open(record));
@@ -177,6 +182,7 @@ impl<'fs> Catalog<'fs> {
 
     /// Puts a changed record. On the medium when this returns.
     pub(super) fn put(&self, number: Ino, record: &TransactionRecord) -> FsResult<()> {
+        debug_assert!(number.0 > 0, "0 is no number");
         debug_assert!(is_open(record), "an outcome is put by the commit");
         let mut batch = self.store.batch();
         batch.put(&self.store.keys.transaction(number), &record.encode());
@@ -241,8 +247,18 @@ impl<'fs> Catalog<'fs> {
         let named: Vec<(TreeId, String)> = files.into_iter().chain(records).collect();
         debug_assert!(named.len() >= Tree::ALL.len(), "all trees of files");
         debug_assert!(
-            outer.is_none_or(|outer| outer.number < number && at.is_none()),
-            "an outer one began before, and is branched as it is"
+            outer.is_none_or(|outer| outer.number < number),
+            "an outer one began before"
+        );
+        debug_assert!(
+            outer.is_none() || at.is_none(),
+            "an outer one is branched as it is"
+        );
+        debug_assert!(
+            named
+                .iter()
+                .all(|(_, name)| transaction_tree(name).is_some_and(|(of, _)| of == number.0)),
+            "the next open finds them"
         );
         let branches = named.iter();
         let branches: Vec<NewBranch<'_>> = branches

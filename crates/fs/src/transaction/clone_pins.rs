@@ -26,10 +26,10 @@ use stitch_kv::{Engine, KvError, PinInfo, Snapshot, TreeInfo};
 /// Creates, finds and drops the pins of transactions.
 #[derive(Clone, Copy)]
 pub(super) struct ClonePins<'fs> {
-    engine: &'fs Arc<dyn Engine>,
+    pub(super) engine: &'fs Arc<dyn Engine>,
     options: &'fs FsOptions,
     /// The clones of the store, and the rollbacks in them.
-    views: &'fs ViewSet,
+    pub(super) views: &'fs ViewSet,
 }
 
 impl<'fs> ClonePins<'fs> {
@@ -41,20 +41,13 @@ impl<'fs> ClonePins<'fs> {
         }
     }
 
-    pub(super) const fn engine(self) -> &'fs Arc<dyn Engine> {
-        self.engine
-    }
-
-    pub(super) const fn views(self) -> &'fs ViewSet {
-        self.views
-    }
-
     /// Pins the present for a transaction that is about to begin. Returns the moment; `None` in a
     /// store without clones, and where the transaction cannot show them.
     ///
     /// # Durability
     /// On the medium when this returns.
     pub(super) fn create(self, number: Ino) -> FsResult<Option<Snapshot>> {
+        debug_assert!(number.0 > 0, "0 is no number");
         if !self.engine.capabilities().pins || !self.views.has_any() {
             return Ok(None);
         }
@@ -104,8 +97,12 @@ impl<'fs> ClonePins<'fs> {
 
     /// Returns the trees of a moment by their names.
     pub(super) fn trees_at(self, moment: &Snapshot) -> BTreeMap<String, TreeId> {
-        let trees = self.engine.trees_at(moment).into_iter();
-        trees.map(|tree| (tree.name, tree.id)).collect()
+        let trees = self.engine.trees_at(moment);
+        let count = trees.len();
+        let named = trees.into_iter().map(|tree| (tree.name, tree.id));
+        let named: BTreeMap<String, TreeId> = named.collect();
+        debug_assert_eq!(named.len(), count, "a name is of one tree");
+        named
     }
 
     /// Opens what the pin of a transaction shows, if it has one. What is read of it is not noted.
@@ -117,6 +114,7 @@ impl<'fs> ClonePins<'fs> {
             return Ok(None);
         };
         debug_assert!(info.path.is_empty(), "it shows the root directory");
+        debug_assert_eq!(info.view, 0, "it shows mainline");
         SnapshotView::open_pin(self.engine, self.options, &pin.name, info).map(Some)
     }
 

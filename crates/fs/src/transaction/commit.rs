@@ -86,7 +86,8 @@ impl Transactions<'_> {
             Some(own) => own,
             None => Own::read(&trees)?,
         };
-        let mut records_end = view.records.gate().close();
+        let mut records_end = view.records.gate.close();
+        debug_assert!(!*records_end, "a transaction ends once");
         let records = BranchRecords::read(engine, number, &view.records)?;
         // Without writes it is as if it had run at its beginning.
         let is_checked = !own.is_empty() || !records.names().is_empty();

@@ -147,6 +147,10 @@ impl<'o> Gathered<'o> {
     }
 
     fn is_modified(&self, ino: Ino, written: &BTreeSet<Ino>) -> bool {
+        debug_assert!(
+            self.new.contains_key(&ino) || written.contains(&ino),
+            "a row of it was written"
+        );
         match (self.old.get(&ino), self.new.get(&ino)) {
             (Some(old), Some(new)) => {
                 written.contains(&ino) || is_changed(old, new, self.moved.contains(&ino))
@@ -205,6 +209,10 @@ struct OurSide<'fs> {
 
 impl<'fs> OurSide<'fs> {
     fn read(fs: &'fs FileSystem) -> FsResult<Self> {
+        debug_assert!(
+            fs.branch.is_some(),
+            "others keep nothing that they began with"
+        );
         let trees = BranchTrees::of(fs)?;
         let own = Own::read(&trees)?;
         let names = NameSource::of(fs);
@@ -223,6 +231,7 @@ impl<'fs> OurSide<'fs> {
         };
         let pairs: FsResult<Vec<Pair<'_>>> = self.own.meta.iter().map(pair).collect();
         let pairs = pairs?;
+        debug_assert_eq!(pairs.len(), self.own.meta.len(), "one for each row");
         let old = SidePaths::new(
             other,
             pairs.iter().map(|pair| (pair.row, pair.old.as_ref())),

@@ -10,7 +10,7 @@ use super::own::{BranchTrees, Own};
 use super::path::NameSource;
 use super::reads::Validation;
 use super::records::{BranchRecords, RecordPlan};
-use super::resolve::{Changed, Plan};
+use super::resolve::Plan;
 use crate::back::BackRows;
 use crate::locator::Tree;
 use crate::views::LiveView;
@@ -22,6 +22,7 @@ use stitch_kv::{Guards, KeyRange, Snapshot};
 
 /// Most guards on keys of one tree.
 const GUARDS_MAX: usize = 8192;
+const _: () = assert!(GUARDS_MAX > 0, "keys are divided among guards");
 
 /// A transaction that is frozen, and what it has written.
 pub(super) struct FrozenView<'t> {
@@ -53,17 +54,12 @@ impl<'t> FrozenView<'t> {
     /// Returns the clones that it has read and that are open, in the order of locks.
     pub(super) fn clones_to_lock(&self) -> Vec<Arc<LiveView>> {
         let reads = self.reads.as_ref();
-        let clones = reads.map_or_else(Vec::new, |reads| reads.clones().opened());
+        let clones = reads.map_or_else(Vec::new, |reads| reads.clones.opened());
         debug_assert!(
             clones.is_sorted_by(|one, next| one.info().number > next.info().number),
             "one that lies in another comes first"
         );
         clones
-    }
-
-    /// Keys that mainline has written since a moment, or since the transaction began.
-    pub(super) fn changed(&self, since: Option<&Snapshot>) -> FsResult<Changed<'t>> {
-        self.own.changed(self.trees, since)
     }
 
     /// Refuses what conflicts: rows, records, and what was read and is changed since a moment, or
@@ -83,6 +79,22 @@ impl<'t> FrozenView<'t> {
             let read_from = (self.names, self.records);
             reads.add_all_conflicts(read_from, since, self.rules, &mut conflicts)?;
         }
+        debug_assert!(
+            conflicts
+                .iter()
+                .all(|one| one.record.is_none() || one.path.is_empty()),
+            "a record has no path"
+        );
+        debug_assert!(
+            conflicts
+                .iter()
+                .all(|one| one.record.is_none() || one.ino.0 == 0),
+            "a record is no inode"
+        );
+        debug_assert!(
+            !plan.has_conflicts() || !conflicts.is_empty(),
+            "each conflict is told of"
+        );
         match conflicts.is_empty() {
             true => Ok(()),
             false => Err(FsError::Conflict(conflicts.into())),
@@ -105,8 +117,8 @@ impl<'t> FrozenView<'t> {
         }
         self.records.guard(&mut guards);
         if let Some(reads) = &self.reads {
-            self.records.guard_reads(reads.records(), &mut guards);
-            reads.clones().guard(&mut guards);
+            self.records.guard_reads(&reads.records, &mut guards);
+            reads.clones.guard(&mut guards);
         }
         debug_assert!(
             guards.count() >= Tree::ALL.len() - 1,
@@ -129,6 +141,7 @@ fn guard_all(guards: &mut Guards, parent: TreeId, keys: &[&[u8]]) {
         let (Some(first), Some(last)) = (part.first(), part.last()) else {
             continue;
         };
+        debug_assert!(first <= last, "ranges are of neighbouring keys");
         match part.len() {
             1 => guards.key(parent, first),
             _ => guards.range(parent, KeyRange::new(first, &[last, &[0][..]].concat())),

@@ -64,6 +64,10 @@ impl Grafts {
         });
         let numbers: BTreeMap<Ino, Option<Ino>> = numbers.collect();
         debug_assert!(!numbers.contains_key(&Ino::ROOT), "a clone has a name");
+        debug_assert!(
+            numbers.values().flatten().all(|number| number.0 >= next),
+            "numbers in clones are none of mainline's"
+        );
         Ok(Self { numbers, pin })
     }
 

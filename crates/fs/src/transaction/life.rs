@@ -13,7 +13,7 @@ use crate::{FsError, FsResult};
 use std::collections::{BTreeSet, HashMap};
 use stitch_base::clock::Timestamp;
 use stitch_base::sync::Arc;
-use stitch_base::{Ino, PinId, TreeId};
+use stitch_base::{Ino, TreeId};
 use stitch_format::fs_transaction::{
     TRANSACTION_NAME_BYTES_MAX, TransactionLife, TransactionRecord, TransactionState,
     TransactionTree,
@@ -114,6 +114,8 @@ impl Transactions<'_> {
         debug_assert_eq!(view.number, number, "the transaction that has begun");
         debug_assert!(view.info.is_open(), "it is not committed yet");
         debug_assert_eq!(view.info.outer, options.outer, "the one that it began in");
+        debug_assert_eq!(view.info.name, name);
+        debug_assert_eq!(view.info.owner, options.owner);
         if let Some(ticket) = options.lock {
             self.table.locks.give(ticket, number);
         }
@@ -135,12 +137,6 @@ impl Transactions<'_> {
             self.clone_pins.drop_pin(number);
         }
         made
-    }
-
-    /// Returns the pin of the clones that a transaction shows: that of the outermost one.
-    fn clones_at(&self, number: Ino, outer: Option<&TransactionView>) -> FsResult<Option<PinId>> {
-        self.clone_pins
-            .find(outer.map_or(number, TransactionView::outermost))
     }
 
     /// The record of a transaction whose branches were made.
@@ -217,6 +213,7 @@ impl Transactions<'_> {
             found.iter().all(|(info, _)| info.outer.is_none()),
             "they began in mainline"
         );
+        debug_assert!(found.is_sorted_by_key(|(info, _)| info.number), "by number");
         Ok(found)
     }
 
@@ -229,7 +226,10 @@ impl Transactions<'_> {
         self.check_may_change()?;
         let _one_at_a_time = self.table.change();
         let (number, _) = self.catalog.find_open(None, name)?;
-        self.view_of(number)
+        let view = self.view_of(number)?;
+        debug_assert_eq!(view.info.name, name, "the transaction of the name");
+        debug_assert!(view.outer.is_none(), "it began in mainline");
+        Ok(view)
     }
 
     /// Opens the file system of the open transaction of a number, as [`Self::open`]
@@ -281,7 +281,10 @@ impl Transactions<'_> {
             first_ino: record.first_ino,
             life,
         };
-        let clones_at = self.clones_at(number, outer.as_deref())?;
+        // It shows clones as the outermost one does.
+        let shown = outer.as_deref().map_or(number, TransactionView::outermost);
+        debug_assert!(shown <= number, "an outer one began before");
+        let clones_at = self.clone_pins.find(shown)?;
         let fs = self.opener.open(number, rules, (reads, clones_at))?;
         let view = Arc::new(TransactionView {
             records: Arc::new(records),
@@ -309,6 +312,7 @@ impl Transactions<'_> {
         let _one_at_a_time = self.table.change();
         let mut record = self.catalog.open_record(Ino(number))?;
         record.expires_ns = expires.map_or(i64::MAX, |at| at.0);
+        debug_assert!(is_open(&record), "it goes on");
         self.catalog.put(Ino(number), &record)
     }
 
@@ -342,10 +346,11 @@ impl Transactions<'_> {
     /// Drops the trees of a transaction and of all in it, then the records.
     fn end(&self, number: Ino) -> FsResult<()> {
         let mut ended = self.catalog.numbers_within(number)?;
+        debug_assert!(!ended.contains(&number), "it is in no other one that ends");
         ended.push(number);
         for number in &ended {
             if let Some(view) = self.table.find(*number) {
-                *view.records.gate().close() = true;
+                *view.records.gate.close() = true;
             }
             self.table.forget(*number);
         }

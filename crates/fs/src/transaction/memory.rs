@@ -81,10 +81,23 @@ impl<'p> Lesson<'p> {
         for settled in &plan.meta {
             lesson.take_meta(target.residents, settled, &mut rows)?;
         }
+        debug_assert!(
+            rows.len() <= 2 * plan.meta.len(),
+            "a row is about one inode on each side"
+        );
         lesson.rows = rows.into_iter().collect();
         for settled in &plan.sys {
             lesson.take_sys(settled)?;
         }
+        debug_assert!(
+            lesson.places.len() <= plan.meta.len(),
+            "a row carries one inode"
+        );
+        debug_assert!(
+            lesson.places.keys().all(|ino| lesson.rows.contains(ino)),
+            "of rows that changed"
+        );
+        debug_assert!(lesson.orphans.len() <= plan.sys.len(), "each has a row");
         lesson.take_inodes(target.residents);
         lesson.take_contents(own);
         Ok(lesson)
@@ -113,7 +126,9 @@ impl<'p> Lesson<'p> {
             decode(settled.last.as_ref())?,
         );
         rows.extend(old.iter().chain(&new).map(MetaRow::ino));
-        let dir = Locator::ino_of(key).ok_or_else(|| damaged(key))?;
+        let dir = Locator::ino_of(key).ok_or_else(|| {
+            FsError::Corrupt(format!("no key of an inode: {}", key.escape_ascii()))
+        })?;
         let name = Locator::name_of(key);
         if let Some(MetaRow::Inode(head, _)) = new {
             let at = name.map(|(_, name)| DirName::new(dir, name));
@@ -147,9 +162,18 @@ impl<'p> Lesson<'p> {
         let number = |row: Option<&[u8]>| row.map_or(Ok(0), decode_number);
         let added = || FsResult::Ok(number(new)?.wrapping_sub(number(old)?).cast_signed());
         match Locator::sys_row(&settled.row.key) {
-            Some(SysRow::InodeCount) => self.inodes_added = added()?,
-            Some(SysRow::Unwritten) => self.unwritten_added = added()?,
-            Some(SysRow::Header) => self.header = new.map(FsHeader::decode).transpose()?,
+            Some(SysRow::InodeCount) => {
+                debug_assert_eq!(self.inodes_added, 0, "one row counts them");
+                self.inodes_added = added()?;
+            }
+            Some(SysRow::Unwritten) => {
+                debug_assert_eq!(self.unwritten_added, 0, "one row counts them");
+                self.unwritten_added = added()?;
+            }
+            Some(SysRow::Header) => {
+                debug_assert!(self.header.is_none(), "there is one header");
+                self.header = new.map(FsHeader::decode).transpose()?;
+            }
             Some(SysRow::Fixed) => self.events.push(Event::Fixed),
             Some(SysRow::Orphan(ino)) if new.is_some() && old.is_none() => {
                 let place = self.places.get(&ino);
@@ -173,6 +197,8 @@ impl<'p> Lesson<'p> {
             let Some(known) = residents.inodes.find(*ino) else {
                 continue;
             };
+            debug_assert_eq!(head.ino, *ino, "the place of the inode");
+            debug_assert_eq!(known.head.ino, *ino, "the inode of the number");
             if head.nlink == 0 && known.head.nlink > 0 {
                 self.events.push(match head.kind {
                     FileKind::Directory => Event::DirRemoved(*ino),
@@ -191,6 +217,7 @@ impl<'p> Lesson<'p> {
     /// Makes the new parents of known directories known, and lets the path cache forget what moves.
     /// Mainline is frozen.
     pub(super) fn prepare(&mut self, residents: &Residents) -> FsResult<()> {
+        debug_assert!(self.learned.is_empty(), "it is prepared once");
         let dirs = self.places.values();
         let dirs = dirs.filter(|placed| placed.head.kind == FileKind::Directory);
         let known = dirs.filter_map(|placed| {
@@ -283,8 +310,4 @@ fn miss(residents: &Residents, key: &[u8]) {
     if !residents.names.is_missing(key) {
         residents.names.note_missing(key);
     }
-}
-
-fn damaged(key: &[u8]) -> FsError {
-    FsError::Corrupt(format!("no key of an inode: {}", key.escape_ascii()))
 }

@@ -38,6 +38,10 @@ pub(super) fn records_within(records: RecordsByNumber, number: Ino) -> RecordsBy
         let outer = record.outer.map(Ino);
         outer.is_some_and(|outer| numbers.contains(&outer)) && numbers.insert(*inner)
     });
+    debug_assert!(
+        within.iter().all(|(inner, _)| *inner != number),
+        "none is in itself"
+    );
     within
 }
 
@@ -59,10 +63,15 @@ pub(super) fn isolation_within(
     asked: TransactionIsolation,
     outer: Option<&TransactionView>,
 ) -> TransactionIsolation {
-    match outer.is_some_and(|outer| outer.fs.reads.is_some()) {
+    let isolation = match outer.is_some_and(|outer| outer.fs.reads.is_some()) {
         true => TransactionIsolation::Serializable,
         false => asked,
-    }
+    };
+    debug_assert!(
+        asked != TransactionIsolation::Serializable || isolation == asked,
+        "no check is dropped"
+    );
+    isolation
 }
 
 impl TransactionView {

@@ -32,7 +32,7 @@ struct BranchTree {
 
 /// The branch trees of a file system.
 pub(super) struct BranchTrees {
-    engine: Arc<dyn Engine>,
+    pub(super) engine: Arc<dyn Engine>,
     /// In the order of [`Tree::ALL`].
     trees: Vec<BranchTree>,
 }
@@ -143,17 +143,14 @@ impl BranchTrees {
     ) -> FsResult<()> {
         let mut scan = self.engine.scan(tree, range, Direction::Forward, None)?;
         while let Some((key, value)) = scan.next()? {
+            debug_assert!(range.start <= key, "a scan keeps to its range");
             debug_assert!(
-                range.start <= key && range.end.is_none_or(|end| key < end),
+                range.end.is_none_or(|end| key < end),
                 "a scan keeps to its range"
             );
             visit(key, value)?;
         }
         Ok(())
-    }
-
-    pub(super) const fn engine(&self) -> &Arc<dyn Engine> {
-        &self.engine
     }
 
     /// Returns the trees that were branched, each with the moment at which the branches begin, as

@@ -19,11 +19,13 @@ pub(super) struct Carrier {
 impl Carrier {
     /// Reports whether it has, or had, several names.
     pub(super) fn is_linked(&self) -> bool {
+        debug_assert!(!self.key.is_empty(), "no row has an empty key");
         Locator::name_of(&self.key).is_none() && self.head.kind != FileKind::Directory
     }
 
     /// The directory that it is in; `None` of the root, and of what has several names.
     pub(super) fn parent(&self) -> Option<Ino> {
+        debug_assert!(!self.key.is_empty(), "no row has an empty key");
         Locator::name_of(&self.key)?;
         Locator::ino_of(&self.key)
     }
@@ -76,8 +78,11 @@ impl<'a> Places<'a> {
             Ok(())
         })?;
         debug_assert!(
-            all.iter()
-                .all(|(ino, carrier)| *ino == carrier.head.ino && carrier.head.nlink > 0),
+            all.iter().all(|(ino, carrier)| *ino == carrier.head.ino),
+            "by their inodes"
+        );
+        debug_assert!(
+            all.values().all(|carrier| carrier.head.nlink > 0),
             "inodes with a name"
         );
         Ok(self.scanned.get_or_init(|| all))
@@ -89,6 +94,10 @@ impl<'a> Places<'a> {
             found.is_none_or(|found| found.head.ino == ino),
             "the row of this inode"
         );
+        debug_assert!(
+            found.is_none_or(|found| found.head.nlink > 0),
+            "it has a name"
+        );
         Ok(found)
     }
 
@@ -98,6 +107,7 @@ impl<'a> Places<'a> {
 
     /// Reports whether an inode lies below one of some directories, or is one of them.
     pub(super) fn is_below(&self, ino: Ino, dirs: &BTreeSet<Ino>) -> FsResult<bool> {
+        debug_assert!(ino.0 > 0, "0 is no inode");
         let (mut at, mut steps) = (ino, 0);
         while !dirs.contains(&at) {
             let parent = self.find(at)?.and_then(Carrier::parent);
@@ -107,6 +117,7 @@ impl<'a> Places<'a> {
                 None => return Ok(false),
             }
         }
+        debug_assert!(dirs.contains(&at), "the way ends at one of them");
         Ok(true)
     }
 
@@ -134,6 +145,10 @@ impl<'a> Places<'a> {
             names.is_empty(),
             ino == Ino::ROOT,
             "the root alone has no name"
+        );
+        debug_assert!(
+            names.iter().all(|name| !name.is_empty()),
+            "a name is not empty"
         );
         names.reverse();
         Ok(Some(names))

@@ -82,6 +82,7 @@ impl ClosedReads<'_> {
     /// holds.
     pub(super) fn rebased(&self, first_made: u64) -> ReadSet {
         debug_assert!(self.set.first_made <= first_made, "a later moment");
+        debug_assert!(!self.noted.is_ended, "it was not rebased before");
         ReadSet {
             records: Mutex::new(self.set.record_reads()),
             is_unknown: self.set.is_unknown,
@@ -125,6 +126,8 @@ impl ReadSet {
     /// Has all that is read count as read by the transaction that this one began in, if that is
     /// serializable: at once, since what it does next may follow from a read of one that fails.
     pub(super) fn within(self, outer: Option<&TransactionView>) -> Self {
+        debug_assert!(self.outer.is_none(), "it began in one transaction");
+        debug_assert_eq!(self.clone, 0, "it is the set of a transaction");
         let outer = outer.and_then(|outer| outer.fs.reads.clone());
         Self { outer, ..self }
     }
@@ -144,22 +147,26 @@ impl ReadSet {
 
     /// Makes all records count as read: which ones were is not kept over a close.
     fn without_records(self) -> Self {
+        debug_assert_eq!(self.clone, 0, "it is the set of a transaction");
         self.records.lock().is_unknown = true;
         self
     }
 
     /// Returns what was read, in order.
     fn entries(&self) -> Vec<ReadEntry> {
+        debug_assert_eq!(self.clone, 0, "those of a clone are beside them");
         self.noted.lock().reads.entries()
     }
 
     /// Returns the number of notes of files that have added something.
     pub(super) fn added(&self) -> u64 {
+        debug_assert_eq!(self.clone, 0, "it is the set of a transaction");
         self.noted.lock().added
     }
 
     /// Closes the set, unless something was added to it since [`Self::added`] returned `added`.
     pub(super) fn close(&self, added: u64) -> Option<ClosedReads<'_>> {
+        debug_assert_eq!(self.clone, 0, "it is the set of a transaction");
         let noted = self.noted.lock();
         debug_assert!(added <= noted.added, "the number only grows");
         debug_assert!(!noted.is_ended, "a set that has ended is not asked for");
@@ -184,11 +191,13 @@ impl ReadSet {
 
     fn note_inode(&self, ino: Ino, what: u8) -> FsResult<()> {
         debug_assert!(what != 0, "something was read");
+        debug_assert!(what & !read_of::ALL == 0, "it is something known");
         self.note(ino, |reads| reads.note_inode(ino, what))
     }
 
     fn note_row(&self, dir: Ino, hash: u64, what: u8) -> FsResult<()> {
         debug_assert!(hash > 0, "a name has a hash");
+        debug_assert!(what & read_of::NAMES != 0, "its name was read");
         self.note(dir, |reads| reads.note_name(dir, hash, what))
     }
 

@@ -83,7 +83,7 @@ impl Transactions<'_> {
         }
         self.catalog.check_no_inner(view.number)?;
         let _frozen = view.fs.residents.locks.all_write();
-        let mut records_end = view.records.gate().close();
+        let mut records_end = view.records.gate.close();
         let mut records = BranchRecords::read(self.catalog.engine, view.number, &view.records)?;
         debug_assert!(is_open(record), "it goes on");
         debug_assert!(
@@ -168,7 +168,11 @@ impl Transactions<'_> {
         let own = Own::read(&trees)?;
         let changed = own.changed(&trees, None)?;
         debug_assert!(
-            changed.meta.len() <= own.meta.len() && changed.sys.len() <= own.sys.len(),
+            changed.meta.len() <= own.meta.len(),
+            "keys that it has written"
+        );
+        debug_assert!(
+            changed.sys.len() <= own.sys.len(),
             "keys that it has written"
         );
         let mut plan = Plan::new(&trees, &own, &changed)?;

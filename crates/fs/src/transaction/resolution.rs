@@ -182,11 +182,12 @@ impl<'a, 'o> Judge<'a, 'o> {
 /// The conflicts of rows, in the order of paths.
 pub(super) fn listed(rows: &[JudgedRow<'_>]) -> Vec<(Conflict, Option<Side>)> {
     let only_sys = rows.iter().all(|judged| judged.row.is_sys());
-    let rows = rows
+    let shown = rows
         .iter()
         .filter(|judged| only_sys || !judged.row.is_sys());
-    let listed = rows.map(|judged| (judged.row.conflict.clone(), judged.side));
+    let listed = shown.map(|judged| (judged.row.conflict.clone(), judged.side));
     let listed: std::collections::BTreeMap<_, _> = listed.collect();
+    debug_assert_eq!(listed.is_empty(), rows.is_empty(), "a conflict is listed");
     listed.into_iter().collect()
 }
 
@@ -219,7 +220,7 @@ const TREE_IS_GONE: FsError =
 impl Trial<'_> {
     /// Returns the records that the transaction has written. Writers wait.
     fn records(&self) -> FsResult<BranchRecords> {
-        let _still = self.view.records.gate().close();
+        let _still = self.view.records.gate.close();
         BranchRecords::read(self.engine, self.view.number, &self.view.records)
     }
 
@@ -227,6 +228,10 @@ impl Trial<'_> {
     fn check_reads(&self, records: &BranchRecords) -> FsResult<()> {
         let mut changed = Vec::new();
         self.add_changed_reads(records, CloneSide::Now, &mut changed)?;
+        debug_assert!(
+            self.has_reads() || changed.is_empty(),
+            "reads of others are not noted"
+        );
         match changed.is_empty() {
             true => Ok(()),
             false => Err(READ_HAS_CHANGED),
@@ -242,6 +247,10 @@ impl Trial<'_> {
         all.extend(judged.iter().filter_map(|record| record.listed()));
         let mut changed = Vec::new();
         self.add_changed_reads(&records, CloneSide::Now, &mut changed)?;
+        debug_assert!(
+            self.has_reads() || changed.is_empty(),
+            "reads of others are not noted"
+        );
         all.extend(changed.into_iter().map(|read| (read, None)));
         Ok(all)
     }
@@ -251,6 +260,10 @@ impl Trial<'_> {
         let records = self.records()?;
         self.check_reads(&records)?;
         let judged = records.judge_now(self.rules, &[])?;
+        debug_assert!(
+            judged.iter().all(|record| record.side.is_none()),
+            "no side wins unasked"
+        );
         let found = judged.iter().find(|record| record.shown == *at);
         let found = found.ok_or(FsError::NotFound)?;
         match found.is_lost && side == Side::Ours {
@@ -363,6 +376,10 @@ impl Transactions<'_> {
     fn store_resolutions(&self, number: Ino, record: &TransactionRecord) -> FsResult<()> {
         debug_assert!(is_open(record), "it goes on");
         debug_assert!(!record.resolutions.is_empty(), "one was made");
+        debug_assert!(
+            record.resolutions.iter().all(|one| one.at.fits()),
+            "a reader takes each"
+        );
         let len: usize = record.resolutions.iter().map(Resolution::len_bytes).sum();
         if len > RESOLUTIONS_BYTES_MAX {
             return Err(FsError::TooBig);

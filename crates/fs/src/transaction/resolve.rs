@@ -32,8 +32,11 @@ impl<'o> Changed<'o> {
         self.sys.extend(&others.sys);
         self.data.extend(&others.data);
         self.xattr.extend(&others.xattr);
+        debug_assert!(self.meta.len() >= others.meta.len(), "nothing is taken out");
+        debug_assert!(self.sys.len() >= others.sys.len(), "nothing is taken out");
+        debug_assert!(self.data.len() >= others.data.len(), "nothing is taken out");
         debug_assert!(
-            self.meta.len() >= others.meta.len() && self.sys.len() >= others.sys.len(),
+            self.xattr.len() >= others.xattr.len(),
             "nothing is taken out"
         );
     }

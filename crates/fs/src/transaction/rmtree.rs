@@ -15,6 +15,7 @@ use stitch_format::fs_inode::FileKind;
 
 /// Entries that one scan reads.
 const SLICE: usize = 128;
+const _: () = assert!(SLICE > 0, "no name would mean an empty directory");
 
 /// A directory that is to be emptied, and its name.
 struct Level {
@@ -75,6 +76,7 @@ impl<'fs> EntryRemoval<'fs> {
         }
         let dir = self.asked.dir_to_change(caller, at.parent)?;
         let inode = self.residents.inodes.get(top)?;
+        debug_assert_eq!(inode.head.ino, top, "the inode of the number");
         if inode.head.kind != FileKind::Directory {
             return Err(FsError::NotDir);
         }

@@ -58,6 +58,10 @@ impl Plan<'_> {
                 inodes.extend(own.filter(|own| *own != ino).map(|own| (own, ino)));
             }
         }
+        debug_assert!(
+            inodes.iter().all(|(own, ino)| own != ino),
+            "others than their own"
+        );
         ChunkInodes(inodes)
     }
 

@@ -53,6 +53,10 @@ impl OpenTransactions {
     pub(super) fn find(&self, number: Ino) -> Option<Arc<TransactionView>> {
         let view = self.views.lock().get(&number).and_then(Weak::upgrade);
         debug_assert!(
+            view.is_none() || self.may_be_open(),
+            "operations expect one"
+        );
+        debug_assert!(
             view.as_ref().is_none_or(|view| view.number == number),
             "the transaction of the number"
         );

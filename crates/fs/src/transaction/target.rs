@@ -100,7 +100,7 @@ impl CommitTarget<'_> {
     pub(super) fn commit(&self, frozen: &FrozenView<'_>) -> FsResult<Notices> {
         // What changed up to here is looked at while mainline goes on.
         let moment = self.engine.snapshot();
-        let files = frozen.changed(None)?;
+        let files = frozen.own.changed(frozen.trees, None)?;
         let changed_records = frozen.records.changed(None)?;
         let plan = Plan::new(frozen.trees, frozen.own, &files)?;
         let records = frozen.records.plan(&changed_records, self.rules)?;
@@ -154,7 +154,7 @@ impl CommitTarget<'_> {
         let _still = self.residents.locks.all_write();
         let _reclaims = self.room.reclaiming.lock();
         let now = self.engine.snapshot();
-        let changed = frozen.changed(Some(&before.moment))?;
+        let changed = frozen.own.changed(frozen.trees, Some(&before.moment))?;
         let mut records = frozen.records.changed(Some(&before.moment))?;
         records.extend(before.records.iter().cloned());
         let records = frozen.records.plan(&records, self.rules)?;
@@ -196,6 +196,10 @@ impl CommitTarget<'_> {
         debug_assert!(
             frozen.number.0 < frozen.record.first_ino,
             "the number is none of an inode in it"
+        );
+        debug_assert!(
+            !frozen.within.contains(&frozen.number),
+            "its own record is put"
         );
         let mut batch = Batch::new();
         plan.put_joined(frozen.trees, &mut batch);

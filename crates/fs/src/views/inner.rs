@@ -290,7 +290,7 @@ impl<'fs> GraftFinder<'fs> {
         ways: &mut WaysUp,
     ) -> FsResult<Option<bool>> {
         debug_assert!(grafts.contains(&graft), "a clone lies at it");
-        let end = self.shown_root();
+        let end = self.standing.views.shown_root(self.home);
         let mut at = graft;
         for _ in 0..WAY_DIRS_MAX {
             let is_hidden = at != graft && grafts.contains(&at);
@@ -313,12 +313,6 @@ impl<'fs> GraftFinder<'fs> {
             at = place.parent;
         }
         Ok(None)
-    }
-
-    /// Returns the directory of the home, outside of which no clone lies.
-    fn shown_root(&self) -> Ino {
-        let record = self.standing.views.record(self.home);
-        record.map_or(Ino::ROOT, |record| record.root)
     }
 
     /// Returns where a directory is in the tree, if that can be known without a scan.

@@ -136,6 +136,15 @@ impl<'fs> RestoredClones<'fs> {
             records.push(ViewRecord { home, ..record });
             sources.push(number);
         }
+        debug_assert_eq!(
+            records.first().map(|record| record.home),
+            Some(self.home),
+            "the outermost one is in this file system"
+        );
+        debug_assert!(
+            records.iter().skip(1).all(|record| record.home >= first),
+            "the others are in it"
+        );
         Ok(LostClone { first, records })
     }
 

@@ -8,10 +8,12 @@ impl Restore<'_> {
     /// Puts the records of the clone that lay at `was` in the snapshot, if one is made again there,
     /// in the batch that has the name of its directory.
     pub(super) fn put_clone(&mut self, was: Ino, (graft, at): (Ino, DirName<'_>)) {
+        debug_assert!(self.was.has(was), "an inode of the snapshot");
         let Some(clones) = &mut self.clones else {
             return;
         };
         let way = self.fs.residents.way_up(graft, at);
+        debug_assert!(!way.is_empty(), "a graft has a name");
         clones.stage(&mut self.change.batch, was, (graft, way));
     }
 

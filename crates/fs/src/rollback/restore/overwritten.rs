@@ -54,6 +54,10 @@ impl<'a> Restore<'a> {
     /// one, as an orphan or aside, unless its row is elsewhere.
     pub(super) fn keep_overwritten(&mut self, ino: Ino, at: DirName<'a>) -> FsResult<()> {
         let seen = *self.now.get(ino).expect("a name leads to it");
+        debug_assert!(
+            self.was.has(ino) || seen.is_dir(),
+            "other inodes lose the name"
+        );
         // With two names it is where the snapshot has it, too: that one was put by an earlier life.
         let has_row = seen.is_own || seen.names > 1 || self.overwritten.settled.contains(&ino);
         if has_row || self.overwritten.aside.contains(&ino) {

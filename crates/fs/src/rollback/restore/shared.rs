@@ -22,6 +22,7 @@ impl Restore<'_> {
     /// Puts where the chunks of a file are, which was `was` in the snapshot.
     pub(super) fn place_chunks(&mut self, was: Ino, target: &Target) -> FsResult<()> {
         let ino = target.head.ino;
+        debug_assert!(!target.is_same, "what is the same stays");
         let present = self.fs.store.find_shared_row(ino)?;
         let shares = self.plan.shares_of(was);
         let used = present.as_ref().and_then(|row| row.contents);
@@ -63,6 +64,7 @@ impl Restore<'_> {
 
     /// Puts the own chunks of a file under a number, and deletes all others there.
     pub(super) fn restore_chunks(&mut self, ino: Ino, number: Ino) -> FsResult<()> {
+        debug_assert!(number.0 > 0, "chunks are under a number");
         let plan = self.plan;
         let pieces = self.past.pieces_of(&self.seen(ino).head, &chunks_from(0))?;
         let Some(shares) = plan.shares_of(ino) else {

@@ -13,6 +13,10 @@ use stitch_kv::PIN_RANGES_MAX;
 
 /// Ranges that are kept while numbers are added.
 const KEPT_MAX: usize = 16 * PIN_RANGES_MAX;
+const _: () = assert!(
+    KEPT_MAX / 2 >= PIN_RANGES_MAX,
+    "no more is joined than has to be"
+);
 
 /// Ranges of numbers: none empty, no two touch.
 #[derive(Debug, Default)]
@@ -26,6 +30,7 @@ pub(super) struct NumberRanges {
 impl NumberRanges {
     /// Adds all numbers from one on.
     pub(super) fn add_from(&mut self, first: Ino) {
+        debug_assert!(self.ranges.is_empty(), "no number above it was added");
         debug_assert!(self.tail.is_none(), "they are added once");
         self.tail = Some(first.0);
     }
@@ -99,6 +104,10 @@ impl NumberRanges {
             tail: None,
         };
         all.join_to(PIN_RANGES_MAX - 1);
+        debug_assert!(
+            all.ranges.len() < PIN_RANGES_MAX,
+            "the tail is a range, too"
+        );
         let ranges = all.ranges.iter();
         let ranges = ranges.map(|(first, end)| (Ino(*first), Some(Ino(*end))));
         ranges

@@ -20,13 +20,14 @@ pub(super) struct NumberWalk {
     /// Directories to be read, each from this hash of names on.
     dirs: Vec<(Ino, u64)>,
     numbers: NumberRanges,
-    /// Clones that lie in the directory.
-    clones: BTreeSet<u64>,
+    /// Clones that lie in the directory, and not in a clone.
+    pub(super) clones: BTreeSet<u64>,
 }
 
 impl NumberWalk {
     pub(super) fn new(fs: Arc<FileSystem>, root: Ino) -> Self {
         debug_assert!(fs.is_read_only(), "the past does not change");
+        debug_assert!(root.0 > 0, "0 is no inode");
         let mut numbers = NumberRanges::default();
         // Those that are given out later: at its moment nothing is under them. A clone of the
         // snapshot puts its own files there.
@@ -41,6 +42,7 @@ impl NumberWalk {
 
     /// Adds inodes without names: files that are open, and directories that are being emptied.
     pub(super) fn add_orphans(&mut self) -> FsResult<()> {
+        debug_assert!(self.fs.is_read_only(), "the past does not change");
         let fs = Arc::clone(&self.fs);
         let mut inos = Vec::new();
         let mut scan = fs.store.scan(&fs.store.keys.orphans())?;
@@ -57,11 +59,6 @@ impl NumberWalk {
             }
         }
         Ok(())
-    }
-
-    /// Returns the clones that lie in the directory, and not in a clone.
-    pub(super) const fn clones(&self) -> &BTreeSet<u64> {
-        &self.clones
     }
 
     /// Reads some names. Returns whether these were the last.
@@ -103,6 +100,7 @@ impl NumberWalk {
                 MetaRow::Link { ino, .. } => links.push(ino),
             }
         }
+        debug_assert!(next.is_none() || *left == 0, "a round ends when it is full");
         drop(scan);
         for ino in links {
             if let Some((head, _)) = fs.store.own_row(ino)? {
@@ -129,6 +127,7 @@ impl NumberWalk {
         let keys = self.fs.store.keys;
         let of = |(first, end): (Ino, Option<Ino>)| match end {
             Some(end) => {
+                debug_assert!(first < end, "a range is not empty");
                 let range = keys.inodes(Tree::Data, first, end);
                 (range.start().to_vec(), Some(range.end().to_vec()))
             }

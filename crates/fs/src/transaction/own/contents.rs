@@ -88,6 +88,7 @@ impl Own {
         }
         let inodes = self.inodes()?;
         for key in trees.keys(Tree::Data)?.iter() {
+            debug_assert!(self.has_data, "the branch is frozen");
             let is_named = Locator::ino_of(key).is_some_and(|ino| inodes.contains(&ino));
             if !is_named && trees.ours(Tree::Data, key)?.is_some() {
                 return Ok(false);

@@ -43,6 +43,7 @@ const ROWS_PER_KEY: usize = 4;
 const ROWS_BESIDE: usize = 16;
 /// Most scans for one page.
 const SCANS_PER_PAGE: usize = 4;
+const _: () = assert!(KEYS_PER_SCAN_MIN <= KEYS_PER_SCAN, "a full page is scanned");
 
 /// The first key after `key`.
 fn after(key: &[u8]) -> Vec<u8> {

@@ -18,6 +18,10 @@ use stitch_format::fs_reads::{ReadEntry, SHIFT_MAX, read_of};
 const NAMES_PER_DIR_MAX: u32 = 256;
 /// Most names.
 const NAMES_MAX: usize = 16 << 10;
+const _: () = assert!(
+    NAMES_PER_DIR_MAX as usize <= NAMES_MAX,
+    "one directory fits"
+);
 /// Most inodes, directories or groups of them.
 const GROUPS_MAX: usize = 16 << 10;
 
@@ -97,7 +101,8 @@ impl Reads {
 
     /// Reports whether this was noted of an inode, or of its group.
     pub(super) fn has_inode(&self, ino: Ino, what: u8) -> bool {
-        debug_assert!(what != 0 && what & !read_of::ALL == 0, "it is something");
+        debug_assert!(what != 0, "it is something");
+        debug_assert!(what & !read_of::ALL == 0, "it is something known");
         let known = self.groups.get(&self.group(ino));
         known.is_some_and(|known| known & what == what)
     }
@@ -125,7 +130,8 @@ impl Reads {
     /// Notes something about an inode, or about all names of a directory. Reports whether that was
     /// not noted before.
     pub(super) fn note_inode(&mut self, ino: Ino, what: u8) -> bool {
-        debug_assert!(what != 0 && what & !read_of::ALL == 0, "it is something");
+        debug_assert!(what != 0, "it is something");
+        debug_assert!(what & !read_of::ALL == 0, "it is something known");
         let group = self.group(ino);
         let known = self.groups.entry(group).or_default();
         let is_new = *known & what != what;

@@ -38,6 +38,7 @@ pub(in crate::transaction) struct KeptReads {
 impl KeptReads {
     /// Keeps the set of a transaction.
     pub(in crate::transaction) fn keep(&self, number: Ino, reads: ReadSet) -> Arc<ReadSet> {
+        debug_assert_eq!(reads.clone, 0, "it is the set of a transaction");
         let reads = Arc::new(reads);
         let before = self.sets.lock().insert(number, Arc::clone(&reads));
         debug_assert!(before.is_none(), "a transaction has one set");
@@ -138,7 +139,9 @@ impl Catalog<'_> {
         while let Some((_, row)) = scan.next()? {
             entries.extend(fs_reads::decode(row)?);
         }
-        Ok(Reads::of(&entries))
+        let reads = Reads::of(&entries);
+        debug_assert!(reads.count() <= entries.len(), "entries are joined");
+        Ok(reads)
     }
 
     /// Deletes the rows of a read set, with which the record must not say any more that they have
@@ -178,6 +181,7 @@ impl Catalog<'_> {
 
     fn write_rows(&self, number: Ino, record: &TransactionRecord, reads: &ReadSet) -> FsResult<()> {
         debug_assert!(is_open(record), "one that was committed reads nothing");
+        debug_assert!(!reads.is_unknown, "rows would tell of a part");
         let (entries, keys) = (reads.entries(), self.store.keys);
         let rows: Vec<Vec<u8>> = entries
             .chunks(ENTRIES_PER_ROW)

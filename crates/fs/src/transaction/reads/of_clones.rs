@@ -105,7 +105,11 @@ impl<'t> CloneChecks<'t> {
         if self.clones.is_empty() {
             return Vec::new();
         }
-        let mut opened = self.pins.views().opened();
+        let mut opened = self.pins.views.opened();
+        debug_assert!(
+            self.clones.iter().all(|clone| clone.info.number > 0),
+            "mainline is no clone"
+        );
         opened.retain(|view| self.find(view.info().number).is_some());
         opened.sort_unstable_by_key(|view| std::cmp::Reverse(view.info().number));
         debug_assert!(
@@ -183,7 +187,7 @@ impl<'t> CloneChecks<'t> {
                 kind: ConflictKind::Read(kind),
             }])
         };
-        if self.pins.views().record(clone.info.number).is_none() {
+        if self.pins.views.record(clone.info.number).is_none() {
             return Ok(whole(ReadKind::Name));
         }
         let Some(trees) = &clone.trees else {
@@ -224,7 +228,7 @@ impl<'t> ClonePins<'t> {
             })
         };
         Some(ReadTrees {
-            engine: Arc::clone(self.engine()),
+            engine: Arc::clone(self.engine),
             trees: Tree::ALL.into_iter().map(tree).collect::<Option<_>>()?,
         })
     }

@@ -30,6 +30,7 @@ pub(super) const REPORTED_MAX: usize = 1024;
 const ASKED_TOGETHER: usize = 256;
 /// Keys that the engine is asked for at a time.
 const PAGE: usize = 4096;
+const _: () = assert!(REPORTED_MAX <= PAGE, "one list is enough for a report");
 
 /// A tree that was read, and the other side.
 pub(in crate::transaction) struct ReadTree {
@@ -280,7 +281,8 @@ impl Look<'_> {
                 .trees
                 .changed_in(tree, read.keys_from(&from), self.since)?;
             for key in &keys {
-                debug_assert!(*key >= from && *key < read.end, "keys of the range");
+                debug_assert!(*key >= from, "each list goes on");
+                debug_assert!(*key < read.end, "a key of the range");
                 match (tree, self.is_unknown) {
                     (Tree::Meta, false) => self.look_at_row(read, key, found)?,
                     _ => found.extend(written(tree, key, self.is_unknown)),
@@ -324,10 +326,8 @@ impl Look<'_> {
         found: &mut BTreeSet<ChangedRead>,
     ) -> FsResult<()> {
         let rest = read.keys_from(gone);
-        debug_assert!(
-            gone >= &read.start[..] && gone < &read.end[..],
-            "a key of the range"
-        );
+        debug_assert!(gone >= &read.start[..], "a key of the range");
+        debug_assert!(gone < &read.end[..], "a key of the range");
         let mut base = self.trees.scan_base(Tree::Meta, rest)?;
         while let Some((key, _)) = base.next()? {
             if !self.trees.is_key_changed(Tree::Meta, key, self.since)? {
@@ -344,10 +344,8 @@ impl Look<'_> {
     /// Decides whether a row of the meta tree that was written is changed.
     fn judge(&self, read: &ReadRange, key: &[u8]) -> FsResult<Option<ChangedRead>> {
         debug_assert_eq!(read.tree, Tree::Meta, "contents are compared by their keys");
-        debug_assert!(
-            key >= &read.start[..] && key < &read.end[..],
-            "a key of the range"
-        );
+        debug_assert!(key >= &read.start[..], "a key of the range");
+        debug_assert!(key < &read.end[..], "a key of the range");
         let base = self.trees.base(Tree::Meta, key)?;
         let theirs = self.trees.theirs(Tree::Meta, key)?;
         if base == theirs {

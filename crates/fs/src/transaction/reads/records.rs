@@ -12,6 +12,10 @@ use stitch_kv::{Guards, KeyRange};
 const KEYS_BYTES_MAX: usize = 256 << 10;
 /// What a key costs beside its bytes.
 const KEY_BYTES: usize = 64;
+const _: () = assert!(
+    KEYS_BYTES_MAX > KEY_BYTES,
+    "keys are noted before the tree is"
+);
 
 /// What was read of a tree.
 #[derive(Clone, Debug)]
@@ -57,7 +61,9 @@ impl TreeReads {
         let Self::Some(some) = self else {
             return;
         };
+        debug_assert!(some.bytes <= KEYS_BYTES_MAX, "more is the whole tree");
         some.bytes += add(some);
+        debug_assert!(some.bytes > 0, "something was read");
         debug_assert!(some.holds());
         if some.bytes > KEYS_BYTES_MAX {
             *self = Self::Whole;

@@ -15,8 +15,8 @@ use stitch_kv::Snapshot;
 pub(in crate::transaction) struct Validation<'t> {
     trees: ReadTrees,
     files: ReadRanges,
-    clones: CloneChecks<'t>,
-    records: RecordReads,
+    pub(in crate::transaction) clones: CloneChecks<'t>,
+    pub(in crate::transaction) records: RecordReads,
 }
 
 impl<'t> Validation<'t> {
@@ -31,16 +31,6 @@ impl<'t> Validation<'t> {
             clones,
             records: reads.record_reads(),
         }
-    }
-
-    /// Returns what was read of records.
-    pub(in crate::transaction) const fn records(&self) -> &RecordReads {
-        &self.records
-    }
-
-    /// Returns what was read of clones.
-    pub(in crate::transaction) const fn clones(&self) -> &CloneChecks<'t> {
-        &self.clones
     }
 
     /// Adds what was read of files and of records and is changed since a moment, or since the

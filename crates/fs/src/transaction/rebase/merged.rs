@@ -17,6 +17,7 @@ use stitch_kv::{Batch, CommitOptions, SpaceClass};
 
 /// A batch is committed when it has this share of the engine's limit.
 const BATCH_SHARE: u64 = 2;
+const _: () = assert!(BATCH_SHARE > 1, "a batch takes a row more than its share");
 
 /// RowsByKey by key; `None` deletes one.
 type RowsByKey = BTreeMap<Vec<u8>, Option<Bytes>>;
@@ -199,7 +200,7 @@ impl<'a> MergedRows<'a> {
 
     /// Writes all rows.
     pub(super) fn write(&self) -> FsResult<()> {
-        let engine = self.trees.engine();
+        let engine = &self.trees.engine;
         let limit = engine.limits().batch_bytes_max / BATCH_SHARE;
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         let options = CommitOptions {
@@ -223,6 +224,7 @@ impl<'a> MergedRows<'a> {
             let keys = keys.map(|key| Ok((key, self.trees.ours(tree, key)?)));
             for row in rows.chain(keys) {
                 let (key, row) = row?;
+                debug_assert!(!key.is_empty(), "no row has an empty key");
                 match row {
                     Some(row) => {
                         debug_assert!(

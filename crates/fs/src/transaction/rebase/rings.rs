@@ -146,7 +146,11 @@ fn moved_in(
     }
     debug_assert!(moved.is_subset(ring), "directories of the ring");
     debug_assert!(
-        moved.is_disjoint(&winners.ours) && moved.is_disjoint(&winners.theirs),
+        moved.is_disjoint(&winners.ours),
+        "no side was chosen of them"
+    );
+    debug_assert!(
+        moved.is_disjoint(&winners.theirs),
         "no side was chosen of them"
     );
     match moved.is_empty() {

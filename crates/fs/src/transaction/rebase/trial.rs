@@ -259,7 +259,11 @@ impl<'a> Trial<'a> {
             .extend(data.filter(is_left_chunk).map(<[u8]>::to_vec));
         rows.xattr.extend(xattr.filter(left).map(<[u8]>::to_vec));
         debug_assert!(
-            rows.meta.len() <= self.plan.meta.len() && rows.sys.len() <= self.plan.sys.len(),
+            rows.meta.len() <= self.plan.meta.len(),
+            "rows that it has written"
+        );
+        debug_assert!(
+            rows.sys.len() <= self.plan.sys.len(),
             "rows that it has written"
         );
         for ino in winners.ours.difference(&winners.gone) {
@@ -317,8 +321,11 @@ impl<'a> Trial<'a> {
         }
         let mut different = BTreeSet::new();
         debug_assert!(
-            keys.iter()
-                .all(|key| range.start() <= &key[..] && &key[..] < range.end()),
+            keys.iter().all(|key| range.start() <= &key[..]),
+            "keys of the range"
+        );
+        debug_assert!(
+            keys.iter().all(|key| &key[..] < range.end()),
             "keys of the range"
         );
         for key in keys {

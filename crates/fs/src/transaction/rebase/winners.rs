@@ -268,6 +268,7 @@ impl Winners {
                 waiting.extend(children.into_iter().filter(|child| is_new(child)));
             }
         }
+        debug_assert!(self.gone.is_disjoint(&made), "what it made has a name");
         debug_assert!(self.ours.is_subset(&passed), "each was looked at");
         debug_assert!(
             self.gone.is_subset(&self.ours),
@@ -297,6 +298,10 @@ fn lost_children(sides: &RebaseSides<'_>, dir: Ino) -> FsResult<Vec<Ino>> {
 fn check_links(sides: &RebaseSides<'_>, place: &Carrier) -> FsResult<()> {
     let ino = place.head.ino;
     let theirs = sides.theirs.find(ino)?;
+    debug_assert!(
+        theirs.is_none_or(|theirs| theirs.head.ino == ino),
+        "one inode on both sides"
+    );
     let is_linked = place.is_linked() || theirs.is_some_and(Carrier::is_linked);
     let is_name = |name: &&OwnName<'_>| Locator::name_of(name.key).is_some();
     let has_changed = sides.names.iter().filter(is_name);

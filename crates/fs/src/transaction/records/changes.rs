@@ -20,6 +20,7 @@ use stitch_kv::{Batch, DeletedRange, Engine, Guards, KeyRange, Snapshot};
 const PAGE: usize = 4096;
 /// Part of the largest batch that guards on single keys may take, in bytes.
 const GUARDS_SHARE: u64 = 4;
+const _: () = assert!(GUARDS_SHARE > 1, "a batch has more than guards");
 
 /// A branch of a tree of records, with what was written to it.
 struct BranchRecord {
@@ -85,9 +86,11 @@ impl BranchRecords {
             }
         }
         debug_assert!(
-            trees
-                .iter()
-                .all(|tree| tree.own != tree.tree && tree.own != tree.parent),
+            trees.iter().all(|tree| tree.own != tree.tree),
+            "a branch is another tree"
+        );
+        debug_assert!(
+            trees.iter().all(|tree| tree.own != tree.parent),
             "a branch is another tree"
         );
         Ok(Self {
@@ -132,6 +135,10 @@ impl BranchRecords {
                 page.iter().for_each(|key| guards.key(tree.parent, key));
                 let found = self.engine.changed_keys(&guards, page.len())?;
                 debug_assert!(found.len() <= page.len(), "no more than was asked for");
+                debug_assert!(
+                    found.iter().all(|found| found.tree == tree.parent),
+                    "keys of the tree"
+                );
                 changed.extend(found.into_iter().map(|found| (index, found.key)));
             }
             for ranges in tree.ranges.chunks(PAGE) {
@@ -140,6 +147,11 @@ impl BranchRecords {
                     guards.range(tree.parent, KeyRange::new(start, end));
                 }
                 let found = self.engine.changed_keys(&guards, PAGE)?;
+                debug_assert!(found.len() <= PAGE, "no more than was asked for");
+                debug_assert!(
+                    found.iter().all(|found| found.tree == tree.parent),
+                    "keys of the tree"
+                );
                 changed.extend(found.into_iter().map(|found| (index, found.key)));
             }
         }
@@ -180,6 +192,7 @@ impl BranchRecords {
 
     fn sides(&self, tree: &BranchRecord, key: &[u8]) -> FsResult<RecordSides> {
         debug_assert_ne!(tree.own, tree.parent, "a branch is another tree");
+        debug_assert!(tree.is_parent_alive, "a tree that is gone has no sides");
         Ok(RecordSides {
             base: self.engine.get(tree.parent, key, Some(&tree.moment))?,
             ours: self.engine.get(tree.own, key, None)?,
@@ -214,6 +227,7 @@ impl BranchRecords {
 
 impl BranchRecord {
     fn key(&self, key: &[u8]) -> RecordKey {
+        debug_assert!(!key.is_empty(), "no row has an empty key");
         RecordKey {
             tree: self.name.clone(),
             key: key.to_vec(),
@@ -255,5 +269,9 @@ fn keys_of(engine: &dyn Engine, branch: TreeId) -> FsResult<Vec<Vec<u8>>> {
     let mut keys: Vec<Vec<u8>> = Vec::new();
     each_page_of_keys(engine, branch, PAGE, |page| keys.extend(page))?;
     debug_assert!(keys.is_sorted(), "they come in order");
+    debug_assert!(
+        keys.iter().all(|key| !key.is_empty()),
+        "no row has an empty key"
+    );
     Ok(keys)
 }

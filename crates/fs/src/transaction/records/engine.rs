@@ -29,7 +29,7 @@ pub struct TransactionRecords {
     reads: Option<Arc<ReadSet>>,
     /// By the number of the tree of records.
     trees: BTreeMap<TreeId, RecordTree>,
-    gate: RecordGate,
+    pub(in super::super) gate: RecordGate,
 }
 
 /// A branch of a tree of records.
@@ -58,6 +58,7 @@ impl TransactionRecords {
         life: TransactionLife,
         reads: Option<Arc<ReadSet>>,
     ) -> FsResult<Self> {
+        debug_assert!(number.0 > 0, "0 is no number");
         let infos = engine.trees();
         let name_of = |id: TreeId| infos.iter().find(|info| info.id == id);
         let mut trees = BTreeMap::new();
@@ -109,10 +110,6 @@ impl TransactionRecords {
         found.map_or_else(|| format!("tree {tree}"), |found| found.name.clone())
     }
 
-    pub(in super::super) const fn gate(&self) -> &RecordGate {
-        &self.gate
-    }
-
     /// Holds a read of a serializable transaction back while what it has read is checked: one that
     /// comes later would not be known to the rebased transaction.
     fn enter_read(&self) -> Result<Option<RwLockReadGuard<'_, bool>>, KvError> {
@@ -132,6 +129,10 @@ impl TransactionRecords {
 
     fn parent_of(&self, own: TreeId) -> TreeId {
         let found = self.trees.iter().find(|(_, tree)| tree.own == own);
+        debug_assert!(
+            found.is_none_or(|(parent, _)| *parent != own),
+            "a branch is another tree"
+        );
         found.map_or(own, |(parent, _)| *parent)
     }
 
@@ -152,11 +153,7 @@ impl TransactionRecords {
         let mut own = Batch::new();
         own.reserve(batch.len_bytes());
         own.extend_hinted(batch, |tree| self.own(tree))?;
-        debug_assert_eq!(
-            own.is_empty(),
-            batch.is_empty(),
-            "each change is one of a branch"
-        );
+        debug_assert_eq!(own.count(), batch.count(), "each change is one of a branch");
         Ok(own)
     }
 
@@ -242,6 +239,7 @@ impl Engine for TransactionRecords {
             return self.commit(batch, options);
         };
         let _entered = self.gate.enter()?;
+        debug_assert!(!guards.is_empty(), "without any it is a plain commit");
         let own = self.translate(batch)?;
         let done = self
             .engine

@@ -48,6 +48,7 @@ pub(in crate::transaction) fn open_records(judged: &[JudgedRecord]) -> Vec<Confl
 impl JudgedRecord {
     /// Returns the conflict to be listed with its side; `None` for one that follows from others.
     pub(in crate::transaction) fn listed(&self) -> Option<(Conflict, Option<Side>)> {
+        debug_assert!(!self.rows.is_empty(), "a record has a row in conflict");
         let conflict = || (Conflict::of_record(self.shown.clone()), self.side);
         (!self.is_hidden).then(conflict)
     }
@@ -88,6 +89,12 @@ impl BranchRecords {
             debug_assert_ne!(target, tree.own, "another branch");
             tree.onto = Some((target, self.engine.branch_moment(target)?));
         }
+        debug_assert!(
+            self.trees
+                .iter()
+                .all(|tree| tree.onto.is_some() == tree.is_parent_alive),
+            "each tree that is there has a later branch"
+        );
         Ok(())
     }
 

@@ -29,6 +29,10 @@ impl BranchRecords {
             read.guard(tree.parent, &mut guards);
             let changed = self.engine.changed_keys(&guards, REPORTED_MAX)?;
             debug_assert!(changed.len() <= REPORTED_MAX, "no more than was asked for");
+            debug_assert!(
+                changed.iter().all(|found| found.tree == tree.parent),
+                "keys of the tree"
+            );
             let keys = changed.into_iter().map(|changed| changed.key);
             let keys = keys.filter(|key| !rules.is_joined(&tree.name, key));
             let shown = keys.map(|key| match rules.shown(&tree.name, &key) {
