@@ -385,7 +385,6 @@ impl ReadPath {
         visit: &mut dyn FnMut(Option<EmptyRange>) -> bool,
     ) -> Result<(), VtError> {
         debug_assert!(row.first <= row.last, "a row of deletes has keys");
-        debug_assert!(seqno <= complete, "all that the reader sees is there");
         let last = successor(&row.last);
         let range = KeyRange {
             start: &row.first,
