@@ -138,10 +138,6 @@ impl CommitRoom {
         // Also what a replay found no space for, as far as there is some now.
         let lacking = active.lacking_bytes();
         let spare = free_bytes.min(roomy_bytes).saturating_sub(wanted);
-        debug_assert!(
-            wanted + lacking.min(spare) <= free_bytes,
-            "no more is promised than is free"
-        );
         let room = promising.promise(wanted + lacking.min(spare));
         active.add_room(room.map_err(|_| refused)?);
         debug_assert!(
