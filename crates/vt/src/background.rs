@@ -97,6 +97,12 @@ fn write_out_loop(store: &Store) {
 
 fn compaction_loop(store: &Store) {
     let mut duty = CompactionDuty::new(store);
+    const {
+        assert!(
+            LOOK_EVERY.as_millis() < IDLE_AFTER.as_millis(),
+            "an idle store is found at a look"
+        );
+    }
     while store.signals.wait(Worker::Compaction, LOOK_EVERY) && !store.gate.is_failed() {
         duty.look(store);
     }
@@ -171,7 +177,14 @@ impl WriteOutDuty {
             self.deletes_since = None;
             return;
         }
+        const {
+            assert!(
+                QUIET_AFTER.as_millis() < DELETES_AFTER.as_millis(),
+                "a quiet store is the first to write deletes out"
+            );
+        }
         let since = *self.deletes_since.get_or_insert(now);
+        debug_assert!(since <= now, "time goes on");
         if is_quiet || now.saturating_sub(since) >= DELETES_AFTER {
             self.deletes_since = None;
             if let Err(error) = store.write_outs.seal_deletes() {
@@ -233,6 +246,10 @@ impl CompactionDuty {
         if std::mem::replace(&mut self.write_outs, write_outs) != write_outs {
             self.written_at = Some(now);
         }
+        debug_assert!(
+            self.written_at.is_none_or(|at| at <= now),
+            "memtables were written out before"
+        );
         let is_written = |at| now.saturating_sub(at) < IDLE_AFTER;
         let pressure = match store.compactor.pressure(is_idle) {
             Pressure::Space if self.written_at.is_some_and(is_written) => Pressure::Low,

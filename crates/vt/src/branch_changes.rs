@@ -71,7 +71,9 @@ impl Store {
         let hold = self.snapshots.own(at);
         let hold =
             hold.ok_or_else(|| KvError::Invalid("a snapshot of another store".to_owned()))?;
-        Ok(self.snapshots.take_as(hold))
+        let taken = self.snapshots.take_as(hold);
+        debug_assert_eq!(taken.seqno(), at.seqno(), "the snapshot's moment is held");
+        Ok(taken)
     }
 
     /// Holds the moment at which a living branch begins, of all that it began with.
@@ -88,6 +90,11 @@ impl Store {
         // The branch holds less, since it has replaced the rest.
         let point = info.branch.expect("a branch has a parent");
         debug_assert_eq!(point.seqno, hold.seqno(), "its moment is held");
+        debug_assert_eq!(
+            hold.parent(),
+            Some(point.parent),
+            "of the tree in which it begins"
+        );
         let ranges = info.branch_ranges.clone();
         Ok(self
             .snapshots
@@ -152,6 +159,7 @@ impl Store {
             }
             entries.next()?;
         }
+        debug_assert!(keys.len() <= count_max, "no more than asked for");
         debug_assert!(keys.is_sorted(), "sources are merged in order");
         Ok(keys)
     }
@@ -177,7 +185,18 @@ impl Store {
         let seen = all.filter(|delete| delete.seqno <= seqno && delete.end.as_slice() > start);
         let clipped = |start_of: &[u8]| start_of.max(start).to_vec();
         let ranges = seen.map(|d| (clipped(&d.start), d.end.clone())).collect();
-        Ok(join_ranges(ranges))
+        let joined = join_ranges(ranges);
+        debug_assert!(
+            joined
+                .first()
+                .is_none_or(|(first, _)| first.as_slice() >= start),
+            "ranges are clipped"
+        );
+        debug_assert!(
+            joined.is_sorted_by(|range, next| range.1 < next.0),
+            "ranges are in order and apart"
+        );
+        Ok(joined)
     }
 
     /// The first keys in these ranges that the parent held where a branch begins.
@@ -200,6 +219,7 @@ impl Store {
                 keys.push(key.to_vec());
             }
         }
+        debug_assert!(keys.len() <= count_max, "no more than asked for");
         Ok(keys)
     }
 }
@@ -263,5 +283,6 @@ fn new_branches(
         });
         id = id.next();
     }
+    debug_assert_eq!(infos.len(), branches.len(), "each branch is described");
     Ok(infos)
 }

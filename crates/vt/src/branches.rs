@@ -70,6 +70,7 @@ impl Branches {
         let new = new.inspect(|(tree, hold)| {
             let is_older = |parent: TreeId| parent < *tree;
             debug_assert!(hold.parent().is_some_and(is_older), "a parent is older");
+            debug_assert!(hold.sight().is_none(), "a branch is no pin");
         });
         self.holds.lock().extend(new);
     }
@@ -93,6 +94,10 @@ impl Branches {
     /// [`KvError::Invalid`] for a tree that is no branch.
     pub(crate) fn find(&self, tree: TreeId) -> Result<Arc<Hold>, KvError> {
         let found = self.holds.lock().get(&tree).map(Arc::clone);
+        debug_assert!(
+            found.as_ref().is_none_or(|hold| !hold.has(tree)),
+            "a branch holds its parent, not itself"
+        );
         found.ok_or_else(|| KvError::Invalid(format!("tree {tree} is no branch")))
     }
 
@@ -119,6 +124,7 @@ impl Branches {
         let holds = self.holds.lock();
         let (mut whole, mut ranged) = (Seqno(0), Vec::new());
         for hold in holds.values().filter(|h| h.parent() == Some(parent)) {
+            debug_assert!(hold.has(parent), "the moment is held of the parent");
             match hold.ranges_of(parent) {
                 Some(ranges) => ranged.push((hold.seqno(), ranges.clone())),
                 None => whole = whole.max(hold.seqno()),
@@ -160,11 +166,16 @@ impl Version {
         trees: &BTreeSet<TreeId>,
         (pins, but): (&Pins, &[PinId]),
     ) {
+        debug_assert!(but.is_sorted(), "the pins are in order");
+        debug_assert!(
+            edit.pins.last >= self.last_pin,
+            "the edit is of this version"
+        );
         let mut parents = BTreeSet::new();
         // A branch is newer than its parent, so what reads a tree is known when the tree is met.
         for (id, tree) in self.trees.iter().rev() {
             let is_dropped = trees.contains(id);
-            debug_assert!(!(is_dropped && tree.hidden.is_some()), "dropped once");
+            debug_assert!(!is_dropped || tree.hidden.is_none(), "dropped once");
             let unseen_by = tree.hidden.unwrap_or_else(|| edit.pins.last.next());
             let may_go = is_dropped || tree.hidden.is_some();
             let is_seen = || !self.is_temporary(*id) && pins.has_seer(*id, unseen_by, but);

@@ -206,6 +206,7 @@ impl Member {
             );
             tried.extend(batch.iter().map(|candidate| candidate.zone));
             let live: u64 = batch.iter().map(|candidate| candidate.live).sum();
+            debug_assert!(batch.len() <= victims.len(), "a batch is of the victims");
             debug_assert!(live <= left, "a batch is a part of all victims");
             if !self.evacuate(&batch, true, &mut || watch(done, done + left))? {
                 return Ok(false);
@@ -240,6 +241,10 @@ impl Member {
         goes_on: &mut dyn FnMut() -> bool,
     ) -> Result<bool, VtError> {
         debug_assert!(!batch.is_empty(), "something is evacuated");
+        debug_assert!(
+            batch.iter().all(|victim| victim.live <= victim.zone.len),
+            "what is live is in the zone"
+        );
         let zones = self.volume.zones();
         let extents: Vec<Extent> = batch.iter().map(|candidate| candidate.zone).collect();
         let runs: Vec<Run> = extents.iter().copied().map(run_of).collect();
@@ -289,6 +294,7 @@ impl IdleDefrag {
         else {
             return Ok(());
         };
+        debug_assert_eq!(batch.len(), 1, "one zone at a time");
         debug_assert!(
             !self.tried.contains(&candidate.zone),
             "a zone is tried once"

@@ -61,11 +61,15 @@ impl DroppedByTree {
         match tree {
             None => {
                 let all = self.of_store.map_or(dropped, |all| all.join(dropped));
+                debug_assert!(all.oldest <= dropped.oldest, "the new ones are among all");
+                debug_assert!(all.newest >= dropped.newest, "the new ones are among all");
                 self.of_store = Some(all);
             }
             Some(tree) => {
                 let own = self.of_trees.entry(tree).or_insert(dropped);
                 *own = own.join(dropped);
+                debug_assert!(own.oldest <= dropped.oldest, "the new ones are among all");
+                debug_assert!(own.newest >= dropped.newest, "the new ones are among all");
             }
         }
     }
@@ -87,6 +91,10 @@ impl DroppedByTree {
             .reduce(DroppedMoments::join);
         debug_assert!(
             all.is_none_or(|all| own.is_none_or(|own| all.oldest <= own.oldest)),
+            "those of the tree are among them"
+        );
+        debug_assert!(
+            all.is_none_or(|all| own.is_none_or(|own| own.newest <= all.newest)),
             "those of the tree are among them"
         );
         all

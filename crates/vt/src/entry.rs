@@ -151,8 +151,12 @@ impl<T: EntryIter + ?Sized> EntryIter for Box<T> {
     fn carried(&self) -> Option<&IndexEntry> {
         let carried = (**self).carried();
         debug_assert!(
-            carried.is_none_or(|block| block.is_value && self.is_on()),
+            carried.is_none() || (**self).is_on(),
             "the value block is that of an entry"
+        );
+        debug_assert!(
+            carried.is_none_or(|block| block.is_value),
+            "value blocks are carried"
         );
         carried
     }

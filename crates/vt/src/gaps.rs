@@ -362,6 +362,7 @@ impl DeleteRuns {
             }
             let (first, last) = (key.to_vec(), key.to_vec());
             self.runs.push((Hint { tree, first, last }, 1));
+            debug_assert!(self.runs.len() <= RUNS_MAX, "few rows are followed");
             return None;
         };
         let newest = self.runs.len() - 1;

@@ -311,6 +311,7 @@ impl IdleSweep {
         }
         let has_worked = store.sweep_garbage()?;
         let end = clock.monotonic();
+        debug_assert!(end >= begin, "time goes on");
         self.rest_until = end + end.saturating_sub(begin) * REST_TIMES;
         Ok(has_worked)
     }

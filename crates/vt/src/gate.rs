@@ -58,6 +58,10 @@ impl Gate {
             let instance = self.volume.name();
             tracing::error!(%error, instance, "the store takes no more writes");
         }
+        debug_assert!(
+            self.check_writable().is_err(),
+            "a failed store takes no writes"
+        );
         self.wake_commits();
     }
 
@@ -74,6 +78,10 @@ impl Gate {
     /// Refuses writes from now on: the store is closed. Returns false if it was already.
     pub(crate) fn close(&self) -> bool {
         let was_closed = self.is_closed.swap(true, Ordering::AcqRel);
+        debug_assert!(
+            self.check_writable().is_err(),
+            "a closed store takes no writes"
+        );
         self.wake_commits();
         !was_closed
     }

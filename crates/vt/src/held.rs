@@ -59,6 +59,10 @@ impl HeldSeqnos {
     pub(crate) fn oldest_of(&self, tree: TreeId, (first, last): (&[u8], &[u8])) -> Option<Seqno> {
         debug_assert!(first <= last, "a range of keys is in order");
         debug_assert!(self.of_store.is_sorted(), "moments are in order");
+        debug_assert!(
+            self.of_trees.get(&tree).is_none_or(|own| own.is_sorted()),
+            "moments are in order"
+        );
         let own = self.of_trees.get(&tree).and_then(|own| own.first());
         let ranged = self.of_ranges.get(&tree).into_iter().flatten();
         let ranged = ranged.filter(|(_, ranges)| ranges.meets_keys(first, last));
@@ -123,7 +127,9 @@ impl HeldMoments {
     /// Holds a moment once more, of each of some trees; `None` for every tree.
     pub(crate) fn add(&mut self, trees: Option<&[TreeId]>, seqno: Seqno) {
         for tree in scopes(trees) {
-            *self.scope(tree).counts.entry(seqno).or_default() += 1;
+            let count = self.scope(tree).counts.entry(seqno).or_default();
+            *count += 1;
+            debug_assert!(*count > 0, "what is held is counted");
         }
     }
 
@@ -241,6 +247,10 @@ impl HeldMoments {
         if self.of_trees.get(&tree).is_some_and(is_idle) {
             self.of_trees.remove(&tree);
         }
+        debug_assert!(
+            self.of_store.newest_kept >= held.of_store.last().copied().unwrap_or_default(),
+            "versions are kept for all moments that were held"
+        );
     }
 }
 

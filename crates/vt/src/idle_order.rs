@@ -63,6 +63,7 @@ impl IdleOrder {
         let begin = clock.monotonic();
         let commits = store.counters.commits.get();
         debug_assert!(commits >= self.commits, "counters rise");
+        debug_assert!(begin >= self.quiet_since, "time goes on");
         if std::mem::replace(&mut self.commits, commits) != commits {
             self.quiet_since = begin;
         }
@@ -102,6 +103,7 @@ impl IdleOrder {
 
     /// Reports whether what was committed pays for more.
     fn may_write(&self, store: &Store) -> bool {
+        const { assert!(STEP_BYTES < WRITTEN_BYTES, "the first steps are paid for") };
         let put = store.counters.put_bytes.get();
         // A step writes indexes beside the values that it moves.
         let found = self.found_bytes.unwrap_or(0);

@@ -42,6 +42,11 @@ pub(crate) fn open(mut opened: Opened, options: &VtOptions) -> Result<Arc<VtEngi
         stores[0].volume.is_first(),
         "the first instance opens first"
     );
+    debug_assert_eq!(
+        pool.all().len(),
+        stores.len(),
+        "each store is one of the pool"
+    );
     for store in &stores {
         recovery::begin(store).map_err(|error| of_instance(&store.volume, error))?;
     }
@@ -67,6 +72,10 @@ fn prepare(
     let store = recovery::prepare(opened, options.clone(), Arc::clone(pool));
     let store = store.map_err(|error| of_instance(&volume, error))?;
     let store = Arc::new(store);
+    debug_assert!(
+        Arc::ptr_eq(&store.member.pool, pool),
+        "a member is of its pool"
+    );
     pool.add(&store.member);
     pool.ledgers.add(&store.space);
     Ok(store)
@@ -241,6 +250,7 @@ impl Store {
     /// Is no member of the pool any more.
     fn leave_pool(&self) {
         let pool = &self.member.pool;
+        debug_assert!(!self.volume.is_first(), "the first instance stays");
         pool.remove(&self.member);
         pool.ledgers.remove(&self.space);
     }

@@ -127,10 +127,8 @@ impl MergeIter {
         }
         self.rebuild(heading);
         debug_assert_eq!(self.heap.first(), Some(&top), "the current entry stays");
-        debug_assert!(
-            self.entry(top).key == key && self.entry(top).seqno == seqno,
-            "it stands where it stood"
-        );
+        debug_assert_eq!(self.entry(top).key, key, "it stands where it stood");
+        debug_assert_eq!(self.entry(top).seqno, seqno, "it stands where it stood");
         Ok(())
     }
 
@@ -151,6 +149,7 @@ impl MergeIter {
         }
         if !self.inputs[top].is_on() {
             self.heap.swap_remove(0);
+            debug_assert!(!self.heap.contains(&top), "an input is in the heap once");
         }
         self.sift_down(0);
         debug_assert!(self.holds());

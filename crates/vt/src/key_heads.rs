@@ -138,7 +138,8 @@ impl KeyHeads {
         let head = first_eight_bytes(&key[self.common.len_bytes..]);
         let mut low = self.heads.partition_point(|other| *other < head);
         let mut high = low + self.heads[low..].partition_point(|other| *other == head);
-        debug_assert!(low <= high && high <= self.len(), "a range of keys");
+        debug_assert!(low <= high, "a range of keys");
+        debug_assert!(high <= self.len(), "a range of these keys");
         while low < high {
             let middle = low + (high - low) / 2;
             if whole(middle)? < key {

@@ -104,6 +104,10 @@ impl Member {
         let mut owned: Vec<Extent> = tables.flat_map(|(_, t)| extents(&t.meta().runs)).collect();
         let direct = view.buffers.iter().map(|b| b.direct.extents());
         owned.extend(direct.flat_map(|runs| extents(&runs)));
+        debug_assert!(
+            owned.iter().all(|extent| extent.len > 0),
+            "what is owned has bytes"
+        );
         owned
     }
 
@@ -142,6 +146,10 @@ impl Member {
 
     /// The error, with the instance's name where it is another store's.
     pub(crate) fn named(&self, store: &Self, error: VtError) -> VtError {
+        debug_assert!(
+            Arc::ptr_eq(&self.pool, &store.pool),
+            "stores of one volume work for each other"
+        );
         match std::ptr::eq(self, store) {
             true => error,
             false => VtError::in_instance(store.volume.name(), error),
@@ -230,6 +238,12 @@ impl Member {
 
     /// What two stores own, as text; each pair once.
     pub(crate) fn shared_bytes(stores: &[Arc<Self>]) -> Vec<String> {
+        debug_assert!(
+            stores
+                .iter()
+                .all(|store| Arc::ptr_eq(&store.pool, &stores[0].pool)),
+            "stores of one volume are compared"
+        );
         let mut all: Vec<(Extent, usize)> = Vec::new();
         for (index, store) in stores.iter().enumerate() {
             all.extend(store.owned().into_iter().map(|extent| (extent, index)));
@@ -242,7 +256,8 @@ impl Member {
         let name = |index: usize| stores[index].volume.name();
         pairs
             .map(|pair| {
-                let ((_, owner), (b, other)) = (pair[0], pair[1]);
+                let ((a, owner), (b, other)) = (pair[0], pair[1]);
+                debug_assert!(a.addr <= b.addr, "extents are in order");
                 let (owner, other) = (name(owner), name(other));
                 format!("instances {owner} and {other} both own byte {}", b.addr)
             })

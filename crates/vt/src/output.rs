@@ -262,10 +262,8 @@ fn split(delete: RangeDelete, at: Option<&[u8]>) -> (RangeDelete, Option<RangeDe
         end: at.to_vec(),
         ..delete
     };
-    debug_assert!(
-        here.start < here.end && after.start < after.end,
-        "both parts have keys"
-    );
+    debug_assert!(here.start < here.end, "the part here has keys");
+    debug_assert!(after.start < after.end, "the part after it has keys");
     (here, Some(after))
 }
 

@@ -90,6 +90,7 @@ impl Pace {
             4 * sizes.pick.level1_bytes,
             32 * sizes.pick.level1_bytes,
         );
+        debug_assert!(trigger > 0, "level 0 may have a table");
         self.table_debt.store(tables.max(levels), Ordering::Relaxed);
         // Before writers are slowed: half of the way to where that begins.
         let is_behind = level0 > trigger + lazy || bytes > 2 * sizes.pick.level1_bytes;
@@ -173,6 +174,7 @@ impl Pace {
         if before.saturating_add(owed) < 500_000 {
             return Duration::ZERO;
         }
+        debug_assert!(slowest > 0, "writers go on, however slowly");
         let all = self.owed_ns.swap(0, Ordering::Relaxed);
         Duration::from_nanos(all).min(SLEEP_MAX)
     }
@@ -201,13 +203,17 @@ fn now_ns(clock: &dyn Clock) -> u64 {
 /// Where `value` lies between `from` and `to`, in thousandths.
 fn share(value: u64, from: u64, to: u64) -> u64 {
     debug_assert!(from < to, "a share is of something");
-    value.saturating_sub(from).saturating_mul(1000) / (to - from).max(1)
+    let share = value.saturating_sub(from).saturating_mul(1000) / (to - from).max(1);
+    debug_assert!(value > from || share == 0, "a debt begins behind `from`");
+    debug_assert!(value > to || share <= 1000, "to `to` it is a part");
+    share
 }
 
 /// The rate for a debt, in bytes a second: without bound for the smallest, halved as debts double,
 /// and falling ever more slowly towards the end, which a debt that still rises comes to late.
 fn rate(debt: u64) -> u64 {
     debug_assert!(debt > 0, "who owes nothing is not slowed");
+    const { assert!(RATE_MIN < RATE, "a debt slows writers") };
     let left = 1000u64.saturating_sub(debt);
     (RATE / 1000 * left * left / debt.max(1)).max(RATE_MIN)
 }
@@ -220,7 +226,13 @@ fn rate_beside(debt: u64, written_out: u64) -> u64 {
     let left = 1000u64.saturating_sub(debt);
     let least = RATE_MIN.min(written_out / RATE_PART_MIN).max(1);
     let share = written_out.saturating_mul(left) / debt;
-    rate(debt).min(share).max(least)
+    let rate = rate(debt).min(share).max(least);
+    debug_assert!(rate > 0, "writers go on, however slowly");
+    debug_assert!(
+        rate <= share.max(RATE_MIN),
+        "no faster than write-outs allow"
+    );
+    rate
 }
 
 #[cfg(test)]

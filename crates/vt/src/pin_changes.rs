@@ -154,10 +154,8 @@ impl Store {
         edit: VersionEdit,
         new: Option<Arc<Hold>>,
     ) -> Result<(), KvError> {
-        debug_assert!(
-            edit.added.is_empty() && edit.removed.is_empty(),
-            "no table changes with a pin"
-        );
+        debug_assert!(edit.added.is_empty(), "no table changes with a pin");
+        debug_assert!(edit.removed.is_empty(), "no table changes with a pin");
         let mut features = FEATURE_PINS;
         if edit.has_pin_scopes() {
             features |= FEATURE_PIN_SCOPES;

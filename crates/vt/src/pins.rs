@@ -112,6 +112,10 @@ impl Sight {
 
     /// Returns the trees that it sees in a version, in ascending order, without temporary ones.
     pub(crate) fn trees_in(&self, version: &Version) -> Vec<TreeId> {
+        debug_assert!(
+            self.id <= version.last_pin,
+            "the pin's number was given out"
+        );
         let is_seen = |tree: &TreeId| match version.is_living(*tree) {
             true => *tree < self.next_tree && self.scope.has(*tree),
             false => self.sees_in(version, *tree),
@@ -138,6 +142,10 @@ impl Sight {
 
     /// Adds a view of trees that are about to go.
     pub(crate) fn keep(&self, view: Arc<View>) {
+        debug_assert!(
+            self.next_tree <= view.version.next_tree,
+            "the view is not older than the pin"
+        );
         self.kept.lock().push(view);
     }
 
@@ -149,6 +157,10 @@ impl Sight {
 
     /// The pin is dropped: only trees that are hidden in this version stay visible.
     pub(crate) fn end(&self, version: &Version) {
+        debug_assert!(
+            self.id <= version.last_pin,
+            "the pin's number was given out"
+        );
         let hidden = version.hidden();
         let seen = hidden.filter(|(tree, unseen_by)| self.sees(*tree, *unseen_by));
         let is_first = self.last.set(seen.map(|(tree, _)| tree).collect()).is_ok();
@@ -210,6 +222,10 @@ impl Hold {
         let living = current.living().map(|tree| &tree.info);
         let of_moment = living.filter(|info| self.has(info.id));
         found.extend(of_moment.map(|info| (info.id, info.clone())));
+        debug_assert!(
+            found.keys().all(|tree| self.saw(*tree)),
+            "a tree that is read was made before the moment"
+        );
         found.into_values().collect()
     }
 }
@@ -245,6 +261,10 @@ fn scope(record: &PinRecord) -> PinScope {
 }
 
 fn ranges(record: &PinRecord) -> PinRanges {
+    debug_assert!(
+        record.ranges.is_empty() || record.trees.is_some(),
+        "a pin that was narrowed lists its trees"
+    );
     let of_trees = record.ranges.iter();
     let of_trees = of_trees.map(|(tree, ranges)| (*tree, KeyRanges::new(ranges.iter().cloned())));
     of_trees.collect()
@@ -289,12 +309,25 @@ impl Pins {
 
     /// Returns the pin of this name, if there is one.
     pub(crate) fn by_name(&self, name: &str) -> Option<PinInfo> {
-        self.state.lock().records.find(name).map(info)
+        let state = self.state.lock();
+        let record = state.records.find(name);
+        debug_assert!(
+            record.is_none_or(|record| state.holds.contains_key(&record.id)),
+            "a pin's moment is held"
+        );
+        record.map(info)
     }
 
     /// Returns the pin of this number, if there is one.
     pub(crate) fn by_id(&self, id: PinId) -> Option<PinInfo> {
-        self.state.lock().records.get(id).map(info)
+        let state = self.state.lock();
+        let record = state.records.get(id);
+        debug_assert_eq!(
+            record.is_some(),
+            state.holds.contains_key(&id),
+            "one for each record"
+        );
+        record.map(info)
     }
 
     /// Returns a pin and what holds its moment.
@@ -391,6 +424,10 @@ impl Pins {
         let applied = records.apply(changes);
         applied.expect("a change is made from the pins that are there");
         base.pins.new = records.into_vec();
+        debug_assert!(
+            base.pins.new.iter().all(|pin| pin.id <= base.pins.last),
+            "numbers of pins were given out"
+        );
     }
 
     /// Takes over a change that is in the log, with what holds a new pin or one that was narrowed.

@@ -295,6 +295,7 @@ impl Readers {
                     "a thread that did not start is counted"
                 );
                 queue.threads -= 1;
+                debug_assert!(queue.holds(), "threads are counted");
             }
         }
         Ahead(task)
@@ -315,6 +316,7 @@ impl Shared {
         let mut queue = self.queue.lock();
         if queue.len() == 0 {
             queue.idle += 1;
+            debug_assert!(queue.holds(), "a thread that waits is one of them");
             self.has_tasks.wait_for(&mut queue, IDLE_AFTER);
             debug_assert!(queue.idle > 0, "a thread that waits is counted");
             queue.idle -= 1;

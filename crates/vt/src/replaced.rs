@@ -178,11 +178,12 @@ impl Store {
         if let Some(parent) = parent {
             ranges.extend(parent.join(keys)?);
         }
-        let all = KeyRanges::new(ranges);
-        Ok(match all.count() <= RANGES_MAX {
-            true => all,
-            false => KeyRanges::new(all.as_slice()[..RANGES_MAX].iter().cloned()),
-        })
+        let mut all = KeyRanges::new(ranges);
+        if all.count() > RANGES_MAX {
+            all = KeyRanges::new(all.as_slice()[..RANGES_MAX].iter().cloned());
+        }
+        debug_assert!(all.count() <= RANGES_MAX, "ranges are bounded");
+        Ok(all)
     }
 }
 
@@ -207,6 +208,7 @@ fn replaced_keys(entries: &mut MergeIter, oldest: Seqno) -> Result<Vec<Vec<u8>>,
         }
         entries.next()?;
     }
+    debug_assert!(keys.len() <= KEYS_MAX, "they are bounded");
     debug_assert!(keys.is_sorted_by(|key, next| key < next), "each key once");
     Ok(keys)
 }
@@ -252,6 +254,12 @@ impl ParentKeys {
                 _ => ranges.push((start, Some(end))),
             }
         }
+        debug_assert!(
+            ranges
+                .iter()
+                .all(|(start, end)| end.as_ref().is_some_and(|end| start < end)),
+            "each range has keys, and ends"
+        );
         debug_assert!(ranges.is_sorted(), "keys come in order");
         Ok(ranges)
     }

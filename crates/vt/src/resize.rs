@@ -71,6 +71,12 @@ impl Member {
         let clock = &*self.clock;
         let tail = run_of(shrinking.tail()?);
         debug_assert!(tail.len_bytes > 0, "something is cut off");
+        const {
+            assert!(
+                POLL.as_millis() < PATIENCE.as_millis(),
+                "readers are waited for"
+            )
+        };
         let mut moved_at = clock.monotonic();
         let mut left = total;
         loop {

@@ -22,10 +22,8 @@ impl Sizing {
     pub(crate) fn new(volume: &Arc<Volume>, options: &VtOptions) -> Self {
         let zones_bytes = volume.zones().total_bytes();
         let log_bytes = volume.log().capacity_bytes();
-        debug_assert!(
-            zones_bytes > 0 && log_bytes > 0,
-            "a volume has zones and a log"
-        );
+        debug_assert!(zones_bytes > 0, "a volume has zones");
+        debug_assert!(log_bytes > 0, "a volume has a log");
         Self {
             opened: Sizes::new(options, zones_bytes, log_bytes),
             opened_zones_bytes: zones_bytes,

@@ -95,6 +95,16 @@ impl HeldTrees {
         }
     }
 
+    /// Reports whether no tree is held both whole and in ranges, and none in ranges alone of which
+    /// nothing is held.
+    fn holds(&self) -> bool {
+        self.ranges().is_none_or(|ranges| {
+            let whole = self.each().unwrap_or_default();
+            let is_held = |tree| self.has(tree) && whole.binary_search(&tree).is_err();
+            ranges.keys().all(|tree| is_held(*tree))
+        })
+    }
+
     /// Reports whether the moment is held of the keys that a guard is on, of a held tree.
     fn covers(&self, tree: TreeId, on: Guarded<'_>) -> bool {
         debug_assert!(self.has(tree), "the tree is held");
@@ -129,11 +139,7 @@ impl HeldTrees {
 
     /// Counts a moment that is held so.
     fn hold(&self, held: &mut HeldMoments, seqno: Seqno) {
-        debug_assert!(
-            self.ranges()
-                .is_none_or(|ranges| ranges.keys().all(|tree| self.has(*tree))),
-            "ranges are of held trees"
-        );
+        debug_assert!(self.holds(), "ranges are of held trees");
         held.add(self.each(), seqno);
         if let Some(ranges) = self.ranges() {
             held.add_ranges(ranges, seqno);
@@ -142,6 +148,7 @@ impl HeldTrees {
 
     /// Counts it no more.
     fn give_up(&self, held: &mut HeldMoments, seqno: Seqno) {
+        debug_assert!(self.holds(), "what was held is given up");
         held.remove(self.each(), seqno);
         if let Some(ranges) = self.ranges() {
             held.remove_ranges(ranges, seqno);
@@ -158,6 +165,7 @@ impl Snapshots {
 
     /// Holds the moment that `visible` names for a pin, of its trees.
     pub(crate) fn take_for_pin(self: &Arc<Self>, visible: &AtomicU64, sight: Sight) -> Arc<Hold> {
+        debug_assert!(!sight.has_ended(), "a dropped pin holds nothing new");
         let of = HeldTrees::of_pin(&sight);
         self.take_of(visible, of, Some(sight))
     }
@@ -183,6 +191,7 @@ impl Snapshots {
     /// Holds the moment of a pin that is there: one of an earlier life, before anything is
     /// compacted, or one that is held already.
     pub(crate) fn take_again(self: &Arc<Self>, seqno: Seqno, sight: Sight) -> Arc<Hold> {
+        debug_assert!(!sight.has_ended(), "a dropped pin is not held again");
         let of = HeldTrees::of_pin(&sight);
         of.hold(&mut self.held.lock(), seqno);
         let next_tree = sight.next_tree();
@@ -230,6 +239,12 @@ impl Snapshots {
         debug_assert!(
             sight.is_none() || !matches!(of, HeldTrees::Parent(_) | HeldTrees::ParentRanges(_)),
             "a branch holds no trees that a pin sees"
+        );
+        debug_assert!(
+            sight
+                .as_ref()
+                .is_none_or(|sight| sight.next_tree() == next_tree),
+            "a pin sees the trees that were made before its moment"
         );
         Arc::new(Hold {
             snapshots: Arc::clone(self),
@@ -308,7 +323,7 @@ impl Snapshots {
 impl Hold {
     /// Reports whether the moment is held of a tree, and the tree was made before.
     pub(crate) fn has(&self, tree: TreeId) -> bool {
-        tree < self.next_tree && self.of.has(tree)
+        self.saw(tree) && self.of.has(tree)
     }
 
     /// Reports whether a tree was made before the moment.
@@ -330,10 +345,10 @@ impl Hold {
         if let HeldTrees::Scope(PinScope::AllTrees) | HeldTrees::Parent(_) = &self.of {
             return Ok(());
         }
-        let mut of_moment = Some(tree).filter(|tree| *tree < self.next_tree);
+        let mut of_moment = Some(tree).filter(|tree| self.saw(*tree));
         if of_moment.is_none() {
             let mut lineage = version.lineage(tree).map(|tree| tree.info.id);
-            of_moment = lineage.find(|tree| *tree < self.next_tree);
+            of_moment = lineage.find(|tree| self.saw(*tree));
         }
         let Some(of_moment) = of_moment else {
             return Ok(());
@@ -356,14 +371,26 @@ impl Hold {
 
     /// Returns the trees of which a pin holds ranges alone, with these.
     pub(crate) fn ranges(&self) -> Option<&PinRanges> {
+        debug_assert!(
+            self.sight.as_ref().is_none_or(|sight| {
+                sight.ranges().is_empty() != matches!(self.of, HeldTrees::Narrow(_))
+            }),
+            "a pin with ranges is a narrowed one"
+        );
         self.sight.as_ref().map(Sight::ranges)
     }
 
     /// Of a branch tree: its parent, which may be hidden.
     pub(crate) fn parent(&self) -> Option<TreeId> {
         match &self.of {
-            HeldTrees::Parent(parent) => Some(*parent),
-            HeldTrees::ParentRanges(of) => Some(of.0),
+            HeldTrees::Parent(parent) => {
+                debug_assert!(self.saw(*parent), "a branch begins in a tree that is there");
+                Some(*parent)
+            }
+            HeldTrees::ParentRanges(of) => {
+                debug_assert!(self.saw(of.0), "a branch begins in a tree that is there");
+                Some(of.0)
+            }
             HeldTrees::Scope(_) | HeldTrees::Narrow(_) => None,
         }
     }
@@ -396,6 +423,10 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
+        debug_assert!(
+            self.sight.is_none() || self.parent().is_none(),
+            "a branch holds no trees that a pin sees"
+        );
         self.of.give_up(&mut self.snapshots.held.lock(), self.seqno);
     }
 }

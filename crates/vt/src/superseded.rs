@@ -59,6 +59,8 @@ struct Samples {
 
 impl Samples {
     fn add(&mut self, key: &[u8], holders: Holders, versions: u64) {
+        debug_assert!(versions > 0, "versions are sampled");
+        debug_assert!(holders.0 <= holders.1, "moments are in order");
         self.since += versions;
         if self.since < 1 << self.shift {
             return;
@@ -153,10 +155,8 @@ fn holders(moments: &[Seqno], older: Seqno, newer: Seqno) -> Option<Holders> {
     let end = moments.partition_point(|s| *s < newer);
     let among = moments.get(first..end)?;
     let (oldest, newest) = (*among.first()?, *among.last()?);
-    debug_assert!(
-        older <= oldest && newest < newer,
-        "they see the older version and not the newer one"
-    );
+    debug_assert!(older <= oldest, "they see the older version");
+    debug_assert!(newest < newer, "they do not see the newer one");
     Some((oldest, newest))
 }
 

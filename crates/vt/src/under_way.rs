@@ -45,7 +45,11 @@ impl UnderWay {
     /// One that may write so many bytes.
     pub(crate) fn begin(work: &Arc<CompactionWork>, planned_bytes: u64) -> Arc<Self> {
         let all = &work.planned_bytes;
-        all.fetch_add(planned_bytes, Ordering::Relaxed);
+        let before = all.fetch_add(planned_bytes, Ordering::Relaxed);
+        debug_assert!(
+            before.checked_add(planned_bytes).is_some(),
+            "plans are within what a volume has"
+        );
         Arc::new(Self {
             work: Arc::clone(work),
             planned_bytes: AtomicU64::new(planned_bytes),

@@ -64,6 +64,12 @@ impl Level {
             let each = tables.iter().map(|table| of(table));
             each.fold(0, u64::saturating_add)
         };
+        debug_assert!(
+            tables
+                .iter()
+                .all(|table| table.meta().tree == tables[0].meta().tree),
+            "a level is of one tree"
+        );
         let weight = sum(&TableHandle::weight);
         let owned_bytes = sum(&TableHandle::owned_bytes);
         let value_bytes = sum(&|table| table.meta().value_bytes);
@@ -239,6 +245,10 @@ impl Version {
     /// Reports whether a tree is there and not hidden.
     pub(crate) fn is_living(&self, tree: TreeId) -> bool {
         let found = self.trees.get(&tree);
+        debug_assert!(
+            found.is_none_or(|found| found.info.id == tree),
+            "trees are found by their numbers"
+        );
         found.is_some_and(|tree| tree.hidden.is_none())
     }
 
@@ -262,6 +272,10 @@ impl Version {
         let mut edit = self.edit();
         let hidden = self.hidden().filter(|(tree, _)| listed(*tree));
         edit.pins.hidden.extend(hidden);
+        debug_assert!(
+            edit.pins.hidden.is_sorted_by(|tree, next| tree.0 < next.0),
+            "each tree is listed once"
+        );
         for tree in self.trees.values().filter(|tree| listed(tree.info.id)) {
             edit.new_trees.push(tree_record(&tree.info));
             for (level, table) in tree.tables() {
@@ -307,8 +321,9 @@ impl Version {
         if count == 0 {
             return 0;
         }
-        let others = branches().count() as u64 - count;
-        bytes + others * BranchRecord::ALL_KEYS_BYTES
+        let all = branches().count() as u64;
+        debug_assert!(count <= all, "a branch with ranges is a branch");
+        bytes + (all - count) * BranchRecord::ALL_KEYS_BYTES
     }
 
     /// Returns the most that a base takes for the parents of trees; 0 where none has one, unless
@@ -319,8 +334,9 @@ impl Version {
         if branches == 0 && !are_listed {
             return 0;
         }
-        let others = self.stored_trees().count() as u64 - branches;
-        branches * BranchRecord::BYTES_MAX + others * BranchRecord::NONE_BYTES
+        let all = self.stored_trees().count() as u64;
+        debug_assert!(branches <= all, "a branch is a tree");
+        branches * BranchRecord::BYTES_MAX + (all - branches) * BranchRecord::NONE_BYTES
     }
 
     /// Returns the most that a base takes for the shifts of tables; 0 where none has one, unless

@@ -74,6 +74,7 @@ impl Releases {
 
     /// Reports whether a branch may give anything up, and was not looked at like this.
     pub(crate) fn is_due(&self, tree: &TreeVersion, look: &Look) -> bool {
+        debug_assert!(tree.is_branch(), "a branch has replaced something");
         let state = self.0.lock();
         let id = tree.info.id;
         let may = tree.hidden.is_some() || state.told.contains(&id);
@@ -87,6 +88,10 @@ impl Releases {
         let mut state = self.0.lock();
         state.told.insert(branch);
         state.read.insert(branch, ranges);
+        debug_assert!(
+            state.read.keys().all(|branch| state.told.contains(branch)),
+            "what is read is known of branches that give something up"
+        );
         state.looked_at.remove(&branch);
         state.all_in = None;
     }
@@ -108,6 +113,10 @@ impl Releases {
             state.read.remove(branch);
             state.looked_at.remove(branch);
         }
+        debug_assert!(
+            state.read.len() <= state.told.len(),
+            "what is read is known of branches that give something up"
+        );
     }
 }
 

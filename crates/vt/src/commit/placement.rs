@@ -265,6 +265,7 @@ impl Placement {
     }
 
     pub(super) fn index_bytes_max(&self) -> u64 {
+        debug_assert!(self.run_bytes <= self.direct_bytes, "runs are direct");
         self.direct_bytes / 2
     }
 }
@@ -287,6 +288,7 @@ fn push(parts: &mut Vec<Part>, range: Range<Position>, count: u64, destination: 
     {
         last.range.end = range.end;
         last.count += count;
+        debug_assert!(last.count > count, "it was not empty before");
         return;
     }
     parts.push(Part {

@@ -77,6 +77,7 @@ impl Compactor {
             let slot = self
                 .scheduler
                 .begin(&mut state, Some(&picked.plan), is_alone);
+            debug_assert!(state.count() > 0, "the compaction runs");
             if state.count() > 1 {
                 self.counters.compactions_beside.add(1);
             }
@@ -144,6 +145,7 @@ impl Compactor {
     /// # Errors
     /// As [`Self::compact_one`].
     pub(crate) fn evacuate_one(&self, zones: &[Run]) -> Result<bool, VtError> {
+        debug_assert!(!zones.is_empty(), "something is evacuated");
         debug_assert!(
             zones.iter().all(|zone| zone.len_bytes > 0),
             "a zone is not empty"

@@ -100,6 +100,10 @@ impl Detours {
 
     /// Reports whether a data block is known to be unreadable.
     fn has_block(&self, block: &IndexEntry) -> bool {
+        debug_assert!(
+            block.first <= block.last,
+            "the keys of a block are in order"
+        );
         self.blocks.contains(&(block.origin, block.block.addr))
     }
 
@@ -184,6 +188,7 @@ pub(super) fn split_hidden(
 /// below it too, so its own range deletes are not missed.
 fn is_hidden(meta: &TableMeta, range_deletes: &Fragments) -> bool {
     debug_assert!(meta.smallest <= meta.largest, "a table has keys");
+    debug_assert!(meta.min_seqno <= meta.max_seqno, "its numbers are in order");
     // The last key of a range that ends before the first key after it.
     let last = match meta.largest.split_last() {
         Some((0, last)) if meta.largest_excluded => last,

@@ -46,6 +46,10 @@ impl Evacuated {
 
     /// True if a zone may be chosen.
     pub(crate) fn allows(&self, addr: u64) -> bool {
+        debug_assert!(
+            self.current.is_none_or(|zone| self.zones.contains(&zone)),
+            "the current zone was chosen"
+        );
         self.current == Some(addr) || !self.zones.contains(&addr)
     }
 
@@ -105,6 +109,7 @@ impl Exclusions {
 
     /// Returns a plan, unless it reads a table that it must not, or meets a claim.
     pub(super) fn allowed(&self, plan: Plan) -> Option<Plan> {
+        debug_assert!(plan.inputs().next().is_some(), "a plan has inputs");
         let is_clean = plan.inputs().all(|t| !self.stops(t));
         (is_clean && !self.claims.meet(&plan)).then_some(plan)
     }

@@ -37,6 +37,7 @@ impl Level0Debt {
     }
 
     fn note(&self, tables: usize, each: u64) {
+        const { assert!(PROBES_OF_SCAN > 1, "a scan costs more than a get") };
         debug_assert!(each > 0, "a probe costs something");
         if tables > LEVEL0_TABLES {
             let more = (tables - LEVEL0_TABLES) as u64;
@@ -121,6 +122,10 @@ impl Compactor {
             false => pick.level0_tables,
         };
         debug_assert!(most > 0, "something may always be compacted");
+        debug_assert!(
+            level0 >= pick.level0_tables,
+            "a lazy level 0 has more tables"
+        );
         PickOptions {
             level0_tables: level0,
             input_bytes_max: pick.input_bytes_max.max(batch_bytes(&sizes)).min(most),
@@ -142,7 +147,12 @@ fn lazy_tables(sizes: &Sizes, free_bytes: u64) -> usize {
     );
     let fit = free_bytes / (4 * sizes.memtable).max(1);
     let fit = usize::try_from(fit).unwrap_or(usize::MAX);
-    fit.clamp(LEVEL0_TABLES, sizes.level0_tables_max)
+    let lazy = fit.clamp(LEVEL0_TABLES, sizes.level0_tables_max);
+    debug_assert!(
+        lazy == LEVEL0_TABLES || lazy <= fit,
+        "a lazy level 0 can be compacted at once"
+    );
+    lazy
 }
 
 /// Bytes that a full level 0 is compacted with at once, with as much below it.

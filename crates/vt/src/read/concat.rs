@@ -19,7 +19,7 @@ pub(crate) trait ConcatParts {
     fn open(&self, part: usize) -> Self::Cursor;
 }
 
-/// A cursor over parts. At most one of them is open.
+/// A cursor over parts. At most one of them is open. Invariant: an open part is one of the parts.
 pub(crate) struct Concat<P: ConcatParts> {
     parts: P,
     part: usize,
@@ -34,6 +34,11 @@ impl<P: ConcatParts> Concat<P> {
             part: 0,
             open: None,
         }
+    }
+
+    /// Reports whether an open part is one of the parts.
+    fn holds(&self) -> bool {
+        self.open.is_none() || self.part < self.parts.count()
     }
 
     /// The first part for which `is_past` holds; it holds for all after it.
@@ -84,6 +89,7 @@ impl<P: ConcatParts> Concat<P> {
             let part = self.part + 1;
             self.enter(part).seek(&[], Seqno(u64::MAX))?;
         }
+        debug_assert!(self.holds());
         Ok(())
     }
 
@@ -98,6 +104,7 @@ impl<P: ConcatParts> Concat<P> {
             let part = self.part - 1;
             self.enter(part).seek_before(None)?;
         }
+        debug_assert!(self.holds());
         Ok(())
     }
 }
@@ -110,7 +117,9 @@ impl<P: ConcatParts> EntryIter for Concat<P> {
             return Ok(());
         }
         self.enter(part).seek(key, seqno)?;
-        self.forward()
+        self.forward()?;
+        debug_assert!(self.holds());
+        Ok(())
     }
 
     fn seek_before(&mut self, key: Option<&[u8]>) -> Result<(), VtError> {
@@ -122,7 +131,9 @@ impl<P: ConcatParts> EntryIter for Concat<P> {
             return Ok(());
         }
         self.enter(end - 1).seek_before(key)?;
-        self.backward()
+        self.backward()?;
+        debug_assert!(self.holds());
+        Ok(())
     }
 
     fn next(&mut self) -> Result<(), VtError> {
@@ -149,6 +160,7 @@ impl<P: ConcatParts> EntryIter for Concat<P> {
             }
             self.forward()?;
         }
+        debug_assert!(self.holds());
         Ok(has_moved)
     }
 
@@ -161,10 +173,12 @@ impl<P: ConcatParts> EntryIter for Concat<P> {
             }
             self.backward()?;
         }
+        debug_assert!(self.holds());
         Ok(has_moved)
     }
 
     fn current(&self) -> Option<EntryRef<'_>> {
+        debug_assert!(self.holds());
         self.open.as_ref()?.current()
     }
 

@@ -47,6 +47,7 @@ pub(crate) struct FoldedValues {
 impl FoldedValues {
     /// None yet; keys and values of at most so many bytes in all are remembered.
     pub(crate) fn new(bytes_max: usize) -> Self {
+        const { assert!(CHAIN_COUNT_MIN > 1, "one upsert is no chain") };
         let slots = (0..SLOT_COUNT).map(|_| Mutex::new(None)).collect();
         Self {
             slots,
@@ -88,6 +89,7 @@ impl FoldedValues {
 
     fn slot(&self, tree: TreeId, key: &[u8]) -> &Mutex<Option<Folded>> {
         let hash = xxhash_rust::xxh3::xxh3_64_with_seed(key, u64::from(tree.0));
+        debug_assert_eq!(self.slots.len() as u64, SLOT_COUNT, "each hash has a slot");
         let index = usize::try_from(hash % SLOT_COUNT).expect("a small number");
         &self.slots[index]
     }
@@ -96,6 +98,10 @@ impl FoldedValues {
     pub(crate) fn get(&self, tree: TreeId, key: &[u8], seqno: Seqno) -> Option<Folded> {
         let slot = self.slot(tree, key).lock();
         let found = slot.as_ref()?;
+        debug_assert!(
+            found.bytes() <= ENTRY_BYTES_MAX,
+            "long values are not remembered"
+        );
         let is_it = found.tree == tree && *found.key == *key && found.seqno <= seqno;
         is_it.then(|| found.clone())
     }
@@ -118,6 +124,7 @@ impl FoldedValues {
                 seqno,
                 value: value.map(|value| Bytes::copy_from_slice(value)),
             };
+            debug_assert_eq!(folded.bytes(), bytes, "as many as room was made for");
             self.replace(&mut slot, Some(folded));
         }
     }

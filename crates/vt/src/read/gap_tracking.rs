@@ -88,6 +88,7 @@ impl Passed {
 
     /// A row was found. Returns how many keys without one came before it.
     pub(super) fn row(&mut self) -> u64 {
+        self.assert_invariants();
         (self.count, self.steps) = (0, 0);
         self.from = From::Row;
         std::mem::take(&mut self.total)
@@ -180,6 +181,7 @@ pub(crate) struct EmptyRange {
 impl EmptyRange {
     /// Adds one that begins where it ends.
     pub(crate) fn join(&mut self, next: Self) {
+        debug_assert!(self.start < self.end, "a range has keys");
         debug_assert!(self.end == next.start, "nothing is between them");
         debug_assert!(next.start < next.end, "a range has keys");
         self.end = next.end;
@@ -202,17 +204,33 @@ fn own_row_bytes(tree: &TreeVersion) -> Option<u64> {
         rows = rows.saturating_add(table.meta().entry_count);
     }
     let is_short = bytes <= rows.saturating_mul(LOOK_ROW_BYTES_MAX);
-    is_short.then(|| (bytes / rows.max(1)).max(1))
+    let row_bytes = (bytes / rows.max(1)).max(1);
+    debug_assert!(
+        !is_short || row_bytes <= LOOK_ROW_BYTES_MAX,
+        "short rows are short on average"
+    );
+    is_short.then_some(row_bytes)
 }
 
 impl ReadPath {
     /// How many deletes in a row are worth a look.
     pub(crate) fn gap_run_count(&self) -> u64 {
+        const {
+            assert!(
+                RUN_MEMTABLE_BYTES <= LEARN_MEMTABLE_BYTES,
+                "a run that is worth a look makes a gap"
+            );
+            assert!(
+                LEARN_COUNT <= RUN_COUNT,
+                "a run that is worth a look makes a gap"
+            );
+        }
         (self.memtable_bytes / RUN_MEMTABLE_BYTES).clamp(16, RUN_COUNT)
     }
 
     /// How many deleted keys in a row make a gap.
     pub(crate) fn gap_count_min(&self) -> u64 {
+        const { assert!(LEARN_COUNT >= 2, "a gap is of several keys") };
         (self.memtable_bytes / LEARN_MEMTABLE_BYTES).clamp(2, LEARN_COUNT)
     }
 
@@ -293,6 +311,7 @@ impl ReadPath {
             return Ok(false);
         }
         let end = gap.end.as_deref();
+        debug_assert!(end.is_none_or(|end| *gap.start < *end), "a gap has keys");
         for buffer in view.buffers.iter().filter(|b| b.last_seqno() > seen) {
             let runs = buffer.direct.overlapping(tree, &gap.start, end);
             if !runs.is_empty() {

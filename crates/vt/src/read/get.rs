@@ -102,11 +102,17 @@ impl Lookup<'_> {
 
     /// Upserts and their deltas, oldest first.
     fn deltas(&self) -> impl Iterator<Item = (u32, &[u8])> {
+        debug_assert_eq!(
+            self.upserts.last().map_or(0, |(_, end)| *end),
+            self.deltas.len(),
+            "each delta is of an upsert"
+        );
         let delta = |index: usize| {
             let (function, end) = self.upserts[index];
             let start = index
                 .checked_sub(1)
                 .map_or(0, |newer| self.upserts[newer].1);
+            debug_assert!(start <= end, "deltas follow each other");
             (function, &self.deltas[start..end])
         };
         (0..self.upserts.len()).rev().map(delta)
@@ -199,6 +205,7 @@ impl ReadPath {
         read: &mut PointRead<'_, S>,
     ) -> Result<(), S::Error> {
         let version = &view.version.trees[&tree];
+        debug_assert!(lookup.base.is_none(), "a search begins without a base");
         if version.is_branch() {
             lookup.is_through_branch = true;
             let chain = view.version.chain(version);
@@ -224,6 +231,7 @@ impl ReadPath {
     ) -> Result<(), S::Error> {
         let head = first_bytes(lookup.key);
         for tree in chain.trees() {
+            debug_assert!(lookup.base.is_none(), "nothing is looked for below a base");
             lookup.seqno = lookup.seqno.min(tree.seqno);
             read.see_to(lookup.seqno);
             self.search_buffers(view, tree.tree.info.id, lookup, read)?;
@@ -317,6 +325,11 @@ impl ReadPath {
         read: &mut PointRead<'_, S>,
     ) -> Result<(), S::Error> {
         let table = self.table(handle);
+        debug_assert!(
+            handle.meta().reaches(lookup.key),
+            "the key is in the range of the table"
+        );
+        debug_assert!(lookup.base.is_none(), "nothing is looked for below a base");
         if handle.meta().range_delete_count > 0 {
             let range_deletes = table.range_deletes()?;
             lookup.hide(range_deletes.newest_covering(lookup.key, lookup.seqno));
@@ -367,6 +380,7 @@ impl ReadPath {
         read: &mut PointRead<'_, S>,
     ) -> Result<(), S::Error> {
         let (key, seqno) = (lookup.key, lookup.seqno);
+        debug_assert!(lookup.base.is_none(), "nothing is looked for below a base");
         let runs = buffer.direct.holding(tree, key);
         let mut runs = runs.iter().peekable();
         let mut result = Ok(());

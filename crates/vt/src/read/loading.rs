@@ -42,6 +42,12 @@ impl Loading {
             Some(block) if self.is_wanted(&block.last) => Some(self.values.get(block)?),
             _ => None,
         };
+        debug_assert!(
+            self.inner
+                .carried()
+                .is_none_or(|block| block.first == block.last),
+            "a value block has one key"
+        );
         Ok(())
     }
 }

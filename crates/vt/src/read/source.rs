@@ -72,6 +72,7 @@ impl Source {
     /// The same source with those keys alone that are in all of these ranges.
     fn within(mut self, ranges: &[KeyRanges]) -> Self {
         for ranges in ranges {
+            debug_assert!(self.window.is_none(), "nothing was asked of the source yet");
             self.entries = Box::new(RangedIter::new(self.entries, ranges.clone()));
         }
         self
@@ -183,6 +184,10 @@ impl ReadPath {
         }
         let levels = &tree.levels;
         let level0 = levels[0].tables.iter();
+        debug_assert!(
+            view.version.trees.contains_key(&tree.info.id),
+            "the tree is in the view"
+        );
         let level0 = level0.filter(|handle| handle.meta().overlaps(start, end));
         let below = levels[1..].iter().flat_map(|level| {
             let touched = level.overlapping(start, end);
@@ -216,6 +221,10 @@ impl ReadPath {
             out.extend(own.into_iter().map(|source| source.within(&ranges)));
             ranges.extend(link.tree.info.branch_ranges.clone());
         }
+        debug_assert!(
+            out.is_sorted_by(|newer, older| newer.seqno >= older.seqno),
+            "of a parent no more is seen than of its branch"
+        );
         Ok(out)
     }
 
@@ -311,6 +320,12 @@ impl ReadPath {
             bounds,
             growth: Arc::default(),
         };
+        debug_assert!(
+            parts
+                .handles
+                .is_sorted_by(|a, b| a.meta().smallest <= b.meta().smallest),
+            "tables of a level are in key order"
+        );
         let entries = Box::new(Concat::new(parts));
         Ok(Some(Source::new(entries, deletes, seqno)))
     }

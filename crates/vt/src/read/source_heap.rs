@@ -109,9 +109,14 @@ impl SourceHeap {
             }
         }
         self.sift_down(sources, 0);
+        debug_assert!(
+            !(1..self.heap.len().min(3)).any(|at| leads(sources, &self.heap[at], &self.heap[0])),
+            "no source leads the top one"
+        );
     }
 
     fn sift_down(&mut self, sources: &[Source], mut at: usize) {
+        debug_assert!(!self.is_stale, "the heap is of where the sources stand now");
         let heap = self.heap.as_mut_slice();
         let Some(&moving) = heap.get(at) else {
             return;

@@ -208,7 +208,8 @@ impl Store {
     ) -> Result<bool, VtError> {
         debug_assert!(drops.keeps(tree), "a tree that goes is not swept");
         let oldest = tree.tables().map(|(_, table)| table.meta().min_seqno).min();
-        let holds = drops.holds_of(tree.info.id);
+        let own = drops.of_trees.get(&tree.info.id);
+        let holds = own.unwrap_or(&drops.of_store);
         let moments = holds.moments();
         let newest_moment = moments.all().last().copied();
         debug_assert_eq!(
@@ -237,10 +238,6 @@ impl Store {
 }
 
 impl Drops {
-    fn holds_of(&self, tree: TreeId) -> &TreeHolds {
-        self.of_trees.get(&tree).unwrap_or(&self.of_store)
-    }
-
     fn keeps(&self, tree: &TreeVersion) -> bool {
         !self.trees.contains_key(&tree.info.id)
     }

@@ -115,6 +115,12 @@ impl SweepInput {
             entry.last >= seen.bounds.start && end.is_none_or(|end| *entry.first < *end)
         });
         let mut touched: VecDeque<_> = touched.cloned().collect();
+        debug_assert!(
+            touched
+                .iter()
+                .is_sorted_by(|block, next| block.last < next.first),
+            "blocks are in key order"
+        );
         input.reader = BlockReader::Direct(Arc::clone(run));
         input.head = touched.pop_front().map_or(InputHead::End, InputHead::Block);
         input.blocks = InputBlocks::Listed(touched);
@@ -302,6 +308,10 @@ impl SweepInput {
         }
         out.retain(|version| version.seqno <= self.ceiling);
         debug_assert!(
+            !block.is_value || out.iter().all(|version| version.key == block.first),
+            "the version is that of the block's key"
+        );
+        debug_assert!(
             !block.is_value || out.len() <= 1,
             "a value block holds one version"
         );
@@ -326,6 +336,7 @@ fn length(entry: &EntryRef<'_>) -> u64 {
         Op::Delete => &[],
         Op::Upsert { delta, .. } => delta,
     };
+    const { assert!(ENTRY_BYTES > 0, "a version takes space") };
     (entry.key.len() + operand.len()) as u64 + ENTRY_BYTES
 }
 
@@ -365,6 +376,10 @@ fn next_key(
         out.iter()
             .is_sorted_by(|newer, older| newer.seqno > older.seqno),
         "newest first"
+    );
+    debug_assert!(
+        out.iter().all(|version| version.key == out[0].key),
+        "versions of one key"
     );
     Ok((!out.is_empty()).then_some(out))
 }

@@ -44,24 +44,27 @@ pub(super) struct Promised {
 
 /// Returns how much of a reserve a class leaves alone.
 pub(super) const fn share(reserve: u64, class: SpaceClass) -> u64 {
-    match class {
+    let share = match class {
         SpaceClass::Normal | SpaceClass::Uncommitted => reserve,
         // Deletes leave compactions half of the reserve to work with.
         SpaceClass::Reserve => reserve / 2,
         // Room to put values again before compactions have given back the old ones.
         SpaceClass::Allocated => reserve - reserve / 4,
-    }
+    };
+    debug_assert!(share <= reserve, "no class keeps more than the reserve");
+    debug_assert!(share >= reserve / 2, "each leaves compactions half of it");
+    share
 }
 
 /// Returns the bytes that a class leaves to compactions: their share of the reserve, or what they
 /// have planned if that is more; what they have written is theirs already.
 pub(super) fn kept(kept: Reserved, class: SpaceClass) -> u64 {
     let share = share(kept.reserve, class);
-    debug_assert!(
-        share <= kept.reserve,
-        "no class keeps more than the reserve"
-    );
     let wanted = share.max(kept.planned);
+    debug_assert!(
+        wanted <= kept.reserve.max(kept.planned),
+        "no more is kept than is reserved or planned"
+    );
     wanted.saturating_sub(kept.written)
 }
 
@@ -72,7 +75,12 @@ pub(super) fn kept_in_runs(runs: Reserved, all: Reserved, class: SpaceClass) -> 
         planned: runs.planned.min(runs.reserve),
         ..runs
     };
-    kept(runs, class).min(kept(all, class))
+    let in_runs = kept(runs, class).min(kept(all, class));
+    debug_assert!(
+        in_runs <= runs.reserve,
+        "runs are kept for no more than is in reserve"
+    );
+    in_runs
 }
 
 /// Returns the bytes that a class may have promised to it, of those that compactions leave and of a
@@ -103,29 +111,54 @@ pub(super) fn pages_room(in_runs: u64, promised: Promised, kept_in_runs: u64) ->
 /// zones. Of many stores it is no more than a quarter: a compaction that finds no space is tried
 /// again.
 pub(super) fn reserves(sum: u64, own: u64, zones_bytes: u64) -> u64 {
-    sum.min(zones_bytes / RESERVES_PART).max(own)
+    let kept = sum.min(zones_bytes / RESERVES_PART).max(own);
+    debug_assert!(
+        kept <= own || kept <= sum,
+        "no more is kept than stores need"
+    );
+    debug_assert!(
+        kept <= own || kept <= zones_bytes / RESERVES_PART,
+        "stores together keep a part of the zones"
+    );
+    kept
 }
 
 /// Returns the bytes that are left when space begins to be low.
 pub(super) const fn low(zones_bytes: u64) -> u64 {
+    const {
+        assert!(
+            RESERVES_PART <= LOW_PART,
+            "space that is low is no more than compactions may keep"
+        );
+    }
     zones_bytes / LOW_PART
 }
 
 /// Returns what may be rewritten to give space back, in multiples of what hides it.
 pub(super) fn cost_max(zones_bytes: u64, left: u64) -> u64 {
-    LOW_COST * low(zones_bytes) / left.max(1)
+    const { assert!(LOW_COST <= LOW_PART, "a product is within the zones") };
+    let cost = LOW_COST * low(zones_bytes) / left.max(1);
+    debug_assert!(
+        left < low(zones_bytes) || cost <= LOW_COST,
+        "more is rewritten only where space is low"
+    );
+    cost
 }
 
 /// Returns the length of a run that holds any block with entries of these lengths. The keys of an
 /// index block, or of a root, may be as long as those of its table.
 pub(super) fn entry_run(key_bytes: u64, value_bytes: u64) -> u64 {
     let data = key_bytes + value_bytes + BLOCK_MARGIN_BYTES;
-    (INDEX_KEYS * key_bytes).max(data)
+    let run = (INDEX_KEYS * key_bytes).max(data);
+    debug_assert!(run > key_bytes + value_bytes, "a run holds the entry");
+    run
 }
 
 /// Returns the length of a run that holds any block of a tree with blocks of this length.
 pub(super) fn block_run(block_bytes: u64) -> u64 {
-    4 * block_bytes + BLOCK_MARGIN_BYTES
+    let run = 4 * block_bytes + BLOCK_MARGIN_BYTES;
+    debug_assert!(run > block_bytes, "a run holds the block");
+    run
 }
 
 #[cfg(test)]

@@ -292,8 +292,9 @@ impl Noted {
     }
 
     fn open_leaf(&self, leaf: &BlockPtr, buffer: &Bytes) -> Block {
+        debug_assert!(self.offset <= leaf.addr, "the block lies in the extent");
         debug_assert!(
-            self.offset <= leaf.addr && leaf.end() <= self.offset + self.len as u64,
+            leaf.end() <= self.offset + self.len as u64,
             "the block lies in the extent"
         );
         let start = usize::try_from(leaf.addr - self.offset).expect("within the extent");

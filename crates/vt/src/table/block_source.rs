@@ -66,6 +66,11 @@ impl BlockSource for OneByOne {
     #[inline]
     fn data(&mut self, loader: &Loader, data: &DataRef) -> Result<Arc<DataBlock>, VtError> {
         debug_assert!(data.block.len_bytes > 0, "a block has a length");
-        loader.data(data)
+        let block = loader.data(data)?;
+        debug_assert!(
+            data.is_of(&block),
+            "the block is the one that is referenced"
+        );
+        Ok(block)
     }
 }

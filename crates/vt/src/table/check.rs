@@ -387,10 +387,8 @@ impl AffectedKeys {
         if key > self.high.as_slice() {
             self.high = key.to_vec();
         }
-        debug_assert!(
-            self.low.as_slice() <= key && key <= self.high.as_slice(),
-            "the range holds the key"
-        );
+        debug_assert!(self.low.as_slice() <= key, "the range holds the key");
+        debug_assert!(key <= self.high.as_slice(), "the range holds the key");
     }
 
     /// Notes an entry, and the one before it.

@@ -149,6 +149,16 @@ fn plan(blocks: &[DataRef]) -> Vec<CoalescedRead> {
             start,
         });
     }
+    debug_assert!(
+        reads.is_sorted_by(|a, b| a.buffer < b.buffer || a.start + a.len <= b.start),
+        "reads into one buffer are apart"
+    );
+    debug_assert!(
+        reads
+            .iter()
+            .all(|read| read.start == 0 || read.start + read.len <= KEPT_BYTES_MAX),
+        "buffers of several reads are bounded"
+    );
     reads
 }
 

@@ -41,6 +41,12 @@ impl DirectBlocks {
             entries.iter().all(|entry| entry.first <= entry.last),
             "each block has a range of keys"
         );
+        debug_assert!(
+            entries
+                .iter()
+                .all(|entry| entry.min_seqno <= entry.max_seqno),
+            "numbers of a block are in order"
+        );
         Self {
             loader: Loader {
                 volume,
@@ -121,6 +127,10 @@ impl DirectBlocks {
             blocks.is_sorted_by(|block, next| block.last < next.first),
             "in key order"
         );
+        debug_assert!(
+            blocks.iter().all(|block| self.reach(&block.last)),
+            "blocks of these"
+        );
         blocks_iter(&self.loader, blocks, (carry, Keep::Nothing))
     }
 
@@ -129,6 +139,7 @@ impl DirectBlocks {
     /// # Errors
     /// What is wrong with it.
     pub(crate) fn probe_block(&self, entry: &IndexEntry) -> Result<(), VtError> {
+        debug_assert!(self.reach(&entry.first), "one of these blocks");
         debug_assert!(self.reach(&entry.last), "one of these blocks");
         probe_block(&self.loader, entry)
     }
@@ -158,6 +169,7 @@ impl ValueReader {
 
     fn loader(&self, entry: &IndexEntry) -> Loader {
         debug_assert!(entry.is_value, "a value block");
+        debug_assert_eq!(entry.first, entry.last, "a value block has one key");
         Loader {
             volume: Arc::clone(&self.volume),
             cache: Arc::clone(&self.cache),

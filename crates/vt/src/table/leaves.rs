@@ -166,10 +166,9 @@ impl Loader {
         while start > 0 && follow(&leaves[start - 1..=start]) && belongs(&leaves[start - 1]) {
             start -= 1;
         }
-        debug_assert!(
-            start <= at && at < end && end <= leaves.len(),
-            "the group holds the block"
-        );
+        debug_assert!(start <= at, "the group holds the block");
+        debug_assert!(at < end, "the group holds the block");
+        debug_assert!(end <= leaves.len(), "the group is of these blocks");
         start..end
     }
 

@@ -81,10 +81,8 @@ impl Blocks {
         };
         let end = self.found.len().min(at.saturating_add(count));
         debug_assert!(self.holds());
-        debug_assert!(
-            at < end && end - at <= count,
-            "the wanted block, and no more than wanted"
-        );
+        debug_assert!(at < end, "the wanted block is among them");
+        debug_assert!(end - at <= count, "no more than wanted");
         self.is_taken[at..end].fill(true);
         let is_done = self.is_taken.iter().all(|taken| *taken);
         (self.found[at..end].to_vec(), is_done)
@@ -162,10 +160,8 @@ impl BlockRuns {
         };
         let is_evictable = |run: &BlockRun| {
             let (takes, refusals) = run.used_at;
-            debug_assert!(
-                takes <= self.takes && refusals <= self.refusals,
-                "it was used before now"
-            );
+            debug_assert!(takes <= self.takes, "it was used before now");
+            debug_assert!(refusals <= self.refusals, "it was used before now");
             let is_idle = self.takes - takes >= idle_min;
             let is_abandoned = self.refusals - refusals >= refusals_min;
             run.counts_for(hint.order) && (run.is_spare && is_idle || is_abandoned)
@@ -388,10 +384,8 @@ pub(super) fn prefetch(
     };
     // A scan that finds the run waits until it has its task.
     let mut own = blocks.lock();
-    debug_assert!(
-        own.reading.is_none() && own.found.is_empty(),
-        "it has no task yet"
-    );
+    debug_assert!(own.reading.is_none(), "it has no task yet");
+    debug_assert!(own.found.is_empty(), "nothing was read yet");
     let is_added = prefetched.add(run, hint, readers);
     if is_added {
         let (loader, once, holder) = (loader.clone(), hint.once, Arc::downgrade(&holder));

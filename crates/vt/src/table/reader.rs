@@ -277,6 +277,10 @@ impl Table {
             let error = contradiction("range deletes", expected, deletes.len().to_string());
             return Err(self.loader.damaged(self.meta.root_addr, error));
         }
+        debug_assert!(
+            deletes.iter().all(|delete| delete.start < delete.end),
+            "ranges hold keys"
+        );
         Ok(RangeDeletes::new(deletes).of_shift(self.meta.shift))
     }
 }
@@ -327,6 +331,10 @@ pub(super) fn value_of(loader: &Loader, entry: &IndexEntry) -> Result<Bytes, VtE
 
 /// Reads a data block and everything in it, unless it is in the cache.
 pub(super) fn probe_block(loader: &Loader, entry: &IndexEntry) -> Result<(), VtError> {
+    debug_assert!(
+        entry.first <= entry.last,
+        "the keys of a block are in order"
+    );
     let data = DataRef::of(&entry.borrow());
     let damaged = |error| loader.damaged(data.block.addr, error);
     let block = loader.data_once(&data)?;

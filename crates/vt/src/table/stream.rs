@@ -198,7 +198,8 @@ impl<L: BlockList> Stream<L> {
             let share = share(&self.loader, self.layout);
             let grown = self.window_bytes << u32::from(self.grows);
             self.window_bytes = grown.min(share).clamp(least, most);
-            debug_assert!(least <= self.window_bytes && self.window_bytes <= most);
+            debug_assert!(least <= self.window_bytes, "a window is worth a read");
+            debug_assert!(self.window_bytes <= most, "a window is bounded");
             let mut items = Vec::new();
             // The cursor will come to the same error.
             let bytes_max = self.window_bytes;

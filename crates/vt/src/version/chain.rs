@@ -94,6 +94,14 @@ impl BranchChain {
             link
         });
         let trees: Vec<ChainTree> = lineage.collect();
+        debug_assert!(
+            trees.is_sorted_by(|tree, parent| tree.tree.info.id > parent.tree.info.id),
+            "a parent is older"
+        );
+        debug_assert!(
+            trees.is_sorted_by(|tree, parent| tree.seqno >= parent.seqno),
+            "of a parent no more is seen than of its branch"
+        );
         debug_assert!(trees.len() > 1, "a branch has a parent");
         debug_assert!(
             trees.last().is_some_and(|last| !last.tree.is_branch()),
@@ -120,6 +128,11 @@ impl ChainTree {
 
     /// The levels that may have a key with these first bytes, newest data first.
     pub(crate) fn levels_with(&self, head: u128) -> impl Iterator<Item = FoundLevel<'_>> {
+        debug_assert!(
+            self.levels
+                .is_sorted_by(|level, next| level.number < next.number),
+            "levels are in order, newest data first"
+        );
         let found = self.levels.iter().filter(move |level| level.may_hold(head));
         found.map(|level| FoundLevel {
             number: level.number,
@@ -131,6 +144,10 @@ impl ChainTree {
     /// Reports whether reads that find nothing in it go on in its parent for this key.
     pub(crate) fn goes_on(&self, key: &[u8]) -> bool {
         let ranges = self.tree.info.branch_ranges.as_ref();
+        debug_assert!(
+            ranges.is_none() || self.tree.is_branch(),
+            "only a branch begins with ranges of keys"
+        );
         self.tree.is_branch() && ranges.is_none_or(|ranges| ranges.has(key))
     }
 }
@@ -155,6 +172,10 @@ impl ChainLevel {
     }
 
     const fn may_hold(&self, head: u128) -> bool {
+        debug_assert!(
+            self.first <= self.last,
+            "the first key is not behind the last"
+        );
         self.first <= head && head <= self.last
     }
 }

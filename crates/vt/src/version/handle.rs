@@ -109,13 +109,16 @@ impl TableHandle {
 
     /// The table itself.
     pub(crate) fn table(&self, volume: &Arc<Volume>, cache: &Arc<BlockCache>) -> &Arc<Table> {
-        self.table.get_or_init(|| {
-            Table::open(
-                Arc::clone(volume),
-                Arc::clone(cache),
-                Arc::clone(&self.meta),
-            )
-        })
+        let table = self.table.get_or_init(|| {
+            let meta = Arc::clone(&self.meta);
+            Table::open(Arc::clone(volume), Arc::clone(cache), meta)
+        });
+        debug_assert_eq!(
+            table.shift(),
+            self.meta.shift,
+            "the reader is of this table"
+        );
+        table
     }
 
     /// Notes that the table is durably in no new version: `runs` are released when the handle is

@@ -77,6 +77,7 @@ impl Version {
             levels[usize::from(*level)].push(Arc::new(table));
             tree.levels = sorted(levels)?;
         }
+        debug_assert_eq!(after.trees.len(), self.trees.len(), "only tables are added");
         debug_assert!(after.holds(), "numbers of trees were given out");
         Ok(Some(after))
     }
@@ -106,6 +107,10 @@ impl Version {
                 found.push(*id);
             }
         }
+        debug_assert!(
+            found.iter().all(|tree| !self.is_living(*tree)),
+            "the medium drops no living tree"
+        );
         found
     }
 
@@ -145,6 +150,10 @@ impl Version {
         stored.moved.retain(|(table, _)| !tables.contains(table));
         stored.added.retain(|(_, table)| is_stored(&table.tree));
         let has_more = stored.next_tree > self.next_tree || has_changes(&stored.pins);
+        debug_assert_eq!(
+            stored.next_tree, edit.next_tree,
+            "numbers of temporary trees count on the medium"
+        );
         let is_whole = stored.keeps_trees() == edit.keeps_trees();
         (is_whole || has_more || !stored.keeps_trees()).then_some(Cow::Owned(stored))
     }

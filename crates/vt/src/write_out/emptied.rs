@@ -137,10 +137,8 @@ impl MemtableWriter<'_> {
             true => piece.min(ROW_COUNT_MIN),
             false => piece,
         };
-        debug_assert!(
-            0 < row_min && row_min <= piece,
-            "a piece is as long as a short row"
-        );
+        debug_assert!(row_min > 0, "a row has bytes");
+        debug_assert!(row_min <= piece, "a piece is as long as a short row");
         Lengths { row_min, piece }
     }
 

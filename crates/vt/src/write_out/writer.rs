@@ -88,7 +88,13 @@ impl MemtableWriter<'_> {
         let mut tables = Vec::new();
         for some in made {
             match some {
-                Ok(some) => tables.extend(some),
+                Ok(some) => {
+                    debug_assert!(
+                        some.iter().all(|table| table.id < self.tables.next_id()),
+                        "their numbers were given out"
+                    );
+                    tables.extend(some);
+                }
                 Err(error) => {
                     self.tables.discard(&tables, &self.buffer.direct.extents());
                     return Err(error);

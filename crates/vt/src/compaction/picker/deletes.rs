@@ -13,6 +13,7 @@ const RICH_PART: u64 = 8;
 
 /// Reports whether `count` of a table's entries make it worth a compaction.
 const fn are_many(count: u64, meta: &TableMeta, pressure: Pressure) -> bool {
+    const { assert!(RICH_PART > 1, "a table need not be all deletes") };
     let is_asked_for = matches!(pressure, Pressure::Space | Pressure::Room);
     count > 0 && (is_asked_for || count.saturating_mul(RICH_PART) >= meta.entry_count)
 }
@@ -76,6 +77,10 @@ pub(super) fn pick_superseded(input: &PickInput<'_>) -> Option<Plan> {
     if released.is_empty() {
         return None;
     }
+    debug_assert!(
+        released.values().all(|count| *count > 0),
+        "a table is listed for what it can give up"
+    );
     let exclusions = input.rules.exclusions;
     let candidates = input.version.tables().filter_map(|(level, table)| {
         let meta = table.meta();

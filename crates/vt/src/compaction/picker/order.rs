@@ -97,6 +97,7 @@ pub(crate) fn pick_scattered(
         .filter(|(_, t)| !exclusions.detours.has_unreadable(t) && !exclusions.stops(t))
         .max_by_key(|(_, t)| (bytes(t), t.meta().id))?;
     debug_assert!(level < LEVELS, "a level of the tree");
+    debug_assert!(bytes(table) > 0, "the table has scattered values");
     Some((level, Arc::clone(table)))
 }
 

@@ -112,6 +112,13 @@ impl<'a> NodeRef<'a> {
 
     /// The first link of the tower.
     fn tower(self) -> *const Link {
+        const {
+            assert!(TOWER_AT >= size_of::<Node>(), "it is behind the fixed part");
+            assert!(
+                TOWER_AT.is_multiple_of(align_of::<Link>()),
+                "links are aligned"
+            );
+        }
         // SAFETY: the tower follows the fixed part in the same piece of memory.
         let tower: *const Link = unsafe { self.as_ptr().cast::<u8>().add(TOWER_AT).cast() };
         debug_assert!(tower.is_aligned(), "links are aligned");
@@ -259,6 +266,14 @@ pub(super) fn new_node(
         "a node has one of four kinds"
     );
     let value = entry.value;
+    debug_assert!(
+        entry.kind != DELETE || value.is_empty(),
+        "a delete has no value"
+    );
+    debug_assert!(
+        entry.kind != PLACED || !value.is_empty(),
+        "a place has bytes"
+    );
     let fixed = Node {
         seqno: entry.seqno.0,
         function_or_note: AtomicU32::new(entry.function),

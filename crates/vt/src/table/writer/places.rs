@@ -47,7 +47,8 @@ impl Places {
 
     /// Takes over space that was allocated elsewhere.
     pub(super) fn own(&mut self, extent: Extent) {
-        debug_assert!(extent.addr > 0 && extent.len > 0, "an extent of the zones");
+        debug_assert!(extent.addr > 0, "an extent of the zones");
+        debug_assert!(extent.len > 0, "an extent is not empty");
         self.owned.push(extent);
     }
 

@@ -184,7 +184,8 @@ impl TableWriter {
     /// Adds the index entry of a value block. No data block is open.
     fn push_value(&mut self, entry: IndexEntry) {
         debug_assert!(self.data.is_empty(), "it has no other entries");
-        debug_assert!(entry.is_value && entry.entry_count == 1, "a value block");
+        debug_assert!(entry.is_value, "a value block");
+        debug_assert_eq!(entry.entry_count, 1, "a value block has one entry");
         if entry.has_versions
             && let Some(before) = self.index.last_mut()
         {
