@@ -10,6 +10,7 @@
 //! - A task that is dropped is not under way any more: no thread holds anything of the store for a
 //!   reader that is gone.
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::sync::{Arc, Weak};
@@ -23,6 +24,22 @@ use stitch_kv::Priority;
 const THREADS_MAX: usize = 4;
 /// A thread without tasks ends after so long.
 const IDLE_AFTER: Duration = Duration::from_secs(2);
+
+/// What keeps the blocks of a table where they are.
+pub(crate) type Holder = Arc<dyn Any + Send + Sync>;
+
+/// Returns work that holds nothing while it waits for a thread, so that a removed table gives its
+/// space back. It is left out if `holder` is gone when it begins.
+pub(crate) fn while_held<A: Default>(
+    holder: &Holder,
+    work: impl FnOnce() -> A + Send + 'static,
+) -> impl FnOnce() -> A + Send + 'static {
+    let holder = Arc::downgrade(holder);
+    move || {
+        let held = holder.upgrade();
+        held.map(|_held| work()).unwrap_or_default()
+    }
+}
 
 enum TaskState<A> {
     Waiting(Box<dyn FnOnce() -> A + Send>),

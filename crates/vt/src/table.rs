@@ -45,7 +45,7 @@ pub(crate) use batch_reads::{BatchReads, ROUNDS_KEPT, Unfinished};
 pub(crate) use block::{DataBlock, IndexBlock, Root};
 pub(crate) use block_source::{BlockSource, OneByOne};
 pub(crate) use direct::{DirectBlocks, ValueReader};
-pub(crate) use filter::{FilterBuilds, Holder};
+pub(crate) use filter::FilterBuilds;
 pub(crate) use index_prefetch::{Held, IndexPrefetches};
 pub(crate) use newest::SeqnoWindow;
 pub(crate) use point_read::PointRead;

@@ -151,12 +151,13 @@ impl Counterparts {
 }
 
 impl Moments<'_> {
-    /// Reports whether two clones that lie at one directory of a view, at two moments, have trees
-    /// in common. One that was made again has them with the one that it was made of; two that were
-    /// made of one, and of which the first was destroyed, have none.
-    fn are_related(&self, old: u64, new: u64) -> FsResult<bool> {
+    /// Reports whether two clones that lie at one directory are compared with each other. Of one
+    /// view at two moments only those are that have trees in common: one that was made again has
+    /// them with the one that it was made of; two that were made of one, and of which the first was
+    /// destroyed, have none.
+    fn are_pair(&self, relation: &Relation, old: u64, new: u64) -> FsResult<bool> {
         debug_assert!(old > 0 && new > 0, "mainline is no clone");
-        if old == new {
+        if old == new || !relation.is_one_view() {
             return Ok(true);
         }
         match Relation::of(&self.old.moment(old)?, &self.new.moment(new)?) {
@@ -181,7 +182,7 @@ impl Moments<'_> {
                     continue;
                 };
                 let has_root = self.new.root(other) == Some(record.root);
-                let is_pair = !relation.is_one_view() || self.are_related(number, other)?;
+                let is_pair = self.are_pair(&relation, number, other)?;
                 if has_root && is_pair && seen.insert((number, other)) {
                     debug_assert!(other > 0, "mainline is no clone");
                     pairs.push((number, other));
@@ -219,12 +220,11 @@ impl Comparison<'_> {
             ..InnerClones::default()
         };
         let counterparts = self.relation.counterparts(pairing, new.clones_in(views.1));
-        let is_one_view = self.relation.is_one_view();
         for (number, clone) in before {
             let other = counterparts.find(number, clone.graft);
-            let is_pair = match other.filter(|_| is_one_view) {
-                Some(other) => moments.are_related(number, other)?,
-                None => true,
+            let is_pair = match other {
+                Some(other) => moments.are_pair(&self.relation, number, other)?,
+                None => false,
             };
             match other.and_then(|other| after.remove(&other)) {
                 Some(now) if is_pair && now.root == clone.root => {

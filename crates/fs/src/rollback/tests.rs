@@ -59,6 +59,18 @@ fn open_with(model: &Arc<ModelEngine>, options: FsOptions) -> Tester {
     Tester { fs, model }
 }
 
+/// Names in a directory but for `.` and `..`, as they are listed.
+fn names_in(fs: &FileSystem, dir: Ino) -> Vec<Vec<u8>> {
+    let mut names = Vec::new();
+    let read = fs.read_dir(dir, 0, &mut |entry| {
+        names.push(entry.name.to_vec());
+        Taken::More
+    });
+    read.expect("it is known");
+    names.retain(|name| !matches!(&name[..], b"." | b".."));
+    names
+}
+
 impl Tester {
     /// A new directory, which is not known.
     fn dir(&self, parent: Ino, name: &str) -> Ino {
@@ -142,16 +154,7 @@ impl Tester {
         let mut out = BTreeMap::new();
         let mut waiting = vec![(top, String::new())];
         while let Some((dir, path)) = waiting.pop() {
-            let mut names = Vec::new();
-            let read = self.fs.read_dir(dir, 0, &mut |entry| {
-                names.push(entry.name.to_vec());
-                Taken::More
-            });
-            read.expect("it is known");
-            for name in names {
-                if matches!(&name[..], b"." | b"..") {
-                    continue;
-                }
+            for name in names_in(&self.fs, dir) {
                 let at = DirName::new(dir, &name);
                 let mut attr = self.fs.lookup(at).expect("it is listed");
                 // Reading changes it.

@@ -65,7 +65,7 @@ impl<'fs> ViewOpener<'fs> {
     }
 
     /// Opens a clone as it is in the snapshot that the file system is of. Its directory is known.
-    /// What is read of it is noted in `reads`, the set of a transaction.
+    /// Reads of it are noted in `reads`, the set of a transaction.
     ///
     /// # Errors
     /// [`FsError::NotFound`] if there was none.

@@ -10,8 +10,8 @@ use super::run::{Bounds, Carry, Keep, RunIter};
 use crate::VtError;
 use crate::cache::BlockCache;
 use crate::entry::BoxIter;
+use crate::readers::Holder;
 use bytes::Bytes;
-use std::any::Any;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use stitch_format::vt_index::IndexEntry;
@@ -116,7 +116,7 @@ impl DirectBlocks {
         &self,
         bounds: &Arc<Bounds>,
         hint: &ReadHint<'_>,
-        holder: Arc<dyn Any + Send + Sync>,
+        holder: Holder,
     ) -> bool {
         prefetch(&self.loader, self.list(), bounds, hint, holder)
     }

@@ -26,8 +26,7 @@ use super::loader::{DataRef, contradiction};
 use super::point_read::PointRead;
 use crate::VtError;
 use crate::cache::SetAside;
-use crate::readers::Ahead;
-use std::any::Any;
+use crate::readers::{Ahead, Holder, while_held};
 use std::sync::{Arc, OnceLock};
 use stitch_base::sync::Mutex;
 use stitch_base::sync::atomic::{AtomicU32, Ordering};
@@ -44,9 +43,6 @@ const MISSES_MIN: u32 = 64;
 const ENTRIES_MAX: u64 = 1 << 18;
 /// Most filters that are being made.
 const BUILDS_MAX: usize = 2;
-
-/// What keeps the blocks of a table where they are.
-pub(crate) type Holder = Arc<dyn Any + Send + Sync>;
 
 /// The filter of a table, if it has one, and what is known until then.
 #[derive(Debug, Default)]
@@ -147,7 +143,7 @@ impl Table {
     /// Adds all keys of the table to a filter.
     ///
     /// # Errors
-    /// What is wrong with a block.
+    /// Those of a read: a block that is damaged, or another number of entries than is known.
     fn all_keys(self: &Arc<Self>, mut filter: WordFilter) -> Result<WordFilter, VtError> {
         let mut cursor = self.index_cursor()?;
         let mut entry_count = 0;
@@ -205,14 +201,8 @@ impl FilterBuilds {
         if under_way.len() == BUILDS_MAX {
             return false;
         }
-        // A build that waits for a thread does not keep the space of a removed table.
-        let (own, holder) = (Arc::clone(table), Arc::downgrade(&holder()));
-        let work = move || {
-            if let Some(held) = holder.upgrade() {
-                own.make_filter();
-                drop(held);
-            }
-        };
+        let own = Arc::clone(table);
+        let work = while_held(&holder(), move || own.make_filter());
         let readers = table.loader.cache.readers();
         under_way.push(readers.hand(work, Priority::Later));
         debug_assert!(under_way.len() <= BUILDS_MAX, "few are made at once");

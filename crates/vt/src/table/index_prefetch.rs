@@ -7,9 +7,9 @@
 //! the cache, if nothing is evicted for it. So a store that is read at random soon has its indexes
 //! in memory, and a row costs little more than its own block.
 
+use super::Table;
 use super::loader::Loader;
-use super::{Holder, Table};
-use crate::readers::Ahead;
+use crate::readers::{Ahead, Holder};
 use std::any::Any;
 use std::sync::{Arc, Weak};
 use stitch_base::TableId;

@@ -54,7 +54,7 @@ impl Table {
     }
 }
 
-/// What is shown the versions of a key, each with the buffer that its value lies in.
+/// Called with each version of a key, and with the buffer that its value lies in.
 pub(crate) type Visit<'a> = dyn FnMut(EntryRef<'_>, Option<&Bytes>) -> ControlFlow<()> + 'a;
 
 /// A point read under way: what it looks for, and what it counts. Counters are told at its end,
@@ -141,7 +141,8 @@ impl<'a, S: BlockSource> PointRead<'a, S> {
         self.denied += u64::from(is_denied);
     }
 
-    /// What is known of a block before its index entry is read; `None` if nothing is.
+    /// Reports whether a block may have the key, before its index entry is read; `None` if that is
+    /// not known.
     fn may_be_in(&mut self, blocks: &impl BlockList) -> Option<bool> {
         let hash = self.hash();
         let answer = blocks.may_hold(hash);
@@ -149,7 +150,7 @@ impl<'a, S: BlockSource> PointRead<'a, S> {
         answer
     }
 
-    /// What is known of a block by its index entry; `may_hold` was known before.
+    /// Asks the index entry of a block for the key; `may_hold` was known before.
     fn probe(
         &mut self,
         loader: &Loader,

@@ -32,8 +32,7 @@ use super::loader::{DataRef, Loader};
 use super::run::Bounds;
 use super::stream::{Found, Item, WINDOW_BYTES_MAX, collect, read_window};
 use crate::VtError;
-use crate::readers::{Ahead, Layout, Readers};
-use std::any::Any;
+use crate::readers::{Ahead, Holder, Layout, Readers, while_held};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use stitch_base::TableId;
@@ -359,7 +358,7 @@ pub(super) fn prefetch(
     list: impl BlockList,
     bounds: &Bounds,
     hint: &ReadHint<'_>,
-    holder: Arc<dyn Any + Send + Sync>,
+    holder: Holder,
 ) -> bool {
     let (cache, order) = (&loader.cache, hint.order);
     let (prefetched, readers) = (cache.prefetched(), cache.readers());
@@ -388,15 +387,9 @@ pub(super) fn prefetch(
     debug_assert!(own.found.is_empty(), "nothing was read yet");
     let is_added = prefetched.add(run, hint, readers);
     if is_added {
-        let (loader, once, holder) = (loader.clone(), hint.once, Arc::downgrade(&holder));
-        let read = move || {
-            let Some(held) = holder.upgrade() else {
-                return Vec::new();
-            };
-            let found = read_window(&loader, items, once);
-            drop(held);
-            found.unwrap_or_default()
-        };
+        let (loader, once) = (loader.clone(), hint.once);
+        let read = move || read_window(&loader, items, once).unwrap_or_default();
+        let read = while_held(&holder, read);
         own.reading = Some(readers.hand(read, hint.priority));
     }
     is_added

@@ -13,8 +13,8 @@ use crate::VtError;
 use crate::cache::{BlockCache, BlockKey, CachedBlock, CachedRef, Expectation, ReadCount};
 use crate::entry::{BoxIter, RangeDelete};
 use crate::range_delete::RangeDeletes;
+use crate::readers::Holder;
 use bytes::Bytes;
-use std::any::Any;
 use std::sync::Arc;
 use stitch_format::vt_index::IndexEntry;
 use stitch_format::vt_manifest::TableMeta;
@@ -158,7 +158,7 @@ impl Table {
         self: &Arc<Self>,
         bounds: &Arc<Bounds>,
         hint: &ReadHint<'_>,
-        holder: Arc<dyn Any + Send + Sync>,
+        holder: Holder,
     ) -> bool {
         prefetch(&self.loader, self.blocks(), bounds, hint, holder)
     }

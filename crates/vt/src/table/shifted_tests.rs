@@ -2,7 +2,7 @@
 //! with those numbers.
 
 use super::newest::SeqnoWindow;
-use super::tests::{Bed, Model, newest, options, rows, violations};
+use super::tests::{Bed, Model, add_versions, newest, options, rows, violations};
 use super::*;
 use crate::entry::{EntryRef, Op, RangeDelete};
 use std::cmp::Reverse;
@@ -19,12 +19,7 @@ fn sample(rng: &mut Rng) -> Model {
     let mut model = Model::new();
     for number in 0..400u64 {
         let key = format!("key{number:05}").into_bytes();
-        for _ in 0..1 + rng.below(3) {
-            let mut value = vec![0; if rng.below(8) == 0 { 4096 } else { 20 }];
-            rng.fill(&mut value);
-            let value = (rng.below(6) > 0).then_some(value);
-            model.insert((key.clone(), Reverse(1 + rng.below(5000))), value);
-        }
+        add_versions(&mut model, &key, rng);
     }
     model
 }

@@ -31,6 +31,17 @@ pub(super) struct Bed {
 /// Newest first for each key: sequence number and value; `None` is a delete.
 pub(super) type Model = BTreeMap<(Vec<u8>, std::cmp::Reverse<u64>), Option<Vec<u8>>>;
 
+/// Adds one to three versions of a key, with values of which some get blocks of their own.
+pub(super) fn add_versions(model: &mut Model, key: &[u8], rng: &mut Rng) {
+    for _ in 0..1 + rng.below(3) {
+        let mut value = vec![0; if rng.below(8) == 0 { 4096 } else { 20 }];
+        rng.fill(&mut value);
+        let value = (rng.below(6) > 0).then_some(value);
+        let seqno = std::cmp::Reverse(1 + rng.below(5000));
+        model.insert((key.to_vec(), seqno), value);
+    }
+}
+
 impl Bed {
     pub(super) fn new(len_bytes: u64) -> Self {
         let device = Arc::new(MemDevice::new(len_bytes));

@@ -9,10 +9,10 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 
 use crate::harness::context::Context;
-use crate::harness::copies::copy;
+use crate::harness::copies::{copy, expect_equal};
 use crate::harness::map::Map;
 use crate::harness::mount::{Mount, Spec, command_of, stitchfs};
-use crate::harness::process::{command, run, shell, text};
+use crate::harness::process::{command, shell, text};
 use crate::harness::report::Case;
 use crate::harness::user::{NOBODY, acting_as};
 
@@ -96,8 +96,7 @@ fn listing(top: &Path) -> Result<String> {
 }
 
 fn are_equal(one: &Path, other: &Path) -> bool {
-    let args = ["-r", "--no-dereference", &text(one), &text(other)];
-    run(&mut command("diff", &args)).is_ok()
+    expect_equal(one, other).is_ok()
 }
 
 fn everything_is_as_it_was(context: &Context) -> Result<()> {
@@ -280,7 +279,7 @@ fn later_clones_are_destroyed_only_on_request(context: &Context) -> Result<()> {
 }
 
 /// Rolls a directory back to `mon`, and kills the daemon while the rollback is under way.
-pub(super) fn kill_under_way(context: &Context, mount: &mut Mount, dir: &Path) -> Result<()> {
+fn kill_under_way(context: &Context, mount: &mut Mount, dir: &Path) -> Result<()> {
     let args = ["rollback", "--yes", "mon", &text(dir)];
     let mut rolling = command(&context.stitchfs, &args);
     rolling.stdout(Stdio::null()).stderr(Stdio::null());
@@ -296,6 +295,22 @@ pub(super) fn kill_under_way(context: &Context, mount: &mut Mount, dir: &Path) -
     Ok(())
 }
 
+/// Kills the daemon in a rollback of a directory to `mon`. There are copies of it as `mon` has it,
+/// and as it is: the next mount shows one of these. Then it is rolled back whole.
+pub(super) fn kill_and_roll_back(
+    context: &Context,
+    mount: &mut Mount,
+    dir: &Path,
+    (before, changed): (&Path, &Path),
+) -> Result<()> {
+    kill_under_way(context, mount, dir)?;
+    mount.mount_again()?;
+    let is_back = are_equal(before, dir);
+    ensure!(is_back || are_equal(changed, dir), "a part is restored");
+    roll_back(context, "mon", dir)?;
+    expect_equal(before, dir).context("it is not restored")
+}
+
 fn a_kill_leaves_it_as_before_or_as_in_the_snapshot(context: &Context) -> Result<()> {
     context.needs_stitch()?;
     let mut mount = Mount::create(context, &Spec::new("roll-killed", "512M"))?;
@@ -305,12 +320,7 @@ fn a_kill_leaves_it_as_before_or_as_in_the_snapshot(context: &Context) -> Result
     create(context, &top, "mon")?;
     change_all(&top)?;
     let changed = copy(context, &top, "roll-copy4")?;
-    kill_under_way(context, &mut mount, &top)?;
-    mount.mount_again()?;
-    let is_back = are_equal(&before, &top);
-    ensure!(is_back || are_equal(&changed, &top), "a part is restored");
-    roll_back(context, "mon", &top)?;
-    ensure!(are_equal(&before, &top), "it is not restored");
+    kill_and_roll_back(context, &mut mount, &top, (&before, &changed))?;
     mount.unmount()?;
     mount.fsck()
 }

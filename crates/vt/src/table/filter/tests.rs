@@ -1,8 +1,7 @@
 use super::*;
 use crate::cache::BlockCache;
 use crate::table::OneByOne;
-use crate::table::tests::{Bed, Model, newest, numbered, options};
-use std::cmp::Reverse;
+use crate::table::tests::{Bed, Model, add_versions, newest, numbered, options};
 use stitch_base::Seqno;
 use stitch_base::random::Rng;
 use stitch_device::Device;
@@ -29,12 +28,7 @@ fn sample(seed: u64) -> Model {
     let mut model = Model::new();
     for _ in 0..1 + rng.below(600) {
         let key = format!("key{:05}", rng.below(2000)).into_bytes();
-        for _ in 0..1 + rng.below(3) {
-            let mut value = vec![0; if rng.below(8) == 0 { 4096 } else { 20 }];
-            rng.fill(&mut value);
-            let value = (rng.below(6) > 0).then_some(value);
-            model.insert((key.clone(), Reverse(1 + rng.below(5000))), value);
-        }
+        add_versions(&mut model, &key, &mut rng);
     }
     model
 }

@@ -1,6 +1,6 @@
 //! Directories in clones go back: to snapshots, by policies, and in the history.
 
-use super::super::rollback::{create, kill_under_way, roll_back};
+use super::super::rollback::{create, kill_and_roll_back, roll_back};
 use super::{change_all, clone, expect_refused, grow};
 use crate::harness::context::Context;
 use crate::harness::copies::{copy, expect_equal};
@@ -153,15 +153,7 @@ pub(super) fn a_kill_leaves_a_clone_as_before_or_as_in_the_snapshot(
     change_all(&twin)?;
     fs::write(twin.join("large"), vec![2; 12 << 20])?;
     let changed = copy(context, &twin, "clone-copy14")?;
-    kill_under_way(context, &mut mount, &twin)?;
-    mount.mount_again()?;
-    let is_back = expect_equal(&before, &twin).is_ok();
-    ensure!(
-        is_back || expect_equal(&changed, &twin).is_ok(),
-        "a part is restored"
-    );
-    roll_back(context, "mon", &twin)?;
-    expect_equal(&before, &twin)?;
+    kill_and_roll_back(context, &mut mount, &twin, (&before, &changed))?;
     mount.unmount()?;
     mount.fsck()
 }

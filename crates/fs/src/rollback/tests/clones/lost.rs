@@ -2,8 +2,8 @@
 
 use super::super::in_clone::Cloned;
 use super::super::interrupted::{lines, open_in_rows};
-use super::super::{ANY, ROOT, SUPER, Tester, open, owned_by, tester};
-use crate::{Caller, CloneInfo, CloneSource, DirName, FileSystem, FsError, Taken};
+use super::super::{ANY, ROOT, SUPER, Tester, names_in, open, owned_by, tester};
+use crate::{Caller, CloneInfo, CloneSource, DirName, FileSystem, FsError};
 use std::collections::BTreeMap;
 use stitch_base::Ino;
 use stitch_base::sync::Arc;
@@ -20,16 +20,7 @@ fn at(parent: Ino, name: &str) -> DirName<'_> {
 /// with their contents.
 fn texts(fs: &FileSystem, top: Ino) -> Texts {
     let mut out = Texts::new();
-    let mut names = Vec::new();
-    let read = fs.read_dir(top, 0, &mut |entry| {
-        names.push(entry.name.to_vec());
-        Taken::More
-    });
-    read.expect("it is known");
-    for name in names {
-        if matches!(&name[..], b"." | b"..") {
-            continue;
-        }
+    for name in names_in(fs, top) {
         let attr = fs.lookup(DirName::new(top, &name)).expect("it is listed");
         let shown = String::from_utf8_lossy(&name).into_owned();
         let mut bytes = format!("{} {:?} ", attr.ino, attr.mtime).into_bytes();
