@@ -388,7 +388,7 @@ impl<'fs> Rollback<'fs> {
         );
         match rights.later_clones {
             LaterClones::Keep if !grafts.is_empty() => {
-                Err(FsError::LaterClones(KeptClones::new(now, &grafts)))
+                Err(FsError::LaterClones(KeptClones::new(now, &grafts)?))
             }
             LaterClones::Keep | LaterClones::Destroy => Ok(()),
         }

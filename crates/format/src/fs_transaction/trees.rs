@@ -10,6 +10,7 @@
 //! moment, and dropped after them. So a pin without an open record is what a crash has left.
 
 use super::SCHEMA_PREFIX;
+use std::str::FromStr;
 use stitch_base::TreeId;
 
 /// What comes before the number of the parent in the name of a branch of a tree of records.
@@ -44,21 +45,30 @@ pub fn transaction_pin(number: u64) -> String {
 /// Returns the transaction that a pin of this name is of; `None` for any other name.
 #[must_use]
 pub fn transaction_of_pin(name: &str) -> Option<u64> {
-    let number = name.strip_prefix(PIN_PREFIX)?.parse().ok()?;
-    (number > 0 && transaction_pin(number) == name).then_some(number)
+    written_number(name.strip_prefix(PIN_PREFIX)?)
 }
 
 /// Returns the transaction that a tree of this name is of, and what it is there; `None` for a tree
-/// that is of none.
+/// that is of none. Numbers are read as they are written: without zeros before them.
 #[must_use]
 pub fn transaction_tree(name: &str) -> Option<(u64, TransactionTree)> {
     let (number, part) = name.strip_prefix(SCHEMA_PREFIX)?.split_once('/')?;
-    let number = number.parse().ok()?;
+    let number = written_number(number)?;
     let tree = match part {
         "meta" | "data" | "xattr" | "sys" => TransactionTree::Files,
-        _ => TransactionTree::Records(TreeId(part.strip_prefix(RECORDS_PREFIX)?.parse().ok()?)),
+        _ => {
+            let parent = written_number(part.strip_prefix(RECORDS_PREFIX)?)?;
+            TransactionTree::Records(TreeId(parent))
+        }
     };
     Some((number, tree))
+}
+
+/// Returns the number of a transaction or a tree: `007` and `+7` are no names of 7.
+fn written_number<N: FromStr + ToString>(text: &str) -> Option<N> {
+    let number: N = text.parse().ok()?;
+    let written = number.to_string();
+    (written == text && written != "0").then_some(number)
 }
 
 #[cfg(test)]
@@ -78,6 +88,11 @@ mod tests {
             "txn~7",
             "fs/meta",
             "txn~7/other",
+            "txn~07/meta",
+            "txn~+7/meta",
+            "txn~0/meta",
+            "txn~7/tree~012",
+            "txn~7/tree~0",
         ] {
             assert_eq!(of(name), None, "{name}");
         }

@@ -1,6 +1,7 @@
 //! What a rollback may change, and what it says when it would destroy more.
 
 use super::tree::DirTree;
+use crate::FsResult;
 use std::collections::BTreeSet;
 use std::fmt;
 use stitch_base::Ino;
@@ -54,16 +55,19 @@ pub struct KeptClones {
 
 impl KeptClones {
     /// Names clones by the directories of a tree at which they lie.
-    pub(super) fn new(tree: &DirTree, grafts: &BTreeSet<Ino>) -> Self {
+    ///
+    /// # Errors
+    /// As [`DirTree::paths_of`].
+    pub(super) fn new(tree: &DirTree, grafts: &BTreeSet<Ino>) -> FsResult<Self> {
         debug_assert!(!grafts.is_empty(), "a clone is in the way");
         let named = grafts.iter().take(NAMED_MAX).copied().collect();
-        let mut paths = tree.paths_of(&named);
+        let mut paths = tree.paths_of(&named)?;
         paths.sort();
         debug_assert_eq!(paths.len(), named.len(), "each has one name");
-        Self {
+        Ok(Self {
             paths,
             count: grafts.len(),
-        }
+        })
     }
 }
 

@@ -160,7 +160,10 @@ impl DirTree {
     ///
     /// # Cost
     /// A walk through all names of the tree, in memory.
-    pub(super) fn paths_of(&self, wanted: &BTreeSet<Ino>) -> Vec<Vec<u8>> {
+    ///
+    /// # Errors
+    /// [`FsError::Corrupt`] for a way up without end: a directory has a name below it.
+    pub(super) fn paths_of(&self, wanted: &BTreeSet<Ino>) -> FsResult<Vec<Vec<u8>>> {
         let mut above: HashMap<Ino, (Ino, &[u8])> = HashMap::new();
         for dir in &self.dirs {
             for (name, ino) in self.names(*dir) {
@@ -169,23 +172,28 @@ impl DirTree {
                 }
             }
         }
-        debug_assert!(!above.contains_key(&self.top), "the top has no name in it");
         let path_of = |ino: &Ino| {
             let mut names = Vec::new();
             let mut at = *ino;
             while let Some((dir, name)) = above.get(&at) {
                 names.push(*name);
                 at = *dir;
+                if names.len() > self.dirs.len() {
+                    return Err(FsError::Corrupt(format!(
+                        "directory {at} is in a directory below it"
+                    )));
+                }
             }
             names.reverse();
-            (!names.is_empty()).then(|| names.join(&b'/'))
+            FsResult::Ok(names.join(&b'/'))
         };
-        let paths: Vec<Vec<u8>> = wanted.iter().filter_map(path_of).collect();
+        let wanted = wanted.iter().filter(|ino| above.contains_key(ino));
+        let paths: Vec<Vec<u8>> = wanted.map(path_of).collect::<FsResult<_>>()?;
         debug_assert!(
             paths.iter().all(|path| !path.is_empty()),
             "the top alone has none"
         );
-        paths
+        Ok(paths)
     }
 
     pub(super) fn has(&self, ino: Ino) -> bool {

@@ -237,6 +237,9 @@ impl<'p> Lesson<'p> {
     }
 
     /// Makes a directory and those above it known.
+    ///
+    /// # Errors
+    /// [`FsError::Corrupt`] if the way up leads nowhere, or has no end.
     fn learn(&mut self, residents: &Residents, dir: Ino) -> FsResult<()> {
         let inodes = &residents.inodes;
         let (mut above, mut at) = (Vec::new(), dir);
@@ -248,6 +251,11 @@ impl<'p> Lesson<'p> {
             };
             debug_assert_eq!(head.ino, at, "the place of the inode");
             above.push((head, Location::entry(name.parent, name.name)));
+            if above.len() > self.places.len() {
+                return Err(FsError::Corrupt(format!(
+                    "directory {at} is in a directory below it"
+                )));
+            }
             at = name.parent;
         }
         for (head, location) in above.into_iter().rev() {

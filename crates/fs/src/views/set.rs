@@ -75,6 +75,10 @@ impl Records {
                     continue;
                 };
                 match ViewRecord::decode(row) {
+                    // Ways up from a clone end since each was made after its home.
+                    Ok(record) if record.home >= number => {
+                        tracing::warn!(number, home = record.home, "a clone lies in a later one");
+                    }
                     Ok(record) => records.insert(number, record),
                     Err(error) => tracing::warn!(number, %error, "a clone cannot be read"),
                 }
@@ -88,6 +92,7 @@ impl Records {
 
     fn insert(&mut self, number: u64, record: ViewRecord) {
         debug_assert!(number > 0, "0 is mainline");
+        debug_assert!(record.home < number, "it was made after its home");
         if record.state == ViewState::Live {
             let at = (record.home, record.graft);
             let first = *self.by_graft.entry(at).or_insert(number);

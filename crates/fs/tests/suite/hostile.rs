@@ -4,11 +4,11 @@ use crate::common::*;
 use std::sync::Arc;
 use stitch_base::{Ino, TreeId};
 use stitch_format::fs_inode::{FileKind, encode_link};
-use stitch_format::fs_key::{self, NAME_HASH_MAX};
-use stitch_format::fs_sys::encode_number;
+use stitch_format::fs_key::{self, FsKey, NAME_HASH_MAX};
+use stitch_format::fs_sys::{FsHeader, encode_number};
 use stitch_format::fs_view::ViewRecord;
 use stitch_fs::fsck::{self, Issue};
-use stitch_fs::{CloneSource, FileSystem, FsError, Taken};
+use stitch_fs::{BeginOptions, CloneSource, FileSystem, FsError, RenameMode, Taken};
 use stitch_kv::{Batch, CommitOptions, Engine};
 
 /// Entries that a walk may be given before it is taken for one without end.
@@ -25,6 +25,18 @@ fn tree_of(setup: &Setup, tree: &str) -> TreeId {
     let all = setup.engine.trees();
     let found = all.iter().find(|t| t.name == format!("fs/{tree}"));
     found.expect("there is such a tree").id
+}
+
+/// Returns the row that a tree has for a key.
+fn row(setup: &Setup, tree: TreeId, key: &[u8]) -> Vec<u8> {
+    let row = setup.engine.get(tree, key, None).expect("the model reads");
+    row.expect("there is a row").to_vec()
+}
+
+fn key_of_name(setup: &Setup, parent: Ino, name: &str) -> FsKey {
+    let header = row(setup, tree_of(setup, "sys"), fs_key::SYS_HEADER);
+    let header = FsHeader::decode(&header).expect("it was written");
+    fs_key::dentry(header.name_seed, parent, name.as_bytes())
 }
 
 /// Puts a name of a file into a directory under a hash of choice.
@@ -116,8 +128,7 @@ fn an_own_row_of_another_number_is_an_error() {
     });
     setup.fs.sync().expect("the model commits");
     let [f, g] = numbers.map(fs_key::own);
-    let row = setup.engine.get(tree_of(&setup, "meta"), &g, None);
-    let row = row.expect("the model reads").expect("it has a row");
+    let row = row(&setup, tree_of(&setup, "meta"), &g);
     put(&setup, "meta", &f, &row);
     setup = setup.reopened();
     let found = setup.fs.lookup(at(ROOT, "f"));
@@ -125,24 +136,29 @@ fn an_own_row_of_another_number_is_an_error() {
     assert_eq!(setup.fs.lookup(at(ROOT, "g")).unwrap().ino, numbers[1]);
 }
 
-#[test]
-fn a_check_finds_a_clone_that_lies_in_itself() {
-    let setup = setup();
-    let dir = setup.dir(ROOT, "d").ino;
+/// Makes a clone of a directory, and writes a record of it that lies in the clone itself.
+fn clone_in_itself(setup: &Setup, dir: Ino) -> u64 {
     let graft = setup.dir(dir, "graft").ino;
     let (fs, snapshot) = (&setup.fs, None);
     let source = CloneSource { fs, dir, snapshot };
     let made = fs.make_clone(&SUPER, &source, at(ROOT, "c"));
     let number = made.expect("makes a clone").number;
     let key = fs_key::view(number);
-    let row = setup.engine.get(tree_of(&setup, "sys"), &key, None);
-    let row = row.expect("the model reads").expect("there is a record");
+    let row = row(setup, tree_of(setup, "sys"), &key);
     let record = ViewRecord {
         home: number,
         graft,
         ..ViewRecord::decode(&row).expect("it was written")
     };
-    put(&setup, "sys", &key, &record.encode());
+    put(setup, "sys", &key, &record.encode());
+    number
+}
+
+#[test]
+fn a_check_finds_a_clone_that_lies_in_itself() {
+    let setup = setup();
+    let dir = setup.dir(ROOT, "d").ino;
+    let number = clone_in_itself(&setup, dir);
     let mut issues = setup.issues();
     assert_eq!(issues, [Issue::CloneAdrift { number }]);
     let engine: Arc<dyn Engine> = setup.engine.clone();
@@ -151,4 +167,62 @@ fn a_check_finds_a_clone_that_lies_in_itself() {
         issues = setup.issues();
     }
     assert_eq!(issues, []);
+}
+
+/// A record of a clone whose home was made later, or is the clone itself: the way up from it had no
+/// end.
+#[test]
+fn a_clone_that_lies_in_itself_is_not_shown() {
+    let mut setup = setup();
+    let dir = setup.dir(ROOT, "d").ino;
+    let number = clone_in_itself(&setup, dir);
+    setup = setup.reopened();
+    assert_eq!(setup.fs.clones(), []);
+    let opened = setup
+        .fs
+        .open_clone(number)
+        .map(|clone| clone.info().clone());
+    assert!(matches!(opened, Err(FsError::NotFound)), "{opened:?}");
+}
+
+/// A transaction whose rows have directories in each other: they were looked for above a directory
+/// that mainline knows, again and again.
+#[test]
+fn a_transaction_with_a_ring_of_directories_is_not_committed() {
+    let setup = setup();
+    let moved = setup.dir(ROOT, "moved").ino;
+    let transactions = setup.fs.transactions();
+    let view = transactions.begin("t", &BeginOptions::default());
+    let view = view.expect("it begins");
+    let make = |parent, name| {
+        let made = view.fs().make_dir(&SUPER, at(parent, name), &new(0o755));
+        made.expect("the name is free").ino
+    };
+    let outer = make(ROOT, "outer");
+    let inner = make(outer, "inner");
+    let (from, to) = (at(ROOT, "moved"), at(inner, "moved"));
+    view.fs().lookup(from).expect("it is there");
+    let renamed = view.fs().rename(&SUPER, from, to, RenameMode::Replace);
+    renamed.expect("it is moved");
+    view.fs().sync().expect("the model commits");
+    let trees = setup.engine.trees();
+    let meta = trees
+        .iter()
+        .find(|tree| tree.name.ends_with("/meta") && tree.branch.is_some());
+    let meta = meta.expect("the transaction has a tree of names").id;
+    let [old, ring] = [ROOT, inner].map(|parent| key_of_name(&setup, parent, "outer"));
+    let mut batch = Batch::new();
+    batch.put(meta, &ring, &row(&setup, meta, &old));
+    batch.delete(meta, &old);
+    let committed = setup.engine.commit(&batch, CommitOptions::default());
+    committed.expect("the model commits");
+    let committed = transactions.commit(&view);
+    assert!(
+        matches!(committed, Err(FsError::Corrupt(_))),
+        "{committed:?}"
+    );
+    assert_eq!(
+        setup.fs.lookup(at(ROOT, "moved")).expect("it stays").ino,
+        moved
+    );
 }
