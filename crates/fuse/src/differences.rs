@@ -24,8 +24,9 @@
 //! Paths begin at the directory. That of the directory itself is empty. In a list for a copy `-` is
 //! a path at the earlier moment, and `+` one at the later. Both sides of a pair are those of the
 //! request: first the one that is named, then the one that is open. INO is the first number that
-//! inodes of their own have in both, and SINCE the time in nanoseconds from which on one side may
-//! have changed what the other has not.
+//! inodes of their own have in both. SINCE was the time in nanoseconds from which on one side may have
+//! changed what the other has not. It is the earliest time that can be written: the common moment may
+//! be before that of either side, and what changed within a tick of it has the same times on both.
 //!
 //! A copy of two views needs the twins: without them an inode of one view is taken for one of the
 //! other that was made apart, and has its number. So `paths`, which older programs send, is
@@ -250,8 +251,6 @@ pub struct Twin {
 /// The views that two directories have in common.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Twins {
-    /// Since when one side may have changed what the other has not, in nanoseconds since 1970.
-    pub since_ns: i64,
     /// Those of the directories, then clones that lie in both.
     pub views: Vec<Twin>,
 }
@@ -280,10 +279,10 @@ pub fn twins(before: impl AsFd, dir: impl AsFd, old: u64) -> io::Result<Twins> {
 impl Twins {
     /// Adds those of a reply. Returns how many there are in all; `None` if it makes no sense.
     fn add(&mut self, listed: &[&[u8]]) -> Option<usize> {
-        let [since, count, views @ ..] = listed else {
+        // An older program took inodes with older times for the same ones on both sides.
+        let [_since, count, views @ ..] = listed else {
             return None;
         };
-        self.since_ns = number_of(since)?;
         for twin in views.chunks(3) {
             let [old, new, first_own] = twin else {
                 return None;
@@ -376,7 +375,6 @@ mod tests {
         assert_eq!(twins.add(&reply), Some(2));
         let reply: [&[u8]; 5] = [b"-5", b"2", b"32", b"48", b"30"];
         assert_eq!(twins.add(&reply), Some(2));
-        assert_eq!(twins.since_ns, -5);
         let numbers = twins
             .views
             .iter()

@@ -94,8 +94,6 @@ pub(super) struct Relation {
     pub(super) spans: Vec<Span>,
     /// Of two views: the first number that inodes of their own may have; `None` for one view.
     pub(super) first_own: Option<Ino>,
-    /// How many branches lead from the common trees to each side.
-    pub(super) branches: (usize, usize),
 }
 
 impl Relation {
@@ -115,7 +113,6 @@ impl Relation {
             return Ok(Self {
                 spans,
                 first_own: None,
-                branches: (0, 0),
             });
         }
         let (before, after) = (lineage(old)?, lineage(new)?);
@@ -167,7 +164,6 @@ impl Relation {
         Ok(Self {
             spans,
             first_own: Some(first_own),
-            branches: (in_before, in_after),
         })
     }
 

@@ -7,15 +7,9 @@
 //! ```
 
 use super::spans::Relation;
-use super::views::ViewsAt;
 use super::{Comparer, DirAt, Moments};
 use crate::{FsError, FsResult};
 use stitch_base::Ino;
-use stitch_base::clock::Timestamp;
-
-/// Longest time that the making of a clone is taken to last: it shows what was written before that
-/// began, and its record has the time of the end.
-const MAKING_NS: i64 = 60_000_000_000;
 
 /// A view on one side, and its counterpart on the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,9 +25,6 @@ pub struct TwinView {
 /// The views that two sides have in common.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TwinViews {
-    /// Since when a side may have changed what the other has not. Of a clone of a snapshot it is
-    /// the time at which the clone was made.
-    pub since: Timestamp,
     /// The views of the sides, then clones that lie in both.
     pub views: Vec<TwinView>,
 }
@@ -46,7 +37,6 @@ impl Comparer<'_> {
         let moments = self.moments((old.pin, new.pin))?;
         let pairs = moments.clone_pairs((old.view, new.view))?;
         let mut twins = TwinViews {
-            since: Timestamp(i64::MAX),
             views: Vec::with_capacity(1 + pairs.len()),
         };
         for views in std::iter::once((old.view, new.view)).chain(pairs) {
@@ -67,26 +57,6 @@ impl TwinViews {
             new,
             first_own,
         });
-        let branches = relation.branches;
-        debug_assert!(branches.0 + branches.1 > 0, "one side is a branch");
-        for (views, view, count) in [
-            (&moments.old, old, branches.0),
-            (&moments.new, new, branches.1),
-        ] {
-            self.since = self.since.min(parted(views, view, count));
-        }
         Ok(())
-    }
-}
-
-/// Returns when a view parted from the trees that are so many branches above it.
-fn parted(views: &ViewsAt<'_>, view: u64, branches: usize) -> Timestamp {
-    debug_assert!(branches <= stitch_kv::BRANCH_DEPTH_MAX, "a bounded depth");
-    let created = views.created_ns(view);
-    match (branches, created) {
-        (0, _) => Timestamp(i64::MAX),
-        (1, Some(created)) => Timestamp(created.saturating_sub(MAKING_NS)),
-        // Clones between may be gone.
-        _ => Timestamp(i64::MIN),
     }
 }

@@ -106,11 +106,6 @@ impl<'f> ViewsAt<'f> {
         self.records.get(&view).map(|record| record.root)
     }
 
-    /// Returns when a clone was made; `None` if there was no such clone.
-    pub(super) fn created_ns(&self, view: u64) -> Option<i64> {
-        self.records.get(&view).map(|record| record.created_ns)
-    }
-
     /// Returns the head of a clone's directory.
     pub(super) fn root_head(&self, view: u64) -> FsResult<InodeHead> {
         debug_assert!(view > 0, "mainline has no record");

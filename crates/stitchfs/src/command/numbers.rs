@@ -35,15 +35,16 @@ impl DirNumbers {
     }
 
     /// Gives the inodes of this directory, which is `new`, the numbers that those of another view
-    /// of it, `old`, have, if they are the same. Returns since when one side may have changed what
-    /// the other has not; `None` of a daemon that is older.
-    pub(super) fn twin_with(&mut self, of_old: &Self, old: &Path, new: &Path) -> Option<i64> {
+    /// of it, `old`, have, if they are the same. Reports whether the daemon told which are.
+    pub(super) fn twin_with(&mut self, of_old: &Self, old: &Path, new: &Path) -> bool {
         let twins = || {
             let (before, after) = (snapshot::open_dir(old)?, snapshot::open_dir(new)?);
             let number = before.metadata()?.ino();
             differences::twins(&before, &after, number)
         };
-        let twins = twins().ok()?;
+        let Ok(twins) = twins() else {
+            return false;
+        };
         // The directory's own file system has no bits of its own.
         let within = |base: u64, home: Option<u64>| if Some(base) == home { 0 } else { base };
         let views = twins.views.iter().map(|twin| TwinView {
@@ -52,7 +53,7 @@ impl DirNumbers {
             first_own: twin.first_own,
         });
         self.numbers.twins = views.collect();
-        Some(twins.since_ns)
+        true
     }
 
     /// Gives clones in this directory, which is `new`, the numbers of their counterparts in another

@@ -245,7 +245,7 @@ fn tell_pairs(pairs: &[(u64, u64)], from: usize, out: &mut Sink<'_>) -> Answer<i
 /// Tells the twins from an index on, as many as fit.
 fn tell_twins(twins: &TwinViews, from: usize, out: &mut Sink<'_>) -> Answer<i32> {
     let mut reply = ReplyWords::default();
-    let (since, count) = (twins.since.0.to_string(), twins.views.len().to_string());
+    let (since, count) = (i64::MIN.to_string(), twins.views.len().to_string());
     let fits = reply.add(&[since.as_bytes(), count.as_bytes()]);
     debug_assert!(fits, "two short words");
     for twin in twins.views.iter().skip(from) {

@@ -66,12 +66,11 @@ impl FoundSnapshot {
         if home.is_none() || home == later.numbers.home {
             return;
         }
-        let since = later
-            .numbers
-            .twin_with(&self.numbers, &self.place, &later.place);
-        if let Some(since) = since {
+        let twins = &mut later.numbers;
+        if twins.twin_with(&self.numbers, &self.place, &later.place) {
             (self.has_twins, later.has_twins) = (true, true);
-            self.since_ns = self.since_ns.min(since);
+            // Either view went on from their common moment, which may be before both snapshots.
+            self.since_ns = i64::MIN;
         }
     }
 
@@ -100,13 +99,10 @@ impl FoundSnapshot {
     }
 
     /// Reads the names and attributes of some paths: those of which the daemon tells that they may
-    /// be different. Of two views all of them are compared, also those with the same times.
-    pub(super) fn read_paths(mut self, paths: &BTreeSet<Vec<u8>>) -> Result<Source> {
+    /// be different.
+    pub(super) fn read_paths(self, paths: &BTreeSet<Vec<u8>>) -> Result<Source> {
         let tree = Tree::read_paths(&self.place, &self.options(false), paths);
         let tree = tree.map_err(super::explained)?;
-        if self.has_twins {
-            self.since_ns = i64::MIN;
-        }
         let snapshot = self;
         Ok(Source { tree, snapshot })
     }
