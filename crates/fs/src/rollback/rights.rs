@@ -59,7 +59,8 @@ impl KeptClones {
         let named = grafts.iter().take(NAMED_MAX).copied().collect();
         let mut paths = tree.paths_of(&named);
         paths.sort();
-        debug_assert_eq!(paths.len(), named.len(), "each has one name");
+        // The record of a damaged clone may name a file.
+        debug_assert!(paths.len() <= named.len(), "a directory has one path");
         Self {
             paths,
             count: grafts.len(),

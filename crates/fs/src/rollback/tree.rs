@@ -164,8 +164,9 @@ impl DirTree {
         let mut above: HashMap<Ino, (Ino, &[u8])> = HashMap::new();
         for dir in &self.dirs {
             for (name, ino) in self.names(*dir) {
-                if self.get(*ino).is_some_and(SeenInode::is_dir) {
-                    above.insert(*ino, (*dir, name));
+                // A damaged directory has a second name, further down: the first one counts.
+                if *ino != self.top && self.get(*ino).is_some_and(SeenInode::is_dir) {
+                    above.entry(*ino).or_insert((*dir, name));
                 }
             }
         }
@@ -175,6 +176,7 @@ impl DirTree {
             let mut at = *ino;
             while let Some((dir, name)) = above.get(&at) {
                 names.push(*name);
+                debug_assert!(names.len() < self.dirs.len(), "the way up has no ring");
                 at = *dir;
             }
             names.reverse();

@@ -66,6 +66,13 @@ impl<'fs> ViewPaths<'fs> {
         let mut info = standing.views.clone_of(number).ok_or(FsError::NotFound)?;
         let mut parts = vec![below];
         while info.home > 0 {
+            // Records of a damaged store may lie in each other.
+            if info.home >= info.number {
+                let number = info.number;
+                return Err(FsError::Corrupt(format!(
+                    "clone {number} lies in one that was made later"
+                )));
+            }
             let home = self.opener.open(info.home)?;
             debug_assert_eq!(home.info().number, info.home, "the view that has the graft");
             parts.push(ViewPaths::of(home.fs()).of_graft(&info, home.info().root)?);
