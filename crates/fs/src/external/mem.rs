@@ -11,6 +11,7 @@ pub use fault::{PLAIN_OPS, PlainFault, PlainHit};
 
 use super::{ExternalError, ExternalFiles, ExternalName, ExternalResult};
 use crate::SeekFor;
+use crate::data::FILE_BYTES_MAX;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -130,6 +131,10 @@ impl MemContents {
             "no page lies beyond the end"
         );
         debug_assert_eq!(page.len() as u64, PAGE, "pages are whole");
+        debug_assert!(
+            self.pages.len() as u64 <= self.len.div_ceil(PAGE),
+            "a page has one number"
+        );
     }
 
     fn page(&self, number: u64) -> Vec<u8> {
@@ -244,10 +249,18 @@ impl File {
             self.durable.len, self.current.len,
             "what is read is durable"
         );
+        debug_assert!(
+            self.is_unsure || self.durable.pages.len() == self.current.pages.len(),
+            "the holes that are read are durable, unless an earlier sync failed"
+        );
     }
 
     /// What a power cut leaves.
     fn cut(mut self, rng: &mut Rng) -> Self {
+        debug_assert!(
+            !self.pending.is_empty() || self.durable.len == self.current.len,
+            "what was synced is what is read"
+        );
         let keeps = rng.below(3);
         for change in std::mem::take(&mut self.pending) {
             let is_kept = match keeps {
@@ -279,6 +292,10 @@ impl MemFilesPoint {
     /// still is not.
     #[must_use]
     pub fn kill(&self) -> MemFiles {
+        debug_assert!(
+            self.state.faults.planned.is_empty(),
+            "faults end with the process"
+        );
         let state = Arc::new(Mutex::new(self.state.clone()));
         MemFiles { state }
     }
@@ -300,6 +317,19 @@ impl MemFilesPoint {
         debug_assert!(
             left.files.len() <= self.state.files.len() + self.state.removed.len(),
             "no file comes from nowhere"
+        );
+        let mut published = self
+            .state
+            .files
+            .iter()
+            .filter(|(_, file)| file.is_published);
+        debug_assert!(
+            published.all(|(name, _)| left.files.contains_key(name)),
+            "a name that was published outlives a power cut"
+        );
+        debug_assert!(
+            left.files.values().all(|file| file.pending.is_empty()),
+            "what a power cut leaves is durable"
         );
         let state = Arc::new(Mutex::new(left));
         MemFiles { state }
@@ -334,6 +364,7 @@ impl MemFiles {
     /// Plans a fault. Its calls are counted from the first one on.
     pub fn add_fault(&self, fault: PlainFault) {
         assert!(fault.nth > 0, "calls are counted from 1");
+        assert!(fault.count > 0, "some call fails");
         debug_assert!(
             fault.op.is_none_or(|op| PLAIN_OPS.contains(&op)),
             "it is one of the list"
@@ -369,7 +400,12 @@ impl MemFiles {
     /// Calls that a fault has hit, in their order.
     #[must_use]
     pub fn hits(&self) -> Vec<PlainHit> {
-        self.state.lock().faults.hits.clone()
+        let state = self.state.lock();
+        debug_assert!(
+            state.faults.hits.len() as u64 <= state.faults.calls.values().sum(),
+            "each hit is a call"
+        );
+        state.faults.hits.clone()
     }
 
     /// All files together may have so many bytes.
@@ -391,6 +427,10 @@ impl MemFiles {
         debug_assert_ne!(name, NOBODY, "a file is meant");
         let mut state = self.state.lock();
         if let Some(failing) = state.faults.enter(op, Some(name)) {
+            debug_assert!(
+                !failing.is_hidden || failing.rng.is_some(),
+                "planned faults alone are hidden"
+            );
             if let Some(mut rng) = failing.rng {
                 partly(&mut state, &mut rng);
             }
@@ -454,6 +494,7 @@ fn failed(op: &'static str, name: ExternalName, kind: ErrorKind) -> ExternalErro
 
 impl ExternalFiles for MemFiles {
     fn create(&self, name: ExternalName) -> ExternalResult<()> {
+        debug_assert!(name.number > 0, "0 is the number of no plain file");
         let make = |state: &mut State| {
             let is_there = state.files.contains_key(&name);
             state.files.entry(name).or_default();
@@ -482,6 +523,10 @@ impl ExternalFiles for MemFiles {
     }
 
     fn write_at(&self, name: ExternalName, offset: u64, bytes: &[u8]) -> ExternalResult<()> {
+        debug_assert!(
+            bytes.len() as u64 <= FILE_BYTES_MAX.saturating_sub(offset),
+            "the caller has checked the end"
+        );
         {
             let state = self.state.lock();
             let used: u64 = state.files.values().map(|file| file.current.len).sum();
@@ -497,14 +542,22 @@ impl ExternalFiles for MemFiles {
     }
 
     fn set_len(&self, name: ExternalName, len: u64) -> ExternalResult<()> {
+        debug_assert!(len <= FILE_BYTES_MAX, "the caller has checked the end");
         self.change("cut", name, FileChange::SetLen(len))
     }
 
     fn punch(&self, name: ExternalName, offset: u64, len: u64) -> ExternalResult<()> {
+        debug_assert!(len > 0, "a host refuses an empty range");
+        debug_assert!(
+            len <= FILE_BYTES_MAX.saturating_sub(offset),
+            "the range is within the file"
+        );
         self.change("punch", name, FileChange::Punch { at: offset, len })
     }
 
-    fn allocate(&self, name: ExternalName, _: u64, _: u64) -> ExternalResult<()> {
+    fn allocate(&self, name: ExternalName, offset: u64, len: u64) -> ExternalResult<()> {
+        debug_assert!(len > 0, "a host refuses an empty range");
+        debug_assert!(offset.checked_add(len).is_some(), "a range of bytes");
         self.change("allocate", name, FileChange::Allocate)
     }
 
@@ -520,10 +573,15 @@ impl ExternalFiles for MemFiles {
                 SeekFor::Hole => pages.find(|&page| is_data(page) == wanted),
             };
             let found = found.map(|page| (page * PAGE).max(offset));
-            match what {
+            let found = match what {
                 SeekFor::Data => found.filter(|&at| at < contents.len),
                 SeekFor::Hole => Some(found.unwrap_or(contents.len).min(contents.len)),
-            }
+            };
+            debug_assert!(
+                found.is_none_or(|at| at >= offset.min(contents.len)),
+                "nothing before the offset is found"
+            );
+            found
         })
     }
 
