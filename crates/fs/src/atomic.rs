@@ -157,6 +157,7 @@ impl AtomicWrites {
         debug_assert!(size <= FILE_BYTES_MAX, "the size of a file");
         open.by_ino.insert(ino, Arc::new(write));
         open.check();
+        debug_assert!(open.live(ino).is_some(), "it takes writes");
         self.count.store(open.by_ino.len(), Ordering::Release);
         debug_assert!(self.any(), "it is found without the lock");
         Ok(())
@@ -277,13 +278,13 @@ impl AtomicWrites {
     /// Ends the atomic write of a file. Returns false if there is none.
     pub(crate) fn end(&self, ino: Ino) -> bool {
         let mut open = self.open.lock();
-        match open.by_ino.get_mut(&ino) {
-            Some(write) => {
-                Arc::make_mut(write).is_ended = true;
-                true
-            }
-            None => false,
+        let found = open.by_ino.get_mut(&ino);
+        let is_there = found.is_some();
+        if let Some(write) = found {
+            Arc::make_mut(write).is_ended = true;
         }
+        debug_assert!(open.live(ino).is_none(), "readers see the file as before");
+        is_there
     }
 
     /// Ends all atomic writes.

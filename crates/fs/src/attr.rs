@@ -120,6 +120,16 @@ impl AttrChanges<'_> {
             staged.head.uid,
             "the owner is staged"
         );
+        debug_assert_eq!(
+            set.gid.unwrap_or(staged.head.gid),
+            staged.head.gid,
+            "the group is staged"
+        );
+        debug_assert!(
+            set.perm
+                .is_none_or(|perm| low_bits(perm) & 0o777 == staged.head.perm & 0o777),
+            "the permissions are staged"
+        );
         staged.finish(&mut change)?;
         change.commit()?;
         Ok(Attr::of(&staged.head))

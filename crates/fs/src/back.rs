@@ -101,7 +101,12 @@ impl BackRows {
     }
 
     fn are_complete(&self) -> bool {
-        self.are_complete.load(Ordering::Acquire)
+        let are_complete = self.are_complete.load(Ordering::Acquire);
+        debug_assert!(
+            !are_complete || self.are_kept(),
+            "the pass begins when rows are kept"
+        );
+        are_complete
     }
 
     /// The pass is to run once more.

@@ -278,6 +278,10 @@ impl<'fs> Change<'fs> {
         debug_assert!(!self.batch.is_empty(), "rows are committed");
         let chunks = self.unwritten_added.unsigned_abs();
         let is_added = self.unwritten_added > 0;
+        debug_assert!(
+            !is_added || self.space != SpaceClass::Allocated,
+            "what is set aside is for chunks that were allocated before"
+        );
         if is_added {
             self.scope.make_and_set_aside(chunks)?;
         }

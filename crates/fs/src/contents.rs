@@ -22,6 +22,10 @@ use stitch_format::fs_inode::{FileKind, InodeHead, row_flag};
 
 /// The flags that tell contents apart.
 const FLAGS: u8 = row_flag::SHARED;
+const _: () = assert!(
+    FLAGS == row_flag::INLINE | row_flag::EXTERNAL,
+    "shared contents have both flags"
+);
 
 /// Where the contents of a regular file are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

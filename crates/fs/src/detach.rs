@@ -53,6 +53,7 @@ impl Detached {
     fn take(&self) -> Option<Ino> {
         let mut waiting = self.waiting.lock();
         let ino = waiting.pop()?;
+        debug_assert_ne!(ino, Ino::ROOT, "the root is never detached");
         self.busy.fetch_add(1, Ordering::Relaxed);
         Some(ino)
     }

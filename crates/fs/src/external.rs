@@ -59,6 +59,10 @@ const _: () = assert!(
     EXTERNAL_FROM_BYTES >= crate::data::INLINE_BYTES_MAX,
     "external files are too large for their rows"
 );
+const _: () = assert!(
+    EXTERNAL_FROM_BYTES < FILE_BYTES_MAX,
+    "a file can become so large"
+);
 
 /// Which plain file: the inode, and a number that no other plain file ever has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -359,6 +363,7 @@ impl Externals {
     /// larger already was made without the option, and stays: leaving costs no more than the
     /// threshold.
     pub(crate) fn wants(&self, size: u64, end: u64) -> bool {
+        debug_assert!(end <= FILE_BYTES_MAX, "the caller has checked the end");
         let from = self.external.as_ref().and_then(|e| e.from_bytes);
         from.is_some_and(|from| size <= from && end > from)
     }
@@ -471,7 +476,12 @@ impl Externals {
         let count = self.count.fetch_sub(1, Ordering::Relaxed);
         debug_assert!(count > 0, "the plain file was counted");
         self.uncount(leaving.settled);
-        self.retired.lock().push(leaving.name);
+        let mut retired = self.retired.lock();
+        debug_assert!(
+            !retired.contains(&leaving.name),
+            "a plain file loses its rows once"
+        );
+        retired.push(leaving.name);
     }
 
     /// Notes that the inode is not known any more.
@@ -479,6 +489,7 @@ impl Externals {
         let mut known = self.known.lock();
         let Some(plain) = known.get(&ino) else { return };
         let mut status = plain.status.lock();
+        debug_assert!(status.holds(), "mappings are of lent files");
         let is_needed = status.is_dirty || status.is_failed || status.is_lent;
         debug_assert_eq!(plain.name.ino, ino, "the plain file of the inode");
         debug_assert!(

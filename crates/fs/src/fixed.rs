@@ -12,6 +12,7 @@ use crate::schema::Store;
 use crate::system::FileSystem;
 use crate::transaction::Grafts;
 use crate::{FsError, FsResult};
+use std::collections::HashSet;
 use stitch_base::Ino;
 use stitch_base::sync::atomic::{AtomicBool, Ordering};
 use stitch_db::SpaceClass;
@@ -84,8 +85,9 @@ impl<'fs> FixedFiles<'fs> {
         if !self.any() && self.grafts.is_empty() {
             return Ok(());
         }
-        // Deepest first: no more wait than the directories on the way have.
-        let mut waiting = vec![top];
+        // Deepest first: no more wait than the directories on the way have. Damaged rows may form a
+        // ring.
+        let (mut waiting, mut seen) = (vec![top], HashSet::from([top]));
         while let Some(dir) = waiting.pop() {
             debug_assert!(dir.0 > 0, "0 is no inode");
             self.grafts.refuse(dir)?;
@@ -95,9 +97,7 @@ impl<'fs> FixedFiles<'fs> {
                 if is_fixed(iflags) {
                     return Err(FsError::Perm);
                 }
-                if let Some(ino) = kind {
-                    waiting.push(ino);
-                }
+                waiting.extend(kind.filter(|dir| seen.insert(*dir)));
             }
         }
         Ok(())
@@ -125,6 +125,7 @@ fn check_open(iflags: u32, writes: bool, appends: bool) -> FsResult<()> {
         inode_flag::APPEND => writes && !appends,
         _ => writes,
     };
+    debug_assert!(writes || !is_refused, "all of them can be read");
     if is_refused {
         return Err(FsError::Perm);
     }

@@ -99,12 +99,20 @@ impl MomentInfo {
     /// Returns its name: the time of UTC, like `2026-11-26T20-00-05Z`.
     #[must_use]
     pub fn name(&self) -> String {
-        UtcTime::of(self.created.seconds()).file_name()
+        let name = UtcTime::of(self.created.seconds()).file_name();
+        debug_assert!(!name.contains('/'), "a directory can have the name");
+        name
     }
 
     /// Returns the name of its pin.
     pub(crate) fn pin_name(&self) -> String {
-        moment_pin(self.number)
+        let name = moment_pin(self.number);
+        debug_assert_eq!(
+            moment_number(&name),
+            Some(self.number),
+            "the name leads back to the moment"
+        );
+        name
     }
 
     /// Returns it as if it were a snapshot of the root directory.
@@ -340,11 +348,13 @@ impl History<'_> {
             last.is_none_or(|last| last.seqno <= pin.seqno),
             "moments in their order"
         );
+        let made = MomentInfo::of(&pin);
+        debug_assert!(made.is_some(), "what was written can be read");
         debug_assert!(
-            MomentInfo::of(&pin).is_some(),
-            "what was written can be read"
+            made.as_ref().is_none_or(|made| made.number == number),
+            "the moment of the number"
         );
-        Ok(MomentInfo::of(&pin))
+        Ok(made)
     }
 
     /// Returns the smallest number that no moment has: no writer of moments comes to the largest.

@@ -510,6 +510,10 @@ impl Inodes {
         debug_assert_ne!(number, Some(NO_CHUNK), "no file has such a chunk");
         let mut shard = self.shard(ino).lock();
         if let Some(node) = shard.get_mut(&ino) {
+            debug_assert!(
+                number.is_none() || node.inode.head.kind == FileKind::Regular,
+                "files alone have chunks"
+            );
             node.counted_chunk = number.unwrap_or(NO_CHUNK);
         }
     }

@@ -84,6 +84,10 @@ impl Register {
         record.encode(&mut bytes);
         let limit = self.limits[log].load(Ordering::Relaxed);
         let len = self.ledger.append(log, &bytes);
+        debug_assert!(
+            len.is_none_or(|len| len >= bytes.len()),
+            "the log has the record"
+        );
         len.is_none_or(|len| len > limit)
     }
 
@@ -102,6 +106,7 @@ impl Register {
             }
         }
         let limit = (2 * bytes.len()).max(REWRITE_MIN);
+        debug_assert!(limit > bytes.len(), "a log grows before it is written anew");
         self.limits[log].store(limit, Ordering::Relaxed);
         if !self.ledger.replace(log, &bytes) {
             tracing::error!(log, "too many inodes are known for a restart of the daemon");

@@ -43,6 +43,7 @@ impl Tree {
     /// Returns the name of the tree of a schema in the engine.
     pub(crate) fn name_in(self, schema: &str) -> String {
         debug_assert!(!schema.is_empty(), "a schema has a name");
+        debug_assert!(!schema.contains('/'), "it ends at the first slash");
         format!("{schema}/{}", self.name())
     }
 
@@ -225,7 +226,13 @@ impl Locator {
             dir.0 <= fs_key::INO_MAX,
             "a key comes after those of the directory"
         );
-        RowRange::new(Tree::Meta, start, fs_key::after(dir))
+        let rows = RowRange::new(Tree::Meta, start, fs_key::after(dir));
+        debug_assert!(
+            hash > fs_key::NAME_HASH_MAX
+                || rows.contains(&fs_key::dentry_start(dir, fs_key::NAME_HASH_MAX)),
+            "names of the largest hash"
+        );
+        rows
     }
 
     /// The rows of all names at a place: those of one directory and one hash.
@@ -281,7 +288,12 @@ impl Locator {
     pub(crate) fn directory(&self, dir: Ino) -> RowRange {
         let (start, end) = (fs_key::own(dir), fs_key::after(dir));
         debug_assert!(start < end, "its own row is there");
-        RowRange::new(Tree::Meta, start, end)
+        let rows = RowRange::new(Tree::Meta, start, end);
+        debug_assert!(
+            rows.contains(&fs_key::dentry_start(dir, fs_key::NAME_HASH_MAX)),
+            "names of the largest hash"
+        );
+        rows
     }
 }
 
@@ -313,20 +325,34 @@ impl Locator {
             ino.0 <= fs_key::INO_MAX,
             "a key comes after those of the file"
         );
-        RowRange::new(Tree::Data, start, fs_key::after(ino))
+        let rows = RowRange::new(Tree::Data, start, fs_key::after(ino));
+        debug_assert!(
+            rows.contains(&fs_key::chunk(ino, u64::MAX)),
+            "chunks up to any size"
+        );
+        rows
     }
 
     /// All chunks of the inodes `[first, end)`.
     pub(crate) fn chunks_of(&self, first: Ino, end: Ino) -> RowRange {
         debug_assert!(first <= end, "a range of inodes");
-        let (start, end) = (fs_key::chunk(first, 0), fs_key::chunk(end, 0));
-        RowRange::new(Tree::Data, start, end)
+        let rows = RowRange::new(Tree::Data, fs_key::chunk(first, 0), fs_key::chunk(end, 0));
+        debug_assert!(
+            first == end || rows.contains(&fs_key::chunk(Ino(end.0 - 1), u64::MAX)),
+            "all chunks of the last inode"
+        );
+        rows
     }
 
     /// All rows in a tree, which is not `sys`, that are about the inodes `[first, end)`.
     pub(crate) fn inodes(&self, tree: Tree, first: Ino, end: Ino) -> RowRange {
         debug_assert!(tree != Tree::Sys, "its keys do not begin with a number");
-        RowRange::new(tree, fs_key::own(first), fs_key::own(end))
+        let rows = RowRange::new(tree, fs_key::own(first), fs_key::own(end));
+        debug_assert!(
+            first == end || rows.contains(&fs_key::chunk(Ino(end.0 - 1), u64::MAX)),
+            "all rows of the last inode"
+        );
+        rows
     }
 
     pub(crate) fn xattr(&self, ino: Ino, name: &[u8]) -> RowKey {
@@ -394,6 +420,10 @@ impl Locator {
             rows.contains(&fs_key::back(Ino(u64::MAX))),
             "those of any inode"
         );
+        debug_assert!(
+            rows.contains(&self.back_progress()),
+            "the progress goes with them"
+        );
         rows
     }
 
@@ -428,7 +458,9 @@ impl Locator {
 
     /// A part of what a transaction has read.
     pub(crate) fn reads(&self, number: Ino, part: u64) -> RowKey {
-        sys_key(SysRow::Reads(number, part), fs_key::reads(number, part))
+        let key = sys_key(SysRow::Reads(number, part), fs_key::reads(number, part));
+        debug_assert!(self.reads_of(number).contains(&key), "a listing finds it");
+        key
     }
 
     /// All parts of what a transaction has read.
@@ -486,6 +518,10 @@ impl Locator {
             rows.contains(&fs_key::view(u64::MAX)),
             "those of any number"
         );
+        debug_assert!(
+            rows.contains(&self.next_view()),
+            "the next number goes with them"
+        );
         rows
     }
 
@@ -521,7 +557,16 @@ impl Locator {
             Some(after) => fs_key::allocated(ino, after),
             None => fs_key::after_allocated(ino),
         };
-        RowRange::new(Tree::Sys, fs_key::allocated(ino, range.start + 1), end)
+        let rows = RowRange::new(Tree::Sys, fs_key::allocated(ino, range.start + 1), end);
+        debug_assert!(
+            range.is_empty() || rows.contains(&fs_key::allocated(ino, range.end)),
+            "an extent may end where the range ends"
+        );
+        debug_assert!(
+            !rows.contains(&fs_key::allocated(ino, range.start)),
+            "an extent that ends where the range starts is not in it"
+        );
+        rows
     }
 }
 
@@ -529,7 +574,12 @@ impl Locator {
 impl Locator {
     /// The inode number at the start of a key of any tree but `sys`.
     pub(crate) fn ino_of(key: &[u8]) -> Option<Ino> {
-        fs_key::ino_of(key)
+        let ino = fs_key::ino_of(key);
+        debug_assert!(
+            ino.is_none_or(|ino| ino.0 <= fs_key::INO_MAX),
+            "a key comes after those of the inode"
+        );
+        ino
     }
 
     /// Hash and name.

@@ -141,8 +141,9 @@ impl Locks {
 
     /// All names and all inodes, to look at. No other lock is held.
     pub(crate) fn all_read(&self) -> Still<'_> {
-        let dirs = self.dirs.iter().map(RwLock::read).collect();
-        let inodes = self.inodes.iter().map(RwLock::read).collect();
+        let dirs: Vec<_> = self.dirs.iter().map(RwLock::read).collect();
+        let inodes: Vec<_> = self.inodes.iter().map(RwLock::read).collect();
+        debug_assert_eq!(dirs.len(), inodes.len(), "all are locked");
         Still {
             _inodes: inodes,
             _dirs: dirs,
@@ -186,6 +187,10 @@ fn lock_all<'a>(locks: &'a [RwLock<()>; STRIPES], inos: &[Ino]) -> Held<'a> {
         *slot = stripe(ino);
     }
     stripes.sort_unstable();
+    debug_assert!(
+        stripes.is_sorted(),
+        "two that lock the same ones wait for each other in one order"
+    );
     let mut held = Held {
         guards: [const { None }; HELD_MAX],
         stripes: [STRIPES; HELD_MAX],

@@ -351,6 +351,14 @@ impl Policies<'_> {
             let done = self.run_one(&policy, &mut round);
             self.note_outcome(&policy, done.err());
         }
+        debug_assert!(
+            round.created.iter().all(|info| info.is_automatic),
+            "a policy may delete them"
+        );
+        debug_assert!(
+            round.deleted.iter().all(|info| info.is_automatic),
+            "what users create stays"
+        );
         let now_s = Timestamp(self.changes.now()).seconds();
         for policy in self.list()? {
             let wait = policy.next.seconds().saturating_sub(now_s).max(1);

@@ -35,6 +35,9 @@ use stitch_base::sync::atomic::{AtomicBool, Ordering};
 use stitch_db::{ReadHint, ReadOrder};
 use stitch_format::fs_key::CHUNK_BYTES;
 
+/// Most events of one read: itself, the files of its directory, and the next directories.
+const EVENTS_MAX: usize = 3;
+
 /// The access history of an open file system.
 #[derive(Debug, Default)]
 pub(crate) struct Prefetch {
@@ -105,8 +108,10 @@ impl<'fs> Prefetcher<'fs> {
     /// Brings an event to the policy, hands its hints to the engine, and brings what it must know
     /// then, until it asks for nothing.
     fn observe(&self, event: Observation) {
-        let mut next = Some(event);
+        let (mut next, mut count) = (Some(event), 0);
         while let Some(event) = next {
+            count += 1;
+            debug_assert!(count <= EVENTS_MAX, "each need is answered once");
             let (loads, need) = self.history.policy.lock().observe(event);
             for load in loads {
                 debug_assert!(load.of.0 > 0, "0 is no inode");
@@ -143,7 +148,13 @@ impl<'fs> Prefetcher<'fs> {
                 let files = keys.chunks_of(Ino(numbers.start), Ino(numbers.end));
                 (files, load.beyond.map(chunk))
             }
-            LoadSpan::Names => (keys.directory(load.of), load.beyond.map(own)),
+            LoadSpan::Names => {
+                debug_assert!(
+                    load.beyond.is_none_or(|beyond| beyond > load.of),
+                    "it is behind the directory"
+                );
+                (keys.directory(load.of), load.beyond.map(own))
+            }
         };
         let is_contents = load.span != LoadSpan::Names;
         let hint = ReadHint {

@@ -152,6 +152,11 @@ impl Residents {
             taken.iter().all(|head| head.nlink == 0),
             "what has a name is not reclaimed"
         );
+        let is_first = |at: usize| taken[..at].iter().all(|head| head.ino != taken[at].ino);
+        debug_assert!(
+            (0..taken.len()).all(is_first),
+            "an inode without names is queued once"
+        );
         taken
     }
 

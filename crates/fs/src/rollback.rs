@@ -192,6 +192,10 @@ impl<'fs> Rollback<'fs> {
         self.present.residents.inodes.get_dir(dir)?;
         let _running = self.state.running.lock();
         let mut done = self.finish()?;
+        debug_assert!(
+            !self.present.header.lock().rolls_back,
+            "one is finished before the next begins"
+        );
         match self.begin(dir, rights, open) {
             Ok(begun) => {
                 done.extend(begun);
@@ -388,7 +392,7 @@ impl<'fs> Rollback<'fs> {
         );
         match rights.later_clones {
             LaterClones::Keep if !grafts.is_empty() => {
-                Err(FsError::LaterClones(KeptClones::new(now, &grafts)?))
+                Err(FsError::LaterClones(KeptClones::new(now, &grafts)))
             }
             LaterClones::Keep | LaterClones::Destroy => Ok(()),
         }

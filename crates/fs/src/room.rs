@@ -148,6 +148,7 @@ impl<'fs> RoomMaker<'fs> {
         give_history: impl FnOnce() -> FsResult<bool>,
     ) -> FsResult<bool> {
         const { assert!(WAITS > 0, "it is waited") };
+        debug_assert!(mark <= self.room.mark(), "it was taken before");
         let clones = self.open_clones();
         let mut is_awaited = self.room.take_awaited();
         for _ in 0..WAITS {
@@ -200,6 +201,12 @@ impl<'fs> RoomMaker<'fs> {
         debug_assert!(
             clones.iter().all(|view| view.info().number > 0),
             "mainline is no clone"
+        );
+        debug_assert!(
+            clones
+                .iter()
+                .all(|view| Arc::ptr_eq(&view.fs().room.shared, &self.room.shared)),
+            "all take their space from one store"
         );
         clones
     }
@@ -272,6 +279,7 @@ impl<'fs> CommitRetry<'fs> {
     /// [`FsError::NoSpace`] if nothing was given back, or not enough.
     pub(crate) fn commit(self, batch: &RowBatch<'_>, space: SpaceClass) -> FsResult<()> {
         let mark = self.fs.room.mark();
+        debug_assert!(!self.fs.is_read_only(), "nothing is changed");
         debug_assert!(!batch.is_empty(), "an empty commit is none");
         debug_assert!(
             self.fs.branch.is_none() || space != SpaceClass::Allocated,

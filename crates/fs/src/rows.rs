@@ -156,6 +156,10 @@ impl<'v> RowBatch<'v> {
             range.start() <= range.end(),
             "a range does not end before it starts"
         );
+        debug_assert!(
+            range.tree() != Tree::Sys || range.start().first() == range.end().first(),
+            "rows of one kind"
+        );
         let tree = self.trees.of(range.tree());
         self.changes.delete_range(tree, range.start(), range.end());
     }
@@ -165,19 +169,18 @@ impl<'v> RowBatch<'v> {
 /// read.
 pub(crate) fn is_readable(tree: Tree, key: &[u8], value: &[u8]) -> bool {
     match tree {
-        Tree::Meta => match MetaRow::decode(value) {
-            Ok(MetaRow::Inode(head, _)) => !is_own(key) || Locator::ino_of(key) == Some(head.ino),
-            Ok(MetaRow::Link { .. }) => !is_own(key),
-            Err(_) => false,
-        },
+        Tree::Meta => {
+            let is_own = Locator::name_of(key).is_none();
+            match MetaRow::decode(value) {
+                Ok(MetaRow::Inode(head, _)) => !is_own || Locator::ino_of(key) == Some(head.ino),
+                Ok(MetaRow::Link { .. }) => !is_own,
+                Err(_) => false,
+            }
+        }
         Tree::Data => value.len() as u64 <= CHUNK_BYTES,
         Tree::Xattr => value.len() <= XATTR_VALUE_BYTES_MAX,
         Tree::Sys => Locator::sys_row(key).is_some_and(|row| is_readable_as(row, value)),
     }
-}
-
-fn is_own(key: &[u8]) -> bool {
-    Locator::name_of(key).is_none()
 }
 
 fn is_readable_as(row: SysRow, value: &[u8]) -> bool {

@@ -68,12 +68,18 @@ fn dictionaries() -> [(&'static str, TreeOptions); 4] {
         compression: Compression::None,
         value_block_bytes: 2 << 10,
     };
-    [
+    let all = [
         (Tree::Meta.name(), small.clone()),
         (Tree::Data.name(), large),
         (Tree::Xattr.name(), small.clone()),
         (Tree::Sys.name(), small),
-    ]
+    ];
+    debug_assert_eq!(
+        all.each_ref().map(|(name, _)| *name),
+        Tree::ALL.map(Tree::name),
+        "a dictionary for each tree"
+    );
+    all
 }
 
 /// How the trees of a file system are compressed. `None` leaves one as it is.

@@ -42,7 +42,9 @@ use crate::views::{ViewLimits, ViewSet};
 use crate::{FsError, FsResult};
 use stitch_base::clock::{Clock, Timestamp};
 use stitch_base::{Ino, PinId};
+use stitch_format::fs_moment::moment_number;
 use stitch_format::fs_snapshot::{PIN_PREFIX, SnapshotRecord};
+use stitch_format::fs_transaction::transaction_of_pin;
 use stitch_kv::PinInfo;
 
 pub(crate) use follow::{follow_path, know_dir, know_dir_by_number, walk_path};
@@ -108,7 +110,12 @@ impl SnapshotInfo {
 }
 
 pub(crate) fn pin_name(name: &str) -> String {
-    format!("{PIN_PREFIX}{name}")
+    let pin = format!("{PIN_PREFIX}{name}");
+    debug_assert!(
+        moment_number(&pin).is_none() && transaction_of_pin(&pin).is_none(),
+        "a snapshot is no moment, and not that of a transaction"
+    );
+    pin
 }
 
 fn check_name(name: &str) -> FsResult<()> {

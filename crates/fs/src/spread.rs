@@ -12,10 +12,16 @@ const _: () = assert!(
     !FACTOR.is_multiple_of(2),
     "no two numbers have the same product"
 );
+
 /// A number whose high bits depend on all bits of this one.
 pub(crate) const fn spread(number: u64) -> u64 {
     number.wrapping_mul(FACTOR)
 }
+
+const _: () = assert!(
+    spread(1) >> 56 != spread(2) >> 56,
+    "neighbours differ in the first byte, which chooses a lock"
+);
 
 /// The same for a name, by its directory and its hash there.
 pub(crate) const fn spread_name(dir: Ino, hash: u64) -> u64 {

@@ -58,6 +58,10 @@ impl<'fs> Takeover<'fs> {
         }
         debug_assert!(lost <= known.len(), "each is found or lost");
         self.residents.inodes.restored();
+        debug_assert!(
+            self.residents.inodes.count() <= 1 + known.len(),
+            "no more are known than before, but the root"
+        );
         let taken = known.len() - lost;
         tracing::info!(taken, lost, "took over inodes in use");
     }

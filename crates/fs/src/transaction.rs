@@ -274,6 +274,10 @@ impl FileSystem {
     /// costs nothing.
     #[must_use]
     pub fn transactions(&self) -> Transactions<'_> {
+        debug_assert!(
+            self.is_mainline() || !self.transactions.may_be_open(),
+            "mainline alone has transactions"
+        );
         Transactions {
             catalog: Catalog::of(self),
             table: &self.transactions,

@@ -170,6 +170,7 @@ pub struct Attr {
 
 impl Attr {
     pub(crate) fn of(head: &InodeHead) -> Self {
+        debug_assert!(head.ino.0 > 0, "0 is no inode");
         debug_assert!(head.perm <= 0o7777, "the kind is not among the bits");
         Self {
             ino: head.ino,

@@ -19,6 +19,7 @@ use crate::schema::Store;
 use crate::snapshot::SnapshotView;
 use crate::system::FileSystem;
 use crate::{FsResult, LiveView};
+use std::collections::HashSet;
 use stitch_base::Ino;
 use stitch_base::sync::Arc;
 use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow};
@@ -51,10 +52,16 @@ impl<'s> TreeState<'s> {
     /// Opens a clone.
     fn open(self, number: u64) -> FsResult<StateView<'s>> {
         debug_assert!(number > 0, "mainline is no clone");
-        Ok(match self {
+        let view = match self {
             Self::Now(fs) => StateView::Live(fs.open_clone(number)?),
             Self::Past(view) => StateView::Past(view.open_view(number)?),
-        })
+        };
+        debug_assert_eq!(
+            view.fs().view_number(),
+            number,
+            "the clone that was asked for"
+        );
+        Ok(view)
     }
 }
 
@@ -80,6 +87,8 @@ struct SteppedWalk<'s> {
     written: &'s WrittenBetween<'s>,
     recent_since: RecentSince,
     dirs: Vec<Ino>,
+    /// Directories that were met: damaged rows may form a ring.
+    met: HashSet<Ino>,
     /// Clones that were met: their numbers on both sides, and their directory.
     clones: Vec<((u64, u64), Ino)>,
 }
@@ -141,7 +150,7 @@ pub(crate) fn is_same_tree(
     let then = TreeState::Past(past);
     let recent_since = RecentSince::of_moment(past.info().created);
     let views = (StateView::Base(then.base()), StateView::Base(now.base()));
-    let mut waiting = vec![(views, dir)];
+    let (mut waiting, mut entered) = (vec![(views, dir)], HashSet::new());
     while let Some(((then_view, now_view), dir)) = waiting.pop() {
         let mut walk = SteppedWalk {
             then: then_view,
@@ -149,6 +158,7 @@ pub(crate) fn is_same_tree(
             written,
             recent_since,
             dirs: Vec::new(),
+            met: HashSet::from([dir]),
             clones: Vec::new(),
         };
         if !walk.is_same_tree(dir)? {
@@ -156,7 +166,10 @@ pub(crate) fn is_same_tree(
         }
         debug_assert!(walk.dirs.is_empty(), "all directories were compared");
         for (numbers, root) in walk.clones {
-            waiting.push(((then.open(numbers.0)?, now.open(numbers.1)?), root));
+            // Records of a damaged store may lie in each other.
+            if entered.insert(numbers) {
+                waiting.push(((then.open(numbers.0)?, now.open(numbers.1)?), root));
+            }
         }
     }
     Ok(true)
@@ -254,7 +267,9 @@ impl SteppedWalk<'_> {
     fn note_dir(&mut self, dir: Ino) -> bool {
         let (then, now) = (self.then.fs().clone_at(dir), self.now.fs().clone_at(dir));
         match (then, now) {
-            (None, None) => self.dirs.push(dir),
+            (None, None) => self
+                .dirs
+                .extend(Some(dir).filter(|dir| self.met.insert(*dir))),
             (Some(then), Some(now)) if then.root == now.root => {
                 self.clones.push(((then.number, now.number), now.root));
             }

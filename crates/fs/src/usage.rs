@@ -156,6 +156,14 @@ impl<'fs> SpaceUse<'fs> {
             moments.is_sorted_by(|one, next| one.id < next.id),
             "the first one is the oldest"
         );
+        debug_assert!(
+            snapshots.is_sorted_by(|one, next| one.id < next.id),
+            "in the order of their creation"
+        );
+        debug_assert!(
+            clones.is_sorted_by(|one, next| one.number < next.number),
+            "in the order of their creation"
+        );
         let is_empty = snapshots.is_empty() && clones.is_empty();
         if is_empty && transactions.is_empty() && moments.is_empty() {
             return Ok(Some(Usage::default()));
@@ -216,7 +224,7 @@ impl<'fs> SpaceUse<'fs> {
         let mut walk = SpaceWalk {
             space: self,
             dirs: vec![dir],
-            linked: HashSet::new(),
+            met: HashSet::from([dir]),
             inodes: Vec::new(),
             contents: BTreeSet::new(),
             share: SpaceShare::default(),
@@ -233,6 +241,10 @@ impl<'fs> SpaceUse<'fs> {
         walk.count_contents()?;
         debug_assert!(walk.inodes.is_empty(), "all rows were counted");
         debug_assert!(walk.contents.is_empty(), "all rows were counted");
+        debug_assert!(
+            walk.share.exclusive_bytes <= walk.share.referenced_bytes,
+            "what it alone needs is a part"
+        );
         Ok(Some(walk.share))
     }
 
@@ -264,8 +276,9 @@ struct SpaceWalk<'fs> {
     space: SpaceUse<'fs>,
     /// Directories to be read.
     dirs: Vec<Ino>,
-    /// Inodes with several names that were met.
-    linked: HashSet<Ino>,
+    /// Directories and inodes with several names that were met: each is counted once, also where
+    /// damaged rows form a ring.
+    met: HashSet<Ino>,
     /// Inodes with rows in the `data` or the `xattr` tree, not counted yet.
     inodes: Vec<(Tree, Ino)>,
     /// Shared contents of these inodes and of earlier ones.
@@ -286,7 +299,7 @@ impl SpaceWalk<'_> {
             names += 1;
             match MetaRow::decode(row)? {
                 MetaRow::Inode(head, _) => self.note(&head)?,
-                MetaRow::Link { ino, .. } if self.linked.insert(ino) => links.push(ino),
+                MetaRow::Link { ino, .. } if self.met.insert(ino) => links.push(ino),
                 MetaRow::Link { .. } => {}
             }
         }
@@ -324,7 +337,7 @@ impl SpaceWalk<'_> {
         if head.has(row_flag::XATTRS) {
             self.inodes.push((Tree::Xattr, head.ino));
         }
-        if head.kind == FileKind::Directory {
+        if head.kind == FileKind::Directory && self.met.insert(head.ino) {
             self.dirs.push(head.ino);
         }
         Ok(())

@@ -200,7 +200,9 @@ impl Xattrs<'_> {
             debug_assert!(new.has(row_flag::XATTRS), "a listing finds it");
             change.batch.put(&key, &value);
         } else {
-            new.flags &= !class.row_flag(name);
+            let flag = class.row_flag(name);
+            debug_assert_ne!(flag, row_flag::XATTRS, "access lists alone are removed so");
+            new.flags &= !flag;
             change.batch.delete(&key);
         }
         change.attrs(&inode, &new)?;

@@ -6,11 +6,13 @@ use stitch_base::Ino;
 use stitch_base::clock::{Clock, ManualClock};
 use stitch_base::random::Rng;
 use stitch_device::{Device, MemDevice};
+use stitch_format::fs_inode::{FileKind, InodeHead};
+use stitch_format::fs_key;
 use stitch_fs::{
     BeginOptions, Caller, CloneInfo, CloneSource, DirName, FileSystem, FsOptions, NewNode,
     RollbackRights, SpaceShare, Usage, WriteOptions, XattrMode, register_upserts,
 };
-use stitch_kv::{Engine, UpsertRegistry};
+use stitch_kv::{Batch, CommitOptions, Engine, UpsertRegistry};
 use stitch_volume::{FormatOptions, OpenOptions, Volume};
 use stitch_vt::{VtEngine, VtOptions};
 
@@ -531,6 +533,30 @@ fn a_clone_keeps_the_contents_of_its_directory_alone() {
         assert!(contents(view.fs(), ino) == expected(file), "{name}");
         view.fs().forget(ino, 1);
     }
+}
+
+/// A damaged directory that is in itself, further down: the walk had no end.
+#[test]
+fn a_ring_of_directories_is_counted_once() {
+    let side = Side::new();
+    let top = side.dir(Ino::ROOT, "top");
+    let below = side.dir(top, "below");
+    write(&side.fs, below, 0..FILES, 1);
+    let before = share(&side.fs, top);
+    let trees = side.engine.trees();
+    let meta = trees.iter().find(|tree| tree.name == "fs/meta");
+    let key = [&fs_key::dentry_start(below, 77)[..], b"above"].concat();
+    let head = InodeHead {
+        nlink: 2,
+        ..InodeHead::new(top, FileKind::Directory)
+    };
+    let mut batch = Batch::new();
+    batch.put(meta.expect("there is such a tree").id, &key, &head.encode());
+    let committed = side.engine.commit(&batch, CommitOptions::default());
+    committed.expect("there is room");
+    let after = share(&side.fs, top);
+    assert!(after.referenced_bytes >= before.referenced_bytes);
+    assert!(after.referenced_bytes < before.referenced_bytes + ALL_BYTES);
 }
 
 /// A snapshot of a clone from before the walk may show what the clone has no more.

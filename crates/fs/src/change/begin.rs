@@ -27,6 +27,7 @@ impl<'fs> Changes<'fs> {
 
     /// Returns what changes of the file system use.
     pub(super) fn scope(self) -> ChangeScope<'fs> {
+        debug_assert!(!self.fs.is_read_only(), "nothing is changed");
         ChangeScope::of(self.fs)
     }
 

@@ -46,6 +46,7 @@ impl<'fs> Change<'fs> {
     /// Keeps an inode that loses its last name, and all that is in its row, in memory alone.
     fn move_to_memory(&mut self, inode: &Inode, new: &InodeHead, tail: Bytes) {
         debug_assert_eq!(new.nlink, 0, "it has no name");
+        debug_assert!(self.scope.owns(new.ino), "no other file system has its row");
         self.evict_step(inode);
         self.leave_name(inode);
         self.place(inode, new, Location::Memory(Arc::new(tail)));

@@ -66,6 +66,10 @@ impl ContentChanges<'_> {
             copied += count as u64;
         }
         debug_assert!(done <= len, "no more than was asked for");
+        debug_assert!(
+            done == 0 || self.inodes().head(target.0)?.size >= target.1 + done,
+            "the target has all that was copied"
+        );
         Ok(done)
     }
 }

@@ -22,8 +22,10 @@ impl FileSystem {
     /// # Cost
     /// One point read for a small file or one chunk, one scan otherwise.
     pub fn read(&self, ino: Ino, offset: u64, len: usize, out: &mut Vec<u8>) -> FsResult<usize> {
+        let before = out.len();
         let count = FileContents::of(self).read(ino, offset, len, out)?;
         debug_assert!(count <= len, "no more than was asked for");
+        debug_assert_eq!(out.len() - before, count, "what was read is appended");
         if len > 0 {
             self.touch_atime(ino);
         }
@@ -106,6 +108,7 @@ impl FileSystem {
         self.check_writable()?;
         let attr = ContentChanges::of(self).write(writer, ino, offset, data, options)?;
         debug_assert_eq!(attr.ino, ino, "the file that was written");
+        debug_assert!(attr.size <= FILE_BYTES_MAX, "the size of a file");
         Ok(attr)
     }
 
@@ -141,6 +144,7 @@ impl FileSystem {
         self.check_writable()?;
         let attr = ContentChanges::of(self).fallocate(ino, mode, offset, len)?;
         debug_assert_eq!(attr.ino, ino, "the file that was changed");
+        debug_assert!(attr.size <= FILE_BYTES_MAX, "the size of a file");
         Ok(attr)
     }
 

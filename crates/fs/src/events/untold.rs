@@ -58,6 +58,10 @@ impl Untold {
     pub(crate) fn send<T>(&self, send: impl FnOnce(Notices) -> T) -> T {
         let _one_at_a_time = self.sending.lock();
         let notices = std::mem::take(&mut *self.notices.lock());
+        debug_assert!(
+            notices.is_empty() || self.has_cache.load(Ordering::Acquire),
+            "without a cache above nothing is kept"
+        );
         send(notices)
     }
 }

@@ -5,12 +5,16 @@
 //! these changes, each write whole, or some of its sectors. A name that was not published may be
 //! gone, and one that was removed may be back.
 
+mod contents;
 mod fault;
 
 pub use fault::{PLAIN_OPS, PlainFault, PlainHit};
 
+use contents::{MemContents, PAGE};
+
 use super::{ExternalError, ExternalFiles, ExternalName, ExternalResult};
 use crate::SeekFor;
+use crate::data::FILE_BYTES_MAX;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -18,8 +22,6 @@ use stitch_base::random::Rng;
 use stitch_base::sync::{Arc, Mutex};
 use stitch_base::{ErrorKind, Ino};
 
-const PAGE: u64 = 4096;
-const SECTOR: usize = 512;
 /// Where no file is meant.
 const NOBODY: ExternalName = ExternalName {
     ino: Ino(0),
@@ -79,13 +81,6 @@ struct File {
     is_unsure: bool,
 }
 
-#[derive(Clone, Default)]
-struct MemContents {
-    len: u64,
-    /// Those that were written; others are holes.
-    pages: BTreeMap<u64, Arc<[u8]>>,
-}
-
 #[derive(Clone)]
 enum FileChange {
     Write {
@@ -99,129 +94,6 @@ enum FileChange {
         at: u64,
         len: u64,
     },
-}
-
-impl MemContents {
-    fn write(&mut self, at: u64, bytes: &[u8]) {
-        let mut offset = at;
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            let skip = usize::try_from(offset % PAGE).expect("in a page");
-            let room = usize::try_from(PAGE).expect("small") - skip;
-            let (piece, after) = rest.split_at(room.min(rest.len()));
-            let mut page = self.page(offset / PAGE);
-            page[skip..skip + piece.len()].copy_from_slice(piece);
-            self.pages.insert(offset / PAGE, page.into());
-            offset += piece.len() as u64;
-            rest = after;
-        }
-        debug_assert_eq!(offset, at + bytes.len() as u64, "all of it is written");
-        self.len = self.len.max(offset);
-        self.check();
-    }
-
-    /// Checks that pages are whole and begin below the end.
-    fn check(&self) {
-        let Some((last, page)) = self.pages.last_key_value() else {
-            return;
-        };
-        debug_assert!(
-            *last < self.len.div_ceil(PAGE),
-            "no page lies beyond the end"
-        );
-        debug_assert_eq!(page.len() as u64, PAGE, "pages are whole");
-    }
-
-    fn page(&self, number: u64) -> Vec<u8> {
-        debug_assert!(
-            self.pages
-                .get(&number)
-                .is_none_or(|page| page.len() as u64 == PAGE),
-            "pages are whole"
-        );
-        let page = self.pages.get(&number).map(|page| page.to_vec());
-        page.unwrap_or_else(|| vec![0; usize::try_from(PAGE).expect("small")])
-    }
-
-    fn set_len(&mut self, len: u64) {
-        if len < self.len {
-            self.punch(len, self.len - len);
-            // The last page has zeros by now, and would be told as data once the file grows.
-            drop(self.pages.split_off(&len.div_ceil(PAGE)));
-        }
-        self.len = len;
-        self.check();
-    }
-
-    /// Whole pages become holes, others get zeros.
-    fn punch(&mut self, at: u64, len: u64) {
-        debug_assert!(at.checked_add(len).is_some(), "a range of bytes");
-        let end = at + len;
-        let numbers = self.pages.range(at / PAGE..end.div_ceil(PAGE));
-        let numbers: Vec<u64> = numbers.map(|(number, _)| *number).collect();
-        for number in numbers {
-            let start = number * PAGE;
-            let from = at.max(start) - start;
-            let to = end.min(start + PAGE) - start;
-            debug_assert!(from <= to && to <= PAGE, "a part of the page");
-            if to - from == PAGE {
-                self.pages.remove(&number);
-                continue;
-            }
-            let mut page = self.page(number);
-            let within = |offset: u64| usize::try_from(offset).expect("in a page");
-            page[within(from)..within(to)].fill(0);
-            self.pages.insert(number, page.into());
-        }
-    }
-
-    fn apply(&mut self, change: &FileChange) {
-        match change {
-            FileChange::Write { at, bytes } => self.write(*at, bytes),
-            FileChange::SetLen(len) => self.set_len(*len),
-            FileChange::Allocate => {}
-            FileChange::Punch { at, len } => self.punch(*at, *len),
-        }
-    }
-
-    fn tear(&mut self, at: u64, bytes: &[u8], rng: &mut Rng) {
-        let mut offset = at;
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            let skip = usize::try_from(offset % SECTOR as u64).expect("in a sector");
-            let (piece, after) = rest.split_at((SECTOR - skip).min(rest.len()));
-            if rng.one_in(2) {
-                self.write(offset, piece);
-            }
-            offset += piece.len() as u64;
-            rest = after;
-            debug_assert!(piece.len() <= SECTOR, "sectors are torn apart, and no less");
-        }
-        debug_assert_eq!(
-            offset,
-            at + bytes.len() as u64,
-            "each sector was decided on"
-        );
-    }
-
-    fn read(&self, offset: u64, len: usize, out: &mut Vec<u8>) -> usize {
-        let before = out.len();
-        let left = usize::try_from(self.len.saturating_sub(offset)).unwrap_or(usize::MAX);
-        let len = len.min(left);
-        let mut at = offset;
-        let end = offset + len as u64;
-        while at < end {
-            let page = self.page(at / PAGE);
-            let stop = end.min((at / PAGE + 1) * PAGE);
-            let within = |offset: u64| usize::try_from(offset).expect("in a page");
-            out.extend_from_slice(
-                &page[within(at % PAGE)..within(stop - 1 - at / PAGE * PAGE) + 1],
-            );
-            at = stop;
-        }
-        debug_assert_eq!(out.len() - before, len, "all bytes up to the end");
-        len
-    }
 }
 
 impl File {
@@ -244,10 +116,18 @@ impl File {
             self.durable.len, self.current.len,
             "what is read is durable"
         );
+        debug_assert!(
+            self.is_unsure || self.durable.pages.len() == self.current.pages.len(),
+            "the holes that are read are durable, unless an earlier sync failed"
+        );
     }
 
     /// What a power cut leaves.
     fn cut(mut self, rng: &mut Rng) -> Self {
+        debug_assert!(
+            !self.pending.is_empty() || self.durable.len == self.current.len,
+            "what was synced is what is read"
+        );
         let keeps = rng.below(3);
         for change in std::mem::take(&mut self.pending) {
             let is_kept = match keeps {
@@ -279,6 +159,10 @@ impl MemFilesPoint {
     /// still is not.
     #[must_use]
     pub fn kill(&self) -> MemFiles {
+        debug_assert!(
+            self.state.faults.planned.is_empty(),
+            "faults end with the process"
+        );
         let state = Arc::new(Mutex::new(self.state.clone()));
         MemFiles { state }
     }
@@ -300,6 +184,19 @@ impl MemFilesPoint {
         debug_assert!(
             left.files.len() <= self.state.files.len() + self.state.removed.len(),
             "no file comes from nowhere"
+        );
+        let mut published = self
+            .state
+            .files
+            .iter()
+            .filter(|(_, file)| file.is_published);
+        debug_assert!(
+            published.all(|(name, _)| left.files.contains_key(name)),
+            "a name that was published outlives a power cut"
+        );
+        debug_assert!(
+            left.files.values().all(|file| file.pending.is_empty()),
+            "what a power cut leaves is durable"
         );
         let state = Arc::new(Mutex::new(left));
         MemFiles { state }
@@ -334,6 +231,7 @@ impl MemFiles {
     /// Plans a fault. Its calls are counted from the first one on.
     pub fn add_fault(&self, fault: PlainFault) {
         assert!(fault.nth > 0, "calls are counted from 1");
+        assert!(fault.count > 0, "some call fails");
         debug_assert!(
             fault.op.is_none_or(|op| PLAIN_OPS.contains(&op)),
             "it is one of the list"
@@ -369,7 +267,12 @@ impl MemFiles {
     /// Calls that a fault has hit, in their order.
     #[must_use]
     pub fn hits(&self) -> Vec<PlainHit> {
-        self.state.lock().faults.hits.clone()
+        let state = self.state.lock();
+        debug_assert!(
+            state.faults.hits.len() as u64 <= state.faults.calls.values().sum(),
+            "each hit is a call"
+        );
+        state.faults.hits.clone()
     }
 
     /// All files together may have so many bytes.
@@ -391,6 +294,10 @@ impl MemFiles {
         debug_assert_ne!(name, NOBODY, "a file is meant");
         let mut state = self.state.lock();
         if let Some(failing) = state.faults.enter(op, Some(name)) {
+            debug_assert!(
+                !failing.is_hidden || failing.rng.is_some(),
+                "planned faults alone are hidden"
+            );
             if let Some(mut rng) = failing.rng {
                 partly(&mut state, &mut rng);
             }
@@ -454,6 +361,7 @@ fn failed(op: &'static str, name: ExternalName, kind: ErrorKind) -> ExternalErro
 
 impl ExternalFiles for MemFiles {
     fn create(&self, name: ExternalName) -> ExternalResult<()> {
+        debug_assert!(name.number > 0, "0 is the number of no plain file");
         let make = |state: &mut State| {
             let is_there = state.files.contains_key(&name);
             state.files.entry(name).or_default();
@@ -482,6 +390,10 @@ impl ExternalFiles for MemFiles {
     }
 
     fn write_at(&self, name: ExternalName, offset: u64, bytes: &[u8]) -> ExternalResult<()> {
+        debug_assert!(
+            bytes.len() as u64 <= FILE_BYTES_MAX.saturating_sub(offset),
+            "the caller has checked the end"
+        );
         {
             let state = self.state.lock();
             let used: u64 = state.files.values().map(|file| file.current.len).sum();
@@ -497,14 +409,22 @@ impl ExternalFiles for MemFiles {
     }
 
     fn set_len(&self, name: ExternalName, len: u64) -> ExternalResult<()> {
+        debug_assert!(len <= FILE_BYTES_MAX, "the caller has checked the end");
         self.change("cut", name, FileChange::SetLen(len))
     }
 
     fn punch(&self, name: ExternalName, offset: u64, len: u64) -> ExternalResult<()> {
+        debug_assert!(len > 0, "a host refuses an empty range");
+        debug_assert!(
+            len <= FILE_BYTES_MAX.saturating_sub(offset),
+            "the range is within the file"
+        );
         self.change("punch", name, FileChange::Punch { at: offset, len })
     }
 
-    fn allocate(&self, name: ExternalName, _: u64, _: u64) -> ExternalResult<()> {
+    fn allocate(&self, name: ExternalName, offset: u64, len: u64) -> ExternalResult<()> {
+        debug_assert!(len > 0, "a host refuses an empty range");
+        debug_assert!(offset.checked_add(len).is_some(), "a range of bytes");
         self.change("allocate", name, FileChange::Allocate)
     }
 
@@ -520,10 +440,15 @@ impl ExternalFiles for MemFiles {
                 SeekFor::Hole => pages.find(|&page| is_data(page) == wanted),
             };
             let found = found.map(|page| (page * PAGE).max(offset));
-            match what {
+            let found = match what {
                 SeekFor::Data => found.filter(|&at| at < contents.len),
                 SeekFor::Hole => Some(found.unwrap_or(contents.len).min(contents.len)),
-            }
+            };
+            debug_assert!(
+                found.is_none_or(|at| at >= offset.min(contents.len)),
+                "nothing before the offset is found"
+            );
+            found
         })
     }
 

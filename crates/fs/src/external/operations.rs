@@ -35,6 +35,7 @@ impl FileSystem {
     /// # Errors
     /// `FsError::External`.
     pub fn lent_file(&self, name: ExternalName) -> FsResult<OwnedFd> {
+        debug_assert!(name.number > 0, "0 is the number of no plain file");
         Ok(self.externals.files()?.host_file(name)?)
     }
 

@@ -1,6 +1,6 @@
 //! What a file system offers of immutable and append-only files.
 
-use super::{FixedFiles, check_open};
+use super::{FixedFiles, check_open, is_fixed};
 #[cfg(doc)]
 use crate::FsError;
 use crate::FsResult;
@@ -18,6 +18,10 @@ impl FileSystem {
     /// append-only one, the store is marked.
     pub fn note_flags(&self, iflags: u32) {
         FixedFiles::of(self).note(iflags, self.is_read_only());
+        debug_assert!(
+            !is_fixed(iflags) || self.has_fixed_files(),
+            "one that was met is known"
+        );
     }
 
     /// Refuses what an immutable or append-only file may not be opened for.

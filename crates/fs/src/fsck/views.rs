@@ -25,6 +25,7 @@ pub(super) type Views = BTreeMap<u64, ViewRecord>;
 pub(super) fn take(found: &mut Found) -> Views {
     let mut views = std::mem::take(&mut found.views);
     views.retain(|_, record| record.state == ViewState::Live);
+    debug_assert!(!views.contains_key(&0), "mainline has no record");
     views
 }
 

@@ -13,7 +13,9 @@ impl FileSystem {
     /// Number of inodes that are known: looked up and not forgotten.
     #[must_use]
     pub fn known_inodes(&self) -> usize {
-        self.residents.inodes.count()
+        let count = self.residents.inodes.count();
+        debug_assert!(count > 0, "the root is known");
+        count
     }
 
     /// Counts an open handle, which keeps an inode as a lookup does.
@@ -90,6 +92,7 @@ impl FileSystem {
     pub fn unused(&self, count_max: usize) -> Vec<Ino> {
         let unused = self.residents.inodes.unused(count_max);
         debug_assert!(unused.len() <= count_max, "no more than was asked for");
+        debug_assert!(!unused.contains(&Ino::ROOT), "the root is never forgotten");
         unused
     }
 }

@@ -33,7 +33,12 @@ impl FileSystem {
     ///
     /// [`FsOptions::names_bytes`]: crate::FsOptions::names_bytes
     pub fn lookup(&self, at: DirName<'_>) -> FsResult<Attr> {
-        Namespace::of(self).look_up(at, false)
+        let attr = Namespace::of(self).look_up(at, false)?;
+        debug_assert!(
+            at.name != b"." || attr.ino == at.parent,
+            "`.` is the directory itself"
+        );
+        Ok(attr)
     }
 
     /// As [`Self::lookup`], on the way along a path: a directory stays known for a while after it
@@ -191,6 +196,7 @@ impl FileSystem {
         let attr = NameChanges::of(self).link(caller, ino, at)?;
         debug_assert_eq!(attr.ino, ino, "the inode that got the name");
         debug_assert!(attr.nlink > 0, "it has the name");
+        debug_assert_ne!(attr.kind, FileKind::Directory, "a directory has one name");
         Ok(attr)
     }
 

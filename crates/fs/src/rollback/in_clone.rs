@@ -69,6 +69,10 @@ impl<'fs> CloneRollbacks<'fs> {
     }
 
     fn unmark(&self) -> FsResult<()> {
+        debug_assert!(
+            !self.under_way.has_any_in_clones(),
+            "the next open looks at no clone"
+        );
         // If there is no room, the next open looks at all clones once more.
         unless_full(
             self.changes

@@ -160,40 +160,34 @@ impl DirTree {
     ///
     /// # Cost
     /// A walk through all names of the tree, in memory.
-    ///
-    /// # Errors
-    /// [`FsError::Corrupt`] for a way up without end: a directory has a name below it.
-    pub(super) fn paths_of(&self, wanted: &BTreeSet<Ino>) -> FsResult<Vec<Vec<u8>>> {
+    pub(super) fn paths_of(&self, wanted: &BTreeSet<Ino>) -> Vec<Vec<u8>> {
         let mut above: HashMap<Ino, (Ino, &[u8])> = HashMap::new();
         for dir in &self.dirs {
             for (name, ino) in self.names(*dir) {
-                if self.get(*ino).is_some_and(SeenInode::is_dir) {
-                    above.insert(*ino, (*dir, name));
+                // A damaged directory has a second name, further down: the first one counts.
+                if *ino != self.top && self.get(*ino).is_some_and(SeenInode::is_dir) {
+                    above.entry(*ino).or_insert((*dir, name));
                 }
             }
         }
+        debug_assert!(!above.contains_key(&self.top), "the top has no name in it");
         let path_of = |ino: &Ino| {
             let mut names = Vec::new();
             let mut at = *ino;
             while let Some((dir, name)) = above.get(&at) {
                 names.push(*name);
+                debug_assert!(names.len() < self.dirs.len(), "the way up has no ring");
                 at = *dir;
-                if names.len() > self.dirs.len() {
-                    return Err(FsError::Corrupt(format!(
-                        "directory {at} is in a directory below it"
-                    )));
-                }
             }
             names.reverse();
-            FsResult::Ok(names.join(&b'/'))
+            (!names.is_empty()).then(|| names.join(&b'/'))
         };
-        let wanted = wanted.iter().filter(|ino| above.contains_key(ino));
-        let paths: Vec<Vec<u8>> = wanted.map(path_of).collect::<FsResult<_>>()?;
+        let paths: Vec<Vec<u8>> = wanted.iter().filter_map(path_of).collect();
         debug_assert!(
             paths.iter().all(|path| !path.is_empty()),
             "the top alone has none"
         );
-        Ok(paths)
+        paths
     }
 
     pub(super) fn has(&self, ino: Ino) -> bool {

@@ -34,7 +34,9 @@ pub(crate) fn follow_path<F: Deref<Target = FileSystem>>(
         // What was passed stays known as long as what is below it.
         fs.forget(at.ino, 1);
         at = found.map_err(elsewhere)?;
-        let clone = enter(&fs, at.ino).map_err(elsewhere)?;
+        let clone = enter(&fs, at.ino)
+            .inspect_err(|_| fs.forget(at.ino, 1))
+            .map_err(elsewhere)?;
         if let Some((clone, root)) = clone {
             fs.forget(at.ino, 1);
             at = clone.lookup(DirName::new(root, b"."))?;
@@ -80,4 +82,23 @@ pub(crate) fn know_dir_by_number(fs: &FileSystem, dir: Ino) -> FsResult<()> {
     let held = fs.open_handle(dir);
     fs.forget(dir, 1);
     held
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Caller, FsOptions, NewNode};
+
+    #[test]
+    fn a_directory_whose_clone_cannot_be_opened_is_not_known_any_more() {
+        let engine = crate::testing::formatted(&FsOptions::default());
+        let fs = FileSystem::open(engine, FsOptions::default()).unwrap();
+        let new = NewNode::default();
+        let at = DirName::new(Ino::ROOT, b"d");
+        let dir = fs.make_dir(&Caller::ROOT, at, &new).unwrap().ino;
+        fs.forget(dir, 1);
+        let followed = follow_path(&fs, b"d", (0, dir), |_, _| Err(FsError::NotFound));
+        assert!(matches!(followed, Err(FsError::Stale(_))));
+        assert_eq!(fs.known_inodes(), 1, "the root alone");
+    }
 }

@@ -66,6 +66,7 @@ impl<'fs> ViewPaths<'fs> {
         let mut info = standing.views.clone_of(number).ok_or(FsError::NotFound)?;
         let mut parts = vec![below];
         while info.home > 0 {
+            debug_assert!(info.home < info.number, "other records are passed over");
             let home = self.opener.open(info.home)?;
             debug_assert_eq!(home.info().number, info.home, "the view that has the graft");
             parts.push(ViewPaths::of(home.fs()).of_graft(&info, home.info().root)?);

@@ -96,7 +96,9 @@ impl SnapshotView {
 
     /// Returns the file system of a clone at that moment.
     pub(crate) fn open_view(&self, number: u64) -> FsResult<Arc<FileSystem>> {
-        self.views.open(number)
+        let fs = self.views.open(number)?;
+        debug_assert_eq!(fs.view_number(), number, "the clone that was asked for");
+        Ok(fs)
     }
 
     pub(crate) fn open(
@@ -175,5 +177,6 @@ pub(super) fn views_of(
 ) -> FsResult<PastViews> {
     let past = SnapshotEngine::new(Arc::clone(engine), at);
     let mainline = FileSystem::open_past(Arc::new(past), options.of_past())?;
+    debug_assert!(mainline.is_read_only(), "the past does not change");
     Ok(PastViews::new(mainline))
 }

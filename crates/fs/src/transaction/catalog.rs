@@ -37,7 +37,13 @@ pub(super) type RecordsByNumber = Vec<(Ino, TransactionRecord)>;
 
 pub(super) fn schema_name(number: Ino) -> String {
     debug_assert!(number.0 > 0, "0 is no number");
-    format!("{SCHEMA_PREFIX}{}", number.0)
+    let schema = format!("{SCHEMA_PREFIX}{}", number.0);
+    debug_assert_eq!(
+        transaction_tree(&Tree::Meta.name_in(&schema)),
+        Some((number.0, TransactionTree::Files)),
+        "the next open finds its trees"
+    );
+    schema
 }
 
 pub(super) const fn is_open(record: &TransactionRecord) -> bool {
@@ -297,6 +303,12 @@ impl<'fs> Catalog<'fs> {
             .into_iter()
             .filter_map(|(of, tree, _)| numbers.contains(&of).then_some(tree))
             .collect();
+        debug_assert!(
+            Tree::ALL
+                .iter()
+                .all(|tree| !trees.contains(&self.store.tree(*tree))),
+            "mainline keeps its trees"
+        );
         Ok(self.engine.drop_trees(&trees)?)
     }
 }

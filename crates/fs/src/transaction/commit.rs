@@ -78,6 +78,11 @@ impl Transactions<'_> {
     ) -> FsResult<Notices> {
         let (number, engine) = (view.number, self.catalog.engine);
         debug_assert!(is_open(&record), "an outcome is final");
+        debug_assert_eq!(
+            record.outer,
+            view.outer.as_ref().map(|outer| outer.number.0),
+            "the one that it began in"
+        );
         let target = self.target_of(view);
         let _frozen = view.fs.residents.locks.all_write();
         let trees = BranchTrees::of(&view.fs)?;

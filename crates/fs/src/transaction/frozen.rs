@@ -15,6 +15,7 @@ use crate::back::BackRows;
 use crate::locator::Tree;
 use crate::views::LiveView;
 use crate::{FsError, FsResult};
+use std::collections::BTreeSet;
 use stitch_base::sync::Arc;
 use stitch_base::{Ino, TreeId};
 use stitch_format::fs_transaction::TransactionRecord;
@@ -48,6 +49,11 @@ impl<'t> FrozenView<'t> {
         let mut trees = self.trees.ids();
         trees.extend(self.records.absorbed());
         debug_assert!(trees.len() >= Tree::ALL.len(), "all trees of files");
+        debug_assert_eq!(
+            trees.iter().collect::<BTreeSet<_>>().len(),
+            trees.len(),
+            "each is absorbed once"
+        );
         trees
     }
 

@@ -77,6 +77,17 @@ impl BranchTrees {
     /// of [`Tree::ALL`].
     pub(super) fn onto(mut self, trees: &[TreeId]) -> Self {
         debug_assert_eq!(trees.len(), Tree::ALL.len(), "one for each");
+        let parent_of = |id: TreeId| {
+            let info = self.engine.trees().into_iter().find(|info| info.id == id)?;
+            info.branch.map(|point| point.parent)
+        };
+        debug_assert!(
+            self.trees
+                .iter()
+                .zip(trees)
+                .all(|(branch, onto)| parent_of(*onto) == Some(branch.parent)),
+            "branches of the same parents"
+        );
         for (branch, onto) in self.trees.iter_mut().zip(trees) {
             debug_assert_ne!(branch.own, *onto, "another branch");
             branch.onto = Some(*onto);

@@ -64,6 +64,12 @@ impl LockRequest {
     fn is_held_by(&self, holders: &[Ino]) -> bool {
         self.holder.is_some_and(|holder| holders.contains(&holder))
     }
+
+    /// Reports whether a transaction holds both, or one that begins in it holds the other.
+    fn is_related(&self, other: &Self) -> bool {
+        let is_one = self.holder.is_some() && self.holder == other.holder;
+        is_one || self.is_held_by(&other.within) || other.is_held_by(&self.within)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -92,6 +98,14 @@ impl LockQueue {
             debug_assert!(
                 request.holder.is_none() || request.lock.is_held,
                 "a holder has its locks"
+            );
+        }
+        let mut held = self.requests.iter().filter(|request| request.lock.is_held);
+        while let Some(one) = held.next() {
+            debug_assert!(
+                held.clone()
+                    .all(|other| !one.lock.overlaps(&other.lock) || one.is_related(other)),
+                "paths that overlap are held by transactions that are in each other"
             );
         }
     }
@@ -290,12 +304,17 @@ impl PathLocks {
         debug_assert!(from != to, "another transaction");
         debug_assert!(to.0 > 0, "0 is no number");
         let mut queue = self.queue.lock();
-        let held = queue.requests.iter_mut();
-        let held = held.filter(|request| request.holder == Some(from));
-        held.for_each(|request| {
-            request.holder = Some(to);
-            name.clone_into(&mut request.lock.name);
-        });
+        for request in &mut queue.requests {
+            // One that is to begin in it does not wait for it.
+            let within = request.within.iter_mut();
+            within
+                .filter(|number| **number == from)
+                .for_each(|number| *number = to);
+            if request.holder == Some(from) {
+                request.holder = Some(to);
+                name.clone_into(&mut request.lock.name);
+            }
+        }
         queue.check();
     }
 
@@ -376,6 +395,18 @@ mod tests {
         assert_eq!(locks.try_lock(second), Err(Vec::new()), "it was cancelled");
         let held: Vec<String> = locks.list().into_iter().map(|lock| lock.name).collect();
         assert_eq!(held, names(&["third", "fourth"]));
+    }
+
+    #[test]
+    fn a_request_in_a_transaction_that_is_rebased_does_not_wait_for_it() {
+        let locks = PathLocks::default();
+        let outer = locks.request("outer", &paths(&["a"])).expect("a path");
+        assert_eq!(locks.try_lock(outer), Ok(()));
+        locks.give(outer, Ino(40));
+        let inner = locks.request_within("outer/inner", &paths(&["a/b"]), &[40]);
+        let inner = inner.expect("a path");
+        locks.pass_on(Ino(40), Ino(50), "outer");
+        assert_eq!(locks.try_lock(inner), Ok(()));
     }
 
     #[test]

@@ -24,8 +24,9 @@ pub use engine::TransactionRecords;
 use bytes::Bytes;
 use std::fmt;
 use stitch_base::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use stitch_base::{Ino, TreeId};
 use stitch_db::BranchMerge;
-use stitch_format::fs_transaction::transaction_tree;
+use stitch_format::fs_transaction::{TransactionTree, transaction_tree};
 use stitch_kv::{DeletedRange, KvError, TreeInfo};
 
 use crate::schema::view_of_tree;
@@ -34,7 +35,20 @@ use crate::schema::view_of_tree;
 /// transactions.
 #[must_use]
 pub fn is_file_system_tree(name: &str) -> bool {
+    debug_assert!(
+        view_of_tree(name).is_none() || transaction_tree(name).is_none(),
+        "a tree is of a clone or of a transaction"
+    );
     name.starts_with("fs/") || view_of_tree(name).is_some() || transaction_tree(name).is_some()
+}
+
+/// Returns the tree of records that a tree is the branch of in a transaction, by its name. In a
+/// damaged store a tree may be named as a branch of itself: it is none.
+fn tree_in(number: Ino, branch: &TreeInfo) -> Option<TreeId> {
+    match transaction_tree(&branch.name)? {
+        (of, TransactionTree::Records(tree)) if of == number.0 && tree != branch.id => Some(tree),
+        _ => None,
+    }
 }
 
 /// The values of a record when the transaction began, in the transaction, and in mainline.

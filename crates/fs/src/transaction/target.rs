@@ -20,6 +20,7 @@ use super::resolve::{Changed, Plan};
 use crate::atomic::AtomicWrites;
 use crate::back::BackRows;
 use crate::change::Changes;
+use crate::locator::Tree;
 use crate::lock::Alone;
 use crate::residents::Residents;
 use crate::room::Room;
@@ -100,6 +101,12 @@ impl CommitTarget<'_> {
     pub(super) fn commit(&self, frozen: &FrozenView<'_>) -> FsResult<Notices> {
         // What changed up to here is looked at while mainline goes on.
         let moment = self.engine.snapshot();
+        debug_assert!(
+            Tree::ALL
+                .iter()
+                .all(|tree| frozen.trees.parent(*tree) == self.store.tree(*tree)),
+            "the branches are of the trees that absorb them"
+        );
         let files = frozen.own.changed(frozen.trees, None)?;
         let changed_records = frozen.records.changed(None)?;
         let plan = Plan::new(frozen.trees, frozen.own, &files)?;

@@ -4,12 +4,16 @@ use crate::common::*;
 use std::sync::Arc;
 use stitch_base::{Ino, TreeId};
 use stitch_format::fs_inode::{FileKind, encode_link};
-use stitch_format::fs_key::{self, FsKey, NAME_HASH_MAX};
-use stitch_format::fs_sys::{FsHeader, encode_number};
+use stitch_format::fs_key::{self, NAME_HASH_MAX};
+use stitch_format::fs_sys::encode_number;
+use stitch_format::fs_transaction::records_tree_name;
 use stitch_format::fs_view::ViewRecord;
 use stitch_fs::fsck::{self, Issue};
-use stitch_fs::{BeginOptions, CloneSource, FileSystem, FsError, RenameMode, Taken};
-use stitch_kv::{Batch, CommitOptions, Engine};
+use stitch_fs::{
+    BeginOptions, CloneSource, FileSystem, FsError, KeptClones, RenameMode, RollbackRights, Taken,
+    inode_flag,
+};
+use stitch_kv::{Batch, CommitOptions, Engine, NewBranch, TreeOptions};
 
 /// Entries that a walk may be given before it is taken for one without end.
 const ENTRIES_MAX: usize = 100;
@@ -31,12 +35,6 @@ fn tree_of(setup: &Setup, tree: &str) -> TreeId {
 fn row(setup: &Setup, tree: TreeId, key: &[u8]) -> Vec<u8> {
     let row = setup.engine.get(tree, key, None).expect("the model reads");
     row.expect("there is a row").to_vec()
-}
-
-fn key_of_name(setup: &Setup, parent: Ino, name: &str) -> FsKey {
-    let header = row(setup, tree_of(setup, "sys"), fs_key::SYS_HEADER);
-    let header = FsHeader::decode(&header).expect("it was written");
-    fs_key::dentry(header.name_seed, parent, name.as_bytes())
 }
 
 /// Puts a name of a file into a directory under a hash of choice.
@@ -136,29 +134,128 @@ fn an_own_row_of_another_number_is_an_error() {
     assert_eq!(setup.fs.lookup(at(ROOT, "g")).unwrap().ino, numbers[1]);
 }
 
-/// Makes a clone of a directory, and writes a record of it that lies in the clone itself.
-fn clone_in_itself(setup: &Setup, dir: Ino) -> u64 {
-    let graft = setup.dir(dir, "graft").ino;
+/// Makes a clone of a directory. Returns its number.
+fn make_clone(setup: &Setup, dir: Ino, parent: Ino, name: &str) -> u64 {
     let (fs, snapshot) = (&setup.fs, None);
     let source = CloneSource { fs, dir, snapshot };
-    let made = fs.make_clone(&SUPER, &source, at(ROOT, "c"));
-    let number = made.expect("makes a clone").number;
+    let made = fs.make_clone(&SUPER, &source, at(parent, name));
+    made.expect("makes a clone").number
+}
+
+/// Has the record of a clone say that the clone lies elsewhere.
+fn move_record(setup: &Setup, number: u64, home: u64, graft: Ino) {
     let key = fs_key::view(number);
     let row = row(setup, tree_of(setup, "sys"), &key);
     let record = ViewRecord {
-        home: number,
+        home,
         graft,
         ..ViewRecord::decode(&row).expect("it was written")
     };
     put(setup, "sys", &key, &record.encode());
+}
+
+/// The clones because of which a rollback of a directory is refused.
+fn kept_clones(setup: &Setup, dir: Ino) -> KeptClones {
+    let refused = setup.fs.roll_back("mon", dir, RollbackRights::default());
+    match refused {
+        Err(FsError::LaterClones(kept)) => kept,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Makes directories `a/b` in `top`, and a name in `b` that leads to `a`. Returns `b`.
+fn make_ring(setup: &Setup, top: Ino) -> Ino {
+    let a = setup.dir(top, "a").ino;
+    let b = setup.dir(a, "b").ino;
+    let key = fs_key::dentry(7, top, b"a");
+    let row = row(setup, tree_of(setup, "meta"), &key);
+    let again = [&fs_key::dentry_start(b, 77)[..], b"x"].concat();
+    put(setup, "meta", &again, &row);
+    b
+}
+
+/// The way up from the clone had no end.
+#[test]
+fn a_rollback_names_a_clone_below_a_ring_of_directories() {
+    let setup = setup();
+    let top = setup.dir(ROOT, "d").ino;
+    setup.fs.snapshots().create(top, "mon").expect("it pins");
+    let below = make_ring(&setup, top);
+    let source = setup.dir(ROOT, "source").ino;
+    make_clone(&setup, source, below, "c");
+    let kept = kept_clones(&setup, top);
+    assert_eq!(kept.paths, [b"a/b/c"]);
+}
+
+/// The search for immutable files had no end.
+#[test]
+fn a_tree_with_a_ring_of_directories_is_removed() {
+    let setup = setup();
+    let fixed = setup.file(ROOT, "fixed").ino;
+    let set = setup
+        .fs
+        .set_inode_flags(&SUPER, fixed, inode_flag::IMMUTABLE);
+    set.expect("root may set it");
+    let top = setup.dir(ROOT, "d").ino;
+    make_ring(&setup, top);
+    let removed = setup.fs.remove_tree(&SUPER, at(ROOT, "d"), None);
+    removed.expect("no file in it is immutable");
+    assert_eq!(setup.names(ROOT), ["fixed"]);
+}
+
+#[test]
+fn a_rollback_counts_a_clone_that_lies_at_a_file() {
+    let mut setup = setup();
+    let top = setup.dir(ROOT, "d").ino;
+    setup.fs.snapshots().create(top, "mon").expect("it pins");
+    let file = setup.file(top, "f").ino;
+    let source = setup.dir(ROOT, "source").ino;
+    let number = make_clone(&setup, source, top, "c");
+    move_record(&setup, number, 0, file);
+    setup = setup.reopened();
+    setup.lookup(ROOT, "d").expect("it is there");
+    let kept = kept_clones(&setup, top);
+    assert_eq!((kept.paths.len(), kept.count), (0, 1));
+}
+
+/// No program names a branch so. It counted as the branch of a tree of records, which it was
+/// itself.
+#[test]
+fn a_tree_that_is_named_as_a_branch_of_itself_holds_no_records_of_a_transaction() {
+    let mut setup = setup();
+    let records = setup
+        .engine
+        .create_tree("records", &TreeOptions::default())
+        .expect("the model makes trees");
+    let begun = setup.fs.transactions().begin("t", &BeginOptions::default());
+    let number = begun.expect("it begins").info().number;
+    let last = setup.engine.trees().iter().map(|tree| tree.id.0).max();
+    let own = TreeId(last.expect("there are trees") + 1);
+    let name = records_tree_name(number, own);
+    let branches = [NewBranch::new(records, &name)];
+    let made = setup.engine.branch_trees(&branches, None);
+    assert_eq!(made.expect("the model branches"), [own]);
+    setup = setup.reopened();
+    let transactions = setup.fs.transactions();
+    let view = transactions.open("t").expect("it is open");
+    assert!(view.records().branch_of(records).is_some());
+    assert_eq!(view.records().branch_of(own), None);
+    transactions.commit(&view).expect("nothing conflicts");
+}
+
+/// Makes a clone of a directory, whose record says that it lies in itself. Returns its number.
+fn clone_in_itself(setup: &Setup) -> u64 {
+    let dir = setup.dir(ROOT, "d").ino;
+    let graft = setup.dir(dir, "graft").ino;
+    let number = make_clone(setup, dir, ROOT, "c");
+    move_record(setup, number, number, graft);
     number
 }
 
 #[test]
 fn a_check_finds_a_clone_that_lies_in_itself() {
     let setup = setup();
-    let dir = setup.dir(ROOT, "d").ino;
-    let number = clone_in_itself(&setup, dir);
+    let number = clone_in_itself(&setup);
     let mut issues = setup.issues();
     assert_eq!(issues, [Issue::CloneAdrift { number }]);
     let engine: Arc<dyn Engine> = setup.engine.clone();
@@ -174,8 +271,7 @@ fn a_check_finds_a_clone_that_lies_in_itself() {
 #[test]
 fn a_clone_that_lies_in_itself_is_not_shown() {
     let mut setup = setup();
-    let dir = setup.dir(ROOT, "d").ino;
-    let number = clone_in_itself(&setup, dir);
+    let number = clone_in_itself(&setup);
     setup = setup.reopened();
     assert_eq!(setup.fs.clones(), []);
     let opened = setup
@@ -210,7 +306,7 @@ fn a_transaction_with_a_ring_of_directories_is_not_committed() {
         .iter()
         .find(|tree| tree.name.ends_with("/meta") && tree.branch.is_some());
     let meta = meta.expect("the transaction has a tree of names").id;
-    let [old, ring] = [ROOT, inner].map(|parent| key_of_name(&setup, parent, "outer"));
+    let [old, ring] = [ROOT, inner].map(|parent| fs_key::dentry(7, parent, b"outer"));
     let mut batch = Batch::new();
     batch.put(meta, &ring, &row(&setup, meta, &old));
     batch.delete(meta, &old);

@@ -8,7 +8,7 @@ use crate::{
     RollbackRights, WriteOptions,
 };
 use stitch_base::Ino;
-use stitch_kv::{CommitFault, SpaceClass};
+use stitch_kv::CommitFault;
 
 impl Tester {
     /// Makes a clone of a directory.
@@ -272,28 +272,4 @@ fn no_name_is_put_behind_one_in_the_file_system_that_has_it() {
     for tried in tried {
         assert!(matches!(tried, Err(FsError::Invalid(_))), "{tried:?}");
     }
-}
-
-/// Rows that no program of ours has written. The way up from such a clone had no end.
-#[test]
-fn one_in_a_directory_with_a_name_below_it_is_damage() {
-    let tester = tester();
-    let dir = tester.dir(ROOT, "dir");
-    let outer = tester.dir(dir, "outer");
-    let inner = tester.dir(outer, "inner");
-    let made = tester.fs.snapshots().create(dir, "mon");
-    made.expect("it is created");
-    tester.clone(inner, (inner, "clone"), 0);
-    let store = &tester.fs.store;
-    let (name, ring) = (
-        store.keys.dentry(dir, b"outer"),
-        store.keys.dentry(inner, b"outer"),
-    );
-    let row = store.get(&name).expect("the model reads");
-    let mut batch = store.batch();
-    batch.put(&ring, &row.expect("it has a row"));
-    let committed = store.commit(&batch, SpaceClass::Normal);
-    committed.expect("the model commits");
-    let done = tester.fs.roll_back("mon", dir, ANY).map(|_| ());
-    assert!(matches!(done, Err(FsError::Corrupt(_))), "{done:?}");
 }

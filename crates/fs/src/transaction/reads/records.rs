@@ -97,6 +97,7 @@ impl RecordReads {
 impl ReadSet {
     /// Notes a record, or that there is none.
     pub(in crate::transaction) fn note_record(&self, tree: TreeId, key: &[u8]) {
+        debug_assert_eq!(self.clone, 0, "no clone has records");
         for set in self.all_outwards() {
             set.records.lock().tree(tree).add(|some| {
                 let is_new = !some.keys.contains(key) && some.keys.insert(key.to_vec());
@@ -119,6 +120,7 @@ impl ReadSet {
 
     /// Returns what was read of records.
     pub(super) fn record_reads(&self) -> RecordReads {
+        debug_assert_eq!(self.clone, 0, "no clone has records");
         self.records.lock().clone()
     }
 }

@@ -5,7 +5,7 @@ mod reads;
 
 pub(in super::super) use judged::open_records;
 
-use super::{RecordKey, RecordRules, RecordSides, TransactionRecords};
+use super::{RecordKey, RecordRules, RecordSides, TransactionRecords, tree_in};
 use crate::FsResult;
 use crate::transaction::conflict::Conflict;
 use crate::transaction::own::each_page_of_keys;
@@ -13,7 +13,6 @@ use bytes::Bytes;
 use std::collections::BTreeSet;
 use stitch_base::sync::Arc;
 use stitch_base::{Ino, TreeId};
-use stitch_format::fs_transaction::{TransactionTree, transaction_tree};
 use stitch_kv::{Batch, DeletedRange, Engine, Guards, KeyRange, Snapshot};
 
 /// Keys that the engine is asked for at a time.
@@ -67,10 +66,7 @@ impl BranchRecords {
         let infos = engine.trees();
         let mut trees = Vec::new();
         for info in &infos {
-            let Some((of, TransactionTree::Records(tree))) = transaction_tree(&info.name) else {
-                continue;
-            };
-            if of == number.0 {
+            if let Some(tree) = tree_in(number, info) {
                 let parent = info.branch.map_or(tree, |point| point.parent);
                 trees.push(BranchRecord {
                     own: info.id,
@@ -108,7 +104,13 @@ impl BranchRecords {
     /// The trees that are of no more use after the commit.
     pub(in super::super) fn dropped(&self) -> Vec<TreeId> {
         let dead = self.trees.iter().filter(|tree| !tree.is_parent_alive);
-        dead.map(|tree| tree.own).collect()
+        let dropped: Vec<TreeId> = dead.map(|tree| tree.own).collect();
+        debug_assert_eq!(
+            dropped.len() + self.absorbed().count(),
+            self.trees.len(),
+            "each is absorbed or dropped"
+        );
+        dropped
     }
 
     fn written(&self) -> impl Iterator<Item = (usize, &BranchRecord)> {

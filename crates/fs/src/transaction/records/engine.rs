@@ -1,13 +1,13 @@
 //! The records of a transaction as an engine.
 
-use super::RecordGate;
+use super::{RecordGate, tree_in};
 use crate::FsResult;
 use crate::transaction::ReadSet;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use stitch_base::sync::{Arc, RwLockReadGuard};
 use stitch_base::{Ino, Seqno, TreeId};
-use stitch_format::fs_transaction::{TransactionLife, TransactionTree, transaction_tree};
+use stitch_format::fs_transaction::TransactionLife;
 use stitch_kv::{
     Batch, Capabilities, ChangedKey, CommitOptions, Counters, Direction, Engine, Guarded, Guards,
     KeyRange, KvError, Limits, ReadHint, Scan, Snapshot, SpaceUsage, TreeInfo, TreeOptions,
@@ -63,12 +63,8 @@ impl TransactionRecords {
         let name_of = |id: TreeId| infos.iter().find(|info| info.id == id);
         let mut trees = BTreeMap::new();
         for info in &infos {
-            let Some((of, TransactionTree::Records(parent))) = transaction_tree(&info.name) else {
-                continue;
-            };
             // One whose parent was dropped meanwhile is seen no more.
-            let parent = name_of(parent).filter(|_| of == number.0);
-            if let Some(parent) = parent {
+            if let Some(parent) = tree_in(number, info).and_then(name_of) {
                 let tree = RecordTree {
                     own: info.id,
                     name: parent.name.clone(),
@@ -154,6 +150,7 @@ impl TransactionRecords {
         own.reserve(batch.len_bytes());
         own.extend_hinted(batch, |tree| self.own(tree))?;
         debug_assert_eq!(own.count(), batch.count(), "each change is one of a branch");
+        debug_assert_eq!(own.len_bytes(), batch.len_bytes(), "keys and values stay");
         Ok(own)
     }
 

@@ -4,7 +4,9 @@
 //! ([`RecordRules::shown`]). Rows that follow from others are listed only when nothing else is open
 //! any more.
 
-use super::{BranchRecord, BranchRecords, RecordKey, RecordPlan, RecordRules, RecordSides};
+use super::{
+    BranchRecord, BranchRecords, RecordKey, RecordPlan, RecordRules, RecordSides, tree_in,
+};
 use crate::transaction::conflict::Conflict;
 use crate::{FsError, FsResult};
 use bytes::Bytes;
@@ -12,8 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use stitch_base::Ino;
 use stitch_db::{BranchMerge, MergedTrees};
 use stitch_format::fs_resolution::{Resolution, ResolvedAt, SeenHash, Side};
-use stitch_format::fs_transaction::{TransactionTree, transaction_tree};
-use stitch_kv::{Direction, KeyRange};
+use stitch_kv::{Direction, KeyRange, TreeInfo};
 
 /// A record that both sides have written, and the side that wins, if that was said.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,9 +80,8 @@ impl BranchRecords {
         debug_assert!(number.0 > 0, "0 is no number");
         let infos = self.engine.trees();
         for tree in self.trees.iter_mut().filter(|tree| tree.is_parent_alive) {
-            let part = Some((number.0, TransactionTree::Records(tree.tree)));
-            let is_it = |name: &str| transaction_tree(name) == part;
-            let target = infos.iter().find(|info| is_it(&info.name));
+            let is_it = |info: &&TreeInfo| tree_in(number, info) == Some(tree.tree);
+            let target = infos.iter().find(is_it);
             let Some(target) = target.map(|info| info.id) else {
                 tree.is_parent_alive = false;
                 continue;
