@@ -24,6 +24,7 @@
 //! | part | does |
 //! |---|---|
 //! | [`ViewSet`] | the table: records of all views, and those that are open |
+//! | [`ViewCommands`] | lets passes of the background make way for commands |
 //! | [`ViewLimits`] | which file systems can have snapshots and clones made |
 //! | [`ViewOpener`] | opens the file system of a view |
 //! | [`make::CloneMaker`], [`inner::GraftFinder`] | make a clone, with the clones in its source |
@@ -36,6 +37,7 @@
 //! of the view before those of its home.
 
 mod branch;
+mod commands;
 mod inner;
 mod limits;
 mod make;
@@ -53,6 +55,7 @@ use stitch_base::clock::Timestamp;
 use stitch_base::sync::Arc;
 use stitch_format::fs_view::ViewRecord;
 
+pub(crate) use commands::ViewCommands;
 pub use inner::INNER_CLONES_MAX;
 pub(crate) use inner::InnerClone;
 pub use limits::VIEW_INO_BITS;

@@ -74,11 +74,12 @@ impl<'fs> ViewBackRows<'fs> {
     /// # Errors
     /// [`FsError::NoSpace`] and those of the engine.
     fn put_some(&self, view: u64) -> FsResult<bool> {
+        let commands = &self.opener.standing().views.commands;
         if view == 0 {
-            return self.pass.put_some();
+            return self.pass.put_some(commands);
         }
         match self.clone_of(view)? {
-            Some(clone) => BackRowPass::of(clone.fs()).put_some(),
+            Some(clone) => BackRowPass::of(clone.fs()).put_some(commands),
             None => Ok(false),
         }
     }

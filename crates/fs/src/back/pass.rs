@@ -7,6 +7,7 @@ use crate::locator::Locator;
 use crate::lock::Locks;
 use crate::schema::Store;
 use crate::system::FileSystem;
+use crate::views::ViewCommands;
 use stitch_base::Ino;
 use stitch_base::sync::atomic::Ordering;
 use stitch_db::SpaceClass;
@@ -52,19 +53,22 @@ impl<'fs> BackRowPass<'fs> {
 
     /// Runs the pass, or waits until another caller has.
     pub(crate) fn complete(&self) -> FsResult<()> {
-        let is_complete = self.put_in(usize::MAX)?;
+        let is_complete = self.put_in(usize::MAX, &|| false)?;
         debug_assert!(is_complete, "no slice is left");
         Ok(())
     }
 
-    /// Puts some of the back rows that are missing. Returns whether there are more. A caller that
-    /// needs all of them waits for these alone.
-    pub(crate) fn put_some(&self) -> FsResult<bool> {
-        Ok(!self.put_in(SLICES_AHEAD)?)
+    /// Puts some of the back rows that are missing: that of one row while a command on snapshots or
+    /// clones is under way. Returns whether there are more. A caller that needs all of them waits
+    /// for these alone.
+    pub(crate) fn put_some(&self, commands: &ViewCommands) -> FsResult<bool> {
+        let is_complete = self.put_in(SLICES_AHEAD, &|| commands.are_under_way())?;
+        Ok(!is_complete)
     }
 
-    /// Goes on with the pass for so many slices. Reports whether it has come to its end.
-    fn put_in(&self, slices: usize) -> FsResult<bool> {
+    /// Goes on with the pass for so many slices, or until it is to stop. Reports whether it has
+    /// come to its end.
+    fn put_in(&self, slices: usize, is_to_stop: &dyn Fn() -> bool) -> FsResult<bool> {
         debug_assert!(slices > 0, "the pass comes further");
         let mut progress = self.state.progress.lock();
         if self.state.are_complete() {
@@ -78,7 +82,10 @@ impl<'fs> BackRowPass<'fs> {
             if *progress == Place::END {
                 break;
             }
-            *progress = self.put_slice(*progress, SLICE_ROWS)?;
+            *progress = self.put_slice(*progress, SLICE_ROWS, is_to_stop)?;
+            if is_to_stop() {
+                break;
+            }
         }
         let is_complete = *progress == Place::END;
         if is_complete {
@@ -103,14 +110,20 @@ impl<'fs> BackRowPass<'fs> {
         Ok(())
     }
 
-    /// Puts the back rows of one slice of about `count` rows. Returns where the next one begins.
-    pub(super) fn put_slice(&self, start: Place, count: usize) -> FsResult<Place> {
+    /// Puts the back rows of one slice of about `count` rows, fewer if it is to stop. Returns where
+    /// the next one begins.
+    pub(super) fn put_slice(
+        &self,
+        start: Place,
+        count: usize,
+        is_to_stop: &dyn Fn() -> bool,
+    ) -> FsResult<Place> {
         debug_assert!(start < Place::END, "the pass has not ended");
         debug_assert!(!self.is_read_only, "rows are about to be put");
         // Blocks are read before anything is locked.
-        self.slice(start, count)?;
+        self.slice(start, count, is_to_stop)?;
         let _still = self.locks.all_read();
-        let slice = self.slice(start, count)?;
+        let slice = self.slice(start, count, is_to_stop)?;
         debug_assert!(
             slice.found.iter().all(|(_, at)| *at >= start),
             "of the slice"
@@ -125,9 +138,14 @@ impl<'fs> BackRowPass<'fs> {
         Ok(slice.next)
     }
 
-    /// The `count_max` rows from a place on, and more where several names have the hash of the last
-    /// one.
-    fn slice(&self, start: Place, count_max: usize) -> FsResult<Slice> {
+    /// The `count_max` rows from a place on, or the first ones if it is to stop, and more where
+    /// several names have the hash of the last one.
+    fn slice(
+        &self,
+        start: Place,
+        count_max: usize,
+        is_to_stop: &dyn Fn() -> bool,
+    ) -> FsResult<Slice> {
         debug_assert!(count_max > 0, "a slice has rows");
         let mut rows = self.store.scan(&self.store.keys.meta_from(start))?;
         let mut found = Vec::new();
@@ -138,7 +156,7 @@ impl<'fs> BackRowPass<'fs> {
             let Some(at) = Locator::place_of(key).or(own) else {
                 continue;
             };
-            if count >= count_max && at != last {
+            if count > 0 && at != last && (count >= count_max || is_to_stop()) {
                 debug_assert!(at > last, "rows come in the order of their places");
                 return Ok(Slice { found, next: at });
             }

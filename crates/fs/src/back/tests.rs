@@ -107,7 +107,7 @@ impl Sample {
         let mut progress = self.fs.back_rows.progress.lock();
         BackRowPass::of(&self.fs).keep().expect("keeps");
         *progress = BackRowPass::of(&self.fs)
-            .put_slice(*progress, count)
+            .put_slice(*progress, count, &|| false)
             .expect("puts");
     }
 }
@@ -132,6 +132,24 @@ fn back_rows_are_right_at_every_step_of_the_pass() {
         sample.check();
     }
     assert!(steps > 800, "{steps}");
+}
+
+#[test]
+fn a_slice_ends_at_the_next_row_while_a_command_is_under_way() {
+    let sample = Sample::new(7);
+    let commands = &sample.fs.standing.views.commands;
+    let command = commands.begin(&*sample.fs.options.clock);
+    let mut rounds = 1;
+    while BackRowPass::of(&sample.fs)
+        .put_some(commands)
+        .expect("puts")
+    {
+        rounds += 1;
+    }
+    drop(command);
+    assert!(rounds > 10, "{rounds} for some twenty rows");
+    assert!(sample.fs.back_rows.are_complete());
+    sample.check();
 }
 
 #[test]

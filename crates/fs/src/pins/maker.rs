@@ -62,8 +62,12 @@ impl<'fs> PinMaker<'fs> {
         if !engine.capabilities().pins {
             return Err(FsError::NotFound);
         }
+        let _command = self.views.commands.begin(&*self.pins.options.clock);
         let _changing = self.views.snapshot_change.lock();
-        let drop_pin = || Ok(engine.drop_pin(&pin_name(name))?);
+        let drop_pin = || {
+            let _named = self.views.narrowing.hold_names();
+            Ok(engine.drop_pin(&pin_name(name))?)
+        };
         let Ok(SnapshotInfo { id, tags, .. }) = self.pins.snapshot(name) else {
             // One whose record cannot be read can be deleted.
             return drop_pin();

@@ -96,6 +96,7 @@ impl Snapshots<'_> {
         self.check_writable()?;
         check_name(name)?;
         self.maker.check_takes_pins()?;
+        let _command = self.views.commands.begin(self.clock);
         // No snapshot shows half of a rollback.
         let _changing = self.views.snapshot_change.lock();
         let mut tried = Err(FsError::NotFound);
@@ -161,6 +162,7 @@ impl Snapshots<'_> {
         match opened.and_then(|view| self.check_is_whole(&view)) {
             Ok(()) => Ok(info),
             Err(error) => {
+                let _named = self.views.narrowing.hold_names();
                 engine.drop_pin(&pin.name)?;
                 Err(error)
             }

@@ -15,8 +15,15 @@
 //!   clones are read there, and they are short.
 //! - Contents of clones that do not lie in the directory are not held at all.
 //! - A snapshot of the root holds all, and is not walked.
+//! - A walk makes way for commands on snapshots and clones ([`ViewCommands`]): a round ends at the
+//!   next name while one is under way. [`Snapshots::narrowing_wait`] tells when the next round may
+//!   begin.
 //! - Nothing is stored of a walk. After a crash it begins anew; which snapshots are to be narrowed
 //!   is what the list of pins says.
+//!
+//! Locks: `walk` is taken by the background alone. `names` after `snapshot_change`; the edit that
+//! narrows a pin is made under `names` alone, so creating a snapshot or a clone waits for that edit
+//! in the engine at most.
 
 mod clones;
 mod numbers;
@@ -27,9 +34,12 @@ use super::{SnapshotInfo, SnapshotView, Snapshots};
 use crate::FsResult;
 use crate::locator::Tree;
 use crate::schema::{SCHEMA, view_schema};
+#[cfg(doc)]
+use crate::views::ViewCommands;
 pub(crate) use clones::CloneNarrowing;
 use std::collections::BTreeSet;
-use stitch_base::sync::{Arc, Mutex};
+use std::time::Duration;
+use stitch_base::sync::{Arc, Mutex, MutexGuard};
 use stitch_base::{Ino, PinId, TreeId};
 use stitch_kv::{KeyRanges, KvError, PinInfo, PinRanges};
 use walk::NumberWalk;
@@ -38,6 +48,8 @@ use walk::NumberWalk;
 #[derive(Debug, Default)]
 pub(crate) struct Narrowing {
     walk: Mutex<Option<NarrowWalk>>,
+    /// Held while a pin of a snapshot is narrowed or dropped: a name is of the same pin meanwhile.
+    names: Mutex<()>,
     /// Snapshots that could not be narrowed in this life. They hold all.
     given_up: Mutex<BTreeSet<PinId>>,
 }
@@ -61,8 +73,8 @@ impl Snapshots<'_> {
     /// What was narrowed is on the medium when this returns.
     ///
     /// # Cost
-    /// A scan of some thousand names; for the last ones of a snapshot a record in the engine's list
-    /// of pins, of at most 256 ranges.
+    /// A scan of some thousand names, fewer while a snapshot or a clone is created or removed; for
+    /// the last ones of a snapshot a record in the engine's list of pins, of at most 256 ranges.
     pub fn narrow_ahead(&self) -> FsResult<bool> {
         let has_ranges = self.pins.engine.capabilities().pins_of_ranges;
         if !self.is_mainline || self.is_read_only || !has_ranges {
@@ -83,8 +95,10 @@ impl Snapshots<'_> {
         let under_way = walk.as_mut().expect("a walk was begun");
         let id = under_way.view.info().id;
         let is_there = self.pins.engine.pin_by_id(id)?.is_some();
-        match under_way.below.round() {
+        match under_way.below.round(&self.views.commands) {
             Ok(false) if is_there => return Ok(true),
+            // The edit keeps others from being made.
+            Ok(true) if is_there && self.makes_way() => return Ok(true),
             Ok(true) if is_there => {}
             other => {
                 // It was deleted, or cannot be walked.
@@ -102,6 +116,20 @@ impl Snapshots<'_> {
         let narrowed = self.narrow_to(id, &ranges);
         narrowed.inspect_err(|_| narrowing.give_up(id))?;
         Ok(true)
+    }
+
+    /// Returns how long the next round of [`Self::narrow_ahead`] and of
+    /// [`Self::narrow_clones_ahead`] is to wait, since snapshots or clones were created or removed
+    /// a moment ago: the next ones are not slowed down then.
+    #[must_use]
+    pub fn narrowing_wait(&self) -> Duration {
+        self.views.commands.wait_at(self.clock.monotonic())
+    }
+
+    /// Reports whether a pin is not to be narrowed at the moment: a command is under way, and
+    /// commands have not held it up for long.
+    fn makes_way(&self) -> bool {
+        self.views.commands.are_under_way() && !self.narrowing_wait().is_zero()
     }
 
     /// Ends walks that are under way, of a snapshot and of a clone, and gives up the moments that
@@ -131,8 +159,7 @@ impl Snapshots<'_> {
 
     /// Narrows the pin of a snapshot, unless it was deleted.
     fn narrow_to(&self, id: PinId, ranges: &PinRanges) -> FsResult<()> {
-        // A name is of the same pin as long as this is held.
-        let _changing = self.views.snapshot_change.lock();
+        let _named = self.views.narrowing.hold_names();
         debug_assert!(self.is_mainline, "mainline narrows");
         debug_assert!(!self.is_read_only, "it may be narrowed");
         let Some(PinInfo { name, .. }) = self.pins.engine.pin_by_id(id)? else {
@@ -150,6 +177,11 @@ impl Snapshots<'_> {
 }
 
 impl Narrowing {
+    /// Keeps the names of snapshots from being given to other pins.
+    pub(crate) fn hold_names(&self) -> MutexGuard<'_, ()> {
+        self.names.lock()
+    }
+
     fn give_up(&self, id: PinId) {
         self.given_up.lock().insert(id);
     }
@@ -202,3 +234,6 @@ impl NarrowWalk {
         unneeded
     }
 }
+
+#[cfg(test)]
+mod tests;

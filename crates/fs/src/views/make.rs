@@ -14,6 +14,7 @@ use crate::system::FileSystem;
 use crate::{Caller, DirName, FsError, FsResult, NewNode};
 use std::collections::BTreeSet;
 use std::ops::Range;
+use stitch_base::clock::Clock;
 use stitch_base::sync::Arc;
 use stitch_base::{Ino, TreeId};
 use stitch_format::fs_view::{VIEW_PATH_BYTES_MAX, ViewRecord, ViewState};
@@ -50,6 +51,7 @@ pub(super) struct CloneMaker<'fs> {
     residents: &'fs Residents,
     holds: Holds<'fs>,
     changes: Changes<'fs>,
+    clock: &'fs dyn Clock,
 }
 
 impl<'fs> CloneMaker<'fs> {
@@ -62,6 +64,7 @@ impl<'fs> CloneMaker<'fs> {
             residents: &home.residents,
             holds: Holds::of(home),
             changes: Changes::of(home),
+            clock: &*home.options.clock,
         }
     }
 
@@ -85,6 +88,7 @@ impl<'fs> CloneMaker<'fs> {
         check_name(at.name)?;
         self.limits.check_takes_clones()?;
         ViewLimits::of(source.fs).check_can_be_cloned()?;
+        let _command = self.views().commands.begin(self.clock);
         if self.home() == 0 {
             self.changes.mark_header(|header| header.has_views = true)?;
         }

@@ -8,6 +8,7 @@ use crate::system::FileSystem;
 use crate::{Caller, DirName, FsResult};
 use bytes::Bytes;
 use stitch_base::Ino;
+use stitch_base::clock::Clock;
 use stitch_base::sync::Arc;
 
 /// Removes clones by their names in one file system, their home.
@@ -17,6 +18,7 @@ use stitch_base::sync::Arc;
 pub(crate) struct CloneRemoval<'fs> {
     names: NameChanges<'fs>,
     opener: ViewOpener<'fs>,
+    clock: &'fs dyn Clock,
 }
 
 impl<'fs> CloneRemoval<'fs> {
@@ -24,6 +26,7 @@ impl<'fs> CloneRemoval<'fs> {
         Self {
             names: NameChanges::of(home),
             opener: ViewOpener::of(home),
+            clock: &*home.options.clock,
         }
     }
 
@@ -57,6 +60,7 @@ impl<'fs> CloneRemoval<'fs> {
             "the file system of the clone"
         );
         let (fs, info) = (view.fs(), view.info());
+        let _command = self.opener.standing().views.commands.begin(self.clock);
         let locks = &fs.residents.locks;
         let (_names, _root) = (locks.dir_write(info.root), locks.inode_write(info.root));
         if is_empty {

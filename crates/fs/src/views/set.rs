@@ -4,7 +4,7 @@
 //! tree.
 
 use super::ways::GraftWays;
-use super::{CloneInfo, LiveView};
+use super::{CloneInfo, LiveView, ViewCommands};
 use crate::locator::{Locator, SysRow, Tree};
 use crate::rollback::RollbacksUnderWay;
 use crate::rows::RowBatch;
@@ -47,6 +47,8 @@ pub(crate) struct ViewSet {
     /// view is rolled back: a snapshot shows several views.
     pub(crate) snapshot_change: Mutex<()>,
     pub(crate) under_way: RollbacksUnderWay,
+    /// Commands on snapshots and clones: passes of the background make way for them.
+    pub(crate) commands: ViewCommands,
     /// Snapshots that are narrowed to their directories.
     pub(crate) narrowing: Narrowing,
     /// Clones that hold of their sources what is in their directories.
@@ -182,6 +184,7 @@ impl ViewSet {
             ways: GraftWays::default(),
             snapshot_change: Mutex::default(),
             under_way: RollbacksUnderWay::default(),
+            commands: ViewCommands::default(),
             narrowing: Narrowing::default(),
             clone_narrowing: CloneNarrowing::default(),
         }

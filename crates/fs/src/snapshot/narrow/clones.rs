@@ -100,7 +100,7 @@ impl Snapshots<'_> {
         let under_way = walk.as_mut().expect("a walk was begun");
         narrowing.progress.lock().rounds += 1;
         let is_there = self.views.clone_of(under_way.number).is_some();
-        match under_way.below.round() {
+        match under_way.below.round(&self.views.commands) {
             Ok(false) if is_there => return Ok(Some(Duration::ZERO)),
             Ok(true) if is_there => {}
             other => {

@@ -4,14 +4,35 @@ use super::numbers::NumberRanges;
 use crate::FsResult;
 use crate::locator::{Locator, SysRow, Tree};
 use crate::system::FileSystem;
+use crate::views::ViewCommands;
 use std::collections::BTreeSet;
 use stitch_base::Ino;
 use stitch_base::sync::Arc;
 use stitch_format::fs_inode::{FileKind, InodeHead, MetaRow};
 use stitch_kv::KeyRanges;
 
-/// Names that are read in one round.
+/// Names that are read in one round. A directory counts as one more.
 const NAMES_PER_ROUND: usize = 4096;
+
+/// What a round may still read.
+struct RoundBudget<'v> {
+    names: usize,
+    commands: &'v ViewCommands,
+}
+
+impl RoundBudget<'_> {
+    /// Takes a name or a directory.
+    const fn take(&mut self) {
+        self.names = self.names.saturating_sub(1);
+    }
+
+    /// Reports whether the round is to end: it is full, or a command on snapshots or clones is
+    /// under way.
+    fn is_spent(&self) -> bool {
+        debug_assert!(self.names <= NAMES_PER_ROUND, "a round has an end");
+        self.names == 0 || self.commands.are_under_way()
+    }
+}
 
 /// A walk in a file system that does not change.
 #[derive(Debug)]
@@ -61,46 +82,57 @@ impl NumberWalk {
         Ok(())
     }
 
-    /// Reads some names. Returns whether these were the last.
-    pub(super) fn round(&mut self) -> FsResult<bool> {
-        let mut left = NAMES_PER_ROUND;
+    /// Reads some names; while a command is under way, those of one hash in one directory. Returns
+    /// whether these were the last.
+    pub(super) fn round(&mut self, commands: &ViewCommands) -> FsResult<bool> {
+        let mut budget = RoundBudget {
+            names: NAMES_PER_ROUND,
+            commands,
+        };
         debug_assert!(self.fs.is_read_only(), "the past does not change");
         while let Some((dir, hash)) = self.dirs.pop() {
+            budget.take();
             if hash == 0 {
                 self.clones
                     .extend(self.fs.clone_at(dir).map(|info| info.number));
             }
-            if let Some(next) = self.directory(dir, hash, &mut left)? {
+            if let Some(next) = self.directory(dir, hash, &mut budget)? {
                 debug_assert!(next > hash, "it goes on");
                 self.dirs.push((dir, next));
                 return Ok(false);
             }
+            if budget.is_spent() {
+                break;
+            }
         }
-        Ok(true)
+        Ok(self.dirs.is_empty())
     }
 
     /// Notes what is in a directory from a hash of names on. Returns the hash to go on from.
-    fn directory(&mut self, dir: Ino, hash: u64, left: &mut usize) -> FsResult<Option<u64>> {
+    fn directory(
+        &mut self,
+        dir: Ino,
+        hash: u64,
+        budget: &mut RoundBudget<'_>,
+    ) -> FsResult<Option<u64>> {
         let fs = Arc::clone(&self.fs);
         let mut links = Vec::new();
         let (mut next, mut last) = (None, hash);
-        debug_assert!(*left <= NAMES_PER_ROUND, "a round has an end");
         let mut scan = fs.store.scan(&fs.store.keys.dentries_from(dir, hash))?;
         while let Some((key, row)) = scan.next()? {
             let (at, _) = Locator::name_of(key).unwrap_or_default();
             // Names with one hash are not divided.
-            if *left == 0 && at > last {
+            if at > last && budget.is_spent() {
                 next = Some(at);
                 break;
             }
             last = at;
-            *left = left.saturating_sub(1);
+            budget.take();
             match MetaRow::decode(row)? {
                 MetaRow::Inode(head, _) => self.note(&fs, &head)?,
                 MetaRow::Link { ino, .. } => links.push(ino),
             }
         }
-        debug_assert!(next.is_none() || *left == 0, "a round ends when it is full");
         drop(scan);
         for ino in links {
             if let Some((head, _)) = fs.store.own_row(ino)? {
@@ -139,3 +171,6 @@ impl NumberWalk {
         KeyRanges::new(self.numbers.joined().into_iter().map(of))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -58,10 +58,13 @@ impl Views {
                 drop(changing);
                 return self.has_changed(context, ino, (from, to));
             }
+            // These two wait for a round of the policies, which compares directories.
             Change::SetPolicy(rule) => {
+                drop(changing);
                 return self.change_policy(context, ino, |dir| dir.set_policy(&rule));
             }
             Change::DeletePolicy => {
+                drop(changing);
                 return self.change_policy(context, ino, |dir| match dir.delete_policy() {
                     Err(FsError::NotFound) if is_resent(context.unique) => Ok(()),
                     other => other,

@@ -8,7 +8,8 @@ use stitch_fs::FileSystem;
 
 use crate::adapter::chore::{Chore, Left, Round};
 
-/// Pause between two rounds, each of which takes some ten milliseconds.
+/// Pause between two rounds, each of which takes some ten milliseconds, less while a snapshot or a
+/// clone is made.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// The thread, not started.
@@ -17,7 +18,7 @@ pub(super) fn chore() -> Chore {
 }
 
 /// Starts the thread, which narrows what an earlier life has left. A round is requested for each
-/// clone and each snapshot that was made.
+/// clone and each snapshot that was made, and begins some time after the last of them.
 pub(super) fn start(chore: &Chore, mainline: &Arc<FileSystem>) {
     debug_assert_eq!(
         mainline.view_number(),
@@ -29,10 +30,16 @@ pub(super) fn start(chore: &Chore, mainline: &Arc<FileSystem>) {
     chore.note();
 }
 
-fn work(fs: &FileSystem, round: Round) -> Left {
+/// Does what is due.
+pub(super) fn work(fs: &FileSystem, round: Round) -> Left {
     if round == Round::Last {
         fs.snapshots().end_narrowing();
         return Left::Nothing;
+    }
+    // Commands on snapshots and clones come in series, and are not to be slowed down.
+    let wait = fs.snapshots().narrowing_wait();
+    if !wait.is_zero() {
+        return Left::Later(wait);
     }
     // Clones wait for back rows.
     let put = fs.put_back_rows_ahead().unwrap_or_else(|error| {

@@ -6,6 +6,7 @@ mod handles;
 mod history;
 mod many;
 mod parts;
+mod places;
 mod policies;
 mod transactions;
 

@@ -1,6 +1,32 @@
 //! Policies, and mkdir(2) and rmdir(2) of snapshots, without a kernel.
 
 use super::*;
+use std::sync::mpsc;
+use std::time::Duration;
+use stitch_kv::{KvError, PinInfo, WrappedEngine};
+
+/// Longest time that a test waits for what is to come at once.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// An engine whose next list of pins waits for something else.
+struct Stopping {
+    inner: ModelEngine,
+    next: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+impl WrappedEngine for Stopping {
+    fn inner(&self) -> &dyn Engine {
+        &self.inner
+    }
+
+    fn pins(&self) -> Result<Vec<PinInfo>, KvError> {
+        let body = self.next.lock().take();
+        if let Some(body) = body {
+            body();
+        }
+        self.inner.pins()
+    }
+}
 
 impl Setup {
     fn snapshots_of(&self, dir: Ino) -> Answer<Ino> {
@@ -44,6 +70,47 @@ fn a_policy_is_set_by_the_owner_and_its_snapshots_are_dropped_from_the_cache() {
     }
     setup.ask(0, dir, "no policy", "-").unwrap();
     assert!(setup.fs.policies().list().unwrap().is_empty());
+}
+
+/// Sends what a request in a thread of its own returns.
+fn beside(
+    setup: &Arc<Setup>,
+    request: impl FnOnce(&Setup) -> Answer<()> + Send + 'static,
+) -> mpsc::Receiver<Answer<()>> {
+    let (sender, receiver) = mpsc::channel();
+    let setup = Arc::clone(setup);
+    let thread = stitch_base::thread::spawn("test", move || sender.send(request(&setup)).ok());
+    drop(thread.expect("a thread starts"));
+    receiver
+}
+
+/// Regression: a policy that was set kept others from snapshots until a round had compared all
+/// directories of policies.
+#[test]
+fn snapshots_are_created_while_a_policy_waits_for_a_round() {
+    const SOON: Duration = Duration::from_millis(100);
+    let engine = Arc::new(Stopping {
+        inner: model(),
+        next: Mutex::default(),
+    });
+    let setup = setup_on(Arc::clone(&engine) as _, FsOptions::default());
+    let setup = Arc::new(setup);
+    let dir = setup.dir(b"d");
+    let set = move |setup: &Setup| setup.ask(0, dir, "policy", "auto\x0060 last=1");
+    set(&setup).unwrap();
+    let (sender, receiver) = mpsc::channel();
+    let in_round = Arc::clone(&setup);
+    *engine.next.lock() = Some(Box::new(move || {
+        let is_set = beside(&in_round, set);
+        assert!(is_set.recv_timeout(SOON).is_err(), "the round is not over");
+        let created = beside(&in_round, move |setup| setup.create(0, dir, "mon"));
+        let created = created.recv_timeout(PATIENCE);
+        sender.send((is_set, created)).expect("the test listens");
+    }));
+    setup.fs.policies().run().unwrap();
+    let (is_set, created) = receiver.try_recv().expect("the pins were listed");
+    assert_eq!(created, Ok(Ok(())));
+    assert_eq!(is_set.recv_timeout(PATIENCE), Ok(Ok(())));
 }
 
 #[test]
