@@ -8,4 +8,4 @@ mod quotient;
 mod words;
 
 pub use quotient::{FilterError, Precision, QuotientFilter, QuotientFilterRef};
-pub use words::WordFilter;
+pub use words::{WordFilter, word_bits, word_of};

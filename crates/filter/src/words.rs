@@ -48,8 +48,8 @@ impl WordFilter {
 
     /// Adds a key by its hash, which must be of good quality in its high and in its low bits.
     pub fn insert(&mut self, hash: u64) {
-        let at = self.word_of(hash);
-        self.words[at] |= bits_of(hash);
+        let at = word_of(hash, self.words.len());
+        self.words[at] |= word_bits(hash);
         debug_assert!(self.may_contain(hash), "a key that was added is found");
     }
 
@@ -57,17 +57,8 @@ impl WordFilter {
     #[must_use]
     #[inline]
     pub fn may_contain(&self, hash: u64) -> bool {
-        let bits = bits_of(hash);
-        debug_assert!((1..=4).contains(&bits.count_ones()), "four bits, or fewer");
-        self.words[self.word_of(hash)] & bits == bits
-    }
-
-    /// Number of the word of a hash.
-    #[inline]
-    fn word_of(&self, hash: u64) -> usize {
-        let at = (u128::from(hash) * self.words.len() as u128) >> u64::BITS;
-        debug_assert!(at < self.words.len() as u128, "a hash has a word");
-        at as usize
+        let bits = word_bits(hash);
+        self.words[word_of(hash, self.words.len())] & bits == bits
     }
 }
 
@@ -77,13 +68,26 @@ const fn word_count(key_count: usize) -> usize {
     count
 }
 
-/// The bits of a hash in its word.
+/// Returns the number of the word of a hash, by its high bits, among so many words. There is at
+/// least one word.
+#[must_use]
 #[inline]
-const fn bits_of(hash: u64) -> u64 {
-    1 << (hash % 64)
+pub fn word_of(hash: u64, word_count: usize) -> usize {
+    let at = (u128::from(hash) * word_count as u128) >> u64::BITS;
+    debug_assert!(at < word_count as u128, "a hash has a word");
+    at as usize
+}
+
+/// Returns the bits of a hash in its word, by its low 24 bits: four, or fewer.
+#[must_use]
+#[inline]
+pub const fn word_bits(hash: u64) -> u64 {
+    let bits = 1 << (hash % 64)
         | 1 << ((hash >> BIT_BITS) % 64)
         | 1 << ((hash >> (2 * BIT_BITS)) % 64)
-        | 1 << ((hash >> (3 * BIT_BITS)) % 64)
+        | 1 << ((hash >> (3 * BIT_BITS)) % 64);
+    debug_assert!(bits != 0, "a key has a bit");
+    bits
 }
 
 #[cfg(test)]

@@ -308,6 +308,7 @@ impl Committer {
                 }
                 Err(other) => return Err(VtError::from(other).into()),
             };
+            self.note_branches(&active.memtable, tally.trees.iter());
             let last = self.insert(&active, first, batch, &placement, runs);
             debug_assert!(
                 active.log_start <= end,
@@ -444,6 +445,18 @@ impl Committer {
         debug_assert!(end.0 > bytes, "a record has a header");
         self.counters.log_bytes.add(bytes);
         Ok(end)
+    }
+
+    /// Has a memtable filter the keys of those of these trees that are branches. The caller holds
+    /// the lock of commits, and inserts entries of these trees next.
+    fn note_branches(&self, memtable: &Memtable, trees: impl Iterator<Item = TreeId>) {
+        for tree in trees.filter(|tree| memtable.lacks(*tree)) {
+            let version = self.views.version();
+            let is_branch = version.trees.get(&tree).is_some_and(|own| own.is_branch());
+            if is_branch {
+                memtable.filter_keys_of(tree);
+            }
+        }
     }
 
     /// Inserts the messages of a batch, the first with `first`. Answers the last sequence number.

@@ -12,7 +12,7 @@ mod views;
 use crate::cache::{BlockCache, BlockKey, CachedBlock, Expectation, ReadCount};
 use crate::entry::{EntryIter, EntryRef, Op, RangeDelete};
 use crate::memtable::Memtable;
-use crate::table::DataBlock;
+use crate::table::{DataBlock, key_hash};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use stitch_base::sync::atomic::{AtomicU64, Ordering};
@@ -118,6 +118,61 @@ fn readers_of_a_memtable_see_all_that_was_published() {
         }
         read_memtable(&memtable, &visible);
         join(readers);
+    });
+}
+
+/// What a read through branches does: it asks the filter, then the list.
+fn read_branch(memtable: &Memtable, tree: TreeId, visible: &AtomicU64) {
+    let seen = visible.load(Ordering::Acquire);
+    for n in 1..=seen {
+        let key = key_of(n);
+        let may_hold = memtable.may_hold_key(tree, || key_hash(&key));
+        assert!(may_hold, "entry {n} of {seen} is denied");
+        let mut found = None;
+        memtable.versions_of(tree, &key, Seqno(seen), &mut |entry, _| {
+            found = Some(entry.seqno);
+            ControlFlow::Break(())
+        });
+        assert_eq!(found, Some(Seqno(n)), "entry {n} of {seen}");
+    }
+}
+
+#[test]
+fn no_filter_of_a_memtable_denies_what_was_published() {
+    // Trees 9 and 73 have one mark, and so have 3 and 67.
+    const BRANCHES: [TreeId; 3] = [TreeId(9), TreeId(67), TreeId(73)];
+    explore(1600, || {
+        let memtable = Arc::new(Memtable::new(4 << 10));
+        let visible = Arc::new(AtomicU64::new(0));
+        let readers: Vec<_> = (0..2)
+            .map(|_| {
+                let (memtable, visible) = (Arc::clone(&memtable), Arc::clone(&visible));
+                start("reader", move || {
+                    for tree in BRANCHES.into_iter().chain([TREE]) {
+                        read_branch(&memtable, tree, &visible);
+                    }
+                })
+            })
+            .collect();
+        for n in 1..=4 {
+            let entry = EntryRef {
+                key: &key_of(n),
+                seqno: Seqno(n),
+                op: Op::Put(&n.to_le_bytes()),
+            };
+            memtable.insert(TREE, &entry);
+            for branch in BRANCHES {
+                if memtable.lacks(branch) {
+                    memtable.filter_keys_of(branch);
+                }
+                memtable.insert(branch, &entry);
+            }
+            visible.store(n, Ordering::Release);
+        }
+        join(readers);
+        let absent = (100..200).map(key_of);
+        let denied = absent.filter(|key| !memtable.may_hold_key(BRANCHES[0], || key_hash(key)));
+        assert!(denied.count() > 50, "the filter denies keys");
     });
 }
 

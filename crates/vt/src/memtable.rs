@@ -8,11 +8,13 @@
 //! Writers come one at a time (a lock inside makes sure); readers of entries take no lock. What is
 //! being added may or may not be seen: readers pass over what is newer than they should see.
 //!
-//! Trees with entries are marked, so that a read through a chain of branches does not search the
-//! list for each tree of the chain ([`TreeMarks`]).
+//! Trees with entries are marked, and keys of branch trees are in a filter, so that a read through
+//! a chain of branches does not search the list for each tree of the chain ([`KeyMarks`]).
 
 mod arena;
 mod chunks;
+mod key_filter;
+mod key_marks;
 mod node_index;
 mod place;
 mod skiplist;
@@ -22,7 +24,9 @@ use crate::VtError;
 use crate::entry::{BoxIter, EntryIter, EntryRef, RangeDelete};
 use crate::options::SEALED_COUNT_MAX;
 use crate::range_delete::RangeDeletes;
+use crate::table::key_hash;
 use chunks::Chunks;
+use key_marks::KeyMarks;
 pub(crate) use place::Place;
 pub(crate) use skiplist::{Around, Neighbour};
 use skiplist::{Cursor, Position, SkipList};
@@ -30,7 +34,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use stitch_base::sync::RwLock;
-use stitch_base::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use stitch_base::sync::atomic::{AtomicUsize, Ordering};
 use stitch_base::{Seqno, TreeId};
 use stitch_format::vt_index::IndexEntry;
 use tree_marks::TreeMarks;
@@ -46,11 +50,15 @@ pub(crate) struct Memtable {
     /// Where its memory comes from.
     chunks: Arc<Chunks>,
     range_deletes: RwLock<BTreeMap<TreeId, Arc<RangeDeletes>>>,
-    range_delete_bytes: AtomicUsize,
-    /// Trees that have entries.
-    marks: TreeMarks,
-    has_range_deletes: AtomicBool,
+    /// Trees that have range deletes.
+    range_delete_marks: TreeMarks,
     no_range_deletes: Arc<RangeDeletes>,
+    /// Trees that have entries, and keys of branch trees.
+    marks: KeyMarks,
+    /// Bytes of range deletes and of the filter.
+    beside_bytes: AtomicUsize,
+    /// The bytes that it is about to take.
+    capacity_hint: usize,
 }
 
 impl Memtable {
@@ -59,12 +67,12 @@ impl Memtable {
         let chunk = capacity_hint / CHUNK_PART;
         let chunk = chunk.clamp(*CHUNK_BYTES.start(), *CHUNK_BYTES.end());
         let budget = capacity_hint.saturating_mul(SEALED_COUNT_MAX + 1);
-        Self::on(Arc::new(Chunks::new(chunk, budget)))
+        Self::on(Arc::new(Chunks::new(chunk, budget)), capacity_hint)
     }
 
     /// An empty one, in the memory that this one and those before it have left and will leave.
     pub(crate) fn fresh(&self) -> Self {
-        Self::on(Arc::clone(&self.chunks))
+        Self::on(Arc::clone(&self.chunks), self.capacity_hint)
     }
 
     /// Gives back the memory that is kept for the next one.
@@ -72,24 +80,38 @@ impl Memtable {
         self.chunks.give_back();
     }
 
-    fn on(chunks: Arc<Chunks>) -> Self {
+    fn on(chunks: Arc<Chunks>, capacity_hint: usize) -> Self {
         let memtable = Self {
             entries: Arc::new(SkipList::new(Arc::clone(&chunks))),
             chunks,
             range_deletes: RwLock::default(),
-            range_delete_bytes: AtomicUsize::new(0),
-            marks: TreeMarks::default(),
-            has_range_deletes: AtomicBool::new(false),
+            range_delete_marks: TreeMarks::default(),
             no_range_deletes: Arc::default(),
+            marks: KeyMarks::default(),
+            beside_bytes: AtomicUsize::new(0),
+            capacity_hint,
         };
         debug_assert!(memtable.is_empty(), "nothing was added yet");
         memtable
     }
 
+    /// Reports whether no entry of a tree was added yet, nor of another tree with the same mark.
+    pub(crate) fn lacks(&self, tree: TreeId) -> bool {
+        !self.marks.may_have(tree)
+    }
+
+    /// Has the keys of a branch tree go to the filter that reads through branches ask. Has an
+    /// effect before the first entry of the tree alone. The caller is the writer.
+    pub(crate) fn filter_keys_of(&self, branch: TreeId) {
+        let bytes = self.marks.filter_keys_of(branch, self.capacity_hint);
+        self.beside_bytes.fetch_add(bytes, Ordering::Relaxed);
+        debug_assert!(!self.lacks(branch), "the tree is marked");
+    }
+
     /// Adds an entry. No entry has the same tree, key and sequence number yet.
     pub(crate) fn insert(&self, tree: TreeId, entry: &EntryRef<'_>) {
         debug_assert!(entry.seqno > Seqno(0), "0 is before every write");
-        self.marks.add(tree);
+        self.marks.add(tree, || key_hash(entry.key));
         self.entries.insert(tree, entry);
         debug_assert!(!self.is_empty(), "the entry is marked");
     }
@@ -99,7 +121,7 @@ impl Memtable {
         debug_assert!(entry.is_value, "a value block");
         debug_assert_eq!(entry.min_seqno, entry.max_seqno, "one version");
         let place = Place::of(entry).encode();
-        self.marks.add(tree);
+        self.marks.add(tree, || key_hash(&entry.last));
         self.entries
             .insert_placed(tree, &entry.last, entry.max_seqno, &place);
         debug_assert!(!self.is_empty(), "the entry is marked");
@@ -143,21 +165,21 @@ impl Memtable {
         let before = set.bytes();
         *set = Arc::new(set.with(delete));
         let after = set.bytes();
-        self.range_delete_bytes.fetch_add(after, Ordering::Relaxed);
-        let sum = self.range_delete_bytes.fetch_sub(before, Ordering::Relaxed);
+        self.beside_bytes.fetch_add(after, Ordering::Relaxed);
+        let sum = self.beside_bytes.fetch_sub(before, Ordering::Relaxed);
         debug_assert!(sum >= before + after, "each set is counted");
-        self.has_range_deletes.store(true, Ordering::Release);
+        self.range_delete_marks.add(tree);
         debug_assert!(!self.is_empty(), "the range delete is marked");
     }
 
     /// Bytes of memory.
     pub(crate) fn bytes(&self) -> usize {
-        self.entries.bytes() + self.range_delete_bytes.load(Ordering::Relaxed)
+        self.entries.bytes() + self.beside_bytes.load(Ordering::Relaxed)
     }
 
     /// True if nothing was added.
     pub(crate) fn is_empty(&self) -> bool {
-        self.marks.is_empty() && !self.has_range_deletes.load(Ordering::Acquire)
+        self.marks.is_empty() && self.range_delete_marks.is_empty()
     }
 
     /// Trees with entries or range deletes, in order.
@@ -183,7 +205,21 @@ impl Memtable {
     /// Reports whether a tree may have entries or range deletes that a reader sees: they were added
     /// before what it sees became visible.
     pub(crate) fn may_hold(&self, tree: TreeId) -> bool {
-        self.marks.may_have(tree) || self.has_range_deletes.load(Ordering::Acquire)
+        self.marks.may_have(tree) || self.may_delete_ranges(tree)
+    }
+
+    /// Reports whether a tree may have entries of a key that a reader sees. The reader goes through
+    /// branches, and gives the key's hash if that is asked for. `false` is certain, of entries:
+    /// range deletes have no keys.
+    #[inline]
+    pub(crate) fn may_hold_key(&self, tree: TreeId, hash: impl FnOnce() -> u64) -> bool {
+        self.marks.may_have_key(tree, hash)
+    }
+
+    /// Reports whether a tree may have range deletes that a reader sees.
+    #[inline]
+    pub(crate) fn may_delete_ranges(&self, tree: TreeId) -> bool {
+        self.range_delete_marks.may_have(tree)
     }
 
     /// A cursor over the entries of a tree. It carries values that are not in the memtable.
@@ -251,7 +287,7 @@ impl Memtable {
         key: &[u8],
         max_seqno: Seqno,
     ) -> Option<Seqno> {
-        if !self.has_range_deletes.load(Ordering::Acquire) {
+        if !self.may_delete_ranges(tree) {
             return None;
         }
         let newest = self.range_deletes(tree).newest_covering(key, max_seqno);
@@ -264,7 +300,7 @@ impl Memtable {
 
     /// Range deletes of a tree.
     pub(crate) fn range_deletes(&self, tree: TreeId) -> Arc<RangeDeletes> {
-        if self.has_range_deletes.load(Ordering::Acquire)
+        if self.may_delete_ranges(tree)
             && let Some(set) = self.range_deletes.read().get(&tree)
         {
             return Arc::clone(set);
@@ -369,5 +405,7 @@ impl EntryIter for MemtableIter {
     }
 }
 
+#[cfg(all(test, not(feature = "shuttle")))]
+mod mark_tests;
 #[cfg(test)]
 mod tests;

@@ -56,7 +56,7 @@ pub(crate) use stream::StreamGrowth;
 pub(crate) use writer::{FREE_ZONES_PART, NewTable, TableWriter, WrittenBlocks};
 
 /// The hash of a key that filters go by. Part of the format: filters are stored.
-fn key_hash(key: &[u8]) -> u64 {
+pub(crate) fn key_hash(key: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(key)
 }
 

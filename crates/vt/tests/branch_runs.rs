@@ -99,6 +99,8 @@ struct Run {
     table_batches: u64,
     /// Tables that filters of whole tables have spared a read.
     filtered_tables: u64,
+    /// Memtables that filters of keys have spared a read.
+    filtered_memtables: u64,
     /// Work happens in calls alone: between two of them nothing is compacted.
     is_steady: bool,
 }
@@ -123,6 +125,7 @@ impl Run {
             absorbed: 0,
             table_batches: 0,
             filtered_tables: 0,
+            filtered_memtables: 0,
             is_steady: !setup.options.background,
         };
         run.create();
@@ -347,6 +350,7 @@ impl Run {
         let counters = self.engine().counters();
         self.table_batches += counters.get("vt.table_batches");
         self.filtered_tables += counters.get("vt.filtered_tables");
+        self.filtered_memtables += counters.get("vt.filtered_memtables");
     }
 
     fn reopen(&mut self) {
@@ -497,7 +501,7 @@ impl Run {
 }
 
 fn run(setup: &Setup, seeds: std::ops::Range<u64>) {
-    let (mut absorbed, mut tables, mut filtered) = (0, 0, 0);
+    let (mut absorbed, mut tables, mut filtered, mut memtables) = (0, 0, 0, 0);
     let mut setup = setup.clone();
     setup.options.batch_table_bytes_min = 400;
     let setup = &setup;
@@ -511,6 +515,7 @@ fn run(setup: &Setup, seeds: std::ops::Range<u64>) {
         run.count();
         tables += run.table_batches;
         filtered += run.filtered_tables;
+        memtables += run.filtered_memtables;
         run.end();
     }
     assert!(absorbed > 3, "branches are absorbed");
@@ -518,6 +523,10 @@ fn run(setup: &Setup, seeds: std::ops::Range<u64>) {
     assert!(
         filtered > 1000,
         "{filtered} tables were denied by their filters"
+    );
+    assert!(
+        memtables > 1000,
+        "{memtables} memtables were denied by their filters"
     );
 }
 

@@ -760,3 +760,25 @@ fn deletes_of_many_rows_spare_what_the_parent_got_between_them() {
         assert_eq!(count(engine, parent, None), 1);
     }
 }
+
+#[test]
+fn memtables_filled_by_the_log_are_filtered_too() {
+    let mut store = store();
+    let main = tree(store.engine(), "tree");
+    put(store.engine(), main, 0..20, 1);
+    let above = branch(store.engine(), main, "branch");
+    put(store.engine(), above, 0..5, 2);
+    let keys: Vec<[u8; 4]> = (0..20).map(u32::to_be_bytes).collect();
+    let read = |store: &Store| {
+        let get = |key: &[u8; 4]| store.engine().get(above, key, None).expect("it reads");
+        let before = store.engine().counters();
+        let rows: Vec<_> = keys.iter().map(get).collect();
+        let denied = "vt.filtered_memtables";
+        let grown = store.engine().counters().get(denied) - before.get(denied);
+        (rows, grown)
+    };
+    let (rows, denied) = read(&store);
+    assert!((14..=15).contains(&denied), "{denied} of 15 others");
+    store.next_life(Ending::Killed);
+    assert_eq!(read(&store), (rows, denied), "the same after a replay");
+}

@@ -89,7 +89,8 @@ pub(crate) mod atomic {
         }
     }
 
-    /// A number that is published.
+    /// A number that is published, or bits that are set.
+    #[derive(Debug, Default)]
     pub(crate) struct AtomicU64(checked::AtomicU64);
 
     impl AtomicU64 {
@@ -103,6 +104,10 @@ pub(crate) mod atomic {
 
         pub(crate) fn store(&self, value: u64, order: Ordering) {
             self.0.store(value, for_store(order));
+        }
+
+        pub(crate) fn fetch_or(&self, bits: u64, order: Ordering) -> u64 {
+            self.0.fetch_or(bits, for_store(order))
         }
     }
 }

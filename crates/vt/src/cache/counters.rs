@@ -28,6 +28,8 @@ pub(crate) enum ReadCount {
     FilterFalsePositives,
     /// Tables that the filter of a whole table spared a point read.
     TablesDenied,
+    /// Memtables that the filter of their keys spared a point read.
+    MemtablesDenied,
     /// Tables in which a point read had to wait for an index block.
     IndexWaits,
     /// Requests that read the missing blocks of a batch of keys side by side.

@@ -338,6 +338,8 @@ impl Absorber {
             Err(VolumeError::LogFull { .. }) => return Ok(Logged::LogFull),
             Err(other) => return Err(VtError::from(other).into()),
         }
+        let trees = tally.trees.iter();
+        self.committer.note_branches(&active.memtable, trees);
         for ((tree, message), seqno) in batch.messages().zip(first.0..) {
             insert_message(&active.memtable, tree, Seqno(seqno), message);
         }

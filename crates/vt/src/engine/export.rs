@@ -24,6 +24,7 @@ impl Store {
                 ReadCount::FilterFalsePositives,
             ),
             ("vt.filtered_tables", ReadCount::TablesDenied),
+            ("vt.filtered_memtables", ReadCount::MemtablesDenied),
             ("vt.index_waits", ReadCount::IndexWaits),
             ("vt.read_rounds", ReadCount::ReadRounds),
             ("vt.passed_keys", ReadCount::PassedKeys),

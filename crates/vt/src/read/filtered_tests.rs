@@ -1,4 +1,4 @@
-//! Reads through branches whose tables have filters of their own, against a model.
+//! Reads through branches whose tables and memtables have filters of their keys, against a model.
 
 use crate::testing::{MIB, Small};
 use std::collections::BTreeMap;
@@ -24,6 +24,7 @@ impl BranchedStore {
         let mut small = Small::new(64 * MIB);
         small.reopen_as(|options| {
             options.memtable_bytes = Some(64 << 10);
+            options.direct_bytes_min = 2 << 10;
             options.upserts = registry();
         });
         let trees = vec![(small.tree, Rows::new())];
@@ -70,6 +71,15 @@ impl BranchedStore {
             batch.delete_range(*tree, &start.to_be_bytes(), &end.to_be_bytes());
             rows.retain(|key, _| !(start..end).contains(key));
         }
+        if rng.below(3) == 0 {
+            // Long enough to go to their zone at once: some as a run, some as puts with a place.
+            let (start, count) = (rng.below(KEYS - 40), 4 + 36 * rng.below(2));
+            for key in start..start + count {
+                let value = [key.to_be_bytes(); 100].concat();
+                batch.put(*tree, &key.to_be_bytes(), &value);
+                rows.insert(key, value);
+            }
+        }
         self.small.commit(&batch);
     }
 
@@ -111,6 +121,9 @@ fn reads_through_filters_are_those_of_a_model() {
         let denied = chain.small.counter("vt.filtered_tables");
         assert!(denied > 10_000, "{denied} tables were denied");
         assert!(chain.small.counter("vt.filter_memory_bytes") > 0);
+        let denied = chain.small.counter("vt.filtered_memtables");
+        assert!(denied > 1000, "{denied} memtables were denied");
+        assert!(chain.small.counter("vt.direct_bytes") > 0, "runs are read");
         chain
             .small
             .reopen_as(|options| options.upserts = registry());
@@ -120,4 +133,40 @@ fn reads_through_filters_are_those_of_a_model() {
             "made anew"
         );
     }
+}
+
+/// Gets of keys that no tree of the chain but the first has written lately.
+#[test]
+fn memtables_without_the_key_are_not_searched_through_branches() {
+    let mut chain = BranchedStore::new(5);
+    for _ in 0..8 {
+        chain.branch();
+    }
+    for (number, (tree, rows)) in (0u64..).zip(&mut chain.trees) {
+        let mut batch = Batch::new();
+        let keys = [number, 100 + number];
+        for key in keys {
+            batch.put(*tree, &key.to_be_bytes(), b"its own");
+        }
+        chain.small.commit(&batch);
+        rows.extend(keys.map(|key| (key, b"its own".to_vec())));
+    }
+    let trees: Vec<(TreeId, Rows)> = chain.trees.clone();
+    let inherited = &trees[0].1;
+    let reads = |chain: &BranchedStore, (tree, rows): &(TreeId, Rows), keys: &[u64]| {
+        let before = chain.small.counter("vt.filtered_memtables");
+        for key in keys {
+            let found = chain.small.engine.get(*tree, &key.to_be_bytes(), None);
+            let found = found.expect("it reads");
+            assert_eq!(found.as_deref(), rows.get(key).map(Vec::as_slice), "{key}");
+        }
+        chain.small.counter("vt.filtered_memtables") - before
+    };
+    assert!(!inherited.is_empty(), "the first tree was written to");
+    let absent: Vec<u64> = (200..250).collect();
+    let (first, last) = (&trees[0], &trees[8]);
+    assert_eq!(reads(&chain, first, &absent), 0, "it is no branch");
+    let denied = reads(&chain, last, &absent);
+    assert!((380..=400).contains(&denied), "{denied} of 400");
+    assert_eq!(reads(&chain, last, &[8, 108]), 0, "its own keys");
 }

@@ -1,11 +1,11 @@
 //! Point reads: sources from the newest to the oldest, until the key's state is known.
 
 use crate::VtError;
-use crate::buffer::Buffer;
 use crate::cache::ReadCount;
 use crate::direct::DirectRun;
 use crate::entry::{EntryRef, Op, to_bytes};
 use crate::fold;
+use crate::memtable::Memtable;
 use crate::prefix::first_bytes;
 use crate::read::ReadPath;
 use crate::read::folded::{CHAIN_COUNT_MIN, Folded};
@@ -264,12 +264,20 @@ impl ReadPath {
         read: &mut PointRead<'_, S>,
     ) -> Result<(), S::Error> {
         for buffer in &view.buffers {
-            let memtable = &buffer.memtable;
-            if !memtable.may_hold(tree) && buffer.direct.count() == 0 {
+            let has_entries = may_have_entries(&buffer.memtable, tree, lookup, read);
+            let has_deletes = buffer.memtable.may_delete_ranges(tree);
+            if !has_entries && !has_deletes && buffer.direct.count() == 0 {
                 continue;
             }
-            lookup.hide(memtable.newest_covering(tree, lookup.key, lookup.seqno));
-            self.search_buffer(buffer, tree, lookup, read)?;
+            if has_deletes {
+                let memtable = &buffer.memtable;
+                lookup.hide(memtable.newest_covering(tree, lookup.key, lookup.seqno));
+            }
+            let runs = buffer.direct.holding(tree, lookup.key);
+            match has_entries {
+                true => self.search_buffer((&buffer.memtable, &runs), tree, lookup, read)?,
+                false => search_runs(&runs, lookup, read)?,
+            }
             lookup.end_source();
             if lookup.base.is_some() {
                 break;
@@ -372,26 +380,25 @@ impl ReadPath {
         after.iter().chain(before).map(hold)
     }
 
-    /// Looks into a memtable and the runs that belong to it, newest version first.
+    /// Looks into a memtable and the runs of it that may have the key, newest version first.
     fn search_buffer<S: BlockSource>(
         &self,
-        buffer: &Buffer,
+        (memtable, runs): (&Memtable, &[Arc<DirectRun>]),
         tree: TreeId,
         lookup: &mut Lookup<'_>,
         read: &mut PointRead<'_, S>,
     ) -> Result<(), S::Error> {
         let (key, seqno) = (lookup.key, lookup.seqno);
         debug_assert!(lookup.base.is_none(), "nothing is looked for below a base");
-        let runs = buffer.direct.holding(tree, key);
-        let mut runs = runs.iter().peekable();
+        let mut left = runs;
         let mut result = Ok(());
-        let memtable = &buffer.memtable;
         memtable.versions_of(tree, key, seqno, &mut |entry, place| {
-            while let Some(run) = runs.next_if(|run| run.min_seqno > entry.seqno) {
-                result = search_run(run, lookup, read);
-                if result.is_err() || lookup.base.is_some() {
-                    return ControlFlow::Break(());
-                }
+            let newer = left.partition_point(|run| run.min_seqno > entry.seqno);
+            let (newer, older) = left.split_at(newer);
+            left = older;
+            result = search_runs(newer, lookup, read);
+            if result.is_err() || lookup.base.is_some() {
+                return ControlFlow::Break(());
             }
             let Some(place) = place else {
                 return lookup.visit(&entry, None);
@@ -407,23 +414,46 @@ impl ReadPath {
                 }
             }
         });
-        for run in runs {
-            if result.is_err() || lookup.base.is_some() {
-                break;
-            }
-            result = search_run(run, lookup, read);
-        }
-        result
+        result?;
+        search_runs(left, lookup, read)
     }
 }
 
-fn search_run<S: BlockSource>(
-    run: &DirectRun,
+/// Reports whether a memtable may have entries of the key that is looked for. A get of a tree that
+/// is no branch asks the marks of trees alone.
+fn may_have_entries<S: BlockSource>(
+    memtable: &Memtable,
+    tree: TreeId,
+    lookup: &Lookup<'_>,
+    read: &mut PointRead<'_, S>,
+) -> bool {
+    if memtable.lacks(tree) {
+        return false;
+    }
+    let may_have = !lookup.is_through_branch || memtable.may_hold_key(tree, || read.hash());
+    if !may_have {
+        read.note_memtable_denied();
+    }
+    may_have
+}
+
+/// Looks into runs, newest first, until the key's state is known.
+fn search_runs<S: BlockSource>(
+    runs: &[Arc<DirectRun>],
     lookup: &mut Lookup<'_>,
     read: &mut PointRead<'_, S>,
 ) -> Result<(), S::Error> {
-    let visit = &mut |entry: EntryRef<'_>, owner: Option<&Bytes>| lookup.visit(&entry, owner);
-    // Whether it was asked to stop is in the lookup.
-    let _ = run.blocks.versions_of(read, visit)?;
+    debug_assert!(
+        runs.is_sorted_by(|run, next| run.min_seqno > next.min_seqno),
+        "newest first"
+    );
+    for run in runs {
+        if lookup.base.is_some() {
+            break;
+        }
+        let visit = &mut |entry: EntryRef<'_>, owner: Option<&Bytes>| lookup.visit(&entry, owner);
+        // Whether it was asked to stop is in the lookup.
+        let _ = run.blocks.versions_of(read, visit)?;
+    }
     Ok(())
 }

@@ -137,8 +137,8 @@ impl<'a> LogReplay<'a> {
             }
             if let LogItem::Absorbed(tree) = item {
                 self.branches.note_absorbed(*tree);
-            } else if trees.contains_key(&tree) {
-                replayed.trees.insert(tree);
+            } else if let Some(own) = trees.get(&tree) {
+                replayed.note_tree(own, view.active());
                 match item {
                     LogItem::Message(_, message) => {
                         self.replay_message(view.active(), tree, message, replayed.next);
@@ -287,6 +287,19 @@ struct Replayed {
     next: Seqno,
     trees: BatchTrees,
     has_deletes: bool,
+}
+
+impl Replayed {
+    /// Notes a tree that the record writes to. As in a commit, the memtable filters the keys of a
+    /// branch.
+    fn note_tree(&mut self, tree: &TreeVersion, active: &Buffer) {
+        let id = tree.info.id;
+        self.trees.insert(id);
+        if tree.is_branch() {
+            active.memtable.filter_keys_of(id);
+            debug_assert!(active.memtable.may_hold(id), "the tree is marked");
+        }
+    }
 }
 
 /// The index entries of a run, in order.

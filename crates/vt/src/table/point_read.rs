@@ -74,6 +74,8 @@ pub(crate) struct PointRead<'a, S> {
     false_positives: u64,
     /// Tables that were denied by filters of whole tables.
     denied: u64,
+    /// Memtables that were denied by filters of keys.
+    memtables_denied: u64,
     /// Index blocks that were not in the cache, since that was asked last.
     index_reads: u64,
 }
@@ -90,6 +92,7 @@ impl<'a, S: BlockSource> PointRead<'a, S> {
             filter_probes: 0,
             false_positives: 0,
             denied: 0,
+            memtables_denied: 0,
             index_reads: 0,
         }
     }
@@ -121,6 +124,7 @@ impl<'a, S: BlockSource> PointRead<'a, S> {
             (ReadCount::FilterProbes, self.filter_probes),
             (ReadCount::FilterFalsePositives, self.false_positives),
             (ReadCount::TablesDenied, self.denied),
+            (ReadCount::MemtablesDenied, self.memtables_denied),
         ]);
     }
 
@@ -130,15 +134,21 @@ impl<'a, S: BlockSource> PointRead<'a, S> {
     }
 
     /// The key's hash. It is taken once.
-    pub(super) fn hash(&mut self) -> u64 {
+    #[inline]
+    pub(crate) fn hash(&mut self) -> u64 {
         let hash = *self.hash.get_or_insert_with(|| key_hash(self.key));
-        debug_assert_eq!(hash, key_hash(self.key), "the hash is the key's");
+        debug_assert_eq!(self.hash, Some(hash), "it is kept");
         hash
     }
 
     /// Counts a table whose filter was asked.
     pub(super) fn note_denied(&mut self, is_denied: bool) {
         self.denied += u64::from(is_denied);
+    }
+
+    /// Counts a search of a memtable that was spared, although its tree has entries there.
+    pub(crate) fn note_memtable_denied(&mut self) {
+        self.memtables_denied += 1;
     }
 
     /// Reports whether a block may have the key, before its index entry is read; `None` if that is
