@@ -44,6 +44,10 @@ impl BatchTrees {
     /// Each once.
     pub(crate) fn iter(&self) -> impl Iterator<Item = TreeId> {
         let few = self.few[..self.few_count].iter();
+        debug_assert!(
+            few.clone().all(|tree| !self.more.contains(tree)),
+            "a tree is in one place"
+        );
         few.chain(&self.more).copied()
     }
 }

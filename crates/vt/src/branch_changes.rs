@@ -25,7 +25,7 @@ impl Store {
         branches: &[NewBranch<'_>],
         at: Option<&Snapshot>,
     ) -> Result<Vec<TreeId>, KvError> {
-        self.check_writable()?;
+        self.gate.check_writable()?;
         let mut installer = self.versions.lock();
         // First of all: from now on compactions keep what the branches see.
         let moment = self.branch_start(at)?;
@@ -178,7 +178,7 @@ impl Store {
         }
         for (_, handle) in tree.tables() {
             if handle.meta().range_delete_count > 0 {
-                sets.push(self.table(handle).range_deletes()?);
+                sets.push(self.tables.reader(handle).range_deletes()?);
             }
         }
         let all = sets.iter().flat_map(|set| set.iter());

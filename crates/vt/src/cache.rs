@@ -324,6 +324,10 @@ impl BlockCache {
         let mut limits = self.limits.lock();
         limits.capacity = capacity_bytes;
         self.fit(&limits);
+        debug_assert!(
+            self.capacity() <= capacity_bytes,
+            "what is set aside is a part of it"
+        );
     }
 
     /// Bytes held now.
@@ -444,6 +448,7 @@ impl BlockCache {
             shard.add(slot);
             debug_assert!(shard.bytes <= bytes_max, "a shard is bounded");
         });
+        debug_assert!(shard.by_key.contains_key(&key), "the next read finds it");
         drop(shard);
     }
 }

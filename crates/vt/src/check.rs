@@ -71,7 +71,7 @@ impl Store {
         progress(done, total);
         for (_, handle) in version.tables() {
             let end = done + handle.owned_bytes();
-            self.table(handle).check(
+            self.tables.reader(handle).check(
                 &mut |bytes| {
                     done = (done + bytes).min(end);
                     progress(done, total);

@@ -120,29 +120,11 @@ impl Committer {
         }
     }
 
-    /// Commits a batch.
+    /// Commits a batch, with guards only if nothing under them has changed.
     ///
     /// # Errors
-    /// As [`stitch_kv::Engine::commit`].
-    pub(crate) fn commit(&self, batch: &Batch, options: CommitOptions) -> Result<Seqno, KvError> {
-        self.commit_if(batch, None, options)
-    }
-
-    /// Commits a batch if nothing under the guards has changed.
-    ///
-    /// # Errors
-    /// As [`stitch_kv::Engine::commit_guarded`].
-    pub(crate) fn commit_guarded(
-        &self,
-        batch: &Batch,
-        guards: &Guards,
-        options: CommitOptions,
-    ) -> Result<Seqno, KvError> {
-        let guards = (!guards.is_empty()).then_some(guards);
-        self.commit_if(batch, guards, options)
-    }
-
-    fn commit_if(
+    /// As [`stitch_kv::Engine::commit`] and [`stitch_kv::Engine::commit_guarded`].
+    pub(crate) fn commit(
         &self,
         batch: &Batch,
         guards: Option<&Guards>,
@@ -155,7 +137,7 @@ impl Committer {
         if options.sync {
             self.note_asked_sync();
         }
-        let checked = match guards {
+        let checked = match guards.filter(|guards| !guards.is_empty()) {
             Some(guards) => Some((guards, self.check_guards(guards)?)),
             None => None,
         };
@@ -470,6 +452,10 @@ impl Committer {
     ) -> Seqno {
         let mut seqno = first;
         debug_assert!(first > active.last_seqno(), "numbers rise in a memtable");
+        debug_assert!(
+            std::ptr::eq(Arc::as_ptr(self.views.get().active()), active),
+            "no memtable is sealed while the lock of commits is held"
+        );
         let mut runs = runs.into_iter();
         for part in placement.parts.iter() {
             if let Some(tree) = part.destination.direct_tree() {

@@ -124,6 +124,12 @@ impl Member {
     /// Brings values into key order and evacuates zones in turn, since each makes room for the
     /// other. Returns false if it was ended early.
     fn tidy_up(&self, watch: &mut Watch<'_>) -> Result<bool, VtError> {
+        const {
+            assert!(
+                ROUNDS_MAX > 1,
+                "values are ordered in the room that was made"
+            )
+        };
         let mut tried = BTreeSet::new();
         for round in 0..ROUNDS_MAX {
             let before = self.all_ordered_bytes();
@@ -180,14 +186,9 @@ impl Member {
         self.pool.sum_of(|store| store.counters.ordered_bytes.get())
     }
 
-    /// Evacuates every zone that is worth it. Returns false if it was ended early.
-    pub(crate) fn evacuate_all(&self, watch: &mut Watch<'_>) -> Result<bool, VtError> {
-        self.evacuate_untried(&mut BTreeSet::new(), watch)
-    }
-
     /// Evacuates every zone that is worth it and was not tried yet. Returns false if it was ended
     /// early.
-    fn evacuate_untried(
+    pub(crate) fn evacuate_untried(
         &self,
         tried: &mut BTreeSet<Extent>,
         watch: &mut Watch<'_>,

@@ -179,7 +179,12 @@ impl DirectRuns {
 
     /// Trees that have any.
     pub(crate) fn trees(&self) -> BTreeSet<TreeId> {
-        self.runs.read().keys().copied().collect()
+        let runs = self.runs.read();
+        debug_assert!(
+            runs.values().all(|of_tree| !of_tree.is_empty()),
+            "a tree is listed with its runs"
+        );
+        runs.keys().copied().collect()
     }
 
     /// Those of a tree that may hold keys in `[start, end)`, newest first.
@@ -214,7 +219,10 @@ impl DirectRuns {
 
     /// All of them.
     pub(crate) fn all(&self) -> Vec<Arc<DirectRun>> {
-        self.runs.read().values().flatten().cloned().collect()
+        let runs = self.runs.read();
+        let all: Vec<Arc<DirectRun>> = runs.values().flatten().cloned().collect();
+        debug_assert_eq!(all.len(), self.count(), "each is counted");
+        all
     }
 
     /// What they own of the device, sorted, with what puts of the memtable own.

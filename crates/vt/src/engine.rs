@@ -2,10 +2,9 @@
 
 use crate::VtError;
 use crate::cache::ReadCount;
-use crate::compaction::Pressure;
 use crate::instances;
 use crate::options::VtOptions;
-use crate::read::{ReadPath, VtScan};
+use crate::read::ReadPath;
 use crate::store::Store;
 use crate::view::Views;
 use bytes::Bytes;
@@ -13,7 +12,7 @@ use std::sync::Arc;
 use stitch_base::sync::atomic::{AtomicU64, Ordering};
 use stitch_base::sync::{Apart, Mutex};
 use stitch_base::thread::JoinHandle;
-use stitch_base::{ErrorKind, PinId, Seqno, TreeId};
+use stitch_base::{PinId, Seqno, TreeId};
 use stitch_kv::{
     Batch, Capabilities, ChangedKey, CommitOptions, Counters, DeletedRange, Direction, Engine,
     Guarded, Guards, Holder, KeyRange, KeyRanges, KvError, Limits, NewBranch, PinInfo, PinRanges,
@@ -51,7 +50,12 @@ impl VtEngine {
     /// # Errors
     /// [`VtError`] if what is stored contradicts itself or cannot be read.
     pub fn open(opened: Opened, options: VtOptions) -> Result<Arc<Self>, VtError> {
-        instances::open(opened, &options)
+        let first = instances::open(opened, &options)?;
+        debug_assert!(
+            first.volume().is_first(),
+            "the engine of the first instance stands for the volume"
+        );
+        Ok(first)
     }
 
     pub(crate) fn new(store: Arc<Store>, threads: Vec<JoinHandle<()>>) -> Self {
@@ -81,6 +85,10 @@ impl VtEngine {
     /// # Errors
     /// Its failure.
     pub fn step(&self) -> Result<bool, VtError> {
+        debug_assert!(
+            !self.store.options.background,
+            "threads do it where there are some"
+        );
         self.store.volume.discard_freed(1);
         if self.store.member.write_out_one()? {
             return Ok(true);
@@ -98,6 +106,7 @@ impl VtEngine {
 
     pub(crate) fn stop_threads(&self) {
         self.store.signals.stop();
+        debug_assert!(self.store.signals.is_stopped(), "threads end for good");
         for thread in self.threads.lock().drain(..) {
             // A thread that panicked has said so already.
             drop(thread.join());
@@ -114,27 +123,6 @@ impl VtEngine {
             return Ok(());
         }
         self.store.close()
-    }
-}
-
-impl VtEngine {
-    fn begin_scan(
-        &self,
-        tree: TreeId,
-        range: KeyRange<'_>,
-        way: (Direction, bool),
-        at: Option<&Snapshot>,
-    ) -> Result<Box<dyn Scan + '_>, KvError> {
-        let complete = Seqno(self.visible.load(Ordering::Acquire));
-        let (view, seqno) = self.reading((tree, Guarded::Range(range)), at)?;
-        debug_assert!(
-            at.is_some() || complete <= seqno,
-            "visible commits stay visible"
-        );
-        self.store.cache.counters().add(ReadCount::Scans, 1);
-        let seqnos = (seqno, complete);
-        let scan = VtScan::new(&self.reads, view, tree, range, way, seqnos)?;
-        Ok(Box::new(scan))
     }
 }
 
@@ -192,7 +180,12 @@ impl Engine for VtEngine {
     fn held_ranges(&self, tree: TreeId, at: &Snapshot) -> Option<KeyRanges> {
         let hold = self.store.snapshots.own(at);
         debug_assert!(hold.is_some(), "a snapshot is asked about in its store");
-        hold.and_then(|hold| hold.ranges_of(tree)).cloned()
+        let ranges = hold.and_then(|hold| hold.ranges_of(tree)).cloned();
+        debug_assert!(
+            ranges.is_none() || hold.is_some_and(|hold| hold.saw(tree)),
+            "ranges are held of a tree of the moment"
+        );
+        ranges
     }
 
     fn create_tree(&self, name: &str, options: &TreeOptions) -> Result<TreeId, KvError> {
@@ -221,8 +214,12 @@ impl Engine for VtEngine {
     }
 
     fn commit(&self, batch: &Batch, options: CommitOptions) -> Result<Seqno, KvError> {
-        let seqno = self.store.committer.commit(batch, options)?;
+        let seqno = self.store.committer.commit(batch, None, options)?;
         debug_assert!(seqno.0 >= batch.count() as u64, "each message has a number");
+        debug_assert!(
+            seqno.0 <= self.visible.load(Ordering::Acquire),
+            "a batch is visible when its commit returns"
+        );
         Ok(seqno)
     }
 
@@ -233,8 +230,12 @@ impl Engine for VtEngine {
         options: CommitOptions,
     ) -> Result<Seqno, KvError> {
         let committer = &self.store.committer;
-        let seqno = committer.commit_guarded(batch, guards, options)?;
+        let seqno = committer.commit(batch, Some(guards), options)?;
         debug_assert!(seqno.0 >= batch.count() as u64, "each message has a number");
+        debug_assert!(
+            seqno.0 <= self.visible.load(Ordering::Acquire),
+            "a batch is visible when its commit returns"
+        );
         Ok(seqno)
     }
 
@@ -306,6 +307,10 @@ impl Engine for VtEngine {
         debug_assert_eq!(pin.name, name, "the pin has its name");
         debug_assert_eq!(*pin.user, *user, "it keeps what its user gave it");
         debug_assert!(pin.scope.trees().is_none(), "it is one of all trees");
+        debug_assert!(
+            pin.seqno.0 <= self.visible.load(Ordering::Acquire),
+            "a pin is of the past"
+        );
         Ok(pin)
     }
 
@@ -320,6 +325,10 @@ impl Engine for VtEngine {
         debug_assert!(
             pin.ranges.is_empty(),
             "a pin holds its trees whole until it is narrowed"
+        );
+        debug_assert!(
+            pin.seqno.0 <= self.visible.load(Ordering::Acquire),
+            "a pin is of the past"
         );
         Ok(pin)
     }
@@ -381,6 +390,10 @@ impl Engine for VtEngine {
             made.is_sorted_by(|tree, next| tree < next),
             "numbers of trees rise"
         );
+        debug_assert!(
+            branches.iter().zip(&made).all(|(of, id)| of.parent < *id),
+            "a parent is older than its branch"
+        );
         Ok(made)
     }
 
@@ -404,7 +417,12 @@ impl Engine for VtEngine {
     }
 
     fn branch_deleted_ranges(&self, branch: TreeId) -> Result<Vec<DeletedRange>, KvError> {
-        self.store.branch_deleted_ranges(branch)
+        let ranges = self.store.branch_deleted_ranges(branch)?;
+        debug_assert!(
+            ranges.iter().all(|(start, end)| start < end),
+            "ranges hold keys"
+        );
+        Ok(ranges)
     }
 
     fn release_replaced(&self, branches: &[TreeId]) -> Result<(), KvError> {
@@ -417,6 +435,10 @@ impl Engine for VtEngine {
         ranges: &KeyRanges,
         at: &Snapshot,
     ) -> Result<bool, KvError> {
+        debug_assert!(
+            self.store.snapshots.own(at).is_some(),
+            "a snapshot is asked about in its store"
+        );
         self.store.release_beside(branch, ranges, at)
     }
 
@@ -442,7 +464,17 @@ impl Engine for VtEngine {
     ) -> Result<Seqno, KvError> {
         let absorber = &self.store.absorber;
         let seqno = absorber.absorb(branches, batch, guards, options)?;
+        debug_assert!(
+            branches
+                .iter()
+                .all(|branch| !self.store.version().is_living(*branch)),
+            "an absorbed branch is gone, or hidden"
+        );
         debug_assert!(seqno.0 >= batch.count() as u64, "each message has a number");
+        debug_assert!(
+            seqno.0 <= self.visible.load(Ordering::Acquire),
+            "a batch is visible when its commit returns"
+        );
         Ok(seqno)
     }
 
@@ -532,6 +564,10 @@ impl Engine for VtEngine {
     ) -> Result<SpaceShare, KvError> {
         let on = ranges.iter().map(|range| Guarded::Range(*range));
         let (view, seqno) = self.reading_all(tree, on, at)?;
+        debug_assert!(
+            view.version.trees.contains_key(&tree),
+            "the view has the tree"
+        );
         let reader = (seqno, at.is_none());
         let share = self.store.range_space(&view, tree, ranges, reader)?;
         debug_assert!(
@@ -562,45 +598,9 @@ impl Engine for VtEngine {
     }
 }
 
-impl Store {
-    /// Does all work that gives space back.
-    fn quiesce(&self) -> Result<(), VtError> {
-        let is_written = self.write_out_what_fits()?;
-        self.compactor.forget_avoided();
-        self.level0.set_quiet(true);
-        let pressure = self.compactor.pressure(true);
-        debug_assert!(
-            pressure >= Pressure::Idle,
-            "space comes back from more than the shape"
-        );
-        loop {
-            while self.compactor.compact_one(pressure)? {}
-            let has_looked = self.compactor.scan_for_superseded(usize::MAX);
-            let has_given_up = self.give_up_replaced();
-            if !has_looked && !has_given_up && !self.sweep_garbage()? {
-                break;
-            }
-        }
-        match is_written {
-            true => Ok(()),
-            // There may be room now.
-            false => self.member.write_all_out(),
-        }
-    }
-
-    /// Seals and writes out everything. Returns false if some of it finds no space: that stays in
-    /// memory and in the log.
-    fn write_out_what_fits(&self) -> Result<bool, VtError> {
-        match self.member.write_all_out() {
-            Ok(()) => Ok(true),
-            Err(error) if error.kind() == ErrorKind::NoSpace && !self.gate.is_failed() => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
-}
-
 mod close;
 mod export;
+mod quiesce;
 mod reading;
 #[cfg(test)]
 mod tests;

@@ -299,6 +299,10 @@ impl Gaps {
                 let parts: Vec<Gap> = gaps[at].without(key).filter(is_kept).collect();
                 Arc::make_mut(gaps).splice(at..=at, parts);
                 debug_assert!(
+                    gaps.iter().all(|gap| !gap.holds(key)),
+                    "no gap holds a key that was put"
+                );
+                debug_assert!(
                     gaps.windows(2).all(|pair| !pair[0].touches(&pair[1])),
                     "gaps do not touch"
                 );

@@ -48,6 +48,10 @@ impl HeldSeqnos {
     /// Returns the moments that are held of a tree.
     pub(crate) fn of(&self, tree: TreeId) -> KeyMoments {
         debug_assert!(self.of_store.is_sorted(), "moments are in order");
+        debug_assert!(
+            self.of_trees.get(&tree).is_none_or(|own| own.is_sorted()),
+            "moments are in order"
+        );
         let mut whole = self.of_store.clone();
         whole.extend(self.of_trees.get(&tree).into_iter().flatten());
         let ranged = self.of_ranges.get(&tree).cloned();
@@ -164,6 +168,7 @@ impl HeldMoments {
 
     /// Holds a moment once more, of the keys in ranges of some trees.
     pub(crate) fn add_ranges(&mut self, ranges: &PinRanges, seqno: Seqno) {
+        debug_assert!(!ranges.is_empty(), "ranges are of some tree");
         for (tree, ranges) in ranges {
             let of_tree = self.of_ranges.entry(*tree).or_default();
             of_tree.push((seqno, ranges.clone()));

@@ -25,7 +25,7 @@ use crate::signals::{Signals, Worker};
 use crate::sizing::Sizing;
 use crate::snapshots::Snapshots;
 use crate::tables::Tables;
-use crate::version::{TableHandle, Version, VersionBuilder};
+use crate::version::{TableHandle, TreeVersion, Version, VersionBuilder};
 use crate::view::Views;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -56,6 +56,28 @@ impl Install {
         debug_assert!(after.next_table >= before.next_table, "numbers rise");
         debug_assert!(after.next_tree >= before.next_tree, "numbers of trees rise");
         debug_assert!(after.last_pin >= before.last_pin, "numbers of pins rise");
+        debug_assert!(
+            before
+                .temporary
+                .iter()
+                .all(|tree| after.is_temporary(*tree) || !after.trees.contains_key(tree)),
+            "a temporary tree stays so until it is dropped"
+        );
+        let parent_of = |tree: &TreeVersion| tree.info.branch.map(|branch| branch.parent);
+        debug_assert!(
+            after.trees.values().all(|tree| {
+                let parent = parent_of(tree);
+                after.is_temporary(tree.info.id) || !parent.is_some_and(|of| after.is_temporary(of))
+            }),
+            "a branch of a temporary tree is temporary"
+        );
+        debug_assert!(
+            self.edit.added.iter().all(|(_, table)| {
+                let branch = after.trees[&table.tree].info.branch;
+                branch.is_none_or(|branch| branch.seqno < table.min_seqno)
+            }),
+            "all that is written to a branch is newer than its moment"
+        );
         if let Some((written, log_start)) = &self.written {
             let last = written.last_seqno();
             debug_assert!(after.last_seqno >= last, "the memtable is in tables");
@@ -368,7 +390,9 @@ impl VersionLog {
         let is_gone = |t: &TableHandle| {
             removed.contains(&t.meta().id) || edit.dropped_trees.contains(&t.meta().tree)
         };
+        let mut removed_count = 0;
         for (_, table) in before.tables().filter(|(_, t)| is_gone(t)) {
+            removed_count += usize::from(removed.contains(&table.meta().id));
             self.tables.superseded.forget(table.meta().id);
             let dead = subtract(&table.meta().runs, &new.runs);
             let left: u64 = dead.iter().map(|run| run.len_bytes).sum();
@@ -380,6 +404,11 @@ impl VersionLog {
             };
             table.leave(&self.volume, dead, successors);
         }
+        debug_assert_eq!(
+            removed_count,
+            removed.len(),
+            "each removed table was in the version"
+        );
     }
 }
 
@@ -399,7 +428,14 @@ fn stored_edit<'i>(
             ..before.edit()
         })
     };
-    stored.or_else(|| install.written.is_some().then(counters))
+    let stored = stored.or_else(|| install.written.is_some().then(counters));
+    debug_assert!(
+        stored
+            .as_ref()
+            .is_none_or(|stored| stored.next_table == install.edit.next_table),
+        "numbers of temporary tables count on the medium"
+    );
+    stored
 }
 
 /// Reports whether an edit was refused before anything was written.

@@ -139,7 +139,7 @@ impl VtEngine {
         options: &InstanceOptions,
     ) -> Result<Arc<Self>, VtError> {
         self.check_first()?;
-        self.store.check_writable()?;
+        self.store.gate.check_writable()?;
         let mut further = self.further.lock();
         // What the others keep free stays so.
         let promising = self.store.space.promising();
@@ -184,7 +184,7 @@ impl VtEngine {
     /// It is gone when this returns. A crash leaves all of it or nothing.
     pub fn remove_instance(&self, name: &str) -> Result<(), VtError> {
         self.check_first()?;
-        self.store.check_writable()?;
+        self.store.gate.check_writable()?;
         let mut further = self.further.lock();
         if name == self.name() {
             return Ok(self.store.volume.remove_instance(&self.store.volume)?);

@@ -76,6 +76,10 @@ impl KeyMoments {
 
     /// Reports whether every key has the same moments.
     pub(crate) fn is_even(&self) -> bool {
+        debug_assert!(
+            !self.ranged.is_empty() || self.all.len() == self.whole.len(),
+            "without ranges, each moment is one of every key"
+        );
         self.ranged.is_empty()
     }
 
@@ -190,6 +194,11 @@ impl<'a> MomentCursor<'a> {
         debug_assert!(self.holds());
         let is_before_end = self.until.as_deref().is_none_or(|until| key < until);
         if is_before_end && self.start.as_slice() <= key {
+            debug_assert_eq!(
+                self.seqnos,
+                self.moments.of(key),
+                "keys before the next change have the same moments"
+            );
             return false;
         }
         self.start = key.to_vec();

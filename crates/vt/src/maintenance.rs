@@ -23,7 +23,7 @@ impl VtEngine {
     /// # Errors
     /// [`VtError`].
     pub fn trim(&self, range: &TrimRange, watch: &mut Watch<'_>) -> Result<u64, VtError> {
-        self.store.check_writable()?;
+        self.store.gate.check_writable()?;
         Ok(self.store.volume.trim(range, watch)?)
     }
 
@@ -35,7 +35,7 @@ impl VtEngine {
     /// # Durability
     /// Durable when this returns; a crash leaves the old length or the new one.
     pub fn grow(&self, device_bytes: u64) -> Result<(), VtError> {
-        self.store.check_writable()?;
+        self.store.gate.check_writable()?;
         self.store.volume.grow(device_bytes)?;
         for member in self.store.member.pool.all() {
             member.gate.wake_commits();

@@ -55,6 +55,7 @@ pub(crate) fn explain(
     name: &str,
     wanted: &[Extent],
 ) -> VtError {
+    debug_assert!(!wanted.is_empty(), "some bytes cannot be adopted");
     let owned = |store: &Member| {
         let mut owned = store.owned();
         owned.retain(|own| {
@@ -108,6 +109,12 @@ impl Member {
             owned.iter().all(|extent| extent.len > 0),
             "what is owned has bytes"
         );
+        debug_assert!(
+            owned
+                .iter()
+                .all(|extent| self.volume.zones().is_live(*extent)),
+            "nothing is given back while a view has it"
+        );
         owned
     }
 
@@ -121,6 +128,10 @@ impl Member {
     pub(crate) fn with_others(&self) -> Vec<Arc<Self>> {
         let mut all = self.pool.all();
         all.retain(|store| store.gate.check_writable().is_ok());
+        debug_assert!(
+            all.iter().all(|store| Arc::ptr_eq(&store.pool, &self.pool)),
+            "stores of one volume work for each other"
+        );
         all
     }
 
@@ -179,7 +190,14 @@ impl Member {
     pub(crate) fn give_back_unused(&self) -> bool {
         let mut commits = self.commits.lock();
         let had_extents = commits.streams.give_back();
-        self.views.get().active().give_back_room() || had_extents
+        let view = self.views.get();
+        let had_room = view.active().give_back_room();
+        debug_assert_eq!(
+            view.active().room_bytes(),
+            0,
+            "no commit is promised more while the lock of commits is held"
+        );
+        had_room || had_extents
     }
 
     /// The same for all other stores.

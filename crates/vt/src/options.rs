@@ -257,6 +257,10 @@ impl Sizes {
         );
         assert!(self.pick.fanout >= 2, "levels grow");
         assert!(
+            self.direct >= self.memtable,
+            "what is written at once takes less memory than it owns"
+        );
+        assert!(
             self.pick.level0_batch >= self.level0_tables_max,
             "a full level 0 is one batch"
         );

@@ -25,7 +25,7 @@ impl Store {
         user: &[u8],
         is_held: &dyn Fn(&TreeInfo) -> bool,
     ) -> Result<PinInfo, KvError> {
-        self.check_writable()?;
+        self.gate.check_writable()?;
         check_pin_name(name)?;
         check_pin_user(user)?;
         let mut installer = self.versions.lock();
@@ -67,7 +67,7 @@ impl Store {
     }
 
     pub(crate) fn alter_pin(&self, name: &str, user: &[u8]) -> Result<(), KvError> {
-        self.check_writable()?;
+        self.gate.check_writable()?;
         check_pin_user(user)?;
         let mut installer = self.versions.lock();
         let (pin, _) = self.pins.find(name)?;
@@ -77,12 +77,17 @@ impl Store {
         let mut edit = self.version().edit();
         edit.pins.altered.push((pin.id, user.to_vec()));
         self.versions.check_trees_fit(&edit)?;
-        self.install_pins(&mut installer, edit, None)
+        self.install_pins(&mut installer, edit, None)?;
+        debug_assert!(
+            self.pins.find(name).is_ok_and(|(pin, _)| pin.user == user),
+            "the pin has what its user gave it"
+        );
+        Ok(())
     }
 
     /// Narrows a pin to ranges of the keys of some of its trees.
     pub(crate) fn narrow_pin(&self, name: &str, ranges: &PinRanges) -> Result<PinInfo, KvError> {
-        self.check_writable()?;
+        self.gate.check_writable()?;
         let mut installer = self.versions.lock();
         let (pin, hold) = self.pins.find(name)?;
         let version = self.version();
@@ -114,11 +119,17 @@ impl Store {
         drop(hold);
         // What it holds no more can be compacted away now.
         self.signals.wake(Worker::Compaction);
-        Ok(self.pins.find(name)?.0)
+        let (narrowed, _) = self.pins.find(name)?;
+        debug_assert!(
+            narrowed.scope.trees().is_some(),
+            "a pin that was narrowed lists its trees"
+        );
+        debug_assert_eq!(narrowed.seqno, pin.seqno, "its moment stays");
+        Ok(narrowed)
     }
 
     pub(crate) fn drop_pin(&self, name: &str) -> Result<(), KvError> {
-        self.check_writable()?;
+        self.gate.check_writable()?;
         let mut installer = self.versions.lock();
         let (pin, hold) = self.pins.find(name)?;
         let version = self.version();

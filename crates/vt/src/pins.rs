@@ -471,7 +471,13 @@ impl Pins {
     /// still have.
     pub(crate) fn lingering(&self) -> Vec<Arc<Hold>> {
         let state = self.state.lock();
-        state.lingering.iter().filter_map(Weak::upgrade).collect()
+        let lingering = state.lingering.iter().filter_map(Weak::upgrade);
+        let lingering: Vec<Arc<Hold>> = lingering.collect();
+        debug_assert!(
+            lingering.iter().all(|hold| hold.sight().is_some()),
+            "snapshots of pins see what these saw"
+        );
+        lingering
     }
 
     /// Checks what holds between the pins and a version.

@@ -68,6 +68,7 @@ pub(crate) fn first_eight_bytes(key: &[u8]) -> u64 {
     if let Some(first) = key.first_chunk() {
         return u64::from_be_bytes(*first);
     }
+    debug_assert!(key.len() < size_of::<u64>(), "a longer key has all of them");
     let mut first = [0; size_of::<u64>()];
     first[..key.len()].copy_from_slice(key);
     u64::from_be_bytes(first)

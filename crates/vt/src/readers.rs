@@ -106,40 +106,12 @@ impl<A> Drop for Ending<'_, A> {
     }
 }
 
-impl<A: Send> Task<A> {
-    /// The answer, as soon as it is there.
-    fn take(&self) -> A {
-        self.run();
-        let mut state = self.state.lock();
-        loop {
-            match std::mem::replace(&mut *state, TaskState::Taken) {
-                TaskState::Done(answer) => return answer,
-                TaskState::Taken => panic!("the thread that read ahead has panicked"),
-                other => {
-                    debug_assert!(matches!(other, TaskState::Running), "the task has begun");
-                    *state = other;
-                }
-            }
-            self.is_done.wait(&mut state);
-        }
-    }
-}
-
 impl<A> Task<A> {
     fn new(work: impl FnOnce() -> A + Send + 'static) -> Self {
         Self {
             state: Mutex::new(TaskState::Waiting(Box::new(work))),
             is_done: Condvar::new(),
         }
-    }
-
-    /// Cancels the task. Waits if it is under way.
-    fn give_up(&self) {
-        let mut state = self.state.lock();
-        while matches!(*state, TaskState::Running) {
-            self.is_done.wait(&mut state);
-        }
-        *state = TaskState::Taken;
     }
 }
 
@@ -153,7 +125,20 @@ impl<A> Ahead<A> {
     where
         A: Send,
     {
-        self.0.take()
+        let task = &self.0;
+        task.run();
+        let mut state = task.state.lock();
+        loop {
+            match std::mem::replace(&mut *state, TaskState::Taken) {
+                TaskState::Done(answer) => return answer,
+                TaskState::Taken => panic!("the thread that read ahead has panicked"),
+                other => {
+                    debug_assert!(matches!(other, TaskState::Running), "the task has begun");
+                    *state = other;
+                }
+            }
+            task.is_done.wait(&mut state);
+        }
     }
 
     /// True if the answer is there: dropping this waits for no thread.
@@ -163,8 +148,13 @@ impl<A> Ahead<A> {
 }
 
 impl<A> Drop for Ahead<A> {
+    /// Cancels the task. Waits if it is under way.
     fn drop(&mut self) {
-        self.0.give_up();
+        let mut state = self.0.state.lock();
+        while matches!(*state, TaskState::Running) {
+            self.0.is_done.wait(&mut state);
+        }
+        *state = TaskState::Taken;
     }
 }
 
@@ -263,6 +253,7 @@ impl Readers {
 
     /// Counts a read-ahead of this layout that begins.
     pub(crate) fn enter(&self, layout: Layout) {
+        debug_assert!(self.may_read_ahead(), "it has memory for what it reads");
         self.count(layout).fetch_add(1, Ordering::Relaxed);
     }
 

@@ -134,6 +134,10 @@ fn version_of(edits: &[Vec<u8>]) -> Result<(Version, PinRecords), VtError> {
         builder.take_over(edit)?;
     }
     let version = builder.finish()?;
+    debug_assert!(
+        version.temporary.is_empty(),
+        "the medium lists no temporary tree"
+    );
     pins.check(&version)?;
     debug_assert!(
         version.trees.keys().all(|id| *id < version.next_tree),
@@ -147,5 +151,10 @@ fn adopt(volume: &Volume, version: &Version, pool: &Pool<Member>) -> Result<(), 
     let runs = version.tables().flat_map(|(_, t)| extents(&t.meta().runs));
     let wanted = runs.collect::<Vec<_>>();
     let adopted = volume.zones().adopt(&wanted).map_err(VtError::from);
-    adopted.map_err(|error| explain(pool, error, volume.name(), &wanted))
+    adopted.map_err(|error| explain(pool, error, volume.name(), &wanted))?;
+    debug_assert!(
+        wanted.iter().all(|extent| volume.zones().is_live(*extent)),
+        "no byte of a table is given out"
+    );
+    Ok(())
 }

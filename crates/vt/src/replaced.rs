@@ -160,7 +160,7 @@ impl Store {
         let mut sources = Vec::new();
         let bounds = all_keys();
         for (_, handle) in tree.tables() {
-            let table = self.table(handle);
+            let table = self.tables.reader(handle);
             if handle.meta().range_delete_count > 0 {
                 let deletes = table.range_deletes()?;
                 let seen = deletes.iter().filter(|delete| delete.seqno <= oldest);

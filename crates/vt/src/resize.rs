@@ -10,6 +10,7 @@ use crate::defrag::Watch;
 use crate::member::Member;
 use crate::signals::Worker;
 use crate::victims::run_of;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use stitch_base::ErrorKind;
@@ -35,7 +36,7 @@ impl Member {
         // Room in long runs must be left, and it is made while there is some.
         let cut_bytes = areas.device_bytes.saturating_sub(device_bytes);
         let is_tight = self.volume.zones().usage().zones_free_bytes < cut_bytes + 2 * kept;
-        if is_tight && !self.evacuate_all(watch)? {
+        if is_tight && !self.evacuate_untried(&mut BTreeSet::new(), watch)? {
             return Ok(false);
         }
         let mut shrinking = self.volume.begin_shrink(device_bytes, kept)?;

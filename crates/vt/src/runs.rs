@@ -10,7 +10,11 @@ pub(crate) fn coalesce(mut runs: Vec<Run>) -> Vec<Run> {
     runs.sort();
     let are_apart = runs.windows(2).all(|pair| pair[0].end() <= pair[1].addr);
     assert!(are_apart, "a byte of the device has one owner");
-    joined(runs)
+    let total = |runs: &[Run]| runs.iter().map(|run| run.len_bytes).sum::<u64>();
+    let before = total(&runs);
+    let joined = joined(runs);
+    debug_assert_eq!(total(&joined), before, "no byte is lost");
+    joined
 }
 
 /// Sorts runs and joins those that touch or overlap: those that an index names, which may be
@@ -43,10 +47,10 @@ fn joined(runs: Vec<Run>) -> Vec<Run> {
 pub(crate) fn subtract(all: &[Run], kept: &[Run]) -> Vec<Run> {
     debug_assert!(kept.is_sorted(), "what is kept is in order");
     let mut out = Vec::new();
-    let mut kept = kept.iter().peekable();
+    let mut holes = kept.iter().peekable();
     for run in all {
         let mut at = run.addr;
-        while let Some(hole) = kept.peek() {
+        while let Some(hole) = holes.peek() {
             if hole.addr >= run.end() {
                 break;
             }
@@ -57,7 +61,7 @@ pub(crate) fn subtract(all: &[Run], kept: &[Run]) -> Vec<Run> {
             if hole.end() > run.end() {
                 break;
             }
-            kept.next();
+            holes.next();
         }
         if at < run.end() {
             out.push(piece(at, run.end()));
@@ -67,11 +71,19 @@ pub(crate) fn subtract(all: &[Run], kept: &[Run]) -> Vec<Run> {
         out.windows(2).all(|pair| pair[0].end() <= pair[1].addr),
         "in order"
     );
+    debug_assert!(
+        out.iter().all(|run| !meets_any(kept, run)),
+        "nothing that is kept is left"
+    );
     out
 }
 
 /// Reports whether a run meets one of `runs`, which are sorted and apart.
 pub(crate) fn meets_any(runs: &[Run], run: &Run) -> bool {
+    debug_assert!(
+        runs.is_sorted_by(|one, next| one.end() <= next.addr),
+        "runs are searched by halves"
+    );
     let next = runs.partition_point(|one| one.end() <= run.addr);
     runs.get(next).is_some_and(|one| one.addr < run.end())
 }

@@ -17,7 +17,7 @@ pub(crate) enum Worker {
 }
 
 /// Number of [`Worker`]s.
-const WORKERS: usize = 4;
+const WORKERS: usize = Worker::Gaps as usize + 1;
 
 /// Wakes background threads.
 #[derive(Default)]
@@ -34,23 +34,12 @@ struct SignalState {
     is_stopped: bool,
 }
 
-impl Worker {
-    const fn index(self) -> usize {
-        match self {
-            Self::WriteOut => 0,
-            Self::Compaction => 1,
-            Self::Help => 2,
-            Self::Gaps => 3,
-        }
-    }
-}
-
 impl Signals {
     /// Wakes a thread, or lets its next wait return at once.
     pub(crate) fn wake(&self, worker: Worker) {
         let mut state = self.state.lock();
-        state.is_wanted[worker.index()] = true;
-        self.woken[worker.index()].notify_one();
+        state.is_wanted[worker as usize] = true;
+        self.woken[worker as usize].notify_one();
     }
 
     /// Ends all waits, now and later.
@@ -69,10 +58,10 @@ impl Signals {
     /// Waits until woken, stopped or timed out. Returns false when stopped.
     pub(crate) fn wait(&self, worker: Worker, timeout: Duration) -> bool {
         let mut state = self.state.lock();
-        if !state.is_wanted[worker.index()] && !state.is_stopped {
-            self.woken[worker.index()].wait_for(&mut state, timeout);
+        if !state.is_wanted[worker as usize] && !state.is_stopped {
+            self.woken[worker as usize].wait_for(&mut state, timeout);
         }
-        state.is_wanted[worker.index()] = false;
+        state.is_wanted[worker as usize] = false;
         !state.is_stopped
     }
 }
@@ -89,7 +78,7 @@ mod tests {
         signals.wake(Worker::Gaps);
         signals.wake(Worker::Gaps);
         assert!(signals.wait(Worker::Gaps, LONG), "it returns at once");
-        assert!(!signals.state.lock().is_wanted[Worker::Gaps.index()]);
+        assert!(!signals.state.lock().is_wanted[Worker::Gaps as usize]);
         assert!(signals.wait(Worker::Gaps, Duration::ZERO), "not stopped");
     }
 

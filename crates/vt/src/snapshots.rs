@@ -74,6 +74,7 @@ impl HeldTrees {
         );
         let whole = trees.filter(|tree| !ranges.contains_key(tree));
         let whole: Vec<TreeId> = whole.copied().collect();
+        debug_assert!(whole.is_sorted(), "it is searched by halves");
         debug_assert_eq!(
             whole.len() + ranges.len(),
             scope.trees().map_or(0, <[TreeId]>::len),
@@ -121,7 +122,10 @@ impl HeldTrees {
     fn ranges(&self) -> Option<&PinRanges> {
         match self {
             Self::Narrow(narrow) => Some(&narrow.ranges),
-            Self::ParentRanges(of) => Some(&of.1),
+            Self::ParentRanges(of) => {
+                debug_assert!(of.1.keys().eq([&of.0]), "ranges are of the parent");
+                Some(&of.1)
+            }
             Self::Scope(_) | Self::Parent(_) => None,
         }
     }
@@ -182,6 +186,11 @@ impl Snapshots {
         let next_tree = held.next_tree;
         drop(held);
         debug_assert!(
+            of.each()
+                .is_none_or(|trees| trees.iter().all(|tree| *tree < next_tree)),
+            "a moment is held of trees that are there"
+        );
+        debug_assert!(
             seqno.0 <= visible.load(Ordering::Acquire),
             "what is visible stays visible"
         );
@@ -215,6 +224,7 @@ impl Snapshots {
                 HeldTrees::ParentRanges(Arc::new((parent, ranges)))
             }
         };
+        debug_assert!(of.has(parent), "the moment is held of the parent");
         of.hold(&mut self.held.lock(), seqno);
         self.held_by(seqno, None, of, parent.next())
     }
@@ -316,6 +326,11 @@ impl Snapshots {
     /// Returns what a snapshot holds, if it was taken here.
     pub(crate) fn own<'a>(self: &Arc<Self>, snapshot: &'a Snapshot) -> Option<&'a Hold> {
         let hold = snapshot.hold().downcast_ref::<Hold>()?;
+        debug_assert_eq!(
+            snapshot.seqno(),
+            hold.seqno,
+            "a snapshot is of the moment that is held"
+        );
         Arc::ptr_eq(&hold.snapshots, self).then_some(hold)
     }
 }
@@ -366,7 +381,12 @@ impl Hold {
     /// Returns each tree of which the moment is held alone, of every key; `None` of all trees at
     /// once.
     pub(crate) fn each_tree(&self) -> Option<&[TreeId]> {
-        self.of.each()
+        let each = self.of.each();
+        debug_assert!(
+            each.is_none_or(|trees| trees.iter().all(|tree| self.saw(*tree))),
+            "a moment is held of trees that were there"
+        );
+        each
     }
 
     /// Returns the trees of which a pin holds ranges alone, with these.

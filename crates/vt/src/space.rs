@@ -108,6 +108,10 @@ impl SpaceLedger {
         ledgers: &Arc<Ledgers>,
         copies_values: bool,
     ) -> Self {
+        debug_assert!(
+            volume.zones().zone_bytes() >= 2 * PAGE_BYTES,
+            "half a zone holds a page"
+        );
         Self {
             volume: Arc::clone(volume),
             sizing: Arc::clone(sizing),
@@ -153,7 +157,12 @@ impl SpaceLedger {
 
     /// Keeps space for a compaction that may write so many bytes, until it ends.
     pub(crate) fn begin_compaction(&self, planned_bytes: u64) -> Arc<UnderWay> {
-        UnderWay::begin(&self.work, planned_bytes)
+        let under_way = UnderWay::begin(&self.work, planned_bytes);
+        debug_assert!(
+            self.work.planned_bytes() >= planned_bytes,
+            "space is kept for it"
+        );
+        under_way
     }
 
     /// Returns how full the store is.
@@ -197,7 +206,7 @@ impl SpaceLedger {
     /// is set aside.
     pub(crate) fn unpromised_bytes(&self, class: SpaceClass) -> u64 {
         self.available_bytes()
-            .saturating_sub(self.kept_bytes(class))
+            .saturating_sub(formulas::kept(self.kept(), class))
     }
 
     /// Returns the bytes of the volume that are neither in use nor promised.
@@ -265,6 +274,10 @@ impl SpaceLedger {
         if run_bytes > self.longest_run.load(Ordering::Relaxed) {
             self.longest_run.fetch_max(run_bytes, Ordering::Relaxed);
         }
+        debug_assert!(
+            self.longest_run.load(Ordering::Relaxed) >= run_bytes,
+            "the longest run only grows"
+        );
     }
 
     /// Notes the longest value blocks of whole pages of a batch that asks for space.
@@ -315,11 +328,6 @@ impl SpaceLedger {
             planned: self.ledgers.sum_of(|ledger| ledger.work.planned_bytes()),
             written: self.ledgers.sum_of(|ledger| ledger.work.written_bytes()),
         }
-    }
-
-    /// Returns the bytes that this class leaves to compactions.
-    fn kept_bytes(&self, class: SpaceClass) -> u64 {
-        formulas::kept(self.kept(), class)
     }
 
     /// Returns how many of these have to be in long runs. Compactions carry value blocks over, so

@@ -15,7 +15,6 @@
 
 mod shared;
 
-use crate::VtError;
 use crate::branches::Branches;
 use crate::cache::BlockCache;
 use crate::commit::{Absorber, Committer};
@@ -35,10 +34,9 @@ use crate::signals::Signals;
 use crate::sizing::Sizing;
 use crate::snapshots::Snapshots;
 use crate::space::SpaceLedger;
-use crate::table::Table;
 use crate::tables::Tables;
 use crate::tree_changes::TreeChanges;
-use crate::version::{TableHandle, Version};
+use crate::version::Version;
 use crate::view::{View, Views};
 use crate::write_out::WriteOuts;
 use shared::SharedParts;
@@ -154,19 +152,6 @@ impl Store {
             compactor,
             level0: shared.level0,
         }
-    }
-
-    /// Refuses writes for a store that failed, was closed, or is for reading only.
-    ///
-    /// # Errors
-    /// As [`Gate::check_writable`].
-    pub(crate) fn check_writable(&self) -> Result<(), VtError> {
-        self.gate.check_writable()
-    }
-
-    /// Returns a table's reader.
-    pub(crate) fn table<'a>(&self, handle: &'a TableHandle) -> &'a Arc<Table> {
-        self.tables.reader(handle)
     }
 
     /// The current version.

@@ -235,6 +235,11 @@ impl Superseded {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
+        debug_assert_eq!(
+            self.held.is_empty(),
+            self.keys.is_none(),
+            "the keys are those of held versions"
+        );
         self.held.is_empty() && self.unheld == 0
     }
 
@@ -288,6 +293,10 @@ impl SupersededVersions {
         state.released = None;
         for table in tables {
             let id = table.meta().id;
+            debug_assert!(
+                !state.looked_at.contains(&id),
+                "a look at what it was before counts no more"
+            );
             state.known.remove(&id);
             state.unknown.insert(id, Arc::downgrade(table));
         }

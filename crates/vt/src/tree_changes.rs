@@ -78,6 +78,10 @@ impl TreeChanges {
         self.install(&mut installer, edit)?;
         let is_new = self.commits.lock().trees.insert(id);
         assert!(is_new, "numbers of trees are never reused");
+        debug_assert!(
+            self.views.version().is_living(id),
+            "a tree that takes writes is there"
+        );
         Ok(id)
     }
 

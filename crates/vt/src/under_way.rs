@@ -60,6 +60,7 @@ impl UnderWay {
 
     /// It has taken space; `is_value`: for value blocks.
     pub(crate) fn wrote(&self, bytes: u64, is_value: bool) {
+        debug_assert!(bytes > 0, "a block takes space");
         let run_bytes = if is_value { 0 } else { bytes };
         self.written_bytes.fetch_add(bytes, Ordering::Relaxed);
         self.run_bytes.fetch_add(run_bytes, Ordering::Relaxed);

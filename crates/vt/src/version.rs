@@ -14,7 +14,7 @@ mod gauge;
 mod handle;
 mod temporary;
 
-pub(crate) use builder::VersionBuilder;
+pub(crate) use builder::{VersionBuilder, wrong};
 pub(crate) use chain::BranchChain;
 use chain::BranchChains;
 pub(crate) use gauge::Gauge;
@@ -73,6 +73,7 @@ impl Level {
         let weight = sum(&TableHandle::weight);
         let owned_bytes = sum(&TableHandle::owned_bytes);
         let value_bytes = sum(&|table| table.meta().value_bytes);
+        debug_assert!(value_bytes <= owned_bytes, "tables own their value blocks");
         let list_bytes = sum(&TableHandle::list_bytes);
         let base_bytes = tables.iter().map(|table| table.base_bytes()).sum();
         let has_range_deletes = tables.iter().any(|t| t.meta().range_delete_count > 0);
@@ -264,6 +265,11 @@ impl Version {
     pub(crate) fn base(&self) -> VersionEdit {
         let edit = self.edit_of(&|tree| !self.is_temporary(tree));
         debug_assert!(edit.pins.new.is_empty(), "pins are added later");
+        debug_assert_eq!(
+            edit.new_trees.len(),
+            self.stored_trees().count(),
+            "each stored tree is listed"
+        );
         edit
     }
 
@@ -283,6 +289,10 @@ impl Version {
                 edit.added.push((level, Arc::clone(table.meta())));
             }
         }
+        debug_assert!(
+            edit.added.iter().all(|(_, table)| listed(table.tree)),
+            "tables are listed with their trees"
+        );
         edit
     }
 

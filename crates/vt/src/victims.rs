@@ -33,6 +33,10 @@ pub(crate) fn weight(candidate: &Candidate) -> (Reverse<u64>, u64, Extent) {
 /// True if a zone is empty by one part in `part`.
 pub(crate) fn is_victim(candidate: &Candidate, part: u64) -> bool {
     debug_assert!(part > 0, "a part of a zone");
+    debug_assert!(
+        candidate.live <= candidate.zone.len,
+        "what is live fits the zone"
+    );
     candidate.live <= candidate.zone.len - candidate.zone.len / part
 }
 
@@ -66,6 +70,7 @@ pub(crate) fn can_free_any(zones: &Zones, victims: &[Candidate]) -> bool {
 pub(crate) fn batch(volume: &Volume, victims: &[Candidate]) -> Vec<Candidate> {
     let mut room = volume.zones().usage().usable / 2;
     room = room.saturating_sub(volume.space().promised_bytes());
+    let most = room;
     let mut batch = Vec::new();
     for candidate in victims.iter().take(BATCH_ZONES) {
         // What is free in the zone itself is of no use.
@@ -79,6 +84,10 @@ pub(crate) fn batch(volume: &Volume, victims: &[Candidate]) -> Vec<Candidate> {
     debug_assert!(
         batch.len() <= BATCH_ZONES,
         "zones are evacuated a few at a time"
+    );
+    debug_assert!(
+        batch.iter().map(|one| one.zone.len).sum::<u64>() <= most,
+        "there is room elsewhere for all that is in them"
     );
     batch
 }

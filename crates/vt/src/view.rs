@@ -88,6 +88,11 @@ impl Views {
         for (current, copy) in all.iter_mut().zip(&mut copies) {
             std::mem::swap(&mut **current, copy);
         }
+        debug_assert!(
+            all.iter()
+                .all(|current| Arc::ptr_eq(&current.version, &view.version)),
+            "readers of all shards get the same view"
+        );
         drop(all);
         drop(changing);
         drop(copies);

@@ -40,6 +40,10 @@ impl BlockCache {
         }
         limits.aside = aside;
         self.fit(&limits);
+        debug_assert!(
+            self.capacity() + aside <= limits.capacity,
+            "blocks leave room for what is set aside"
+        );
         drop(limits);
         let cache = Arc::clone(self);
         Some(SetAside { cache, bytes })

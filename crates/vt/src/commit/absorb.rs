@@ -115,7 +115,7 @@ impl Absorber {
         options: CommitOptions,
     ) -> Result<Seqno, KvError> {
         if branches.is_empty() {
-            return self.committer.commit_guarded(batch, guards, options);
+            return self.committer.commit(batch, Some(guards), options);
         }
         self.committer.gate.check_writable()?;
         self.committer.limits().check_batch(batch)?;
@@ -425,7 +425,13 @@ impl Absorber {
         let dropped = self.trees.drop_all(&left);
         dropped.map_err(|error| VtError::Version {
             what: format!("absorbed branch trees cannot be dropped: {error}"),
-        })
+        })?;
+        let version = self.committer.views.version();
+        debug_assert!(
+            left.iter().all(|tree| !version.is_living(*tree)),
+            "absorbed branches are gone, or hidden"
+        );
+        Ok(())
     }
 }
 

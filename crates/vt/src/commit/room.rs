@@ -161,7 +161,9 @@ impl CommitRoom {
 
     /// A commit had to wait for room since `begin`.
     fn count_wait(&self, begin: Duration) {
-        let waited = self.clock.monotonic().saturating_sub(begin);
+        let end = self.clock.monotonic();
+        debug_assert!(end >= begin, "time goes on");
+        let waited = end.saturating_sub(begin);
         let us = u64::try_from(waited.as_micros()).unwrap_or(u64::MAX);
         self.counters.waits.add(1);
         self.counters.wait_us_max.raise_to(us);

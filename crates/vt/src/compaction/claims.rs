@@ -17,6 +17,7 @@
 //!   can get there only by a compaction of that key out of its own levels.
 
 use super::picker::{Plan, PlanKind, end_of};
+use crate::options::COMPACTIONS_MAX;
 use crate::version::{LEVELS, TableHandle};
 use std::sync::Arc;
 use stitch_base::TreeId;
@@ -62,13 +63,6 @@ pub(crate) struct Claims {
 }
 
 impl Claims {
-    pub(super) const fn new() -> Self {
-        Self {
-            all: Vec::new(),
-            weights: Vec::new(),
-        }
-    }
-
     /// A plan begins.
     ///
     /// # Panics
@@ -100,11 +94,20 @@ impl Claims {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.all.is_empty()
+        let is_empty = self.all.is_empty();
+        debug_assert!(
+            !is_empty || self.weights.is_empty(),
+            "each plan has a claim"
+        );
+        is_empty
     }
 
     /// What goes into compactions that run now: so much their outputs may still take.
     pub(super) fn weight(&self) -> u64 {
+        debug_assert!(
+            self.weights.len() <= COMPACTIONS_MAX,
+            "few compactions run at once"
+        );
         self.weights.iter().map(|(_, weight)| weight).sum()
     }
 
@@ -206,5 +209,11 @@ fn claims_of(plan: &Plan) -> Vec<Claim> {
         let mut all = plan.inputs().chain(&plan.around);
         claims.push(claim(plan.to_level, &mut all));
     }
+    debug_assert!(
+        claims
+            .iter()
+            .all(|claim| claim.end.as_ref().is_none_or(|end| claim.start < *end)),
+        "a claim has keys"
+    );
     claims
 }

@@ -54,15 +54,6 @@ pub(crate) struct Detours {
 }
 
 impl Detours {
-    pub(super) const fn new() -> Self {
-        Self {
-            unreadable: BTreeSet::new(),
-            to_part: BTreeSet::new(),
-            blocks: BTreeSet::new(),
-            tried: BTreeSet::new(),
-        }
-    }
-
     /// Reports whether no table is known to have anything unreadable.
     pub(super) fn is_empty(&self) -> bool {
         self.unreadable.is_empty() && self.to_part.is_empty()
@@ -86,6 +77,10 @@ impl Detours {
 
     /// Notes a table that has unreadable blocks among others. Returns false if it was known.
     pub(super) fn part_later(&mut self, table: TableId) -> bool {
+        debug_assert!(
+            !self.unreadable.contains(&table),
+            "an unreadable table is not parted"
+        );
         self.to_part.insert(table)
     }
 

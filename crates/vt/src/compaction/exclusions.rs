@@ -74,20 +74,6 @@ impl Evacuated {
 }
 
 impl Exclusions {
-    /// Those of a store of which nothing is known yet.
-    pub(crate) const fn new() -> Self {
-        Self {
-            avoided: BTreeSet::new(),
-            detours: Detours::new(),
-            evacuated: Evacuated {
-                zones: BTreeSet::new(),
-                current: None,
-                write_outs: 0,
-            },
-            claims: Claims::new(),
-        }
-    }
-
     /// Lets what failed be tried again, and forgets tables that are gone.
     pub(crate) fn forget(&mut self, version: &Version) {
         self.avoided.clear();

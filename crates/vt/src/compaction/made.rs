@@ -3,6 +3,7 @@
 use super::picker::{Plan, PlanKind};
 use super::run::{level_number, upper_ids};
 use super::scheduler::SchedulerState;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use stitch_base::TableId;
 use stitch_format::vt_manifest::{TableMeta, VersionEdit};
@@ -60,6 +61,11 @@ impl Made {
             PlanKind::Compact | PlanKind::Part | PlanKind::Join | PlanKind::Order => {
                 edit.removed = plan.inputs().map(|t| t.meta().id).collect();
                 edit.removed.extend(self.dropped);
+                debug_assert_eq!(
+                    edit.removed.iter().collect::<BTreeSet<_>>().len(),
+                    edit.removed.len(),
+                    "a table goes once"
+                );
                 debug_assert!(
                     self.tables
                         .iter()

@@ -545,6 +545,10 @@ impl<'a> Job<'a> {
     fn count(&self, bytes: Bytes, tables: &[TableMeta]) {
         let counters = &self.compactor.counters;
         let owned: u64 = tables.iter().map(TableMeta::owned_bytes).sum();
+        debug_assert!(
+            bytes.stitched <= owned,
+            "tables own what was stitched into them"
+        );
         counters.dropped_bytes.add(bytes.dropped);
         counters.stitched_bytes.add(bytes.stitched);
         counters

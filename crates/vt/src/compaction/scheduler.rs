@@ -67,7 +67,7 @@ impl Scheduler {
         Self {
             most: most.clamp(1, COMPACTIONS_MAX),
             state: Mutex::new(SchedulerState {
-                exclusions: Exclusions::new(),
+                exclusions: Exclusions::default(),
                 running: [None; COMPACTIONS_MAX],
                 waiting: 0,
                 is_short: false,
@@ -167,7 +167,9 @@ impl Scheduler {
         while !self.may_begin(&state, true) {
             self.wait(&mut state, true);
         }
-        self.begin(&mut state, None, true)
+        let slot = self.begin(&mut state, None, true);
+        debug_assert_eq!(state.count(), 1, "no other runs beside it");
+        slot
     }
 }
 
@@ -188,9 +190,9 @@ impl Slot<'_> {
         }
         state.exclusions.claims.add(self.number, plan);
         let running = state.running[self.number].as_mut();
-        running
-            .expect("it runs as long as it has its slot")
-            .is_alone = false;
+        let running = running.expect("it runs as long as it has its slot");
+        debug_assert!(running.is_alone, "it has run alone up to now");
+        running.is_alone = false;
         drop(state);
         self.scheduler.over.notify_all();
     }

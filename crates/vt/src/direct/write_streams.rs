@@ -184,6 +184,10 @@ impl AppendExtent {
 
 impl Drop for AppendExtent {
     fn drop(&mut self) {
+        debug_assert!(
+            self.left.len == 0 || self.volume.zones().is_live(self.left),
+            "what is left was allocated"
+        );
         self.volume.zones().give_back(self.left);
     }
 }
@@ -407,6 +411,10 @@ impl WriteStreams {
             let ends = self.ends.entry(stream.tree).or_default();
             ends.insert(stream.end.clone(), End { id, next });
         }
+        debug_assert!(
+            self.ends.values().map(BTreeMap::len).sum::<usize>() <= self.streams.len(),
+            "a stream has one last key"
+        );
         self.forget_idle_names();
         for stream in &mut self.streams {
             stream.times = 0;

@@ -45,6 +45,12 @@ impl Store {
         ] {
             out.push(name, value);
         }
+        debug_assert!(
+            (1..)
+                .zip(out.iter())
+                .all(|(next, (name, _))| out.iter().skip(next).all(|(other, _)| other != name)),
+            "each counter has a name of its own"
+        );
         out
     }
 }

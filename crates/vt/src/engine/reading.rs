@@ -2,11 +2,13 @@
 //! hold.
 
 use super::VtEngine;
+use crate::cache::ReadCount;
+use crate::read::VtScan;
 use crate::view::View;
 use std::sync::Arc;
 use stitch_base::sync::atomic::Ordering;
 use stitch_base::{Seqno, TreeId};
-use stitch_kv::{Guarded, KeyRange, KvError, Snapshot};
+use stitch_kv::{Direction, Guarded, KeyRange, KvError, Scan, Snapshot};
 
 impl VtEngine {
     /// The view to read in, and the newest write to see. The view is taken first: what it holds is
@@ -54,6 +56,30 @@ impl VtEngine {
                 hold.check_held(&view.version, (tree, on))?;
             }
         }
+        debug_assert!(
+            at.is_none_or(|at| at.seqno() == seqno),
+            "a snapshot is read at its moment"
+        );
         Ok((view, seqno))
+    }
+
+    /// Begins a scan in a direction; `true` beside it if all of the range will be read.
+    pub(super) fn begin_scan(
+        &self,
+        tree: TreeId,
+        range: KeyRange<'_>,
+        way: (Direction, bool),
+        at: Option<&Snapshot>,
+    ) -> Result<Box<dyn Scan + '_>, KvError> {
+        let complete = Seqno(self.visible.load(Ordering::Acquire));
+        let (view, seqno) = self.reading((tree, Guarded::Range(range)), at)?;
+        debug_assert!(
+            at.is_some() || complete <= seqno,
+            "visible commits stay visible"
+        );
+        self.store.cache.counters().add(ReadCount::Scans, 1);
+        let seqnos = (seqno, complete);
+        let scan = VtScan::new(&self.reads, view, tree, range, way, seqnos)?;
+        Ok(Box::new(scan))
     }
 }

@@ -101,6 +101,11 @@ impl Windows {
         let bytes = std::mem::take(&mut self.current_bytes);
         let extents = self.current.len() as u64;
         debug_assert!(extents <= bytes, "an extent has a length");
+        debug_assert_eq!(
+            self.current.iter().map(|run| run.len_bytes).sum::<u64>(),
+            bytes,
+            "a window has the bytes of its extents"
+        );
         if extents <= bytes.div_ceil(EXTENT_BYTES).max(EXTENTS_MIN) {
             self.current.clear();
             return;

@@ -1,7 +1,7 @@
 //! The records of pins, as edits of the version log change them.
 
 use crate::VtError;
-use crate::version::Version;
+use crate::version::{Version, wrong};
 use std::collections::{BTreeMap, BTreeSet};
 use stitch_base::{PinId, TreeId};
 use stitch_format::vt_manifest::{NarrowedPin, PinChanges, PinRecord};
@@ -20,10 +20,6 @@ pub(crate) struct PinRecords {
     of_trees: BTreeMap<TreeId, BTreeSet<PinId>>,
     /// What a base takes to list them.
     base_bytes: u64,
-}
-
-fn wrong(what: String) -> VtError {
-    VtError::Version { what }
 }
 
 impl PinRecords {

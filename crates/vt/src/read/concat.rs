@@ -139,16 +139,25 @@ impl<P: ConcatParts> EntryIter for Concat<P> {
     fn next(&mut self) -> Result<(), VtError> {
         debug_assert!(self.is_in(), "it steps from an entry");
         self.open.as_mut().expect("stands on an entry").next()?;
-        match self.is_in() {
-            true => Ok(()),
-            false => self.forward(),
+        if !self.is_in() {
+            self.forward()?;
         }
+        debug_assert!(
+            self.is_in() || self.open.is_none(),
+            "it stands on an entry, or beyond the end"
+        );
+        Ok(())
     }
 
     fn prev(&mut self) -> Result<(), VtError> {
         debug_assert!(self.is_in(), "it steps from an entry");
         self.open.as_mut().expect("stands on an entry").prev()?;
-        self.backward()
+        self.backward()?;
+        debug_assert!(
+            self.is_in() || self.open.is_none(),
+            "it stands on an entry, or before the first"
+        );
+        Ok(())
     }
 
     fn skip_older(&mut self, seqno: Seqno, end: &[u8]) -> Result<bool, VtError> {
@@ -183,6 +192,7 @@ impl<P: ConcatParts> EntryIter for Concat<P> {
     }
 
     fn is_on(&self) -> bool {
+        debug_assert_eq!(self.is_in(), self.current().is_some());
         self.is_in()
     }
 }

@@ -372,6 +372,10 @@ impl ReadPath {
             found.len() as u64 <= rows,
             "at most one before each row, and the end"
         );
+        debug_assert!(
+            found.is_sorted_by(|range, next| range.end <= next.start),
+            "ranges are in order and apart"
+        );
         Ok((found, rows < rows_max))
     }
 
@@ -400,6 +404,7 @@ impl ReadPath {
             let next = successor(&end);
             let passed = scan.passed_before();
             let start = std::mem::replace(&mut start, next);
+            debug_assert!(start <= end, "a scan goes on");
             let range = (start < end).then_some(EmptyRange { start, end, passed });
             if !visit(range) || !has_row {
                 return Ok(());

@@ -52,6 +52,7 @@ pub(crate) struct ReadPath {
 impl ReadPath {
     /// Returns that of a store that is opened now: nothing is remembered.
     pub(crate) fn new(parts: ReadParts, sizes: &Sizes) -> Self {
+        debug_assert!(sizes.memtable > 0, "a memtable has room");
         Self {
             folded: FoldedValues::new(sizes.folded),
             gaps: Gaps::new(sizes.gap),

@@ -90,10 +90,15 @@ impl EntryIter for RangedIter {
     }
 
     fn current(&self) -> Option<EntryRef<'_>> {
-        match self.is_over {
-            true => None,
-            false => self.entries.current(),
+        if self.is_over {
+            return None;
         }
+        let entry = self.entries.current();
+        debug_assert!(
+            entry.is_none_or(|entry| self.ranges.has(entry.key)),
+            "only entries in the ranges are shown"
+        );
+        entry
     }
 
     fn skip_older(&mut self, seqno: Seqno, end: &[u8]) -> Result<bool, VtError> {
@@ -113,9 +118,14 @@ impl EntryIter for RangedIter {
     }
 
     fn carried(&self) -> Option<&IndexEntry> {
-        match self.is_over {
-            true => None,
-            false => self.entries.carried(),
+        if self.is_over {
+            return None;
         }
+        let carried = self.entries.carried();
+        debug_assert!(
+            carried.is_none_or(|block| self.ranges.has(&block.last)),
+            "only entries in the ranges are shown"
+        );
+        carried
     }
 }

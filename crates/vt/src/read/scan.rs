@@ -11,21 +11,23 @@
 //! of order: callers would meet keys outside of their range, and a seek could take a source back
 //! without end.
 
+mod versions;
+
 use super::gap_tracking::Passed;
 use super::path::ReadPath;
 use super::source::Source;
 use super::source_heap::SourceHeap;
 use crate::VtError;
 use crate::cache::ReadCount;
-use crate::entry::{EntryIter, EntryRef, Op};
-use crate::fold;
+use crate::entry::{EntryIter, Op};
 use crate::gaps::{Gap, successor};
 use crate::prefix::prefix_of;
 use crate::table::Bounds;
 use crate::view::View;
 use std::sync::Arc;
 use stitch_base::{Seqno, TreeId};
-use stitch_kv::{Direction, Entry, KeyRange, KvError, Scan, UpsertRegistry};
+use stitch_kv::{Direction, Entry, KeyRange, KvError, Scan};
+use versions::{Chain, versions_backward};
 
 /// A scan under way. Holds its view, and no lock.
 pub(crate) struct VtScan<'a> {
@@ -70,39 +72,6 @@ pub(super) enum KeyState {
     Built,
 }
 
-/// The versions of a key that matter, newest first.
-#[derive(Default)]
-struct Chain {
-    upserts: Vec<(u32, Vec<u8>)>,
-    base: Option<Option<Vec<u8>>>,
-}
-
-impl Chain {
-    /// Takes the next older version. Returns false when nothing older matters.
-    fn push(&mut self, op: Op<'_>) -> bool {
-        debug_assert!(self.base.is_none(), "nothing older than a base matters");
-        match op {
-            Op::Put(value) => self.base = Some(Some(value.to_vec())),
-            Op::Delete => self.base = Some(None),
-            Op::Upsert { function, delta } => {
-                self.upserts.push((function, delta.to_vec()));
-                return true;
-            }
-        }
-        false
-    }
-
-    fn fold(self, upserts: &UpsertRegistry, key: &[u8]) -> Result<Option<Vec<u8>>, VtError> {
-        let base = self.base.flatten();
-        if self.upserts.is_empty() {
-            return Ok(base);
-        }
-        let deltas = self.upserts.iter().rev();
-        let deltas = deltas.map(|(function, delta)| (*function, delta.as_slice()));
-        fold::fold(upserts, key, base.as_deref(), deltas)
-    }
-}
-
 impl<'a> VtScan<'a> {
     /// Begins a scan of a tree that is in the view. It sees what is not newer than `seqno`; the
     /// view holds at least all commits up to `complete`.
@@ -140,6 +109,10 @@ impl<'a> VtScan<'a> {
             is_over: range.end.is_some_and(|end| end <= range.start),
             _view: view,
         };
+        debug_assert!(
+            scan.sources.iter().all(|source| source.seqno <= seqno),
+            "no source shows more than the reader sees"
+        );
         if !scan.is_over {
             for source in &mut scan.sources {
                 match direction {
@@ -172,7 +145,9 @@ impl<'a> VtScan<'a> {
     }
 
     fn count_passed(&mut self) {
+        debug_assert!(!self.passed.is_nothing(), "keys or a gap were passed");
         self.passed_before = self.passed.row();
+        debug_assert!(self.passed.is_nothing(), "they are counted once");
         if self.passed_before > 0 {
             let counters = self.reads.parts.cache.counters();
             counters.add(ReadCount::PassedKeys, self.passed_before);
@@ -235,6 +210,7 @@ impl<'a> VtScan<'a> {
         let Some(gap) = gap.filter(|_| self.may_learn) else {
             return Ok(());
         };
+        debug_assert!(*gap.start >= *self.start, "a gap is within the scan");
         let complete = self.passed.complete();
         self.reads
             .learn_gap(self.tree, &gap, complete, self.waits_to_learn)
@@ -275,6 +251,11 @@ impl<'a> VtScan<'a> {
     /// Takes each source on over what a range delete of its own hides around the key, as far as
     /// whole blocks are older than that.
     fn skip_hidden(&mut self) -> Result<(), VtError> {
+        debug_assert!(
+            self.has_range_deletes,
+            "a range delete hides what is skipped"
+        );
+        debug_assert!(self.has_key, "it is skipped around a key");
         self.heap.forget();
         let mut has_moved = false;
         for source in &mut self.sources {
@@ -305,6 +286,10 @@ impl<'a> VtScan<'a> {
 
     /// Resolves the next key upward. `None` at the end.
     fn forward(&mut self) -> Result<Option<KeyState>, VtError> {
+        debug_assert!(
+            !self.stands_on_key || self.has_key,
+            "the sources stand on a resolved key"
+        );
         if self.stands_on_key {
             self.leave_key()?;
         }
@@ -362,6 +347,7 @@ impl<'a> VtScan<'a> {
     }
 
     fn resolve_forward(&mut self) -> Result<KeyState, VtError> {
+        debug_assert!(self.stands_on_key, "the next key was found");
         let mut chain = Chain::default();
         let mut hidden_by: Option<Seqno> = None;
         for at in 0..self.sources.len() {
@@ -399,6 +385,7 @@ impl<'a> VtScan<'a> {
 
     /// Takes the sources from `first` on beyond the range delete of a newer one that hides `key`.
     fn skip_forward(&mut self, first: usize) -> Result<(), VtError> {
+        debug_assert!(first > 0, "a newer source hides the key");
         let mut end: Option<&[u8]> = None;
         let (newer, older) = self.sources.split_at_mut(first);
         for source in newer {
@@ -420,6 +407,7 @@ impl<'a> VtScan<'a> {
     }
 
     fn built(&mut self, chain: Chain) -> Result<KeyState, VtError> {
+        debug_assert!(self.has_key, "the versions are of a key");
         Ok(match chain.fold(&self.reads.parts.upserts, &self.key)? {
             Some(value) => {
                 self.value = value;
@@ -431,6 +419,7 @@ impl<'a> VtScan<'a> {
 
     /// Resolves the next key downward. `None` at the end.
     fn backward(&mut self) -> Result<Option<KeyState>, VtError> {
+        debug_assert!(!self.stands_on_key, "downward, sources have left the key");
         let next = self.sources.iter().filter_map(|s| s.entries.current());
         let Some(next) = next.map(|entry| entry.key).max() else {
             return Ok(None);
@@ -471,6 +460,7 @@ impl<'a> VtScan<'a> {
 
     /// Takes the sources from `first` on before the range delete of a newer one that hides `key`.
     fn skip_backward(&mut self, first: usize) -> Result<(), VtError> {
+        debug_assert!(first > 0, "a newer source hides the key");
         let mut start: Option<&[u8]> = None;
         let (newer, older) = self.sources.split_at_mut(first);
         for source in newer {
@@ -491,60 +481,6 @@ impl<'a> VtScan<'a> {
     }
 }
 
-/// A copied operation.
-enum OwnedOp {
-    Put(Vec<u8>),
-    Delete,
-    Upsert(u32, Vec<u8>),
-}
-
-impl OwnedOp {
-    fn of(op: Op<'_>) -> Self {
-        match op {
-            Op::Put(value) => Self::Put(value.to_vec()),
-            Op::Delete => Self::Delete,
-            Op::Upsert { function, delta } => Self::Upsert(function, delta.to_vec()),
-        }
-    }
-
-    fn op(&self) -> Op<'_> {
-        match self {
-            Self::Put(value) => Op::Put(value),
-            Self::Delete => Op::Delete,
-            Self::Upsert(function, delta) => Op::Upsert {
-                function: *function,
-                delta,
-            },
-        }
-    }
-}
-
-/// Steps back over the versions of a key. Those that a reader of `seqno` sees, oldest first; none
-/// before the newest put or delete.
-fn versions_backward(
-    entries: &mut dyn EntryIter,
-    key: &[u8],
-    seqno: Seqno,
-) -> Result<Vec<(Seqno, OwnedOp)>, VtError> {
-    let mut out = Vec::new();
-    while let Some(EntryRef {
-        key: at,
-        seqno: written,
-        op,
-    }) = entries.current()
-        && at == key
-    {
-        if written <= seqno {
-            if !matches!(op, Op::Upsert { .. }) {
-                out.clear();
-            }
-            out.push((written, OwnedOp::of(op)));
-        }
-        entries.prev()?;
-    }
-    Ok(out)
-}
-
 impl Scan for VtScan<'_> {
     fn next(&mut self) -> Result<Option<Entry<'_>>, KvError> {
         if self.is_over {
@@ -558,6 +494,10 @@ impl Scan for VtScan<'_> {
             }
             Some(KeyState::InPlace(at)) => {
                 let entry = self.sources[at].entries.current();
+                debug_assert!(
+                    entry.is_some_and(|entry| entry.key == self.key),
+                    "the source stands on the key"
+                );
                 let Some(Op::Put(value)) = entry.map(|e| e.op) else {
                     unreachable!("the source stands on a put");
                 };

@@ -213,6 +213,10 @@ impl ReadPath {
         if !tree.is_branch() {
             return self.own_sources(view, tree, &bounds, seqno);
         }
+        debug_assert!(
+            view.version.trees.contains_key(&tree.info.id),
+            "the tree is in the view"
+        );
         let mut out = Vec::new();
         // What the branches so far begin with: a parent has nothing else for them.
         let mut ranges: Vec<KeyRanges> = Vec::new();
@@ -312,6 +316,12 @@ impl ReadPath {
         } else {
             SourceDeletes::Level(deletes)
         };
+        debug_assert!(
+            handles
+                .iter()
+                .all(|h| h.meta().overlaps(&bounds.start, bounds.end.as_deref())),
+            "only tables with keys within the bounds are read"
+        );
         let tables = handles.iter().map(|h| Arc::clone(self.table(h))).collect();
         let bounds = Arc::clone(bounds);
         let parts = LevelTables {
@@ -343,6 +353,11 @@ impl ConcatParts for LevelTables {
     type Cursor = TableIter;
 
     fn count(&self) -> usize {
+        debug_assert_eq!(
+            self.handles.len(),
+            self.tables.len(),
+            "each table has its reader"
+        );
         self.handles.len()
     }
 

@@ -54,7 +54,10 @@ impl OwnedMoments {
             let goes_on = owners.get(at + 1) == Some(&owners[at]);
             run_ends[at] = if goes_on { run_ends[at + 1] } else { at + 1 };
         }
-        debug_assert!(seqnos.is_sorted(), "moments are in order");
+        debug_assert!(
+            seqnos.is_sorted_by(|moment, next| moment < next),
+            "each moment once, in order"
+        );
         debug_assert_eq!(seqnos.len(), owners.len(), "a moment has an owner");
         debug_assert!(run_ends.is_sorted(), "runs of one owner follow each other");
         debug_assert!(
@@ -110,10 +113,15 @@ impl TreeHolds {
     /// Returns the moments, by key.
     pub(super) fn moments(&self) -> KeyMoments {
         let ranged = self.ranged.iter();
-        KeyMoments::new(
+        let moments = KeyMoments::new(
             self.whole.iter().map(|hold| hold.seqno).collect(),
             ranged.map(|(hold, of)| (hold.seqno, of.clone())).collect(),
-        )
+        );
+        debug_assert!(
+            moments.all().len() <= self.whole.len() + self.ranged.len(),
+            "each moment has a hold"
+        );
+        moments
     }
 
     /// Returns the moments of a key.
@@ -135,11 +143,13 @@ pub(super) struct OwnedCursor<'a> {
 impl<'a> OwnedCursor<'a> {
     /// Stands on the first key of all. `moments` are those of `holds`.
     pub(super) fn new(holds: &'a TreeHolds, moments: &'a KeyMoments) -> Self {
-        Self {
-            holds,
-            keys: MomentCursor::new(moments),
-            owned: holds.of(&[]),
-        }
+        let (keys, owned) = (MomentCursor::new(moments), holds.of(&[]));
+        debug_assert_eq!(
+            owned.seqnos(),
+            keys.seqnos(),
+            "the moments are those of the holds"
+        );
+        Self { holds, keys, owned }
     }
 
     /// Moves to a key.

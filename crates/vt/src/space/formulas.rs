@@ -92,6 +92,10 @@ pub(super) fn free(unpromised: u64, total: u64, aside: Aside, class: SpaceClass)
         SpaceClass::Allocated => aside.all.saturating_sub(aside.own),
         SpaceClass::Uncommitted => aside.all.saturating_add(kept_from_uncommitted(total)),
     };
+    debug_assert!(
+        others <= aside.all || matches!(class, SpaceClass::Uncommitted),
+        "only uncommitted data leaves more than is set aside"
+    );
     unpromised.saturating_sub(others)
 }
 
@@ -141,6 +145,10 @@ pub(super) fn cost_max(zones_bytes: u64, left: u64) -> u64 {
     debug_assert!(
         left < low(zones_bytes) || cost <= LOW_COST,
         "more is rewritten only where space is low"
+    );
+    debug_assert!(
+        left >= low(zones_bytes) || cost >= LOW_COST,
+        "where space is low, something is rewritten to give space back"
     );
     cost
 }

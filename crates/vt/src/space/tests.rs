@@ -9,7 +9,7 @@ const CLASSES: [SpaceClass; 2] = [SpaceClass::Normal, SpaceClass::Reserve];
 fn what_a_compaction_has_written_is_kept_for_it_no_more() {
     let small = Small::new(64 << 20);
     let space = &small.engine.store.space;
-    let kept = |class| space.kept_bytes(class);
+    let kept = |class| formulas::kept(space.kept(), class);
     let reserve = space.reserve_bytes();
     assert_eq!(CLASSES.map(kept), [reserve, reserve / 2]);
     let one = space.begin_compaction(reserve / 4 * 3);
@@ -33,7 +33,10 @@ fn only_what_is_not_carried_has_to_be_in_runs() {
     small.engine.quiesce().expect("it is written out");
     let store = &small.engine.store;
     let least = store.sizing.now().pick.table_bytes;
-    let (kept, runs) = (store.space.kept_bytes(SpaceClass::Normal), in_runs(&small));
+    let (kept, runs) = (
+        formulas::kept(store.space.kept(), SpaceClass::Normal),
+        in_runs(&small),
+    );
     assert!(runs >= least && runs < kept, "{least}, {runs} of {kept}");
     assert!(runs < least + 4000 * 4096 / 16, "{runs} for the indexes");
     let version = store.version();
@@ -45,7 +48,10 @@ fn only_what_is_not_carried_has_to_be_in_runs() {
     small.put(10_000, 60_000, 100);
     small.engine.quiesce().expect("it is written out");
     let store = &small.engine.store;
-    assert_eq!(in_runs(&small), store.space.kept_bytes(SpaceClass::Normal));
+    assert_eq!(
+        in_runs(&small),
+        formulas::kept(store.space.kept(), SpaceClass::Normal)
+    );
 }
 
 #[test]

@@ -87,6 +87,12 @@ impl CoalescedReads {
 
     /// The buffers, once the reads are done.
     pub(super) fn read(self) -> ReadBuffers {
+        debug_assert!(
+            self.reads
+                .iter()
+                .all(|read| read.buffer < self.buffers.len()),
+            "each read has gone to a buffer"
+        );
         let buffers = self.buffers.into_iter();
         ReadBuffers {
             reads: self.reads,

@@ -60,6 +60,10 @@ impl Packer {
         match packed.filter(|(_, len)| pays(raw.len(), *len)) {
             Some((flag, len)) => {
                 debug_assert!(len < raw.len(), "a compressed block is shorter");
+                debug_assert!(
+                    unpack(flag, &self.out[..len], raw.len()).is_ok_and(|back| back == raw),
+                    "a read unpacks what was packed"
+                );
                 self.misses = 0;
                 Some((flag, &self.out[..len]))
             }

@@ -62,6 +62,7 @@ struct MadeFilter {
 impl TableFilter {
     /// Counts a miss. Returns true for the one after which a filter is due, to one reader.
     fn is_due_after_miss(&self, due_at: u32) -> bool {
+        debug_assert!(due_at >= MISSES_MIN, "a filter pays after some misses");
         let before = self.misses.load(Ordering::Relaxed);
         if before >= due_at {
             return false;
@@ -76,15 +77,21 @@ impl TableFilter {
         changed.is_ok()
     }
 
-    /// Counts misses anew: the filter could not be made.
+    /// Counts misses anew: the filter could not be made. One that another thread has made meanwhile
+    /// stays.
     fn begin_anew(&self) {
-        debug_assert!(self.made.get().is_none(), "a filter that was made stays");
         self.misses.store(0, Ordering::Relaxed);
     }
 }
 
 /// Number of misses at which a table gets a filter.
 fn due_at(meta: &TableMeta) -> u32 {
+    const {
+        assert!(
+            (MISSES_MIN as u64) < ENTRIES_MAX / ENTRIES_PER_MISS,
+            "a large table is missed more often than a small one"
+        );
+    }
     let by_entries = meta.entry_count.min(ENTRIES_MAX) / ENTRIES_PER_MISS;
     u32::try_from(by_entries).map_or(MISSES_MIN, |misses| misses.max(MISSES_MIN))
 }
@@ -132,6 +139,10 @@ impl Table {
                 let made = MadeFilter { keys, _room: room };
                 // A second one, made at the same time, is the same.
                 drop(self.filter.made.set(made));
+                debug_assert!(
+                    self.filter.made.get().is_some(),
+                    "reads find it from now on"
+                );
             }
             Err(error) => {
                 tracing::debug!(%error, table = %self.meta.id, "no filter of the table");
@@ -161,7 +172,12 @@ impl Table {
     /// Adds the keys of a block to a filter. Returns the number of its entries.
     fn keys_of_block(&self, entry: &IndexEntry, filter: &mut WordFilter) -> Result<u64, VtError> {
         if entry.is_value {
-            filter.insert(key_hash(&entry.last));
+            let hash = key_hash(&entry.last);
+            filter.insert(hash);
+            debug_assert!(
+                filter.may_contain(hash),
+                "a filter denies no key of its table"
+            );
             return Ok(1);
         }
         let data = DataRef::of(&entry.borrow());
@@ -170,7 +186,12 @@ impl Table {
         let mut entry_count = 0;
         iter.seek_first().map_err(damaged)?;
         while let Some(entry) = iter.current() {
-            filter.insert(key_hash(entry.key));
+            let hash = key_hash(entry.key);
+            filter.insert(hash);
+            debug_assert!(
+                filter.may_contain(hash),
+                "a filter denies no key of its table"
+            );
             entry_count += 1;
             iter.next().map_err(damaged)?;
         }

@@ -273,10 +273,15 @@ impl Loader {
 
     /// A data block, for a caller that reads it once: from the cache, without a trace, or past it.
     pub(super) fn data_once(&self, data: &DataRef) -> Result<Arc<DataBlock>, VtError> {
-        match self.glance_data(data) {
-            Some(block) => Ok(block),
-            None => self.read_data(data),
-        }
+        let block = match self.glance_data(data) {
+            Some(block) => block,
+            None => self.read_data(data)?,
+        };
+        debug_assert!(
+            data.is_of(&block),
+            "the block is the one that is referenced"
+        );
+        Ok(block)
     }
 
     /// Puts a data block into the cache.
@@ -340,7 +345,12 @@ impl Loader {
             content.payload.len() < data.block.len_bytes as usize,
             "a header is before the payload"
         );
-        self.unpack(data, content)
+        let block = self.unpack(data, content)?;
+        debug_assert!(
+            data.is_of(&block),
+            "the block is the one that is referenced"
+        );
+        Ok(block)
     }
 
     fn open_value(&self, data: &DataRef, buffer: Bytes) -> Result<Arc<DataBlock>, VtError> {

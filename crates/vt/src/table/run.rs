@@ -370,7 +370,7 @@ impl<L: BlockList + Clone> RunIter<L> {
         while let Some(next) = self.blocks.ahead(at)? {
             if !self.carry.has(&next) {
                 bytes += u64::from(next.block.len_bytes);
-                if bytes > self.window_bytes || self.is_cached(&next) {
+                if bytes > self.window_bytes || self.loader.glance_data(&next).is_some() {
                     break;
                 }
                 span.push(next);
@@ -379,10 +379,6 @@ impl<L: BlockList + Clone> RunIter<L> {
         }
         debug_assert!(at >= span.len(), "blocks that are carried are passed over");
         Ok((span, at))
-    }
-
-    fn is_cached(&self, data: &DataRef) -> bool {
-        self.loader.glance_data(data).is_some()
     }
 
     /// Tells the device which blocks are read later, from the one on that is `next` blocks on: many

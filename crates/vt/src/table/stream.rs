@@ -14,7 +14,7 @@ use super::loader::{DataRef, Loader};
 use super::run::Bounds;
 use crate::VtError;
 use crate::cache::ReadCount;
-use crate::readers::{Ahead, Layout, Readers};
+use crate::readers::{Ahead, Layout};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use stitch_base::sync::Mutex;
@@ -103,7 +103,12 @@ impl StreamGrowth {
 
     /// What the last stream has left; taken by one.
     pub(super) fn take(&self) -> Option<Start> {
-        self.0.lock().take()
+        let start = self.0.lock().take();
+        debug_assert!(
+            start.is_none_or(|start| start.window_bytes >= WINDOW_BYTES_MIN),
+            "a stream has read a window"
+        );
+        start
     }
 }
 
@@ -137,13 +142,9 @@ pub(super) struct Stream<L> {
     windows: VecDeque<Ahead<Result<Vec<Found>, VtError>>>,
 }
 
-fn readers(loader: &Loader) -> &Readers {
-    loader.cache.readers()
-}
-
 /// How long a window may be now.
 fn share(loader: &Loader, layout: Layout) -> u64 {
-    readers(loader).share_bytes(layout) / (WINDOWS as u64 + 1)
+    loader.cache.readers().share_bytes(layout) / (WINDOWS as u64 + 1)
 }
 
 impl<L: BlockList> Stream<L> {
@@ -162,7 +163,7 @@ impl<L: BlockList> Stream<L> {
         if share(loader, Layout::Scattered) < SCATTERED_BYTES_MIN {
             return None;
         }
-        readers(loader).enter(start.layout);
+        loader.cache.readers().enter(start.layout);
         Some(Self {
             loader: loader.clone(),
             scout,
@@ -212,12 +213,13 @@ impl<L: BlockList> Stream<L> {
             );
             self.is_at_end = collected.unwrap_or(true);
             if items.is_empty() {
+                debug_assert!(self.is_at_end, "only behind the end is a window empty");
                 return;
             }
             self.look_at(&items);
             let loader = self.loader.clone();
             let window = move || read_window(&loader, items, false);
-            let ahead = readers(&self.loader).hand(window, Priority::Soon);
+            let ahead = self.loader.cache.readers().hand(window, Priority::Soon);
             self.windows.push_back(ahead);
             debug_assert!(self.windows.len() <= WINDOWS, "a stream is bounded");
         }
@@ -231,9 +233,9 @@ impl<L: BlockList> Stream<L> {
         }
         let mut blocks: Vec<BlockPtr> = items.iter().map(|(data, _)| data.block).collect();
         if self.layout == Layout::Rows && piece_bytes(&blocks) < PIECE_BYTES_MIN {
-            readers(&self.loader).leave(self.layout);
+            self.loader.cache.readers().leave(self.layout);
             self.layout = Layout::Scattered;
-            readers(&self.loader).enter(self.layout);
+            self.loader.cache.readers().enter(self.layout);
         }
         if self.layout == Layout::Scattered {
             blocks.sort_unstable_by_key(|block| block.addr);
@@ -281,7 +283,7 @@ pub(super) fn collect(
 
 impl<L> Drop for Stream<L> {
     fn drop(&mut self) {
-        readers(&self.loader).leave(self.layout);
+        self.loader.cache.readers().leave(self.layout);
     }
 }
 

@@ -33,7 +33,7 @@ use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 use stitch_base::{Seqno, TableId, TreeId};
 use stitch_format::block::{HEADER_BYTES, block_bytes, stored_checksum};
-use stitch_format::vt_data::DataBuilder;
+use stitch_format::vt_data::{DataBuilder, DataLayout};
 use stitch_format::vt_index::{BlockPtr, IndexEntry};
 use stitch_format::vt_manifest::{TableMeta, weight};
 use stitch_format::vt_root::{Leaf, RootIndex, TableRoot};
@@ -342,6 +342,10 @@ impl TableWriter {
         let start = self.buffer.len();
         self.buffer.resize(start + HEADER_BYTES, 0);
         self.data.finish(&mut self.buffer);
+        debug_assert!(
+            DataLayout::read(&self.buffer[start + HEADER_BYTES..]).is_ok(),
+            "a read takes the block"
+        );
         let raw_bytes = self.buffer.len() - start - HEADER_BYTES;
         let payload = &self.buffer[start + HEADER_BYTES..];
         self.cached.note(self.index.len(), payload);
@@ -418,6 +422,10 @@ impl TableWriter {
             "the payload lies in the block"
         );
         self.volume.seal_block_in(block, len, kind, flags, addr);
+        debug_assert!(
+            self.volume.check_block(block, addr, kind).is_ok(),
+            "a read takes the block"
+        );
         BlockPtr {
             addr,
             len_bytes: u32::try_from(block.len()).expect("a block is bounded"),
@@ -577,6 +585,18 @@ impl TableWriter {
         let max = self.index.iter().map(|e| e.max_seqno).chain(deletes).max();
         debug_assert!(min <= max, "the newest is not older");
         debug_assert!(!runs.is_empty(), "a table has a root");
+        debug_assert!(
+            runs.is_sorted_by(|run, next| run.end() <= next.addr),
+            "what it owns is in order and apart"
+        );
+        debug_assert!(
+            root.data_bytes <= runs.iter().map(|run| run.len_bytes).sum(),
+            "it owns its data blocks"
+        );
+        debug_assert_eq!(
+            root.data_bytes, self.data_bytes,
+            "the root counts the blocks that were added"
+        );
         let not_empty = "the table is not empty";
         Ok(TableMeta {
             id: self.table.id,

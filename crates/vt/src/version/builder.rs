@@ -18,7 +18,8 @@ pub(crate) struct VersionBuilder {
     touched: BTreeSet<TreeId>,
 }
 
-fn wrong(what: String) -> VtError {
+/// Returns the error of a stored version that contradicts itself.
+pub(crate) const fn wrong(what: String) -> VtError {
     VtError::Version { what }
 }
 
@@ -195,6 +196,7 @@ impl VersionBuilder {
         let mut version = self.base;
         version.chains = BranchChains::default();
         let mut levels: BTreeMap<TreeId, Vec<Vec<Arc<TableHandle>>>> = BTreeMap::new();
+        let table_count = self.tables.len();
         for (level, table) in self.tables.into_values() {
             let tree = table.meta().tree;
             if self.touched.contains(&tree) {
@@ -234,6 +236,12 @@ impl VersionBuilder {
             "a temporary tree is a tree"
         );
         debug_assert!(version.holds(), "numbers of trees were given out");
+        let levels = version.trees.values().flat_map(|tree| &tree.levels);
+        debug_assert_eq!(
+            levels.map(|level| level.tables.len()).sum::<usize>(),
+            table_count,
+            "each table is in its tree"
+        );
         Ok(version)
     }
 }

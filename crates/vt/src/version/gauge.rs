@@ -42,7 +42,11 @@ pub(crate) struct Gauge(AtomicUsize);
 
 impl Gauge {
     pub(crate) fn add(&self, bytes: usize) {
-        self.0.fetch_add(bytes, Ordering::Relaxed);
+        let before = self.0.fetch_add(bytes, Ordering::Relaxed);
+        debug_assert!(
+            before.checked_add(bytes).is_some(),
+            "tables go before memory ends"
+        );
     }
 
     pub(crate) fn take(&self, bytes: usize) {

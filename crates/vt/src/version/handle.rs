@@ -59,7 +59,12 @@ impl LeftBehind {
 
 impl Drop for LeftBehind {
     fn drop(&mut self) {
-        self.volume.zones().free(&extents(&self.runs));
+        let extents = extents(&self.runs);
+        debug_assert!(
+            extents.iter().all(|e| self.volume.zones().is_live(*e)),
+            "space is given back once"
+        );
+        self.volume.zones().free(&extents);
         self.successors.clear();
     }
 }
@@ -69,6 +74,14 @@ impl TableHandle {
     pub(crate) fn new(meta: Arc<TableMeta>, lists: &Arc<Gauge>) -> Self {
         debug_assert!(meta.smallest <= meta.largest, "a table has keys");
         debug_assert!(meta.min_seqno <= meta.max_seqno, "its numbers are in order");
+        debug_assert!(
+            meta.runs.is_sorted_by(|run, next| run.end() <= next.addr),
+            "what it owns is in order and apart"
+        );
+        debug_assert!(
+            meta.value_bytes <= meta.data_bytes,
+            "value blocks are data blocks"
+        );
         lists.add(table_bytes(&meta));
         Self {
             owned_bytes: meta.owned_bytes(),

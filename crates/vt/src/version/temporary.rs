@@ -42,7 +42,13 @@ impl Version {
 
     /// Returns the edit from the empty version to this one, temporary trees included.
     pub(crate) fn whole_edit(&self) -> VersionEdit {
-        self.edit_of(&|_| true)
+        let edit = self.edit_of(&|_| true);
+        debug_assert_eq!(
+            edit.new_trees.len(),
+            self.trees.len(),
+            "each tree is listed"
+        );
+        edit
     }
 
     /// Returns this version after an edit that does no more than add tables to temporary trees;
@@ -79,6 +85,15 @@ impl Version {
         }
         debug_assert_eq!(after.trees.len(), self.trees.len(), "only tables are added");
         debug_assert!(after.holds(), "numbers of trees were given out");
+        let count = |version: &Self| {
+            let levels = version.trees.values().flat_map(|tree| &tree.levels);
+            levels.map(|level| level.tables.len()).sum::<usize>()
+        };
+        debug_assert_eq!(
+            count(&after),
+            count(self) + edit.added.len(),
+            "each table is in its tree"
+        );
         Ok(Some(after))
     }
 

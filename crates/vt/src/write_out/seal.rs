@@ -34,6 +34,10 @@ impl WriteOuts {
         if !self.views.get().active().is_empty() {
             self.seal(&mut state)?;
         }
+        debug_assert!(
+            self.views.get().active().is_empty(),
+            "nothing is committed while the lock of commits is held"
+        );
         Ok(())
     }
 
@@ -45,6 +49,10 @@ impl WriteOuts {
         if view.active().has_deletes() && view.sealed_count() == 0 {
             drop(view);
             self.seal(&mut state)?;
+            debug_assert!(
+                !self.views.get().active().has_deletes(),
+                "deletes are in the sealed memtable"
+            );
         }
         Ok(())
     }
@@ -60,6 +68,10 @@ impl WriteOuts {
         }
         drop(view);
         self.seal(&mut state)?;
+        debug_assert!(
+            self.views.get().sealed_count() <= 1,
+            "values are sealed where no memtable waits"
+        );
         Ok(true)
     }
 }

@@ -60,7 +60,7 @@ mod tests {
     #[test]
     fn a_table_is_rewritten_in_its_level_or_goes_down() {
         let version = text_version("tree 1\nL1 1 a..f 100\nL2 2 a..c 100\nL2 3 d..z 100");
-        let (tree, none) = (&version.trees[&TreeId(1)], Exclusions::new());
+        let (tree, none) = (&version.trees[&TreeId(1)], Exclusions::default());
         let blocks = BTreeSet::from([4096]);
         let plan = garbage_in_place(tree, TableId(2), blocks.clone(), &none);
         let plan = plan.expect("it is there");
@@ -79,7 +79,7 @@ mod tests {
         let shown = plan.expect("it is above others").to_string();
         assert_eq!(shown, "compact tree 1 L1 1 + L2 2 3 -> L2 (garbage)");
         assert!(garbage_in_place(tree, TableId(9), blocks, &none).is_none());
-        let mut exclusions = Exclusions::new();
+        let mut exclusions = Exclusions::default();
         exclusions.avoided.insert(TableId(3));
         let rules = PickRules::new(&options, &exclusions);
         assert!(garbage_plan_below(tree, TableId(1), rules).is_none());

@@ -70,6 +70,10 @@ impl OwnedBytes {
 
     fn plus(self, table: &TableHandle) -> Self {
         let values = table.meta().value_bytes;
+        debug_assert!(
+            values <= table.owned_bytes(),
+            "a table owns its value blocks"
+        );
         Self {
             values: self.values + values,
             others: self.others + table.owned_bytes().saturating_sub(values),
@@ -137,7 +141,7 @@ mod tests {
 
     #[test]
     fn the_table_with_the_most_scattered_bytes_is_picked() {
-        let mut exclusions = Exclusions::new();
+        let mut exclusions = Exclusions::default();
         let scattered = [(1, 20), (2, 10), (3, 30)];
         assert_eq!(picked(&scattered, &exclusions), Some((2, 3)));
         exclusions.avoided.insert(TableId(3));

@@ -21,7 +21,7 @@ fn run(input: &str) -> String {
     let mut input_bytes_max = 2500;
     let mut cost_max = u64::MAX;
     let mut snapshots = Vec::new();
-    let mut exclusions = Exclusions::new();
+    let mut exclusions = Exclusions::default();
     let mut released = BTreeMap::new();
     let mut count = 1;
     while let Some(word) = words.next() {

@@ -121,6 +121,10 @@ impl<'a> Planner<'a> {
         self.end_span();
         self.end_merge();
         self.assert_invariants();
+        debug_assert!(
+            self.group.is_empty() && self.merge.is_empty(),
+            "each block has its step"
+        );
     }
 
     /// What is to be known of a block that may be stitched.

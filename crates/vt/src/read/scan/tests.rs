@@ -1,7 +1,7 @@
 //! Scans over sources that a damaged block gives: entries out of their order.
 
 use super::*;
-use crate::entry::RangeDelete;
+use crate::entry::{EntryRef, RangeDelete};
 use crate::range_delete::RangeDeletes;
 use crate::testing::{MIB, Small};
 

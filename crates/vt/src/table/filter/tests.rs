@@ -93,6 +93,23 @@ fn a_filter_has_the_keys_of_stitched_blocks() {
 }
 
 #[test]
+fn a_second_build_that_finds_no_memory_leaves_the_filter() {
+    let bed = Bed::new(64 << 20);
+    let table = bed.table(&numbered(0..500, 100), &options(1024));
+    miss(&table);
+    let cache = Arc::clone(&table.loader.cache);
+    let mut taken = Vec::new();
+    for bytes in [1 << 16, 256, 1] {
+        while let Some(room) = cache.set_aside(bytes) {
+            taken.push(room);
+        }
+    }
+    // Readers may lose each other's misses: then a filter is due twice.
+    table.make_filter();
+    assert!(table.has_filter());
+}
+
+#[test]
 fn a_filter_is_made_after_enough_misses() {
     let bed = Bed::new(64 << 20);
     let table = bed.table(&numbered(0..4000, 10), &options(4096));

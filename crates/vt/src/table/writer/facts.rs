@@ -3,7 +3,7 @@
 use super::{NewTable, key_hash};
 use crate::entry::{EntryRef, Op};
 use stitch_base::Seqno;
-use stitch_filter::QuotientFilter;
+use stitch_filter::{QuotientFilter, QuotientFilterRef};
 use stitch_format::vt_index::{BlockPtr, IndexEntry};
 
 #[derive(Debug, Default)]
@@ -22,6 +22,10 @@ impl BlockFacts {
         if self.first.is_none() || !is_version {
             self.hashes.push(key_hash(entry.key));
         }
+        debug_assert!(
+            self.first.as_deref().is_none_or(|first| first <= entry.key),
+            "keys rise"
+        );
         self.first.get_or_insert_with(|| entry.key.to_vec());
         self.entry_count += 1;
         self.delete_count += u32::from(entry.op == Op::Delete);
@@ -52,6 +56,12 @@ impl BlockFacts {
         let mut filter = Vec::new();
         QuotientFilter::build(&mut self.hashes, table.precision, &mut filter);
         debug_assert!(!filter.is_empty(), "a filter has a header");
+        debug_assert!(
+            self.hashes
+                .iter()
+                .all(|hash| QuotientFilterRef::of_checked(&filter).may_contain(*hash)),
+            "a filter denies no key of its block"
+        );
         IndexEntry {
             first: self.first.expect("a block holds an entry"),
             last: last.to_vec(),

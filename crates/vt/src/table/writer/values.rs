@@ -112,6 +112,12 @@ impl Values {
     /// Lets go of the blocks. The next ones have memory of their own.
     fn take(&mut self) -> Bytes {
         let len_bytes = self.len_bytes;
+        debug_assert!(self.holds());
+        debug_assert_eq!(
+            self.lens().sum::<u64>(),
+            len_bytes as u64,
+            "the buffer holds the blocks and nothing else"
+        );
         self.clear();
         let buffer = self.buffer.take();
         buffer.map_or_else(Bytes::new, |buffer| {

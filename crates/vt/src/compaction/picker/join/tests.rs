@@ -88,7 +88,7 @@ fn joins_end_and_the_bound_holds() {
         let weight = |id| (id, 1 + rng.below(most));
         let mut weights: Vec<_> = (1..=80).map(weight).collect();
         let before = weights.len();
-        let joins = join_all(&mut weights, &Exclusions::new(), seed % 10);
+        let joins = join_all(&mut weights, &Exclusions::default(), seed % 10);
         assert_eq!(
             over_bound(&version_of(&weights), TABLE_BYTES),
             [""; 0],
@@ -101,15 +101,15 @@ fn joins_end_and_the_bound_holds() {
 #[test]
 fn a_level_within_its_bound_is_left_alone() {
     let mut weights: Vec<(u64, u64)> = (1..=9).map(|id| (id, 101)).collect();
-    assert_eq!(join_all(&mut weights, &Exclusions::new(), 0), 0);
+    assert_eq!(join_all(&mut weights, &Exclusions::default(), 0), 0);
     let mut weights: Vec<(u64, u64)> = (1..=9).map(|id| (id, 80)).collect();
-    assert!(join_all(&mut weights, &Exclusions::new(), 0) > 0);
+    assert!(join_all(&mut weights, &Exclusions::default(), 0) > 0);
 }
 
 #[test]
 fn what_is_avoided_is_not_joined_and_it_ends_nevertheless() {
     let mut weights: Vec<(u64, u64)> = (1..=60).map(|id| (id, 10)).collect();
-    let mut exclusions = Exclusions::new();
+    let mut exclusions = Exclusions::default();
     let avoided = (1..=60).step_by(3).map(stitch_base::TableId);
     exclusions.avoided.extend(avoided);
     // Of each three, the two beside each other.
