@@ -24,9 +24,10 @@
 //! Paths begin at the directory. That of the directory itself is empty. In a list for a copy `-` is
 //! a path at the earlier moment, and `+` one at the later. Both sides of a pair are those of the
 //! request: first the one that is named, then the one that is open. INO is the first number that
-//! inodes of their own have in both. SINCE was the time in nanoseconds from which on one side may have
-//! changed what the other has not. It is the earliest time that can be written: the common moment may
-//! be before that of either side, and what changed within a tick of it has the same times on both.
+//! inodes of their own have in both. SINCE was the time in nanoseconds from which on one side may
+//! have changed what the other has not. It is the earliest time that can be written: the common
+//! moment may be before that of either side, and what changed within a tick of it has the same
+//! times on both.
 //!
 //! A copy of two views needs the twins: without them an inode of one view is taken for one of the
 //! other that was made apart, and has its number. So `paths`, which older programs send, is

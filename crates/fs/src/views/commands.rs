@@ -55,6 +55,7 @@ impl ViewCommands {
     pub(crate) fn begin<'v>(&'v self, clock: &'v dyn Clock) -> ViewCommand<'v> {
         self.note(clock.monotonic());
         self.under_way.fetch_add(1, Ordering::Relaxed);
+        debug_assert!(self.are_under_way(), "until it is dropped");
         ViewCommand {
             commands: self,
             clock,

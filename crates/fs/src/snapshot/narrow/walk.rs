@@ -1,10 +1,10 @@
 //! A walk below a directory, for the numbers under which contents are.
 
 use super::numbers::NumberRanges;
-use crate::FsResult;
 use crate::locator::{Locator, SysRow, Tree};
 use crate::system::FileSystem;
 use crate::views::ViewCommands;
+use crate::{FsError, FsResult};
 use std::collections::BTreeSet;
 use stitch_base::Ino;
 use stitch_base::sync::Arc;
@@ -40,6 +40,9 @@ pub(super) struct NumberWalk {
     fs: Arc<FileSystem>,
     /// Directories to be read, each from this hash of names on.
     dirs: Vec<(Ino, u64)>,
+    /// Directories that are left until the walk has met more than there can be: damaged rows may
+    /// form a ring.
+    dirs_left: u64,
     numbers: NumberRanges,
     /// Clones that lie in the directory, and not in a clone.
     pub(super) clones: BTreeSet<u64>,
@@ -52,10 +55,13 @@ impl NumberWalk {
         let mut numbers = NumberRanges::default();
         // Those that are given out later: at its moment nothing is under them. A clone of the
         // snapshot puts its own files there.
-        numbers.add_from(Ino(fs.numbers.next()));
+        let next = fs.numbers.next();
+        debug_assert!(next > root.0, "the number was given out");
+        numbers.add_from(Ino(next));
         Self {
             fs,
             dirs: vec![(root, 0)],
+            dirs_left: next,
             numbers,
             clones: BTreeSet::new(),
         }
@@ -84,6 +90,9 @@ impl NumberWalk {
 
     /// Reads some names; while a command is under way, those of one hash in one directory. Returns
     /// whether these were the last.
+    ///
+    /// # Errors
+    /// [`FsError::Corrupt`] if directories are in each other.
     pub(super) fn round(&mut self, commands: &ViewCommands) -> FsResult<bool> {
         let mut budget = RoundBudget {
             names: NAMES_PER_ROUND,
@@ -93,6 +102,9 @@ impl NumberWalk {
         while let Some((dir, hash)) = self.dirs.pop() {
             budget.take();
             if hash == 0 {
+                self.dirs_left = self.dirs_left.checked_sub(1).ok_or_else(|| {
+                    FsError::Corrupt(format!("directory {dir} is in a directory below it"))
+                })?;
                 self.clones
                     .extend(self.fs.clone_at(dir).map(|info| info.number));
             }
@@ -105,6 +117,10 @@ impl NumberWalk {
                 break;
             }
         }
+        debug_assert!(
+            self.dirs_left < self.fs.numbers.next(),
+            "the directory itself was met"
+        );
         Ok(self.dirs.is_empty())
     }
 

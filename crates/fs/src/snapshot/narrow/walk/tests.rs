@@ -3,6 +3,7 @@
 use super::*;
 use crate::testing::formatted;
 use crate::{Caller, DirName, FsOptions, NewNode};
+use stitch_kv::SpaceClass;
 
 const SUPER: Caller<'static> = Caller::ROOT;
 const NEW: NewNode = NewNode {
@@ -81,4 +82,28 @@ fn directories_without_names_count_in_a_round() {
     }
     // The names of the directories, and what is in them.
     assert_eq!(rounds, (2 * DIRS).div_ceil(NAMES_PER_ROUND));
+}
+
+/// Rows that no program of ours has written: the walk of the background had no end.
+#[test]
+fn directories_in_each_other_end_the_walk() {
+    let grown = grown(3, |fs, at| Ok(fs.make_dir(&SUPER, at, &NEW)?.ino));
+    let store = &grown.fs.store;
+    let name = store.keys.dentry(grown.dir, b"0");
+    let below = grown.fs.lookup(DirName::new(grown.dir, b"0"));
+    let ring = store.keys.dentry(below.expect("it is there").ino, b"0");
+    let row = store.get(&name).expect("the model reads");
+    let mut batch = store.batch();
+    batch.put(&ring, &row.expect("it has a row"));
+    let committed = store.commit(&batch, SpaceClass::Normal);
+    committed.expect("the model commits");
+    let commands = ViewCommands::default();
+    let mut walk = grown.walk("one");
+    let ended = loop {
+        match walk.round(&commands) {
+            Ok(false) => {}
+            other => break other,
+        }
+    };
+    assert!(matches!(ended, Err(FsError::Corrupt(_))), "{ended:?}");
 }
