@@ -85,10 +85,6 @@ impl VtEngine {
     /// # Errors
     /// Its failure.
     pub fn step(&self) -> Result<bool, VtError> {
-        debug_assert!(
-            !self.store.options.background,
-            "threads do it where there are some"
-        );
         self.store.volume.discard_freed(1);
         if self.store.member.write_out_one()? {
             return Ok(true);
