@@ -25,8 +25,8 @@ use crate::views::Standing;
 use crate::{DirName, FsError, FsResult, Notices};
 use bytes::Bytes;
 use stitch_base::Ino;
-use stitch_base::sync::Mutex;
 use stitch_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use stitch_base::sync::{Condvar, Mutex};
 use stitch_format::fs_inode::{FileKind, InodeHead};
 
 /// Entries that one scan reads.
@@ -41,6 +41,8 @@ pub(crate) struct Detached {
     waiting: Mutex<Vec<Ino>>,
     /// Taken from the list, and not done.
     busy: AtomicUsize,
+    /// One of these was done.
+    is_done: Condvar,
     removed: AtomicU64,
 }
 
@@ -59,8 +61,18 @@ impl Detached {
     }
 
     fn done(&self) {
+        let _waiting = self.waiting.lock();
         let before = self.busy.fetch_sub(1, Ordering::Relaxed);
         debug_assert!(before > 0, "it was taken");
+        self.is_done.notify_all();
+    }
+
+    /// Waits until there is something in the list, or other threads are done with what they took.
+    fn wait_for_others(&self) {
+        let mut waiting = self.waiting.lock();
+        while waiting.is_empty() && self.busy.load(Ordering::Relaxed) > 0 {
+            self.is_done.wait(&mut waiting);
+        }
     }
 
     /// Directories that are not empty yet, as far as is known.
@@ -129,6 +141,22 @@ impl<'fs> DetachedTrees<'fs> {
         }
         debug_assert!(gone < count_max.saturating_add(SLICE as u64));
         Ok(gone)
+    }
+
+    /// Empties all that is detached, and waits for what other threads empty. The caller holds no
+    /// lock of this file system.
+    ///
+    /// # Errors
+    /// As [`FileSystem::empty_detached`].
+    pub(crate) fn empty_all(&self) -> FsResult<()> {
+        while self.count() > 0 {
+            let before = self.state.removed.load(Ordering::Relaxed);
+            let gone = self.empty(u64::MAX)?;
+            let after = self.state.removed.load(Ordering::Relaxed);
+            debug_assert!(before + gone <= after, "all entries are counted");
+            self.state.wait_for_others();
+        }
+        Ok(())
     }
 
     /// Removes some entries of a detached directory, or the directory if there are none. Returns

@@ -46,7 +46,7 @@ impl Transactions<'_> {
     /// gigabyte. Looks for changes of each range of keys that a serializable transaction has read.
     /// Mainline waits for the check of what it wrote since this call began, and for the engine's
     /// absorb, of which most was done before. So do clones that a serializable transaction has
-    /// read.
+    /// read. Trees that mainline has removed are emptied before.
     pub fn commit(&self, view: &TransactionView) -> FsResult<Notices> {
         self.commit_read(view, None)
     }
@@ -84,6 +84,7 @@ impl Transactions<'_> {
             "the one that it began in"
         );
         let target = self.target_of(view);
+        target.removed.empty_all()?;
         let _frozen = view.fs.residents.locks.all_write();
         let trees = BranchTrees::of(&view.fs)?;
         let ahead = ahead.map(|ahead| ahead.if_current(number, &trees));

@@ -82,6 +82,7 @@ impl Transactions<'_> {
             return Err(FsError::Invalid("a run is not rebased: run it again"));
         }
         self.catalog.check_no_inner(view.number)?;
+        self.target_of(view).removed.empty_all()?;
         let _frozen = view.fs.residents.locks.all_write();
         let mut records_end = view.records.gate.close();
         let mut records = BranchRecords::read(self.catalog.engine, view.number, &view.records)?;
@@ -145,6 +146,7 @@ impl Transactions<'_> {
         record: &TransactionRecord,
         run: impl FnOnce(&Trial<'_>) -> FsResult<T>,
     ) -> FsResult<T> {
+        self.target_of(view).removed.empty_all()?;
         let _frozen = view.fs.residents.locks.all_write();
         let number = self.catalog.changes.new_ino()?;
         debug_assert!(view.number < number, "a later number");

@@ -3,7 +3,7 @@
 //! 1. What the target has written up to now is read, and conflicts end the commit.
 //! 2. The engine prepares to absorb. The target goes on meanwhile.
 //! 3. Clones that were read are frozen, then the target. What they have written since 1 is read and
-//!    checked.
+//!    checked. Trees that the target has removed are empty by then.
 //! 4. One commit of the engine: the trees are absorbed, with the joined rows and the outcome.
 //! 5. The target's memory learns what changed ([`Lesson`]).
 //!
@@ -20,6 +20,7 @@ use super::resolve::{Changed, Plan};
 use crate::atomic::AtomicWrites;
 use crate::back::BackRows;
 use crate::change::Changes;
+use crate::detach::DetachedTrees;
 use crate::locator::Tree;
 use crate::lock::Alone;
 use crate::residents::Residents;
@@ -72,6 +73,9 @@ pub(super) struct CommitTarget<'fs> {
     back_rows: &'fs BackRows,
     atomic_writes: &'fs AtomicWrites,
     changes: Changes<'fs>,
+    /// Trees that were removed and are not empty. What is in them has its rows as if it was still
+    /// there, so a commit empties them first: then a removal is a change of each row.
+    pub(super) removed: DetachedTrees<'fs>,
 }
 
 impl<'fs> CommitTarget<'fs> {
@@ -88,6 +92,7 @@ impl<'fs> CommitTarget<'fs> {
             back_rows: &fs.back_rows,
             atomic_writes: &fs.atomic_writes,
             changes: Changes::of(fs),
+            removed: DetachedTrees::of(fs),
         }
     }
 }
@@ -139,20 +144,24 @@ impl CommitTarget<'_> {
         frozen: &FrozenView<'t>,
         mut before: ChangedBefore<'t>,
     ) -> FsResult<Notices> {
-        for _ in 0..TRIES {
+        let mut tries = 0;
+        loop {
+            debug_assert!(tries <= TRIES, "the last try ends it");
             match self.try_commit(frozen, &mut before) {
-                Err(FsError::Storage(KvError::Conflict { .. })) => {}
-                done => return done,
+                Ok(Some(notices)) => return Ok(notices),
+                Ok(None) => self.removed.empty_all()?,
+                Err(FsError::Storage(KvError::Conflict { .. })) if tries < TRIES => tries += 1,
+                Err(error) => return Err(error),
             }
         }
-        self.try_commit(frozen, &mut before)
     }
 
+    /// Tries a commit. `None` if the target has trees that are to be emptied first.
     fn try_commit<'t>(
         &self,
         frozen: &FrozenView<'t>,
         before: &mut ChangedBefore<'t>,
-    ) -> FsResult<Notices> {
+    ) -> FsResult<Option<Notices>> {
         let clones = frozen.clones_to_lock();
         let clones_still = clones
             .iter()
@@ -160,6 +169,9 @@ impl CommitTarget<'_> {
         let _clones_still: Vec<Alone<'_>> = clones_still.collect();
         let _still = self.residents.locks.all_write();
         let _reclaims = self.room.reclaiming.lock();
+        if self.removed.count() > 0 {
+            return Ok(None);
+        }
         let now = self.engine.snapshot();
         let changed = frozen.own.changed(frozen.trees, Some(&before.moment))?;
         let mut records = frozen.records.changed(Some(&before.moment))?;
@@ -189,7 +201,7 @@ impl CommitTarget<'_> {
             .apply_absorbed(std::mem::take(&mut lesson.events));
         lesson.apply_rest(self);
         lesson.release(self.residents);
-        applied
+        applied.map(Some)
     }
 
     /// The one commit of the engine.

@@ -2,6 +2,7 @@
 
 use super::*;
 use ConflictKind::{Inode, Name};
+use stitch_fs::RollbackRights;
 
 #[test]
 fn one_name_made_twice() {
@@ -168,4 +169,72 @@ fn what_mainline_put_back_is_no_conflict() {
     unlink(&setup.fs, ROOT, "f");
     commit(&setup, &view);
     assert_eq!(contents(&setup.fs, "f"), b"inside");
+}
+
+/// Expects conflicts at these paths, in a store in which a tree was removed and is not empty yet.
+fn expect_conflicts_in_removed(setup: &Setup, view: &TransactionView, expected: &[&str]) {
+    assert!(setup.fs.detached_dirs() > 0, "it is not empty yet");
+    let refused = setup.fs.transactions().commit(view);
+    let Err(FsError::Conflict(found)) = refused else {
+        panic!("{refused:?}");
+    };
+    let paths = found
+        .iter()
+        .map(|conflict| String::from_utf8_lossy(&conflict.path));
+    assert_eq!(paths.collect::<Vec<_>>(), expected);
+}
+
+/// A tree of two directories and a file, `dir/sub/f`.
+fn tree_of_two(setup: &Setup) {
+    let sub = setup.dir(setup.dir(ROOT, "dir").ino, "sub").ino;
+    file(&setup.fs, sub, "f", b"before");
+}
+
+fn remove_tree(setup: &Setup) {
+    let removed = setup.fs.remove_tree(&SUPER, at(ROOT, "dir"), None);
+    removed.expect("it is there");
+}
+
+/// Regression: names below a tree that was removed are there until it is emptied. Until then what a
+/// transaction wrote there went with them, and its commit succeeded.
+#[test]
+fn a_file_is_written_in_a_tree_that_was_removed() {
+    let setup = setup();
+    tree_of_two(&setup);
+    let view = begin(&setup, "work");
+    write(view.fs(), ino(view.fs(), "dir/sub/f"), b"inside");
+    remove_tree(&setup);
+    expect_conflicts_in_removed(&setup, &view, &["dir/sub/f"]);
+    assert_eq!(contents(view.fs(), "dir/sub/f"), b"inside");
+    setup.fs.transactions().abort("work").expect("it is open");
+    setup.check();
+}
+
+#[test]
+fn a_file_is_made_in_a_tree_that_was_removed() {
+    let setup = setup();
+    tree_of_two(&setup);
+    let view = begin(&setup, "work");
+    file(view.fs(), ino(view.fs(), "dir/sub"), "new", b"inside");
+    remove_tree(&setup);
+    expect_conflicts_in_removed(&setup, &view, &["dir/sub"]);
+    setup.fs.transactions().abort("work").expect("it is open");
+    setup.check();
+}
+
+/// A rollback removes trees in the same way.
+#[test]
+fn a_file_is_written_in_a_tree_that_a_rollback_removes() {
+    let setup = setup();
+    let top = setup.dir(ROOT, "top").ino;
+    setup.fs.snapshots().create(top, "mon").expect("it pins");
+    let sub = setup.dir(setup.dir(top, "dir").ino, "sub").ino;
+    file(&setup.fs, sub, "f", b"before");
+    let view = begin(&setup, "work");
+    write(view.fs(), ino(view.fs(), "top/dir/sub/f"), b"inside");
+    let done = setup.fs.roll_back("mon", top, RollbackRights::default());
+    done.expect("it rolls back");
+    expect_conflicts_in_removed(&setup, &view, &["top/dir/sub/f"]);
+    setup.fs.transactions().abort("work").expect("it is open");
+    setup.check();
 }
