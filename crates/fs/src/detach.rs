@@ -25,7 +25,7 @@ use crate::views::Standing;
 use crate::{DirName, FsError, FsResult, Notices};
 use bytes::Bytes;
 use stitch_base::Ino;
-use stitch_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use stitch_base::sync::atomic::{AtomicU64, Ordering};
 use stitch_base::sync::{Condvar, Mutex};
 use stitch_format::fs_inode::{FileKind, InodeHead};
 
@@ -38,47 +38,52 @@ const SLICE: usize = 128;
 /// slice for each level of it.
 #[derive(Debug, Default)]
 pub(crate) struct Detached {
-    waiting: Mutex<Vec<Ino>>,
-    /// Taken from the list, and not done.
-    busy: AtomicUsize,
-    /// One of these was done.
+    list: Mutex<DetachedList>,
+    /// One of those in hand was done.
     is_done: Condvar,
     removed: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct DetachedList {
+    waiting: Vec<Ino>,
+    /// Taken from the list, and not done.
+    busy: usize,
 }
 
 impl Detached {
     pub(crate) fn push(&self, ino: Ino) {
         debug_assert_ne!(ino, Ino::ROOT, "the root is never detached");
-        self.waiting.lock().push(ino);
+        self.list.lock().waiting.push(ino);
     }
 
     fn take(&self) -> Option<Ino> {
-        let mut waiting = self.waiting.lock();
-        let ino = waiting.pop()?;
+        let mut list = self.list.lock();
+        let ino = list.waiting.pop()?;
         debug_assert_ne!(ino, Ino::ROOT, "the root is never detached");
-        self.busy.fetch_add(1, Ordering::Relaxed);
+        list.busy += 1;
         Some(ino)
     }
 
     fn done(&self) {
-        let _waiting = self.waiting.lock();
-        let before = self.busy.fetch_sub(1, Ordering::Relaxed);
-        debug_assert!(before > 0, "it was taken");
+        let mut list = self.list.lock();
+        debug_assert!(list.busy > 0, "it was taken");
+        list.busy -= 1;
         self.is_done.notify_all();
     }
 
     /// Waits until there is something in the list, or other threads are done with what they took.
     fn wait_for_others(&self) {
-        let mut waiting = self.waiting.lock();
-        while waiting.is_empty() && self.busy.load(Ordering::Relaxed) > 0 {
-            self.is_done.wait(&mut waiting);
+        let mut list = self.list.lock();
+        while list.waiting.is_empty() && list.busy > 0 {
+            self.is_done.wait(&mut list);
         }
     }
 
     /// Directories that are not empty yet, as far as is known.
     pub(crate) fn count(&self) -> usize {
-        let waiting = self.waiting.lock();
-        waiting.len() + self.busy.load(Ordering::Relaxed)
+        let list = self.list.lock();
+        list.waiting.len() + list.busy
     }
 }
 

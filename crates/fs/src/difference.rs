@@ -64,7 +64,7 @@ use spans::Relation;
 use stitch_base::{Ino, PinId};
 use stitch_kv::Snapshot;
 pub use touched::TouchedPaths;
-pub use twins::{TwinView, TwinViews};
+pub use twins::TwinView;
 use views::ViewsAt;
 
 /// A directory with fewer names below it is better walked: the walk reads a few blocks, whatever

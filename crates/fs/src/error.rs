@@ -155,6 +155,11 @@ impl From<DbError> for FsError {
 }
 
 impl FsError {
+    /// The error of a way up, or a walk down, that comes to a directory again.
+    pub(crate) fn ring_at(dir: Ino) -> Self {
+        Self::Corrupt(format!("directory {dir} is in a directory below it"))
+    }
+
     /// Reports whether the error is of the rows that were read, and of no others.
     pub(crate) fn is_unreadable(&self) -> bool {
         matches!(self.kind(), ErrorKind::Corrupt | ErrorKind::Io)

@@ -71,7 +71,7 @@ mod xattr;
 
 pub use atomic::{AtomicWriter, Writer};
 pub use data::{FILE_BYTES_MAX, INLINE_BYTES_MAX};
-pub use difference::{DirAt, TouchedPaths, TwinView, TwinViews};
+pub use difference::{DirAt, TouchedPaths, TwinView};
 pub use error::{FsError, FsResult};
 pub use events::Notices;
 pub use external::{

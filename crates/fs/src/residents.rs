@@ -23,6 +23,7 @@ use crate::lock::Locks;
 use crate::names::Names;
 use crate::steps::Steps;
 use crate::{DirName, FsError, FsOptions, FsResult};
+use std::collections::HashSet;
 use stitch_base::Ino;
 use stitch_base::sync::atomic::{AtomicU64, Ordering};
 use stitch_base::sync::{Arc, Mutex};
@@ -152,9 +153,13 @@ impl Residents {
             taken.iter().all(|head| head.nlink == 0),
             "what has a name is not reclaimed"
         );
-        let is_first = |at: usize| taken[..at].iter().all(|head| head.ino != taken[at].ino);
-        debug_assert!(
-            (0..taken.len()).all(is_first),
+        debug_assert_eq!(
+            taken
+                .iter()
+                .map(|head| head.ino)
+                .collect::<HashSet<_>>()
+                .len(),
+            taken.len(),
             "an inode without names is queued once"
         );
         taken

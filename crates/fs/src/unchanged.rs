@@ -150,7 +150,7 @@ pub(crate) fn is_same_tree(
     let then = TreeState::Past(past);
     let recent_since = RecentSince::of_moment(past.info().created);
     let views = (StateView::Base(then.base()), StateView::Base(now.base()));
-    let (mut waiting, mut entered) = (vec![(views, dir)], HashSet::new());
+    let mut waiting = vec![(views, dir)];
     while let Some(((then_view, now_view), dir)) = waiting.pop() {
         let mut walk = SteppedWalk {
             then: then_view,
@@ -166,10 +166,7 @@ pub(crate) fn is_same_tree(
         }
         debug_assert!(walk.dirs.is_empty(), "all directories were compared");
         for (numbers, root) in walk.clones {
-            // Records of a damaged store may lie in each other.
-            if entered.insert(numbers) {
-                waiting.push(((then.open(numbers.0)?, now.open(numbers.1)?), root));
-            }
+            waiting.push(((then.open(numbers.0)?, now.open(numbers.1)?), root));
         }
     }
     Ok(true)
@@ -267,9 +264,8 @@ impl SteppedWalk<'_> {
     fn note_dir(&mut self, dir: Ino) -> bool {
         let (then, now) = (self.then.fs().clone_at(dir), self.now.fs().clone_at(dir));
         match (then, now) {
-            (None, None) => self
-                .dirs
-                .extend(Some(dir).filter(|dir| self.met.insert(*dir))),
+            (None, None) if self.met.insert(dir) => self.dirs.push(dir),
+            (None, None) => {}
             (Some(then), Some(now)) if then.root == now.root => {
                 self.clones.push(((then.number, now.number), now.root));
             }

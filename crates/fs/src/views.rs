@@ -64,7 +64,7 @@ pub use make::CloneSource;
 pub(crate) use open::ViewOpener;
 pub(crate) use remove::CloneRemoval;
 pub(crate) use restored::RestoredClones;
-pub(crate) use set::{ViewSet, release_replaced};
+pub(crate) use set::{ViewSet, read_record, release_replaced};
 
 /// Where a file system stands among those of its engine.
 #[derive(Debug)]

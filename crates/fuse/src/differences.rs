@@ -249,53 +249,44 @@ pub struct Twin {
     pub first_own: u64,
 }
 
-/// The views that two directories have in common.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Twins {
-    /// Those of the directories, then clones that lie in both.
-    pub views: Vec<Twin>,
-}
-
-/// Returns the views that two directories have in common. Both are open, and `old` is the number of
-/// `before` in the mount.
+/// Returns the views that two directories have in common: their own, then clones that lie in both.
+/// Both are open, and `old` is the number of `before` in the mount.
 ///
 /// # Errors
 /// Those of [`pairs`].
-pub fn twins(before: impl AsFd, dir: impl AsFd, old: u64) -> io::Result<Twins> {
-    let mut twins = Twins::default();
+pub fn twins(before: impl AsFd, dir: impl AsFd, old: u64) -> io::Result<Vec<Twin>> {
+    let mut twins = Vec::new();
     loop {
         show(&before)?;
-        let from = twins.views.len();
+        let from = twins.len();
         let reply = report::ask::<ASK>(&dir, &[TWINS, &old.to_string(), &from.to_string()])?;
-        let count = twins.add(&words(&reply)).ok_or_else(nonsense)?;
-        if twins.views.len() >= count {
+        let count = add_twins(&mut twins, &words(&reply)).ok_or_else(nonsense)?;
+        if twins.len() >= count {
             return Ok(twins);
         }
-        if twins.views.len() == from {
+        if twins.len() == from {
             return Err(nonsense());
         }
     }
 }
 
-impl Twins {
-    /// Adds those of a reply. Returns how many there are in all; `None` if it makes no sense.
-    fn add(&mut self, listed: &[&[u8]]) -> Option<usize> {
-        // An older program took inodes with older times for the same ones on both sides.
-        let [_since, count, views @ ..] = listed else {
+/// Adds the twins of a reply. Returns how many there are in all; `None` if it makes no sense.
+fn add_twins(twins: &mut Vec<Twin>, listed: &[&[u8]]) -> Option<usize> {
+    // An older program took inodes with older times for the same ones on both sides.
+    let [_since, count, views @ ..] = listed else {
+        return None;
+    };
+    for twin in views.chunks(3) {
+        let [old, new, first_own] = twin else {
             return None;
         };
-        for twin in views.chunks(3) {
-            let [old, new, first_own] = twin else {
-                return None;
-            };
-            self.views.push(Twin {
-                old: number_of(old)?,
-                new: number_of(new)?,
-                first_own: number_of(first_own)?,
-            });
-        }
-        number_of(count)
+        twins.push(Twin {
+            old: number_of(old)?,
+            new: number_of(new)?,
+            first_own: number_of(first_own)?,
+        });
     }
+    number_of(count)
 }
 
 fn all_of(dir: impl AsFd, what: &str, old: u64) -> io::Result<Vec<ListedChange>> {
@@ -371,17 +362,16 @@ mod tests {
 
     #[test]
     fn twins_come_in_several_answers() {
-        let mut twins = Twins::default();
+        let mut twins = Vec::new();
         let reply: [&[u8]; 5] = [b"-5", b"2", b"0", b"16", b"40"];
-        assert_eq!(twins.add(&reply), Some(2));
+        assert_eq!(add_twins(&mut twins, &reply), Some(2));
         let reply: [&[u8]; 5] = [b"-5", b"2", b"32", b"48", b"30"];
-        assert_eq!(twins.add(&reply), Some(2));
+        assert_eq!(add_twins(&mut twins, &reply), Some(2));
         let numbers = twins
-            .views
             .iter()
             .map(|twin| (twin.old, twin.new, twin.first_own));
         assert_eq!(numbers.collect::<Vec<_>>(), [(0, 16, 40), (32, 48, 30)]);
-        assert_eq!(twins.add(&reply[..4]), None);
-        assert_eq!(twins.add(&reply[..1]), None);
+        assert_eq!(add_twins(&mut twins, &reply[..4]), None);
+        assert_eq!(add_twins(&mut twins, &reply[..1]), None);
     }
 }

@@ -119,9 +119,7 @@ impl<'fs> NumberLookup<'fs> {
                     (path, on_path) = start();
                 }
                 ResolveStep::Above(Place { parent, .. }) => {
-                    return Err(FsError::Corrupt(format!(
-                        "directory {parent} is in a directory below it"
-                    )));
+                    return Err(FsError::ring_at(parent));
                 }
                 ResolveStep::Learned(attr) if next == ino => {
                     debug_assert_eq!(attr.ino, ino, "the inode that was asked for");

@@ -4,6 +4,7 @@ use super::names::{Name, NameSet};
 use crate::FsResult;
 use crate::locator::{Locator, RowKey, RowRange, SysRow, Tree};
 use crate::schema::Store;
+use crate::views::read_record;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -104,7 +105,7 @@ impl<'f> Moment<'f> {
         while let Some((key, row)) = rows.next()? {
             // A record that cannot be read shows no clone.
             if let Some(SysRow::View(number)) = Locator::sys_row(key)
-                && let Ok(record) = ViewRecord::decode(row)
+                && let Ok(record) = read_record(number, row)
                 && record.state == ViewState::Live
             {
                 debug_assert!(number > 0, "mainline has no record");

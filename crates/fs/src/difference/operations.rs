@@ -1,6 +1,6 @@
 //! What a file system offers of comparisons. The sides are read by [`Comparer`].
 
-use super::{Asked, Comparer, DirAt, TouchedPaths, TwinViews};
+use super::{Asked, Comparer, DirAt, TouchedPaths, TwinView};
 #[cfg(doc)]
 use crate::FsError;
 use crate::FsResult;
@@ -64,7 +64,7 @@ impl FileSystem {
         self.comparer().clone_pairs(sides)
     }
 
-    /// Returns the views that two sides have in common: those of the sides, and pairs of clones as
+    /// Returns the views that two sides have in common: those of the sides, then pairs of clones as
     /// [`Self::clone_pairs`] returns them.
     ///
     /// # Errors
@@ -72,7 +72,7 @@ impl FileSystem {
     ///
     /// # Cost
     /// That of [`Self::clone_pairs`].
-    pub fn twin_views(&self, sides: (DirAt, DirAt)) -> FsResult<TwinViews> {
+    pub fn twin_views(&self, sides: (DirAt, DirAt)) -> FsResult<Vec<TwinView>> {
         self.comparer().twin_views(sides)
     }
 
@@ -94,7 +94,7 @@ impl FileSystem {
     ) -> FsResult<TouchedPaths> {
         let mut asked = Asked::new(old, new, owner);
         if old.view != new.view {
-            // A walk of two views does not know all that changed within a tick of the clock.
+            // A walk of two views compares the contents of all files.
             asked.names_min = 0;
         }
         self.comparer().touched_paths(&asked)

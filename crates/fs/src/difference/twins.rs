@@ -22,41 +22,30 @@ pub struct TwinView {
     pub first_own: Ino,
 }
 
-/// The views that two sides have in common.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TwinViews {
-    /// The views of the sides, then clones that lie in both.
-    pub views: Vec<TwinView>,
-}
-
 impl Comparer<'_> {
-    pub(super) fn twin_views(&self, (old, new): (DirAt, DirAt)) -> FsResult<TwinViews> {
+    pub(super) fn twin_views(&self, (old, new): (DirAt, DirAt)) -> FsResult<Vec<TwinView>> {
         if !self.is_mainline {
             return Err(FsError::Unsupported);
         }
         let moments = self.moments((old.pin, new.pin))?;
         let pairs = moments.clone_pairs((old.view, new.view))?;
-        let mut twins = TwinViews {
-            views: Vec::with_capacity(1 + pairs.len()),
-        };
-        for views in std::iter::once((old.view, new.view)).chain(pairs) {
-            twins.add(&moments, views)?;
-        }
-        debug_assert!(!twins.views.is_empty(), "those of the sides");
+        let views = std::iter::once((old.view, new.view)).chain(pairs);
+        let twins: Vec<TwinView> = views
+            .map(|views| twin(&moments, views))
+            .collect::<FsResult<_>>()?;
+        debug_assert!(!twins.is_empty(), "those of the sides");
         Ok(twins)
     }
 }
 
-impl TwinViews {
-    fn add(&mut self, moments: &Moments<'_>, (old, new): (u64, u64)) -> FsResult<()> {
-        let relation = Relation::of(&moments.old.moment(old)?, &moments.new.moment(new)?)?;
-        // One view at two moments is not told apart by numbers.
-        let first_own = relation.first_own.ok_or(FsError::Unsupported)?;
-        self.views.push(TwinView {
-            old,
-            new,
-            first_own,
-        });
-        Ok(())
-    }
+fn twin(moments: &Moments<'_>, (old, new): (u64, u64)) -> FsResult<TwinView> {
+    let relation = Relation::of(&moments.old.moment(old)?, &moments.new.moment(new)?)?;
+    // One view at two moments is not told apart by numbers.
+    let first_own = relation.first_own.ok_or(FsError::Unsupported)?;
+    debug_assert_ne!(old, new, "two views have numbers of their own");
+    Ok(TwinView {
+        old,
+        new,
+        first_own,
+    })
 }

@@ -3,10 +3,9 @@
 mod paused;
 
 use super::*;
-use crate::testing::{SetClock, formatted};
+use crate::testing::{SetClock, formatted, make_ring};
 use crate::{Caller, DirName, FsOptions, NewNode, RollbackRights, WriteOptions, fsck};
 use stitch_base::sync::Arc;
-use stitch_db::SpaceClass;
 use stitch_kv::{Engine, ModelEngine};
 
 const SUPER: Caller<'static> = Caller::ROOT;
@@ -141,13 +140,7 @@ fn a_ring_of_damaged_directories_is_the_same_at_two_moments() {
     let (fs, new) = (&tester.fs, NewNode::default());
     let below = fs.make_dir(&SUPER, DirName::new(tester.dir, b"below"), &new);
     let below = below.expect("it is made").ino;
-    let keys = fs.store.keys;
-    let row = fs.store.get(&keys.dentry(DIR.parent, DIR.name));
-    let row = row.expect("it is read").expect("it is there");
-    let mut batch = fs.store.batch();
-    batch.put(&keys.dentry(below, b"above"), &row);
-    let committed = fs.store.commit(&batch, SpaceClass::Normal);
-    committed.expect("the model commits");
+    make_ring(fs, DIR, below);
     let moment = tester.after(0).created.expect("it is the first one").id;
     let other = fs.create(&SUPER, DirName::new(Ino::ROOT, b"other"), &new);
     other.expect("it is made");

@@ -252,9 +252,7 @@ impl<'p> Lesson<'p> {
             debug_assert_eq!(head.ino, at, "the place of the inode");
             above.push((head, Location::entry(name.parent, name.name)));
             if above.len() > self.places.len() {
-                return Err(FsError::Corrupt(format!(
-                    "directory {at} is in a directory below it"
-                )));
+                return Err(FsError::ring_at(at));
             }
             at = name.parent;
         }

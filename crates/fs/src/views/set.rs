@@ -63,6 +63,23 @@ struct Records {
     next: u64,
 }
 
+/// Reads the record of a clone.
+///
+/// # Errors
+/// [`FsError::Corrupt`], also for a clone that lies in itself or in a later one: ways up from
+/// clones end since each is made after its home.
+pub(crate) fn read_record(number: u64, row: &[u8]) -> FsResult<ViewRecord> {
+    let record = ViewRecord::decode(row)?;
+    if record.home >= number {
+        let home = record.home;
+        return Err(FsError::Corrupt(format!(
+            "clone {number} lies in {home}, which was made later"
+        )));
+    }
+    debug_assert!(number > 0, "its home has a smaller number");
+    Ok(record)
+}
+
 impl Records {
     fn read(store: &Store) -> FsResult<Self> {
         let mut records = Self {
@@ -76,11 +93,7 @@ impl Records {
                 let Some(SysRow::View(number)) = Locator::sys_row(key) else {
                     continue;
                 };
-                match ViewRecord::decode(row) {
-                    // Ways up from a clone end since each was made after its home.
-                    Ok(record) if record.home >= number => {
-                        tracing::warn!(number, home = record.home, "a clone lies in a later one");
-                    }
+                match read_record(number, row) {
                     Ok(record) => records.insert(number, record),
                     Err(error) => tracing::warn!(number, %error, "a clone cannot be read"),
                 }
@@ -128,13 +141,7 @@ impl Records {
                 .by_number
                 .iter()
                 .filter(|(_, record)| record.state == ViewState::Live && record.home == home);
-            let inner: Vec<u64> = inner.map(|(number, _)| *number).collect();
-            // Records of a damaged store may lie in each other.
-            for number in inner {
-                if !found.contains(&number) {
-                    found.push(number);
-                }
-            }
+            found.extend(inner.map(|(number, _)| *number));
             at += 1;
         }
         debug_assert_eq!(found[0], number, "the outermost one is first");

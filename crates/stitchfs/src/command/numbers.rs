@@ -47,7 +47,7 @@ impl DirNumbers {
         };
         // The directory's own file system has no bits of its own.
         let within = |base: u64, home: Option<u64>| if Some(base) == home { 0 } else { base };
-        let views = twins.views.iter().map(|twin| TwinView {
+        let views = twins.iter().map(|twin| TwinView {
             base: within(twin.new, self.home),
             other: within(twin.old, of_old.home),
             first_own: twin.first_own,

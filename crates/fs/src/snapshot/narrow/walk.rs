@@ -102,9 +102,8 @@ impl NumberWalk {
         while let Some((dir, hash)) = self.dirs.pop() {
             budget.take();
             if hash == 0 {
-                self.dirs_left = self.dirs_left.checked_sub(1).ok_or_else(|| {
-                    FsError::Corrupt(format!("directory {dir} is in a directory below it"))
-                })?;
+                let left = self.dirs_left.checked_sub(1);
+                self.dirs_left = left.ok_or_else(|| FsError::ring_at(dir))?;
                 self.clones
                     .extend(self.fs.clone_at(dir).map(|info| info.number));
             }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use stitch_base::Ino;
 use stitch_base::sync::{Arc, Mutex};
 use stitch_fs::{
-    DirAt, FileSystem, FsError, FsResult, PathChange, TouchedPaths, TwinViews, VIEW_INO_BITS,
+    DirAt, FileSystem, FsError, FsResult, PathChange, TouchedPaths, TwinView, VIEW_INO_BITS,
 };
 
 use super::Views;
@@ -243,12 +243,12 @@ fn tell_pairs(pairs: &[(u64, u64)], from: usize, out: &mut Sink<'_>) -> Answer<i
 }
 
 /// Tells the twins from an index on, as many as fit.
-fn tell_twins(twins: &TwinViews, from: usize, out: &mut Sink<'_>) -> Answer<i32> {
+fn tell_twins(twins: &[TwinView], from: usize, out: &mut Sink<'_>) -> Answer<i32> {
     let mut reply = ReplyWords::default();
-    let (since, count) = (i64::MIN.to_string(), twins.views.len().to_string());
+    let (since, count) = (i64::MIN.to_string(), twins.len().to_string());
     let fits = reply.add(&[since.as_bytes(), count.as_bytes()]);
     debug_assert!(fits, "two short words");
-    for twin in twins.views.iter().skip(from) {
+    for twin in twins.iter().skip(from) {
         let words = [home_base(twin.old), home_base(twin.new), twin.first_own.0];
         let words = words.map(|word| word.to_string());
         if !reply.add(&words.each_ref().map(String::as_bytes)) {

@@ -202,7 +202,7 @@ impl Twins {
         for ino in old.1.nodes.keys().chain(new.1.nodes.keys()) {
             let (view, own) = split(*ino);
             let is_of = |twin: &&TwinView| twin.old == view || twin.new == view;
-            let Some(twin) = twins.views.iter().find(is_of) else {
+            let Some(twin) = twins.iter().find(is_of) else {
                 continue;
             };
             let is_renumbered = own.0 & OWN > 0;

@@ -1,9 +1,8 @@
 //! What one round reads.
 
 use super::*;
-use crate::testing::formatted;
+use crate::testing::{formatted, make_ring};
 use crate::{Caller, DirName, FsOptions, NewNode};
-use stitch_kv::SpaceClass;
 
 const SUPER: Caller<'static> = Caller::ROOT;
 const NEW: NewNode = NewNode {
@@ -88,15 +87,9 @@ fn directories_without_names_count_in_a_round() {
 #[test]
 fn directories_in_each_other_end_the_walk() {
     let grown = grown(3, |fs, at| Ok(fs.make_dir(&SUPER, at, &NEW)?.ino));
-    let store = &grown.fs.store;
-    let name = store.keys.dentry(grown.dir, b"0");
-    let below = grown.fs.lookup(DirName::new(grown.dir, b"0"));
-    let ring = store.keys.dentry(below.expect("it is there").ino, b"0");
-    let row = store.get(&name).expect("the model reads");
-    let mut batch = store.batch();
-    batch.put(&ring, &row.expect("it has a row"));
-    let committed = store.commit(&batch, SpaceClass::Normal);
-    committed.expect("the model commits");
+    let at = DirName::new(grown.dir, b"0");
+    let dir = grown.fs.lookup(at).expect("it is there").ino;
+    make_ring(&grown.fs, at, dir);
     let commands = ViewCommands::default();
     let mut walk = grown.walk("one");
     let ended = loop {
